@@ -1,0 +1,391 @@
+/* Kolo: collective communication for host and GPU memory.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * C99. Names follow NCCL, so that porting a program is a rename.
+ *
+ * Conventions that hold for every function:
+ *  - Each returns a koloResult_t; koloSuccess is 0. koloGetLastError tells the calling thread in words what went wrong.
+ *  - Counts are in elements of the datatype, never in bytes, unless the name says "bytes".
+ *  - A count of 0 is legal everywhere, and then the buffer may be NULL.
+ *  - Handles are opaque. A handle that was destroyed, or that another library made, is refused with koloInvalidHandle.
+ *  - The library never frees, keeps or writes memory of the caller's beyond what a function's comment says.
+ *
+ * Thread safety: different communicators may be driven from different threads at the same time. Calls on one
+ * communicator from several threads are executed one after the other, in the order in which they took the communicator;
+ * that order must be the same on all ranks. koloCommAbort, koloCommGetAsyncError and the queries (Count, UserRank,
+ * GetErrorString, GetLastError) may be called from any thread at any time.
+ */
+#ifndef KOLO_KOLO_H_
+#define KOLO_KOLO_H_
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KOLO_MAJOR 0
+#define KOLO_MINOR 1
+#define KOLO_PATCH 0
+/* 0.1.0 is 100; comparable as an integer. */
+#define KOLO_VERSION_CODE (KOLO_MAJOR * 10000 + KOLO_MINOR * 100 + KOLO_PATCH)
+
+#if defined(__GNUC__)
+#define KOLO_API __attribute__((visibility("default")))
+#else
+#define KOLO_API
+#endif
+
+/* Enumerations have the size of an int in C. C++ is told so, which makes every number that a C caller may pass a value
+ * that can be looked at and refused. */
+#if defined(__cplusplus)
+#define KOLO_ENUM enum : int
+#else
+#define KOLO_ENUM enum
+#endif
+
+/* ---------------------------------------------------------------- results */
+
+typedef KOLO_ENUM {
+  koloSuccess = 0,
+  koloSystemError = 1,         /* the operating system refused something: see koloGetLastError */
+  koloInternalError = 2,       /* a bug in Kolo */
+  koloInvalidArgument = 3,     /* an argument that has no code of its own below */
+  koloInvalidUsage = 4,        /* a legal call at the wrong time (group misuse, finalised communicator, ...) */
+  koloRemoteError = 5,         /* another rank died or failed; the message names it */
+  koloInProgress = 6,          /* not finished yet (koloStreamQuery) */
+  koloTimeout = 7,             /* a deadline passed; the message names the rank and step waited for */
+  koloAborted = 8,             /* koloCommAbort was called, here or on another rank */
+  koloMismatch = 9,            /* the ranks did not call the same operation; the message prints both sides */
+  koloInvalidPointer = 10,     /* NULL where memory or a result location is needed */
+  koloInvalidCount = 11,       /* a count that is negative when read as signed, or whose bytes overflow */
+  koloInvalidDatatype = 12,
+  koloInvalidOperation = 13,   /* unknown reduction, or one that is undefined for the datatype */
+  koloInvalidRoot = 14,        /* a root or peer outside 0..n-1 */
+  koloInvalidHandle = 15,      /* a communicator, stream, window or reduction that is destroyed or not ours */
+  koloInvalidOverlap = 16,     /* send and receive buffers overlap other than in place */
+  koloInvalidRankCount = 17,   /* fewer than 1 rank, or more than the library supports */
+  koloInvalidRank = 18,        /* a rank outside 0..n-1 */
+  koloDuplicateRank = 19,      /* two processes claimed one rank */
+  koloUnreachable = 20,        /* the root's address, or a rank, cannot be reached by any means */
+  koloInvalidEnvironment = 21, /* an environment variable is malformed; the message names it */
+  koloOutOfMemory = 22,
+  koloUnsupported = 23,        /* legal, but not available in this build or for this communicator */
+  koloTruncated = 24,          /* a message was longer than the receive buffer */
+  koloNumResults = 25
+} koloResult_t;
+
+/* The library's version as KOLO_VERSION_CODE. */
+KOLO_API koloResult_t koloGetVersion(int* version);
+
+/* A constant English phrase for a code. Never NULL. */
+KOLO_API const char* koloGetErrorString(koloResult_t result);
+
+/* ------------------------------------------------------------------ types */
+
+typedef struct koloComm* koloComm_t;
+typedef struct koloStream* koloStream_t; /* NULL: the call returns when this rank's result is ready */
+typedef struct koloWindow* koloWindow_t;
+
+#define KOLO_COMM_NULL ((koloComm_t)0)
+#define KOLO_SPLIT_NOCOLOR (-1)
+#define KOLO_ANY_SOURCE (-1)
+#define KOLO_ANY_TAG (-1)
+/* Tags are 0..KOLO_MAX_TAG. */
+#define KOLO_MAX_TAG INT_MAX
+#define KOLO_UNIQUE_ID_BYTES 128
+
+/* Made by one rank, handed to the others by any means. It contains a secret: whoever holds it may join. */
+typedef struct {
+  char internal[KOLO_UNIQUE_ID_BYTES];
+} koloUniqueId;
+
+typedef KOLO_ENUM {
+  koloInt8 = 0,
+  koloUint8 = 1,
+  koloInt32 = 2,
+  koloUint32 = 3,
+  koloInt64 = 4,
+  koloUint64 = 5,
+  koloFloat16 = 6,
+  koloFloat32 = 7,
+  koloFloat64 = 8,
+  koloBfloat16 = 9,
+  koloFloat8e4m3 = 10, /* OCP FP8 E4M3: no infinities; overflow saturates to 448 */
+  koloFloat8e5m2 = 11, /* OCP FP8 E5M2; overflow saturates to 57344 unless an operand was infinite */
+  koloInt16 = 12,
+  koloUint16 = 13,
+  koloBool = 14, /* one byte; any non-zero value is true, results are 0 or 1 */
+  koloComplex64 = 15,
+  koloComplex128 = 16,
+  koloNumDatatypes = 17
+} koloDataType_t;
+
+/* Reductions. Integers wrap modulo 2^bits. float16, bfloat16 and float8 accumulate in float32 and are rounded to nearest
+ * even when stored; one-shot and two-shot store once, rings and trees once for each hop. min and max of floating-point
+ * values propagate NaN. avg divides the sum by the number of ranks (integers truncate towards zero). Logical operations
+ * read non-zero as true and write 0 or 1. Bitwise operations are for integers and bool. complex has sum, prod, avg and
+ * pre-multiplied sum. Values from koloNumOps on are handles made by koloRedOpCreate and koloRedOpCreatePreMulSum. */
+typedef KOLO_ENUM {
+  koloSum = 0,
+  koloProd = 1,
+  koloMax = 2,
+  koloMin = 3,
+  koloAvg = 4,
+  koloLogicalAnd = 5,
+  koloLogicalOr = 6,
+  koloLogicalXor = 7,
+  koloBitAnd = 8,
+  koloBitOr = 9,
+  koloBitXor = 10,
+  koloNumOps = 11,
+  koloMaxRedOp = 0x7fffffff
+} koloRedOp_t;
+
+typedef KOLO_ENUM {
+  koloCollectiveAllReduce = 0,
+  koloCollectiveReduce = 1,
+  koloCollectiveBroadcast = 2,
+  koloCollectiveAllGather = 3,
+  koloCollectiveReduceScatter = 4,
+  koloCollectiveAllToAll = 5,
+  koloCollectiveGather = 6,
+  koloCollectiveScatter = 7,
+  koloCollectiveBarrier = 8,
+  koloCollectiveSendRecv = 9,
+  koloNumCollectives = 10
+} koloCollective_t;
+
+/* Bytes of one element; 0 for an unknown datatype. */
+KOLO_API size_t koloDataTypeSize(koloDataType_t datatype);
+/* "float32", "all_reduce", "sum", ...; NULL for an unknown value. */
+KOLO_API const char* koloDataTypeName(koloDataType_t datatype);
+KOLO_API const char* koloRedOpName(koloRedOp_t op);
+KOLO_API const char* koloCollectiveName(koloCollective_t collective);
+
+/* Whether a predefined reduction is defined for a datatype: 1 or 0. */
+KOLO_API int koloRedOpIsDefined(koloRedOp_t op, koloDataType_t datatype);
+
+/* ---------------------------------------------------------- communicators */
+
+/* Options of a communicator. Start from KOLO_CONFIG_INITIALIZER; a field left at its initial value takes the setting
+ * of the environment variable named beside it, or else the library's default. */
+typedef struct {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  int timeoutMs;          /* KOLO_TIMEOUT_MS: an operation that waits longer fails with koloTimeout; 0: no deadline */
+  int reproducible;       /* KOLO_REPRODUCIBLE: 1 folds every element in rank order 0..n-1 whatever the algorithm */
+  const char* algorithm;  /* KOLO_ALGORITHM: "all_reduce:biring,broadcast:tree"; see koloCommSetAlgorithm */
+  const char* transports; /* KOLO_TRANSPORTS: names in order of preference, "shm" */
+  const char* name;       /* shown in messages */
+} koloConfig_t;
+
+#define KOLO_CONFIG_MAGIC 0x4b4f4c4fu
+#define KOLO_CONFIG_UNDEF_INT INT_MIN
+#define KOLO_CONFIG_INITIALIZER \
+  { sizeof(koloConfig_t), KOLO_CONFIG_MAGIC, KOLO_VERSION_CODE, KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT, 0, 0, 0 }
+
+/* Makes an id and starts its rendezvous in this process, listening on KOLO_INTERFACE's address or, by default, on the
+ * address by which this machine is known to itself. The rank that uses the id with rank 0 need not be this process, but
+ * this process must live until all have joined; it goes on relaying control messages while it lives. */
+KOLO_API koloResult_t koloGetUniqueId(koloUniqueId* uniqueId);
+
+/* Collective over nranks callers that hold the same id; each rank 0..nranks-1 exactly once. */
+KOLO_API koloResult_t koloCommInitRank(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank);
+KOLO_API koloResult_t koloCommInitRankConfig(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank,
+                                             const koloConfig_t* config);
+/* Makes nranks communicators at once whose ranks are threads of this process; comms has room for nranks handles. */
+KOLO_API koloResult_t koloCommInitAll(koloComm_t* comms, int nranks, const koloConfig_t* config);
+/* Joins the job that a launcher described in the environment: KOLO_RANK/KOLO_SIZE/KOLO_ROOT, torchrun, Slurm, Open MPI
+ * or MPICH, in that order. Alone (none of them set) it makes a communicator of one rank. */
+KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* config);
+
+/* Collective over comm. Ranks that give the same color form a new communicator, ordered by key and then by old rank.
+ * KOLO_SPLIT_NOCOLOR yields KOLO_COMM_NULL. config NULL: that of the parent. */
+KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloComm_t* newcomm,
+                                    const koloConfig_t* config);
+/* Collective over the ranks of comm that are not excluded; works when excluded ranks are dead and comm has failed. */
+KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, int excludeCount, koloComm_t* newcomm,
+                                     const koloConfig_t* config);
+/* Waits until all operations enqueued here have finished and tells the others that this rank leaves in good order. */
+KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
+/* Finalises if that was not done, and frees the communicator. The handle is dead afterwards. */
+KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
+/* Makes every operation of comm, on all ranks, return koloAborted in bounded time; then frees the communicator. */
+KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
+/* koloSuccess in *asyncError, or the error that comm has failed with. */
+KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError);
+/* The calling thread's last error message, or the one that comm failed with where comm is given. Valid until the
+ * thread's next failing call. comm may be NULL. Never NULL. */
+KOLO_API const char* koloGetLastError(koloComm_t comm);
+KOLO_API koloResult_t koloCommCount(koloComm_t comm, int* count);
+KOLO_API koloResult_t koloCommUserRank(koloComm_t comm, int* rank);
+
+/* ------------------------------------------------------------ collectives */
+/* Buffers: sendbuf and recvbuf may be the same where "in place" is stated, and must not overlap otherwise.
+ * An operation's result is ready when the call returns (stream NULL) or when the stream has reached it. */
+
+/* recvbuf[i] = fold over ranks of sendbuf[i]. In place: sendbuf == recvbuf. */
+KOLO_API koloResult_t koloAllReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
+                                    koloRedOp_t op, koloComm_t comm, koloStream_t stream);
+/* As all-reduce, the result on root only; elsewhere recvbuf is not touched and may be NULL. In place on the root. */
+KOLO_API koloResult_t koloReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
+                                 koloRedOp_t op, int root, koloComm_t comm, koloStream_t stream);
+/* root's sendbuf into every recvbuf. sendbuf is read on the root only. In place: sendbuf == recvbuf. */
+KOLO_API koloResult_t koloBroadcast(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
+                                    int root, koloComm_t comm, koloStream_t stream);
+/* recvbuf holds n blocks of sendcount. In place: sendbuf == recvbuf + rank * sendcount. */
+KOLO_API koloResult_t koloAllGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
+                                    koloComm_t comm, koloStream_t stream);
+/* sendbuf holds n blocks of recvcount; this rank gets block `rank` of the fold. In place: recvbuf == sendbuf + rank *
+ * recvcount. */
+KOLO_API koloResult_t koloReduceScatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
+                                        koloRedOp_t op, koloComm_t comm, koloStream_t stream);
+/* Both buffers hold n blocks of count; block j of rank i becomes block i of rank j. In place: sendbuf == recvbuf. */
+KOLO_API koloResult_t koloAllToAll(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
+                                   koloComm_t comm, koloStream_t stream);
+/* root's recvbuf holds n blocks of sendcount. In place on the root: sendbuf == recvbuf + root * sendcount. */
+KOLO_API koloResult_t koloGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
+                                 int root, koloComm_t comm, koloStream_t stream);
+/* root's sendbuf holds n blocks of recvcount. In place on the root: recvbuf == sendbuf + root * recvcount. */
+KOLO_API koloResult_t koloScatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
+                                  int root, koloComm_t comm, koloStream_t stream);
+/* Returns when every rank has entered. */
+KOLO_API koloResult_t koloBarrier(koloComm_t comm, koloStream_t stream);
+
+/* Forms with a count for each rank. counts and displs have one entry for each rank, in elements; displs NULL means one
+ * block after the other. The arrays are read before the call returns. */
+/* counts and displs are the same on all ranks; sendbuf holds counts[rank]. In place: sendbuf == recvbuf + displs[rank]. */
+KOLO_API koloResult_t koloAllGatherv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
+                                     koloDataType_t datatype, koloComm_t comm, koloStream_t stream);
+/* counts and displs are the same on all ranks and describe sendbuf. In place: recvbuf == sendbuf + displs[rank]. */
+KOLO_API koloResult_t koloReduceScatterv(const void* sendbuf, void* recvbuf, const size_t* counts,
+                                         const size_t* displs, koloDataType_t datatype, koloRedOp_t op,
+                                         koloComm_t comm, koloStream_t stream);
+/* sendcounts[j] here must equal recvcounts[i] there. Not in place. */
+KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcounts, const size_t* senddispls,
+                                    void* recvbuf, const size_t* recvcounts, const size_t* recvdispls,
+                                    koloDataType_t datatype, koloComm_t comm, koloStream_t stream);
+/* recvcounts and displs are read on the root only; sendcount must equal the root's recvcounts[rank]. */
+KOLO_API koloResult_t koloGatherv(const void* sendbuf, size_t sendcount, void* recvbuf, const size_t* recvcounts,
+                                  const size_t* displs, koloDataType_t datatype, int root, koloComm_t comm,
+                                  koloStream_t stream);
+KOLO_API koloResult_t koloScatterv(const void* sendbuf, const size_t* sendcounts, const size_t* displs, void* recvbuf,
+                                   size_t recvcount, koloDataType_t datatype, int root, koloComm_t comm,
+                                   koloStream_t stream);
+
+/* --------------------------------------------------------- point to point */
+
+typedef struct {
+  int source;
+  int tag;
+  size_t count; /* elements of the receiver's datatype */
+} koloRecvStatus_t;
+
+/* Messages between two ranks with one tag arrive in the order sent. A send may return before the receiver has called. */
+KOLO_API koloResult_t koloSend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
+                               koloStream_t stream);
+/* Receives exactly what peer's koloSend sent (tag 0); a count or datatype that differs is koloMismatch. */
+KOLO_API koloResult_t koloRecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
+                               koloStream_t stream);
+KOLO_API koloResult_t koloSendTag(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
+                                  koloComm_t comm, koloStream_t stream);
+/* peer may be KOLO_ANY_SOURCE and tag KOLO_ANY_TAG. Receives up to count elements; a longer message is koloTruncated.
+ * status may be NULL; otherwise it is written when the message has arrived. */
+KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
+                                  koloRecvStatus_t* status, koloComm_t comm, koloStream_t stream);
+
+/* ----------------------------------------------------------------- groups */
+
+/* Operations between the two are started together by koloGroupEnd; no order inside the group can deadlock, on one or on
+ * several communicators. Groups nest. Arguments are checked by each call; operations with a faulty argument are refused
+ * there, and koloGroupEnd returns the first such error without running anything. With a NULL stream koloGroupEnd returns
+ * when all are done. One rank's operations of a group must go to one stream for each communicator. */
+KOLO_API koloResult_t koloGroupStart(void);
+KOLO_API koloResult_t koloGroupEnd(void);
+
+/* ----------------------------------------------------------------- memory */
+
+/* Page-aligned memory that every process on this machine can be given access to. bytes may be 0 (*ptr becomes NULL). */
+KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes);
+/* NULL is allowed. Windows over the memory must be deregistered before. */
+KOLO_API koloResult_t koloMemFree(void* ptr);
+/* Collective over comm: each rank gives memory of its own (sizes may differ, 0 and NULL included). Operations whose
+ * buffers lie in windows are zero-copy, at any offsets. Memory that did not come from koloMemAlloc registers too, but is
+ * zero-copy only between ranks of one process; koloWindowIsZeroCopy tells. Registering memory twice is harmless. */
+KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window);
+/* Collective over the window's communicator. */
+KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window);
+KOLO_API koloResult_t koloWindowIsZeroCopy(koloWindow_t window, int* zeroCopy);
+
+/* ------------------------------------------------------ reduction handles */
+
+typedef KOLO_ENUM { koloScalarHostImmediate = 1 } koloScalarResidence_t;
+
+/* sum of scalar * sendbuf; each rank may give its own scalar, which is read (one element of datatype) by this call. */
+KOLO_API koloResult_t koloRedOpCreatePreMulSum(koloRedOp_t* op, const void* scalar, koloDataType_t datatype,
+                                               koloScalarResidence_t residence, koloComm_t comm);
+/* acc[i] = acc[i] (op) in[i] for count elements, called on the thread that executes the operation. in and acc do not
+ * overlap and are aligned to the element's size. Must be associative. */
+typedef void (*koloRedFunction_t)(void* acc, const void* in, size_t count, koloDataType_t datatype, void* context);
+/* commutative 0: elements are folded strictly in rank order. Works with every datatype. */
+KOLO_API koloResult_t koloRedOpCreate(koloRedOp_t* op, koloRedFunction_t function, int commutative, void* context,
+                                      koloComm_t comm);
+KOLO_API koloResult_t koloRedOpDestroy(koloRedOp_t op, koloComm_t comm);
+
+/* ---------------------------------------------------------------- streams */
+
+/* Operations on one stream run one after the other on a background thread. */
+KOLO_API koloResult_t koloStreamCreate(koloStream_t* stream);
+/* Returns when all that was enqueued before is done, with the first error among it. */
+KOLO_API koloResult_t koloStreamSynchronize(koloStream_t stream);
+/* koloSuccess, koloInProgress, or the first error. */
+KOLO_API koloResult_t koloStreamQuery(koloStream_t stream);
+/* Waits as koloStreamSynchronize does, then frees the stream. */
+KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream);
+
+/* ------------------------------------------------- choices and inspection */
+
+/* Collective in effect: give all ranks the same text. "all_reduce:ring" forces, "all_reduce:^ring" forbids,
+ * "all_reduce:ring@1M-" forces from 1 MiB on ("LOW-HIGH", bytes, either may be left out, K, M and G allowed);
+ * several by commas; "" returns to the planner's choice. Algorithms: line one_shot two_shot ring biring recursive bruck
+ * tree pairwise. */
+KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text);
+
+typedef struct {
+  char algorithm[24];
+  char transport[24];   /* of the links used; "self" with one rank */
+  int channels;
+  int zeroCopy;         /* 1: straight between windows; 0: through staging */
+  size_t chunkBytes;
+  double predictedUs;   /* by the planner's model */
+} koloPlan_t;
+
+/* What the planner would do. registered: whether all buffers lie in windows. */
+KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collective, size_t count,
+                                      koloDataType_t datatype, koloRedOp_t op, int registered, koloPlan_t* plan);
+/* The same as text: every candidate, its predicted time, and why the winner won. Writes at most size bytes including
+ * the terminator; *needed (may be NULL) gets the full length. comm may be NULL: nranks ranks on this machine. */
+KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t collective, size_t count,
+                                  koloDataType_t datatype, koloRedOp_t op, int registered, char* text, size_t size,
+                                  size_t* needed);
+
+typedef KOLO_ENUM {
+  koloInfoBuild = 0,      /* version, compiler, features */
+  koloInfoTopology = 1,   /* machine, packages, cores, caches, as the library sees them */
+  koloInfoTransports = 2, /* each transport: whether it works here, and if not why */
+  koloInfoSettings = 3    /* each setting: value, where it came from, what it means */
+} koloInfoTopic_t;
+
+/* A JSON text about this process. Sizes as with koloExplain. */
+KOLO_API koloResult_t koloGetInfo(koloInfoTopic_t topic, char* text, size_t size, size_t* needed);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

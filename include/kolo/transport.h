@@ -1,0 +1,107 @@
+/* The contract between Kolo and a transport, for people who write one. See transports/README.md for a walk through.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * A transport makes links and does nothing else. A link is the right to put bytes into memory of one peer. This version
+ * of the table describes mapped links: opening a link yields a pointer through which this process loads and stores the
+ * peer's memory. The table is C, sized and versioned; a transport may be compiled in or be a shared object that exports
+ *
+ *     const koloTransport* koloTransportEntry(void);
+ *
+ * and is named, by path, in KOLO_TRANSPORT_PLUGINS.
+ *
+ * Life of the three nouns, which every transport uses:
+ *   device  what this process opens once for each communicator rank; its address blob is sent to all peers
+ *   memory  a range of this process's memory made reachable; its descriptor blob is sent to the peers
+ *   link    made from a peer's address and one of its descriptors
+ *
+ * Thread safety: the core calls one device from one thread at a time; different devices concurrently. Peers may open links to
+ * a registered memory at any time until it is deregistered, so a transport that must answer them needs its own thread.
+ * Errors: functions return KOLO_TRANSPORT_OK or another code and then write one line to `why` (at most whyBytes, always
+ * terminated): what was wrong and what was expected. Nothing may block for longer than host->timeoutMs.
+ */
+#ifndef KOLO_TRANSPORT_H_
+#define KOLO_TRANSPORT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KOLO_TRANSPORT_ABI 1u
+#define KOLO_TRANSPORT_BLOB_BYTES 256
+
+enum {
+  KOLO_TRANSPORT_OK = 0,
+  KOLO_TRANSPORT_UNREACHABLE = 1, /* this peer cannot be reached by this transport: the core tries the next one */
+  KOLO_TRANSPORT_UNSHAREABLE = 2, /* this memory cannot be shared by this transport: the core stages instead */
+  KOLO_TRANSPORT_ERROR = 3        /* it should have worked */
+};
+
+typedef enum {
+  koloLinkMapped = 1 /* linkOpen yields a pointer to the peer's memory */
+} koloLinkKind_t;
+
+typedef struct {
+  uint32_t bytes;
+  unsigned char data[KOLO_TRANSPORT_BLOB_BYTES];
+} koloTransportBlob;
+
+/* What the core tells a device about where it runs. Valid during deviceOpen only. */
+typedef struct {
+  uint32_t size;                  /* sizeof(koloTransportHost) of the caller */
+  unsigned char processId[16];    /* random, one for each process: equal means same address space */
+  unsigned char hostId[16];       /* equal means same running kernel */
+  unsigned char communicator[32]; /* secret shared by the ranks of this communicator, to recognise each other by */
+  int rank;
+  int ranks;
+  int timeoutMs;
+} koloTransportHost;
+
+/* A range of memory. fd >= 0: the range is the file's bytes from fdOffset on (a memfd, mapped shared), and may be given
+ * to other processes; fd < 0: ordinary memory. The core keeps fd open while the memory is registered. */
+typedef struct {
+  uint32_t size;
+  void* address;
+  uint64_t bytes;
+  int fd;
+  uint64_t fdOffset;
+} koloTransportMemory;
+
+typedef struct koloTransport {
+  uint32_t abi;  /* KOLO_TRANSPORT_ABI */
+  uint32_t size; /* sizeof(koloTransport): the table may grow at its end */
+  const char* name;
+  uint32_t linkKind; /* koloLinkKind_t */
+
+  /* Whether the transport works on this machine. Cheap; no device needed. */
+  int (*probe)(char* why, size_t whyBytes);
+
+  int (*deviceOpen)(const koloTransportHost* host, void** device, koloTransportBlob* address, char* why,
+                    size_t whyBytes);
+  /* All memory deregistered and links closed before. */
+  void (*deviceClose)(void* device);
+
+  int (*memoryRegister)(void* device, const koloTransportMemory* range, void** memory, koloTransportBlob* descriptor,
+                        char* why, size_t whyBytes);
+  /* Links that peers have opened stay usable: they hold the memory, not this registration. */
+  void (*memoryDeregister)(void* device, void* memory);
+
+  /* *mapped gets a pointer to the first byte of the peer's range, readable and writable, coherent with the peer's own
+   * accesses under the C++ memory model. It stays valid until linkClose, also when the peer is gone. */
+  int (*linkOpen)(void* device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** link,
+                  void** mapped, char* why, size_t whyBytes);
+  void (*linkClose)(void* device, void* link);
+} koloTransport;
+
+/* What a shared object exports. */
+#define KOLO_TRANSPORT_ENTRY "koloTransportEntry"
+typedef const koloTransport* (*koloTransportEntry_t)(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,164 @@
+#include "perf/launch.h"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "perf/failure.h"
+#include "perf/machine.h"
+
+namespace kolo::perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long survivors of a death may take to report the library's error, and then to obey SIGTERM.
+constexpr auto kReportTime = std::chrono::milliseconds(2000);
+constexpr auto kObeyTime = std::chrono::milliseconds(1000);
+
+bool isSet(const char* variable) { return std::getenv(variable) != nullptr; }
+
+std::string jobName() {
+  std::random_device random;
+  return fmt::format("perf-{}-{:08x}", getpid(), random());
+}
+
+class Ranks {
+ public:
+  Ranks(char** argv, int count) : argv_(argv), job_(jobName()), parent_(getpid()), cores_(usableCores()) {
+    sigemptyset(&watched_);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched_, signal);
+    // Blocked, so that they wait for watch(): no signal can fall between starting a rank and looking for it.
+    sigprocmask(SIG_BLOCK, &watched_, &inherited_);
+    for (int rank = 0; rank < count; ++rank) start(rank, count);
+  }
+
+  ~Ranks() {
+    signalAll(SIGKILL);
+    while (running() > 0 && reap(0)) {
+    }
+  }
+
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  int watch() {
+    while (running() > 0) {
+      const timespec pause{.tv_sec = 0, .tv_nsec = 100'000'000};
+      const int signal = sigtimedwait(&watched_, nullptr, &pause);
+      if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) interrupt(signal);
+      while (reap(WNOHANG)) {
+      }
+      enforce();
+    }
+    return status_;
+  }
+
+ private:
+  void start(int rank, int count) {
+    const pid_t child = fork();
+    if (child < 0) fail("cannot start rank {}: {}", rank, std::strerror(errno));
+    if (child == 0) become(rank, count);
+    children_.push_back(child);
+  }
+
+  // In the child. Does not return.
+  [[noreturn]] void become(int rank, int count) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent_) _exit(kRunFailed);  // it died before the line above
+    sigprocmask(SIG_SETMASK, &inherited_, nullptr);
+    setenv("KOLO_RANK", std::to_string(rank).c_str(), 1);
+    setenv("KOLO_SIZE", std::to_string(count).c_str(), 1);
+    setenv("KOLO_JOB", job_.c_str(), 1);
+    if (static_cast<size_t>(count) <= cores_.size()) bindTo(cores_[static_cast<size_t>(rank)]);
+    execv("/proc/self/exe", argv_);
+    fmt::print(stderr, "kolo-perf: cannot start rank {}: {}\n", rank, std::strerror(errno));
+    _exit(kRunFailed);
+  }
+
+  // False when no child was waiting to be reaped.
+  bool reap(int flags) {
+    int state = 0;
+    const pid_t child = waitpid(-1, &state, flags);
+    if (child <= 0) return false;
+    const auto at = std::find(children_.begin(), children_.end(), child);
+    if (at == children_.end()) return true;
+    *at = 0;
+    judge(static_cast<int>(at - children_.begin()), state);
+    return true;
+  }
+
+  void judge(int rank, int state) {
+    if (WIFEXITED(state) && WEXITSTATUS(state) <= kWrongValues) {
+      status_ = std::max(status_, WEXITSTATUS(state));
+      return;
+    }
+    status_ = std::max<int>(status_, kRunFailed);
+    if (ending_) return;  // the first death is the news; what follows is its consequence
+    if (WIFSIGNALED(state)) {
+      const int signal = WTERMSIG(state);
+      fmt::print(stderr, "kolo-perf: rank {} was ended by signal {} ({})\n", rank, signal, strsignal(signal));
+    } else {
+      fmt::print(stderr, "kolo-perf: rank {} exited with status {}\n", rank, WEXITSTATUS(state));
+    }
+    endBy(Clock::now() + kReportTime);
+  }
+
+  void interrupt(int signal) {
+    if (!ending_) fmt::print(stderr, "kolo-perf: {}, ending all ranks\n", strsignal(signal));
+    status_ = kRunFailed;
+    endBy(Clock::now());
+  }
+
+  void endBy(Clock::time_point when) {
+    ending_ = true;
+    terminateAt_ = std::min(terminateAt_, when);
+  }
+
+  void enforce() {
+    if (!ending_ || Clock::now() < terminateAt_) return;
+    signalAll(Clock::now() < terminateAt_ + kObeyTime ? SIGTERM : SIGKILL);
+  }
+
+  void signalAll(int signal) const {
+    for (const pid_t child : children_) {
+      if (child > 0) kill(child, signal);
+    }
+  }
+
+  size_t running() const {
+    return static_cast<size_t>(std::count_if(children_.begin(), children_.end(), [](pid_t pid) { return pid > 0; }));
+  }
+
+  char** argv_;
+  std::string job_;
+  pid_t parent_;
+  std::vector<int> cores_;
+  sigset_t watched_{};
+  sigset_t inherited_{};
+  std::vector<pid_t> children_;  // by rank; 0 once it has ended
+  int status_ = kAllRight;
+  bool ending_ = false;
+  Clock::time_point terminateAt_ = Clock::time_point::max();
+};
+
+}  // namespace
+
+bool startedByLauncher() {
+  return isSet("KOLO_RANK") || (isSet("RANK") && isSet("WORLD_SIZE")) ||
+         (isSet("SLURM_PROCID") && isSet("SLURM_STEP_ID")) || isSet("OMPI_COMM_WORLD_RANK") || isSet("PMI_RANK");
+}
+
+int launchRanks(char** argv, int ranks) { return Ranks(argv, ranks).watch(); }
+
+}  // namespace kolo::perf

@@ -1,0 +1,21 @@
+// Starting one's own ranks as processes, and watching over them.
+//
+// Thread safety: not thread safe; used by a process without other threads.
+#pragma once
+
+namespace kolo::perf {
+
+// What this tool exits with.
+enum ExitStatus { kAllRight = 0, kWrongValues = 1, kRunFailed = 2 };
+
+// Whether a launcher (ours, torchrun, Slurm, Open MPI, MPICH) started this process as one rank of a job.
+bool startedByLauncher();
+
+// Runs this executable again `ranks` times with the same arguments and KOLO_RANK, KOLO_SIZE and KOLO_JOB set, each
+// bound to a core where there are cores enough, and waits. When a rank dies, standard error says which and by which
+// signal, and the others, which get time to report what they saw of it, are ended. SIGINT, SIGTERM and SIGHUP end all
+// ranks; no rank survives this process. Returns an exit status: the worst of the ranks'. Throws Failure when a process
+// cannot be started.
+int launchRanks(char** argv, int ranks);
+
+}  // namespace kolo::perf

@@ -1,0 +1,134 @@
+// kolo-perf: sweeps collectives over sizes, prints a table, writes reports. README.md says how to read the figures.
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "perf/failure.h"
+#include "perf/html_report.h"
+#include "perf/launch.h"
+#include "perf/machine.h"
+#include "perf/options.h"
+#include "perf/report.h"
+#include "perf/sweep.h"
+
+namespace kolo::perf {
+namespace {
+
+koloConfig_t configFor(const Options& options) {
+  koloConfig_t config = KOLO_CONFIG_INITIALIZER;
+  if (options.timeoutSeconds > 0) config.timeoutMs = static_cast<int>(options.timeoutSeconds * 1e3);
+  if (!options.transport.empty()) config.transports = options.transport.c_str();
+  config.name = "kolo-perf";
+  return config;
+}
+
+std::string libraryVersion() {
+  int code = 0;
+  check(koloGetVersion(&code), "koloGetVersion");
+  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
+}
+
+Run describeRun(koloComm_t comm, const Options& options) {
+  Run run;
+  run.machine = readMachine();
+  run.version = libraryVersion();
+  run.threads = options.threads;
+  run.bound = isBound();
+  run.inPlace = options.inPlace;
+  for (const BufferKind kind : options.buffers) {
+    run.buffers += (run.buffers.empty() ? "" : " and ") + std::string(bufferKindName(kind));
+  }
+  koloPlan_t plan{};
+  check(koloCommGetPlan(comm, koloCollectiveAllReduce, 1, koloFloat32, koloSum, 1, &plan), "koloCommGetPlan");
+  run.transport = plan.transport;
+  check(koloCommCount(comm, &run.ranks), "koloCommCount");
+  return run;
+}
+
+void writeReports(const Run& run, const Options& options, const std::vector<Result>& results) {
+  if (!options.jsonFile.empty()) writeFile(options.jsonFile, jsonText(run, results));
+  if (!options.csvFile.empty()) writeFile(options.csvFile, csvText(results));
+  if (!options.htmlFile.empty()) writeFile(options.htmlFile, htmlText(run, results));
+}
+
+// What one rank does, as a process or as a thread. Destroys comm, unless it throws.
+int runRank(koloComm_t comm, const Options& options) {
+  int rank = 0, count = 0;
+  check(koloCommUserRank(comm, &rank), "koloCommUserRank");
+  check(koloCommCount(comm, &count), "koloCommCount");
+  if (options.ranks > 0 && options.ranks != count) {
+    fail("--ranks {} was given, but the launcher started {}", options.ranks, count);
+  }
+  std::optional<Reporter> reporter;
+  std::optional<Run> run;
+  if (rank == 0) {
+    for (const std::string& path : {options.jsonFile, options.csvFile, options.htmlFile}) {
+      if (!path.empty()) requireWritable(path);
+    }
+    run = describeRun(comm, options);
+    reporter.emplace(*run);
+  }
+  const std::vector<Result> results = runSweep(comm, options, reporter ? &*reporter : nullptr);
+  check(koloCommDestroy(comm), "koloCommDestroy");
+  if (run) writeReports(*run, options, results);
+  const bool wrong = std::any_of(results.begin(), results.end(), [](const Result& r) { return r.wrong > 0; });
+  return wrong ? kWrongValues : kAllRight;
+}
+
+int runProcess(const Options& options) {
+  const koloConfig_t config = configFor(options);
+  koloComm_t comm = nullptr;
+  check(koloCommInitFromEnv(&comm, &config), "koloCommInitFromEnv");
+  return runRank(comm, options);
+}
+
+// A rank that fails ends the process: the others wait for it inside the library, and there is nothing to save.
+int runThreads(const Options& options, int ranks) {
+  const koloConfig_t config = configFor(options);
+  std::vector<koloComm_t> comms(static_cast<size_t>(ranks));
+  check(koloCommInitAll(comms.data(), ranks, &config), "koloCommInitAll");
+  const std::vector<int> cores = usableCores();
+  std::vector<int> statuses(comms.size(), kAllRight);
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < comms.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      if (comms.size() <= cores.size()) bindTo(cores[rank]);
+      try {
+        statuses[rank] = runRank(comms[rank], options);
+      } catch (const std::exception& error) {
+        fmt::print(stderr, "kolo-perf: rank {}: {}\n", rank, error.what());
+        std::_Exit(kRunFailed);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return *std::max_element(statuses.begin(), statuses.end());
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  int status = kAllRight;
+  if (!parseOptions(argc, argv, options, status)) return status;
+  if (startedByLauncher()) {
+    if (options.threads) fail("--threads makes its own ranks, but a launcher started this process as one");
+    return runProcess(options);
+  }
+  const int ranks = options.ranks > 0 ? options.ranks : std::max(2, static_cast<int>(usableCores().size()));
+  return options.threads ? runThreads(options, ranks) : launchRanks(argv, ranks);
+}
+
+}  // namespace
+}  // namespace kolo::perf
+
+int main(int argc, char** argv) {
+  try {
+    return kolo::perf::run(argc, argv);
+  } catch (const std::exception& error) {
+    const char* const rank = std::getenv("KOLO_RANK");
+    fmt::print(stderr, "kolo-perf: {}{}{}{}\n", rank != nullptr ? "rank " : "", rank != nullptr ? rank : "",
+               rank != nullptr ? ": " : "", error.what());
+    return kolo::perf::kRunFailed;
+  }
+}

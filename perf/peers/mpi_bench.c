@@ -1,0 +1,206 @@
+/* The peers' side of tools/compare-peers: the collectives that kolo-perf measures, by MPI, with kolo-perf's method.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Usage: mpi_bench SIZES COLLECTIVES      e.g.  mpi_bench 8,2048,131072 all_reduce,broadcast
+ * Sizes are bytes, counted as kolo-perf counts them (perf/README.md); float, sum, root 0. Rank 0 prints a line for each
+ * measurement: collective, size asked for, bytes moved, memory (malloc or alloc_mem), microseconds of a call.
+ *
+ * Method: after a barrier each rank times a batch of calls back to back, long enough for the timer; a sample is the
+ * slowest rank's time for one call; the figure is the median of the samples. The constants are those of
+ * perf/statistics.h.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BATCH_US 20.0
+#define MAX_BATCH 256
+#define BUDGET_US 150e3
+#define MIN_SAMPLES 5
+#define MAX_SAMPLES 2000
+#define WARMUPS 5
+#define TRIAL_BATCH 16
+#define PAGE 4096
+
+static int rank, ranks;
+
+typedef struct {
+  const char* name;
+  size_t count; /* elements of one block */
+  float *send, *recv;
+} call_t;
+
+static int holds_blocks(const char* name) {
+  return strcmp(name, "all_gather") == 0 || strcmp(name, "reduce_scatter") == 0 || strcmp(name, "all_to_all") == 0 ||
+         strcmp(name, "gather") == 0 || strcmp(name, "scatter") == 0;
+}
+
+static void all_reduce(const call_t* c) {
+  MPI_Allreduce(c->send, c->recv, (int)c->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+static void all_gather(const call_t* c) {
+  MPI_Allgather(c->send, (int)c->count, MPI_FLOAT, c->recv, (int)c->count, MPI_FLOAT, MPI_COMM_WORLD);
+}
+static void reduce_scatter(const call_t* c) {
+  MPI_Reduce_scatter_block(c->send, c->recv, (int)c->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+/* One buffer on every rank: compare-peers sets it beside kolo-perf's broadcast in place. */
+static void broadcast(const call_t* c) { MPI_Bcast(c->recv, (int)c->count, MPI_FLOAT, 0, MPI_COMM_WORLD); }
+static void reduce(const call_t* c) {
+  MPI_Reduce(c->send, c->recv, (int)c->count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+}
+static void all_to_all(const call_t* c) {
+  MPI_Alltoall(c->send, (int)c->count, MPI_FLOAT, c->recv, (int)c->count, MPI_FLOAT, MPI_COMM_WORLD);
+}
+static void gather(const call_t* c) {
+  MPI_Gather(c->send, (int)c->count, MPI_FLOAT, c->recv, (int)c->count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+static void scatter(const call_t* c) {
+  MPI_Scatter(c->send, (int)c->count, MPI_FLOAT, c->recv, (int)c->count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+static void send_recv(const call_t* c) {
+  MPI_Sendrecv(c->send, (int)c->count, MPI_FLOAT, (rank + 1) % ranks, 0, c->recv, (int)c->count, MPI_FLOAT,
+               (rank + ranks - 1) % ranks, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+static void barrier(const call_t* c) {
+  (void)c;
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+typedef void (*function_t)(const call_t*);
+static const struct {
+  const char* name;
+  function_t function;
+} table[] = {{"all_reduce", all_reduce}, {"all_gather", all_gather}, {"reduce_scatter", reduce_scatter},
+             {"broadcast", broadcast},   {"reduce", reduce},         {"all_to_all", all_to_all},
+             {"gather", gather},         {"scatter", scatter},       {"send_recv", send_recv},
+             {"barrier", barrier}};
+
+static function_t find(const char* name) {
+  for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
+    if (strcmp(table[i].name, name) == 0) return table[i].function;
+  }
+  return NULL;
+}
+
+static double now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+/* Microseconds of one call on this rank, when `batch` calls run back to back. */
+static double time_batch(function_t function, const call_t* call, int batch) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double begin = now_us();
+  for (int i = 0; i < batch; ++i) function(call);
+  return (now_us() - begin) / batch;
+}
+
+static double slowest(double own) {
+  double result;
+  MPI_Allreduce(&own, &result, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return result;
+}
+
+static int by_value(const void* a, const void* b) {
+  const double x = *(const double*)a, y = *(const double*)b;
+  return (x > y) - (x < y);
+}
+
+static double measure(function_t function, const call_t* call) {
+  static double own[MAX_SAMPLES], all[MAX_SAMPLES];
+  time_batch(function, call, WARMUPS);
+  double us = slowest(time_batch(function, call, 1));
+  if (us < BATCH_US * TRIAL_BATCH) us = slowest(time_batch(function, call, TRIAL_BATCH));
+  if (us < 1e-3) us = 1e-3;
+  const double wanted = BATCH_US / us;
+  const int batch = wanted >= MAX_BATCH ? MAX_BATCH : wanted <= 1 ? 1 : (int)(wanted + 0.999999);
+  const double fit = BUDGET_US / (us * batch);
+  const int samples = fit < MIN_SAMPLES ? MIN_SAMPLES : fit > MAX_SAMPLES ? MAX_SAMPLES : (int)fit;
+  for (int i = 0; i < samples; ++i) own[i] = time_batch(function, call, batch);
+  MPI_Allreduce(own, all, samples, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  qsort(all, (size_t)samples, sizeof *all, by_value);
+  return samples % 2 == 1 ? all[samples / 2] : (all[samples / 2 - 1] + all[samples / 2]) / 2;
+}
+
+static void* allocate(size_t bytes, int by_mpi) {
+  void* memory = NULL;
+  if (by_mpi) {
+    MPI_Alloc_mem((MPI_Aint)bytes, MPI_INFO_NULL, &memory);
+  } else if (posix_memalign(&memory, PAGE, bytes) != 0) {
+    memory = NULL;
+  }
+  if (memory == NULL) {
+    fprintf(stderr, "mpi_bench: no memory for %zu bytes\n", bytes);
+    MPI_Abort(MPI_COMM_WORLD, 2);
+  }
+  memset(memory, 0, bytes);
+  return memory;
+}
+
+static void run_size(const char* name, function_t function, size_t asked, int by_mpi, float* send, float* recv) {
+  const size_t blocks = holds_blocks(name) ? (size_t)ranks : 1;
+  size_t count = asked / sizeof(float) / blocks;
+  if (count == 0) count = 1;
+  const int moves = strcmp(name, "barrier") != 0;
+  const call_t call = {name, count, send, recv};
+  const double us = measure(function, &call);
+  if (rank == 0) {
+    printf("%s %zu %zu %s %.4f\n", name, moves ? asked : 0, moves ? count * blocks * sizeof(float) : 0,
+           by_mpi ? "alloc_mem" : "malloc", us);
+    fflush(stdout);
+  }
+}
+
+static void run_memory(char* const* collectives, int collective_count, const size_t* sizes, int size_count,
+                       int by_mpi) {
+  size_t capacity = (size_t)ranks * sizeof(float);
+  for (int i = 0; i < size_count; ++i) capacity = sizes[i] > capacity ? sizes[i] : capacity;
+  float *send = allocate(capacity, by_mpi), *recv = allocate(capacity, by_mpi);
+  for (int c = 0; c < collective_count; ++c) {
+    const function_t function = find(collectives[c]);
+    const int runs = strcmp(collectives[c], "barrier") == 0 ? 1 : size_count;
+    for (int i = 0; i < runs; ++i) run_size(collectives[c], function, sizes[i], by_mpi, send, recv);
+  }
+  if (by_mpi) {
+    MPI_Free_mem(send);
+    MPI_Free_mem(recv);
+  } else {
+    free(send);
+    free(recv);
+  }
+}
+
+int main(int argc, char** argv) {
+  enum { most = 64 };
+  size_t sizes[most];
+  char* collectives[most];
+  int size_count = 0, collective_count = 0;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (argc == 3) {
+    for (char* word = strtok(argv[1], ","); word != NULL && size_count < most; word = strtok(NULL, ",")) {
+      sizes[size_count++] = strtoull(word, NULL, 10);
+    }
+    for (char* word = strtok(argv[2], ","); word != NULL && collective_count < most; word = strtok(NULL, ",")) {
+      if (find(word) == NULL) {
+        fprintf(stderr, "mpi_bench: unknown collective %s\n", word);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+      }
+      collectives[collective_count++] = word;
+    }
+  }
+  if (size_count == 0 || collective_count == 0) {
+    if (rank == 0) fprintf(stderr, "usage: mpi_bench SIZES COLLECTIVES\n");
+    MPI_Abort(MPI_COMM_WORLD, 2);
+  }
+  run_memory(collectives, collective_count, sizes, size_count, 1);
+  run_memory(collectives, collective_count, sizes, size_count, 0);
+  MPI_Finalize();
+  return 0;
+}

@@ -1,0 +1,20 @@
+#include "perf/result.h"
+
+#include "perf/names.h"
+#include "perf/sizes.h"
+
+namespace kolo::perf {
+
+std::string Result::datatype() const {
+  return operation.collective == koloCollectiveBarrier ? "none" : koloDataTypeName(operation.datatype);
+}
+
+std::string Result::op() const { return isReduction(operation.collective) ? koloRedOpName(operation.op) : "none"; }
+
+double Result::algorithmBandwidth() const {
+  return timeUs.median > 0 ? static_cast<double>(bytes) / timeUs.median / 1e3 : 0;
+}
+
+double Result::busBandwidth() const { return algorithmBandwidth() * busFactor(operation.collective, ranks); }
+
+}  // namespace kolo::perf

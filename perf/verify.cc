@@ -1,0 +1,125 @@
+#include "perf/verify.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "perf/failure.h"
+#include "perf/names.h"
+#include "perf/patterns.h"
+
+namespace kolo::perf {
+namespace {
+
+// What memory holds that the collective is not to write. As a float it is an odd number, as a bool it is illegal.
+constexpr int kPoison = 0xa5;
+
+struct Area {
+  std::byte* begin;
+  size_t bytes;
+};
+
+size_t countUnpoisoned(const std::byte* at, size_t bytes) {
+  return bytes - static_cast<size_t>(std::count(at, at + bytes, static_cast<std::byte>(kPoison)));
+}
+
+class Verification {
+ public:
+  Verification(const Operation& operation, const Shape& shape, Ranks ranks, const Buffers& buffers)
+      : operation_(operation),
+        shape_(shape),
+        ranks_(ranks),
+        at_(place(operation, shape, ranks, buffers)),
+        elementBytes_(koloDataTypeSize(operation.datatype)),
+        reduces_(isReduction(operation.collective)),
+        seed_(shape.bytes * 31 + static_cast<size_t>(operation.collective)) {
+    // In place the collective may write anywhere in the shared memory, unless the interface keeps the rest; out of
+    // place only what it receives.
+    written_ = at_.inPlace ? Area{buffers.recv(), shape.bytes} : Area{at_.recv, at_.recvElements * elementBytes_};
+  }
+
+  const Placement& placement() const { return at_; }
+
+  void prepare() const {
+    std::memset(written_.begin - kGuardBytes, kPoison, written_.bytes + 2 * kGuardBytes);
+    fill(at_.send, at_.sendElements, elementBytes_, sentBy(ranks_.self), 0);
+  }
+
+  size_t wrong() const {
+    size_t count = countUnpoisoned(written_.begin - kGuardBytes, kGuardBytes) +
+                   countUnpoisoned(written_.begin + written_.bytes, kGuardBytes);
+    if (!at_.inPlace) {
+      count += countWrong(at_.send, at_.sendElements, operation_.datatype, sentBy(ranks_.self), 0, Compare::kBytes);
+    }
+    return at_.recvElements > 0 ? count + wrongResult() : count;
+  }
+
+ private:
+  Table sentBy(int rank) const {
+    if (reduces_) return operandTable(operation_.datatype, operation_.op, rank, ranks_.count, seed_);
+    return movedTable(operation_.datatype, rank, seed_);
+  }
+
+  size_t wrongIn(size_t block, size_t elements, const Table& expected, size_t phase) const {
+    return countWrong(at_.recv + block * shape_.count * elementBytes_, elements, operation_.datatype, expected, phase,
+                      reduces_ ? Compare::kNumbers : Compare::kBytes);
+  }
+
+  // The block of every rank, each of which starts at `phase` of that rank's pattern.
+  size_t wrongBlocks(size_t phase) const {
+    size_t count = 0;
+    for (int rank = 0; rank < ranks_.count; ++rank) {
+      count += wrongIn(static_cast<size_t>(rank), shape_.count, sentBy(rank), phase);
+    }
+    return count;
+  }
+
+  size_t wrongResult() const {
+    const size_t own = static_cast<size_t>(ranks_.self) * shape_.count;
+    switch (operation_.collective) {
+      case koloCollectiveAllReduce:
+      case koloCollectiveReduce:
+        return wrongIn(0, shape_.elements, folded(), 0);
+      case koloCollectiveReduceScatter:
+        return wrongIn(0, shape_.count, folded(), own);
+      case koloCollectiveBroadcast:
+        return wrongIn(0, shape_.elements, sentBy(operation_.root), 0);
+      case koloCollectiveScatter:
+        return wrongIn(0, shape_.count, sentBy(operation_.root), own);
+      case koloCollectiveAllGather:
+      case koloCollectiveGather:
+        return wrongBlocks(0);
+      case koloCollectiveAllToAll:
+        return wrongBlocks(own);
+      case koloCollectiveSendRecv:
+        return wrongIn(0, shape_.elements, sentBy((ranks_.self + ranks_.count - 1) % ranks_.count), 0);
+      default:
+        return 0;
+    }
+  }
+
+  Table folded() const { return foldedTable(operation_.datatype, operation_.op, ranks_.count, seed_); }
+
+  Operation operation_;
+  Shape shape_;
+  Ranks ranks_;
+  Placement at_;
+  size_t elementBytes_;
+  bool reduces_;
+  size_t seed_;
+  Area written_;
+};
+
+}  // namespace
+
+size_t runVerified(const Operation& operation, const Shape& shape, Ranks ranks, const Buffers& buffers,
+                   koloComm_t comm) {
+  if (operation.collective == koloCollectiveBarrier) return 0;
+  const Verification verification(operation, shape, ranks, buffers);
+  verification.prepare();
+  // Zero-copy peers read and write these buffers as soon as they enter; nobody may enter before all have filled theirs.
+  check(koloBarrier(comm, nullptr), "koloBarrier");
+  check(runOnce(operation, shape, verification.placement(), ranks, comm), koloCollectiveName(operation.collective));
+  return verification.wrong();
+}
+
+}  // namespace kolo::perf

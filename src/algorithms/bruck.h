@@ -1,0 +1,81 @@
+// Bruck: ceil(log2 n) steps for any n, for short blocks (Bruck et al., "Efficient algorithms for all-to-all
+// communications in multiport message-passing systems", 1997).
+#pragma once
+
+#include "device/exchange.h"
+
+namespace kolo::algorithms {
+
+// In step k (1, 2, 4, ...) data goes to rank - k and comes from rank + k (all-gather), or the reverse (all-to-all).
+template <class Team>
+bool openBruck(device::Exchange<Team>& exchange) {
+  const int n = exchange.work().ranks, rank = exchange.work().rank;
+  // A pair may meet in two steps (n - k = k'); it exchanges one header all the same.
+  bool good = true;
+  const auto eachPeer = [&](auto visit) {
+    for (int d = 1; d < n; ++d) {
+      const bool forth = (d & (d - 1)) == 0, back = ((n - d) & (n - d - 1)) == 0;
+      if (forth || back) visit(device::ringRank(rank, d, n));
+    }
+  };
+  eachPeer([&](int peer) { exchange.announce(peer); });
+  eachPeer([&](int peer) { good = exchange.meet(peer) && good; });
+  return good;
+}
+
+// Rank r holds blocks r, r + 1, ... of everybody; each step doubles their number. Blocks go straight to their final place.
+template <class Team>
+void bruckAllGather(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const int n = work.ranks;
+  const auto piece = [&](int rank) {
+    const device::Range block = work.recvLayout.block(device::ringRank(rank, 0, n));
+    return device::Piece{work.recv + exchange.bytesOf(block.begin), exchange.bytesOf(block.count)};
+  };
+  exchange.copy(piece(work.rank).data, work.send, piece(work.rank).bytes, false);
+  exchange.team().sync();
+  for (int k = 1; k < n; k *= 2) {
+    const int blocks = k < n - k ? k : n - k;
+    exchange.exchange(device::ringRank(work.rank, -k, n), blocks, [&](int i) { return piece(work.rank + i); },
+                      device::ringRank(work.rank, k, n), blocks, [&](int i) { return piece(work.rank + k + i); });
+  }
+}
+
+// scratch[i] first holds the block for rank + i. In step k all blocks whose i has bit k travel k ranks onward; after the
+// last step scratch[i] holds what rank - i has for this rank.
+template <class Team>
+void bruckAllToAll(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const int n = work.ranks;
+  const std::uint64_t bytes = exchange.bytesOf(work.sendLayout.count);
+  const auto at = [&](int i) { return work.scratch + bytes * static_cast<std::uint64_t>(i); };
+  for (int i = 0; i < n; ++i) {
+    const std::uint64_t block = static_cast<std::uint64_t>(device::ringRank(work.rank, i, n));
+    exchange.copy(at(i), work.send + bytes * block, bytes, false);
+  }
+  exchange.team().sync();
+  for (int k = 1; k < n; k *= 2) {
+    // The j-th index with bit k set is found by putting a 1 into bit k of j.
+    const auto piece = [&](int j) { return device::Piece{at(((j & ~(k - 1)) << 1) | k | (j & (k - 1))), bytes}; };
+    int blocks = 0;
+    for (int i = k; i < n; ++i) blocks += (i & k) != 0 ? 1 : 0;
+    exchange.exchange(device::ringRank(work.rank, k, n), blocks, piece, device::ringRank(work.rank, -k, n), blocks,
+                      piece);
+  }
+  for (int i = 0; i < n; ++i) {
+    const std::uint64_t block = static_cast<std::uint64_t>(device::ringRank(work.rank, -i, n));
+    exchange.copy(work.recv + bytes * block, at(i), bytes, false);
+  }
+}
+
+template <class Team>
+void runBruck(device::Exchange<Team>& exchange, bool met) {
+  if (!met && !openBruck(exchange)) return;
+  if (exchange.work().signature.collective == device::Collective::kAllGather) {
+    bruckAllGather(exchange);
+  } else {
+    bruckAllToAll(exchange);
+  }
+}
+
+}  // namespace kolo::algorithms

@@ -1,0 +1,136 @@
+// Zero-copy forms, for when all buffers lie in windows: every rank takes what it needs straight from the peers' memory
+// and the work is divided evenly. One-shot: each output is computed where it is needed. Two-shot: each rank computes one slice
+// and writes it to all, which moves the least memory that an all-reduce can (2 n S in all).
+#pragma once
+
+#include "device/exchange.h"
+
+namespace kolo::algorithms {
+
+inline constexpr int kMaxDirectRanks = 64;
+
+// Every rank decides this alike, from all headers. REQUIRES: met all.
+template <class Team>
+bool everyBufferIsShared(device::Exchange<Team>& exchange) {
+  using device::Collective;
+  const device::Work& work = exchange.work();
+  if (work.scale != nullptr) return false;
+  for (int rank = 0; rank < work.ranks; ++rank) {
+    const bool isRoot = rank == work.root;
+    bool good = true;
+    switch (work.signature.collective) {
+      case Collective::kAllReduce: good = exchange.sendIsShared(rank) && exchange.recvIsShared(rank); break;
+      case Collective::kReduce: good = exchange.sendIsShared(rank) && (!isRoot || exchange.recvIsShared(rank)); break;
+      case Collective::kBroadcast: good = (!isRoot || exchange.sendIsShared(rank)) && exchange.recvIsShared(rank); break;
+      case Collective::kGather: good = !isRoot || exchange.recvIsShared(rank); break;
+      case Collective::kScatter: good = !isRoot || exchange.sendIsShared(rank); break;
+      default: good = exchange.sendIsShared(rank); break;
+    }
+    if (!good) return false;
+  }
+  return true;
+}
+
+// Folds elements [range) of all ranks' inputs at `inputBegin`, in rank order, into the outputs of ranks [first, last).
+template <class Team>
+void directFold(device::Exchange<Team>& exchange, device::Range range, std::uint64_t inputBegin, int first, int last) {
+  const device::Work& work = exchange.work();
+  const void* inputs[kMaxDirectRanks];
+  void* outputs[kMaxDirectRanks];
+  // Long ranges go in blocks, so that the inputs of many ranks are not all streamed through the cache at once.
+  const std::uint64_t step = (1u << 16) / work.elementBytes;
+  for (std::uint64_t at = 0; at < range.count && !exchange.failed(); at += step) {
+    const std::uint64_t count = range.count - at < step ? range.count - at : step;
+    for (int rank = 0; rank < work.ranks; ++rank) {
+      inputs[rank] = exchange.sendOf(rank) + exchange.bytesOf(inputBegin + range.begin + at);
+    }
+    for (int rank = first; rank < last; ++rank) {
+      outputs[rank - first] = exchange.recvOf(rank) + exchange.bytesOf(range.begin + at);
+    }
+    exchange.fold(outputs, last - first, inputs, work.ranks, -1, exchange.bytesOf(count), true, work.streaming);
+  }
+}
+
+// All-reduce and reduce: slice `rank` of the result, to all or to the root.
+template <class Team>
+void directTwoShot(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const device::Range slice =
+      device::alignedPart(work.recvLayout.block(0).count, work.ranks, work.rank, exchange.grain());
+  if (work.signature.collective == device::Collective::kReduce) {
+    directFold(exchange, slice, 0, work.root, work.root + 1);
+  } else {
+    directFold(exchange, slice, 0, 0, work.ranks);
+  }
+}
+
+// The root fills its own buffer; if it has nothing to do there (in place), it helps: it pushes the first 1/n of everybody's
+// buffer while they pull the rest.
+template <class Team>
+void directBroadcast(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const std::uint64_t count = work.recvLayout.block(0).count;
+  const unsigned char* source = exchange.sendOf(work.root);
+  const bool rootIsIdle = exchange.recvOf(work.root) == source;
+  const std::uint64_t pushed =
+      rootIsIdle ? device::alignedPart(count, work.ranks, 0, exchange.grain()).count : 0;
+  if (work.rank != work.root) {
+    exchange.copy(work.recv + exchange.bytesOf(pushed), source + exchange.bytesOf(pushed),
+                  exchange.bytesOf(count - pushed), work.streaming);
+    return;
+  }
+  if (!rootIsIdle) exchange.copy(work.recv, source, exchange.bytesOf(count), work.streaming);
+  for (int i = 1; i < work.ranks && pushed != 0; ++i) {
+    exchange.copy(exchange.recvOf(device::ringRank(work.rank, i, work.ranks)), source, exchange.bytesOf(pushed),
+                  work.streaming);
+  }
+}
+
+// Block `block` of rank `from`'s input into block `from` of this rank's output, for all ranks, own one last.
+template <class Team>
+void directTake(device::Exchange<Team>& exchange, bool sameBlock) {
+  const device::Work& work = exchange.work();
+  for (int i = 1; i <= work.ranks; ++i) {
+    const int from = device::ringRank(work.rank, i, work.ranks);
+    const device::Range to = work.recvLayout.block(from);
+    const std::uint64_t begin = sameBlock ? 0 : work.recvLayout.count * static_cast<std::uint64_t>(work.rank);
+    exchange.copy(work.recv + exchange.bytesOf(to.begin), exchange.sendOf(from) + exchange.bytesOf(begin),
+                  exchange.bytesOf(to.count), work.streaming);
+  }
+}
+
+// REQUIRES: met all peers (rooted gather and scatter: the root has met all, the others the root); all buffers shared.
+template <class Team>
+void runDirect(device::Exchange<Team>& exchange, device::Algorithm algorithm) {
+  using device::Collective;
+  const device::Work& work = exchange.work();
+  const std::uint64_t length = work.recvLayout.block(0).count;
+  switch (work.signature.collective) {
+    case Collective::kAllReduce:
+      if (algorithm == device::Algorithm::kTwoShot) {
+        directTwoShot(exchange);
+      } else {
+        directFold(exchange, {0, length}, 0, work.rank, work.rank + 1);
+      }
+      break;
+    case Collective::kReduce:
+      if (algorithm == device::Algorithm::kTwoShot) {
+        directTwoShot(exchange);
+      } else if (work.rank == work.root) {
+        directFold(exchange, {0, length}, 0, work.rank, work.rank + 1);
+      }
+      break;
+    case Collective::kReduceScatter: {
+      const device::Range block = work.sendLayout.block(work.rank);
+      directFold(exchange, {0, block.count}, block.begin, work.rank, work.rank + 1);
+      break;
+    }
+    case Collective::kBroadcast: directBroadcast(exchange); break;
+    case Collective::kAllGather: directTake(exchange, true); break;
+    case Collective::kAllToAll: directTake(exchange, false); break;
+    default: break;
+  }
+  exchange.finishAll();
+}
+
+}  // namespace kolo::algorithms

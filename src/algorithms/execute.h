@@ -1,0 +1,81 @@
+// One operation from its description: the place where an algorithm's number becomes its text. Instantiated once for each
+// executor.
+#pragma once
+
+#include "algorithms/bruck.h"
+#include "algorithms/direct.h"
+#include "algorithms/line.h"
+#include "algorithms/one_shot.h"
+#include "algorithms/pairwise.h"
+#include "algorithms/recursive.h"
+#include "algorithms/ring.h"
+#include "algorithms/tree.h"
+#include "algorithms/two_shot.h"
+
+namespace kolo::algorithms {
+
+// Operations in which all data has one end at the root, so that the others need not meet each other.
+inline bool meetsRootOnly(const device::Work& work) {
+  return work.signature.collective == device::Collective::kGather ||
+         work.signature.collective == device::Collective::kScatter;
+}
+
+// Everybody (in gather and scatter: everybody and the root) announces and meets.
+template <class Team>
+bool meetEverybody(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  if (meetsRootOnly(work) && work.rank != work.root) {
+    exchange.announce(work.root);
+    return exchange.meet(work.root);
+  }
+  exchange.announceAll();
+  return exchange.meetAll();
+}
+
+// The zero-copy form, if all buffers lie in windows: all ranks read that from the same headers. REQUIRES: met.
+template <class Team>
+bool executeDirect(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  if (meetsRootOnly(work)) {
+    const bool gather = work.signature.collective == device::Collective::kGather;
+    if (!(gather ? exchange.recvIsShared(work.root) : exchange.sendIsShared(work.root))) return false;
+    directRooted(exchange);
+    return true;
+  }
+  if (!everyBufferIsShared(exchange)) return false;
+  runDirect(exchange, work.direct);
+  return true;
+}
+
+template <class Team>
+void executeStaged(device::Exchange<Team>& exchange, bool met) {
+  using device::Algorithm;
+  switch (exchange.work().signature.algorithm) {
+    case Algorithm::kLine: runLine(exchange); break;
+    case Algorithm::kOneShot: runOneShotStaged(exchange); break;
+    case Algorithm::kTwoShot: runTwoShot(exchange); break;
+    case Algorithm::kPairwise: runPairwise(exchange); break;
+    case Algorithm::kRing: runRing(exchange, false, met); break;
+    case Algorithm::kBiring: runRing(exchange, true, met); break;
+    case Algorithm::kRecursive: runRecursive(exchange, met); break;
+    case Algorithm::kBruck: runBruck(exchange, met); break;
+    case Algorithm::kTree: runTree(exchange, met); break;
+    case Algorithm::kCount: break;
+  }
+}
+
+// All threads of the team call it with the same description.
+template <class Team>
+void execute(Team& team, const device::Work& work) {
+  using device::Algorithm;
+  device::Exchange<Team> exchange(team, work);
+  const Algorithm algorithm = work.signature.algorithm;
+  const bool needsAll = work.direct != Algorithm::kCount || algorithm == Algorithm::kOneShot ||
+                        algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kPairwise;
+  const bool good = !needsAll || meetEverybody(exchange);
+  const bool done = good && work.direct != Algorithm::kCount && executeDirect(exchange);
+  if (good && !done) executeStaged(exchange, needsAll && !meetsRootOnly(work));
+  team.sync();
+}
+
+}  // namespace kolo::algorithms

@@ -1,0 +1,309 @@
+// Recursive doubling and halving: log2 n steps between ranks whose numbers differ in one bit.
+//
+// For n that is no power of two the first 2 (n - p) ranks, p the largest power below, fold in pairs: the even one hands its
+// data to the odd one, which stands for both, and gets the result back at the end (Thakur, Rabenseifner and Gropp,
+// "Optimization of Collective Communication Operations in MPICH", 2005).
+#pragma once
+
+#include "device/exchange.h"
+
+namespace kolo::algorithms {
+
+// Who stands for whom. Pure arithmetic.
+class Folding {
+ public:
+  explicit Folding(int ranks) : ranks_(ranks) {
+    while (size_ * 2 <= ranks) size_ *= 2;
+    pairs_ = ranks - size_;
+  }
+  int size() const { return size_; }                                      // members: the largest power of two <= n
+  bool isPaired(int rank) const { return rank < 2 * pairs_; }
+  bool isMember(int rank) const { return !isPaired(rank) || rank % 2 == 1; }
+  int memberOf(int rank) const { return isPaired(rank) ? rank / 2 : rank - pairs_; }
+  int rankOf(int member) const { return member < pairs_ ? 2 * member + 1 : member + pairs_; }
+  // The ranks that members [first, last) stand for are consecutive: [firstRank(first), firstRank(last)).
+  int firstRank(int member) const { return member < pairs_ ? 2 * member : member + pairs_; }
+
+ private:
+  int ranks_;
+  int size_ = 1;
+  int pairs_ = 0;
+};
+
+template <class Team>
+class Recursive {
+ public:
+  explicit Recursive(device::Exchange<Team>& exchange)
+      : exchange_(exchange), work_(exchange.work()), folding_(work_.ranks), member_(folding_.memberOf(work_.rank)) {}
+
+  // Announces to and meets every partner of this operation.
+  bool open() {
+    bool good = true;
+    eachPartner([&](int partner) { exchange_.announce(partner); });
+    eachPartner([&](int partner) { good = exchange_.meet(partner) && good; });
+    return good;
+  }
+
+  // Header lines only. A line to a partner is written when all that it stands for have arrived.
+  void barrier() {
+    if (!folding_.isMember(work_.rank)) {
+      exchange_.announce(work_.rank + 1);
+      exchange_.meet(work_.rank + 1);
+      return;
+    }
+    if (folding_.isPaired(work_.rank)) exchange_.meet(work_.rank - 1);
+    eachStep([&](int, int partner) {
+      exchange_.announce(partner);
+      exchange_.meet(partner);
+    });
+    if (folding_.isPaired(work_.rank)) exchange_.announce(work_.rank - 1);
+  }
+
+  // Everybody's whole vector to the partner in each step: fewest steps, for short vectors.
+  void allReduceByDoubling() {
+    const std::uint64_t total = work_.sendLayout.block(0).count;
+    forEachChunk(total, [&](device::Range chunk) {
+      unsigned char* result = work_.recv + bytes(chunk.begin);
+      const unsigned char* own = work_.send + bytes(chunk.begin);
+      const std::uint64_t size = bytes(chunk.count);
+      if (!folding_.isMember(work_.rank)) {
+        exchange_.send(work_.rank + 1, own, size);
+        exchange_.recv(work_.rank + 1, result, size);
+        return;
+      }
+      if (folding_.isPaired(work_.rank)) {
+        reduceInto(work_.rank - 1, result, own, size, true);
+      } else if (result != own || work_.scale != nullptr) {
+        exchange_.contribute(result, own, size);
+      }
+      eachStep([&](int, int partner) {
+        exchange_.forward(partner, result, size);
+        reduceInto(partner, result, result, size, false);
+      });
+      finishInPlace(result, size);
+      if (folding_.isPaired(work_.rank)) exchange_.forward(work_.rank - 1, result, size);
+    });
+  }
+
+  // Rabenseifner: reduce-scatter by halving, all-gather by doubling; each byte moves about twice.
+  void allReduceByHalving() {
+    const std::uint64_t total = work_.sendLayout.block(0).count;
+    const auto place = [&](int member) {
+      return member == folding_.size() ? total
+                                       : device::alignedPart(total, folding_.size(), member, exchange_.grain()).begin;
+    };
+    if (!folding_.isMember(work_.rank)) {
+      sendAll(work_.rank + 1, work_.send, total);
+      recvAll(work_.rank + 1, work_.recv, total);
+      return;
+    }
+    gatherPair(work_.recv, total);
+    halve(work_.recv, place);
+    const device::Range mine{place(member_), place(member_ + 1) - place(member_)};
+    finishInPlace(work_.recv + bytes(mine.begin), bytes(mine.count));
+    exchange_.team().sync();
+    unfold(work_.recv, place);
+    if (folding_.isPaired(work_.rank)) forwardAll(work_.rank - 1, work_.recv, total);
+  }
+
+  // By halving in scratch, which holds the whole input.
+  void reduceScatter() {
+    const auto rankPlace = [&](int rank) {
+      return rank == work_.ranks ? work_.sendLayout.block(rank - 1).begin + work_.sendLayout.block(rank - 1).count
+                                 : work_.sendLayout.block(rank).begin;
+    };
+    const std::uint64_t total = rankPlace(work_.ranks);
+    const device::Range mine = work_.sendLayout.block(work_.rank);
+    if (!folding_.isMember(work_.rank)) {
+      sendAll(work_.rank + 1, work_.send, total);
+      recvAll(work_.rank + 1, work_.recv, mine.count);
+      return;
+    }
+    gatherPair(work_.scratch, total);
+    halve(work_.scratch, [&](int member) { return rankPlace(folding_.firstRank(member)); });
+    const int first = folding_.firstRank(member_), last = folding_.firstRank(member_ + 1);
+    finishInPlace(work_.scratch + bytes(rankPlace(first)), bytes(rankPlace(last) - rankPlace(first)));
+    exchange_.team().sync();
+    exchange_.copy(work_.recv, work_.scratch + bytes(mine.begin), bytes(mine.count), work_.streaming);
+    if (folding_.isPaired(work_.rank)) {
+      const device::Range theirs = work_.sendLayout.block(work_.rank - 1);
+      forwardAll(work_.rank - 1, work_.scratch + bytes(theirs.begin), theirs.count);
+    }
+  }
+
+  void allGather() {
+    const auto block = [&](int rank) { return work_.recvLayout.block(rank); };
+    const device::Range own = block(work_.rank);
+    exchange_.copy(work_.recv + bytes(own.begin), work_.send, bytes(own.count), false);
+    if (!folding_.isMember(work_.rank)) {
+      sendAll(work_.rank + 1, work_.send, own.count);
+      exchangeBlocks(work_.rank + 1, 0, 0, 0, work_.ranks, true);
+      return;
+    }
+    if (folding_.isPaired(work_.rank)) {
+      const device::Range theirs = block(work_.rank - 1);
+      recvAll(work_.rank - 1, work_.recv + bytes(theirs.begin), theirs.count);
+    }
+    eachStep([&](int bit, int partner) {
+      const int have = member_ & ~(bit - 1), want = have ^ bit;
+      exchangeBlocks(partner, folding_.firstRank(have), folding_.firstRank(have + bit), folding_.firstRank(want),
+                     folding_.firstRank(want + bit), false);
+    });
+    if (folding_.isPaired(work_.rank)) exchangeBlocks(work_.rank - 1, 0, work_.ranks, 0, 0, true);
+  }
+
+ private:
+  std::uint64_t bytes(std::uint64_t elements) const { return exchange_.bytesOf(elements); }
+
+  template <class Visit>
+  void eachStep(Visit visit) {
+    for (int bit = 1; bit < folding_.size(); bit *= 2) visit(bit, folding_.rankOf(member_ ^ bit));
+  }
+  template <class Visit>
+  void eachPartner(Visit visit) {
+    if (!folding_.isMember(work_.rank)) {
+      visit(work_.rank + 1);
+      return;
+    }
+    if (folding_.isPaired(work_.rank)) visit(work_.rank - 1);
+    eachStep([&](int, int partner) { visit(partner); });
+  }
+  template <class Visit>
+  void forEachChunk(std::uint64_t total, Visit visit) {
+    for (std::uint64_t c = 0; c * exchange_.chunkElements() < total && !exchange_.failed(); ++c) {
+      visit(device::chunkOf(total, exchange_.chunkElements(), c));
+    }
+  }
+
+  void sendAll(int peer, const unsigned char* data, std::uint64_t count) {
+    forEachChunk(count, [&](device::Range chunk) {
+      exchange_.send(peer, data + bytes(chunk.begin), bytes(chunk.count));
+    });
+  }
+  void forwardAll(int peer, const unsigned char* data, std::uint64_t count) {
+    forEachChunk(count, [&](device::Range chunk) {
+      exchange_.forward(peer, data + bytes(chunk.begin), bytes(chunk.count));
+    });
+  }
+  void recvAll(int peer, unsigned char* data, std::uint64_t count) {
+    forEachChunk(count, [&](device::Range chunk) {
+      exchange_.recv(peer, data + bytes(chunk.begin), bytes(chunk.count));
+    });
+  }
+
+  // result = the peer's chunk and `own` folded, the lower rank's first, so that both partners get the same bits.
+  void reduceInto(int peer, unsigned char* result, const unsigned char* own, std::uint64_t size, bool ownIsInput) {
+    if (size == 0) return;
+    const unsigned char* slot = exchange_.awaitSlot(peer);
+    if (slot == nullptr) return;
+    const bool peerFirst = peer < work_.rank;
+    const void* inputs[] = {peerFirst ? slot : own, peerFirst ? own : slot};
+    void* outputs[] = {result};
+    exchange_.fold(outputs, 1, inputs, 2, ownIsInput ? (peerFirst ? 1 : 0) : -1, size, false, false);
+    exchange_.releaseSlot(peer);
+  }
+
+  // avg: the division that ends a fold.
+  void finishInPlace(unsigned char* data, std::uint64_t size) {
+    if (work_.divisor <= 1 || size == 0) return;
+    exchange_.team().sync();
+    void* outputs[] = {data};
+    const void* inputs[] = {data};
+    exchange_.fold(outputs, 1, inputs, 1, -1, size, true, false);
+  }
+
+  // into = this rank's input, with that of the even partner folded in if there is one.
+  void gatherPair(unsigned char* into, std::uint64_t total) {
+    forEachChunk(total, [&](device::Range chunk) {
+      unsigned char* result = into + bytes(chunk.begin);
+      const unsigned char* own = work_.send + bytes(chunk.begin);
+      if (folding_.isPaired(work_.rank)) {
+        reduceInto(work_.rank - 1, result, own, bytes(chunk.count), true);
+      } else if (result != own || work_.scale != nullptr) {
+        exchange_.contribute(result, own, bytes(chunk.count));
+      }
+    });
+    exchange_.team().sync();
+  }
+
+  // After the step for `bit` this member holds the sums of the range of members that agree with it in the bits from `bit`
+  // upwards. place(m) is the first element of member m's range.
+  template <class Place>
+  void halve(unsigned char* data, Place place) {
+    for (int bit = folding_.size() / 2; bit >= 1; bit /= 2) {
+      const int partner = folding_.rankOf(member_ ^ bit);
+      const int keep = member_ & ~(bit - 1), give = keep ^ bit;
+      const std::uint64_t giveBegin = place(give), giveCount = place(give + bit) - giveBegin;
+      const std::uint64_t keepBegin = place(keep), keepCount = place(keep + bit) - keepBegin;
+      const std::uint64_t most = giveCount > keepCount ? giveCount : keepCount;
+      forEachChunk(most, [&](device::Range chunk) {
+        const auto cut = [&](std::uint64_t count) {
+          const std::uint64_t end = chunk.begin + chunk.count < count ? chunk.begin + chunk.count : count;
+          return chunk.begin < end ? end - chunk.begin : 0;
+        };
+        exchange_.forward(partner, data + bytes(giveBegin + chunk.begin), bytes(cut(giveCount)));
+        unsigned char* kept = data + bytes(keepBegin + chunk.begin);
+        reduceInto(partner, kept, kept, bytes(cut(keepCount)), false);
+      });
+    }
+  }
+
+  // The reverse: ranges double until each member has everything.
+  template <class Place>
+  void unfold(unsigned char* data, Place place) {
+    eachStep([&](int bit, int partner) {
+      const int have = member_ & ~(bit - 1), want = have ^ bit;
+      const auto piece = [&](int first) {
+        return device::Piece{data + bytes(place(first)), bytes(place(first + bit) - place(first))};
+      };
+      exchange_.exchange(partner, 1, [&](int) { return piece(have); }, partner, 1, [&](int) { return piece(want); });
+    });
+  }
+
+  // Blocks of ranks [outFirst, outLast) out, [inFirst, inLast) in; skipOwn: but for those of the even partner, which has
+  // its own already.
+  void exchangeBlocks(int peer, int outFirst, int outLast, int inFirst, int inLast, bool skipOwn) {
+    const int even = work_.rank < peer ? work_.rank : peer;
+    const auto piece = [&](int rank) {
+      const device::Range block = work_.recvLayout.block(rank);
+      const bool skip = skipOwn && rank == even;
+      return device::Piece{work_.recv + bytes(block.begin), skip ? 0 : bytes(block.count)};
+    };
+    exchange_.exchange(peer, outLast - outFirst, [&](int i) { return piece(outFirst + i); }, peer, inLast - inFirst,
+                       [&](int i) { return piece(inFirst + i); });
+  }
+
+  device::Exchange<Team>& exchange_;
+  const device::Work& work_;
+  Folding folding_;
+  int member_;
+};
+
+// Above this many bytes an all-reduce halves instead of doubling.
+inline constexpr std::uint64_t kDoublingBytes = 2048;
+
+template <class Team>
+void runRecursive(device::Exchange<Team>& exchange, bool met) {
+  using device::Collective;
+  Recursive<Team> recursive(exchange);
+  const device::Work& work = exchange.work();
+  if (work.signature.collective == Collective::kBarrier) {
+    recursive.barrier();
+    return;
+  }
+  if (!met && !recursive.open()) return;
+  switch (work.signature.collective) {
+    case Collective::kAllReduce:
+      if (exchange.bytesOf(work.sendLayout.block(0).count) <= kDoublingBytes) {
+        recursive.allReduceByDoubling();
+      } else {
+        recursive.allReduceByHalving();
+      }
+      break;
+    case Collective::kAllGather: recursive.allGather(); break;
+    case Collective::kReduceScatter: recursive.reduceScatter(); break;
+    default: break;
+  }
+}
+
+}  // namespace kolo::algorithms

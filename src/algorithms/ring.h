@@ -1,0 +1,202 @@
+// ring and bidirectional ring: n - 1 steps, each rank talking to its neighbours only. One text for both: a lane is one
+// direction; the bidirectional ring runs two at once, the second half of every block to the right and the first half to
+// the left (the manner of JAX's Pallas all-gather), for all-gather, reduce-scatter and all-reduce alike.
+//
+// With lane direction d, data moves from rank r to rank r + d. A block that starts at rank b is at rank b + s d after s
+// steps, so at step s rank r sends the block that started at r - s d.
+#pragma once
+
+#include "device/exchange.h"
+
+namespace kolo::algorithms {
+
+struct Lane {
+  int direction;   // +1 or -1
+  int half;        // 0: whole blocks; 1: the first half of each; 2: the second
+};
+
+// The lane's part of a block.
+inline device::Range laneOf(const Lane& lane, device::Range block) {
+  const std::uint64_t first = block.count / 2;
+  if (lane.half == 1) return {block.begin, first};
+  if (lane.half == 2) return {block.begin + first, block.count - first};
+  return block;
+}
+
+// The ring algorithms of one operation.
+template <class Team>
+class Ring {
+ public:
+  Ring(device::Exchange<Team>& exchange, bool bidirectional)
+      : exchange_(exchange), work_(exchange.work()), lanes_{{+1, bidirectional ? 2 : 0}, {-1, 1}},
+        laneCount_(bidirectional ? 2 : 1) {}
+
+  // Announces to both neighbours and meets them.
+  bool open() {
+    const int right = neighbour(+1), left = neighbour(-1);
+    exchange_.announce(right);
+    if (left != right) exchange_.announce(left);
+    const bool good = exchange_.meet(left);
+    return (left == right || exchange_.meet(right)) && good;
+  }
+
+  void allGather() {
+    const device::Range own = gathered(work_.rank);
+    exchange_.copy(work_.recv + bytes(own.begin), work_.send, bytes(own.count), work_.streaming);
+    const auto block = [&](int rank) { return gathered(rank); };
+    forEachChunk(block, [&](std::uint64_t c) {
+      eachLane([&](const Lane& lane) {
+        const device::Range first = chunk(lane, own, c);
+        exchange_.forward(to(lane), work_.send + bytes(first.begin - own.begin), bytes(first.count));
+      });
+      circulate(1, block, c);
+    });
+  }
+
+  void reduceScatter() {
+    const auto block = [&](int rank) { return work_.sendLayout.block(rank); };
+    forEachChunk(block, [&](std::uint64_t c) {
+      reducePhase(1, block, c, [&](const Lane& lane, device::Range last) {
+        const std::uint64_t place = last.begin - block(work_.rank).begin;
+        exchange_.recvReduce(from(lane), work_.recv + bytes(place), work_.send + bytes(last.begin), bytes(last.count));
+      });
+    });
+  }
+
+  void allReduce() {
+    const auto block = [&](int rank) {
+      return device::factoredPart(work_.sendLayout.block(0).count, work_.ranks, rank);
+    };
+    forEachChunk(block, [&](std::uint64_t c) {
+      reducePhase(0, block, c, [&](const Lane& lane, device::Range last) {
+        exchange_.recvReduceForward(from(lane), to(lane), work_.recv + bytes(last.begin),
+                                    work_.send + bytes(last.begin), bytes(last.count));
+      });
+      circulate(0, block, c);
+    });
+  }
+
+ private:
+  std::uint64_t bytes(std::uint64_t elements) const { return exchange_.bytesOf(elements); }
+  int neighbour(int d) const { return device::ringRank(work_.rank, d, work_.ranks); }
+  int to(const Lane& lane) const { return neighbour(lane.direction); }
+  int from(const Lane& lane) const { return neighbour(-lane.direction); }
+  device::Range gathered(int rank) const { return work_.recvLayout.block(rank); }
+
+  device::Range chunk(const Lane& lane, device::Range block, std::uint64_t c) const {
+    const device::Range part = laneOf(lane, block);
+    const device::Range piece = device::chunkOf(part.count, exchange_.chunkElements(), c);
+    return {part.begin + piece.begin, piece.count};
+  }
+
+  template <class Visit>
+  void eachLane(Visit visit) {
+    for (int i = 0; i < laneCount_; ++i) visit(lanes_[i]);
+  }
+
+  template <class Block, class Visit>
+  void forEachChunk(Block block, Visit visit) {
+    std::uint64_t longest = 0;
+    for (int rank = 0; rank < work_.ranks; ++rank) {
+      eachLane([&](const Lane& lane) {
+        const std::uint64_t count = laneOf(lane, block(rank)).count;
+        longest = count > longest ? count : longest;
+      });
+    }
+    for (std::uint64_t c = 0; c * exchange_.chunkElements() < longest && !exchange_.failed(); ++c) visit(c);
+  }
+
+  // n - 1 steps of reduction. Rank r starts with block r - shift d; the block that arrives in the last step is given to
+  // `finish`: with shift 1 it is block r.
+  template <class Block, class Finish>
+  void reducePhase(int shift, Block block, std::uint64_t c, Finish finish) {
+    const auto at = [&](const Lane& lane, int step) {
+      return chunk(lane, block(device::ringRank(work_.rank, -lane.direction * (shift + step), work_.ranks)), c);
+    };
+    eachLane([&](const Lane& lane) {
+      const device::Range first = at(lane, 0);
+      exchange_.send(to(lane), work_.send + bytes(first.begin), bytes(first.count));
+    });
+    for (int step = 1; step < work_.ranks - 1; ++step) {
+      eachLane([&](const Lane& lane) {
+        const device::Range next = at(lane, step);
+        exchange_.recvReduceSend(from(lane), to(lane), work_.send + bytes(next.begin), bytes(next.count));
+      });
+    }
+    eachLane([&](const Lane& lane) { finish(lane, at(lane, work_.ranks - 1)); });
+  }
+
+  // n - 1 steps of gathering, after rank r has sent the block it starts with: block r with shift 1; with shift 0 the one
+  // that the reduction left it, r + d.
+  template <class Block>
+  void circulate(int shift, Block block, std::uint64_t c) {
+    for (int step = 1; step < work_.ranks; ++step) {
+      eachLane([&](const Lane& lane) {
+        const int origin = device::ringRank(work_.rank, -lane.direction * (step - 1 + shift), work_.ranks);
+        const device::Range next = chunk(lane, block(origin), c);
+        unsigned char* place = work_.recv + bytes(next.begin);
+        if (step < work_.ranks - 1) {
+          exchange_.recvForward(from(lane), to(lane), place, bytes(next.count));
+        } else {
+          exchange_.recv(from(lane), place, bytes(next.count));
+        }
+      });
+    }
+  }
+
+  device::Exchange<Team>& exchange_;
+  const device::Work& work_;
+  Lane lanes_[2];
+  int laneCount_;
+};
+
+// Chains: the ring cut open at the root, for broadcast (away from it) and reduce (towards it), chunk after chunk.
+template <class Team>
+void runChain(device::Exchange<Team>& exchange, bool met) {
+  const device::Work& work = exchange.work();
+  const bool reduces = work.signature.collective == device::Collective::kReduce;
+  const int n = work.ranks, place = device::ringRank(work.rank, -work.root, n);
+  const int before = device::ringRank(work.rank, -1, n), after = device::ringRank(work.rank, 1, n);
+  const int from = reduces ? after : before, to = reduces ? before : after;
+  const bool receives = reduces ? place < n - 1 : place > 0;
+  const bool sends = reduces ? place > 0 : place < n - 1;
+
+  if (!met) {
+    if (sends) exchange.announce(to);
+    if (receives) exchange.announce(from);
+    if ((sends && !exchange.meet(to)) || (receives && !exchange.meet(from))) return;
+  }
+
+  const std::uint64_t total = reduces ? work.sendLayout.block(0).count : work.recvLayout.block(0).count;
+  if (!reduces && !receives) exchange.copy(work.recv, work.send, exchange.bytesOf(total), work.streaming);
+  for (std::uint64_t c = 0; c * exchange.chunkElements() < total && !exchange.failed(); ++c) {
+    const device::Range chunk = device::chunkOf(total, exchange.chunkElements(), c);
+    const std::uint64_t at = exchange.bytesOf(chunk.begin), bytes = exchange.bytesOf(chunk.count);
+    if (reduces) {
+      if (!receives) exchange.send(to, work.send + at, bytes);
+      else if (sends) exchange.recvReduceSend(from, to, work.send + at, bytes);
+      else exchange.recvReduce(from, work.recv + at, work.send + at, bytes);
+    } else {
+      if (!receives) exchange.forward(to, work.send + at, bytes);
+      else if (sends) exchange.recvForward(from, to, work.recv + at, bytes);
+      else exchange.recv(from, work.recv + at, bytes);
+    }
+  }
+}
+
+template <class Team>
+void runRing(device::Exchange<Team>& exchange, bool bidirectional, bool met) {
+  using device::Collective;
+  const Collective collective = exchange.work().signature.collective;
+  if (collective == Collective::kBroadcast || collective == Collective::kReduce) {
+    runChain(exchange, met);
+    return;
+  }
+  Ring<Team> ring(exchange, bidirectional);
+  if (!met && !ring.open()) return;
+  if (collective == Collective::kAllReduce) ring.allReduce();
+  if (collective == Collective::kAllGather) ring.allGather();
+  if (collective == Collective::kReduceScatter) ring.reduceScatter();
+}
+
+}  // namespace kolo::algorithms

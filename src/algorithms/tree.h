@@ -1,0 +1,197 @@
+// Binomial trees: log2 n deep. Ranks are counted from the root; the subtree of place v holds the places
+// [v, v + size(v)), size(v) being the lowest set bit of v.
+#pragma once
+
+#include "device/exchange.h"
+
+namespace kolo::algorithms {
+
+// Pure arithmetic of the binomial tree over n places, place 0 the root.
+class Binomial {
+ public:
+  Binomial(int n, int place) : n_(n), place_(place) {}
+  int parent() const { return place_ & (place_ - 1); }
+  int subtreeOf(int v) const {
+    const int whole = v == 0 ? n_ : v & -v;
+    return v + whole > n_ ? n_ - v : whole;
+  }
+  // Children in rising order: place + 1, + 2, + 4, ...
+  template <class Visit>
+  void eachChild(Visit visit) const {
+    for (int bit = 1; (place_ == 0 || bit < (place_ & -place_)) && place_ + bit < n_; bit *= 2) visit(place_ + bit);
+  }
+
+ private:
+  int n_;
+  int place_;
+};
+
+template <class Team>
+class Tree {
+ public:
+  Tree(device::Exchange<Team>& exchange, int root)
+      : exchange_(exchange), work_(exchange.work()), root_(root),
+        place_(device::ringRank(work_.rank, -root, work_.ranks)), binomial_(work_.ranks, place_) {}
+
+  bool open() {
+    bool good = true;
+    if (place_ != 0) exchange_.announce(parent());
+    binomial_.eachChild([&](int child) { exchange_.announce(rankAt(child)); });
+    if (place_ != 0) good = exchange_.meet(parent());
+    binomial_.eachChild([&](int child) { good = exchange_.meet(rankAt(child)) && good; });
+    return good;
+  }
+
+  // Header lines only: up when all below have arrived, down when the parent says so.
+  void barrier() {
+    binomial_.eachChild([&](int child) { exchange_.meet(rankAt(child)); });
+    if (place_ != 0) {
+      exchange_.announce(parent());
+      exchange_.meet(parent());
+    }
+    binomial_.eachChild([&](int child) { exchange_.announce(rankAt(child)); });
+  }
+
+  void broadcast() {
+    const std::uint64_t total = work_.recvLayout.block(0).count;
+    if (place_ == 0) exchange_.copy(work_.recv, work_.send, exchange_.bytesOf(total), work_.streaming);
+    forEachChunk(total, [&](device::Range chunk) { down(chunk, work_.send); });
+  }
+  void reduce() {
+    forEachChunk(work_.sendLayout.block(0).count, [&](device::Range chunk) { up(chunk); });
+  }
+  // Each chunk up to place 0 and down again.
+  void allReduce() {
+    forEachChunk(work_.sendLayout.block(0).count, [&](device::Range chunk) {
+      up(chunk);
+      exchange_.team().sync();
+      down(chunk, work_.recv);
+    });
+  }
+
+  // Up: own block first, then the children's subtrees in rising order, which is the order of places.
+  void gather() {
+    if (place_ == 0) {
+      const device::Range own = work_.recvLayout.block(work_.rank);
+      exchange_.copy(work_.recv + exchange_.bytesOf(own.begin), work_.send, exchange_.bytesOf(own.count), false);
+    } else {
+      const std::uint64_t count = work_.sendLayout.block(0).count;
+      forEachChunk(count, [&](device::Range chunk) {
+        exchange_.forward(parent(), work_.send + exchange_.bytesOf(chunk.begin), exchange_.bytesOf(chunk.count));
+      });
+    }
+    binomial_.eachChild([&](int child) {
+      eachBlockBelow(child, gatherCount(), [&](int rank, device::Range chunk) {
+        const std::uint64_t bytes = exchange_.bytesOf(chunk.count);
+        if (place_ != 0) {
+          relay(rankAt(child), parent(), bytes);
+        } else {
+          const std::uint64_t begin = work_.recvLayout.block(rank).begin + chunk.begin;
+          exchange_.recv(rankAt(child), work_.recv + exchange_.bytesOf(begin), bytes);
+        }
+      });
+    });
+  }
+
+  // Down: the same stream in reverse.
+  void scatter() {
+    const std::uint64_t count = work_.recvLayout.block(0).count;
+    if (place_ == 0) {
+      const device::Range own = work_.sendLayout.block(work_.rank);
+      exchange_.copy(work_.recv, work_.send + exchange_.bytesOf(own.begin), exchange_.bytesOf(own.count), false);
+    } else {
+      forEachChunk(count, [&](device::Range chunk) {
+        exchange_.recv(parent(), work_.recv + exchange_.bytesOf(chunk.begin), exchange_.bytesOf(chunk.count));
+      });
+    }
+    binomial_.eachChild([&](int child) {
+      eachBlockBelow(child, count, [&](int rank, device::Range chunk) {
+        const std::uint64_t bytes = exchange_.bytesOf(chunk.count);
+        if (place_ != 0) {
+          relay(parent(), rankAt(child), bytes);
+        } else {
+          const std::uint64_t begin = work_.sendLayout.block(rank).begin + chunk.begin;
+          exchange_.forward(rankAt(child), work_.send + exchange_.bytesOf(begin), bytes);
+        }
+      });
+    });
+  }
+
+ private:
+  int rankAt(int place) const { return device::ringRank(place, root_, work_.ranks); }
+  int parent() const { return rankAt(binomial_.parent()); }
+  std::uint64_t gatherCount() const { return work_.sendLayout.block(0).count; }
+
+  template <class Visit>
+  void forEachChunk(std::uint64_t total, Visit visit) {
+    for (std::uint64_t c = 0; c * exchange_.chunkElements() < total && !exchange_.failed(); ++c) {
+      visit(device::chunkOf(total, exchange_.chunkElements(), c));
+    }
+  }
+  template <class Visit>
+  void eachBlockBelow(int child, std::uint64_t count, Visit visit) {
+    for (int v = child; v < child + binomial_.subtreeOf(child); ++v) {
+      forEachChunk(count, [&](device::Range chunk) { visit(rankAt(v), chunk); });
+    }
+  }
+
+  void relay(int from, int to, std::uint64_t bytes) {
+    const unsigned char* slot = exchange_.awaitSlot(from);
+    unsigned char* next = slot != nullptr ? exchange_.acquireSlot(to) : nullptr;
+    if (next == nullptr) return;
+    exchange_.copy(next, slot, bytes, false);
+    exchange_.publishSlot(to);
+    exchange_.releaseSlot(from);
+  }
+
+  // One chunk towards the leaves; `source` is the root's data.
+  void down(device::Range chunk, const unsigned char* source) {
+    const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
+    const unsigned char* data = place_ == 0 ? source + at : work_.recv + at;
+    if (place_ != 0) exchange_.recv(parent(), work_.recv + at, bytes);
+    binomial_.eachChild([&](int child) { exchange_.forward(rankAt(child), data, bytes); });
+  }
+
+  // One chunk towards the root: own input and the children's sums, in rising order of places.
+  void up(device::Range chunk) {
+    const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
+    const void* inputs[33];
+    int count = 0;
+    inputs[count++] = work_.send + at;
+    binomial_.eachChild([&](int child) { inputs[count++] = exchange_.awaitSlot(rankAt(child)); });
+    void* output = place_ == 0 ? work_.recv + at : exchange_.acquireSlot(parent());
+    exchange_.fold(&output, 1, inputs, count, 0, bytes, place_ == 0, false);
+    if (place_ != 0) exchange_.publishSlot(parent());
+    binomial_.eachChild([&](int child) { exchange_.releaseSlot(rankAt(child)); });
+  }
+
+  device::Exchange<Team>& exchange_;
+  const device::Work& work_;
+  int root_;
+  int place_;
+  Binomial binomial_;
+};
+
+template <class Team>
+void runTree(device::Exchange<Team>& exchange, bool met) {
+  using device::Collective;
+  const device::Work& work = exchange.work();
+  const bool rooted = work.signature.collective != Collective::kAllReduce &&
+                      work.signature.collective != Collective::kBarrier;
+  Tree<Team> tree(exchange, rooted ? work.root : 0);
+  if (work.signature.collective == Collective::kBarrier) {
+    tree.barrier();
+    return;
+  }
+  if (!met && !tree.open()) return;
+  switch (work.signature.collective) {
+    case Collective::kAllReduce: tree.allReduce(); break;
+    case Collective::kReduce: tree.reduce(); break;
+    case Collective::kBroadcast: tree.broadcast(); break;
+    case Collective::kGather: tree.gather(); break;
+    case Collective::kScatter: tree.scatter(); break;
+    default: break;
+  }
+}
+
+}  // namespace kolo::algorithms

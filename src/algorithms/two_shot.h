@@ -1,0 +1,113 @@
+// two-shot through staging: blocks small enough to stay in the caches go through the slots; inside each block every rank
+// reduces one slice from all inputs and hands it to all. The zero-copy form is in direct.h.
+#pragma once
+
+#include "algorithms/direct.h"
+#include "device/exchange.h"
+
+namespace kolo::algorithms {
+
+// Slice `rank` of the block, from all ranks, into the outputs: this rank's and, through their slots, the peers'.
+template <class Team>
+void twoShotReduceSlice(device::Exchange<Team>& exchange, device::Range slice, int firstTo, int lastTo) {
+  const device::Work& work = exchange.work();
+  const void* inputs[kMaxDirectRanks];
+  void* outputs[kMaxDirectRanks];
+  int outputCount = 0;
+  for (int rank = 0; rank < work.ranks; ++rank) {
+    inputs[rank] =
+        rank == work.rank ? work.send + exchange.bytesOf(slice.begin) : exchange.awaitSlot(rank);
+  }
+  for (int rank = firstTo; rank < lastTo; ++rank) {
+    outputs[outputCount++] =
+        rank == work.rank ? work.recv + exchange.bytesOf(slice.begin) : exchange.acquireSlot(rank);
+  }
+  exchange.fold(outputs, outputCount, inputs, work.ranks, work.rank, exchange.bytesOf(slice.count), true, false);
+  for (int rank = firstTo; rank < lastTo; ++rank) {
+    if (rank != work.rank) exchange.publishSlot(rank);
+  }
+  for (int rank = 0; rank < work.ranks; ++rank) {
+    if (rank != work.rank) exchange.releaseSlot(rank);
+  }
+}
+
+// All-reduce and reduce. REQUIRES: met all.
+template <class Team>
+void runTwoShotStaged(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const int n = work.ranks;
+  const bool toRoot = work.signature.collective == device::Collective::kReduce;
+  const int firstTo = toRoot ? work.root : 0, lastTo = toRoot ? work.root + 1 : n;
+  const std::uint64_t total = work.sendLayout.block(0).count;
+  const std::uint64_t step = exchange.chunkElements() * static_cast<std::uint64_t>(n);
+
+  for (std::uint64_t begin = 0; begin < total && !exchange.failed(); begin += step) {
+    const std::uint64_t count = total - begin < step ? total - begin : step;
+    const auto slice = [&](int rank) {
+      device::Range part = device::alignedPart(count, n, rank, exchange.grain());
+      return device::Range{begin + part.begin, part.count};
+    };
+    for (int i = 1; i < n; ++i) {
+      const int peer = device::ringRank(work.rank, i, n);
+      exchange.send(peer, work.send + exchange.bytesOf(slice(peer).begin), exchange.bytesOf(slice(peer).count));
+    }
+    if (slice(work.rank).count != 0) twoShotReduceSlice(exchange, slice(work.rank), firstTo, lastTo);
+    for (int i = 1; i < n && (!toRoot || work.rank == work.root); ++i) {
+      const int peer = device::ringRank(work.rank, -i, n);
+      exchange.recv(peer, work.recv + exchange.bytesOf(slice(peer).begin), exchange.bytesOf(slice(peer).count));
+    }
+  }
+}
+
+// Broadcast as scatter and all-gather of slices: the root sends each byte once. REQUIRES: met all.
+template <class Team>
+void runTwoShotBroadcast(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const int n = work.ranks;
+  const bool isRoot = work.rank == work.root;
+  const std::uint64_t total = work.recvLayout.block(0).count;
+  const std::uint64_t step = exchange.chunkElements() * static_cast<std::uint64_t>(n - 1);
+  // Slices go to the n - 1 ranks after the root.
+  const auto slice = [&](int rank, std::uint64_t begin, std::uint64_t count) {
+    const int at = device::ringRank(rank, -work.root - 1, n);
+    device::Range part = device::alignedPart(count, n - 1, at, exchange.grain());
+    return device::Range{begin + part.begin, part.count};
+  };
+  if (isRoot) exchange.copy(work.recv, work.send, exchange.bytesOf(total), work.streaming);
+
+  for (std::uint64_t begin = 0; begin < total && !exchange.failed(); begin += step) {
+    const std::uint64_t count = total - begin < step ? total - begin : step;
+    for (int i = 1; i < n && isRoot; ++i) {
+      const device::Range part = slice(device::ringRank(work.root, i, n), begin, count);
+      exchange.send(device::ringRank(work.root, i, n), work.send + exchange.bytesOf(part.begin),
+                    exchange.bytesOf(part.count));
+    }
+    if (isRoot) continue;
+    const device::Range mine = slice(work.rank, begin, count);
+    exchange.recv(work.root, work.recv + exchange.bytesOf(mine.begin), exchange.bytesOf(mine.count));
+    exchange.team().sync();
+    for (int i = 1; i < n; ++i) {
+      const int to = device::ringRank(work.rank, i, n);
+      if (to != work.root) {
+        exchange.forward(to, work.recv + exchange.bytesOf(mine.begin), exchange.bytesOf(mine.count));
+      }
+    }
+    for (int i = 1; i < n; ++i) {
+      const int from = device::ringRank(work.rank, -i, n);
+      if (from == work.root) continue;
+      const device::Range theirs = slice(from, begin, count);
+      exchange.recv(from, work.recv + exchange.bytesOf(theirs.begin), exchange.bytesOf(theirs.count));
+    }
+  }
+}
+
+template <class Team>
+void runTwoShot(device::Exchange<Team>& exchange) {
+  if (exchange.work().signature.collective == device::Collective::kBroadcast) {
+    runTwoShotBroadcast(exchange);
+  } else {
+    runTwoShotStaged(exchange);
+  }
+}
+
+}  // namespace kolo::algorithms

@@ -1,0 +1,60 @@
+// The checks of the collectives' arguments: each says what was wrong and what was expected.
+#pragma once
+
+#include "comm/operation.h"
+#include "base/status.h"
+#include "comm/communicator.h"
+
+namespace kolo::api {
+
+namespace refusal {
+// The words, off the hot path.
+Status datatype(koloDataType_t datatype);
+Status count(std::size_t count, koloDataType_t datatype, std::uint64_t blocks);
+Status root(int root, int ranks);
+Status reduction(koloRedOp_t op, koloDataType_t datatype, comm::Communicator& communicator);
+}  // namespace refusal
+
+inline Status checkDatatype(koloDataType_t datatype) {
+  return datatype >= 0 && datatype < koloNumDatatypes ? Status() : refusal::datatype(datatype);
+}
+// bytes of `blocks` blocks of count elements fit in memory at all. REQUIRES: a known datatype.
+inline Status checkCount(std::size_t count, koloDataType_t datatype, std::uint64_t blocks) {
+  // Short of 2^40 elements no product overflows, whatever the datatype (16 bytes) and the ranks (2^12).
+  if (count < std::size_t{1} << 40) return {};
+  return refusal::count(count, datatype, blocks);
+}
+inline Status checkRoot(int root, int ranks) {
+  return root >= 0 && root < ranks ? Status() : refusal::root(root, ranks);
+}
+Status checkPeer(int peer, int ranks, bool anyAllowed);
+Status checkTag(int tag, bool anyAllowed);
+// The reduction exists, on this communicator, and is defined for the datatype. REQUIRES: a known datatype.
+inline Status checkReduction(koloRedOp_t op, koloDataType_t datatype, comm::Communicator& communicator) {
+  // Sums are defined for every datatype.
+  return op == koloSum ? Status() : refusal::reduction(op, datatype, communicator);
+}
+
+// A range of a caller's memory.
+struct Extent {
+  const char* name;
+  const void* data;
+  std::uint64_t bytes;
+};
+namespace refusal {
+Status pointer(const Extent& extent);
+Status overlap(const Extent& send, const Extent& recv, const char* rule);
+}  // namespace refusal
+
+inline Status checkPointer(const Extent& extent) {
+  return extent.data != nullptr || extent.bytes == 0 ? Status() : refusal::pointer(extent);
+}
+// Apart, or in the one position that is called in place.
+inline Status checkOverlap(const Extent& send, const Extent& recv, bool inPlace, const char* rule) {
+  const auto begin = [](const Extent& extent) { return reinterpret_cast<std::uintptr_t>(extent.data); };
+  const bool apart = begin(send) + send.bytes <= begin(recv) || begin(recv) + recv.bytes <= begin(send);
+  if (apart || inPlace || send.bytes == 0 || recv.bytes == 0) return {};
+  return refusal::overlap(send, recv, rule);
+}
+
+}  // namespace kolo::api

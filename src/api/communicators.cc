@@ -1,0 +1,267 @@
+// Version, unique ids, and the life of communicators.
+#include "api/guard.h"
+#include "bootstrap/control.h"
+#include "comm/factory.h"
+
+namespace kolo::api {
+namespace {
+
+constexpr int kMostRanks = 4096;
+
+Status checkRanks(int ranks) {
+  if (ranks >= 1 && ranks <= kMostRanks) return {};
+  return error(koloInvalidRankCount, "nranks is {}, expected 1..{}", ranks, kMostRanks);
+}
+
+template <class T>
+Status checkResult(const char* name, T* place) {
+  if (place != nullptr) return {};
+  return error(koloInvalidPointer, "{} is NULL, expected a place for the result", name);
+}
+
+// Gives the caller a handle, or keeps the communicator from leaking where there is none left.
+Status deliver(koloComm_t* place, comm::Owned communicator) {
+  comm::Communicator* const raw = communicator.get();
+  *place = handleOf(std::move(communicator));
+  if (*place != nullptr) return {};
+  delete raw;
+  return error(koloOutOfMemory, "all communicator handles of this process are in use");
+}
+
+Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, const koloConfig_t* config) {
+  KOLO_TRY(checkResult("comm", comm));
+  *comm = nullptr;
+  KOLO_TRY(checkRanks(ranks));
+  if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank is {}, expected 0..{}", rank, ranks - 1);
+  KOLO_ASSIGN(const comm::Options options, comm::Options::make(config, nullptr));
+  const auto create = [comm, ranks, id, rank, options]() -> Status {
+    KOLO_ASSIGN(comm::Owned created, comm::createFromId(id, rank, ranks, options));
+    return deliver(comm, std::move(created));
+  };
+  if (!comm::groupIsOpen()) return create();
+  comm::groupDefer(create);
+  return {};
+}
+
+Status refuseInGroup() {
+  if (!comm::groupIsOpen()) return {};
+  return error(koloInvalidUsage, "not inside a group: expected koloGroupEnd first");
+}
+
+// Waits for what was issued, unless the communicator failed: then everything returns by itself.
+void destroy(comm::Communicator* communicator) {
+  communicator->turn().drain();
+  // Windows go with their communicator.
+  for (WindowEntry* entry : windows.removeAll([&](const WindowEntry& w) { return w.communicator == communicator; })) {
+    delete entry;
+  }
+  delete communicator;
+}
+
+}  // namespace
+}  // namespace kolo::api
+
+using namespace kolo;
+using namespace kolo::api;
+
+extern "C" {
+
+KOLO_API koloResult_t koloGetVersion(int* version) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("version", version));
+    *version = KOLO_VERSION_CODE;
+    return {};
+  });
+}
+
+KOLO_API const char* koloGetErrorString(koloResult_t result) {
+  switch (result) {
+    case koloSuccess: return "success";
+    case koloSystemError: return "system error";
+    case koloInternalError: return "internal error";
+    case koloInvalidArgument: return "invalid argument";
+    case koloInvalidUsage: return "invalid usage";
+    case koloRemoteError: return "a remote rank failed";
+    case koloInProgress: return "in progress";
+    case koloTimeout: return "timed out";
+    case koloAborted: return "aborted";
+    case koloMismatch: return "the ranks called different operations";
+    case koloInvalidPointer: return "invalid pointer";
+    case koloInvalidCount: return "invalid count";
+    case koloInvalidDatatype: return "invalid datatype";
+    case koloInvalidOperation: return "invalid reduction operation";
+    case koloInvalidRoot: return "invalid root or peer";
+    case koloInvalidHandle: return "invalid handle";
+    case koloInvalidOverlap: return "buffers overlap";
+    case koloInvalidRankCount: return "invalid number of ranks";
+    case koloInvalidRank: return "invalid rank";
+    case koloDuplicateRank: return "duplicate rank";
+    case koloUnreachable: return "unreachable";
+    case koloInvalidEnvironment: return "invalid environment variable";
+    case koloOutOfMemory: return "out of memory";
+    case koloUnsupported: return "not supported";
+    case koloTruncated: return "message truncated";
+    case koloNumResults: break;
+  }
+  return "unknown result code";
+}
+
+KOLO_API koloResult_t koloGetUniqueId(koloUniqueId* uniqueId) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("uniqueId", uniqueId));
+    KOLO_ASSIGN(*uniqueId, bootstrap::createUniqueId());
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloCommInitRankConfig(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank,
+                                             const koloConfig_t* config) {
+  return guard(__func__, [&] { return initRank(comm, nranks, uniqueId, rank, config); });
+}
+
+KOLO_API koloResult_t koloCommInitRank(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank) {
+  return guard(__func__, [&] { return initRank(comm, nranks, uniqueId, rank, nullptr); });
+}
+
+KOLO_API koloResult_t koloCommInitAll(koloComm_t* comms, int nranks, const koloConfig_t* config) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("comms", comms));
+    KOLO_TRY(refuseInGroup());
+    KOLO_TRY(checkRanks(nranks));
+    KOLO_ASSIGN(const comm::Options options, comm::Options::make(config, nullptr));
+    KOLO_ASSIGN(std::vector<comm::Owned> created, comm::createAll(nranks, options));
+    for (int rank = 0; rank < nranks; ++rank) {
+      KOLO_TRY(deliver(&comms[rank], std::move(created[static_cast<std::size_t>(rank)])));
+    }
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* config) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("comm", comm));
+    *comm = nullptr;
+    KOLO_TRY(refuseInGroup());
+    KOLO_ASSIGN(const comm::Options options, comm::Options::make(config, nullptr));
+    KOLO_ASSIGN(comm::Owned created, comm::createFromEnvironment(options));
+    return deliver(comm, std::move(created));
+  });
+}
+
+KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloComm_t* newcomm,
+                                    const koloConfig_t* config) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("newcomm", newcomm));
+    KOLO_TRY(refuseInGroup());
+    KOLO_ASSIGN(comm::Communicator* const parent, find(comm));
+    *newcomm = nullptr;
+    if (color < 0 && color != KOLO_SPLIT_NOCOLOR) {
+      return error(koloInvalidArgument, "color is {}, expected 0 or more, or KOLO_SPLIT_NOCOLOR", color);
+    }
+    if (parent->failed()) return parent->failure();
+    const std::uint64_t place = parent->turn().take();
+    parent->turn().wait(place);
+    Result<comm::Owned> child = comm::split(*parent, color, key, config);
+    parent->turn().done(place);
+    if (!child.ok()) return child.status();
+    return child.value() == nullptr ? Status() : deliver(newcomm, child.take());
+  });
+}
+
+KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, int excludeCount, koloComm_t* newcomm,
+                                     const koloConfig_t* config) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("newcomm", newcomm));
+    KOLO_TRY(refuseInGroup());
+    KOLO_ASSIGN(comm::Communicator* const parent, find(comm));
+    *newcomm = nullptr;
+    if (excludeCount < 0 || excludeCount >= parent->ranks()) {
+      return error(koloInvalidCount, "excludeCount is {}, expected 0..{}", excludeCount, parent->ranks() - 1);
+    }
+    if (excludeRanks == nullptr && excludeCount > 0) return error(koloInvalidPointer, "excludeRanks is NULL");
+    const std::vector<int> excluded(excludeRanks, excludeRanks + excludeCount);
+    for (const int rank : excluded) {
+      if (rank < 0 || rank >= parent->ranks()) {
+        return error(koloInvalidRank, "excludeRanks has {}, expected ranks 0..{}", rank, parent->ranks() - 1);
+      }
+      if (rank == parent->rank()) {
+        return error(koloInvalidUsage, "rank {} excludes itself; only the ranks that stay call koloCommShrink", rank);
+      }
+    }
+    const std::uint64_t place = parent->turn().take();
+    parent->turn().wait(place);
+    Result<comm::Owned> child = comm::shrink(*parent, excluded, config);
+    parent->turn().done(place);
+    if (!child.ok()) return child.status();
+    return deliver(newcomm, child.take());
+  });
+}
+
+KOLO_API koloResult_t koloCommFinalize(koloComm_t comm) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(refuseInGroup());
+    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    communicator->turn().drain();
+    communicator->setFinalized();
+    return communicator->failure();
+  });
+}
+
+KOLO_API koloResult_t koloCommDestroy(koloComm_t comm) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(refuseInGroup());
+    KOLO_TRY(find(comm).status());
+    destroy(communicators.remove(reinterpret_cast<std::uintptr_t>(comm)));
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloCommAbort(koloComm_t comm) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(find(comm).status());
+    comm::Communicator* const communicator = communicators.remove(reinterpret_cast<std::uintptr_t>(comm));
+    communicator->fail({koloAborted, communicator->membership().members[static_cast<std::size_t>(communicator->rank())],
+                        fmt::format("rank {} called koloCommAbort on communicator {}", communicator->rank(),
+                                    communicator->options().name)});
+    destroy(communicator);
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("asyncError", asyncError));
+    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    *asyncError = communicator->failed() ? communicator->failure().code() : koloSuccess;
+    return {};
+  });
+}
+
+KOLO_API const char* koloGetLastError(koloComm_t comm) {
+  if (comm == nullptr) return lastError().c_str();
+  const Result<comm::Communicator*> found = find(comm);
+  if (!found.ok() || !found.value()->failed()) return lastError().c_str();
+  thread_local std::string message;
+  message = found.value()->failure().message();
+  return message.c_str();
+}
+
+KOLO_API koloResult_t koloCommCount(koloComm_t comm, int* count) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("count", count));
+    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    *count = communicator->ranks();
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloCommUserRank(koloComm_t comm, int* rank) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("rank", rank));
+    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    *rank = communicator->rank();
+    return {};
+  });
+}
+
+}  // extern "C"

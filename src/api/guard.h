@@ -1,0 +1,73 @@
+// The C boundary: no exception crosses it, and each failure's message is kept for koloGetLastError.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <new>
+#include <string>
+
+#include "base/handle_table.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "comm/communicator.h"
+#include "comm/group.h"
+#include "comm/stream.h"
+
+namespace kolo::api {
+
+// The calling thread's last message.
+std::string& lastError();
+
+// Runs the body of an API function.
+template <class Body>
+koloResult_t guard(const char* function, Body&& body) noexcept {
+  try {
+    const Status status = body();
+    if (status.ok()) return koloSuccess;
+    lastError() = fmt::format("{}: {}", function, status.message());
+    if (status.code() != koloInProgress) log::info("{}", lastError());
+    return status.code();
+  } catch (const std::bad_alloc&) {
+    lastError().clear();
+    return koloOutOfMemory;
+  } catch (const std::exception& problem) {
+    lastError() = problem.what();
+    return koloInternalError;
+  } catch (...) {
+    return koloInternalError;
+  }
+}
+
+struct WindowEntry {
+  comm::Communicator* communicator;
+  comm::Window* window;
+};
+
+// The tables live as long as the process: threads of the library may outlive main().
+using Communicators = HandleTable<comm::Communicator, 0x4b4301>;
+using Streams = HandleTable<comm::Stream, 0x4b5302>;
+using Windows = HandleTable<WindowEntry, 0x4b5703>;
+extern Communicators& communicators;
+extern Streams& streams;
+extern Windows& windows;
+
+Status notACommunicator(koloComm_t comm);
+Status notAStream(koloStream_t stream);
+
+// The object behind a handle, or why there is none. A failed communicator is found: its operations return its failure.
+inline Result<comm::Communicator*> find(koloComm_t comm) {
+  comm::Communicator* const found = communicators.find(reinterpret_cast<std::uintptr_t>(comm));
+  if (found == nullptr) return notACommunicator(comm);
+  return found;
+}
+// nullptr for the NULL stream.
+inline Result<comm::Stream*> find(koloStream_t stream) {
+  comm::Stream* const found =
+      stream == nullptr ? nullptr : streams.find(reinterpret_cast<std::uintptr_t>(stream));
+  if (found == nullptr && stream != nullptr) return notAStream(stream);
+  return found;
+}
+
+koloComm_t handleOf(std::unique_ptr<comm::Communicator> communicator);
+
+}  // namespace kolo::api

@@ -1,0 +1,107 @@
+// Choices and their reasons, and what this process can tell about itself.
+#include <cstring>
+
+#include "api/checks.h"
+#include "api/guard.h"
+#include "diagnostics/info.h"
+#include "topology/topology.h"
+
+namespace kolo::api {
+namespace {
+
+Status giveText(const std::string& text, char* place, size_t size, size_t* needed) {
+  if (needed != nullptr) *needed = text.size() + 1;
+  if (place == nullptr && size != 0) return error(koloInvalidPointer, "text is NULL, expected room for {} bytes", size);
+  if (size == 0) return {};
+  const std::size_t bytes = std::min(text.size(), size - 1);
+  std::memcpy(place, text.data(), bytes);
+  place[bytes] = '\0';
+  return {};
+}
+
+Result<planner::Query> makeQuery(koloCollective_t collective, size_t count, koloDataType_t datatype, koloRedOp_t op,
+                                 int registered) {
+  if (collective < 0 || collective >= koloNumCollectives) {
+    return error(koloInvalidArgument, "collective is {}, expected a koloCollective_t", static_cast<int>(collective));
+  }
+  KOLO_TRY(checkDatatype(datatype));
+  KOLO_TRY(checkCount(count, datatype, 1));
+  (void)op;   // costs are alike for all reductions
+  planner::Query query;
+  query.collective = static_cast<device::Collective>(collective);
+  query.bytes = collective == koloCollectiveBarrier ? 0 : count * koloDataTypeSize(datatype);
+  query.registered = registered != 0;
+  return query;
+}
+
+}  // namespace
+}  // namespace kolo::api
+
+using namespace kolo;
+using namespace kolo::api;
+
+extern "C" {
+
+KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    if (text == nullptr) return error(koloInvalidPointer, "text is NULL, expected wishes such as all_reduce:ring, or \"\"");
+    const std::uint64_t place = communicator->turn().take();
+    communicator->turn().wait(place);
+    Status status = communicator->setWishes(text);
+    communicator->turn().done(place);
+    return status;
+  });
+}
+
+KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collective, size_t count,
+                                      koloDataType_t datatype, koloRedOp_t op, int registered, koloPlan_t* plan) {
+  return guard(__func__, [&]() -> Status {
+    if (plan == nullptr) return error(koloInvalidPointer, "plan is NULL, expected a place for the result");
+    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_ASSIGN(const planner::Query query, makeQuery(collective, count, datatype, op, registered));
+    *plan = communicator->describePlan(query);
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t collective, size_t count,
+                                  koloDataType_t datatype, koloRedOp_t op, int registered, char* text, size_t size,
+                                  size_t* needed) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_ASSIGN(const planner::Query query, makeQuery(collective, count, datatype, op, registered));
+    if (collective == koloCollectiveSendRecv) {
+      return giveText("send_recv: a message has no algorithm; it is inline, eager, or fetched by its size\n", text, size,
+                      needed);
+    }
+    if (comm != nullptr) {
+      KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+      return giveText(communicator->explain(query), text, size, needed);
+    }
+    if (nranks < 1) return error(koloInvalidRankCount, "nranks is {}, expected 1 or more", nranks);
+    KOLO_ASSIGN(const comm::Options options, comm::Options::make(nullptr, nullptr));
+    KOLO_ASSIGN(const std::vector<planner::Wish> wishes, planner::parseWishes(options.algorithm));
+    planner::Machine machine;
+    machine.ranks = nranks;
+    machine.cores = topology::availableCores();
+    return giveText(planner::explain(query, machine, wishes), text, size, needed);
+  });
+}
+
+KOLO_API koloResult_t koloGetInfo(koloInfoTopic_t topic, char* text, size_t size, size_t* needed) {
+  return guard(__func__, [&]() -> Status {
+    const auto make = [&]() -> Result<std::string> {
+      switch (topic) {
+        case koloInfoBuild: return diagnostics::buildInfo();
+        case koloInfoTopology: return diagnostics::topologyInfo();
+        case koloInfoTransports: return diagnostics::transportsInfo();
+        case koloInfoSettings: return diagnostics::settingsInfo();
+      }
+      return error(koloInvalidArgument, "topic is {}, expected a koloInfoTopic_t", static_cast<int>(topic));
+    };
+    KOLO_ASSIGN(const std::string made, make());
+    return giveText(made, text, size, needed);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,201 @@
+// Groups, streams, memory, windows and reductions.
+#include <cstring>
+
+#include "api/checks.h"
+#include "api/guard.h"
+#include "device/reducers.h"
+#include "memory/shared_memory.h"
+
+namespace kolo::api {
+namespace {
+
+Status nullResult(const char* name) {
+  return error(koloInvalidPointer, "{} is NULL, expected a place for the result", name);
+}
+
+Result<WindowEntry*> findWindow(koloWindow_t window) {
+  WindowEntry* found = windows.find(reinterpret_cast<std::uintptr_t>(window));
+  if (found == nullptr) {
+    return error(koloInvalidHandle, "{} is not a window: it was deregistered, or never came from koloWindowRegister",
+                 fmt::ptr(window));
+  }
+  return found;
+}
+
+// Runs a collective control function in the communicator's order.
+template <class Body>
+auto inTurn(comm::Communicator& communicator, Body&& body) {
+  const std::uint64_t place = communicator.turn().take();
+  communicator.turn().wait(place);
+  auto result = body();
+  communicator.turn().done(place);
+  return result;
+}
+
+}  // namespace
+}  // namespace kolo::api
+
+using namespace kolo;
+using namespace kolo::api;
+
+extern "C" {
+
+KOLO_API koloResult_t koloGroupStart(void) {
+  return guard(__func__, []() -> Status {
+    comm::groupStart();
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloGroupEnd(void) {
+  return guard(__func__, [] { return comm::groupEnd(); });
+}
+
+KOLO_API koloResult_t koloStreamCreate(koloStream_t* stream) {
+  return guard(__func__, [&]() -> Status {
+    if (stream == nullptr) return nullResult("stream");
+    auto created = std::make_unique<comm::Stream>();
+    *stream = reinterpret_cast<koloStream_t>(streams.add(created.get()));
+    if (*stream == nullptr) return error(koloOutOfMemory, "all stream handles of this process are in use");
+    created.release();
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloStreamSynchronize(koloStream_t stream) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_ASSIGN(comm::Stream* const found, find(stream));
+    return found == nullptr ? Status() : found->synchronize();
+  });
+}
+
+KOLO_API koloResult_t koloStreamQuery(koloStream_t stream) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_ASSIGN(comm::Stream* const found, find(stream));
+    return found == nullptr ? Status() : found->query();
+  });
+}
+
+KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream) {
+  return guard(__func__, [&]() -> Status {
+    if (stream == nullptr) return error(koloInvalidHandle, "the NULL stream cannot be destroyed");
+    KOLO_ASSIGN(comm::Stream* const found, find(stream));
+    Status status = found->synchronize();
+    streams.remove(reinterpret_cast<std::uintptr_t>(stream));
+    delete found;
+    return status;
+  });
+}
+
+KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes) {
+  return guard(__func__, [&]() -> Status {
+    if (ptr == nullptr) return nullResult("ptr");
+    *ptr = nullptr;
+    if (bytes == 0) return {};
+    if (bytes > static_cast<size_t>(PTRDIFF_MAX)) {
+      return error(koloInvalidCount, "bytes is {}, expected at most {}", bytes, PTRDIFF_MAX);
+    }
+    KOLO_ASSIGN(*ptr, memory::allocate(bytes));
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloMemFree(void* ptr) {
+  return guard(__func__, [&]() -> Status { return ptr == nullptr ? Status() : memory::release(ptr); });
+}
+
+KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window) {
+  return guard(__func__, [&]() -> Status {
+    if (window == nullptr) return nullResult("window");
+    *window = nullptr;
+    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_TRY(checkPointer({"buffer", buffer, bytes}));
+    if (communicator->failed()) return communicator->failure();
+    auto entry = std::make_unique<WindowEntry>();
+    entry->communicator = communicator;
+    KOLO_ASSIGN(entry->window, inTurn(*communicator, [&] {
+      return communicator->windows().add(communicator->membership(), communicator->peers(), buffer, bytes);
+    }));
+    *window = reinterpret_cast<koloWindow_t>(windows.add(entry.get()));
+    if (*window == nullptr) return error(koloOutOfMemory, "all window handles of this process are in use");
+    entry.release();
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_ASSIGN(WindowEntry* const entry, findWindow(window));
+    if (entry->communicator != communicator) {
+      return error(koloInvalidHandle, "the window belongs to another communicator");
+    }
+    Status status = communicator->failed() ? communicator->failure() : inTurn(*communicator, [&] {
+      return communicator->windows().remove(communicator->membership(), entry->window);
+    });
+    if (status.code() == koloMismatch) return status;   // nothing was taken away
+    delete windows.remove(reinterpret_cast<std::uintptr_t>(window));
+    return status;
+  });
+}
+
+KOLO_API koloResult_t koloWindowIsZeroCopy(koloWindow_t window, int* zeroCopy) {
+  return guard(__func__, [&]() -> Status {
+    if (zeroCopy == nullptr) return nullResult("zeroCopy");
+    KOLO_ASSIGN(WindowEntry* const entry, findWindow(window));
+    *zeroCopy = entry->window->zeroCopy ? 1 : 0;
+    return {};
+  });
+}
+
+KOLO_API int koloRedOpIsDefined(koloRedOp_t op, koloDataType_t datatype) {
+  if (op < 0 || op >= koloNumOps || datatype < 0 || datatype >= koloNumDatatypes) return 0;
+  if (op == koloAvg) return device::isAverageDefined(datatype) ? 1 : 0;
+  return device::isDefined(comm::reduceOpOf(op), datatype) ? 1 : 0;
+}
+
+KOLO_API koloResult_t koloRedOpCreatePreMulSum(koloRedOp_t* op, const void* scalar, koloDataType_t datatype,
+                                               koloScalarResidence_t residence, koloComm_t comm) {
+  return guard(__func__, [&]() -> Status {
+    if (op == nullptr) return nullResult("op");
+    if (scalar == nullptr) return error(koloInvalidPointer, "scalar is NULL, expected one element");
+    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_TRY(checkDatatype(datatype));
+    if (koloRedOpIsDefined(koloAvg, datatype) == 0) {
+      return error(koloInvalidOperation, "a pre-multiplied sum is not defined for {}", koloDataTypeName(datatype));
+    }
+    if (residence != koloScalarHostImmediate) {
+      return error(koloInvalidArgument, "residence is {}, expected koloScalarHostImmediate", static_cast<int>(residence));
+    }
+    comm::CustomReduction reduction;
+    reduction.isPreMulSum = true;
+    reduction.datatype = datatype;
+    std::memcpy(reduction.scalar.data(), scalar, koloDataTypeSize(datatype));
+    *op = communicator->reductions().add(reduction);
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloRedOpCreate(koloRedOp_t* op, koloRedFunction_t function, int commutative, void* context,
+                                      koloComm_t comm) {
+  return guard(__func__, [&]() -> Status {
+    if (op == nullptr) return nullResult("op");
+    if (function == nullptr) return error(koloInvalidPointer, "function is NULL, expected a reduction");
+    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    comm::CustomReduction reduction;
+    reduction.user = {function, context, koloInt8};
+    reduction.commutative = commutative != 0;
+    *op = communicator->reductions().add(reduction);
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloRedOpDestroy(koloRedOp_t op, koloComm_t comm) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    if (communicator->reductions().remove(op)) return {};
+    return error(koloInvalidOperation, "{} is not a reduction that was made on this communicator", static_cast<int>(op));
+  });
+}
+
+}  // extern "C"

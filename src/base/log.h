@@ -1,0 +1,43 @@
+// Messages to standard error (or KOLO_DEBUG_FILE), by level; KOLO_DEBUG=error|warn|info|debug, warn by default.
+//
+// Thread safety: all functions, from any thread.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <string_view>
+#include <utility>
+
+namespace kolo::log {
+
+enum class Level : int { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3 };
+
+// -1 until the first message reads the setting.
+extern std::atomic<int> threshold;
+bool enabledSlow(Level level);
+void write(Level level, std::string_view text);
+
+inline bool enabled(Level level) {
+  const int now = threshold.load(std::memory_order_relaxed);
+  return now < 0 ? enabledSlow(level) : static_cast<int>(level) <= now;
+}
+
+template <class... Args>
+void message(Level level, fmt::format_string<Args...> format, Args&&... args) {
+  if (enabled(level)) write(level, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void warn(fmt::format_string<Args...> format, Args&&... args) {
+  message(Level::kWarn, format, std::forward<Args>(args)...);
+}
+template <class... Args>
+void info(fmt::format_string<Args...> format, Args&&... args) {
+  message(Level::kInfo, format, std::forward<Args>(args)...);
+}
+template <class... Args>
+void debug(fmt::format_string<Args...> format, Args&&... args) {
+  message(Level::kDebug, format, std::forward<Args>(args)...);
+}
+
+}  // namespace kolo::log

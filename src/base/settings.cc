@@ -1,0 +1,196 @@
+#include "base/settings.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <mutex>
+#include <unordered_map>
+
+namespace kolo::settings {
+namespace {
+
+constexpr Setting kTable[] = {
+    {.name = "KOLO_DEBUG", .kind = Kind::kText, .fallback = "warn",
+     .meaning = "how much is written to standard error", .words = "error|warn|info|debug"},
+    {.name = "KOLO_DEBUG_FILE", .kind = Kind::kText, .fallback = "",
+     .meaning = "file that messages are appended to instead of standard error"},
+    {.name = "KOLO_RANK", .kind = Kind::kText, .fallback = "",
+     .meaning = "this process's rank, for koloCommInitFromEnv (before any launcher's own variable)"},
+    {.name = "KOLO_SIZE", .kind = Kind::kText, .fallback = "", .meaning = "number of ranks, with KOLO_RANK"},
+    {.name = "KOLO_ROOT", .kind = Kind::kText, .fallback = "",
+     .meaning = "host:port where rank 0 listens; needed when ranks are on several hosts"},
+    {.name = "KOLO_SECRET", .kind = Kind::kText, .fallback = "",
+     .meaning = "shared secret of the job when KOLO_ROOT is used; all ranks give the same text"},
+    {.name = "KOLO_JOB", .kind = Kind::kText, .fallback = "",
+     .meaning = "name that tells jobs on one machine apart when the launcher gives none"},
+    {.name = "KOLO_INTERFACE", .kind = Kind::kText, .fallback = "",
+     .meaning = "network interface or address that the rendezvous listens on"},
+    {.name = "KOLO_INIT_TIMEOUT_MS", .kind = Kind::kInteger, .fallback = "60000",
+     .meaning = "how long joining a communicator may take, in milliseconds", .low = 1, .high = 86400000},
+    {.name = "KOLO_TIMEOUT_MS", .kind = Kind::kInteger, .fallback = "600000",
+     .meaning = "how long an operation may wait for a peer, in milliseconds; 0: for ever", .low = 0,
+     .high = 2147483647},
+    {.name = "KOLO_REPRODUCIBLE", .kind = Kind::kBool, .fallback = "0",
+     .meaning = "fold every element in rank order, so that results are the same bits for any algorithm and layout"},
+    {.name = "KOLO_ALGORITHM", .kind = Kind::kText, .fallback = "",
+     .meaning = "algorithms to force or forbid: all_reduce:biring,broadcast:^tree,all_gather:ring@1M-"},
+    {.name = "KOLO_TRANSPORTS", .kind = Kind::kText, .fallback = "",
+     .meaning = "transports to use, in order of preference, separated by commas; empty: all that work"},
+    {.name = "KOLO_TRANSPORT_PLUGINS", .kind = Kind::kText, .fallback = "",
+     .meaning = "shared objects with further transports, separated by colons; preferred to those built in"},
+    {.name = "KOLO_STAGING_BYTES", .kind = Kind::kBytes, .fallback = "32M",
+     .meaning = "most staging memory of a rank for one communicator; touched only as used", .low = 1 << 16,
+     .high = INT64_C(1) << 36},
+    {.name = "KOLO_STREAMING_BYTES", .kind = Kind::kBytes, .fallback = "4M",
+     .meaning = "buffers at least this large are written past the caches (non-temporal stores)", .low = 0,
+     .high = INT64_C(1) << 50},
+    {.name = "KOLO_SPIN", .kind = Kind::kInteger, .fallback = "-1",
+     .meaning = "polls before a waiting rank yields its core; -1: by whether the machine has a core for each rank",
+     .low = -1, .high = 1000000000},
+    {.name = "KOLO_ISA", .kind = Kind::kText, .fallback = "auto",
+     .meaning = "instruction set of the reductions on the host", .words = "auto|generic|avx2|avx512"},
+};
+
+struct Store {
+  std::mutex mutex;
+  bool loaded = false;
+  std::unordered_map<std::string, Value> values;
+  Status malformed;
+};
+
+Store& store() {
+  static auto* const instance = new Store;  // never destroyed: threads may log during exit
+  return *instance;
+}
+
+std::string describe(const Setting& setting) {
+  switch (setting.kind) {
+    case Kind::kInteger: return fmt::format("a whole number from {} to {}", setting.low, setting.high);
+    case Kind::kBytes: return fmt::format("bytes such as 65536, 64K or 1.5M, from {} to {}", setting.low, setting.high);
+    case Kind::kBool: return "1 or 0";
+    case Kind::kText: break;
+  }
+  return setting.words != nullptr ? fmt::format("one of {}", setting.words) : "text";
+}
+
+bool isOneOf(std::string_view word, std::string_view words) {
+  while (!words.empty()) {
+    const size_t end = std::min(words.find('|'), words.size());
+    if (words.substr(0, end) == word) return true;
+    words.remove_prefix(std::min(end + 1, words.size()));
+  }
+  return false;
+}
+
+Result<std::int64_t> parse(const Setting& setting, std::string_view text) {
+  switch (setting.kind) {
+    case Kind::kInteger: return parseInteger(text);
+    case Kind::kBytes: return parseBytes(text);
+    case Kind::kBool: return parseBool(text);
+    case Kind::kText: break;
+  }
+  if (setting.words != nullptr && !isOneOf(text, setting.words)) return error(koloInvalidEnvironment, "not a word");
+  return std::int64_t{0};
+}
+
+bool isLegal(const Setting& setting, std::string_view text) {
+  const Result<std::int64_t> number = parse(setting, text);
+  if (!number.ok()) return false;
+  if (setting.kind == Kind::kText || setting.kind == Kind::kBool) return true;
+  return number.value() >= setting.low && number.value() <= setting.high;
+}
+
+// REQUIRES: mutex held
+void load(Store& to) {
+  to.values.clear();
+  to.malformed = Status();
+  for (const Setting& setting : kTable) {
+    Value value{setting, setting.fallback, "default"};
+    if (const char* given = std::getenv(setting.name); given != nullptr) {
+      if (isLegal(setting, given)) {
+        value.text = given;
+        value.source = "environment";
+      } else if (to.malformed.ok()) {
+        to.malformed = error(koloInvalidEnvironment, "environment variable {} is \"{}\", expected {}", setting.name, given,
+                             describe(setting));
+      }
+    }
+    to.values.emplace(setting.name, std::move(value));
+  }
+  to.loaded = true;
+}
+
+Value find(std::string_view name) {
+  Store& from = store();
+  const std::lock_guard lock(from.mutex);
+  if (!from.loaded) load(from);
+  return from.values.at(std::string(name));
+}
+
+}  // namespace
+
+std::vector<Value> all() {
+  Store& from = store();
+  const std::lock_guard lock(from.mutex);
+  if (!from.loaded) load(from);
+  std::vector<Value> result;
+  for (const Setting& setting : kTable) result.push_back(from.values.at(setting.name));
+  return result;
+}
+
+Status validate() {
+  Store& from = store();
+  const std::lock_guard lock(from.mutex);
+  if (!from.loaded) load(from);
+  return from.malformed;
+}
+
+std::string text(std::string_view name) { return find(name).text; }
+
+std::int64_t integer(std::string_view name) {
+  const Value value = find(name);
+  return parse(value.setting, value.text).value();
+}
+
+void reload() {
+  Store& from = store();
+  const std::lock_guard lock(from.mutex);
+  load(from);
+}
+
+Result<std::int64_t> parseInteger(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc() || end != text.data() + text.size()) {
+    return error(koloInvalidArgument, "\"{}\" is not a whole number", text);
+  }
+  return value;
+}
+
+Result<std::int64_t> parseBytes(std::string_view text) {
+  double value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+  std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  int shift = 0;
+  if (!unit.empty()) {
+    const size_t at = std::string_view("kKmMgGtT").find(unit.front());
+    if (at != std::string_view::npos) {
+      shift = 10 * (1 + static_cast<int>(at) / 2);
+      unit.remove_prefix(1);
+    }
+    if (unit == "B" || unit == "iB") unit = {};
+  }
+  const double bytes = std::ldexp(value, shift);
+  if (code != std::errc() || !unit.empty() || !(bytes >= 0) || bytes > 9e18) {
+    return error(koloInvalidArgument, "\"{}\" is not a number of bytes such as 65536, 64K or 1.5M", text);
+  }
+  return static_cast<std::int64_t>(bytes);
+}
+
+Result<std::int64_t> parseBool(std::string_view text) {
+  if (isOneOf(text, "1|true|yes|on")) return std::int64_t{1};
+  if (isOneOf(text, "0|false|no|off")) return std::int64_t{0};
+  return error(koloInvalidArgument, "\"{}\" is not 1 or 0", text);
+}
+
+}  // namespace kolo::settings

@@ -1,0 +1,54 @@
+// Every setting of the library: one table with name, default, kind and meaning. Values come from the environment, read once
+// per process; kolo-info prints the table. A malformed value is an error that names the variable, returned by the first
+// koloCommInit* (validate()); until then the default stands in.
+//
+// Thread safety: all functions, from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace kolo::settings {
+
+enum class Kind { kText, kInteger, kBytes, kBool };
+
+struct Setting {
+  const char* name;
+  Kind kind;
+  const char* fallback;
+  const char* meaning;
+  std::int64_t low = 0;                  // of integers and bytes
+  std::int64_t high = INT64_MAX;
+  const char* words = nullptr;           // of text: the legal ones, separated by '|'; null: any
+};
+
+struct Value {
+  Setting setting;
+  std::string text;     // as given, or the default
+  std::string source;   // "default" or "environment"
+};
+
+// All settings with the values in force.
+std::vector<Value> all();
+// koloInvalidEnvironment with the first malformed variable: its name, its value, what was expected.
+Status validate();
+
+// The value of a setting in the table; an unknown name is a bug and aborts.
+std::string text(std::string_view name);
+std::int64_t integer(std::string_view name);   // integers, bytes and bools (0, 1)
+
+// "64K", "1.5M", "2G", "123": bytes in powers of 1024.
+Result<std::int64_t> parseBytes(std::string_view text);
+// A whole decimal number.
+Result<std::int64_t> parseInteger(std::string_view text);
+// "1", "0", "true", "false", "yes", "no", "on", "off".
+Result<std::int64_t> parseBool(std::string_view text);
+
+// Reads the environment anew (tests).
+void reload();
+
+}  // namespace kolo::settings

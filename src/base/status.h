@@ -1,0 +1,80 @@
+// Status and Result<T>: how every internal function says that it failed. No exception crosses the C boundary.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace kolo {
+
+// A pointer's worth: success is a null pointer, so the hot path neither builds nor destroys a string.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(koloResult_t code, std::string message);
+  Status(Status&&) noexcept = default;
+  Status& operator=(Status&&) noexcept = default;
+  Status(const Status& other) : failure_(other.failure_ ? std::make_unique<Failure>(*other.failure_) : nullptr) {}
+  Status& operator=(const Status& other) { return *this = Status(other); }
+
+  bool ok() const { return failure_ == nullptr; }
+  koloResult_t code() const { return failure_ ? failure_->code : koloSuccess; }
+  // Empty for success.
+  const std::string& message() const;
+
+ private:
+  struct Failure {
+    koloResult_t code;
+    std::string message;
+  };
+  std::unique_ptr<Failure> failure_;
+};
+
+// error(koloInvalidRoot, "root is {}, expected 0..{}", root, n - 1)
+template <class... Args>
+Status error(koloResult_t code, fmt::format_string<Args...> format, Args&&... args) {
+  return {code, fmt::format(format, std::forward<Args>(args)...)};
+}
+
+// "…: No such file (errno 2)" for a failed system call.
+Status systemError(int errnum, const std::string& what);
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}            // NOLINT: converting on purpose
+  Result(Status status) : status_(std::move(status)) {}    // NOLINT
+
+  bool ok() const { return status_.ok(); }
+  const Status& status() const { return status_; }
+  T& value() { return *value_; }
+  const T& value() const { return *value_; }
+  T take() { return std::move(*value_); }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+}  // namespace kolo
+
+#define KOLO_TRY(expression)                                                  \
+  do {                                                                        \
+    if (::kolo::Status koloTryStatus = (expression); !koloTryStatus.ok()) {   \
+      return koloTryStatus;                                                   \
+    }                                                                         \
+  } while (false)
+
+#define KOLO_CONCAT_(a, b) a##b
+#define KOLO_CONCAT(a, b) KOLO_CONCAT_(a, b)
+// KOLO_ASSIGN(auto x, f()): x is f's value, or return f's error.
+#define KOLO_ASSIGN(declaration, expression) KOLO_ASSIGN_(KOLO_CONCAT(koloResult, __LINE__), declaration, expression)
+#define KOLO_ASSIGN_(result, declaration, expression) \
+  auto result = (expression);                         \
+  if (!result.ok()) return result.status();           \
+  declaration = result.take()

@@ -1,0 +1,137 @@
+#include "bootstrap/channel.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace kolo::bootstrap {
+namespace {
+
+constexpr std::size_t kReadBytes = 64u << 10;
+constexpr int kReadsPerEvent = 16;                   // then others have a turn
+constexpr std::size_t kSealAheadBytes = 128u << 10;  // ciphertext made before the socket is tried
+
+}  // namespace
+
+Status Channel::start(Callbacks callbacks) {
+  callbacks_ = std::move(callbacks);
+  return reactor_.add(socket_.fd(), shared_from_this());
+}
+
+void Channel::send(SharedFrame frame) {
+  if (!socket_.valid() || closing_) return;
+  queuedBytes_ += frame->size();
+  queue_.push_back(std::move(frame));
+  if (queuedBytes_ > kMaxQueuedBytes) {
+    // Through the loop: a caller that sends to many must not see the list of members change under it.
+    reactor_.post([self = shared_from_this()] { self->fail("it does not read what is sent to it"); });
+    return;
+  }
+  if (!wantsWritable_) {
+    wantsWritable_ = true;
+    reactor_.watch(socket_.fd(), !closing_, true);
+  }
+}
+
+void Channel::close() {
+  if (!socket_.valid()) return;
+  reactor_.remove(socket_.fd());
+  socket_.close();
+  queue_.clear();
+  sealed_.clear();
+  sealedSent_ = 0;
+  // Not cleared here: one of them may be running, and their captures would go under its feet.
+  reactor_.later([self = shared_from_this()] { self->callbacks_ = {}; });
+}
+
+void Channel::closeWhenSent() {
+  if (!socket_.valid()) return;
+  closing_ = true;
+  reactor_.watch(socket_.fd(), false, true);
+}
+
+void Channel::fail(const std::string& why) {
+  if (!socket_.valid()) return;
+  const bool tell = !closing_;
+  close();
+  if (tell) callbacks_.onClosed(why);
+}
+
+void Channel::onReadable() {
+  for (int i = 0; i < kReadsPerEvent && socket_.valid(); ++i) {
+    const std::size_t have = input_.size();
+    input_.resize(have + kReadBytes);
+    const ssize_t got = ::recv(socket_.fd(), input_.data() + have, kReadBytes, 0);
+    const int errnum = errno;
+    input_.resize(have + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got == 0) return fail("connection closed");
+    if (got < 0) {
+      if (errnum == EINTR) continue;
+      if (errnum == EAGAIN || errnum == EWOULDBLOCK) return;
+      // A reset is how the kernel closes the socket of a process that died with bytes unread.
+      return fail(errnum == ECONNRESET ? "connection closed"
+                                       : fmt::format("connection lost: {}", std::strerror(errnum)));
+    }
+    if (closing_) {
+      input_.clear();
+    } else {
+      parse();
+    }
+    if (static_cast<std::size_t>(got) < kReadBytes) return;
+  }
+}
+
+void Channel::parse() {
+  std::size_t at = 0;
+  std::string plain;
+  while (socket_.valid() && !closing_ && input_.size() - at >= kLengthBytes) {
+    const std::string_view length = std::string_view(input_).substr(at, kLengthBytes);
+    const std::size_t bytes = Session::cipherBytes(length);
+    if (bytes == 0) return fail("it sent a frame of an impossible length");
+    if (input_.size() - at - kLengthBytes < bytes) break;
+    if (!session_.open(length, std::string_view(input_).substr(at + kLengthBytes, bytes), plain)) {
+      return fail("it sent a frame that is not authentic");
+    }
+    at += kLengthBytes + bytes;
+    if (!callbacks_.onFrame(plain)) return fail("it sent a malformed frame");
+  }
+  input_.erase(0, at);
+}
+
+void Channel::onWritable() { flush(); }
+
+void Channel::flush() {
+  while (socket_.valid()) {
+    while (!queue_.empty() && sealed_.size() < kSealAheadBytes) {
+      const SharedFrame next = std::move(queue_.front());
+      queue_.pop_front();
+      queuedBytes_ -= next->size();
+      session_.seal(*next, sealed_);
+    }
+    if (sealed_.empty()) break;
+    const ssize_t sent = ::send(socket_.fd(), sealed_.data() + sealedSent_, sealed_.size() - sealedSent_, MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      if (closing_) return close();
+      // The reading side finds the end, and before it whatever the peer said last.
+      queue_.clear();
+      sealed_.clear();
+      sealedSent_ = 0;
+      break;
+    }
+    sealedSent_ += static_cast<std::size_t>(sent);
+    if (sealedSent_ == sealed_.size()) {
+      sealed_.clear();
+      sealedSent_ = 0;
+    }
+  }
+  if (!socket_.valid()) return;
+  if (closing_) return close();
+  wantsWritable_ = false;
+  reactor_.watch(socket_.fd(), true, false);
+}
+
+}  // namespace kolo::bootstrap

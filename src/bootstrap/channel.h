@@ -1,0 +1,67 @@
+// An authenticated, encrypted connection in the reactor: whole frames in and out.
+//
+// Frames wait in plain form and are sealed only when the socket takes them, so a frame that goes to many members exists
+// once. The queue is bounded: a member that does not read while more than kMaxQueuedBytes pile up for it is given up.
+//
+// Thread safety: reactor thread only.
+// Invariants: after onClosed, or close(), neither callback runs again.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "bootstrap/reactor.h"
+#include "bootstrap/wire.h"
+
+namespace kolo::bootstrap {
+
+using SharedFrame = std::shared_ptr<const std::string>;
+
+constexpr std::size_t kMaxQueuedBytes = std::size_t{1} << 30;
+
+class Channel final : public Source, public std::enable_shared_from_this<Channel> {
+ public:
+  struct Callbacks {
+    // False: the frame is malformed, the connection is to be given up.
+    std::function<bool(std::string_view frame)> onFrame;
+    // The connection is gone for good; why, in words. Not after close().
+    std::function<void(const std::string& why)> onClosed;
+  };
+
+  Channel(Reactor& reactor, Socket socket, const Session& session)
+      : reactor_(reactor), socket_(std::move(socket)), session_(session) {}
+
+  Status start(Callbacks callbacks);
+  void send(SharedFrame frame);
+  void send(std::string frame) { send(std::make_shared<const std::string>(std::move(frame))); }
+  // Closes now; what is queued is dropped.
+  void close();
+  // Closes when all that is queued is with the kernel. Input is ignored from now on.
+  void closeWhenSent();
+
+  void onReadable() override;
+  void onWritable() override;
+  bool hasOutput() const override { return !queue_.empty() || sealedSent_ < sealed_.size(); }
+
+ private:
+  void parse();
+  void flush();
+  void fail(const std::string& why);
+
+  Reactor& reactor_;
+  Socket socket_;
+  Session session_;
+  Callbacks callbacks_;
+  std::string input_;  // at most one frame and one read
+  std::deque<SharedFrame> queue_;
+  std::size_t queuedBytes_ = 0;
+  std::string sealed_;  // ciphertext on its way to the kernel
+  std::size_t sealedSent_ = 0;
+  bool wantsWritable_ = false;
+  bool closing_ = false;
+};
+
+}  // namespace kolo::bootstrap

@@ -1,0 +1,181 @@
+#include "bootstrap/control.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "bootstrap/dial.h"
+#include "bootstrap/hub.h"
+#include "bootstrap/listener.h"
+#include "bootstrap/member_link.h"
+#include "bootstrap/rendezvous.h"
+
+namespace kolo::bootstrap {
+namespace {
+
+// The hub answers at the deadline itself, naming who is missing; only if it does not does the waiting end without a
+// name.
+constexpr auto kAnswerGrace = std::chrono::seconds(2);
+constexpr auto kFarewellLimit = std::chrono::seconds(2);
+
+std::uint32_t patience(int timeoutMs) { return timeoutMs > 0 ? static_cast<std::uint32_t>(timeoutMs) : INT32_MAX; }
+
+class MemberControl final : public Control {
+ public:
+  MemberControl(Reactor& reactor, std::shared_ptr<MemberLink> link, const Secret& secret, int rank, int ranks)
+      : reactor_(reactor), link_(std::move(link)), secret_(secret), rank_(rank), ranks_(ranks) {}
+  ~MemberControl() override {
+    (void)reactor_.call([this] { link_->close(); });
+  }
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+
+  std::string derivedSecret(std::string_view label) const override {
+    const Secret derived = expand(secret_, "kolo derived: " + std::string(label));
+    return {reinterpret_cast<const char*>(derived.data()), derived.size()};
+  }
+
+  Result<std::vector<std::string>> allGather(std::uint64_t key, std::uint64_t sequence, const std::vector<int>& members,
+                                             int index, std::string_view mine, int timeoutMs) override;
+
+  void subscribe(std::uint64_t key, const std::vector<int>& members,
+                 std::function<void(const Failure&)> onFailure) override {
+    (void)reactor_.post(
+        [link = link_, key, members, onFailure = std::move(onFailure)] { link->subscribe(key, members, onFailure); });
+  }
+
+  void unsubscribe(std::uint64_t key) override {
+    // Callbacks run on the reactor thread, so having been there means that none is running.
+    (void)reactor_.call([&] { link_->unsubscribe(key); });
+  }
+
+  void reportFailure(std::uint64_t key, const Failure& failure) override {
+    (void)reactor_.post([link = link_, key, failure] { link->report(key, failure); });
+  }
+
+  void leave() override {
+    if (!reactor_.post([link = link_] { link->leave(); }) || reactor_.onReactorThread()) return;
+    // Until the hub has it: closing a socket with unread input resets the connection and may destroy a goodbye on its
+    // way.
+    if (!link_->left().wait(Clock::now() + kFarewellLimit)) {
+      log::warn("rank {} said goodbye, but the job's hub did not answer in time", rank_);
+    }
+  }
+
+ private:
+  Status check(const std::vector<int>& members, int index, std::string_view mine) const;
+
+  Reactor& reactor_;
+  std::shared_ptr<MemberLink> link_;
+  Secret secret_;
+  int rank_;
+  int ranks_;
+};
+
+Status MemberControl::check(const std::vector<int>& members, int index, std::string_view mine) const {
+  if (inForkedChild()) return Reactor::get().status();
+  if (reactor_.onReactorThread())
+    return error(koloInvalidUsage, "an exchange cannot be waited for in a failure callback");
+  if (mine.size() > kMaxBlobBytes) {
+    return error(koloInvalidArgument, "a blob of {} bytes, expected at most {}", mine.size(), kMaxBlobBytes);
+  }
+  const bool outside = std::any_of(members.begin(), members.end(), [this](int r) { return r < 0 || r >= ranks_; });
+  if (outside || index < 0 || index >= static_cast<int>(members.size()) ||
+      members[static_cast<std::size_t>(index)] != rank_ || static_cast<int>(members.size()) > ranks_) {
+    return error(koloInvalidArgument, "index {} of members {} is not rank {} of a job of {}", index,
+                 describeRanks(members), rank_, ranks_);
+  }
+  return {};
+}
+
+Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std::uint64_t sequence,
+                                                          const std::vector<int>& members, int index,
+                                                          std::string_view mine, int timeoutMs) {
+  KOLO_TRY(check(members, index, mine));
+  if (members.size() == 1) return std::vector<std::string>{std::string(mine)};
+  const auto exchange = std::make_shared<Exchange>();
+  exchange->blobs.resize(members.size());
+  exchange->index = static_cast<std::uint32_t>(index);
+  const std::uint32_t patienceMs = patience(timeoutMs);
+  const auto deadline = Clock::now() + std::chrono::milliseconds(patienceMs) + kAnswerGrace;
+  std::string request = frame(Frame::kGather)
+                            .number(key)
+                            .number(sequence)
+                            .number(exchange->index)
+                            .number(patienceMs)
+                            .ranks(members)
+                            .text(mine)
+                            .take();
+  const bool posted =
+      reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence), exchange,
+                     request = std::move(request)]() mutable { link->gather(id, exchange, std::move(request)); });
+  if (!posted) return error(koloInvalidUsage, "the process is exiting");
+  if (!exchange->over.wait(deadline)) {
+    (void)reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence)] { link->withdraw(id); });
+    return error(koloTimeout, "the job's hub did not answer within {} ms in an exchange of ranks {}", patienceMs,
+                 describeRanks(members));
+  }
+  KOLO_TRY(exchange->over.status());
+  return std::move(exchange->blobs);
+}
+
+std::string joinFrame(int rank, int ranks, int timeoutMs, Clock::time_point deadline) {
+  const Identity& process = processIdentity();
+  return frame(Frame::kJoin)
+      .number(static_cast<std::int32_t>(rank))
+      .number(static_cast<std::int32_t>(ranks))
+      .number(static_cast<std::uint32_t>(KOLO_VERSION_CODE))
+      .number(static_cast<std::uint32_t>(::getpid()))
+      .number(static_cast<std::uint32_t>(millisecondsUntil(deadline)))
+      .number(patience(timeoutMs))
+      .raw({reinterpret_cast<const char*>(process.data()), process.size()})
+      .text(hostName())
+      .take();
+}
+
+Result<std::shared_ptr<Control>> joinHub(const IdContents& contents, int rank, int ranks, int timeoutMs) {
+  KOLO_ASSIGN(Reactor* const reactor, Reactor::get());
+  const auto deadline = Clock::now() + std::chrono::milliseconds(patience(timeoutMs));
+  KOLO_ASSIGN(Dialled dialled, dial(contents, deadline));
+  const auto link = std::make_shared<MemberLink>(*reactor, rank);
+  const bool called = reactor->call(
+      [&] { link->start(std::move(dialled.socket), dialled.session, joinFrame(rank, ranks, timeoutMs, deadline)); });
+  if (!called) return error(koloInvalidUsage, "the process is exiting");
+  Status status;
+  if (link->joined().wait(deadline + kAnswerGrace)) {
+    status = link->joined().status();
+  } else {
+    status = error(koloTimeout, "the job's hub did not say within {} ms whether all ranks have joined", timeoutMs);
+  }
+  if (!status.ok()) {
+    (void)reactor->call([&] { link->close(); });
+    return status;
+  }
+  return std::shared_ptr<Control>(std::make_shared<MemberControl>(*reactor, link, contents.secret, rank, ranks));
+}
+
+}  // namespace
+
+Result<koloUniqueId> createUniqueId() {
+  KOLO_TRY(initialiseCrypto());
+  Secret secret;
+  randombytes_buf(secret.data(), secret.size());
+  KOLO_ASSIGN(const IdContents contents, startHub(secret, 0));
+  return encodeId(contents);
+}
+
+Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int ranks, int timeoutMs) {
+  KOLO_TRY(initialiseCrypto());
+  KOLO_ASSIGN(const IdContents contents, decodeId(id));
+  if (ranks < 1 || ranks > kMaxRanks) {
+    return error(koloInvalidRankCount, "{} ranks, expected 1..{}", ranks, kMaxRanks);
+  }
+  if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank {}, expected 0..{}", rank, ranks - 1);
+  Result<std::shared_ptr<Control>> result = joinHub(contents, rank, ranks, timeoutMs);
+  finishRendezvous(id, rank, result.ok());
+  return result;
+}
+
+}  // namespace kolo::bootstrap

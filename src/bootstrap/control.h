@@ -1,0 +1,91 @@
+// The control plane: how ranks find each other, exchange small blobs out of band, and learn that one of them has
+// failed.
+//
+// A job has one hub, a listener started in the process that made the unique id. Each rank of the job keeps one
+// authenticated, encrypted TCP connection to it (a Control). The hub relays; it knows no communicators beyond keys.
+// All sockets of a process, hub's and ranks', are served by one background thread, the reactor.
+//
+// Thread safety: all functions, from any thread, unless stated. Callbacks run on the reactor thread and must not block.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace kolo::bootstrap {
+
+// Why a communicator, or a rank of the job, is of no more use.
+struct Failure {
+  koloResult_t code = koloSuccess;  // koloRemoteError: a rank died; koloAborted; koloMismatch; koloTimeout
+  int rank = -1;                    // job rank of the culprit; -1 unknown
+  std::string message;
+};
+
+class Control {
+ public:
+  virtual ~Control() = default;
+
+  virtual int rank() const = 0;  // rank in the job, 0..ranks()-1
+  virtual int ranks() const = 0;
+  // The job's secret expanded with a label, 32 bytes: equal on all ranks of the job, unknown outside it.
+  virtual std::string derivedSecret(std::string_view label) const = 0;
+
+  // All-gather of small blobs (up to 1 MiB each) among n callers that give the same key, sequence and members, and
+  // distinct indices 0..n-1, where members[index] is the caller's job rank; result[i] is the blob of index i. Returns
+  // early with koloRemoteError naming the job rank if one of `members` dies or leaves before it has contributed; with a
+  // failure that is reported for the key while this waits; with koloMismatch if the members differ; with koloTimeout
+  // naming those still missing (timeoutMs <= 0: no deadline). Several may be in flight with different (key, sequence),
+  // and one that failed may be done over. A failure reported earlier does not matter: survivors may go on using the
+  // key. Not from a callback.
+  virtual Result<std::vector<std::string>> allGather(std::uint64_t key, std::uint64_t sequence,
+                                                     const std::vector<int>& members, int index, std::string_view mine,
+                                                     int timeoutMs) = 0;
+
+  // From now on `onFailure` is called for each death of one of `members` and for each failure that any rank reports for
+  // this key, until unsubscribe; deaths and failures of before are delivered at once. Each failure once; of those
+  // reported for one key, the first 16.
+  virtual void subscribe(std::uint64_t key, const std::vector<int>& members,
+                         std::function<void(const Failure&)> onFailure) = 0;
+  // No callback for key runs, or will run, after this returns. (Not from a callback.)
+  virtual void unsubscribe(std::uint64_t key) = 0;
+
+  // Tells all ranks subscribed to the key (this one included, through its callback).
+  virtual void reportFailure(std::uint64_t key, const Failure& failure) = 0;
+
+  // Says goodbye: the end of this connection is no death from here on. Called once, before destruction, when this rank
+  // leaves in good order. Destruction without it looks like a death to the others.
+  virtual void leave() = 0;
+};
+
+// Makes an id and starts its hub in this process.
+Result<koloUniqueId> createUniqueId();
+
+// Joins the job as one of its ranks; blocks until all `ranks` have joined. Errors: koloInvalidArgument (not an id),
+// koloUnreachable (address, why), koloDuplicateRank, koloInvalidRankCount (ranks disagree on their number, both
+// printed), koloTimeout (names the missing ranks), koloMismatch (library versions differ, both printed).
+Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int ranks, int timeoutMs);
+
+// What a launcher said in the environment.
+struct LauncherJob {
+  std::string launcher;  // "kolo", "torchrun", "slurm", "openmpi", "mpich", or "none"
+  int rank = 0;
+  int ranks = 1;
+  int localRanks = 0;   // ranks of the job on this host; 0 unknown
+  std::string jobName;  // equal on all ranks of the job, different for jobs alive at one time on one host
+  std::string root;     // host:port where rank 0 is to listen; empty: rendezvous on this host
+};
+// koloInvalidEnvironment names the variable, its value and what was expected.
+Result<LauncherJob> readLauncher();
+
+// Rank 0 makes the id and publishes it; the others fetch it. On one host: through a file of this user's with mode 0600
+// in a private directory, named by the job; over several hosts: rank 0 listens at job.root and all prove KOLO_SECRET.
+Result<koloUniqueId> rendezvous(const LauncherJob& job, int timeoutMs);
+
+}  // namespace kolo::bootstrap

@@ -1,0 +1,22 @@
+// The rank's side of connecting: tries the id's addresses, and proves and checks the secret.
+//
+// Thread safety: all functions, from any thread; they block, on the calling thread.
+#pragma once
+
+#include "bootstrap/unique_id.h"
+
+namespace kolo::bootstrap {
+
+struct Dialled {
+  Socket socket;
+  Session session;
+};
+
+// koloUnreachable (address:port and why, for every address), koloMismatch (protocol versions, both printed),
+// koloTimeout. Refused connections are retried for about 2 s, until the deadline if the root was named by the user.
+Result<Dialled> dial(const IdContents& id, Clock::time_point deadline);
+
+// Whether the hub of this id answers at one of its addresses.
+bool answers(const IdContents& id, Clock::time_point deadline);
+
+}  // namespace kolo::bootstrap

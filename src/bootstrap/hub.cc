@@ -1,0 +1,229 @@
+#include "bootstrap/hub.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace kolo::bootstrap {
+namespace {
+
+constexpr auto kFailedJobKept = std::chrono::seconds(60);  // so that late ranks are told why
+
+SharedFrame shared(Encoder& encoder) { return std::make_shared<const std::string>(encoder.take()); }
+
+}  // namespace
+
+void Hub::admit(Socket socket, const Session& session) {
+  const auto member = std::make_shared<Member>();
+  member->channel = std::make_shared<Channel>(reactor_, std::move(socket), session);
+  const Status started = member->channel->start(
+      {.onFrame = [self = shared_from_this(), member](std::string_view bytes) { return self->onFrame(member, bytes); },
+       .onClosed = [self = shared_from_this(), member](const std::string& why) { self->onClosed(member, why); }});
+  if (started.ok()) {
+    unjoined_.insert(member);
+  } else {
+    log::warn("a rank was turned away: {}", started.message());
+    member->channel->close();
+  }
+}
+
+bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
+  Decoder decoder(bytes);
+  const auto kind = static_cast<Frame>(decoder.number<std::uint8_t>());
+  if (member->rank < 0) return kind == Frame::kJoin && onJoin(member, decoder);
+  if (kind == Frame::kLeave) {
+    onLeave(member);
+    return true;
+  }
+  if (!complete_) return false;
+  switch (kind) {
+    case Frame::kGather:
+      return onGather(member, decoder);
+    case Frame::kWithdraw:
+      return onWithdraw(member, decoder);
+    case Frame::kSubscribe:
+      return onSubscribe(member, decoder);
+    case Frame::kUnsubscribe:
+      return onUnsubscribe(member, decoder);
+    case Frame::kReport:
+      return onReport(member, decoder);
+    default:
+      return false;
+  }
+}
+
+bool Hub::onJoin(const MemberPtr& member, Decoder& decoder) {
+  const auto rank = decoder.number<std::int32_t>();
+  const auto ranks = decoder.number<std::int32_t>();
+  const auto version = decoder.number<std::uint32_t>();
+  member->pid = decoder.number<std::uint32_t>();
+  const auto leftMs = decoder.number<std::uint32_t>();
+  const auto timeoutMs = decoder.number<std::uint32_t>();
+  const std::string_view process = decoder.raw(member->process.size());
+  member->host = decoder.text();
+  if (!decoder.done() || ranks < 1 || ranks > kMaxRanks || rank < 0 || rank >= ranks) return false;
+  std::copy(process.begin(), process.end(), member->process.begin());
+  member->rank = rank;
+  unjoined_.erase(member);
+  if (failed()) {
+    refuse(member, failed_);
+    return true;
+  }
+  if (version != KOLO_VERSION_CODE) {
+    const Status why =
+        error(koloMismatch, "{} runs Kolo {}, pid {} on {} (which made the unique id) runs Kolo {}", describe(*member),
+              describeVersion(version), ::getpid(), hostName(), describeVersion(KOLO_VERSION_CODE));
+    refuse(member, why);
+    if (!complete_) failJob(why);
+    return true;
+  }
+  claim(member, ranks, leftMs, timeoutMs);
+  return true;
+}
+
+void Hub::claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::uint32_t timeoutMs) {
+  if (slots_.empty()) {
+    slots_.resize(static_cast<std::size_t>(ranks));
+    firstClaim_ = describe(*member);
+  }
+  const auto known = static_cast<int>(slots_.size());
+  if (ranks != known) {
+    const Status why = error(koloInvalidRankCount, "the ranks disagree on their number: {} says {}, {} says {}",
+                             firstClaim_, known, describe(*member), ranks);
+    refuse(member, why);
+    if (!complete_) failJob(why);
+    return;
+  }
+  Slot& slot = slots_[static_cast<std::size_t>(member->rank)];
+  if (slot.state != State::kAbsent) {
+    const std::string first = slot.member != nullptr ? describe(*slot.member) : slot.farewell;
+    refuse(member, error(koloDuplicateRank, "rank {} was claimed twice: first {}, then pid {} on {}", member->rank,
+                         first, member->pid, member->host));
+    return;
+  }
+  slot.state = State::kJoined;
+  slot.member = member;
+  if (++alive_ == known) return welcomeAll();
+  const auto deadline = Clock::now() + std::chrono::milliseconds(leftMs);
+  member->joinTimer = reactor_.at(deadline, [self = shared_from_this(), timeoutMs] {
+    const std::vector<int> absent = self->absentRanks();
+    self->failJob(error(koloTimeout, "{} {} of {} {} not joined within {} ms", absent.size() == 1 ? "rank" : "ranks",
+                        describeRanks(absent), self->slots_.size(), absent.size() == 1 ? "has" : "have", timeoutMs));
+  });
+}
+
+void Hub::refuse(const MemberPtr& member, const Status& why) {
+  member->channel->send(
+      frame(Frame::kRefused).number(static_cast<std::int32_t>(why.code())).text(why.message()).take());
+  member->channel->closeWhenSent();
+}
+
+void Hub::failJob(Status why) {
+  if (failed() || complete_) return;
+  failed_ = std::move(why);
+  for (Slot& slot : slots_) {
+    if (slot.member == nullptr) continue;
+    reactor_.cancel(slot.member->joinTimer);
+    refuse(slot.member, failed_);
+    slot = Slot();
+  }
+  alive_ = 0;
+  reactor_.at(Clock::now() + kFailedJobKept, [self = shared_from_this()] { self->finish(); });
+}
+
+void Hub::welcomeAll() {
+  complete_ = true;
+  std::vector<int> housemates;
+  for (const Slot& slot : slots_) {
+    reactor_.cancel(slot.member->joinTimer);
+    if (slot.member->process == processIdentity()) housemates.push_back(slot.member->rank);
+  }
+  Encoder welcome = frame(Frame::kWelcome);
+  welcome.number(static_cast<std::uint32_t>(::getpid())).text(hostName()).ranks(housemates);
+  broadcast(shared(welcome), false);
+}
+
+void Hub::onLeave(const MemberPtr& member) {
+  const int rank = member->rank;
+  if (complete_ && member->process == processIdentity()) {
+    Encoder news = frame(Frame::kHostLeft);
+    news.number(static_cast<std::int32_t>(rank));
+    broadcast(shared(news), true);
+  }
+  member->channel->send(frame(Frame::kFarewell).take());
+  member->channel->closeWhenSent();
+  if (complete_) {
+    goneFromJob(rank, State::kLeft, fmt::format("{} has left the job", describe(*member)));
+  } else {
+    failJob(error(koloRemoteError, "{} gave up while ranks were joining", describe(*member)));
+  }
+}
+
+void Hub::onClosed(const MemberPtr& member, const std::string& why) {
+  unjoined_.erase(member);
+  if (member->rank < 0) return;
+  const Slot* const slot = slots_.empty() ? nullptr : &slots_[static_cast<std::size_t>(member->rank)];
+  if (slot == nullptr || slot->member != member) return;  // refused
+  if (!complete_) {
+    return failJob(error(koloRemoteError, "{} died while ranks were joining: {}", describe(*member), why));
+  }
+  if (newlyDead_.empty()) {
+    // After the events of this round: deaths of one moment, a node's or a job's, are told in one frame.
+    reactor_.post([self = shared_from_this()] { self->flushDeaths(); });
+  }
+  newlyDead_.push_back(member->rank);
+  goneFromJob(member->rank, State::kDead, fmt::format("{} died: {}", describe(*member), why));
+}
+
+// REQUIRES: complete_, and the rank is joined
+void Hub::goneFromJob(int rank, State state, std::string farewell) {
+  Slot& slot = slots_[static_cast<std::size_t>(rank)];
+  const MemberPtr member = std::move(slot.member);
+  slot = Slot{state, nullptr, std::move(farewell)};
+  while (!member->subscriptions.empty()) unsubscribe(member, *member->subscriptions.begin());
+  ++gone_;
+  failGathersWaitingFor(rank);
+  if (--alive_ > 0) return;
+  // What was kept of contributions holds this object through its timers.
+  while (!gathers_.empty()) failGather(gathers_.begin()->first, koloRemoteError, "no rank is left");
+  finish();
+}
+
+void Hub::finish() {
+  for (const MemberPtr& late : unjoined_) late->channel->close();
+  unjoined_.clear();
+  over_(this);
+}
+
+void Hub::flushDeaths() {
+  Encoder news = frame(Frame::kDeaths);
+  news.number(static_cast<std::uint32_t>(newlyDead_.size()));
+  for (const int rank : newlyDead_) {
+    news.number(static_cast<std::int32_t>(rank)).text(slots_[static_cast<std::size_t>(rank)].farewell);
+  }
+  newlyDead_.clear();
+  broadcast(shared(news), false);
+}
+
+void Hub::broadcast(const SharedFrame& frame, bool outsidersOnly) {
+  for (const Slot& slot : slots_) {
+    if (slot.member == nullptr || (outsidersOnly && slot.member->process == processIdentity())) continue;
+    slot.member->channel->send(frame);
+  }
+}
+
+std::vector<int> Hub::absentRanks() const {
+  std::vector<int> absent;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].state == State::kAbsent) absent.push_back(static_cast<int>(i));
+  }
+  return absent;
+}
+
+std::string Hub::describe(const Member& member) {
+  return fmt::format("rank {} (pid {} on {})", member.rank, member.pid, member.host);
+}
+
+}  // namespace kolo::bootstrap

@@ -1,0 +1,120 @@
+// The relay of one job: knows its ranks, gathers their blobs, spreads the news of deaths and failures.
+//
+// Work for each event is linear in what has to be sent: deaths noticed together are told together, results and news are
+// one frame shared by all receivers, and who reported a failure first spares the others: later reports for a key are
+// dropped beyond kMaxFailuresPerKey.
+//
+// Thread safety: reactor thread only.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "bootstrap/channel.h"
+#include "bootstrap/process_info.h"
+
+namespace kolo::bootstrap {
+
+constexpr int kMaxRanks = 1 << 17;
+constexpr std::size_t kMaxFailedKeys = 4096;
+constexpr std::size_t kMaxFailuresPerKey = 16;
+
+class Hub : public std::enable_shared_from_this<Hub> {
+ public:
+  // `over` is called once, when no rank is left or the job failed to form and its time is up.
+  Hub(Reactor& reactor, const Secret& secret, std::function<void(const Hub*)> over)
+      : reactor_(reactor), secret_(secret), over_(std::move(over)) {}
+
+  const Secret& secret() const { return secret_; }
+  // The job failed to form; it will not any more.
+  bool failed() const { return !failed_.ok(); }
+  // Takes over a connection whose other end has proved that it holds the secret.
+  void admit(Socket socket, const Session& session);
+
+ private:
+  struct Member {
+    std::shared_ptr<Channel> channel;
+    int rank = -1;  // until it has joined
+    std::uint32_t pid = 0;
+    std::string host;
+    Identity process{};
+    Reactor::TimerId joinTimer = 0;
+    std::set<std::uint64_t> subscriptions;
+  };
+  using MemberPtr = std::shared_ptr<Member>;
+
+  enum class State : std::uint8_t { kAbsent, kJoined, kLeft, kDead };
+  struct Slot {
+    State state = State::kAbsent;
+    MemberPtr member;      // while joined
+    std::string farewell;  // of those left or dead: why nothing comes from it any more
+  };
+
+  struct Contribution {
+    MemberPtr from;  // null: none yet, or withdrawn
+    std::string blob;
+    Reactor::TimerId timer = 0;
+  };
+  struct Gather {
+    std::vector<int> members;
+    std::vector<Contribution> parts;  // by index
+    std::size_t have = 0;
+  };
+  using GatherKey = std::pair<std::uint64_t, std::uint64_t>;  // key, sequence
+
+  bool onFrame(const MemberPtr& member, std::string_view bytes);
+  void onClosed(const MemberPtr& member, const std::string& why);
+
+  // Joining: hub.cc
+  bool onJoin(const MemberPtr& member, Decoder& decoder);
+  void claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::uint32_t timeoutMs);
+  void refuse(const MemberPtr& member, const Status& why);
+  void failJob(Status why);
+  void welcomeAll();
+  void onLeave(const MemberPtr& member);
+  void finish();
+  void goneFromJob(int rank, State state, std::string farewell);
+  void flushDeaths();
+  std::vector<int> absentRanks() const;
+  static std::string describe(const Member& member);
+  void broadcast(const SharedFrame& frame, bool outsidersOnly);
+
+  // Gathers and failures: hub_gather.cc
+  bool onGather(const MemberPtr& member, Decoder& decoder);
+  bool onWithdraw(const MemberPtr& member, Decoder& decoder);
+  bool onSubscribe(const MemberPtr& member, Decoder& decoder);
+  bool onUnsubscribe(const MemberPtr& member, Decoder& decoder);
+  bool onReport(const MemberPtr& member, Decoder& decoder);
+  void unsubscribe(const MemberPtr& member, std::uint64_t key);
+  void completeGather(const GatherKey& key);
+  void failGather(const GatherKey& key, koloResult_t code, const std::string& why);
+  void failGathersWaitingFor(int rank);
+  std::optional<int> goneMemberMissed(const Gather& gather) const;
+  void timeOutContribution(const GatherKey& key, std::size_t index, std::uint32_t timeoutMs);
+  void withdraw(const GatherKey& key, std::size_t index);
+  static std::vector<int> missingRanks(const Gather& gather);
+
+  Reactor& reactor_;
+  Secret secret_;
+  std::function<void(const Hub*)> over_;
+  Status failed_;
+  bool complete_ = false;
+  int alive_ = 0;            // joined and neither left nor dead
+  int gone_ = 0;             // left or dead
+  std::string firstClaim_;   // who said first how many ranks there are
+  std::vector<Slot> slots_;  // by rank; sized by the first to join
+  std::set<MemberPtr> unjoined_;
+  std::vector<int> newlyDead_;
+  std::map<GatherKey, Gather> gathers_;
+  std::unordered_map<std::uint64_t, std::set<MemberPtr>> subscribers_;
+  std::unordered_map<std::uint64_t, std::vector<SharedFrame>> failures_;  // by key, as kReported frames
+  std::deque<std::uint64_t> failedKeys_;                                  // oldest first
+};
+
+}  // namespace kolo::bootstrap

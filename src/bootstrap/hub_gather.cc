@@ -1,0 +1,218 @@
+// The hub's part in all-gathers and reported failures.
+#include <algorithm>
+
+#include "bootstrap/hub.h"
+
+namespace kolo::bootstrap {
+namespace {
+
+// Results go out in frames of about this size, so that nobody has to hold more than one beyond the blobs themselves.
+constexpr std::size_t kBatchBytes = 512u << 10;
+static_assert(kBatchBytes + kMaxBlobBytes + 64 <= kMaxFrameBytes);
+
+}  // namespace
+
+bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
+  const auto key = decoder.number<std::uint64_t>();
+  const auto sequence = decoder.number<std::uint64_t>();
+  const GatherKey id(key, sequence);
+  const std::size_t index = decoder.number<std::uint32_t>();
+  const auto timeoutMs = decoder.number<std::uint32_t>();
+  std::vector<int> members = decoder.ranks(slots_.size());
+  const std::string_view blob = decoder.text();
+  const auto isRank = [this](int rank) { return rank >= 0 && rank < static_cast<int>(slots_.size()); };
+  if (!decoder.done() || blob.size() > kMaxBlobBytes || index >= members.size() || members[index] != member->rank ||
+      !std::all_of(members.begin(), members.end(), isRank)) {
+    return false;
+  }
+  Gather& gather = gathers_[id];
+  if (gather.parts.empty()) {
+    gather.members = std::move(members);
+    gather.parts.resize(gather.members.size());
+  } else if (gather.members != members) {
+    const auto first = std::find_if(gather.parts.begin(), gather.parts.end(),
+                                    [](const Contribution& part) { return part.from != nullptr; });
+    const std::string why =
+        fmt::format("the ranks disagree on who takes part in an exchange: {} says ranks {}, {} says ranks {}",
+                    describe(*first->from), describeRanks(gather.members), describe(*member), describeRanks(members));
+    failGather(id, koloMismatch, why);
+    member->channel->send(
+        frame(Frame::kGatherFailed).number(key).number(sequence).number(std::int32_t{koloMismatch}).text(why).take());
+    return true;
+  }
+  Contribution& part = gather.parts[index];
+  if (part.from != nullptr) return false;
+  part.from = member;
+  part.blob = blob;
+  part.timer = reactor_.at(
+      Clock::now() + std::chrono::milliseconds(timeoutMs),
+      [self = shared_from_this(), id, index, timeoutMs] { self->timeOutContribution(id, index, timeoutMs); });
+  if (++gather.have == gather.parts.size()) {
+    completeGather(id);
+  } else if (const std::optional<int> gone = goneMemberMissed(gather)) {
+    failGather(id, koloRemoteError, slots_[static_cast<std::size_t>(*gone)].farewell);
+  }
+  return true;
+}
+
+// A member that will not contribute any more.
+std::optional<int> Hub::goneMemberMissed(const Gather& gather) const {
+  if (gone_ == 0) return std::nullopt;
+  for (std::size_t i = 0; i < gather.parts.size(); ++i) {
+    const State state = slots_[static_cast<std::size_t>(gather.members[i])].state;
+    if (gather.parts[i].from == nullptr && state != State::kJoined) return gather.members[i];
+  }
+  return std::nullopt;
+}
+
+void Hub::completeGather(const GatherKey& key) {
+  const auto node = gathers_.extract(key);
+  const std::vector<Contribution>& parts = node.mapped().parts;
+  for (const Contribution& part : parts) reactor_.cancel(part.timer);
+  for (std::size_t first = 0; first < parts.size();) {
+    Encoder blobs;
+    std::size_t end = first;
+    while (end < parts.size() && blobs.size() < kBatchBytes) blobs.text(parts[end++].blob);
+    const auto batch = std::make_shared<const std::string>(frame(Frame::kGathered)
+                                                               .number(key.first)
+                                                               .number(key.second)
+                                                               .number(static_cast<std::uint32_t>(first))
+                                                               .number(static_cast<std::uint32_t>(end - first))
+                                                               .raw(blobs.take())
+                                                               .take());
+    for (const Contribution& part : parts) part.from->channel->send(batch);
+    first = end;
+  }
+}
+
+void Hub::failGather(const GatherKey& key, koloResult_t code, const std::string& why) {
+  const auto node = gathers_.extract(key);
+  const auto news = std::make_shared<const std::string>(frame(Frame::kGatherFailed)
+                                                            .number(key.first)
+                                                            .number(key.second)
+                                                            .number(static_cast<std::int32_t>(code))
+                                                            .text(why)
+                                                            .take());
+  for (const Contribution& part : node.mapped().parts) {
+    reactor_.cancel(part.timer);
+    if (part.from != nullptr) part.from->channel->send(news);
+  }
+}
+
+void Hub::failGathersWaitingFor(int rank) {
+  std::vector<GatherKey> hopeless;
+  for (const auto& [key, gather] : gathers_) {
+    const auto at = std::find(gather.members.begin(), gather.members.end(), rank);
+    if (at == gather.members.end()) continue;
+    if (gather.parts[static_cast<std::size_t>(at - gather.members.begin())].from == nullptr) hopeless.push_back(key);
+  }
+  for (const GatherKey& key : hopeless) {
+    failGather(key, koloRemoteError, slots_[static_cast<std::size_t>(rank)].farewell);
+  }
+}
+
+std::vector<int> Hub::missingRanks(const Gather& gather) {
+  std::vector<int> missing;
+  for (std::size_t i = 0; i < gather.parts.size(); ++i) {
+    if (gather.parts[i].from == nullptr) missing.push_back(gather.members[i]);
+  }
+  std::sort(missing.begin(), missing.end());
+  return missing;
+}
+
+void Hub::timeOutContribution(const GatherKey& key, std::size_t index, std::uint32_t timeoutMs) {
+  const auto found = gathers_.find(key);
+  if (found == gathers_.end() || found->second.parts[index].from == nullptr) return;
+  const MemberPtr member = found->second.parts[index].from;
+  const std::vector<int> missing = missingRanks(found->second);
+  const std::string why =
+      fmt::format("waited {} ms for {} {} to take part in an exchange of {} ranks", timeoutMs,
+                  missing.size() == 1 ? "rank" : "ranks", describeRanks(missing), found->second.parts.size());
+  // Only this one gives up: others may have more patience, but they cannot count on its blob any more.
+  withdraw(key, index);
+  member->channel->send(frame(Frame::kGatherFailed)
+                            .number(key.first)
+                            .number(key.second)
+                            .number(static_cast<std::int32_t>(koloTimeout))
+                            .text(why)
+                            .take());
+}
+
+void Hub::withdraw(const GatherKey& key, std::size_t index) {
+  const auto found = gathers_.find(key);
+  if (found == gathers_.end() || index >= found->second.parts.size()) return;
+  Contribution& part = found->second.parts[index];
+  if (part.from == nullptr) return;
+  reactor_.cancel(part.timer);
+  part = Contribution();
+  if (--found->second.have == 0) gathers_.erase(found);
+}
+
+bool Hub::onWithdraw(const MemberPtr& member, Decoder& decoder) {
+  const auto key = decoder.number<std::uint64_t>();
+  const auto sequence = decoder.number<std::uint64_t>();
+  const std::size_t index = decoder.number<std::uint32_t>();
+  if (!decoder.done()) return false;
+  const auto found = gathers_.find({key, sequence});
+  if (found == gathers_.end() || index >= found->second.parts.size()) return true;  // completed or failed meanwhile
+  if (found->second.parts[index].from == member) withdraw({key, sequence}, index);
+  return true;
+}
+
+bool Hub::onSubscribe(const MemberPtr& member, Decoder& decoder) {
+  const auto key = decoder.number<std::uint64_t>();
+  if (!decoder.done()) return false;
+  if (!member->subscriptions.insert(key).second) return true;
+  subscribers_[key].insert(member);
+  if (const auto known = failures_.find(key); known != failures_.end()) {
+    for (const SharedFrame& failure : known->second) member->channel->send(failure);
+  }
+  return true;
+}
+
+bool Hub::onUnsubscribe(const MemberPtr& member, Decoder& decoder) {
+  const auto key = decoder.number<std::uint64_t>();
+  if (!decoder.done()) return false;
+  unsubscribe(member, key);
+  return true;
+}
+
+void Hub::unsubscribe(const MemberPtr& member, std::uint64_t key) {
+  member->subscriptions.erase(key);
+  const auto found = subscribers_.find(key);
+  if (found == subscribers_.end()) return;
+  found->second.erase(member);
+  if (found->second.empty()) subscribers_.erase(found);
+}
+
+bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
+  const auto key = decoder.number<std::uint64_t>();
+  const auto code = decoder.number<std::int32_t>();
+  const auto rank = decoder.number<std::int32_t>();
+  const std::string message(decoder.text());
+  if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
+  std::vector<SharedFrame>& known = failures_[key];
+  if (known.empty()) {
+    failedKeys_.push_back(key);
+    if (failedKeys_.size() > kMaxFailedKeys) {
+      failures_.erase(failedKeys_.front());
+      failedKeys_.pop_front();
+    }
+  }
+  if (known.size() >= kMaxFailuresPerKey) return true;
+  known.push_back(std::make_shared<const std::string>(
+      frame(Frame::kReported).number(key).number(code).number(rank).text(message).take()));
+  const SharedFrame news = known.back();
+  if (const auto found = subscribers_.find(key); found != subscribers_.end()) {
+    for (const MemberPtr& each : found->second) {
+      if (each != member) each->channel->send(news);  // the reporter has told itself
+    }
+  }
+  for (auto at = gathers_.lower_bound({key, 0}); at != gathers_.end() && at->first.first == key;) {
+    const GatherKey pending = (at++)->first;
+    failGather(pending, static_cast<koloResult_t>(code), message);
+  }
+  return true;
+}
+
+}  // namespace kolo::bootstrap

@@ -1,0 +1,209 @@
+// Reading what launchers put into the environment.
+//
+// The first of these that is there wins: Kolo's own variables, torchrun, Slurm, Open MPI, MPICH. Slurm is passed over
+// where mpirun ran inside an allocation: its daemons are Slurm tasks, and the ranks inherit the daemons' Slurm
+// variables.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/settings.h"
+#include "bootstrap/control.h"
+#include "bootstrap/hub.h"
+#include "bootstrap/process_info.h"
+
+namespace kolo::bootstrap {
+namespace {
+
+constexpr int kMaxAncestors = 8;
+constexpr std::int64_t kFirstSpecialStep = 0xfffffff0;  // Slurm: batch script, extern step, interactive step
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+Result<int> wholeNumber(const char* name, const std::string& text, int low, int high, std::string_view meaning) {
+  const Result<std::int64_t> number = settings::parseInteger(text);
+  if (!number.ok() || number.value() < low || number.value() > high) {
+    return error(koloInvalidEnvironment, "environment variable {} is \"{}\", expected {}: a whole number from {} to {}",
+                 name, text, meaning, low, high);
+  }
+  return static_cast<int>(number.value());
+}
+
+// The pair that every launcher sets. One without the other is an error.
+Status readRanks(const char* rankName, const std::string& rank, const char* sizeName, const std::string& size,
+                 LauncherJob& job) {
+  if (rank.empty() || size.empty()) {
+    const bool noRank = rank.empty();
+    return error(koloInvalidEnvironment,
+                 "environment variable {} is \"{}\" but {} is not set, expected both or neither",
+                 noRank ? sizeName : rankName, noRank ? size : rank, noRank ? rankName : sizeName);
+  }
+  KOLO_ASSIGN(job.ranks, wholeNumber(sizeName, size, 1, kMaxRanks, "the number of ranks"));
+  KOLO_ASSIGN(job.rank, wholeNumber(rankName, rank, 0, job.ranks - 1, "this process's rank"));
+  return {};
+}
+
+Status readLocalRanks(const char* name, LauncherJob& job) {
+  const std::string text = variable(name);
+  if (text.empty()) return {};
+  KOLO_ASSIGN(job.localRanks, wholeNumber(name, text, 1, job.ranks, "the number of ranks on this host"));
+  return {};
+}
+
+// The starter of the ranks of this host, named for ever by pid and start time. The closest ancestor with that command,
+// so that a shell between a launcher and a rank does not matter; the parent if there is none.
+std::string starter(std::string_view command) {
+  int chosen = ::getppid();
+  int parent = ::getpid();
+  std::string name;
+  for (int i = 0; !command.empty() && i < kMaxAncestors && parentOf(parent, parent, name) && parent > 1; ++i) {
+    int ignored = 0;
+    if (parentOf(parent, ignored, name) && name.starts_with(command)) {
+      chosen = parent;
+      break;
+    }
+  }
+  return fmt::format("pid {} started {}", chosen, startTime(chosen));
+}
+
+// Where the launcher gives no id: KOLO_JOB; over several hosts the root; on one host whoever started the ranks.
+std::string fallbackName(const std::string& root, std::string_view command) {
+  const std::string given = settings::text("KOLO_JOB");
+  if (!given.empty()) return given;
+  return root.empty() ? starter(command) : "root " + root;
+}
+
+bool onSeveralHosts(const LauncherJob& job) { return job.localRanks > 0 && job.localRanks < job.ranks; }
+
+Result<bool> readKolo(LauncherJob& job) {
+  const std::string rank = settings::text("KOLO_RANK");
+  const std::string size = settings::text("KOLO_SIZE");
+  if (rank.empty() && size.empty()) return false;
+  job.launcher = "kolo";
+  KOLO_TRY(readRanks("KOLO_RANK", rank, "KOLO_SIZE", size, job));
+  job.jobName = fallbackName(job.root, "");
+  return true;
+}
+
+Result<bool> readTorchrun(LauncherJob& job) {
+  const std::string rank = variable("RANK");
+  const std::string size = variable("WORLD_SIZE");
+  if (rank.empty() && size.empty()) return false;
+  job.launcher = "torchrun";
+  KOLO_TRY(readRanks("RANK", rank, "WORLD_SIZE", size, job));
+  KOLO_TRY(readLocalRanks("LOCAL_WORLD_SIZE", job));
+  const std::string address = variable("MASTER_ADDR");
+  const std::string port = variable("MASTER_PORT");
+  int portNumber = 0;
+  if (!port.empty()) {
+    KOLO_ASSIGN(portNumber, wholeNumber("MASTER_PORT", port, 1, 65535, "a port"));
+  }
+  if (job.root.empty() && onSeveralHosts(job) && !address.empty() && portNumber > 0) {
+    // PyTorch's own store listens on MASTER_PORT itself.
+    job.root = fmt::format("{}:{}", address.find(':') == std::string::npos ? address : "[" + address + "]",
+                           portNumber < 65535 ? portNumber + 1 : portNumber - 1);
+  }
+  const std::string run = variable("TORCHELASTIC_RUN_ID");
+  job.jobName = run.empty() && portNumber == 0
+                    ? fallbackName(job.root, "")
+                    : fmt::format("{} {}:{} attempt {}", run, address, port, variable("TORCHELASTIC_RESTART_COUNT"));
+  return true;
+}
+
+// The first host of "node[01-04,7],other": "node01".
+std::string firstHost(const std::string& list) {
+  const std::size_t open = list.find_first_of("[,");
+  if (open == std::string::npos || list[open] == ',') return list.substr(0, open);
+  const std::size_t end = list.find_first_of("-,]", open + 1);
+  const std::size_t close = list.find(']', open);
+  if (end == std::string::npos || close == std::string::npos) return {};
+  const std::size_t next = std::min(list.find(',', close), list.size());
+  return list.substr(0, open) + list.substr(open + 1, end - open - 1) + list.substr(close + 1, next - close - 1);
+}
+
+// A port that all ranks of a job agree on, below the range from which the kernel chooses.
+int portFor(const std::string& jobName) {
+  constexpr unsigned kLowest = 17000;
+  constexpr unsigned kPorts = 15000;
+  unsigned hash = 2166136261u;  // FNV-1a
+  for (const char c : jobName) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return static_cast<int>(kLowest + hash % kPorts);
+}
+
+Result<bool> readSlurm(LauncherJob& job) {
+  const std::string step = variable("SLURM_STEP_ID");
+  if (step.empty() || !variable("OMPI_COMM_WORLD_SIZE").empty() || !variable("MPI_LOCALNRANKS").empty()) return false;
+  const Result<std::int64_t> stepNumber = settings::parseInteger(step);
+  if (stepNumber.ok() && stepNumber.value() >= kFirstSpecialStep) return false;
+  job.launcher = "slurm";
+  const bool ofStep = !variable("SLURM_STEP_NUM_TASKS").empty();
+  const char* const sizeName = ofStep ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  KOLO_TRY(readRanks("SLURM_PROCID", variable("SLURM_PROCID"), sizeName, variable(sizeName), job));
+  job.jobName = fmt::format("{}.{}", variable("SLURM_JOB_ID"), step);
+  const std::string nodes = variable("SLURM_STEP_NUM_NODES");
+  int hosts = 1;
+  if (!nodes.empty()) {
+    KOLO_ASSIGN(hosts, wholeNumber("SLURM_STEP_NUM_NODES", nodes, 1, kMaxRanks, "the number of hosts"));
+  }
+  if (hosts == 1) {
+    job.localRanks = job.ranks;
+    return true;
+  }
+  const std::string list = variable("SLURM_STEP_NODELIST");
+  const std::string host = firstHost(list);
+  if (job.root.empty() && host.empty()) {
+    return error(koloInvalidEnvironment,
+                 "environment variable SLURM_STEP_NODELIST is \"{}\", expected the names of {} hosts", list, hosts);
+  }
+  if (job.root.empty()) job.root = fmt::format("{}:{}", host, portFor(job.jobName));
+  return true;
+}
+
+Result<bool> readOpenMpi(LauncherJob& job) {
+  const std::string rank = variable("OMPI_COMM_WORLD_RANK");
+  const std::string size = variable("OMPI_COMM_WORLD_SIZE");
+  if (rank.empty() && size.empty()) return false;
+  job.launcher = "openmpi";
+  KOLO_TRY(readRanks("OMPI_COMM_WORLD_RANK", rank, "OMPI_COMM_WORLD_SIZE", size, job));
+  KOLO_TRY(readLocalRanks("OMPI_COMM_WORLD_LOCAL_SIZE", job));
+  for (const char* const name : {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"}) {
+    if (job.jobName.empty()) job.jobName = variable(name);
+  }
+  if (job.jobName.empty()) job.jobName = fallbackName(job.root, "");
+  return true;
+}
+
+Result<bool> readMpich(LauncherJob& job) {
+  const std::string rank = variable("PMI_RANK");
+  const std::string size = variable("PMI_SIZE");
+  if (rank.empty() && size.empty()) return false;
+  job.launcher = "mpich";
+  KOLO_TRY(readRanks("PMI_RANK", rank, "PMI_SIZE", size, job));
+  KOLO_TRY(readLocalRanks("MPI_LOCALNRANKS", job));
+  job.jobName = fallbackName(job.root, "hydra");
+  return true;
+}
+
+}  // namespace
+
+Result<LauncherJob> readLauncher() {
+  for (const auto read : {readKolo, readTorchrun, readSlurm, readOpenMpi, readMpich}) {
+    LauncherJob job;
+    job.root = settings::text("KOLO_ROOT");
+    KOLO_ASSIGN(const bool found, read(job));
+    if (!found) continue;
+    job.jobName = job.launcher + " " + job.jobName;
+    return job;
+  }
+  LauncherJob alone;
+  alone.launcher = "none";
+  alone.localRanks = 1;
+  alone.jobName = fmt::format("none pid {} started {}", ::getpid(), startTime(::getpid()));
+  return alone;
+}
+
+}  // namespace kolo::bootstrap

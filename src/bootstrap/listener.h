@@ -1,0 +1,88 @@
+// A listening socket shared by the hubs of a process, and the strangers that have connected to it but proved nothing
+// yet.
+//
+// Strangers cost little and disturb nobody: all they send is of fixed size, they are dropped after 5 s, their number is
+// bounded, and none of them is told anything before it has proved that it holds a job's secret.
+//
+// Thread safety: reactor thread only, except startHub.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+
+#include "bootstrap/hub.h"
+#include "bootstrap/reactor.h"
+#include "bootstrap/unique_id.h"
+
+namespace kolo::bootstrap {
+
+// Starts a hub in this process and returns the contents of its id. Port 0: any. A port of the user's choice is an
+// explicit root. Thread safety: any thread. Errors: koloSystemError (address:port and why), koloInvalidUsage (this
+// process runs this very job already, or was forked).
+Result<IdContents> startHub(const Secret& secret, std::uint16_t port);
+
+class Stranger;
+
+class Listener final : public Source, public std::enable_shared_from_this<Listener> {
+ public:
+  Listener(Reactor& reactor, Socket socket, std::uint16_t port, LocalAddresses local)
+      : reactor_(reactor), socket_(std::move(socket)), port_(port), local_(std::move(local)) {}
+
+  std::uint16_t port() const { return port_; }
+  const LocalAddresses& local() const { return local_; }
+  // koloInvalidUsage if a hub of this job is alive here.
+  Status addHub(const Secret& secret);
+  bool empty() const { return hubs_.empty(); }
+  // Closes the socket and drops the strangers.
+  void close();
+
+  void onReadable() override;
+  void onWritable() override {}
+  bool hasOutput() const override { return false; }
+
+ private:
+  friend class Stranger;
+  void pause();
+  bool makeRoom();
+  // The stranger is gone, or became a member.
+  void forget(const Stranger* stranger);
+  void dropHub(const Tag& tag, const Hub* hub);
+
+  Reactor& reactor_;
+  Socket socket_;
+  std::uint16_t port_;
+  LocalAddresses local_;
+  std::map<Tag, std::shared_ptr<Hub>> hubs_;
+  bool exhausted_ = false;                          // out of descriptors, and said so
+  std::list<std::shared_ptr<Stranger>> strangers_;  // oldest first
+};
+
+// A connection during the handshake.
+class Stranger final : public Source, public std::enable_shared_from_this<Stranger> {
+ public:
+  Stranger(Listener& listener, Socket socket) : listener_(&listener), socket_(std::move(socket)) {}
+  Status start();
+  Clock::time_point since() const { return since_; }
+  void drop();
+
+  void onReadable() override;
+  void onWritable() override {}
+  bool hasOutput() const override { return false; }
+
+ private:
+  bool answerHello();
+  void answerProof();
+  bool reply(std::string_view bytes);
+
+  Listener* listener_;  // lives longer: it drops its strangers when it closes
+  Socket socket_;
+  Clock::time_point since_ = Clock::now();
+  Reactor::TimerId timer_ = 0;
+  std::string input_;
+  std::string hello_;  // as it stood on the wire; empty until it has come
+  std::shared_ptr<Hub> hub_;
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace kolo::bootstrap

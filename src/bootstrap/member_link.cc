@@ -1,0 +1,239 @@
+#include "bootstrap/member_link.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace kolo::bootstrap {
+
+void MemberLink::start(Socket socket, const Session& session, std::string joinFrame) {
+  channel_ = std::make_shared<Channel>(reactor_, std::move(socket), session);
+  const Status started =
+      channel_->start({.onFrame = [self = shared_from_this()](std::string_view bytes) { return self->onFrame(bytes); },
+                       .onClosed = [self = shared_from_this()](const std::string& why) { self->onClosed(why); }});
+  if (!started.ok()) {
+    unusable_ = started;
+    joined_.finish(started);
+    return;
+  }
+  channel_->send(std::move(joinFrame));
+}
+
+void MemberLink::gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, std::string frame) {
+  if (!unusable_.ok()) return exchange->over.finish(unusable_);
+  if (!exchanges_.emplace(key, exchange).second) {
+    return exchange->over.finish(
+        error(koloInvalidUsage, "an exchange with this key and sequence is in flight already"));
+  }
+  channel_->send(std::move(frame));
+}
+
+void MemberLink::withdraw(const ExchangeKey& key) {
+  const auto node = exchanges_.extract(key);
+  if (node.empty() || !unusable_.ok()) return;
+  channel_->send(frame(Frame::kWithdraw).number(key.first).number(key.second).number(node.mapped()->index).take());
+}
+
+void MemberLink::subscribe(std::uint64_t key, std::vector<int> members, Callback callback) {
+  std::sort(members.begin(), members.end());
+  const auto shared = std::make_shared<const Callback>(std::move(callback));
+  subscriptions_[key] = {members, shared};
+  if (unusable_.ok()) channel_->send(frame(Frame::kSubscribe).number(key).take());
+  for (const auto& [rank, failure] : std::map<int, Failure>(deaths_)) {
+    if (std::binary_search(members.begin(), members.end(), rank)) (*shared)(failure);
+  }
+}
+
+void MemberLink::unsubscribe(std::uint64_t key) {
+  if (subscriptions_.erase(key) != 0 && unusable_.ok()) channel_->send(frame(Frame::kUnsubscribe).number(key).take());
+}
+
+void MemberLink::report(std::uint64_t key, const Failure& failure) {
+  if (unusable_.ok()) {
+    channel_->send(frame(Frame::kReport)
+                       .number(key)
+                       .number(static_cast<std::int32_t>(failure.code))
+                       .number(static_cast<std::int32_t>(failure.rank))
+                       .text(std::string_view(failure.message).substr(0, kMaxBlobBytes))
+                       .take());
+  }
+  failExchangesOf(key, Status(failure.code, failure.message));
+  deliver(key, failure);
+}
+
+void MemberLink::leave() {
+  if (!unusable_.ok()) return left_.finish({});
+  leaving_ = true;
+  unusable_ = error(koloInvalidUsage, "rank {} has left the job", rank_);
+  failExchanges(unusable_);
+  channel_->send(frame(Frame::kLeave).take());
+}
+
+void MemberLink::close() {
+  subscriptions_.clear();
+  if (unusable_.ok()) unusable_ = error(koloInvalidUsage, "the control connection of rank {} was closed", rank_);
+  failExchanges(unusable_);
+  if (channel_ != nullptr) channel_->close();
+}
+
+bool MemberLink::onFrame(std::string_view bytes) {
+  Decoder decoder(bytes);
+  switch (static_cast<Frame>(decoder.number<std::uint8_t>())) {
+    case Frame::kWelcome:
+      return onWelcome(decoder);
+    case Frame::kGathered:
+      return onGathered(decoder);
+    case Frame::kGatherFailed:
+      return onGatherFailed(decoder);
+    case Frame::kDeaths:
+      return onDeaths(decoder);
+    case Frame::kReported:
+      return onReported(decoder);
+    case Frame::kHostLeft:
+      return onHostLeft(decoder);
+    case Frame::kFarewell:
+      left_.finish({});
+      return true;
+    case Frame::kRefused: {
+      const auto code = decoder.number<std::int32_t>();
+      const std::string message(decoder.text());
+      if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
+      joined_.finish(Status(static_cast<koloResult_t>(code), message));
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+bool MemberLink::onWelcome(Decoder& decoder) {
+  const auto pid = decoder.number<std::uint32_t>();
+  const std::string_view host = decoder.text();
+  hubProcess_ = fmt::format("pid {} on {}", pid, host);
+  hubRanks_ = decoder.ranks(kMaxFrameBytes);
+  if (!decoder.done()) return false;
+  welcomed_ = true;
+  joined_.finish({});
+  return true;
+}
+
+bool MemberLink::onGathered(Decoder& decoder) {
+  const auto key = decoder.number<std::uint64_t>();
+  const auto sequence = decoder.number<std::uint64_t>();
+  const auto first = decoder.number<std::uint32_t>();
+  const auto count = decoder.number<std::uint32_t>();
+  const auto found = exchanges_.find({key, sequence});
+  if (found == exchanges_.end()) return true;  // given up on here, while it completed there
+  Exchange& exchange = *found->second;
+  if (count > exchange.blobs.size() || first > exchange.blobs.size() - count) return false;
+  for (std::uint32_t i = first; i < first + count; ++i) exchange.blobs[i] = decoder.text();
+  if (!decoder.done()) return false;
+  exchange.have += count;
+  if (exchange.have < exchange.blobs.size()) return true;
+  const std::shared_ptr<Exchange> complete = found->second;
+  exchanges_.erase(found);
+  complete->over.finish({});
+  return true;
+}
+
+bool MemberLink::onGatherFailed(Decoder& decoder) {
+  const auto key = decoder.number<std::uint64_t>();
+  const auto sequence = decoder.number<std::uint64_t>();
+  const auto code = decoder.number<std::int32_t>();
+  const std::string message(decoder.text());
+  if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
+  const auto node = exchanges_.extract(ExchangeKey(key, sequence));
+  if (!node.empty()) node.mapped()->over.finish(Status(static_cast<koloResult_t>(code), message));
+  return true;
+}
+
+bool MemberLink::onDeaths(Decoder& decoder) {
+  const auto count = decoder.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && decoder.ok(); ++i) {
+    const auto rank = decoder.number<std::int32_t>();
+    const std::string_view why = decoder.text();
+    if (decoder.ok()) died(rank, std::string(why));
+  }
+  return decoder.done();
+}
+
+bool MemberLink::onReported(Decoder& decoder) {
+  const auto key = decoder.number<std::uint64_t>();
+  Failure failure;
+  const auto code = decoder.number<std::int32_t>();
+  failure.rank = decoder.number<std::int32_t>();
+  failure.message = decoder.text();
+  if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
+  failure.code = static_cast<koloResult_t>(code);
+  // The hub has failed those it knew of; one that is still on its way there must not wait for ranks that gave up.
+  failExchangesOf(key, Status(failure.code, failure.message));
+  deliver(key, failure);
+  return true;
+}
+
+bool MemberLink::onHostLeft(Decoder& decoder) {
+  const auto rank = decoder.number<std::int32_t>();
+  hubRanks_.erase(std::remove(hubRanks_.begin(), hubRanks_.end(), rank), hubRanks_.end());
+  return decoder.done();
+}
+
+// The ranks of the hub's process die with it; if all of them had left, or there was none, only the control plane is
+// gone.
+Status MemberLink::lossOfHub(const std::string& why) const {
+  if (!welcomed_) {
+    return error(koloRemoteError, "the process that made the unique id went away while ranks were joining: {}", why);
+  }
+  if (hubRanks_.empty()) {
+    return error(koloRemoteError,
+                 "the process which made the unique id ({}) has exited, so ranks cannot exchange messages "
+                 "any more: {}",
+                 hubProcess_, why);
+  }
+  return error(koloRemoteError, "rank {} ({}), in the process which made the unique id, died: {}", hubRanks_.front(),
+               hubProcess_, why);
+}
+
+void MemberLink::onClosed(const std::string& why) {
+  left_.finish({});
+  if (leaving_) return;
+  unusable_ = lossOfHub(why);
+  joined_.finish(unusable_);
+  failExchanges(unusable_);
+  if (!welcomed_) return;
+  if (hubRanks_.empty()) log::debug("rank {}: {}", rank_, unusable_.message());
+  for (const int rank : std::exchange(hubRanks_, {})) {
+    if (rank != rank_) died(rank, fmt::format("rank {} ({}) died: {}", rank, hubProcess_, why));
+  }
+}
+
+void MemberLink::died(int rank, std::string why) {
+  const Failure failure{koloRemoteError, rank, std::move(why)};
+  if (!deaths_.emplace(rank, failure).second) return;
+  std::vector<std::uint64_t> concerned;  // first, since a callback may change the subscriptions
+  for (const auto& [key, subscription] : subscriptions_) {
+    if (std::binary_search(subscription.members.begin(), subscription.members.end(), rank)) concerned.push_back(key);
+  }
+  for (const std::uint64_t key : concerned) deliver(key, failure);
+}
+
+void MemberLink::deliver(std::uint64_t key, const Failure& failure) {
+  const auto found = subscriptions_.find(key);
+  if (found == subscriptions_.end()) return;
+  const std::shared_ptr<const Callback> callback = found->second.callback;
+  (*callback)(failure);
+}
+
+void MemberLink::failExchanges(const Status& why) {
+  for (const auto& [key, exchange] : std::exchange(exchanges_, {})) exchange->over.finish(why);
+}
+
+void MemberLink::failExchangesOf(std::uint64_t key, const Status& why) {
+  for (auto at = exchanges_.lower_bound({key, 0}); at != exchanges_.end() && at->first.first == key;) {
+    const ExchangeKey pending = at->first;
+    const std::shared_ptr<Exchange> exchange = (at++)->second;
+    withdraw(pending);
+    exchange->over.finish(why);
+  }
+}
+
+}  // namespace kolo::bootstrap

@@ -1,0 +1,114 @@
+// A rank's end of its connection to the hub.
+//
+// Thread safety: reactor thread only, except Exchange, and what Handover guards.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "bootstrap/channel.h"
+#include "bootstrap/control.h"
+
+namespace kolo::bootstrap {
+
+// Something that happens once, on the reactor thread, and is waited for on another.
+class Handover {
+ public:
+  // Only the first call counts.
+  void finish(Status status) {
+    const std::lock_guard lock(mutex_);
+    if (done_) return;
+    status_ = std::move(status);
+    done_ = true;
+    changed_.notify_all();
+  }
+  // False: the deadline came first.
+  bool wait(Clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(lock, deadline, [this] { return done_; });
+  }
+  Status status() {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  Status status_;
+};
+
+// An all-gather in flight. The reactor writes blobs, finishes, and never touches it again; the caller reads them after
+// that.
+struct Exchange {
+  Handover over;
+  std::vector<std::string> blobs;
+  std::size_t have = 0;
+  std::uint32_t index = 0;
+};
+
+class MemberLink : public std::enable_shared_from_this<MemberLink> {
+ public:
+  using ExchangeKey = std::pair<std::uint64_t, std::uint64_t>;  // key, sequence
+  using Callback = std::function<void(const Failure&)>;
+
+  MemberLink(Reactor& reactor, int rank) : reactor_(reactor), rank_(rank) {}
+
+  // Takes the connection and says who we are; joined() is finished when all ranks have joined, or with the reason why
+  // not.
+  void start(Socket socket, const Session& session, std::string joinFrame);
+  Handover& joined() { return joined_; }  // any thread
+  Handover& left() { return left_; }      // any thread
+
+  void gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, std::string frame);
+  void withdraw(const ExchangeKey& key);
+  void subscribe(std::uint64_t key, std::vector<int> members, Callback callback);
+  void unsubscribe(std::uint64_t key);
+  void report(std::uint64_t key, const Failure& failure);
+  void leave();
+  // No callback runs after this.
+  void close();
+
+ private:
+  struct Subscription {
+    std::vector<int> members;  // sorted
+    std::shared_ptr<const Callback> callback;
+  };
+
+  bool onFrame(std::string_view bytes);
+  void onClosed(const std::string& why);
+  bool onWelcome(Decoder& decoder);
+  bool onGathered(Decoder& decoder);
+  bool onGatherFailed(Decoder& decoder);
+  bool onDeaths(Decoder& decoder);
+  bool onReported(Decoder& decoder);
+  bool onHostLeft(Decoder& decoder);
+  void died(int rank, std::string why);
+  void deliver(std::uint64_t key, const Failure& failure);
+  void failExchanges(const Status& why);
+  void failExchangesOf(std::uint64_t key, const Status& why);
+  Status lossOfHub(const std::string& why) const;
+
+  Reactor& reactor_;
+  int rank_;
+  std::shared_ptr<Channel> channel_;
+  Handover joined_;
+  Handover left_;
+  bool welcomed_ = false;
+  bool leaving_ = false;
+  Status unusable_;            // why no frame can be sent any more
+  std::string hubProcess_;     // "pid P on HOST"
+  std::vector<int> hubRanks_;  // ranks that live in the hub's process and have not left
+  std::map<int, Failure> deaths_;
+  std::map<std::uint64_t, Subscription> subscriptions_;
+  std::map<ExchangeKey, std::shared_ptr<Exchange>> exchanges_;
+};
+
+}  // namespace kolo::bootstrap

@@ -1,0 +1,90 @@
+#include "bootstrap/process_info.h"
+
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <vector>
+
+#include "base/status.h"
+
+namespace kolo::bootstrap {
+namespace {
+
+std::string readFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// Fields of /proc/PID/stat after the command, which may itself hold blanks and parentheses; field 3 is the first.
+bool readStat(int pid, std::string& command, std::vector<std::string>& fields) {
+  const std::string text = readFile(fmt::format("/proc/{}/stat", pid));
+  const std::size_t open = text.find('(');
+  const std::size_t close = text.rfind(')');
+  if (open == std::string::npos || close == std::string::npos || close < open) return false;
+  command = text.substr(open + 1, close - open - 1);
+  std::istringstream rest(text.substr(close + 1));
+  fields.assign(std::istream_iterator<std::string>(rest), std::istream_iterator<std::string>());
+  return fields.size() >= 20;
+}
+
+Identity hashOf(const std::string& text) {
+  Identity identity;
+  crypto_generichash(identity.data(), identity.size(), reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                     nullptr, 0);
+  return identity;
+}
+
+}  // namespace
+
+const Identity& hostIdentity() {
+  static const Identity identity = [] {
+    std::string boot = readFile("/proc/sys/kernel/random/boot_id");
+    return hashOf("kolo host " + (boot.empty() ? hostName() : boot));
+  }();
+  return identity;
+}
+
+const Identity& processIdentity() {
+  static const Identity identity = [] {
+    Identity random;
+    randombytes_buf(random.data(), random.size());
+    return random;
+  }();
+  return identity;
+}
+
+const std::string& hostName() {
+  static const std::string name = [] {
+    char text[256] = {};
+    return std::string(::gethostname(text, sizeof text - 1) == 0 && text[0] != '\0' ? text : "unknown host");
+  }();
+  return name;
+}
+
+std::uint64_t startTime(int pid) {
+  std::string command;
+  std::vector<std::string> fields;
+  if (!readStat(pid, command, fields)) return 0;
+  // A zombie is dead: it answers nobody.
+  if (fields[0] == "Z" || fields[0] == "X") return 0;
+  return std::strtoull(fields[19].c_str(), nullptr, 10);
+}
+
+bool parentOf(int pid, int& parent, std::string& command) {
+  std::vector<std::string> fields;
+  if (!readStat(pid, command, fields)) return false;
+  parent = std::atoi(fields[1].c_str());
+  return true;
+}
+
+std::uint64_t pidNamespace() {
+  struct stat status {};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+}  // namespace kolo::bootstrap

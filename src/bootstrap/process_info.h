@@ -1,0 +1,27 @@
+// Who this process is: names for messages, and identities that tell processes and hosts apart.
+//
+// Thread safety: all functions, from any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace kolo::bootstrap {
+
+using Identity = std::array<unsigned char, 16>;
+
+// Equal on two processes: they run under one kernel. Derived from the boot id.
+const Identity& hostIdentity();
+// Random, one for each process.
+const Identity& processIdentity();
+const std::string& hostName();
+
+// Clock ticks since boot at which a process started; 0: no such process. With the pid it names a process for ever.
+std::uint64_t startTime(int pid);
+// The parent of a process and its command name. False: no such process.
+bool parentOf(int pid, int& parent, std::string& command);
+// Identifies the pid namespace: pids mean the same only within one. 0 unknown.
+std::uint64_t pidNamespace();
+
+}  // namespace kolo::bootstrap

@@ -1,0 +1,236 @@
+#include "bootstrap/reactor.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include "base/log.h"
+
+namespace kolo::bootstrap {
+namespace {
+
+constexpr int kMaxEvents = 128;
+constexpr auto kLinger = std::chrono::seconds(2);  // for output that is unsent when the process exits
+constexpr int kLingerPollMs = 5;
+
+}  // namespace
+
+Result<Reactor*> Reactor::get() {
+  static std::mutex mutex;
+  static Reactor* instance = nullptr;  // never destroyed: threads that outlive main may still ask it
+  if (inForkedChild()) {
+    return error(koloInvalidUsage,
+                 "this process was forked (without exec) from one that used Kolo; a forked child cannot use it");
+  }
+  const std::lock_guard lock(mutex);
+  if (instance == nullptr) {
+    auto made = std::unique_ptr<Reactor>(new Reactor);
+    KOLO_TRY(made->start());
+    instance = made.release();
+    std::atexit([] {
+      if (!inForkedChild()) instance->stop();
+    });
+  }
+  return instance;
+}
+
+Status Reactor::start() {
+  epoll_ = Socket(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_.valid()) return systemError(errno, "making the control plane's epoll");
+  wakeUp_ = Socket(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wakeUp_.valid()) return systemError(errno, "making the control plane's eventfd");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = wakeUp_.fd();
+  if (::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, wakeUp_.fd(), &event) != 0) {
+    return systemError(errno, "watching the control plane's eventfd");
+  }
+  // The application's signals are for its own threads.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  Status status;
+  try {
+    thread_ = std::thread([this] { run(); });
+    ::pthread_setname_np(thread_.native_handle(), "kolo-control");
+  } catch (const std::system_error& failure) {
+    status = systemError(failure.code().value(), "starting the control plane's thread");
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return status;
+}
+
+void Reactor::stop() {
+  if (onReactorThread()) return;  // exit() called from a callback: the thread cannot wait for itself
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    stopBy_ = Clock::now() + kLinger;
+  }
+  wake();
+  thread_.join();
+}
+
+void Reactor::wake() const {
+  const std::uint64_t one = 1;
+  // Fails only when the counter is full, and then the thread is awake anyway.
+  [[maybe_unused]] const ssize_t written = ::write(wakeUp_.fd(), &one, sizeof one);
+}
+
+bool Reactor::post(Task task) {
+  if (inForkedChild()) return false;
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return false;
+    first = posted_.empty();
+    posted_.push_back(std::move(task));
+  }
+  if (first) wake();
+  return true;
+}
+
+bool Reactor::call(const Task& task) {
+  if (inForkedChild()) return false;
+  if (onReactorThread()) {
+    task();
+    return true;
+  }
+  bool done = false;
+  const bool posted = post([&] {
+    task();
+    // Notified under the lock: the caller's stack, and `done` with it, may vanish as soon as the lock is free.
+    const std::lock_guard lock(mutex_);
+    done = true;
+    ran_.notify_all();
+  });
+  if (!posted) return false;
+  std::unique_lock lock(mutex_);
+  ran_.wait(lock, [&] { return done; });
+  return true;
+}
+
+Status Reactor::add(int fd, std::shared_ptr<Source> source) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, fd, &event) != 0) return systemError(errno, "watching a control socket");
+  sources_[fd] = std::move(source);
+  return {};
+}
+
+void Reactor::watch(int fd, bool readable, bool writable) {
+  epoll_event event{};
+  event.events = (readable ? EPOLLIN : 0u) | (writable ? EPOLLOUT : 0u);
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll_.fd(), EPOLL_CTL_MOD, fd, &event) != 0) {
+    log::warn("changing what is watched on a control socket failed: errno {}", errno);
+  }
+}
+
+void Reactor::remove(int fd) {
+  if (sources_.erase(fd) != 0) (void)::epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+Reactor::TimerId Reactor::at(Clock::time_point when, Task task) {
+  const TimerId id = ++lastTimer_;
+  timers_.emplace(std::pair(when, id), std::move(task));
+  timerTimes_.emplace(id, when);
+  return id;
+}
+
+void Reactor::cancel(TimerId timer) {
+  const auto found = timerTimes_.find(timer);
+  if (found == timerTimes_.end()) return;
+  timers_.erase({found->second, timer});
+  timerTimes_.erase(found);
+}
+
+void Reactor::runPosted() {
+  std::vector<Task> tasks;
+  {
+    const std::lock_guard lock(mutex_);
+    tasks.swap(posted_);
+  }
+  for (const Task& task : tasks) task();
+}
+
+void Reactor::runLater() {
+  while (!later_.empty()) {
+    for (const Task& task : std::exchange(later_, {})) task();
+  }
+}
+
+void Reactor::runTimers() {
+  const Clock::time_point now = Clock::now();
+  while (!timers_.empty() && timers_.begin()->first.first <= now) {
+    auto node = timers_.extract(timers_.begin());
+    timerTimes_.erase(node.key().second);
+    node.mapped()();
+  }
+}
+
+int Reactor::waitMs() const { return timers_.empty() ? -1 : millisecondsUntil(timers_.begin()->first.first); }
+
+bool Reactor::mayStop() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stopping_) return false;
+    if (Clock::now() >= stopBy_) return true;
+    if (!posted_.empty()) return false;
+  }
+  for (const auto& [fd, source] : sources_) {
+    if (source->hasOutput()) return false;
+  }
+  return true;
+}
+
+void Reactor::dispatch(int fd, unsigned events) {
+  // Looked up for each event, since an earlier one may have removed or replaced the source.
+  if ((events & EPOLLOUT) != 0) {
+    if (const auto found = sources_.find(fd); found != sources_.end()) {
+      const std::shared_ptr<Source> source = found->second;
+      source->onWritable();
+    }
+  }
+  if ((events & ~static_cast<unsigned>(EPOLLOUT)) != 0) {
+    if (const auto found = sources_.find(fd); found != sources_.end()) {
+      const std::shared_ptr<Source> source = found->second;
+      source->onReadable();
+    }
+  }
+}
+
+void Reactor::run() {
+  std::array<epoll_event, kMaxEvents> events;
+  bool stopping = false;
+  while (!mayStop()) {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping = stopping_;
+    }
+    const int count = ::epoll_wait(epoll_.fd(), events.data(), kMaxEvents, stopping ? kLingerPollMs : waitMs());
+    for (int i = 0; i < count; ++i) {
+      const epoll_event& event = events[static_cast<std::size_t>(i)];
+      if (event.data.fd != wakeUp_.fd()) {
+        dispatch(event.data.fd, event.events);
+        continue;
+      }
+      std::uint64_t ignored = 0;
+      [[maybe_unused]] const ssize_t got = ::read(wakeUp_.fd(), &ignored, sizeof ignored);
+    }
+    runPosted();
+    runTimers();
+    runLater();
+  }
+}
+
+}  // namespace kolo::bootstrap

@@ -1,0 +1,279 @@
+#include "bootstrap/socket.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <unordered_set>
+
+#include "base/settings.h"
+
+namespace kolo::bootstrap {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr int kKeepIdleSeconds = 5;
+constexpr int kKeepIntervalSeconds = 2;
+constexpr int kKeepProbes = 3;
+constexpr int kUserTimeoutMs = 1000 * (kKeepIdleSeconds + kKeepProbes * kKeepIntervalSeconds);
+
+// All open Sockets of the process. The fork handlers hold the mutex across fork, so the child finds the set intact.
+struct Registry {
+  std::mutex mutex;
+  std::unordered_set<int> open;
+  std::atomic<bool> forked{false};  // written once, in a child that has a single thread
+
+  Registry();
+};
+
+Registry& registry() {
+  static auto* const instance = new Registry;  // never destroyed: the reactor may close sockets during exit
+  return *instance;
+}
+
+Registry::Registry() {
+  pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
+                 [] {
+                   Registry& all = registry();
+                   for (const int fd : all.open) ::close(fd);
+                   all.open.clear();
+                   all.forked.store(true, std::memory_order_relaxed);
+                   all.mutex.unlock();
+                 });
+}
+
+void setOption(int fd, int level, int name, int value) {
+  // Failure costs speed or early notice only, never correctness.
+  (void)::setsockopt(fd, level, name, &value, sizeof value);
+}
+
+bool fromSockaddr(const sockaddr* from, Address& to) {
+  if (from == nullptr) return false;
+  if (from->sa_family == AF_INET) {
+    to.v6 = false;
+    std::memcpy(to.bytes, &reinterpret_cast<const sockaddr_in*>(from)->sin_addr, 4);
+    return true;
+  }
+  if (from->sa_family != AF_INET6) return false;
+  const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr;
+  if (IN6_IS_ADDR_LINKLOCAL(&address))
+    return false;  // means nothing without the interface of the machine it is used on
+  to.v6 = true;
+  std::memcpy(to.bytes, &address, 16);
+  return true;
+}
+
+// The source address that packets to the outside would carry. Connecting a datagram socket sends nothing.
+bool defaultRouteAddress(bool v6, Address& address) {
+  Address outside;  // documentation addresses: routed like any other
+  outside.v6 = v6;
+  if (::inet_pton(v6 ? AF_INET6 : AF_INET, v6 ? "2001:db8::1" : "192.0.2.255", outside.bytes) != 1) return false;
+  sockaddr_storage storage;
+  socklen_t size = outside.fill(9, storage);
+  const Socket probe(::socket(v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe.valid() || ::connect(probe.fd(), reinterpret_cast<sockaddr*>(&storage), size) != 0) return false;
+  size = sizeof storage;
+  if (::getsockname(probe.fd(), reinterpret_cast<sockaddr*>(&storage), &size) != 0) return false;
+  return fromSockaddr(reinterpret_cast<sockaddr*>(&storage), address) && !(address == Address::loopback());
+}
+
+// All addresses of interfaces that are up; only those of `interface` if it is not empty.
+std::vector<Address> interfaceAddresses(const std::string& interface) {
+  std::vector<Address> found;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return found;
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    const bool loopback = (each->ifa_flags & IFF_LOOPBACK) != 0;
+    if ((each->ifa_flags & IFF_UP) == 0 || (interface.empty() ? loopback : interface != each->ifa_name)) continue;
+    Address address;
+    if (fromSockaddr(each->ifa_addr, address)) found.push_back(address);
+  }
+  ::freeifaddrs(list);
+  std::stable_sort(found.begin(), found.end(), [](const Address& a, const Address& b) { return a.v6 < b.v6; });
+  return found;
+}
+
+Result<Socket> listenOnAddress(const Address& address, bool any, std::uint16_t port, std::uint16_t& chosen) {
+  Socket socket(::socket(address.v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return systemError(errno, "making a listening socket");
+  setOption(socket.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (address.v6) setOption(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, any ? 0 : 1);
+  sockaddr_storage storage;
+  socklen_t size = address.fill(port, storage);
+  auto* const name = reinterpret_cast<sockaddr*>(&storage);
+  if (::bind(socket.fd(), name, size) != 0 || ::listen(socket.fd(), kBacklog) != 0) {
+    return systemError(errno, fmt::format("listening on {}", address.text(port)));
+  }
+  size = sizeof storage;
+  if (::getsockname(socket.fd(), name, &size) != 0) return systemError(errno, "asking for the port listened on");
+  chosen = ntohs(address.v6 ? reinterpret_cast<sockaddr_in6*>(name)->sin6_port
+                            : reinterpret_cast<sockaddr_in*>(name)->sin_port);
+  return socket;
+}
+
+}  // namespace
+
+Socket::Socket(int fd) : fd_(fd) {
+  if (fd < 0) return;
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.open.insert(fd);
+}
+
+void Socket::close() {
+  const int fd = std::exchange(fd_, -1);
+  if (fd < 0 || inForkedChild()) return;  // the child's copies were closed by the fork, the numbers may be others' now
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.open.erase(fd);
+  ::close(fd);
+}
+
+bool inForkedChild() { return registry().forked.load(std::memory_order_relaxed); }
+
+std::string Address::text() const {
+  char text[INET6_ADDRSTRLEN] = "?";
+  (void)::inet_ntop(v6 ? AF_INET6 : AF_INET, bytes, text, sizeof text);
+  return text;
+}
+
+std::string Address::text(std::uint16_t port) const {
+  return v6 ? fmt::format("[{}]:{}", text(), port) : fmt::format("{}:{}", text(), port);
+}
+
+socklen_t Address::fill(std::uint16_t port, sockaddr_storage& storage) const {
+  std::memset(&storage, 0, sizeof storage);
+  if (v6) {
+    auto* const to = reinterpret_cast<sockaddr_in6*>(&storage);
+    to->sin6_family = AF_INET6;
+    to->sin6_port = htons(port);
+    std::memcpy(&to->sin6_addr, bytes, 16);
+    return sizeof *to;
+  }
+  auto* const to = reinterpret_cast<sockaddr_in*>(&storage);
+  to->sin_family = AF_INET;
+  to->sin_port = htons(port);
+  std::memcpy(&to->sin_addr, bytes, 4);
+  return sizeof *to;
+}
+
+Address Address::loopback() { return {.v6 = false, .bytes = {127, 0, 0, 1}}; }
+
+bool Address::operator==(const Address& other) const {
+  return v6 == other.v6 && std::memcmp(bytes, other.bytes, v6 ? 16 : 4) == 0;
+}
+
+Result<LocalAddresses> localAddresses(std::size_t most) {
+  LocalAddresses result;
+  const std::string wanted = settings::text("KOLO_INTERFACE");
+  if (!wanted.empty()) {
+    result.any = false;
+    Address literal;
+    literal.v6 = wanted.find(':') != std::string::npos;
+    if (::inet_pton(literal.v6 ? AF_INET6 : AF_INET, wanted.c_str(), literal.bytes) == 1) {
+      result.reachable = {literal};
+    } else {
+      result.reachable = interfaceAddresses(wanted);
+    }
+    if (result.reachable.empty()) {
+      return error(
+          koloInvalidEnvironment,
+          "environment variable KOLO_INTERFACE is \"{}\", expected an address or the name of an interface that "
+          "is up and has one",
+          wanted);
+    }
+    result.reachable.resize(1);
+    return result;
+  }
+  std::vector<Address> all;
+  Address address;
+  if (defaultRouteAddress(false, address)) all.push_back(address);
+  if (defaultRouteAddress(true, address)) all.push_back(address);
+  for (const Address& other : interfaceAddresses("")) all.push_back(other);
+  for (const Address& each : all) {
+    const bool known = std::find(result.reachable.begin(), result.reachable.end(), each) != result.reachable.end();
+    if (!known && result.reachable.size() < most) result.reachable.push_back(each);
+  }
+  return result;
+}
+
+Result<std::vector<Address>> resolve(const std::string& host, std::size_t most) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
+  if (code != 0) {
+    return error(koloUnreachable, "the root's host name \"{}\" does not resolve: {}", host, ::gai_strerror(code));
+  }
+  std::vector<Address> found;
+  for (const addrinfo* each = list; each != nullptr && found.size() < most; each = each->ai_next) {
+    Address address;
+    if (fromSockaddr(each->ai_addr, address)) found.push_back(address);
+  }
+  ::freeaddrinfo(list);
+  if (found.empty()) return error(koloUnreachable, "the root's host name \"{}\" has no usable address", host);
+  return found;
+}
+
+Result<Socket> listenOn(const LocalAddresses& local, std::uint16_t port, std::uint16_t& chosen) {
+  if (!local.any) return listenOnAddress(local.reachable.front(), false, port, chosen);
+  Address any;
+  any.v6 = true;
+  Result<Socket> both = listenOnAddress(any, true, port, chosen);
+  if (both.ok()) return both;
+  Result<Socket> v4 = listenOnAddress(Address{}, true, port, chosen);
+  return v4.ok() ? std::move(v4) : std::move(both);
+}
+
+Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point deadline, int& errnum) {
+  errnum = 0;
+  Socket socket(::socket(address.v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) {
+    errnum = errno;
+    return socket;
+  }
+  tune(socket.fd());
+  sockaddr_storage storage;
+  const socklen_t size = address.fill(port, storage);
+  if (::connect(socket.fd(), reinterpret_cast<sockaddr*>(&storage), size) == 0) return socket;
+  if (errno != EINPROGRESS) {
+    errnum = errno;
+    return Socket();
+  }
+  pollfd ready{socket.fd(), POLLOUT, 0};
+  int count = 0;
+  do {
+    count = ::poll(&ready, 1, millisecondsUntil(deadline));
+  } while (count < 0 && errno == EINTR);
+  socklen_t length = sizeof errnum;
+  if (count == 0) errnum = ETIMEDOUT;
+  if (count < 0) errnum = errno;
+  if (count > 0 && ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &errnum, &length) != 0) errnum = errno;
+  return errnum == 0 ? std::move(socket) : Socket();
+}
+
+void tune(int fd) {
+  setOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  setOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  setOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds);
+  setOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds);
+  setOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepProbes);
+  setOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
+}
+
+int millisecondsUntil(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, INT32_MAX));
+}
+
+}  // namespace kolo::bootstrap

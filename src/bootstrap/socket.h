@@ -1,0 +1,84 @@
+// Sockets of the control plane: ownership, addresses, connecting with a deadline.
+//
+// A process forked from this one must not keep the control sockets open: the peers notice the death of a rank by its
+// socket closing, and a copy in a child would hide it. Every Socket is therefore in a registry whose members are closed
+// in the child of each fork.
+//
+// Thread safety: all functions, from any thread; one Socket object belongs to one thread at a time.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace kolo::bootstrap {
+
+using Clock = std::chrono::steady_clock;
+
+// Owns a descriptor.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd);
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket() { close(); }
+
+  int fd() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  void close();
+
+ private:
+  int fd_ = -1;
+};
+
+// True in a process that was forked from one that had made a Socket.
+bool inForkedChild();
+
+// An IPv4 or IPv6 address without a port.
+struct Address {
+  bool v6 = false;
+  unsigned char bytes[16] = {};
+
+  std::string text() const;
+  // "192.0.2.1:5000", "[fd00::2]:5000"
+  std::string text(std::uint16_t port) const;
+  socklen_t fill(std::uint16_t port, sockaddr_storage& storage) const;
+  static Address loopback();
+  bool operator==(const Address& other) const;
+};
+
+// What the listener binds to, and where others can reach it, best first (at most `most`).
+struct LocalAddresses {
+  bool any = true;  // all interfaces; false: only reachable.front()
+  std::vector<Address> reachable;
+};
+// Follows KOLO_INTERFACE (interface name or address); otherwise the addresses of the default routes come first.
+Result<LocalAddresses> localAddresses(std::size_t most);
+
+// koloUnreachable naming the host if it does not resolve. May take as long as the resolver does.
+Result<std::vector<Address>> resolve(const std::string& host, std::size_t most);
+
+// Port 0: the kernel chooses. Dual-stack where IPv6 exists.
+Result<Socket> listenOn(const LocalAddresses& local, std::uint16_t port, std::uint16_t& chosen);
+
+// errno is 0 on success, ETIMEDOUT at the deadline. The socket is non-blocking and tuned.
+Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point deadline, int& errnum);
+
+// No delay, keep-alive that notices a silent host within about 11 s.
+void tune(int fd);
+
+// Milliseconds until the deadline for poll(), rounded up, at least 0.
+int millisecondsUntil(Clock::time_point deadline);
+
+}  // namespace kolo::bootstrap

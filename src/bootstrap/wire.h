@@ -1,0 +1,191 @@
+// What travels on a control connection: little-endian fields in frames, and the handshake that comes before them.
+//
+// Handshake (all of fixed size, so that nothing is allocated for a stranger):
+//   client -> hub   ClientHello   which job (a public tag derived from the secret), nonce
+//   hub -> client   ServerHello   whether the hub knows the job, nonce
+//   client -> hub   proof         MAC over both hellos under a key derived from the secret and both hellos
+//   hub -> client   proof         the same the other way; a wrong proof of the client's is answered by a refusal
+// The client proves itself first, so a port scanner is never given a MAC to guess a weak KOLO_SECRET from. Each proof
+// carries the header of its sender's secretstream; from then on every frame is [u32 length][ciphertext], the length
+// being authenticated with it. A replayed handshake fails because the hub's nonce is new.
+//
+// Thread safety: none; each object belongs to one thread at a time.
+#pragma once
+
+#include <sodium.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace kolo::bootstrap {
+
+constexpr std::uint16_t kProtocol = 1;
+constexpr std::size_t kSecretBytes = 32;
+constexpr std::size_t kTagBytes = 16;
+constexpr std::size_t kNonceBytes = 32;
+constexpr std::size_t kMaxBlobBytes = 1u << 20;
+constexpr std::size_t kMaxFrameBytes = 2u << 20;  // plaintext; checked before anything is allocated
+constexpr std::size_t kLengthBytes = 4;
+
+using Secret = std::array<unsigned char, kSecretBytes>;
+using Tag = std::array<unsigned char, kTagBytes>;
+
+// Initialises libsodium once. Must come before any other function here.
+Status initialiseCrypto();
+
+// 32 bytes from the secret and a label; different labels are independent.
+Secret expand(const Secret& secret, std::string_view label);
+// Names the job on the wire; tells nothing about the secret.
+Tag tagOf(const Secret& secret);
+
+enum class Reply : std::uint8_t { kOk = 0, kUnknownJob = 1, kWrongSecret = 2 };
+
+struct ClientHello {
+  std::uint16_t protocol = kProtocol;
+  std::uint32_t version = KOLO_VERSION_CODE;
+  Tag tag{};
+  std::array<unsigned char, kNonceBytes> nonce{};
+
+  static constexpr std::size_t kBytes = 4 + 2 + 4 + kTagBytes + kNonceBytes;
+  std::string encode() const;
+  // False: not a Kolo client.
+  static bool decode(std::string_view bytes, ClientHello& hello);
+};
+
+struct ServerHello {
+  std::uint16_t protocol = kProtocol;
+  std::uint32_t version = KOLO_VERSION_CODE;
+  Reply reply = Reply::kOk;
+  std::array<unsigned char, kNonceBytes> nonce{};
+
+  static constexpr std::size_t kBytes = 4 + 2 + 4 + 1 + kNonceBytes;
+  std::string encode() const;
+  static bool decode(std::string_view bytes, ServerHello& hello);
+};
+
+// One end of an authenticated connection: proves itself, checks the other, then seals and opens frames.
+class Session {
+ public:
+  enum class Side { kClient, kHub };
+  static constexpr std::size_t kProofBytes = 1 + crypto_auth_BYTES + crypto_secretstream_xchacha20poly1305_HEADERBYTES;
+
+  // The hellos are as they stood on the wire: both ends must have seen the same bytes.
+  Session(Side side, const Secret& secret, std::string_view clientHello, std::string_view serverHello);
+  ~Session();
+  Session(const Session&) = default;
+  Session& operator=(const Session&) = default;
+
+  // Proof of this end, kProofBytes. Once.
+  std::string prove();
+  // Takes the other end's proof. kWrongSecret: it does not hold the secret, or says that we do not.
+  Reply check(std::string_view proof);
+  // What a hub answers instead of a proof; kProofBytes.
+  static std::string refusal();
+
+  // Appends a whole frame to out. plain is at most kMaxFrameBytes.
+  void seal(std::string_view plain, std::string& out);
+  // Bytes of ciphertext that follow this length field; 0: malformed.
+  static std::size_t cipherBytes(std::string_view lengthField);
+  // False: forged, damaged, replayed or out of order.
+  bool open(std::string_view lengthField, std::string_view cipher, std::string& plain);
+
+ private:
+  std::string proofMac(Side side, std::string_view header) const;
+
+  Side side_;
+  std::string transcript_;
+  Secret master_{};
+  crypto_secretstream_xchacha20poly1305_state out_{};
+  crypto_secretstream_xchacha20poly1305_state in_{};
+};
+
+class Encoder {
+ public:
+  template <class T>
+  Encoder& number(T value) {
+    static_assert(std::is_integral_v<T>);
+    for (std::size_t i = 0; i < sizeof(T); ++i) {
+      bytes_.push_back(static_cast<char>(static_cast<std::make_unsigned_t<T>>(value) >> (8 * i)));
+    }
+    return *this;
+  }
+  Encoder& raw(std::string_view bytes) {
+    bytes_.append(bytes);
+    return *this;
+  }
+  Encoder& text(std::string_view text) { return number(static_cast<std::uint32_t>(text.size())).raw(text); }
+  // Runs of consecutive ranks, order kept: 0..511 takes 12 bytes.
+  Encoder& ranks(const std::vector<int>& ranks);
+  std::size_t size() const { return bytes_.size(); }
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+// Reads what Encoder wrote. Past the end, or on nonsense, it yields zeros and ok() is false from then on.
+class Decoder {
+ public:
+  explicit Decoder(std::string_view bytes) : rest_(bytes) {}
+
+  template <class T>
+  T number() {
+    static_assert(std::is_integral_v<T>);
+    const std::string_view bytes = raw(sizeof(T));
+    std::make_unsigned_t<T> value = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      value = static_cast<std::make_unsigned_t<T>>(
+          value | static_cast<std::make_unsigned_t<T>>(static_cast<unsigned char>(bytes[i])) << (8 * i));
+    }
+    return static_cast<T>(value);
+  }
+  std::string_view raw(std::size_t bytes);  // valid as long as the bytes given to the constructor
+  std::string_view text() { return raw(number<std::uint32_t>()); }
+  std::vector<int> ranks(std::size_t atMost);
+  bool ok() const { return ok_; }
+  bool done() const { return ok_ && rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+  bool ok_ = true;
+};
+
+// The first byte of every frame.
+enum class Frame : std::uint8_t {
+  // rank -> hub
+  kJoin = 1,         // rank, ranks, version, pid, ms left to join, ms in all, processId, host
+  kGather = 2,       // key, sequence, index, timeoutMs, members, blob
+  kWithdraw = 3,     // key, sequence, index
+  kSubscribe = 4,    // key
+  kUnsubscribe = 5,  // key
+  kReport = 6,       // key, failure
+  kLeave = 7,        // -
+  // hub -> rank
+  kWelcome = 32,       // the hub's pid, host, ranks that live in its process
+  kRefused = 33,       // code, message
+  kGathered = 34,      // key, sequence, first index, count, blobs
+  kGatherFailed = 35,  // key, sequence, code, message
+  kDeaths = 36,        // count, (rank, message)...
+  kReported = 37,      // key, failure
+  kHostLeft = 38,      // rank: it lived in the hub's process and left in good order
+  kFarewell = 39,      // -
+};
+
+inline Encoder frame(Frame kind) {
+  Encoder encoder;
+  encoder.number(static_cast<std::uint8_t>(kind));
+  return encoder;
+}
+
+// "2, 5-7" of sorted, distinct ranks; long lists end in ", ... (N in all)".
+std::string describeRanks(const std::vector<int>& ranks);
+// "0.1.0"
+std::string describeVersion(std::uint32_t code);
+
+}  // namespace kolo::bootstrap

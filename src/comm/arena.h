@@ -1,0 +1,48 @@
+// The internal window of a communicator: for each rank one stretch of shared memory with what its peers write there. Its
+// layout is the same on all ranks, so a peer's pointer is enough to make a link.
+//
+//   board      what this rank is doing, written by itself, for peers that wait in vain and for kolo-info
+//   mailboxes  one for each peer: header lines and counters (device/link.h)
+//   lanes      one for each peer: point-to-point lines (device/message.h)
+//   slots      for each peer: slots of staging for collectives; as many for eager messages and as many for streams
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "device/link.h"
+#include "device/message.h"
+
+namespace kolo::comm {
+
+// The last operations of a rank. Fields are counters so that a peer may read while the rank writes: it takes an entry only
+// if its sequence is the same before and after.
+struct BoardEntry {
+  device::Counter sequence;    // of the operation, 1, 2, ...; 0: none
+  device::Counter signature;
+  device::Counter count;
+};
+
+struct alignas(64) Board {
+  static constexpr int kEntries = 8;
+  std::array<BoardEntry, kEntries> entries;
+  device::Counter left;        // 1: the rank has destroyed its communicator
+};
+
+struct ArenaLayout {
+  int ranks = 1;
+  std::uint32_t slots = 4;
+  std::uint32_t slotBytes = 1 << 17;
+
+  // Slots such that a rank's staging stays under stagingBytes.
+  static ArenaLayout make(int ranks, std::uint64_t stagingBytes);
+
+  std::uint64_t boardAt() const { return 0; }
+  std::uint64_t mailboxAt(int peer) const;
+  std::uint64_t laneAt(int peer) const;
+  std::uint64_t slotsAt(int peer) const;
+  std::uint64_t messageSlotsAt(int peer) const;
+  std::uint64_t bytes() const;
+};
+
+}  // namespace kolo::comm

@@ -1,0 +1,65 @@
+// Plain values in and out of the small blobs that ranks exchange out of band. Both ends are the same version of the
+// library (the bootstrap has checked that), on machines of one byte order.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace kolo::comm {
+
+class BlobWriter {
+ public:
+  template <class T>
+  BlobWriter& put(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    text_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+  BlobWriter& putText(std::string_view text) {
+    put(static_cast<std::uint32_t>(text.size()));
+    text_.append(text);
+    return *this;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// Reads past the end give zeros and set truncated().
+class BlobReader {
+ public:
+  explicit BlobReader(std::string_view text) : text_(text) {}
+  template <class T>
+  T get() {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value{};
+    if (text_.size() < sizeof value) {
+      truncated_ = true;
+      return value;
+    }
+    std::memcpy(&value, text_.data(), sizeof value);
+    text_.remove_prefix(sizeof value);
+    return value;
+  }
+  std::string getText() {
+    const auto size = get<std::uint32_t>();
+    if (text_.size() < size) {
+      truncated_ = true;
+      return {};
+    }
+    std::string result(text_.substr(0, size));
+    text_.remove_prefix(size);
+    return result;
+  }
+  bool truncated() const { return truncated_; }
+
+ private:
+  std::string_view text_;
+  bool truncated_ = false;
+};
+
+}  // namespace kolo::comm

@@ -1,0 +1,189 @@
+#include "comm/communicator.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "comm/blob.h"
+#include "comm/stream.h"
+#include "topology/topology.h"
+
+namespace kolo::comm {
+namespace {
+
+// The cores that the ranks share: each may be bound to its own, so it takes all ranks' answers to know how many there are.
+Result<int> sharedCores(Membership& membership) {
+  const topology::Machine& mine = topology::machine();
+  BlobWriter writer;
+  writer.put(transport::identity().hostId).put(mine.cpuQuota).put(static_cast<std::uint32_t>(mine.allowedThreads.size()));
+  for (const int thread : mine.allowedThreads) writer.put(thread);
+  KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));
+  std::set<std::pair<std::string, int>> threads;
+  double quota = 0;
+  for (const std::string& blob : blobs) {
+    BlobReader reader(blob);
+    const auto host = reader.get<std::array<char, 16>>();
+    const auto limit = reader.get<double>();
+    if (limit > 0 && (quota == 0 || limit < quota)) quota = limit;
+    for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
+      threads.emplace(std::string(host.data(), host.size()), reader.get<int>());
+    }
+  }
+  const int cores = std::max<int>(1, static_cast<int>(threads.size()));
+  return quota > 0 ? std::clamp(static_cast<int>(quota), 1, cores) : cores;
+}
+
+template <class T>
+bool isGiven(T value, T undefined) {
+  return value != undefined;
+}
+
+}  // namespace
+
+Result<Options> Options::make(const koloConfig_t* config, const Options* parent) {
+  KOLO_TRY(settings::validate());
+  Options options;
+  if (parent != nullptr) {
+    options = *parent;
+  } else {
+    options.timeoutMs = static_cast<int>(settings::integer("KOLO_TIMEOUT_MS"));
+    options.reproducible = settings::integer("KOLO_REPRODUCIBLE") != 0;
+    options.algorithm = settings::text("KOLO_ALGORITHM");
+    options.transports = settings::text("KOLO_TRANSPORTS");
+    options.name = "world";
+  }
+  if (config != nullptr) {
+    if (config->magic != KOLO_CONFIG_MAGIC || config->size < sizeof(std::size_t) + 2 * sizeof(unsigned)) {
+      return error(koloInvalidArgument, "the configuration is not initialised; start from KOLO_CONFIG_INITIALIZER");
+    }
+    if (isGiven(config->timeoutMs, KOLO_CONFIG_UNDEF_INT)) options.timeoutMs = config->timeoutMs;
+    if (options.timeoutMs < 0) {
+      return error(koloInvalidArgument, "timeoutMs is {}, expected milliseconds or 0 for no deadline", options.timeoutMs);
+    }
+    if (isGiven(config->reproducible, KOLO_CONFIG_UNDEF_INT)) options.reproducible = config->reproducible != 0;
+    if (config->algorithm != nullptr) options.algorithm = config->algorithm;
+    if (config->transports != nullptr) options.transports = config->transports;
+    if (config->name != nullptr) options.name = config->name;
+  }
+  if (const auto wishes = planner::parseWishes(options.algorithm); !wishes.ok()) {
+    const bool fromEnvironment = options.algorithm == settings::text("KOLO_ALGORITHM");
+    return error(fromEnvironment ? koloInvalidEnvironment : koloInvalidArgument, "{}: {}",
+                 fromEnvironment ? "environment variable KOLO_ALGORITHM" : "algorithm", wishes.status().message());
+  }
+  return options;
+}
+
+Communicator::Communicator(Membership membership, const Options& options)
+    : membership_(std::move(membership)), options_(options), windows_(membership_.ranks()) {
+  layout_ = ArenaLayout::make(membership_.ranks(), static_cast<std::uint64_t>(settings::integer("KOLO_STAGING_BYTES")));
+  machine_.ranks = membership_.ranks();
+  machine_.slotBytes = layout_.slotBytes;
+  streamingBytes_ = static_cast<std::uint64_t>(settings::integer("KOLO_STREAMING_BYTES"));
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::create(Membership membership, const Options& options) {
+  std::unique_ptr<Communicator> communicator(new Communicator(std::move(membership), options));
+  KOLO_TRY(communicator->connect());
+  return communicator;
+}
+
+Status Communicator::connect() {
+  KOLO_TRY(setWishes(options_.algorithm));
+  const std::string settings = fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\"",
+                                           layout_.slots, layout_.slotBytes, options_.reproducible ? 1 : 0,
+                                           options_.algorithm);
+  KOLO_ASSIGN(peers_, Peers::connect(membership_, layout_, options_.transports, settings));
+  KOLO_ASSIGN(machine_.cores, sharedCores(membership_));
+  // With a core for each rank a wait polls for some tens of microseconds before it lets others run; without, whoever is waited
+  // for may need this very core.
+  spins_ = static_cast<int>(settings::integer("KOLO_SPIN"));
+  if (spins_ < 0) spins_ = ranks() <= machine_.cores ? 20000 : 50;
+  spins_ = std::max(spins_, 1);
+  links_.resize(static_cast<std::size_t>(ranks()));
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer == rank()) continue;
+    device::Link& link = links_[static_cast<std::size_t>(peer)];
+    unsigned char* theirs = (*peers_)[peer].arena;
+    link.peer = peer;
+    link.inbox = reinterpret_cast<device::Mailbox*>(peers_->arena() + layout_.mailboxAt(peer));
+    link.inSlots = peers_->arena() + layout_.slotsAt(peer);
+    link.outbox = reinterpret_cast<device::Mailbox*>(theirs + layout_.mailboxAt(rank()));
+    link.outSlots = theirs + layout_.slotsAt(rank());
+    link.windows = windows_.tableOf(peer);
+  }
+  messages_ = std::make_unique<Messages>(*this, layout_, *peers_, windows_);
+  membership_.control->subscribe(membership_.key, membership_.members,
+                                 [this](const bootstrap::Failure& failure) { onFailure(failure); });
+  log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
+             ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);
+  return {};
+}
+
+Communicator::~Communicator() {
+  worker_.reset();
+  if (peers_ == nullptr) return;
+  membership_.control->unsubscribe(membership_.key);
+  // After a failure the peers learn, or know, what it was: leaving is not the reason why they wait in vain.
+  if (failed()) return;
+  // Peers that still wait for this rank find out; the arena outlives this object in their mappings.
+  auto* board = reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt());
+  device::storeRelease(board->left, 1);  // [left]
+}
+
+Stream& Communicator::worker() {
+  const std::lock_guard lock(workerMutex_);
+  if (worker_ == nullptr) worker_ = std::make_unique<Stream>();
+  return *worker_;
+}
+
+// ---- failure
+
+Status Communicator::failure() const {
+  const std::lock_guard lock(failureMutex_);
+  return failure_;
+}
+
+void Communicator::record(const bootstrap::Failure& failure) {
+  const std::lock_guard lock(failureMutex_);
+  if (!failure_.ok()) return;
+  failure_ = Status(failure.code, failure.message);
+  stop_.store(1, std::memory_order_release);  // [stop]
+}
+
+void Communicator::onFailure(const bootstrap::Failure& failure) {
+  bootstrap::Failure mine = failure;
+  const auto member = std::find(membership_.members.begin(), membership_.members.end(), failure.rank);
+  if (failure.code == koloRemoteError && member != membership_.members.end()) {
+    const auto at = member - membership_.members.begin();
+    if (at != failure.rank) mine.message = fmt::format("rank {} of communicator {}: {}", at, options_.name, failure.message);
+  }
+  log::info("communicator {} has failed on rank {}: {}", options_.name, rank(), mine.message);
+  record(mine);
+}
+
+void Communicator::fail(const bootstrap::Failure& failure) {
+  record(failure);
+  if (membership_.control != nullptr) membership_.control->reportFailure(membership_.key, failure);
+}
+
+// ---- choices
+
+Status Communicator::setWishes(std::string_view text) {
+  KOLO_ASSIGN(wishes_, planner::parseWishes(text));
+  wishesHaveRanges_ = std::any_of(wishes_.begin(), wishes_.end(),
+                                  [](const auto& wish) { return wish.low != 0 || wish.high != UINT64_MAX; });
+  for (auto& classes : plans_) classes.fill(std::nullopt);
+  lastIsValid_ = false;
+  return {};
+}
+
+planner::Choice Communicator::plan(const planner::Query& query) const {
+  return planner::choose(query, machine_, wishes_);
+}
+
+std::string Communicator::explain(const planner::Query& query) const {
+  return planner::explain(query, machine_, wishes_);
+}
+
+}  // namespace kolo::comm

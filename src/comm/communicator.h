@@ -1,0 +1,155 @@
+// One rank of a communicator: its links, its windows, its failure, and the execution of one operation.
+//
+// Thread safety: run() and the window functions under the turn (comm/turn.h); failure(), abort() and the queries from any
+// thread. Failures arrive on the bootstrap's reactor thread.
+// Invariants: stop_ is non-zero from the moment failure_ is set; the first failure stays.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/messages.h"
+#include "comm/operation.h"
+#include "comm/peers.h"
+#include "comm/reductions.h"
+#include "comm/turn.h"
+#include "comm/windows.h"
+#include "executor/context.h"
+#include "planner/planner.h"
+
+namespace kolo::comm {
+
+class Stream;
+
+struct Options {
+  int timeoutMs = 0;
+  bool reproducible = false;
+  std::string algorithm;
+  std::string transports;
+  std::string name;
+
+  // The caller's configuration over the settings; nullptr: the settings alone.
+  static Result<Options> make(const koloConfig_t* config, const Options* parent);
+};
+
+// The code behind a predefined reduction; avg is a sum.
+device::ReduceOp reduceOpOf(koloRedOp_t op);
+
+class Communicator final : public executor::WaitOwner {
+ public:
+  // Collective over the membership.
+  static Result<std::unique_ptr<Communicator>> create(Membership membership, const Options& options);
+  ~Communicator() override;
+
+  int rank() const { return membership_.rank; }
+  int ranks() const { return membership_.ranks(); }
+  const Options& options() const { return options_; }
+  Turn& turn() { return turn_; }
+  Membership& membership() { return membership_; }
+  // For changes: what was prepared with the old windows is forgotten.
+  Windows& windows() {
+    lastIsValid_ = false;
+    return windows_;
+  }
+  const Peers& peers() const { return *peers_; }
+  Reductions& reductions() { return reductions_; }
+  Messages& messages() { return *messages_; }
+  // Runs what is given to it in order, on a thread of its own: groups over several communicators.
+  Stream& worker();
+
+  // One collective, to its end. REQUIRES: the turn.
+  Status run(const Operation& operation);
+
+  // The failure that ended this communicator, or success.
+  Status failure() const;
+  bool failed() const { return stop_.load(std::memory_order_acquire) != 0; }
+  // Records the failure here and tells all ranks. The first one counts.
+  void fail(const bootstrap::Failure& failure);
+
+  Status setWishes(std::string_view text);
+  planner::Choice plan(const planner::Query& query) const;
+  std::string explain(const planner::Query& query) const;
+  koloPlan_t describePlan(const planner::Query& query) const;
+  planner::Machine machine() const { return machine_; }
+  bool inOrder(const Operation& operation) const;
+
+  // Number for the next split or shrink, alike on all ranks.
+  std::uint64_t nextChild() { return ++children_; }
+  bool isFinalized() const { return finalized_.load(std::memory_order_relaxed); }
+  void setFinalized() { finalized_.store(true, std::memory_order_relaxed); }
+
+  device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
+  // The same for messages, which wait for nobody in particular: kNone, or why to give up.
+  device::Fault checkWait(int peer, executor::WaitState& state);
+  // The error of messages that waited in vain; peer -1: for any.
+  Status giveUpMessages(const device::Fault& fault, int peer);
+  int spins() const { return spins_; }
+  std::uint64_t streamingBytes() const { return streamingBytes_; }
+
+  // Tests replace it by the emulated block.
+  static void setExecutor(executor::Executor* executor);
+
+ private:
+  Communicator(Membership membership, const Options& options);
+  Status connect();
+  void onFailure(const bootstrap::Failure& failure);
+  void record(const bootstrap::Failure& failure);
+
+  Status runAlone(const device::Work& work, const executor::Context& context);
+  std::uint64_t inputBytes(const Operation& operation, const device::Work& work) const;
+  void shareBuffers(const Operation& operation, device::Work& work);
+  void prepare(const Operation& operation, device::Work& work);
+  void describe(const Operation& operation, device::Work& work);
+  void describeBlocks(const Operation& operation, device::Work& work);
+  planner::Choice planFor(const Operation& operation, std::uint64_t bytes);
+  planner::Query queryFor(const Operation& operation) const;
+  std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes) const;
+  void postOnBoard(const device::Work& work);
+  Status conclude(const device::Work& work, const device::Fault& fault);
+  std::optional<device::Fault> readBoard(const device::Work& work, int peer) const;
+  const Board& boardOf(int peer) const;
+  std::string label(const device::Work& work) const;
+
+  Membership membership_;
+  Options options_;
+  ArenaLayout layout_;
+  std::unique_ptr<Peers> peers_;
+  Windows windows_;
+  Reductions reductions_;
+  std::vector<device::Link> links_;
+  std::unique_ptr<Messages> messages_;
+  Turn turn_;
+  std::unique_ptr<Stream> worker_;
+  std::mutex workerMutex_;
+
+  planner::Machine machine_;
+  std::vector<planner::Wish> wishes_;
+  bool wishesHaveRanges_ = false;
+  // Choices by collective and size class; see planFor().
+  static constexpr int kClasses = 66;
+  std::array<std::array<std::optional<planner::Choice>, kClasses>, static_cast<std::size_t>(device::Collective::kCount)>
+      plans_;
+
+  // The last operation and what was prepared for it: programs call the same operation on the same buffers again and again.
+  Operation last_;
+  device::Work lastWork_;
+  bool lastIsValid_ = false;
+
+  std::uint64_t sequence_ = 0;
+  std::uint64_t children_ = 0;
+  int spins_ = 0;
+  std::uint64_t streamingBytes_ = 0;
+  std::vector<unsigned char> scratch_;
+  std::atomic<bool> finalized_{false};
+
+  std::atomic<std::uint32_t> stop_{0};
+  mutable std::mutex failureMutex_;
+  Status failure_;
+};
+
+}  // namespace kolo::comm

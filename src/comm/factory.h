@@ -1,0 +1,22 @@
+// How communicators come about: from a unique id, from a launcher, by split, by shrink.
+//
+// Thread safety: all functions; split and shrink take the parent's turn.
+#pragma once
+
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace kolo::comm {
+
+using Owned = std::unique_ptr<Communicator>;
+
+Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Options& options);
+Result<Owned> createFromEnvironment(const Options& options);
+// Ranks as threads of this process.
+Result<std::vector<Owned>> createAll(int ranks, const Options& options);
+// nullptr for a rank without a color.
+Result<Owned> split(Communicator& parent, int color, int key, const koloConfig_t* config);
+Result<Owned> shrink(Communicator& parent, const std::vector<int>& excluded, const koloConfig_t* config);
+
+}  // namespace kolo::comm

@@ -1,0 +1,351 @@
+#include "comm/messages.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/communicator.h"
+#include "executor/host/reduce.h"
+
+namespace kolo::comm {
+
+using device::MessageKind;
+using device::MessageLine;
+
+Messages::Messages(Communicator& owner, const ArenaLayout& layout, const Peers& peers, const Windows& windows)
+    : owner_(owner), layout_(layout), windows_(windows), pairs_(static_cast<std::size_t>(layout.ranks)),
+      eagerBytes_(std::min<std::uint64_t>(layout.slotBytes, kEagerBytes)),
+      chunkBytes_(std::min<std::uint64_t>(layout.slotBytes, kStreamChunkBytes)) {
+  const int rank = owner.rank();
+  for (int peer = 0; peer < layout.ranks; ++peer) {
+    if (peer == rank) continue;
+    Pair& pair = pairs_[static_cast<std::size_t>(peer)];
+    pair.in = reinterpret_cast<device::MessageLane*>(peers.arena() + layout.laneAt(peer));
+    pair.inEager = peers.arena() + layout.messageSlotsAt(peer);
+    pair.inStream = pair.inEager + layout.slots * std::uint64_t{layout.slotBytes};
+    pair.out = reinterpret_cast<device::MessageLane*>(peers[peer].arena + layout.laneAt(rank));
+    pair.outEager = peers[peer].arena + layout.messageSlotsAt(rank);
+    pair.outStream = pair.outEager + layout.slots * std::uint64_t{layout.slotBytes};
+  }
+}
+
+void Messages::note(Status status) {
+  if (first_.ok() && !status.ok()) first_ = std::move(status);
+}
+
+void Messages::start(const Operation& operation) {
+  const std::uint64_t bytes = operation.count * koloDataTypeSize(operation.datatype);
+  const auto datatype = static_cast<std::uint8_t>(operation.datatype);
+  ++unfinished_;
+  if (operation.isSend) {
+    Send send{static_cast<const unsigned char*>(operation.send), bytes, operation.peer, operation.tag, datatype};
+    if (operation.peer == owner_.rank()) {
+      sendToSelf(send);
+    } else {
+      Pair& pair = pairs_[static_cast<std::size_t>(operation.peer)];
+      if (!pair.sends.empty() || !startSend(pair, send)) pair.sends.push_back(send);
+    }
+    return;
+  }
+  const Receive receive{static_cast<unsigned char*>(operation.recv), bytes, operation.peer, operation.tag, datatype,
+                        operation.strict, operation.status};
+  const auto match = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const Unexpected& message) {
+    return accepts(receive, message.peer, message.tag);
+  });
+  if (match == unexpected_.end()) {
+    receives_.push_back(receive);
+    return;
+  }
+  const Unexpected message = std::move(*match);
+  unexpected_.erase(match);
+  deliver(receive, message);
+}
+
+bool Messages::accepts(const Receive& receive, int peer, int tag) const {
+  return (receive.peer == KOLO_ANY_SOURCE || receive.peer == peer) &&
+         (receive.tag == KOLO_ANY_TAG || receive.tag == tag);
+}
+
+// Status and errors of a message that has found its receive.
+void Messages::arrived(const Receive& receive, int peer, int tag, std::uint8_t datatype, std::uint64_t bytes) {
+  const std::size_t size = koloDataTypeSize(static_cast<koloDataType_t>(receive.datatype));
+  if (receive.status != nullptr) *receive.status = {peer, tag, std::min(bytes, receive.capacity) / size};
+  const auto words = [](std::uint8_t type, std::uint64_t length) {
+    const auto as = static_cast<koloDataType_t>(type);
+    return fmt::format("count {} of {}", length / koloDataTypeSize(as), koloDataTypeName(as));
+  };
+  if (receive.strict && (bytes != receive.capacity || datatype != receive.datatype)) {
+    note(error(koloMismatch, "rank {} sent {}, rank {} receives {}", peer, words(datatype, bytes), owner_.rank(),
+               words(receive.datatype, receive.capacity)));
+  } else if (bytes > receive.capacity) {
+    note(error(koloTruncated, "rank {} sent {} with tag {}, rank {} has room for {}", peer, words(datatype, bytes), tag,
+               owner_.rank(), words(receive.datatype, receive.capacity)));
+  }
+}
+
+void Messages::deliver(const Receive& receive, const Unexpected& message) {
+  arrived(receive, message.peer, message.tag, message.datatype, message.bytes);
+  const std::uint64_t bytes = std::min(message.bytes, receive.capacity);
+  if (!message.isRequest) {
+    if (bytes != 0) std::memcpy(receive.data, message.data.data(), bytes);
+    --unfinished_;
+    return;
+  }
+  Pair& pair = pairs_[static_cast<std::size_t>(message.peer)];
+  if (message.window.index != 0) {
+    const unsigned char* source = windows_.tableOf(message.peer)[message.window.index - 1] + message.window.offset;
+    executor::copy(receive.data, source, bytes, bytes >= owner_.streamingBytes());
+    pair.answers.emplace_back(MessageKind::kDone, message.id);
+    ++unanswered_;
+    --unfinished_;
+  } else {
+    pair.arriving.push_back({receive.data, receive.capacity, message.bytes});
+    pair.answers.emplace_back(MessageKind::kClear, message.id);
+    ++unanswered_;
+  }
+  writeAnswers(message.peer);
+}
+
+void Messages::sendToSelf(const Send& send) {
+  --unfinished_;
+  const auto match = std::find_if(receives_.begin(), receives_.end(),
+                                  [&](const Receive& receive) { return accepts(receive, send.peer, send.tag); });
+  Unexpected message{send.peer, send.tag, send.datatype, send.bytes, {}, false, 0, {}};
+  message.data.assign(send.data, send.data + send.bytes);
+  if (match == receives_.end()) {
+    unexpected_.push_back(std::move(message));
+    return;
+  }
+  const Receive receive = *match;
+  receives_.erase(match);
+  deliver(receive, message);
+}
+
+// ---- writing
+
+// A free line at the peer, or nullptr.
+MessageLine* Messages::nextLine(Pair& pair) {
+  const std::uint64_t number = pair.linesWritten + 1;
+  if (number > pair.linesCredited + device::kMessageLines) {
+    pair.linesCredited = device::loadAcquire(pair.in->linesTaken);  // [line credit]
+    if (number > pair.linesCredited + device::kMessageLines) return nullptr;
+  }
+  return &pair.out->lines[number % device::kMessageLines];
+}
+
+void Messages::publishLine(Pair& pair) {
+  ++pair.linesWritten;
+  // [line] the line's other fields, and an eager chunk announced by it
+  device::storeRelease(pair.out->lines[pair.linesWritten % device::kMessageLines].number, pair.linesWritten);
+}
+
+// A free slot of one kind at the peer, or nullptr.
+unsigned char* Messages::nextSlot(const Flow& flow, const device::Counter& taken, unsigned char* slots) const {
+  const std::uint64_t number = flow.written + 1;
+  if (number > layout_.slots && device::loadAcquire(taken) < number - layout_.slots) return nullptr;  // [data credit]
+  return slots + number % layout_.slots * layout_.slotBytes;
+}
+
+bool Messages::writeAnswers(int peer) {
+  Pair& pair = pairs_[static_cast<std::size_t>(peer)];
+  bool moved = false;
+  while (!pair.answers.empty()) {
+    MessageLine* line = nextLine(pair);
+    if (line == nullptr) break;
+    line->kind = pair.answers.front().first;
+    line->id = pair.answers.front().second;
+    publishLine(pair);
+    pair.answers.pop_front();
+    --unanswered_;
+    moved = true;
+  }
+  return moved;
+}
+
+// False if it has to wait for a line or a slot.
+bool Messages::startSend(Pair& pair, Send& send) {
+  MessageLine* line = nextLine(pair);
+  if (line == nullptr) return false;
+  const device::WindowRef window =
+      send.bytes > device::kInlineBytes ? windows_.find(send.data, send.bytes) : device::WindowRef{};
+  // A copy through a slot costs two passes: long data in a window is better fetched.
+  const bool eager = send.bytes <= eagerBytes_ && (window.index == 0 || send.bytes <= kEagerWindowBytes);
+  line->bytes = send.bytes;
+  line->tag = send.tag;
+  line->datatype = send.datatype;
+  line->window = 0;
+  if (send.bytes <= device::kInlineBytes) {
+    line->kind = MessageKind::kInline;
+    if (send.bytes != 0) std::memcpy(line->payload, send.data, send.bytes);
+    --unfinished_;
+  } else if (eager) {
+    unsigned char* slot = nextSlot(pair.eager, pair.in->eagerTaken, pair.outEager);
+    if (slot == nullptr) return false;
+    executor::copy(slot, send.data, send.bytes, false);
+    ++pair.eager.written;
+    line->kind = MessageKind::kEager;
+    --unfinished_;
+  } else {
+    line->kind = MessageKind::kRequest;
+    line->id = send.id = ++pair.requests;
+    line->window = static_cast<std::uint8_t>(window.index <= 255 ? window.index : 0);
+    line->offset = window.offset;
+    pair.asked.push_back(send);
+  }
+  publishLine(pair);
+  return true;
+}
+
+bool Messages::writeSends(int peer) {
+  Pair& pair = pairs_[static_cast<std::size_t>(peer)];
+  bool moved = false;
+  while (!pair.sends.empty() && startSend(pair, pair.sends.front())) {
+    pair.sends.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+// Chunks of cleared requests, in the order of clearance, which is the order in which the receiver expects them.
+bool Messages::writeChunks(int peer) {
+  Pair& pair = pairs_[static_cast<std::size_t>(peer)];
+  bool moved = false;
+  while (!pair.cleared.empty()) {
+    const auto send = std::find_if(pair.asked.begin(), pair.asked.end(),
+                                   [&](const Send& one) { return one.id == pair.cleared.front(); });
+    unsigned char* slot = nextSlot(pair.stream, pair.in->chunksTaken, pair.outStream);
+    if (slot == nullptr) break;
+    const std::uint64_t bytes = std::min<std::uint64_t>(chunkBytes_, send->bytes - send->sent);
+    executor::copy(slot, send->data + send->sent, bytes, false);
+    device::storeRelease(pair.out->chunks, ++pair.stream.written);  // [data]
+    send->sent += bytes;
+    moved = true;
+    if (send->sent == send->bytes) {
+      pair.asked.erase(send);
+      pair.cleared.pop_front();
+      --unfinished_;
+    }
+  }
+  return moved;
+}
+
+// ---- reading
+
+void Messages::answered(Pair& pair, const MessageLine& line) {
+  if (line.kind == MessageKind::kClear) {
+    pair.cleared.push_back(line.id);
+    return;
+  }
+  std::erase_if(pair.asked, [&](const Send& send) { return send.id == line.id; });
+  --unfinished_;
+}
+
+void Messages::takeMessage(int peer, const MessageLine& line) {
+  Pair& pair = pairs_[static_cast<std::size_t>(peer)];
+  const bool isRequest = line.kind == MessageKind::kRequest;
+  const unsigned char* data = line.kind == MessageKind::kEager
+                                  ? pair.inEager + (pair.eager.read + 1) % layout_.slots * layout_.slotBytes
+                                  : line.payload;
+  const auto match = std::find_if(receives_.begin(), receives_.end(),
+                                  [&](const Receive& receive) { return accepts(receive, peer, line.tag); });
+  if (match != receives_.end() && !isRequest) {
+    // The common case: straight from the line or the slot into the user's buffer.
+    arrived(*match, peer, line.tag, line.datatype, line.bytes);
+    const std::uint64_t bytes = std::min(line.bytes, match->capacity);
+    if (bytes != 0) executor::copy(match->data, data, bytes, false);
+    receives_.erase(match);
+    --unfinished_;
+  } else {
+    Unexpected message{peer, line.tag, line.datatype, line.bytes, {}, isRequest, line.id, {}};
+    if (isRequest && line.window != 0) message.window = {line.offset, line.window};
+    if (!isRequest) message.data.assign(data, data + line.bytes);
+    if (match == receives_.end()) {
+      unexpected_.push_back(std::move(message));
+    } else {
+      const Receive receive = *match;
+      receives_.erase(match);
+      deliver(receive, message);
+    }
+  }
+  if (line.kind == MessageKind::kEager) {
+    device::storeRelease(pair.out->eagerTaken, ++pair.eager.read);  // [data credit]
+  }
+}
+
+bool Messages::readLines(int peer) {
+  Pair& pair = pairs_[static_cast<std::size_t>(peer)];
+  bool moved = false;
+  for (;;) {
+    const MessageLine& line = pair.in->lines[(pair.linesRead + 1) % device::kMessageLines];
+    if (device::loadAcquire(line.number) != pair.linesRead + 1) break;  // [line]
+    ++pair.linesRead;
+    moved = true;
+    if (line.kind == MessageKind::kClear || line.kind == MessageKind::kDone) {
+      answered(pair, line);
+    } else {
+      takeMessage(peer, line);
+    }
+    // Every fourth line is told, so that a line costs the writer no second miss; twelve are always free to be written.
+    if (pair.linesRead % 4 == 0) device::storeRelease(pair.out->linesTaken, pair.linesRead);  // [line credit]
+  }
+  return moved;
+}
+
+bool Messages::readChunks(int peer) {
+  Pair& pair = pairs_[static_cast<std::size_t>(peer)];
+  bool moved = false;
+  while (!pair.arriving.empty() && device::loadAcquire(pair.in->chunks) > pair.stream.read) {  // [data]
+    Stream& stream = pair.arriving.front();
+    const unsigned char* chunk = pair.inStream + (pair.stream.read + 1) % layout_.slots * layout_.slotBytes;
+    const std::uint64_t bytes = std::min<std::uint64_t>(chunkBytes_, stream.bytes - stream.arrived);
+    if (stream.arrived < stream.capacity) {
+      executor::copy(stream.data + stream.arrived, chunk, std::min(bytes, stream.capacity - stream.arrived),
+                     stream.bytes >= owner_.streamingBytes());
+    }
+    stream.arrived += bytes;
+    device::storeRelease(pair.out->chunksTaken, ++pair.stream.read);  // [data credit]
+    moved = true;
+    if (stream.arrived == stream.bytes) {
+      pair.arriving.pop_front();
+      --unfinished_;
+    }
+  }
+  return moved;
+}
+
+bool Messages::progressPair(int peer) {
+  const bool wrote = writeAnswers(peer);
+  const bool read = readLines(peer);
+  const bool took = readChunks(peer);
+  const bool gave = writeChunks(peer);
+  const bool sent = writeSends(peer);
+  return wrote || read || took || gave || sent;
+}
+
+bool Messages::progress() {
+  bool moved = false;
+  for (int peer = 0; peer < layout_.ranks; ++peer) {
+    if (peer != owner_.rank()) moved = progressPair(peer) || moved;
+  }
+  return moved;
+}
+
+Status Messages::finish() {
+  executor::WaitState state;
+  int polls = 0;
+  // Answers still to be written are somebody else's progress: this rank may not leave before they are out.
+  while (unfinished_ != 0 || unanswered_ != 0) {
+    if (progress()) {
+      polls = 0;
+      state = {};
+      continue;
+    }
+    if (++polls < owner_.spins()) continue;
+    polls = 0;
+    const int peer = !receives_.empty() ? receives_.front().peer : -1;
+    const device::Fault fault = owner_.checkWait(peer, state);
+    if (fault.kind != device::Fault::kNone) return owner_.giveUpMessages(fault, peer);
+  }
+  return std::exchange(first_, Status());
+}
+
+}  // namespace kolo::comm

@@ -1,0 +1,133 @@
+// Point to point: matching, and the protocol of device/message.h.
+//
+// Short messages travel in a line, middling ones in one slot, both without an answer; long ones ask first, and are then either
+// copied by the receiver straight out of the sender's window or streamed through slots.
+//
+// Thread safety: under the communicator's turn.
+// Invariants
+//  - Lines of a pair are read in order, so messages of a pair with one tag match in order.
+//  - Eager messages and streams have slots of their own. An eager slot is emptied when its line is read, so an unexpected
+//    message never blocks those behind it; streams flow only after the receiver has cleared them, in that order.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/arena.h"
+#include "comm/operation.h"
+#include "comm/peers.h"
+#include "comm/windows.h"
+#include "device/message.h"
+
+namespace kolo::comm {
+
+class Communicator;
+
+// A message in a window that is longer than this is fetched by the receiver: a slot costs a second copy.
+inline constexpr std::uint64_t kEagerWindowBytes = 4096;
+// Messages up to this long go in one slot; longer ones in chunks, so that sender and receiver copy at the same time.
+inline constexpr std::uint64_t kEagerBytes = 16384;
+inline constexpr std::uint64_t kStreamChunkBytes = 32768;
+
+class Messages {
+ public:
+  Messages(Communicator& owner, const ArenaLayout& layout, const Peers& peers, const Windows& windows);
+
+  // Starts one send or receive; finish() ends all that were started.
+  void start(const Operation& operation);
+  // Moves whatever can be moved; never waits. True if anything did.
+  bool progress();
+  bool idle() const { return unfinished_ == 0; }
+  // Waits until all that was started is done; the first error among them.
+  Status finish();
+
+ private:
+  struct Send {
+    const unsigned char* data;
+    std::uint64_t bytes;
+    int peer, tag;
+    std::uint8_t datatype;
+    std::uint32_t id = 0;             // of the request
+    bool requested = false;
+    bool cleared = false;
+    std::uint64_t sent = 0;
+  };
+  struct Receive {
+    unsigned char* data;
+    std::uint64_t capacity;
+    int peer, tag;                    // as asked for; may be ANY
+    std::uint8_t datatype;
+    bool strict;
+    koloRecvStatus_t* status;
+  };
+  // A message whose line has been read before its receive was posted.
+  struct Unexpected {
+    int peer, tag;
+    std::uint8_t datatype;
+    std::uint64_t bytes;
+    std::vector<unsigned char> data;  // inline and eager
+    bool isRequest = false;
+    std::uint32_t id = 0;
+    device::WindowRef window;
+  };
+  // A long message that arrives in chunks, in the order in which it was cleared.
+  struct Stream {
+    unsigned char* data;
+    std::uint64_t capacity, bytes, arrived = 0;
+  };
+  // Slots of one kind: written to the peer, read from it.
+  struct Flow {
+    std::uint64_t written = 0, read = 0;
+  };
+  struct Pair {
+    device::MessageLane* in = nullptr;          // in my memory
+    const unsigned char* inEager = nullptr;
+    const unsigned char* inStream = nullptr;
+    device::MessageLane* out = nullptr;         // in the peer's
+    unsigned char* outEager = nullptr;
+    unsigned char* outStream = nullptr;
+    std::uint64_t linesWritten = 0, linesRead = 0;
+    std::uint64_t linesCredited = 0;            // linesTaken, when it was last read: reading it costs a miss
+    Flow eager, stream;
+    std::uint32_t requests = 0;
+    std::deque<Send> sends;                     // not yet on their way, in order
+    std::vector<Send> asked;                    // requests that wait for an answer
+    std::deque<std::uint32_t> cleared;          // requests whose chunks go next, in order
+    std::deque<Stream> arriving;
+    std::deque<std::pair<device::MessageKind, std::uint32_t>> answers;   // to be written
+  };
+
+  bool progressPair(int peer);
+  bool writeAnswers(int peer);
+  bool writeSends(int peer);
+  bool writeChunks(int peer);
+  bool readLines(int peer);
+  bool readChunks(int peer);
+  bool startSend(Pair& pair, Send& send);
+  device::MessageLine* nextLine(Pair& pair);
+  void publishLine(Pair& pair);
+  unsigned char* nextSlot(const Flow& flow, const device::Counter& taken, unsigned char* slots) const;
+  void takeMessage(int peer, const device::MessageLine& line);
+  void answered(Pair& pair, const device::MessageLine& line);
+  void deliver(const Receive& receive, const Unexpected& message);
+  void sendToSelf(const Send& send);
+  void arrived(const Receive& receive, int peer, int tag, std::uint8_t datatype, std::uint64_t bytes);
+  bool accepts(const Receive& receive, int peer, int tag) const;
+  void note(Status status);
+
+  Communicator& owner_;
+  const ArenaLayout layout_;
+  const Windows& windows_;
+  std::vector<Pair> pairs_;
+  const std::uint64_t eagerBytes_;     // the same on all ranks, as the slots are
+  const std::uint64_t chunkBytes_;
+  std::vector<Receive> receives_;      // posted, not matched
+  std::deque<Unexpected> unexpected_;
+  std::uint64_t unfinished_ = 0;       // sends and receives that are not done
+  std::uint64_t unanswered_ = 0;       // answers that could not be written yet
+  Status first_;
+};
+
+}  // namespace kolo::comm

@@ -1,0 +1,53 @@
+// One call of the API, with its arguments already checked.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "device/work.h"
+
+namespace kolo::comm {
+
+// Counts and displacements of a v-variant, copied from the caller.
+struct VectorCounts {
+  std::vector<std::uint64_t> sendCounts, sendDispls, recvCounts, recvDispls;
+};
+
+struct CustomReduction;
+
+struct Operation {
+  device::Collective collective = device::Collective::kBarrier;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  std::uint64_t count = 0;          // as in the API; v-variants: of this rank's own block
+  koloDataType_t datatype = koloInt8;
+  koloRedOp_t op = koloSum;
+  // With a reduction that a user made; held here, because its handle may be destroyed before the operation runs.
+  std::shared_ptr<const CustomReduction> custom;
+  int root = 0;
+  std::shared_ptr<const VectorCounts> counts;   // v-variants
+
+  // collective == kSendRecv: one message.
+  bool isSend = false;
+  int peer = 0;
+  int tag = 0;
+  bool strict = false;              // the count and datatype must be the sender's
+  koloRecvStatus_t* status = nullptr;
+
+  // Whether two calls are described alike, but for their number. Not for messages, and not where counts or a reduction of
+  // the user's would have to be compared.
+  bool isRepeatOf(const Operation& o) const {
+    return collective == o.collective && send == o.send && recv == o.recv && count == o.count &&
+           datatype == o.datatype && op == o.op && root == o.root && counts == nullptr && custom == nullptr;
+  }
+
+  bool reduces() const {
+    return collective == device::Collective::kAllReduce || collective == device::Collective::kReduce ||
+           collective == device::Collective::kReduceScatter;
+  }
+};
+
+}  // namespace kolo::comm

@@ -1,0 +1,435 @@
+// The execution of one collective: from an operation to its description, through the planner to the executor, and from a fault
+// to words.
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "algorithms/line.h"
+#include "algorithms/names.h"
+#include "comm/communicator.h"
+#include "executor/host/reduce.h"
+#include "executor/host/user_fold.h"
+
+namespace kolo::comm {
+namespace {
+
+using device::Collective;
+using device::Fault;
+using device::Work;
+
+std::atomic<executor::Executor*> chosenExecutor{nullptr};
+
+std::int64_t nowNs() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec;
+}
+
+constexpr std::int64_t kBoardIntervalNs = 10'000'000;   // a rank that waits reads its peer's board this often
+
+// FNV-1a over the counts: what v-variants compare instead of one count.
+std::uint64_t digest(const std::vector<std::uint64_t>& values, std::uint64_t seed) {
+  for (const std::uint64_t value : values) seed = (seed ^ value) * 0x100000001b3u;
+  return seed;
+}
+
+// What the planner calls the size: bytes of one block, of the longest where they differ.
+std::uint64_t plannedBytes(const Operation& operation, std::uint64_t elementBytes) {
+  if (operation.counts == nullptr) return operation.count * elementBytes;
+  const auto& counts = operation.reduces() ? operation.counts->sendCounts : operation.counts->recvCounts;
+  return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end()) * elementBytes;
+}
+
+// The size that stands for all that are planned together with this one: between powers of two, apart by whether a line
+// carries them.
+std::uint64_t sizeForClassOf(std::uint64_t bytes) {
+  if (bytes <= device::kHeaderPayloadBytes) return bytes == 0 ? 0 : std::bit_floor(bytes);
+  return std::bit_floor(bytes) + std::bit_floor(bytes) / 2;
+}
+
+bool reduces(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+         collective == Collective::kReduceScatter;
+}
+
+// Whether results are 0 or 1 whatever the input was.
+bool yieldsTruth(koloDataType_t datatype, device::ReduceOp op) {
+  if (op == device::ReduceOp::kUser) return false;
+  return datatype == koloBool || op == device::ReduceOp::kLogicalAnd || op == device::ReduceOp::kLogicalOr ||
+         op == device::ReduceOp::kLogicalXor;
+}
+
+}  // namespace
+
+device::ReduceOp reduceOpOf(koloRedOp_t op) {
+  switch (op) {
+    case koloProd: return device::ReduceOp::kProd;
+    case koloMax: return device::ReduceOp::kMax;
+    case koloMin: return device::ReduceOp::kMin;
+    case koloLogicalAnd: return device::ReduceOp::kLogicalAnd;
+    case koloLogicalOr: return device::ReduceOp::kLogicalOr;
+    case koloLogicalXor: return device::ReduceOp::kLogicalXor;
+    case koloBitAnd: return device::ReduceOp::kBitAnd;
+    case koloBitOr: return device::ReduceOp::kBitOr;
+    case koloBitXor: return device::ReduceOp::kBitXor;
+    default: return device::ReduceOp::kSum;
+  }
+}
+
+void Communicator::setExecutor(executor::Executor* executor) { chosenExecutor.store(executor); }
+
+bool Communicator::inOrder(const Operation& operation) const {
+  if (options_.reproducible) return true;
+  if (operation.op < koloNumOps) return false;
+  return operation.custom != nullptr && !operation.custom->commutative;
+}
+
+koloPlan_t Communicator::describePlan(const planner::Query& query) const {
+  koloPlan_t plan{};
+  const auto put = [](char (&place)[24], const std::string& text) { text.copy(place, sizeof place - 1); };
+  plan.channels = 1;
+  plan.chunkBytes = layout_.slotBytes;
+  put(plan.transport, peers_->transportNames());
+  if (query.collective == Collective::kSendRecv) {
+    plan.zeroCopy = query.registered && query.bytes > kEagerWindowBytes ? 1 : 0;
+    put(plan.algorithm, "direct");
+    return plan;
+  }
+  planner::Query planned = query;   // as planFor() does it
+  if (!wishesHaveRanges_) planned.bytes = sizeForClassOf(query.bytes);
+  planned.inOrder = query.inOrder || (options_.reproducible && reduces(query.collective));
+  const planner::Choice choice = this->plan(planned);
+  plan.zeroCopy = query.registered && choice.direct != device::Algorithm::kCount ? 1 : 0;
+  plan.predictedUs = planner::predictUs(plan.zeroCopy != 0 ? choice.direct : choice.algorithm, plan.zeroCopy != 0, query,
+                                        machine_);
+  put(plan.algorithm, ranks() == 1 ? "self" : name(plan.zeroCopy != 0 ? choice.direct : choice.algorithm));
+  return plan;
+}
+
+planner::Query Communicator::queryFor(const Operation& operation) const {
+  planner::Query query;
+  query.collective = operation.collective;
+  query.vector = operation.counts != nullptr;
+  query.countsKnown = !query.vector || operation.collective == Collective::kAllGather ||
+                      operation.collective == Collective::kReduceScatter;
+  query.inOrder = operation.reduces() && inOrder(operation);
+  return query;
+}
+
+// The choice for a size class. All ranks must choose alike, so the choice for a class is made for one size that stands for
+// it, whichever size of it comes first on a rank.
+planner::Choice Communicator::planFor(const Operation& operation, std::uint64_t bytes) {
+  planner::Query query = queryFor(operation);
+  if (!query.countsKnown) bytes = 0;   // ranks see different counts
+  const auto width = static_cast<std::size_t>(std::bit_width(bytes));
+  const bool fitsLine = bytes <= device::kHeaderPayloadBytes;
+  const bool cached = !query.vector && !query.inOrder && !wishesHaveRanges_;
+  // Class 6 holds 32..63 bytes, of which only some fit a line.
+  const std::size_t sizeClass = width == 6 && !fitsLine ? kClasses - 1 : width;
+  auto& slot = plans_[static_cast<std::size_t>(operation.collective)][sizeClass];
+  if (cached && slot.has_value()) return *slot;
+  query.bytes = wishesHaveRanges_ ? bytes : sizeForClassOf(bytes);
+  planner::Choice choice = plan(query);
+  if (cached) slot = choice;
+  return choice;
+}
+
+// ---- description
+
+// A sender fills one slot while the receiver empties another, so a message of some length goes in two chunks or more; a long
+// one in chunks that stay in the caches of both (measured on a Skylake server with 1 MiB of L2: 64 KiB).
+std::uint32_t Communicator::chunkFor(const Work& work, std::uint64_t bytes) const {
+  const Collective collective = work.signature.collective;
+  const bool countsDiffer = work.signature.vector &&   // and this rank does not know those of the others
+                            collective != Collective::kAllGather && collective != Collective::kReduceScatter;
+  if (countsDiffer) return layout_.slotBytes;
+  const bool inSlices = work.signature.algorithm == device::Algorithm::kTwoShot;
+  const std::uint64_t message = inSlices ? bytes / static_cast<std::uint64_t>(ranks()) : bytes;
+  const std::uint64_t chunk = std::clamp<std::uint64_t>(message / 2 / 4096 * 4096, 8192, 65536);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, layout_.slotBytes));
+}
+
+void Communicator::describeBlocks(const Operation& operation, Work& work) {
+  const std::uint64_t count = operation.count;
+  work.headerCount = count;
+  work.sendLayout.count = work.recvLayout.count = count;
+  if (operation.counts == nullptr) return;
+  const VectorCounts& counts = *operation.counts;
+  const auto use = [](device::Layout& layout, const auto& lengths, const auto& displs) {
+    if (lengths.empty()) return;
+    layout.counts = lengths.data();
+    layout.displs = displs.data();
+  };
+  use(work.sendLayout, counts.sendCounts, counts.sendDispls);
+  use(work.recvLayout, counts.recvCounts, counts.recvDispls);
+  switch (operation.collective) {
+    case Collective::kAllGather: work.headerCount = digest(counts.recvCounts, 1); break;
+    case Collective::kReduceScatter: work.headerCount = digest(counts.sendDispls, digest(counts.sendCounts, 2)); break;
+    case Collective::kAllToAll:
+      work.countTo = counts.sendCounts.data();
+      work.countFrom = counts.recvCounts.data();
+      break;
+    case Collective::kGather:
+      if (rank() == operation.root) work.countTo = work.countFrom = counts.recvCounts.data();
+      break;
+    case Collective::kScatter:
+      if (rank() == operation.root) work.countTo = work.countFrom = counts.sendCounts.data();
+      break;
+    default: break;
+  }
+}
+
+void Communicator::describe(const Operation& operation, Work& work) {
+  work.signature.collective = operation.collective;
+  work.signature.datatype = static_cast<std::uint8_t>(operation.datatype);
+  work.signature.op = device::Signature::kNoOp;
+  work.signature.vector = operation.counts != nullptr;
+  work.signature.root = static_cast<std::uint32_t>(operation.root);
+  work.elementBytes = static_cast<std::uint32_t>(koloDataTypeSize(operation.datatype));
+  work.rank = rank();
+  work.ranks = ranks();
+  work.root = operation.root;
+  work.send = static_cast<const unsigned char*>(operation.send);
+  work.recv = static_cast<unsigned char*>(operation.recv);
+  work.links = links_.data();
+  work.windows = windows_.tableOf(rank());
+  work.slots = layout_.slots;
+  work.slotBytes = layout_.slotBytes;
+  if (operation.reduces()) {
+    work.op = reduceOpOf(operation.op);
+    work.signature.op = static_cast<std::uint8_t>(work.op);
+    if (operation.op == koloAvg) {
+      work.divisor = static_cast<std::uint32_t>(ranks());
+      work.signature.op = device::Signature::kAvg;
+    }
+  }
+  describeBlocks(operation, work);
+}
+
+Status Communicator::run(const Operation& operation) {
+  if (failed()) return failure();
+  if (ranks() > algorithms::kMaxLineRanks && operation.reduces() && inOrder(operation)) {
+    return error(koloUnsupported, "a fold in rank order (a reproducible communicator, or a reduction that does not commute) "
+                 "is available for up to {} ranks; this communicator has {}", algorithms::kMaxLineRanks, ranks());
+  }
+  Work& work = lastWork_;
+  if (!lastIsValid_ || !operation.isRepeatOf(last_)) {
+    lastIsValid_ = false;
+    work = Work();
+    prepare(operation, work);
+    last_ = operation;
+    lastIsValid_ = operation.counts == nullptr && operation.custom == nullptr;
+  }
+  work.signature.sequence = static_cast<std::uint16_t>(++sequence_);
+  Fault fault;
+  work.fault = &fault;
+  executor::Context context{this, spins_, operation.datatype, nullptr};
+  executor::UserReduction user;
+  if (work.op == device::ReduceOp::kUser) {
+    user = operation.custom->user;
+    user.datatype = operation.datatype;   // known only now: the function works with every datatype
+    context.user = &user;
+  }
+  if (ranks() == 1) return runAlone(work, context);
+  postOnBoard(work);
+  executor::Executor* executor = chosenExecutor.load(std::memory_order_relaxed);
+  (executor != nullptr ? *executor : executor::hostExecutor()).run(work, context);
+  return fault.kind == Fault::kNone ? Status() : conclude(work, fault);
+}
+
+// Everything about an operation but its number: how its buffers are laid out, which algorithm it takes, and in what chunks.
+void Communicator::prepare(const Operation& operation, Work& work) {
+  describe(operation, work);
+  if (const CustomReduction* const custom = operation.custom.get(); custom != nullptr) {
+    if (custom->isPreMulSum) {
+      work.scale = custom->scalar.data();
+      work.signature.op = device::Signature::kPreMulSum;
+    } else {
+      work.op = device::ReduceOp::kUser;
+      work.signature.op = static_cast<std::uint8_t>(work.op);
+    }
+  }
+  const std::uint64_t bytes = plannedBytes(operation, work.elementBytes);
+  const planner::Choice choice = planFor(operation, bytes);
+  work.signature.algorithm = choice.algorithm;
+  work.direct = choice.direct;
+  work.chunkBytes = chunkFor(work, bytes);
+  const bool divided = operation.collective != Collective::kAllReduce && operation.collective != Collective::kReduce &&
+                       operation.collective != Collective::kBroadcast;
+  work.streaming = (divided ? bytes * static_cast<std::uint64_t>(ranks()) : bytes) >= streamingBytes_;
+  if (choice.direct != device::Algorithm::kCount) {
+    const bool inPlace = operation.send == operation.recv;
+    const bool conflicts =
+        (operation.collective == Collective::kAllToAll && (inPlace || work.signature.vector)) ||
+        (operation.collective == Collective::kAllReduce && inPlace && choice.direct == device::Algorithm::kOneShot) ||
+        ((operation.collective == Collective::kGather || operation.collective == Collective::kScatter) &&
+         work.signature.vector);
+    work.shareable = !conflicts && work.scale == nullptr;
+    if (work.shareable) shareBuffers(operation, work);
+  }
+  const std::uint64_t scratch =
+      planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
+  if (scratch_.size() < scratch) scratch_.resize(scratch);
+  work.scratch = scratch_.data();
+}
+
+// Bytes of this rank's whole input.
+std::uint64_t Communicator::inputBytes(const Operation& operation, const Work& work) const {
+  if (operation.counts == nullptr) return operation.count * work.elementBytes * static_cast<std::uint64_t>(ranks());
+  std::uint64_t end = 0;
+  const VectorCounts& counts = *operation.counts;
+  for (std::size_t i = 0; i < counts.sendCounts.size(); ++i) end = std::max(end, counts.sendDispls[i] + counts.sendCounts[i]);
+  return end * work.elementBytes;
+}
+
+void Communicator::shareBuffers(const Operation& operation, Work& work) {
+  const auto extent = [&](const device::Layout& layout, bool divided) {
+    if (layout.counts == nullptr) return layout.count * (divided ? static_cast<std::uint64_t>(ranks()) : 1);
+    std::uint64_t end = 0;
+    for (int i = 0; i < ranks(); ++i) end = std::max(end, layout.block(i).begin + layout.block(i).count);
+    return end;
+  };
+  const bool sendDivided = operation.collective == Collective::kReduceScatter ||
+                           operation.collective == Collective::kAllToAll || operation.collective == Collective::kScatter;
+  const bool recvDivided = operation.collective == Collective::kAllGather || operation.collective == Collective::kAllToAll ||
+                           operation.collective == Collective::kGather;
+  if (work.send != nullptr) work.sendRef = windows_.find(work.send, extent(work.sendLayout, sendDivided) * work.elementBytes);
+  if (work.recv != nullptr) work.recvRef = windows_.find(work.recv, extent(work.recvLayout, recvDivided) * work.elementBytes);
+}
+
+// One rank: the result is its own contribution.
+Status Communicator::runAlone(const Work& work, const executor::Context& context) {
+  const device::Range from = work.sendLayout.block(0), to = work.recvLayout.block(0);
+  const unsigned char* source = work.send + from.begin * work.elementBytes;
+  unsigned char* target = work.recv + to.begin * work.elementBytes;
+  const std::uint64_t count = work.signature.collective == Collective::kBarrier ? 0 : from.count;
+  const bool makesTruth = work.signature.op != device::Signature::kNoOp && yieldsTruth(context.datatype, work.op);
+  if (count == 0 || (source == target && work.scale == nullptr && !makesTruth)) return {};
+  if (makesTruth) {
+    void* outputs[] = {target};
+    const void* inputs[] = {source, source};   // "x or x": 0 or 1
+    executor::reduceKernel(context.datatype, device::ReduceOp::kLogicalOr)({outputs, 1, inputs, 2, count});
+    return {};
+  }
+  if (work.scale == nullptr) {
+    executor::copy(target, source, count * work.elementBytes, work.streaming);
+    return {};
+  }
+  void* outputs[] = {target};
+  const void* inputs[] = {source};
+  executor::reduceKernel(context.datatype, work.op)({outputs, 1, inputs, 1, count, work.scale, 0});
+  return {};
+}
+
+// ---- waiting
+
+const Board& Communicator::boardOf(int peer) const {
+  return *reinterpret_cast<const Board*>((*peers_)[peer].arena + layout_.boardAt());
+}
+
+void Communicator::postOnBoard(const Work& work) {
+  auto* board = reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt());
+  BoardEntry& entry = board->entries[sequence_ % Board::kEntries];
+  device::storeRelease(entry.sequence, 0);   // a reader that sees the new fields sees this, or the new sequence
+  device::storeRelease(entry.signature, work.signature.pack());
+  device::storeRelease(entry.count, work.headerCount);
+  device::storeRelease(entry.sequence, sequence_);  // [board]
+}
+
+// Whether the peer, on whom this rank waits, has left or has called something else as this operation.
+std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
+  const Board& board = boardOf(peer);
+  if (device::loadAcquire(board.left) != 0) return Fault{Fault::kLeft, peer, 0, 0};  // [left]
+  const BoardEntry& entry = board.entries[sequence_ % Board::kEntries];
+  const std::uint64_t before = device::loadAcquire(entry.sequence);  // [board]
+  const std::uint64_t signature = device::loadAcquire(entry.signature), count = device::loadAcquire(entry.count);
+  if (before != sequence_ || device::loadAcquire(entry.sequence) != before) return std::nullopt;
+  if (signature == work.signature.pack()) return std::nullopt;
+  return Fault{Fault::kMismatch, peer, signature, count};
+}
+
+Fault Communicator::checkWait(int peer, executor::WaitState& state) {
+  if (stop_.load(std::memory_order_acquire) != 0) return {Fault::kAborted, peer, 0, 0};  // [stop]
+  const std::int64_t now = nowNs();
+  if (state.startedNs == 0) state.startedNs = state.checkedNs = now;
+  if (options_.timeoutMs > 0 && now - state.startedNs > options_.timeoutMs * std::int64_t{1'000'000}) {
+    return {Fault::kTimeout, peer, 0, 0};
+  }
+  ++state.rounds;
+  const bool long_ = now - state.startedNs > 100'000'000;
+  if (long_) {
+    // Nobody notices a twentieth of a millisecond after a tenth of a second, and a core is left to others.
+    const timespec nap{0, 50'000};
+    nanosleep(&nap, nullptr);
+  } else {
+    sched_yield();
+  }
+  return {};
+}
+
+Fault Communicator::keepWaiting(const Work& work, int peer, executor::WaitState& state) {
+  messages_->progress();
+  const Fault fault = checkWait(peer, state);
+  if (fault.kind != Fault::kNone) return fault;
+  const std::int64_t now = nowNs();
+  if (now - state.checkedNs < kBoardIntervalNs) return {};
+  state.checkedNs = now;
+  return readBoard(work, peer).value_or(Fault{});
+}
+
+// ---- conclusion
+
+std::string Communicator::label(const Work& work) const {
+  return fmt::format("{} (operation {} of communicator {})",
+                     koloCollectiveName(static_cast<koloCollective_t>(work.signature.collective)), sequence_,
+                     options_.name);
+}
+
+Status Communicator::conclude(const Work& work, const Fault& fault) {
+  bootstrap::Failure failure;
+  const std::string mine = kolo::describe(work.signature, work.headerCount);
+  switch (fault.kind) {
+    case Fault::kMismatch: {
+      const std::uint64_t said = work.countTo != nullptr ? work.countTo[fault.peer] : work.headerCount;
+      failure = {koloMismatch, membership_.members[static_cast<std::size_t>(fault.peer)],
+                 fmt::format("the ranks called different operations as number {} of communicator {}: rank {} called {}, "
+                             "rank {} called {}", sequence_, options_.name, rank(), kolo::describe(work.signature, said),
+                             fault.peer, kolo::describe(device::Signature::unpack(fault.signature), fault.count))};
+      break;
+    }
+    case Fault::kTimeout:
+      failure = {koloTimeout, membership_.members[static_cast<std::size_t>(fault.peer)],
+                 fmt::format("rank {} waited {} ms for rank {} in {}: {}", rank(), options_.timeoutMs, fault.peer,
+                             label(work), mine)};
+      break;
+    case Fault::kLeft:
+      failure = {koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
+                 fmt::format("rank {} destroyed its communicator while rank {} waited for it in {}: {}", fault.peer,
+                             rank(), label(work), mine)};
+      break;
+    default: {
+      const Status why = this->failure();
+      return error(why.code(), "{}; rank {} was waiting for rank {} in {}: {}", why.message(), rank(), fault.peer,
+                   label(work), mine);
+    }
+  }
+  fail(failure);
+  return Status(failure.code, failure.message);
+}
+
+Status Communicator::giveUpMessages(const Fault& fault, int peer) {
+  const std::string whom = peer < 0 ? "any rank" : fmt::format("rank {}", peer);
+  if (fault.kind == Fault::kTimeout) {
+    const bootstrap::Failure failure{koloTimeout, peer < 0 ? -1 : membership_.members[static_cast<std::size_t>(peer)],
+                                     fmt::format("rank {} waited {} ms for a message from {} on communicator {}", rank(),
+                                                 options_.timeoutMs, whom, options_.name)};
+    fail(failure);
+    return Status(failure.code, failure.message);
+  }
+  const Status why = failure();
+  return error(why.code(), "{}; rank {} was waiting for a message from or to {}", why.message(), rank(), whom);
+}
+
+}  // namespace kolo::comm

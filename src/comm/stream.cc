@@ -1,0 +1,54 @@
+#include "comm/stream.h"
+
+namespace kolo::comm {
+
+Stream::Stream() : thread_([this] { work(); }) {}
+
+Stream::~Stream() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Stream::enqueue(std::function<Status()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_all();
+}
+
+Status Stream::synchronize() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return tasks_.empty() && !busy_; });
+  return std::exchange(first_, Status());
+}
+
+Status Stream::query() {
+  const std::lock_guard lock(mutex_);
+  if (!tasks_.empty() || busy_) return error(koloInProgress, "{} operations are left on the stream", tasks_.size() + 1);
+  return first_;
+}
+
+void Stream::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    std::function<Status()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    Status status = task();
+    task = nullptr;   // what it holds is let go before anybody is told that it is done
+    lock.lock();
+    busy_ = false;
+    if (first_.ok() && !status.ok()) first_ = std::move(status);
+    changed_.notify_all();
+  }
+}
+
+}  // namespace kolo::comm

@@ -1,0 +1,110 @@
+#include "comm/windows.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "comm/blob.h"
+#include "memory/shared_memory.h"
+
+namespace kolo::comm {
+namespace {
+
+// This rank's range registered with every transport in use; the blob tells peers the descriptors by transport name.
+std::string registerEverywhere(Window& window, const Peers& peers) {
+  const std::optional<memory::Backing> backing = memory::findBacking(window.begin, window.bytes);
+  const koloTransportMemory range{sizeof(koloTransportMemory), window.begin, window.bytes, backing ? backing->fd : -1,
+                                  backing ? backing->fdOffset : 0};
+  BlobWriter descriptors;
+  std::uint32_t registered = 0;
+  for (const auto& device : peers.devices()) {
+    if (window.bytes == 0) break;
+    auto registration = device->registerMemory(range);
+    if (!registration.ok()) {
+      log::info("window at {}: {}", fmt::ptr(window.begin), registration.status().message());
+      continue;
+    }
+    descriptors.putText(device->name()).put(registration.value()->descriptor());
+    window.registrations.push_back(registration.take());
+    ++registered;
+  }
+  BlobWriter blob;
+  blob.put(static_cast<std::uint64_t>(window.bytes)).put(registered);
+  return blob.text() + descriptors.text();
+}
+
+// The peer's part of the window, mapped; nullptr for an empty part.
+Result<std::unique_ptr<transport::Link>> openPart(const Peer& peer, const koloTransportBlob& address,
+                                                  const std::string& blob) {
+  BlobReader reader(blob);
+  if (reader.get<std::uint64_t>() == 0) return std::unique_ptr<transport::Link>();
+  for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
+    const std::string name = reader.getText();
+    const auto descriptor = reader.get<koloTransportBlob>();
+    if (name == peer.device->name()) return peer.device->openLink(address, descriptor);
+  }
+  return error(koloUnsupported, "the peer's memory is not registered with transport {}", peer.device->name());
+}
+
+}  // namespace
+
+Result<Window*> Windows::add(Membership& membership, const Peers& peers, void* buffer, std::size_t bytes) {
+  const auto free = std::find(windows_.begin(), windows_.end(), nullptr);
+  const auto index = static_cast<std::uint32_t>(free - windows_.begin());
+  if (index == kMost) {
+    return error(koloInvalidUsage, "a communicator can have {} windows and they are all in use; deregister some", kMost);
+  }
+  auto window = std::make_unique<Window>();
+  window->begin = static_cast<unsigned char*>(buffer);
+  window->bytes = bytes;
+  window->index = index;
+  KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(registerEverywhere(*window, peers)));
+  std::string why;
+  for (int rank = 0; rank < membership.ranks(); ++rank) {
+    unsigned char*& place = tables_[static_cast<std::size_t>(rank)][index];
+    if (rank == membership.rank) {
+      place = window->begin;
+      continue;
+    }
+    const Peer& peer = peers[rank];
+    auto link = openPart(peer, peers.addressOf(rank), blobs[static_cast<std::size_t>(rank)]);
+    if (!link.ok()) {
+      why = link.status().message();
+      break;
+    }
+    place = link.value() != nullptr ? link.value()->mapped() : nullptr;
+    window->links.push_back(link.take());
+  }
+  // Zero-copy for all ranks or for none, so that all choose alike.
+  BlobWriter verdict;
+  verdict.put(static_cast<std::uint8_t>(why.empty()));
+  KOLO_ASSIGN(const std::vector<std::string> verdicts, membership.allGather(verdict.text()));
+  window->zeroCopy = std::all_of(verdicts.begin(), verdicts.end(),
+                                 [](const std::string& text) { return BlobReader(text).get<std::uint8_t>() == 1; });
+  if (!window->zeroCopy) {
+    log::info("window at {}, {} bytes: operations on it go through staging: {}", fmt::ptr(buffer), bytes,
+              why.empty() ? "another rank's part cannot be mapped" : why);
+  }
+  if (window->zeroCopy && bytes != 0) extents_.insert(extents_.begin(), {window->begin, bytes, index});
+  Window* result = window.get();
+  if (index == windows_.size()) windows_.emplace_back();
+  windows_[index] = std::move(window);
+  return result;
+}
+
+Status Windows::remove(Membership& membership, Window* window) {
+  BlobWriter mine;
+  mine.put(window->index);
+  KOLO_ASSIGN(const std::vector<std::string> theirs, membership.allGather(mine.text()));
+  for (std::size_t rank = 0; rank < theirs.size(); ++rank) {
+    const auto index = BlobReader(theirs[rank]).get<std::uint32_t>();
+    if (index != window->index) {
+      return error(koloMismatch, "rank {} deregisters window {}, rank {} window {}", membership.rank, window->index, rank,
+                   index);
+    }
+  }
+  std::erase_if(extents_, [&](const Extent& extent) { return extent.index == window->index; });
+  windows_[window->index].reset();
+  return {};
+}
+
+}  // namespace kolo::comm

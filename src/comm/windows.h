@@ -1,0 +1,60 @@
+// The windows of a communicator: memory that all ranks registered together, and where each peer's part lies.
+//
+// Thread safety: under the communicator's turn. find() is on the hot path.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/peers.h"
+#include "device/link.h"
+
+namespace kolo::comm {
+
+struct Window {
+  unsigned char* begin = nullptr;
+  std::size_t bytes = 0;
+  std::uint32_t index = 0;      // the same on all ranks
+  bool zeroCopy = false;        // the same on all ranks
+  std::vector<std::unique_ptr<transport::Memory>> registrations;
+  std::vector<std::unique_ptr<transport::Link>> links;
+};
+
+class Windows {
+ public:
+  static constexpr std::uint32_t kMost = 4096;
+
+  explicit Windows(int ranks) : tables_(static_cast<std::size_t>(ranks), std::vector<unsigned char*>(kMost)) {}
+
+  // Collective. The window stays owned here.
+  Result<Window*> add(Membership& membership, const Peers& peers, void* buffer, std::size_t bytes);
+  // Collective.
+  Status remove(Membership& membership, Window* window);
+
+  // Where the range lies; index 0 if in no zero-copy window.
+  device::WindowRef find(const void* buffer, std::uint64_t bytes) const {
+    const auto* at = static_cast<const unsigned char*>(buffer);
+    for (const Extent& extent : extents_) {
+      // One comparison for both ends: an address below begin wraps to a huge offset.
+      const std::uint64_t offset = static_cast<std::uint64_t>(at - extent.begin);
+      if (offset <= extent.bytes && bytes <= extent.bytes - offset) return {offset, extent.index + 1};
+    }
+    return {};
+  }
+  // Begin of each window in a rank's memory, as this process sees it; the array stays where it is.
+  unsigned char* const* tableOf(int rank) const { return tables_[static_cast<std::size_t>(rank)].data(); }
+
+ private:
+  struct Extent {
+    const unsigned char* begin;
+    std::uint64_t bytes;
+    std::uint32_t index;
+  };
+
+  std::vector<std::vector<unsigned char*>> tables_;
+  std::vector<std::unique_ptr<Window>> windows_;   // by index; null: free
+  std::vector<Extent> extents_;                    // zero-copy ones, newest first
+};
+
+}  // namespace kolo::comm

@@ -1,0 +1,179 @@
+// Copying and folding by the threads of one block together: the text that a CUDA block instantiates, and that the
+// emulated block instantiates in tests. Consecutive threads touch consecutive packs of 16 bytes, and each has several
+// packs in flight. The results are those of the host's kernels, bit for bit. No CUDA include.
+//
+// Team: `unsigned thread() const` is the calling thread's index, `unsigned threads() const` how many there are. All
+// threads call with the same arguments; nothing here is a barrier, so what one thread has written the others see after
+// the team's own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/reducers.h"
+
+namespace kolo::device {
+
+inline constexpr std::uint64_t kPackBytes = 16;
+inline constexpr int kPacksInFlight = 4;
+
+struct alignas(kPackBytes) Pack {
+  std::uint64_t words[2];
+};
+
+// How a range of bytes falls apart: [0, head) and [packs end, bytes) by elements, between them whole packs.
+struct PackSplit {
+  std::uint64_t head;
+  std::uint64_t packs;
+};
+
+KOLO_HD std::uint64_t packOffset(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % kPackBytes; }
+
+// offset: the misalignment that all pointers share. No packs where whole elements do not reach a pack's boundary.
+KOLO_HD PackSplit splitIntoPacks(std::uint64_t offset, std::uint64_t bytes, std::uint64_t elementBytes) {
+  const std::uint64_t head = (kPackBytes - offset) % kPackBytes;
+  if (head % elementBytes != 0 || head > bytes) return {bytes, 0};
+  return {head, (bytes - head) / kPackBytes};
+}
+
+// bytes from src to dst, which are the same or do not overlap. Different misalignments go byte by byte.
+// streaming is a hint that this text has no portable way to follow: it is part of the interface that teams share.
+template <class Team>
+KOLO_HD_BODY void blockCopy(const Team& team, void* dst, const void* src, std::uint64_t bytes,
+                            [[maybe_unused]] bool streaming) {
+  auto* const to = static_cast<unsigned char*>(dst);
+  const auto* const from = static_cast<const unsigned char*>(src);
+  const std::uint64_t thread = team.thread(), threads = team.threads();
+  PackSplit split{bytes, 0};
+  if (packOffset(dst) == packOffset(src)) split = splitIntoPacks(packOffset(dst), bytes, 1);
+  const std::uint64_t tail = split.head + split.packs * kPackBytes;
+  for (std::uint64_t i = thread; i < split.head; i += threads) to[i] = from[i];
+  auto* const toPacks = reinterpret_cast<Pack*>(to + split.head);
+  const auto* const fromPacks = reinterpret_cast<const Pack*>(from + split.head);
+  std::uint64_t at = thread;
+  for (; at + (kPacksInFlight - 1) * threads < split.packs; at += kPacksInFlight * threads) {
+    Pack packs[kPacksInFlight];
+    for (int k = 0; k < kPacksInFlight; ++k) __builtin_memcpy(&packs[k], &fromPacks[at + k * threads], kPackBytes);
+    for (int k = 0; k < kPacksInFlight; ++k) __builtin_memcpy(&toPacks[at + k * threads], &packs[k], kPackBytes);
+  }
+  for (; at < split.packs; at += threads) __builtin_memcpy(&toPacks[at], &fromPacks[at], kPackBytes);
+  for (std::uint64_t i = tail + thread; i < bytes; i += threads) to[i] = from[i];
+}
+
+// One reduction as a thread sees it. T: the element type; Op: an operation of reducers.h.
+template <class T, class Op>
+class BlockFold {
+ public:
+  KOLO_HD explicit BlockFold(const ReduceArgs& args) : args_(args) {
+    if (args.scaledSource >= 0) {
+      T scale;
+      __builtin_memcpy(&scale, args.scale, sizeof(T));
+      scale_ = widen(scale);
+    }
+  }
+
+  // The misalignment that all pointers share, or -1.
+  KOLO_HD int sharedOffset() const {
+    const std::uint64_t offset = packOffset(args_.dst[0]);
+    for (int d = 1; d < args_.dstCount; ++d) {
+      if (packOffset(args_.dst[d]) != offset) return -1;
+    }
+    for (int s = 0; s < args_.srcCount; ++s) {
+      if (packOffset(args_.src[s]) != offset) return -1;
+    }
+    return static_cast<int>(offset);
+  }
+
+  KOLO_HD_BODY void element(std::uint64_t byte) const {
+    Accumulator<T> acc = loadElement(0, byte);
+    for (int s = 1; s < args_.srcCount; ++s) acc = Op::template apply<T>(acc, loadElement(s, byte));
+    const T result = finish(acc);
+    for (int d = 0; d < args_.dstCount; ++d) {
+      __builtin_memcpy(static_cast<unsigned char*>(args_.dst[d]) + byte, &result, sizeof(T));
+    }
+  }
+
+  // kPacks packs, the first at `byte` and the next ones `stride` bytes apart.
+  template <int kPacks>
+  KOLO_HD_BODY void packs(std::uint64_t byte, std::uint64_t stride) const {
+    Accumulator<T> acc[kPacks][kElements];
+    loadPacks<kPacks>(
+        0, byte, stride, [](Accumulator<T>& to, Accumulator<T> value) { to = value; }, acc);
+    for (int s = 1; s < args_.srcCount; ++s) {
+      loadPacks<kPacks>(
+          s, byte, stride, [](Accumulator<T>& to, Accumulator<T> value) { to = Op::template apply<T>(to, value); },
+          acc);
+    }
+    alignas(kPackBytes) T result[kPacks][kElements];
+    for (int k = 0; k < kPacks; ++k) {
+      for (int i = 0; i < kElements; ++i) result[k][i] = finish(acc[k][i]);
+    }
+    for (int d = 0; d < args_.dstCount; ++d) {
+      for (int k = 0; k < kPacks; ++k) {
+        void* const to = static_cast<unsigned char*>(args_.dst[d]) + byte + k * stride;
+        __builtin_memcpy(__builtin_assume_aligned(to, kPackBytes), result[k], kPackBytes);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kElements = kPackBytes / sizeof(T);
+
+  // Loads all packs of a source before it hands their values to merge(accumulator, value).
+  template <int kPacks, class Merge>
+  KOLO_HD void loadPacks(int source, std::uint64_t byte, std::uint64_t stride, Merge merge,
+                         Accumulator<T> (&acc)[kPacks][kElements]) const {
+    alignas(kPackBytes) T loaded[kPacks][kElements];
+    for (int k = 0; k < kPacks; ++k) {
+      const void* const from = static_cast<const unsigned char*>(args_.src[source]) + byte + k * stride;
+      __builtin_memcpy(loaded[k], __builtin_assume_aligned(from, kPackBytes), kPackBytes);
+    }
+    for (int k = 0; k < kPacks; ++k) {
+      for (int i = 0; i < kElements; ++i) merge(acc[k][i], scaled(source, widen(loaded[k][i])));
+    }
+  }
+  KOLO_HD Accumulator<T> loadElement(int source, std::uint64_t byte) const {
+    T loaded;
+    __builtin_memcpy(&loaded, static_cast<const unsigned char*>(args_.src[source]) + byte, sizeof(T));
+    return scaled(source, widen(loaded));
+  }
+  KOLO_HD Accumulator<T> scaled(int source, Accumulator<T> value) const {
+    return source == args_.scaledSource ? widen(narrow<T>(Prod::apply<T>(value, scale_))) : value;
+  }
+  KOLO_HD T finish(Accumulator<T> acc) const {
+    if constexpr (!std::is_same_v<T, Bool>) {
+      if (args_.divisor > 1) acc = divide<T>(acc, args_.divisor);
+    }
+    return narrow<T>(acc);
+  }
+
+  const ReduceArgs& args_;
+  Accumulator<T> scale_{};
+};
+
+// What ReduceArgs describes. As on the host, scale and divisor are for kSum only, and a single source without them is
+// copied.
+template <class T, ReduceOp kOp, class Team>
+KOLO_HD_BODY void blockReduce(const Team& team, const ReduceArgs& args) {
+  static_assert(isDefinedFor<T>(kOp));
+  const std::uint64_t bytes = args.count * sizeof(T);
+  if (args.srcCount == 1 && args.scaledSource < 0 && args.divisor <= 1) {
+    for (int d = 0; d < args.dstCount; ++d) blockCopy(team, args.dst[d], args.src[0], bytes, args.streaming);
+    return;
+  }
+  const BlockFold<T, typename ReducerOf<kOp>::Operation> fold(args);
+  const std::uint64_t thread = team.thread(), threads = team.threads();
+  const int offset = fold.sharedOffset();
+  PackSplit split{bytes, 0};
+  if (offset >= 0) split = splitIntoPacks(static_cast<std::uint64_t>(offset), bytes, sizeof(T));
+  const std::uint64_t tail = split.head + split.packs * kPackBytes, stride = threads * kPackBytes;
+  for (std::uint64_t at = thread * sizeof(T); at < split.head; at += threads * sizeof(T)) fold.element(at);
+  std::uint64_t at = thread;
+  for (; at + (kPacksInFlight - 1) * threads < split.packs; at += kPacksInFlight * threads) {
+    fold.template packs<kPacksInFlight>(split.head + at * kPackBytes, stride);
+  }
+  for (; at < split.packs; at += threads) fold.template packs<1>(split.head + at * kPackBytes, stride);
+  for (std::uint64_t byte = tail + thread * sizeof(T); byte < bytes; byte += threads * sizeof(T)) fold.element(byte);
+}
+
+}  // namespace kolo::device

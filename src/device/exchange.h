@@ -1,0 +1,348 @@
+// What algorithms are written in: headers, slots, windows and reductions, for one operation of one team.
+//
+// Template over the team: a host thread, an emulated block, a CUDA block. A team offers
+//   bool leader()                          true on one of its threads
+//   void sync()                            barrier of its threads; memory before is visible after
+//   bool waitAtLeast(counter, target, peer)  all threads call; false, on all, once the operation has failed
+//   bool failed()                          the same on all threads between two syncs
+//   void fail(fault)                       leader only, before a sync
+//   void copy(dst, src, bytes, streaming), void reduce(ReduceArgs)   all threads call; no barrier inside
+//
+// After a failure every primitive returns at once and the algorithm runs to its end without touching data, so that no
+// algorithm needs an error path. What was received is then undefined, and the operation returns an error.
+#pragma once
+
+#include <cstdint>
+
+#include "device/link.h"
+#include "device/work.h"
+
+namespace kolo::device {
+
+// A run of bytes in this process.
+struct Piece {
+  unsigned char* data;
+  std::uint64_t bytes;
+};
+
+template <class Team>
+class Exchange {
+ public:
+  Exchange(Team& team, const Work& work) : team_(team), work_(work) {}
+
+  Team& team() { return team_; }
+  const Work& work() const { return work_; }
+  bool failed() { return team_.failed(); }
+
+  // ---- headers
+
+  // Opens the operation towards a peer. Never waits. Once per operation and peer; meet() must follow.
+  void announce(int peer, const void* payload = nullptr, std::uint32_t payloadBytes = 0) {
+    if (!team_.leader()) return;
+    Link& link = work_.links[peer];
+    const std::uint64_t number = ++link.announced;
+    Header& line = link.outbox->header[number % 2];
+    line.signature = work_.signature.pack();
+    line.count = work_.countTo != nullptr ? work_.countTo[peer] : work_.headerCount;
+    if (payload != nullptr) {
+      __builtin_memcpy(line.payload, payload, payloadBytes);
+    } else {
+      const bool share = work_.shareable;
+      line.refs = {work_.sendRef.offset, work_.recvRef.offset, share ? work_.sendRef.index : 0,
+                   share ? work_.recvRef.index : 0};
+    }
+    storeRelease(line.number, number);  // [header] everything above is visible to whoever reads this number
+  }
+
+  // Waits until the peer has entered the operation too, and checks that it is the same one.
+  bool meet(int peer) {
+    Link& link = work_.links[peer];
+    const std::uint64_t number = link.met + 1;
+    const Header& line = link.inbox->header[number % 2];
+    if (!team_.waitAtLeast(line.number, number, peer)) return false;  // [header]
+    if (team_.leader()) {
+      link.met = number;
+      const std::uint64_t expected = work_.countFrom != nullptr ? work_.countFrom[peer] : work_.headerCount;
+      if (line.signature != work_.signature.pack() || line.count != expected) {
+        team_.fail({Fault::kMismatch, peer, line.signature, line.count});
+      }
+    }
+    team_.sync();
+    return !team_.failed();
+  }
+
+  // The header read by meet(); stays readable during this operation.
+  const Header& headerOf(int peer) const {
+    const Link& link = work_.links[peer];
+    return link.inbox->header[link.met % 2];
+  }
+
+  void announceAll() {
+    for (int i = 1; i < work_.ranks; ++i) announce(ringRank(work_.rank, i, work_.ranks));
+  }
+  bool meetAll() {
+    bool good = true;
+    for (int i = 1; i < work_.ranks; ++i) good = meet(ringRank(work_.rank, i, work_.ranks)) && good;
+    return good;
+  }
+
+  // ---- windows; after meet(peer)
+
+  bool sendIsShared(int peer) const {
+    return peer == work_.rank ? work_.shareable && work_.sendRef.index != 0 : headerOf(peer).refs.sendWindow != 0;
+  }
+  bool recvIsShared(int peer) const {
+    return peer == work_.rank ? work_.shareable && work_.recvRef.index != 0 : headerOf(peer).refs.recvWindow != 0;
+  }
+  // Begin of the peer's buffer as this process sees it. REQUIRES: it is shared.
+  const unsigned char* sendOf(int peer) const {
+    if (peer == work_.rank) return work_.send;
+    const Header& line = headerOf(peer);
+    return work_.links[peer].windows[line.refs.sendWindow - 1] + line.refs.sendOffset;
+  }
+  unsigned char* recvOf(int peer) const {
+    if (peer == work_.rank) return work_.recv;
+    const Header& line = headerOf(peer);
+    return work_.links[peer].windows[line.refs.recvWindow - 1] + line.refs.recvOffset;
+  }
+
+  // This rank touches the peer's buffers no more; waits until the peer says the same. Ends a direct operation.
+  void finish(const int* peers, int count) {
+    team_.sync();
+    if (team_.leader()) {
+      for (int i = 0; i < count; ++i) {
+        Link& link = work_.links[peers[i]];
+        storeRelease(link.outbox->signals.done, ++link.finished);  // [done] after all loads and stores by this team
+      }
+    }
+    team_.sync();
+    for (int i = 0; i < count; ++i) {
+      Link& link = work_.links[peers[i]];
+      team_.waitAtLeast(link.inbox->signals.done, link.finished, peers[i]);  // [done]
+    }
+  }
+  void finishAll() {
+    team_.sync();
+    for (int i = 1; i < work_.ranks && team_.leader(); ++i) {
+      Link& link = work_.links[ringRank(work_.rank, i, work_.ranks)];
+      storeRelease(link.outbox->signals.done, ++link.finished);  // [done]
+    }
+    team_.sync();
+    for (int i = 1; i < work_.ranks; ++i) {
+      const int peer = ringRank(work_.rank, i, work_.ranks);
+      team_.waitAtLeast(work_.links[peer].inbox->signals.done, work_.links[peer].finished, peer);  // [done]
+    }
+  }
+
+  // ---- slots: staging in the receiver's memory
+
+  // Waits for a free slot at the peer; the caller fills it and publishes. nullptr after a failure.
+  unsigned char* acquireSlot(int peer) {
+    Link& link = work_.links[peer];
+    team_.sync();  // the counters of the last primitive are settled
+    const std::uint64_t number = link.sent + 1;
+    if (number > link.credited + work_.slots) {
+      const Counter& head = link.inbox->signals.head;
+      if (!team_.waitAtLeast(head, number - work_.slots, peer)) return nullptr;  // [credit]
+      if (team_.leader()) link.credited = loadAcquire(head);                     // [credit]
+    }
+    if (team_.failed()) return nullptr;
+    return link.outSlots + number % work_.slots * work_.slotBytes;
+  }
+  void publishSlot(int peer) {
+    team_.sync();
+    if (!team_.leader() || team_.failed()) return;
+    Link& link = work_.links[peer];
+    storeRelease(link.outbox->signals.tail, ++link.sent);  // [chunk] after the team's stores into the slot
+  }
+  // Waits for the peer's next chunk. nullptr after a failure.
+  const unsigned char* awaitSlot(int peer) {
+    Link& link = work_.links[peer];
+    team_.sync();
+    const std::uint64_t number = link.received + 1;
+    if (!team_.waitAtLeast(link.inbox->signals.tail, number, peer)) return nullptr;  // [chunk]
+    return link.inSlots + number % work_.slots * work_.slotBytes;
+  }
+  void releaseSlot(int peer) {
+    team_.sync();
+    if (!team_.leader() || team_.failed()) return;
+    Link& link = work_.links[peer];
+    storeRelease(link.outbox->signals.head, ++link.received);  // [credit] after the team's loads from the slot
+  }
+
+  // ---- chunks: the verbs that rings and trees are made of. 0 bytes: nothing happens, on either side.
+
+  // The peer gets this rank's contribution: src, with its scale applied.
+  void send(int peer, const unsigned char* src, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    if (unsigned char* slot = acquireSlot(peer)) {
+      contribute(slot, src, bytes);
+      publishSlot(peer);
+    }
+  }
+  // As send, of data that is a result already.
+  void forward(int peer, const unsigned char* src, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    if (unsigned char* slot = acquireSlot(peer)) {
+      team_.copy(slot, src, bytes, false);
+      publishSlot(peer);
+    }
+  }
+  void recv(int peer, unsigned char* dst, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    if (const unsigned char* slot = awaitSlot(peer)) {
+      team_.copy(dst, slot, bytes, work_.streaming);
+      releaseSlot(peer);
+    }
+  }
+  // dst and the next rank get what the previous one sent.
+  void recvForward(int from, int to, unsigned char* dst, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    const unsigned char* slot = awaitSlot(from);
+    unsigned char* next = slot != nullptr ? acquireSlot(to) : nullptr;
+    if (next == nullptr) return;
+    void* outputs[] = {next, dst};
+    const void* inputs[] = {slot};
+    fold(outputs, 2, inputs, 1, -1, bytes, false, false);
+    publishSlot(to);
+    releaseSlot(from);
+  }
+  // The next rank gets the previous one's partial result with this rank's contribution folded in.
+  void recvReduceSend(int from, int to, const unsigned char* own, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    const unsigned char* slot = awaitSlot(from);
+    unsigned char* next = slot != nullptr ? acquireSlot(to) : nullptr;
+    if (next == nullptr) return;
+    void* outputs[] = {next};
+    const void* inputs[] = {slot, own};
+    fold(outputs, 1, inputs, 2, 1, bytes, false, false);
+    publishSlot(to);
+    releaseSlot(from);
+  }
+  // dst gets the finished result.
+  void recvReduce(int from, unsigned char* dst, const unsigned char* own, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    if (const unsigned char* slot = awaitSlot(from)) {
+      void* outputs[] = {dst};
+      const void* inputs[] = {slot, own};
+      fold(outputs, 1, inputs, 2, 1, bytes, true, work_.streaming);
+      releaseSlot(from);
+    }
+  }
+  // dst and the next rank get the finished result.
+  void recvReduceForward(int from, int to, unsigned char* dst, const unsigned char* own, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    const unsigned char* slot = awaitSlot(from);
+    unsigned char* next = slot != nullptr ? acquireSlot(to) : nullptr;
+    if (next == nullptr) return;
+    void* outputs[] = {dst, next};
+    const void* inputs[] = {slot, own};
+    fold(outputs, 2, inputs, 2, 1, bytes, true, false);
+    publishSlot(to);
+    releaseSlot(from);
+  }
+
+  // Sends `out` and receives `in`, both or either, slot by slot in turn. Peers may be equal. Pieces are packed: a slot
+  // carries as many as fit, so both sides must list the same bytes in the same order. outAt(i) and inAt(i) give piece i.
+  // A byte of `out` is read before the byte of `in` at the same position of the stream is written.
+  template <class OutAt, class InAt>
+  void exchange(int to, int outPieces, OutAt outAt, int from, int inPieces, InAt inAt) {
+    Cursor out, in;
+    bool sending = true, receiving = true;
+    while (sending || receiving) {
+      if (sending) sending = sendSome(to, outPieces, outAt, out);
+      if (receiving) receiving = recvSome(from, inPieces, inAt, in);
+    }
+    team_.sync();
+  }
+
+  // ---- arithmetic
+
+  std::uint64_t bytesOf(std::uint64_t elements) const { return elements * work_.elementBytes; }
+  std::uint64_t chunkElements() const { return work_.chunkBytes / work_.elementBytes; }
+  std::uint64_t grain() const { return 64 / work_.elementBytes > 0 ? 64 / work_.elementBytes : 1; }
+
+  // Copy of this rank's input, with its scale applied.
+  void contribute(unsigned char* dst, const unsigned char* src, std::uint64_t bytes) {
+    if (work_.scale == nullptr) {
+      team_.copy(dst, src, bytes, false);
+      return;
+    }
+    void* outputs[] = {dst};
+    const void* inputs[] = {src};
+    fold(outputs, 1, inputs, 1, 0, bytes, false, false);
+  }
+
+  // outputs = fold of inputs in their order; input `own` is this rank's, still without its scale (-1: none is);
+  // last: the fold is complete, so avg divides.
+  void fold(void* const* outputs, int outputCount, const void* const* inputs, int inputCount, int own,
+            std::uint64_t bytes, bool last, bool streaming) {
+    if (team_.failed()) return;
+    team_.reduce(ReduceArgs{.dst = outputs,
+                            .dstCount = outputCount,
+                            .src = inputs,
+                            .srcCount = inputCount,
+                            .count = bytes / work_.elementBytes,
+                            .scale = own >= 0 ? work_.scale : nullptr,
+                            .scaledSource = work_.scale != nullptr ? own : -1,
+                            .divisor = last ? work_.divisor : 1,
+                            .streaming = streaming});
+  }
+
+  void copy(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
+    if (bytes != 0 && dst != src && !team_.failed()) team_.copy(dst, src, bytes, streaming);
+  }
+
+ private:
+  struct Cursor {
+    int piece = 0;
+    std::uint64_t offset = 0;   // bytes of it that are done
+  };
+
+  // One slot's worth; false when there was nothing left.
+  template <class At>
+  bool sendSome(int peer, int pieces, At at, Cursor& cursor) {
+    if (!skipEmpty(pieces, at, cursor)) return false;
+    unsigned char* slot = acquireSlot(peer);
+    if (slot == nullptr) return false;
+    walk(pieces, at, cursor, [&](std::uint64_t place, unsigned char* data, std::uint64_t bytes) {
+      team_.copy(slot + place, data, bytes, false);
+    });
+    publishSlot(peer);
+    return true;
+  }
+  template <class At>
+  bool recvSome(int peer, int pieces, At at, Cursor& cursor) {
+    if (!skipEmpty(pieces, at, cursor)) return false;
+    const unsigned char* slot = awaitSlot(peer);
+    if (slot == nullptr) return false;
+    walk(pieces, at, cursor, [&](std::uint64_t place, unsigned char* data, std::uint64_t bytes) {
+      team_.copy(data, slot + place, bytes, work_.streaming);
+    });
+    releaseSlot(peer);
+    return true;
+  }
+  template <class At>
+  static bool skipEmpty(int pieces, At at, Cursor& cursor) {
+    while (cursor.piece < pieces && at(cursor.piece).bytes == cursor.offset) cursor = {cursor.piece + 1, 0};
+    return cursor.piece < pieces;
+  }
+  template <class At, class Each>
+  void walk(int pieces, At at, Cursor& cursor, Each each) {
+    std::uint64_t place = 0;
+    while (place < work_.chunkBytes && cursor.piece < pieces) {
+      const Piece piece = at(cursor.piece);
+      const std::uint64_t left = piece.bytes - cursor.offset, room = work_.chunkBytes - place;
+      const std::uint64_t bytes = left < room ? left : room;
+      if (bytes != 0) each(place, piece.data + cursor.offset, bytes);
+      place += bytes;
+      cursor.offset += bytes;
+      if (cursor.offset == piece.bytes) cursor = {cursor.piece + 1, 0};
+    }
+  }
+
+  Team& team_;
+  const Work& work_;
+};
+
+}  // namespace kolo::device

@@ -1,0 +1,35 @@
+// What one reduction of a range of elements is, for every executor: a fold of several sources, in the order given, written
+// to several destinations. No CUDA include, no host-only header: this file is shared by all executors.
+#pragma once
+
+#include <cstdint>
+
+namespace kolo::device {
+
+// The binary operations that exist as code. avg is kSum with a divisor; a pre-multiplied sum is kSum with a scale.
+enum class ReduceOp : std::uint8_t {
+  kSum, kProd, kMax, kMin, kLogicalAnd, kLogicalOr, kLogicalXor, kBitAnd, kBitOr, kBitXor,
+  kUser,
+  kCount
+};
+
+// dst[0..dstCount)[i] = finish(fold(src[0][i], src[1][i], ...)) for i in [0, count).
+//
+// Every element of every source is loaded before that element is stored to any destination, so a destination may be
+// identical to a source (in place); otherwise ranges do not overlap. Pointers may be unaligned to any degree.
+// The fold is strictly left to right, in float32 for float16, bfloat16 and float8, in the datatype itself otherwise, and
+// is rounded (to nearest even) once, when stored. No fused multiply-add: results are the same bits in every executor.
+struct ReduceArgs {
+  void* const* dst;
+  int dstCount;                  // >= 1
+  const void* const* src;
+  int srcCount;                  // >= 1; 1 with one destination is a copy (with scale and divisor applied)
+  std::uint64_t count;           // elements
+  const void* scale = nullptr;   // one element of the datatype, multiplied into src[scaledSource] as it is loaded;
+                                 // the product is rounded to the datatype, as if it had been stored and sent
+  int scaledSource = -1;         // -1: none
+  std::uint32_t divisor = 1;     // > 1: the fold is divided by this before it is stored (avg)
+  bool streaming = false;        // store past the caches (a hint; the caller need not fence)
+};
+
+}  // namespace kolo::device

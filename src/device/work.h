@@ -1,0 +1,105 @@
+// The description of one operation, as every executor gets it. Plain data.
+#pragma once
+
+#include <cstdint>
+
+#include "device/link.h"
+#include "device/partition.h"
+#include "device/reduce_args.h"
+
+namespace kolo::device {
+
+// The numbers are those of koloCollective_t.
+enum class Collective : std::uint8_t {
+  kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter, kAllToAll, kGather, kScatter, kBarrier, kSendRecv, kCount
+};
+
+enum class Algorithm : std::uint8_t {
+  kLine, kOneShot, kTwoShot, kRing, kBiring, kRecursive, kBruck, kTree, kPairwise, kCount
+};
+
+// What must be the same on all ranks, in one word of the header.
+struct Signature {
+  Collective collective = Collective::kBarrier;
+  std::uint8_t datatype = 0;
+  std::uint8_t op = 0;             // a ReduceOp, or one of the kinds below
+  Algorithm algorithm = Algorithm::kLine;
+  bool vector = false;             // a v-variant
+  std::uint32_t root = 0;          // 20 bits
+  std::uint16_t sequence = 0;      // low bits of the communicator's operation number
+
+  static constexpr std::uint8_t kAvg = 13, kPreMulSum = 14, kNoOp = 15;
+
+  std::uint64_t pack() const {
+    return static_cast<std::uint64_t>(collective) | std::uint64_t{datatype} << 4 | std::uint64_t{op} << 9 |
+           static_cast<std::uint64_t>(algorithm) << 13 | std::uint64_t{vector} << 17 | std::uint64_t{root} << 18 |
+           std::uint64_t{sequence} << 38;
+  }
+  static Signature unpack(std::uint64_t word) {
+    return {.collective = static_cast<Collective>(word & 15),
+            .datatype = static_cast<std::uint8_t>(word >> 4 & 31),
+            .op = static_cast<std::uint8_t>(word >> 9 & 15),
+            .algorithm = static_cast<Algorithm>(word >> 13 & 15),
+            .vector = (word >> 17 & 1) != 0,
+            .root = static_cast<std::uint32_t>(word >> 18 & 0xfffff),
+            .sequence = static_cast<std::uint16_t>(word >> 38 & 0xffff)};
+  }
+};
+
+// Why a team gave up. The leader writes the first one; the host reads it afterwards and puts it into words.
+struct Fault {
+  enum Kind : std::uint32_t { kNone, kMismatch, kTimeout, kLeft, kAborted } kind = kNone;
+  int peer = -1;                   // whose header or signal it was
+  std::uint64_t signature = 0;     // kMismatch: what the peer called
+  std::uint64_t count = 0;
+};
+
+// n blocks of a buffer, one for each rank: uniform (stride == count), or by counts and displacements. This is the place
+// where buckets of tensors and strided axes will be described; algorithms only ever ask for block(i).
+struct Layout {
+  std::uint64_t count = 0;                      // elements of each block, if counts is null
+  const std::uint64_t* counts = nullptr;
+  const std::uint64_t* displs = nullptr;        // with counts only
+  Range block(int i) const {
+    if (counts == nullptr) return {count * static_cast<std::uint64_t>(i), count};
+    return {displs[i], counts[i]};
+  }
+};
+
+struct Work {
+  Signature signature;
+  // The algorithm to use if all buffers lie in windows: kOneShot or kTwoShot, or kCount for "the same in either case".
+  // All ranks read this from all headers, so they decide alike although each knows only its own buffers beforehand.
+  Algorithm direct = Algorithm::kCount;
+  ReduceOp op = ReduceOp::kSum;
+  std::uint32_t divisor = 1;                    // avg: the number of ranks
+  const void* scale = nullptr;                  // pre-multiplied sum: this rank's scalar
+  std::uint32_t elementBytes = 1;
+  int rank = 0;
+  int ranks = 1;
+  int root = 0;
+  int channel = 0;
+  int channels = 1;
+
+  const unsigned char* send = nullptr;
+  unsigned char* recv = nullptr;
+  Layout sendLayout;                            // one block where the operation's buffer is not divided
+  Layout recvLayout;
+  WindowRef sendRef, recvRef;
+  bool shareable = false;                       // both refs may be used by the peers (not in-place all-to-all, ...)
+
+  std::uint64_t headerCount = 0;                // the count in the header, where it is the same for all peers
+  const std::uint64_t* countTo = nullptr;       // else: by peer, what I say
+  const std::uint64_t* countFrom = nullptr;     //       and what I expect
+
+  Link* links = nullptr;                        // [ranks]; that of the rank itself is unused
+  unsigned char* const* windows = nullptr;      // begin of my part of each window
+  std::uint32_t slots = 0;
+  std::uint32_t slotBytes = 0;                  // a multiple of 64
+  std::uint32_t chunkBytes = 0;                 // of a slot that is used: the same on all ranks, a multiple of 64
+  bool streaming = false;                       // results are too large for the caches
+  unsigned char* scratch = nullptr;             // scratchBytes(work) bytes
+  Fault* fault = nullptr;
+};
+
+}  // namespace kolo::device

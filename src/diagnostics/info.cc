@@ -1,0 +1,111 @@
+#include "diagnostics/info.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/settings.h"
+#include "executor/host/reduce.h"
+#include "topology/topology.h"
+#include "transport/registry.h"
+
+namespace kolo::diagnostics {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Text from the environment or the system need not be UTF-8; replacing what is not keeps dump() from throwing.
+std::string textOf(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace); }
+
+std::string compiler() {
+#if defined(__clang__)
+  return fmt::format("clang {}.{}.{}", __clang_major__, __clang_minor__, __clang_patchlevel__);
+#else
+  return fmt::format("g++ {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
+#endif
+}
+
+Json feature(const char* name, bool built, const char* note) {
+  return {{"name", name}, {"built", built}, {"note", note}};
+}
+
+const char* nameOf(settings::Kind kind) {
+  switch (kind) {
+    case settings::Kind::kInteger:
+      return "integer";
+    case settings::Kind::kBytes:
+      return "bytes";
+    case settings::Kind::kBool:
+      return "bool";
+    case settings::Kind::kText:
+      break;
+  }
+  return "text";
+}
+
+}  // namespace
+
+Result<std::string> buildInfo() {
+  Json features = Json::array();
+  features.push_back(feature("host executor", true, "ranks are threads or processes of one machine"));
+  features.push_back(feature("CUDA executor", false, "not in this version"));
+  features.push_back(feature("verbs (InfiniBand)", false, "not in this version"));
+  return textOf({{"version", fmt::format("{}.{}.{}", KOLO_MAJOR, KOLO_MINOR, KOLO_PATCH)},
+                 {"version_code", KOLO_VERSION_CODE},
+                 {"compiler", compiler()},
+                 {"build_type", KOLO_BUILD_TYPE},
+                 {"sanitizer", KOLO_SANITIZER},
+                 {"isa", executor::isaName()},
+                 {"features", features}});
+}
+
+Result<std::string> topologyInfo() {
+  const topology::Machine& machine = topology::machine();
+  Json caches = Json::array();
+  for (const topology::Cache& cache : machine.caches) {
+    caches.push_back({{"level", cache.level},
+                      {"kind", cache.kind},
+                      {"bytes", cache.bytes},
+                      {"line_bytes", cache.lineBytes},
+                      {"count", cache.count},
+                      {"shared_by", cache.sharedBy}});
+  }
+  return textOf({{"source", machine.source},
+                 {"cpu_model", machine.cpuModel},
+                 {"packages", machine.packages},
+                 {"numa_nodes", machine.numaNodes},
+                 {"cores", machine.cores},
+                 {"threads", machine.threads},
+                 {"memory_bytes", machine.memoryBytes},
+                 {"caches", caches},
+                 {"allowed_threads", machine.allowedThreads},
+                 {"cpu_quota", machine.cpuQuota > 0 ? Json(machine.cpuQuota) : Json(nullptr)},
+                 {"available_cores", machine.available}});
+}
+
+Result<std::string> transportsInfo() {
+  KOLO_ASSIGN(const std::vector<transport::Entry> entries, transport::list(""));
+  Json transports = Json::array();
+  for (const transport::Entry& entry : entries) {
+    transports.push_back({{"name", entry.table->name},
+                          {"origin", entry.origin},
+                          {"works", entry.works},
+                          {"why", entry.works ? std::string() : entry.why}});
+  }
+  return textOf({{"transports", transports}});
+}
+
+Result<std::string> settingsInfo() {
+  Json rows = Json::array();
+  for (const settings::Value& value : settings::all()) {
+    const bool secret = std::string_view(value.setting.name) == "KOLO_SECRET" && !value.text.empty();
+    rows.push_back({{"name", value.setting.name},
+                    {"value", secret ? "(hidden)" : value.text},
+                    {"source", value.source},
+                    {"default", value.setting.fallback},
+                    {"kind", nameOf(value.setting.kind)},
+                    {"meaning", value.setting.meaning}});
+  }
+  const Status malformed = settings::validate();
+  return textOf({{"settings", rows}, {"error", malformed.ok() ? Json(nullptr) : Json(malformed.message())}});
+}
+
+}  // namespace kolo::diagnostics

@@ -1,0 +1,55 @@
+// What an executor gets besides the description of the work: how to wait, and what reduces on this machine.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "device/link.h"
+#include "device/work.h"
+
+namespace kolo::executor {
+
+// One wait, from its first poll on.
+struct WaitState {
+  std::int64_t startedNs = 0;    // 0: the owner has not been asked yet
+  std::int64_t checkedNs = 0;
+  std::uint64_t rounds = 0;
+};
+
+// The owner of the links (a communicator), as an executor sees it.
+class WaitOwner {
+ public:
+  virtual ~WaitOwner() = default;
+  // Called again and again by a team's leader that has polled in vain for `spins` times, between two rounds of polling.
+  // May yield the core. A fault other than kNone makes the team give up.
+  virtual device::Fault keepWaiting(const device::Work& work, int peer, WaitState& state) = 0;
+};
+
+// A user's reduction.
+struct UserReduction {
+  koloRedFunction_t function = nullptr;
+  void* context = nullptr;
+  koloDataType_t datatype = koloInt8;
+};
+
+struct Context {
+  WaitOwner* owner = nullptr;
+  int spins = 0;                            // polls in a round
+  koloDataType_t datatype = koloInt8;
+  const UserReduction* user = nullptr;      // with ReduceOp::kUser
+};
+
+// Runs one operation to its end on the calling thread's behalf; work.fault tells how it went. Two of them exist: hostExecutor
+// here, and the emulated block in the tests.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual void run(const device::Work& work, const Context& context) = 0;
+};
+
+// The calling thread is the team.
+Executor& hostExecutor();
+
+}  // namespace kolo::executor

@@ -1,0 +1,70 @@
+// The team of one host thread: barriers vanish, reductions come from the table of vectorised functions.
+#pragma once
+
+#include "device/atomics.h"
+#include "device/work.h"
+#include "executor/context.h"
+#include "executor/host/reduce.h"
+#include "executor/host/user_fold.h"
+
+namespace kolo::executor {
+
+class HostTeam {
+ public:
+  HostTeam(const device::Work& work, const Context& context)
+      : work_(work), context_(context),
+        kernel_(work.op == device::ReduceOp::kUser ? nullptr : reduceKernel(context.datatype, work.op)) {}
+
+  static constexpr bool leader() { return true; }
+  void sync() {}
+  bool failed() const { return failed_; }
+  void fail(const device::Fault& fault) {
+    if (!failed_) *work_.fault = fault;
+    failed_ = true;
+  }
+
+  bool waitAtLeast(const device::Counter& counter, std::uint64_t target, int peer) {
+    if (failed_) return false;
+    // No pause instruction here: on some machines it costs as much as the hop that is being waited for.
+    for (int i = 0; i < context_.spins; ++i) {
+      if (device::loadAcquire(counter) >= target) return true;
+    }
+    return waitSlowly(counter, target, peer);
+  }
+
+  void copy(void* dst, const void* src, std::uint64_t bytes, bool streaming) {
+    executor::copy(dst, src, bytes, streaming);
+  }
+  void reduce(const device::ReduceArgs& args) {
+    if (kernel_ != nullptr) {
+      kernel_(args);
+    } else {
+      userFold(*context_.user, args);
+    }
+  }
+  void reduceAlone(const device::ReduceArgs& args) { reduce(args); }
+
+ private:
+  bool waitSlowly(const device::Counter& counter, std::uint64_t target, int peer) {
+    WaitState state;
+    for (;;) {
+      const device::Fault fault = context_.owner->keepWaiting(work_, peer, state);
+      // What has arrived counts, even if the communicator failed meanwhile: the operation may still be whole.
+      if (device::loadAcquire(counter) >= target) return true;
+      if (fault.kind != device::Fault::kNone) {
+        fail(fault);
+        return false;
+      }
+      for (int i = 0; i < context_.spins; ++i) {
+        if (device::loadAcquire(counter) >= target) return true;
+      }
+    }
+  }
+
+  const device::Work& work_;
+  const Context& context_;
+  ReduceKernel kernel_;
+  bool failed_ = false;
+};
+
+}  // namespace kolo::executor

@@ -1,0 +1,84 @@
+#include "executor/host/reduce.h"
+
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "base/log.h"
+#include "base/settings.h"
+
+namespace kolo::executor {
+
+extern const HostIsa kGenericIsa;
+#if defined(__x86_64__)
+extern const HostIsa kAvx2Isa;
+extern const HostIsa kAvx512Isa;
+#endif
+
+namespace {
+
+struct Available {
+  std::array<const HostIsa*, 3> isas{};
+  int count = 0;
+
+  Available() {
+    isas[count++] = &kGenericIsa;
+#if defined(__x86_64__)
+    // What the system has not enabled, the compiler's check does not report either.
+    __builtin_cpu_init();
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    if (avx2) isas[count++] = &kAvx2Isa;
+    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+      isas[count++] = &kAvx512Isa;
+    }
+#endif
+  }
+};
+
+const Available& available() {
+  static const Available instance;
+  return instance;
+}
+
+const HostIsa& choose() {
+  const Available& have = available();
+  const HostIsa& best = *have.isas[have.count - 1];
+  const std::string wish = settings::text("KOLO_ISA");
+  if (wish == "auto") return best;
+  for (int i = 0; i < have.count; ++i) {
+    if (wish == have.isas[i]->name) return *have.isas[i];
+  }
+  log::warn("KOLO_ISA={}: not available on this processor or in this build; using {}", wish, best.name);
+  return best;
+}
+
+const HostIsa& chosen() {
+  static const HostIsa& instance = choose();
+  return instance;
+}
+
+}  // namespace
+
+const HostIsa* const* availableIsas(int* count) {
+  *count = available().count;
+  return available().isas.data();
+}
+
+ReduceKernel reduceKernel(koloDataType_t datatype, device::ReduceOp op) {
+  if (datatype < 0 || datatype >= koloNumDatatypes || op >= device::ReduceOp::kCount) return nullptr;
+  return chosen().kernel[datatype][static_cast<int>(op)];
+}
+
+const char* isaName() { return chosen().name; }
+
+void copy(void* dst, const void* src, std::size_t bytes, bool streaming) {
+  if (dst == src || bytes == 0) return;
+  if (streaming) {
+    chosen().streamCopy(dst, src, bytes);
+  } else {
+    std::memcpy(dst, src, bytes);
+  }
+}
+
+}  // namespace kolo::executor

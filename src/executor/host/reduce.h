@@ -1,0 +1,39 @@
+// The reductions and copies of the host: vectorised functions, chosen once per process by what the processor can do and
+// by KOLO_ISA. All instruction sets give the same bits (NaN payloads of sums and products aside).
+//
+// Thread safety: all functions, from any thread.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <cstddef>
+
+#include "device/reduce_args.h"
+
+namespace kolo::executor {
+
+// Carries out what ReduceArgs describes. Scale and divisor are for kSum only.
+using ReduceKernel = void (*)(const device::ReduceArgs&);
+
+// The kernel for a datatype and an operation; null where the operation is not defined for it, and for kUser.
+ReduceKernel reduceKernel(koloDataType_t datatype, device::ReduceOp op);
+
+// "generic", "avx2" or "avx512": what is in use.
+const char* isaName();
+
+// Copies; dst and src are the same or do not overlap. streaming: writes past the caches, and fences, as ReduceArgs
+// says.
+void copy(void* dst, const void* src, std::size_t bytes, bool streaming);
+
+// One instruction set's code. For the choice above and for the tests, which compare them all.
+struct HostIsa {
+  const char* name;
+  ReduceKernel kernel[koloNumDatatypes][static_cast<int>(device::ReduceOp::kCount)];
+  // Past the caches where the processor can; fences.
+  void (*streamCopy)(void* dst, const void* src, std::size_t bytes);
+};
+
+// Those compiled in that this processor can execute, best last; the first is "generic". *count gets how many.
+const HostIsa* const* availableIsas(int* count);
+
+}  // namespace kolo::executor

@@ -1,0 +1,12 @@
+// Folding by a user's function, for every executor on the host.
+#pragma once
+
+#include "device/reduce_args.h"
+#include "executor/context.h"
+
+namespace kolo::executor {
+
+// As ReduceArgs says, element by element in the order of sources; scale and divisor do not occur with user functions.
+void userFold(const UserReduction& user, const device::ReduceArgs& args);
+
+}  // namespace kolo::executor

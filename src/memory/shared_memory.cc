@@ -1,0 +1,137 @@
+#include "memory/shared_memory.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <utility>
+
+namespace kolo::memory {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kMostNameBytes = 200;  // memfd_create takes up to 249
+
+std::size_t pageBytes() {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+// ftruncate past RLIMIT_FSIZE would kill the process by SIGXFSZ, and a memfd is not counted until its pages are
+// touched, when it is too late for an error: so both limits are looked at first.
+Status checkFits(std::size_t bytes) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur) {
+    return error(koloOutOfMemory,
+                 "{} bytes of shared memory are more than the file size limit of {} bytes (ulimit -f) allows", bytes,
+                 static_cast<std::uint64_t>(limit.rlim_cur));
+  }
+  struct sysinfo info {};
+  if (sysinfo(&info) == 0) {
+    const auto total = (static_cast<unsigned __int128>(info.totalram) + info.totalswap) * info.mem_unit;
+    if (bytes > total) {
+      return error(koloOutOfMemory,
+                   "{} bytes of shared memory are more than this machine's {} bytes of memory and swap", bytes,
+                   static_cast<std::uint64_t>(total));
+    }
+  }
+  return {};
+}
+
+Status outOfMemory(int errnum, std::size_t bytes, const char* call) {
+  const Status status = systemError(errnum, fmt::format("{} for {} bytes of shared memory", call, bytes));
+  const bool full = errnum == ENOMEM || errnum == ENOSPC || errnum == EFBIG || errnum == EINVAL;
+  return {full ? koloOutOfMemory : koloSystemError, status.message()};
+}
+
+// The blocks of allocate(), by address. Never destroyed: threads may still look things up during exit.
+struct Blocks {
+  std::shared_mutex mutex;
+  std::map<std::uintptr_t, SharedMemory> byAddress;
+};
+
+Blocks& blocks() {
+  static auto* const instance = new Blocks;
+  return *instance;
+}
+
+}  // namespace
+
+Result<SharedMemory> SharedMemory::create(std::size_t bytes, const char* name) {
+  SharedMemory memory;
+  if (bytes == 0) return memory;
+  if (bytes > PTRDIFF_MAX - pageBytes()) {
+    return error(koloOutOfMemory, "{} bytes of shared memory are more than an address space holds", bytes);
+  }
+  const std::size_t rounded = (bytes + pageBytes() - 1) / pageBytes() * pageBytes();
+  KOLO_TRY(checkFits(rounded));
+  memory.fd_ = memfd_create(std::string(name).substr(0, kMostNameBytes).c_str(), MFD_CLOEXEC);
+  if (memory.fd_ < 0) return outOfMemory(errno, rounded, "memfd_create");
+  if (ftruncate(memory.fd_, static_cast<off_t>(rounded)) != 0) return outOfMemory(errno, rounded, "ftruncate");
+  void* const mapped = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd_, 0);
+  if (mapped == MAP_FAILED) return outOfMemory(errno, rounded, "mmap");
+  // Only a hint: systems that give shared memory no huge pages refuse it, and nothing changes.
+  if (rounded >= kHugePage) (void)madvise(mapped, rounded, MADV_HUGEPAGE);
+  memory.data_ = static_cast<unsigned char*>(mapped);
+  memory.bytes_ = rounded;
+  return memory;
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  SharedMemory old(std::move(other));
+  std::swap(data_, old.data_);
+  std::swap(bytes_, old.bytes_);
+  std::swap(fd_, old.fd_);
+  return *this;
+}
+
+SharedMemory::~SharedMemory() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+  if (fd_ >= 0) close(fd_);
+}
+
+Result<void*> allocate(std::size_t bytes) {
+  if (bytes == 0) return static_cast<void*>(nullptr);
+  KOLO_ASSIGN(SharedMemory memory, SharedMemory::create(bytes, "kolo"));
+  void* const pointer = memory.data();
+  const std::unique_lock lock(blocks().mutex);
+  blocks().byAddress.emplace(reinterpret_cast<std::uintptr_t>(pointer), std::move(memory));
+  return pointer;
+}
+
+Status release(void* pointer) {
+  if (pointer == nullptr) return {};
+  SharedMemory freed;  // unmapped after the lock is gone: unmapping gigabytes takes a while
+  const std::unique_lock lock(blocks().mutex);
+  const auto at = blocks().byAddress.find(reinterpret_cast<std::uintptr_t>(pointer));
+  if (at == blocks().byAddress.end()) {
+    return error(koloInvalidPointer, "{} was not returned by koloMemAlloc, or was freed before", fmt::ptr(pointer));
+  }
+  freed = std::move(at->second);
+  blocks().byAddress.erase(at);
+  return {};
+}
+
+std::optional<Backing> findBacking(const void* pointer, std::size_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  const std::shared_lock lock(blocks().mutex);
+  auto after = blocks().byAddress.upper_bound(address);
+  if (after == blocks().byAddress.begin()) return std::nullopt;
+  const auto& [start, memory] = *--after;
+  const std::uintptr_t offset = address - start;
+  if (offset >= memory.bytes() || bytes > memory.bytes() - offset) return std::nullopt;
+  return Backing{memory.fd(), offset};
+}
+
+}  // namespace kolo::memory

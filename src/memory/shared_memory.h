@@ -1,0 +1,47 @@
+// Memory that other processes on this machine can be given: a memfd mapped shared. Behind koloMemAlloc and behind each
+// communicator's staging. Never /dev/shm, so its size does not matter.
+//
+// Thread safety: all functions, from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/status.h"
+
+namespace kolo::memory {
+
+// Owns the mapping and the file. Movable; not copyable.
+class SharedMemory {
+ public:
+  SharedMemory() = default;
+  // Zero-filled, page-aligned, pages taken when touched; bytes are rounded up to whole pages, 0 gives an empty object.
+  // name shows in /proc/PID/maps. A file-size limit (RLIMIT_FSIZE) or memory that is not there is koloOutOfMemory with a message.
+  static Result<SharedMemory> create(std::size_t bytes, const char* name);
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  unsigned char* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  int fd() const { return fd_; }
+
+ private:
+  unsigned char* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  int fd_ = -1;
+};
+
+// koloMemAlloc and koloMemFree. Freeing what was not allocated here is koloInvalidPointer.
+Result<void*> allocate(std::size_t bytes);
+Status release(void* pointer);
+
+// The file behind a range that lies wholly inside one allocate()d block.
+struct Backing {
+  int fd;
+  std::uint64_t fdOffset;   // of the range's first byte
+};
+std::optional<Backing> findBacking(const void* pointer, std::size_t bytes);
+
+}  // namespace kolo::memory

@@ -1,0 +1,271 @@
+#include "planner/planner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "algorithms/direct.h"
+#include "algorithms/line.h"
+#include "algorithms/names.h"
+
+namespace kolo::planner {
+namespace {
+
+using device::Algorithm;
+using device::Collective;
+
+bool reduces(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+         collective == Collective::kReduceScatter;
+}
+
+// The table of DESIGN: for which collectives an algorithm is written.
+bool isWrittenFor(Algorithm algorithm, Collective collective) {
+  switch (algorithm) {
+    case Algorithm::kLine: return true;
+    case Algorithm::kOneShot: return collective != Collective::kBarrier;
+    case Algorithm::kTwoShot:
+      return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+             collective == Collective::kBroadcast;
+    case Algorithm::kRing:
+      return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+             collective == Collective::kBroadcast || collective == Collective::kAllGather ||
+             collective == Collective::kReduceScatter;
+    case Algorithm::kBiring:
+      return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
+             collective == Collective::kReduceScatter;
+    case Algorithm::kRecursive:
+      return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
+             collective == Collective::kReduceScatter || collective == Collective::kBarrier;
+    case Algorithm::kBruck: return collective == Collective::kAllGather || collective == Collective::kAllToAll;
+    case Algorithm::kTree:
+      return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+             collective == Collective::kBroadcast || collective == Collective::kGather ||
+             collective == Collective::kScatter || collective == Collective::kBarrier;
+    case Algorithm::kPairwise: return collective == Collective::kAllToAll;
+    case Algorithm::kCount: break;
+  }
+  return false;
+}
+
+bool keepsOrder(Algorithm algorithm) {
+  return algorithm == Algorithm::kLine || algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot;
+}
+
+// Steps that follow each other, and bytes that one rank reads and writes, for S bytes (a block where blocks are divided).
+struct Cost {
+  double steps;
+  double bytes;
+};
+
+Cost stagedCost(Algorithm algorithm, Collective collective, double n, double size) {
+  const double log = std::ceil(std::log2(n));
+  const bool divided = collective == Collective::kAllGather || collective == Collective::kReduceScatter ||
+                       collective == Collective::kAllToAll || collective == Collective::kGather ||
+                       collective == Collective::kScatter;
+  const double whole = divided ? size * n : size;
+  switch (algorithm) {
+    case Algorithm::kLine: return {1, 64 * (n - 1)};
+    case Algorithm::kOneShot:
+    case Algorithm::kPairwise: {
+      const double steps = algorithm == Algorithm::kPairwise ? n - 1 : 1;
+      if (collective == Collective::kAllReduce || collective == Collective::kReduceScatter) {
+        return {1, size * (3 * (n - 1) + 2)};
+      }
+      if (collective == Collective::kBroadcast || collective == Collective::kReduce) return {1, size * 3 * (n - 1)};
+      return {steps, size * (4 * (n - 1) + 2)};
+    }
+    case Algorithm::kTwoShot:
+      if (collective == Collective::kBroadcast) return {2, size * 6};
+      if (collective == Collective::kReduce) return {2, size * 4};
+      return {2, size * (2 + 4 * (n - 1) / n)};
+    case Algorithm::kRing:
+    case Algorithm::kBiring: {
+      const double lanes = algorithm == Algorithm::kBiring ? 1.02 : 1;   // the same bytes; a little more to do for each
+      if (collective == Collective::kAllReduce) return {2 * (n - 1) * lanes, size * (8 + 6 * (n - 2)) / n};
+      if (divided) return {(n - 1) * lanes, size * (6 + 3 * (n - 2))};
+      return {n - 1, size * 3};
+    }
+    case Algorithm::kRecursive: {
+      const double fold = std::exp2(std::floor(std::log2(n))) < n ? 2 : 0;
+      if (collective == Collective::kAllReduce && size <= 2048) return {log + fold, size * (log + fold) * 5};
+      if (collective == Collective::kAllReduce) return {2 * log + fold, size * (10 + fold * 4)};
+      return {log + fold, whole * (5 + fold)};
+    }
+    case Algorithm::kBruck:
+      return {log, collective == Collective::kAllToAll ? whole * (2 * log + 4) : whole * 4};
+    case Algorithm::kTree:
+      if (collective == Collective::kAllReduce) return {2 * log, size * (3 * log + 6)};
+      if (divided) return {log, whole * 4};
+      return {log, size * (2 * log + 2)};
+    case Algorithm::kCount: break;
+  }
+  return {0, 0};
+}
+
+Cost directCost(Algorithm algorithm, Collective collective, double n, double size) {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return algorithm == Algorithm::kTwoShot ? Cost{2, 2 * size} : Cost{2, size * (n + 1)};
+    case Collective::kReduce: return algorithm == Algorithm::kTwoShot ? Cost{2, size * (1 + 1 / n)} : Cost{2, size * (n + 1)};
+    case Collective::kReduceScatter: return {2, size * (n + 1)};
+    case Collective::kBroadcast: return {2, 2 * size};
+    default: return {2, 2 * size * n};
+  }
+}
+
+// The zero-copy form of a forced algorithm: only the same one.
+Algorithm directFormOf(Algorithm staged, Collective collective, const Machine& machine) {
+  if (machine.ranks > algorithms::kMaxDirectRanks || collective == Collective::kBarrier) return Algorithm::kCount;
+  if (staged != Algorithm::kOneShot && staged != Algorithm::kTwoShot && staged != Algorithm::kPairwise) {
+    return Algorithm::kCount;
+  }
+  const bool folds = collective == Collective::kAllReduce || collective == Collective::kReduce;
+  return staged == Algorithm::kTwoShot && folds ? Algorithm::kTwoShot : Algorithm::kOneShot;
+}
+
+const Wish* findForce(const Query& query, const std::vector<Wish>& wishes) {
+  const Wish* found = nullptr;
+  for (const Wish& wish : wishes) {
+    if (!wish.forbid && wish.collective == query.collective && query.bytes >= wish.low && query.bytes <= wish.high) {
+      found = &wish;
+    }
+  }
+  return found;
+}
+
+bool isForbidden(Algorithm algorithm, const Query& query, const std::vector<Wish>& wishes) {
+  return std::any_of(wishes.begin(), wishes.end(), [&](const Wish& wish) {
+    return wish.forbid && wish.collective == query.collective && wish.algorithm == algorithm &&
+           query.bytes >= wish.low && query.bytes <= wish.high;
+  });
+}
+
+struct Candidate {
+  Algorithm algorithm;
+  double us;
+};
+
+std::vector<Candidate> candidates(const Query& query, const Machine& machine, const std::vector<Wish>& wishes) {
+  std::vector<Candidate> result;
+  for (int i = 0; i < static_cast<int>(Algorithm::kCount); ++i) {
+    const auto algorithm = static_cast<Algorithm>(i);
+    if (fits(algorithm, query, machine) && !isForbidden(algorithm, query, wishes)) {
+      result.push_back({algorithm, predictUs(algorithm, false, query, machine)});
+    }
+  }
+  std::stable_sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.us < b.us; });
+  return result;
+}
+
+// The best zero-copy form, if it beats the best through staging: it costs a meeting of all ranks.
+Algorithm bestDirectForm(const Query& query, const Machine& machine, const std::vector<Wish>& wishes, double stagedUs) {
+  Algorithm best = Algorithm::kCount;
+  double bestUs = stagedUs;
+  for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot}) {
+    const Algorithm form = directFormOf(algorithm, query.collective, machine);
+    if (form != algorithm || !fits(algorithm, query, machine) || isForbidden(algorithm, query, wishes)) continue;
+    const double us = predictUs(form, true, query, machine);
+    if (us <= bestUs) {
+      best = form;
+      bestUs = us;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+bool fits(Algorithm algorithm, const Query& query, const Machine& machine) {
+  if (!isWrittenFor(algorithm, query.collective)) return false;
+  if (query.inOrder && reduces(query.collective) && !keepsOrder(algorithm)) return false;
+  if ((keepsOrder(algorithm) || algorithm == Algorithm::kPairwise) && machine.ranks > algorithms::kMaxLineRanks) {
+    // Arrays of one entry for each rank: the line and the shots stop here, gathers and all-to-alls do not fold.
+    if (algorithm == Algorithm::kLine || reduces(query.collective)) return false;
+  }
+  if (algorithm == Algorithm::kLine) return query.countsKnown && query.bytes <= device::kHeaderPayloadBytes;
+  const bool movesNothing = query.bytes == 0 && query.countsKnown && query.collective != Collective::kBarrier;
+  if (movesNothing && machine.ranks <= algorithms::kMaxLineRanks) return false;   // the line alone
+  if (query.vector) {
+    // Trees and Bruck relay blocks whose sizes a relaying rank does not know, or take for equal.
+    if (algorithm == Algorithm::kTree || algorithm == Algorithm::kBruck) return query.collective == Collective::kAllGather;
+    if (algorithm == Algorithm::kRecursive) return query.collective == Collective::kAllGather;   // needs blocks in a row
+    if (!query.countsKnown) return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kPairwise;
+  }
+  return true;
+}
+
+double predictUs(Algorithm algorithm, bool direct, const Query& query, const Machine& machine) {
+  const double n = machine.ranks, size = static_cast<double>(query.bytes);
+  if (machine.ranks == 1) return 2 * size / (machine.memoryGBps * 1e3);
+  const Cost cost = direct ? directCost(algorithm, query.collective, n, size)
+                           : stagedCost(algorithm, query.collective, n, size);
+  const double cores = std::max(1, std::min(machine.cores, machine.ranks));
+  const double turn = machine.ranks > machine.cores ? machine.switchUs * n / cores : machine.hopUs;
+  const double rate = (cost.bytes * n > machine.cacheBytes ? machine.memoryGBps : machine.cacheGBps) * 1e3;
+  // Peers are visited one after the other: a line's read and write for each.
+  const double peers = keepsOrder(algorithm) || algorithm == Algorithm::kPairwise ? 0.05 * (n - 1) : 0.1;
+  const double chunks = 1 + cost.bytes / machine.slotBytes * 0.05;
+  const bool usesSlots = !direct && algorithm != Algorithm::kLine;   // one more line to fetch than the header
+  return cost.steps * turn + peers + (usesSlots ? chunks * machine.hopUs : 0) + cost.bytes * (n / cores) / 2 / rate;
+}
+
+Choice choose(const Query& query, const Machine& machine, const std::vector<Wish>& wishes) {
+  Choice choice;
+  if (const Wish* force = findForce(query, wishes); force != nullptr && fits(force->algorithm, query, machine)) {
+    choice.algorithm = force->algorithm;
+    choice.direct = directFormOf(force->algorithm, query.collective, machine);
+  } else {
+    const std::vector<Candidate> all = candidates(query, machine, wishes);
+    // All forbidden: wishes do not make an operation impossible.
+    choice.algorithm = !all.empty() ? all.front().algorithm
+                       : query.bytes <= device::kHeaderPayloadBytes && fits(Algorithm::kLine, query, machine)
+                           ? Algorithm::kLine
+                           : Algorithm::kOneShot;
+    if (choice.algorithm != Algorithm::kLine) {
+      choice.direct = bestDirectForm(query, machine, wishes, predictUs(choice.algorithm, false, query, machine));
+    }
+  }
+  const bool zeroCopy = query.registered && choice.direct != Algorithm::kCount;
+  choice.predictedUs = predictUs(zeroCopy ? choice.direct : choice.algorithm, zeroCopy, query, machine);
+  return choice;
+}
+
+std::string explain(const Query& query, const Machine& machine, const std::vector<Wish>& wishes) {
+  const Choice choice = choose(query, machine, wishes);
+  std::string text = fmt::format("{} of {} bytes, {} ranks on {} cores, {} buffers\n", 
+                                 koloCollectiveName(static_cast<koloCollective_t>(query.collective)), query.bytes,
+                                 machine.ranks, machine.cores, query.registered ? "registered" : "ordinary");
+  text += fmt::format("{:<12} {:>14} {:>14}\n", "algorithm", "staged us", "zero-copy us");
+  for (int i = 0; i < static_cast<int>(Algorithm::kCount); ++i) {
+    const auto algorithm = static_cast<Algorithm>(i);
+    if (!isWrittenFor(algorithm, query.collective)) continue;
+    std::string remark;
+    if (!fits(algorithm, query, machine)) remark = "does not fit this size, order or number of ranks";
+    if (isForbidden(algorithm, query, wishes)) remark = "forbidden";
+    if (algorithm == choice.algorithm) remark = "chosen through staging";
+    if (algorithm == choice.direct) remark += remark.empty() ? "chosen zero-copy" : ", chosen zero-copy";
+    const bool known = fits(algorithm, query, machine);
+    const bool direct = known && directFormOf(algorithm, query.collective, machine) == algorithm;
+    text += fmt::format("{:<12} {:>14} {:>14}  {}\n", name(algorithm),
+                        known ? fmt::format("{:.2f}", predictUs(algorithm, false, query, machine)) : "-",
+                        direct ? fmt::format("{:.2f}", predictUs(algorithm, true, query, machine)) : "-", remark);
+  }
+  const Wish* force = findForce(query, wishes);
+  if (force != nullptr) {
+    text += fits(force->algorithm, query, machine)
+                ? fmt::format("{} was asked for\n", name(force->algorithm))
+                : fmt::format("{} was asked for but does not fit; the least predicted time won\n", name(force->algorithm));
+  } else {
+    text += fmt::format("{} has the least predicted time through staging; zero-copy when all buffers lie in windows: {}\n",
+                        name(choice.algorithm), name(choice.direct));
+  }
+  return text;
+}
+
+std::uint64_t scratchBytes(Algorithm algorithm, Collective collective, std::uint64_t totalBytes) {
+  const bool needs = (algorithm == Algorithm::kRecursive && collective == Collective::kReduceScatter) ||
+                     (algorithm == Algorithm::kBruck && collective == Collective::kAllToAll);
+  return needs ? totalBytes : 0;
+}
+
+}  // namespace kolo::planner

@@ -1,0 +1,65 @@
+// Which algorithm: a cost model over the machine's few numbers, and the user's wishes over the model (D9).
+//
+// Thread safety: everything here is a pure function or immutable once made.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "device/work.h"
+
+namespace kolo::planner {
+
+// What the model knows about the ranks' surroundings.
+struct Machine {
+  int ranks = 1;
+  int cores = 1;                  // that these ranks may use
+  double hopUs = 0.12;            // one cache line from core to core
+  double switchUs = 1.5;          // one rank's turn when there are more ranks than cores
+  double cacheGBps = 12.0;        // a core's copy out of caches
+  double memoryGBps = 6.0;        // a core's copy out of memory
+  double cacheBytes = 8 << 20;    // beyond that, memory
+  std::uint32_t slotBytes = 1 << 17;
+};
+
+struct Query {
+  device::Collective collective = device::Collective::kAllReduce;
+  std::uint64_t bytes = 0;        // count of the API call times the element size: one block where blocks are divided
+  bool vector = false;            // counts differ between ranks
+  bool countsKnown = true;        // all ranks know all counts
+  bool registered = false;        // for predictions only: a choice may depend on nothing that ranks may see differently
+  bool inOrder = false;           // fold strictly in rank order (reproducible, or not commutative)
+};
+
+struct Choice {
+  device::Algorithm algorithm = device::Algorithm::kCount;   // through staging
+  device::Algorithm direct = device::Algorithm::kCount;      // if all buffers turn out to be in windows
+  double predictedUs = 0;                                    // of the one that query.registered selects
+};
+
+// Whether an algorithm exists for a collective and can serve the query.
+bool fits(device::Algorithm algorithm, const Query& query, const Machine& machine);
+// Predicted time through staging, or zero-copy.
+double predictUs(device::Algorithm algorithm, bool direct, const Query& query, const Machine& machine);
+
+// One wish of "all_reduce:ring@1M-" or "all_reduce:^ring".
+struct Wish {
+  device::Collective collective;
+  device::Algorithm algorithm;
+  bool forbid = false;
+  std::uint64_t low = 0, high = UINT64_MAX;   // bytes, both included
+};
+// koloInvalidArgument says which part is wrong and what was expected.
+Result<std::vector<Wish>> parseWishes(std::string_view text);
+
+Choice choose(const Query& query, const Machine& machine, const std::vector<Wish>& wishes);
+// Every candidate with its predicted time, and why the winner won.
+std::string explain(const Query& query, const Machine& machine, const std::vector<Wish>& wishes);
+
+// Scratch that an algorithm needs, in bytes; totalBytes is the whole input of this rank.
+std::uint64_t scratchBytes(device::Algorithm algorithm, device::Collective collective, std::uint64_t totalBytes);
+
+}  // namespace kolo::planner

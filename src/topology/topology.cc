@@ -1,0 +1,195 @@
+#include "topology/topology.h"
+
+#include <hwloc.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+
+namespace kolo::topology {
+namespace {
+
+struct TopologyDelete {
+  void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
+};
+using Topology = std::unique_ptr<hwloc_topology, TopologyDelete>;
+
+struct Facts {
+  Machine machine;
+  Place place;
+};
+
+// Of the main thread, which is what a launcher bound; another thread may since have been pinned by the program.
+std::vector<int> readAffinity() {
+  std::vector<int> threads;
+  for (int capacity = CPU_SETSIZE; capacity <= 1 << 20; capacity *= 4) {  // the kernel's mask may be larger than ours
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(static_cast<std::size_t>(capacity)),
+                                                               [](cpu_set_t* memory) { CPU_FREE(memory); });
+    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(capacity));
+    if (set == nullptr) break;
+    if (sched_getaffinity(getpid(), bytes, set.get()) == 0) {
+      for (int thread = 0; thread < capacity; ++thread) {
+        if (CPU_ISSET_S(static_cast<std::size_t>(thread), bytes, set.get())) threads.push_back(thread);
+      }
+      break;
+    }
+    if (errno != EINVAL) break;
+  }
+  if (threads.empty()) threads.push_back(0);
+  return threads;
+}
+
+double readQuota() {
+  std::ifstream file("/proc/self/cgroup");
+  std::ostringstream membership;
+  membership << file.rdbuf();
+  return cpuQuota(membership.str(), "/sys/fs/cgroup");
+}
+
+std::string readCpuModel() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+// What can be said without hwloc. It does not start hwloc, so availableCores() is cheap.
+const Machine& basics() {
+  static const Machine found = [] {
+    Machine machine;
+    machine.cpuModel = readCpuModel();
+    machine.threads = std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+    machine.cores = machine.threads;
+    machine.memoryBytes = static_cast<std::uint64_t>(std::max(0L, sysconf(_SC_PHYS_PAGES))) *
+                          static_cast<std::uint64_t>(std::max(0L, sysconf(_SC_PAGESIZE)));
+    machine.allowedThreads = readAffinity();
+    machine.cpuQuota = readQuota();
+    machine.available = static_cast<int>(machine.allowedThreads.size());
+    if (machine.cpuQuota > 0 && machine.cpuQuota < machine.available) {
+      machine.available = std::max(1, static_cast<int>(std::floor(machine.cpuQuota)));
+    }
+    return machine;
+  }();
+  return found;
+}
+
+Result<Topology> loadTopology() {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return systemError(errno, "hwloc_topology_init");
+  Topology topology(raw);
+  // The whole machine, allowed to us or not: Machine says both.
+  hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+  if (hwloc_topology_load(raw) != 0) return systemError(errno, "hwloc_topology_load");
+  return topology;
+}
+
+int countOf(hwloc_topology_t topology, hwloc_obj_type_t type) {
+  return std::max(1, hwloc_get_nbobjs_by_type(topology, type));
+}
+
+const char* nameOf(hwloc_obj_cache_type_t kind) {
+  switch (kind) {
+    case HWLOC_OBJ_CACHE_DATA:
+      return "data";
+    case HWLOC_OBJ_CACHE_INSTRUCTION:
+      return "instruction";
+    case HWLOC_OBJ_CACHE_UNIFIED:
+      break;
+  }
+  return "unified";
+}
+
+std::vector<Cache> readCaches(hwloc_topology_t topology) {
+  std::map<std::pair<int, std::string>, Cache> caches;
+  for (int depth = 0; depth < hwloc_topology_get_depth(topology); ++depth) {
+    if (hwloc_obj_type_is_cache(hwloc_get_depth_type(topology, depth)) == 0) continue;
+    for (hwloc_obj_t one = nullptr; (one = hwloc_get_next_obj_by_depth(topology, depth, one)) != nullptr;) {
+      const auto& attributes = one->attr->cache;
+      Cache& cache = caches[{static_cast<int>(attributes.depth), nameOf(attributes.type)}];
+      cache.level = static_cast<int>(attributes.depth);
+      cache.kind = nameOf(attributes.type);
+      cache.bytes = std::max<std::uint64_t>(cache.bytes, attributes.size);
+      cache.lineBytes = std::max(cache.lineBytes, static_cast<int>(attributes.linesize));
+      cache.sharedBy = std::max(cache.sharedBy, hwloc_bitmap_weight(one->cpuset));
+      ++cache.count;
+    }
+  }
+  std::vector<Cache> list;
+  list.reserve(caches.size());
+  for (auto& [key, cache] : caches) list.push_back(std::move(cache));
+  return list;
+}
+
+int numberOfAncestor(hwloc_topology_t topology, hwloc_obj_type_t type, hwloc_obj_t object) {
+  if (object->type == type) return static_cast<int>(object->logical_index);
+  const hwloc_obj_t ancestor = hwloc_get_ancestor_obj_by_type(topology, type, object);
+  return ancestor == nullptr ? -1 : static_cast<int>(ancestor->logical_index);
+}
+
+// Each level is the one thing that holds all threads the process may use, if there is one.
+Place readPlace(hwloc_topology_t topology, const std::vector<int>& allowed) {
+  const std::unique_ptr<hwloc_bitmap_s, void (*)(hwloc_bitmap_t)> set(hwloc_bitmap_alloc(), hwloc_bitmap_free);
+  if (set == nullptr) return {};
+  for (const int thread : allowed) hwloc_bitmap_set(set.get(), static_cast<unsigned>(thread));
+  const hwloc_obj_t covering = hwloc_get_obj_covering_cpuset(topology, set.get());
+  if (covering == nullptr) return {};
+  Place place;
+  place.package = numberOfAncestor(topology, HWLOC_OBJ_PACKAGE, covering);
+  place.core = numberOfAncestor(topology, HWLOC_OBJ_CORE, covering);
+  if (covering->nodeset != nullptr && hwloc_bitmap_weight(covering->nodeset) == 1) {
+    place.numa = hwloc_bitmap_first(covering->nodeset);
+  }
+  return place;
+}
+
+const Facts& facts() {
+  static const Facts found = [] {
+    Facts result{basics(), Place{}};
+    Result<Topology> loaded = loadTopology();
+    if (!loaded.ok()) {
+      log::warn("hwloc cannot read this machine ({}); going on with the number of hardware threads alone",
+                loaded.status().message());
+      result.machine.source = "fallback: " + loaded.status().message();
+      return result;
+    }
+    const hwloc_topology_t topology = loaded.value().get();
+    const hwloc_obj_t root = hwloc_get_root_obj(topology);
+    Machine& machine = result.machine;
+    machine.source = "hwloc";
+    machine.packages = countOf(topology, HWLOC_OBJ_PACKAGE);
+    machine.numaNodes = countOf(topology, HWLOC_OBJ_NUMANODE);
+    machine.cores = countOf(topology, HWLOC_OBJ_CORE);
+    machine.threads = countOf(topology, HWLOC_OBJ_PU);
+    if (root->total_memory > 0) machine.memoryBytes = root->total_memory;
+    machine.caches = readCaches(topology);
+    result.place = readPlace(topology, machine.allowedThreads);
+    return result;
+  }();
+  return found;
+}
+
+}  // namespace
+
+const Machine& machine() { return facts().machine; }
+
+int availableCores() { return basics().available; }
+
+Place placeOfProcess(int host) {
+  Place place = facts().place;
+  place.host = host;
+  return place;
+}
+
+}  // namespace kolo::topology

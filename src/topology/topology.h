@@ -1,0 +1,66 @@
+// The machine as this process may use it: packages, caches and cores (by hwloc), the cores that affinity and control
+// groups leave, and the order of ranks along a ring that follows from where they run.
+//
+// Thread safety: all functions, from any thread. What is read from the machine is read at the first call and kept.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kolo::topology {
+
+// All caches of one level and kind.
+struct Cache {
+  int level = 0;
+  std::string kind;         // "data", "instruction" or "unified"
+  std::uint64_t bytes = 0;  // of one of them; the largest where they differ
+  int lineBytes = 0;        // 0: unknown
+  int count = 0;
+  int sharedBy = 0;  // hardware threads that share one
+};
+
+struct Machine {
+  std::string source;    // "hwloc", or "fallback: " and why hwloc could not say
+  std::string cpuModel;  // "unknown" if the system does not tell
+  int packages = 1;
+  int numaNodes = 1;
+  int cores = 1;
+  int threads = 1;  // hardware threads of the machine, allowed to this process or not
+  std::uint64_t memoryBytes = 0;
+  std::vector<Cache> caches;        // by level
+  std::vector<int> allowedThreads;  // operating system's numbers, ascending: this process's affinity
+  double cpuQuota = 0;              // of its control groups, in cores; 0: no limit
+  int available = 1;                // availableCores()
+};
+
+// Falls back to what the C library knows, with a warning in the log, if hwloc fails.
+const Machine& machine();
+
+// Hardware threads that this process may keep busy: the smaller of its affinity and its control groups' CPU quota, the
+// quota rounded down (a rank that polls through its quota is stopped for the rest of the period); at least 1.
+int availableCores();
+
+// The tightest CPU quota, in cores, of a process whose /proc/self/cgroup reads `membership`, with the control groups
+// mounted at `mount` (version 2: cpu.max; version 1: cpu/cpu.cfs_quota_us and cpu.cfs_period_us); 0: no limit.
+double cpuQuota(const std::string& membership, const std::string& mount);
+
+// Where a rank runs. Numbers need to be equal within one thing and different for different things of one parent,
+// nothing else; -1 where the rank is not bound to one.
+struct Place {
+  int host = 0;
+  int package = -1;
+  int numa = -1;
+  int core = -1;
+};
+
+// The place that this process's affinity, as found at the first call, binds it to.
+Place placeOfProcess(int host);
+
+// The order of ranks 0..places.size()-1 along a ring in which the ranks of each host are contiguous, within it those of
+// each package, and so on; so that a ring crosses each boundary the fewest times possible. Groups follow each other by
+// their lowest rank, ranks within a group by number. Ranks on one machine in default order are so left alone.
+// A pure function, in expected linear time (stable counting sorts over dense group numbers).
+std::vector<int> ringOrder(const std::vector<Place>& places);
+
+}  // namespace kolo::topology

@@ -1,0 +1,96 @@
+#include "transport/registry.h"
+
+namespace kolo::transport {
+namespace {
+
+constexpr std::size_t kWhyBytes = 1024;
+
+// One line written by a transport, which may come from elsewhere: trusted only as far as it ends.
+struct Why {
+  char text[kWhyBytes] = {};
+  const char* c_str() {
+    text[kWhyBytes - 1] = '\0';
+    return text[0] != '\0' ? text : "no reason given";
+  }
+};
+
+Status toStatus(int code, const koloTransport* table, const char* verb, Why& why) {
+  switch (code) {
+    case KOLO_TRANSPORT_OK:
+      return {};
+    case KOLO_TRANSPORT_UNREACHABLE:
+      return error(koloUnreachable, "transport {}: {}: {}", table->name, verb, why.c_str());
+    case KOLO_TRANSPORT_UNSHAREABLE:
+      return error(koloUnsupported, "transport {}: {}: {}", table->name, verb, why.c_str());
+    case KOLO_TRANSPORT_ERROR:
+      return error(koloSystemError, "transport {}: {}: {}", table->name, verb, why.c_str());
+    default:
+      break;
+  }
+  return error(koloInternalError, "transport {}: {} returned {}, which is no transport code: {}", table->name, verb,
+               code, why.c_str());
+}
+
+Status checkBlob(const koloTransportBlob& blob, const koloTransport* table, const char* what) {
+  if (blob.bytes <= KOLO_TRANSPORT_BLOB_BYTES) return {};
+  return error(koloInternalError, "transport {}: {} says it has {} bytes, more than the {} there is room for",
+               table->name, what, blob.bytes, KOLO_TRANSPORT_BLOB_BYTES);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Device>> Device::open(const koloTransport* table, const koloTransportHost& host) {
+  std::shared_ptr<Device> device(new Device(table));
+  Why why;
+  void* opened = nullptr;
+  const int code = table->deviceOpen(&host, &opened, &device->address_, why.text, kWhyBytes);
+  KOLO_TRY(toStatus(code, table, "opening the device", why));
+  if (opened == nullptr) {
+    return error(koloInternalError, "transport {}: opening the device succeeded without a device", table->name);
+  }
+  device->device_ = opened;
+  KOLO_TRY(checkBlob(device->address_, table, "its address"));
+  return device;
+}
+
+Device::~Device() {
+  if (device_ != nullptr) table_->deviceClose(device_);
+}
+
+Result<std::unique_ptr<Memory>> Device::registerMemory(const koloTransportMemory& range) {
+  auto memory = std::make_unique<Memory>();
+  Why why;
+  const int code = table_->memoryRegister(device_, &range, &memory->memory_, &memory->descriptor_, why.text, kWhyBytes);
+  KOLO_TRY(toStatus(code, table_, "registering memory", why));
+  memory->device_ = shared_from_this();
+  KOLO_TRY(checkBlob(memory->descriptor_, table_, "a descriptor"));
+  return memory;
+}
+
+Result<std::unique_ptr<Link>> Device::openLink(const koloTransportBlob& peerAddress,
+                                               const koloTransportBlob& peerMemory) {
+  KOLO_TRY(checkBlob(peerAddress, table_, "the peer's address"));
+  KOLO_TRY(checkBlob(peerMemory, table_, "the peer's descriptor"));
+  auto link = std::make_unique<Link>();
+  Why why;
+  void* mapped = nullptr;
+  const int code = table_->linkOpen(device_, &peerAddress, &peerMemory, &link->link_, &mapped, why.text, kWhyBytes);
+  KOLO_TRY(toStatus(code, table_, "opening a link", why));
+  link->device_ = shared_from_this();
+  if (mapped == nullptr) {
+    return error(koloInternalError, "transport {}: opening a link succeeded without a pointer", table_->name);
+  }
+  link->mapped_ = static_cast<unsigned char*>(mapped);
+  return link;
+}
+
+// A memory or a link without a device was never made: the call that was to make it failed.
+Memory::~Memory() {
+  if (device_ != nullptr) device_->table_->memoryDeregister(device_->device_, memory_);
+}
+
+Link::~Link() {
+  if (device_ != nullptr) device_->table_->linkClose(device_->device_, link_);
+}
+
+}  // namespace kolo::transport

@@ -1,0 +1,163 @@
+#include "transport/registry.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <string_view>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "transport/builtin.h"
+
+namespace kolo::transport {
+namespace {
+
+constexpr std::size_t kWhyBytes = 1024;
+
+// Not empty words of a list, without blanks around them, each once.
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::size_t first = word.find_first_not_of(" \t");
+    if (first == std::string_view::npos) continue;
+    word = word.substr(first, word.find_last_not_of(" \t") - first + 1);
+    if (std::find(words.begin(), words.end(), word) == words.end()) words.emplace_back(word);
+  }
+  return words;
+}
+
+const char* missingFunction(const koloTransport& table) {
+  if (table.probe == nullptr) return "probe";
+  if (table.deviceOpen == nullptr) return "deviceOpen";
+  if (table.deviceClose == nullptr) return "deviceClose";
+  if (table.memoryRegister == nullptr) return "memoryRegister";
+  if (table.memoryDeregister == nullptr) return "memoryDeregister";
+  if (table.linkOpen == nullptr) return "linkOpen";
+  if (table.linkClose == nullptr) return "linkClose";
+  return nullptr;
+}
+
+// abi and size come first in every version of the table, so they may be read before anything else is trusted.
+Status checkTable(const koloTransport* table, const std::string& origin) {
+  if (table == nullptr) {
+    return error(koloInvalidEnvironment, "transport {}: {} returned no table", origin, KOLO_TRANSPORT_ENTRY);
+  }
+  if (table->abi != KOLO_TRANSPORT_ABI) {
+    return error(koloInvalidEnvironment,
+                 "transport {} was built for version {} of the transport interface, expected {}", origin, table->abi,
+                 KOLO_TRANSPORT_ABI);
+  }
+  if (table->size < sizeof(koloTransport)) {
+    return error(koloInvalidEnvironment, "transport {}: its table has {} bytes, expected at least {}", origin,
+                 table->size, sizeof(koloTransport));
+  }
+  if (table->name == nullptr || table->name[0] == '\0') {
+    return error(koloInvalidEnvironment, "transport {}: its table has no name", origin);
+  }
+  if (table->linkKind != koloLinkMapped) {
+    return error(koloInvalidEnvironment, "transport {}: its links are of kind {}, expected {} (mapped)", origin,
+                 table->linkKind, static_cast<int>(koloLinkMapped));
+  }
+  if (const char* missing = missingFunction(*table); missing != nullptr) {
+    return error(koloInvalidEnvironment, "transport {}: its table lacks {}", origin, missing);
+  }
+  return {};
+}
+
+Result<const koloTransport*> load(const std::string& path) {
+  void* const object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (object == nullptr) {
+    const char* const reason = dlerror();
+    return error(koloInvalidEnvironment, "KOLO_TRANSPORT_PLUGINS: {} cannot be loaded: {}", path,
+                 reason != nullptr ? reason : "no reason given");
+  }
+  const auto entry = reinterpret_cast<koloTransportEntry_t>(dlsym(object, KOLO_TRANSPORT_ENTRY));
+  if (entry == nullptr) {
+    dlclose(object);
+    return error(koloInvalidEnvironment, "KOLO_TRANSPORT_PLUGINS: {} exports no function {}", path,
+                 KOLO_TRANSPORT_ENTRY);
+  }
+  const koloTransport* const table = entry();
+  if (Status status = checkTable(table, path); !status.ok()) {
+    dlclose(object);
+    return error(koloInvalidEnvironment, "KOLO_TRANSPORT_PLUGINS: {}", status.message());
+  }
+  return table;
+}
+
+// Each shared object is loaded once and stays: its threads and tables must outlive everything that uses them.
+Result<const koloTransport*> plugin(const std::string& path) {
+  struct Loaded {
+    std::mutex mutex;
+    std::map<std::string, const koloTransport*> byPath;
+  };
+  static auto* const loaded = new Loaded;
+  const std::lock_guard lock(loaded->mutex);
+  if (const auto at = loaded->byPath.find(path); at != loaded->byPath.end()) return at->second;
+  KOLO_ASSIGN(const koloTransport* table, load(path));
+  loaded->byPath.emplace(path, table);
+  return table;
+}
+
+void append(std::vector<Entry>& entries, const koloTransport* table, const std::string& origin) {
+  for (const Entry& other : entries) {
+    if (std::string_view(other.table->name) == table->name) {
+      log::info("transport {} ({}) is hidden by the one of that name from {}", table->name, origin, other.origin);
+      return;
+    }
+  }
+  char why[kWhyBytes] = {};
+  const bool works = table->probe(why, sizeof why) == KOLO_TRANSPORT_OK;
+  why[kWhyBytes - 1] = '\0';
+  entries.push_back({table, origin, works, works ? "" : why});
+}
+
+Result<std::vector<Entry>> all() {
+  std::vector<Entry> entries;
+  for (const std::string& path : split(settings::text("KOLO_TRANSPORT_PLUGINS"), ':')) {
+    KOLO_ASSIGN(const koloTransport* table, plugin(path));
+    append(entries, table, path);
+  }
+  for (const koloTransportEntry_t* entry = builtinTransports; *entry != nullptr; ++entry) {
+    const koloTransport* const table = (*entry)();
+    KOLO_TRY(checkTable(table, "built in"));
+    append(entries, table, "built in");
+  }
+  return entries;
+}
+
+std::string knownNames(const std::vector<Entry>& entries) {
+  std::string names;
+  for (const Entry& entry : entries) names += (names.empty() ? "" : ", ") + std::string(entry.table->name);
+  return names.empty() ? "none" : names;
+}
+
+}  // namespace
+
+Result<std::vector<Entry>> list(const std::string& names) {
+  KOLO_ASSIGN(std::vector<Entry> entries, all());
+  const bool fromEnvironment = names.empty();
+  const std::string wanted = fromEnvironment ? settings::text("KOLO_TRANSPORTS") : names;
+  if (wanted.empty()) return entries;
+  std::vector<Entry> chosen;
+  for (const std::string& name : split(wanted, ',')) {
+    const auto at = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.table->name == name; });
+    if (at == entries.end()) {
+      return error(koloInvalidEnvironment, "{}\"{}\" names a transport \"{}\" that does not exist; there are: {}",
+                   fromEnvironment ? "KOLO_TRANSPORTS=" : "the list of transports ", wanted, name, knownNames(entries));
+    }
+    chosen.push_back(*at);
+  }
+  if (chosen.empty()) {
+    return error(koloInvalidEnvironment, "{}\"{}\" names no transport; there are: {}",
+                 fromEnvironment ? "KOLO_TRANSPORTS=" : "the list of transports ", wanted, knownNames(entries));
+  }
+  return chosen;
+}
+
+}  // namespace kolo::transport

@@ -1,0 +1,89 @@
+// Which transports there are, and how the core calls one. The core names no transport: the build passes the table of those
+// compiled in, KOLO_TRANSPORT_PLUGINS adds shared objects, KOLO_TRANSPORTS orders and restricts.
+//
+// Thread safety: list() and find() from any thread. A Device from one thread at a time.
+#pragma once
+
+#include <kolo/transport.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace kolo::transport {
+
+struct Entry {
+  const koloTransport* table;
+  std::string origin;     // "built in" or the shared object's path
+  bool works;             // probe() said so
+  std::string why;        // if not
+};
+
+// All transports in the order of preference in force: plugins first, then built in, restricted and ordered by `names`
+// (comma separated; empty: KOLO_TRANSPORTS; if that is empty too, all). Errors: koloInvalidEnvironment for a plugin that cannot be
+// loaded (path and reason), whose ABI version differs (both versions), or whose table lacks a function; and for an unknown name (the known
+// ones are listed).
+Result<std::vector<Entry>> list(const std::string& names);
+
+class Memory;
+class Link;
+
+// One transport opened for one rank of one communicator. The wrappers turn C codes into Status, with the transport's name
+// in the message.
+class Device : public std::enable_shared_from_this<Device> {
+ public:
+  static Result<std::shared_ptr<Device>> open(const koloTransport* table, const koloTransportHost& host);
+  ~Device();
+  const char* name() const { return table_->name; }
+  const koloTransportBlob& address() const { return address_; }
+
+  // koloUnsupported: this memory cannot be shared by this transport. The fd is borrowed.
+  Result<std::unique_ptr<Memory>> registerMemory(const koloTransportMemory& range);
+  // koloUnreachable: this peer cannot be reached by this transport.
+  Result<std::unique_ptr<Link>> openLink(const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory);
+
+ private:
+  friend class Memory;
+  friend class Link;
+  Device(const koloTransport* table) : table_(table) {}
+  const koloTransport* table_;
+  void* device_ = nullptr;
+  koloTransportBlob address_{};
+};
+
+// Registered until destroyed. Keeps its device alive.
+class Memory {
+ public:
+  ~Memory();
+  const koloTransportBlob& descriptor() const { return descriptor_; }
+
+ private:
+  friend class Device;
+  std::shared_ptr<Device> device_;
+  void* memory_ = nullptr;
+  koloTransportBlob descriptor_{};
+};
+
+// Open until destroyed. Keeps its device alive.
+class Link {
+ public:
+  ~Link();
+  unsigned char* mapped() const { return mapped_; }
+
+ private:
+  friend class Device;
+  std::shared_ptr<Device> device_;
+  void* link_ = nullptr;
+  unsigned char* mapped_ = nullptr;
+};
+
+// Random, one for each process / equal on one running kernel (boot id).
+struct Identity {
+  unsigned char processId[16];
+  unsigned char hostId[16];
+};
+const Identity& identity();
+
+}  // namespace kolo::transport

@@ -1,0 +1,289 @@
+// The life of communicators: split, shrink, finalise, destroy, abort; and those of one rank.
+#include <array>
+#include <atomic>
+#include <chrono>
+
+#include "collectives_table.h"
+#include "support/ranks.h"
+
+using namespace kolo::test;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+// What a communicator's ranks are, as seen by one that is not part of the World's numbering.
+void expectIs(Self& self, koloComm_t comm, int rank, int ranks) {
+  int gotRank = -1, gotRanks = -1;
+  EXPECT_OK(self, koloCommUserRank(comm, &gotRank));
+  EXPECT_OK(self, koloCommCount(comm, &gotRanks));
+  if (gotRank != rank || gotRanks != ranks) {
+    self.fault(KOLO_HERE, "is rank " + std::to_string(gotRank) + " of " + std::to_string(gotRanks) + ", expected " +
+                              std::to_string(rank) + " of " + std::to_string(ranks));
+  }
+  Self part{rank, ranks, comm, {}};
+  expectWorks(part);
+  self.faults.insert(self.faults.end(), part.faults.begin(), part.faults.end());
+}
+
+}  // namespace
+
+TEST_CASE("version, names and phrases are there for every value") {
+  int version = 0;
+  REQUIRE_OK(koloGetVersion(&version));
+  CHECK(version == KOLO_VERSION_CODE);
+  for (int code = 0; code < koloNumResults; ++code) {
+    INFO(code);
+    CHECK(std::string(koloGetErrorString(static_cast<koloResult_t>(code))) != "unknown result code");
+  }
+  CHECK(koloGetErrorString(koloNumResults) != nullptr);
+  CHECK(koloGetErrorString(static_cast<koloResult_t>(-7)) != nullptr);
+  for (int type = 0; type < koloNumDatatypes; ++type) {
+    CHECK(koloDataTypeSize(static_cast<koloDataType_t>(type)) > 0);
+    CHECK(koloDataTypeName(static_cast<koloDataType_t>(type)) != nullptr);
+  }
+  CHECK(koloDataTypeSize(koloComplex128) == 16);
+  CHECK(koloDataTypeSize(koloNumDatatypes) == 0);
+  CHECK(koloDataTypeName(koloNumDatatypes) == nullptr);
+  for (int op = 0; op < koloNumOps; ++op) CHECK(koloRedOpName(static_cast<koloRedOp_t>(op)) != nullptr);
+  CHECK(koloRedOpName(koloNumOps) == nullptr);
+  for (int c = 0; c < koloNumCollectives; ++c) CHECK(koloCollectiveName(static_cast<koloCollective_t>(c)) != nullptr);
+  CHECK(koloCollectiveName(koloNumCollectives) == nullptr);
+}
+
+TEST_CASE("a communicator of one rank does everything by itself") {
+  World world(1);
+  world.run([](Self& self) {
+    expectIs(self, self.comm, 0, 1);
+    for (const Collective& collective : collectives()) {
+      for (const size_t count : {size_t{1}, size_t{10}, size_t{300000}}) {
+        std::vector<int> send(count, 42), recv(count, -1);
+        Arguments arguments;
+        arguments.send = send.data();
+        arguments.recv = recv.data();
+        arguments.count = count;
+        arguments.comm = self.comm;
+        EXPECT_OK(self, collective.call(arguments));
+        EXPECT(self, recv == send);
+        arguments.recv = send.data();
+        EXPECT_OK(self, collective.call(arguments));
+        EXPECT(self, send.front() == 42 && send.back() == 42);
+      }
+    }
+    const size_t counts[] = {3}, displs[] = {2};
+    const std::vector<int> send = {1, 2, 3, 4, 5};
+    std::vector<int> recv(5, -1);
+    EXPECT_OK(self, koloAllGatherv(send.data(), recv.data(), counts, displs, koloInt32, self.comm, nullptr));
+    EXPECT(self, (recv == std::vector<int>{-1, -1, 1, 2, 3}));
+    recv.assign(5, -1);
+    EXPECT_OK(self, koloReduceScatterv(send.data(), recv.data(), counts, displs, koloInt32, koloSum, self.comm, nullptr));
+    EXPECT(self, (recv == std::vector<int>{3, 4, 5, -1, -1}));
+    recv.assign(5, -1);
+    EXPECT_OK(self, koloAllToAllv(send.data(), counts, nullptr, recv.data(), counts, displs, koloInt32, self.comm, nullptr));
+    EXPECT(self, (recv == std::vector<int>{-1, -1, 1, 2, 3}));
+    recv.assign(5, -1);
+    EXPECT_OK(self, koloGatherv(send.data(), 3, recv.data(), counts, displs, koloInt32, 0, self.comm, nullptr));
+    EXPECT(self, (recv == std::vector<int>{-1, -1, 1, 2, 3}));
+    recv.assign(5, -1);
+    EXPECT_OK(self, koloScatterv(send.data(), counts, displs, recv.data(), 3, koloInt32, 0, self.comm, nullptr));
+    EXPECT(self, (recv == std::vector<int>{3, 4, 5, -1, -1}));
+    koloComm_t child = nullptr, rest = nullptr;
+    EXPECT_OK(self, koloCommSplit(self.comm, 3, 0, &child, nullptr));
+    expectIs(self, child, 0, 1);
+    EXPECT_OK(self, koloCommShrink(child, nullptr, 0, &rest, nullptr));
+    expectIs(self, rest, 0, 1);
+    EXPECT_OK(self, koloCommDestroy(child));
+    EXPECT_OK(self, koloCommDestroy(rest));
+  });
+}
+
+TEST_CASE("splits overlap, leave ranks out, and order by key and then by rank") {
+  World world(5);
+  world.run([](Self& self) {
+    koloComm_t reversed = nullptr, same = nullptr, parity = nullptr, none = reinterpret_cast<koloComm_t>(&self);
+    EXPECT_OK(self, koloCommSplit(self.comm, 0, -self.rank, &reversed, nullptr));
+    EXPECT_OK(self, koloCommSplit(self.comm, 7, 0, &same, nullptr));
+    EXPECT_OK(self, koloCommSplit(self.comm, self.rank % 2, 0, &parity, nullptr));
+    EXPECT_OK(self, koloCommSplit(self.comm, self.rank == 2 ? KOLO_SPLIT_NOCOLOR : 1, self.rank, &none, nullptr));
+    expectIs(self, reversed, 4 - self.rank, 5);
+    expectIs(self, same, self.rank, 5);
+    expectIs(self, parity, self.rank / 2, self.rank % 2 == 0 ? 3 : 2);
+    if (self.rank == 2) {
+      EXPECT(self, none == KOLO_COMM_NULL);
+    } else {
+      expectIs(self, none, self.rank > 2 ? self.rank - 1 : self.rank, 4);
+      EXPECT_OK(self, koloCommDestroy(none));
+    }
+    koloComm_t grandchild = nullptr;
+    EXPECT_OK(self, koloCommSplit(reversed, 0, 0, &grandchild, nullptr));
+    expectIs(self, grandchild, 4 - self.rank, 5);
+    // Children outlive their parents.
+    EXPECT_OK(self, koloCommDestroy(reversed));
+    expectIs(self, grandchild, 4 - self.rank, 5);
+    EXPECT_OK(self, koloCommDestroy(grandchild));
+    EXPECT_OK(self, koloCommDestroy(same));
+    EXPECT_OK(self, koloCommDestroy(parity));
+    expectWorks(self);
+  });
+}
+
+TEST_CASE("the failure of a child leaves the parent alone") {
+  World world(3);
+  world.run([](Self& self) {
+    koloComm_t child = nullptr;
+    EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &child, nullptr));
+    int value = 1, sum = 0;
+    const size_t count = self.rank == 1 ? 0 : 1;
+    EXPECT_CODE(self, koloMismatch, [&] {
+      koloResult_t result = koloAllReduce(&value, &sum, count, koloInt32, koloSum, child, nullptr);
+      for (int i = 0; i < 200 && result == koloSuccess; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        koloResult_t async = koloSuccess;
+        EXPECT_OK(self, koloCommGetAsyncError(child, &async));
+        result = async;
+      }
+      return result;
+    }());
+    koloResult_t async = koloInternalError;
+    EXPECT_OK(self, koloCommGetAsyncError(self.comm, &async));
+    EXPECT(self, async == koloSuccess);
+    expectWorks(self);
+    EXPECT_OK(self, koloCommDestroy(child));
+    expectWorks(self);
+  });
+}
+
+TEST_CASE("shrink leaves the excluded out, also of a communicator that has failed") {
+  World world(4);
+  world.run([](Self& self) {
+    koloComm_t rest = nullptr;
+    const int excluded[] = {2};
+    if (self.rank != 2) {
+      EXPECT_OK(self, koloCommShrink(self.comm, excluded, 1, &rest, nullptr));
+      expectIs(self, rest, self.rank > 2 ? self.rank - 1 : self.rank, 3);
+    }
+    // Now the parent fails; shrinking goes on from it.
+    int value = 1, sum = 0;
+    koloResult_t result =
+        koloAllReduce(&value, &sum, self.rank == 0 ? size_t{0} : size_t{1}, koloInt32, koloSum, self.comm, nullptr);
+    for (int i = 0; i < 200 && result == koloSuccess; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      EXPECT_OK(self, koloCommGetAsyncError(self.comm, &result));
+    }
+    EXPECT(self, result == koloMismatch);
+    koloComm_t all = nullptr;
+    if (self.rank != 2) {
+      EXPECT_OK(self, koloCommShrink(self.comm, excluded, 1, &all, nullptr));
+      expectIs(self, all, self.rank > 2 ? self.rank - 1 : self.rank, 3);
+      EXPECT_OK(self, koloCommDestroy(all));
+      EXPECT_OK(self, koloCommDestroy(rest));
+    }
+  });
+}
+
+TEST_CASE("abort from another thread ends every rank's wait within a second") {
+  for (const char* what : {"all_reduce", "barrier", "recv", "stream", "any source"}) {
+    INFO(what);
+    World world(3);
+    std::atomic<int> waiting{0};
+    std::atomic<std::int64_t> abortedAt{0};
+    std::thread aborter([&] {
+      while (waiting < 2) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      abortedAt = Clock::now().time_since_epoch().count();
+      koloCommAbort(world[2]);
+      world[2] = nullptr;
+    });
+    runOn({world[0], world[1]}, [&](Self& self) {
+      std::vector<int> send(10000), recv(10000);
+      ++waiting;
+      if (what == std::string("all_reduce")) {
+        EXPECT_CODE(self, koloAborted,
+                    koloAllReduce(send.data(), recv.data(), 10000, koloInt32, koloSum, self.comm, nullptr));
+      } else if (what == std::string("barrier")) {
+        EXPECT_CODE(self, koloAborted, koloBarrier(self.comm, nullptr));
+      } else if (what == std::string("recv")) {
+        EXPECT_CODE(self, koloAborted, koloRecv(recv.data(), 10000, koloInt32, 2, self.comm, nullptr));
+      } else if (what == std::string("any source")) {
+        EXPECT_CODE(self, koloAborted,
+                    koloRecvTag(recv.data(), 1, koloInt32, KOLO_ANY_SOURCE, 0, nullptr, self.comm, nullptr));
+      } else {
+        koloStream_t stream = nullptr;
+        EXPECT_OK(self, koloStreamCreate(&stream));
+        EXPECT_OK(self, koloBarrier(self.comm, stream));
+        EXPECT_CODE(self, koloAborted, koloStreamSynchronize(stream));
+        EXPECT_OK(self, koloStreamDestroy(stream));
+      }
+      EXPECT(self, messageHas("rank 2 called koloCommAbort"));
+      const auto late = Clock::now().time_since_epoch() - Clock::duration(abortedAt);
+      EXPECT(self, late < std::chrono::seconds(kSlowness));
+      EXPECT_CODE(self, koloAborted, koloBarrier(self.comm, nullptr));
+    });
+    aborter.join();
+  }
+}
+
+TEST_CASE("a rank's own wait ends when another of its threads aborts") {
+  World world(2);
+  std::atomic<bool> waiting{false};
+  koloResult_t result = koloSuccess;
+  std::thread waiter([&] {
+    waiting = true;
+    result = koloBarrier(world[0], nullptr);
+  });
+  while (!waiting) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  REQUIRE_OK(koloCommAbort(world[0]));
+  world[0] = nullptr;
+  place(KOLO_HERE ": joining the waiter");
+  waiter.join();
+  CHECK(result == koloAborted);
+  CHECK_CODE(koloAborted, koloBarrier(world[1], nullptr));
+}
+
+TEST_CASE("a finalised communicator refuses operations and can still be asked and destroyed") {
+  World world(2);
+  world.run([](Self& self) {
+    expectWorks(self);
+    EXPECT_OK(self, koloCommFinalize(self.comm));
+    int value = 1;
+    EXPECT_CODE(self, koloInvalidUsage, koloAllReduce(&value, &value, 1, koloInt32, koloSum, self.comm, nullptr));
+    EXPECT(self, messageHas("finalised"));
+    EXPECT_CODE(self, koloInvalidUsage, koloSend(&value, 1, koloInt32, 0, self.comm, nullptr));
+    int rank = -1;
+    EXPECT_OK(self, koloCommUserRank(self.comm, &rank));
+    EXPECT(self, rank == self.rank);
+  });
+}
+
+TEST_CASE("koloGetLastError is the calling thread's own") {
+  World world(1);
+  CHECK_CODE(koloInvalidHandle, koloBarrier(nullptr, nullptr));
+  const std::string mine = koloGetLastError(nullptr);
+  std::string theirs = "unset";
+  std::thread other([&] { theirs = koloGetLastError(nullptr); });
+  other.join();
+  CHECK(theirs.empty());
+  CHECK(mine.find("koloBarrier") != std::string::npos);
+  CHECK(koloGetLastError(nullptr) == mine);
+  CHECK(koloGetLastError(world[0]) != nullptr);
+}
+
+TEST_CASE("two worlds of one process know nothing of each other") {
+  World one(2), two(3);
+  std::thread other([&] { two.run([](Self& self) { for (int i = 0; i < 50; ++i) expectWorks(self); }); });
+  other.join();
+  one.run([](Self& self) { for (int i = 0; i < 50; ++i) expectWorks(self); });
+}
+
+TEST_CASE("communicators come and go many times") {
+  const auto cycle = [] {
+    World world(2);
+    world.run([](Self& self) {
+      expectWorks(self);
+      koloComm_t child = nullptr;
+      EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &child, nullptr));
+      EXPECT_OK(self, koloCommDestroy(child));
+    });
+  };
+  for (int i = 0; i < (kSanitized ? 10 : 50); ++i) cycle();
+}

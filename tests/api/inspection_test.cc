@@ -1,0 +1,114 @@
+// What the library tells about itself and its choices.
+#include <nlohmann/json.hpp>
+
+#include "support/ranks.h"
+
+using namespace kolo::test;
+
+namespace {
+
+template <class Fill>
+std::string textOf(Fill fill) {
+  size_t needed = 0;
+  REQUIRE_OK(fill(nullptr, size_t{0}, &needed));
+  REQUIRE(needed > 1);
+  std::string text(needed + 8, '\x7f');
+  REQUIRE_OK(fill(text.data(), needed, nullptr));
+  CHECK(text[needed - 1] == '\0');
+  CHECK(text[needed] == '\x7f');
+  return text.c_str();
+}
+
+std::string infoOf(koloInfoTopic_t topic) {
+  return textOf([&](char* text, size_t size, size_t* needed) { return koloGetInfo(topic, text, size, needed); });
+}
+
+}  // namespace
+
+TEST_CASE("every topic of koloGetInfo is JSON with its parts") {
+  const auto parse = [](koloInfoTopic_t topic) { return nlohmann::json::parse(infoOf(topic)); };
+  CHECK(parse(koloInfoBuild).contains("version"));
+  CHECK(parse(koloInfoTopology).at("cores").get<int>() >= 1);
+  bool hasSharedMemory = false;
+  const nlohmann::json transports = parse(koloInfoTransports), settings = parse(koloInfoSettings);
+  for (const auto& transport : transports.at("transports")) {
+    hasSharedMemory = hasSharedMemory || transport.at("name") == "shm";
+  }
+  CHECK(hasSharedMemory);
+  bool hasTimeout = false;
+  for (const auto& setting : settings.at("settings")) {
+    hasTimeout = hasTimeout || setting.at("name") == "KOLO_TIMEOUT_MS";
+  }
+  CHECK(hasTimeout);
+  size_t needed = 0;
+  CHECK_CODE(koloInvalidArgument, koloGetInfo(static_cast<koloInfoTopic_t>(99), nullptr, 0, &needed));
+}
+
+TEST_CASE("texts are cut to the room there is, with their end") {
+  const std::string whole = infoOf(koloInfoBuild);
+  char small[8];
+  std::memset(small, 'x', sizeof small);
+  size_t needed = 0;
+  REQUIRE_OK(koloGetInfo(koloInfoBuild, small, 5, &needed));
+  CHECK(needed == whole.size() + 1);
+  CHECK(std::string(small) == whole.substr(0, 4));
+  CHECK(small[5] == 'x');
+}
+
+TEST_CASE("koloExplain names every candidate and why the winner won, with and without a communicator") {
+  World world(2);
+  for (int c = 0; c < koloNumCollectives; ++c) {
+    const auto collective = static_cast<koloCollective_t>(c);
+    INFO(koloCollectiveName(collective));
+    for (koloComm_t comm : {koloComm_t{}, world[0]}) {
+      const std::string text = textOf([&](char* place, size_t size, size_t* needed) {
+        return koloExplain(comm, 2, collective, 1 << 18, koloFloat32, koloSum, 1, place, size, needed);
+      });
+      CHECK(text.find(koloCollectiveName(collective)) != std::string::npos);
+      if (collective != koloCollectiveSendRecv) CHECK(text.find("chosen") != std::string::npos);
+    }
+  }
+  const std::string wide = textOf([&](char* place, size_t size, size_t* needed) {
+    return koloExplain(nullptr, 131072, koloCollectiveAllReduce, 1 << 20, koloFloat32, koloSum, 0, place, size, needed);
+  });
+  CHECK(wide.find("131072 ranks") != std::string::npos);
+  size_t needed = 0;
+  CHECK_CODE(koloInvalidRankCount,
+             koloExplain(nullptr, 0, koloCollectiveAllReduce, 1, koloFloat32, koloSum, 0, nullptr, 0, &needed));
+  CHECK_CODE(koloInvalidArgument, koloExplain(nullptr, 2, static_cast<koloCollective_t>(77), 1, koloFloat32, koloSum, 0,
+                                              nullptr, 0, &needed));
+}
+
+TEST_CASE("koloCommGetPlan says what is forced, and what is forbidden is not chosen") {
+  World world(2);
+  for (const char* name : {"one_shot", "two_shot", "ring", "biring", "recursive", "tree"}) {
+    REQUIRE_OK(koloCommSetAlgorithm(world[0], (std::string("all_reduce:") + name).c_str()));
+    koloPlan_t plan{};
+    REQUIRE_OK(koloCommGetPlan(world[0], koloCollectiveAllReduce, 100000, koloFloat32, koloSum, 0, &plan));
+    CHECK(std::string(plan.algorithm) == name);
+    CHECK(std::string(plan.transport) == "shm");
+    CHECK(plan.zeroCopy == 0);
+    CHECK(plan.predictedUs > 0);
+    CHECK(plan.chunkBytes > 0);
+    CHECK(plan.channels >= 1);
+  }
+  REQUIRE_OK(koloCommSetAlgorithm(world[0], ""));
+  koloPlan_t free{}, forbidden{};
+  REQUIRE_OK(koloCommGetPlan(world[0], koloCollectiveAllReduce, 100000, koloFloat32, koloSum, 0, &free));
+  REQUIRE_OK(koloCommSetAlgorithm(world[0], (std::string("all_reduce:^") + free.algorithm).c_str()));
+  REQUIRE_OK(koloCommGetPlan(world[0], koloCollectiveAllReduce, 100000, koloFloat32, koloSum, 0, &forbidden));
+  CHECK(std::string(free.algorithm) != forbidden.algorithm);
+  REQUIRE_OK(koloCommSetAlgorithm(world[0], "all_reduce:ring@1M-"));
+  koloPlan_t below{}, above{};
+  REQUIRE_OK(koloCommGetPlan(world[0], koloCollectiveAllReduce, 1000, koloInt8, koloSum, 0, &below));
+  REQUIRE_OK(koloCommGetPlan(world[0], koloCollectiveAllReduce, 1 << 20, koloInt8, koloSum, 0, &above));
+  CHECK(std::string(above.algorithm) == "ring");
+  CHECK(std::string(below.algorithm) != "ring");
+}
+
+TEST_CASE("the plan of one rank is itself") {
+  World world(1);
+  koloPlan_t plan{};
+  REQUIRE_OK(koloCommGetPlan(world[0], koloCollectiveAllReduce, 1000, koloFloat32, koloSum, 1, &plan));
+  CHECK(std::string(plan.transport) == "self");
+}

@@ -1,0 +1,328 @@
+// Ranks that do not call the same operation: an error on all of them, with both sides in words, and never a hang.
+#include <atomic>
+#include <chrono>
+
+#include "collectives_table.h"
+#include "support/ranks.h"
+
+using namespace kolo::test;
+
+namespace {
+
+// Each rank calls call(self); afterwards every rank has koloMismatch: from the call, or from the next one where its part
+// was over before anybody noticed. The text holds both `words`.
+void expectMismatch(int ranks, const koloConfig_t& config, const std::function<koloResult_t(Self&)>& call,
+                    const std::vector<const char*>& words) {
+  World world(ranks, config);
+  std::atomic<int> entered{0};
+  world.run([&](Self& self) {
+    place(KOLO_HERE ": the mismatched operation", self.rank);
+    koloResult_t result = call(self);
+    // Bounded: the news is out of band, so a rank may get through some operations before it arrives.
+    for (int i = 0; i < 200 && result == koloSuccess; ++i) {
+      place(KOLO_HERE ": waiting for the news", self.rank);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      koloResult_t async = koloSuccess;
+      EXPECT_OK(self, koloCommGetAsyncError(self.comm, &async));
+      if (async != koloSuccess) result = koloBarrier(self.comm, nullptr);
+    }
+    if (result != koloMismatch) self.fault(KOLO_HERE, "got " + nameOf(result) + ": " + koloGetLastError(nullptr));
+    const std::string text = koloGetLastError(self.comm);
+    for (const char* word : words) {
+      if (text.find(word) == std::string::npos) self.fault(KOLO_HERE, std::string(word) + " is not in: " + text);
+    }
+    ++entered;
+    // It stays that way.
+    EXPECT_CODE(self, koloMismatch, koloBarrier(self.comm, nullptr));
+  });
+  CHECK(entered == ranks);
+}
+
+std::string labelled(const char* what, const std::string& algorithm, int ranks) {
+  return std::string(what) + ", " + algorithm + ", " + std::to_string(ranks) + " ranks";
+}
+
+struct Case {
+  const char* collective;
+  const char* algorithm;
+};
+// Every algorithm of every collective.
+const std::vector<Case> kCases = {
+    {"all_reduce", "one_shot"},     {"all_reduce", "two_shot"}, {"all_reduce", "ring"},      {"all_reduce", "biring"},
+    {"all_reduce", "recursive"},    {"all_reduce", "tree"},     {"reduce", "one_shot"},      {"reduce", "two_shot"},
+    {"reduce", "ring"},             {"reduce", "tree"},         {"broadcast", "one_shot"},   {"broadcast", "two_shot"},
+    {"broadcast", "ring"},          {"broadcast", "tree"},      {"all_gather", "one_shot"},  {"all_gather", "ring"},
+    {"all_gather", "biring"},       {"all_gather", "recursive"}, {"all_gather", "bruck"},    {"reduce_scatter", "one_shot"},
+    {"reduce_scatter", "ring"},     {"reduce_scatter", "biring"}, {"reduce_scatter", "recursive"},
+    {"all_to_all", "one_shot"},     {"all_to_all", "bruck"},    {"all_to_all", "pairwise"},  {"gather", "one_shot"},
+    {"gather", "tree"},             {"scatter", "one_shot"},    {"scatter", "tree"},
+};
+
+const Collective& byName(const std::string& name) {
+  for (const Collective& collective : collectives()) {
+    if (name == collective.name) return collective;
+  }
+  FAIL("no collective " << name);
+  return collectives()[0];
+}
+
+// The last rank spoils one argument of the collective.
+void spoilEach(const char* what, const std::vector<int>& rankCounts, size_t count, const std::function<void(Arguments&)>& spoil,
+               const std::vector<const char*>& words, const std::function<bool(const Collective&)>& applies) {
+  for (const Case& one : kCases) {
+    const Collective& collective = byName(one.collective);
+    if (!applies(collective)) continue;
+    const std::string algorithm = std::string(one.collective) + ":" + one.algorithm;
+    for (const int ranks : rankCounts) {
+      INFO(labelled(what, algorithm, ranks));
+      expectMismatch(ranks, configWithAlgorithm(algorithm.c_str()), [&](Self& self) {
+        std::vector<char> send(count * 16 * static_cast<size_t>(ranks)), recv(send.size());
+        Arguments arguments;
+        arguments.send = send.data();
+        arguments.recv = recv.data();
+        arguments.count = count;
+        arguments.comm = self.comm;
+        if (self.rank == ranks - 1) spoil(arguments);
+        return collective.call(arguments);
+      }, words);
+    }
+  }
+}
+
+bool always(const Collective&) { return true; }
+
+}  // namespace
+
+TEST_CASE("counts that differ are a mismatch on all ranks, for every algorithm") {
+  extendDeadline(std::chrono::seconds(60));
+  const std::vector<int> ranks = kSanitized ? std::vector{3} : std::vector{2, 3, 5};
+  spoilEach("count", ranks, 5000, [](Arguments& a) { a.count = 4999; }, {"5000", "4999", "rank"}, always);
+}
+
+TEST_CASE("datatypes that differ are a mismatch on all ranks, for every algorithm") {
+  spoilEach("datatype", {3}, 5000, [](Arguments& a) { a.datatype = koloFloat32; }, {"int32", "float32"}, always);
+}
+
+TEST_CASE("reductions that differ are a mismatch on all ranks, for every algorithm") {
+  spoilEach("op", {3}, 5000, [](Arguments& a) { a.op = koloMax; }, {"sum", "max"},
+            [](const Collective& c) { return c.reduces; });
+}
+
+TEST_CASE("roots that differ are a mismatch on all ranks, for every algorithm") {
+  spoilEach("root", {2, 5}, 5000, [](Arguments& a) { a.root = 1; }, {"root 0", "root 1"},
+            [](const Collective& c) { return c.hasRoot; });
+}
+
+TEST_CASE("small operations that differ are a mismatch too, where the planner chooses") {
+  for (const Collective& collective : collectives()) {
+    for (const int ranks : {2, 3, 5}) {
+      INFO(collective.name << ", " << ranks << " ranks");
+      expectMismatch(ranks, defaultConfig(), [&](Self& self) {
+        std::vector<int> send(64), recv(64);
+        Arguments arguments;
+        arguments.send = send.data();
+        arguments.recv = recv.data();
+        arguments.count = self.rank == 0 ? 2 : 3;
+        arguments.comm = self.comm;
+        return collective.call(arguments);
+      }, {"count 2", "count 3"});
+    }
+  }
+}
+
+TEST_CASE("counts in different size classes, for which the planner chooses differently, are a mismatch") {
+  for (const Collective& collective : collectives()) {
+    INFO(collective.name);
+    expectMismatch(3, defaultConfig(), [&](Self& self) {
+      const size_t count = self.rank == 1 ? 1 : 300000;
+      std::vector<char> send(count * 12), recv(count * 12);
+      Arguments arguments;
+      arguments.send = send.data();
+      arguments.recv = recv.data();
+      arguments.count = count;
+      arguments.comm = self.comm;
+      return collective.call(arguments);
+    }, {"300000"});
+  }
+}
+
+TEST_CASE("different collectives are a mismatch, for every pair") {
+  for (const Collective& one : collectives()) {
+    for (const Collective& other : collectives()) {
+      if (&one == &other) continue;
+      INFO(one.name << " against " << other.name);
+      expectMismatch(2, defaultConfig(), [&](Self& self) {
+        std::vector<int> send(4096), recv(4096);
+        Arguments arguments;
+        arguments.send = send.data();
+        arguments.recv = recv.data();
+        arguments.count = 1000;
+        arguments.comm = self.comm;
+        return (self.rank == 0 ? one : other).call(arguments);
+      }, {one.name, other.name});
+    }
+  }
+}
+
+TEST_CASE("a barrier against a collective is a mismatch") {
+  for (const char* barrier : {"barrier:line", "barrier:tree", "barrier:recursive"}) {
+    for (const int ranks : {2, 3, 5}) {
+      INFO(labelled("barrier", barrier, ranks));
+      expectMismatch(ranks, configWithAlgorithm(barrier), [](Self& self) {
+        std::vector<int> send(1000), recv(1000);
+        return self.rank == 1 ? koloBarrier(self.comm, nullptr)
+                              : koloAllReduce(send.data(), recv.data(), 1000, koloInt32, koloSum, self.comm, nullptr);
+      }, {"barrier", "all_reduce"});
+    }
+  }
+}
+
+TEST_CASE("an operation that one rank calls once more than the others is a mismatch") {
+  expectMismatch(3, defaultConfig(), [](Self& self) {
+    std::vector<int> send(1000), recv(1000);
+    if (self.rank == 2) {
+      const koloResult_t result = koloBarrier(self.comm, nullptr);
+      if (result != koloSuccess) return result;
+    }
+    return koloAllReduce(send.data(), recv.data(), 1000, koloInt32, koloSum, self.comm, nullptr);
+  }, {"barrier", "all_reduce"});
+}
+
+TEST_CASE("algorithms forced differently on different ranks are a mismatch") {
+  for (const char* other : {"all_reduce:ring", "all_reduce:tree", "all_reduce:recursive", "all_reduce:one_shot"}) {
+    INFO(other);
+    expectMismatch(3, defaultConfig(), [&](Self& self) {
+      std::vector<int> send(50000), recv(50000);
+      const koloResult_t set = koloCommSetAlgorithm(self.comm, self.rank == 0 ? other : "all_reduce:two_shot");
+      if (set != koloSuccess) return set;
+      return koloAllReduce(send.data(), recv.data(), 50000, koloInt32, koloSum, self.comm, nullptr);
+    }, {"two_shot"});
+  }
+}
+
+TEST_CASE("counts of v-variants that differ between ranks are a mismatch on all ranks") {
+  const std::vector<std::pair<const char*, std::function<koloResult_t(Self&, const std::vector<size_t>&)>>> calls = {
+      {"all_gatherv", [](Self& self, const std::vector<size_t>& counts) {
+         std::vector<int> send(64), recv(256);
+         return koloAllGatherv(send.data(), recv.data(), counts.data(), nullptr, koloInt32, self.comm, nullptr);
+       }},
+      {"reduce_scatterv", [](Self& self, const std::vector<size_t>& counts) {
+         std::vector<int> send(256), recv(64);
+         return koloReduceScatterv(send.data(), recv.data(), counts.data(), nullptr, koloInt32, koloSum, self.comm, nullptr);
+       }},
+  };
+  for (const auto& [name, call] : calls) {
+    for (const int ranks : {2, 3, 5}) {
+      INFO(name << ", " << ranks << " ranks");
+      expectMismatch(ranks, defaultConfig(), [&, &call = call](Self& self) {
+        std::vector<size_t> counts(static_cast<size_t>(ranks), 10);
+        if (self.rank == 1) counts[0] = 11;
+        return call(self, counts);
+      }, {});
+    }
+  }
+}
+
+TEST_CASE("an all-to-all block that is sent and expected in different lengths is a mismatch on all ranks") {
+  for (const int ranks : {2, 3, 5}) {
+    INFO(ranks << " ranks");
+    expectMismatch(ranks, defaultConfig(), [&](Self& self) {
+      std::vector<int> send(256), recv(256);
+      std::vector<size_t> sends(static_cast<size_t>(ranks), 10), receives(sends);
+      if (self.rank == 0) sends[1] = 12;
+      return koloAllToAllv(send.data(), sends.data(), nullptr, recv.data(), receives.data(), nullptr, koloInt32, self.comm,
+                           nullptr);
+    }, {"12", "10"});
+  }
+}
+
+TEST_CASE("a gatherv or scatterv block whose length root and rank see differently is a mismatch on all ranks") {
+  for (const bool gather : {true, false}) {
+    for (const int ranks : {2, 3, 5}) {
+      INFO((gather ? "gatherv, " : "scatterv, ") << ranks << " ranks");
+      expectMismatch(ranks, defaultConfig(), [&](Self& self) {
+        std::vector<int> send(256), recv(256);
+        const std::vector<size_t> counts(static_cast<size_t>(ranks), 10);
+        const size_t mine = self.rank == ranks - 1 ? 9 : 10;
+        return gather ? koloGatherv(send.data(), mine, recv.data(), counts.data(), nullptr, koloInt32, 0, self.comm, nullptr)
+                      : koloScatterv(send.data(), counts.data(), nullptr, recv.data(), mine, koloInt32, 0, self.comm,
+                                     nullptr);
+      }, {"10", "9"});
+    }
+  }
+}
+
+TEST_CASE("a mismatch in a group or on a stream is reported by the group's end or the stream") {
+  for (const bool onStream : {false, true}) {
+    INFO((onStream ? "stream" : "group"));
+    expectMismatch(3, defaultConfig(), [&](Self& self) {
+      std::vector<int> send(100), recv(100), more(100);
+      koloStream_t stream = nullptr;
+      if (onStream) EXPECT_OK(self, koloStreamCreate(&stream));
+      EXPECT_OK(self, koloGroupStart());
+      EXPECT_OK(self, koloAllReduce(send.data(), recv.data(), 100, koloInt32, koloSum, self.comm, stream));
+      EXPECT_OK(self, koloAllReduce(send.data(), more.data(), self.rank == 1 ? 50 : 60, koloInt32, koloSum, self.comm,
+                                    stream));
+      koloResult_t result = koloGroupEnd();
+      if (onStream) {
+        EXPECT(self, result == koloSuccess);
+        result = koloStreamDestroy(stream);
+      }
+      return result;
+    }, {"50", "60"});
+  }
+}
+
+TEST_CASE("a wait in vain ends with a timeout that names the rank waited for") {
+  koloConfig_t config = defaultConfig();
+  config.timeoutMs = 200;
+  config.name = "patience";
+  World world(3, config);
+  world.run([](Self& self) {
+    if (self.rank == 2) {
+      for (int i = 0; i < 300; ++i) {
+        koloResult_t async = koloSuccess;
+        EXPECT_OK(self, koloCommGetAsyncError(self.comm, &async));
+        if (async != koloSuccess) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    }
+    EXPECT_CODE(self, koloTimeout, koloBarrier(self.comm, nullptr));
+    const std::string text = koloGetLastError(nullptr);
+    if (text.find("rank 2") == std::string::npos || text.find("200 ms") == std::string::npos ||
+        text.find("patience") == std::string::npos) {
+      self.fault(KOLO_HERE, "the message is: " + text);
+    }
+  });
+}
+
+TEST_CASE("waiting for a message that nobody sends ends with a timeout") {
+  koloConfig_t config = defaultConfig();
+  config.timeoutMs = 200;
+  for (const int source : {1, KOLO_ANY_SOURCE}) {
+    World world(2, config);
+    world.run([&](Self& self) {
+      int value = 0;
+      if (self.rank == 0) {
+        EXPECT_CODE(self, koloTimeout, koloRecvTag(&value, 1, koloInt32, source, 3, nullptr, self.comm, nullptr));
+        EXPECT(self, messageHas("200 ms for a message"));
+      }
+    });
+  }
+}
+
+TEST_CASE("a rank that destroys its communicator while others wait for it is named") {
+  World world(3);
+  std::thread third([&] {
+    koloCommDestroy(world[2]);
+    world[2] = nullptr;
+  });
+  third.join();
+  runOn({world[0], world[1]}, [](Self& self) {
+    koloResult_t result = koloBarrier(self.comm, nullptr);
+    EXPECT(self, result == koloRemoteError);
+    if (std::string(koloGetLastError(nullptr)).find("rank 2") == std::string::npos) {
+      self.fault(KOLO_HERE, koloGetLastError(nullptr));
+    }
+  });
+}

@@ -1,0 +1,167 @@
+// Streams: order, query, several of them, and communicators driven from several threads.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <numeric>
+
+#include "support/ranks.h"
+
+using namespace kolo::test;
+
+TEST_CASE("operations of a stream run in their order") {
+  World world(3);
+  world.run([](Self& self) {
+    koloStream_t stream = nullptr;
+    EXPECT_OK(self, koloStreamCreate(&stream));
+    EXPECT_OK(self, koloStreamQuery(stream));
+    // Each step needs the result of the one before.
+    std::vector<int> values(101, 0);
+    values[0] = 1;
+    for (size_t i = 0; i + 1 < values.size(); ++i) {
+      EXPECT_OK(self, koloAllReduce(&values[i], &values[i + 1], 1, koloInt32, i % 16 == 0 ? koloSum : koloMax, self.comm,
+                                    stream));
+    }
+    EXPECT_OK(self, koloStreamSynchronize(stream));
+    EXPECT_OK(self, koloStreamQuery(stream));
+    EXPECT(self, values.back() == 3 * 3 * 3 * 3 * 3 * 3 * 3);
+    EXPECT_OK(self, koloStreamDestroy(stream));
+  });
+}
+
+TEST_CASE("a stream is in progress until the last rank has called") {
+  World world(2);
+  std::atomic<bool> asked{false};
+  world.run([&](Self& self) {
+    koloStream_t stream = nullptr;
+    EXPECT_OK(self, koloStreamCreate(&stream));
+    if (self.rank == 0) {
+      EXPECT_OK(self, koloBarrier(self.comm, stream));
+      EXPECT_CODE(self, koloInProgress, koloStreamQuery(stream));
+      asked = true;
+    } else {
+      while (!asked) std::this_thread::yield();
+      EXPECT_OK(self, koloBarrier(self.comm, stream));
+    }
+    EXPECT_OK(self, koloStreamSynchronize(stream));
+    EXPECT_OK(self, koloStreamDestroy(stream));
+  });
+}
+
+TEST_CASE("several streams on one communicator, issued in the same order on all ranks") {
+  World world(3);
+  world.run([](Self& self) {
+    std::array<koloStream_t, 3> streams{};
+    for (koloStream_t& stream : streams) EXPECT_OK(self, koloStreamCreate(&stream));
+    std::vector<int> send(90), recv(90, -1);
+    std::iota(send.begin(), send.end(), self.rank);
+    for (size_t i = 0; i < send.size(); ++i) {
+      EXPECT_OK(self, koloAllReduce(&send[i], &recv[i], 1, koloInt32, koloSum, self.comm, streams[i * i % 3]));
+      if (i % 10 == 0) expectWorks(self);
+    }
+    for (koloStream_t stream : streams) EXPECT_OK(self, koloStreamSynchronize(stream));
+    for (size_t i = 0; i < send.size(); ++i) EXPECT(self, recv[i] == 3 * static_cast<int>(i) + 3);
+    for (koloStream_t stream : streams) EXPECT_OK(self, koloStreamDestroy(stream));
+  });
+}
+
+TEST_CASE("destroying a stream or a communicator waits for what was issued") {
+  for (const bool streamFirst : {true, false}) {
+    World world(2);
+    world.run([&](Self& self) {
+      koloStream_t stream = nullptr;
+      EXPECT_OK(self, koloStreamCreate(&stream));
+      std::vector<int> data(20000, 1);
+      for (int i = 0; i < 5; ++i) {
+        EXPECT_OK(self, koloAllReduce(data.data(), data.data(), data.size(), koloInt32, koloSum, self.comm, stream));
+      }
+      if (streamFirst) {
+        EXPECT_OK(self, koloStreamDestroy(stream));
+        EXPECT(self, data.front() == 32 && data.back() == 32);
+      } else {
+        EXPECT_OK(self, koloCommFinalize(self.comm));
+        EXPECT(self, data.front() == 32 && data.back() == 32);
+        EXPECT_CODE(self, koloInvalidUsage, koloBarrier(self.comm, stream));
+        EXPECT_OK(self, koloStreamDestroy(stream));
+      }
+    });
+  }
+}
+
+TEST_CASE("overlapping communicators driven from different threads at the same time") {
+  World world(4);
+  world.run([](Self& self) {
+    koloComm_t twin = nullptr, half = nullptr;
+    EXPECT_OK(self, koloCommSplit(self.comm, 0, self.ranks - self.rank, &twin, nullptr));
+    EXPECT_OK(self, koloCommSplit(self.comm, self.rank / 2, 0, &half, nullptr));
+    const auto drive = [&](koloComm_t comm, int sum, std::vector<std::string>& faults) {
+      Self part{self.rank, self.ranks, comm, {}};
+      for (int i = 0; i < 60; ++i) {
+        std::vector<int> send(i % 2 == 0 ? 1 : 5000, self.rank + 1), recv(send.size());
+        EXPECT_OK(part, koloAllReduce(send.data(), recv.data(), send.size(), koloInt32, koloSum, comm, nullptr));
+        EXPECT(part, recv.front() == sum && recv.back() == sum);
+      }
+      faults = part.faults;
+    };
+    std::array<std::vector<std::string>, 3> faults;
+    std::thread one([&] { drive(twin, 10, faults[0]); }), two([&] { drive(half, self.rank / 2 == 0 ? 3 : 7, faults[1]); });
+    drive(self.comm, 10, faults[2]);
+    one.join();
+    two.join();
+    for (const auto& found : faults) self.faults.insert(self.faults.end(), found.begin(), found.end());
+    EXPECT_OK(self, koloCommDestroy(twin));
+    EXPECT_OK(self, koloCommDestroy(half));
+  });
+}
+
+TEST_CASE("a stream shared by several communicators runs their operations in its order") {
+  World one(2), two(2);
+  one.run([&](Self& self) {
+    koloStream_t stream = nullptr;
+    EXPECT_OK(self, koloStreamCreate(&stream));
+    int value = 1;
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_OK(self, koloAllReduce(&value, &value, 1, koloInt32, koloSum, i % 2 == 0 ? self.comm : two[self.rank], stream));
+    }
+    EXPECT_OK(self, koloStreamSynchronize(stream));
+    EXPECT(self, value == 1024);
+    EXPECT_OK(self, koloStreamDestroy(stream));
+  });
+}
+
+TEST_CASE("a reduction handle destroyed while its operation waits on a stream still serves it") {
+  World world(2);
+  std::atomic<bool> destroyed{false};
+  world.run([&](Self& self) {
+    koloStream_t stream = nullptr;
+    EXPECT_OK(self, koloStreamCreate(&stream));
+    const int scalar = 5;
+    int first = 1, send = 2, recv = -1;
+    koloRedOp_t op = koloSum;
+    EXPECT_OK(self, koloRedOpCreatePreMulSum(&op, &scalar, koloInt32, koloScalarHostImmediate, self.comm));
+    if (self.rank == 1) {
+      while (!destroyed) std::this_thread::yield();
+    }
+    EXPECT_OK(self, koloAllReduce(&first, &first, 1, koloInt32, koloSum, self.comm, stream));
+    EXPECT_OK(self, koloAllReduce(&send, &recv, 1, koloInt32, op, self.comm, stream));
+    EXPECT_OK(self, koloRedOpDestroy(op, self.comm));
+    destroyed = true;
+    EXPECT_OK(self, koloStreamDestroy(stream));
+    EXPECT(self, recv == 20);
+  });
+}
+
+TEST_CASE("threads that share one communicator of one rank take turns") {
+  World world(1);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        int send = t * 1000 + i, recv = -1;
+        if (koloAllReduce(&send, &recv, 1, koloInt32, koloSum, world[0], nullptr) != koloSuccess || recv != send) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}

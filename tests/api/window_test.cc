@@ -1,0 +1,240 @@
+// Memory and windows.
+#include <algorithm>
+#include <numeric>
+
+#include "collectives_table.h"
+#include "support/ranks.h"
+
+using namespace kolo::test;
+
+namespace {
+
+int* allocate(Self& self, size_t elements) {
+  void* memory = nullptr;
+  EXPECT_OK(self, koloMemAlloc(&memory, elements * sizeof(int)));
+  return static_cast<int*>(memory);
+}
+
+void sumAndExpect(Self& self, int* send, int* recv, size_t count) {
+  std::fill(send, send + count, self.rank + 1);
+  if (send != recv) std::fill(recv, recv + count, -1);
+  EXPECT_OK(self, koloAllReduce(send, recv, count, koloInt32, koloSum, self.comm, nullptr));
+  const int sum = self.ranks * (self.ranks + 1) / 2;
+  EXPECT(self, std::all_of(recv, recv + count, [&](int value) { return value == sum; }));
+}
+
+}  // namespace
+
+TEST_CASE("registered buffers work at any offsets, different on each rank") {
+  for (const int ranks : {1, 2, 3, 5}) {
+    World world(ranks);
+    world.run([](Self& self) {
+      constexpr size_t kElements = 100000;
+      int* send = allocate(self, kElements);
+      int* recv = allocate(self, kElements);
+      koloWindow_t windows[2] = {};
+      EXPECT_OK(self, koloWindowRegister(self.comm, send, kElements * sizeof(int), &windows[0]));
+      EXPECT_OK(self, koloWindowRegister(self.comm, recv, kElements * sizeof(int), &windows[1]));
+      int zeroCopy = 0;
+      EXPECT_OK(self, koloWindowIsZeroCopy(windows[0], &zeroCopy));
+      EXPECT(self, zeroCopy == 1);
+      for (const size_t count : {size_t{1}, size_t{17}, size_t{1000}, size_t{50000}}) {
+        const auto shift = static_cast<size_t>(self.rank) * 1237;
+        sumAndExpect(self, send + shift, recv + 3 * shift, count);
+        sumAndExpect(self, send + 2 * shift, send + 2 * shift, count);
+      }
+      for (koloWindow_t window : windows) EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+      EXPECT_OK(self, koloMemFree(send));
+      EXPECT_OK(self, koloMemFree(recv));
+    });
+  }
+}
+
+TEST_CASE("an operation whose buffer leaves the window, or is registered on some ranks only, still works") {
+  World world(3);
+  world.run([](Self& self) {
+    constexpr size_t kElements = 50000;
+    int* memory = allocate(self, kElements);
+    std::vector<int> plain(kElements);
+    koloWindow_t window = nullptr;
+    EXPECT_OK(self, koloWindowRegister(self.comm, memory, kElements / 2 * sizeof(int), &window));
+    sumAndExpect(self, memory + kElements / 2 - 100, memory, 200 + 0);
+    sumAndExpect(self, memory, self.rank == 1 ? plain.data() : memory + kElements / 4, kElements / 4);
+    sumAndExpect(self, self.rank == 2 ? plain.data() : memory, plain.data() + kElements / 2, kElements / 4);
+    EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+    EXPECT_OK(self, koloMemFree(memory));
+  });
+}
+
+TEST_CASE("ordinary memory registers and is zero-copy between threads") {
+  World world(2);
+  world.run([](Self& self) {
+    std::vector<int> memory(10000);
+    koloWindow_t window = nullptr;
+    EXPECT_OK(self, koloWindowRegister(self.comm, memory.data(), memory.size() * sizeof(int), &window));
+    int zeroCopy = 0;
+    EXPECT_OK(self, koloWindowIsZeroCopy(window, &zeroCopy));
+    EXPECT(self, zeroCopy == 1);
+    sumAndExpect(self, memory.data() + 7, memory.data() + 5000, 4000);
+    EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+    sumAndExpect(self, memory.data() + 7, memory.data() + 5000, 4000);
+  });
+}
+
+TEST_CASE("parts of a window may differ in size, and be empty") {
+  World world(3);
+  world.run([](Self& self) {
+    const size_t elements = self.rank == 1 ? 0 : 1000 + static_cast<size_t>(self.rank) * 5000;
+    int* memory = allocate(self, elements);
+    EXPECT(self, (memory == nullptr) == (self.rank == 1));
+    koloWindow_t window = nullptr;
+    EXPECT_OK(self, koloWindowRegister(self.comm, memory, elements * sizeof(int), &window));
+    std::vector<int> plain(2000);
+    int* buffer = self.rank == 1 ? plain.data() : memory;
+    sumAndExpect(self, buffer, buffer + 500, 500);
+    EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+    EXPECT_OK(self, koloMemFree(memory));
+  });
+}
+
+TEST_CASE("memory registered twice, and on two communicators, works until its last window is gone") {
+  World world(2);
+  world.run([](Self& self) {
+    constexpr size_t kElements = 20000;
+    int* memory = allocate(self, kElements);
+    koloComm_t child = nullptr;
+    EXPECT_OK(self, koloCommSplit(self.comm, 0, -self.rank, &child, nullptr));
+    koloWindow_t first = nullptr, second = nullptr, childs = nullptr;
+    EXPECT_OK(self, koloWindowRegister(self.comm, memory, kElements * sizeof(int), &first));
+    EXPECT_OK(self, koloWindowRegister(self.comm, memory, kElements * sizeof(int), &second));
+    EXPECT_OK(self, koloWindowRegister(child, memory, kElements * sizeof(int), &childs));
+    EXPECT(self, first != second);
+    sumAndExpect(self, memory, memory + kElements / 2, 9000);
+    EXPECT_OK(self, koloWindowDeregister(self.comm, first));
+    sumAndExpect(self, memory, memory + kElements / 2, 9000);
+    EXPECT_CODE(self, koloInvalidHandle, koloWindowDeregister(self.comm, first));
+    EXPECT_CODE(self, koloInvalidHandle, koloWindowDeregister(child, second));
+    EXPECT_OK(self, koloWindowDeregister(self.comm, second));
+    sumAndExpect(self, memory, memory + kElements / 2, 9000);
+    EXPECT_OK(self, koloWindowDeregister(child, childs));
+    EXPECT_OK(self, koloCommDestroy(child));
+    EXPECT_OK(self, koloMemFree(memory));
+  });
+}
+
+TEST_CASE("windows come and go while others stay") {
+  World world(2);
+  world.run([](Self& self) {
+    int* memory = allocate(self, 8192);
+    std::vector<koloWindow_t> windows;
+    for (int round = 0; round < 5; ++round) {
+      for (size_t i = 0; i < 8; ++i) {
+        koloWindow_t window = nullptr;
+        EXPECT_OK(self, koloWindowRegister(self.comm, memory + i * 1024, 1024 * sizeof(int), &window));
+        windows.push_back(window);
+      }
+      for (size_t i = 0; i < 8; ++i) sumAndExpect(self, memory + i * 1024 + 1, memory + (i + 3) % 8 * 1024 + 600, 300);
+      while (windows.size() > 4) {
+        EXPECT_OK(self, koloWindowDeregister(self.comm, windows[windows.size() / 2]));
+        windows.erase(windows.begin() + static_cast<std::ptrdiff_t>(windows.size() / 2));
+      }
+    }
+    for (koloWindow_t window : windows) EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+    EXPECT_OK(self, koloMemFree(memory));
+  });
+}
+
+TEST_CASE("windows that the ranks deregister in different orders are a mismatch, and both stay") {
+  World world(2);
+  world.run([](Self& self) {
+    int* memory = allocate(self, 2000);
+    koloWindow_t windows[2] = {};
+    EXPECT_OK(self, koloWindowRegister(self.comm, memory, 4000, &windows[0]));
+    EXPECT_OK(self, koloWindowRegister(self.comm, memory + 1000, 4000, &windows[1]));
+    EXPECT_CODE(self, koloMismatch, koloWindowDeregister(self.comm, windows[self.rank]));
+    sumAndExpect(self, memory, memory + 1000, 1000);
+    for (koloWindow_t window : windows) EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+    EXPECT_OK(self, koloMemFree(memory));
+  });
+}
+
+TEST_CASE("a window whose communicator is gone is a dead handle") {
+  koloWindow_t window = nullptr;
+  std::vector<int> memory(100);
+  {
+    World world(1);
+    REQUIRE_OK(koloWindowRegister(world[0], memory.data(), 400, &window));
+  }
+  int zeroCopy = 7;
+  CHECK_CODE(koloInvalidHandle, koloWindowIsZeroCopy(window, &zeroCopy));
+  CHECK(zeroCopy == 7);
+  World other(1);
+  CHECK_CODE(koloInvalidHandle, koloWindowDeregister(other[0], window));
+}
+
+TEST_CASE("a NULL buffer with bytes is no window") {
+  World world(1);
+  koloWindow_t window = nullptr;
+  CHECK_CODE(koloInvalidPointer, koloWindowRegister(world[0], nullptr, 10, &window));
+  CHECK(window == nullptr);
+}
+
+TEST_CASE("every collective works on windows, plainly and in place") {
+  for (const int ranks : {2, 3, 5}) {
+    World world(ranks);
+    world.run([](Self& self) {
+      const auto n = static_cast<size_t>(self.ranks), me = static_cast<size_t>(self.rank);
+      constexpr size_t kMost = 20000;
+      const size_t elements = kMost * n * 2 + 1000;
+      int* memory = allocate(self, elements);
+      koloWindow_t window = nullptr;
+      EXPECT_OK(self, koloWindowRegister(self.comm, memory, elements * sizeof(int), &window));
+      for (const size_t count : {size_t{2}, size_t{999}, kMost}) {
+        for (const bool inPlace : {false, true}) {
+          for (const Collective& collective : collectives()) {
+            int* send = memory + 3 * me;
+            int* recv = memory + kMost * n + 500 + 7 * me;
+            const bool root = self.rank == 0 || !collective.hasRoot;
+            if (inPlace) {
+              recv = send;
+              if (collective.recvDivided && !collective.sendDivided) send = recv + me * count;
+              if (collective.sendDivided && !collective.recvDivided) recv = send + me * count;
+              if (!root && collective.hasRoot) recv = memory + kMost * n + 500;
+            }
+            const size_t sendBlocks = collective.sendDivided ? n : 1;
+            for (size_t b = 0; b < sendBlocks; ++b) {
+              std::fill(send + b * count, send + (b + 1) * count, static_cast<int>(me * 10 + b));
+            }
+            Arguments arguments;
+            arguments.send = send;
+            arguments.recv = recv;
+            arguments.count = count;
+            arguments.comm = self.comm;
+            EXPECT_OK(self, collective.call(arguments));
+            const bool hasResult = root || !(collective.reduces || collective.recvDivided);
+            const size_t recvBlocks = !hasResult ? 0 : collective.recvDivided ? n : 1;
+            bool good = true;
+            for (size_t b = 0; b < recvBlocks; ++b) {
+              int expected = 0;
+              if (collective.reduces) {
+                for (size_t r = 0; r < n; ++r) expected += static_cast<int>(r * 10 + (collective.sendDivided ? me : 0));
+              } else {
+                const size_t from = collective.recvDivided ? b : 0;
+                expected = static_cast<int>(from * 10 + (collective.sendDivided ? me : 0));
+              }
+              const int* block = recv + b * count;
+              good = good && std::all_of(block, block + count, [&](int value) { return value == expected; });
+            }
+            if (!good) {
+              self.fault(KOLO_HERE, std::string(collective.name) + ", count " + std::to_string(count) +
+                                        (inPlace ? ", in place" : ""));
+            }
+            EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+          }
+        }
+      }
+      EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+      EXPECT_OK(self, koloMemFree(memory));
+    });
+  }
+}

@@ -1,0 +1,42 @@
+// A list of cases for one world, run in one go, earlier if the windows are full. run() at the end.
+#pragma once
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+#include "cases.h"
+
+namespace kolo::tests {
+
+class Batch {
+ public:
+  Batch(World& world, std::uint64_t seed, int delays = 0)
+      : world_(world), seed_(seed), delays_(delays), random_(seed), windowUsed_(static_cast<std::size_t>(world.ranks())) {}
+
+  Random& random() { return random_; }
+  void add(const Wanted& wanted) {
+    std::unique_ptr<Case> made = Case::make(world_, wanted, windowUsed_, random_);
+    if (made == nullptr) {
+      run();
+      made = Case::make(world_, wanted, windowUsed_, random_);
+    }
+    REQUIRE(made != nullptr);
+    cases_.push_back(std::move(made));
+  }
+  void run() {
+    runCases(world_, cases_, seed_, delays_);
+    cases_.clear();
+    std::fill(windowUsed_.begin(), windowUsed_.end(), 0);
+  }
+
+ private:
+  World& world_;
+  std::uint64_t seed_;
+  int delays_;
+  Random random_;
+  std::vector<std::size_t> windowUsed_;
+  std::vector<std::unique_ptr<Case>> cases_;
+};
+
+}  // namespace kolo::tests

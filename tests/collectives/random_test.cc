@@ -1,0 +1,132 @@
+// Random collectives against the oracle, on the host executor.
+#include <catch2/catch.hpp>
+
+#include "batch.h"
+
+namespace kolo::tests {
+namespace {
+
+constexpr koloCollective_t kVectors[] = {koloCollectiveAllGather, koloCollectiveReduceScatter, koloCollectiveAllToAll,
+                                         koloCollectiveGather, koloCollectiveScatter};
+
+// Every algorithm of every collective, `each` times.
+void addEveryAlgorithm(Batch& batch, int ranks, int each) {
+  for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
+    const auto collective = static_cast<koloCollective_t>(i);
+    for (int turn = 0; turn < each; ++turn) {
+      for (const std::string& algorithm : algorithmsFor(collective)) {
+        batch.add(randomWanted(collective, algorithm, ranks, batch.random()));
+      }
+      batch.add(randomWanted(collective, "", ranks, batch.random()));
+    }
+  }
+}
+
+void addEveryVector(Batch& batch, int ranks, int each) {
+  for (const koloCollective_t collective : kVectors) {
+    for (int turn = 0; turn < each; ++turn) {
+      for (const std::string& algorithm : algorithmsFor(collective)) {
+        Wanted wanted = randomWanted(collective, algorithm, ranks, batch.random());
+        wanted.vector = true;
+        batch.add(wanted);
+      }
+      Wanted wanted = randomWanted(collective, "", ranks, batch.random());
+      wanted.vector = true;
+      batch.add(wanted);
+    }
+  }
+}
+
+TEST_CASE("collectives: every algorithm gives what its definition says") {
+  const int ranks = GENERATE(1, 2, 3, 4, 5, 7, 8, 13, 16);
+  const UseExecutor host(0);
+  WorldOptions options;
+  options.ranks = ranks;
+  World world(options);
+  Batch batch(world, testSeed() + static_cast<std::uint64_t>(ranks));
+  addEveryAlgorithm(batch, ranks, ranks <= 8 ? 12 / (kSlowdown > 1 ? 4 : 1) : 4 / (kSlowdown > 1 ? 4 : 1));
+  batch.run();
+}
+
+TEST_CASE("collectives: counts that differ from rank to rank, zeros and gaps") {
+  const int ranks = GENERATE(1, 2, 3, 5, 8, 13);
+  const UseExecutor host(0);
+  WorldOptions options;
+  options.ranks = ranks;
+  World world(options);
+  Batch batch(world, testSeed() + 100 + static_cast<std::uint64_t>(ranks));
+  addEveryVector(batch, ranks, kSlowdown > 1 ? 3 : 12);
+  batch.run();
+}
+
+TEST_CASE("collectives: results written past the caches are the same") {
+  const int ranks = GENERATE(2, 3, 6);
+  const UseExecutor host(0);
+  WorldOptions options;
+  options.ranks = ranks;
+  options.streaming = "256";
+  World world(options);
+  Batch batch(world, testSeed() + 200 + static_cast<std::uint64_t>(ranks));
+  addEveryAlgorithm(batch, ranks, kSlowdown > 1 ? 1 : 4);
+  addEveryVector(batch, ranks, 1);
+  batch.run();
+}
+
+TEST_CASE("collectives: 64 ranks") {
+  const UseExecutor host(0);
+  WorldOptions options;
+  options.ranks = kSlowdown > 1 ? 24 : 64;
+  options.windowBytes = 2 << 20;
+  World world(options);
+  Batch batch(world, testSeed() + 300);
+  for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
+    const auto collective = static_cast<koloCollective_t>(i);
+    for (const std::string& algorithm : algorithmsFor(collective)) {
+      Wanted wanted = randomWanted(collective, algorithm, options.ranks, batch.random());
+      wanted.count = std::min<std::size_t>(wanted.count, 300);
+      batch.add(wanted);
+    }
+  }
+  batch.run();
+}
+
+TEST_CASE("collectives: large buffers through large slots") {
+  const int ranks = GENERATE(2, 4);
+  const UseExecutor host(0);
+  WorldOptions options;
+  options.ranks = ranks;
+  options.staging = "32M";
+  options.windowBytes = 24 << 20;
+  World world(options);
+  Batch batch(world, testSeed() + 400 + static_cast<std::uint64_t>(ranks));
+  for (int i = koloCollectiveAllReduce; i <= koloCollectiveScatter; ++i) {
+    const auto collective = static_cast<koloCollective_t>(i);
+    for (const std::string& algorithm : algorithmsFor(collective)) {
+      Wanted wanted = randomWanted(collective, algorithm, ranks, batch.random());
+      wanted.datatype = koloFloat32;
+      wanted.op = koloSum;
+      wanted.count = pick(batch.random(), 100000, 200000) / (kSlowdown > 1 ? 4 : 1);
+      batch.add(wanted);
+    }
+    batch.run();
+  }
+}
+
+TEST_CASE("collectives: hundreds of operations in a row, sizes and algorithms changing, ranks out of step") {
+  const int ranks = GENERATE(2, 3, 4, 7);
+  const UseExecutor host(0);
+  WorldOptions options;
+  options.ranks = ranks;
+  World world(options);
+  Batch batch(world, testSeed() + 500 + static_cast<std::uint64_t>(ranks), 200);
+  for (int i = 0; i < 400 / kSlowdown; ++i) {
+    const auto collective = static_cast<koloCollective_t>(pick(batch.random(), 0, koloCollectiveBarrier));
+    const auto& algorithms = algorithmsFor(collective);
+    const std::size_t at = pick(batch.random(), 0, algorithms.size());
+    batch.add(randomWanted(collective, at < algorithms.size() ? algorithms[at] : "", ranks, batch.random()));
+  }
+  batch.run();
+}
+
+}  // namespace
+}  // namespace kolo::tests

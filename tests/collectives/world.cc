@@ -1,0 +1,163 @@
+#include "world.h"
+
+#include <catch2/catch.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "base/settings.h"
+#include "comm/communicator.h"
+#include "executor/emulated/emulated_executor.h"
+
+namespace kolo::tests {
+namespace {
+
+thread_local Trace lastTrace;
+
+// Notes what it is given, and has it done by another.
+class Recorder final : public executor::Executor {
+ public:
+  explicit Recorder(unsigned threads)
+      : emulated_(threads != 0 ? executor::makeEmulatedExecutor(threads) : nullptr) {}
+
+  void run(const device::Work& work, const executor::Context& context) override {
+    const std::uint64_t before = directOperations(work);
+    (emulated_ != nullptr ? *emulated_ : executor::hostExecutor()).run(work, context);
+    lastTrace = {true, work.signature.algorithm, directOperations(work) != before};
+  }
+
+ private:
+  // Only zero-copy operations end by counting `finished`.
+  static std::uint64_t directOperations(const device::Work& work) {
+    std::uint64_t sum = 0;
+    for (int rank = 0; rank < work.ranks; ++rank) sum += work.links[rank].finished;
+    return sum;
+  }
+
+  std::unique_ptr<executor::Executor> emulated_;
+};
+
+std::unique_ptr<Recorder> recorder;
+
+// Settings of the environment that hold until the end of the scope.
+class ScopedSettings {
+ public:
+  explicit ScopedSettings(const WorldOptions& options) {
+    ::setenv("KOLO_STAGING_BYTES", options.staging.c_str(), 1);
+    ::setenv("KOLO_STREAMING_BYTES", options.streaming.c_str(), 1);
+    settings::reload();
+  }
+  ~ScopedSettings() {
+    ::unsetenv("KOLO_STAGING_BYTES");
+    ::unsetenv("KOLO_STREAMING_BYTES");
+    settings::reload();
+  }
+};
+
+koloConfig_t configOf(const WorldOptions& options) {
+  koloConfig_t config = KOLO_CONFIG_INITIALIZER;
+  config.timeoutMs = 50000;
+  config.reproducible = options.reproducible ? 1 : 0;
+  return config;
+}
+
+void require(koloResult_t result, const char* what) {
+  INFO(what << ": " << koloGetErrorString(result) << ": " << koloGetLastError(nullptr));
+  REQUIRE(result == koloSuccess);
+}
+
+}  // namespace
+
+World::World(const WorldOptions& options) : options_(options), comms_(static_cast<std::size_t>(options.ranks)) {
+  const ScopedSettings scope(options);
+  const koloConfig_t config = configOf(options);
+  require(koloCommInitAll(comms_.data(), options.ranks, &config), "koloCommInitAll");
+  openWindows();
+}
+
+World::World(World& parent, const std::vector<int>& order, const WorldOptions& options)
+    : options_(options), comms_(static_cast<std::size_t>(parent.ranks())) {
+  const ScopedSettings scope(options);
+  const koloConfig_t config = configOf(options);
+  std::vector<int> key(order.size());
+  for (std::size_t rank = 0; rank < order.size(); ++rank) key[static_cast<std::size_t>(order[rank])] = static_cast<int>(rank);
+  std::vector<koloResult_t> results(order.size());
+  parent.run([&](int old) {
+    const int mine = key[static_cast<std::size_t>(old)];
+    results[static_cast<std::size_t>(old)] =
+        koloCommSplit(parent.comm(old), 0, mine, &comms_[static_cast<std::size_t>(mine)], &config);
+  });
+  for (const koloResult_t result : results) require(result, "koloCommSplit");
+  openWindows();
+}
+
+void World::openWindows() {
+  windows_.resize(comms_.size());
+  handles_.resize(comms_.size());
+  std::vector<koloResult_t> results(comms_.size());
+  run([&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    void* memory = nullptr;
+    results[at] = koloMemAlloc(&memory, options_.windowBytes);
+    windows_[at] = static_cast<unsigned char*>(memory);
+    if (results[at] == koloSuccess) {
+      results[at] = koloWindowRegister(comms_[at], memory, options_.windowBytes, &handles_[at]);
+    }
+  });
+  for (const koloResult_t result : results) require(result, "koloWindowRegister");
+}
+
+World::~World() {
+  run([&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    if (koloWindowDeregister(comms_[at], handles_[at]) != koloSuccess || koloCommDestroy(comms_[at]) != koloSuccess ||
+        koloMemFree(windows_[at]) != koloSuccess) {
+      std::fprintf(stderr, "rank %d could not take its communicator down: %s\n", rank, koloGetLastError(nullptr));
+      std::abort();
+    }
+  });
+}
+
+void World::run(const std::function<void(int)>& body, const std::function<std::string()>& state) {
+  const Watchdog watchdog(std::chrono::seconds(60 * kSlowdown), state);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks(); ++rank) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+Watchdog::Watchdog(std::chrono::seconds limit, std::function<std::string()> state)
+    : thread_([this, limit, state = std::move(state)] {
+        std::unique_lock lock(mutex_);
+        if (changed_.wait_for(lock, limit, [this] { return done_; })) return;
+        std::fprintf(stderr, "no end after %lld s:\n%s\n", static_cast<long long>(limit.count()),
+                     state ? state().c_str() : "(no state)");
+        std::abort();
+      }) {}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+Trace takeTrace() {
+  const Trace trace = lastTrace;
+  lastTrace = {};
+  return trace;
+}
+
+UseExecutor::UseExecutor(unsigned threads) {
+  recorder = std::make_unique<Recorder>(threads);
+  comm::Communicator::setExecutor(recorder.get());
+}
+
+UseExecutor::~UseExecutor() {
+  comm::Communicator::setExecutor(nullptr);
+  recorder.reset();
+}
+
+}  // namespace kolo::tests

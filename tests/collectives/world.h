@@ -1,0 +1,92 @@
+// A communicator whose ranks are threads of this process, with a registered window on each rank, and the means to see which
+// algorithm really ran.
+//
+// Thread safety: a World belongs to the test's thread; the body given to run() is called on one thread for each rank.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/work.h"
+
+namespace kolo::tests {
+
+// A factor for numbers of cases and times: smaller under sanitizers.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr int kSlowdown = 6;
+#else
+inline constexpr int kSlowdown = 1;
+#endif
+
+struct WorldOptions {
+  int ranks = 2;
+  bool reproducible = false;
+  std::string staging = "64K";      // KOLO_STAGING_BYTES: with 64K a slot has 4096 bytes
+  std::string streaming = "4M";     // KOLO_STREAMING_BYTES
+  std::size_t windowBytes = 8 << 20;
+};
+
+class World {
+ public:
+  explicit World(const WorldOptions& options);
+  // The ranks of `parent` in another order: rank r of this is rank order[r] of the parent.
+  World(World& parent, const std::vector<int>& order, const WorldOptions& options);
+  ~World();
+  World(const World&) = delete;
+
+  int ranks() const { return static_cast<int>(comms_.size()); }
+  koloComm_t comm(int rank) const { return comms_[static_cast<std::size_t>(rank)]; }
+  bool reproducible() const { return options_.reproducible; }
+  std::size_t windowBytes() const { return options_.windowBytes; }
+  unsigned char* window(int rank) const { return windows_[static_cast<std::size_t>(rank)]; }
+
+  // Calls body(rank) on a thread for each rank and returns when all have returned. Prints state() and aborts if that takes
+  // more than a minute.
+  void run(const std::function<void(int)>& body, const std::function<std::string()>& state = {});
+
+ private:
+  void openWindows();
+
+  WorldOptions options_;
+  std::vector<koloComm_t> comms_;
+  std::vector<unsigned char*> windows_;
+  std::vector<koloWindow_t> handles_;
+};
+
+// Aborts with state() on standard error unless it is destroyed in time.
+class Watchdog {
+ public:
+  Watchdog(std::chrono::seconds limit, std::function<std::string()> state);
+  ~Watchdog();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+// What the last operation of the calling thread was executed by.
+struct Trace {
+  bool ran = false;                                        // false: one rank alone needs no executor
+  device::Algorithm algorithm = device::Algorithm::kCount; // as agreed in the headers
+  bool zeroCopy = false;
+};
+Trace takeTrace();
+
+// While it lives, operations are executed by emulated blocks of this many threads; 0: by the host executor.
+class UseExecutor {
+ public:
+  explicit UseExecutor(unsigned threads);
+  ~UseExecutor();
+};
+
+}  // namespace kolo::tests

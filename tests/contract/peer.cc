@@ -1,0 +1,218 @@
+#include "peer.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <type_traits>
+
+namespace kolo::contract {
+namespace {
+
+constexpr timeval kPatience{30, 0};
+
+static_assert(std::is_trivially_copyable_v<Request> && std::is_trivially_copyable_v<Reply>);
+
+void put(Reply& reply, const Status& status) {
+  reply.code = status.code();
+  std::snprintf(reply.message, sizeof reply.message, "%s", status.message().c_str());
+}
+
+void putIndex(Reply& reply, const Result<std::size_t>& result) {
+  put(reply, result.status());
+  if (result.ok()) reply.value = result.value();
+}
+
+Status systemCall(int result, const char* what) { return result == 0 ? Status() : systemError(errno, what); }
+
+// File descriptors are limited by number, and some numbers above the lowest free one may be taken.
+Status limitFiles(std::uint64_t leave) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  KOLO_TRY(systemCall(setrlimit(RLIMIT_NOFILE, &limit), "setrlimit"));
+  if (leave != kNoLimit) {
+    std::vector<int> taken;
+    for (std::uint64_t i = 0; i <= leave; ++i) taken.push_back(dup(STDERR_FILENO));
+    limit.rlim_cur = static_cast<rlim_t>(taken.back());
+    for (const int fd : taken) ::close(fd);
+  }
+  return systemCall(setrlimit(RLIMIT_NOFILE, &limit), "setrlimit");
+}
+
+Status leaveNetwork() {
+  if (unshare(CLONE_NEWNET) == 0) return {};
+  return systemCall(unshare(CLONE_NEWUSER | CLONE_NEWNET), "unshare");
+}
+
+Reply serve(Rank& rank, const Request& request) {
+  Reply reply;
+  switch (request.op) {
+    case Op::kOpen:
+      put(reply, rank.open(request.transport, request.options));
+      if (reply.code == koloSuccess) reply.blob = rank.address();
+      break;
+    case Op::kClose:
+      rank.close();
+      break;
+    case Op::kRegister:
+      putIndex(reply, rank.registerMemory(request.a, request.b, static_cast<Backing>(request.c)));
+      if (reply.code == koloSuccess) reply.blob = rank.descriptor(reply.value);
+      break;
+    case Op::kDeregister:
+      rank.deregister(request.a);
+      break;
+    case Op::kFree:
+      rank.free(request.a);
+      break;
+    case Op::kLink:
+      putIndex(reply, rank.openLink(request.address, request.descriptor));
+      break;
+    case Op::kUnlink:
+      rank.closeLink(request.a);
+      break;
+    case Op::kStoreLink:
+      rank.mapped(request.a)[request.b] = static_cast<unsigned char>(request.c);
+      break;
+    case Op::kLoadLink:
+      reply.value = rank.mapped(request.a)[request.b];
+      break;
+    case Op::kStoreOwn:
+      rank.data(request.a)[request.b] = static_cast<unsigned char>(request.c);
+      break;
+    case Op::kLoadOwn:
+      reply.value = rank.data(request.a)[request.b];
+      break;
+    case Op::kAnswerPings:
+      reply.value = answerPings(rank.data(request.a), rank.mapped(request.b), request.c);
+      break;
+    case Op::kOpenFiles:
+      reply.value = openFiles();
+      break;
+    case Op::kSharedMappings:
+      reply.value = sharedMappings();
+      break;
+    case Op::kLimitFiles:
+      put(reply, limitFiles(request.a));
+      break;
+    case Op::kOwnNetwork:
+      put(reply, leaveNetwork());
+      break;
+    case Op::kExit:
+      std::exit(0);
+    case Op::kBecomeUser:
+      put(reply, systemCall(setuid(static_cast<uid_t>(request.a)), "setuid"));
+      break;
+  }
+  return reply;
+}
+
+}  // namespace
+
+int servePeer(int socket) {
+  Rank rank;
+  for (;;) {
+    Request request;
+    if (recv(socket, &request, sizeof request, 0) != sizeof request) return 0;  // the test is over
+    const Reply reply = serve(rank, request);
+    if (::send(socket, &reply, sizeof reply, MSG_NOSIGNAL) != sizeof reply) return 1;
+  }
+}
+
+Peer::Peer() {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) throw std::runtime_error("socketpair");
+  char number[16];
+  std::snprintf(number, sizeof number, "%d", sockets[1]);
+  pid_ = fork();
+  if (pid_ == 0) {
+    fcntl(sockets[1], F_SETFD, 0);
+    execl("/proc/self/exe", "contract", "--peer", number, nullptr);
+    _exit(127);
+  }
+  ::close(sockets[1]);
+  socket_ = sockets[0];
+  if (pid_ < 0) throw std::runtime_error("fork");
+  setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
+}
+
+Peer::~Peer() {
+  kill();
+  ::close(socket_);
+}
+
+void Peer::kill() {
+  if (pid_ <= 0) return;
+  ::kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+  pid_ = -1;
+}
+
+int Peer::exitStatus() {
+  int status = -1;
+  waitpid(pid_, &status, 0);
+  pid_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+void Peer::pause() {
+  ::kill(pid_, SIGSTOP);
+  waitpid(pid_, nullptr, WUNTRACED);
+}
+
+void Peer::resume() { ::kill(pid_, SIGCONT); }
+
+void Peer::send(const Request& request) {
+  if (::send(socket_, &request, sizeof request, MSG_NOSIGNAL) != sizeof request) throw std::runtime_error("send");
+}
+
+Reply Peer::receive() {
+  Reply reply;
+  if (recv(socket_, &reply, sizeof reply, 0) != sizeof reply) {
+    put(reply, error(koloTimeout, "the other process did not reply"));
+  }
+  return reply;
+}
+
+Reply Peer::call(const Request& request) {
+  send(request);
+  return receive();
+}
+
+Reply Peer::open(const std::string& transport, const HostOptions& options) {
+  Request request{Op::kOpen};
+  request.options = options;
+  std::snprintf(request.transport, sizeof request.transport, "%s", transport.c_str());
+  const Reply reply = call(request);
+  address_ = reply.blob;
+  return reply;
+}
+
+Reply Peer::registerMemory(std::size_t bytes, std::size_t offset, Backing backing) {
+  return call({Op::kRegister, bytes, offset, static_cast<std::uint64_t>(backing)});
+}
+
+Reply Peer::link(const koloTransportBlob& address, const koloTransportBlob& descriptor) {
+  Request request{Op::kLink};
+  request.address = address;
+  request.descriptor = descriptor;
+  return call(request);
+}
+
+std::uint64_t Peer::value(Op op, std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+  const Reply reply = call({op, a, b, c});
+  if (reply.code != koloSuccess) throw std::runtime_error(reply.message);
+  return reply.value;
+}
+
+}  // namespace kolo::contract

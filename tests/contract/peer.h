@@ -1,0 +1,87 @@
+// The other process of a contract test: this test binary started anew (never only forked, so it shares no thread and no
+// memory with the test), commanded over a socket.
+#pragma once
+
+#include <sys/types.h>
+
+#include "rank.h"
+
+namespace kolo::contract {
+
+enum class Op : std::uint32_t {
+  kOpen,
+  kClose,
+  kRegister,
+  kDeregister,
+  kFree,
+  kLink,
+  kUnlink,
+  kStoreLink,
+  kLoadLink,
+  kStoreOwn,
+  kLoadOwn,
+  kAnswerPings,
+  kOpenFiles,
+  kSharedMappings,
+  kLimitFiles,  // leaves a free file descriptors; kNoLimit: as many as the system allows
+  kOwnNetwork,  // moves to a network namespace of its own
+  kBecomeUser,
+  kExit  // exits with everything open, threads running
+};
+
+inline constexpr std::uint64_t kNoLimit = UINT64_MAX;
+
+struct Request {
+  Op op;
+  std::uint64_t a = 0;
+  std::uint64_t b = 0;
+  std::uint64_t c = 0;
+  HostOptions options;
+  char transport[32] = {};
+  koloTransportBlob address{};
+  koloTransportBlob descriptor{};
+};
+
+struct Reply {
+  koloResult_t code = koloSuccess;
+  char message[1200] = {};
+  std::uint64_t value = 0;
+  koloTransportBlob blob{};
+};
+
+class Peer {
+ public:
+  Peer();
+  // Kills it if it still runs.
+  ~Peer();
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  // Sends the request and waits for its reply, half a minute at most; koloTimeout if none comes.
+  Reply call(const Request& request);
+  // The two halves, for what runs on both sides at once.
+  void send(const Request& request);
+  Reply receive();
+  void kill();
+  // The exit status after Op::kExit was sent; -1 if it was ended by a signal.
+  int exitStatus();
+  // Stops (SIGSTOP) and resumes it.
+  void pause();
+  void resume();
+
+  Reply open(const std::string& transport, const HostOptions& options = {});
+  Reply registerMemory(std::size_t bytes, std::size_t offset = 0, Backing backing = Backing::kFile);
+  Reply link(const koloTransportBlob& address, const koloTransportBlob& descriptor);
+  std::uint64_t value(Op op, std::uint64_t a = 0, std::uint64_t b = 0, std::uint64_t c = 0);
+  const koloTransportBlob& address() const { return address_; }
+
+ private:
+  pid_t pid_ = -1;
+  int socket_ = -1;
+  koloTransportBlob address_{};
+};
+
+// What the started process does: serves requests until the socket closes.
+int servePeer(int socket);
+
+}  // namespace kolo::contract

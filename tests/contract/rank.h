@@ -1,0 +1,62 @@
+// One rank of a contract test: a device with its memories and links. Used by the test directly, and by the other
+// process that a test commands.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "memory/shared_memory.h"
+#include "transport/registry.h"
+
+namespace kolo::contract {
+
+struct HostOptions {
+  unsigned char secret = 1;   // every byte of the communicator's secret
+  bool otherMachine = false;  // claims another running kernel
+  bool otherProcess = false;  // claims another address space than this one's
+  int timeoutMs = 20000;
+};
+
+enum class Backing { kFile, kOrdinary };
+
+class Rank {
+ public:
+  // The device of the transport of that name, of a communicator of two ranks.
+  Status open(const std::string& transport, const HostOptions& options);
+  void close();
+  const koloTransportBlob& address() const { return device_->address(); }
+
+  // A range of `bytes` bytes, `offset` bytes into its file. The value is its index.
+  Result<std::size_t> registerMemory(std::size_t bytes, std::size_t offset, Backing backing);
+  const koloTransportBlob& descriptor(std::size_t memory) const { return memories_[memory].registered->descriptor(); }
+  unsigned char* data(std::size_t memory) const { return memories_[memory].file.data() + memories_[memory].offset; }
+  // Of the registration; free additionally unmaps and closes the file.
+  void deregister(std::size_t memory) { memories_[memory].registered.reset(); }
+  void free(std::size_t memory) { memories_[memory] = {}; }
+
+  Result<std::size_t> openLink(const koloTransportBlob& address, const koloTransportBlob& descriptor);
+  unsigned char* mapped(std::size_t link) const { return links_[link]->mapped(); }
+  void closeLink(std::size_t link) { links_[link].reset(); }
+
+ private:
+  struct Owned {
+    memory::SharedMemory file;
+    std::size_t offset = 0;
+    std::unique_ptr<transport::Memory> registered;
+  };
+  std::shared_ptr<transport::Device> device_;
+  std::vector<Owned> memories_;
+  std::vector<std::unique_ptr<transport::Link>> links_;
+};
+
+// Both sides of a ping-pong of release stores and acquire loads with a payload. False if a payload was not visible with
+// its counter, or after a minute.
+bool sendPings(unsigned char* own, unsigned char* peers, std::uint64_t rounds);
+bool answerPings(unsigned char* own, unsigned char* peers, std::uint64_t rounds);
+
+// Of this process.
+std::size_t openFiles();
+std::size_t sharedMappings();
+
+}  // namespace kolo::contract

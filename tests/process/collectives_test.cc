@@ -1,0 +1,142 @@
+// Every collective between processes: in windows and outside, small and large, on few ranks and many.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "process/job.h"
+#include "process/roles.h"
+
+using namespace kolo::test;
+
+namespace {
+
+struct Member {
+  koloComm_t comm = nullptr;
+  int rank = -1, ranks = -1;
+};
+
+Member join() {
+  Member me;
+  MUST_OK(koloCommInitFromEnv(&me.comm, nullptr));
+  MUST_OK(koloCommUserRank(me.comm, &me.rank));
+  MUST_OK(koloCommCount(me.comm, &me.ranks));
+  return me;
+}
+
+bool all(const int* begin, size_t count, int value) {
+  return std::all_of(begin, begin + count, [value](int one) { return one == value; });
+}
+
+// Each rank's block b holds rank * 1000 + b.
+void checkCollectives(const Member& me, int* send, int* recv, size_t count) {
+  const auto n = static_cast<size_t>(me.ranks);
+  const auto fill = [&](size_t blocks) {
+    for (size_t b = 0; b < blocks; ++b) {
+      std::fill(send + b * count, send + (b + 1) * count, me.rank * 1000 + static_cast<int>(b));
+    }
+    std::fill(recv, recv + n * count, -1);
+  };
+  const int sum = me.ranks * (me.ranks - 1) / 2 * 1000, root = me.ranks - 1;
+  fill(1);
+  MUST_OK(koloAllReduce(send, recv, count, koloInt32, koloSum, me.comm, nullptr));
+  MUST(all(recv, count, sum));
+  fill(1);
+  MUST_OK(koloReduce(send, recv, count, koloInt32, koloSum, root, me.comm, nullptr));
+  MUST(all(recv, count, me.rank == root ? sum : -1));
+  fill(1);
+  MUST_OK(koloBroadcast(send, recv, count, koloInt32, root, me.comm, nullptr));
+  MUST(all(recv, count, root * 1000));
+  fill(1);
+  MUST_OK(koloAllGather(send, recv, count, koloInt32, me.comm, nullptr));
+  for (size_t b = 0; b < n; ++b) MUST(all(recv + b * count, count, static_cast<int>(b) * 1000));
+  fill(n);
+  MUST_OK(koloReduceScatter(send, recv, count, koloInt32, koloSum, me.comm, nullptr));
+  MUST(all(recv, count, sum + me.rank * me.ranks));
+  fill(n);
+  MUST_OK(koloAllToAll(send, recv, count, koloInt32, me.comm, nullptr));
+  for (size_t b = 0; b < n; ++b) MUST(all(recv + b * count, count, static_cast<int>(b) * 1000 + me.rank));
+  fill(1);
+  MUST_OK(koloGather(send, recv, count, koloInt32, root, me.comm, nullptr));
+  for (size_t b = 0; b < n; ++b) MUST(all(recv + b * count, count, me.rank == root ? static_cast<int>(b) * 1000 : -1));
+  fill(n);
+  MUST_OK(koloScatter(send, recv, count, koloInt32, root, me.comm, nullptr));
+  MUST(all(recv, count, root * 1000 + me.rank));
+  fill(1);
+  const int right = (me.rank + 1) % me.ranks, left = (me.rank + me.ranks - 1) % me.ranks;
+  MUST_OK(koloGroupStart());
+  MUST_OK(koloSend(send, count, koloInt32, right, me.comm, nullptr));
+  MUST_OK(koloRecv(recv, count, koloInt32, left, me.comm, nullptr));
+  MUST_OK(koloGroupEnd());
+  MUST(all(recv, count, left * 1000));
+  MUST_OK(koloBarrier(me.comm, nullptr));
+}
+
+int everything(const std::vector<std::string>& arguments) {
+  const Member me = join();
+  const size_t most = arguments.empty() ? 300000 : std::stoul(arguments[0]);
+  const size_t elements = most * static_cast<size_t>(me.ranks) + 10000;
+  std::vector<int> plainSend(elements), plainRecv(elements);
+  void* memory = nullptr;
+  MUST_OK(koloMemAlloc(&memory, 2 * elements * sizeof(int)));
+  auto* const shared = static_cast<int*>(memory);
+  koloWindow_t window = nullptr;
+  MUST_OK(koloWindowRegister(me.comm, memory, 2 * elements * sizeof(int), &window));
+  int zeroCopy = 0;
+  MUST_OK(koloWindowIsZeroCopy(window, &zeroCopy));
+  MUST(zeroCopy == 1);
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{15}, size_t{16}, size_t{1000}, most}) {
+    checkCollectives(me, plainSend.data(), plainRecv.data(), count);
+    const auto shift = static_cast<size_t>(me.rank) * 111 % 9000;
+    checkCollectives(me, shared + shift, shared + elements + shift / 2, count);
+    checkCollectives(me, shared + shift, plainRecv.data(), count);
+  }
+  MUST_OK(koloWindowDeregister(me.comm, window));
+  MUST_OK(koloMemFree(memory));
+  // Ordinary memory of another process cannot be mapped; the operations go through staging then.
+  MUST_OK(koloWindowRegister(me.comm, plainSend.data(), plainSend.size() * sizeof(int), &window));
+  MUST_OK(koloWindowIsZeroCopy(window, &zeroCopy));
+  MUST(zeroCopy == (me.ranks == 1 ? 1 : 0));
+  checkCollectives(me, plainSend.data(), plainRecv.data(), 500);
+  MUST_OK(koloWindowDeregister(me.comm, window));
+  MUST_OK(koloCommDestroy(me.comm));
+  return 0;
+}
+KOLO_ROLE(everything);
+
+int crowd(const std::vector<std::string>&) {
+  const Member me = join();
+  std::vector<int> send(static_cast<size_t>(me.ranks) * 64), recv(send.size());
+  for (const size_t count : {size_t{1}, size_t{64}}) {
+    for (int round = 0; round < 3; ++round) {
+      checkCollectives(me, send.data(), recv.data(), count);
+    }
+  }
+  std::vector<int> large(50000, me.rank), sum(large.size());
+  MUST_OK(koloAllReduce(large.data(), sum.data(), large.size(), koloInt32, koloSum, me.comm, nullptr));
+  MUST(all(sum.data(), sum.size(), me.ranks * (me.ranks - 1) / 2));
+  MUST_OK(koloCommDestroy(me.comm));
+  return 0;
+}
+KOLO_ROLE(crowd);
+
+}  // namespace
+
+TEST_CASE("processes run every collective and message, in windows and outside") {
+  for (const int ranks : {1, 2, 3, 5}) {
+    INFO(ranks << " ranks");
+    Job(ranks, "everything", {kSanitized ? "20000" : "300000"}).expectSuccess();
+  }
+}
+
+TEST_CASE("16 processes on few cores") { Job(16, "crowd").expectSuccess(); }
+
+TEST_CASE("64 processes on few cores") {
+  if (kSanitized) return;
+  Job(64, "crowd").expectSuccess();
+}
+
+TEST_CASE("collectives run over a transport from outside the library") {
+  const char* plugin = std::getenv("KOLO_TEST_PLUGIN");
+  REQUIRE(plugin != nullptr);
+  Job(3, "everything", {"20000"}, {{"KOLO_TRANSPORT_PLUGINS", plugin}, {"KOLO_TRANSPORTS", "tmpfile"}}).expectSuccess();
+}

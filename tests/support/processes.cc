@@ -1,0 +1,137 @@
+#include "support/processes.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+extern char** environ;
+
+namespace kolo::test {
+namespace {
+
+constexpr const char* kRoleOption = "--role";
+
+std::map<std::string, Role>& roles() {
+  static std::map<std::string, Role> instance;
+  return instance;
+}
+
+bool isLaunchers(const std::string& variable) {
+  for (const char* prefix : {"KOLO_", "OMPI_", "PMI_", "PMIX_", "SLURM_", "RANK=", "WORLD_SIZE=", "LOCAL_", "MASTER_",
+                             "MPI_LOCAL", "TORCHELASTIC_"}) {
+    // The sanitizers' and the plugins' variables are not among them: tests name what they need.
+    if (variable.rfind(prefix, 0) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool Ended::exitedWith(int code) const { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
+bool Ended::killedBy(int signal) const { return WIFSIGNALED(status) && WTERMSIG(status) == signal; }
+
+Process::Process(const std::string& role, const std::vector<std::string>& arguments, const Environment& environment) {
+  std::vector<std::string> words = {"/proc/self/exe", kRoleOption, role};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (!isLaunchers(*variable)) variables.emplace_back(*variable);
+  }
+  for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+  std::vector<char*> argv, envp;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  for (std::string& variable : variables) envp.push_back(variable.data());
+  envp.push_back(nullptr);
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
+  pid_ = fork();
+  if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);   // nothing outlives a test run that is killed
+    dup2(ends[1], STDOUT_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    execve("/proc/self/exe", argv.data(), envp.data());
+    _exit(127);
+  }
+  close(ends[1]);
+  pipe_ = ends[0];
+  if (pid_ < 0) std::abort();
+}
+
+Process::Process(Process&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), pipe_(std::exchange(other.pipe_, -1)), output_(std::move(other.output_)) {}
+
+Process::~Process() {
+  if (pid_ > 0) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  if (pipe_ >= 0) close(pipe_);
+}
+
+void Process::signal(int number) const { kill(pid_, number); }
+
+// False at the end of the output or of the time.
+bool Process::readSome(std::chrono::steady_clock::time_point end) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
+  if (left <= 0) return false;
+  pollfd waiting{pipe_, POLLIN, 0};
+  if (poll(&waiting, 1, static_cast<int>(left)) <= 0) return false;
+  char buffer[4096];
+  const ssize_t got = read(pipe_, buffer, sizeof buffer);
+  if (got <= 0) return false;
+  output_.append(buffer, static_cast<size_t>(got));
+  return true;
+}
+
+bool Process::waitForLine(const std::string& text, std::chrono::milliseconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (output_.find(text) == std::string::npos) {
+    if (!readSome(end)) return false;
+  }
+  return true;
+}
+
+Ended Process::wait(std::chrono::milliseconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (readSome(end)) {
+  }
+  Ended ended;
+  // The output has ended, or the time has.
+  for (;;) {
+    if (waitpid(pid_, &ended.status, WNOHANG) == pid_) break;
+    if (std::chrono::steady_clock::now() >= end) {
+      output_ += "\n[did not end in time: killed]";
+      kill(pid_, SIGKILL);
+      waitpid(pid_, &ended.status, 0);
+      break;
+    }
+    usleep(1000);
+  }
+  pid_ = -1;
+  ended.output = output_;
+  return ended;
+}
+
+RoleRegistration::RoleRegistration(const char* name, Role role) { roles().emplace(name, std::move(role)); }
+
+int runRole(int argc, char** argv) {
+  if (argc < 3 || std::strcmp(argv[1], kRoleOption) != 0) return -1;
+  const auto role = roles().find(argv[2]);
+  if (role == roles().end()) {
+    std::fprintf(stderr, "there is no role %s\n", argv[2]);
+    return 126;
+  }
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  return role->second({argv + 3, argv + argc});
+}
+
+}  // namespace kolo::test

@@ -1,0 +1,62 @@
+// Ranks as processes: the test binary starts itself again in a role, and reads what the copy writes.
+//
+// Thread safety: a Process belongs to one thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace kolo::test {
+
+using Environment = std::map<std::string, std::string>;
+
+// What a finished process left.
+struct Ended {
+  int status = 0;         // as of waitpid
+  std::string output;     // both streams
+  bool exitedWith(int code) const;
+  bool killedBy(int signal) const;
+};
+
+// One copy of this binary in a role. Kills and reaps it if nobody has waited for it.
+class Process {
+ public:
+  // The role's arguments follow its name. Variables of `environment` are added to this process's own, those of Kolo and of
+  // launchers in it are left out before.
+  Process(const std::string& role, const std::vector<std::string>& arguments, const Environment& environment);
+  ~Process();
+  Process(Process&& other) noexcept;
+  Process& operator=(Process&&) = delete;
+  Process(const Process&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void signal(int number) const;
+  // Waits until it has written a line with this text; false if it ended or the time is over first.
+  bool waitForLine(const std::string& text, std::chrono::milliseconds limit);
+  // Waits until it ends; kills it when the time is over, and says so in its output.
+  Ended wait(std::chrono::milliseconds limit);
+
+ private:
+  bool readSome(std::chrono::steady_clock::time_point end);
+
+  pid_t pid_ = -1;
+  int pipe_ = -1;
+  std::string output_;
+};
+
+// A role: what a copy does. Its result is the exit code.
+using Role = std::function<int(const std::vector<std::string>& arguments)>;
+struct RoleRegistration {
+  RoleRegistration(const char* name, Role role);
+};
+// Runs a role if the command line asks for one; -1: it does not.
+int runRole(int argc, char** argv);
+
+#define KOLO_ROLE(function) static const ::kolo::test::RoleRegistration function##Registration(#function, function)
+
+}  // namespace kolo::test

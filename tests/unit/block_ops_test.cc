@@ -1,0 +1,116 @@
+// The block's text, by one host thread that plays the block's threads one after the other: what each of them does is
+// independent of the others, which the in-place cases prove.
+#include "device/block_ops.h"
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "executor/emulated/block_reduce.h"
+#include "executor/host/reduce.h"
+#include "reduce_fixture.h"
+
+namespace kolo::test {
+namespace {
+
+using device::ReduceOp;
+
+using executor::BlockIndex;
+
+template <class Body>
+void play(unsigned threads, bool backwards, Body&& body) {
+  for (unsigned i = 0; i < threads; ++i) body(BlockIndex{backwards ? threads - 1 - i : i, threads});
+}
+
+template <class T>
+void compareWithHost(koloDataType_t datatype, ReduceOp op, const Setup& setup) {
+  INFO("datatype " << datatype << " op " << static_cast<int>(op));
+  std::vector<unsigned char> host;
+  REQUIRE(faultOf<T>(setup, op, executor::reduceKernel(datatype, op), &host) == "");
+  for (const unsigned threads : {1u, 3u, 32u}) {
+    std::vector<unsigned char> block;
+    const auto reduce = [&](const device::ReduceArgs& args) {
+      play(threads, setup.seed % 2 == 0,
+           [&](const BlockIndex& block) { executor::reduceInBlock(block, datatype, op, args); });
+    };
+    INFO(threads << " threads");
+    REQUIRE(faultOf<T>(setup, op, reduce, &block) == "");
+    for (std::uint64_t i = 0; i < setup.count; ++i) {
+      if (!oracle::same(oracle::elementAt<T>(host.data(), i), oracle::elementAt<T>(block.data(), i))) FAIL(i);
+    }
+  }
+}
+
+template <class T, ReduceOp kOp>
+void checkAgainstHost(koloDataType_t datatype, const Setup& setup) {
+  if constexpr (device::isDefinedFor<T>(kOp)) compareWithHost<T>(datatype, kOp, setup);
+}
+
+// setupFor(size of an element) for every datatype and operation.
+template <ReduceOp kOp, class SetupFor>
+void forOperation(SetupFor&& setupFor) {
+  forEachDatatype([&](auto tag, koloDataType_t datatype) {
+    using T = typename decltype(tag)::type;
+    for (const Setup& setup : setupFor(sizeof(T))) checkAgainstHost<T, kOp>(datatype, setup);
+  });
+}
+template <class SetupFor>
+void forAll(SetupFor&& setupFor) {
+  forOperation<ReduceOp::kSum>(setupFor);
+  forOperation<ReduceOp::kProd>(setupFor);
+  forOperation<ReduceOp::kMax>(setupFor);
+  forOperation<ReduceOp::kMin>(setupFor);
+  forOperation<ReduceOp::kLogicalAnd>(setupFor);
+  forOperation<ReduceOp::kLogicalOr>(setupFor);
+  forOperation<ReduceOp::kLogicalXor>(setupFor);
+  forOperation<ReduceOp::kBitAnd>(setupFor);
+  forOperation<ReduceOp::kBitOr>(setupFor);
+  forOperation<ReduceOp::kBitXor>(setupFor);
+}
+
+TEST_CASE("a block folds every datatype and operation as the host does", "[block]") {
+  forAll([](std::size_t size) {
+    const std::size_t shifted = size % 16;
+    return std::vector<Setup>{
+        {.count = 0},
+        {.count = 1},
+        {.count = 523, .sources = {shifted, shifted}, .destinations = {shifted, shifted}, .seed = 2},
+        {.count = 1201, .sources = {0, 0, 0}, .inPlace = 1},
+        {.count = 211, .sources = {1, 0, 5}, .destinations = {3}, .inPlace = 2, .seed = 4}};
+  });
+}
+
+TEST_CASE("a block scales and divides as the host does", "[block]") {
+  forOperation<ReduceOp::kSum>([](std::size_t size) {
+    std::vector<Setup> setups = {{.count = 700, .scaledSource = 1},
+                                 {.count = 77, .sources = {size}, .scaledSource = 0}};
+    return setups;
+  });
+  forEachDatatype([](auto tag, koloDataType_t datatype) {
+    using T = typename decltype(tag)::type;
+    if (!device::isAverageDefined(datatype)) return;
+    checkAgainstHost<T, ReduceOp::kSum>(datatype,
+                                        {.count = 700, .sources = {0, 0, 0}, .scaledSource = 2, .divisor = 3});
+    checkAgainstHost<T, ReduceOp::kSum>(datatype, {.count = 333, .sources = {0, 1}, .divisor = 7});
+  });
+}
+
+TEST_CASE("a block copies at any size and misalignment", "[block]") {
+  for (const unsigned threads : {1u, 3u, 32u}) {
+    for (const std::size_t bytes : {0u, 1u, 15u, 16u, 17u, 100u, 4099u}) {
+      for (std::size_t to = 0; to < 16; ++to) {
+        for (const std::size_t from : {to, std::size_t{0}, std::size_t{5}}) {
+          Buffer src(bytes, from), dst(bytes, to);
+          for (std::size_t i = 0; i < bytes; ++i) src.data()[i] = static_cast<unsigned char>(i * 7 + 1);
+          play(threads, to % 2 == 0,
+               [&](const BlockIndex& team) { device::blockCopy(team, dst.data(), src.data(), bytes, false); });
+          INFO(threads << " threads, " << bytes << " bytes from " << from << " to " << to);
+          CHECK((bytes == 0 || std::memcmp(dst.data(), src.data(), bytes) == 0));
+          CHECK(dst.guardsIntact());
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kolo::test

@@ -1,0 +1,344 @@
+// Deaths, reported failures and farewells. Ranks are threads of this process, and processes of their own where one has
+// to die.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+
+#include "bootstrap_fixture.h"
+
+using namespace kolo;
+using namespace kolo::bootstrap;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::string hex(const koloUniqueId& id) {
+  std::string text(2 * sizeof id.internal + 1, '\0');
+  sodium_bin2hex(text.data(), text.size(), reinterpret_cast<const unsigned char*>(id.internal), sizeof id.internal);
+  text.pop_back();
+  return text;
+}
+
+koloUniqueId unhex(const std::string& text) {
+  koloUniqueId id;
+  (void)sodium_hex2bin(reinterpret_cast<unsigned char*>(id.internal), sizeof id.internal, text.data(), text.size(),
+                       nullptr, nullptr, nullptr);
+  return id;
+}
+
+// A rank in a process of its own: this program again, running the hidden test case below. It writes lines to `out`.
+class Child {
+ public:
+  Child(const std::string& role, int rank, int ranks, const std::string& id) {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const std::vector<std::string> environment = {"CHILD_ROLE=" + role, fmt::format("CHILD_RANK={}", rank),
+                                                  fmt::format("CHILD_RANKS={}", ranks), "CHILD_ID=" + id,
+                                                  fmt::format("CHILD_OUT={}", ends[1])};
+    std::vector<char*> envp;
+    for (char** each = environ; *each != nullptr; ++each) envp.push_back(*each);
+    for (const std::string& each : environment) envp.push_back(const_cast<char*>(each.c_str()));
+    envp.push_back(nullptr);
+    pid_ = ::vfork();
+    if (pid_ == 0) {
+      ::fcntl(ends[1], F_SETFD, 0);
+      ::execle("/proc/self/exe", "bootstrap-child", "a rank in a process of its own", nullptr, envp.data());
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    in_ = ::fdopen(ends[0], "r");
+    REQUIRE(pid_ > 0);
+  }
+  ~Child() {
+    kill();
+    std::fclose(in_);
+  }
+
+  int pid() const { return pid_; }
+  std::string line() {
+    char buffer[1024];
+    std::string text = std::fgets(buffer, sizeof buffer, in_) != nullptr ? buffer : "";
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text;
+  }
+  void kill() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    wait();
+  }
+  int wait() {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return status;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  std::FILE* in_ = nullptr;
+};
+
+std::string childVariable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+}  // namespace
+
+// Not a test: what Child runs.
+TEST_CASE("a rank in a process of its own", "[.child]") {
+  const std::string role = childVariable("CHILD_ROLE");
+  const int rank = std::atoi(childVariable("CHILD_RANK").c_str());
+  const int ranks = std::atoi(childVariable("CHILD_RANKS").c_str());
+  std::FILE* const out = ::fdopen(std::atoi(childVariable("CHILD_OUT").c_str()), "w");
+  REQUIRE(out != nullptr);
+  const auto say = [out](const std::string& text) {
+    std::fputs((text + "\n").c_str(), out);
+    std::fflush(out);
+  };
+  koloUniqueId id = unhex(childVariable("CHILD_ID"));
+  if (role.starts_with("hub")) {
+    id = newId();
+    say(hex(id));
+  }
+  if (role == "hub alone") {
+    std::this_thread::sleep_for(60s);
+    return;
+  }
+  Result<ControlPtr> control = join(id, rank, ranks, kPatienceMs);
+  say(control.ok() ? "joined" : control.status().message());
+  if (role == "hub that leaves") {
+    control.value()->leave();
+    return;
+  }
+  if (role == "rank that forks" && ::fork() == 0) {
+    std::this_thread::sleep_for(3s);  // keeps copies of all descriptors that fork copies
+    ::_exit(0);
+  }
+  say("ready");
+  std::this_thread::sleep_for(60s);
+}
+
+TEST_CASE("a reported failure reaches all subscribers once, later ones too, until they unsubscribe", "[bootstrap]") {
+  const std::vector<ControlPtr> controls = joinAll(newId(), 4);
+  Inbox inboxes[4];
+  for (std::size_t i = 0; i < 3; ++i) controls[i]->subscribe(77, upTo(4), inboxes[i].callback());
+  controls[2]->unsubscribe(77);
+  const Failure failure{koloMismatch, 2, "rank 2 called broadcast"};
+  controls[0]->reportFailure(77, failure);
+  REQUIRE(inboxes[0].waitFor(1));
+  REQUIRE(inboxes[1].waitFor(1));
+  controls[3]->subscribe(77, upTo(4), inboxes[3].callback());
+  REQUIRE(inboxes[3].waitFor(1));
+  controls[1]->reportFailure(78, failure);  // another key
+  std::this_thread::sleep_for(50ms);
+  for (const std::size_t i : {0, 1, 3}) {
+    REQUIRE(inboxes[i].all().size() == 1);
+    CHECK(inboxes[i].all()[0].code == koloMismatch);
+    CHECK(inboxes[i].all()[0].rank == 2);
+    CHECK(inboxes[i].all()[0].message == failure.message);
+  }
+  CHECK(inboxes[2].all().empty());
+  leaveAll(controls);
+}
+
+TEST_CASE("a reported failure ends the gathers of its key", "[bootstrap]") {
+  const std::vector<ControlPtr> controls = joinAll(newId(), 3);
+  Blobs waiting[2] = {Status(), Status()};
+  onThreads(3, [&](int rank) {
+    if (rank < 2) {
+      waiting[rank] = controls[static_cast<std::size_t>(rank)]->allGather(5, 1, upTo(3), rank, "x", kPatienceMs);
+    } else {
+      std::this_thread::sleep_for(100ms);
+      controls[0]->reportFailure(5, {koloAborted, 0, "rank 0 aborted"});
+    }
+  });
+  for (const Blobs& blobs : waiting) {
+    CHECK(blobs.status().code() == koloAborted);
+    CHECK(blobs.status().message() == "rank 0 aborted");
+  }
+  leaveAll(controls);
+}
+
+TEST_CASE("a gather times out with the names of those missing, and can be done over", "[bootstrap]") {
+  const std::vector<ControlPtr> controls = joinAll(newId(), 4);
+  const Status late = controls[0]->allGather(5, 1, upTo(4), 0, "x", 200).status();
+  CHECK(late.code() == koloTimeout);
+  CHECK(contains(late.message(), "ranks 1-3"));
+  std::atomic<int> right{0};
+  onThreads(4, [&](int rank) {
+    right += controls[static_cast<std::size_t>(rank)]->allGather(5, 1, upTo(4), rank, "y", kPatienceMs).ok() ? 1 : 0;
+  });
+  CHECK(right == 4);
+  leaveAll(controls);
+}
+
+TEST_CASE("ranks that disagree on the members of a gather are both told", "[bootstrap]") {
+  const std::vector<ControlPtr> controls = joinAll(newId(), 3);
+  Status statuses[2];
+  onThreads(2, [&](int rank) {
+    const std::vector<int> members = rank == 0 ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2};
+    statuses[rank] =
+        controls[static_cast<std::size_t>(rank)]->allGather(5, 1, members, rank, "x", kPatienceMs).status();
+  });
+  for (const Status& status : statuses) {
+    CHECK(status.code() == koloMismatch);
+    CHECK(contains(status.message(), "says ranks 0-1"));
+    CHECK(contains(status.message(), "says ranks 0-2"));
+  }
+  leaveAll(controls);
+}
+
+TEST_CASE("leaving is no failure, but nothing more can be gathered from one who left", "[bootstrap]") {
+  const std::vector<ControlPtr> controls = joinAll(newId(), 3);
+  Inbox inbox;
+  controls[0]->subscribe(1, upTo(3), inbox.callback());
+  controls[2]->leave();
+  const Status status = controls[0]->allGather(1, 1, upTo(3), 0, "x", kPatienceMs).status();
+  CHECK(status.code() == koloRemoteError);
+  CHECK(contains(status.message(), "rank 2"));
+  CHECK(contains(status.message(), "has left the job"));
+  std::this_thread::sleep_for(50ms);
+  CHECK(inbox.all().empty());
+  CHECK(controls[2]->allGather(1, 1, upTo(3), 2, "x", 100).status().code() == koloInvalidUsage);
+  controls[0]->leave();
+  controls[1]->leave();
+}
+
+TEST_CASE("destruction without leaving is a death, told to those concerned", "[bootstrap]") {
+  std::vector<ControlPtr> controls = joinAll(newId(), 4);
+  Inbox concerned;
+  Inbox unconcerned;
+  Inbox late;
+  controls[0]->subscribe(1, upTo(4), concerned.callback());
+  controls[1]->subscribe(2, {0, 1}, unconcerned.callback());
+  Blobs waiting = Status();
+  std::thread gather([&] { waiting = controls[0]->allGather(1, 1, upTo(4), 0, "x", kPatienceMs); });
+  std::this_thread::sleep_for(50ms);
+  controls[3].reset();
+  REQUIRE(concerned.waitFor(1));
+  CHECK(concerned.all()[0].code == koloRemoteError);
+  CHECK(concerned.all()[0].rank == 3);
+  CHECK(contains(concerned.all()[0].message, fmt::format("rank 3 (pid {} on ", ::getpid())));
+  CHECK(contains(concerned.all()[0].message, "died: connection closed"));
+  gather.join();
+  CHECK(waiting.status().code() == koloRemoteError);
+  CHECK(contains(waiting.status().message(), "rank 3"));
+  controls[2]->subscribe(3, upTo(4), late.callback());  // after the fact
+  CHECK(late.waitFor(1));
+  CHECK(unconcerned.all().empty());
+  CHECK(concerned.all().size() == 1);
+  leaveAll({controls[0], controls[1], controls[2]});
+}
+
+TEST_CASE("the death of a process is told at once with its rank and pid", "[bootstrap]") {
+  const koloUniqueId id = newId();
+  const std::string role = GENERATE("rank", "rank that forks");
+  Child child(role, 2, 3, hex(id));
+  std::vector<ControlPtr> controls(2);
+  onThreads(2, [&](int rank) {
+    Result<ControlPtr> joined = join(id, rank, 3, kPatienceMs);
+    if (joined.ok()) controls[static_cast<std::size_t>(rank)] = joined.take();
+  });
+  REQUIRE(controls[0] != nullptr);
+  REQUIRE(controls[1] != nullptr);
+  CHECK(child.line() == "joined");
+  CHECK(child.line() == "ready");
+  Inbox inboxes[2];
+  controls[0]->subscribe(1, upTo(3), inboxes[0].callback());
+  controls[1]->subscribe(1, upTo(3), inboxes[1].callback());
+  const int pid = child.pid();
+  const auto start = Clock::now();
+  child.kill();
+  REQUIRE(inboxes[0].waitFor(1));
+  REQUIRE(inboxes[1].waitFor(1));
+  CHECK(Clock::now() - start < 1s);
+  CHECK(inboxes[1].all()[0].rank == 2);
+  CHECK(contains(inboxes[1].all()[0].message, fmt::format("rank 2 (pid {} on", pid)));
+  leaveAll(controls);
+}
+
+TEST_CASE("the death of the hub's process is the death of the rank in it", "[bootstrap]") {
+  Child child("hub", 0, 3, "");
+  const koloUniqueId id = unhex(child.line());
+  std::vector<ControlPtr> controls = joinAll(id, 3, 1);
+  CHECK(child.line() == "joined");
+  Inbox inboxes[3];
+  controls[1]->subscribe(1, upTo(3), inboxes[1].callback());
+  controls[2]->subscribe(1, {1, 2}, inboxes[2].callback());
+  const Status waiting = [&] {
+    std::thread killer([&] {
+      std::this_thread::sleep_for(100ms);
+      child.kill();
+    });
+    const Status status = controls[1]->allGather(1, 1, upTo(3), 1, "x", kPatienceMs).status();
+    killer.join();
+    return status;
+  }();
+  CHECK(waiting.code() == koloRemoteError);
+  CHECK(contains(waiting.message(), "rank 0"));
+  REQUIRE(inboxes[1].waitFor(1));
+  CHECK(inboxes[1].all()[0].rank == 0);
+  CHECK(inboxes[2].all().empty());  // its members live
+  controls[2]->reportFailure(1, {koloAborted, 2, "told to myself"});
+  CHECK(inboxes[2].waitFor(1));
+  leaveAll({controls[1], controls[2]});
+}
+
+TEST_CASE("when the hub's owner left in good order only the control plane is lost", "[bootstrap]") {
+  Child child("hub that leaves", 0, 3, "");
+  const koloUniqueId id = unhex(child.line());
+  std::vector<ControlPtr> controls = joinAll(id, 3, 1);
+  Inbox inbox;
+  controls[1]->subscribe(1, upTo(3), inbox.callback());
+  CHECK(WEXITSTATUS(child.wait()) == 0);
+  std::this_thread::sleep_for(100ms);
+  const Status status = controls[1]->allGather(1, 1, {1, 2}, 0, "x", kPatienceMs).status();
+  CHECK(status.code() == koloRemoteError);
+  CHECK(contains(status.message(), "the process which made the unique id"));
+  CHECK(contains(status.message(), "has exited"));
+  CHECK(inbox.all().empty());
+  leaveAll({controls[1], controls[2]});
+}
+
+TEST_CASE("a rank killed while others join ends their wait", "[bootstrap]") {
+  const koloUniqueId id = newId();
+  Status status;
+  std::thread waiting([&] { status = join(id, 0, 3, kPatienceMs).status(); });
+  {
+    Result<Dialled> raw = dial(contentsOf(id), Clock::now() + 5s);
+    REQUIRE(raw.ok());
+    std::string bytes;
+    raw.value().session.seal(rawJoin(1, 3, KOLO_VERSION_CODE), bytes);
+    push(raw.value().socket, bytes);
+    std::this_thread::sleep_for(100ms);
+  }
+  waiting.join();
+  CHECK(status.code() == koloRemoteError);
+  CHECK(contains(status.message(), "rank 1 (pid 4711 on elsewhere) died while ranks were joining"));
+}
+
+TEST_CASE("a forked child is told that it cannot use the control plane", "[bootstrap]") {
+  const std::vector<ControlPtr> controls = joinAll(newId(), 2);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const bool refused = controls[0]->allGather(1, 1, upTo(2), 0, "x", 1000).status().code() == koloInvalidUsage &&
+                         createUniqueId().status().code() == koloInvalidUsage;
+    controls[0]->leave();
+    ::_exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  CHECK(status == 0);
+  std::atomic<int> right{0};
+  onThreads(2, [&](int rank) {
+    right += controls[static_cast<std::size_t>(rank)]->allGather(1, 1, upTo(2), rank, "x", kPatienceMs).ok() ? 1 : 0;
+  });
+  CHECK(right == 2);
+  leaveAll(controls);
+}

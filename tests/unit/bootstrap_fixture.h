@@ -1,0 +1,119 @@
+// What the tests of the control plane share.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bootstrap/control.h"
+#include "bootstrap/dial.h"
+#include "bootstrap/unique_id.h"
+#include "bootstrap/wire.h"
+
+namespace kolo::bootstrap {
+
+using namespace std::chrono_literals;
+
+using ControlPtr = std::shared_ptr<Control>;
+using Blobs = Result<std::vector<std::string>>;
+constexpr int kPatienceMs = 20000;
+
+inline koloUniqueId newId() {
+  Result<koloUniqueId> id = createUniqueId();
+  REQUIRE(id.ok());
+  return id.take();
+}
+
+inline IdContents contentsOf(const koloUniqueId& id) {
+  Result<IdContents> contents = decodeId(id);
+  REQUIRE(contents.ok());
+  return contents.take();
+}
+
+template <class Function>
+inline void onThreads(int count, const Function& function) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back([&function, i] { function(i); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+inline std::vector<ControlPtr> joinAll(const koloUniqueId& id, int ranks, int first = 0, int timeoutMs = kPatienceMs) {
+  std::vector<ControlPtr> controls(static_cast<std::size_t>(ranks));
+  std::vector<Status> statuses(controls.size());
+  onThreads(ranks - first, [&](int i) {
+    const auto rank = static_cast<std::size_t>(first + i);
+    Result<ControlPtr> joined = join(id, first + i, ranks, timeoutMs);
+    statuses[rank] = joined.status();
+    if (joined.ok()) controls[rank] = joined.take();
+  });
+  for (const Status& status : statuses) {
+    INFO(status.message());
+    REQUIRE(status.ok());
+  }
+  return controls;
+}
+
+inline void leaveAll(const std::vector<ControlPtr>& controls) {
+  for (const ControlPtr& control : controls) {
+    if (control != nullptr) control->leave();
+  }
+}
+
+inline std::vector<int> upTo(int ranks) {
+  std::vector<int> all;
+  for (int i = 0; i < ranks; ++i) all.push_back(i);
+  return all;
+}
+
+// Collects what a subscription delivers.
+class Inbox {
+ public:
+  std::function<void(const Failure&)> callback() {
+    return [this](const Failure& failure) {
+      const std::lock_guard lock(mutex_);
+      failures_.push_back(failure);
+      changed_.notify_all();
+    };
+  }
+  bool waitFor(std::size_t count, std::chrono::milliseconds limit = 5000ms) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, limit, [&] { return failures_.size() >= count; });
+  }
+  std::vector<Failure> all() {
+    const std::lock_guard lock(mutex_);
+    return failures_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Failure> failures_;
+};
+
+inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+// The join of a rank that exists only in a test.
+inline std::string rawJoin(int rank, int ranks, std::uint32_t version) {
+  return frame(Frame::kJoin)
+      .number(std::int32_t{rank})
+      .number(std::int32_t{ranks})
+      .number(version)
+      .number(std::uint32_t{4711})
+      .number(std::uint32_t{5000})
+      .number(std::uint32_t{5000})
+      .raw(std::string(16, 'x'))
+      .text("elsewhere")
+      .take();
+}
+
+inline void push(const Socket& socket, std::string_view bytes) {
+  REQUIRE(::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+}
+
+}  // namespace kolo::bootstrap

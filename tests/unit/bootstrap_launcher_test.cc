@@ -1,0 +1,295 @@
+// What launchers say, and how ranks meet.
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+
+#include "base/settings.h"
+#include "bootstrap_fixture.h"
+
+using namespace kolo;
+using namespace kolo::bootstrap;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Sets variables for the length of a test; an empty value unsets.
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+class Environment {
+ public:
+  explicit Environment(const Variables& variables) {
+    for (const char* const name : {"KOLO_RANK",
+                                   "KOLO_SIZE",
+                                   "KOLO_ROOT",
+                                   "KOLO_JOB",
+                                   "KOLO_SECRET",
+                                   "KOLO_INTERFACE",
+                                   "RANK",
+                                   "WORLD_SIZE",
+                                   "MASTER_ADDR",
+                                   "MASTER_PORT",
+                                   "LOCAL_WORLD_SIZE",
+                                   "TORCHELASTIC_RUN_ID",
+                                   "SLURM_STEP_ID",
+                                   "SLURM_PROCID",
+                                   "SLURM_NTASKS",
+                                   "SLURM_STEP_NUM_TASKS",
+                                   "SLURM_JOB_ID",
+                                   "SLURM_STEP_NODELIST",
+                                   "SLURM_STEP_NUM_NODES",
+                                   "OMPI_COMM_WORLD_RANK",
+                                   "OMPI_COMM_WORLD_SIZE",
+                                   "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                   "OMPI_MCA_ess_base_jobid",
+                                   "PMIX_NAMESPACE",
+                                   "PMI_RANK",
+                                   "PMI_SIZE",
+                                   "MPI_LOCALNRANKS"}) {
+      set(name, "");
+    }
+    for (const auto& [name, value] : variables) set(name, value);
+    settings::reload();
+  }
+  ~Environment() {
+    for (auto each = before_.rbegin(); each != before_.rend(); ++each) {
+      each->second ? ::setenv(each->first.c_str(), each->second->c_str(), 1) : ::unsetenv(each->first.c_str());
+    }
+    settings::reload();
+  }
+
+ private:
+  void set(const std::string& name, const std::string& value) {
+    const char* const old = std::getenv(name.c_str());
+    before_.emplace_back(name, old != nullptr ? std::optional<std::string>(old) : std::nullopt);
+    value.empty() ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  std::vector<std::pair<std::string, std::optional<std::string>>> before_;
+};
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    char pattern[] = "/tmp/kolo-test-XXXXXX";
+    REQUIRE(::mkdtemp(pattern) != nullptr);
+    path = pattern;
+  }
+  ~TemporaryDirectory() { (void)std::system(("rm -rf " + path).c_str()); }
+  std::string path;
+};
+
+std::vector<std::string> filesIn(const std::string& directory) {
+  std::vector<std::string> names;
+  if (DIR* const open = ::opendir(directory.c_str())) {
+    while (const dirent* const each = ::readdir(open)) {
+      if (each->d_name[0] != '.') names.push_back(directory + "/" + each->d_name);
+    }
+    ::closedir(open);
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("each launcher's variables are understood", "[bootstrap]") {
+  const auto read = [](const Variables& variables) {
+    const Environment environment(variables);
+    Result<LauncherJob> job = readLauncher();
+    INFO(job.status().message());
+    REQUIRE(job.ok());
+    return job.take();
+  };
+  CHECK(read({}).launcher == "none");
+  CHECK(read({}).ranks == 1);
+
+  LauncherJob job =
+      read({{"KOLO_RANK", "1"}, {"KOLO_SIZE", "4"}, {"KOLO_ROOT", "head:5000"}, {"RANK", "3"}, {"WORLD_SIZE", "9"}});
+  CHECK(job.launcher == "kolo");
+  CHECK(job.rank == 1);
+  CHECK(job.ranks == 4);
+  CHECK(job.root == "head:5000");
+  CHECK(contains(job.jobName, "head:5000"));
+
+  job = read({{"RANK", "3"},
+              {"WORLD_SIZE", "8"},
+              {"LOCAL_WORLD_SIZE", "4"},
+              {"MASTER_ADDR", "node0"},
+              {"MASTER_PORT", "29500"}});
+  CHECK(job.launcher == "torchrun");
+  CHECK(job.localRanks == 4);
+  CHECK(job.root == "node0:29501");
+  job = read({{"RANK", "3"},
+              {"WORLD_SIZE", "4"},
+              {"LOCAL_WORLD_SIZE", "4"},
+              {"MASTER_ADDR", "node0"},
+              {"MASTER_PORT", "29500"}});
+  CHECK(job.root.empty());
+
+  const Variables slurm = {{"SLURM_STEP_ID", "2"},
+                           {"SLURM_PROCID", "5"},
+                           {"SLURM_NTASKS", "6"},
+                           {"SLURM_JOB_ID", "99"},
+                           {"SLURM_STEP_NODELIST", "gpu[07-09,12],x"},
+                           {"SLURM_STEP_NUM_NODES", "5"}};
+  job = read(slurm);
+  CHECK(job.launcher == "slurm");
+  CHECK(job.rank == 5);
+  CHECK(contains(job.jobName, "99.2"));
+  CHECK(job.root.starts_with("gpu07:"));
+  job = read({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "6"}});
+  CHECK(job.launcher == "none");  // a batch script is not a step
+
+  Variables mpi = {{"OMPI_COMM_WORLD_RANK", "0"},
+                   {"OMPI_COMM_WORLD_SIZE", "2"},
+                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                   {"PMIX_NAMESPACE", "1910177793"}};
+  mpi.insert(mpi.end(), slurm.begin(), slurm.end());
+  job = read(mpi);
+  CHECK(job.launcher == "openmpi");
+  CHECK(job.ranks == 2);
+  CHECK(contains(job.jobName, "1910177793"));
+
+  job = read({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "2"}});
+  CHECK(job.launcher == "mpich");
+  CHECK(job.localRanks == 2);
+  CHECK(contains(job.jobName, fmt::format("pid {} started", ::getppid())));
+}
+
+TEST_CASE("half-set and malformed launcher variables are named", "[bootstrap]") {
+  struct Case {
+    Variables variables;
+    std::string named;
+  };
+  const std::vector<Case> cases = {
+      {{{"KOLO_RANK", "x"}, {"KOLO_SIZE", "2"}}, "KOLO_RANK is \"x\""},
+      {{{"KOLO_RANK", "2"}, {"KOLO_SIZE", "2"}}, "KOLO_RANK is \"2\""},
+      {{{"KOLO_RANK", "-1"}, {"KOLO_SIZE", "2"}}, "KOLO_RANK is \"-1\""},
+      {{{"KOLO_RANK", "0"}, {"KOLO_SIZE", "0"}}, "KOLO_SIZE is \"0\""},
+      {{{"KOLO_SIZE", "2"}}, "KOLO_RANK is not set"},
+      {{{"RANK", "1"}}, "WORLD_SIZE is not set"},
+      {{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "99999"}}, "MASTER_PORT is \"99999\""},
+      {{{"OMPI_COMM_WORLD_RANK", "0"}}, "OMPI_COMM_WORLD_SIZE is not set"},
+      {{{"PMI_RANK", "0"}, {"PMI_SIZE", "two"}}, "PMI_SIZE is \"two\""},
+      {{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}}, "SLURM_NTASKS is not set"},
+  };
+  for (const Case& each : cases) {
+    const Environment environment(each.variables);
+    const Status status = readLauncher().status();
+    CHECK(status.code() == koloInvalidEnvironment);
+    INFO(status.message());
+    CHECK(contains(status.message(), each.named));
+    CHECK(contains(status.message(), "expected"));
+  }
+}
+
+namespace {
+
+std::vector<Status> meet(LauncherJob job, int timeoutMs = kPatienceMs) {
+  std::vector<Status> statuses(static_cast<std::size_t>(job.ranks));
+  std::vector<ControlPtr> controls(statuses.size());
+  onThreads(job.ranks, [&](int rank) {
+    LauncherJob mine = job;
+    mine.rank = rank;
+    const Result<koloUniqueId> id = rendezvous(mine, timeoutMs);
+    statuses[static_cast<std::size_t>(rank)] = id.status();
+    if (!id.ok()) return;
+    Result<ControlPtr> joined = join(id.value(), rank, job.ranks, timeoutMs);
+    statuses[static_cast<std::size_t>(rank)] = joined.status();
+    if (joined.ok()) controls[static_cast<std::size_t>(rank)] = joined.take();
+  });
+  leaveAll(controls);
+  return statuses;
+}
+
+void requireAllOk(const std::vector<Status>& statuses) {
+  for (const Status& status : statuses) {
+    INFO(status.message());
+    CHECK(status.ok());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("ranks of one host meet through a private file, several times over", "[bootstrap]") {
+  const TemporaryDirectory directory;
+  const Environment environment(Variables{{"XDG_RUNTIME_DIR", directory.path}});
+  LauncherJob job;
+  job.ranks = 4;
+  job.jobName = "several times " + directory.path;
+  for (int i = 0; i < 3; ++i) requireAllOk(meet(job));
+  const std::string where = fmt::format("{}/kolo-{}", directory.path, ::geteuid());
+  struct stat status {};
+  REQUIRE(::stat(where.c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0700);
+  CHECK(filesIn(where).empty());
+}
+
+TEST_CASE("what a crashed job left behind does not mislead the next one of its name", "[bootstrap]") {
+  const TemporaryDirectory directory;
+  const Environment environment(Variables{{"XDG_RUNTIME_DIR", directory.path}});
+  LauncherJob job;
+  job.ranks = 2;
+  job.jobName = "stale " + directory.path;
+  REQUIRE(rendezvous(job, 1000).ok());  // published, never joined
+  const std::vector<std::string> files = filesIn(fmt::format("{}/kolo-{}", directory.path, ::geteuid()));
+  REQUIRE(files.size() == 1);
+  {
+    // As if the process that made it had died: no process has this start time.
+    std::fstream file(files[0], std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(9 + 4 + 7);
+    file.put('\x7f');
+  }
+  LauncherJob other = job;
+  other.rank = 1;
+  const Status alone = rendezvous(other, 200).status();
+  CHECK(alone.code() == koloTimeout);
+  CHECK(contains(alone.message(), "which is dead"));
+  requireAllOk(meet(job));
+}
+
+TEST_CASE("a rendezvous directory of others is refused", "[bootstrap]") {
+  const TemporaryDirectory directory;
+  const Environment environment(Variables{{"XDG_RUNTIME_DIR", directory.path}});
+  const std::string where = fmt::format("{}/kolo-{}", directory.path, ::geteuid());
+  SECTION("readable by all") { REQUIRE((::mkdir(where.c_str(), 0700) == 0 && ::chmod(where.c_str(), 0755) == 0)); }
+  SECTION("a symbolic link") { REQUIRE(::symlink("/tmp", where.c_str()) == 0); }
+  SECTION("a file") { std::ofstream(where) << "x"; }
+  LauncherJob job;
+  job.ranks = 2;
+  job.jobName = "refused";
+  const Status status = rendezvous(job, 200).status();
+  CHECK(status.code() == koloSystemError);
+  CHECK(contains(status.message(), where));
+}
+
+TEST_CASE("ranks of several hosts meet at the root, several times over", "[bootstrap]") {
+  std::uint16_t port = 0;
+  { Result<Socket> probe = listenOn({}, 0, port); }
+  const Environment environment(Variables{{"KOLO_SECRET", "correct horse battery staple"}});
+  LauncherJob job;
+  job.ranks = 3;
+  job.jobName = "root";
+  job.root = fmt::format("localhost:{}", port);
+  for (int i = 0; i < 3; ++i) requireAllOk(meet(job));
+}
+
+TEST_CASE("a root that does not resolve, or is no host and port, is named", "[bootstrap]") {
+  const Environment environment(Variables{{"KOLO_SECRET", "x"}});
+  LauncherJob job;
+  job.ranks = 2;
+  job.rank = 1;
+  job.root = "no-such-host.invalid:5000";
+  const Status unresolved = rendezvous(job, 1000).status();
+  CHECK(unresolved.code() == koloUnreachable);
+  CHECK(contains(unresolved.message(), "no-such-host.invalid"));
+  job.root = "head";
+  CHECK(rendezvous(job, 1000).status().code() == koloInvalidEnvironment);
+  job.root.clear();
+  job.localRanks = 1;
+  const Status spread = rendezvous(job, 1000).status();
+  CHECK(spread.code() == koloInvalidEnvironment);
+  CHECK(contains(spread.message(), "KOLO_ROOT"));
+}

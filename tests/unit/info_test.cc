@@ -1,0 +1,98 @@
+#include "diagnostics/info.h"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "base/settings.h"
+
+using nlohmann::json;
+
+namespace {
+
+json parsed(const kolo::Result<std::string>& text) {
+  INFO(text.status().message());
+  REQUIRE(text.ok());
+  return json::parse(text.value());
+}
+
+json settingOf(const json& info, const std::string& name) {
+  for (const json& row : info.at("settings")) {
+    if (row.at("name") == name) return row;
+  }
+  FAIL("no setting " << name);
+  return {};
+}
+
+// A variable for the length of one test.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) {
+    setenv(name, value, 1);
+    kolo::settings::reload();
+  }
+  ~Environment() {
+    unsetenv(name_);
+    kolo::settings::reload();
+  }
+
+ private:
+  const char* name_;
+};
+
+}  // namespace
+
+TEST_CASE("build info names version, instruction set and what is not built", "[info]") {
+  const json info = parsed(kolo::diagnostics::buildInfo());
+  CHECK(info.at("version_code") == KOLO_VERSION_CODE);
+  CHECK_FALSE(info.at("isa").get<std::string>().empty());
+  CHECK_FALSE(info.at("compiler").get<std::string>().empty());
+  bool cudaSaidMissing = false;
+  for (const json& feature : info.at("features")) {
+    cudaSaidMissing |= feature.at("name") == "CUDA executor" && feature.at("built") == false;
+  }
+  CHECK(cudaSaidMissing);
+}
+
+TEST_CASE("topology info agrees with itself", "[info]") {
+  const json info = parsed(kolo::diagnostics::topologyInfo());
+  CHECK(info.at("available_cores") >= 1);
+  CHECK(info.at("available_cores") <= info.at("allowed_threads").size());
+  CHECK(info.at("memory_bytes") > 0);
+}
+
+TEST_CASE("transports info says of each transport whether it works or why not", "[info]") {
+  const json info = parsed(kolo::diagnostics::transportsInfo());
+  REQUIRE_FALSE(info.at("transports").empty());
+  for (const json& transport : info.at("transports")) {
+    CHECK_FALSE(transport.at("name").get<std::string>().empty());
+    CHECK(transport.at("works").get<bool>() == transport.at("why").get<std::string>().empty());
+  }
+}
+
+TEST_CASE("settings info tells where a value comes from", "[info]") {
+  CHECK(settingOf(parsed(kolo::diagnostics::settingsInfo()), "KOLO_STAGING_BYTES").at("source") == "default");
+  const Environment environment("KOLO_STAGING_BYTES", "8M");
+  const json row = settingOf(parsed(kolo::diagnostics::settingsInfo()), "KOLO_STAGING_BYTES");
+  CHECK(row.at("source") == "environment");
+  CHECK(row.at("value") == "8M");
+}
+
+TEST_CASE("settings info does not show the job's secret", "[info]") {
+  const Environment environment("KOLO_SECRET", "sesame");
+  const auto text = kolo::diagnostics::settingsInfo();
+  REQUIRE(text.ok());
+  CHECK(text.value().find("sesame") == std::string::npos);
+}
+
+TEST_CASE("settings info names a malformed variable", "[info]") {
+  const Environment environment("KOLO_SPIN", "lots");
+  const json info = parsed(kolo::diagnostics::settingsInfo());
+  REQUIRE(info.at("error").is_string());
+  CHECK(info.at("error").get<std::string>().find("KOLO_SPIN") != std::string::npos);
+}
+
+TEST_CASE("settings info survives values that are not UTF-8", "[info]") {
+  const Environment environment("KOLO_JOB", "\xff\xfe");
+  CHECK_FALSE(settingOf(parsed(kolo::diagnostics::settingsInfo()), "KOLO_JOB").at("value").get<std::string>().empty());
+}

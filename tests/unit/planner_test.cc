@@ -1,0 +1,161 @@
+// The planner: which algorithms fit, what is chosen, and how wishes are read.
+#include <catch2/catch.hpp>
+
+#include <string>
+
+#include "algorithms/names.h"
+#include "planner/planner.h"
+
+namespace {
+
+using namespace kolo;
+using device::Algorithm;
+using device::Collective;
+using planner::Machine;
+using planner::Query;
+
+Machine machineOf(int ranks, int cores) {
+  Machine machine;
+  machine.ranks = ranks;
+  machine.cores = cores;
+  return machine;
+}
+
+std::vector<planner::Wish> wishes(const char* text) {
+  auto parsed = planner::parseWishes(text);
+  REQUIRE(parsed.ok());
+  return parsed.take();
+}
+
+constexpr Collective kAll[] = {Collective::kAllReduce, Collective::kReduce, Collective::kBroadcast,
+                               Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll,
+                               Collective::kGather, Collective::kScatter, Collective::kBarrier};
+
+TEST_CASE("planner: whatever is chosen fits, for every collective, size, number of ranks and order") {
+  for (const Collective collective : kAll) {
+    for (const int ranks : {2, 3, 7, 8, 33, 64}) {
+      for (const std::uint64_t bytes : {0ull, 1ull, 40ull, 41ull, 2048ull, 1ull << 16, 1ull << 30}) {
+        for (const bool inOrder : {false, true}) {
+          for (const bool vector : {false, true}) {
+            Query query{.collective = collective, .bytes = bytes, .vector = vector, .inOrder = inOrder};
+            query.countsKnown = !vector || collective == Collective::kAllGather || collective == Collective::kReduceScatter;
+            if (vector && (collective == Collective::kAllReduce || collective == Collective::kReduce ||
+                           collective == Collective::kBroadcast || collective == Collective::kBarrier)) {
+              continue;
+            }
+            if (collective == Collective::kBarrier && bytes != 0) continue;
+            const Machine machine = machineOf(ranks, 2);
+            const planner::Choice choice = planner::choose(query, machine, {});
+            INFO(koloCollectiveName(static_cast<koloCollective_t>(collective))
+                 << " of " << bytes << " bytes on " << ranks << " ranks, in order " << inOrder << ", vector " << vector
+                 << ": " << name(choice.algorithm));
+            REQUIRE(planner::fits(choice.algorithm, query, machine));
+            REQUIRE(choice.predictedUs >= 0);
+            if (inOrder && (collective == Collective::kAllReduce || collective == Collective::kReduceScatter)) {
+              REQUIRE((choice.algorithm == Algorithm::kLine || choice.algorithm == Algorithm::kOneShot ||
+                       choice.algorithm == Algorithm::kTwoShot));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("planner: the choice does not depend on whether this rank's own buffers are registered") {
+  for (const Collective collective : kAll) {
+    for (std::uint64_t bytes = 1; bytes <= 1u << 26; bytes *= 4) {
+      Query query{.collective = collective, .bytes = collective == Collective::kBarrier ? 0 : bytes};
+      const planner::Choice plain = planner::choose(query, machineOf(4, 2), {});
+      query.registered = true;
+      const planner::Choice registered = planner::choose(query, machineOf(4, 2), {});
+      REQUIRE(plain.algorithm == registered.algorithm);
+      REQUIRE(plain.direct == registered.direct);
+    }
+  }
+}
+
+TEST_CASE("planner: a wish forces where it fits and in its range only; the last one wins") {
+  const auto list = wishes("all_reduce:ring@1K-64K,all_reduce:tree@8K-,broadcast:tree");
+  const auto chosen = [&](Collective collective, std::uint64_t bytes) {
+    return planner::choose({.collective = collective, .bytes = bytes}, machineOf(4, 4), list).algorithm;
+  };
+  CHECK(chosen(Collective::kAllReduce, 1024) == Algorithm::kRing);
+  CHECK(chosen(Collective::kAllReduce, 8191) == Algorithm::kRing);
+  CHECK(chosen(Collective::kAllReduce, 8192) == Algorithm::kTree);
+  CHECK(chosen(Collective::kAllReduce, 1 << 30) == Algorithm::kTree);
+  CHECK(chosen(Collective::kAllReduce, 8) == planner::choose({.bytes = 8}, machineOf(4, 4), {}).algorithm);
+  CHECK(chosen(Collective::kBroadcast, 100000) == Algorithm::kTree);
+  CHECK(chosen(Collective::kBroadcast, 0) == Algorithm::kLine);   // nothing to move: the line alone
+}
+
+TEST_CASE("planner: an order-breaking wish yields to a fold in rank order") {
+  const Query query{.collective = Collective::kAllReduce, .bytes = 1 << 20, .inOrder = true};
+  for (const char* text : {"all_reduce:ring", "all_reduce:biring", "all_reduce:recursive", "all_reduce:tree"}) {
+    const Algorithm algorithm = planner::choose(query, machineOf(4, 4), wishes(text)).algorithm;
+    CHECK((algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot));
+  }
+}
+
+TEST_CASE("planner: a forbidden algorithm is not chosen, staged or zero-copy") {
+  const auto list = wishes("all_reduce:^two_shot,all_reduce:^ring@1M-");
+  for (std::uint64_t bytes = 64; bytes <= 1u << 28; bytes *= 4) {
+    const planner::Choice choice = planner::choose({.bytes = bytes}, machineOf(4, 4), list);
+    CHECK(choice.algorithm != Algorithm::kTwoShot);
+    CHECK(choice.direct != Algorithm::kTwoShot);
+    if (bytes >= 1u << 20) CHECK(choice.algorithm != Algorithm::kRing);
+  }
+}
+
+TEST_CASE("planner: forbidding everything does not make an operation impossible") {
+  const auto list = wishes("broadcast:^line,broadcast:^one_shot,broadcast:^two_shot,broadcast:^ring,broadcast:^tree");
+  const Machine machine = machineOf(4, 4);
+  for (const std::uint64_t bytes : {0ull, 8ull, 100ull, 1ull << 20}) {
+    const Query query{.collective = Collective::kBroadcast, .bytes = bytes};
+    CHECK(planner::fits(planner::choose(query, machine, list).algorithm, query, machine));
+  }
+}
+
+TEST_CASE("planner: no algorithm with one entry for each rank on its stack is chosen beyond 64 ranks") {
+  for (const std::uint64_t bytes : {0ull, 8ull, 4096ull, 1ull << 24}) {
+    for (const Collective collective : {Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter}) {
+      const planner::Choice choice = planner::choose({.collective = collective, .bytes = bytes}, machineOf(200, 8), {});
+      INFO(name(choice.algorithm) << " of " << bytes << " bytes");
+      CHECK(choice.algorithm != Algorithm::kOneShot);
+      CHECK(choice.algorithm != Algorithm::kTwoShot);
+      CHECK(choice.algorithm != Algorithm::kLine);
+      CHECK(choice.direct == Algorithm::kCount);
+    }
+  }
+}
+
+TEST_CASE("planner: malformed wishes are refused with the part that is wrong") {
+  const auto refused = [](const char* text, const char* part) {
+    const auto parsed = planner::parseWishes(text);
+    INFO(text);
+    REQUIRE_FALSE(parsed.ok());
+    CHECK(parsed.status().code() == koloInvalidArgument);
+    CHECK(parsed.status().message().find(part) != std::string::npos);
+  };
+  refused("ring", "ring");
+  refused("allreduce:ring", "allreduce");
+  refused("all_reduce:rings", "rings");
+  refused("all_reduce:ring@1M", "1M");
+  refused("all_reduce:ring@x-1M", "x");
+  refused("all_reduce:ring,,broadcast:tree", "");
+  refused("send_recv:ring", "send_recv");
+  CHECK(planner::parseWishes("").value().empty());
+}
+
+TEST_CASE("planner: an explanation names every written algorithm and the winner") {
+  const Query query{.collective = Collective::kAllReduce, .bytes = 1 << 20};
+  const std::string text = planner::explain(query, machineOf(4, 4), {});
+  for (const char* word : {"line", "one_shot", "two_shot", "ring", "biring", "recursive", "tree"}) {
+    CHECK(text.find(word) != std::string::npos);
+  }
+  CHECK(text.find("bruck") == std::string::npos);
+  const std::string winner = name(planner::choose(query, machineOf(4, 4), {}).algorithm);
+  CHECK(text.find(winner + " has the least predicted time") != std::string::npos);
+}
+
+}  // namespace

@@ -1,0 +1,97 @@
+# shellcheck shell=bash
+# Sourced by the scripts beside it: finds or installs what building needs, configures and builds.
+#
+#   kolo_setup [--build-dir DIR] [MESON OPTION...]     DIR is "build" under the top of the tree by default
+#
+# Returns 0 when the tree is built. On failure it says why on standard error and returns 1.
+
+kolo_top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# Prints the Debian packages of what is missing here, one a line.
+kolo_missing_packages() {
+  local pair
+  for pair in c++:g++ meson:meson ninja:ninja-build pkg-config:pkg-config python3:python3; do
+    command -v "${pair%%:*}" >/dev/null || echo "${pair#*:}"
+  done
+  for pair in fmt:libfmt-dev libsodium:libsodium-dev hwloc:libhwloc-dev nlohmann_json:nlohmann-json3-dev \
+    CLI11:libcli11-dev catch2:catch2; do
+    pkg-config --exists "${pair%%:*}" 2>/dev/null || echo "${pair#*:}"
+  done
+}
+
+# Runs apt-get without questions; its output is shown only if it fails.
+kolo_apt_get() {
+  local log status=0
+  log=$(mktemp)
+  "${kolo_as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 "$@" </dev/null >"$log" 2>&1 ||
+    status=$?
+  [[ $status -eq 0 ]] || cat "$log" >&2
+  rm -f "$log"
+  return "$status"
+}
+
+kolo_install_packages() {
+  local missing
+  mapfile -t missing < <(kolo_missing_packages)
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+
+  kolo_as_root=()
+  if [[ $(id -u) -ne 0 ]]; then
+    kolo_as_root=(sudo -n)
+  fi
+  if ! command -v apt-get >/dev/null; then
+    echo "Missing here, by the names of the Debian packages: ${missing[*]}" >&2
+    return 1
+  fi
+  if [[ ${#kolo_as_root[@]} -gt 0 ]] && ! sudo -n true 2>/dev/null; then
+    echo "Something is missing. As root run:" >&2
+    echo "  apt-get update && apt-get install -y ${missing[*]}" >&2
+    return 1
+  fi
+
+  echo "installing ${missing[*]}"
+  # A stale or unreachable index must not stop an installation for which the present one suffices.
+  kolo_apt_get update || echo "apt-get update failed; trying with the package lists that are here" >&2
+  kolo_apt_get install --no-install-recommends "${missing[@]}" || return 1
+  mapfile -t missing < <(kolo_missing_packages)
+  if [[ ${#missing[@]} -gt 0 ]]; then
+    echo "Installed, yet still not usable: ${missing[*]}" >&2
+    return 1
+  fi
+}
+
+# Configures $1 with the options that follow, unless it was configured with the same before.
+kolo_configure() {
+  local build=$1 log status=0 wanted
+  shift
+  wanted=$(printf '%s\n' "$@")
+  if [[ -f $build/build.ninja && -f $build/.kolo-options && $(<"$build/.kolo-options") == "$wanted" ]]; then
+    return 0
+  fi
+  log=$(mktemp)
+  if [[ -f $build/build.ninja ]]; then
+    meson setup --reconfigure "$build" "$kolo_top" "$@" >"$log" 2>&1 ||
+      meson setup --wipe "$build" "$kolo_top" "$@" >"$log" 2>&1 || status=$?
+  else
+    meson setup "$build" "$kolo_top" "$@" >"$log" 2>&1 || status=$?
+  fi
+  if [[ $status -eq 0 ]]; then
+    printf '%s\n' "$wanted" >"$build/.kolo-options"
+  else
+    cat "$log" >&2
+  fi
+  rm -f "$log"
+  return "$status"
+}
+
+kolo_setup() {
+  local build=$kolo_top/build
+  if [[ ${1-} == --build-dir ]]; then
+    build=${2:?--build-dir needs a folder}
+    shift 2
+  fi
+  kolo_install_packages || return 1
+  echo "building $build"
+  kolo_configure "$build" "$@" || return 1
+  ninja -C "$build" --quiet || return 1
+}

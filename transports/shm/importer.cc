@@ -1,0 +1,214 @@
+#include "importer.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+#include <utility>
+
+namespace kolo::shm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kRetry{1};
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+// Outcome of one try, beside the codes of a transport: the exporter was too busy, so try again.
+constexpr int kAgain = -1;
+
+struct Socket {
+  int fd;
+  ~Socket() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+int explainRefused(const Address& address, const Descriptor& descriptor, int errnum, const Why& why) {
+  const std::uint64_t own = networkNamespace();
+  const ErrorText reason(errnum);
+  if (own != 0 && address.networkNamespace != 0 && own != address.networkNamespace) {
+    return why.fail(
+        KOLO_TRANSPORT_UNREACHABLE,
+        "connecting to the peer's socket @%s: %s; process %d is in another network namespace (%llu, here %llu), "
+        "where abstract sockets do not reach: run both containers with one network namespace",
+        descriptor.socketName, reason.text, address.pid, static_cast<unsigned long long>(address.networkNamespace),
+        static_cast<unsigned long long>(own));
+  }
+  return why.fail(own == 0 || address.networkNamespace == 0 ? KOLO_TRANSPORT_UNREACHABLE : KOLO_TRANSPORT_ERROR,
+                  "connecting to the peer's socket @%s: %s; process %d has ended, or has closed its communicators",
+                  descriptor.socketName, reason.text, address.pid);
+}
+
+int connectOnce(int socket, const Address& address, const Descriptor& descriptor, const Why& why) {
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  const std::size_t length = strnlen(descriptor.socketName, sizeof descriptor.socketName);
+  std::memcpy(to.sun_path + 1, descriptor.socketName, length);
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  if (connect(socket, reinterpret_cast<const sockaddr*>(&to), bytes) == 0) return KOLO_TRANSPORT_OK;
+  const int errnum = errno;
+  if (errnum == EAGAIN || errnum == EINTR) return kAgain;  // its queue of connections is full
+  if (errnum == ECONNREFUSED) return explainRefused(address, descriptor, errnum, why);
+  const ErrorText reason(errnum);
+  if (errnum == EPERM || errnum == EACCES) {
+    return why.fail(
+        KOLO_TRANSPORT_UNREACHABLE,
+        "connecting to the socket @%s of process %d, user %u: %s; this process runs as user %u, and a security "
+        "policy (Landlock, AppArmor, SELinux, seccomp) forbids it: allow abstract unix sockets between both",
+        descriptor.socketName, address.pid, address.uid, reason.text, static_cast<unsigned>(geteuid()));
+  }
+  return why.fail(KOLO_TRANSPORT_ERROR, "connecting to the socket @%s of process %d: %s", descriptor.socketName,
+                  address.pid, reason.text);
+}
+
+bool waitReadable(int socket, Deadline deadline) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd one{socket, POLLIN, 0};
+    const int ready = poll(&one, 1, static_cast<int>(std::max<std::int64_t>(left, 0)));
+    if (ready > 0) return true;
+    if (ready == 0 || errno != EINTR) return false;
+  }
+}
+
+// Takes the message and the first file that came with it; *fd is -1 if none. False unless exactly a Reply came.
+bool receiveReply(int socket, Reply* reply, int* fd, bool* filesLost) {
+  iovec part{reply, sizeof *reply};
+  alignas(cmsghdr) char room[CMSG_SPACE(4 * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = room;
+  message.msg_controllen = sizeof room;
+  *fd = -1;
+  const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_TRUNC);
+  if (got < 0) return false;
+  *filesLost = (message.msg_flags & MSG_CTRUNC) != 0;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int file;
+      std::memcpy(&file, CMSG_DATA(header) + i * sizeof(int), sizeof file);
+      if (*fd < 0) {
+        *fd = file;
+      } else {
+        close(file);
+      }
+    }
+  }
+  return got == sizeof *reply && hasMagic(*reply);
+}
+
+int judge(const Reply& reply, const Request& request, const Address& address, const Key& key, int fd, bool filesLost,
+          const Why& why) {
+  if (std::memcmp(reply.clientNonce, request.clientNonce, sizeof reply.clientNonce) != 0) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "what listens at the peer's socket is not process %d", address.pid);
+  }
+  switch (reply.answer) {
+    case Answer::kUnknownMemory:
+      return why.fail(KOLO_TRANSPORT_ERROR, "process %d has deregistered this memory", address.pid);
+    case Answer::kWrongProof:
+      return why.fail(
+          KOLO_TRANSPORT_ERROR,
+          "process %d of user %u refused: the request did not prove that it comes from its communicator (it saw "
+          "user %u)",
+          address.pid, address.uid, reply.uidSeen);
+    case Answer::kGranted:
+      break;
+  }
+  if (!isProven(reply, key)) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "what listens at the peer's socket is not process %d of this communicator",
+                    address.pid);
+  }
+  if (fd >= 0) return KOLO_TRANSPORT_OK;
+  return why.fail(KOLO_TRANSPORT_ERROR, "the file of process %d did not arrive%s", address.pid,
+                  filesLost ? ": this process is at its limit of open files (ulimit -n)" : "");
+}
+
+// One connection. kAgain: the exporter closed it, for it serves a bounded number at a time.
+int askOnce(const Address& address, const Descriptor& descriptor, const Key& key, Deadline deadline, const Why& why,
+            int* fd) {
+  const Socket socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (socket.fd < 0) return why.fail(KOLO_TRANSPORT_ERROR, "opening a unix socket: %s", ErrorText(errno).text);
+  if (const int code = connectOnce(socket.fd, address, descriptor, why); code != KOLO_TRANSPORT_OK) return code;
+
+  const auto silent = [&] {
+    return why.fail(KOLO_TRANSPORT_ERROR, "process %d does not answer at its socket @%s; is it stopped?", address.pid,
+                    descriptor.socketName);
+  };
+  Hello hello;
+  if (!waitReadable(socket.fd, deadline)) return silent();
+  if (recv(socket.fd, &hello, sizeof hello, MSG_DONTWAIT | MSG_TRUNC) != sizeof hello || !hasMagic(hello))
+    return kAgain;
+
+  Request request{};
+  std::memcpy(request.serverNonce, hello.serverNonce, sizeof request.serverNonce);
+  std::memcpy(request.memoryId, descriptor.memoryId, sizeof request.memoryId);
+  randombytes_buf(request.clientNonce, sizeof request.clientNonce);
+  prove(request, key);
+  if (send(socket.fd, &request, sizeof request, MSG_NOSIGNAL) != sizeof request) return kAgain;
+
+  if (!waitReadable(socket.fd, deadline)) return silent();
+  Reply reply;
+  bool filesLost = false;
+  Socket file{-1};
+  if (!receiveReply(socket.fd, &reply, &file.fd, &filesLost)) return kAgain;
+  const int code = judge(reply, request, address, key, file.fd, filesLost, why);
+  if (code == KOLO_TRANSPORT_OK) *fd = std::exchange(file.fd, -1);
+  return code;
+}
+
+}  // namespace
+
+std::uint64_t networkNamespace() {
+  struct stat info {};
+  return stat("/proc/self/ns/net", &info) == 0 ? info.st_ino : 0;
+}
+
+int fetchFile(const Address& address, const Descriptor& descriptor, const Key& key, Deadline deadline, const Why& why,
+              int* fd) {
+  for (;;) {
+    const int code = askOnce(address, descriptor, key, deadline, why, fd);
+    if (code != kAgain) return code;
+    if (Clock::now() >= deadline) {
+      return why.fail(KOLO_TRANSPORT_ERROR, "process %d kept closing connections to its socket @%s until the deadline",
+                      address.pid, descriptor.socketName);
+    }
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+int mapRange(int fd, std::uint64_t offset, std::uint64_t bytes, const Why& why, Mapping* mapping) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0)
+    return why.fail(KOLO_TRANSPORT_ERROR, "fstat of the peer's file: %s", ErrorText(errno).text);
+  const auto size = static_cast<std::uint64_t>(info.st_size);
+  if (offset > size || bytes > size - offset) {  // touching pages past the end would be SIGBUS
+    return why.fail(KOLO_TRANSPORT_ERROR, "the peer's file has %llu bytes, expected at least %llu from offset %llu on",
+                    static_cast<unsigned long long>(size), static_cast<unsigned long long>(bytes),
+                    static_cast<unsigned long long>(offset));
+  }
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uint64_t below = offset / page * page;
+  const std::size_t length = bytes + (offset - below);
+  void* const base = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(below));
+  if (base == MAP_FAILED) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "mapping %zu bytes of the peer's memory: %s", length, ErrorText(errno).text);
+  }
+  // Only a hint: systems that give shared memory no huge pages refuse it, and nothing changes.
+  if (length >= kHugePage) (void)madvise(base, length, MADV_HUGEPAGE);
+  *mapping = {base, length, static_cast<unsigned char*>(base) + (offset - below)};
+  return KOLO_TRANSPORT_OK;
+}
+
+void unmap(const Mapping& mapping) {
+  if (mapping.base != nullptr) munmap(mapping.base, mapping.length);
+}
+
+}  // namespace kolo::shm

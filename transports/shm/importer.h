@@ -1,0 +1,31 @@
+// The receiving side: gets a peer's file from its exporter, and maps the range.
+//
+// Thread safety: all functions, from any thread.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+
+#include "wire.h"
+
+namespace kolo::shm {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+// The caller's own view of itself, against which an unreachable peer is explained.
+std::uint64_t networkNamespace();  // inode; 0: unknown
+
+// KOLO_TRANSPORT_OK: *fd is the caller's, to close. REQUIRES: both proven, descriptor with a file.
+int fetchFile(const Address& address, const Descriptor& descriptor, const Key& key, Deadline deadline, const Why& why,
+              int* fd);
+
+// A mapping of a range of a file, at any offset.
+struct Mapping {
+  void* base = nullptr;  // page-aligned
+  std::size_t length = 0;
+  void* first = nullptr;  // the range's first byte
+};
+int mapRange(int fd, std::uint64_t offset, std::uint64_t bytes, const Why& why, Mapping* mapping);
+void unmap(const Mapping& mapping);
+
+}  // namespace kolo::shm
