@@ -13,8 +13,9 @@
  *
  * Thread safety: different communicators may be driven from different threads at the same time. Calls on one
  * communicator from several threads are executed one after the other, in the order in which they took the communicator;
- * that order must be the same on all ranks. koloCommAbort, koloCommGetAsyncError and the queries (Count, UserRank,
- * GetErrorString, GetLastError) may be called from any thread at any time.
+ * that order must be the same on all ranks. A handle may be destroyed while other threads use it: their calls end first,
+ * or are refused. koloCommAbort, koloCommGetAsyncError and the queries (Count, UserRank, GetErrorString, GetLastError) may be
+ * called from any thread at any time.
  */
 #ifndef KOLO_KOLO_H_
 #define KOLO_KOLO_H_
@@ -330,7 +331,8 @@ typedef KOLO_ENUM { koloScalarHostImmediate = 1 } koloScalarResidence_t;
 KOLO_API koloResult_t koloRedOpCreatePreMulSum(koloRedOp_t* op, const void* scalar, koloDataType_t datatype,
                                                koloScalarResidence_t residence, koloComm_t comm);
 /* acc[i] = acc[i] (op) in[i] for count elements, called on the thread that executes the operation. in and acc do not
- * overlap and are aligned to the element's size. Must be associative. */
+ * overlap and are aligned to the element's size. Must be associative. Operations, groups and the end of a communicator are
+ * refused inside (koloInvalidUsage): they would wait for the operation that the function is part of. */
 typedef void (*koloRedFunction_t)(void* acc, const void* in, size_t count, koloDataType_t datatype, void* context);
 /* commutative 0: elements are folded strictly in rank order. Works with every datatype. */
 KOLO_API koloResult_t koloRedOpCreate(koloRedOp_t* op, koloRedFunction_t function, int commutative, void* context,

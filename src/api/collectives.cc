@@ -18,8 +18,9 @@ koloResult_t collective(const char* function, Operation&& operation, koloComm_t 
                         Check&& check) noexcept {
   return guard(function, [&]() -> Status {
     const Status status = [&]() -> Status {
-      KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
-      KOLO_ASSIGN(comm::Stream* const found, find(stream));
+      KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+      KOLO_ASSIGN(const Pin<comm::Stream> found, find(stream));
+      KOLO_TRY(refuseInReduction());
       if (communicator->isFinalized()) {
         return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");
       }
@@ -27,7 +28,7 @@ koloResult_t collective(const char* function, Operation&& operation, koloComm_t 
       if (operation.reduces()) KOLO_TRY(checkReduction(operation.op, operation.datatype, *communicator));
       if (operation.reduces() && operation.op >= koloNumOps) operation.custom = communicator->reductions().find(operation.op);
       KOLO_TRY(check(*communicator, operation));
-      return comm::submit(*communicator, found, operation);
+      return comm::submit(communicator, found, operation);
     }();
     if (!status.ok()) comm::groupRefuse(status);
     return status;

@@ -43,19 +43,25 @@ Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, c
   return {};
 }
 
-Status refuseInGroup() {
-  if (!comm::groupIsOpen()) return {};
-  return error(koloInvalidUsage, "not inside a group: expected koloGroupEnd first");
-}
-
-// Waits for what was issued, unless the communicator failed: then everything returns by itself.
-void destroy(comm::Communicator* communicator) {
+// Waits for what was issued, unless the communicator failed: then everything returns by itself. Then for the calls of other
+// threads that are still on their way out.
+void destroy(koloComm_t comm, comm::Communicator* communicator) {
   communicator->turn().drain();
+  communicators.release(reinterpret_cast<std::uintptr_t>(comm));
   // Windows go with their communicator.
   for (WindowEntry* entry : windows.removeAll([&](const WindowEntry& w) { return w.communicator == communicator; })) {
     delete entry;
   }
   delete communicator;
+}
+
+// Of several threads that destroy one handle at a time, one gets the communicator.
+Result<comm::Communicator*> retire(koloComm_t comm) {
+  KOLO_TRY(refuseInGroup());
+  KOLO_TRY(refuseInReduction());
+  comm::Communicator* const communicator = communicators.retire(reinterpret_cast<std::uintptr_t>(comm));
+  if (communicator == nullptr) return notACommunicator(comm);
+  return communicator;
 }
 
 }  // namespace
@@ -153,7 +159,8 @@ KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloCom
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("newcomm", newcomm));
     KOLO_TRY(refuseInGroup());
-    KOLO_ASSIGN(comm::Communicator* const parent, find(comm));
+    KOLO_TRY(refuseInReduction());
+    KOLO_ASSIGN(const Pin<comm::Communicator> parent, find(comm));
     *newcomm = nullptr;
     if (color < 0 && color != KOLO_SPLIT_NOCOLOR) {
       return error(koloInvalidArgument, "color is {}, expected 0 or more, or KOLO_SPLIT_NOCOLOR", color);
@@ -173,7 +180,8 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("newcomm", newcomm));
     KOLO_TRY(refuseInGroup());
-    KOLO_ASSIGN(comm::Communicator* const parent, find(comm));
+    KOLO_TRY(refuseInReduction());
+    KOLO_ASSIGN(const Pin<comm::Communicator> parent, find(comm));
     *newcomm = nullptr;
     if (excludeCount < 0 || excludeCount >= parent->ranks()) {
       return error(koloInvalidCount, "excludeCount is {}, expected 0..{}", excludeCount, parent->ranks() - 1);
@@ -200,7 +208,8 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
 KOLO_API koloResult_t koloCommFinalize(koloComm_t comm) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(refuseInGroup());
-    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_TRY(refuseInReduction());
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     communicator->turn().drain();
     communicator->setFinalized();
     return communicator->failure();
@@ -209,21 +218,19 @@ KOLO_API koloResult_t koloCommFinalize(koloComm_t comm) {
 
 KOLO_API koloResult_t koloCommDestroy(koloComm_t comm) {
   return guard(__func__, [&]() -> Status {
-    KOLO_TRY(refuseInGroup());
-    KOLO_TRY(find(comm).status());
-    destroy(communicators.remove(reinterpret_cast<std::uintptr_t>(comm)));
+    KOLO_ASSIGN(comm::Communicator* const communicator, retire(comm));
+    destroy(comm, communicator);
     return {};
   });
 }
 
 KOLO_API koloResult_t koloCommAbort(koloComm_t comm) {
   return guard(__func__, [&]() -> Status {
-    KOLO_TRY(find(comm).status());
-    comm::Communicator* const communicator = communicators.remove(reinterpret_cast<std::uintptr_t>(comm));
+    KOLO_ASSIGN(comm::Communicator* const communicator, retire(comm));
     communicator->fail({koloAborted, communicator->membership().members[static_cast<std::size_t>(communicator->rank())],
                         fmt::format("rank {} called koloCommAbort on communicator {}", communicator->rank(),
                                     communicator->options().name)});
-    destroy(communicator);
+    destroy(comm, communicator);
     return {};
   });
 }
@@ -231,7 +238,7 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm) {
 KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("asyncError", asyncError));
-    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     *asyncError = communicator->failed() ? communicator->failure().code() : koloSuccess;
     return {};
   });
@@ -239,7 +246,7 @@ KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* async
 
 KOLO_API const char* koloGetLastError(koloComm_t comm) {
   if (comm == nullptr) return lastError().c_str();
-  const Result<comm::Communicator*> found = find(comm);
+  const Result<Pin<comm::Communicator>> found = find(comm);
   if (!found.ok() || !found.value()->failed()) return lastError().c_str();
   thread_local std::string message;
   message = found.value()->failure().message();
@@ -249,7 +256,7 @@ KOLO_API const char* koloGetLastError(koloComm_t comm) {
 KOLO_API koloResult_t koloCommCount(koloComm_t comm, int* count) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("count", count));
-    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     *count = communicator->ranks();
     return {};
   });
@@ -258,7 +265,7 @@ KOLO_API koloResult_t koloCommCount(koloComm_t comm, int* count) {
 KOLO_API koloResult_t koloCommUserRank(koloComm_t comm, int* rank) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("rank", rank));
-    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     *rank = communicator->rank();
     return {};
   });

@@ -1,5 +1,7 @@
 #include "api/guard.h"
 
+#include "executor/host/user_fold.h"
+
 namespace kolo::api {
 
 std::string& lastError() {
@@ -19,6 +21,17 @@ Status notACommunicator(koloComm_t comm) {
 Status notAStream(koloStream_t stream) {
   return error(koloInvalidHandle, "{} is not a stream: it was destroyed, or never came from koloStreamCreate",
                fmt::ptr(stream));
+}
+
+Status refuseInGroup() {
+  if (!comm::groupIsOpen()) return {};
+  return error(koloInvalidUsage, "not inside a group: expected koloGroupEnd first");
+}
+
+Status refuseInReduction() {
+  if (!executor::insideUserFunction()) return {};
+  return error(koloInvalidUsage, "not from inside a reduction function, which is part of an operation that would wait for this "
+               "call: expected it after the operation");
 }
 
 koloComm_t handleOf(std::unique_ptr<comm::Communicator> communicator) {

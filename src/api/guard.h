@@ -55,18 +55,22 @@ Status notACommunicator(koloComm_t comm);
 Status notAStream(koloStream_t stream);
 
 // The object behind a handle, or why there is none. A failed communicator is found: its operations return its failure.
-inline Result<comm::Communicator*> find(koloComm_t comm) {
-  comm::Communicator* const found = communicators.find(reinterpret_cast<std::uintptr_t>(comm));
-  if (found == nullptr) return notACommunicator(comm);
+inline Result<Pin<comm::Communicator>> find(koloComm_t comm) {
+  Pin<comm::Communicator> found = communicators.find(reinterpret_cast<std::uintptr_t>(comm));
+  if (!found) return notACommunicator(comm);
   return found;
 }
-// nullptr for the NULL stream.
-inline Result<comm::Stream*> find(koloStream_t stream) {
-  comm::Stream* const found =
-      stream == nullptr ? nullptr : streams.find(reinterpret_cast<std::uintptr_t>(stream));
-  if (found == nullptr && stream != nullptr) return notAStream(stream);
+// Empty for the NULL stream.
+inline Result<Pin<comm::Stream>> find(koloStream_t stream) {
+  if (stream == nullptr) return Pin<comm::Stream>();
+  Pin<comm::Stream> found = streams.find(reinterpret_cast<std::uintptr_t>(stream));
+  if (!found) return notAStream(stream);
   return found;
 }
+
+// Why a call may not be made here, where it would wait for itself: inside an open group, or inside a user's reduction.
+Status refuseInGroup();
+Status refuseInReduction();
 
 koloComm_t handleOf(std::unique_ptr<comm::Communicator> communicator);
 

@@ -44,7 +44,7 @@ extern "C" {
 
 KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text) {
   return guard(__func__, [&]() -> Status {
-    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     if (text == nullptr) return error(koloInvalidPointer, "text is NULL, expected wishes such as all_reduce:ring, or \"\"");
     const std::uint64_t place = communicator->turn().take();
     communicator->turn().wait(place);
@@ -58,7 +58,7 @@ KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collecti
                                       koloDataType_t datatype, koloRedOp_t op, int registered, koloPlan_t* plan) {
   return guard(__func__, [&]() -> Status {
     if (plan == nullptr) return error(koloInvalidPointer, "plan is NULL, expected a place for the result");
-    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_ASSIGN(const planner::Query query, makeQuery(collective, count, datatype, op, registered));
     *plan = communicator->describePlan(query);
     return {};
@@ -75,7 +75,7 @@ KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t 
                       needed);
     }
     if (comm != nullptr) {
-      KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+      KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
       return giveText(communicator->explain(query), text, size, needed);
     }
     if (nranks < 1) return error(koloInvalidRankCount, "nranks is {}, expected 1 or more", nranks);

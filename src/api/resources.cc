@@ -13,9 +13,9 @@ Status nullResult(const char* name) {
   return error(koloInvalidPointer, "{} is NULL, expected a place for the result", name);
 }
 
-Result<WindowEntry*> findWindow(koloWindow_t window) {
-  WindowEntry* found = windows.find(reinterpret_cast<std::uintptr_t>(window));
-  if (found == nullptr) {
+Result<Pin<WindowEntry>> findWindow(koloWindow_t window) {
+  Pin<WindowEntry> found = windows.find(reinterpret_cast<std::uintptr_t>(window));
+  if (!found) {
     return error(koloInvalidHandle, "{} is not a window: it was deregistered, or never came from koloWindowRegister",
                  fmt::ptr(window));
   }
@@ -24,7 +24,9 @@ Result<WindowEntry*> findWindow(koloWindow_t window) {
 
 // Runs a collective control function in the communicator's order.
 template <class Body>
-auto inTurn(comm::Communicator& communicator, Body&& body) {
+auto inTurn(comm::Communicator& communicator, Body&& body) -> decltype(body()) {
+  KOLO_TRY(refuseInGroup());
+  KOLO_TRY(refuseInReduction());
   const std::uint64_t place = communicator.turn().take();
   communicator.turn().wait(place);
   auto result = body();
@@ -42,6 +44,7 @@ extern "C" {
 
 KOLO_API koloResult_t koloGroupStart(void) {
   return guard(__func__, []() -> Status {
+    KOLO_TRY(refuseInReduction());
     comm::groupStart();
     return {};
   });
@@ -64,25 +67,29 @@ KOLO_API koloResult_t koloStreamCreate(koloStream_t* stream) {
 
 KOLO_API koloResult_t koloStreamSynchronize(koloStream_t stream) {
   return guard(__func__, [&]() -> Status {
-    KOLO_ASSIGN(comm::Stream* const found, find(stream));
-    return found == nullptr ? Status() : found->synchronize();
+    KOLO_TRY(refuseInReduction());
+    KOLO_ASSIGN(const Pin<comm::Stream> found, find(stream));
+    return !found ? Status() : found->synchronize();
   });
 }
 
 KOLO_API koloResult_t koloStreamQuery(koloStream_t stream) {
   return guard(__func__, [&]() -> Status {
-    KOLO_ASSIGN(comm::Stream* const found, find(stream));
-    return found == nullptr ? Status() : found->query();
+    KOLO_ASSIGN(const Pin<comm::Stream> found, find(stream));
+    return !found ? Status() : found->query();
   });
 }
 
 KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream) {
   return guard(__func__, [&]() -> Status {
     if (stream == nullptr) return error(koloInvalidHandle, "the NULL stream cannot be destroyed");
-    KOLO_ASSIGN(comm::Stream* const found, find(stream));
-    Status status = found->synchronize();
-    streams.remove(reinterpret_cast<std::uintptr_t>(stream));
-    delete found;
+    KOLO_TRY(refuseInGroup());
+    KOLO_TRY(refuseInReduction());
+    comm::Stream* const retired = streams.retire(reinterpret_cast<std::uintptr_t>(stream));
+    if (retired == nullptr) return notAStream(stream);
+    Status status = retired->synchronize();
+    streams.release(reinterpret_cast<std::uintptr_t>(stream));
+    delete retired;
     return status;
   });
 }
@@ -108,11 +115,11 @@ KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t b
   return guard(__func__, [&]() -> Status {
     if (window == nullptr) return nullResult("window");
     *window = nullptr;
-    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_TRY(checkPointer({"buffer", buffer, bytes}));
     if (communicator->failed()) return communicator->failure();
     auto entry = std::make_unique<WindowEntry>();
-    entry->communicator = communicator;
+    entry->communicator = communicator.get();
     KOLO_ASSIGN(entry->window, inTurn(*communicator, [&] {
       return communicator->windows().add(communicator->membership(), communicator->peers(), buffer, bytes);
     }));
@@ -125,24 +132,28 @@ KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t b
 
 KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window) {
   return guard(__func__, [&]() -> Status {
-    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
-    KOLO_ASSIGN(WindowEntry* const entry, findWindow(window));
-    if (entry->communicator != communicator) {
-      return error(koloInvalidHandle, "the window belongs to another communicator");
-    }
-    Status status = communicator->failed() ? communicator->failure() : inTurn(*communicator, [&] {
-      return communicator->windows().remove(communicator->membership(), entry->window);
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    return inTurn(*communicator, [&]() -> Status {
+      KOLO_ASSIGN(Pin<WindowEntry> entry, findWindow(window));
+      if (entry->communicator != communicator.get()) {
+        return error(koloInvalidHandle, "the window belongs to another communicator");
+      }
+      Status status = communicator->failed() ? communicator->failure()
+                                             : communicator->windows().remove(communicator->membership(), entry->window);
+      if (status.code() == koloMismatch) return status;   // nothing was taken away
+      entry = Pin<WindowEntry>();
+      const auto handle = reinterpret_cast<std::uintptr_t>(window);
+      const std::unique_ptr<WindowEntry> retired(windows.retire(handle));
+      windows.release(handle);
+      return status;
     });
-    if (status.code() == koloMismatch) return status;   // nothing was taken away
-    delete windows.remove(reinterpret_cast<std::uintptr_t>(window));
-    return status;
   });
 }
 
 KOLO_API koloResult_t koloWindowIsZeroCopy(koloWindow_t window, int* zeroCopy) {
   return guard(__func__, [&]() -> Status {
     if (zeroCopy == nullptr) return nullResult("zeroCopy");
-    KOLO_ASSIGN(WindowEntry* const entry, findWindow(window));
+    KOLO_ASSIGN(const Pin<WindowEntry> entry, findWindow(window));
     *zeroCopy = entry->window->zeroCopy ? 1 : 0;
     return {};
   });
@@ -159,7 +170,7 @@ KOLO_API koloResult_t koloRedOpCreatePreMulSum(koloRedOp_t* op, const void* scal
   return guard(__func__, [&]() -> Status {
     if (op == nullptr) return nullResult("op");
     if (scalar == nullptr) return error(koloInvalidPointer, "scalar is NULL, expected one element");
-    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_TRY(checkDatatype(datatype));
     if (koloRedOpIsDefined(koloAvg, datatype) == 0) {
       return error(koloInvalidOperation, "a pre-multiplied sum is not defined for {}", koloDataTypeName(datatype));
@@ -181,7 +192,7 @@ KOLO_API koloResult_t koloRedOpCreate(koloRedOp_t* op, koloRedFunction_t functio
   return guard(__func__, [&]() -> Status {
     if (op == nullptr) return nullResult("op");
     if (function == nullptr) return error(koloInvalidPointer, "function is NULL, expected a reduction");
-    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     comm::CustomReduction reduction;
     reduction.user = {function, context, koloInt8};
     reduction.commutative = commutative != 0;
@@ -192,7 +203,7 @@ KOLO_API koloResult_t koloRedOpCreate(koloRedOp_t* op, koloRedFunction_t functio
 
 KOLO_API koloResult_t koloRedOpDestroy(koloRedOp_t op, koloComm_t comm) {
   return guard(__func__, [&]() -> Status {
-    KOLO_ASSIGN(comm::Communicator* const communicator, find(comm));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     if (communicator->reductions().remove(op)) return {};
     return error(koloInvalidOperation, "{} is not a reduction that was made on this communicator", static_cast<int>(op));
   });

@@ -1,17 +1,55 @@
 // Opaque handles that can be told from garbage: a handle is a number, not an address, made of a slot and that slot's
 // generation, so that destroyed and foreign ones are recognised without touching memory that may not be there.
 //
-// Thread safety: all functions. The object found stays valid only as long as nobody removes it.
-// Invariant: a slot's generation is odd while it is in use, and never repeats.
+// Who finds an object holds a Pin on it; who takes it out waits until all pins are gone. So a call that has found its object
+// can finish with it, whatever another thread destroys meanwhile.
+//
+// Thread safety: all functions.
+// Invariants: a slot's generation is odd while it is in use, and never repeats. A slot is used again only after release().
 #pragma once
+
+#include <time.h>
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace kolo {
+
+// Keeps an object from being taken away. Empty where nothing was found.
+template <class T>
+class Pin {
+ public:
+  Pin() = default;
+  // An object that its owner keeps alive by itself.
+  explicit Pin(T* object) : object_(object) {}
+  // Takes over one count of `users`.
+  Pin(T* object, std::atomic<std::uint32_t>& users) : object_(object), users_(&users) {}
+  Pin(Pin&& other) noexcept : object_(std::exchange(other.object_, nullptr)), users_(std::exchange(other.users_, nullptr)) {}
+  Pin(const Pin& other) : object_(other.object_), users_(other.users_) {
+    if (users_ != nullptr) users_->fetch_add(1, std::memory_order_relaxed);   // there is one already
+  }
+  Pin& operator=(Pin other) noexcept {
+    std::swap(object_, other.object_);
+    std::swap(users_, other.users_);
+    return *this;
+  }
+  ~Pin() {
+    if (users_ != nullptr) users_->fetch_sub(1, std::memory_order_release);  // [unpin] all that was done with the object
+  }
+
+  T* get() const { return object_; }
+  T* operator->() const { return object_; }
+  T& operator*() const { return *object_; }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  T* object_ = nullptr;
+  std::atomic<std::uint32_t>* users_ = nullptr;
+};
 
 template <class T, std::uint64_t kKind>
 class HandleTable {
@@ -33,41 +71,57 @@ class HandleTable {
     Slot& entry = slots_[slot];
     entry.object.store(object, std::memory_order_relaxed);
     const std::uint32_t generation = entry.generation.load(std::memory_order_relaxed) + 1;
-    entry.generation.store(generation, std::memory_order_release);  // [handle]
+    entry.generation.store(generation, std::memory_order_release);  // [handle] the object and its slot
     return encode(slot, generation);
   }
 
-  T* find(std::uintptr_t handle) const {
-    const std::uint32_t slot = handle & (kSlots - 1);
-    const std::uint32_t generation = static_cast<std::uint32_t>(handle >> 16) & 0xffffffu;
-    const Slot& entry = slots_[slot];
-    if (handle >> 40 != kKind || (generation & 1) == 0) return nullptr;
-    if ((entry.generation.load(std::memory_order_acquire) & 0xffffffu) != generation) return nullptr;  // [handle]
+  Pin<T> find(std::uintptr_t handle) {
+    Slot& entry = slotOf(handle);
+    if (handle >> 40 != kKind || (generationOf(handle) & 1) == 0) return {};
+    // Sequentially consistent with retire() and release(): either the handle is seen to be dead here, or this user is
+    // seen there. [pin]
+    entry.users.fetch_add(1, std::memory_order_seq_cst);
+    const std::uint32_t generation = entry.generation.load(std::memory_order_seq_cst) & 0xffffffu;  // [handle] [pin]
+    Pin<T> pin(entry.object.load(std::memory_order_relaxed), entry.users);
+    return generation == generationOf(handle) ? pin : Pin<T>();
+  }
+
+  // Makes the handle dead. The object, which may still be in use until release(); nullptr if the handle was dead already.
+  T* retire(std::uintptr_t handle) {
+    const std::lock_guard lock(mutex_);
+    Slot& entry = slotOf(handle);
+    if (handle >> 40 != kKind || (generationOf(handle) & 1) == 0) return nullptr;
+    if ((entry.generation.load(std::memory_order_relaxed) & 0xffffffu) != generationOf(handle)) return nullptr;
+    entry.generation.fetch_add(1, std::memory_order_seq_cst);  // [pin]
     return entry.object.load(std::memory_order_relaxed);
   }
 
-  // The object, or nullptr if the handle was dead already. Afterwards the handle is dead.
-  T* remove(std::uintptr_t handle) {
+  // Returns when nobody has the object any more. REQUIRES: retire() gave it to this caller, who has no pin on it.
+  void release(std::uintptr_t handle) {
+    waitUntilUnused(slotOf(handle));
     const std::lock_guard lock(mutex_);
-    T* object = find(handle);
-    if (object == nullptr) return nullptr;
-    const std::uint32_t slot = handle & (kSlots - 1);
-    slots_[slot].generation.fetch_add(1, std::memory_order_release);
-    free_.insert(free_.begin(), slot);  // the oldest free slot is used first: generations wrap late
-    return object;
+    free_.insert(free_.begin(), handle & (kSlots - 1));  // the oldest free slot is used first: generations wrap late
   }
 
   // Takes out every object that `chosen` says yes to; the caller owns them then. Their handles are dead afterwards.
   template <class Chosen>
   std::vector<T*> removeAll(Chosen&& chosen) {
-    const std::lock_guard lock(mutex_);
+    std::vector<std::uintptr_t> handles;
+    {
+      const std::lock_guard lock(mutex_);
+      for (std::uint32_t slot = 0; slot < used_; ++slot) {
+        const Slot& entry = slots_[slot];
+        const std::uint32_t generation = entry.generation.load(std::memory_order_relaxed);
+        if ((generation & 1) != 0 && chosen(*entry.object.load(std::memory_order_relaxed))) {
+          handles.push_back(encode(slot, generation));
+        }
+      }
+    }
     std::vector<T*> taken;
-    for (std::uint32_t slot = 0; slot < used_; ++slot) {
-      Slot& entry = slots_[slot];
-      T* const object = entry.object.load(std::memory_order_relaxed);
-      if ((entry.generation.load(std::memory_order_relaxed) & 1) == 0 || !chosen(*object)) continue;
-      entry.generation.fetch_add(1, std::memory_order_release);
-      free_.insert(free_.begin(), slot);
+    for (const std::uintptr_t handle : handles) {
+      T* const object = retire(handle);
+      if (object == nullptr) continue;   // another thread was faster
+      release(handle);
       taken.push_back(object);
     }
     return taken;
@@ -76,10 +130,18 @@ class HandleTable {
  private:
   struct Slot {
     std::atomic<std::uint32_t> generation{0};
+    std::atomic<std::uint32_t> users{0};
     std::atomic<T*> object{nullptr};
   };
+
+  static std::uint32_t generationOf(std::uintptr_t handle) { return static_cast<std::uint32_t>(handle >> 16) & 0xffffffu; }
+  Slot& slotOf(std::uintptr_t handle) { return slots_[handle & (kSlots - 1)]; }
   static std::uintptr_t encode(std::uint32_t slot, std::uint32_t generation) {
     return static_cast<std::uintptr_t>(kKind << 40 | std::uint64_t{generation & 0xffffffu} << 16 | slot);
+  }
+  static void waitUntilUnused(const Slot& entry) {
+    const timespec nap{0, 20'000};
+    while (entry.users.load(std::memory_order_seq_cst) != 0) nanosleep(&nap, nullptr);  // [pin], [unpin]
   }
 
   std::mutex mutex_;

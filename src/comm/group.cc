@@ -8,8 +8,8 @@ namespace {
 
 // One communicator's share of a group, with its place in the communicator's order.
 struct Batch {
-  Communicator* communicator = nullptr;
-  Stream* stream = nullptr;
+  Pin<Communicator> communicator;
+  Pin<Stream> stream;
   std::uint64_t place = 0;
   std::vector<Operation> operations;
 };
@@ -31,12 +31,12 @@ Group& group() {
   return instance;
 }
 
-Batch& batchFor(Group& open, Communicator& communicator, Stream* stream) {
+Batch& batchFor(Group& open, const Pin<Communicator>& communicator, const Pin<Stream>& stream) {
   for (Batch& batch : open.batches) {
-    if (batch.communicator == &communicator) return batch;
+    if (batch.communicator.get() == communicator.get()) return batch;
   }
   if (open.batches.capacity() == 0) open.batches = std::move(open.spareBatches);
-  open.batches.push_back({&communicator, stream, 0, std::move(open.spareOperations)});
+  open.batches.push_back({communicator, stream, 0, std::move(open.spareOperations)});
   open.spareOperations.clear();
   return open.batches.back();
 }
@@ -71,6 +71,13 @@ Status runNow(Communicator& communicator, const Operation& operation) {
   if (communicator.failed()) return communicator.failure();
   communicator.messages().start(operation);
   return communicator.messages().finish();
+}
+
+Status runInTurn(Communicator& communicator, std::uint64_t place, const Operation& operation) {
+  communicator.turn().wait(place);
+  Status status = runNow(communicator, operation);
+  communicator.turn().done(place);
+  return status;
 }
 
 // Messages first start, then progress whenever a collective waits, then end: so neither kind can hold up the other.
@@ -134,29 +141,19 @@ Status runInitialisations(std::vector<std::function<Status()>>& initialisations)
 
 }  // namespace
 
-Status submit(Communicator& communicator, Stream* stream, const Operation& operation) {
+Status submit(const Pin<Communicator>& communicator, const Pin<Stream>& stream, const Operation& operation) {
   if (depth > 0) {
     Batch& batch = batchFor(group(), communicator, stream);
-    if (batch.stream != stream) {
+    if (batch.stream.get() != stream.get()) {
       return error(koloInvalidUsage, "a group uses two streams with one communicator ({}); expected one",
-                   communicator.options().name);
+                   communicator->options().name);
     }
     batch.operations.push_back(operation);
     return {};
   }
-  const std::uint64_t place = communicator.turn().take();
-  if (stream == nullptr) {
-    communicator.turn().wait(place);
-    Status status = runNow(communicator, operation);
-    communicator.turn().done(place);
-    return status;
-  }
-  stream->enqueue([&communicator, place, operation] {
-    communicator.turn().wait(place);
-    Status status = runNow(communicator, operation);
-    communicator.turn().done(place);
-    return status;
-  });
+  const std::uint64_t place = communicator->turn().take();
+  if (!stream) return runInTurn(*communicator, place, operation);
+  stream->enqueue([communicator, place, operation] { return runInTurn(*communicator, place, operation); });
   return {};
 }
 
@@ -184,13 +181,13 @@ Status groupEnd() {
   // Those of one stream together, the NULL stream last and here.
   if (ended.size() > 1) {
     std::stable_sort(ended.begin(), ended.end(),
-                     [](const Batch& a, const Batch& b) { return std::greater<>()(a.stream, b.stream); });
+                     [](const Batch& a, const Batch& b) { return std::greater<>()(a.stream.get(), b.stream.get()); });
   }
   std::size_t begin = 0;
-  while (begin < ended.size() && ended[begin].stream != nullptr) {
-    Stream* const stream = ended[begin].stream;
+  while (begin < ended.size() && ended[begin].stream) {
+    Stream* const stream = ended[begin].stream.get();
     auto batches = std::make_shared<std::vector<Batch>>();
-    for (; begin < ended.size() && ended[begin].stream == stream; ++begin) {
+    for (; begin < ended.size() && ended[begin].stream.get() == stream; ++begin) {
       batches->push_back(std::move(ended[begin]));
     }
     stream->enqueue([batches] { return runBatches(batches->data(), batches->size()); });

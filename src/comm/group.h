@@ -5,14 +5,15 @@
 
 #include <functional>
 
+#include "base/handle_table.h"
 #include "comm/communicator.h"
 #include "comm/operation.h"
 #include "comm/stream.h"
 
 namespace kolo::comm {
 
-// Executes the operation, or keeps it for the end of the thread's open group. stream nullptr: returns when it is done.
-Status submit(Communicator& communicator, Stream* stream, const Operation& operation);
+// Executes the operation, or keeps it for the end of the thread's open group. No stream: returns when it is done.
+Status submit(const Pin<Communicator>& communicator, const Pin<Stream>& stream, const Operation& operation);
 
 void groupStart();
 // Of the outermost group: runs everything. Without an open group: koloInvalidUsage.

@@ -240,6 +240,57 @@ TEST_CASE("a rank's own wait ends when another of its threads aborts") {
   CHECK_CODE(koloAborted, koloBarrier(world[1], nullptr));
 }
 
+TEST_CASE("a communicator that is taken away under the feet of other threads' calls is refused to them, not freed") {
+  for (int round = 0; round < (kSanitized ? 20 : 100); ++round) {
+    World world(2);
+    const koloComm_t comm = world[0];
+    std::atomic<int> ready{0};
+    std::atomic<bool> wrong{false};
+    std::vector<std::thread> callers;
+    for (int i = 0; i < 3; ++i) {
+      callers.emplace_back([&, i] {
+        ++ready;
+        for (koloResult_t result = koloSuccess; result == koloSuccess;) {
+          int value = 0;
+          result = i == 0 ? koloBarrier(comm, nullptr) : koloCommCount(comm, &value);
+          if (result == koloSuccess && i != 0 && value != 2) wrong = true;
+          if (result != koloSuccess && result != koloAborted && result != koloInvalidHandle) wrong = true;
+        }
+      });
+    }
+    std::thread other([&] {
+      while (koloBarrier(world[1], nullptr) == koloSuccess) {
+      }
+    });
+    while (ready < 3) std::this_thread::yield();
+    REQUIRE_OK(koloCommAbort(comm));
+    world[0] = nullptr;
+    for (std::thread& caller : callers) caller.join();
+    other.join();
+    CHECK(!wrong);
+  }
+}
+
+TEST_CASE("of several threads that destroy one communicator at a time, one does") {
+  for (int round = 0; round < 20; ++round) {
+    World world(1);
+    const koloComm_t comm = world[0];
+    std::atomic<int> destroyed{0}, refused{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&] {
+        const koloResult_t result = koloCommDestroy(comm);
+        if (result == koloSuccess) ++destroyed;
+        if (result == koloInvalidHandle) ++refused;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    world[0] = nullptr;
+    CHECK(destroyed == 1);
+    CHECK(refused == 2);
+  }
+}
+
 TEST_CASE("a finalised communicator refuses operations and can still be asked and destroyed") {
   World world(2);
   world.run([](Self& self) {

@@ -70,6 +70,26 @@ void preMultiply(Self& self, koloDataType_t datatype, T scalarBase) {
   }
 }
 
+// A reduction that calls what would wait for the operation that it is part of.
+struct Nosy {
+  koloComm_t comm;
+  std::vector<koloResult_t> results;
+  int rank;
+};
+void nosy(void* acc, const void* in, size_t count, koloDataType_t, void* context) {
+  auto& self = *static_cast<Nosy*>(context);
+  for (size_t i = 0; i < count; ++i) static_cast<int*>(acc)[i] += static_cast<const int*>(in)[i];
+  int value = 0;
+  koloComm_t child = nullptr;
+  self.results = {koloAllReduce(&value, &value, 1, koloInt32, koloSum, self.comm, nullptr),
+                  koloGroupStart(),
+                  koloCommSplit(self.comm, 0, 0, &child, nullptr),
+                  koloCommFinalize(self.comm),
+                  koloCommDestroy(self.comm),
+                  koloCommAbort(self.comm)};
+  (void)koloCommUserRank(self.comm, &self.rank);
+}
+
 }  // namespace
 
 TEST_CASE("a pre-multiplied sum uses each rank's own scalar, for every collective that reduces") {
@@ -230,4 +250,19 @@ TEST_CASE("a function that commutes works under every algorithm") {
       });
     }
   }
+}
+
+TEST_CASE("calls from inside a reduction that would wait for it are refused, questions are answered") {
+  World world(2);
+  world.run([](Self& self) {
+    Nosy context{self.comm, {}, -1};
+    koloRedOp_t op = koloSum;
+    EXPECT_OK(self, koloRedOpCreate(&op, nosy, 1, &context, self.comm));
+    int value = self.rank + 1;
+    EXPECT_OK(self, koloAllReduce(&value, &value, 1, koloInt32, op, self.comm, nullptr));
+    EXPECT(self, value == 3);
+    EXPECT(self, context.results == std::vector<koloResult_t>(6, koloInvalidUsage));
+    EXPECT(self, context.rank == self.rank);
+    EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+  });
 }

@@ -4,12 +4,25 @@
 #include <cstring>
 
 namespace kolo::executor {
+namespace {
+
+[[gnu::tls_model("initial-exec")]] thread_local int depth = 0;   // looked at by every operation
+
+struct Inside {
+  Inside() { ++depth; }
+  ~Inside() { --depth; }
+};
+
+}  // namespace
+
+bool insideUserFunction() { return depth > 0; }
 
 void userFold(const UserReduction& user, const device::ReduceArgs& args) {
   // A tile on the stack, because a destination may be one of the sources, and because sources may be unaligned.
   constexpr std::size_t kTile = 4096;
   alignas(64) unsigned char acc[kTile];
   alignas(64) unsigned char next[kTile];
+  const Inside inside;
   const std::size_t size = koloDataTypeSize(user.datatype);
   const std::uint64_t step = kTile / size;
   for (std::uint64_t at = 0; at < args.count; at += step) {

@@ -9,4 +9,7 @@ namespace kolo::executor {
 // As ReduceArgs says, element by element in the order of sources; scale and divisor do not occur with user functions.
 void userFold(const UserReduction& user, const device::ReduceArgs& args);
 
+// Whether the calling thread is inside a user's function: it must not wait for the operation that it is part of.
+bool insideUserFunction();
+
 }  // namespace kolo::executor
