@@ -212,9 +212,10 @@ KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloCom
 /* Collective over the ranks of comm that are not excluded; works when excluded ranks are dead and comm has failed. */
 KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, int excludeCount, koloComm_t* newcomm,
                                      const koloConfig_t* config);
-/* Waits until all operations enqueued here have finished and tells the others that this rank leaves in good order. */
+/* Waits until all operations enqueued here have finished, and until all ranks have entered those in which this rank only
+ * gave. Afterwards operations are refused; questions are answered. */
 KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
-/* Finalises if that was not done, and frees the communicator. The handle is dead afterwards. */
+/* Finalises if that was not done, and frees the communicator. The handle is dead afterwards, whatever is returned. */
 KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
 /* Makes every operation of comm, on all ranks, return koloAborted in bounded time; then frees the communicator. */
 KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
@@ -228,7 +229,10 @@ KOLO_API koloResult_t koloCommUserRank(koloComm_t comm, int* rank);
 
 /* ------------------------------------------------------------ collectives */
 /* Buffers: sendbuf and recvbuf may be the same where "in place" is stated, and must not overlap otherwise.
- * An operation's result is ready when the call returns (stream NULL) or when the stream has reached it. */
+ * An operation's result is ready when the call returns (stream NULL) or when the stream has reached it.
+ * Ranks that call different things get koloMismatch, all of them. One that only gives (the root of a broadcast or scatter, the
+ * others in a reduce or gather) and repeats the same call may run up to 8 calls ahead of the others: it then gets the error
+ * from one of its next calls, koloCommFinalize and koloCommDestroy included. */
 
 /* recvbuf[i] = fold over ranks of sendbuf[i]. In place: sendbuf == recvbuf. */
 KOLO_API koloResult_t koloAllReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,

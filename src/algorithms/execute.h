@@ -20,16 +20,29 @@ inline bool meetsRootOnly(const device::Work& work) {
          work.signature.collective == device::Collective::kScatter;
 }
 
-// Everybody (in gather and scatter: everybody and the root) announces and meets.
+// Whether this rank knows, before it has met anybody, that it sends one-shot through staging and gets nothing: then it need
+// not wait for the others' headers. Others' buffers matter only if its own is in a window, or if it is the root's that counts.
+inline bool givesThroughStaging(const device::Work& work) {
+  if (work.signature.algorithm != device::Algorithm::kOneShot || !device::onlyGives(work)) return false;
+  if (work.direct == device::Algorithm::kCount) return true;
+  const bool shared = work.shareable && work.sendRef.index != 0;
+  return !shared && work.signature.collective != device::Collective::kGather;
+}
+
+// Everybody (in gather and scatter: everybody and the root) announces and meets, or leaves the meeting for later.
 template <class Team>
-bool meetEverybody(device::Exchange<Team>& exchange) {
+bool meetEverybody(device::Exchange<Team>& exchange, bool later) {
   const device::Work& work = exchange.work();
   if (meetsRootOnly(work) && work.rank != work.root) {
     exchange.announce(work.root);
-    return exchange.meet(work.root);
+    if (!later) return exchange.meet(work.root);
+    exchange.owe(work.root);
+    return !exchange.failed();
   }
   exchange.announceAll();
-  return exchange.meetAll();
+  if (!later) return exchange.meetAll();
+  for (int i = 1; i < work.ranks; ++i) exchange.owe(device::ringRank(work.rank, i, work.ranks));
+  return !exchange.failed();
 }
 
 // The zero-copy form, if all buffers lie in windows: all ranks read that from the same headers. REQUIRES: met.
@@ -72,8 +85,9 @@ void execute(Team& team, const device::Work& work) {
   const Algorithm algorithm = work.signature.algorithm;
   const bool needsAll = work.direct != Algorithm::kCount || algorithm == Algorithm::kOneShot ||
                         algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kPairwise;
-  const bool good = !needsAll || meetEverybody(exchange);
-  const bool done = good && work.direct != Algorithm::kCount && executeDirect(exchange);
+  const bool later = work.mayOwe && givesThroughStaging(work);
+  const bool good = !needsAll || meetEverybody(exchange, later);
+  const bool done = good && !later && work.direct != Algorithm::kCount && executeDirect(exchange);
   if (good && !done) executeStaged(exchange, needsAll && !meetsRootOnly(work));
   team.sync();
 }

@@ -65,9 +65,13 @@ void runLine(device::Exchange<Team>& exchange) {
     }
     exchange.announce(peer, bytes != 0 ? source : scaled, static_cast<std::uint32_t>(bytes));
   });
-  bool good = true;
-  eachPeer([&](int peer) { good = exchange.meet(peer) && good; });
-  if (!good) return;
+  if (work.mayOwe && device::onlyGives(work)) {
+    eachPeer([&](int peer) { exchange.owe(peer); });
+  } else {
+    bool good = true;
+    eachPeer([&](int peer) { good = exchange.meet(peer) && good; });
+    if (!good) return;
+  }
 
   const device::Range mine = lineBlock(work, work.rank, work.rank);
   const unsigned char* own = work.send + exchange.bytesOf(mine.begin);

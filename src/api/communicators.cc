@@ -43,10 +43,18 @@ Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, c
   return {};
 }
 
-// Waits for what was issued, unless the communicator failed: then everything returns by itself. Then for the calls of other
-// threads that are still on their way out.
+// Waits for what was issued, here and, as far as this rank gave to them, by the others. A communicator that failed is not
+// waited for: everything returns by itself.
+Status finalize(comm::Communicator& communicator) {
+  const std::uint64_t place = communicator.turn().take();
+  communicator.turn().wait(place);
+  Status status = communicator.settle();
+  communicator.turn().done(place);
+  return status;
+}
+
+// Then waits for the calls of other threads that are still on their way out.
 void destroy(koloComm_t comm, comm::Communicator* communicator) {
-  communicator->turn().drain();
   communicators.release(reinterpret_cast<std::uintptr_t>(comm));
   // Windows go with their communicator.
   for (WindowEntry* entry : windows.removeAll([&](const WindowEntry& w) { return w.communicator == communicator; })) {
@@ -210,17 +218,18 @@ KOLO_API koloResult_t koloCommFinalize(koloComm_t comm) {
     KOLO_TRY(refuseInGroup());
     KOLO_TRY(refuseInReduction());
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-    communicator->turn().drain();
+    Status status = finalize(*communicator);
     communicator->setFinalized();
-    return communicator->failure();
+    return communicator->failed() ? communicator->failure() : std::move(status);
   });
 }
 
 KOLO_API koloResult_t koloCommDestroy(koloComm_t comm) {
   return guard(__func__, [&]() -> Status {
     KOLO_ASSIGN(comm::Communicator* const communicator, retire(comm));
+    Status status = finalize(*communicator);
     destroy(comm, communicator);
-    return {};
+    return status;
   });
 }
 
@@ -230,6 +239,7 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm) {
     communicator->fail({koloAborted, communicator->membership().members[static_cast<std::size_t>(communicator->rank())],
                         fmt::format("rank {} called koloCommAbort on communicator {}", communicator->rank(),
                                     communicator->options().name)});
+    communicator->turn().drain();
     destroy(comm, communicator);
     return {};
   });

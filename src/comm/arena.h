@@ -24,7 +24,7 @@ struct BoardEntry {
 };
 
 struct alignas(64) Board {
-  static constexpr int kEntries = 8;
+  static constexpr int kEntries = 4 * device::kMaxOwed;   // a rank may be as far ahead of one that reads
   std::array<BoardEntry, kEntries> entries;
   device::Counter left;        // 1: the rank has destroyed its communicator
 };

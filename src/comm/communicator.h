@@ -65,6 +65,10 @@ class Communicator final : public executor::WaitOwner {
   // One collective, to its end. REQUIRES: the turn.
   Status run(const Operation& operation);
 
+  // Waits for the headers that other ranks still owe, the last check of operations in which this rank only gave.
+  // REQUIRES: the turn.
+  Status settle();
+
   // The failure that ended this communicator, or success.
   Status failure() const;
   bool failed() const { return stop_.load(std::memory_order_acquire) != 0; }

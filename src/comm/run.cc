@@ -9,6 +9,7 @@
 #include "algorithms/line.h"
 #include "algorithms/names.h"
 #include "comm/communicator.h"
+#include "executor/host/host_team.h"
 #include "executor/host/reduce.h"
 #include "executor/host/user_fold.h"
 
@@ -17,6 +18,7 @@ namespace {
 
 using device::Collective;
 using device::Fault;
+using device::Signature;
 using device::Work;
 
 std::atomic<executor::Executor*> chosenExecutor{nullptr};
@@ -215,7 +217,8 @@ Status Communicator::run(const Operation& operation) {
                  "is available for up to {} ranks; this communicator has {}", algorithms::kMaxLineRanks, ranks());
   }
   Work& work = lastWork_;
-  if (!lastIsValid_ || !operation.isRepeatOf(last_)) {
+  const bool repeats = lastIsValid_ && operation.isRepeatOf(last_);
+  if (!repeats) {
     lastIsValid_ = false;
     work = Work();
     prepare(operation, work);
@@ -223,6 +226,9 @@ Status Communicator::run(const Operation& operation) {
     lastIsValid_ = operation.counts == nullptr && operation.custom == nullptr;
   }
   work.signature.sequence = static_cast<std::uint16_t>(++sequence_);
+  // The first of a row has been checked before this rank went on. That the others repeat it too is believed until they say
+  // something else: a rank that only gives need not wait for each of them each time.
+  work.mayOwe = repeats;
   Fault fault;
   work.fault = &fault;
   executor::Context context{this, spins_, operation.datatype, nullptr};
@@ -236,6 +242,24 @@ Status Communicator::run(const Operation& operation) {
   postOnBoard(work);
   executor::Executor* executor = chosenExecutor.load(std::memory_order_relaxed);
   (executor != nullptr ? *executor : executor::hostExecutor()).run(work, context);
+  return fault.kind == Fault::kNone ? Status() : conclude(work, fault);
+}
+
+Status Communicator::settle() {
+  if (ranks() == 1 || failed()) return {};
+  Fault fault;
+  Work work;
+  work.signature.sequence = static_cast<std::uint16_t>(sequence_);
+  work.rank = rank();
+  work.ranks = ranks();
+  work.links = links_.data();
+  work.fault = &fault;
+  const executor::Context context{this, spins_, koloInt8, nullptr};
+  executor::HostTeam team(work, context);
+  device::Exchange<executor::HostTeam> exchange(team, work);
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer != rank()) exchange.settle(peer, 0);
+  }
   return fault.kind == Fault::kNone ? Status() : conclude(work, fault);
 }
 
@@ -347,7 +371,7 @@ std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
   const std::uint64_t signature = device::loadAcquire(entry.signature), count = device::loadAcquire(entry.count);
   if (before != sequence_ || device::loadAcquire(entry.sequence) != before) return std::nullopt;
   if (signature == work.signature.pack()) return std::nullopt;
-  return Fault{Fault::kMismatch, peer, signature, count};
+  return Fault{Fault::kMismatch, peer, signature, count, work.signature.pack(), work.headerCount};
 }
 
 Fault Communicator::checkWait(int peer, executor::WaitState& state) {
@@ -392,11 +416,12 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
   const std::string mine = kolo::describe(work.signature, work.headerCount);
   switch (fault.kind) {
     case Fault::kMismatch: {
-      const std::uint64_t said = work.countTo != nullptr ? work.countTo[fault.peer] : work.headerCount;
+      const Signature called = Signature::unpack(fault.mine);   // now, or some operations ago
+      const std::uint64_t number = sequence_ - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
       failure = {koloMismatch, membership_.members[static_cast<std::size_t>(fault.peer)],
                  fmt::format("the ranks called different operations as number {} of communicator {}: rank {} called {}, "
-                             "rank {} called {}", sequence_, options_.name, rank(), kolo::describe(work.signature, said),
-                             fault.peer, kolo::describe(device::Signature::unpack(fault.signature), fault.count))};
+                             "rank {} called {}", number, options_.name, rank(), kolo::describe(called, fault.mineCount),
+                             fault.peer, kolo::describe(Signature::unpack(fault.signature), fault.count))};
       break;
     }
     case Fault::kTimeout:

@@ -36,12 +36,14 @@ class Exchange {
 
   // ---- headers
 
-  // Opens the operation towards a peer. Never waits. Once per operation and peer; meet() must follow.
+  // Opens the operation towards a peer. Waits only if as many headers as may be are owed by it. Once per operation and peer;
+  // meet() or owe() must follow.
   void announce(int peer, const void* payload = nullptr, std::uint32_t payloadBytes = 0) {
-    if (!team_.leader()) return;
     Link& link = work_.links[peer];
+    if (link.owed == kMaxOwed && !settle(peer, kMaxOwed - 1)) return;
+    if (!team_.leader()) return;
     const std::uint64_t number = ++link.announced;
-    Header& line = link.outbox->header[number % 2];
+    Header& line = link.outbox->header[number % kHeaderLines];
     line.signature = work_.signature.pack();
     line.count = work_.countTo != nullptr ? work_.countTo[peer] : work_.headerCount;
     if (payload != nullptr) {
@@ -57,24 +59,44 @@ class Exchange {
   // Waits until the peer has entered the operation too, and checks that it is the same one.
   bool meet(int peer) {
     Link& link = work_.links[peer];
+    if (link.owed != 0 && !settle(peer, 0)) return false;
     const std::uint64_t number = link.met + 1;
-    const Header& line = link.inbox->header[number % 2];
-    if (!team_.waitAtLeast(line.number, number, peer)) return false;  // [header]
+    if (!team_.waitAtLeast(lineOf(link, number).number, number, peer)) return false;  // [header]
     if (team_.leader()) {
       link.met = number;
-      const std::uint64_t expected = work_.countFrom != nullptr ? work_.countFrom[peer] : work_.headerCount;
-      if (line.signature != work_.signature.pack() || line.count != expected) {
-        team_.fail({Fault::kMismatch, peer, line.signature, line.count});
-      }
+      check(peer, {work_.signature.pack(), work_.countFrom != nullptr ? work_.countFrom[peer] : work_.headerCount},
+            work_.countTo != nullptr ? work_.countTo[peer] : work_.headerCount);
     }
     team_.sync();
     return !team_.failed();
   }
 
+  // Instead of meet(), where nothing in the peer's header changes what this rank does: the header is read and checked in a
+  // later operation, or by settle(). REQUIRES: announced.
+  void owe(int peer) {
+    if (!team_.leader() || team_.failed()) return;
+    Link& link = work_.links[peer];
+    ++link.owed;
+    link.expected[link.announced % kHeaderLines] = {work_.signature.pack(), work_.headerCount};
+  }
+
+  // Waits until the peer owes at most `most` headers of earlier operations; takes those that are there anyway.
+  bool settle(int peer, std::uint32_t most) {
+    Link& link = work_.links[peer];
+    while (link.owed > most) {
+      const std::uint64_t number = link.met + 1;
+      if (!team_.waitAtLeast(lineOf(link, number).number, number, peer)) return false;  // [header]
+      if (team_.leader()) takeOwed(peer);
+      team_.sync();
+      if (team_.failed()) return false;
+    }
+    return true;
+  }
+
   // The header read by meet(); stays readable during this operation.
   const Header& headerOf(int peer) const {
     const Link& link = work_.links[peer];
-    return link.inbox->header[link.met % 2];
+    return lineOf(link, link.met);
   }
 
   void announceAll() {
@@ -294,6 +316,24 @@ class Exchange {
   }
 
  private:
+  static const Header& lineOf(const Link& link, std::uint64_t number) { return link.inbox->header[number % kHeaderLines]; }
+
+  // The header met last against what it is to say; `said` is the count that this rank announced. Leader only.
+  void check(int peer, const Expectation& expected, std::uint64_t said) {
+    const Header& line = headerOf(peer);
+    if (line.signature == expected.signature && line.count == expected.count) return;
+    team_.fail({Fault::kMismatch, peer, line.signature, line.count, expected.signature, said});
+  }
+  // All headers owed that have arrived. Leader only.
+  void takeOwed(int peer) {
+    Link& link = work_.links[peer];
+    while (link.owed != 0 && loadAcquire(lineOf(link, link.met + 1).number) == link.met + 1) {  // [header]
+      --link.owed;
+      const Expectation& expected = link.expected[++link.met % kHeaderLines];
+      check(peer, expected, expected.count);
+    }
+  }
+
   struct Cursor {
     int piece = 0;
     std::uint64_t offset = 0;   // bytes of it that are done

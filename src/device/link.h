@@ -3,10 +3,14 @@
 //
 // Invariants
 //  - A mailbox lies in the memory of the rank that reads it and is written by exactly one peer.
-//  - A pair of ranks numbers the headers it exchanges 1, 2, 3, ... on both sides alike; header k stands in line k % 2.
-//    Two lines are enough: a rank writes header k + 1 to a peer only after it has read the peer's header k, and the peer
-//    wrote that one after it had finished the operation to which header k - 1 belonged. So when line (k + 1) % 2 is
-//    written again nobody reads the header k - 1 in it any more, and header k stays readable for the whole operation.
+//  - A pair of ranks numbers the headers it exchanges 1, 2, 3, ... on both sides alike; header k stands in line
+//    k % kHeaderLines.
+//  - A rank that only gives to a peer may leave the peer's header unread ("owed") and go on; it writes header k only after
+//    it has read the peer's header k - kMaxOwed.
+//    kHeaderLines = 2 kMaxOwed lines are enough: who writes header k has read the peer's header k - kMaxOwed; the peer,
+//    when it wrote that one, had finished the operations before it and had read all headers up to k - 2 kMaxOwed. So nobody
+//    reads the header k - kHeaderLines any more when its line is written again, and header k stays readable for the whole
+//    operation to which it belongs. tests/unit/header_model_test.cc tries all interleavings.
 //  - Chunks on a directed pair are numbered 1, 2, 3, ...; chunk k stands in slot k % slots. tail counts chunks put,
 //    head counts chunks taken; a sender keeps tail - head <= slots.
 #pragma once
@@ -18,6 +22,8 @@
 namespace kolo::device {
 
 inline constexpr int kHeaderPayloadBytes = 40;
+inline constexpr std::uint32_t kMaxOwed = 8;
+inline constexpr std::uint32_t kHeaderLines = 2 * kMaxOwed;
 
 // Where a buffer lies: window `index` - 1, bytes from its begin; index 0: in no window.
 struct WindowRef {
@@ -46,11 +52,17 @@ struct alignas(64) Signals {
 };
 
 struct Mailbox {
-  Header header[2];
+  Header header[kHeaderLines];
   Signals signals;
 };
 
 // Point-to-point messages are described in device/message.h; they have lines and slots of their own.
+
+// What a header is to say.
+struct Expectation {
+  std::uint64_t signature = 0;
+  std::uint64_t count = 0;
+};
 
 struct Link {
   int peer = -1;
@@ -64,10 +76,12 @@ struct Link {
   // barrier of a primitive; the others read them after the first barrier of the next.
   std::uint64_t announced = 0;   // headers written to the peer
   std::uint64_t met = 0;         // headers read from it
+  std::uint32_t owed = 0;        // headers of operations that are over, still to be read from it
   std::uint64_t sent = 0;        // chunks put
   std::uint64_t credited = 0;    // head, when it was last read: reading it costs a miss
   std::uint64_t received = 0;    // chunks taken
   std::uint64_t finished = 0;    // direct operations ended with it
+  Expectation expected[kHeaderLines];   // of the headers owed, by line
 };
 
 }  // namespace kolo::device

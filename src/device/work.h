@@ -52,6 +52,8 @@ struct Fault {
   int peer = -1;                   // whose header or signal it was
   std::uint64_t signature = 0;     // kMismatch: what the peer called
   std::uint64_t count = 0;
+  std::uint64_t mine = 0;          // kMismatch: what this rank called then
+  std::uint64_t mineCount = 0;
 };
 
 // n blocks of a buffer, one for each rank: uniform (stride == count), or by counts and displacements. This is the place
@@ -86,6 +88,7 @@ struct Work {
   Layout sendLayout;                            // one block where the operation's buffer is not divided
   Layout recvLayout;
   WindowRef sendRef, recvRef;
+  bool mayOwe = false;                          // a repeat: headers that change nothing here may be read later
   bool shareable = false;                       // both refs may be used by the peers (not in-place all-to-all, ...)
 
   std::uint64_t headerCount = 0;                // the count in the header, where it is the same for all peers
@@ -101,5 +104,16 @@ struct Work {
   unsigned char* scratch = nullptr;             // scratchBytes(work) bytes
   Fault* fault = nullptr;
 };
+
+// Whether this rank gets nothing from the others in the operation.
+inline bool onlyGives(const Work& work) {
+  switch (work.signature.collective) {
+    case Collective::kBroadcast:
+    case Collective::kScatter: return work.rank == work.root;
+    case Collective::kReduce:
+    case Collective::kGather: return work.rank != work.root;
+    default: return false;
+  }
+}
 
 }  // namespace kolo::device

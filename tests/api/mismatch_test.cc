@@ -326,3 +326,69 @@ TEST_CASE("a rank that destroys its communicator while others wait for it is nam
     }
   });
 }
+
+// A rank that only gives does not wait for the others when it repeats a call: it runs ahead, and still learns of a mismatch.
+TEST_CASE("a giver that repeats itself runs ahead of a receiver that does nothing yet") {
+  constexpr int kAhead = 8;
+  for (const size_t count : {size_t{2}, size_t{500}}) {   // in the line, and in a slot (of which there are four)
+    const int ahead = count == 2 ? kAhead : 4;
+    World world(2);
+    std::atomic<bool> given{false};
+    world.run([&](Self& self) {
+      std::vector<int> values(count, self.rank == 0 ? 7 : 0);
+      const auto broadcast = [&] {
+        return koloBroadcast(values.data(), values.data(), count, koloInt32, 0, self.comm, nullptr);
+      };
+      EXPECT_OK(self, broadcast());
+      while (self.rank == 1 && !given) std::this_thread::yield();
+      for (int i = 0; i < ahead; ++i) {
+        if (self.rank == 1) values.assign(count, 0);
+        EXPECT_OK(self, broadcast());
+        EXPECT(self, values == std::vector<int>(count, 7));
+      }
+      given = true;
+      EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+    });
+  }
+}
+
+TEST_CASE("a mismatch after many repeats reaches the giver by its next calls") {
+  for (const int ranks : {2, 3}) {
+    INFO(ranks << " ranks");
+    expectMismatch(ranks, KOLO_CONFIG_INITIALIZER, [](Self& self) {
+      int value[3] = {};
+      for (int i = 0; i < 50; ++i) {
+        const koloResult_t result = koloBroadcast(value, value, 2, koloInt32, 0, self.comm, nullptr);
+        if (result != koloSuccess) return result;
+      }
+      const size_t count = self.rank == 1 ? 3 : 2;
+      return koloBroadcast(value, value, count, koloInt32, 0, self.comm, nullptr);
+    }, {"count 2", "count 3", "number 51", "broadcast"});
+  }
+}
+
+TEST_CASE("a giver that learns of a mismatch only when it leaves is told by koloCommFinalize or koloCommDestroy") {
+  for (const bool finalizes : {false, true}) {
+    World world(2);
+    std::atomic<bool> given{false};
+    world.run([&](Self& self) {
+      int value[3] = {};
+      EXPECT_OK(self, koloBroadcast(value, value, 2, koloInt32, 0, self.comm, nullptr));
+      if (self.rank == 1) {
+        while (!given) std::this_thread::yield();
+        EXPECT_CODE(self, koloMismatch, koloBroadcast(value, value, 3, koloInt32, 0, self.comm, nullptr));
+        return;
+      }
+      EXPECT_OK(self, koloBroadcast(value, value, 2, koloInt32, 0, self.comm, nullptr));
+      given = true;
+      if (finalizes) {
+        EXPECT_CODE(self, koloMismatch, koloCommFinalize(self.comm));
+      } else {
+        const koloComm_t comm = self.comm;
+        EXPECT_CODE(self, koloMismatch, koloCommDestroy(comm));
+        EXPECT(self, messageHas("count 3"));
+      }
+    });
+    if (!finalizes) world[0] = nullptr;
+  }
+}
