@@ -366,7 +366,8 @@ typedef struct {
   char algorithm[24];
   char transport[24];   /* of the links used; "self" with one rank */
   int channels;
-  int zeroCopy;         /* 1: straight between windows; 0: through staging */
+  int zeroCopy;         /* 1: straight between windows; 0: through staging, or by one copy out of the other process's memory
+                           where that is faster (KOLO_SINGLE_COPY_BYTES) */
   size_t chunkBytes;
   double predictedUs;   /* by the planner's model */
 } koloPlan_t;

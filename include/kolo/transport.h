@@ -94,6 +94,12 @@ typedef struct koloTransport {
   int (*linkOpen)(void* device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** link,
                   void** mapped, char* why, size_t whyBytes);
   void (*linkClose)(void* device, void* link);
+
+  /* Optional: NULL, or absent from a table whose size ends before it. Copies `bytes` bytes from the address `from` of the
+   * link's peer, ordinary memory that nobody registered, to `to`: one copy where staging takes two. The peer keeps the
+   * range as it is until it is told that it has been read. With 0 bytes: whether this works on the link, which the
+   * transport has proven by a trial; if not, UNREACHABLE and why. From one thread at a time for each link. */
+  int (*linkRead)(void* device, void* link, void* to, uint64_t from, uint64_t bytes, char* why, size_t whyBytes);
 } koloTransport;
 
 /* What a shared object exports. */

@@ -1,5 +1,5 @@
 // Zero-copy forms, for when all buffers lie in windows: every rank takes what it needs straight from the peers' memory
-// and the work is divided evenly. One-shot: each output is computed where it is needed. Two-shot: each rank computes one slice
+// and the work is divided evenly. Those that only take also serve ordinary buffers, where a transport can read them. One-shot: each output is computed where it is needed. Two-shot: each rank computes one slice
 // and writes it to all, which moves the least memory that an all-reduce can (2 n S in all).
 #pragma once
 
@@ -27,6 +27,18 @@ bool everyBufferIsShared(device::Exchange<Team>& exchange) {
       default: good = exchange.sendIsShared(rank); break;
     }
     if (!good) return false;
+  }
+  return true;
+}
+
+// Likewise: whether all that the others have to give can be taken, from windows or not.
+template <class Team>
+bool everyInputIsReadable(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  if (!work.readsPeers) return false;
+  if (work.signature.collective == device::Collective::kBroadcast) return exchange.sendIsReadable(work.root);
+  for (int rank = 0; rank < work.ranks; ++rank) {
+    if (!exchange.sendIsReadable(rank)) return false;
   }
   return true;
 }
@@ -65,23 +77,22 @@ void directTwoShot(device::Exchange<Team>& exchange) {
 }
 
 // The root fills its own buffer; if it has nothing to do there (in place), it helps: it pushes the first 1/n of everybody's
-// buffer while they pull the rest.
+// buffer while they pull the rest. Into ordinary buffers it cannot push.
 template <class Team>
-void directBroadcast(device::Exchange<Team>& exchange) {
+void directBroadcast(device::Exchange<Team>& exchange, bool canPush) {
   const device::Work& work = exchange.work();
   const std::uint64_t count = work.recvLayout.block(0).count;
-  const unsigned char* source = exchange.sendOf(work.root);
-  const bool rootIsIdle = exchange.recvOf(work.root) == source;
+  const bool rootIsIdle = canPush && exchange.recvOf(work.root) == exchange.sendOf(work.root);
   const std::uint64_t pushed =
       rootIsIdle ? device::alignedPart(count, work.ranks, 0, exchange.grain()).count : 0;
   if (work.rank != work.root) {
-    exchange.copy(work.recv + exchange.bytesOf(pushed), source + exchange.bytesOf(pushed),
-                  exchange.bytesOf(count - pushed), work.streaming);
+    exchange.take(work.recv + exchange.bytesOf(pushed), work.root, exchange.bytesOf(pushed),
+                  exchange.bytesOf(count - pushed));
     return;
   }
-  if (!rootIsIdle) exchange.copy(work.recv, source, exchange.bytesOf(count), work.streaming);
+  if (!rootIsIdle) exchange.copy(work.recv, work.send, exchange.bytesOf(count), work.streaming);
   for (int i = 1; i < work.ranks && pushed != 0; ++i) {
-    exchange.copy(exchange.recvOf(device::ringRank(work.rank, i, work.ranks)), source, exchange.bytesOf(pushed),
+    exchange.copy(exchange.recvOf(device::ringRank(work.rank, i, work.ranks)), work.send, exchange.bytesOf(pushed),
                   work.streaming);
   }
 }
@@ -94,8 +105,7 @@ void directTake(device::Exchange<Team>& exchange, bool sameBlock) {
     const int from = device::ringRank(work.rank, i, work.ranks);
     const device::Range to = work.recvLayout.block(from);
     const std::uint64_t begin = sameBlock ? 0 : work.recvLayout.count * static_cast<std::uint64_t>(work.rank);
-    exchange.copy(work.recv + exchange.bytesOf(to.begin), exchange.sendOf(from) + exchange.bytesOf(begin),
-                  exchange.bytesOf(to.count), work.streaming);
+    exchange.take(work.recv + exchange.bytesOf(to.begin), from, exchange.bytesOf(begin), exchange.bytesOf(to.count));
   }
 }
 
@@ -125,7 +135,20 @@ void runDirect(device::Exchange<Team>& exchange, device::Algorithm algorithm) {
       directFold(exchange, {0, block.count}, block.begin, work.rank, work.rank + 1);
       break;
     }
-    case Collective::kBroadcast: directBroadcast(exchange); break;
+    case Collective::kBroadcast: directBroadcast(exchange, true); break;
+    case Collective::kAllGather: directTake(exchange, true); break;
+    case Collective::kAllToAll: directTake(exchange, false); break;
+    default: break;
+  }
+  exchange.finishAll();
+}
+
+// REQUIRES: met all peers; every input readable.
+template <class Team>
+void runTaking(device::Exchange<Team>& exchange) {
+  using device::Collective;
+  switch (exchange.work().signature.collective) {
+    case Collective::kBroadcast: directBroadcast(exchange, false); break;
     case Collective::kAllGather: directTake(exchange, true); break;
     case Collective::kAllToAll: directTake(exchange, false); break;
     default: break;

@@ -25,8 +25,8 @@ inline bool meetsRootOnly(const device::Work& work) {
 inline bool givesThroughStaging(const device::Work& work) {
   if (work.signature.algorithm != device::Algorithm::kOneShot || !device::onlyGives(work)) return false;
   if (work.direct == device::Algorithm::kCount) return true;
-  const bool shared = work.shareable && work.sendRef.index != 0;
-  return !shared && work.signature.collective != device::Collective::kGather;
+  const bool taken = work.shareable && (work.sendRef.index != 0 || work.readsPeers);
+  return !taken && work.signature.collective != device::Collective::kGather;
 }
 
 // Everybody (in gather and scatter: everybody and the root) announces and meets, or leaves the meeting for later.
@@ -45,18 +45,22 @@ bool meetEverybody(device::Exchange<Team>& exchange, bool later) {
   return !exchange.failed();
 }
 
-// The zero-copy form, if all buffers lie in windows: all ranks read that from the same headers. REQUIRES: met.
+// The zero-copy form if all buffers lie in windows, or the single-copy form if the inputs can be read where they are: all ranks
+// see from the same headers which it is. False: neither. REQUIRES: met.
 template <class Team>
 bool executeDirect(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (meetsRootOnly(work)) {
     const bool gather = work.signature.collective == device::Collective::kGather;
-    if (!(gather ? exchange.recvIsShared(work.root) : exchange.sendIsShared(work.root))) return false;
+    if (!(gather ? exchange.recvIsShared(work.root) : exchange.sendIsReadable(work.root))) return false;
     directRooted(exchange);
-    return true;
+  } else if (everyBufferIsShared(exchange)) {
+    runDirect(exchange, work.direct);
+  } else if (everyInputIsReadable(exchange)) {
+    runTaking(exchange);
+  } else {
+    return false;
   }
-  if (!everyBufferIsShared(exchange)) return false;
-  runDirect(exchange, work.direct);
   return true;
 }
 

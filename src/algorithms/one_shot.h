@@ -91,7 +91,8 @@ void oneShotMove(device::Exchange<Team>& exchange) {
   }
 }
 
-// Gather and scatter when the root's buffer is in a window: everybody moves its own block, no staging, all at once.
+// Gather and scatter when the root's buffer is in a window (scatter: or can be read): everybody moves its own block, no
+// staging, all at once.
 template <class Team>
 void directRooted(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
@@ -101,7 +102,7 @@ void directRooted(device::Exchange<Team>& exchange) {
   if (gather) {
     exchange.copy(exchange.recvOf(work.root) + place, work.send, bytes, work.streaming);
   } else {
-    exchange.copy(work.recv, exchange.sendOf(work.root) + place, bytes, work.streaming);
+    exchange.take(work.recv, work.root, place, bytes);
   }
   if (work.rank == work.root) {
     exchange.finishAll();

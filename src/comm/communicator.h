@@ -40,7 +40,7 @@ struct Options {
 // The code behind a predefined reduction; avg is a sum.
 device::ReduceOp reduceOpOf(koloRedOp_t op);
 
-class Communicator final : public executor::WaitOwner {
+class Communicator final : public executor::LinkOwner {
  public:
   // Collective over the membership.
   static Result<std::unique_ptr<Communicator>> create(Membership membership, const Options& options);
@@ -88,12 +88,17 @@ class Communicator final : public executor::WaitOwner {
   void setFinalized() { finalized_.store(true, std::memory_order_relaxed); }
 
   device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
+  bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) override;
+  // The error of a message whose read() failed.
+  Status readFailure(int peer) const;
   // The same for messages, which wait for nobody in particular: kNone, or why to give up.
   device::Fault checkWait(int peer, executor::WaitState& state);
   // The error of messages that waited in vain; peer -1: for any.
   Status giveUpMessages(const device::Fault& fault, int peer);
   int spins() const { return spins_; }
   std::uint64_t streamingBytes() const { return streamingBytes_; }
+  // From how many bytes on ordinary buffers are read where they are; the same on all ranks.
+  std::uint64_t singleCopyBytes() const { return singleCopyBytes_; }
 
   // Tests replace it by the emulated block.
   static void setExecutor(executor::Executor* executor);
@@ -112,6 +117,7 @@ class Communicator final : public executor::WaitOwner {
   void describeBlocks(const Operation& operation, device::Work& work);
   planner::Choice planFor(const Operation& operation, std::uint64_t bytes);
   planner::Query queryFor(const Operation& operation) const;
+  bool readsPeers(const device::Work& work, std::uint64_t bytes) const;
   std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes) const;
   void postOnBoard(const device::Work& work);
   Status conclude(const device::Work& work, const device::Fault& fault);
@@ -148,6 +154,8 @@ class Communicator final : public executor::WaitOwner {
   std::uint64_t children_ = 0;
   int spins_ = 0;
   std::uint64_t streamingBytes_ = 0;
+  std::uint64_t singleCopyBytes_ = UINT64_MAX;
+  Status readFailure_;   // of the last read() that failed
   std::vector<unsigned char> scratch_;
   std::atomic<bool> finalized_{false};
 

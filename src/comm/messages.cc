@@ -91,9 +91,14 @@ void Messages::deliver(const Receive& receive, const Unexpected& message) {
     return;
   }
   Pair& pair = pairs_[static_cast<std::size_t>(message.peer)];
-  if (message.window.index != 0) {
-    const unsigned char* source = windows_.tableOf(message.peer)[message.window.index - 1] + message.window.offset;
-    executor::copy(receive.data, source, bytes, bytes >= owner_.streamingBytes());
+  const device::WindowRef& at = message.source;
+  if (at.index != 0 || at.offset != 0) {
+    if (at.index == 0) {
+      if (!owner_.read(message.peer, receive.data, at.offset, bytes)) note(owner_.readFailure(message.peer));
+    } else {
+      const unsigned char* source = windows_.tableOf(message.peer)[at.index - 1] + at.offset;
+      executor::copy(receive.data, source, bytes, bytes >= owner_.streamingBytes());
+    }
     pair.answers.emplace_back(MessageKind::kDone, message.id);
     ++unanswered_;
     --unfinished_;
@@ -161,6 +166,10 @@ bool Messages::writeAnswers(int peer) {
   return moved;
 }
 
+bool Messages::isRead(const Send& send) const {
+  return send.bytes > device::kInlineBytes && send.bytes >= owner_.singleCopyBytes();
+}
+
 // False if it has to wait for a line or a slot.
 bool Messages::startSend(Pair& pair, Send& send) {
   MessageLine* line = nextLine(pair);
@@ -168,7 +177,8 @@ bool Messages::startSend(Pair& pair, Send& send) {
   const device::WindowRef window =
       send.bytes > device::kInlineBytes ? windows_.find(send.data, send.bytes) : device::WindowRef{};
   // A copy through a slot costs two passes: long data in a window is better fetched.
-  const bool eager = send.bytes <= eagerBytes_ && (window.index == 0 || send.bytes <= kEagerWindowBytes);
+  const bool eager =
+      send.bytes <= eagerBytes_ && (window.index == 0 || send.bytes <= kEagerWindowBytes) && !isRead(send);
   line->bytes = send.bytes;
   line->tag = send.tag;
   line->datatype = send.datatype;
@@ -188,7 +198,7 @@ bool Messages::startSend(Pair& pair, Send& send) {
     line->kind = MessageKind::kRequest;
     line->id = send.id = ++pair.requests;
     line->window = static_cast<std::uint8_t>(window.index <= 255 ? window.index : 0);
-    line->offset = window.offset;
+    line->offset = line->window != 0 ? window.offset : isRead(send) ? reinterpret_cast<std::uint64_t>(send.data) : 0;
     pair.asked.push_back(send);
   }
   publishLine(pair);
@@ -256,7 +266,7 @@ void Messages::takeMessage(int peer, const MessageLine& line) {
     --unfinished_;
   } else {
     Unexpected message{peer, line.tag, line.datatype, line.bytes, {}, isRequest, line.id, {}};
-    if (isRequest && line.window != 0) message.window = {line.offset, line.window};
+    if (isRequest) message.source = {line.offset, line.window};
     if (!isRequest) message.data.assign(data, data + line.bytes);
     if (match == receives_.end()) {
       unexpected_.push_back(std::move(message));

@@ -70,7 +70,7 @@ class Messages {
     std::vector<unsigned char> data;  // inline and eager
     bool isRequest = false;
     std::uint32_t id = 0;
-    device::WindowRef window;
+    device::WindowRef source;         // of a request: where the data may be taken from; without a window: the address, or 0
   };
   // A long message that arrives in chunks, in the order in which it was cleared.
   struct Stream {
@@ -110,6 +110,8 @@ class Messages {
   void publishLine(Pair& pair);
   unsigned char* nextSlot(const Flow& flow, const device::Counter& taken, unsigned char* slots) const;
   void takeMessage(int peer, const device::MessageLine& line);
+  // Whether the receiver is to read the message where it is.
+  bool isRead(const Send& send) const;
   void answered(Pair& pair, const device::MessageLine& line);
   void deliver(const Receive& receive, const Unexpected& message);
   void sendToSelf(const Send& send);

@@ -46,6 +46,7 @@ class Peers {
                                                 const std::string& transports, const std::string& settingsText);
 
   unsigned char* arena() const { return arena_->data(); }
+  int ranks() const { return static_cast<int>(peers_.size()); }
   const Peer& operator[](int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
   const std::vector<std::shared_ptr<transport::Device>>& devices() const { return devices_; }
   // Of the transport that reaches the rank.

@@ -291,12 +291,26 @@ void Communicator::prepare(const Operation& operation, Work& work) {
         ((operation.collective == Collective::kGather || operation.collective == Collective::kScatter) &&
          work.signature.vector);
     work.shareable = !conflicts && work.scale == nullptr;
+    work.readsPeers = readsPeers(work, bytes);
     if (work.shareable) shareBuffers(operation, work);
   }
   const std::uint64_t scratch =
       planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
   if (scratch_.size() < scratch) scratch_.resize(scratch);
   work.scratch = scratch_.data();
+}
+
+// Whether ordinary buffers are read where they are: from a size on, where data is only moved and each rank takes it from where
+// it is at first. An algorithm that relays, if it was asked for, goes on relaying.
+bool Communicator::readsPeers(const Work& work, std::uint64_t bytes) const {
+  if (bytes == 0 || bytes < singleCopyBytes_) return false;
+  switch (work.signature.collective) {
+    case Collective::kBroadcast:
+    case Collective::kAllGather:
+    case Collective::kAllToAll:
+    case Collective::kScatter: return true;
+    default: return false;
+  }
 }
 
 // Bytes of this rank's whole input.
@@ -403,6 +417,15 @@ Fault Communicator::keepWaiting(const Work& work, int peer, executor::WaitState&
   return readBoard(work, peer).value_or(Fault{});
 }
 
+bool Communicator::read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
+  readFailure_ = (*peers_)[peer].link->read(to, from, bytes);
+  return readFailure_.ok();
+}
+
+Status Communicator::readFailure(int peer) const {
+  return error(koloRemoteError, "rank {} could not read the message of rank {}: {}", rank(), peer, readFailure_.message());
+}
+
 // ---- conclusion
 
 std::string Communicator::label(const Work& work) const {
@@ -428,6 +451,11 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
       failure = {koloTimeout, membership_.members[static_cast<std::size_t>(fault.peer)],
                  fmt::format("rank {} waited {} ms for rank {} in {}: {}", rank(), options_.timeoutMs, fault.peer,
                              label(work), mine)};
+      break;
+    case Fault::kUnreadable:
+      failure = {koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
+                 fmt::format("rank {} could not read the send buffer of rank {} in {}: {}: {}", rank(), fault.peer,
+                             label(work), mine, readFailure_.message())};
       break;
     case Fault::kLeft:
       failure = {koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],

@@ -49,9 +49,8 @@ class Exchange {
     if (payload != nullptr) {
       __builtin_memcpy(line.payload, payload, payloadBytes);
     } else {
-      const bool share = work_.shareable;
-      line.refs = {work_.sendRef.offset, work_.recvRef.offset, share ? work_.sendRef.index : 0,
-                   share ? work_.recvRef.index : 0};
+      const WindowRef send = offered(work_.sendRef, work_.send), recv = offered(work_.recvRef, work_.recv);
+      line.refs = {send.offset, recv.offset, send.index, recv.index};
     }
     storeRelease(line.number, number);  // [header] everything above is visible to whoever reads this number
   }
@@ -126,6 +125,21 @@ class Exchange {
     if (peer == work_.rank) return work_.recv;
     const Header& line = headerOf(peer);
     return work_.links[peer].windows[line.refs.recvWindow - 1] + line.refs.recvOffset;
+  }
+
+  // Whether the peer's input may be taken, by whatever way.
+  bool sendIsReadable(int peer) const {
+    if (peer != work_.rank) return headerOf(peer).refs.sendWindow != 0 || headerOf(peer).refs.sendOffset != 0;
+    const WindowRef own = offered(work_.sendRef, work_.send);
+    return own.index != 0 || own.offset != 0;
+  }
+  // Copies [begin, begin + bytes) of a rank's input. REQUIRES: readable; met. All threads call.
+  void take(unsigned char* dst, int peer, std::uint64_t begin, std::uint64_t bytes) {
+    if (peer == work_.rank || sendIsShared(peer)) {
+      copy(dst, sendOf(peer) + begin, bytes, work_.streaming);
+    } else if (bytes != 0 && !team_.failed()) {
+      team_.read(peer, dst, headerOf(peer).refs.sendOffset + begin, bytes);
+    }
   }
 
   // This rank touches the peer's buffers no more; waits until the peer says the same. Ends a direct operation.
@@ -316,6 +330,12 @@ class Exchange {
   }
 
  private:
+  // What a header says about a buffer.
+  WindowRef offered(const WindowRef& ref, const void* buffer) const {
+    if (!work_.shareable || (ref.index == 0 && !work_.readsPeers)) return {};
+    return ref.index != 0 ? ref : WindowRef{reinterpret_cast<std::uint64_t>(buffer), 0};
+  }
+
   static const Header& lineOf(const Link& link, std::uint64_t number) { return link.inbox->header[number % kHeaderLines]; }
 
   // The header met last against what it is to say; `said` is the count that this rank announced. Leader only.

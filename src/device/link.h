@@ -37,7 +37,7 @@ struct alignas(64) Header {
   std::uint64_t count;
   union {
     struct {
-      std::uint64_t sendOffset, recvOffset;
+      std::uint64_t sendOffset, recvOffset;   // without a window: the address in its process, or 0
       std::uint32_t sendWindow, recvWindow;
     } refs;
     unsigned char payload[kHeaderPayloadBytes];

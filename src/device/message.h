@@ -20,9 +20,10 @@ inline constexpr int kInlineBytes = 32;
 enum class MessageKind : std::uint8_t {
   kInline,    // the data is in the line
   kEager,     // the data is in the next eager slot
-  kRequest,   // too long for a chunk: waits to be matched; in a window if `window` is set, at `offset`
+  kRequest,   // too long for a chunk: waits to be matched; in a window if `window` is set, at `offset`; without a window,
+              // `offset` is 0 or the address from which it may be read
   kClear,     // answer to request `id`: send the chunks
-  kDone       // answer to request `id`: I have taken the data out of your window
+  kDone       // answer to request `id`: I have taken the data where it was
 };
 
 struct alignas(64) MessageLine {

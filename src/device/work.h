@@ -48,7 +48,7 @@ struct Signature {
 
 // Why a team gave up. The leader writes the first one; the host reads it afterwards and puts it into words.
 struct Fault {
-  enum Kind : std::uint32_t { kNone, kMismatch, kTimeout, kLeft, kAborted } kind = kNone;
+  enum Kind : std::uint32_t { kNone, kMismatch, kTimeout, kLeft, kAborted, kUnreadable } kind = kNone;
   int peer = -1;                   // whose header or signal it was
   std::uint64_t signature = 0;     // kMismatch: what the peer called
   std::uint64_t count = 0;
@@ -89,6 +89,7 @@ struct Work {
   Layout recvLayout;
   WindowRef sendRef, recvRef;
   bool mayOwe = false;                          // a repeat: headers that change nothing here may be read later
+  bool readsPeers = false;                      // inputs in no window may be read by their address; the same on all ranks
   bool shareable = false;                       // both refs may be used by the peers (not in-place all-to-all, ...)
 
   std::uint64_t headerCount = 0;                // the count in the header, where it is the same for all peers

@@ -19,12 +19,15 @@ struct WaitState {
 };
 
 // The owner of the links (a communicator), as an executor sees it.
-class WaitOwner {
+class LinkOwner {
  public:
-  virtual ~WaitOwner() = default;
+  virtual ~LinkOwner() = default;
   // Called again and again by a team's leader that has polled in vain for `spins` times, between two rounds of polling.
   // May yield the core. A fault other than kNone makes the team give up.
   virtual device::Fault keepWaiting(const device::Work& work, int peer, WaitState& state) = 0;
+  // Copies from ordinary memory of the peer, by its address there. False: it could not be read; the owner knows why.
+  // REQUIRES: work.readsPeers
+  virtual bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) = 0;
 };
 
 // A user's reduction.
@@ -35,7 +38,7 @@ struct UserReduction {
 };
 
 struct Context {
-  WaitOwner* owner = nullptr;
+  LinkOwner* owner = nullptr;
   int spins = 0;                            // polls in a round
   koloDataType_t datatype = koloInt8;
   const UserReduction* user = nullptr;      // with ReduceOp::kUser

@@ -81,7 +81,17 @@ Result<std::unique_ptr<Link>> Device::openLink(const koloTransportBlob& peerAddr
     return error(koloInternalError, "transport {}: opening a link succeeded without a pointer", table_->name);
   }
   link->mapped_ = static_cast<unsigned char*>(mapped);
+  const bool canRead = table_->size >= sizeof(koloTransport) && table_->linkRead != nullptr;
+  link->reads_ = canRead ? link->read(nullptr, 0, 0)
+                         : error(koloUnsupported, "transport {} does not read ordinary memory of a peer", table_->name);
   return link;
+}
+
+Status Link::read(void* to, std::uint64_t from, std::uint64_t bytes) const {
+  Why why;
+  const koloTransport* const table = device_->table_;
+  const int code = table->linkRead(device_->device_, link_, to, from, bytes, why.text, kWhyBytes);
+  return code == KOLO_TRANSPORT_OK ? Status() : toStatus(code, table, "reading a peer's memory", why);
 }
 
 // A memory or a link without a device was never made: the call that was to make it failed.

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -52,9 +53,10 @@ Status checkTable(const koloTransport* table, const std::string& origin) {
                  "transport {} was built for version {} of the transport interface, expected {}", origin, table->abi,
                  KOLO_TRANSPORT_ABI);
   }
-  if (table->size < sizeof(koloTransport)) {
+  constexpr std::size_t kMandatory = offsetof(koloTransport, linkRead);
+  if (table->size < kMandatory) {
     return error(koloInvalidEnvironment, "transport {}: its table has {} bytes, expected at least {}", origin,
-                 table->size, sizeof(koloTransport));
+                 table->size, kMandatory);
   }
   if (table->name == nullptr || table->name[0] == '\0') {
     return error(koloInvalidEnvironment, "transport {}: its table has no name", origin);

@@ -71,12 +71,17 @@ class Link {
  public:
   ~Link();
   unsigned char* mapped() const { return mapped_; }
+  // Whether read() works: proven when the link was opened. If not, why.
+  const Status& reads() const { return reads_; }
+  // Copies from ordinary memory of the peer, by its address there. REQUIRES: reads().
+  Status read(void* to, std::uint64_t from, std::uint64_t bytes) const;
 
  private:
   friend class Device;
   std::shared_ptr<Device> device_;
   void* link_ = nullptr;
   unsigned char* mapped_ = nullptr;
+  Status reads_;
 };
 
 // Random, one for each process / equal on one running kernel (boot id).

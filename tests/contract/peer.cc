@@ -78,6 +78,9 @@ Reply serve(Rank& rank, const Request& request) {
     case Op::kLink:
       putIndex(reply, rank.openLink(request.address, request.descriptor));
       break;
+    case Op::kReads:
+      put(reply, rank.reads(request.a));
+      break;
     case Op::kUnlink:
       rank.closeLink(request.a);
       break;
@@ -92,6 +95,9 @@ Reply serve(Rank& rank, const Request& request) {
       break;
     case Op::kLoadOwn:
       reply.value = rank.data(request.a)[request.b];
+      break;
+    case Op::kAddressOfOwn:
+      reply.value = reinterpret_cast<std::uint64_t>(rank.data(request.a));
       break;
     case Op::kAnswerPings:
       reply.value = answerPings(rank.data(request.a), rank.mapped(request.b), request.c);

@@ -20,6 +20,8 @@ enum class Op : std::uint32_t {
   kLoadLink,
   kStoreOwn,
   kLoadOwn,
+  kAddressOfOwn,
+  kReads,  // whether ordinary memory can be read through a link; the message: why not
   kAnswerPings,
   kOpenFiles,
   kSharedMappings,

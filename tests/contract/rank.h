@@ -37,6 +37,10 @@ class Rank {
 
   Result<std::size_t> openLink(const koloTransportBlob& address, const koloTransportBlob& descriptor);
   unsigned char* mapped(std::size_t link) const { return links_[link]->mapped(); }
+  const Status& reads(std::size_t link) const { return links_[link]->reads(); }
+  Status read(std::size_t link, void* to, std::uint64_t from, std::uint64_t bytes) const {
+    return links_[link]->read(to, from, bytes);
+  }
   void closeLink(std::size_t link) { links_[link].reset(); }
 
  private:

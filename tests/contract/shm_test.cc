@@ -262,6 +262,21 @@ TEST_CASE("ranks of different users share memory if they are of one communicator
   CHECK(std::string(peer.link(rank.address(), rank.descriptor(mine.value())).message) == "");
 }
 
+TEST_CASE("what may not be traced is not read, with the reason", "[shm]") {
+  if (geteuid() != 0) return;
+  Rank rank;
+  Peer peer;
+  REQUIRE(rank.open("shm", {}).ok());
+  peer.value(Op::kBecomeUser, 65534);
+  REQUIRE(peer.open("shm").code == koloSuccess);
+  const auto mine = rank.registerMemory(4096, 0, Backing::kFile);
+  const Reply link = peer.link(rank.address(), rank.descriptor(mine.value()));
+  REQUIRE(std::string(link.message) == "");
+  const std::string why = peer.call({Op::kReads, link.value}).message;
+  CHECK(why.find("process_vm_readv") != std::string::npos);
+  CHECK(why.find("same user") != std::string::npos);
+}
+
 TEST_CASE("a file that is not open for writing is unsupported", "[shm]") {
   Rank rank;
   REQUIRE(rank.open("shm", {}).ok());

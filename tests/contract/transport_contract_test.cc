@@ -222,6 +222,51 @@ TEST_CASE("ordinary memory of another process is unsupported, and says so", "[tr
   }
 }
 
+// Which of the transports do is theirs to say; those that do, read what stands there, and fail without harm.
+TEST_CASE("ordinary memory of a peer is read by its address, or the transport says why not", "[transport]") {
+  for (const std::string& name : working()) {
+    DYNAMIC_SECTION(name) {
+      Pair pair(name);
+      const Reply file = accepted(pair.peer.registerMemory(kBytes));
+      const std::size_t link = linked(pair.rank, pair.peer.address(), file.blob);
+      if (!pair.rank.reads(link).ok()) {
+        CHECK(name != "shm");   // it does, wherever these tests can run
+        CHECK(pair.rank.reads(link).message() != "");
+        continue;
+      }
+      const Reply ordinary = accepted(pair.peer.registerMemory(kBytes, 0, Backing::kOrdinary));
+      pair.peer.value(Op::kStoreOwn, ordinary.value, 0, 5);
+      pair.peer.value(Op::kStoreOwn, ordinary.value, kBytes - 1, 6);
+      const std::uint64_t from = pair.peer.value(Op::kAddressOfOwn, ordinary.value);
+      std::vector<unsigned char> to(kBytes, 1);
+      REQUIRE_OK(pair.rank.read(link, to.data(), from, kBytes));
+      CHECK(to[0] == 5);
+      CHECK(to[kBytes - 1] == 6);
+      REQUIRE_OK(pair.rank.read(link, to.data(), from + kBytes - 1, 1));   // odd
+      CHECK(to[0] == 6);
+      CHECK(pair.rank.read(link, to.data(), 8, kBytes).message() != "");   // nothing is mapped there
+      pair.peer.kill();
+      CHECK(pair.rank.read(link, to.data(), from, kBytes).message() != "");
+    }
+  }
+}
+
+TEST_CASE("ordinary memory of this process is read too, where a transport reads at all", "[transport]") {
+  for (const std::string& name : working()) {
+    DYNAMIC_SECTION(name) {
+      Rank one, other;
+      REQUIRE_OK(one.open(name, {}));
+      REQUIRE_OK(other.open(name, {}));
+      const std::size_t link = linked(other, one.address(), one.descriptor(registered(one, kBytes)));
+      if (!other.reads(link).ok()) continue;
+      const int value = 7;
+      int read = 0;
+      REQUIRE_OK(other.read(link, &read, reinterpret_cast<std::uint64_t>(&value), sizeof read));
+      CHECK(read == 7);
+    }
+  }
+}
+
 TEST_CASE("a peer on another machine is unreachable", "[transport]") {
   for (const std::string& name : working()) {
     DYNAMIC_SECTION(name) {

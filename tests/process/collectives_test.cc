@@ -128,6 +128,16 @@ TEST_CASE("processes run every collective and message, in windows and outside") 
   }
 }
 
+// By default it depends on the processor whether large ordinary buffers are staged or read where they are.
+TEST_CASE("processes run every collective and message by reading each other's ordinary memory, and without") {
+  for (const char* from : {"0", "9223372036854775807"}) {
+    for (const int ranks : {2, 3}) {
+      INFO(ranks << " ranks, KOLO_SINGLE_COPY_BYTES=" << from);
+      Job(ranks, "everything", {kSanitized ? "20000" : "100000"}, {{"KOLO_SINGLE_COPY_BYTES", from}}).expectSuccess();
+    }
+  }
+}
+
 TEST_CASE("16 processes on few cores") { Job(16, "crowd").expectSuccess(); }
 
 TEST_CASE("64 processes on few cores") {

@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <new>
@@ -33,7 +35,10 @@ struct Memory {
 };
 
 struct Link {
-  Mapping mapping;  // empty in the same process
+  Mapping mapping;       // empty in the same process
+  bool inProcess;
+  pid_t pid;             // of the peer, as it sees itself
+  int readErrno;         // why its ordinary memory cannot be read; 0: it can
 };
 
 template <std::size_t n>
@@ -85,6 +90,7 @@ int openDevice(const koloTransportHost* host, void** opened, koloTransportBlob* 
   std::memcpy(own.processId, host->processId, sizeof own.processId);
   std::memcpy(own.hostId, host->hostId, sizeof own.hostId);
   own.networkNamespace = networkNamespace();
+  own.processIdAt = reinterpret_cast<std::uint64_t>(&own.processId);
   own.pid = device->pid;
   own.uid = geteuid();
   prove(own, device->key);
@@ -226,6 +232,31 @@ int openAcross(const Device& device, const Address& address, const Descriptor& d
   return code;
 }
 
+// All of the range or an errno. In chunks: the kernel holds the pages of one call all at once.
+int readMemory(pid_t pid, void* to, std::uint64_t from, std::uint64_t bytes) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+  for (std::uint64_t done = 0; done < bytes;) {
+    const std::size_t step = std::min(bytes - done, kMostBytes);
+    const iovec here{static_cast<unsigned char*>(to) + done, step};
+    const iovec there{reinterpret_cast<void*>(from + done), step};
+    const ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
+    if (got < 0) return errno;
+    if (got == 0) return EFAULT;
+    done += static_cast<std::uint64_t>(got);
+  }
+  return 0;
+}
+
+// A pid means something only within its namespace, and a policy may forbid reading (ptrace access): reading what the peer
+// said stands there tells. Should the peer die and its pid be given to another process, what is read then is of no use, and
+// the operation fails with the peer.
+int tryReading(const Address& address) {
+  Id found;
+  const int failure = readMemory(address.pid, found, address.processIdAt, sizeof found);
+  if (failure != 0) return failure;
+  return same(found, address.processId) ? 0 : ESRCH;
+}
+
 int openLink(const Device& device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
              void** linked, void** mapped, const Why& why) {
   if (const int code = checkProcess(device, why); code != KOLO_TRANSPORT_OK) return code;
@@ -234,11 +265,14 @@ int openLink(const Device& device, const koloTransportBlob* peerAddress, const k
   int code = readPeer(device, *peerAddress, *peerMemory, why, &address, &descriptor);
   if (code != KOLO_TRANSPORT_OK) return code;
   auto link = std::make_unique<Link>();
-  if (same(address.processId, device.address.processId)) {
+  link->pid = address.pid;
+  link->inProcess = same(address.processId, device.address.processId);
+  if (link->inProcess) {
     code = openInProcess(descriptor, why, mapped);
   } else {
     code = openAcross(device, address, descriptor, why, &link->mapping);
     *mapped = link->mapping.first;
+    link->readErrno = code == KOLO_TRANSPORT_OK ? tryReading(address) : 0;
   }
   if (code == KOLO_TRANSPORT_OK) *linked = link.release();
   return code;
@@ -256,6 +290,25 @@ void linkClose(void*, void* linked) {
   unmap(link->mapping);
 }
 
+int linkRead(void*, void* linked, void* to, std::uint64_t from, std::uint64_t bytes, char* text, size_t textBytes) {
+  const Why why{text, textBytes};
+  const Link& link = *static_cast<const Link*>(linked);
+  if (link.readErrno != 0) {
+    return why.fail(KOLO_TRANSPORT_UNREACHABLE,
+                    "process_vm_readv from process %d: %s; it needs one process id namespace and the right to trace the "
+                    "peer (same user, kernel.yama.ptrace_scope 0)",
+                    static_cast<int>(link.pid), ErrorText(link.readErrno).text);
+  }
+  if (link.inProcess) {
+    if (bytes != 0) std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+    return KOLO_TRANSPORT_OK;
+  }
+  const int failure = bytes != 0 ? readMemory(link.pid, to, from, bytes) : 0;
+  if (failure == 0) return KOLO_TRANSPORT_OK;
+  return why.fail(KOLO_TRANSPORT_ERROR, "process_vm_readv of %llu bytes from process %d: %s",
+                  static_cast<unsigned long long>(bytes), static_cast<int>(link.pid), ErrorText(failure).text);
+}
+
 }  // namespace
 }  // namespace kolo::shm
 
@@ -265,6 +318,6 @@ const koloTransport* koloTransportShm(void) {
   using namespace kolo::shm;
   static const koloTransport table = {
       KOLO_TRANSPORT_ABI, sizeof(koloTransport), "shm",    koloLinkMapped, probe, deviceOpen, deviceClose,
-      memoryRegister,     memoryDeregister,      linkOpen, linkClose};
+      memoryRegister,     memoryDeregister,      linkOpen, linkClose,      linkRead};
   return &table;
 }

@@ -31,7 +31,8 @@ struct Address {
   Id processId;
   Id hostId;
   std::uint64_t networkNamespace;  // inode; 0: unknown
-  std::int32_t pid;                // in the exporter's own namespace: for messages only
+  std::uint64_t processIdAt;       // where the process keeps its processId, for a trial reading
+  std::int32_t pid;                // in the exporter's own namespace: for messages, and for a reading that is tried first
   std::uint32_t uid;
   Proof proof;
 };

@@ -63,6 +63,11 @@ class EmulatedTeam {
   void copy(void* dst, const void* src, std::uint64_t bytes, bool streaming) {
     device::blockCopy(BlockIndex{thread_, threads()}, dst, src, bytes, streaming);
   }
+  void read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
+    if (leader() && !block_.context.owner->read(peer, to, from, bytes)) {
+      fail({.kind = device::Fault::kUnreadable, .peer = peer});
+    }
+  }
   void reduce(const device::ReduceArgs& args) { reduceBy({thread_, threads()}, args); }
   void reduceAlone(const device::ReduceArgs& args);
 

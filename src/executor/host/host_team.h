@@ -35,6 +35,9 @@ class HostTeam {
   void copy(void* dst, const void* src, std::uint64_t bytes, bool streaming) {
     executor::copy(dst, src, bytes, streaming);
   }
+  void read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
+    if (!context_.owner->read(peer, to, from, bytes)) fail({.kind = device::Fault::kUnreadable, .peer = peer});
+  }
   void reduce(const device::ReduceArgs& args) {
     if (kernel_ != nullptr) {
       kernel_(args);
