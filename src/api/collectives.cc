@@ -1,6 +1,6 @@
 // The collectives: arguments checked, then submitted.
 #include <algorithm>
-#include <numeric>
+#include <memory>
 
 #include "api/checks.h"
 #include "api/guard.h"
@@ -14,8 +14,8 @@ using device::Collective;
 
 // What is common to the collectives: finds the handles, lets `check` complete and examine the operation, submits it.
 template <class Check>
-koloResult_t collective(const char* function, Operation&& operation, koloComm_t comm, koloStream_t stream,
-                        Check&& check) noexcept {
+koloResult_t call(const char* function, Operation&& operation, koloComm_t comm, koloStream_t stream,
+                  Check&& check) noexcept {
   return guard(function, [&]() -> Status {
     const Status status = [&]() -> Status {
       KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
@@ -35,14 +35,83 @@ koloResult_t collective(const char* function, Operation&& operation, koloComm_t 
   });
 }
 
+// How many blocks a buffer holds: one, or one for each rank.
+enum class Blocks { kOne, kEach };
+// Ranks other than the root give, or get, nothing in the other buffer.
+enum class Root { kNone, kGives, kGets };
+
+// What a collective does with its buffers. The buffers may overlap in one position only, "in place": where one of them holds
+// the blocks of all ranks, the other is this rank's own block in it (the root's, if there is one), else both are the same.
+struct Shape {
+  Collective collective;
+  Blocks send, recv;
+  Root root;
+  const char* inPlace;                  // that position in words
+  const char* vectorInPlace = nullptr;  // and in the v-variant
+};
+
+using enum Blocks;
+constexpr Shape kAllReduce{Collective::kAllReduce, kOne, kOne, Root::kNone, "sendbuf == recvbuf"};
+constexpr Shape kReduce{Collective::kReduce, kOne, kOne, Root::kGets, "sendbuf == recvbuf"};
+constexpr Shape kBroadcast{Collective::kBroadcast, kOne, kOne, Root::kGives, "sendbuf == recvbuf"};
+constexpr Shape kAllGather{Collective::kAllGather, kOne, kEach, Root::kNone, "sendbuf == recvbuf + rank * sendcount",
+                           "sendbuf == recvbuf + displs[rank]"};
+constexpr Shape kReduceScatter{Collective::kReduceScatter, kEach, kOne, Root::kNone,
+                               "recvbuf == sendbuf + rank * recvcount", "recvbuf == sendbuf + displs[rank]"};
+constexpr Shape kAllToAll{Collective::kAllToAll, kEach, kEach, Root::kNone, "sendbuf == recvbuf"};
+constexpr Shape kGather{Collective::kGather, kOne, kEach, Root::kGets, "sendbuf == recvbuf + root * sendcount",
+                        "sendbuf == recvbuf + displs[root]"};
+constexpr Shape kScatter{Collective::kScatter, kEach, kOne, Root::kGives, "recvbuf == sendbuf + root * recvcount",
+                         "recvbuf == sendbuf + displs[root]"};
+
 std::uint64_t ranksOf(const comm::Communicator& communicator) { return static_cast<std::uint64_t>(communicator.ranks()); }
 
 const unsigned char* at(const void* buffer, std::uint64_t bytes) { return static_cast<const unsigned char*>(buffer) + bytes; }
 
+Status checkBuffers(const Extent& send, const Extent& recv, bool inPlace, const char* rule) {
+  KOLO_TRY(checkPointer(send));
+  KOLO_TRY(checkPointer(recv));
+  return checkOverlap(send, recv, inPlace, rule);
+}
+
+// The arguments of a collective whose blocks are equally long. The shape is a parameter of the template so that nothing of
+// it is left to decide in a call.
+template <const Shape& shape>
+Status checkBlocks(const comm::Communicator& communicator, const Operation& o) {
+  constexpr bool each = shape.send == kEach || shape.recv == kEach;
+  KOLO_TRY(checkCount(o.count, o.datatype, each ? ranksOf(communicator) : 1));
+  const std::uint64_t block = o.count * koloDataTypeSize(o.datatype);
+  const Extent send{"sendbuf", o.send, shape.send == kEach ? block * ranksOf(communicator) : block};
+  const Extent recv{"recvbuf", o.recv, shape.recv == kEach ? block * ranksOf(communicator) : block};
+  if constexpr (shape.root != Root::kNone) {
+    KOLO_TRY(checkRoot(o.root, communicator.ranks()));
+    KOLO_TRY(checkPointer(shape.root == Root::kGets ? send : recv));
+    if (communicator.rank() != o.root) return {};
+  }
+  const auto own = static_cast<std::uint64_t>(shape.root == Root::kNone ? communicator.rank() : o.root) * block;
+  const bool inPlace = shape.send == shape.recv ? o.send == o.recv
+                       : shape.recv == kEach    ? o.send == at(o.recv, own)
+                                                : o.recv == at(o.send, own);
+  return checkBuffers(send, recv, inPlace, shape.inPlace);
+}
+
+template <const Shape& shape>
+koloResult_t collective(const char* function, Operation&& operation, koloComm_t comm, koloStream_t stream) noexcept {
+  operation.collective = shape.collective;
+  return call(function, std::move(operation), comm, stream, checkBlocks<shape>);
+}
+
+// The arrays of one buffer of a v-variant, as the caller gave them; displs may be NULL.
+struct Given {
+  const char* name;
+  const size_t* counts;
+  const size_t* displs;
+};
+
 // Copies an array of one count for each rank; displacements too, or blocks in a row. extent: elements up to the last block's end.
-Status takeCounts(const char* name, const size_t* counts, const size_t* displs, const comm::Communicator& communicator,
-                  koloDataType_t datatype, std::vector<std::uint64_t>& outCounts, std::vector<std::uint64_t>& outDispls,
-                  std::uint64_t& extent) {
+Status takeCounts(const Given& given, const comm::Communicator& communicator, koloDataType_t datatype,
+                  std::vector<std::uint64_t>& outCounts, std::vector<std::uint64_t>& outDispls, std::uint64_t& extent) {
+  const auto& [name, counts, displs] = given;
   if (counts == nullptr) {
     return error(koloInvalidPointer, "{} is NULL, expected an array of {} counts", name, communicator.ranks());
   }
@@ -61,6 +130,61 @@ Status takeCounts(const char* name, const size_t* counts, const size_t* displs, 
   return {};
 }
 
+// The v-variant of a collective with one block in one buffer and the blocks of all ranks, described by `given`, in the
+// other. With a root only the root's arrays count, and operation.count is the one block's length; without, it is found in them.
+template <const Shape& shape>
+koloResult_t vectorCollective(const char* function, Operation&& operation, const Given& given, koloComm_t comm,
+                              koloStream_t stream) noexcept {
+  static_assert(shape.send != shape.recv);
+  constexpr bool gathers = shape.recv == kEach, rooted = shape.root != Root::kNone;
+  operation.collective = shape.collective;
+  return call(function, std::move(operation), comm, stream, [&](const auto& communicator, Operation& o) -> Status {
+    const std::uint64_t size = koloDataTypeSize(o.datatype);
+    auto taken = std::make_shared<VectorCounts>();
+    Extent send{"sendbuf", o.send, 0}, recv{"recvbuf", o.recv, 0};
+    Extent& one = gathers ? send : recv;
+    Extent& all = gathers ? recv : send;
+    if constexpr (rooted) {
+      KOLO_TRY(checkCount(o.count, o.datatype, 1));
+      KOLO_TRY(checkRoot(o.root, communicator.ranks()));
+      one.bytes = o.count * size;
+      KOLO_TRY(checkPointer(one));
+      if (communicator.rank() != o.root) {
+        o.counts = std::move(taken);
+        return {};
+      }
+    }
+    auto& counts = gathers ? taken->recvCounts : taken->sendCounts;
+    auto& displs = gathers ? taken->recvDispls : taken->sendDispls;
+    std::uint64_t extent = 0;
+    KOLO_TRY(takeCounts(given, communicator, o.datatype, counts, displs, extent));
+    const auto mine = static_cast<std::size_t>(communicator.rank());
+    if (rooted && counts[mine] != o.count) {
+      return error(koloInvalidCount, "{}[{}] is {} and {} is {}: expected the root's own block to be equally long in both",
+                   given.name, mine, counts[mine], gathers ? "sendcount" : "recvcount", o.count);
+    }
+    o.count = counts[mine];
+    one.bytes = o.count * size;
+    all.bytes = extent * size;
+    KOLO_TRY(checkBuffers(send, recv, one.data == at(all.data, displs[mine] * size), shape.vectorInPlace));
+    o.counts = std::move(taken);
+    return {};
+  });
+}
+
+// One message.
+koloResult_t message(const char* function, Operation&& operation, koloComm_t comm, koloStream_t stream) noexcept {
+  operation.collective = Collective::kSendRecv;
+  return call(function, std::move(operation), comm, stream, [](const auto& communicator, const Operation& o) -> Status {
+    KOLO_TRY(checkCount(o.count, o.datatype, 1));
+    const bool anyAllowed = !o.isSend && !o.strict;
+    KOLO_TRY(checkPeer(o.peer, communicator.ranks(), anyAllowed));
+    KOLO_TRY(checkTag(o.tag, anyAllowed));
+    const void* const buffer = o.isSend ? o.send : o.recv;
+    return checkPointer({o.isSend ? "sendbuf" : "recvbuf", buffer, o.count * koloDataTypeSize(o.datatype)});
+  });
+}
+
 }  // namespace
 }  // namespace kolo::api
 
@@ -71,343 +195,114 @@ extern "C" {
 
 KOLO_API koloResult_t koloAllReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                     koloRedOp_t op, koloComm_t comm, koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kAllReduce;
-  operation.send = sendbuf;
-  operation.recv = recvbuf;
-  operation.count = count;
-  operation.datatype = datatype;
-  operation.op = op;
-  return collective(__func__, std::move(operation), comm, stream, [](const auto&, const Operation& o) -> Status {
-    KOLO_TRY(checkCount(o.count, o.datatype, 1));
-    const std::uint64_t bytes = o.count * koloDataTypeSize(o.datatype);
-    const Extent send{"sendbuf", o.send, bytes}, recv{"recvbuf", o.recv, bytes};
-    KOLO_TRY(checkPointer(send));
-    KOLO_TRY(checkPointer(recv));
-    return checkOverlap(send, recv, o.send == o.recv, "sendbuf == recvbuf");
-  });
+  return collective<kAllReduce>(
+      __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .op = op}, comm, stream);
 }
 
 KOLO_API koloResult_t koloReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                  koloRedOp_t op, int root, koloComm_t comm, koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kReduce;
-  operation.send = sendbuf;
-  operation.recv = recvbuf;
-  operation.count = count;
-  operation.datatype = datatype;
-  operation.op = op;
-  operation.root = root;
-  return collective(__func__, std::move(operation), comm, stream, [](const auto& c, const Operation& o) -> Status {
-    KOLO_TRY(checkCount(o.count, o.datatype, 1));
-    KOLO_TRY(checkRoot(o.root, c.ranks()));
-    const std::uint64_t bytes = o.count * koloDataTypeSize(o.datatype);
-    const Extent send{"sendbuf", o.send, bytes}, recv{"recvbuf", o.recv, bytes};
-    KOLO_TRY(checkPointer(send));
-    if (c.rank() != o.root) return {};
-    KOLO_TRY(checkPointer(recv));
-    return checkOverlap(send, recv, o.send == o.recv, "sendbuf == recvbuf");
-  });
+  return collective<kReduce>(
+      __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .op = op, .root = root}, comm,
+      stream);
 }
 
 KOLO_API koloResult_t koloBroadcast(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, int root,
                                     koloComm_t comm, koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kBroadcast;
-  operation.send = sendbuf;
-  operation.recv = recvbuf;
-  operation.count = count;
-  operation.datatype = datatype;
-  operation.root = root;
-  return collective(__func__, std::move(operation), comm, stream, [](const auto& c, const Operation& o) -> Status {
-    KOLO_TRY(checkCount(o.count, o.datatype, 1));
-    KOLO_TRY(checkRoot(o.root, c.ranks()));
-    const std::uint64_t bytes = o.count * koloDataTypeSize(o.datatype);
-    const Extent send{"sendbuf", o.send, bytes}, recv{"recvbuf", o.recv, bytes};
-    KOLO_TRY(checkPointer(recv));
-    if (c.rank() != o.root) return {};
-    KOLO_TRY(checkPointer(send));
-    return checkOverlap(send, recv, o.send == o.recv, "sendbuf == recvbuf");
-  });
+  return collective<kBroadcast>(
+      __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .root = root}, comm, stream);
 }
 
 KOLO_API koloResult_t koloAllGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
                                     koloComm_t comm, koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kAllGather;
-  operation.send = sendbuf;
-  operation.recv = recvbuf;
-  operation.count = sendcount;
-  operation.datatype = datatype;
-  return collective(__func__, std::move(operation), comm, stream, [](const auto& c, const Operation& o) -> Status {
-    KOLO_TRY(checkCount(o.count, o.datatype, ranksOf(c)));
-    const std::uint64_t bytes = o.count * koloDataTypeSize(o.datatype);
-    const Extent send{"sendbuf", o.send, bytes}, recv{"recvbuf", o.recv, bytes * ranksOf(c)};
-    KOLO_TRY(checkPointer(send));
-    KOLO_TRY(checkPointer(recv));
-    return checkOverlap(send, recv, o.send == at(o.recv, bytes * static_cast<std::uint64_t>(c.rank())),
-                        "sendbuf == recvbuf + rank * sendcount");
-  });
+  return collective<kAllGather>(
+      __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype}, comm, stream);
 }
 
 KOLO_API koloResult_t koloReduceScatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
                                         koloRedOp_t op, koloComm_t comm, koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kReduceScatter;
-  operation.send = sendbuf;
-  operation.recv = recvbuf;
-  operation.count = recvcount;
-  operation.datatype = datatype;
-  operation.op = op;
-  return collective(__func__, std::move(operation), comm, stream, [](const auto& c, const Operation& o) -> Status {
-    KOLO_TRY(checkCount(o.count, o.datatype, ranksOf(c)));
-    const std::uint64_t bytes = o.count * koloDataTypeSize(o.datatype);
-    const Extent send{"sendbuf", o.send, bytes * ranksOf(c)}, recv{"recvbuf", o.recv, bytes};
-    KOLO_TRY(checkPointer(send));
-    KOLO_TRY(checkPointer(recv));
-    return checkOverlap(send, recv, o.recv == at(o.send, bytes * static_cast<std::uint64_t>(c.rank())),
-                        "recvbuf == sendbuf + rank * recvcount");
-  });
+  return collective<kReduceScatter>(
+      __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .op = op}, comm, stream);
 }
 
 KOLO_API koloResult_t koloAllToAll(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                    koloComm_t comm, koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kAllToAll;
-  operation.send = sendbuf;
-  operation.recv = recvbuf;
-  operation.count = count;
-  operation.datatype = datatype;
-  return collective(__func__, std::move(operation), comm, stream, [](const auto& c, const Operation& o) -> Status {
-    KOLO_TRY(checkCount(o.count, o.datatype, ranksOf(c)));
-    const std::uint64_t bytes = o.count * koloDataTypeSize(o.datatype) * ranksOf(c);
-    const Extent send{"sendbuf", o.send, bytes}, recv{"recvbuf", o.recv, bytes};
-    KOLO_TRY(checkPointer(send));
-    KOLO_TRY(checkPointer(recv));
-    return checkOverlap(send, recv, o.send == o.recv, "sendbuf == recvbuf");
-  });
+  return collective<kAllToAll>(
+      __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype}, comm, stream);
 }
 
 KOLO_API koloResult_t koloGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype, int root,
                                  koloComm_t comm, koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kGather;
-  operation.send = sendbuf;
-  operation.recv = recvbuf;
-  operation.count = sendcount;
-  operation.datatype = datatype;
-  operation.root = root;
-  return collective(__func__, std::move(operation), comm, stream, [](const auto& c, const Operation& o) -> Status {
-    KOLO_TRY(checkCount(o.count, o.datatype, ranksOf(c)));
-    KOLO_TRY(checkRoot(o.root, c.ranks()));
-    const std::uint64_t bytes = o.count * koloDataTypeSize(o.datatype);
-    const Extent send{"sendbuf", o.send, bytes}, recv{"recvbuf", o.recv, bytes * ranksOf(c)};
-    KOLO_TRY(checkPointer(send));
-    if (c.rank() != o.root) return {};
-    KOLO_TRY(checkPointer(recv));
-    return checkOverlap(send, recv, o.send == at(o.recv, bytes * static_cast<std::uint64_t>(o.root)),
-                        "sendbuf == recvbuf + root * sendcount");
-  });
+  return collective<kGather>(
+      __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype, .root = root}, comm, stream);
 }
 
 KOLO_API koloResult_t koloScatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
                                   int root, koloComm_t comm, koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kScatter;
-  operation.send = sendbuf;
-  operation.recv = recvbuf;
-  operation.count = recvcount;
-  operation.datatype = datatype;
-  operation.root = root;
-  return collective(__func__, std::move(operation), comm, stream, [](const auto& c, const Operation& o) -> Status {
-    KOLO_TRY(checkCount(o.count, o.datatype, ranksOf(c)));
-    KOLO_TRY(checkRoot(o.root, c.ranks()));
-    const std::uint64_t bytes = o.count * koloDataTypeSize(o.datatype);
-    const Extent send{"sendbuf", o.send, bytes * ranksOf(c)}, recv{"recvbuf", o.recv, bytes};
-    KOLO_TRY(checkPointer(recv));
-    if (c.rank() != o.root) return {};
-    KOLO_TRY(checkPointer(send));
-    return checkOverlap(send, recv, o.recv == at(o.send, bytes * static_cast<std::uint64_t>(o.root)),
-                        "recvbuf == sendbuf + root * recvcount");
-  });
+  return collective<kScatter>(
+      __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .root = root}, comm, stream);
 }
 
 KOLO_API koloResult_t koloBarrier(koloComm_t comm, koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kBarrier;
-  return collective(__func__, std::move(operation), comm, stream, [](const auto&, const Operation&) { return Status(); });
+  return call(__func__, {.collective = Collective::kBarrier}, comm, stream,
+              [](const auto&, const Operation&) { return Status(); });
 }
 
 KOLO_API koloResult_t koloAllGatherv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
                                      koloDataType_t datatype, koloComm_t comm, koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kAllGather;
-  operation.send = sendbuf;
-  operation.recv = recvbuf;
-  operation.datatype = datatype;
-  return collective(__func__, std::move(operation), comm, stream, [&](const auto& c, Operation& o) -> Status {
-    auto taken = std::make_shared<VectorCounts>();
-    std::uint64_t extent = 0;
-    KOLO_TRY(takeCounts("counts", counts, displs, c, datatype, taken->recvCounts, taken->recvDispls, extent));
-    const auto mine = static_cast<std::size_t>(c.rank());
-    o.count = taken->recvCounts[mine];
-    const std::uint64_t size = koloDataTypeSize(datatype);
-    const Extent send{"sendbuf", sendbuf, o.count * size}, recv{"recvbuf", recvbuf, extent * size};
-    KOLO_TRY(checkPointer(send));
-    KOLO_TRY(checkPointer(recv));
-    KOLO_TRY(checkOverlap(send, recv, sendbuf == at(recvbuf, taken->recvDispls[mine] * size),
-                          "sendbuf == recvbuf + displs[rank]"));
-    o.counts = std::move(taken);
-    return {};
-  });
+  return vectorCollective<kAllGather>(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype},
+                                      {"counts", counts, displs}, comm, stream);
 }
 
 KOLO_API koloResult_t koloReduceScatterv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
                                          koloDataType_t datatype, koloRedOp_t op, koloComm_t comm,
                                          koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kReduceScatter;
-  operation.send = sendbuf;
-  operation.recv = recvbuf;
-  operation.datatype = datatype;
-  operation.op = op;
-  return collective(__func__, std::move(operation), comm, stream, [&](const auto& c, Operation& o) -> Status {
-    auto taken = std::make_shared<VectorCounts>();
-    std::uint64_t extent = 0;
-    KOLO_TRY(takeCounts("counts", counts, displs, c, datatype, taken->sendCounts, taken->sendDispls, extent));
-    const auto mine = static_cast<std::size_t>(c.rank());
-    o.count = taken->sendCounts[mine];
-    const std::uint64_t size = koloDataTypeSize(datatype);
-    const Extent send{"sendbuf", sendbuf, extent * size}, recv{"recvbuf", recvbuf, o.count * size};
-    KOLO_TRY(checkPointer(send));
-    KOLO_TRY(checkPointer(recv));
-    KOLO_TRY(checkOverlap(send, recv, recvbuf == at(sendbuf, taken->sendDispls[mine] * size),
-                          "recvbuf == sendbuf + displs[rank]"));
-    o.counts = std::move(taken);
-    return {};
-  });
-}
-
-KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcounts, const size_t* senddispls,
-                                    void* recvbuf, const size_t* recvcounts, const size_t* recvdispls,
-                                    koloDataType_t datatype, koloComm_t comm, koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kAllToAll;
-  operation.send = sendbuf;
-  operation.recv = recvbuf;
-  operation.datatype = datatype;
-  return collective(__func__, std::move(operation), comm, stream, [&](const auto& c, Operation& o) -> Status {
-    auto taken = std::make_shared<VectorCounts>();
-    std::uint64_t sendExtent = 0, recvExtent = 0;
-    KOLO_TRY(takeCounts("sendcounts", sendcounts, senddispls, c, datatype, taken->sendCounts, taken->sendDispls, sendExtent));
-    KOLO_TRY(takeCounts("recvcounts", recvcounts, recvdispls, c, datatype, taken->recvCounts, taken->recvDispls, recvExtent));
-    const auto mine = static_cast<std::size_t>(c.rank());
-    if (taken->sendCounts[mine] != taken->recvCounts[mine]) {
-      return error(koloInvalidCount, "sendcounts[{0}] is {1} and recvcounts[{0}] is {2}: expected this rank's own block to be "
-                   "equally long in both", mine, taken->sendCounts[mine], taken->recvCounts[mine]);
-    }
-    const std::uint64_t size = koloDataTypeSize(datatype);
-    const Extent send{"sendbuf", sendbuf, sendExtent * size}, recv{"recvbuf", recvbuf, recvExtent * size};
-    KOLO_TRY(checkPointer(send));
-    KOLO_TRY(checkPointer(recv));
-    KOLO_TRY(checkOverlap(send, recv, false, ""));
-    o.counts = std::move(taken);
-    return {};
-  });
+  return vectorCollective<kReduceScatter>(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype, .op = op},
+                                          {"counts", counts, displs}, comm, stream);
 }
 
 KOLO_API koloResult_t koloGatherv(const void* sendbuf, size_t sendcount, void* recvbuf, const size_t* recvcounts,
                                   const size_t* displs, koloDataType_t datatype, int root, koloComm_t comm,
                                   koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kGather;
-  operation.send = sendbuf;
-  operation.recv = recvbuf;
-  operation.count = sendcount;
-  operation.datatype = datatype;
-  operation.root = root;
-  return collective(__func__, std::move(operation), comm, stream, [&](const auto& c, Operation& o) -> Status {
-    KOLO_TRY(checkCount(sendcount, datatype, 1));
-    KOLO_TRY(checkRoot(root, c.ranks()));
-    const std::uint64_t size = koloDataTypeSize(datatype);
-    const Extent send{"sendbuf", sendbuf, sendcount * size};
-    KOLO_TRY(checkPointer(send));
-    auto taken = std::make_shared<VectorCounts>();
-    if (c.rank() == root) {
-      std::uint64_t extent = 0;
-      KOLO_TRY(takeCounts("recvcounts", recvcounts, displs, c, datatype, taken->recvCounts, taken->recvDispls, extent));
-      const auto mine = static_cast<std::size_t>(root);
-      if (taken->recvCounts[mine] != sendcount) {
-        return error(koloInvalidCount, "recvcounts[{}] is {} and sendcount is {}: expected the root's own block to be equally "
-                     "long in both", mine, taken->recvCounts[mine], sendcount);
-      }
-      const Extent recv{"recvbuf", recvbuf, extent * size};
-      KOLO_TRY(checkPointer(recv));
-      KOLO_TRY(checkOverlap(send, recv, sendbuf == at(recvbuf, taken->recvDispls[mine] * size),
-                            "sendbuf == recvbuf + displs[root]"));
-    }
-    o.counts = std::move(taken);
-    return {};
-  });
+  return vectorCollective<kGather>(
+      __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype, .root = root},
+      {"recvcounts", recvcounts, displs}, comm, stream);
 }
 
 KOLO_API koloResult_t koloScatterv(const void* sendbuf, const size_t* sendcounts, const size_t* displs, void* recvbuf,
                                    size_t recvcount, koloDataType_t datatype, int root, koloComm_t comm,
                                    koloStream_t stream) {
-  Operation operation;
-  operation.collective = Collective::kScatter;
-  operation.send = sendbuf;
-  operation.recv = recvbuf;
-  operation.count = recvcount;
-  operation.datatype = datatype;
-  operation.root = root;
-  return collective(__func__, std::move(operation), comm, stream, [&](const auto& c, Operation& o) -> Status {
-    KOLO_TRY(checkCount(recvcount, datatype, 1));
-    KOLO_TRY(checkRoot(root, c.ranks()));
-    const std::uint64_t size = koloDataTypeSize(datatype);
-    const Extent recv{"recvbuf", recvbuf, recvcount * size};
-    KOLO_TRY(checkPointer(recv));
+  return vectorCollective<kScatter>(
+      __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .root = root},
+      {"sendcounts", sendcounts, displs}, comm, stream);
+}
+
+KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcounts, const size_t* senddispls,
+                                    void* recvbuf, const size_t* recvcounts, const size_t* recvdispls,
+                                    koloDataType_t datatype, koloComm_t comm, koloStream_t stream) {
+  Operation operation{.collective = Collective::kAllToAll, .send = sendbuf, .recv = recvbuf, .datatype = datatype};
+  return call(__func__, std::move(operation), comm, stream, [&](const auto& communicator, Operation& o) -> Status {
     auto taken = std::make_shared<VectorCounts>();
-    if (c.rank() == root) {
-      std::uint64_t extent = 0;
-      KOLO_TRY(takeCounts("sendcounts", sendcounts, displs, c, datatype, taken->sendCounts, taken->sendDispls, extent));
-      const auto mine = static_cast<std::size_t>(root);
-      if (taken->sendCounts[mine] != recvcount) {
-        return error(koloInvalidCount, "sendcounts[{}] is {} and recvcount is {}: expected the root's own block to be equally "
-                     "long in both", mine, taken->sendCounts[mine], recvcount);
-      }
-      const Extent send{"sendbuf", sendbuf, extent * size};
-      KOLO_TRY(checkPointer(send));
-      KOLO_TRY(checkOverlap(send, recv, recvbuf == at(sendbuf, taken->sendDispls[mine] * size),
-                            "recvbuf == sendbuf + displs[root]"));
+    auto& [sendCounts, sendDispls, recvCounts, recvDispls] = *taken;
+    std::uint64_t sendExtent = 0, recvExtent = 0;
+    KOLO_TRY(takeCounts({"sendcounts", sendcounts, senddispls}, communicator, datatype, sendCounts, sendDispls, sendExtent));
+    KOLO_TRY(takeCounts({"recvcounts", recvcounts, recvdispls}, communicator, datatype, recvCounts, recvDispls, recvExtent));
+    const auto mine = static_cast<std::size_t>(communicator.rank());
+    if (sendCounts[mine] != recvCounts[mine]) {
+      return error(koloInvalidCount, "sendcounts[{0}] is {1} and recvcounts[{0}] is {2}: expected this rank's own block to "
+                   "be equally long in both", mine, sendCounts[mine], recvCounts[mine]);
     }
+    const std::uint64_t size = koloDataTypeSize(datatype);
+    KOLO_TRY(checkBuffers({"sendbuf", sendbuf, sendExtent * size}, {"recvbuf", recvbuf, recvExtent * size}, false, ""));
     o.counts = std::move(taken);
     return {};
   });
 }
 
-static koloResult_t message(const char* function, Operation&& operation, koloComm_t comm, koloStream_t stream) {
-  operation.collective = Collective::kSendRecv;
-  return collective(function, std::move(operation), comm, stream, [](const auto& c, const Operation& o) -> Status {
-    KOLO_TRY(checkCount(o.count, o.datatype, 1));
-    const bool anyAllowed = !o.isSend && !o.strict;
-    KOLO_TRY(checkPeer(o.peer, c.ranks(), anyAllowed));
-    KOLO_TRY(checkTag(o.tag, anyAllowed));
-    const void* const buffer = o.isSend ? o.send : o.recv;
-    return checkPointer({o.isSend ? "sendbuf" : "recvbuf", buffer, o.count * koloDataTypeSize(o.datatype)});
-  });
-}
-
 KOLO_API koloResult_t koloSendTag(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                   koloComm_t comm, koloStream_t stream) {
-  Operation operation;
-  operation.isSend = true;
-  operation.send = sendbuf;
-  operation.count = count;
-  operation.datatype = datatype;
-  operation.peer = peer;
-  operation.tag = tag;
-  return message(__func__, std::move(operation), comm, stream);
+  return message(__func__,
+                 {.send = sendbuf, .count = count, .datatype = datatype, .isSend = true, .peer = peer, .tag = tag}, comm,
+                 stream);
 }
 
 KOLO_API koloResult_t koloSend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
@@ -417,25 +312,15 @@ KOLO_API koloResult_t koloSend(const void* sendbuf, size_t count, koloDataType_t
 
 KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                   koloRecvStatus_t* status, koloComm_t comm, koloStream_t stream) {
-  Operation operation;
-  operation.recv = recvbuf;
-  operation.count = count;
-  operation.datatype = datatype;
-  operation.peer = peer;
-  operation.tag = tag;
-  operation.status = status;
-  return message(__func__, std::move(operation), comm, stream);
+  return message(__func__,
+                 {.recv = recvbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag, .status = status}, comm,
+                 stream);
 }
 
 KOLO_API koloResult_t koloRecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream) {
-  Operation operation;
-  operation.recv = recvbuf;
-  operation.count = count;
-  operation.datatype = datatype;
-  operation.peer = peer;
-  operation.strict = true;
-  return message(__func__, std::move(operation), comm, stream);
+  return message(__func__, {.recv = recvbuf, .count = count, .datatype = datatype, .peer = peer, .strict = true}, comm,
+                 stream);
 }
 
 }  // extern "C"

@@ -13,19 +13,8 @@ Status checkRanks(int ranks) {
   return error(koloInvalidRankCount, "nranks is {}, expected 1..{}", ranks, kMostRanks);
 }
 
-template <class T>
-Status checkResult(const char* name, T* place) {
-  if (place != nullptr) return {};
-  return error(koloInvalidPointer, "{} is NULL, expected a place for the result", name);
-}
-
-// Gives the caller a handle, or keeps the communicator from leaking where there is none left.
 Status deliver(koloComm_t* place, comm::Owned communicator) {
-  comm::Communicator* const raw = communicator.get();
-  *place = handleOf(std::move(communicator));
-  if (*place != nullptr) return {};
-  delete raw;
-  return error(koloOutOfMemory, "all communicator handles of this process are in use");
+  return giveHandle(place, communicators, std::move(communicator), "communicator");
 }
 
 Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, const koloConfig_t* config) {
@@ -65,8 +54,7 @@ void destroy(koloComm_t comm, comm::Communicator* communicator) {
 
 // Of several threads that destroy one handle at a time, one gets the communicator.
 Result<comm::Communicator*> retire(koloComm_t comm) {
-  KOLO_TRY(refuseInGroup());
-  KOLO_TRY(refuseInReduction());
+  KOLO_TRY(refuseInGroupOrReduction());
   comm::Communicator* const communicator = communicators.retire(reinterpret_cast<std::uintptr_t>(comm));
   if (communicator == nullptr) return notACommunicator(comm);
   return communicator;
@@ -166,20 +154,15 @@ KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloCom
                                     const koloConfig_t* config) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("newcomm", newcomm));
-    KOLO_TRY(refuseInGroup());
-    KOLO_TRY(refuseInReduction());
+    KOLO_TRY(refuseInGroupOrReduction());
     KOLO_ASSIGN(const Pin<comm::Communicator> parent, find(comm));
     *newcomm = nullptr;
     if (color < 0 && color != KOLO_SPLIT_NOCOLOR) {
       return error(koloInvalidArgument, "color is {}, expected 0 or more, or KOLO_SPLIT_NOCOLOR", color);
     }
     if (parent->failed()) return parent->failure();
-    const std::uint64_t place = parent->turn().take();
-    parent->turn().wait(place);
-    Result<comm::Owned> child = comm::split(*parent, color, key, config);
-    parent->turn().done(place);
-    if (!child.ok()) return child.status();
-    return child.value() == nullptr ? Status() : deliver(newcomm, child.take());
+    KOLO_ASSIGN(comm::Owned child, inTurn(*parent, [&] { return comm::split(*parent, color, key, config); }));
+    return child == nullptr ? Status() : deliver(newcomm, std::move(child));
   });
 }
 
@@ -187,8 +170,7 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
                                      const koloConfig_t* config) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("newcomm", newcomm));
-    KOLO_TRY(refuseInGroup());
-    KOLO_TRY(refuseInReduction());
+    KOLO_TRY(refuseInGroupOrReduction());
     KOLO_ASSIGN(const Pin<comm::Communicator> parent, find(comm));
     *newcomm = nullptr;
     if (excludeCount < 0 || excludeCount >= parent->ranks()) {
@@ -204,19 +186,14 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
         return error(koloInvalidUsage, "rank {} excludes itself; only the ranks that stay call koloCommShrink", rank);
       }
     }
-    const std::uint64_t place = parent->turn().take();
-    parent->turn().wait(place);
-    Result<comm::Owned> child = comm::shrink(*parent, excluded, config);
-    parent->turn().done(place);
-    if (!child.ok()) return child.status();
-    return deliver(newcomm, child.take());
+    KOLO_ASSIGN(comm::Owned child, inTurn(*parent, [&] { return comm::shrink(*parent, excluded, config); }));
+    return deliver(newcomm, std::move(child));
   });
 }
 
 KOLO_API koloResult_t koloCommFinalize(koloComm_t comm) {
   return guard(__func__, [&]() -> Status {
-    KOLO_TRY(refuseInGroup());
-    KOLO_TRY(refuseInReduction());
+    KOLO_TRY(refuseInGroupOrReduction());
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     Status status = finalize(*communicator);
     communicator->setFinalized();

@@ -1,5 +1,8 @@
 #include "api/guard.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "executor/host/user_fold.h"
 
 namespace kolo::api {
@@ -34,8 +37,24 @@ Status refuseInReduction() {
                "call: expected it after the operation");
 }
 
-koloComm_t handleOf(std::unique_ptr<comm::Communicator> communicator) {
-  return reinterpret_cast<koloComm_t>(communicators.add(communicator.release()));
+Status refuseInGroupOrReduction() {
+  KOLO_TRY(refuseInGroup());
+  return refuseInReduction();
+}
+
+Status checkResult(const char* name, const void* place) {
+  if (place != nullptr) return {};
+  return error(koloInvalidPointer, "{} is NULL, expected a place for the result", name);
+}
+
+Status giveText(const std::string& text, char* place, std::size_t size, std::size_t* needed) {
+  if (needed != nullptr) *needed = text.size() + 1;
+  if (place == nullptr && size != 0) return error(koloInvalidPointer, "text is NULL, expected room for {} bytes", size);
+  if (size == 0) return {};
+  const std::size_t bytes = std::min(text.size(), size - 1);
+  std::memcpy(place, text.data(), bytes);
+  place[bytes] = '\0';
+  return {};
 }
 
 }  // namespace kolo::api

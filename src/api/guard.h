@@ -3,6 +3,7 @@
 
 #include <kolo/kolo.h>
 
+#include <memory>
 #include <new>
 #include <string>
 
@@ -71,7 +72,30 @@ inline Result<Pin<comm::Stream>> find(koloStream_t stream) {
 // Why a call may not be made here, where it would wait for itself: inside an open group, or inside a user's reduction.
 Status refuseInGroup();
 Status refuseInReduction();
+Status refuseInGroupOrReduction();
 
-koloComm_t handleOf(std::unique_ptr<comm::Communicator> communicator);
+// A place that the caller gives for a result.
+Status checkResult(const char* name, const void* place);
+// The caller's text: cut to `size` bytes with its terminator; *needed, which may be NULL, gets the whole length.
+Status giveText(const std::string& text, char* place, std::size_t size, std::size_t* needed);
+
+// Makes a handle for an object, which goes where no handle is left. kind: "stream".
+template <class Handle, class Table, class T>
+Status giveHandle(Handle* place, Table& table, std::unique_ptr<T> object, const char* kind) {
+  *place = reinterpret_cast<Handle>(table.add(object.get()));
+  if (*place == nullptr) return error(koloOutOfMemory, "all {} handles of this process are in use", kind);
+  object.release();
+  return {};
+}
+
+// Runs a collective control function in the communicator's order.
+template <class Body>
+auto inTurn(comm::Communicator& communicator, Body&& body) {
+  const std::uint64_t place = communicator.turn().take();
+  communicator.turn().wait(place);
+  auto result = body();
+  communicator.turn().done(place);
+  return result;
+}
 
 }  // namespace kolo::api

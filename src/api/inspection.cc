@@ -1,6 +1,4 @@
 // Choices and their reasons, and what this process can tell about itself.
-#include <cstring>
-
 #include "api/checks.h"
 #include "api/guard.h"
 #include "diagnostics/info.h"
@@ -8,16 +6,6 @@
 
 namespace kolo::api {
 namespace {
-
-Status giveText(const std::string& text, char* place, size_t size, size_t* needed) {
-  if (needed != nullptr) *needed = text.size() + 1;
-  if (place == nullptr && size != 0) return error(koloInvalidPointer, "text is NULL, expected room for {} bytes", size);
-  if (size == 0) return {};
-  const std::size_t bytes = std::min(text.size(), size - 1);
-  std::memcpy(place, text.data(), bytes);
-  place[bytes] = '\0';
-  return {};
-}
 
 Result<planner::Query> makeQuery(koloCollective_t collective, size_t count, koloDataType_t datatype, koloRedOp_t op,
                                  int registered) {
@@ -46,18 +34,14 @@ KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text) {
   return guard(__func__, [&]() -> Status {
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     if (text == nullptr) return error(koloInvalidPointer, "text is NULL, expected wishes such as all_reduce:ring, or \"\"");
-    const std::uint64_t place = communicator->turn().take();
-    communicator->turn().wait(place);
-    Status status = communicator->setWishes(text);
-    communicator->turn().done(place);
-    return status;
+    return inTurn(*communicator, [&] { return communicator->setWishes(text); });
   });
 }
 
 KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collective, size_t count,
                                       koloDataType_t datatype, koloRedOp_t op, int registered, koloPlan_t* plan) {
   return guard(__func__, [&]() -> Status {
-    if (plan == nullptr) return error(koloInvalidPointer, "plan is NULL, expected a place for the result");
+    KOLO_TRY(checkResult("plan", plan));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_ASSIGN(const planner::Query query, makeQuery(collective, count, datatype, op, registered));
     *plan = communicator->describePlan(query);

@@ -9,10 +9,6 @@
 namespace kolo::api {
 namespace {
 
-Status nullResult(const char* name) {
-  return error(koloInvalidPointer, "{} is NULL, expected a place for the result", name);
-}
-
 Result<Pin<WindowEntry>> findWindow(koloWindow_t window) {
   Pin<WindowEntry> found = windows.find(reinterpret_cast<std::uintptr_t>(window));
   if (!found) {
@@ -20,18 +16,6 @@ Result<Pin<WindowEntry>> findWindow(koloWindow_t window) {
                  fmt::ptr(window));
   }
   return found;
-}
-
-// Runs a collective control function in the communicator's order.
-template <class Body>
-auto inTurn(comm::Communicator& communicator, Body&& body) -> decltype(body()) {
-  KOLO_TRY(refuseInGroup());
-  KOLO_TRY(refuseInReduction());
-  const std::uint64_t place = communicator.turn().take();
-  communicator.turn().wait(place);
-  auto result = body();
-  communicator.turn().done(place);
-  return result;
 }
 
 }  // namespace
@@ -56,12 +40,8 @@ KOLO_API koloResult_t koloGroupEnd(void) {
 
 KOLO_API koloResult_t koloStreamCreate(koloStream_t* stream) {
   return guard(__func__, [&]() -> Status {
-    if (stream == nullptr) return nullResult("stream");
-    auto created = std::make_unique<comm::Stream>();
-    *stream = reinterpret_cast<koloStream_t>(streams.add(created.get()));
-    if (*stream == nullptr) return error(koloOutOfMemory, "all stream handles of this process are in use");
-    created.release();
-    return {};
+    KOLO_TRY(checkResult("stream", stream));
+    return giveHandle(stream, streams, std::make_unique<comm::Stream>(), "stream");
   });
 }
 
@@ -83,8 +63,7 @@ KOLO_API koloResult_t koloStreamQuery(koloStream_t stream) {
 KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream) {
   return guard(__func__, [&]() -> Status {
     if (stream == nullptr) return error(koloInvalidHandle, "the NULL stream cannot be destroyed");
-    KOLO_TRY(refuseInGroup());
-    KOLO_TRY(refuseInReduction());
+    KOLO_TRY(refuseInGroupOrReduction());
     comm::Stream* const retired = streams.retire(reinterpret_cast<std::uintptr_t>(stream));
     if (retired == nullptr) return notAStream(stream);
     Status status = retired->synchronize();
@@ -96,7 +75,7 @@ KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream) {
 
 KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes) {
   return guard(__func__, [&]() -> Status {
-    if (ptr == nullptr) return nullResult("ptr");
+    KOLO_TRY(checkResult("ptr", ptr));
     *ptr = nullptr;
     if (bytes == 0) return {};
     if (bytes > static_cast<size_t>(PTRDIFF_MAX)) {
@@ -113,26 +92,25 @@ KOLO_API koloResult_t koloMemFree(void* ptr) {
 
 KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window) {
   return guard(__func__, [&]() -> Status {
-    if (window == nullptr) return nullResult("window");
+    KOLO_TRY(checkResult("window", window));
     *window = nullptr;
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_TRY(checkPointer({"buffer", buffer, bytes}));
     if (communicator->failed()) return communicator->failure();
     auto entry = std::make_unique<WindowEntry>();
     entry->communicator = communicator.get();
+    KOLO_TRY(refuseInGroupOrReduction());
     KOLO_ASSIGN(entry->window, inTurn(*communicator, [&] {
       return communicator->windows().add(communicator->membership(), communicator->peers(), buffer, bytes);
     }));
-    *window = reinterpret_cast<koloWindow_t>(windows.add(entry.get()));
-    if (*window == nullptr) return error(koloOutOfMemory, "all window handles of this process are in use");
-    entry.release();
-    return {};
+    return giveHandle(window, windows, std::move(entry), "window");
   });
 }
 
 KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window) {
   return guard(__func__, [&]() -> Status {
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    KOLO_TRY(refuseInGroupOrReduction());
     return inTurn(*communicator, [&]() -> Status {
       KOLO_ASSIGN(Pin<WindowEntry> entry, findWindow(window));
       if (entry->communicator != communicator.get()) {
@@ -152,7 +130,7 @@ KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window)
 
 KOLO_API koloResult_t koloWindowIsZeroCopy(koloWindow_t window, int* zeroCopy) {
   return guard(__func__, [&]() -> Status {
-    if (zeroCopy == nullptr) return nullResult("zeroCopy");
+    KOLO_TRY(checkResult("zeroCopy", zeroCopy));
     KOLO_ASSIGN(const Pin<WindowEntry> entry, findWindow(window));
     *zeroCopy = entry->window->zeroCopy ? 1 : 0;
     return {};
@@ -168,7 +146,7 @@ KOLO_API int koloRedOpIsDefined(koloRedOp_t op, koloDataType_t datatype) {
 KOLO_API koloResult_t koloRedOpCreatePreMulSum(koloRedOp_t* op, const void* scalar, koloDataType_t datatype,
                                                koloScalarResidence_t residence, koloComm_t comm) {
   return guard(__func__, [&]() -> Status {
-    if (op == nullptr) return nullResult("op");
+    KOLO_TRY(checkResult("op", op));
     if (scalar == nullptr) return error(koloInvalidPointer, "scalar is NULL, expected one element");
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_TRY(checkDatatype(datatype));
@@ -190,7 +168,7 @@ KOLO_API koloResult_t koloRedOpCreatePreMulSum(koloRedOp_t* op, const void* scal
 KOLO_API koloResult_t koloRedOpCreate(koloRedOp_t* op, koloRedFunction_t function, int commutative, void* context,
                                       koloComm_t comm) {
   return guard(__func__, [&]() -> Status {
-    if (op == nullptr) return nullResult("op");
+    KOLO_TRY(checkResult("op", op));
     if (function == nullptr) return error(koloInvalidPointer, "function is NULL, expected a reduction");
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     comm::CustomReduction reduction;
