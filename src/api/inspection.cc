@@ -7,19 +7,26 @@
 namespace kolo::api {
 namespace {
 
-Result<planner::Query> makeQuery(koloCollective_t collective, size_t count, koloDataType_t datatype, koloRedOp_t op,
+Result<planner::Query> makeQuery(koloCollective_t collective, size_t count, koloDataType_t datatype,
                                  int registered) {
   if (collective < 0 || collective >= koloNumCollectives) {
     return error(koloInvalidArgument, "collective is {}, expected a koloCollective_t", static_cast<int>(collective));
   }
   KOLO_TRY(checkDatatype(datatype));
   KOLO_TRY(checkCount(count, datatype, 1));
-  (void)op;   // costs are alike for all reductions
   planner::Query query;
   query.collective = static_cast<device::Collective>(collective);
   query.bytes = collective == koloCollectiveBarrier ? 0 : count * koloDataTypeSize(datatype);
   query.registered = registered != 0;
   return query;
+}
+
+// Whether an operation would be folded in the order of the ranks: the communicator may ask for it, or a reduction that a user
+// made there. Apart from that all reductions are planned alike.
+bool foldsInOrder(comm::Communicator& communicator, const planner::Query& query, koloRedOp_t op) {
+  comm::Operation operation{.collective = query.collective, .op = op};
+  if (op >= koloNumOps) operation.custom = communicator.reductions().find(op);
+  return operation.reduces() && communicator.inOrder(operation);
 }
 
 }  // namespace
@@ -43,7 +50,8 @@ KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collecti
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("plan", plan));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-    KOLO_ASSIGN(const planner::Query query, makeQuery(collective, count, datatype, op, registered));
+    KOLO_ASSIGN(planner::Query query, makeQuery(collective, count, datatype, registered));
+    query.inOrder = foldsInOrder(*communicator, query, op);
     *plan = communicator->describePlan(query);
     return {};
   });
@@ -53,18 +61,20 @@ KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t 
                                   koloDataType_t datatype, koloRedOp_t op, int registered, char* text, size_t size,
                                   size_t* needed) {
   return guard(__func__, [&]() -> Status {
-    KOLO_ASSIGN(const planner::Query query, makeQuery(collective, count, datatype, op, registered));
+    KOLO_ASSIGN(planner::Query query, makeQuery(collective, count, datatype, registered));
     if (collective == koloCollectiveSendRecv) {
       return giveText("send_recv: a message has no algorithm; it is inline, eager, or fetched by its size\n", text, size,
                       needed);
     }
     if (comm != nullptr) {
       KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+      query.inOrder = foldsInOrder(*communicator, query, op);
       return giveText(communicator->explain(query), text, size, needed);
     }
     if (nranks < 1) return error(koloInvalidRankCount, "nranks is {}, expected 1 or more", nranks);
     KOLO_ASSIGN(const comm::Options options, comm::Options::make(nullptr, nullptr));
     KOLO_ASSIGN(const std::vector<planner::Wish> wishes, planner::parseWishes(options.algorithm));
+    query.inOrder = options.reproducible;
     planner::Machine machine;
     machine.ranks = nranks;
     machine.cores = topology::availableCores();

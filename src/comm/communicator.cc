@@ -199,8 +199,7 @@ void Communicator::fail(const bootstrap::Failure& failure) {
 
 Status Communicator::setWishes(std::string_view text) {
   KOLO_ASSIGN(wishes_, planner::parseWishes(text));
-  wishesHaveRanges_ = std::any_of(wishes_.begin(), wishes_.end(),
-                                  [](const auto& wish) { return wish.low != 0 || wish.high != UINT64_MAX; });
+  wishesHaveRanges_ = planner::haveRanges(wishes_);
   for (auto& classes : plans_) classes.fill(std::nullopt);
   lastIsValid_ = false;
   return {};

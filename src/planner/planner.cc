@@ -1,6 +1,7 @@
 #include "planner/planner.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "algorithms/direct.h"
@@ -209,6 +210,16 @@ double predictUs(Algorithm algorithm, bool direct, const Query& query, const Mac
   return cost.steps * turn + peers + (usesSlots ? chunks * machine.hopUs : 0) + cost.bytes * (n / cores) / 2 / rate;
 }
 
+std::uint64_t sizeForClassOf(std::uint64_t bytes) {
+  if (bytes <= device::kHeaderPayloadBytes) return bytes == 0 ? 0 : std::bit_floor(bytes);
+  return std::bit_floor(bytes) + std::bit_floor(bytes) / 2;
+}
+
+bool haveRanges(const std::vector<Wish>& wishes) {
+  return std::any_of(wishes.begin(), wishes.end(),
+                     [](const Wish& wish) { return wish.low != 0 || wish.high != UINT64_MAX; });
+}
+
 Choice choose(const Query& query, const Machine& machine, const std::vector<Wish>& wishes) {
   Choice choice;
   if (const Wish* force = findForce(query, wishes); force != nullptr && fits(force->algorithm, query, machine)) {
@@ -230,11 +241,16 @@ Choice choose(const Query& query, const Machine& machine, const std::vector<Wish
   return choice;
 }
 
-std::string explain(const Query& query, const Machine& machine, const std::vector<Wish>& wishes) {
+std::string explain(const Query& asked, const Machine& machine, const std::vector<Wish>& wishes) {
+  std::string text = fmt::format("{} of {} bytes, {} ranks on {} cores, {} buffers\n",
+                                 koloCollectiveName(static_cast<koloCollective_t>(asked.collective)), asked.bytes,
+                                 machine.ranks, machine.cores, asked.registered ? "registered" : "ordinary");
+  if (machine.ranks == 1) return text + "self: chosen, because one rank has nobody to exchange data with\n";
+  Query query = asked;
+  if (!haveRanges(wishes)) query.bytes = sizeForClassOf(asked.bytes);
+  if (query.bytes != asked.bytes) text += fmt::format("planned as {} bytes, like all of its class\n", query.bytes);
+  if (query.inOrder && reduces(query.collective)) text += "folded in the order of the ranks\n";
   const Choice choice = choose(query, machine, wishes);
-  std::string text = fmt::format("{} of {} bytes, {} ranks on {} cores, {} buffers\n", 
-                                 koloCollectiveName(static_cast<koloCollective_t>(query.collective)), query.bytes,
-                                 machine.ranks, machine.cores, query.registered ? "registered" : "ordinary");
   text += fmt::format("{:<12} {:>14} {:>14}\n", "algorithm", "staged us", "zero-copy us");
   for (int i = 0; i < static_cast<int>(Algorithm::kCount); ++i) {
     const auto algorithm = static_cast<Algorithm>(i);

@@ -55,8 +55,14 @@ struct Wish {
 // koloInvalidArgument says which part is wrong and what was expected.
 Result<std::vector<Wish>> parseWishes(std::string_view text);
 
+// Choices are made for classes of sizes: the size that stands for all that are planned together with this one, which are
+// those between two powers of two, apart by whether a line carries them.
+std::uint64_t sizeForClassOf(std::uint64_t bytes);
+// Whether wishes tell sizes apart; a class may then be on both sides of a limit, and every size is planned by itself.
+bool haveRanges(const std::vector<Wish>& wishes);
+
 Choice choose(const Query& query, const Machine& machine, const std::vector<Wish>& wishes);
-// Every candidate with its predicted time, and why the winner won.
+// Every candidate with its predicted time, and why the winner won: for the query's class of sizes, as in execution.
 std::string explain(const Query& query, const Machine& machine, const std::vector<Wish>& wishes);
 
 // Scratch that an algorithm needs, in bytes; totalBytes is the whole input of this rank.

@@ -23,6 +23,30 @@ std::string infoOf(koloInfoTopic_t topic) {
   return textOf([&](char* text, size_t size, size_t* needed) { return koloGetInfo(topic, text, size, needed); });
 }
 
+// The name of the algorithm that an explanation calls chosen in this way; "" if none.
+std::string chosenIn(const std::string& text, const std::string& way) {
+  const size_t mark = text.find("chosen " + way);
+  if (mark == std::string::npos) return "";
+  const size_t line = text.rfind('\n', mark) + 1;
+  return text.substr(line, text.find(' ', line) - line);
+}
+
+// What would be executed, by both functions that tell it.
+void checkThatTheyAgree(koloComm_t comm, koloCollective_t collective, size_t bytes, koloRedOp_t op) {
+  for (const int registered : {0, 1}) {
+    INFO(koloCollectiveName(collective) << " of " << bytes << " bytes, registered " << registered);
+    koloPlan_t plan{};
+    REQUIRE_OK(koloCommGetPlan(comm, collective, bytes, koloInt8, op, registered, &plan));
+    const std::string text = textOf([&](char* place, size_t size, size_t* needed) {
+      return koloExplain(comm, 0, collective, bytes, koloInt8, op, registered, place, size, needed);
+    });
+    INFO(text);
+    const std::string staged = chosenIn(text, "through staging"), direct = chosenIn(text, "zero-copy");
+    const std::string explained = registered != 0 && !direct.empty() ? direct : staged;
+    if (explained != plan.algorithm) CHECK(explained == plan.algorithm);   // thousands of assertions would take long
+  }
+}
+
 }  // namespace
 
 TEST_CASE("every topic of koloGetInfo is JSON with its parts") {
@@ -77,6 +101,33 @@ TEST_CASE("koloExplain names every candidate and why the winner won, with and wi
              koloExplain(nullptr, 0, koloCollectiveAllReduce, 1, koloFloat32, koloSum, 0, nullptr, 0, &needed));
   CHECK_CODE(koloInvalidArgument, koloExplain(nullptr, 2, static_cast<koloCollective_t>(77), 1, koloFloat32, koloSum, 0,
                                               nullptr, 0, &needed));
+}
+
+TEST_CASE("koloExplain and koloCommGetPlan agree for sizes on both sides of every threshold") {
+  koloConfig_t config = KOLO_CONFIG_INITIALIZER;
+  for (const int reproducible : {0, 1}) {
+    config.reproducible = reproducible;
+    World world(4, config);
+    for (int c = 0; c < koloNumCollectives; ++c) {
+      const auto collective = static_cast<koloCollective_t>(c);
+      if (collective == koloCollectiveSendRecv) continue;
+      for (size_t power = 1; power <= size_t{1} << 26; power *= 2) {
+        for (const size_t bytes : {power - 1, power, power + 1, power + power / 4, power + 3 * power / 4}) {
+          checkThatTheyAgree(world[0], collective, bytes, koloSum);
+        }
+      }
+    }
+  }
+  World world(4);
+  koloRedOp_t ordered = koloSum;
+  REQUIRE_OK(koloRedOpCreate(&ordered, [](void*, const void*, size_t, koloDataType_t, void*) {}, 0, nullptr, world[0]));
+  for (const size_t bytes : {size_t{8}, size_t{1000}, size_t{100000}, size_t{10000000}}) {
+    checkThatTheyAgree(world[0], koloCollectiveAllReduce, bytes, ordered);
+  }
+  REQUIRE_OK(koloCommSetAlgorithm(world[0], "all_reduce:ring@1000-"));   // with limits every size is planned by itself
+  for (const size_t bytes : {size_t{999}, size_t{1000}, size_t{1001}}) {
+    checkThatTheyAgree(world[0], koloCollectiveAllReduce, bytes, koloSum);
+  }
 }
 
 TEST_CASE("koloCommGetPlan says what is forced, and what is forbidden is not chosen") {
