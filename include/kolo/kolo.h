@@ -202,7 +202,8 @@ KOLO_API koloResult_t koloCommInitRankConfig(koloComm_t* comm, int nranks, koloU
 /* Makes nranks communicators at once whose ranks are threads of this process; comms has room for nranks handles. */
 KOLO_API koloResult_t koloCommInitAll(koloComm_t* comms, int nranks, const koloConfig_t* config);
 /* Joins the job that a launcher described in the environment: KOLO_RANK/KOLO_SIZE/KOLO_ROOT, torchrun, Slurm, Open MPI
- * or MPICH, in that order. Alone (none of them set) it makes a communicator of one rank. */
+ * or MPICH, in that order. Alone (none of them set) it makes a communicator of one rank. Ranks that run as different
+ * users find each other by KOLO_ROOT only. */
 KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* config);
 
 /* Collective over comm. Ranks that give the same color form a new communicator, ordered by key and then by old rank.

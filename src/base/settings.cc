@@ -18,7 +18,7 @@ constexpr Setting kTable[] = {
      .meaning = "this process's rank, for koloCommInitFromEnv (before any launcher's own variable)"},
     {.name = "KOLO_SIZE", .kind = Kind::kText, .fallback = "", .meaning = "number of ranks, with KOLO_RANK"},
     {.name = "KOLO_ROOT", .kind = Kind::kText, .fallback = "",
-     .meaning = "host:port where rank 0 listens; needed when ranks are on several hosts"},
+     .meaning = "host:port where rank 0 listens; needed when ranks are on several hosts or run as several users"},
     {.name = "KOLO_SECRET", .kind = Kind::kText, .fallback = "",
      .meaning = "shared secret of the job when KOLO_ROOT is used; all ranks give the same text"},
     {.name = "KOLO_JOB", .kind = Kind::kText, .fallback = "",

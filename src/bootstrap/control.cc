@@ -174,7 +174,7 @@ Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int rank
   }
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank {}, expected 0..{}", rank, ranks - 1);
   Result<std::shared_ptr<Control>> result = joinHub(contents, rank, ranks, timeoutMs);
-  finishRendezvous(id, rank, result.ok());
+  KOLO_TRY(finishRendezvous(id, rank, result.status()));
   return result;
 }
 

@@ -4,7 +4,8 @@
 //   $XDG_RUNTIME_DIR or $TMPDIR or /tmp, /kolo-UID (0700) / HASH.id (0600)
 // where HASH names the job and how many jobs of that name this process has been in before. Rank 0 makes it appear
 // whole, by rename, and removes it when its attempt to join is over. The file says which process made it, so what a
-// crashed job left behind is not taken for the news of the next one.
+// crashed job left behind is not taken for the news of the next one. Ranks of different users do not meet there: whoever
+// could read the file could join. Those who waited in vain are told so.
 //
 // Over several hosts the secret is derived, by all ranks, from KOLO_SECRET and the job's name.
 #include "bootstrap/rendezvous.h"
@@ -25,6 +26,7 @@
 #include "bootstrap/control.h"
 #include "bootstrap/dial.h"
 #include "bootstrap/listener.h"
+#include "bootstrap/other_users.h"
 
 namespace kolo::bootstrap {
 namespace {
@@ -38,7 +40,10 @@ constexpr auto kLongestPause = std::chrono::milliseconds(20);
 struct Book {
   struct Pending {
     std::string jobName;
-    std::string path;  // to be removed; empty for all but rank 0
+    std::string directory;  // where the file is; empty with a root
+    std::string file;
+    Clock::time_point since{};
+    bool publisher = false;  // rank 0, which removes the file
   };
   std::mutex mutex;
   std::map<std::pair<std::string, int>, int> jobsBefore;   // (name, rank)
@@ -56,10 +61,17 @@ std::string numberedName(const LauncherJob& job) {
   return fmt::format("{}#{}", job.jobName, all.jobsBefore[{job.jobName, job.rank}]);
 }
 
-void remember(const koloUniqueId& id, const LauncherJob& job, const std::string& path) {
+void remember(const koloUniqueId& id, const LauncherJob& job, Book::Pending pending) {
   Book& all = book();
   const std::lock_guard lock(all.mutex);
-  all.pending[{std::string(id.internal, sizeof id.internal), job.rank}] = {job.jobName, path};
+  pending.jobName = job.jobName;
+  all.pending[{std::string(id.internal, sizeof id.internal), job.rank}] = std::move(pending);
+}
+
+// What may be known of ranks that did not come, after waiting for them since then. Ranks of a job do not all start at once.
+std::string explainAbsence(const std::string& directory, const std::string& file, Clock::time_point since) {
+  constexpr auto kStartApart = std::chrono::seconds(30);
+  return explainUsers(directory, file, std::chrono::ceil<std::chrono::seconds>(Clock::now() - since) + kStartApart);
 }
 
 // Owns a file descriptor that is not a socket.
@@ -93,12 +105,14 @@ Result<std::string> privateDirectory() {
     const char* const value = std::getenv(name);
     if (value != nullptr && value[0] == '/' && ::access(value, W_OK | X_OK) == 0) base = value;
   }
-  const std::string path = fmt::format("{}/kolo-{}", base, ::geteuid());
+  const std::string path = meetingPlace(base, ::geteuid());
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return systemError(errno, "making the directory " + path);
   struct stat status {};
   // Not following a link: somebody else's link could lead anywhere.
   if (::lstat(path.c_str(), &status) != 0) return systemError(errno, "looking at the directory " + path);
   KOLO_TRY(checkOwnership(status, path, S_IFDIR, "a directory"));
+  // Its time is all that other users see of it: that a rank of this user has come by.
+  (void)::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
   return path;
 }
 
@@ -168,13 +182,16 @@ Result<koloUniqueId> readPublished(const std::string& path, Clock::time_point de
   return error(koloInProgress, "the process that wrote {} does not answer", path);
 }
 
-Result<koloUniqueId> fetch(const std::string& path, int timeoutMs) {
-  const auto deadline = Clock::now() + std::chrono::milliseconds(timeoutMs);
+Result<koloUniqueId> fetch(const std::string& directory, const std::string& file, int timeoutMs) {
+  const std::string path = directory + "/" + file;
+  const auto start = Clock::now();
+  const auto deadline = start + std::chrono::milliseconds(timeoutMs);
   for (Clock::duration pause = kFirstPause;; pause = std::min<Clock::duration>(pause * 2, kLongestPause)) {
     Result<koloUniqueId> id = readPublished(path, deadline);
     if (id.ok() || id.status().code() != koloInProgress) return id;
     if (Clock::now() + pause >= deadline) {
-      return error(koloTimeout, "waited {} ms for rank 0: {}", timeoutMs, id.status().message());
+      return error(koloTimeout, "waited {} ms for rank 0: {}. {}", timeoutMs, id.status().message(),
+                   explainAbsence(directory, file, start));
     }
     std::this_thread::sleep_for(pause);
   }
@@ -189,15 +206,16 @@ Result<koloUniqueId> throughFile(const LauncherJob& job, int timeoutMs) {
         job.launcher, job.localRanks, job.ranks);
   }
   KOLO_ASSIGN(const std::string directory, privateDirectory());
-  const std::string path = directory + "/" + fileName(numberedName(job));
+  Book::Pending pending{.directory = directory, .file = fileName(numberedName(job)), .since = Clock::now()};
   if (job.rank != 0) {
-    KOLO_ASSIGN(const koloUniqueId id, fetch(path, timeoutMs));
-    remember(id, job, "");
+    KOLO_ASSIGN(const koloUniqueId id, fetch(directory, pending.file, timeoutMs));
+    remember(id, job, std::move(pending));
     return id;
   }
   KOLO_ASSIGN(const koloUniqueId id, createUniqueId());
-  KOLO_TRY(writeWhole(path, fileContents(id)));
-  remember(id, job, path);
+  KOLO_TRY(writeWhole(directory + "/" + pending.file, fileContents(id)));
+  pending.publisher = true;
+  remember(id, job, std::move(pending));
   return id;
 }
 
@@ -239,7 +257,7 @@ Result<koloUniqueId> throughRoot(const LauncherJob& job) {
     KOLO_ASSIGN(contents.addresses, resolve(host, kMaxAddresses));
   }
   const koloUniqueId id = encodeId(contents);
-  remember(id, job, "");
+  remember(id, job, {});
   return id;
 }
 
@@ -254,15 +272,20 @@ Result<koloUniqueId> rendezvous(const LauncherJob& job, int timeoutMs) {
   return job.root.empty() ? throughFile(job, timeoutMs) : throughRoot(job);
 }
 
-void finishRendezvous(const koloUniqueId& id, int rank, bool joined) {
+Status finishRendezvous(const koloUniqueId& id, int rank, Status joined) {
   Book& all = book();
-  const std::lock_guard lock(all.mutex);
-  const auto node = all.pending.extract({std::string(id.internal, sizeof id.internal), rank});
-  if (node.empty()) return;
-  const Book::Pending& pending = node.mapped();
-  if (!pending.path.empty()) ::unlink(pending.path.c_str());
-  // Only a job that formed counts: its ranks all know that it did, so they keep numbering alike.
-  if (joined) ++all.jobsBefore[{pending.jobName, rank}];
+  Book::Pending pending;
+  {
+    const std::lock_guard lock(all.mutex);
+    const auto node = all.pending.extract({std::string(id.internal, sizeof id.internal), rank});
+    if (node.empty()) return joined;
+    pending = std::move(node.mapped());
+    // Only a job that formed counts: its ranks all know that it did, so they keep numbering alike.
+    if (joined.ok()) ++all.jobsBefore[{pending.jobName, rank}];
+  }
+  if (pending.publisher) ::unlink((pending.directory + "/" + pending.file).c_str());
+  if (joined.code() != koloTimeout || pending.directory.empty()) return joined;
+  return error(koloTimeout, "{}. {}", joined.message(), explainAbsence(pending.directory, pending.file, pending.since));
 }
 
 }  // namespace kolo::bootstrap

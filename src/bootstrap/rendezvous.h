@@ -5,12 +5,13 @@
 
 #include <kolo/kolo.h>
 
-#include <string>
+#include "base/status.h"
 
 namespace kolo::bootstrap {
 
 // An attempt to join with this id is over. If the id came from rendezvous(): rank 0 takes its file away, and after a
-// success the rank's next rendezvous of that job name is the next job.
-void finishRendezvous(const koloUniqueId& id, int rank, bool joined);
+// success the rank's next rendezvous of that job name is the next job. Returns how the attempt ended, and of one that waited
+// in vain for ranks that were to come by the file, why they may not have found it.
+Status finishRendezvous(const koloUniqueId& id, int rank, Status joined);
 
 }  // namespace kolo::bootstrap

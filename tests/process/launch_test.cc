@@ -322,7 +322,9 @@ TEST_CASE("ranks of different users either work together or say why not") {
     WARN("skipped: only root can become another user");
     return;
   }
-  Job job(2, "asNobody", {}, {{"KOLO_INIT_TIMEOUT_MS", "2000"}});
+  // One directory that both may enter, so that each can be told of the other.
+  const Environment environment = {{"KOLO_INIT_TIMEOUT_MS", "2000"}, {"XDG_RUNTIME_DIR", "/tmp"}};
+  Job job(2, "asNobody", {}, environment);
   for (int rank = 0; rank < 2; ++rank) {
     const Ended ended = job.wait(rank);
     INFO("rank " << rank << ": " << ended.output);
@@ -330,8 +332,27 @@ TEST_CASE("ranks of different users either work together or say why not") {
     const size_t at = ended.output.find("result ");
     REQUIRE(at != std::string::npos);
     const std::string line = ended.output.substr(at, ended.output.find('\n', at) - at);
-    // An error comes with more words than its number.
-    CHECK((line.rfind("result 0:", 0) == 0 || line.size() > 30));
+    if (line.rfind("result 0:", 0) == 0) continue;
+    const std::string mine = "/tmp/kolo-" + std::to_string(rank == 0 ? 0 : 65534);
+    const std::string other = "/tmp/kolo-" + std::to_string(rank == 0 ? 65534 : 0);
+    for (const std::string& word : {std::string("of user"), mine, other, std::string("KOLO_ROOT")}) {
+      CHECK(line.find(word) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("ranks of different users work together by KOLO_ROOT") {
+  if (geteuid() != 0) {
+    WARN("skipped: only root can become another user");
+    return;
+  }
+  const std::string root = "127.0.0.1:" + std::to_string(20000 + getpid() % 20000);
+  Job job(2, "asNobody", {}, {{"KOLO_ROOT", root}, {"KOLO_SECRET", "users"}});
+  for (int rank = 0; rank < 2; ++rank) {
+    const Ended ended = job.wait(rank);
+    INFO("rank " << rank << ": " << ended.output);
+    CHECK(ended.exitedWith(0));
+    CHECK(ended.output.find("result 0:") != std::string::npos);
   }
 }
 
