@@ -35,11 +35,8 @@ Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, c
 // Waits for what was issued, here and, as far as this rank gave to them, by the others. A communicator that failed is not
 // waited for: everything returns by itself.
 Status finalize(comm::Communicator& communicator) {
-  const std::uint64_t place = communicator.turn().take();
-  communicator.turn().wait(place);
-  Status status = communicator.settle();
-  communicator.turn().done(place);
-  return status;
+  const comm::InTurn served(communicator.turn());
+  return communicator.settle();
 }
 
 // Then waits for the calls of other threads that are still on their way out.

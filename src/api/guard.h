@@ -88,14 +88,12 @@ Status giveHandle(Handle* place, Table& table, std::unique_ptr<T> object, const 
   return {};
 }
 
-// Runs a collective control function in the communicator's order.
+// Runs a control function in the communicator's order.
 template <class Body>
-auto inTurn(comm::Communicator& communicator, Body&& body) {
-  const std::uint64_t place = communicator.turn().take();
-  communicator.turn().wait(place);
-  auto result = body();
-  communicator.turn().done(place);
-  return result;
+auto inTurn(comm::Communicator& communicator, Body&& body) -> decltype(body()) {
+  KOLO_TRY(refuseInGroupOrReduction());
+  const comm::InTurn served(communicator.turn());
+  return body();
 }
 
 }  // namespace kolo::api

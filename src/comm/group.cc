@@ -74,10 +74,8 @@ Status runNow(Communicator& communicator, const Operation& operation) {
 }
 
 Status runInTurn(Communicator& communicator, std::uint64_t place, const Operation& operation) {
-  communicator.turn().wait(place);
-  Status status = runNow(communicator, operation);
-  communicator.turn().done(place);
-  return status;
+  const InTurn served(communicator.turn(), place);
+  return runNow(communicator, operation);
 }
 
 // Messages first start, then progress whenever a collective waits, then end: so neither kind can hold up the other.
@@ -106,10 +104,8 @@ Status runInOrder(Communicator& communicator, std::vector<Operation>& operations
 }
 
 Status runBatch(Batch& batch) {
-  batch.communicator->turn().wait(batch.place);
-  Status status = runInOrder(*batch.communicator, batch.operations);
-  batch.communicator->turn().done(batch.place);
-  return status;
+  const InTurn served(batch.communicator->turn(), batch.place);
+  return runInOrder(*batch.communicator, batch.operations);
 }
 
 // Batches of different communicators run side by side, so no order among them can deadlock: the last here, the others on

@@ -44,13 +44,6 @@ std::uint64_t plannedBytes(const Operation& operation, std::uint64_t elementByte
   return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end()) * elementBytes;
 }
 
-// The size that stands for all that are planned together with this one: between powers of two, apart by whether a line
-// carries them.
-std::uint64_t sizeForClassOf(std::uint64_t bytes) {
-  if (bytes <= device::kHeaderPayloadBytes) return bytes == 0 ? 0 : std::bit_floor(bytes);
-  return std::bit_floor(bytes) + std::bit_floor(bytes) / 2;
-}
-
 bool reduces(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kReduce ||
          collective == Collective::kReduceScatter;
@@ -100,7 +93,7 @@ koloPlan_t Communicator::describePlan(const planner::Query& query) const {
     return plan;
   }
   planner::Query planned = query;   // as planFor() does it
-  if (!wishesHaveRanges_) planned.bytes = sizeForClassOf(query.bytes);
+  if (!wishesHaveRanges_) planned.bytes = planner::sizeForClassOf(query.bytes);
   planned.inOrder = query.inOrder || (options_.reproducible && reduces(query.collective));
   const planner::Choice choice = this->plan(planned);
   plan.zeroCopy = query.registered && choice.direct != device::Algorithm::kCount ? 1 : 0;
@@ -132,7 +125,7 @@ planner::Choice Communicator::planFor(const Operation& operation, std::uint64_t 
   const std::size_t sizeClass = width == 6 && !fitsLine ? kClasses - 1 : width;
   auto& slot = plans_[static_cast<std::size_t>(operation.collective)][sizeClass];
   if (cached && slot.has_value()) return *slot;
-  query.bytes = wishesHaveRanges_ ? bytes : sizeForClassOf(bytes);
+  query.bytes = wishesHaveRanges_ ? bytes : planner::sizeForClassOf(bytes);
   planner::Choice choice = plan(query);
   if (cached) slot = choice;
   return choice;

@@ -34,11 +34,7 @@ class Turn {
   }
 
   // Returns when everything issued so far is done.
-  void drain() {
-    const std::uint64_t place = take();
-    wait(place);
-    done(place);
-  }
+  inline void drain();
 
  private:
   std::atomic<std::uint64_t> issued_{0};
@@ -47,5 +43,21 @@ class Turn {
   std::mutex mutex_;
   std::condition_variable changed_;
 };
+
+// The time in which a place in the order is served: waits for it, and is done at the end of the scope, however it is left.
+class InTurn {
+ public:
+  InTurn(Turn& turn, std::uint64_t place) : turn_(turn), place_(place) { turn_.wait(place_); }
+  explicit InTurn(Turn& turn) : InTurn(turn, turn.take()) {}
+  ~InTurn() { turn_.done(place_); }
+  InTurn(const InTurn&) = delete;
+  InTurn& operator=(const InTurn&) = delete;
+
+ private:
+  Turn& turn_;
+  const std::uint64_t place_;
+};
+
+inline void Turn::drain() { const InTurn last(*this); }
 
 }  // namespace kolo::comm
