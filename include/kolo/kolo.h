@@ -8,6 +8,7 @@
  *  - Each returns a koloResult_t; koloSuccess is 0. koloGetLastError tells the calling thread in words what went wrong.
  *  - Counts are in elements of the datatype, never in bytes, unless the name says "bytes".
  *  - A count of 0 is legal everywhere, and then the buffer may be NULL.
+ *  - A place for a result is written only when the call succeeds.
  *  - Handles are opaque. A handle that was destroyed, or that another library made, is refused with koloInvalidHandle.
  *  - The library never frees, keeps or writes memory of the caller's beyond what a function's comment says.
  *

@@ -307,7 +307,8 @@ KOLO_API koloResult_t koloSendTag(const void* sendbuf, size_t count, koloDataTyp
 
 KOLO_API koloResult_t koloSend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream) {
-  return koloSendTag(sendbuf, count, datatype, peer, 0, comm, stream);
+  return message(__func__, {.send = sendbuf, .count = count, .datatype = datatype, .isSend = true, .peer = peer}, comm,
+                 stream);
 }
 
 KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,

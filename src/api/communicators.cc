@@ -19,7 +19,6 @@ Status deliver(koloComm_t* place, comm::Owned communicator) {
 
 Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, const koloConfig_t* config) {
   KOLO_TRY(checkResult("comm", comm));
-  *comm = nullptr;
   KOLO_TRY(checkRanks(ranks));
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank is {}, expected 0..{}", rank, ranks - 1);
   KOLO_ASSIGN(const comm::Options options, comm::Options::make(config, nullptr));
@@ -139,7 +138,6 @@ KOLO_API koloResult_t koloCommInitAll(koloComm_t* comms, int nranks, const koloC
 KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* config) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("comm", comm));
-    *comm = nullptr;
     KOLO_TRY(refuseInGroup());
     KOLO_ASSIGN(const comm::Options options, comm::Options::make(config, nullptr));
     KOLO_ASSIGN(comm::Owned created, comm::createFromEnvironment(options));
@@ -153,13 +151,14 @@ KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloCom
     KOLO_TRY(checkResult("newcomm", newcomm));
     KOLO_TRY(refuseInGroupOrReduction());
     KOLO_ASSIGN(const Pin<comm::Communicator> parent, find(comm));
-    *newcomm = nullptr;
     if (color < 0 && color != KOLO_SPLIT_NOCOLOR) {
       return error(koloInvalidArgument, "color is {}, expected 0 or more, or KOLO_SPLIT_NOCOLOR", color);
     }
     if (parent->failed()) return parent->failure();
     KOLO_ASSIGN(comm::Owned child, inTurn(*parent, [&] { return comm::split(*parent, color, key, config); }));
-    return child == nullptr ? Status() : deliver(newcomm, std::move(child));
+    if (child != nullptr) return deliver(newcomm, std::move(child));
+    *newcomm = KOLO_COMM_NULL;
+    return {};
   });
 }
 
@@ -169,7 +168,6 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
     KOLO_TRY(checkResult("newcomm", newcomm));
     KOLO_TRY(refuseInGroupOrReduction());
     KOLO_ASSIGN(const Pin<comm::Communicator> parent, find(comm));
-    *newcomm = nullptr;
     if (excludeCount < 0 || excludeCount >= parent->ranks()) {
       return error(koloInvalidCount, "excludeCount is {}, expected 0..{}", excludeCount, parent->ranks() - 1);
     }

@@ -1,5 +1,7 @@
 #include "api/guard.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -16,14 +18,33 @@ Communicators& communicators = *new Communicators;
 Streams& streams = *new Streams;
 Windows& windows = *new Windows;
 
+namespace {
+
+bool forked = false;   // this process is a child of one that used the library
+
+// A forked child must neither take part in its parent's operations nor end what belongs to it: it has no handles.
+[[maybe_unused]] const int atFork = pthread_atfork(nullptr, nullptr, [] {
+  forked = true;
+  communicators.disown();
+  streams.disown();
+  windows.disown();
+});
+
+std::string whyDead(bool isNull, const char* origin) {
+  if (isNull) return "it is NULL";
+  return fmt::format("it was destroyed, {}or never came from {}",
+                     forked ? "or belongs to the process that this one was forked from, " : "", origin);
+}
+
+}  // namespace
+
 Status notACommunicator(koloComm_t comm) {
-  return error(koloInvalidHandle, "{} is not a communicator: {}", fmt::ptr(comm),
-               comm == nullptr ? "it is NULL" : "it was destroyed, or never came from this library");
+  return error(koloInvalidHandle, "{} is not a communicator: {}", fmt::ptr(comm), whyDead(comm == nullptr, "this library"));
 }
 
 Status notAStream(koloStream_t stream) {
-  return error(koloInvalidHandle, "{} is not a stream: it was destroyed, or never came from koloStreamCreate",
-               fmt::ptr(stream));
+  return error(koloInvalidHandle, "{} is not a stream: {}", fmt::ptr(stream),
+               whyDead(stream == nullptr, "koloStreamCreate"));
 }
 
 Status refuseInGroup() {

@@ -82,9 +82,10 @@ Status giveText(const std::string& text, char* place, std::size_t size, std::siz
 // Makes a handle for an object, which goes where no handle is left. kind: "stream".
 template <class Handle, class Table, class T>
 Status giveHandle(Handle* place, Table& table, std::unique_ptr<T> object, const char* kind) {
-  *place = reinterpret_cast<Handle>(table.add(object.get()));
-  if (*place == nullptr) return error(koloOutOfMemory, "all {} handles of this process are in use", kind);
+  const std::uintptr_t handle = table.add(object.get());
+  if (handle == 0) return error(koloOutOfMemory, "all {} handles of this process are in use", kind);
   object.release();
+  *place = reinterpret_cast<Handle>(handle);
   return {};
 }
 

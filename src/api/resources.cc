@@ -76,8 +76,6 @@ KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream) {
 KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("ptr", ptr));
-    *ptr = nullptr;
-    if (bytes == 0) return {};
     if (bytes > static_cast<size_t>(PTRDIFF_MAX)) {
       return error(koloInvalidCount, "bytes is {}, expected at most {}", bytes, PTRDIFF_MAX);
     }
@@ -93,9 +91,12 @@ KOLO_API koloResult_t koloMemFree(void* ptr) {
 KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("window", window));
-    *window = nullptr;
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_TRY(checkPointer({"buffer", buffer, bytes}));
+    if (bytes > static_cast<std::uintptr_t>(PTRDIFF_MAX) || reinterpret_cast<std::uintptr_t>(buffer) + bytes < bytes) {
+      return error(koloInvalidCount, "bytes is {}: a window of so many from {} exceeds the address space", bytes,
+                   fmt::ptr(buffer));
+    }
     if (communicator->failed()) return communicator->failure();
     auto entry = std::make_unique<WindowEntry>();
     entry->communicator = communicator.get();
@@ -116,9 +117,10 @@ KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window)
       if (entry->communicator != communicator.get()) {
         return error(koloInvalidHandle, "the window belongs to another communicator");
       }
-      Status status = communicator->failed() ? communicator->failure()
-                                             : communicator->windows().remove(communicator->membership(), entry->window);
-      if (status.code() == koloMismatch) return status;   // nothing was taken away
+      Status status = communicator->failure();
+      if (status.ok()) status = communicator->windows().remove(communicator->membership(), entry->window);
+      if (!status.ok() && !communicator->failed()) return status;   // nothing was taken away
+      if (!status.ok()) communicator->windows().drop(*entry->window);
       entry = Pin<WindowEntry>();
       const auto handle = reinterpret_cast<std::uintptr_t>(window);
       const std::unique_ptr<WindowEntry> retired(windows.retire(handle));

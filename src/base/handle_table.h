@@ -14,42 +14,76 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
 namespace kolo {
+
+template <class T>
+class Pin;
+
+// Remembers an object without keeping it from being taken away.
+template <class T>
+class Weak {
+ public:
+  Weak() = default;
+  Weak(T* object, std::atomic<std::uint32_t>& users, const std::atomic<std::uint32_t>& generation, std::uint32_t was)
+      : object_(object), users_(&users), generation_(&generation), was_(was) {}
+
+  bool isSame(const Weak& other) const { return object_ == other.object_ && was_ == other.was_; }
+  explicit operator bool() const { return object_ != nullptr; }
+  // Empty if the object has been taken away.
+  Pin<T> lock() const;
+
+ private:
+  friend class Pin<T>;
+  T* object_ = nullptr;   // of the generation that the slot had
+  std::atomic<std::uint32_t>* users_ = nullptr;
+  const std::atomic<std::uint32_t>* generation_ = nullptr;
+  std::uint32_t was_ = 0;
+};
 
 // Keeps an object from being taken away. Empty where nothing was found.
 template <class T>
 class Pin {
  public:
   Pin() = default;
-  // An object that its owner keeps alive by itself.
-  explicit Pin(T* object) : object_(object) {}
-  // Takes over one count of `users`.
-  Pin(T* object, std::atomic<std::uint32_t>& users) : object_(object), users_(&users) {}
-  Pin(Pin&& other) noexcept : object_(std::exchange(other.object_, nullptr)), users_(std::exchange(other.users_, nullptr)) {}
-  Pin(const Pin& other) : object_(other.object_), users_(other.users_) {
-    if (users_ != nullptr) users_->fetch_add(1, std::memory_order_relaxed);   // there is one already
+  Pin(Pin&& other) noexcept : held_(std::exchange(other.held_, {})) {}
+  Pin(const Pin& other) : held_(other.held_) {
+    if (held_) held_.users_->fetch_add(1, std::memory_order_relaxed);   // there is one already
   }
   Pin& operator=(Pin other) noexcept {
-    std::swap(object_, other.object_);
-    std::swap(users_, other.users_);
+    std::swap(held_, other.held_);
     return *this;
   }
   ~Pin() {
-    if (users_ != nullptr) users_->fetch_sub(1, std::memory_order_release);  // [unpin] all that was done with the object
+    if (held_) held_.users_->fetch_sub(1, std::memory_order_release);  // [unpin] all that was done with the object
   }
 
-  T* get() const { return object_; }
-  T* operator->() const { return object_; }
-  T& operator*() const { return *object_; }
-  explicit operator bool() const { return object_ != nullptr; }
+  T* get() const { return held_.object_; }
+  T* operator->() const { return held_.object_; }
+  T& operator*() const { return *held_.object_; }
+  explicit operator bool() const { return static_cast<bool>(held_); }
+  const Weak<T>& weak() const { return held_; }
 
  private:
-  T* object_ = nullptr;
-  std::atomic<std::uint32_t>* users_ = nullptr;
+  friend class Weak<T>;
+  explicit Pin(const Weak<T>& counted) : held_(counted) {}
+
+  Weak<T> held_;
 };
+
+template <class T>
+Pin<T> Weak<T>::lock() const {
+  if (object_ == nullptr) return {};
+  // Sequentially consistent with retire() and release(): either the handle is seen to be dead here, or this user is seen
+  // there. [pin]
+  users_->fetch_add(1, std::memory_order_seq_cst);
+  Pin<T> pin(*this);
+  if (generation_->load(std::memory_order_seq_cst) != was_) return {};  // [pin]
+  return pin;
+}
 
 template <class T, std::uint64_t kKind>
 class HandleTable {
@@ -75,15 +109,15 @@ class HandleTable {
     return encode(slot, generation);
   }
 
-  Pin<T> find(std::uintptr_t handle) {
+  Pin<T> find(std::uintptr_t handle) { return remember(handle).lock(); }
+
+  // Empty if the handle is dead.
+  Weak<T> remember(std::uintptr_t handle) {
     Slot& entry = slotOf(handle);
     if (handle >> 40 != kKind || (generationOf(handle) & 1) == 0) return {};
-    // Sequentially consistent with retire() and release(): either the handle is seen to be dead here, or this user is
-    // seen there. [pin]
-    entry.users.fetch_add(1, std::memory_order_seq_cst);
-    const std::uint32_t generation = entry.generation.load(std::memory_order_seq_cst) & 0xffffffu;  // [handle] [pin]
-    Pin<T> pin(entry.object.load(std::memory_order_relaxed), entry.users);
-    return generation == generationOf(handle) ? pin : Pin<T>();
+    const std::uint32_t generation = entry.generation.load(std::memory_order_acquire);  // [handle]
+    if ((generation & 0xffffffu) != generationOf(handle)) return {};
+    return {entry.object.load(std::memory_order_relaxed), entry.users, entry.generation, generation};
   }
 
   // Makes the handle dead. The object, which may still be in use until release(); nullptr if the handle was dead already.
@@ -125,6 +159,15 @@ class HandleTable {
       taken.push_back(object);
     }
     return taken;
+  }
+
+  // In a forked child: what the parent's handles stand for lives there. Its other threads, which may have held the lock, do not
+  // exist here.
+  void disown() {
+    new (&mutex_) std::mutex;
+    for (std::uint32_t slot = 0; slot < used_; ++slot) {
+      if ((slots_[slot].generation.load(std::memory_order_relaxed) & 1) != 0) slots_[slot].generation.fetch_add(1);
+    }
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <ctime>
 #include <string>
@@ -22,13 +23,35 @@ bool enabledSlow(Level level) {
   return static_cast<int>(level) <= value;
 }
 
+namespace {
+
+struct File {
+  std::FILE* file = stderr;
+  Status status;
+  File() {
+    const std::string path = settings::text("KOLO_DEBUG_FILE");
+    if (path.empty()) return;
+    std::FILE* const opened = std::fopen(path.c_str(), "ae");
+    if (opened != nullptr) {
+      file = opened;
+    } else {
+      status = Status(koloInvalidEnvironment, systemError(errno, fmt::format("KOLO_DEBUG_FILE={} cannot be written", path)).message());
+    }
+  }
+};
+
+const File& destination() {
+  static const auto* const instance = new File;   // never closed: threads may log during exit
+  return *instance;
+}
+
+}  // namespace
+
+Status openFile() { return destination().status; }
+
 void write(Level level, std::string_view text) {
   static constexpr const char* kNames[] = {"error", "warn", "info", "debug"};
-  static std::FILE* const file = [] {
-    const std::string path = settings::text("KOLO_DEBUG_FILE");
-    std::FILE* opened = path.empty() ? nullptr : std::fopen(path.c_str(), "ae");
-    return opened != nullptr ? opened : stderr;
-  }();
+  std::FILE* const file = destination().file;
   const std::string line = fmt::format("kolo[{}] {}: {}\n", getpid(), kNames[static_cast<int>(level)], text);
   std::fwrite(line.data(), 1, line.size(), file);  // one call, so that lines of several ranks do not mix
   std::fflush(file);

@@ -69,6 +69,7 @@ bool isGiven(T value, T undefined) {
 
 Result<Options> Options::make(const koloConfig_t* config, const Options* parent) {
   KOLO_TRY(settings::validate());
+  KOLO_TRY(log::openFile());
   Options options;
   if (parent != nullptr) {
     options = *parent;
@@ -83,11 +84,20 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
     if (config->magic != KOLO_CONFIG_MAGIC || config->size < sizeof(std::size_t) + 2 * sizeof(unsigned)) {
       return error(koloInvalidArgument, "the configuration is not initialised; start from KOLO_CONFIG_INITIALIZER");
     }
+    if (config->version > KOLO_VERSION_CODE) {
+      return error(koloInvalidArgument, "the configuration was made for version {} of Kolo, this is {}", config->version,
+                   KOLO_VERSION_CODE);
+    }
     if (isGiven(config->timeoutMs, KOLO_CONFIG_UNDEF_INT)) options.timeoutMs = config->timeoutMs;
     if (options.timeoutMs < 0) {
       return error(koloInvalidArgument, "timeoutMs is {}, expected milliseconds or 0 for no deadline", options.timeoutMs);
     }
-    if (isGiven(config->reproducible, KOLO_CONFIG_UNDEF_INT)) options.reproducible = config->reproducible != 0;
+    if (isGiven(config->reproducible, KOLO_CONFIG_UNDEF_INT)) {
+      if (config->reproducible != 0 && config->reproducible != 1) {
+        return error(koloInvalidArgument, "reproducible is {}, expected 0 or 1", config->reproducible);
+      }
+      options.reproducible = config->reproducible == 1;
+    }
     if (config->algorithm != nullptr) options.algorithm = config->algorithm;
     if (config->transports != nullptr) options.transports = config->transports;
     if (config->name != nullptr) options.name = config->name;

@@ -1,5 +1,7 @@
 #include "comm/group.h"
 
+#include "base/log.h"
+
 #include <algorithm>
 #include <thread>
 
@@ -8,8 +10,10 @@ namespace {
 
 // One communicator's share of a group, with its place in the communicator's order.
 struct Batch {
-  Pin<Communicator> communicator;
-  Pin<Stream> stream;
+  Weak<Communicator> communicator;   // either may be destroyed, by another thread, while the group is open
+  Weak<Stream> stream;
+  Pin<Communicator> pinned;          // from the end of the group on
+  Pin<Stream> pinnedStream;
   std::uint64_t place = 0;
   std::vector<Operation> operations;
 };
@@ -24,6 +28,10 @@ struct Group {
   // Storage of the last group, used again by the next: small groups are as frequent as small messages.
   std::vector<Batch> spareBatches;
   std::vector<Operation> spareOperations;
+
+  ~Group() {
+    if (!batches.empty()) log::warn("a thread ended inside a group; its operations are dropped: expected koloGroupEnd");
+  }
 };
 
 Group& group() {
@@ -33,16 +41,17 @@ Group& group() {
 
 Batch& batchFor(Group& open, const Pin<Communicator>& communicator, const Pin<Stream>& stream) {
   for (Batch& batch : open.batches) {
-    if (batch.communicator.get() == communicator.get()) return batch;
+    if (batch.communicator.isSame(communicator.weak())) return batch;
   }
   if (open.batches.capacity() == 0) open.batches = std::move(open.spareBatches);
-  open.batches.push_back({communicator, stream, 0, std::move(open.spareOperations)});
+  open.batches.push_back({communicator.weak(), stream.weak(), {}, {}, 0, std::move(open.spareOperations)});
   open.spareOperations.clear();
   return open.batches.back();
 }
 
 void keepStorage(Group& open, std::vector<Batch>& batches) {
   for (Batch& batch : batches) {
+    batch.pinned = {};
     batch.operations.clear();
     if (batch.operations.capacity() > open.spareOperations.capacity()) open.spareOperations = std::move(batch.operations);
   }
@@ -104,19 +113,27 @@ Status runInOrder(Communicator& communicator, std::vector<Operation>& operations
 }
 
 Status runBatch(Batch& batch) {
-  const InTurn served(batch.communicator->turn(), batch.place);
-  return runInOrder(*batch.communicator, batch.operations);
+  const InTurn served(batch.pinned->turn(), batch.place);
+  return runInOrder(*batch.pinned, batch.operations);
+}
+
+Status pin(Batch& batch) {
+  batch.pinned = batch.communicator.lock();
+  batch.pinnedStream = batch.stream.lock();
+  if (batch.pinned && (batch.pinnedStream || !batch.stream)) return {};
+  return error(koloInvalidHandle, "a {} that the group uses was destroyed before koloGroupEnd; nothing of the group was run",
+               batch.pinned ? "stream" : "communicator");
 }
 
 // Batches of different communicators run side by side, so no order among them can deadlock: the last here, the others on
 // their communicators' workers.
 Status runBatches(Batch* batches, std::size_t count) {
   for (std::size_t i = 0; i + 1 < count; ++i) {
-    batches[i].communicator->worker().enqueue([batch = &batches[i]] { return runBatch(*batch); });
+    batches[i].pinned->worker().enqueue([batch = &batches[i]] { return runBatch(*batch); });
   }
   Status first = count == 0 ? Status() : runBatch(batches[count - 1]);
   for (std::size_t i = 0; i + 1 < count; ++i) {
-    Status status = batches[i].communicator->worker().synchronize();
+    Status status = batches[i].pinned->worker().synchronize();
     if (first.ok()) first = std::move(status);
   }
   return first;
@@ -140,7 +157,7 @@ Status runInitialisations(std::vector<std::function<Status()>>& initialisations)
 Status submit(const Pin<Communicator>& communicator, const Pin<Stream>& stream, const Operation& operation) {
   if (depth > 0) {
     Batch& batch = batchFor(group(), communicator, stream);
-    if (batch.stream.get() != stream.get()) {
+    if (!batch.stream.isSame(stream.weak())) {
       return error(koloInvalidUsage, "a group uses two streams with one communicator ({}); expected one",
                    communicator->options().name);
     }
@@ -173,18 +190,21 @@ Status groupEnd() {
   std::vector<std::function<Status()>> initialisations = std::exchange(open.initialisations, {});
   KOLO_TRY(std::exchange(open.refused, Status()));
   KOLO_TRY(runInitialisations(initialisations));
-  for (Batch& batch : ended) batch.place = batch.communicator->turn().take();
+  for (Batch& batch : ended) KOLO_TRY(pin(batch));
+  for (Batch& batch : ended) batch.place = batch.pinned->turn().take();
   // Those of one stream together, the NULL stream last and here.
   if (ended.size() > 1) {
     std::stable_sort(ended.begin(), ended.end(),
-                     [](const Batch& a, const Batch& b) { return std::greater<>()(a.stream.get(), b.stream.get()); });
+                     [](const Batch& a, const Batch& b) { return std::greater<>()(a.pinnedStream.get(), b.pinnedStream.get()); });
   }
   std::size_t begin = 0;
-  while (begin < ended.size() && ended[begin].stream) {
-    Stream* const stream = ended[begin].stream.get();
+  while (begin < ended.size() && ended[begin].pinnedStream) {
+    const Pin<Stream> stream = std::exchange(ended[begin].pinnedStream, {});
     auto batches = std::make_shared<std::vector<Batch>>();
-    for (; begin < ended.size() && ended[begin].stream.get() == stream; ++begin) {
+    batches->push_back(std::move(ended[begin++]));
+    for (; begin < ended.size() && ended[begin].pinnedStream.get() == stream.get(); ++begin) {
       batches->push_back(std::move(ended[begin]));
+      batches->back().pinnedStream = {};   // a task does not hold its own stream
     }
     stream->enqueue([batches] { return runBatches(batches->data(), batches->size()); });
   }

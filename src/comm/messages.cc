@@ -339,6 +339,16 @@ bool Messages::progress() {
   return moved;
 }
 
+// For messages of errors: somebody without whom this rank cannot go on; -1: anybody.
+int Messages::waitedFor() const {
+  if (!receives_.empty()) return receives_.front().peer;
+  for (int peer = 0; peer < layout_.ranks; ++peer) {
+    const Pair& pair = pairs_[static_cast<std::size_t>(peer)];
+    if (!pair.sends.empty() || !pair.asked.empty() || !pair.arriving.empty() || !pair.answers.empty()) return peer;
+  }
+  return -1;
+}
+
 Status Messages::finish() {
   executor::WaitState state;
   int polls = 0;
@@ -351,7 +361,7 @@ Status Messages::finish() {
     }
     if (++polls < owner_.spins()) continue;
     polls = 0;
-    const int peer = !receives_.empty() ? receives_.front().peer : -1;
+    const int peer = waitedFor();
     const device::Fault fault = owner_.checkWait(peer, state);
     if (fault.kind != device::Fault::kNone) return owner_.giveUpMessages(fault, peer);
   }

@@ -118,6 +118,7 @@ class Messages {
   void arrived(const Receive& receive, int peer, int tag, std::uint8_t datatype, std::uint64_t bytes);
   bool accepts(const Receive& receive, int peer, int tag) const;
   void note(Status status);
+  int waitedFor() const;
 
   Communicator& owner_;
   const ArenaLayout layout_;

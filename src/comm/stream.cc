@@ -29,7 +29,8 @@ Status Stream::synchronize() {
 
 Status Stream::query() {
   const std::lock_guard lock(mutex_);
-  if (!tasks_.empty() || busy_) return error(koloInProgress, "{} operations are left on the stream", tasks_.size() + 1);
+  const std::size_t left = tasks_.size() + (busy_ ? 1 : 0);
+  if (left != 0) return error(koloInProgress, "{} operation{} left on the stream", left, left == 1 ? " is" : "s are");
   return first_;
 }
 

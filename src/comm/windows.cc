@@ -57,6 +57,7 @@ Result<Window*> Windows::add(Membership& membership, const Peers& peers, void* b
   window->begin = static_cast<unsigned char*>(buffer);
   window->bytes = bytes;
   window->index = index;
+  window->hold = memory::Hold(buffer);
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(registerEverywhere(*window, peers)));
   std::string why;
   for (int rank = 0; rank < membership.ranks(); ++rank) {
@@ -102,9 +103,14 @@ Status Windows::remove(Membership& membership, Window* window) {
                    index);
     }
   }
-  std::erase_if(extents_, [&](const Extent& extent) { return extent.index == window->index; });
-  windows_[window->index].reset();
+  drop(*window);
   return {};
+}
+
+void Windows::drop(const Window& window) {
+  const std::uint32_t index = window.index;
+  std::erase_if(extents_, [&](const Extent& extent) { return extent.index == index; });
+  windows_[index].reset();
 }
 
 }  // namespace kolo::comm

@@ -17,6 +17,7 @@ struct Window {
   std::size_t bytes = 0;
   std::uint32_t index = 0;      // the same on all ranks
   bool zeroCopy = false;        // the same on all ranks
+  memory::Hold hold;
   std::vector<std::unique_ptr<transport::Memory>> registrations;
   std::vector<std::unique_ptr<transport::Link>> links;
 };
@@ -31,6 +32,8 @@ class Windows {
   Result<Window*> add(Membership& membership, const Peers& peers, void* buffer, std::size_t bytes);
   // Collective.
   Status remove(Membership& membership, Window* window);
+  // Of a communicator that failed: without the others.
+  void drop(const Window& window);
 
   // Where the range lies; index 0 if in no zero-copy window.
   device::WindowRef find(const void* buffer, std::uint64_t bytes) const {

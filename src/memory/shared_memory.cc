@@ -51,9 +51,21 @@ Status outOfMemory(int errnum, std::size_t bytes, const char* call) {
 }
 
 // The blocks of allocate(), by address. Never destroyed: threads may still look things up during exit.
+struct Block {
+  SharedMemory memory;
+  int holds = 0;
+};
 struct Blocks {
   std::shared_mutex mutex;
-  std::map<std::uintptr_t, SharedMemory> byAddress;
+  std::map<std::uintptr_t, Block> byAddress;
+
+  // The block in which an address lies, or the end. REQUIRES: the lock.
+  std::map<std::uintptr_t, Block>::iterator around(std::uintptr_t address) {
+    auto after = byAddress.upper_bound(address);
+    if (after == byAddress.begin()) return byAddress.end();
+    --after;
+    return address - after->first < after->second.memory.bytes() ? after : byAddress.end();
+  }
 };
 
 Blocks& blocks() {
@@ -106,7 +118,7 @@ Result<void*> allocate(std::size_t bytes) {
   KOLO_ASSIGN(SharedMemory memory, SharedMemory::create(bytes, "kolo"));
   void* const pointer = memory.data();
   const std::unique_lock lock(blocks().mutex);
-  blocks().byAddress.emplace(reinterpret_cast<std::uintptr_t>(pointer), std::move(memory));
+  blocks().byAddress[reinterpret_cast<std::uintptr_t>(pointer)].memory = std::move(memory);
   return pointer;
 }
 
@@ -118,7 +130,11 @@ Status release(void* pointer) {
   if (at == blocks().byAddress.end()) {
     return error(koloInvalidPointer, "{} was not returned by koloMemAlloc, or was freed before", fmt::ptr(pointer));
   }
-  freed = std::move(at->second);
+  if (at->second.holds != 0) {
+    return error(koloInvalidUsage, "{} windows lie over this memory; expected koloWindowDeregister, or the end of their "
+                 "communicator, before", at->second.holds);
+  }
+  freed = std::move(at->second.memory);
   blocks().byAddress.erase(at);
   return {};
 }
@@ -126,12 +142,26 @@ Status release(void* pointer) {
 std::optional<Backing> findBacking(const void* pointer, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   const std::shared_lock lock(blocks().mutex);
-  auto after = blocks().byAddress.upper_bound(address);
-  if (after == blocks().byAddress.begin()) return std::nullopt;
-  const auto& [start, memory] = *--after;
-  const std::uintptr_t offset = address - start;
-  if (offset >= memory.bytes() || bytes > memory.bytes() - offset) return std::nullopt;
+  const auto block = blocks().around(address);
+  if (block == blocks().byAddress.end()) return std::nullopt;
+  const SharedMemory& memory = block->second.memory;
+  const std::uintptr_t offset = address - block->first;
+  if (bytes > memory.bytes() - offset) return std::nullopt;
   return Backing{memory.fd(), offset};
+}
+
+Hold::Hold(const void* address) {
+  const std::unique_lock lock(blocks().mutex);
+  const auto block = blocks().around(reinterpret_cast<std::uintptr_t>(address));
+  if (block == blocks().byAddress.end()) return;
+  block_ = block->first;
+  ++block->second.holds;
+}
+
+Hold::~Hold() {
+  if (block_ == 0) return;
+  const std::unique_lock lock(blocks().mutex);
+  --blocks().byAddress.at(block_).holds;   // there, because it is held
 }
 
 }  // namespace kolo::memory

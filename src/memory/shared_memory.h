@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "base/status.h"
 
@@ -33,9 +34,25 @@ class SharedMemory {
   int fd_ = -1;
 };
 
-// koloMemAlloc and koloMemFree. Freeing what was not allocated here is koloInvalidPointer.
+// koloMemAlloc and koloMemFree. Freeing what was not allocated here is koloInvalidPointer, what is held koloInvalidUsage.
 Result<void*> allocate(std::size_t bytes);
 Status release(void* pointer);
+
+// Keeps the allocate()d block in which an address lies from being released: a window lies over it. Empty for other memory.
+class Hold {
+ public:
+  Hold() = default;
+  explicit Hold(const void* address);
+  Hold(Hold&& other) noexcept : block_(std::exchange(other.block_, 0)) {}
+  Hold& operator=(Hold&& other) noexcept {
+    std::swap(block_, other.block_);
+    return *this;
+  }
+  ~Hold();
+
+ private:
+  std::uintptr_t block_ = 0;   // its address
+};
 
 // The file behind a range that lies wholly inside one allocate()d block.
 struct Backing {

@@ -19,35 +19,6 @@ bool reduces(Collective collective) {
          collective == Collective::kReduceScatter;
 }
 
-// The table of DESIGN: for which collectives an algorithm is written.
-bool isWrittenFor(Algorithm algorithm, Collective collective) {
-  switch (algorithm) {
-    case Algorithm::kLine: return true;
-    case Algorithm::kOneShot: return collective != Collective::kBarrier;
-    case Algorithm::kTwoShot:
-      return collective == Collective::kAllReduce || collective == Collective::kReduce ||
-             collective == Collective::kBroadcast;
-    case Algorithm::kRing:
-      return collective == Collective::kAllReduce || collective == Collective::kReduce ||
-             collective == Collective::kBroadcast || collective == Collective::kAllGather ||
-             collective == Collective::kReduceScatter;
-    case Algorithm::kBiring:
-      return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
-             collective == Collective::kReduceScatter;
-    case Algorithm::kRecursive:
-      return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
-             collective == Collective::kReduceScatter || collective == Collective::kBarrier;
-    case Algorithm::kBruck: return collective == Collective::kAllGather || collective == Collective::kAllToAll;
-    case Algorithm::kTree:
-      return collective == Collective::kAllReduce || collective == Collective::kReduce ||
-             collective == Collective::kBroadcast || collective == Collective::kGather ||
-             collective == Collective::kScatter || collective == Collective::kBarrier;
-    case Algorithm::kPairwise: return collective == Collective::kAllToAll;
-    case Algorithm::kCount: break;
-  }
-  return false;
-}
-
 bool keepsOrder(Algorithm algorithm) {
   return algorithm == Algorithm::kLine || algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot;
 }
@@ -175,6 +146,34 @@ Algorithm bestDirectForm(const Query& query, const Machine& machine, const std::
 }
 
 }  // namespace
+
+bool isWrittenFor(Algorithm algorithm, Collective collective) {
+  switch (algorithm) {
+    case Algorithm::kLine: return true;
+    case Algorithm::kOneShot: return collective != Collective::kBarrier;
+    case Algorithm::kTwoShot:
+      return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+             collective == Collective::kBroadcast;
+    case Algorithm::kRing:
+      return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+             collective == Collective::kBroadcast || collective == Collective::kAllGather ||
+             collective == Collective::kReduceScatter;
+    case Algorithm::kBiring:
+      return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
+             collective == Collective::kReduceScatter;
+    case Algorithm::kRecursive:
+      return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
+             collective == Collective::kReduceScatter || collective == Collective::kBarrier;
+    case Algorithm::kBruck: return collective == Collective::kAllGather || collective == Collective::kAllToAll;
+    case Algorithm::kTree:
+      return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+             collective == Collective::kBroadcast || collective == Collective::kGather ||
+             collective == Collective::kScatter || collective == Collective::kBarrier;
+    case Algorithm::kPairwise: return collective == Collective::kAllToAll;
+    case Algorithm::kCount: break;
+  }
+  return false;
+}
 
 bool fits(Algorithm algorithm, const Query& query, const Machine& machine) {
   if (!isWrittenFor(algorithm, query.collective)) return false;

@@ -40,7 +40,9 @@ struct Choice {
   double predictedUs = 0;                                    // of the one that query.registered selects
 };
 
-// Whether an algorithm exists for a collective and can serve the query.
+// Whether an algorithm exists for a collective at all.
+bool isWrittenFor(device::Algorithm algorithm, device::Collective collective);
+// And whether it can serve the query.
 bool fits(device::Algorithm algorithm, const Query& query, const Machine& machine);
 // Predicted time through staging, or zero-copy.
 double predictUs(device::Algorithm algorithm, bool direct, const Query& query, const Machine& machine);

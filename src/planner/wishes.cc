@@ -13,6 +13,15 @@ Result<std::uint64_t> parseBound(std::string_view text, std::uint64_t fallback) 
   return static_cast<std::uint64_t>(bytes);
 }
 
+std::string algorithmsOf(device::Collective collective) {
+  std::string names;
+  for (int i = 0; i < static_cast<int>(device::Algorithm::kCount); ++i) {
+    const auto algorithm = static_cast<device::Algorithm>(i);
+    if (isWrittenFor(algorithm, collective)) names += fmt::format(" {}", name(algorithm));
+  }
+  return names;
+}
+
 Result<Wish> parseWish(std::string_view text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos) {
@@ -34,6 +43,10 @@ Result<Wish> parseWish(std::string_view text) {
   if (wish.algorithm == device::Algorithm::kCount) {
     return error(koloInvalidArgument, "\"{}\" is no algorithm; expected line, one_shot, two_shot, ring, biring, recursive, "
                  "bruck, tree or pairwise", rest.substr(0, at));
+  }
+  if (!isWrittenFor(wish.algorithm, wish.collective)) {
+    return error(koloInvalidArgument, "\"{}\": there is no such algorithm for {}; expected one of{}", text,
+                 text.substr(0, colon), algorithmsOf(wish.collective));
   }
   if (at < rest.size()) {
     const std::string_view range = rest.substr(at + 1);

@@ -143,20 +143,22 @@ std::string knownNames(const std::vector<Entry>& entries) {
 
 Result<std::vector<Entry>> list(const std::string& names) {
   KOLO_ASSIGN(std::vector<Entry> entries, all());
-  const bool fromEnvironment = names.empty();
-  const std::string wanted = fromEnvironment ? settings::text("KOLO_TRANSPORTS") : names;
+  const std::string setting = settings::text("KOLO_TRANSPORTS");
+  const bool fromEnvironment = names.empty() || names == setting;
+  const std::string wanted = fromEnvironment ? setting : names;
+  const koloResult_t refusal = fromEnvironment ? koloInvalidEnvironment : koloInvalidArgument;
   if (wanted.empty()) return entries;
   std::vector<Entry> chosen;
   for (const std::string& name : split(wanted, ',')) {
     const auto at = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.table->name == name; });
     if (at == entries.end()) {
-      return error(koloInvalidEnvironment, "{}\"{}\" names a transport \"{}\" that does not exist; there are: {}",
+      return error(refusal, "{}\"{}\" names a transport \"{}\" that does not exist; there are: {}",
                    fromEnvironment ? "KOLO_TRANSPORTS=" : "the list of transports ", wanted, name, knownNames(entries));
     }
     chosen.push_back(*at);
   }
   if (chosen.empty()) {
-    return error(koloInvalidEnvironment, "{}\"{}\" names no transport; there are: {}",
+    return error(refusal, "{}\"{}\" names no transport; there are: {}",
                  fromEnvironment ? "KOLO_TRANSPORTS=" : "the list of transports ", wanted, knownNames(entries));
   }
   return chosen;

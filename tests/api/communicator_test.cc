@@ -1,4 +1,7 @@
 // The life of communicators: split, shrink, finalise, destroy, abort; and those of one rank.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -269,6 +272,45 @@ TEST_CASE("a communicator that is taken away under the feet of other threads' ca
     other.join();
     CHECK(!wrong);
   }
+}
+
+// The group has only noted its operations: it must not hold up who takes the communicator away.
+TEST_CASE("a communicator and a stream can be taken away while another thread has them in an open group") {
+  World world(2);
+  koloStream_t stream = nullptr;
+  REQUIRE_OK(koloStreamCreate(&stream));
+  int value = 0;
+  REQUIRE_OK(koloGroupStart());
+  REQUIRE_OK(koloAllReduce(&value, &value, 1, koloInt32, koloSum, world[0], nullptr));
+  std::thread([&] { CHECK_CODE(koloSuccess, koloCommAbort(world[0])); }).join();
+  world[0] = nullptr;
+  CHECK_CODE(koloInvalidHandle, koloGroupEnd());
+  CHECK(messageHas("destroyed before koloGroupEnd"));
+  World other(1);
+  REQUIRE_OK(koloGroupStart());
+  REQUIRE_OK(koloAllReduce(&value, &value, 1, koloInt32, koloSum, other[0], stream));
+  std::thread([&] { CHECK_CODE(koloSuccess, koloStreamDestroy(stream)); }).join();
+  CHECK_CODE(koloInvalidHandle, koloGroupEnd());
+  CHECK_CODE(koloSuccess, koloBarrier(other[0], nullptr));
+}
+
+TEST_CASE("a forked child has none of its parent's communicators, streams and windows") {
+  World world(2);
+  koloStream_t stream = nullptr;
+  REQUIRE_OK(koloStreamCreate(&stream));
+  const pid_t child = fork();
+  if (child == 0) {
+    int value = 0;
+    const bool refused = koloAllReduce(&value, &value, 1, koloInt32, koloSum, world[0], nullptr) == koloInvalidHandle &&
+                         messageHas("forked") && koloCommDestroy(world[1]) == koloInvalidHandle &&
+                         koloStreamSynchronize(stream) == koloInvalidHandle && koloCommAbort(world[0]) == koloInvalidHandle;
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  world.run([](Self& self) { expectWorks(self); });
+  REQUIRE_OK(koloStreamDestroy(stream));
 }
 
 TEST_CASE("of several threads that destroy one communicator at a time, one does") {

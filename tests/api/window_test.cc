@@ -238,3 +238,39 @@ TEST_CASE("every collective works on windows, plainly and in place") {
     });
   }
 }
+
+TEST_CASE("memory under a window is not freed before the window is") {
+  World world(2);
+  world.run([](Self& self) {
+    int* const memory = allocate(self, 1000);
+    koloWindow_t window = nullptr;
+    EXPECT_OK(self, koloWindowRegister(self.comm, memory + 10, 40, &window));
+    EXPECT_CODE(self, koloInvalidUsage, koloMemFree(memory));
+    EXPECT(self, messageHas("koloWindowDeregister"));
+    sumAndExpect(self, memory + 10, memory + 12, 1);   // it is still there
+    EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+    EXPECT_OK(self, koloMemFree(memory));
+  });
+}
+
+TEST_CASE("windows of a failed communicator can be given up, and the memory under them") {
+  World world(2);
+  world.run([](Self& self) {
+    int* const memory = allocate(self, 1000);
+    koloWindow_t window = nullptr;
+    EXPECT_OK(self, koloWindowRegister(self.comm, memory, 4000, &window));
+    EXPECT_CODE(self, koloMismatch,
+                koloAllReduce(memory, memory, static_cast<size_t>(1 + self.rank), koloInt32, koloSum, self.comm, nullptr));
+    EXPECT_CODE(self, koloMismatch, koloWindowDeregister(self.comm, window));
+    EXPECT_OK(self, koloMemFree(memory));
+  });
+}
+
+TEST_CASE("a window larger than the address space is refused") {
+  World world(1);
+  int value = 0;
+  koloWindow_t window = nullptr;
+  for (const size_t bytes : {static_cast<size_t>(-1), static_cast<size_t>(PTRDIFF_MAX) + 1}) {
+    CHECK_CODE(koloInvalidCount, koloWindowRegister(world[0], &value, bytes, &window));
+  }
+}

@@ -96,10 +96,14 @@ TEST_CASE("KOLO_TRANSPORTS restricts and orders, and an argument goes before it"
 
 TEST_CASE("an unknown transport is refused with the names there are", "[registry]") {
   const auto entries = transport::list("shm,carrier-pigeon");
-  CHECK(entries.status().code() == koloInvalidEnvironment);
+  CHECK(entries.status().code() == koloInvalidArgument);
+  {
+    const Variable transports("KOLO_TRANSPORTS", "carrier-pigeon");
+    CHECK(transport::list("").status().code() == koloInvalidEnvironment);
+  }
   CHECK(entries.status().message().find("carrier-pigeon") != std::string::npos);
   CHECK(entries.status().message().find("there are: ") != std::string::npos);
-  CHECK(transport::list(" , ").status().code() == koloInvalidEnvironment);
+  CHECK(transport::list(" , ").status().code() == koloInvalidArgument);
 }
 
 TEST_CASE("a forked child is another process on the same host", "[registry]") {

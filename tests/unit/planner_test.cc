@@ -162,3 +162,11 @@ TEST_CASE("planner: an explanation names every written algorithm and the winner"
 }
 
 }  // namespace
+
+TEST_CASE("planner: a wish for an algorithm that a collective does not have names those it has") {
+  const auto wishes = kolo::planner::parseWishes("all_reduce:pairwise");
+  REQUIRE_FALSE(wishes.ok());
+  CHECK(wishes.status().message().find("all_reduce") != std::string::npos);
+  CHECK(wishes.status().message().find("biring") != std::string::npos);
+  CHECK(wishes.status().message().find("bruck") == std::string::npos);
+}
