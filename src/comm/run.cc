@@ -219,6 +219,7 @@ Status Communicator::run(const Operation& operation) {
     lastIsValid_ = operation.counts == nullptr && operation.custom == nullptr;
   }
   work.signature.sequence = static_cast<std::uint16_t>(++sequence_);
+  work.word = work.signature.pack();
   // The first of a row has been checked before this rank went on. That the others repeat it too is believed until they say
   // something else: a rank that only gives need not wait for each of them each time.
   work.mayOwe = repeats;
@@ -364,7 +365,7 @@ void Communicator::postOnBoard(const Work& work) {
   auto* board = reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt());
   BoardEntry& entry = board->entries[sequence_ % Board::kEntries];
   device::storeRelease(entry.sequence, 0);   // a reader that sees the new fields sees this, or the new sequence
-  device::storeRelease(entry.signature, work.signature.pack());
+  device::storeRelease(entry.signature, work.word);
   device::storeRelease(entry.count, work.headerCount);
   device::storeRelease(entry.sequence, sequence_);  // [board]
 }
@@ -377,8 +378,8 @@ std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
   const std::uint64_t before = device::loadAcquire(entry.sequence);  // [board]
   const std::uint64_t signature = device::loadAcquire(entry.signature), count = device::loadAcquire(entry.count);
   if (before != sequence_ || device::loadAcquire(entry.sequence) != before) return std::nullopt;
-  if (signature == work.signature.pack()) return std::nullopt;
-  return Fault{Fault::kMismatch, peer, signature, count, work.signature.pack(), work.headerCount};
+  if (signature == work.word) return std::nullopt;
+  return Fault{Fault::kMismatch, peer, signature, count, work.word, work.headerCount};
 }
 
 Fault Communicator::checkWait(int peer, executor::WaitState& state) {

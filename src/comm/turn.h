@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -20,15 +21,17 @@ class Turn {
   void wait(std::uint64_t place) {
     if (served_.load(std::memory_order_acquire) == place) return;  // [turn]
     std::unique_lock lock(mutex_);
-    waiters_.fetch_add(1, std::memory_order_seq_cst);
-    changed_.wait(lock, [&] { return served_.load(std::memory_order_seq_cst) == place; });  // [turn]
+    waiters_.fetch_add(1, std::memory_order_relaxed);
+    // done() may miss a waiter that comes at the same moment, so nobody sleeps for long without looking.
+    while (!changed_.wait_for(lock, kLook, [&] { return served_.load(std::memory_order_acquire) == place; })) {  // [turn]
+    }
     waiters_.fetch_sub(1, std::memory_order_relaxed);
   }
 
   void done(std::uint64_t place) {
-    // Sequentially consistent with waiters_: either this store is seen by the waiter, or the waiter is seen here.
-    served_.store(place + 1, std::memory_order_seq_cst);  // [turn] what the operation wrote is visible to the next
-    if (waiters_.load(std::memory_order_seq_cst) == 0) return;
+    served_.store(place + 1, std::memory_order_release);  // [turn] what the operation wrote is visible to the next
+    // Not sequentially consistent: a fence would wait until the operation's last stores have reached the other core.
+    if (waiters_.load(std::memory_order_relaxed) == 0) return;
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
   }
@@ -37,6 +40,8 @@ class Turn {
   inline void drain();
 
  private:
+  static constexpr std::chrono::milliseconds kLook{1};
+
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> served_{0};
   std::atomic<std::uint32_t> waiters_{0};

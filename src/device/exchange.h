@@ -19,6 +19,31 @@
 
 namespace kolo::device {
 
+// Up to a header's payload, without a call: two overlapping moves of the largest size that fits.
+inline void copyShort(void* dst, const void* src, std::uint32_t bytes) {
+  static_assert(kHeaderPayloadBytes <= 64);
+  auto* const to = static_cast<unsigned char*>(dst);
+  const auto* const from = static_cast<const unsigned char*>(src);
+  const auto ends = [&](auto word) {
+    auto last = word;
+    __builtin_memcpy(&word, from, sizeof word);
+    __builtin_memcpy(&last, from + bytes - sizeof word, sizeof word);
+    __builtin_memcpy(to, &word, sizeof word);
+    __builtin_memcpy(to + bytes - sizeof word, &last, sizeof word);
+  };
+  struct Half {
+    std::uint64_t words[4];
+  };
+  struct Quarter {
+    std::uint64_t words[2];
+  };
+  if (bytes >= sizeof(Half)) return ends(Half{});
+  if (bytes >= sizeof(Quarter)) return ends(Quarter{});
+  if (bytes >= sizeof(std::uint64_t)) return ends(std::uint64_t{});
+  if (bytes >= sizeof(std::uint32_t)) return ends(std::uint32_t{});
+  for (std::uint32_t i = 0; i < bytes; ++i) to[i] = from[i];
+}
+
 // A run of bytes in this process.
 struct Piece {
   unsigned char* data;
@@ -44,10 +69,10 @@ class Exchange {
     if (!team_.leader()) return;
     const std::uint64_t number = ++link.announced;
     Header& line = link.outbox->header[number % kHeaderLines];
-    line.signature = work_.signature.pack();
+    line.signature = work_.word;
     line.count = work_.countTo != nullptr ? work_.countTo[peer] : work_.headerCount;
     if (payload != nullptr) {
-      __builtin_memcpy(line.payload, payload, payloadBytes);
+      copyShort(line.payload, payload, payloadBytes);
     } else {
       const WindowRef send = offered(work_.sendRef, work_.send), recv = offered(work_.recvRef, work_.recv);
       line.refs = {send.offset, recv.offset, send.index, recv.index};
@@ -63,7 +88,7 @@ class Exchange {
     if (!team_.waitAtLeast(lineOf(link, number).number, number, peer)) return false;  // [header]
     if (team_.leader()) {
       link.met = number;
-      check(peer, {work_.signature.pack(), work_.countFrom != nullptr ? work_.countFrom[peer] : work_.headerCount},
+      check(peer, {work_.word, work_.countFrom != nullptr ? work_.countFrom[peer] : work_.headerCount},
             work_.countTo != nullptr ? work_.countTo[peer] : work_.headerCount);
     }
     team_.sync();
@@ -76,7 +101,7 @@ class Exchange {
     if (!team_.leader() || team_.failed()) return;
     Link& link = work_.links[peer];
     ++link.owed;
-    link.expected[link.announced % kHeaderLines] = {work_.signature.pack(), work_.headerCount};
+    link.expected[link.announced % kHeaderLines] = {work_.word, work_.headerCount};
   }
 
   // Waits until the peer owes at most `most` headers of earlier operations; takes those that are there anyway.

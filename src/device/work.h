@@ -70,6 +70,7 @@ struct Layout {
 
 struct Work {
   Signature signature;
+  std::uint64_t word = 0;                       // signature.pack()
   // The algorithm to use if all buffers lie in windows: kOneShot or kTwoShot, or kCount for "the same in either case".
   // All ranks read this from all headers, so they decide alike although each knows only its own buffers beforehand.
   Algorithm direct = Algorithm::kCount;

@@ -12,8 +12,7 @@ namespace kolo::executor {
 class HostTeam {
  public:
   HostTeam(const device::Work& work, const Context& context)
-      : work_(work), context_(context),
-        kernel_(work.op == device::ReduceOp::kUser ? nullptr : reduceKernel(context.datatype, work.op)) {}
+      : work_(work), context_(context) {}
 
   static constexpr bool leader() { return true; }
   void sync() {}
@@ -39,11 +38,9 @@ class HostTeam {
     if (!context_.owner->read(peer, to, from, bytes)) fail({.kind = device::Fault::kUnreadable, .peer = peer});
   }
   void reduce(const device::ReduceArgs& args) {
-    if (kernel_ != nullptr) {
-      kernel_(args);
-    } else {
-      userFold(*context_.user, args);
-    }
+    if (work_.op == device::ReduceOp::kUser) return userFold(*context_.user, args);
+    if (kernel_ == nullptr) kernel_ = reduceKernel(context_.datatype, work_.op);   // operations that only move need none
+    kernel_(args);
   }
   void reduceAlone(const device::ReduceArgs& args) { reduce(args); }
 
@@ -66,7 +63,7 @@ class HostTeam {
 
   const device::Work& work_;
   const Context& context_;
-  ReduceKernel kernel_;
+  ReduceKernel kernel_ = nullptr;
   bool failed_ = false;
 };
 
