@@ -22,8 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long survivors of a death may take to report the library's error, and then to obey SIGTERM.
-constexpr auto kReportTime = std::chrono::milliseconds(2000);
+// How long ranks may take to obey SIGTERM.
 constexpr auto kObeyTime = std::chrono::milliseconds(1000);
 
 bool isSet(const char* variable) { return std::getenv(variable) != nullptr; }
@@ -35,12 +34,11 @@ std::string jobName() {
 
 class Ranks {
  public:
-  Ranks(char** argv, int count) : argv_(argv), job_(jobName()), parent_(getpid()), cores_(usableCores()) {
+  explicit Ranks(char** argv) : argv_(argv), job_(jobName()), parent_(getpid()), cores_(usableCores()) {
     sigemptyset(&watched_);
     for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched_, signal);
-    // Blocked, so that they wait for watch(): no signal can fall between starting a rank and looking for it.
+    // Blocked, so that they wait for look(): no signal can fall between starting a rank and looking for it.
     sigprocmask(SIG_BLOCK, &watched_, &inherited_);
-    for (int rank = 0; rank < count; ++rank) start(rank, count);
   }
 
   ~Ranks() {
@@ -52,19 +50,28 @@ class Ranks {
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  int watch() {
-    while (running() > 0) {
-      const timespec pause{.tv_sec = 0, .tv_nsec = 100'000'000};
-      const int signal = sigtimedwait(&watched_, nullptr, &pause);
-      if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) interrupt(signal);
-      while (reap(WNOHANG)) {
-      }
-      enforce();
+  int run(int count) {
+    constexpr timespec kNoPause{.tv_sec = 0, .tv_nsec = 0};
+    constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100'000'000};
+    // Starting many takes long: who interrupts it, or a rank that dies at once, must not wait for the last one.
+    for (int rank = 0; rank < count && !ending_; ++rank) {
+      start(rank, count);
+      look(kNoPause);
     }
+    while (running() > 0) look(kPause);
     return status_;
   }
 
  private:
+  // What has happened, after at most `pause`, and what follows from it.
+  void look(const timespec& pause) {
+    const int signal = sigtimedwait(&watched_, nullptr, &pause);
+    if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) interrupt(signal);
+    while (reap(WNOHANG)) {
+    }
+    enforce();
+  }
+
   void start(int rank, int count) {
     const pid_t child = fork();
     if (child < 0) fail("cannot start rank {}: {}", rank, std::strerror(errno));
@@ -105,29 +112,30 @@ class Ranks {
     }
     status_ = std::max<int>(status_, kRunFailed);
     if (ending_) return;  // the first death is the news; what follows is its consequence
+    ending_ = true;
+    endAt_ = Clock::now();
     if (WIFSIGNALED(state)) {
       const int signal = WTERMSIG(state);
       fmt::print(stderr, "kolo-perf: rank {} was ended by signal {} ({})\n", rank, signal, strsignal(signal));
-    } else {
+    } else if (WEXITSTATUS(state) != kRunFailed) {  // with that, the rank has said why
       fmt::print(stderr, "kolo-perf: rank {} exited with status {}\n", rank, WEXITSTATUS(state));
     }
-    endBy(Clock::now() + kReportTime);
   }
 
   void interrupt(int signal) {
-    if (!ending_) fmt::print(stderr, "kolo-perf: {}, ending all ranks\n", strsignal(signal));
     status_ = kRunFailed;
-    endBy(Clock::now());
-  }
-
-  void endBy(Clock::time_point when) {
+    if (ending_) return;
+    fmt::print(stderr, "kolo-perf: {}, ending all ranks\n", strsignal(signal));
     ending_ = true;
-    terminateAt_ = std::min(terminateAt_, when);
+    endAt_ = Clock::now();
   }
 
+  // Each signal once to each rank: with thousands of them, more would be most of the work.
   void enforce() {
-    if (!ending_ || Clock::now() < terminateAt_) return;
-    signalAll(Clock::now() < terminateAt_ + kObeyTime ? SIGTERM : SIGKILL);
+    if (!ending_) return;
+    const int signal = Clock::now() < endAt_ + kObeyTime ? SIGTERM : SIGKILL;
+    if (signal != sent_) signalAll(signal);
+    sent_ = signal;
   }
 
   void signalAll(int signal) const {
@@ -149,7 +157,8 @@ class Ranks {
   std::vector<pid_t> children_;  // by rank; 0 once it has ended
   int status_ = kAllRight;
   bool ending_ = false;
-  Clock::time_point terminateAt_ = Clock::time_point::max();
+  Clock::time_point endAt_{};  // when ending began
+  int sent_ = 0;               // the last signal to all ranks
 };
 
 }  // namespace
@@ -159,6 +168,6 @@ bool startedByLauncher() {
          (isSet("SLURM_PROCID") && isSet("SLURM_STEP_ID")) || isSet("OMPI_COMM_WORLD_RANK") || isSet("PMI_RANK");
 }
 
-int launchRanks(char** argv, int ranks) { return Ranks(argv, ranks).watch(); }
+int launchRanks(char** argv, int ranks) { return Ranks(argv).run(ranks); }
 
 }  // namespace kolo::perf
