@@ -23,11 +23,19 @@ template <typename... Args>
   throw Failure(fmt::format(format, std::forward<Args>(args)...));
 }
 
+// What this rank has to say is only that another one failed, which says it better itself.
+class Consequence : public Failure {
+ public:
+  using Failure::Failure;
+};
+
 // Throws Failure with the library's own words unless result is koloSuccess.
 inline void check(koloResult_t result, const char* what) {
   if (result == koloSuccess) [[likely]]
     return;
-  fail("{}: {}: {}", what, koloGetErrorString(result), koloGetLastError(nullptr));
+  const std::string message = fmt::format("{}: {}: {}", what, koloGetErrorString(result), koloGetLastError(nullptr));
+  if (result == koloRemoteError) throw Consequence(message);
+  throw Failure(message);
 }
 
 }  // namespace kolo::perf

@@ -89,12 +89,16 @@ Machine readMachine() {
   if (machine.cpu.empty()) machine.cpu = machine.architecture;
   machine.cores = countCores();
   machine.hardwareThreads = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  machine.memoryBytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  machine.memoryBytes = memoryBytes();
   machine.lastCacheBytes = lastCache();
   machine.kernel = fmt::format("{} {}", system.sysname, system.release);
   machine.hugePages = bracketed(firstLine("/sys/kernel/mm/transparent_hugepage/enabled"));
   machine.timerCostNs = timerCost();
   return machine;
+}
+
+size_t memoryBytes() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
 std::vector<int> usableCores() {

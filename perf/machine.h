@@ -24,6 +24,7 @@ struct Machine {
 constexpr const char* kTimerSource = "clock_gettime(CLOCK_MONOTONIC)";
 
 Machine readMachine();
+size_t memoryBytes();
 
 // One hardware thread of each physical core that this process may run on, in increasing order.
 std::vector<int> usableCores();

@@ -1,10 +1,13 @@
 // kolo-perf: sweeps collectives over sizes, prints a table, writes reports. README.md says how to read the figures.
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <thread>
 
+#include "perf/before.h"
 #include "perf/failure.h"
 #include "perf/html_report.h"
 #include "perf/launch.h"
@@ -15,6 +18,12 @@
 
 namespace kolo::perf {
 namespace {
+
+// A rank that was merely hit by the failure of another waits a moment before it says so: where the ranks are ours, the
+// one that failed has said why by then, and this process is ended.
+void letTheCauseSpeak(const std::exception& error) {
+  if (dynamic_cast<const Consequence*>(&error) != nullptr) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
 
 koloConfig_t configFor(const Options& options) {
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
@@ -64,9 +73,7 @@ int runRank(koloComm_t comm, const Options& options) {
   std::optional<Reporter> reporter;
   std::optional<Run> run;
   if (rank == 0) {
-    for (const std::string& path : {options.jsonFile, options.csvFile, options.htmlFile}) {
-      if (!path.empty()) requireWritable(path);
-    }
+    requireOutputs(options);
     run = describeRun(comm, options);
     reporter.emplace(*run);
   }
@@ -98,6 +105,9 @@ int runThreads(const Options& options, int ranks) {
       try {
         statuses[rank] = runRank(comms[rank], options);
       } catch (const std::exception& error) {
+        letTheCauseSpeak(error);
+        static std::mutex first;
+        first.lock();  // and never unlocked: the process ends with the first message
         fmt::print(stderr, "kolo-perf: rank {}: {}\n", rank, error.what());
         std::_Exit(kRunFailed);
       }
@@ -115,7 +125,10 @@ int run(int argc, char** argv) {
     if (options.threads) fail("--threads makes its own ranks, but a launcher started this process as one");
     return runProcess(options);
   }
-  const int ranks = options.ranks > 0 ? options.ranks : std::max(2, static_cast<int>(usableCores().size()));
+  const int cores = static_cast<int>(usableCores().size());
+  const int ranks = options.ranks > 0 ? options.ranks : std::clamp(cores, 2, kMostRanks);
+  requirePossible(options, ranks);
+  requireOutputs(options);
   return options.threads ? runThreads(options, ranks) : launchRanks(argv, ranks);
 }
 
@@ -126,6 +139,7 @@ int main(int argc, char** argv) {
   try {
     return kolo::perf::run(argc, argv);
   } catch (const std::exception& error) {
+    kolo::perf::letTheCauseSpeak(error);
     const char* const rank = std::getenv("KOLO_RANK");
     fmt::print(stderr, "kolo-perf: {}{}{}{}\n", rank != nullptr ? "rank " : "", rank != nullptr ? rank : "",
                rank != nullptr ? ": " : "", error.what());

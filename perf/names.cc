@@ -30,8 +30,9 @@ constexpr koloCollective_t kReportOrder[] = {
     koloCollectiveReduce,    koloCollectiveAllToAll,  koloCollectiveGather,        koloCollectiveScatter,
     koloCollectiveSendRecv,  koloCollectiveBarrier};
 
+// more: what else the message is to say.
 template <typename Enum, typename NameOf>
-Enum find(std::string_view name, int count, NameOf nameOf, const char* kind) {
+Enum find(std::string_view name, int count, NameOf nameOf, const char* kind, const std::string& more = {}) {
   const std::string wanted = plainName(name);
   std::string known;
   for (int i = 0; i < count; ++i) {
@@ -41,7 +42,8 @@ Enum find(std::string_view name, int count, NameOf nameOf, const char* kind) {
     known += candidate;
     known += ' ';
   }
-  fail("unknown {} \"{}\"; known are {}all", kind, name, known);
+  known.pop_back();
+  fail("unknown {} \"{}\"; known are {}{}", kind, name, known, more);
 }
 
 template <typename T>
@@ -50,7 +52,7 @@ void appendNew(std::vector<T>& to, T value) {
 }
 
 template <typename T, typename Parse>
-std::vector<T> parseList(std::string_view text, const std::vector<T>& all, Parse parse, const char* kind) {
+std::vector<T> parseList(std::string_view text, const std::vector<T>& all, Parse parse) {
   std::vector<T> result;
   for (const std::string& word : splitList(text)) {
     if (plainName(word) == "all") {
@@ -59,7 +61,6 @@ std::vector<T> parseList(std::string_view text, const std::vector<T>& all, Parse
       appendNew(result, parse(word));
     }
   }
-  if (result.empty()) fail("the list of {}s \"{}\" is empty", kind, text);
   return result;
 }
 
@@ -71,10 +72,12 @@ koloCollective_t parseCollective(std::string_view name) {
 
 koloDataType_t parseDatatype(std::string_view name) {
   const std::string wanted = plainName(name);
+  std::string aliases = ", and as in nccl-tests";
   for (const auto& [alias, datatype] : kDatatypeAliases) {
     if (wanted == alias) return datatype;
+    aliases += fmt::format(" {}", alias);
   }
-  return find<koloDataType_t>(name, koloNumDatatypes, koloDataTypeName, "datatype");
+  return find<koloDataType_t>(name, koloNumDatatypes, koloDataTypeName, "datatype", aliases);
 }
 
 koloRedOp_t parseOp(std::string_view name) { return find<koloRedOp_t>(name, koloNumOps, koloRedOpName, "reduction"); }
@@ -84,7 +87,7 @@ std::vector<koloCollective_t> parseCollectives(const std::vector<std::string>& t
   if (texts.empty()) return all;
   std::vector<koloCollective_t> result;
   for (const std::string& text : texts) {
-    for (const koloCollective_t each : parseList<koloCollective_t>(text, all, parseCollective, "collective")) {
+    for (const koloCollective_t each : parseList<koloCollective_t>(text, all, parseCollective)) {
       appendNew(result, each);
     }
   }
@@ -94,19 +97,20 @@ std::vector<koloCollective_t> parseCollectives(const std::vector<std::string>& t
 std::vector<koloDataType_t> parseDatatypes(std::string_view text) {
   std::vector<koloDataType_t> all;
   for (int i = 0; i < koloNumDatatypes; ++i) all.push_back(static_cast<koloDataType_t>(i));
-  return parseList<koloDataType_t>(text, all, parseDatatype, "datatype");
+  return parseList<koloDataType_t>(text, all, parseDatatype);
 }
 
 std::vector<koloRedOp_t> parseOps(std::string_view text) {
-  return parseList<koloRedOp_t>(text, {koloSum, koloProd, koloMax, koloMin, koloAvg}, parseOp, "reduction");
+  return parseList<koloRedOp_t>(text, {koloSum, koloProd, koloMax, koloMin, koloAvg}, parseOp);
 }
 
 std::vector<std::string> splitList(std::string_view text) {
   std::vector<std::string> parts;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(','), text.size());
-    if (end > 0) parts.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    if (end == begin) fail("the list \"{}\" is empty, or has an empty part", text);
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
   }
   return parts;
 }

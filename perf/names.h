@@ -25,7 +25,7 @@ std::vector<koloCollective_t> parseCollectives(const std::vector<std::string>& t
 std::vector<koloDataType_t> parseDatatypes(std::string_view text);
 std::vector<koloRedOp_t> parseOps(std::string_view text);
 
-// Splits at commas; empty parts are dropped.
+// Splits at commas. Throws Failure when a part is empty, or the whole text: a forgotten word must not pass unseen.
 std::vector<std::string> splitList(std::string_view text);
 
 bool isReduction(koloCollective_t collective);

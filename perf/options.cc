@@ -2,6 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <climits>
+#include <cstdint>
 
 #include "perf/failure.h"
 #include "perf/names.h"
@@ -15,8 +18,24 @@ struct Texts {
   std::vector<std::string> collectives;
   std::string minBytes = "8", maxBytes = "64M", stepBytes = "0", sizes;
   double factor = 2;
-  std::string datatype = "float32", op = "sum", buffers = "registered";
+  std::string datatype = "float32", op = "sum", buffers = "registered", algorithm;
 };
+
+// What may stand behind an option. CLI11 shows the first text in the help, and as an error what the function returns.
+CLI::Validator wholeNumber(std::int64_t low = INT_MIN, std::int64_t high = INT_MAX) {
+  const auto check = [low, high](const std::string& text) -> std::string {
+    std::int64_t value = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (text.empty() || end != text.data() + text.size() || code == std::errc::invalid_argument) {
+      return fmt::format("\"{}\" is not a whole number", text);
+    }
+    if (code == std::errc() && value >= low && value <= high) return {};
+    return fmt::format("{} is outside {} to {}", text, low, high);
+  };
+  return {check, high < INT_MAX ? fmt::format("{}..{}", low, high) : ""};
+}
+
+constexpr std::int64_t kMostCalls = 1 << 30;
 
 std::vector<BufferKind> parseBufferKinds(std::string_view text) {
   std::vector<BufferKind> kinds;
@@ -29,14 +48,14 @@ std::vector<BufferKind> parseBufferKinds(std::string_view text) {
       fail("unknown kind of buffers \"{}\", expected registered or plain", word);
     }
   }
-  if (kinds.empty()) fail("--buffers is empty");
   return kinds;
 }
 
-std::vector<size_t> parseSizes(const Texts& texts) {
-  if (texts.sizes.empty()) {
-    return sweepSizes(parseBytes(texts.minBytes), parseBytes(texts.maxBytes), texts.factor,
-                      parseBytes(texts.stepBytes));
+std::vector<size_t> parseSizes(const CLI::App& app, const Texts& texts) {
+  if (app.count("--sizes") == 0) {
+    const size_t step = parseBytes(texts.stepBytes);
+    if (app.count("--stepbytes") > 0 && step == 0) fail("--stepbytes: 0 would never reach the largest size");
+    return sweepSizes(parseBytes(texts.minBytes), parseBytes(texts.maxBytes), texts.factor, step);
   }
   std::vector<size_t> sizes;
   for (const std::string& word : splitList(texts.sizes)) sizes.push_back(parseBytes(word));
@@ -48,27 +67,39 @@ void declareWhat(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("collective", texts.collectives,
                  "all_reduce all_gather reduce_scatter broadcast reduce all_to_all gather scatter send_recv barrier "
                  "(default: all)");
-  app.add_option("-b,--minbytes", texts.minBytes, "smallest size")->capture_default_str();
-  app.add_option("-e,--maxbytes", texts.maxBytes, "largest size")->capture_default_str();
-  app.add_option("-f,--stepfactor", texts.factor, "factor from size to size")->capture_default_str();
-  app.add_option("-i,--stepbytes", texts.stepBytes, "add this instead of multiplying");
-  app.add_option("--sizes", texts.sizes, "these sizes instead of a sweep: 8,2K,1M");
+  auto* const min = app.add_option("-b,--minbytes", texts.minBytes, "smallest size")->capture_default_str();
+  auto* const max = app.add_option("-e,--maxbytes", texts.maxBytes, "largest size")->capture_default_str();
+  auto* const factor =
+      app.add_option("-f,--stepfactor", texts.factor, "factor from size to size")->capture_default_str();
+  auto* const step =
+      app.add_option("-i,--stepbytes", texts.stepBytes, "add this instead of multiplying")->excludes(factor);
+  auto* const sizes = app.add_option("--sizes", texts.sizes, "these sizes instead of a sweep: 8,2K,1M");
+  for (CLI::Option* const ofSweep : {min, max, factor, step}) sizes->excludes(ofSweep);
   app.add_option("-d,--datatype", texts.datatype, "datatypes, by commas, or all")->capture_default_str();
   app.add_option("-o,--op", texts.op, "reductions, by commas, or all")->capture_default_str();
-  app.add_option("-r,--root", options.root, "root of rooted collectives")->capture_default_str();
+  app.add_option("-r,--root", options.root, "root of those collectives that have one")
+      ->capture_default_str()
+      ->check(wholeNumber());
   app.add_option("--buffers", texts.buffers, "registered, plain or registered,plain")->capture_default_str();
   app.add_flag("--in-place", options.inPlace, "send and receive in one buffer");
 }
 
-void declareHow(CLI::App& app, Options& options) {
+void declareHow(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--ranks", options.ranks, "number of ranks (default: one per core, at least 2)")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(wholeNumber(1, kMostRanks));
   app.add_option("-n,--iters", options.iterations, "timed calls of each size (default: what 0.15 s allow, at least 5)")
-      ->check(CLI::Range(1, 1 << 30));
-  app.add_option("-w,--warmup_iters", options.warmups, "calls before them")->capture_default_str();
-  app.add_option("-c,--check", options.verify, "1: verify every value; 0: do not")->capture_default_str();
+      ->check(wholeNumber(1, kMostCalls));
+  app.add_option("-w,--warmup_iters", options.warmups, "calls before them")
+      ->capture_default_str()
+      ->check(wholeNumber(0, kMostCalls));
+  app.add_option("-c,--check", options.check, "0: do not verify; any other number: verify every value")
+      ->capture_default_str()
+      ->check(wholeNumber(0));
   app.add_flag("--threads", options.threads, "ranks are threads of this process");
-  app.add_option("--algorithm", options.algorithm, "force an algorithm, as koloCommSetAlgorithm names them");
+  app.add_option("--algorithm", texts.algorithm,
+                 "ALGORITHM for every collective measured, or COLLECTIVE:ALGORITHM; several by commas; ^ALGORITHM "
+                 "forbids, ALGORITHM@LOW-HIGH limits to sizes, as for koloCommSetAlgorithm: line one_shot two_shot ring "
+                 "biring recursive bruck tree pairwise");
   app.add_option("--transport", options.transport, "transports to use, by commas");
   app.add_option("--timeout", options.timeoutSeconds, "seconds after which a waiting operation fails")
       ->check(CLI::Range(0.001, 2e6));
@@ -77,29 +108,42 @@ void declareHow(CLI::App& app, Options& options) {
   app.add_option("--html", options.htmlFile, "write a report with curves to this file");
 }
 
+// An empty text is what a forgotten shell variable leaves; taken for "not given" it would be lost unseen.
+void refuseEmpty(const CLI::App& app) {
+  for (const CLI::Option* const option : app.get_options()) {
+    if (option->count() > 0 && option->get_items_expected_max() > 0 && option->as<std::string>().empty()) {
+      fail("{}: the value is empty", option->get_name());
+    }
+  }
+}
+
 }  // namespace
 
 bool parseOptions(int argc, char** argv, Options& options, int& exitStatus) {
   CLI::App app(
       "Sweeps Kolo's collectives over sizes: time, bandwidth, and whether every value is right.\n"
       "Starts its own ranks unless mpirun, srun or torchrun started it.\n"
-      "Exit status: 0; 1 if a value was wrong; 2 if the run failed.",
+      "Exit status: 0; 1 if a value was wrong; 2 if the run failed, or was not possible.",
       "kolo-perf");
   app.set_version_flag("--version", fmt::format("kolo-perf {}.{}.{}", KOLO_MAJOR, KOLO_MINOR, KOLO_PATCH));
   Texts texts;
   declareWhat(app, texts, options);
-  declareHow(app, options);
+  declareHow(app, texts, options);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    exitStatus = app.exit(error) == 0 ? 0 : 2;
+  } catch (const CLI::Success& helpOrVersion) {
+    exitStatus = app.exit(helpOrVersion);
     return false;
+  } catch (const CLI::ParseError& error) {
+    fail("{}", error.what());
   }
+  refuseEmpty(app);
   options.collectives = parseCollectives(texts.collectives);
   options.datatypes = parseDatatypes(texts.datatype);
   options.ops = parseOps(texts.op);
-  options.sizes = parseSizes(texts);
+  options.sizes = parseSizes(app, texts);
   options.buffers = parseBufferKinds(texts.buffers);
+  if (!texts.algorithm.empty()) options.wishes = parseWishes(texts.algorithm, options.collectives);
   return true;
 }
 

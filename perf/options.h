@@ -7,8 +7,11 @@
 
 #include "kolo/kolo.h"
 #include "perf/buffers.h"
+#include "perf/wishes.h"
 
 namespace kolo::perf {
+
+constexpr int kMostRanks = 4096;  // that a communicator of the library may have
 
 struct Options {
   std::vector<koloCollective_t> collectives;
@@ -16,21 +19,22 @@ struct Options {
   std::vector<koloRedOp_t> ops;
   std::vector<size_t> sizes;  // bytes, increasing
   std::vector<BufferKind> buffers;
-  int ranks = 0;  // 0: not given
+  int ranks = 0;  // at most kMostRanks; 0: not given
   int root = 0;
   size_t iterations = 0;  // 0: as many as fit the time budget of a size
   size_t warmups = 5;
-  bool verify = true;
+  int check = 1;  // 0: values are not verified
   bool inPlace = false;
   bool threads = false;
   double timeoutSeconds = 0;  // 0: the library's own
-  std::string algorithm;      // empty: the planner's choice
+  std::vector<Wish> wishes;   // of algorithms; empty: the planner's choice
   std::string transport;      // empty: the library's choice
   std::string jsonFile, csvFile, htmlFile;
 };
 
 // Thread safety: not thread safe; call once, from main. Prints help and version itself and then returns false, with the
 // status to exit with in exitStatus. Throws Failure for values that make no sense.
+// What depends on the number of ranks is left to before.h.
 bool parseOptions(int argc, char** argv, Options& options, int& exitStatus);
 
 }  // namespace kolo::perf

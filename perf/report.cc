@@ -81,9 +81,10 @@ nlohmann::ordered_json resultJson(const Result& r) {
 
 Reporter::Reporter(const Run& run) : run_(run), showBar_(isatty(STDERR_FILENO) == 1) {
   const Machine& machine = run_.machine;
-  const char* const kind = run_.threads ? "threads" : "processes";
-  fmt::print("# kolo-perf, Kolo {}: {} ranks ({}{}), {} buffers{}, transport {}\n", run_.version, run_.ranks, kind,
-             run_.bound ? ", each bound to a core" : "", run_.buffers, run_.inPlace ? " in place" : "", run_.transport);
+  const char* const kind = run_.threads ? (run_.ranks == 1 ? "a thread" : "threads")
+                                        : (run_.ranks == 1 ? "a process" : "processes");
+  fmt::print("# kolo-perf, Kolo {}: {} rank{} ({}{}), {} buffers{}, transport {}\n", run_.version, run_.ranks,
+             run_.ranks == 1 ? "" : "s", kind, run_.bound ? ", each bound to a core" : "", run_.buffers, run_.inPlace ? " in place" : "", run_.transport);
   fmt::print("# {}, {} cores, {} memory, {}\n", machine.cpu, machine.cores, formatBytes(machine.memoryBytes),
              machine.kernel);
   fmt::print("# time: of one call, by the slowest rank, in batches back to back; bandwidth: from the median\n");
@@ -112,10 +113,11 @@ void Reporter::row(const Result& result) {
   advance(1);
 }
 
-void Reporter::skipped(size_t points, const std::string& why) {
+void Reporter::note(const std::string& text) {
   clearBar();
-  fmt::print("# not measured: {}\n", why);
-  advance(points);
+  fmt::print("# {}\n", text);
+  std::fflush(stdout);
+  advance(0);
 }
 
 void Reporter::end(const std::vector<Result>& results) {
@@ -137,7 +139,7 @@ void Reporter::end(const std::vector<Result>& results) {
     fmt::print("# Average bus bandwidth, {:<14}: {:.3f} GB/s\n", collective,
                sum.first / static_cast<double>(sum.second));
   }
-  std::fflush(stdout);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) fail("cannot write the table to standard output");
 }
 
 void Reporter::advance(size_t points) {

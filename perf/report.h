@@ -31,8 +31,8 @@ class Reporter {
   void begin(size_t points);  // how many rows will be measured, for the progress bar
   void section(koloCollective_t collective);
   void row(const Result& result);
-  void skipped(size_t points, const std::string& why);
-  void end(const std::vector<Result>& results);
+  void note(const std::string& text);
+  void end(const std::vector<Result>& results);  // Throws Failure when the table could not be written.
 
  private:
   void advance(size_t points);

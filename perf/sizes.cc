@@ -12,6 +12,8 @@
 namespace kolo::perf {
 namespace {
 
+constexpr size_t kMaxSizes = 100'000;  // more is a mistake, and the list itself might not fit into memory
+
 bool holdsBlocks(koloCollective_t collective) {
   switch (collective) {
     case koloCollectiveAllGather:
@@ -63,8 +65,10 @@ std::vector<size_t> sweepSizes(size_t minBytes, size_t maxBytes, double factor, 
   if (stepBytes == 0 && !(factor > 1)) fail("the step factor is {}, expected more than 1", factor);
   std::vector<size_t> sizes;
   for (size_t bytes = minBytes; bytes <= maxBytes;) {
+    if (sizes.size() == kMaxSizes) fail("the sweep has more than {} sizes", kMaxSizes);
     sizes.push_back(bytes);
-    const size_t multiplied = static_cast<size_t>(static_cast<double>(bytes) * factor);
+    // Bounded, so that an integer holds it whatever the factor.
+    const size_t multiplied = static_cast<size_t>(std::min(static_cast<double>(bytes) * factor, 1e19));
     bytes = stepBytes > 0 ? bytes + stepBytes : std::max(bytes + 1, multiplied);
   }
   return sizes;

@@ -19,7 +19,8 @@ size_t parseBytes(std::string_view text);
 std::string formatBytes(size_t bytes);
 
 // minBytes, then each time multiplied by factor or, when stepBytes > 0, increased by it, up to maxBytes (inclusive).
-// Strictly increasing. Throws Failure unless minBytes <= maxBytes, and factor > 1 or stepBytes > 0.
+// Strictly increasing. Throws Failure unless minBytes <= maxBytes, and factor > 1 or stepBytes > 0, and
+// for a list of absurd length.
 std::vector<size_t> sweepSizes(size_t minBytes, size_t maxBytes, double factor, size_t stepBytes);
 
 // What one call of a collective moves. Where a buffer holds a block for each rank, the size counts all of them.

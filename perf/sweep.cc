@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 
+#include "perf/before.h"
 #include "perf/failure.h"
 #include "perf/names.h"
 #include "perf/sizes.h"
@@ -26,11 +27,11 @@ class Sweep {
       : comm_(comm), options_(options), reporter_(reporter) {
     check(koloCommUserRank(comm, &ranks_.self), "koloCommUserRank");
     check(koloCommCount(comm, &ranks_.count), "koloCommCount");
-    if (options.root < 0 || options.root >= ranks_.count) {
-      fail("root {} is outside 0..{}", options.root, ranks_.count - 1);
+    requirePossible(options, ranks_.count);
+    if (!options.wishes.empty()) {
+      check(koloCommSetAlgorithm(comm, wishesText(options.wishes).c_str()), "koloCommSetAlgorithm");
     }
-    // A size below one element for each block is rounded up to that; 16 bytes is the largest element.
-    const size_t capacity = std::max(options.sizes.back(), static_cast<size_t>(ranks_.count) * 16);
+    const size_t capacity = bufferCapacity(options, ranks_.count);
     for (const BufferKind kind : options.buffers) {
       buffers_.push_back(std::make_unique<Buffers>(comm, kind, capacity));
     }
@@ -46,7 +47,6 @@ class Sweep {
     if (reporter_ != nullptr) reporter_->begin(points);
     std::vector<Result> results;
     for (size_t i = 0; i < sections.size(); ++i) runSection(options_.collectives[i], sections[i], results);
-    if (results.empty()) fail("nothing to measure: no collective asked for has the form asked for");
     if (reporter_ != nullptr) reporter_->end(results);
     return results;
   }
@@ -54,22 +54,41 @@ class Sweep {
  private:
   void runSection(koloCollective_t collective, const std::vector<Point>& points, std::vector<Result>& results) {
     if (reporter_ != nullptr) reporter_->section(collective);
-    if (points.empty()) return skip(0, "not defined for these datatypes and reductions, or not in place");
-    if (!options_.algorithm.empty()) {
-      const std::string text = fmt::format("{}:{}", koloCollectiveName(collective), options_.algorithm);
-      if (koloCommSetAlgorithm(comm_, text.c_str()) != koloSuccess) {
-        return skip(points.size(), koloGetLastError(nullptr));
-      }
-    }
+    if (points.empty()) return note("not measured: not defined for these datatypes and reductions, or not in place");
+    std::string noted;
     for (const Point& point : points) {
+      noteOtherAlgorithm(point, noted);
       results.push_back(measure(point));
       if (reporter_ != nullptr) reporter_->row(results.back());
     }
-    if (!options_.algorithm.empty()) check(koloCommSetAlgorithm(comm_, ""), "koloCommSetAlgorithm");
   }
 
-  void skip(size_t points, const std::string& why) {
-    if (reporter_ != nullptr) reporter_->skipped(points, why);
+  void note(const std::string& text) {
+    if (reporter_ != nullptr) reporter_->note(text);
+  }
+
+  koloPlan_t planOf(const Point& point, bool registered) {
+    koloPlan_t plan{};
+    check(koloCommGetPlan(comm_, point.operation.collective, point.shape.count, point.operation.datatype,
+                          point.operation.op, registered ? 1 : 0, &plan),
+          "koloCommGetPlan");
+    return plan;
+  }
+
+  // Tells the reader, once, where the library takes another algorithm than was asked for: because that one does not fit,
+  // or because between windows it has the form of another. noted: what the reader has been told of this collective.
+  void noteOtherAlgorithm(const Point& point, std::string& noted) {
+    const koloCollective_t collective = point.operation.collective;
+    const size_t countBytes = point.shape.count * koloDataTypeSize(point.operation.datatype);
+    const std::string asked = algorithmAskedFor(options_.wishes, collective, countBytes);
+    const std::string taken = planOf(point, point.buffers->kind() == BufferKind::kRegistered).algorithm;
+    if (asked.empty() || asked == taken) return;
+    const bool fits = planOf(point, false).algorithm == asked;
+    const std::string why = asked + (fits ? " has another form between windows" : " does not fit");
+    if (why == noted) return;
+    note(fmt::format("{}{}: {}, measured {}", koloCollectiveName(collective),
+                     point.shape.bytes > 0 ? fmt::format(" of {} bytes", point.shape.bytes) : "", why, taken));
+    noted = why;
   }
 
   std::vector<Point> pointsOf(koloCollective_t collective) const {
@@ -79,7 +98,7 @@ class Sweep {
                .shape = shapeFor(collective, 0, 1, ranks_.count),
                .buffers = buffers_.front().get()}};
     }
-    if (options_.inPlace && !canBeInPlace(collective)) return points;
+    if (!isMeasurable(options_, collective)) return points;
     const std::vector<koloRedOp_t> ops = isReduction(collective) ? options_.ops : std::vector{koloSum};
     for (const auto& buffers : buffers_) {
       for (const koloDataType_t datatype : options_.datatypes) {
@@ -88,7 +107,7 @@ class Sweep {
           appendSizes({.collective = collective,
                        .datatype = datatype,
                        .op = op,
-                       .root = options_.root,
+                       .root = hasRoot(collective) ? options_.root : 0,
                        .inPlace = options_.inPlace},
                       *buffers, points);
         }
@@ -114,12 +133,9 @@ class Sweep {
                   .bytes = point.shape.bytes,
                   .elements = point.shape.elements,
                   .buffers = point.buffers->kind(),
-                  .verified = options_.verify};
-    const int registered = result.buffers == BufferKind::kRegistered ? 1 : 0;
-    check(koloCommGetPlan(comm_, operation.collective, point.shape.count, operation.datatype, operation.op, registered,
-                          &result.plan),
-          "koloCommGetPlan");
-    if (options_.verify) {
+                  .verified = options_.check > 0};
+    result.plan = planOf(point, result.buffers == BufferKind::kRegistered);
+    if (options_.check > 0) {
       result.wrong = sumOverRanks(runVerified(operation, point.shape, ranks_, *point.buffers, comm_));
     }
     const Placement at = place(operation, point.shape, ranks_, *point.buffers);

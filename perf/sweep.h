@@ -15,7 +15,7 @@
 namespace kolo::perf {
 
 // reporter: on rank 0; null elsewhere. Returns the same results on all ranks. Throws Failure when the library reports
-// an error, or when nothing of what was asked for can be measured.
+// an error, or when the options are not possible for so many ranks (before.h).
 std::vector<Result> runSweep(koloComm_t comm, const Options& options, Reporter* reporter);
 
 }  // namespace kolo::perf

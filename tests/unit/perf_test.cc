@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "algorithms/names.h"
 #include "perf/failure.h"
 #include "perf/html_report.h"
 #include "perf/names.h"
@@ -14,6 +15,7 @@
 #include "perf/sizes.h"
 #include "perf/statistics.h"
 #include "perf/svg_chart.h"
+#include "perf/wishes.h"
 
 namespace perf = kolo::perf;
 
@@ -39,6 +41,8 @@ TEST_CASE("perf: a sweep multiplies or adds, includes its end and always advance
   CHECK(perf::sweepSizes(0, 2, 2, 0) == std::vector<size_t>{0, 1, 2});
   CHECK_THROWS_AS(perf::sweepSizes(8, 4, 2, 0), perf::Failure);
   CHECK_THROWS_AS(perf::sweepSizes(8, 64, 1, 0), perf::Failure);
+  CHECK_THROWS_AS(perf::sweepSizes(0, size_t{1} << 40, 2, 1), perf::Failure);  // a list that would fill the memory
+  CHECK(perf::sweepSizes(8, 64, INFINITY, 0) == std::vector<size_t>{8});
 }
 
 TEST_CASE("perf: a size counts the buffer that holds a block for each rank") {
@@ -80,7 +84,39 @@ TEST_CASE("perf: names of the library and of nccl-tests mean the same") {
   CHECK(perf::parseOps("max,sum,max") == std::vector<koloRedOp_t>{koloMax, koloSum});
   CHECK(perf::parseCollectives({}).size() == koloNumCollectives);
   CHECK_THROWS_AS(perf::parseDatatype("float31"), perf::Failure);
-  CHECK_THROWS_AS(perf::parseOps(","), perf::Failure);
+  for (const char* text : {"", ",", "max,", ",max", "max,,min"}) {
+    INFO(text);
+    CHECK_THROWS_AS(perf::parseOps(text), perf::Failure);
+  }
+  CHECK_THROWS_WITH(perf::parseDatatype("float31"), Catch::Contains("bfloat16") && Catch::Contains(" half"));
+}
+
+TEST_CASE("perf: an algorithm is asked for of all collectives measured, or of one") {
+  const std::vector<koloCollective_t> measured = {koloCollectiveAllReduce, koloCollectiveSendRecv,
+                                                  koloCollectiveBarrier};
+  const auto text = [&](const char* from) { return perf::wishesText(perf::parseWishes(from, measured)); };
+  CHECK(text("ring") == "all_reduce:ring,barrier:ring");  // messages have no algorithms
+  CHECK(text("allreduce:ring,barrier:^tree") == "all_reduce:ring,barrier:^tree");
+  CHECK(text("all_reduce:ring@1K-2K,all_reduce:tree@-8") == "all_reduce:ring@1024-2048,all_reduce:tree@0-8");
+  CHECK(text("all_reduce:biring@1M-") == "all_reduce:biring@1048576-");
+  for (const char* wrong : {"", "rong", "all_reduce:", "all_reduce:rong", "none:ring", "ring,", "ring@", "ring@1M",
+                            "ring@2-1", "send_recv:ring", "broadcast:ring", "all_reduce:ring:tree"}) {
+    INFO(wrong);
+    CHECK_THROWS_AS(perf::parseWishes(wrong, measured), perf::Failure);
+  }
+  const std::vector<perf::Wish> wishes = perf::parseWishes("ring,all_reduce:tree@64-128,all_reduce:^line", measured);
+  CHECK(perf::algorithmAskedFor(wishes, koloCollectiveAllReduce, 63) == "ring");
+  CHECK(perf::algorithmAskedFor(wishes, koloCollectiveAllReduce, 64) == "tree");
+  CHECK(perf::algorithmAskedFor(wishes, koloCollectiveBarrier, 64) == "ring");
+  CHECK(perf::algorithmAskedFor(wishes, koloCollectiveSendRecv, 64).empty());
+}
+
+TEST_CASE("perf: the names of algorithms are the library's") {
+  for (int i = 0; i < static_cast<int>(kolo::device::Algorithm::kCount); ++i) {
+    const std::string name = kolo::name(static_cast<kolo::device::Algorithm>(i));
+    INFO(name);
+    CHECK(perf::parseWishes(name, {koloCollectiveAllReduce}).size() == 1);
+  }
 }
 
 TEST_CASE("perf: statistics of samples") {

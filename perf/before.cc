@@ -1,0 +1,71 @@
+#include "perf/before.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "perf/failure.h"
+#include "perf/machine.h"
+#include "perf/names.h"
+#include "perf/operation.h"
+#include "perf/report.h"
+#include "perf/sizes.h"
+
+namespace kolo::perf {
+
+bool isMeasurable(const Options& options, koloCollective_t collective) {
+  if (collective == koloCollectiveBarrier) return true;
+  if (options.inPlace && !canBeInPlace(collective)) return false;
+  if (!isReduction(collective)) return true;
+  return std::any_of(options.datatypes.begin(), options.datatypes.end(), [&](koloDataType_t datatype) {
+    return std::any_of(options.ops.begin(), options.ops.end(),
+                       [&](koloRedOp_t op) { return koloRedOpIsDefined(op, datatype) != 0; });
+  });
+}
+
+size_t bufferCapacity(const Options& options, int ranks) {
+  const bool sized = std::any_of(options.collectives.begin(), options.collectives.end(),
+                                 [](koloCollective_t each) { return each != koloCollectiveBarrier; });
+  if (!sized) return 0;
+  // A size below one element for each block is rounded up to that; 16 bytes is the largest element.
+  return std::max(options.sizes.back(), static_cast<size_t>(ranks) * 16);
+}
+
+void requirePossible(const Options& options, int ranks) {
+  const auto& collectives = options.collectives;
+  if (std::any_of(collectives.begin(), collectives.end(), hasRoot) && (options.root < 0 || options.root >= ranks)) {
+    fail("--root {} is no rank: there are ranks 0 to {}", options.root, ranks - 1);
+  }
+  if (std::none_of(collectives.begin(), collectives.end(), [&](auto each) { return isMeasurable(options, each); })) {
+    fail("nothing to measure: {}", options.inPlace ? "no collective asked for has these datatypes and reductions in place"
+                                                   : "no reduction asked for is defined for a datatype asked for");
+  }
+  // As floating-point numbers: what is absurd must not wrap around to something small.
+  const double needed = 2.0 * static_cast<double>(bufferCapacity(options, ranks)) *
+                        static_cast<double>(options.buffers.size()) * ranks;
+  if (needed > static_cast<double>(memoryBytes())) {
+    fail("sizes up to {} need {:.1f} GiB for the two buffers of each of {} rank{}{}, but the machine's memory is {}",
+         formatBytes(options.sizes.back()), needed / (1u << 30), ranks, ranks == 1 ? "" : "s",
+         options.buffers.size() > 1 ? ", registered and plain" : "", formatBytes(memoryBytes()));
+  }
+}
+
+void requireOutputs(const Options& options) {
+  std::vector<std::pair<std::string, struct stat>> files;
+  for (const std::string& path : {options.jsonFile, options.csvFile, options.htmlFile}) {
+    if (path.empty()) continue;
+    requireWritable(path);
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;  // such as /dev/null, which takes many
+    for (const auto& [other, known] : files) {
+      if (known.st_dev == status.st_dev && known.st_ino == status.st_ino) {
+        fail("{} and {} are one file, but each report needs its own", other, path);
+      }
+    }
+    files.emplace_back(path, status);
+  }
+}
+
+}  // namespace kolo::perf

@@ -1,0 +1,92 @@
+#include "perf/wishes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "perf/failure.h"
+#include "perf/names.h"
+#include "perf/sizes.h"
+
+namespace kolo::perf {
+namespace {
+
+// As kolo.h lists them beside koloCommSetAlgorithm; a unit test compares this with the library's own table.
+constexpr std::array kAlgorithms = {"line", "one_shot", "two_shot", "ring", "biring", "recursive", "bruck", "tree",
+                                    "pairwise"};
+
+bool hasAlgorithms(koloCollective_t collective) { return collective != koloCollectiveSendRecv; }
+
+// "LOW-HIGH", either of which may be left out.
+void parseRange(std::string_view text, Wish& wish) {
+  const size_t dash = text.find('-');
+  if (dash == std::string_view::npos) fail("\"{}\" is not a range of sizes such as 64K-1M, 1M- or -64K", text);
+  if (dash > 0) wish.low = parseBytes(text.substr(0, dash));
+  if (dash + 1 < text.size()) wish.high = parseBytes(text.substr(dash + 1));
+  if (wish.low > wish.high) fail("the range of sizes \"{}\" ends before it begins", text);
+}
+
+// "[^]ALGORITHM[@LOW-HIGH]"
+Wish parseAlgorithm(std::string_view text) {
+  Wish wish;
+  if (!text.empty() && text.front() == '^') {
+    wish.forbid = true;
+    text.remove_prefix(1);
+  }
+  const size_t at = std::min(text.find('@'), text.size());
+  wish.algorithm = text.substr(0, at);
+  if (std::find(kAlgorithms.begin(), kAlgorithms.end(), wish.algorithm) == kAlgorithms.end()) {
+    fail("unknown algorithm \"{}\"; known are {}", wish.algorithm, fmt::join(kAlgorithms, " "));
+  }
+  if (at < text.size()) parseRange(text.substr(at + 1), wish);
+  return wish;
+}
+
+}  // namespace
+
+std::vector<Wish> parseWishes(std::string_view text, const std::vector<koloCollective_t>& measured) {
+  std::vector<Wish> wishes;
+  for (const std::string& word : splitList(text)) {
+    const size_t colon = word.find(':');
+    Wish wish = parseAlgorithm(std::string_view(word).substr(colon == std::string::npos ? 0 : colon + 1));
+    if (colon == std::string::npos) {
+      for (const koloCollective_t each : measured) {
+        wish.collective = each;
+        if (hasAlgorithms(each)) wishes.push_back(wish);
+      }
+      continue;
+    }
+    wish.collective = parseCollective(word.substr(0, colon));
+    const char* const name = koloCollectiveName(wish.collective);
+    if (!hasAlgorithms(wish.collective)) fail("\"{}\": {} has no algorithms", word, name);
+    if (std::find(measured.begin(), measured.end(), wish.collective) == measured.end()) {
+      fail("\"{}\": {} is not among the collectives to measure", word, name);
+    }
+    wishes.push_back(wish);
+  }
+  return wishes;
+}
+
+std::string wishesText(const std::vector<Wish>& wishes) {
+  std::string text;
+  for (const Wish& wish : wishes) {
+    text += fmt::format("{}{}:{}{}", text.empty() ? "" : ",", koloCollectiveName(wish.collective),
+                        wish.forbid ? "^" : "", wish.algorithm);
+    if (wish.low == 0 && wish.high == SIZE_MAX) continue;
+    text += fmt::format("@{}-{}", wish.low, wish.high == SIZE_MAX ? "" : std::to_string(wish.high));
+  }
+  return text;
+}
+
+std::string algorithmAskedFor(const std::vector<Wish>& wishes, koloCollective_t collective, size_t countBytes) {
+  std::string algorithm;
+  for (const Wish& wish : wishes) {
+    if (!wish.forbid && wish.collective == collective && countBytes >= wish.low && countBytes <= wish.high) {
+      algorithm = wish.algorithm;
+    }
+  }
+  return algorithm;
+}
+
+}  // namespace kolo::perf
