@@ -1,44 +1,44 @@
 // kolo-info: what this build of Kolo is, what it sees of the machine, what is set, and what it would choose and why.
-// A client of kolo.h and of nothing else.
+// A client of kolo.h; names and sizes on the command line are read as kolo-perf reads them.
 #include <fmt/format.h>
 #include <kolo/kolo.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
+
+#include "perf/failure.h"
+#include "perf/names.h"
+#include "perf/sizes.h"
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+using kolo::perf::check;
+using kolo::perf::Failure;
+
+enum ExitStatus { kAllRight = 0, kFailed = 1, kMisused = 2 };  // kMisused: as kolo-perf and the shell's own commands
+constexpr int kMostRanks = 4096;                               // that a communicator of the library may have
 
 struct Options {
   bool json = false;
   bool version = false;
-  std::vector<std::string> explain;  // collective and bytes
+  std::vector<std::string> explain;  // collective and bytes; a barrier has none
   int ranks = 0;                     // 0: as many as there are cores for
   std::string datatype = "float32";
   std::string op = "sum";
   bool plain = false;
 };
 
-// Ends the program with a message; main() prints it.
-struct Failure {
-  std::string message;
-};
-
-void check(koloResult_t result, const std::string& what) {
-  if (result == koloSuccess) return;
-  throw Failure{fmt::format("{}: {}: {}", what, koloGetErrorString(result), koloGetLastError(nullptr))};
-}
-
 // Calls twice: for the length, then for the text.
 template <class Fill>
-std::string textOf(const std::string& what, Fill fill) {
+std::string textOf(const char* what, Fill fill) {
   std::size_t needed = 0;
   check(fill(nullptr, std::size_t{0}, &needed), what);
   std::string text(needed + 1, '\0');
@@ -143,74 +143,54 @@ void printSettings(const Json& settings) {
   if (!settings.at("error").is_null()) fmt::print("\nError: {}\n", settings.at("error").get<std::string>());
 }
 
-// "1M", "64KiB", "1.5G" or a plain number.
-std::size_t parseBytes(const std::string& text) {
-  std::size_t used = 0;
-  double number = -1;
-  try {
-    number = std::stod(text, &used);
-  } catch (const std::exception&) {
-    used = 0;  // reported below with everything else that is no number
-  }
-  std::string unit = text.substr(used);
-  int shift = 0;
-  if (!unit.empty()) {
-    const std::size_t at = std::string("kKmMgGtT").find(unit[0]);
-    if (at != std::string::npos) {
-      shift = 10 * (1 + static_cast<int>(at) / 2);
-      unit.erase(0, 1);
-    }
-    if (unit == "B" || unit == "iB") unit.clear();
-  }
-  const double bytes = std::ldexp(number, shift);
-  if (used == 0 || !unit.empty() || !(bytes >= 0) || bytes > 9e18) {
-    throw Failure{fmt::format("\"{}\" is not a number of bytes such as 65536, 64K or 1.5M", text)};
-  }
-  return static_cast<std::size_t>(bytes);
+// What --explain asks for, understood.
+struct Question {
+  koloCollective_t collective = koloCollectiveAllReduce;
+  koloDataType_t datatype = koloFloat32;
+  koloRedOp_t op = koloSum;
+  std::size_t bytes = 0;
+  int ranks = 0;
+};
+
+// Throws Failure when it makes no sense.
+Question understand(const Options& options) {
+  Question question;
+  question.collective = kolo::perf::parseCollective(options.explain[0]);
+  question.datatype = kolo::perf::parseDatatype(options.datatype);
+  question.op = kolo::perf::parseOp(options.op);
+  question.ranks = options.ranks;
+  if (question.collective == koloCollectiveBarrier) return question;
+  if (options.explain.size() < 2) throw Failure("--explain: a number of bytes is missing, for example 1M");
+  question.bytes = kolo::perf::parseBytes(options.explain[1]);
+  const std::size_t size = koloDataTypeSize(question.datatype);
+  if (question.bytes % size == 0) return question;
+  kolo::perf::fail("{} bytes are not a whole number of {} elements of {} bytes", question.bytes,
+                   koloDataTypeName(question.datatype), size);
 }
 
-// The value below `end` whose name is `text`; the message lists the legal names.
-template <class Enum>
-Enum parseName(const std::string& text, const char* what, int end, const char* (*nameOf)(Enum)) {
-  std::string legal;
-  for (int value = 0; value < end; ++value) {
-    const char* name = nameOf(static_cast<Enum>(value));
-    if (name == nullptr) continue;
-    if (text == name) return static_cast<Enum>(value);
-    legal += fmt::format("{}{}", legal.empty() ? "" : ", ", name);
+void explain(Question question, const Options& options) {
+  const bool barrier = question.collective == koloCollectiveBarrier;
+  if (question.ranks == 0) {
+    question.ranks = std::clamp(infoOf(koloInfoTopology, "topology").at("available_cores").get<int>(), 2, kMostRanks);
   }
-  throw Failure{fmt::format("unknown {} \"{}\"; known are {}", what, text, legal)};
-}
-
-int explain(const Options& options) {
-  const auto collective = parseName(options.explain[0], "collective", koloNumCollectives, koloCollectiveName);
-  const auto datatype = parseName(options.datatype, "datatype", koloNumDatatypes, koloDataTypeName);
-  const auto op = parseName(options.op, "reduction", koloNumOps, koloRedOpName);
-  const std::size_t bytes = parseBytes(options.explain[1]);
-  const std::size_t size = koloDataTypeSize(datatype);
-  if (bytes % size != 0) {
-    throw Failure{
-        fmt::format("{} bytes are not a whole number of {} elements of {} bytes", bytes, options.datatype, size)};
-  }
-  int ranks = options.ranks;
-  if (ranks == 0) ranks = std::max(2, infoOf(koloInfoTopology, "topology").at("available_cores").get<int>());
-
+  const std::size_t count = question.bytes / koloDataTypeSize(question.datatype);
   const std::string text = textOf("explain", [&](char* to, std::size_t room, std::size_t* needed) {
-    return koloExplain(nullptr, ranks, collective, bytes / size, datatype, op, options.plain ? 0 : 1, to, room, needed);
+    return koloExplain(nullptr, question.ranks, question.collective, count, question.datatype, question.op,
+                       options.plain ? 0 : 1, to, room, needed);
   });
-  if (options.json) {
-    const Json json = {{"collective", options.explain[0]},
-                       {"bytes", bytes},
-                       {"ranks", ranks},
-                       {"datatype", options.datatype},
-                       {"op", options.op},
-                       {"registered", !options.plain},
-                       {"text", text}};
-    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
-  } else {
+  if (!options.json) {
     fmt::print("{}{}", text, text.empty() || text.back() != '\n' ? "\n" : "");
+    return;
   }
-  return 0;
+  Json json = {{"collective", koloCollectiveName(question.collective)}, {"ranks", question.ranks}};
+  if (!barrier) {
+    json.update({{"bytes", question.bytes},
+                 {"datatype", koloDataTypeName(question.datatype)},
+                 {"op", koloRedOpName(question.op)},
+                 {"registered", !options.plain}});
+  }
+  json["text"] = text;
+  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 std::string versionText() {
@@ -243,14 +223,14 @@ int showAll(const Options& options) {
     } catch (const Failure& failure) {
       ++failures;
       if (options.json) {
-        all[section.name] = {{"error", failure.message}};
+        all[section.name] = {{"error", failure.what()}};
       } else {
-        fmt::print("\nError: {}\n", failure.message);
+        fmt::print("\nError: {}\n", failure.what());
       }
     }
   }
   if (options.json) fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
-  return failures == 0 ? 0 : 1;
+  return failures == 0 ? kAllRight : kFailed;
 }
 
 void describe(CLI::App& app, Options& options) {
@@ -259,37 +239,61 @@ void describe(CLI::App& app, Options& options) {
   auto* explain =
       app.add_option("--explain", options.explain,
                      "what the planner would do and why, e.g. --explain all_reduce 1M; BYTES is the count of "
-                     "the call in bytes");
-  explain->expected(2)->type_name("COLLECTIVE BYTES");
+                     "the call in bytes; a barrier has none");
+  explain->expected(1, 2)->type_name("COLLECTIVE BYTES");
   app.add_option("--ranks", options.ranks, "with --explain: ranks on this machine (default: one for each core)")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(CLI::Range(1, kMostRanks))
       ->needs(explain);
-  app.add_option("--datatype", options.datatype, "with --explain: float32, bfloat16, int8, ...")
+  app.add_option("--datatype", options.datatype, "with --explain: float32, half, bfloat16, int8, ...")
       ->capture_default_str()
       ->needs(explain);
   app.add_option("--op", options.op, "with --explain: sum, max, ...")->capture_default_str()->needs(explain);
   app.add_flag("--plain", options.plain, "with --explain: buffers that lie in no registered window")->needs(explain);
 }
 
-}  // namespace
+int misused(const char* why) {
+  fmt::print(stderr, "kolo-info: {}\n", why);
+  return kMisused;
+}
 
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app(
-      "Shows what Kolo is built with, what it sees of this machine, what is set, and what it would choose and why.",
+      "Shows what Kolo is built with, what it sees of this machine, what is set, and what it would choose and why.\n"
+      "Exit status: 0; 1 if something could not be told; 2 if the command line makes no sense.",
       "kolo-info");
   Options options;
   describe(app, options);
-  CLI11_PARSE(app, argc, argv);
+  Question question;
   try {
-    if (options.version) {
-      fmt::print("kolo {}\n", versionText());
-      return 0;
-    }
-    return options.explain.empty() ? showAll(options) : explain(options);
+    app.parse(argc, argv);
+    if (!options.explain.empty()) question = understand(options);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return misused(error.what());
   } catch (const Failure& failure) {
-    fmt::print(stderr, "kolo-info: {}\n", failure.message);
-  } catch (const std::exception& unexpected) {
-    fmt::print(stderr, "kolo-info: {}\n", unexpected.what());
+    return misused(failure.what());
   }
-  return 1;
+  if (options.version) {
+    fmt::print("kolo {}\n", versionText());
+    return kAllRight;
+  }
+  if (options.explain.empty()) return showAll(options);
+  explain(question, options);
+  return kAllRight;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int status = kFailed;
+  try {
+    status = run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "kolo-info: {}\n", error.what());
+  }
+  // What is still buffered may find the disk full.
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  fmt::print(stderr, "kolo-info: cannot write to standard output: {}\n", std::strerror(errno));
+  return kFailed;
 }
