@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "base/settings.h"
 #include "bootstrap/control.h"
@@ -108,6 +109,18 @@ Result<bool> readTorchrun(LauncherJob& job) {
                            portNumber < 65535 ? portNumber + 1 : portNumber - 1);
   }
   const std::string run = variable("TORCHELASTIC_RUN_ID");
+  // Without these, ranks that were given no other name to meet by would each wait for the others in silence. The parent
+  // process would be a guess here: torchrun always sets them, and ranks started by hand often have different parents.
+  const bool named = !settings::text("KOLO_JOB").empty() || !run.empty() || portNumber > 0;
+  if (job.ranks > 1 && job.root.empty() && (onSeveralHosts(job) || !named)) {
+    for (const auto& [name, value] : {std::pair{"MASTER_ADDR", &address}, std::pair{"MASTER_PORT", &port}}) {
+      if (!value->empty()) continue;
+      return error(koloInvalidEnvironment,
+                   "environment variable WORLD_SIZE is \"{}\" but {} is not set, expected all that torchrun sets (RANK, "
+                   "WORLD_SIZE, MASTER_ADDR, MASTER_PORT), or {} beside it",
+                   size, name, onSeveralHosts(job) ? "KOLO_ROOT" : "KOLO_JOB or KOLO_ROOT");
+    }
+  }
   job.jobName = run.empty() && portNumber == 0
                     ? fallbackName(job.root, "")
                     : fmt::format("{} {}:{} attempt {}", run, address, port, variable("TORCHELASTIC_RESTART_COUNT"));

@@ -127,6 +127,13 @@ TEST_CASE("each launcher's variables are understood", "[bootstrap]") {
               {"MASTER_ADDR", "node0"},
               {"MASTER_PORT", "29500"}});
   CHECK(job.root.empty());
+  // What is enough to meet by on one host.
+  CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).launcher == "torchrun");
+  for (const std::pair<std::string, std::string>& name : Variables{
+           {"MASTER_PORT", "29500"}, {"KOLO_JOB", "mine"}, {"TORCHELASTIC_RUN_ID", "mine"}, {"KOLO_ROOT", "head:5000"}}) {
+    INFO(name.first);
+    CHECK(contains(read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, name}).jobName, name.second));
+  }
 
   const Variables slurm = {{"SLURM_STEP_ID", "2"},
                            {"SLURM_PROCID", "5"},
@@ -171,6 +178,10 @@ TEST_CASE("half-set and malformed launcher variables are named", "[bootstrap]") 
       {{{"KOLO_SIZE", "2"}}, "KOLO_RANK is not set"},
       {{{"RANK", "1"}}, "WORLD_SIZE is not set"},
       {{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "99999"}}, "MASTER_PORT is \"99999\""},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}}, "MASTER_ADDR is not set"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}}, "MASTER_PORT is not set"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_PORT", "29500"}},
+       "MASTER_ADDR is not set"},
       {{{"OMPI_COMM_WORLD_RANK", "0"}}, "OMPI_COMM_WORLD_SIZE is not set"},
       {{{"PMI_RANK", "0"}, {"PMI_SIZE", "two"}}, "PMI_SIZE is \"two\""},
       {{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}}, "SLURM_NTASKS is not set"},
