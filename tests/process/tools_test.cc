@@ -1,0 +1,171 @@
+// kolo-perf and kolo-info as their users meet them: what they refuse, what they say, and how they end.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <vector>
+
+#include "process/job.h"
+#include "process/roles.h"
+
+using namespace kolo::test;
+
+namespace {
+
+// arguments: the program's path, its arguments; "> FILE" as the last of them redirects its output.
+int runProgram(const std::vector<std::string>& arguments) {
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) {
+    if (argument.rfind("> ", 0) == 0) {
+      MUST(freopen(argument.c_str() + 2, "w", stdout) != nullptr);
+    } else {
+      argv.push_back(const_cast<char*>(argument.c_str()));
+    }
+  }
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  return 127;
+}
+KOLO_ROLE(runProgram);
+
+// The suite's runner says where the programs are; without it there is nothing to test.
+class Program {
+ public:
+  explicit Program(const char* variable) : path_(std::getenv(variable)) {
+    if (path_ == nullptr) WARN("skipped: " << variable << " is not set, expected a path");
+  }
+  explicit operator bool() const { return path_ != nullptr; }
+
+  Process start(const std::vector<std::string>& arguments, const Environment& environment = {}) const {
+    std::vector<std::string> words = {path_};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return {"runProgram", words, environment};
+  }
+  Ended run(const std::vector<std::string>& arguments, const Environment& environment = {}) const {
+    return start(arguments, environment).wait(kPatience);
+  }
+  // Ends with `status`, and says one line with these words.
+  void expectRefusal(int status, const std::vector<std::string>& arguments, const std::vector<const char*>& words,
+                     const Environment& environment = {}) const {
+    const Ended ended = run(arguments, environment);
+    std::string all;
+    for (const std::string& argument : arguments) all += argument + " ";
+    INFO(all << ": status " << ended.status << "\n" << ended.output);
+    CHECK(ended.exitedWith(status));
+    CHECK(std::count(ended.output.begin(), ended.output.end(), '\n') == 1);
+    for (const char* word : words) CHECK(ended.output.find(word) != std::string::npos);
+  }
+
+ private:
+  const char* path_;
+};
+
+int countOf(const std::string& text, const std::string& what) {
+  int count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("kolo-perf refuses what makes no sense, in one line, before it starts ranks") {
+  const Program perf("KOLO_TEST_PERF");
+  if (!perf) return;
+  const auto refuses = [&](const std::vector<std::string>& arguments, const std::vector<const char*>& words) {
+    perf.expectRefusal(2, arguments, words);
+  };
+  refuses({"--ranks", "100000"}, {"--ranks", "100000", "4096"});
+  refuses({"--threads", "--ranks", "0"}, {"--ranks", "0"});
+  refuses({"barrier", "-w", "-1"}, {"warmup", "-1"});
+  refuses({"-n", "abc"}, {"\"abc\"", "not a whole number"});
+  refuses({"-c", "-1"}, {"--check", "-1"});
+  refuses({"--sizes", "8", "-b", "16"}, {"--sizes", "--minbytes"});
+  refuses({"-i", "8", "-f", "4"}, {"--stepbytes", "--stepfactor"});
+  refuses({"-i", "0"}, {"--stepbytes"});
+  refuses({"--sizes", ""}, {"--sizes", "empty"});
+  refuses({"--json", ""}, {"--json", "empty"});
+  refuses({"-d", "int8,,half"}, {"int8,,half", "empty"});
+  refuses({"-d", "float31"}, {"float31", "bfloat16", "half"});
+  refuses({"all_reduce", "--algorithm", "rong"}, {"rong", "biring"});
+  refuses({"all_reduce", "--algorithm", "reduce:tree"}, {"reduce:tree", "not among"});
+  refuses({"all_reduce", "reduce", "--ranks", "2", "-r", "2"}, {"--root 2", "0 to 1"});
+  refuses({"all_reduce", "-d", "float32", "-o", "bit_xor"}, {"nothing to measure"});
+  refuses({"send_recv", "--in-place"}, {"nothing to measure", "in place"});
+  refuses({"all_reduce", "-e", "900P"}, {"900P"});
+  refuses({"all_reduce", "--sizes", "100T"}, {"100 TiB", "memory", "machine"});
+  refuses({"barrier", "--json", "/nonexistent/x"}, {"/nonexistent/x"});
+  const std::string path = "/tmp/kolo-test-" + std::to_string(getpid());
+  refuses({"barrier", "--json", path, "--csv", "/tmp/.." + path}, {path.c_str(), "one file"});
+  unlink(path.c_str());
+}
+
+TEST_CASE("kolo-perf takes what it need not refuse, and notes an algorithm that does not fit once") {
+  const Program perf("KOLO_TEST_PERF");
+  if (!perf) return;
+  const Ended fits = perf.run({"all_reduce", "barrier", "--ranks", "2", "-r", "99", "-c", "3", "-n", "5", "--sizes", "8,1K",
+                               "--algorithm", "all_reduce:ring"});
+  INFO(fits.output);
+  CHECK(fits.exitedWith(0));
+  CHECK(fits.output.find("Wrong values: 0 OK") != std::string::npos);
+  CHECK(countOf(fits.output, " ring\n") == 2);
+  CHECK(fits.output.find("does not fit") == std::string::npos);
+  const Ended other = perf.run({"all_reduce", "--ranks", "2", "-n", "5", "--sizes", "8,16,1K", "--algorithm", "pairwise"});
+  INFO(other.output);
+  CHECK(other.exitedWith(0));
+  CHECK(countOf(other.output, "# all_reduce of 8 bytes: pairwise does not fit, measured ") == 1);
+  CHECK(countOf(other.output, "does not fit") == 1);
+}
+
+TEST_CASE("kolo-perf ends all ranks at once when it is interrupted, also while it starts them") {
+  const Program perf("KOLO_TEST_PERF");
+  if (!perf) return;
+  for (const int ms : {5, 15, 500}) {
+    Process process = perf.start({"barrier", "--ranks", "12", "-n", "1000000000"});
+    usleep(static_cast<useconds_t>(ms) * 1000);
+    process.signal(SIGINT);
+    const auto begin = std::chrono::steady_clock::now();
+    const Ended ended = process.wait(kPatience);  // until nobody has its output open any more: until no rank is left
+    INFO(ms << " ms, status " << ended.status << "\n" << ended.output);
+    CHECK((ended.exitedWith(2) || (ms < 500 && ended.killedBy(SIGINT))));  // killed: before it looks for signals
+    CHECK(std::chrono::steady_clock::now() - begin < 5s * kSlowness);
+  }
+}
+
+TEST_CASE("kolo-perf says which rank died, and not what the others make of it") {
+  const Program perf("KOLO_TEST_PERF");
+  if (!perf) return;
+  Process process = perf.start({"all_reduce", "--ranks", "3", "--sizes", "8", "-n", "1000000000"});
+  REQUIRE(process.waitForLine("(elements)  ", kPatience));
+  pid_t rank = 0;
+  const std::string pid = std::to_string(process.pid());
+  std::ifstream("/proc/" + pid + "/task/" + pid + "/children") >> rank;  // the oldest: rank 0
+  if (rank == 0) {
+    WARN("skipped: this kernel does not list a process's children");
+    return;
+  }
+  kill(rank, SIGKILL);
+  const Ended ended = process.wait(kPatience);
+  INFO(ended.output);
+  CHECK(ended.exitedWith(2));
+  CHECK(ended.output.find("kolo-perf: rank 0 was ended by signal 9") != std::string::npos);
+  CHECK(countOf(ended.output, "kolo-perf: rank") == 1);
+}
+
+TEST_CASE("kolo-info refuses what makes no sense with 2, and says when its output is lost") {
+  const Program info("KOLO_TEST_INFO");
+  if (!info) return;
+  info.expectRefusal(2, {"--bogus"}, {"--bogus"});
+  info.expectRefusal(2, {"--explain", "all_reduse", "8"}, {"all_reduse", "all_reduce"});
+  info.expectRefusal(2, {"--explain", "all_reduce"}, {"bytes"});
+  info.expectRefusal(2, {"--explain", "all_reduce", "3"}, {"3 bytes", "float32"});
+  info.expectRefusal(2, {"--explain", "all_reduce", "8", "--ranks", "100000"}, {"--ranks", "4096"});
+  info.expectRefusal(1, {"--version", "> /dev/full"}, {"standard output"});
+  info.expectRefusal(1, {"> /dev/full"}, {"standard output"});
+  CHECK(info.run({"--explain", "allreduce", "1M", "--datatype", "half"}).exitedWith(0));
+  const Ended barrier = info.run({"--explain", "barrier", "--json"});
+  INFO(barrier.output);
+  CHECK(barrier.exitedWith(0));
+  CHECK(barrier.output.find("\"datatype\"") == std::string::npos);
+}
