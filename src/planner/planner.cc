@@ -241,9 +241,12 @@ Choice choose(const Query& query, const Machine& machine, const std::vector<Wish
 }
 
 std::string explain(const Query& asked, const Machine& machine, const std::vector<Wish>& wishes) {
-  std::string text = fmt::format("{} of {} bytes, {} ranks on {} cores, {} buffers\n",
-                                 koloCollectiveName(static_cast<koloCollective_t>(asked.collective)), asked.bytes,
-                                 machine.ranks, machine.cores, asked.registered ? "registered" : "ordinary");
+  const bool moves = asked.collective != Collective::kBarrier;  // a barrier has neither bytes nor buffers
+  std::string text = koloCollectiveName(static_cast<koloCollective_t>(asked.collective));
+  if (moves) text += fmt::format(" of {} bytes", asked.bytes);
+  text += fmt::format(", {} rank{} on {} core{}", machine.ranks, machine.ranks == 1 ? "" : "s", machine.cores,
+                      machine.cores == 1 ? "" : "s");
+  text += !moves ? "\n" : asked.registered ? ", registered buffers\n" : ", ordinary buffers\n";
   if (machine.ranks == 1) return text + "self: chosen, because one rank has nobody to exchange data with\n";
   Query query = asked;
   if (!haveRanges(wishes)) query.bytes = sizeForClassOf(asked.bytes);
@@ -271,8 +274,11 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
                 ? fmt::format("{} was asked for\n", name(force->algorithm))
                 : fmt::format("{} was asked for but does not fit; the least predicted time won\n", name(force->algorithm));
   } else {
-    text += fmt::format("{} has the least predicted time through staging; zero-copy when all buffers lie in windows: {}\n",
-                        name(choice.algorithm), name(choice.direct));
+    text += fmt::format("{} has the least predicted time", name(choice.algorithm));
+    if (moves) {
+      text += fmt::format(" through staging; zero-copy when all buffers lie in windows: {}", name(choice.direct));
+    }
+    text += '\n';
   }
   return text;
 }
