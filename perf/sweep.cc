@@ -28,9 +28,7 @@ class Sweep {
     check(koloCommUserRank(comm, &ranks_.self), "koloCommUserRank");
     check(koloCommCount(comm, &ranks_.count), "koloCommCount");
     requirePossible(options, ranks_.count);
-    if (!options.wishes.empty()) {
-      check(koloCommSetAlgorithm(comm, wishesText(options.wishes).c_str()), "koloCommSetAlgorithm");
-    }
+    forceAlgorithms();
     const size_t capacity = bufferCapacity(options, ranks_.count);
     for (const BufferKind kind : options.buffers) {
       buffers_.push_back(std::make_unique<Buffers>(comm, kind, capacity));
@@ -73,6 +71,20 @@ class Sweep {
                           point.operation.op, registered ? 1 : 0, &plan),
           "koloCommGetPlan");
     return plan;
+  }
+
+  // Those that the library has for a collective; noteOtherAlgorithm() speaks about the rest.
+  void forceAlgorithms() {
+    std::vector<Wish> accepted;
+    for (const Wish& wish : options_.wishes) {
+      accepted.push_back(wish);
+      const koloResult_t result = koloCommSetAlgorithm(comm_, wishesText(accepted).c_str());
+      if (result == koloInvalidArgument) {
+        accepted.pop_back();
+      } else {
+        check(result, "koloCommSetAlgorithm");
+      }
+    }
   }
 
   // Tells the reader, once, where the library takes another algorithm than was asked for: because that one does not fit,
