@@ -107,7 +107,7 @@ void directRooted(device::Exchange<Team>& exchange) {
   if (work.rank == work.root) {
     exchange.finishAll();
   } else {
-    exchange.finish(&work.root, 1);
+    exchange.finish(work.root);
   }
 }
 

@@ -167,32 +167,12 @@ class Exchange {
     }
   }
 
-  // This rank touches the peer's buffers no more; waits until the peer says the same. Ends a direct operation.
-  void finish(const int* peers, int count) {
-    team_.sync();
-    if (team_.leader()) {
-      for (int i = 0; i < count; ++i) {
-        Link& link = work_.links[peers[i]];
-        storeRelease(link.outbox->signals.done, ++link.finished);  // [done] after all loads and stores by this team
-      }
-    }
-    team_.sync();
-    for (int i = 0; i < count; ++i) {
-      Link& link = work_.links[peers[i]];
-      team_.waitAtLeast(link.inbox->signals.done, link.finished, peers[i]);  // [done]
-    }
+  // Ends a direct operation: this rank touches the peers' buffers no more; waits until they say the same.
+  void finish(int peer) {
+    finishEach(1, [&](int) { return peer; });
   }
   void finishAll() {
-    team_.sync();
-    for (int i = 1; i < work_.ranks && team_.leader(); ++i) {
-      Link& link = work_.links[ringRank(work_.rank, i, work_.ranks)];
-      storeRelease(link.outbox->signals.done, ++link.finished);  // [done]
-    }
-    team_.sync();
-    for (int i = 1; i < work_.ranks; ++i) {
-      const int peer = ringRank(work_.rank, i, work_.ranks);
-      team_.waitAtLeast(work_.links[peer].inbox->signals.done, work_.links[peer].finished, peer);  // [done]
-    }
+    finishEach(work_.ranks - 1, [&](int i) { return ringRank(work_.rank, i + 1, work_.ranks); });
   }
 
   // ---- slots: staging in the receiver's memory
@@ -376,6 +356,20 @@ class Exchange {
       --link.owed;
       const Expectation& expected = link.expected[++link.met % kHeaderLines];
       check(peer, expected, expected.count);
+    }
+  }
+
+  template <class PeerAt>
+  void finishEach(int count, PeerAt peerAt) {
+    team_.sync();
+    for (int i = 0; i < count && team_.leader(); ++i) {
+      Link& link = work_.links[peerAt(i)];
+      storeRelease(link.outbox->signals.done, ++link.finished);  // [done] after all loads and stores by this team
+    }
+    team_.sync();
+    for (int i = 0; i < count; ++i) {
+      const Link& link = work_.links[peerAt(i)];
+      team_.waitAtLeast(link.inbox->signals.done, link.finished, peerAt(i));  // [done]
     }
   }
 
