@@ -85,10 +85,7 @@ void oneShotMove(device::Exchange<Team>& exchange) {
     }
     return;
   }
-  for (int i = 1; i < n; ++i) {
-    const int to = device::ringRank(work.rank, i, n), from = device::ringRank(work.rank, -i, n);
-    exchange.exchange(to, 1, [&](int) { return outAt(to); }, from, 1, [&](int) { return inAt(from); });
-  }
+  trade(exchange, outAt, inAt);
 }
 
 // Gather and scatter when the root's buffer is in a window (scatter: or can be read): everybody moves its own block, no
