@@ -29,6 +29,25 @@ inline bool givesThroughStaging(const device::Work& work) {
   return !taken && work.signature.collective != device::Collective::kGather;
 }
 
+// Whether this rank knows, before it has met anybody, that its data goes through the slots: its own buffers rule out the other
+// ways, which need those of all. Then it sends at once and meets the others when it needs what they sent: one wait instead of
+// two, which counts most where ranks share cores.
+inline bool sendsBeforeMeeting(const device::Work& work) {
+  using device::Algorithm;
+  using device::Collective;
+  const Algorithm algorithm = work.signature.algorithm;
+  const Collective collective = work.signature.collective;
+  const bool reduces = collective == Collective::kAllReduce;
+  const bool moves = collective == Collective::kAllGather || collective == Collective::kAllToAll ||
+                     collective == Collective::kReduceScatter;
+  const bool fits = (reduces && (algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot)) ||
+                    (moves && (algorithm == Algorithm::kOneShot || algorithm == Algorithm::kPairwise));
+  if (!fits || work.readsPeers) return false;
+  if (work.direct == Algorithm::kCount || work.scale != nullptr) return true;
+  const bool shared = work.shareable && work.sendRef.index != 0 && (!reduces || work.recvRef.index != 0);
+  return !shared;
+}
+
 // Everybody (in gather and scatter: everybody and the root) announces and meets, or leaves the meeting for later.
 template <class Team>
 bool meetEverybody(device::Exchange<Team>& exchange, bool later) {
@@ -89,6 +108,13 @@ void execute(Team& team, const device::Work& work) {
   const Algorithm algorithm = work.signature.algorithm;
   const bool needsAll = work.direct != Algorithm::kCount || algorithm == Algorithm::kOneShot ||
                         algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kPairwise;
+  if (sendsBeforeMeeting(work)) {
+    exchange.announceAll();
+    team.sync();
+    executeStaged(exchange, true);
+    team.sync();
+    return;
+  }
   const bool later = work.mayOwe && givesThroughStaging(work);
   const bool good = !needsAll || meetEverybody(exchange, later);
   const bool done = good && !later && work.direct != Algorithm::kCount && executeDirect(exchange);

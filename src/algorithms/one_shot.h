@@ -34,6 +34,7 @@ void oneShotFold(device::Exchange<Team>& exchange) {
       exchange.send(peer, work.send + exchange.bytesOf(inputFor(peer).begin + chunk.begin),
                     exchange.bytesOf(chunk.count));
     }
+    if (!exchange.meetRest()) return;
     const device::Range mine = inputFor(work.rank);
     const device::Range chunk = device::chunkOf(mine.count, step, c);
     if (!folds || chunk.count == 0) continue;
@@ -46,6 +47,7 @@ void oneShotFold(device::Exchange<Team>& exchange) {
     exchange.fold(outputs, 1, inputs, n, work.rank, exchange.bytesOf(chunk.count), true, work.streaming);
     for (int i = 1; i < n; ++i) exchange.releaseSlot(device::ringRank(work.rank, i, n));
   }
+  exchange.meetRest();   // where there was nothing to fold
 }
 
 // Block by block for collectives that only move data: what rank `from` has for rank `to`, as both of them see it.
@@ -108,7 +110,7 @@ void directRooted(device::Exchange<Team>& exchange) {
   }
 }
 
-// REQUIRES: met all (gather, scatter and broadcast staged: the root has met all, the others the root).
+// REQUIRES: met all, or announced to all if sendsBeforeMeeting() (gather and scatter: the root has met all, the others the root).
 template <class Team>
 void runOneShotStaged(device::Exchange<Team>& exchange) {
   using device::Collective;

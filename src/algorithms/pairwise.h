@@ -7,6 +7,7 @@
 
 namespace kolo::algorithms {
 
+// REQUIRES: announced to all.
 // outAt(peer) to every peer, inAt(peer) from it. Blocks that fit into the slots are all sent before the first is awaited: then
 // a rank waits for all others once, and not for each in its turn, which is what counts where ranks share cores.
 template <class Team, class OutAt, class InAt>
@@ -22,17 +23,19 @@ void trade(device::Exchange<Team>& exchange, OutAt outAt, InAt inAt) {
     const std::uint64_t bytes = outAt(device::ringRank(work.rank, i, n)).bytes;
     fits = fits && bytes <= std::uint64_t{work.slots} * work.chunkBytes;
   }
+  if (!fits && !exchange.meetRest()) return;
   for (int round = 0; round < n; ++round) {
     const int peer = device::ringRank(round, -work.rank, n);
     if (peer != work.rank) with(peer, true, !fits);
   }
+  if (fits && !exchange.meetRest()) return;
   for (int round = 0; round < n && fits; ++round) {
     const int peer = device::ringRank(round, -work.rank, n);
     if (peer != work.rank) with(peer, false, true);
   }
 }
 
-// REQUIRES: met all.
+// REQUIRES: announced to all.
 template <class Team>
 void runPairwise(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();

@@ -31,7 +31,7 @@ void twoShotReduceSlice(device::Exchange<Team>& exchange, device::Range slice, i
   }
 }
 
-// All-reduce and reduce. REQUIRES: met all.
+// All-reduce and reduce. REQUIRES: met all, or announced to all if sendsBeforeMeeting().
 template <class Team>
 void runTwoShotStaged(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
@@ -51,12 +51,13 @@ void runTwoShotStaged(device::Exchange<Team>& exchange) {
       const int peer = device::ringRank(work.rank, i, n);
       exchange.send(peer, work.send + exchange.bytesOf(slice(peer).begin), exchange.bytesOf(slice(peer).count));
     }
+    if (!exchange.meetRest()) return;
     if (slice(work.rank).count != 0) twoShotReduceSlice(exchange, slice(work.rank), firstTo, lastTo);
     for (int i = 1; i < n && (!toRoot || work.rank == work.root); ++i) {
       const int peer = device::ringRank(work.rank, -i, n);
       exchange.recv(peer, work.recv + exchange.bytesOf(slice(peer).begin), exchange.bytesOf(slice(peer).count));
     }
-  }
+  }  exchange.meetRest();   // where there was nothing to fold
 }
 
 // Broadcast as scatter and all-gather of slices: the root sends each byte once. REQUIRES: met all.

@@ -132,6 +132,17 @@ class Exchange {
     return good;
   }
 
+  // Meets those peers whom this rank has announced itself to and not met yet. All threads; after a barrier since announce().
+  bool meetRest() {
+    bool good = !team_.failed();
+    for (int i = 1; i < work_.ranks && good; ++i) {
+      const int peer = ringRank(work_.rank, i, work_.ranks);
+      const Link& link = work_.links[peer];
+      if (link.met + link.owed < link.announced) good = meet(peer);
+    }
+    return good;
+  }
+
   // ---- windows; after meet(peer)
 
   bool sendIsShared(int peer) const {
