@@ -1,6 +1,7 @@
 // Zero-copy forms, for when all buffers lie in windows: every rank takes what it needs straight from the peers' memory
-// and the work is divided evenly. Those that only take also serve ordinary buffers, where a transport can read them. One-shot: each output is computed where it is needed. Two-shot: each rank computes one slice
-// and writes it to all, which moves the least memory that an all-reduce can (2 n S in all).
+// and the work is divided evenly. One-shot: each output is computed where it is needed. Two-shot: each rank computes one slice
+// and writes it to all, which moves the least memory that an all-reduce can (2 n S in all). Those that only take also serve
+// ordinary buffers, where a transport can read them.
 #pragma once
 
 #include "device/exchange.h"
@@ -109,9 +110,10 @@ void directTake(device::Exchange<Team>& exchange, bool sameBlock) {
   }
 }
 
-// REQUIRES: met all peers (rooted gather and scatter: the root has met all, the others the root); all buffers shared.
+// canPush: all buffers are shared; otherwise all inputs are readable, and the collective is one that only takes.
+// REQUIRES: met all peers.
 template <class Team>
-void runDirect(device::Exchange<Team>& exchange, device::Algorithm algorithm) {
+void runDirect(device::Exchange<Team>& exchange, device::Algorithm algorithm, bool canPush) {
   using device::Collective;
   const device::Work& work = exchange.work();
   const std::uint64_t length = work.recvLayout.block(0).count;
@@ -135,20 +137,7 @@ void runDirect(device::Exchange<Team>& exchange, device::Algorithm algorithm) {
       directFold(exchange, {0, block.count}, block.begin, work.rank, work.rank + 1);
       break;
     }
-    case Collective::kBroadcast: directBroadcast(exchange, true); break;
-    case Collective::kAllGather: directTake(exchange, true); break;
-    case Collective::kAllToAll: directTake(exchange, false); break;
-    default: break;
-  }
-  exchange.finishAll();
-}
-
-// REQUIRES: met all peers; every input readable.
-template <class Team>
-void runTaking(device::Exchange<Team>& exchange) {
-  using device::Collective;
-  switch (exchange.work().signature.collective) {
-    case Collective::kBroadcast: directBroadcast(exchange, false); break;
+    case Collective::kBroadcast: directBroadcast(exchange, canPush); break;
     case Collective::kAllGather: directTake(exchange, true); break;
     case Collective::kAllToAll: directTake(exchange, false); break;
     default: break;

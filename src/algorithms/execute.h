@@ -73,13 +73,11 @@ bool executeDirect(device::Exchange<Team>& exchange) {
     const bool gather = work.signature.collective == device::Collective::kGather;
     if (!(gather ? exchange.recvIsShared(work.root) : exchange.sendIsReadable(work.root))) return false;
     directRooted(exchange);
-  } else if (everyBufferIsShared(exchange)) {
-    runDirect(exchange, work.direct);
-  } else if (everyInputIsReadable(exchange)) {
-    runTaking(exchange);
-  } else {
-    return false;
+    return true;
   }
+  const bool shared = everyBufferIsShared(exchange);
+  if (!shared && !everyInputIsReadable(exchange)) return false;
+  runDirect(exchange, work.direct, shared);
   return true;
 }
 

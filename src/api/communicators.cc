@@ -1,4 +1,6 @@
 // Version, unique ids, and the life of communicators.
+#include <algorithm>
+
 #include "api/guard.h"
 #include "bootstrap/control.h"
 #include "comm/factory.h"
@@ -128,9 +130,15 @@ KOLO_API koloResult_t koloCommInitAll(koloComm_t* comms, int nranks, const koloC
     KOLO_TRY(checkRanks(nranks));
     KOLO_ASSIGN(const comm::Options options, comm::Options::make(config, nullptr));
     KOLO_ASSIGN(std::vector<comm::Owned> created, comm::createAll(nranks, options));
-    for (int rank = 0; rank < nranks; ++rank) {
-      KOLO_TRY(deliver(&comms[rank], std::move(created[static_cast<std::size_t>(rank)])));
+    std::vector<koloComm_t> handles(created.size());
+    for (std::size_t rank = 0; rank < created.size(); ++rank) {
+      Status status = deliver(&handles[rank], std::move(created[rank]));
+      if (status.ok()) continue;
+      // All or none. What is left of `created` frees itself.
+      while (rank-- > 0) destroy(handles[rank], communicators.retire(reinterpret_cast<std::uintptr_t>(handles[rank])));
+      return status;
     }
+    std::copy(handles.begin(), handles.end(), comms);
     return {};
   });
 }

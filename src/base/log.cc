@@ -35,7 +35,8 @@ struct File {
     if (opened != nullptr) {
       file = opened;
     } else {
-      status = Status(koloInvalidEnvironment, systemError(errno, fmt::format("KOLO_DEBUG_FILE={} cannot be written", path)).message());
+      const Status why = systemError(errno, fmt::format("KOLO_DEBUG_FILE={} cannot be written", path));
+      status = Status(koloInvalidEnvironment, why.message());
     }
   }
 };

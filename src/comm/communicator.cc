@@ -12,15 +12,14 @@
 namespace kolo::comm {
 namespace {
 
-// The cores that the ranks share: each may be bound to its own, so it takes all ranks' answers to know how many there are.
 struct Surroundings {
-  int cores = 1;
+  int cores = 1;                      // that the ranks share
   std::uint64_t singleCopyBytes = 0;
 };
 
-// From how many bytes on a copy by the kernel out of the peer's ordinary memory is faster than two through staging. Measured
-// with 2 ranks: on Intel servers (Skylake) from 64 KiB; on AMD ones (Zen 4) staging wins at every size, as a core there takes
-// over lines that it overwrites whole without reading them first.
+// From how many bytes on a copy by the kernel out of the peer's ordinary memory is used instead of two through staging. On AMD
+// (Zen 4, 2 ranks) staging is faster, or within a tenth, at every size: perf/results/2026-11-21-single-copy-zen4.txt. On Intel
+// (Skylake) this bound is where Open MPI's single copy began to beat our staging; ours has not been measured there.
 constexpr std::uint64_t kSingleCopyBytesOnIntel = 65536;
 
 std::uint64_t ownSingleCopyBytes(const Peers& peers) {
