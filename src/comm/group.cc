@@ -1,9 +1,9 @@
 #include "comm/group.h"
 
-#include "base/log.h"
-
 #include <algorithm>
 #include <thread>
+
+#include "base/log.h"
 
 namespace kolo::comm {
 namespace {

@@ -242,11 +242,8 @@ Status Communicator::run(const Operation& operation) {
 Status Communicator::settle() {
   if (ranks() == 1 || failed()) return {};
   Fault fault;
-  Work work;
-  work.signature.sequence = static_cast<std::uint16_t>(sequence_);
-  work.rank = rank();
-  work.ranks = ranks();
-  work.links = links_.data();
+  Work work = lastWork_;   // what this rank called last: a peer that has posted it on its board is only late with its header
+  work.links = links_.data();   // there may have been no operation yet
   work.fault = &fault;
   const executor::Context context{this, spins_, koloInt8, nullptr};
   executor::HostTeam team(work, context);
