@@ -14,12 +14,6 @@
 
 namespace kolo::algorithms {
 
-// Operations in which all data has one end at the root, so that the others need not meet each other.
-inline bool meetsRootOnly(const device::Work& work) {
-  return work.signature.collective == device::Collective::kGather ||
-         work.signature.collective == device::Collective::kScatter;
-}
-
 // Whether this rank knows, before it has met anybody, that it sends one-shot through staging and gets nothing: then it need
 // not wait for the others' headers. Others' buffers matter only if its own is in a window, or if it is the root's that counts.
 inline bool givesThroughStaging(const device::Work& work) {
@@ -52,7 +46,7 @@ inline bool sendsBeforeMeeting(const device::Work& work) {
 template <class Team>
 bool meetEverybody(device::Exchange<Team>& exchange, bool later) {
   const device::Work& work = exchange.work();
-  if (meetsRootOnly(work) && work.rank != work.root) {
+  if (device::isIn(work.signature.collective, device::kMeetsRootOnly) && work.rank != work.root) {
     exchange.announce(work.root);
     if (!later) return exchange.meet(work.root);
     exchange.owe(work.root);
@@ -69,7 +63,7 @@ bool meetEverybody(device::Exchange<Team>& exchange, bool later) {
 template <class Team>
 bool executeDirect(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
-  if (meetsRootOnly(work)) {
+  if (device::isIn(work.signature.collective, device::kMeetsRootOnly)) {
     const bool gather = work.signature.collective == device::Collective::kGather;
     if (!(gather ? exchange.recvIsShared(work.root) : exchange.sendIsReadable(work.root))) return false;
     directRooted(exchange);
@@ -104,6 +98,11 @@ void execute(Team& team, const device::Work& work) {
   using device::Algorithm;
   device::Exchange<Team> exchange(team, work);
   const Algorithm algorithm = work.signature.algorithm;
+  if (algorithm == Algorithm::kLine && work.direct == Algorithm::kCount) {
+    runLine(exchange);
+    team.sync();
+    return;
+  }
   const bool needsAll = work.direct != Algorithm::kCount || algorithm == Algorithm::kOneShot ||
                         algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kPairwise;
   if (sendsBeforeMeeting(work)) {
@@ -116,7 +115,7 @@ void execute(Team& team, const device::Work& work) {
   const bool later = work.mayOwe && givesThroughStaging(work);
   const bool good = !needsAll || meetEverybody(exchange, later);
   const bool done = good && !later && work.direct != Algorithm::kCount && executeDirect(exchange);
-  if (good && !done) executeStaged(exchange, needsAll && !meetsRootOnly(work));
+  if (good && !done) executeStaged(exchange, needsAll && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
   team.sync();
 }
 

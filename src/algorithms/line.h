@@ -7,22 +7,6 @@ namespace kolo::algorithms {
 
 inline constexpr int kMaxLineRanks = 64;   // folded in one go
 
-// The blocks that `from` holds for `to`: what `from` writes into its line to `to`.
-inline device::Range lineBlock(const device::Work& work, int from, int to) {
-  using device::Collective;
-  switch (work.signature.collective) {
-    case Collective::kAllReduce: return work.sendLayout.block(0);
-    case Collective::kReduce: return to == work.root ? work.sendLayout.block(0) : device::Range{};
-    case Collective::kBroadcast: return from == work.root ? work.sendLayout.block(0) : device::Range{};
-    case Collective::kAllGather: return {0, work.recvLayout.block(from).count};
-    case Collective::kReduceScatter: return work.sendLayout.block(to);
-    case Collective::kAllToAll: return work.sendLayout.block(to);
-    case Collective::kGather: return to == work.root ? work.sendLayout.block(0) : device::Range{};
-    case Collective::kScatter: return from == work.root ? work.sendLayout.block(to) : device::Range{};
-    default: return {};
-  }
-}
-
 // Folds everybody's payload, in rank order.
 template <class Team>
 void lineFold(device::Exchange<Team>& exchange, const unsigned char* own, std::uint64_t bytes) {
@@ -37,24 +21,19 @@ void lineFold(device::Exchange<Team>& exchange, const unsigned char* own, std::u
 
 template <class Team>
 void runLine(device::Exchange<Team>& exchange) {
-  using device::Collective;
+  using device::isIn;
   const device::Work& work = exchange.work();
-  const auto collective = work.signature.collective;
-  const bool rooted = collective == Collective::kReduce || collective == Collective::kBroadcast ||
-                      collective == Collective::kGather || collective == Collective::kScatter;
-  const bool isRoot = work.rank == work.root;
+  const device::Collective collective = work.signature.collective;
+  const bool gives = !device::onlyGets(work), gets = !device::onlyGives(work);
+  // With a root everybody meets it alone; else each meets all, beginning with the next on the ring.
+  const bool rootOnly = isIn(collective, device::kFromRoot | device::kToRoot) && work.rank != work.root;
+  const int peers = rootOnly ? 1 : work.ranks - 1;
+  const int first = rootOnly ? work.root : device::nextRank(work.rank, work.ranks);
+  const bool blocks = isIn(collective, device::kSendsBlocks);
   unsigned char scaled[device::kHeaderPayloadBytes];
 
-  const auto eachPeer = [&](auto visit) {
-    if (rooted && !isRoot) {
-      visit(work.root);
-      return;
-    }
-    for (int i = 1; i < work.ranks; ++i) visit(device::ringRank(work.rank, i, work.ranks));
-  };
-
-  eachPeer([&](int peer) {
-    const device::Range block = lineBlock(work, work.rank, peer);
+  for (int i = 0, peer = first; i < peers; ++i, peer = device::nextRank(peer, work.ranks)) {
+    const device::Range block = gives ? work.sendLayout.block(blocks ? peer : 0) : device::Range{};
     const unsigned char* source = work.send + exchange.bytesOf(block.begin);
     const std::uint64_t bytes = exchange.bytesOf(block.count);
     if (work.scale != nullptr && bytes != 0 && exchange.team().leader()) {
@@ -64,43 +43,29 @@ void runLine(device::Exchange<Team>& exchange) {
       source = scaled;
     }
     exchange.announce(peer, bytes != 0 ? source : scaled, static_cast<std::uint32_t>(bytes));
-  });
-  if (work.mayOwe && device::onlyGives(work)) {
-    eachPeer([&](int peer) { exchange.owe(peer); });
+  }
+  if (work.mayOwe && !gets) {
+    for (int i = 0, peer = first; i < peers; ++i, peer = device::nextRank(peer, work.ranks)) exchange.owe(peer);
   } else {
     bool good = true;
-    eachPeer([&](int peer) { good = exchange.meet(peer) && good; });
+    for (int i = 0, peer = first; i < peers; ++i, peer = device::nextRank(peer, work.ranks)) good = exchange.meet(peer) && good;
     if (!good) return;
   }
 
-  const device::Range mine = lineBlock(work, work.rank, work.rank);
+  if (!gets && !isIn(collective, device::kFromRoot)) return;   // the root of a broadcast gives to itself too
+  const device::Range mine = work.sendLayout.block(blocks ? work.rank : 0);
   const unsigned char* own = work.send + exchange.bytesOf(mine.begin);
-  const std::uint64_t bytes = exchange.bytesOf(mine.count);
-  switch (collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduceScatter:
-      if (bytes != 0) lineFold(exchange, own, bytes);
-      break;
-    case Collective::kReduce:
-      if (isRoot && bytes != 0) lineFold(exchange, own, bytes);
-      break;
-    case Collective::kBroadcast:
-    case Collective::kScatter: {
-      const std::uint64_t length = exchange.bytesOf(work.recvLayout.block(0).count);
-      exchange.copy(work.recv, isRoot ? own : exchange.headerOf(work.root).payload, length, false);
-      break;
+  const auto payloadOf = [&](int rank) { return rank == work.rank ? own : exchange.headerOf(rank).payload; };
+  if (isIn(collective, device::kReducing)) {
+    const std::uint64_t bytes = exchange.bytesOf(mine.count);
+    if (bytes != 0) lineFold(exchange, own, bytes);
+  } else if (isIn(collective, device::kReceivesBlocks)) {
+    for (int rank = 0; rank < work.ranks; ++rank) {
+      const device::Range block = work.recvLayout.block(rank);
+      exchange.copyLine(work.recv + exchange.bytesOf(block.begin), payloadOf(rank), exchange.bytesOf(block.count));
     }
-    case Collective::kAllGather:
-    case Collective::kAllToAll:
-    case Collective::kGather:
-      if (collective == Collective::kGather && !isRoot) break;
-      for (int rank = 0; rank < work.ranks; ++rank) {
-        const device::Range block = work.recvLayout.block(rank);
-        exchange.copy(work.recv + exchange.bytesOf(block.begin),
-                      rank == work.rank ? own : exchange.headerOf(rank).payload, exchange.bytesOf(block.count), false);
-      }
-      break;
-    default: break;   // a barrier is over
+  } else if (isIn(collective, device::kFromRoot)) {
+    exchange.copyLine(work.recv, payloadOf(work.root), exchange.bytesOf(work.recvLayout.block(0).count));
   }
 }
 

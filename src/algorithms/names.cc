@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "base/datatypes.h"
 #include "base/status.h"
 #include "device/reduce_args.h"
 
@@ -13,7 +14,6 @@ namespace {
 constexpr std::array<const char*, koloNumDatatypes> kDatatypes = {
     "int8",    "uint8",   "int32",    "uint32",   "int64",       "uint64",      "float16", "float32", "float64",
     "bfloat16", "float8_e4m3", "float8_e5m2", "int16", "uint16", "bool", "complex64", "complex128"};
-constexpr std::array<std::size_t, koloNumDatatypes> kSizes = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1, 2, 2, 1, 8, 16};
 constexpr std::array<const char*, koloNumOps> kOps = {"sum",        "prod",        "max",     "min",    "avg",    "logical_and",
                                                       "logical_or", "logical_xor", "bit_and", "bit_or", "bit_xor"};
 constexpr std::array<const char*, koloNumCollectives> kCollectives = {
@@ -83,7 +83,7 @@ using namespace kolo;
 extern "C" {
 
 KOLO_API size_t koloDataTypeSize(koloDataType_t datatype) {
-  return datatype >= 0 && datatype < koloNumDatatypes ? kSizes[static_cast<std::size_t>(datatype)] : 0;
+  return datatype >= 0 && datatype < koloNumDatatypes ? elementBytes(datatype) : 0;
 }
 KOLO_API const char* koloDataTypeName(koloDataType_t datatype) { return lookUp(kDatatypes, datatype); }
 KOLO_API const char* koloRedOpName(koloRedOp_t op) { return lookUp(kOps, op); }

@@ -1,5 +1,6 @@
 #include "api/checks.h"
 
+#include "base/datatypes.h"
 #include "device/reducers.h"
 
 namespace kolo::api {
@@ -10,7 +11,7 @@ Status refusal::datatype(koloDataType_t datatype) {
 }
 
 Status refusal::count(std::size_t count, koloDataType_t datatype, std::uint64_t blocks) {
-  const std::uint64_t most = static_cast<std::uint64_t>(PTRDIFF_MAX) / koloDataTypeSize(datatype) / blocks;
+  const std::uint64_t most = static_cast<std::uint64_t>(PTRDIFF_MAX) / elementBytes(datatype) / blocks;
   if (count <= most) return {};
   if (count > static_cast<std::size_t>(PTRDIFF_MAX)) {
     return error(koloInvalidCount, "count is {} ({} when read as signed), expected at most {} elements of {}", count,
@@ -24,13 +25,11 @@ Status refusal::root(int root, int ranks) {
   return error(koloInvalidRoot, "root is {}, expected 0..{}", root, ranks - 1);
 }
 
-Status checkPeer(int peer, int ranks, bool anyAllowed) {
-  if ((peer >= 0 && peer < ranks) || (anyAllowed && peer == KOLO_ANY_SOURCE)) return {};
+Status refusal::peer(int peer, int ranks, bool anyAllowed) {
   return error(koloInvalidRoot, "peer is {}, expected 0..{}{}", peer, ranks - 1, anyAllowed ? " or KOLO_ANY_SOURCE" : "");
 }
 
-Status checkTag(int tag, bool anyAllowed) {
-  if (tag >= 0 || (anyAllowed && tag == KOLO_ANY_TAG)) return {};
+Status refusal::tag(int tag, bool anyAllowed) {
   return error(koloInvalidArgument, "tag is {}, expected 0..{}{}", tag, KOLO_MAX_TAG, anyAllowed ? " or KOLO_ANY_TAG" : "");
 }
 

@@ -12,6 +12,8 @@ namespace refusal {
 Status datatype(koloDataType_t datatype);
 Status count(std::size_t count, koloDataType_t datatype, std::uint64_t blocks);
 Status root(int root, int ranks);
+Status peer(int peer, int ranks, bool anyAllowed);
+Status tag(int tag, bool anyAllowed);
 Status reduction(koloRedOp_t op, koloDataType_t datatype, comm::Communicator& communicator);
 }  // namespace refusal
 
@@ -27,8 +29,13 @@ inline Status checkCount(std::size_t count, koloDataType_t datatype, std::uint64
 inline Status checkRoot(int root, int ranks) {
   return root >= 0 && root < ranks ? Status() : refusal::root(root, ranks);
 }
-Status checkPeer(int peer, int ranks, bool anyAllowed);
-Status checkTag(int tag, bool anyAllowed);
+inline Status checkPeer(int peer, int ranks, bool anyAllowed) {
+  const bool known = (peer >= 0 && peer < ranks) || (anyAllowed && peer == KOLO_ANY_SOURCE);
+  return known ? Status() : refusal::peer(peer, ranks, anyAllowed);
+}
+inline Status checkTag(int tag, bool anyAllowed) {
+  return tag >= 0 || (anyAllowed && tag == KOLO_ANY_TAG) ? Status() : refusal::tag(tag, anyAllowed);
+}
 // The reduction exists, on this communicator, and is defined for the datatype. REQUIRES: a known datatype.
 inline Status checkReduction(koloRedOp_t op, koloDataType_t datatype, comm::Communicator& communicator) {
   // Sums are defined for every datatype.

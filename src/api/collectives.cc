@@ -1,9 +1,11 @@
 // The collectives: arguments checked, then submitted.
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "api/checks.h"
 #include "api/guard.h"
+#include "base/datatypes.h"
 
 namespace kolo::api {
 namespace {
@@ -12,26 +14,47 @@ using comm::Operation;
 using comm::VectorCounts;
 using device::Collective;
 
-// What is common to the collectives: finds the handles, lets `check` complete and examine the operation, submits it.
-template <class Check>
+// What loops do: the last call again, by a thread that has the communicator to itself. It has been checked, planned and
+// described. Empty: anything else.
+inline std::optional<Status> callAgain(const Operation& operation, koloComm_t comm, koloStream_t stream) {
+  if (stream != nullptr || !caller.isPlain()) return std::nullopt;
+  const Inside<comm::Communicator> communicator = communicators.remember(reinterpret_cast<std::uintptr_t>(comm)).enter();
+  if (!communicator || !communicator->repeats(operation)) return std::nullopt;
+  return communicator->runAgain();
+}
+
+// What is common to all: finds the handles, lets `check` complete and examine the operation or message, submits it.
+template <class What, class Check>
+Status submit(What& what, koloComm_t comm, koloStream_t stream, Check&& check) {
+  const Status status = [&]() -> Status {
+    KOLO_ASSIGN(const Held<comm::Communicator> communicator, hold(comm));
+    const Weak<comm::Stream> found = streams.remember(reinterpret_cast<std::uintptr_t>(stream));
+    if (stream != nullptr && !found) return notAStream(stream);
+    KOLO_TRY(refuseInReduction());
+    if (communicator->isFinalized()) {
+      return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");
+    }
+    KOLO_TRY(checkDatatype(what.datatype));
+    KOLO_TRY(check(*communicator, what));
+    return comm::submit(communicator, found, what);
+  }();
+  if (!status.ok()) comm::groupRefuse(status);
+  return status;
+}
+
+// A collective. mayRepeat: `operation` is complete before `check`.
+template <bool mayRepeat, class Check>
 koloResult_t call(const char* function, Operation&& operation, koloComm_t comm, koloStream_t stream,
                   Check&& check) noexcept {
   return guard(function, [&]() -> Status {
-    const Status status = [&]() -> Status {
-      KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-      KOLO_ASSIGN(const Pin<comm::Stream> found, find(stream));
-      KOLO_TRY(refuseInReduction());
-      if (communicator->isFinalized()) {
-        return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");
-      }
-      KOLO_TRY(checkDatatype(operation.datatype));
-      if (operation.reduces()) KOLO_TRY(checkReduction(operation.op, operation.datatype, *communicator));
-      if (operation.reduces() && operation.op >= koloNumOps) operation.custom = communicator->reductions().find(operation.op);
-      KOLO_TRY(check(*communicator, operation));
-      return comm::submit(communicator, found, operation);
-    }();
-    if (!status.ok()) comm::groupRefuse(status);
-    return status;
+    if constexpr (mayRepeat) {
+      if (std::optional<Status> status = callAgain(operation, comm, stream)) return *std::move(status);
+    }
+    return submit(operation, comm, stream, [&](comm::Communicator& communicator, Operation& o) -> Status {
+      if (o.reduces()) KOLO_TRY(checkReduction(o.op, o.datatype, communicator));
+      if (o.reduces() && o.op >= koloNumOps) o.custom = communicator.reductions().find(o.op);
+      return check(communicator, o);
+    });
   });
 }
 
@@ -80,7 +103,7 @@ template <const Shape& shape>
 Status checkBlocks(const comm::Communicator& communicator, const Operation& o) {
   constexpr bool each = shape.send == kEach || shape.recv == kEach;
   KOLO_TRY(checkCount(o.count, o.datatype, each ? ranksOf(communicator) : 1));
-  const std::uint64_t block = o.count * koloDataTypeSize(o.datatype);
+  const std::uint64_t block = o.count * elementBytes(o.datatype);
   const Extent send{"sendbuf", o.send, shape.send == kEach ? block * ranksOf(communicator) : block};
   const Extent recv{"recvbuf", o.recv, shape.recv == kEach ? block * ranksOf(communicator) : block};
   if constexpr (shape.root != Root::kNone) {
@@ -98,7 +121,7 @@ Status checkBlocks(const comm::Communicator& communicator, const Operation& o) {
 template <const Shape& shape>
 koloResult_t collective(const char* function, Operation&& operation, koloComm_t comm, koloStream_t stream) noexcept {
   operation.collective = shape.collective;
-  return call(function, std::move(operation), comm, stream, checkBlocks<shape>);
+  return call<true>(function, std::move(operation), comm, stream, checkBlocks<shape>);
 }
 
 // The arrays of one buffer of a v-variant, as the caller gave them; displs may be NULL.
@@ -138,8 +161,8 @@ koloResult_t vectorCollective(const char* function, Operation&& operation, const
   static_assert(shape.send != shape.recv);
   constexpr bool gathers = shape.recv == kEach, rooted = shape.root != Root::kNone;
   operation.collective = shape.collective;
-  return call(function, std::move(operation), comm, stream, [&](const auto& communicator, Operation& o) -> Status {
-    const std::uint64_t size = koloDataTypeSize(o.datatype);
+  return call<false>(function, std::move(operation), comm, stream, [&](const auto& communicator, Operation& o) -> Status {
+    const std::uint64_t size = elementBytes(o.datatype);
     auto taken = std::make_shared<VectorCounts>();
     Extent send{"sendbuf", o.send, 0}, recv{"recvbuf", o.recv, 0};
     Extent& one = gathers ? send : recv;
@@ -172,16 +195,16 @@ koloResult_t vectorCollective(const char* function, Operation&& operation, const
   });
 }
 
-// One message.
-koloResult_t message(const char* function, Operation&& operation, koloComm_t comm, koloStream_t stream) noexcept {
-  operation.collective = Collective::kSendRecv;
-  return call(function, std::move(operation), comm, stream, [](const auto& communicator, const Operation& o) -> Status {
-    KOLO_TRY(checkCount(o.count, o.datatype, 1));
-    const bool anyAllowed = !o.isSend && !o.strict;
-    KOLO_TRY(checkPeer(o.peer, communicator.ranks(), anyAllowed));
-    KOLO_TRY(checkTag(o.tag, anyAllowed));
-    const void* const buffer = o.isSend ? o.send : o.recv;
-    return checkPointer({o.isSend ? "sendbuf" : "recvbuf", buffer, o.count * koloDataTypeSize(o.datatype)});
+koloResult_t message(const char* function, const comm::Message& message, koloComm_t comm, koloStream_t stream) noexcept {
+  return guard(function, [&] {
+    return submit(message, comm, stream, [](const comm::Communicator& communicator, const comm::Message& m) -> Status {
+      KOLO_TRY(checkCount(m.count, m.datatype, 1));
+      const bool anyAllowed = !m.isSend && !m.strict;
+      KOLO_TRY(checkPeer(m.peer, communicator.ranks(), anyAllowed));
+      KOLO_TRY(checkTag(m.tag, anyAllowed));
+      const void* const buffer = m.isSend ? m.send : m.recv;
+      return checkPointer({m.isSend ? "sendbuf" : "recvbuf", buffer, m.count * elementBytes(m.datatype)});
+    });
   });
 }
 
@@ -243,7 +266,7 @@ KOLO_API koloResult_t koloScatter(const void* sendbuf, void* recvbuf, size_t rec
 }
 
 KOLO_API koloResult_t koloBarrier(koloComm_t comm, koloStream_t stream) {
-  return call(__func__, {.collective = Collective::kBarrier}, comm, stream,
+  return call<true>(__func__, {.collective = Collective::kBarrier}, comm, stream,
               [](const auto&, const Operation&) { return Status(); });
 }
 
@@ -280,7 +303,7 @@ KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcount
                                     void* recvbuf, const size_t* recvcounts, const size_t* recvdispls,
                                     koloDataType_t datatype, koloComm_t comm, koloStream_t stream) {
   Operation operation{.collective = Collective::kAllToAll, .send = sendbuf, .recv = recvbuf, .datatype = datatype};
-  return call(__func__, std::move(operation), comm, stream, [&](const auto& communicator, Operation& o) -> Status {
+  return call<false>(__func__, std::move(operation), comm, stream, [&](const auto& communicator, Operation& o) -> Status {
     auto taken = std::make_shared<VectorCounts>();
     auto& [sendCounts, sendDispls, recvCounts, recvDispls] = *taken;
     std::uint64_t sendExtent = 0, recvExtent = 0;
@@ -291,7 +314,7 @@ KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcount
       return error(koloInvalidCount, "sendcounts[{0}] is {1} and recvcounts[{0}] is {2}: expected this rank's own block to "
                    "be equally long in both", mine, sendCounts[mine], recvCounts[mine]);
     }
-    const std::uint64_t size = koloDataTypeSize(datatype);
+    const std::uint64_t size = elementBytes(datatype);
     KOLO_TRY(checkBuffers({"sendbuf", sendbuf, sendExtent * size}, {"recvbuf", recvbuf, recvExtent * size}, false, ""));
     o.counts = std::move(taken);
     return {};
@@ -301,13 +324,13 @@ KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcount
 KOLO_API koloResult_t koloSendTag(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                   koloComm_t comm, koloStream_t stream) {
   return message(__func__,
-                 {.send = sendbuf, .count = count, .datatype = datatype, .isSend = true, .peer = peer, .tag = tag}, comm,
+                 {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag}, comm,
                  stream);
 }
 
 KOLO_API koloResult_t koloSend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream) {
-  return message(__func__, {.send = sendbuf, .count = count, .datatype = datatype, .isSend = true, .peer = peer}, comm,
+  return message(__func__, {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer}, comm,
                  stream);
 }
 
@@ -320,7 +343,7 @@ KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t da
 
 KOLO_API koloResult_t koloRecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream) {
-  return message(__func__, {.recv = recvbuf, .count = count, .datatype = datatype, .peer = peer, .strict = true}, comm,
+  return message(__func__, {.strict = true, .recv = recvbuf, .count = count, .datatype = datatype, .peer = peer}, comm,
                  stream);
 }
 

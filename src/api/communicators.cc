@@ -16,7 +16,12 @@ Status checkRanks(int ranks) {
 }
 
 Status deliver(koloComm_t* place, comm::Owned communicator) {
-  return giveHandle(place, communicators, std::move(communicator), "communicator");
+  comm::Turn& turn = communicator->turn();
+  koloComm_t handle = nullptr;
+  KOLO_TRY(giveHandle(&handle, communicators, std::move(communicator), "communicator"));
+  turn.leanOn(communicators.biasOf(reinterpret_cast<std::uintptr_t>(handle)));
+  *place = handle;
+  return {};
 }
 
 Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, const koloConfig_t* config) {
@@ -28,7 +33,7 @@ Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, c
     KOLO_ASSIGN(comm::Owned created, comm::createFromId(id, rank, ranks, options));
     return deliver(comm, std::move(created));
   };
-  if (!comm::groupIsOpen()) return create();
+  if (caller.openGroups == 0) return create();
   comm::groupDefer(create);
   return {};
 }
@@ -37,6 +42,7 @@ Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, c
 // waited for: everything returns by itself.
 Status finalize(comm::Communicator& communicator) {
   const comm::InTurn served(communicator.turn());
+  communicator.setFinalized();
   return communicator.settle();
 }
 
@@ -199,7 +205,6 @@ KOLO_API koloResult_t koloCommFinalize(koloComm_t comm) {
     KOLO_TRY(refuseInGroupOrReduction());
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     Status status = finalize(*communicator);
-    communicator->setFinalized();
     return communicator->failed() ? communicator->failure() : std::move(status);
   });
 }

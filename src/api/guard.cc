@@ -48,12 +48,11 @@ Status notAStream(koloStream_t stream) {
 }
 
 Status refuseInGroup() {
-  if (!comm::groupIsOpen()) return {};
+  if (caller.openGroups == 0) return {};
   return error(koloInvalidUsage, "not inside a group: expected koloGroupEnd first");
 }
 
-Status refuseInReduction() {
-  if (!executor::insideUserFunction()) return {};
+Status refusal::inReduction() {
   return error(koloInvalidUsage, "not from inside a reduction function, which is part of an operation that would wait for this "
                "call: expected it after the operation");
 }

@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "base/caller.h"
 #include "base/handle_table.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -61,6 +62,11 @@ inline Result<Pin<comm::Communicator>> find(koloComm_t comm) {
   if (!found) return notACommunicator(comm);
   return found;
 }
+inline Result<Held<comm::Communicator>> hold(koloComm_t comm) {
+  Held<comm::Communicator> held(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
+  if (!held) return notACommunicator(comm);
+  return held;
+}
 // Empty for the NULL stream.
 inline Result<Pin<comm::Stream>> find(koloStream_t stream) {
   if (stream == nullptr) return Pin<comm::Stream>();
@@ -69,9 +75,12 @@ inline Result<Pin<comm::Stream>> find(koloStream_t stream) {
   return found;
 }
 
+namespace refusal {
+Status inReduction();
+}
 // Why a call may not be made here, where it would wait for itself: inside an open group, or inside a user's reduction.
 Status refuseInGroup();
-Status refuseInReduction();
+inline Status refuseInReduction() { return caller.userFunctions == 0 ? Status() : refusal::inReduction(); }
 Status refuseInGroupOrReduction();
 
 // A place that the caller gives for a result.

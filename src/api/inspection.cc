@@ -1,6 +1,7 @@
 // Choices and their reasons, and what this process can tell about itself.
 #include "api/checks.h"
 #include "api/guard.h"
+#include "base/datatypes.h"
 #include "diagnostics/info.h"
 #include "topology/topology.h"
 
@@ -16,7 +17,7 @@ Result<planner::Query> makeQuery(koloCollective_t collective, size_t count, kolo
   KOLO_TRY(checkCount(count, datatype, 1));
   planner::Query query;
   query.collective = static_cast<device::Collective>(collective);
-  query.bytes = collective == koloCollectiveBarrier ? 0 : count * koloDataTypeSize(datatype);
+  query.bytes = collective == koloCollectiveBarrier ? 0 : count * elementBytes(datatype);
   query.registered = registered != 0;
   return query;
 }

@@ -3,6 +3,7 @@
 
 #include "api/checks.h"
 #include "api/guard.h"
+#include "base/datatypes.h"
 #include "device/reducers.h"
 #include "memory/shared_memory.h"
 
@@ -161,7 +162,7 @@ KOLO_API koloResult_t koloRedOpCreatePreMulSum(koloRedOp_t* op, const void* scal
     comm::CustomReduction reduction;
     reduction.isPreMulSum = true;
     reduction.datatype = datatype;
-    std::memcpy(reduction.scalar.data(), scalar, koloDataTypeSize(datatype));
+    std::memcpy(reduction.scalar.data(), scalar, elementBytes(datatype));
     *op = communicator->reductions().add(reduction);
     return {};
   });

@@ -18,30 +18,17 @@
 #include <utility>
 #include <vector>
 
+#include "base/bias.h"
+
 namespace kolo {
 
+// Where an object hangs. Apart from its neighbours, which belong to other threads' objects.
 template <class T>
-class Pin;
-
-// Remembers an object without keeping it from being taken away.
-template <class T>
-class Weak {
- public:
-  Weak() = default;
-  Weak(T* object, std::atomic<std::uint32_t>& users, const std::atomic<std::uint32_t>& generation, std::uint32_t was)
-      : object_(object), users_(&users), generation_(&generation), was_(was) {}
-
-  bool isSame(const Weak& other) const { return object_ == other.object_ && was_ == other.was_; }
-  explicit operator bool() const { return object_ != nullptr; }
-  // Empty if the object has been taken away.
-  Pin<T> lock() const;
-
- private:
-  friend class Pin<T>;
-  T* object_ = nullptr;   // of the generation that the slot had
-  std::atomic<std::uint32_t>* users_ = nullptr;
-  const std::atomic<std::uint32_t>* generation_ = nullptr;
-  std::uint32_t was_ = 0;
+struct alignas(128) HandleSlot {
+  std::atomic<std::uint32_t> generation{0};
+  std::atomic<std::uint32_t> users{0};      // pins
+  std::atomic<T*> object{nullptr};          // of this generation
+  Bias bias;
 };
 
 // Keeps an object from being taken away. Empty where nothing was found.
@@ -49,41 +36,111 @@ template <class T>
 class Pin {
  public:
   Pin() = default;
-  Pin(Pin&& other) noexcept : held_(std::exchange(other.held_, {})) {}
-  Pin(const Pin& other) : held_(other.held_) {
-    if (held_) held_.users_->fetch_add(1, std::memory_order_relaxed);   // there is one already
+  Pin(Pin&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)), object_(other.object_) {}
+  Pin(const Pin& other) : slot_(other.slot_), object_(other.object_) {
+    if (slot_ != nullptr) slot_->users.fetch_add(1, std::memory_order_relaxed);   // there is one already
   }
   Pin& operator=(Pin other) noexcept {
-    std::swap(held_, other.held_);
+    std::swap(slot_, other.slot_);
+    std::swap(object_, other.object_);
     return *this;
   }
   ~Pin() {
-    if (held_) held_.users_->fetch_sub(1, std::memory_order_release);  // [unpin] all that was done with the object
+    if (slot_ != nullptr) slot_->users.fetch_sub(1, std::memory_order_release);  // [unpin] all that was done with the object
   }
 
-  T* get() const { return held_.object_; }
-  T* operator->() const { return held_.object_; }
-  T& operator*() const { return *held_.object_; }
-  explicit operator bool() const { return static_cast<bool>(held_); }
-  const Weak<T>& weak() const { return held_; }
+  T* get() const { return slot_ != nullptr ? object_ : nullptr; }
+  T* operator->() const { return object_; }
+  T& operator*() const { return *object_; }
+  explicit operator bool() const { return slot_ != nullptr; }
 
  private:
-  friend class Weak<T>;
-  explicit Pin(const Weak<T>& counted) : held_(counted) {}
+  template <class U>
+  friend class Weak;
+  Pin(HandleSlot<T>& counted, T* object) : slot_(&counted), object_(object) {}
 
-  Weak<T> held_;
+  HandleSlot<T>* slot_ = nullptr;
+  T* object_ = nullptr;
 };
 
+// The time in which the calling thread is in an object by its bias. Empty where it does not have it.
 template <class T>
-Pin<T> Weak<T>::lock() const {
-  if (object_ == nullptr) return {};
-  // Sequentially consistent with retire() and release(): either the handle is seen to be dead here, or this user is seen
-  // there. [pin]
-  users_->fetch_add(1, std::memory_order_seq_cst);
-  Pin<T> pin(*this);
-  if (generation_->load(std::memory_order_seq_cst) != was_) return {};  // [pin]
-  return pin;
-}
+class Inside {
+ public:
+  Inside() = default;
+  Inside(Inside&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)), object_(other.object_) {}
+  ~Inside() {
+    if (slot_ != nullptr) slot_->bias.leave();
+  }
+
+  T* operator->() const { return object_; }
+  T& operator*() const { return *object_; }
+  explicit operator bool() const { return slot_ != nullptr; }
+
+ private:
+  template <class U>
+  friend class Weak;
+  Inside(HandleSlot<T>& entered, T* object) : slot_(&entered), object_(object) {}
+
+  HandleSlot<T>* slot_ = nullptr;
+  T* object_ = nullptr;
+};
+
+// Remembers an object without keeping it from being taken away.
+template <class T>
+class Weak {
+ public:
+  Weak() = default;
+  Weak(HandleSlot<T>& slot, std::uint32_t generation) : slot_(&slot), generation_(generation) {}
+
+  bool operator==(const Weak&) const = default;
+  explicit operator bool() const { return slot_ != nullptr; }
+
+  // Empty if the object has been taken away.
+  Pin<T> lock() const {
+    if (slot_ == nullptr) return {};
+    // Sequentially consistent with retire() and release(): either the handle is seen to be dead here, or this user is seen
+    // there. [pin]
+    slot_->users.fetch_add(1, std::memory_order_seq_cst);
+    Pin<T> pin(*slot_, slot_->object.load(std::memory_order_relaxed));
+    if (slot_->generation.load(std::memory_order_seq_cst) != generation_) return {};  // [pin]
+    return pin;
+  }
+
+  // The object without a pin, for the thread that has its bias. What makes that safe: who takes an object out waits, before
+  // release(), for its turn in it: that revokes the bias, and comes when the thread is out (comm/turn.h).
+  Inside<T> enter() const {
+    if (slot_ == nullptr || !slot_->bias.enter()) return {};
+    Inside<T> inside(*slot_, slot_->object.load(std::memory_order_relaxed));
+    if (slot_->generation.load(std::memory_order_relaxed) != generation_) return {};   // an older object of the same slot
+    return inside;
+  }
+
+ private:
+  HandleSlot<T>* slot_ = nullptr;
+  std::uint32_t generation_ = 0;
+};
+
+// An object for the time of a call: by the bias, where the calling thread has it, else by a pin. Empty if there is none.
+template <class T>
+class Held {
+ public:
+  Held() = default;
+  explicit Held(const Weak<T>& weak) : weak_(weak), inside_(weak.enter()) {
+    if (!inside_) pin_ = weak.lock();
+  }
+
+  T& operator*() const { return inside_ ? *inside_ : *pin_; }
+  T* operator->() const { return &**this; }
+  explicit operator bool() const { return isInside() || static_cast<bool>(pin_); }
+  bool isInside() const { return static_cast<bool>(inside_); }
+  const Weak<T>& weak() const { return weak_; }
+
+ private:
+  Weak<T> weak_;
+  Inside<T> inside_;
+  Pin<T> pin_;
+};
 
 template <class T, std::uint64_t kKind>
 class HandleTable {
@@ -117,8 +174,11 @@ class HandleTable {
     if (handle >> 40 != kKind || (generationOf(handle) & 1) == 0) return {};
     const std::uint32_t generation = entry.generation.load(std::memory_order_acquire);  // [handle]
     if ((generation & 0xffffffu) != generationOf(handle)) return {};
-    return {entry.object.load(std::memory_order_relaxed), entry.users, entry.generation, generation};
+    return {entry, generation};
   }
+
+  // The slot's bias, which lives as long as the table. REQUIRES: a handle that add() gave.
+  Bias& biasOf(std::uintptr_t handle) { return slotOf(handle).bias; }
 
   // Makes the handle dead. The object, which may still be in use until release(); nullptr if the handle was dead already.
   T* retire(std::uintptr_t handle) {
@@ -130,9 +190,12 @@ class HandleTable {
     return entry.object.load(std::memory_order_relaxed);
   }
 
-  // Returns when nobody has the object any more. REQUIRES: retire() gave it to this caller, who has no pin on it.
+  // Returns when nobody has the object any more. REQUIRES: retire() gave it to this caller, who has no pin on it, and who has
+  // waited for whoever is inside by the bias.
   void release(std::uintptr_t handle) {
-    waitUntilUnused(slotOf(handle));
+    Slot& entry = slotOf(handle);
+    waitUntilUnused(entry);
+    entry.bias.revoke();   // the next object of the slot begins without
     const std::lock_guard lock(mutex_);
     free_.insert(free_.begin(), handle & (kSlots - 1));  // the oldest free slot is used first: generations wrap late
   }
@@ -171,11 +234,7 @@ class HandleTable {
   }
 
  private:
-  struct Slot {
-    std::atomic<std::uint32_t> generation{0};
-    std::atomic<std::uint32_t> users{0};
-    std::atomic<T*> object{nullptr};
-  };
+  using Slot = HandleSlot<T>;
 
   static std::uint32_t generationOf(std::uintptr_t handle) { return static_cast<std::uint32_t>(handle >> 16) & 0xffffffu; }
   Slot& slotOf(std::uintptr_t handle) { return slots_[handle & (kSlots - 1)]; }

@@ -132,11 +132,7 @@ Status Communicator::connect() {
   KOLO_ASSIGN(const Surroundings around, surroundings(membership_, *peers_));
   machine_.cores = around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
-  // With a core for each rank a wait polls for some tens of microseconds before it lets others run; without, whoever is waited
-  // for may need this very core.
-  spins_ = static_cast<int>(settings::integer("KOLO_SPIN"));
-  if (spins_ < 0) spins_ = ranks() <= machine_.cores ? 20000 : 50;
-  spins_ = std::max(spins_, 1);
+  polling_ = executor::Polling::make(ranks() <= machine_.cores, static_cast<int>(settings::integer("KOLO_SPIN")));
   links_.resize(static_cast<std::size_t>(ranks()));
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == rank()) continue;

@@ -65,6 +65,11 @@ class Communicator final : public executor::LinkOwner {
   // One collective, to its end. REQUIRES: the turn.
   Status run(const Operation& operation);
 
+  // Whether this is the last operation again, for which everything has been checked and prepared. REQUIRES: the turn.
+  bool repeats(const Operation& operation) const { return lastIsValid_ && operation.isRepeatOf(last_); }
+  // REQUIRES: the turn; repeats().
+  Status runAgain();
+
   // Waits for the headers that other ranks still owe, the last check of operations in which this rank only gave.
   // REQUIRES: the turn.
   Status settle();
@@ -85,7 +90,11 @@ class Communicator final : public executor::LinkOwner {
   // Number for the next split or shrink, alike on all ranks.
   std::uint64_t nextChild() { return ++children_; }
   bool isFinalized() const { return finalized_.load(std::memory_order_relaxed); }
-  void setFinalized() { finalized_.store(true, std::memory_order_relaxed); }
+  // REQUIRES: the turn.
+  void setFinalized() {
+    finalized_.store(true, std::memory_order_relaxed);
+    lastIsValid_ = false;
+  }
 
   device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
   bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) override;
@@ -95,7 +104,7 @@ class Communicator final : public executor::LinkOwner {
   device::Fault checkWait(int peer, executor::WaitState& state);
   // The error of messages that waited in vain; peer -1: for any.
   Status giveUpMessages(const device::Fault& fault, int peer);
-  int spins() const { return spins_; }
+  const executor::Polling& polling() const { return polling_; }
   std::uint64_t streamingBytes() const { return streamingBytes_; }
   // From how many bytes on ordinary buffers are read where they are; the same on all ranks.
   std::uint64_t singleCopyBytes() const { return singleCopyBytes_; }
@@ -109,6 +118,7 @@ class Communicator final : public executor::LinkOwner {
   void onFailure(const bootstrap::Failure& failure);
   void record(const bootstrap::Failure& failure);
 
+  Status execute();
   Status runAlone(const device::Work& work, const executor::Context& context);
   std::uint64_t inputBytes(const Operation& operation, const device::Work& work) const;
   void shareBuffers(const Operation& operation, device::Work& work);
@@ -147,12 +157,15 @@ class Communicator final : public executor::LinkOwner {
 
   // The last operation and what was prepared for it: programs call the same operation on the same buffers again and again.
   Operation last_;
-  device::Work lastWork_;
   bool lastIsValid_ = false;
+  device::Work work_;
+  device::Fault fault_;
+  executor::Context context_;
+  executor::UserReduction user_;
 
   std::uint64_t sequence_ = 0;
   std::uint64_t children_ = 0;
-  int spins_ = 0;
+  executor::Polling polling_;
   std::uint64_t streamingBytes_ = 0;
   std::uint64_t singleCopyBytes_ = UINT64_MAX;
   Status readFailure_;   // of the last read() that failed

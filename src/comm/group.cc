@@ -3,63 +3,61 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/caller.h"
 #include "base/log.h"
 
 namespace kolo::comm {
 namespace {
 
-// One communicator's share of a group, with its place in the communicator's order.
+// One communicator's share of a group.
 struct Batch {
   Weak<Communicator> communicator;   // either may be destroyed, by another thread, while the group is open
   Weak<Stream> stream;
-  Pin<Communicator> pinned;          // from the end of the group on
+  std::vector<Message> messages;
+  std::vector<Operation> operations;
+  // From the end of the group on, where the batch does not run at once.
+  Pin<Communicator> pinned;
   Pin<Stream> pinnedStream;
   std::uint64_t place = 0;
-  std::vector<Operation> operations;
+
+  void add(const Message& message) { messages.push_back(message); }
+  void add(const Operation& operation) { operations.push_back(operation); }
 };
 
-// Groups that the thread has open. Apart from the rest and at a fixed place, because every operation looks at it.
-[[gnu::tls_model("initial-exec")]] thread_local int depth = 0;
-
+// The thread's open group.
 struct Group {
   Status refused;
-  std::vector<Batch> batches;   // in the order in which communicators were first mentioned
+  std::vector<Batch> batches;   // the first `used`, in the order in which communicators were first mentioned; the rest is storage
+  std::size_t used = 0;         // of earlier groups, used again: small groups are as frequent as small messages
   std::vector<std::function<Status()>> initialisations;
-  // Storage of the last group, used again by the next: small groups are as frequent as small messages.
-  std::vector<Batch> spareBatches;
-  std::vector<Operation> spareOperations;
 
   ~Group() {
-    if (!batches.empty()) log::warn("a thread ended inside a group; its operations are dropped: expected koloGroupEnd");
+    if (used != 0) log::warn("a thread ended inside a group; its operations are dropped: expected koloGroupEnd");
   }
 };
 
-Group& group() {
+// At a fixed place in the thread's memory, and without a constructor to be run: every call inside a group comes here.
+[[gnu::tls_model("initial-exec")]] thread_local constinit Group* opened = nullptr;
+
+[[gnu::noinline]] Group& openFirst() {
   thread_local Group instance;
+  opened = &instance;
   return instance;
 }
 
-Batch& batchFor(Group& open, const Pin<Communicator>& communicator, const Pin<Stream>& stream) {
-  for (Batch& batch : open.batches) {
-    if (batch.communicator.isSame(communicator.weak())) return batch;
-  }
-  if (open.batches.capacity() == 0) open.batches = std::move(open.spareBatches);
-  open.batches.push_back({communicator.weak(), stream.weak(), {}, {}, 0, std::move(open.spareOperations)});
-  open.spareOperations.clear();
-  return open.batches.back();
-}
+Group& group() { return opened != nullptr ? *opened : openFirst(); }
 
-void keepStorage(Group& open, std::vector<Batch>& batches) {
-  for (Batch& batch : batches) {
-    batch.pinned = {};
-    batch.operations.clear();
-    if (batch.operations.capacity() > open.spareOperations.capacity()) open.spareOperations = std::move(batch.operations);
+Batch& batchFor(const Weak<Communicator>& communicator, const Weak<Stream>& stream) {
+  Group& open = group();
+  for (std::size_t i = 0; i < open.used; ++i) {
+    if (open.batches[i].communicator == communicator) return open.batches[i];
   }
-  batches.clear();
-  open.spareBatches = std::move(batches);
+  if (open.used == open.batches.size()) open.batches.emplace_back();
+  Batch& batch = open.batches[open.used++];
+  batch.communicator = communicator;
+  batch.stream = stream;
+  return batch;
 }
-
-bool isMessage(const Operation& operation) { return operation.collective == device::Collective::kSendRecv; }
 
 // A group's collectives on one communicator are executed in an order that does not depend on the caller's, so that ranks
 // that list the same operations in different orders still meet. Equal ones keep the order in which they were called.
@@ -75,54 +73,62 @@ void sortCollectives(std::vector<Operation>& operations) {
   });
 }
 
-Status runNow(Communicator& communicator, const Operation& operation) {
-  if (operation.collective != device::Collective::kSendRecv) return communicator.run(operation);
+// Under the turn.
+Status runNow(Communicator& communicator, const Operation& operation) { return communicator.run(operation); }
+Status runNow(Communicator& communicator, const Message& message) {
   if (communicator.failed()) return communicator.failure();
-  communicator.messages().start(operation);
+  communicator.messages().start(message);
   return communicator.messages().finish();
 }
-
-Status runInTurn(Communicator& communicator, std::uint64_t place, const Operation& operation) {
-  const InTurn served(communicator.turn(), place);
-  return runNow(communicator, operation);
-}
-
 // Messages first start, then progress whenever a collective waits, then end: so neither kind can hold up the other.
-Status runInOrder(Communicator& communicator, std::vector<Operation>& operations) {
+Status runNow(Communicator& communicator, Batch& batch) {
   if (communicator.failed()) return communicator.failure();
-  std::size_t messages = 0;
-  for (const Operation& operation : operations) {
-    if (!isMessage(operation)) continue;
-    communicator.messages().start(operation);
-    ++messages;
-  }
+  for (const Message& message : batch.messages) communicator.messages().start(message);
   Status first;
-  if (messages < operations.size()) {
-    std::erase_if(operations, isMessage);
-    sortCollectives(operations);
-    for (const Operation& operation : operations) {
-      Status status = communicator.run(operation);
-      if (first.ok()) first = std::move(status);
-    }
+  sortCollectives(batch.operations);
+  for (const Operation& operation : batch.operations) {
+    Status status = communicator.run(operation);
+    if (first.ok()) first = std::move(status);
   }
-  if (messages != 0) {
+  if (!batch.messages.empty()) {
     Status status = communicator.messages().finish();
     if (first.ok()) first = std::move(status);
   }
   return first;
 }
 
+// In the next turn, which is the caller's already where it is inside by its bias.
+template <class What>
+Status runInNextTurn(const Held<Communicator>& communicator, What& what) {
+  if (communicator.isInside()) return runNow(*communicator, what);
+  const InTurn served(communicator->turn());
+  return runNow(*communicator, what);
+}
+
 Status runBatch(Batch& batch) {
   const InTurn served(batch.pinned->turn(), batch.place);
-  return runInOrder(*batch.pinned, batch.operations);
+  return runNow(*batch.pinned, batch);
+}
+
+Status wasDestroyed(const char* what) {
+  return error(koloInvalidHandle, "a {} that the group uses was destroyed before koloGroupEnd; nothing of the group was run",
+               what);
+}
+
+// A group with one communicator and no stream, as most are.
+Status runAtOnce(Batch& batch) {
+  const Held<Communicator> communicator(batch.communicator);
+  Status status = communicator ? runInNextTurn(communicator, batch) : wasDestroyed("communicator");
+  batch.messages.clear();
+  batch.operations.clear();
+  return status;
 }
 
 Status pin(Batch& batch) {
   batch.pinned = batch.communicator.lock();
   batch.pinnedStream = batch.stream.lock();
-  if (batch.pinned && (batch.pinnedStream || !batch.stream)) return {};
-  return error(koloInvalidHandle, "a {} that the group uses was destroyed before koloGroupEnd; nothing of the group was run",
-               batch.pinned ? "stream" : "communicator");
+  if (!batch.pinned) return wasDestroyed("communicator");
+  return batch.pinnedStream || !batch.stream ? Status() : wasDestroyed("stream");
 }
 
 // Batches of different communicators run side by side, so no order among them can deadlock: the last here, the others on
@@ -139,7 +145,7 @@ Status runBatches(Batch* batches, std::size_t count) {
   return first;
 }
 
-Status runInitialisations(std::vector<std::function<Status()>>& initialisations) {
+Status runInitialisations(const std::vector<std::function<Status()>>& initialisations) {
   std::vector<Status> results(initialisations.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < initialisations.size(); ++i) {
@@ -152,65 +158,83 @@ Status runInitialisations(std::vector<std::function<Status()>>& initialisations)
   return {};
 }
 
-}  // namespace
-
-Status submit(const Pin<Communicator>& communicator, const Pin<Stream>& stream, const Operation& operation) {
-  if (depth > 0) {
-    Batch& batch = batchFor(group(), communicator, stream);
-    if (!batch.stream.isSame(stream.weak())) {
+template <class What>
+Status submitEither(const Held<Communicator>& communicator, const Weak<Stream>& stream, const What& what) {
+  if (caller.openGroups > 0) {
+    Batch& batch = batchFor(communicator.weak(), stream);
+    if (batch.stream != stream) {
       return error(koloInvalidUsage, "a group uses two streams with one communicator ({}); expected one",
                    communicator->options().name);
     }
-    batch.operations.push_back(operation);
+    batch.add(what);
     return {};
   }
-  const std::uint64_t place = communicator->turn().take();
-  if (!stream) return runInTurn(*communicator, place, operation);
-  stream->enqueue([communicator, place, operation] { return runInTurn(*communicator, place, operation); });
+  if (!stream) return runInNextTurn(communicator, what);
+  const Pin<Stream> pinnedStream = stream.lock();
+  const Pin<Communicator> pinned = communicator.weak().lock();
+  if (!pinnedStream || !pinned) {
+    return error(koloInvalidHandle, "the {} was destroyed during the call", pinned ? "stream" : "communicator");
+  }
+  const std::uint64_t place = pinned->turn().take();
+  pinnedStream->enqueue([pinned, place, what] {
+    const InTurn served(pinned->turn(), place);
+    return runNow(*pinned, what);
+  });
   return {};
 }
 
-void groupStart() { ++depth; }
+// Those of one stream together, the NULL stream last and here.
+Status runInParts(std::vector<Batch>& batches) {
+  for (Batch& batch : batches) KOLO_TRY(pin(batch));
+  for (Batch& batch : batches) batch.place = batch.pinned->turn().take();
+  std::stable_sort(batches.begin(), batches.end(),
+                   [](const Batch& a, const Batch& b) { return std::greater<>()(a.pinnedStream.get(), b.pinnedStream.get()); });
+  std::size_t begin = 0;
+  while (begin < batches.size() && batches[begin].pinnedStream) {
+    const Pin<Stream> stream = std::exchange(batches[begin].pinnedStream, {});
+    auto part = std::make_shared<std::vector<Batch>>();
+    part->push_back(std::move(batches[begin++]));
+    for (; begin < batches.size() && batches[begin].pinnedStream.get() == stream.get(); ++begin) {
+      part->push_back(std::move(batches[begin]));
+      part->back().pinnedStream = {};   // a task does not hold its own stream
+    }
+    stream->enqueue([part] { return runBatches(part->data(), part->size()); });
+  }
+  return runBatches(batches.data() + begin, batches.size() - begin);
+}
 
-bool groupIsOpen() { return depth > 0; }
+}  // namespace
+
+Status submit(const Held<Communicator>& communicator, const Weak<Stream>& stream, const Operation& operation) {
+  return submitEither(communicator, stream, operation);
+}
+
+Status submit(const Held<Communicator>& communicator, const Weak<Stream>& stream, const Message& message) {
+  return submitEither(communicator, stream, message);
+}
+
+void groupStart() { ++caller.openGroups; }
 
 void groupRefuse(const Status& status) {
-  if (depth > 0 && group().refused.ok()) group().refused = status;
+  if (caller.openGroups > 0 && group().refused.ok()) group().refused = status;
 }
 
-void groupDefer(std::function<Status()> initialisation) {
-  group().initialisations.push_back(std::move(initialisation));
-}
+void groupDefer(std::function<Status()> initialisation) { group().initialisations.push_back(std::move(initialisation)); }
 
 Status groupEnd() {
-  if (depth == 0) return error(koloInvalidUsage, "koloGroupEnd without koloGroupStart");
-  if (--depth > 0) return {};
-  Group& open = group();
-  std::vector<Batch> ended = std::exchange(open.batches, {});
-  std::vector<std::function<Status()>> initialisations = std::exchange(open.initialisations, {});
-  KOLO_TRY(std::exchange(open.refused, Status()));
+  if (caller.openGroups == 0) return error(koloInvalidUsage, "koloGroupEnd without koloGroupStart");
+  if (--caller.openGroups > 0) return {};
+  Group& ended = group();
+  const std::size_t used = std::exchange(ended.used, 0);
+  if (used == 1 && !ended.batches.front().stream && ended.refused.ok() && ended.initialisations.empty()) {
+    return runAtOnce(ended.batches.front());
+  }
+  std::vector<Batch> batches = std::exchange(ended.batches, {});
+  const std::vector<std::function<Status()>> initialisations = std::exchange(ended.initialisations, {});
+  KOLO_TRY(std::exchange(ended.refused, Status()));
   KOLO_TRY(runInitialisations(initialisations));
-  for (Batch& batch : ended) KOLO_TRY(pin(batch));
-  for (Batch& batch : ended) batch.place = batch.pinned->turn().take();
-  // Those of one stream together, the NULL stream last and here.
-  if (ended.size() > 1) {
-    std::stable_sort(ended.begin(), ended.end(),
-                     [](const Batch& a, const Batch& b) { return std::greater<>()(a.pinnedStream.get(), b.pinnedStream.get()); });
-  }
-  std::size_t begin = 0;
-  while (begin < ended.size() && ended[begin].pinnedStream) {
-    const Pin<Stream> stream = std::exchange(ended[begin].pinnedStream, {});
-    auto batches = std::make_shared<std::vector<Batch>>();
-    batches->push_back(std::move(ended[begin++]));
-    for (; begin < ended.size() && ended[begin].pinnedStream.get() == stream.get(); ++begin) {
-      batches->push_back(std::move(ended[begin]));
-      batches->back().pinnedStream = {};   // a task does not hold its own stream
-    }
-    stream->enqueue([batches] { return runBatches(batches->data(), batches->size()); });
-  }
-  Status status = runBatches(ended.data() + begin, ended.size() - begin);
-  keepStorage(open, ended);
-  return status;
+  batches.resize(used);
+  return runInParts(batches);
 }
 
 }  // namespace kolo::comm

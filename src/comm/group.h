@@ -13,12 +13,12 @@
 namespace kolo::comm {
 
 // Executes the operation, or keeps it for the end of the thread's open group. No stream: returns when it is done.
-Status submit(const Pin<Communicator>& communicator, const Pin<Stream>& stream, const Operation& operation);
+Status submit(const Held<Communicator>& communicator, const Weak<Stream>& stream, const Operation& operation);
+Status submit(const Held<Communicator>& communicator, const Weak<Stream>& stream, const Message& message);
 
 void groupStart();
 // Of the outermost group: runs everything. Without an open group: koloInvalidUsage.
 Status groupEnd();
-bool groupIsOpen();
 // A call inside the open group was refused: groupEnd() will return its error and run nothing.
 void groupRefuse(const Status& status);
 // Initialisations inside a group run at its end, side by side, each on a thread of its own.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/datatypes.h"
 #include "comm/communicator.h"
+#include "device/copy_short.h"
 #include "executor/host/reduce.h"
 
 namespace kolo::comm {
@@ -32,32 +34,32 @@ void Messages::note(Status status) {
   if (first_.ok() && !status.ok()) first_ = std::move(status);
 }
 
-void Messages::start(const Operation& operation) {
-  const std::uint64_t bytes = operation.count * koloDataTypeSize(operation.datatype);
-  const auto datatype = static_cast<std::uint8_t>(operation.datatype);
+void Messages::start(const Message& message) {
+  const std::uint64_t bytes = message.count * elementBytes(message.datatype);
+  const auto datatype = static_cast<std::uint8_t>(message.datatype);
   ++unfinished_;
-  if (operation.isSend) {
-    Send send{static_cast<const unsigned char*>(operation.send), bytes, operation.peer, operation.tag, datatype};
-    if (operation.peer == owner_.rank()) {
+  if (message.isSend) {
+    Send send{static_cast<const unsigned char*>(message.send), bytes, message.peer, message.tag, datatype};
+    if (message.peer == owner_.rank()) {
       sendToSelf(send);
     } else {
-      Pair& pair = pairs_[static_cast<std::size_t>(operation.peer)];
+      Pair& pair = pairs_[static_cast<std::size_t>(message.peer)];
       if (!pair.sends.empty() || !startSend(pair, send)) pair.sends.push_back(send);
     }
     return;
   }
-  const Receive receive{static_cast<unsigned char*>(operation.recv), bytes, operation.peer, operation.tag, datatype,
-                        operation.strict, operation.status};
-  const auto match = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const Unexpected& message) {
-    return accepts(receive, message.peer, message.tag);
+  const Receive receive{static_cast<unsigned char*>(message.recv), bytes, message.peer, message.tag, datatype,
+                        message.strict, message.status};
+  const auto match = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const Unexpected& arrived) {
+    return accepts(receive, arrived.peer, arrived.tag);
   });
   if (match == unexpected_.end()) {
     receives_.push_back(receive);
     return;
   }
-  const Unexpected message = std::move(*match);
+  const Unexpected arrived = std::move(*match);
   unexpected_.erase(match);
-  deliver(receive, message);
+  deliver(receive, arrived);
 }
 
 bool Messages::accepts(const Receive& receive, int peer, int tag) const {
@@ -67,11 +69,13 @@ bool Messages::accepts(const Receive& receive, int peer, int tag) const {
 
 // Status and errors of a message that has found its receive.
 void Messages::arrived(const Receive& receive, int peer, int tag, std::uint8_t datatype, std::uint64_t bytes) {
-  const std::size_t size = koloDataTypeSize(static_cast<koloDataType_t>(receive.datatype));
-  if (receive.status != nullptr) *receive.status = {peer, tag, std::min(bytes, receive.capacity) / size};
+  if (receive.status != nullptr) {
+    const std::size_t size = elementBytes(static_cast<koloDataType_t>(receive.datatype));
+    *receive.status = {peer, tag, std::min(bytes, receive.capacity) / size};
+  }
   const auto words = [](std::uint8_t type, std::uint64_t length) {
     const auto as = static_cast<koloDataType_t>(type);
-    return fmt::format("count {} of {}", length / koloDataTypeSize(as), koloDataTypeName(as));
+    return fmt::format("count {} of {}", length / elementBytes(as), koloDataTypeName(as));
   };
   if (receive.strict && (bytes != receive.capacity || datatype != receive.datatype)) {
     note(error(koloMismatch, "rank {} sent {}, rank {} receives {}", peer, words(datatype, bytes), owner_.rank(),
@@ -185,7 +189,7 @@ bool Messages::startSend(Pair& pair, Send& send) {
   line->window = 0;
   if (send.bytes <= device::kInlineBytes) {
     line->kind = MessageKind::kInline;
-    if (send.bytes != 0) std::memcpy(line->payload, send.data, send.bytes);
+    device::copyShort(line->payload, send.data, static_cast<std::uint32_t>(send.bytes));
     --unfinished_;
   } else if (eager) {
     unsigned char* slot = nextSlot(pair.eager, pair.in->eagerTaken, pair.outEager);
@@ -261,7 +265,11 @@ void Messages::takeMessage(int peer, const MessageLine& line) {
     // The common case: straight from the line or the slot into the user's buffer.
     arrived(*match, peer, line.tag, line.datatype, line.bytes);
     const std::uint64_t bytes = std::min(line.bytes, match->capacity);
-    if (bytes != 0) executor::copy(match->data, data, bytes, false);
+    if (line.kind == MessageKind::kInline) {
+      device::copyShort(match->data, data, static_cast<std::uint32_t>(bytes));
+    } else {
+      executor::copy(match->data, data, bytes, false);
+    }
     receives_.erase(match);
     --unfinished_;
   } else {
@@ -281,10 +289,10 @@ void Messages::takeMessage(int peer, const MessageLine& line) {
   }
 }
 
-bool Messages::readLines(int peer) {
+bool Messages::readLines(int peer, bool readsAll) {
   Pair& pair = pairs_[static_cast<std::size_t>(peer)];
   bool moved = false;
-  for (;;) {
+  while (readsAll || unfinished_ != 0) {
     const MessageLine& line = pair.in->lines[(pair.linesRead + 1) % device::kMessageLines];
     if (device::loadAcquire(line.number) != pair.linesRead + 1) break;  // [line]
     ++pair.linesRead;
@@ -322,19 +330,19 @@ bool Messages::readChunks(int peer) {
   return moved;
 }
 
-bool Messages::progressPair(int peer) {
+bool Messages::progressPair(int peer, bool readsAll) {
   const bool wrote = writeAnswers(peer);
-  const bool read = readLines(peer);
+  const bool read = readLines(peer, readsAll);
   const bool took = readChunks(peer);
   const bool gave = writeChunks(peer);
   const bool sent = writeSends(peer);
   return wrote || read || took || gave || sent;
 }
 
-bool Messages::progress() {
+bool Messages::progress(bool readsAll) {
   bool moved = false;
   for (int peer = 0; peer < layout_.ranks; ++peer) {
-    if (peer != owner_.rank()) moved = progressPair(peer) || moved;
+    if (peer != owner_.rank()) moved = progressPair(peer, readsAll) || moved;
   }
   return moved;
 }
@@ -351,16 +359,12 @@ int Messages::waitedFor() const {
 
 Status Messages::finish() {
   executor::WaitState state;
-  int polls = 0;
   // Answers still to be written are somebody else's progress: this rank may not leave before they are out.
   while (unfinished_ != 0 || unanswered_ != 0) {
-    if (progress()) {
-      polls = 0;
+    if (owner_.polling().until([&] { return progress(false); })) {
       state = {};
       continue;
     }
-    if (++polls < owner_.spins()) continue;
-    polls = 0;
     const int peer = waitedFor();
     const device::Fault fault = owner_.checkWait(peer, state);
     if (fault.kind != device::Fault::kNone) return owner_.giveUpMessages(fault, peer);

@@ -36,9 +36,10 @@ class Messages {
   Messages(Communicator& owner, const ArenaLayout& layout, const Peers& peers, const Windows& windows);
 
   // Starts one send or receive; finish() ends all that were started.
-  void start(const Operation& operation);
-  // Moves whatever can be moved; never waits. True if anything did.
-  bool progress();
+  void start(const Message& message);
+  // Moves whatever can be moved; never waits. True if anything did. Lines that nobody here waits for are read too only if asked
+  // for: where they stand they cost nothing, but a peer whose lines are full waits.
+  bool progress(bool readsAll);
   bool idle() const { return unfinished_ == 0; }
   // Waits until all that was started is done; the first error among them.
   Status finish();
@@ -99,11 +100,11 @@ class Messages {
     std::deque<std::pair<device::MessageKind, std::uint32_t>> answers;   // to be written
   };
 
-  bool progressPair(int peer);
+  bool progressPair(int peer, bool readsAll);
   bool writeAnswers(int peer);
   bool writeSends(int peer);
   bool writeChunks(int peer);
-  bool readLines(int peer);
+  bool readLines(int peer, bool readsAll);
   bool readChunks(int peer);
   bool startSend(Pair& pair, Send& send);
   device::MessageLine* nextLine(Pair& pair);

@@ -1,4 +1,4 @@
-// One call of the API, with its arguments already checked.
+// The calls of the API, with their arguments already checked.
 #pragma once
 
 #include <kolo/kolo.h>
@@ -18,6 +18,7 @@ struct VectorCounts {
 
 struct CustomReduction;
 
+// One collective.
 struct Operation {
   device::Collective collective = device::Collective::kBarrier;
   const void* send = nullptr;
@@ -30,24 +31,27 @@ struct Operation {
   int root = 0;
   std::shared_ptr<const VectorCounts> counts;   // v-variants
 
-  // collective == kSendRecv: one message.
-  bool isSend = false;
-  int peer = 0;
-  int tag = 0;
-  bool strict = false;              // the count and datatype must be the sender's
-  koloRecvStatus_t* status = nullptr;
-
-  // Whether two calls are described alike, but for their number. Not for messages, and not where counts or a reduction of
-  // the user's would have to be compared.
+  // Whether two calls are described alike, but for their number. Not where counts or a reduction of the user's would
+  // have to be compared.
   bool isRepeatOf(const Operation& o) const {
     return collective == o.collective && send == o.send && recv == o.recv && count == o.count &&
            datatype == o.datatype && op == o.op && root == o.root && counts == nullptr && custom == nullptr;
   }
 
-  bool reduces() const {
-    return collective == device::Collective::kAllReduce || collective == device::Collective::kReduce ||
-           collective == device::Collective::kReduceScatter;
-  }
+  bool reduces() const { return device::isIn(collective, device::kReducing); }
+};
+
+// One end of a message.
+struct Message {
+  bool isSend = false;
+  bool strict = false;              // a receive whose count and datatype must be the sender's
+  const void* send = nullptr;       // one of the two
+  void* recv = nullptr;
+  std::uint64_t count = 0;
+  koloDataType_t datatype = koloInt8;
+  int peer = 0;
+  int tag = 0;
+  koloRecvStatus_t* status = nullptr;
 };
 
 }  // namespace kolo::comm

@@ -8,6 +8,7 @@
 
 #include "algorithms/line.h"
 #include "algorithms/names.h"
+#include "base/datatypes.h"
 #include "comm/communicator.h"
 #include "executor/host/host_team.h"
 #include "executor/host/reduce.h"
@@ -21,7 +22,7 @@ using device::Fault;
 using device::Signature;
 using device::Work;
 
-std::atomic<executor::Executor*> chosenExecutor{nullptr};
+std::atomic<executor::Executor*> testExecutor{nullptr};
 
 std::int64_t nowNs() {
   timespec time{};
@@ -42,11 +43,6 @@ std::uint64_t plannedBytes(const Operation& operation, std::uint64_t elementByte
   if (operation.counts == nullptr) return operation.count * elementBytes;
   const auto& counts = operation.reduces() ? operation.counts->sendCounts : operation.counts->recvCounts;
   return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end()) * elementBytes;
-}
-
-bool reduces(Collective collective) {
-  return collective == Collective::kAllReduce || collective == Collective::kReduce ||
-         collective == Collective::kReduceScatter;
 }
 
 // Whether results are 0 or 1 whatever the input was.
@@ -73,7 +69,7 @@ device::ReduceOp reduceOpOf(koloRedOp_t op) {
   }
 }
 
-void Communicator::setExecutor(executor::Executor* executor) { chosenExecutor.store(executor); }
+void Communicator::setExecutor(executor::Executor* executor) { testExecutor.store(executor); }
 
 bool Communicator::inOrder(const Operation& operation) const {
   if (options_.reproducible) return true;
@@ -94,7 +90,7 @@ koloPlan_t Communicator::describePlan(const planner::Query& query) const {
   }
   planner::Query planned = query;   // as planFor() does it
   if (!wishesHaveRanges_) planned.bytes = planner::sizeForClassOf(query.bytes);
-  planned.inOrder = query.inOrder || (options_.reproducible && reduces(query.collective));
+  planned.inOrder = query.inOrder || (options_.reproducible && device::isIn(query.collective, device::kReducing));
   const planner::Choice choice = this->plan(planned);
   plan.zeroCopy = query.registered && choice.direct != device::Algorithm::kCount ? 1 : 0;
   plan.predictedUs = planner::predictUs(plan.zeroCopy != 0 ? choice.direct : choice.algorithm, plan.zeroCopy != 0, query,
@@ -182,12 +178,13 @@ void Communicator::describe(const Operation& operation, Work& work) {
   work.signature.op = device::Signature::kNoOp;
   work.signature.vector = operation.counts != nullptr;
   work.signature.root = static_cast<std::uint32_t>(operation.root);
-  work.elementBytes = static_cast<std::uint32_t>(koloDataTypeSize(operation.datatype));
+  work.elementBytes = static_cast<std::uint32_t>(elementBytes(operation.datatype));
   work.rank = rank();
   work.ranks = ranks();
   work.root = operation.root;
   work.send = static_cast<const unsigned char*>(operation.send);
   work.recv = static_cast<unsigned char*>(operation.recv);
+  work.fault = &fault_;
   work.links = links_.data();
   work.windows = windows_.tableOf(rank());
   work.slots = layout_.slots;
@@ -204,48 +201,47 @@ void Communicator::describe(const Operation& operation, Work& work) {
 }
 
 Status Communicator::run(const Operation& operation) {
+  if (repeats(operation)) return runAgain();
   if (failed()) return failure();
   if (ranks() > algorithms::kMaxLineRanks && operation.reduces() && inOrder(operation)) {
     return error(koloUnsupported, "a fold in rank order (a reproducible communicator, or a reduction that does not commute) "
                  "is available for up to {} ranks; this communicator has {}", algorithms::kMaxLineRanks, ranks());
   }
-  Work& work = lastWork_;
-  const bool repeats = lastIsValid_ && operation.isRepeatOf(last_);
-  if (!repeats) {
-    lastIsValid_ = false;
-    work = Work();
-    prepare(operation, work);
-    last_ = operation;
-    lastIsValid_ = operation.counts == nullptr && operation.custom == nullptr;
-  }
-  work.signature.sequence = static_cast<std::uint16_t>(++sequence_);
-  work.word = work.signature.pack();
-  // The first of a row has been checked before this rank went on. That the others repeat it too is believed until they say
-  // something else: a rank that only gives need not wait for each of them each time.
-  work.mayOwe = repeats;
-  Fault fault;
-  work.fault = &fault;
-  executor::Context context{this, spins_, operation.datatype, nullptr};
-  executor::UserReduction user;
-  if (work.op == device::ReduceOp::kUser) {
-    user = operation.custom->user;
-    user.datatype = operation.datatype;   // known only now: the function works with every datatype
-    context.user = &user;
-  }
-  if (ranks() == 1) return runAlone(work, context);
-  postOnBoard(work);
-  executor::Executor* executor = chosenExecutor.load(std::memory_order_relaxed);
-  (executor != nullptr ? *executor : executor::hostExecutor()).run(work, context);
-  return fault.kind == Fault::kNone ? Status() : conclude(work, fault);
+  lastIsValid_ = false;
+  work_ = Work();
+  prepare(operation, work_);
+  last_ = operation;
+  if (ranks() == 1) return runAlone(work_, context_);
+  lastIsValid_ = operation.counts == nullptr && operation.custom == nullptr;
+  return execute();
+}
+
+// The first of a row has been checked before this rank went on. That the others repeat it too is believed until they say
+// something else: a rank that only gives need not wait for each of them each time.
+Status Communicator::runAgain() {
+  if (failed()) return failure();
+  work_.mayOwe = true;
+  return execute();
+}
+
+// The operation that work_ describes, as the communicator's next.
+Status Communicator::execute() {
+  work_.signature.sequence = static_cast<std::uint16_t>(++sequence_);
+  work_.word = (work_.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence_ << Signature::kSequenceAt;
+  fault_.kind = Fault::kNone;
+  postOnBoard(work_);
+  executor::Executor* const test = testExecutor.load(std::memory_order_relaxed);
+  (test != nullptr ? *test : executor::hostExecutor()).run(work_, context_);
+  return fault_.kind == Fault::kNone ? Status() : conclude(work_, fault_);
 }
 
 Status Communicator::settle() {
   if (ranks() == 1 || failed()) return {};
   Fault fault;
-  Work work = lastWork_;   // what this rank called last: a peer that has posted it on its board is only late with its header
+  Work work = work_;   // what this rank called last: a peer that has posted it on its board is only late with its header
   work.links = links_.data();   // there may have been no operation yet
   work.fault = &fault;
-  const executor::Context context{this, spins_, koloInt8, nullptr};
+  const executor::Context context{.owner = this, .polling = polling_};
   executor::HostTeam team(work, context);
   device::Exchange<executor::HostTeam> exchange(team, work);
   for (int peer = 0; peer < ranks(); ++peer) {
@@ -257,6 +253,7 @@ Status Communicator::settle() {
 // Everything about an operation but its number: how its buffers are laid out, which algorithm it takes, and in what chunks.
 void Communicator::prepare(const Operation& operation, Work& work) {
   describe(operation, work);
+  context_ = {.owner = this, .polling = polling_, .datatype = operation.datatype};
   if (const CustomReduction* const custom = operation.custom.get(); custom != nullptr) {
     if (custom->isPreMulSum) {
       work.scale = custom->scalar.data();
@@ -264,11 +261,17 @@ void Communicator::prepare(const Operation& operation, Work& work) {
     } else {
       work.op = device::ReduceOp::kUser;
       work.signature.op = static_cast<std::uint8_t>(work.op);
+      user_ = custom->user;
+      user_.datatype = operation.datatype;   // known only now: the function works with every datatype
+      context_.user = &user_;
     }
   }
+  // Where data is only moved, a "fold" of one source copies it to several places.
+  if (context_.user == nullptr) context_.kernel = executor::reduceKernel(operation.datatype, work.op);
   const std::uint64_t bytes = plannedBytes(operation, work.elementBytes);
   const planner::Choice choice = planFor(operation, bytes);
   work.signature.algorithm = choice.algorithm;
+  work.word = work.signature.pack();
   work.direct = choice.direct;
   work.chunkBytes = chunkFor(work, bytes);
   const bool divided = operation.collective != Collective::kAllReduce && operation.collective != Collective::kReduce &&
@@ -320,10 +323,8 @@ void Communicator::shareBuffers(const Operation& operation, Work& work) {
     for (int i = 0; i < ranks(); ++i) end = std::max(end, layout.block(i).begin + layout.block(i).count);
     return end;
   };
-  const bool sendDivided = operation.collective == Collective::kReduceScatter ||
-                           operation.collective == Collective::kAllToAll || operation.collective == Collective::kScatter;
-  const bool recvDivided = operation.collective == Collective::kAllGather || operation.collective == Collective::kAllToAll ||
-                           operation.collective == Collective::kGather;
+  const bool sendDivided = device::isIn(operation.collective, device::kSendsBlocks);
+  const bool recvDivided = device::isIn(operation.collective, device::kReceivesBlocks);
   if (work.send != nullptr) work.sendRef = windows_.find(work.send, extent(work.sendLayout, sendDivided) * work.elementBytes);
   if (work.recv != nullptr) work.recvRef = windows_.find(work.recv, extent(work.recvLayout, recvDivided) * work.elementBytes);
 }
@@ -399,7 +400,7 @@ Fault Communicator::checkWait(int peer, executor::WaitState& state) {
 }
 
 Fault Communicator::keepWaiting(const Work& work, int peer, executor::WaitState& state) {
-  messages_->progress();
+  messages_->progress(true);
   const Fault fault = checkWait(peer, state);
   if (fault.kind != Fault::kNone) return fault;
   const std::int64_t now = nowNs();

@@ -1,25 +1,82 @@
 // Operations of one communicator run one after the other, in the order in which they were issued, whatever thread or
 // stream runs them.
 //
-// Thread safety: take() and the rest from any thread. wait(t) and done(t) once for each t that take() gave.
+// A thread that has been alone with the communicator for a while gets the bias (base/bias.h): its operations then need no
+// place in the order, because nobody else is in it. The first one who takes a place ends that.
+//
+// Thread safety: leanOn() before anybody else has the turn; the rest from any thread. wait(t) and done(t) once for each t that
+// take() gave.
 #pragma once
 
+#include <time.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/bias.h"
 
 namespace kolo::comm {
 
 class Turn {
  public:
+  // Uses this bias, whose memory outlives the turn.
+  void leanOn(Bias& bias) {
+    if (Bias::isPossible()) bias_ = &bias;
+  }
+
   // The next place in the order.
-  std::uint64_t take() { return issued_.fetch_add(1, std::memory_order_relaxed); }
+  std::uint64_t take() {
+    // Sequentially consistent with lean(): either it sees this place, or the bias that it gave is seen here. [lean]
+    const std::uint64_t place = issued_.fetch_add(1, std::memory_order_seq_cst);
+    if (bias_ != nullptr) bias_->revoke();
+    return place;
+  }
 
   // Returns when all before `place` are done.
   void wait(std::uint64_t place) {
-    if (served_.load(std::memory_order_acquire) == place) return;  // [turn]
+    if (served_.load(std::memory_order_acquire) != place) waitForOthers(place);  // [turn]
+    if (bias_ != nullptr && !bias_->isLeft()) waitUntilLeft();
+  }
+
+  void done(std::uint64_t place) {
+    if (bias_ != nullptr) lean(place);
+    served_.store(place + 1, std::memory_order_release);  // [turn] what the operation wrote is visible to the next
+    // Not sequentially consistent: a fence would wait until the operation's last stores have reached the other core.
+    if (waiters_.load(std::memory_order_relaxed) == 0) return;
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+
+  // The calling thread's next turn, by its bias or by a place for which it waits; then leave() with what enter() gave.
+  std::uint64_t enter() {
+    if (bias_ != nullptr && bias_->enter()) return kByBias;
+    const std::uint64_t place = take();
+    wait(place);
+    return place;
+  }
+  void leave(std::uint64_t entered) {
+    if (entered == kByBias) {
+      bias_->leave();
+    } else {
+      done(entered);
+    }
+  }
+
+  // Returns when everything issued so far is done.
+  void drain() { leave(enter()); }
+
+ private:
+  static constexpr std::uint64_t kByBias = UINT64_MAX;
+  static constexpr std::chrono::milliseconds kLook{1};
+  static constexpr std::uint64_t kFirstPatience = 8, kMostPatience = 1 << 20;
+
+  void waitForOthers(std::uint64_t place) {
     std::unique_lock lock(mutex_);
     waiters_.fetch_add(1, std::memory_order_relaxed);
     // done() may miss a waiter that comes at the same moment, so nobody sleeps for long without looking.
@@ -28,41 +85,54 @@ class Turn {
     waiters_.fetch_sub(1, std::memory_order_relaxed);
   }
 
-  void done(std::uint64_t place) {
-    served_.store(place + 1, std::memory_order_release);  // [turn] what the operation wrote is visible to the next
-    // Not sequentially consistent: a fence would wait until the operation's last stores have reached the other core.
-    if (waiters_.load(std::memory_order_relaxed) == 0) return;
-    const std::lock_guard lock(mutex_);
-    changed_.notify_all();
+  // For the one who had the bias and is still in its last operation.
+  void waitUntilLeft() const {
+    const timespec nap{0, 20'000};
+    while (!bias_->isLeft()) nanosleep(&nap, nullptr);
   }
 
-  // Returns when everything issued so far is done.
-  inline void drain();
-
- private:
-  static constexpr std::chrono::milliseconds kLook{1};
+  // Gives the bias to a thread that has had all of the last turns. Each time it takes twice as many, so that programs which
+  // use several threads or streams in turn soon pay nothing for it. Under the turn.
+  void lean(std::uint64_t place) {
+    const std::thread::id self = std::this_thread::get_id();
+    if (self != lastThread_) {
+      lastThread_ = self;
+      turnsInARow_ = 0;
+      return;
+    }
+    if (++turnsInARow_ < patience_ || issued_.load(std::memory_order_relaxed) != place + 1) return;
+    turnsInARow_ = 0;
+    patience_ = std::min(2 * patience_, kMostPatience);
+    bias_->give();
+    if (issued_.load(std::memory_order_seq_cst) != place + 1) bias_->revoke();  // [lean]
+  }
 
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> served_{0};
   std::atomic<std::uint32_t> waiters_{0};
+  Bias* bias_ = nullptr;
+  // Under the turn.
+  std::thread::id lastThread_;
+  std::uint64_t turnsInARow_ = 0, patience_ = kFirstPatience;
   std::mutex mutex_;
   std::condition_variable changed_;
 };
 
-// The time in which a place in the order is served: waits for it, and is done at the end of the scope, however it is left.
+// The time in which a place in the order is served, one that was taken before or the next: waits for it, and is done at the end
+// of the scope, however it is left.
 class InTurn {
  public:
-  InTurn(Turn& turn, std::uint64_t place) : turn_(turn), place_(place) { turn_.wait(place_); }
-  explicit InTurn(Turn& turn) : InTurn(turn, turn.take()) {}
-  ~InTurn() { turn_.done(place_); }
+  explicit InTurn(Turn& turn) : turn_(turn), entered_(turn.enter()) {}
+  InTurn(Turn& turn, std::optional<std::uint64_t> place) : turn_(turn), entered_(place.has_value() ? *place : turn.enter()) {
+    if (place.has_value()) turn_.wait(*place);
+  }
+  ~InTurn() { turn_.leave(entered_); }
   InTurn(const InTurn&) = delete;
   InTurn& operator=(const InTurn&) = delete;
 
  private:
   Turn& turn_;
-  const std::uint64_t place_;
+  const std::uint64_t entered_;
 };
-
-inline void Turn::drain() { const InTurn last(*this); }
 
 }  // namespace kolo::comm

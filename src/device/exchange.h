@@ -14,35 +14,11 @@
 
 #include <cstdint>
 
+#include "device/copy_short.h"
 #include "device/link.h"
 #include "device/work.h"
 
 namespace kolo::device {
-
-// Up to a header's payload, without a call: two overlapping moves of the largest size that fits.
-inline void copyShort(void* dst, const void* src, std::uint32_t bytes) {
-  static_assert(kHeaderPayloadBytes <= 64);
-  auto* const to = static_cast<unsigned char*>(dst);
-  const auto* const from = static_cast<const unsigned char*>(src);
-  const auto ends = [&](auto word) {
-    auto last = word;
-    __builtin_memcpy(&word, from, sizeof word);
-    __builtin_memcpy(&last, from + bytes - sizeof word, sizeof word);
-    __builtin_memcpy(to, &word, sizeof word);
-    __builtin_memcpy(to + bytes - sizeof word, &last, sizeof word);
-  };
-  struct Half {
-    std::uint64_t words[4];
-  };
-  struct Quarter {
-    std::uint64_t words[2];
-  };
-  if (bytes >= sizeof(Half)) return ends(Half{});
-  if (bytes >= sizeof(Quarter)) return ends(Quarter{});
-  if (bytes >= sizeof(std::uint64_t)) return ends(std::uint64_t{});
-  if (bytes >= sizeof(std::uint32_t)) return ends(std::uint32_t{});
-  for (std::uint32_t i = 0; i < bytes; ++i) to[i] = from[i];
-}
 
 // A run of bytes in this process.
 struct Piece {
@@ -124,19 +100,18 @@ class Exchange {
   }
 
   void announceAll() {
-    for (int i = 1; i < work_.ranks; ++i) announce(ringRank(work_.rank, i, work_.ranks));
+    for (int peer = next(work_.rank); peer != work_.rank; peer = next(peer)) announce(peer);
   }
   bool meetAll() {
     bool good = true;
-    for (int i = 1; i < work_.ranks; ++i) good = meet(ringRank(work_.rank, i, work_.ranks)) && good;
+    for (int peer = next(work_.rank); peer != work_.rank; peer = next(peer)) good = meet(peer) && good;
     return good;
   }
 
   // Meets those peers whom this rank has announced itself to and not met yet. All threads; after a barrier since announce().
   bool meetRest() {
     bool good = !team_.failed();
-    for (int i = 1; i < work_.ranks && good; ++i) {
-      const int peer = ringRank(work_.rank, i, work_.ranks);
+    for (int peer = next(work_.rank); peer != work_.rank && good; peer = next(peer)) {
       const Link& link = work_.links[peer];
       if (link.met + link.owed < link.announced) good = meet(peer);
     }
@@ -341,6 +316,11 @@ class Exchange {
                             .streaming = streaming});
   }
 
+  // At most a header's payload; by the leader.
+  void copyLine(unsigned char* dst, const unsigned char* src, std::uint64_t bytes) {
+    if (dst != src && team_.leader() && !team_.failed()) copyShort(dst, src, static_cast<std::uint32_t>(bytes));
+  }
+
   void copy(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
     if (bytes != 0 && dst != src && !team_.failed()) team_.copy(dst, src, bytes, streaming);
   }
@@ -351,6 +331,8 @@ class Exchange {
     if (!work_.shareable || (ref.index == 0 && !work_.readsPeers)) return {};
     return ref.index != 0 ? ref : WindowRef{reinterpret_cast<std::uint64_t>(buffer), 0};
   }
+
+  int next(int rank) const { return nextRank(rank, work_.ranks); }
 
   static const Header& lineOf(const Link& link, std::uint64_t number) { return link.inbox->header[number % kHeaderLines]; }
 

@@ -40,6 +40,9 @@ constexpr Range chunkOf(std::uint64_t count, std::uint64_t chunk, std::uint64_t 
   return {begin, count - begin < chunk ? count - begin : chunk};
 }
 
+// The rank after r on a ring of n.
+constexpr int nextRank(int r, int n) { return r + 1 == n ? 0 : r + 1; }
+
 // Rank r + d on a ring of n.
 constexpr int ringRank(int r, int d, int n) {
   const int at = (r + d) % n;

@@ -18,6 +18,23 @@ enum class Algorithm : std::uint8_t {
   kLine, kOneShot, kTwoShot, kRing, kBiring, kRecursive, kBruck, kTree, kPairwise, kCount
 };
 
+// What collectives have in common, as sets of them.
+template <class... Members>
+constexpr std::uint32_t setOf(Members... members) {
+  return ((1u << static_cast<unsigned>(members)) | ...);
+}
+constexpr bool isIn(Collective collective, std::uint32_t set) { return (set >> static_cast<unsigned>(collective) & 1) != 0; }
+
+inline constexpr std::uint32_t kFromRoot = setOf(Collective::kBroadcast, Collective::kScatter);
+inline constexpr std::uint32_t kToRoot = setOf(Collective::kReduce, Collective::kGather);
+inline constexpr std::uint32_t kReducing = setOf(Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter);
+// The send buffer, or the receive buffer, holds a block for each rank.
+inline constexpr std::uint32_t kSendsBlocks =
+    setOf(Collective::kReduceScatter, Collective::kAllToAll, Collective::kScatter);
+inline constexpr std::uint32_t kReceivesBlocks = setOf(Collective::kAllGather, Collective::kAllToAll, Collective::kGather);
+// All data has one end at the root, so the others need not meet each other.
+inline constexpr std::uint32_t kMeetsRootOnly = setOf(Collective::kGather, Collective::kScatter);
+
 // What must be the same on all ranks, in one word of the header.
 struct Signature {
   Collective collective = Collective::kBarrier;
@@ -26,14 +43,15 @@ struct Signature {
   Algorithm algorithm = Algorithm::kLine;
   bool vector = false;             // a v-variant
   std::uint32_t root = 0;          // 20 bits
-  std::uint16_t sequence = 0;      // low bits of the communicator's operation number
+  std::uint16_t sequence = 0;      // low bits of the communicator's operation number; the top bits of the word
 
   static constexpr std::uint8_t kAvg = 13, kPreMulSum = 14, kNoOp = 15;
+  static constexpr int kSequenceAt = 38;
 
   std::uint64_t pack() const {
     return static_cast<std::uint64_t>(collective) | std::uint64_t{datatype} << 4 | std::uint64_t{op} << 9 |
            static_cast<std::uint64_t>(algorithm) << 13 | std::uint64_t{vector} << 17 | std::uint64_t{root} << 18 |
-           std::uint64_t{sequence} << 38;
+           std::uint64_t{sequence} << kSequenceAt;
   }
   static Signature unpack(std::uint64_t word) {
     return {.collective = static_cast<Collective>(word & 15),
@@ -42,7 +60,7 @@ struct Signature {
             .algorithm = static_cast<Algorithm>(word >> 13 & 15),
             .vector = (word >> 17 & 1) != 0,
             .root = static_cast<std::uint32_t>(word >> 18 & 0xfffff),
-            .sequence = static_cast<std::uint16_t>(word >> 38 & 0xffff)};
+            .sequence = static_cast<std::uint16_t>(word >> kSequenceAt & 0xffff)};
   }
 };
 
@@ -107,15 +125,8 @@ struct Work {
   Fault* fault = nullptr;
 };
 
-// Whether this rank gets nothing from the others in the operation.
-inline bool onlyGives(const Work& work) {
-  switch (work.signature.collective) {
-    case Collective::kBroadcast:
-    case Collective::kScatter: return work.rank == work.root;
-    case Collective::kReduce:
-    case Collective::kGather: return work.rank != work.root;
-    default: return false;
-  }
-}
+// Whether this rank gets nothing from the others in the operation, or gives them nothing.
+inline bool onlyGives(const Work& work) { return isIn(work.signature.collective, work.rank == work.root ? kFromRoot : kToRoot); }
+inline bool onlyGets(const Work& work) { return isIn(work.signature.collective, work.rank == work.root ? kToRoot : kFromRoot); }
 
 }  // namespace kolo::device

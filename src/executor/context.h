@@ -8,8 +8,12 @@
 
 #include "device/link.h"
 #include "device/work.h"
+#include "executor/host/polling.h"
 
 namespace kolo::executor {
+
+// Folds by the vector instructions of this machine: executor/host/reduce.h.
+using ReduceKernel = void (*)(const device::ReduceArgs& args);
 
 // One wait, from its first poll on.
 struct WaitState {
@@ -22,7 +26,7 @@ struct WaitState {
 class LinkOwner {
  public:
   virtual ~LinkOwner() = default;
-  // Called again and again by a team's leader that has polled in vain for `spins` times, between two rounds of polling.
+  // Called again and again by a team's leader that has polled in vain, between two rounds of polling.
   // May yield the core. A fault other than kNone makes the team give up.
   virtual device::Fault keepWaiting(const device::Work& work, int peer, WaitState& state) = 0;
   // Copies from ordinary memory of the peer, by its address there. False: it could not be read; the owner knows why.
@@ -39,9 +43,10 @@ struct UserReduction {
 
 struct Context {
   LinkOwner* owner = nullptr;
-  int spins = 0;                            // polls in a round
+  Polling polling;
   koloDataType_t datatype = koloInt8;
   const UserReduction* user = nullptr;      // with ReduceOp::kUser
+  ReduceKernel kernel = nullptr;            // with any other, what the host thread reduces with
 };
 
 // Runs one operation to its end on the calling thread's behalf; work.fault tells how it went. Two of them exist: hostExecutor

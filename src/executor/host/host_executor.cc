@@ -14,11 +14,10 @@ class HostExecutor final : public Executor {
   }
 };
 
+constinit HostExecutor theHostExecutor;
+
 }  // namespace
 
-Executor& hostExecutor() {
-  static HostExecutor executor;
-  return executor;
-}
+Executor& hostExecutor() { return theHostExecutor; }
 
 }  // namespace kolo::executor

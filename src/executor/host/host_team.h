@@ -24,11 +24,7 @@ class HostTeam {
 
   bool waitAtLeast(const device::Counter& counter, std::uint64_t target, int peer) {
     if (failed_) return false;
-    // No pause instruction here: on some machines it costs as much as the hop that is being waited for.
-    for (int i = 0; i < context_.spins; ++i) {
-      if (device::loadAcquire(counter) >= target) return true;
-    }
-    return waitSlowly(counter, target, peer);
+    return poll(counter, target) || waitSlowly(counter, target, peer);
   }
 
   void copy(void* dst, const void* src, std::uint64_t bytes, bool streaming) {
@@ -39,12 +35,14 @@ class HostTeam {
   }
   void reduce(const device::ReduceArgs& args) {
     if (work_.op == device::ReduceOp::kUser) return userFold(*context_.user, args);
-    if (kernel_ == nullptr) kernel_ = reduceKernel(context_.datatype, work_.op);   // operations that only move need none
-    kernel_(args);
+    context_.kernel(args);
   }
   void reduceAlone(const device::ReduceArgs& args) { reduce(args); }
 
  private:
+  bool poll(const device::Counter& counter, std::uint64_t target) const {
+    return context_.polling.until([&] { return device::loadAcquire(counter) >= target; });
+  }
   bool waitSlowly(const device::Counter& counter, std::uint64_t target, int peer) {
     WaitState state;
     for (;;) {
@@ -55,15 +53,12 @@ class HostTeam {
         fail(fault);
         return false;
       }
-      for (int i = 0; i < context_.spins; ++i) {
-        if (device::loadAcquire(counter) >= target) return true;
-      }
+      if (poll(counter, target)) return true;
     }
   }
 
   const device::Work& work_;
   const Context& context_;
-  ReduceKernel kernel_ = nullptr;
   bool failed_ = false;
 };
 

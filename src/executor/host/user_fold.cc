@@ -3,19 +3,18 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/caller.h"
+#include "base/datatypes.h"
+
 namespace kolo::executor {
 namespace {
 
-[[gnu::tls_model("initial-exec")]] thread_local int depth = 0;   // looked at by every operation
-
 struct Inside {
-  Inside() { ++depth; }
-  ~Inside() { --depth; }
+  Inside() { ++caller.userFunctions; }
+  ~Inside() { --caller.userFunctions; }
 };
 
 }  // namespace
-
-bool insideUserFunction() { return depth > 0; }
 
 void userFold(const UserReduction& user, const device::ReduceArgs& args) {
   // A tile on the stack, because a destination may be one of the sources, and because sources may be unaligned.
@@ -23,7 +22,7 @@ void userFold(const UserReduction& user, const device::ReduceArgs& args) {
   alignas(64) unsigned char acc[kTile];
   alignas(64) unsigned char next[kTile];
   const Inside inside;
-  const std::size_t size = koloDataTypeSize(user.datatype);
+  const std::size_t size = elementBytes(user.datatype);
   const std::uint64_t step = kTile / size;
   for (std::uint64_t at = 0; at < args.count; at += step) {
     const std::size_t count = std::min(step, args.count - at);

@@ -1,4 +1,5 @@
-// Folding by a user's function, for every executor on the host.
+// Folding by a user's function, for every executor on the host. The thread is marked while it is in there (base/caller.h): it must not wait
+// for the operation that it is part of.
 #pragma once
 
 #include "device/reduce_args.h"
@@ -8,8 +9,5 @@ namespace kolo::executor {
 
 // As ReduceArgs says, element by element in the order of sources; scale and divisor do not occur with user functions.
 void userFold(const UserReduction& user, const device::ReduceArgs& args);
-
-// Whether the calling thread is inside a user's function: it must not wait for the operation that it is part of.
-bool insideUserFunction();
 
 }  // namespace kolo::executor

@@ -1,0 +1,7 @@
+#include "base/caller.h"
+
+namespace kolo {
+
+thread_local constinit Caller caller;
+
+}  // namespace kolo
