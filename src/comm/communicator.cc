@@ -18,7 +18,7 @@ struct Surroundings {
 };
 
 // From how many bytes on a copy by the kernel out of the peer's ordinary memory is used instead of two through staging. On AMD
-// (Zen 4, 2 ranks) staging is faster, or within a tenth, at every size: perf/results/2026-11-21-single-copy-zen4.txt. On Intel
+// (Zen 5, 2 ranks) staging is faster, or within a tenth, at every size: perf/results/2026-11-21-single-copy-zen5.txt. On Intel
 // (Skylake) this bound is where Open MPI's single copy began to beat our staging; ours has not been measured there.
 constexpr std::uint64_t kSingleCopyBytesOnIntel = 65536;
 

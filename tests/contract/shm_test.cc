@@ -302,6 +302,8 @@ TEST_CASE("a forked child neither hangs nor disturbs its parent, and can start a
   Scene scene;
   const auto mine = scene.rank.registerMemory(4096, 0, Backing::kFile);
   REQUIRE(mine.ok());
+  // AddressSanitizer's allocator has locks that fork() copies as they are: let the exporter's thread come to rest.
+  std::this_thread::sleep_for(20ms);
   const pid_t child = fork();
   if (child == 0) {
     alarm(20);  // a child that hangs ends by a signal
