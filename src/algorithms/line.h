@@ -53,7 +53,8 @@ void runLine(device::Exchange<Team>& exchange) {
   }
 
   if (!gets && !isIn(collective, device::kFromRoot)) return;   // the root of a broadcast gives to itself too
-  const device::Range mine = work.sendLayout.block(blocks ? work.rank : 0);
+  const bool hasInput = work.rank == work.root || !isIn(collective, device::kFromRoot);
+  const device::Range mine = hasInput ? work.sendLayout.block(blocks ? work.rank : 0) : device::Range{};
   const unsigned char* own = work.send + exchange.bytesOf(mine.begin);
   const auto payloadOf = [&](int rank) { return rank == work.rank ? own : exchange.headerOf(rank).payload; };
   if (isIn(collective, device::kReducing)) {

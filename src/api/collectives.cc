@@ -1,7 +1,6 @@
 // The collectives: arguments checked, then submitted.
 #include <algorithm>
 #include <memory>
-#include <optional>
 
 #include "api/checks.h"
 #include "api/guard.h"
@@ -10,27 +9,28 @@
 namespace kolo::api {
 namespace {
 
+using comm::Call;
 using comm::Operation;
 using comm::VectorCounts;
 using device::Collective;
 
-// What loops do: the last call again, by a thread that has the communicator to itself. It has been checked, planned and
-// described. Empty: anything else.
-inline std::optional<Status> callAgain(const Operation& operation, koloComm_t comm, koloStream_t stream) {
-  if (stream != nullptr || !caller.isPlain()) return std::nullopt;
-  const Inside<comm::Communicator> communicator = communicators.remember(reinterpret_cast<std::uintptr_t>(comm)).enter();
-  if (!communicator || !communicator->repeats(operation)) return std::nullopt;
-  return communicator->runAgain();
+// The communicator, if this is what loops do: its last call again, by a thread that has it to itself. The call has then been
+// checked, planned and described.
+inline Inside<comm::Communicator> findRepeated(const Call& call, koloComm_t comm, koloStream_t stream) {
+  if (stream != nullptr || !caller.isPlain()) return {};
+  Inside<comm::Communicator> communicator = communicators.remember(reinterpret_cast<std::uintptr_t>(comm)).enter();
+  if (!communicator || !communicator->repeats(call)) return {};
+  return communicator;
 }
 
 // What is common to all: finds the handles, lets `check` complete and examine the operation or message, submits it.
 template <class What, class Check>
 Status submit(What& what, koloComm_t comm, koloStream_t stream, Check&& check) {
   const Status status = [&]() -> Status {
+    KOLO_TRY(refuseInReduction());
     KOLO_ASSIGN(const Held<comm::Communicator> communicator, hold(comm));
     const Weak<comm::Stream> found = streams.remember(reinterpret_cast<std::uintptr_t>(stream));
     if (stream != nullptr && !found) return notAStream(stream);
-    KOLO_TRY(refuseInReduction());
     if (communicator->isFinalized()) {
       return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");
     }
@@ -42,19 +42,23 @@ Status submit(What& what, koloComm_t comm, koloStream_t stream, Check&& check) {
   return status;
 }
 
-// A collective. mayRepeat: `operation` is complete before `check`.
-template <bool mayRepeat, class Check>
-koloResult_t call(const char* function, Operation&& operation, koloComm_t comm, koloStream_t stream,
-                  Check&& check) noexcept {
+// A collective; `check` completes the operation too.
+template <class Check>
+Status submitCollective(Operation& operation, koloComm_t comm, koloStream_t stream, Check&& check) {
+  return submit(operation, comm, stream, [&](comm::Communicator& communicator, Operation& o) -> Status {
+    if (o.reduces()) KOLO_TRY(checkReduction(o.op, o.datatype, communicator));
+    if (o.reduces() && o.op >= koloNumOps) o.custom = communicator.reductions().find(o.op);
+    return check(communicator, o);
+  });
+}
+
+// One that the call describes in full.
+template <class Check>
+koloResult_t run(const char* function, const Call& call, koloComm_t comm, koloStream_t stream, Check&& check) noexcept {
   return guard(function, [&]() -> Status {
-    if constexpr (mayRepeat) {
-      if (std::optional<Status> status = callAgain(operation, comm, stream)) return *std::move(status);
-    }
-    return submit(operation, comm, stream, [&](comm::Communicator& communicator, Operation& o) -> Status {
-      if (o.reduces()) KOLO_TRY(checkReduction(o.op, o.datatype, communicator));
-      if (o.reduces() && o.op >= koloNumOps) o.custom = communicator.reductions().find(o.op);
-      return check(communicator, o);
-    });
+    if (const Inside<comm::Communicator> communicator = findRepeated(call, comm, stream)) return communicator->runAgain();
+    Operation operation{call, {}, {}};
+    return submitCollective(operation, comm, stream, check);
   });
 }
 
@@ -119,9 +123,9 @@ Status checkBlocks(const comm::Communicator& communicator, const Operation& o) {
 }
 
 template <const Shape& shape>
-koloResult_t collective(const char* function, Operation&& operation, koloComm_t comm, koloStream_t stream) noexcept {
-  operation.collective = shape.collective;
-  return call<true>(function, std::move(operation), comm, stream, checkBlocks<shape>);
+koloResult_t collective(const char* function, Call call, koloComm_t comm, koloStream_t stream) noexcept {
+  call.collective = shape.collective;
+  return run(function, call, comm, stream, checkBlocks<shape>);
 }
 
 // The arrays of one buffer of a v-variant, as the caller gave them; displs may be NULL.
@@ -156,12 +160,11 @@ Status takeCounts(const Given& given, const comm::Communicator& communicator, ko
 // The v-variant of a collective with one block in one buffer and the blocks of all ranks, described by `given`, in the
 // other. With a root only the root's arrays count, and operation.count is the one block's length; without, it is found in them.
 template <const Shape& shape>
-koloResult_t vectorCollective(const char* function, Operation&& operation, const Given& given, koloComm_t comm,
+koloResult_t vectorCollective(const char* function, const Call& call, const Given& given, koloComm_t comm,
                               koloStream_t stream) noexcept {
   static_assert(shape.send != shape.recv);
   constexpr bool gathers = shape.recv == kEach, rooted = shape.root != Root::kNone;
-  operation.collective = shape.collective;
-  return call<false>(function, std::move(operation), comm, stream, [&](const auto& communicator, Operation& o) -> Status {
+  const auto check = [&](const auto& communicator, Operation& o) -> Status {
     const std::uint64_t size = elementBytes(o.datatype);
     auto taken = std::make_shared<VectorCounts>();
     Extent send{"sendbuf", o.send, 0}, recv{"recvbuf", o.recv, 0};
@@ -192,9 +195,15 @@ koloResult_t vectorCollective(const char* function, Operation&& operation, const
     KOLO_TRY(checkBuffers(send, recv, one.data == at(all.data, displs[mine] * size), shape.vectorInPlace));
     o.counts = std::move(taken);
     return {};
+  };
+  return guard(function, [&]() -> Status {
+    Operation operation{call, {}, {}};
+    operation.collective = shape.collective;
+    return submitCollective(operation, comm, stream, check);
   });
 }
 
+// One end of a message.
 koloResult_t message(const char* function, const comm::Message& message, koloComm_t comm, koloStream_t stream) noexcept {
   return guard(function, [&] {
     return submit(message, comm, stream, [](const comm::Communicator& communicator, const comm::Message& m) -> Status {
@@ -266,8 +275,8 @@ KOLO_API koloResult_t koloScatter(const void* sendbuf, void* recvbuf, size_t rec
 }
 
 KOLO_API koloResult_t koloBarrier(koloComm_t comm, koloStream_t stream) {
-  return call<true>(__func__, {.collective = Collective::kBarrier}, comm, stream,
-              [](const auto&, const Operation&) { return Status(); });
+  return run(__func__, {.collective = Collective::kBarrier}, comm, stream,
+             [](const auto&, const Operation&) { return Status(); });
 }
 
 KOLO_API koloResult_t koloAllGatherv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
@@ -302,8 +311,7 @@ KOLO_API koloResult_t koloScatterv(const void* sendbuf, const size_t* sendcounts
 KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcounts, const size_t* senddispls,
                                     void* recvbuf, const size_t* recvcounts, const size_t* recvdispls,
                                     koloDataType_t datatype, koloComm_t comm, koloStream_t stream) {
-  Operation operation{.collective = Collective::kAllToAll, .send = sendbuf, .recv = recvbuf, .datatype = datatype};
-  return call<false>(__func__, std::move(operation), comm, stream, [&](const auto& communicator, Operation& o) -> Status {
+  const auto check = [&](const auto& communicator, Operation& o) -> Status {
     auto taken = std::make_shared<VectorCounts>();
     auto& [sendCounts, sendDispls, recvCounts, recvDispls] = *taken;
     std::uint64_t sendExtent = 0, recvExtent = 0;
@@ -318,6 +326,11 @@ KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcount
     KOLO_TRY(checkBuffers({"sendbuf", sendbuf, sendExtent * size}, {"recvbuf", recvbuf, recvExtent * size}, false, ""));
     o.counts = std::move(taken);
     return {};
+  };
+  return guard(__func__, [&]() -> Status {
+    Operation operation{
+        {.send = sendbuf, .recv = recvbuf, .collective = Collective::kAllToAll, .datatype = datatype}, {}, {}};
+    return submitCollective(operation, comm, stream, check);
   });
 }
 

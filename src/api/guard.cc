@@ -14,9 +14,24 @@ std::string& lastError() {
   return message;
 }
 
-Communicators& communicators = *new Communicators;
-Streams& streams = *new Streams;
-Windows& windows = *new Windows;
+namespace {
+
+// Made by the linker, all zero, so that a page of a table takes memory only when it is used; never destroyed.
+template <class Table>
+union Forever {
+  constexpr Forever() : table() {}
+  ~Forever() {}
+  Table table;
+};
+constinit Forever<Communicators> theCommunicators;
+constinit Forever<Streams> theStreams;
+constinit Forever<Windows> theWindows;
+
+}  // namespace
+
+constinit Communicators& communicators = theCommunicators.table;
+constinit Streams& streams = theStreams.table;
+constinit Windows& windows = theWindows.table;
 
 namespace {
 

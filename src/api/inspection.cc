@@ -25,7 +25,7 @@ Result<planner::Query> makeQuery(koloCollective_t collective, size_t count, kolo
 // Whether an operation would be folded in the order of the ranks: the communicator may ask for it, or a reduction that a user
 // made there. Apart from that all reductions are planned alike.
 bool foldsInOrder(comm::Communicator& communicator, const planner::Query& query, koloRedOp_t op) {
-  comm::Operation operation{.collective = query.collective, .op = op};
+  comm::Operation operation{{.collective = query.collective, .op = op}, {}, {}};
   if (op >= koloNumOps) operation.custom = communicator.reductions().find(op);
   return operation.reduces() && communicator.inOrder(operation);
 }

@@ -5,6 +5,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <mutex>
+#include <utility>
+#include <vector>
+
 namespace kolo {
 namespace {
 
@@ -12,33 +16,70 @@ bool membarrier(int command) { return syscall(__NR_membarrier, command, 0, 0) ==
 
 // Every thread of the process passes a full barrier between the call and its return.
 void barrierEverywhere() {
-  // It fails in a forked child, which has to register again, and when the kernel lacks memory for a moment.
+  // It may fail when the kernel lacks memory for a moment, or if this process has to register again (after a fork, say).
   const timespec nap{0, 1'000'000};
-  while (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) && !membarrier(MEMBARRIER_CMD_GLOBAL)) {
-    if (!membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)) nanosleep(&nap, nullptr);
+  while (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
+    const bool registered = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+    if (registered && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
+    if (membarrier(MEMBARRIER_CMD_GLOBAL)) return;
+    nanosleep(&nap, nullptr);
   }
 }
 
 }  // namespace
 
-thread_local constinit std::uint64_t Bias::number = 0;
+// Those whose thread has ended. As the process's handles, they live as long as it does.
+struct Bias::Threads {
+  std::mutex mutex;
+  std::vector<Thread*> unused;
 
-std::uint64_t Bias::nextNumber() {
-  static std::atomic<std::uint64_t> last{kRevoking};
-  return number = last.fetch_add(1, std::memory_order_relaxed) + 1;
-}
+  static Threads& all() {
+    static auto* const instance = new Threads;
+    return *instance;
+  }
+  Thread* take() {
+    const std::lock_guard lock(mutex);
+    if (unused.empty()) return new Thread;
+    Thread* const again = unused.back();
+    unused.pop_back();
+    return again;
+  }
+  void giveBack(Thread* thread) {
+    const std::lock_guard lock(mutex);
+    unused.push_back(thread);
+  }
+};
+
+thread_local constinit Bias::Thread* Bias::thisThread = nullptr;
+constinit Bias::Thread Bias::revoking;
 
 bool Bias::isPossible() {
   static const bool possible = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
   return possible;
 }
 
+void Bias::give() {
+  struct AtThreadEnd {
+    ~AtThreadEnd() {
+      if (thisThread != nullptr) Threads::all().giveBack(std::exchange(thisThread, nullptr));
+    }
+  };
+  if (thisThread == nullptr) {
+    static thread_local const AtThreadEnd atThreadEnd;
+    thisThread = Threads::all().take();
+  }
+  if (owner_.load(std::memory_order_relaxed) != nullptr) return;
+  last_.store(thisThread, std::memory_order_relaxed);   // visible to who is served after this turn
+  Thread* nobody = nullptr;
+  owner_.compare_exchange_strong(nobody, thisThread, std::memory_order_seq_cst);
+}
+
 void Bias::revokeNow() {
-  // Not kNobody yet: others that come before the barrier is done must not believe that it has been.
-  owner_.store(kRevoking, std::memory_order_seq_cst);
+  // Not nobody yet: others that come before the barrier is done must not believe that it has been.
+  owner_.store(&revoking, std::memory_order_seq_cst);
   barrierEverywhere();  // [bias]
-  std::uint64_t revoking = kRevoking;
-  owner_.compare_exchange_strong(revoking, kNobody, std::memory_order_seq_cst);
+  Thread* expected = &revoking;
+  owner_.compare_exchange_strong(expected, nullptr, std::memory_order_seq_cst);
 }
 
 }  // namespace kolo

@@ -16,50 +16,55 @@ namespace kolo {
 
 class Bias {
  public:
-  // Enters if the calling thread has the bias; leave() must follow. Not reentrant.
+  // Enters if the calling thread has the bias, and is not inside of this or another one; leave() must follow, by the same thread.
   bool enter() {
-    const std::uint64_t self = thisThread();
-    if (owner_.load(std::memory_order_relaxed) != self) return false;
-    inside_.store(1, std::memory_order_relaxed);
+    Thread* const self = thisThread;
+    if (self == nullptr || owner_.load(std::memory_order_relaxed) != self) return false;
+    if (self->inside.load(std::memory_order_relaxed) != nullptr) return false;
+    self->inside.store(this, std::memory_order_relaxed);
     // Between the store and the load the compiler's order is enough: whoever takes the bias away makes every thread of the
-    // process pass a full barrier after changing owner_. So either the change is seen here, or inside_ is seen there. [bias]
+    // process pass a full barrier after changing owner_. So either the change is seen here, or `inside` is seen there. [bias]
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (owner_.load(std::memory_order_relaxed) == self) return true;
     leave();
     return false;
   }
-  void leave() { inside_.store(0, std::memory_order_release); }   // [left] all that was done inside
+  void leave() { thisThread->inside.store(nullptr, std::memory_order_release); }   // [left] all that was done inside
 
-  // The owner is not inside, and what it did there is visible. Meaningful after revoke().
-  bool isLeft() const { return inside_.load(std::memory_order_acquire) == 0; }   // [left]
-
-  // Gives the bias to the calling thread, unless somebody has it. REQUIRES: the caller makes sure that nobody else is in what the
-  // bias protects, and afterwards looks for those who came meanwhile without having seen this (comm/turn.h).
-  void give() {
-    std::uint64_t nobody = kNobody;
-    owner_.compare_exchange_strong(nobody, thisThread(), std::memory_order_seq_cst);
+  // Who had the bias last is not inside, and what it did there is visible. REQUIRES: revoke() was called since it was given, by
+  // somebody whose call the caller has seen.
+  bool isLeft() const {
+    const Thread* const last = last_.load(std::memory_order_relaxed);
+    return last == nullptr || last->inside.load(std::memory_order_acquire) != this;   // [left]
   }
+
+  // Gives the bias to the calling thread, unless somebody has it. REQUIRES: nobody else is in what the bias protects, whoever had
+  // it last included; the caller looks afterwards for those who came meanwhile without having seen this (comm/turn.h).
+  void give();
 
   // Nobody has the bias afterwards. Who had it may still be inside.
   void revoke() {
-    if (owner_.load(std::memory_order_seq_cst) != kNobody) revokeNow();
+    if (owner_.load(std::memory_order_seq_cst) != nullptr) revokeNow();
   }
 
   // Whether this system offers the barrier that revoke() needs; without it give() must not be called.
   static bool isPossible();
 
  private:
-  static constexpr std::uint64_t kNobody = 0, kRevoking = 1;
+  // One for each thread that was ever given a bias; only it writes here, so a thread that comes late to a bias it has lost
+  // cannot disturb the next owner. Never freed: the next thread uses it again, and with it what the dead one had.
+  struct alignas(128) Thread {
+    std::atomic<const Bias*> inside{nullptr};
+  };
+  struct Threads;
 
-  // A number of its own for each thread that ever asks.
-  static std::uint64_t thisThread() { return number != 0 ? number : nextNumber(); }
-  static std::uint64_t nextNumber();
   void revokeNow();
 
-  [[gnu::tls_model("initial-exec")]] static thread_local constinit std::uint64_t number;
+  [[gnu::tls_model("initial-exec")]] static thread_local constinit Thread* thisThread;
+  static Thread revoking;   // stands for an owner while one is being revoked
 
-  std::atomic<std::uint64_t> owner_{kNobody};
-  std::atomic<std::uint32_t> inside_{0};
+  std::atomic<Thread*> owner_{nullptr};
+  std::atomic<Thread*> last_{nullptr};   // changes in give() only
 };
 
 }  // namespace kolo

@@ -206,7 +206,7 @@ Status Communicator::setWishes(std::string_view text) {
   KOLO_ASSIGN(wishes_, planner::parseWishes(text));
   wishesHaveRanges_ = planner::haveRanges(wishes_);
   for (auto& classes : plans_) classes.fill(std::nullopt);
-  lastIsValid_ = false;
+  forget();
   return {};
 }
 

@@ -53,7 +53,7 @@ class Communicator final : public executor::LinkOwner {
   Membership& membership() { return membership_; }
   // For changes: what was prepared with the old windows is forgotten.
   Windows& windows() {
-    lastIsValid_ = false;
+    forget();
     return windows_;
   }
   const Peers& peers() const { return *peers_; }
@@ -65,8 +65,9 @@ class Communicator final : public executor::LinkOwner {
   // One collective, to its end. REQUIRES: the turn.
   Status run(const Operation& operation);
 
-  // Whether this is the last operation again, for which everything has been checked and prepared. REQUIRES: the turn.
-  bool repeats(const Operation& operation) const { return lastIsValid_ && operation.isRepeatOf(last_); }
+  // Whether this is the last operation again, for which everything has been checked and prepared. REQUIRES: the turn; not a
+  // v-variant.
+  bool repeats(const Call& call) const { return call == repeatable_; }
   // REQUIRES: the turn; repeats().
   Status runAgain();
 
@@ -93,7 +94,7 @@ class Communicator final : public executor::LinkOwner {
   // REQUIRES: the turn.
   void setFinalized() {
     finalized_.store(true, std::memory_order_relaxed);
-    lastIsValid_ = false;
+    forget();
   }
 
   device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
@@ -118,6 +119,7 @@ class Communicator final : public executor::LinkOwner {
   void onFailure(const bootstrap::Failure& failure);
   void record(const bootstrap::Failure& failure);
 
+  void forget() { repeatable_ = kNothing; }
   Status execute();
   Status runAlone(const device::Work& work, const executor::Context& context);
   std::uint64_t inputBytes(const Operation& operation, const device::Work& work) const;
@@ -157,7 +159,8 @@ class Communicator final : public executor::LinkOwner {
 
   // The last operation and what was prepared for it: programs call the same operation on the same buffers again and again.
   Operation last_;
-  bool lastIsValid_ = false;
+  static constexpr Call kNothing{.collective = device::Collective::kCount};
+  Call repeatable_ = kNothing;   // last_, if it is one whose repetition is seen by comparing what the caller says
   device::Work work_;
   device::Fault fault_;
   executor::Context context_;

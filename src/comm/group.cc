@@ -40,9 +40,12 @@ struct Group {
 [[gnu::tls_model("initial-exec")]] thread_local constinit Group* opened = nullptr;
 
 [[gnu::noinline]] Group& openFirst() {
-  thread_local Group instance;
-  opened = &instance;
-  return instance;
+  struct AtThreadEnd {
+    ~AtThreadEnd() { delete std::exchange(opened, nullptr); }
+  };
+  thread_local const AtThreadEnd atThreadEnd;
+  opened = new Group;
+  return *opened;
 }
 
 Group& group() { return opened != nullptr ? *opened : openFirst(); }
@@ -56,6 +59,8 @@ Batch& batchFor(const Weak<Communicator>& communicator, const Weak<Stream>& stre
   Batch& batch = open.batches[open.used++];
   batch.communicator = communicator;
   batch.stream = stream;
+  batch.messages.clear();   // a group that ended by an exception has left them
+  batch.operations.clear();
   return batch;
 }
 

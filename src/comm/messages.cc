@@ -31,7 +31,7 @@ Messages::Messages(Communicator& owner, const ArenaLayout& layout, const Peers& 
 }
 
 void Messages::note(Status status) {
-  if (first_.ok() && !status.ok()) first_ = std::move(status);
+  if (failed_.ok() && !status.ok()) failed_ = std::move(status);
 }
 
 void Messages::start(const Message& message) {
@@ -297,6 +297,7 @@ bool Messages::readLines(int peer, bool readsAll) {
     if (device::loadAcquire(line.number) != pair.linesRead + 1) break;  // [line]
     ++pair.linesRead;
     moved = true;
+    first_ = device::nextRank(peer, layout_.ranks);   // whoever was read last comes last: a receive from any source is fair
     if (line.kind == MessageKind::kClear || line.kind == MessageKind::kDone) {
       answered(pair, line);
     } else {
@@ -341,7 +342,7 @@ bool Messages::progressPair(int peer, bool readsAll) {
 
 bool Messages::progress(bool readsAll) {
   bool moved = false;
-  for (int peer = 0; peer < layout_.ranks; ++peer) {
+  for (int i = 0, peer = first_; i < layout_.ranks; ++i, peer = device::nextRank(peer, layout_.ranks)) {
     if (peer != owner_.rank()) moved = progressPair(peer, readsAll) || moved;
   }
   return moved;
@@ -369,7 +370,7 @@ Status Messages::finish() {
     const device::Fault fault = owner_.checkWait(peer, state);
     if (fault.kind != device::Fault::kNone) return owner_.giveUpMessages(fault, peer);
   }
-  return std::exchange(first_, Status());
+  return std::exchange(failed_, Status());
 }
 
 }  // namespace kolo::comm

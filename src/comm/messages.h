@@ -131,7 +131,8 @@ class Messages {
   std::deque<Unexpected> unexpected_;
   std::uint64_t unfinished_ = 0;       // sends and receives that are not done
   std::uint64_t unanswered_ = 0;       // answers that could not be written yet
-  Status first_;
+  Status failed_;                      // the first
+  int first_ = 0;                      // the peer with whom progress() begins
 };
 
 }  // namespace kolo::comm

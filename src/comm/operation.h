@@ -18,27 +18,25 @@ struct VectorCounts {
 
 struct CustomReduction;
 
-// One collective.
-struct Operation {
-  device::Collective collective = device::Collective::kBarrier;
+// A collective as its caller says it.
+struct Call {
   const void* send = nullptr;
   void* recv = nullptr;
   std::uint64_t count = 0;          // as in the API; v-variants: of this rank's own block
+  device::Collective collective = device::Collective::kBarrier;
   koloDataType_t datatype = koloInt8;
   koloRedOp_t op = koloSum;
+  int root = 0;
+
+  bool operator==(const Call&) const = default;
+  bool reduces() const { return device::isIn(collective, device::kReducing); }
+};
+
+// And with what its handles and arrays stood for.
+struct Operation : Call {
   // With a reduction that a user made; held here, because its handle may be destroyed before the operation runs.
   std::shared_ptr<const CustomReduction> custom;
-  int root = 0;
   std::shared_ptr<const VectorCounts> counts;   // v-variants
-
-  // Whether two calls are described alike, but for their number. Not where counts or a reduction of the user's would
-  // have to be compared.
-  bool isRepeatOf(const Operation& o) const {
-    return collective == o.collective && send == o.send && recv == o.recv && count == o.count &&
-           datatype == o.datatype && op == o.op && root == o.root && counts == nullptr && custom == nullptr;
-  }
-
-  bool reduces() const { return device::isIn(collective, device::kReducing); }
 };
 
 // One end of a message.

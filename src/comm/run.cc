@@ -201,18 +201,18 @@ void Communicator::describe(const Operation& operation, Work& work) {
 }
 
 Status Communicator::run(const Operation& operation) {
-  if (repeats(operation)) return runAgain();
+  if (repeats(operation) && operation.counts == nullptr) return runAgain();
   if (failed()) return failure();
   if (ranks() > algorithms::kMaxLineRanks && operation.reduces() && inOrder(operation)) {
     return error(koloUnsupported, "a fold in rank order (a reproducible communicator, or a reduction that does not commute) "
                  "is available for up to {} ranks; this communicator has {}", algorithms::kMaxLineRanks, ranks());
   }
-  lastIsValid_ = false;
+  forget();
   work_ = Work();
   prepare(operation, work_);
   last_ = operation;
   if (ranks() == 1) return runAlone(work_, context_);
-  lastIsValid_ = operation.counts == nullptr && operation.custom == nullptr;
+  if (operation.counts == nullptr && operation.custom == nullptr && !isFinalized()) repeatable_ = operation;
   return execute();
 }
 

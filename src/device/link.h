@@ -22,7 +22,7 @@
 namespace kolo::device {
 
 inline constexpr int kHeaderPayloadBytes = 40;
-inline constexpr std::uint32_t kMaxOwed = 8;
+inline constexpr std::uint32_t kMaxOwed = 32;
 inline constexpr std::uint32_t kHeaderLines = 2 * kMaxOwed;
 
 // Where a buffer lies: window `index` - 1, bytes from its begin; index 0: in no window.

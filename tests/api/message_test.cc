@@ -1,5 +1,6 @@
 // Point to point: what is sent arrives, in order, with its tag, at every size and from every place.
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
 #include "support/ranks.h"
@@ -269,4 +270,28 @@ TEST_CASE("messages and collectives mix without disturbing each other") {
       EXPECT(self, sum.front() == 3 && sum.back() == 3);
     }
   });
+}
+
+TEST_CASE("a rank that sends without end does not keep a receive from any source from hearing the others") {
+  World world(3);
+  std::atomic<bool> heard{false};
+  world.run([&](Self& self) {
+    constexpr int kServer = 1, kMore = 0, kLast = 1;
+    int value = self.rank;
+    if (self.rank == 0) {
+      while (!heard) EXPECT_OK(self, koloSendTag(&value, 1, koloInt32, kServer, kMore, self.comm, nullptr));
+      EXPECT_OK(self, koloSendTag(&value, 1, koloInt32, kServer, kLast, self.comm, nullptr));
+    } else if (self.rank == 2) {
+      EXPECT_OK(self, koloSend(&value, 1, koloInt32, kServer, self.comm, nullptr));
+    } else {
+      koloRecvStatus_t status{};
+      while (status.tag != kLast) {
+        EXPECT_OK(self, koloRecvTag(&value, 1, koloInt32, KOLO_ANY_SOURCE, KOLO_ANY_TAG, &status, self.comm, nullptr));
+        EXPECT(self, value == status.source);
+        if (status.source == 2) heard = true;
+      }
+    }
+    EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+  });
+  CHECK(heard);
 }

@@ -1,7 +1,9 @@
 // Reductions that users make: pre-multiplied sums and functions of their own.
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <complex>
+#include <thread>
 
 #include "support/ranks.h"
 
@@ -263,6 +265,42 @@ TEST_CASE("calls from inside a reduction that would wait for it are refused, que
     EXPECT(self, value == 3);
     EXPECT(self, context.results == std::vector<koloResult_t>(6, koloInvalidUsage));
     EXPECT(self, context.rank == self.rank);
+    EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+  });
+}
+
+// The refused calls leave the operation what it is: a turn that others wait for.
+TEST_CASE("what a reduction function is refused does not let another thread into the communicator") {
+  World world(2);
+  world.run([](Self& self) {
+    struct Context {
+      koloComm_t comm;
+      std::atomic<bool> inside{false}, entered{false};
+      bool alone = false;
+    } context{self.comm, {}, {}, false};
+    const auto function = [](void* acc, const void* in, size_t count, koloDataType_t, void* pointer) {
+      auto& own = *static_cast<Context*>(pointer);
+      for (size_t i = 0; i < count; ++i) static_cast<int*>(acc)[i] += static_cast<const int*>(in)[i];
+      int value = 0;
+      (void)koloAllReduce(&value, &value, 1, koloInt32, koloSum, own.comm, nullptr);
+      (void)koloSend(&value, 1, koloInt32, 0, own.comm, nullptr);
+      own.inside = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      own.alone = !own.entered;
+    };
+    koloRedOp_t op = koloSum;
+    EXPECT_OK(self, koloRedOpCreate(&op, function, 1, &context, self.comm));
+    for (int i = 0; i < 100; ++i) EXPECT_OK(self, koloBarrier(self.comm, nullptr));   // alone: the thread gets the bias
+    std::thread other([&] {
+      while (!context.inside) std::this_thread::yield();
+      EXPECT_OK(self, koloCommSetAlgorithm(self.comm, ""));
+      context.entered = true;
+    });
+    int value = self.rank + 1;
+    EXPECT_OK(self, koloAllReduce(&value, &value, 1, koloInt32, op, self.comm, nullptr));
+    other.join();
+    EXPECT(self, value == 3);
+    EXPECT(self, context.alone);
     EXPECT_OK(self, koloBarrier(self.comm, nullptr));
   });
 }

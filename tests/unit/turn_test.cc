@@ -112,6 +112,23 @@ TEST_CASE("One is in the turn at a time, whoever has the bias, and places are se
   REQUIRE(count == own + disturbed);
 }
 
+TEST_CASE("Who is inside by the bias does not enter again", "[turn]") {
+  if (!Bias::isPossible()) return;
+  Bias bias, other;
+  Turn turn, next;
+  turn.leanOn(bias);
+  next.leanOn(other);
+  takeTurns(turn, kLong);
+  takeTurns(next, kLong);
+  REQUIRE(bias.enter());
+  REQUIRE_FALSE(bias.enter());
+  REQUIRE_FALSE(other.enter());
+  REQUIRE_FALSE(bias.isLeft());   // the refused attempts have not let it out
+  bias.leave();
+  REQUIRE(other.enter());
+  other.leave();
+}
+
 TEST_CASE("A handle's bias is not inherited by the next object of the slot, nor reached by an older handle", "[turn]") {
   static kolo::HandleTable<Turn, 0x717201> table;
   Turn first, second;
@@ -137,100 +154,144 @@ TEST_CASE("A handle's bias is not inherited by the next object of the slot, nor 
 
 namespace {
 
-// One owner, who has the bias, goes in by it; two others take places, revoke what they see, and go in by turn. The owner's store
-// of `inside` lies in a buffer until it is flushed, at any moment, or by a barrier. kRevoking, the intermediate owner, is what
-// keeps the second of the others from going in on the first one's word.
+// Two threads that are given the bias in turn, and a third that only takes places. A thread looks whether it has the bias, stores
+// that it is inside, looks again; the store lies in a buffer until it is flushed, at any moment or by a barrier. If it does not
+// have the bias it takes a place, revokes what it sees, waits for its place and until whoever had the bias last is out, and, at
+// the end of its turn, may give itself the bias, which it takes back if a place was taken meanwhile.
+constexpr int kThreads = 3;
+constexpr int kNobody = -1, kRevoking = kThreads;
+
 struct State {
-  int owner = 1;                        // 0: nobody, 1: the owner thread, 2: revoking
-  int inside = 0, buffered = -1;        // -1: nothing buffered
+  int owner = 0, last = 0;              // the first thread begins with the bias
   int issued = 0, served = 0;
-  std::array<int, 3> step{};            // 0: the owner thread; 1, 2: the others
-  std::array<int, 3> place{};
-  std::array<int, 3> in{};              // in the critical section
+  struct Thread {
+    int step = 0, left = 0;             // turns still to take
+    int place = 0;
+    bool in = false;                    // in the critical section
+    bool inside = false;                // its mark, as others see it
+    int buffered = -1;                  // a store to the mark on its way; -1: none
+    auto operator<=>(const Thread&) const = default;
+  };
+  std::array<Thread, kThreads> threads{};
+  bool sharedMark = false;              // with one mark for all: as others see it
   auto operator<=>(const State&) const = default;
 };
 
 struct Rules {
-  bool marksRevoking;   // else a revoker stores "nobody" at once
-  bool barrier;         // else revoking flushes nothing
+  bool marksRevoking = true;   // else a revoker stores "nobody" at once
+  bool barrier = true;         // else revoking flushes nothing
+  bool ownMarks = true;        // else all threads share one mark
+  bool looksBack = true;       // else who gives itself the bias does not look for places taken meanwhile
 };
 
 class BiasModel {
  public:
-  explicit BiasModel(const Rules& rules) : rules_(rules) {}
+  BiasModel(const Rules& rules, std::array<int, kThreads> turns) : rules_(rules), turns_(turns) {}
 
-  // Whether two are ever inside at once, or all come to a standstill.
+  // Whether two are ever in the critical section at once, or all come to a standstill.
   bool goesWrong() {
-    std::vector<State> left = {State{}};
+    State begin;
+    for (std::size_t i = 0; i < kThreads; ++i) begin.threads[i].left = turns_[i];
+    std::vector<State> left = {begin};
     while (!left.empty()) {
       const State state = left.back();
       left.pop_back();
       if (!seen_.insert(state).second) continue;
-      if (state.in[0] + state.in[1] + state.in[2] > 1) return true;
-      bool moved = false;
-      const auto go = [&](const State& next) {
-        moved = true;
-        left.push_back(next);
-      };
-      if (state.buffered >= 0) go(flushed(state));
-      stepOwner(state, go);
-      for (int who = 1; who <= 2; ++who) stepOther(state, who, go);
-      if (!moved && !(state.step[0] == kEnd && state.step[1] == kEnd && state.step[2] == kEnd)) return true;
+      int in = 0;
+      bool ended = true, moved = false;
+      for (const State::Thread& thread : state.threads) {
+        in += thread.in ? 1 : 0;
+        ended = ended && thread.left == 0;
+      }
+      if (in > 1) return true;
+      for (std::size_t i = 0; i < kThreads; ++i) {
+        if (state.threads[i].buffered >= 0) {
+          State next = state;
+          flush(next, i);
+          left.push_back(next);
+          moved = true;
+        }
+        if (state.threads[i].left != 0) moved = step(state, i, left) || moved;
+      }
+      if (!moved && !ended) return true;
     }
     return false;
   }
   std::size_t states() const { return seen_.size(); }
 
  private:
-  static constexpr int kEnd = 100;
-
-  static State flushed(State state) {
-    if (state.buffered >= 0) state.inside = state.buffered;
-    state.buffered = -1;
-    return state;
+  bool& markOf(State& s, std::size_t i) const { return rules_.ownMarks ? s.threads[i].inside : s.sharedMark; }
+  void flush(State& s, std::size_t i) const {
+    if (s.threads[i].buffered >= 0) markOf(s, i) = s.threads[i].buffered == 1;
+    s.threads[i].buffered = -1;
+  }
+  // One store fits the buffer: an older one goes out first.
+  void store(State& s, std::size_t i, bool inside) const {
+    flush(s, i);
+    s.threads[i].buffered = inside ? 1 : 0;
+  }
+  static void endTurn(State::Thread& t) {
+    t.step = 0;
+    --t.left;
   }
 
-  template <class Go>
-  void stepOwner(State s, Go go) const {
-    switch (s.step[0]++) {
-      case 0: if (s.owner != 1) s.step[0] = kEnd; break;      // first look
-      case 1: s = flushed(s); s.buffered = 1; break;          // inside = 1 (one entry: an older one goes out first)
-      case 2: s.step[0] = s.owner == 1 ? 3 : 4; s.in[0] = s.owner == 1; break;   // second look
-      case 3: s.in[0] = 0; break;                             // done in there
-      case 4: s = flushed(s); s.buffered = 0; break;          // inside = 0
-      case 5: if (s.buffered >= 0) return; s.step[0] = kEnd; break;
-      default: return;
+  // False: it has to wait.
+  bool step(State s, std::size_t i, std::vector<State>& out) const {
+    State::Thread& t = s.threads[i];
+    const int self = static_cast<int>(i);
+    switch (t.step++) {
+      case 0: if (s.owner != self) t.step = 10; break;                  // the first look
+      case 1: store(s, i, true); break;
+      case 2: t.step = s.owner == self ? 3 : 5; t.in = s.owner == self; break;   // the second
+      case 3: t.in = false; store(s, i, false); endTurn(t); break;
+      case 5: store(s, i, false); t.step = 10; break;                   // not inside after all: by a place
+      case 10: flush(s, i); t.place = s.issued++; break;                // an atomic read-modify-write
+      case 11: if (s.owner == kNobody) t.step = 15; break;
+      case 12: flush(s, i); s.owner = rules_.marksRevoking ? kRevoking : kNobody; break;
+      case 13:
+        for (std::size_t k = 0; k < kThreads && rules_.barrier; ++k) flush(s, k);
+        break;
+      case 14: if (s.owner == kRevoking) s.owner = kNobody; break;
+      case 15: if (s.served != t.place) return false; break;
+      case 16: if (markOf(s, static_cast<std::size_t>(s.last))) return false; t.in = true; break;
+      case 17: {                                                        // ends its turn, with or without giving itself the bias
+        t.in = false;
+        State plain = s;
+        ++plain.served;
+        endTurn(plain.threads[i]);
+        out.push_back(plain);
+        if (s.issued != t.place + 1 || s.owner != kNobody) return true;
+        s.last = self;
+        break;
+      }
+      case 18: if (s.owner == kNobody) s.owner = self; break;
+      case 19: t.step = !rules_.looksBack || s.issued == t.place + 1 ? 23 : 20; break;
+      case 20: if (s.owner == kNobody) { t.step = 23; break; } s.owner = rules_.marksRevoking ? kRevoking : kNobody; break;
+      case 21:
+        for (std::size_t k = 0; k < kThreads && rules_.barrier; ++k) flush(s, k);
+        break;
+      case 22: if (s.owner == kRevoking) s.owner = kNobody; break;
+      case 23: ++s.served; endTurn(t); break;
+      default: return false;
     }
-    go(s);
-  }
-
-  template <class Go>
-  void stepOther(State s, int who, Go go) const {
-    const auto i = static_cast<std::size_t>(who);
-    switch (s.step[i]++) {
-      case 0: s.place[i] = s.issued++; break;
-      case 1: if (s.owner == 0) s.step[i] = 5; break;         // nothing to revoke
-      case 2: s.owner = rules_.marksRevoking ? 2 : 0; break;
-      case 3: if (rules_.barrier) s = flushed(s); break;
-      case 4: if (s.owner == 2) s.owner = 0; break;
-      case 5: if (s.served != s.place[i]) return; break;      // waits for its place
-      case 6: if (s.inside != 0) return; s.in[i] = 1; break;  // and for the owner to be out
-      case 7: s.in[i] = 0; ++s.served; s.step[i] = kEnd; break;
-      default: return;
-    }
-    go(s);
+    out.push_back(s);
+    return true;
   }
 
   Rules rules_;
+  std::array<int, kThreads> turns_;
   std::set<State> seen_;
 };
 
 }  // namespace
 
 TEST_CASE("The bias excludes in every interleaving, and none of its parts can be left out", "[turn][model]") {
-  BiasModel whole({.marksRevoking = true, .barrier = true});
+  constexpr std::array<int, kThreads> kTurns = {2, 2, 1};
+  BiasModel whole({}, kTurns);
   REQUIRE_FALSE(whole.goesWrong());
-  REQUIRE(whole.states() > 500);
-  REQUIRE(BiasModel({.marksRevoking = false, .barrier = true}).goesWrong());
-  REQUIRE(BiasModel({.marksRevoking = true, .barrier = false}).goesWrong());
+  CHECK(whole.states() > 10'000);
+  CHECK(BiasModel({.marksRevoking = false}, kTurns).goesWrong());
+  CHECK(BiasModel({.barrier = false}, kTurns).goesWrong());
+  CHECK(BiasModel({.ownMarks = false}, kTurns).goesWrong());
+  CHECK(BiasModel({.looksBack = false}, kTurns).goesWrong());
 }
