@@ -184,12 +184,18 @@ typedef struct {
   const char* algorithm;  /* KOLO_ALGORITHM: "all_reduce:biring,broadcast:tree"; see koloCommSetAlgorithm */
   const char* transports; /* KOLO_TRANSPORTS: names in order of preference, "shm" */
   const char* name;       /* shown in messages */
+  int device;             /* KOLO_DEVICE: KOLO_HOST, or the CUDA device in whose memory this rank's buffers lie. Streams are
+                             then cudaStream_t, cast to koloStream_t, and a call returns when its operation is enqueued. All
+                             ranks of a communicator use devices, or none does. */
 } koloConfig_t;
+
+#define KOLO_HOST (-1)
 
 #define KOLO_CONFIG_MAGIC 0x4b4f4c4fu
 #define KOLO_CONFIG_UNDEF_INT INT_MIN
 #define KOLO_CONFIG_INITIALIZER \
-  { sizeof(koloConfig_t), KOLO_CONFIG_MAGIC, KOLO_VERSION_CODE, KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT, 0, 0, 0 }
+  { sizeof(koloConfig_t), KOLO_CONFIG_MAGIC, KOLO_VERSION_CODE, KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT, 0, 0, 0, \
+    KOLO_CONFIG_UNDEF_INT }
 
 /* Makes an id and starts its rendezvous in this process, listening on KOLO_INTERFACE's address or, by default, on the
  * address by which this machine is known to itself. The rank that uses the id with rank 0 need not be this process, but

@@ -8,7 +8,7 @@ namespace kolo::algorithms {
 
 // In step k (1, 2, 4, ...) data goes to rank - k and comes from rank + k (all-gather), or the reverse (all-to-all).
 template <class Team>
-bool openBruck(device::Exchange<Team>& exchange) {
+KOLO_DEVICE bool openBruck(device::Exchange<Team>& exchange) {
   const int n = exchange.work().ranks, rank = exchange.work().rank;
   // A pair may meet in two steps (n - k = k'); it exchanges one header all the same.
   bool good = true;
@@ -25,7 +25,7 @@ bool openBruck(device::Exchange<Team>& exchange) {
 
 // Rank r holds blocks r, r + 1, ... of everybody; each step doubles their number. Blocks go straight to their final place.
 template <class Team>
-void bruckAllGather(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void bruckAllGather(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   const int n = work.ranks;
   const auto piece = [&](int rank) {
@@ -44,14 +44,14 @@ void bruckAllGather(device::Exchange<Team>& exchange) {
 // scratch[i] first holds the block for rank + i. In step k all blocks whose i has bit k travel k ranks onward; after the
 // last step scratch[i] holds what rank - i has for this rank.
 template <class Team>
-void bruckAllToAll(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void bruckAllToAll(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   const int n = work.ranks;
-  const std::uint64_t bytes = exchange.bytesOf(work.sendLayout.count);
+  const std::uint64_t bytes = exchange.bytesOf(work.sendLayout.block(0).count);   // equally long
   const auto at = [&](int i) { return work.scratch + bytes * static_cast<std::uint64_t>(i); };
   for (int i = 0; i < n; ++i) {
-    const std::uint64_t block = static_cast<std::uint64_t>(device::ringRank(work.rank, i, n));
-    exchange.copy(at(i), work.send + bytes * block, bytes, false);
+    const device::Range block = work.sendLayout.block(device::ringRank(work.rank, i, n));
+    exchange.copy(at(i), work.send + exchange.bytesOf(block.begin), bytes, false);
   }
   exchange.team().sync();
   for (int k = 1; k < n; k *= 2) {
@@ -63,13 +63,13 @@ void bruckAllToAll(device::Exchange<Team>& exchange) {
                       piece);
   }
   for (int i = 0; i < n; ++i) {
-    const std::uint64_t block = static_cast<std::uint64_t>(device::ringRank(work.rank, -i, n));
-    exchange.copy(work.recv + bytes * block, at(i), bytes, false);
+    const device::Range block = work.recvLayout.block(device::ringRank(work.rank, -i, n));
+    exchange.copy(work.recv + exchange.bytesOf(block.begin), at(i), bytes, false);
   }
 }
 
 template <class Team>
-void runBruck(device::Exchange<Team>& exchange, bool met) {
+KOLO_DEVICE_CALL void runBruck(device::Exchange<Team>& exchange, bool met) {
   if (!met && !openBruck(exchange)) return;
   if (exchange.work().signature.collective == device::Collective::kAllGather) {
     bruckAllGather(exchange);

@@ -12,10 +12,10 @@ inline constexpr int kMaxDirectRanks = 64;
 
 // Every rank decides this alike, from all headers. REQUIRES: met all.
 template <class Team>
-bool everyBufferIsShared(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL bool everyBufferIsShared(device::Exchange<Team>& exchange) {
   using device::Collective;
   const device::Work& work = exchange.work();
-  if (work.scale != nullptr) return false;
+  if (work.scaled) return false;
   for (int rank = 0; rank < work.ranks; ++rank) {
     const bool isRoot = rank == work.root;
     bool good = true;
@@ -34,7 +34,7 @@ bool everyBufferIsShared(device::Exchange<Team>& exchange) {
 
 // Likewise: whether all that the others have to give can be taken, from windows or not.
 template <class Team>
-bool everyInputIsReadable(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL bool everyInputIsReadable(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (!work.readsPeers) return false;
   if (work.signature.collective == device::Collective::kBroadcast) return exchange.sendIsReadable(work.root);
@@ -46,7 +46,7 @@ bool everyInputIsReadable(device::Exchange<Team>& exchange) {
 
 // Folds elements [range) of all ranks' inputs at `inputBegin`, in rank order, into the outputs of ranks [first, last).
 template <class Team>
-void directFold(device::Exchange<Team>& exchange, device::Range range, std::uint64_t inputBegin, int first, int last) {
+KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range range, std::uint64_t inputBegin, int first, int last) {
   const device::Work& work = exchange.work();
   const void* inputs[kMaxDirectRanks];
   void* outputs[kMaxDirectRanks];
@@ -66,10 +66,10 @@ void directFold(device::Exchange<Team>& exchange, device::Range range, std::uint
 
 // All-reduce and reduce: slice `rank` of the result, to all or to the root.
 template <class Team>
-void directTwoShot(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void directTwoShot(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   const device::Range slice =
-      device::alignedPart(work.recvLayout.block(0).count, work.ranks, work.rank, exchange.grain());
+      device::alignedPart(work.recvLayout.block(0).count, work.ranks, work.rank, exchange.work().grain());
   if (work.signature.collective == device::Collective::kReduce) {
     directFold(exchange, slice, 0, work.root, work.root + 1);
   } else {
@@ -80,12 +80,12 @@ void directTwoShot(device::Exchange<Team>& exchange) {
 // The root fills its own buffer; if it has nothing to do there (in place), it helps: it pushes the first 1/n of everybody's
 // buffer while they pull the rest. Into ordinary buffers it cannot push.
 template <class Team>
-void directBroadcast(device::Exchange<Team>& exchange, bool canPush) {
+KOLO_DEVICE_CALL void directBroadcast(device::Exchange<Team>& exchange, bool canPush) {
   const device::Work& work = exchange.work();
   const std::uint64_t count = work.recvLayout.block(0).count;
   const bool rootIsIdle = canPush && exchange.recvOf(work.root) == exchange.sendOf(work.root);
   const std::uint64_t pushed =
-      rootIsIdle ? device::alignedPart(count, work.ranks, 0, exchange.grain()).count : 0;
+      rootIsIdle ? device::alignedPart(count, work.ranks, 0, exchange.work().grain()).count : 0;
   if (work.rank != work.root) {
     exchange.take(work.recv + exchange.bytesOf(pushed), work.root, exchange.bytesOf(pushed),
                   exchange.bytesOf(count - pushed));
@@ -100,12 +100,12 @@ void directBroadcast(device::Exchange<Team>& exchange, bool canPush) {
 
 // Block `block` of rank `from`'s input into block `from` of this rank's output, for all ranks, own one last.
 template <class Team>
-void directTake(device::Exchange<Team>& exchange, bool sameBlock) {
+KOLO_DEVICE_CALL void directTake(device::Exchange<Team>& exchange, bool sameBlock) {
   const device::Work& work = exchange.work();
   for (int i = 1; i <= work.ranks; ++i) {
     const int from = device::ringRank(work.rank, i, work.ranks);
     const device::Range to = work.recvLayout.block(from);
-    const std::uint64_t begin = sameBlock ? 0 : work.recvLayout.count * static_cast<std::uint64_t>(work.rank);
+    const std::uint64_t begin = sameBlock ? 0 : work.sendLayout.block(work.rank).begin;   // as the peer's
     exchange.take(work.recv + exchange.bytesOf(to.begin), from, exchange.bytesOf(begin), exchange.bytesOf(to.count));
   }
 }
@@ -113,7 +113,7 @@ void directTake(device::Exchange<Team>& exchange, bool sameBlock) {
 // canPush: all buffers are shared; otherwise all inputs are readable, and the collective is one that only takes.
 // REQUIRES: met all peers.
 template <class Team>
-void runDirect(device::Exchange<Team>& exchange, device::Algorithm algorithm, bool canPush) {
+KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, device::Algorithm algorithm, bool canPush) {
   using device::Collective;
   const device::Work& work = exchange.work();
   const std::uint64_t length = work.recvLayout.block(0).count;

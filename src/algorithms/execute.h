@@ -2,6 +2,7 @@
 // executor.
 #pragma once
 
+#include "algorithms/alone.h"
 #include "algorithms/bruck.h"
 #include "algorithms/direct.h"
 #include "algorithms/line.h"
@@ -16,7 +17,7 @@ namespace kolo::algorithms {
 
 // Whether this rank knows, before it has met anybody, that it sends one-shot through staging and gets nothing: then it need
 // not wait for the others' headers. Others' buffers matter only if its own is in a window, or if it is the root's that counts.
-inline bool givesThroughStaging(const device::Work& work) {
+KOLO_DEVICE bool givesThroughStaging(const device::Work& work) {
   if (work.signature.algorithm != device::Algorithm::kOneShot || !device::onlyGives(work)) return false;
   if (work.direct == device::Algorithm::kCount) return true;
   const bool taken = work.shareable && (work.sendRef.index != 0 || work.readsPeers);
@@ -26,7 +27,7 @@ inline bool givesThroughStaging(const device::Work& work) {
 // Whether this rank knows, before it has met anybody, that its data goes through the slots: its own buffers rule out the other
 // ways, which need those of all. Then it sends at once and meets the others when it needs what they sent: one wait instead of
 // two, which counts most where ranks share cores.
-inline bool sendsBeforeMeeting(const device::Work& work) {
+KOLO_DEVICE bool sendsBeforeMeeting(const device::Work& work) {
   using device::Algorithm;
   using device::Collective;
   const Algorithm algorithm = work.signature.algorithm;
@@ -37,14 +38,14 @@ inline bool sendsBeforeMeeting(const device::Work& work) {
   const bool fits = (reduces && (algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot)) ||
                     (moves && (algorithm == Algorithm::kOneShot || algorithm == Algorithm::kPairwise));
   if (!fits || work.readsPeers) return false;
-  if (work.direct == Algorithm::kCount || work.scale != nullptr) return true;
+  if (work.direct == Algorithm::kCount || work.scaled) return true;
   const bool shared = work.shareable && work.sendRef.index != 0 && (!reduces || work.recvRef.index != 0);
   return !shared;
 }
 
 // Everybody (in gather and scatter: everybody and the root) announces and meets, or leaves the meeting for later.
 template <class Team>
-bool meetEverybody(device::Exchange<Team>& exchange, bool later) {
+KOLO_DEVICE_CALL bool meetEverybody(device::Exchange<Team>& exchange, bool later) {
   const device::Work& work = exchange.work();
   if (device::isIn(work.signature.collective, device::kMeetsRootOnly) && work.rank != work.root) {
     exchange.announce(work.root);
@@ -61,7 +62,7 @@ bool meetEverybody(device::Exchange<Team>& exchange, bool later) {
 // The zero-copy form if all buffers lie in windows, or the single-copy form if the inputs can be read where they are: all ranks
 // see from the same headers which it is. False: neither. REQUIRES: met.
 template <class Team>
-bool executeDirect(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL bool executeDirect(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (device::isIn(work.signature.collective, device::kMeetsRootOnly)) {
     const bool gather = work.signature.collective == device::Collective::kGather;
@@ -76,7 +77,7 @@ bool executeDirect(device::Exchange<Team>& exchange) {
 }
 
 template <class Team>
-void executeStaged(device::Exchange<Team>& exchange, bool met) {
+KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, bool met) {
   using device::Algorithm;
   switch (exchange.work().signature.algorithm) {
     case Algorithm::kLine: runLine(exchange); break;
@@ -94,10 +95,15 @@ void executeStaged(device::Exchange<Team>& exchange, bool met) {
 
 // All threads of the team call it with the same description.
 template <class Team>
-void execute(Team& team, const device::Work& work) {
+KOLO_DEVICE void execute(Team& team, const device::Work& work) {
   using device::Algorithm;
   device::Exchange<Team> exchange(team, work);
   const Algorithm algorithm = work.signature.algorithm;
+  if (work.ranks == 1) {
+    runAlone(exchange);
+    team.sync();
+    return;
+  }
   if (algorithm == Algorithm::kLine && work.direct == Algorithm::kCount) {
     runLine(exchange);
     team.sync();

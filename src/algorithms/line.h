@@ -9,7 +9,7 @@ inline constexpr int kMaxLineRanks = 64;   // folded in one go
 
 // Folds everybody's payload, in rank order.
 template <class Team>
-void lineFold(device::Exchange<Team>& exchange, const unsigned char* own, std::uint64_t bytes) {
+KOLO_DEVICE_CALL void lineFold(device::Exchange<Team>& exchange, const unsigned char* own, std::uint64_t bytes) {
   const device::Work& work = exchange.work();
   const void* inputs[kMaxLineRanks];
   void* outputs[] = {work.recv};
@@ -20,7 +20,7 @@ void lineFold(device::Exchange<Team>& exchange, const unsigned char* own, std::u
 }
 
 template <class Team>
-void runLine(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
   using device::isIn;
   const device::Work& work = exchange.work();
   const device::Collective collective = work.signature.collective;
@@ -36,10 +36,10 @@ void runLine(device::Exchange<Team>& exchange) {
     const device::Range block = gives ? work.sendLayout.block(blocks ? peer : 0) : device::Range{};
     const unsigned char* source = work.send + exchange.bytesOf(block.begin);
     const std::uint64_t bytes = exchange.bytesOf(block.count);
-    if (work.scale != nullptr && bytes != 0 && exchange.team().leader()) {
+    if (work.scaled && bytes != 0 && exchange.team().leader()) {
       void* output = scaled;
       const void* input = source;
-      exchange.team().reduceAlone({&output, 1, &input, 1, block.count, work.scale, 0});
+      exchange.team().reduceAlone({&output, 1, &input, 1, block.count, work.scalar, 0});
       source = scaled;
     }
     exchange.announce(peer, bytes != 0 ? source : scaled, static_cast<std::uint32_t>(bytes));

@@ -12,7 +12,7 @@ namespace kolo::algorithms {
 // All inputs in rank order, folded: outputs of all-reduce, reduce (root) and reduce-scatter.
 // The part of the buffers that one rank folds is [block.begin, block.begin + block.count) of its input.
 template <class Team>
-void oneShotFold(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
   using device::Collective;
   const device::Work& work = exchange.work();
   const int n = work.ranks;
@@ -52,7 +52,7 @@ void oneShotFold(device::Exchange<Team>& exchange) {
 
 // Block by block for collectives that only move data: what rank `from` has for rank `to`, as both of them see it.
 template <class Team>
-void oneShotMove(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void oneShotMove(device::Exchange<Team>& exchange) {
   using device::Collective;
   const device::Work& work = exchange.work();
   const int n = work.ranks;
@@ -93,11 +93,12 @@ void oneShotMove(device::Exchange<Team>& exchange) {
 // Gather and scatter when the root's buffer is in a window (scatter: or can be read): everybody moves its own block, no
 // staging, all at once.
 template <class Team>
-void directRooted(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void directRooted(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   const bool gather = work.signature.collective == device::Collective::kGather;
   const std::uint64_t bytes = exchange.bytesOf(gather ? work.sendLayout.block(0).count : work.recvLayout.block(0).count);
-  const std::uint64_t place = bytes * static_cast<std::uint64_t>(work.rank);
+  const device::Layout& blocks = gather ? work.recvLayout : work.sendLayout;   // of the root
+  const std::uint64_t place = exchange.bytesOf(blocks.block(work.rank).begin);
   if (gather) {
     exchange.copy(exchange.recvOf(work.root) + place, work.send, bytes, work.streaming);
   } else {
@@ -112,7 +113,7 @@ void directRooted(device::Exchange<Team>& exchange) {
 
 // REQUIRES: met all, or announced to all if sendsBeforeMeeting() (gather and scatter: the root has met all, the others the root).
 template <class Team>
-void runOneShotStaged(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange) {
   using device::Collective;
   switch (exchange.work().signature.collective) {
     case Collective::kAllReduce:

@@ -11,7 +11,7 @@ namespace kolo::algorithms {
 // outAt(peer) to every peer, inAt(peer) from it. Blocks that fit into the slots are all sent before the first is awaited: then
 // a rank waits for all others once, and not for each in its turn, which is what counts where ranks share cores.
 template <class Team, class OutAt, class InAt>
-void trade(device::Exchange<Team>& exchange, OutAt outAt, InAt inAt) {
+KOLO_DEVICE_CALL void trade(device::Exchange<Team>& exchange, OutAt outAt, InAt inAt) {
   const device::Work& work = exchange.work();
   const int n = work.ranks;
   const auto with = [&](int peer, bool sends, bool receives) {
@@ -37,7 +37,7 @@ void trade(device::Exchange<Team>& exchange, OutAt outAt, InAt inAt) {
 
 // REQUIRES: announced to all.
 template <class Team>
-void runPairwise(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   const auto outAt = [&](int peer) {
     const device::Range block = work.sendLayout.block(peer);

@@ -12,17 +12,17 @@ namespace kolo::algorithms {
 // Who stands for whom. Pure arithmetic.
 class Folding {
  public:
-  explicit Folding(int ranks) : ranks_(ranks) {
+  KOLO_DEVICE explicit Folding(int ranks) : ranks_(ranks) {
     while (size_ * 2 <= ranks) size_ *= 2;
     pairs_ = ranks - size_;
   }
-  int size() const { return size_; }                                      // members: the largest power of two <= n
-  bool isPaired(int rank) const { return rank < 2 * pairs_; }
-  bool isMember(int rank) const { return !isPaired(rank) || rank % 2 == 1; }
-  int memberOf(int rank) const { return isPaired(rank) ? rank / 2 : rank - pairs_; }
-  int rankOf(int member) const { return member < pairs_ ? 2 * member + 1 : member + pairs_; }
+  KOLO_DEVICE int size() const { return size_; }                                      // members: the largest power of two <= n
+  KOLO_DEVICE bool isPaired(int rank) const { return rank < 2 * pairs_; }
+  KOLO_DEVICE bool isMember(int rank) const { return !isPaired(rank) || rank % 2 == 1; }
+  KOLO_DEVICE int memberOf(int rank) const { return isPaired(rank) ? rank / 2 : rank - pairs_; }
+  KOLO_DEVICE int rankOf(int member) const { return member < pairs_ ? 2 * member + 1 : member + pairs_; }
   // The ranks that members [first, last) stand for are consecutive: [firstRank(first), firstRank(last)).
-  int firstRank(int member) const { return member < pairs_ ? 2 * member : member + pairs_; }
+  KOLO_DEVICE int firstRank(int member) const { return member < pairs_ ? 2 * member : member + pairs_; }
 
  private:
   int ranks_;
@@ -33,11 +33,11 @@ class Folding {
 template <class Team>
 class Recursive {
  public:
-  explicit Recursive(device::Exchange<Team>& exchange)
+  KOLO_DEVICE explicit Recursive(device::Exchange<Team>& exchange)
       : exchange_(exchange), work_(exchange.work()), folding_(work_.ranks), member_(folding_.memberOf(work_.rank)) {}
 
   // Announces to and meets every partner of this operation.
-  bool open() {
+  KOLO_DEVICE bool open() {
     bool good = true;
     eachPartner([&](int partner) { exchange_.announce(partner); });
     eachPartner([&](int partner) { good = exchange_.meet(partner) && good; });
@@ -45,7 +45,7 @@ class Recursive {
   }
 
   // Header lines only. A line to a partner is written when all that it stands for have arrived.
-  void barrier() {
+  KOLO_DEVICE_CALL void barrier() {
     if (!folding_.isMember(work_.rank)) {
       exchange_.announce(work_.rank + 1);
       exchange_.meet(work_.rank + 1);
@@ -60,7 +60,7 @@ class Recursive {
   }
 
   // Everybody's whole vector to the partner in each step: fewest steps, for short vectors.
-  void allReduceByDoubling() {
+  KOLO_DEVICE_CALL void allReduceByDoubling() {
     const std::uint64_t total = work_.sendLayout.block(0).count;
     forEachChunk(total, [&](device::Range chunk) {
       unsigned char* result = work_.recv + bytes(chunk.begin);
@@ -73,7 +73,7 @@ class Recursive {
       }
       if (folding_.isPaired(work_.rank)) {
         reduceInto(work_.rank - 1, result, own, size, true);
-      } else if (result != own || work_.scale != nullptr) {
+      } else if (result != own || work_.scaled) {
         exchange_.contribute(result, own, size);
       }
       eachStep([&](int, int partner) {
@@ -86,11 +86,11 @@ class Recursive {
   }
 
   // Rabenseifner: reduce-scatter by halving, all-gather by doubling; each byte moves about twice.
-  void allReduceByHalving() {
+  KOLO_DEVICE_CALL void allReduceByHalving() {
     const std::uint64_t total = work_.sendLayout.block(0).count;
     const auto place = [&](int member) {
       return member == folding_.size() ? total
-                                       : device::alignedPart(total, folding_.size(), member, exchange_.grain()).begin;
+                                       : device::alignedPart(total, folding_.size(), member, work_.grain()).begin;
     };
     if (!folding_.isMember(work_.rank)) {
       sendAll(work_.rank + 1, work_.send, total);
@@ -107,7 +107,7 @@ class Recursive {
   }
 
   // By halving in scratch, which holds the whole input.
-  void reduceScatter() {
+  KOLO_DEVICE_CALL void reduceScatter() {
     const auto rankPlace = [&](int rank) {
       return rank == work_.ranks ? work_.sendLayout.block(rank - 1).begin + work_.sendLayout.block(rank - 1).count
                                  : work_.sendLayout.block(rank).begin;
@@ -131,7 +131,7 @@ class Recursive {
     }
   }
 
-  void allGather() {
+  KOLO_DEVICE_CALL void allGather() {
     const auto block = [&](int rank) { return work_.recvLayout.block(rank); };
     const device::Range own = block(work_.rank);
     exchange_.copy(work_.recv + bytes(own.begin), work_.send, bytes(own.count), false);
@@ -153,14 +153,14 @@ class Recursive {
   }
 
  private:
-  std::uint64_t bytes(std::uint64_t elements) const { return exchange_.bytesOf(elements); }
+  KOLO_DEVICE std::uint64_t bytes(std::uint64_t elements) const { return exchange_.bytesOf(elements); }
 
   template <class Visit>
-  void eachStep(Visit visit) {
+  KOLO_DEVICE void eachStep(Visit visit) {
     for (int bit = 1; bit < folding_.size(); bit *= 2) visit(bit, folding_.rankOf(member_ ^ bit));
   }
   template <class Visit>
-  void eachPartner(Visit visit) {
+  KOLO_DEVICE void eachPartner(Visit visit) {
     if (!folding_.isMember(work_.rank)) {
       visit(work_.rank + 1);
       return;
@@ -169,30 +169,30 @@ class Recursive {
     eachStep([&](int, int partner) { visit(partner); });
   }
   template <class Visit>
-  void forEachChunk(std::uint64_t total, Visit visit) {
+  KOLO_DEVICE void forEachChunk(std::uint64_t total, Visit visit) {
     for (std::uint64_t c = 0; c * exchange_.chunkElements() < total && !exchange_.failed(); ++c) {
       visit(device::chunkOf(total, exchange_.chunkElements(), c));
     }
   }
 
-  void sendAll(int peer, const unsigned char* data, std::uint64_t count) {
+  KOLO_DEVICE_CALL void sendAll(int peer, const unsigned char* data, std::uint64_t count) {
     forEachChunk(count, [&](device::Range chunk) {
       exchange_.send(peer, data + bytes(chunk.begin), bytes(chunk.count));
     });
   }
-  void forwardAll(int peer, const unsigned char* data, std::uint64_t count) {
+  KOLO_DEVICE_CALL void forwardAll(int peer, const unsigned char* data, std::uint64_t count) {
     forEachChunk(count, [&](device::Range chunk) {
       exchange_.forward(peer, data + bytes(chunk.begin), bytes(chunk.count));
     });
   }
-  void recvAll(int peer, unsigned char* data, std::uint64_t count) {
+  KOLO_DEVICE_CALL void recvAll(int peer, unsigned char* data, std::uint64_t count) {
     forEachChunk(count, [&](device::Range chunk) {
       exchange_.recv(peer, data + bytes(chunk.begin), bytes(chunk.count));
     });
   }
 
   // result = the peer's chunk and `own` folded, the lower rank's first, so that both partners get the same bits.
-  void reduceInto(int peer, unsigned char* result, const unsigned char* own, std::uint64_t size, bool ownIsInput) {
+  KOLO_DEVICE_CALL void reduceInto(int peer, unsigned char* result, const unsigned char* own, std::uint64_t size, bool ownIsInput) {
     if (size == 0) return;
     const unsigned char* slot = exchange_.awaitSlot(peer);
     if (slot == nullptr) return;
@@ -204,7 +204,7 @@ class Recursive {
   }
 
   // avg: the division that ends a fold.
-  void finishInPlace(unsigned char* data, std::uint64_t size) {
+  KOLO_DEVICE_CALL void finishInPlace(unsigned char* data, std::uint64_t size) {
     if (work_.divisor <= 1 || size == 0) return;
     exchange_.team().sync();
     void* outputs[] = {data};
@@ -213,13 +213,13 @@ class Recursive {
   }
 
   // into = this rank's input, with that of the even partner folded in if there is one.
-  void gatherPair(unsigned char* into, std::uint64_t total) {
+  KOLO_DEVICE_CALL void gatherPair(unsigned char* into, std::uint64_t total) {
     forEachChunk(total, [&](device::Range chunk) {
       unsigned char* result = into + bytes(chunk.begin);
       const unsigned char* own = work_.send + bytes(chunk.begin);
       if (folding_.isPaired(work_.rank)) {
         reduceInto(work_.rank - 1, result, own, bytes(chunk.count), true);
-      } else if (result != own || work_.scale != nullptr) {
+      } else if (result != own || work_.scaled) {
         exchange_.contribute(result, own, bytes(chunk.count));
       }
     });
@@ -229,7 +229,7 @@ class Recursive {
   // After the step for `bit` this member holds the sums of the range of members that agree with it in the bits from `bit`
   // upwards. place(m) is the first element of member m's range.
   template <class Place>
-  void halve(unsigned char* data, Place place) {
+  KOLO_DEVICE void halve(unsigned char* data, Place place) {
     for (int bit = folding_.size() / 2; bit >= 1; bit /= 2) {
       const int partner = folding_.rankOf(member_ ^ bit);
       const int keep = member_ & ~(bit - 1), give = keep ^ bit;
@@ -250,7 +250,7 @@ class Recursive {
 
   // The reverse: ranges double until each member has everything.
   template <class Place>
-  void unfold(unsigned char* data, Place place) {
+  KOLO_DEVICE void unfold(unsigned char* data, Place place) {
     eachStep([&](int bit, int partner) {
       const int have = member_ & ~(bit - 1), want = have ^ bit;
       const auto piece = [&](int first) {
@@ -262,7 +262,7 @@ class Recursive {
 
   // Blocks of ranks [outFirst, outLast) out, [inFirst, inLast) in; skipOwn: but for those of the even partner, which has
   // its own already.
-  void exchangeBlocks(int peer, int outFirst, int outLast, int inFirst, int inLast, bool skipOwn) {
+  KOLO_DEVICE_CALL void exchangeBlocks(int peer, int outFirst, int outLast, int inFirst, int inLast, bool skipOwn) {
     const int even = work_.rank < peer ? work_.rank : peer;
     const auto piece = [&](int rank) {
       const device::Range block = work_.recvLayout.block(rank);
@@ -283,7 +283,7 @@ class Recursive {
 inline constexpr std::uint64_t kDoublingBytes = 2048;
 
 template <class Team>
-void runRecursive(device::Exchange<Team>& exchange, bool met) {
+KOLO_DEVICE_CALL void runRecursive(device::Exchange<Team>& exchange, bool met) {
   using device::Collective;
   Recursive<Team> recursive(exchange);
   const device::Work& work = exchange.work();

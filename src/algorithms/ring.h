@@ -16,7 +16,7 @@ struct Lane {
 };
 
 // The lane's part of a block.
-inline device::Range laneOf(const Lane& lane, device::Range block) {
+KOLO_DEVICE device::Range laneOf(const Lane& lane, device::Range block) {
   const std::uint64_t first = block.count / 2;
   if (lane.half == 1) return {block.begin, first};
   if (lane.half == 2) return {block.begin + first, block.count - first};
@@ -27,12 +27,12 @@ inline device::Range laneOf(const Lane& lane, device::Range block) {
 template <class Team>
 class Ring {
  public:
-  Ring(device::Exchange<Team>& exchange, bool bidirectional)
+  KOLO_DEVICE Ring(device::Exchange<Team>& exchange, bool bidirectional)
       : exchange_(exchange), work_(exchange.work()), lanes_{{+1, bidirectional ? 2 : 0}, {-1, 1}},
         laneCount_(bidirectional ? 2 : 1) {}
 
   // Announces to both neighbours and meets them.
-  bool open() {
+  KOLO_DEVICE bool open() {
     const int right = neighbour(+1), left = neighbour(-1);
     exchange_.announce(right);
     if (left != right) exchange_.announce(left);
@@ -40,7 +40,7 @@ class Ring {
     return (left == right || exchange_.meet(right)) && good;
   }
 
-  void allGather() {
+  KOLO_DEVICE_CALL void allGather() {
     const device::Range own = gathered(work_.rank);
     exchange_.copy(work_.recv + bytes(own.begin), work_.send, bytes(own.count), work_.streaming);
     const auto block = [&](int rank) { return gathered(rank); };
@@ -53,7 +53,7 @@ class Ring {
     });
   }
 
-  void reduceScatter() {
+  KOLO_DEVICE_CALL void reduceScatter() {
     const auto block = [&](int rank) { return work_.sendLayout.block(rank); };
     forEachChunk(block, [&](std::uint64_t c) {
       reducePhase(1, block, c, [&](const Lane& lane, device::Range last) {
@@ -63,7 +63,7 @@ class Ring {
     });
   }
 
-  void allReduce() {
+  KOLO_DEVICE_CALL void allReduce() {
     const auto block = [&](int rank) {
       return device::factoredPart(work_.sendLayout.block(0).count, work_.ranks, rank);
     };
@@ -77,25 +77,25 @@ class Ring {
   }
 
  private:
-  std::uint64_t bytes(std::uint64_t elements) const { return exchange_.bytesOf(elements); }
-  int neighbour(int d) const { return device::ringRank(work_.rank, d, work_.ranks); }
-  int to(const Lane& lane) const { return neighbour(lane.direction); }
-  int from(const Lane& lane) const { return neighbour(-lane.direction); }
-  device::Range gathered(int rank) const { return work_.recvLayout.block(rank); }
+  KOLO_DEVICE std::uint64_t bytes(std::uint64_t elements) const { return exchange_.bytesOf(elements); }
+  KOLO_DEVICE int neighbour(int d) const { return device::ringRank(work_.rank, d, work_.ranks); }
+  KOLO_DEVICE int to(const Lane& lane) const { return neighbour(lane.direction); }
+  KOLO_DEVICE int from(const Lane& lane) const { return neighbour(-lane.direction); }
+  KOLO_DEVICE device::Range gathered(int rank) const { return work_.recvLayout.block(rank); }
 
-  device::Range chunk(const Lane& lane, device::Range block, std::uint64_t c) const {
+  KOLO_DEVICE device::Range chunk(const Lane& lane, device::Range block, std::uint64_t c) const {
     const device::Range part = laneOf(lane, block);
     const device::Range piece = device::chunkOf(part.count, exchange_.chunkElements(), c);
     return {part.begin + piece.begin, piece.count};
   }
 
   template <class Visit>
-  void eachLane(Visit visit) {
+  KOLO_DEVICE void eachLane(Visit visit) {
     for (int i = 0; i < laneCount_; ++i) visit(lanes_[i]);
   }
 
   template <class Block, class Visit>
-  void forEachChunk(Block block, Visit visit) {
+  KOLO_DEVICE void forEachChunk(Block block, Visit visit) {
     std::uint64_t longest = 0;
     for (int rank = 0; rank < work_.ranks; ++rank) {
       eachLane([&](const Lane& lane) {
@@ -109,7 +109,7 @@ class Ring {
   // n - 1 steps of reduction. Rank r starts with block r - shift d; the block that arrives in the last step is given to
   // `finish`: with shift 1 it is block r.
   template <class Block, class Finish>
-  void reducePhase(int shift, Block block, std::uint64_t c, Finish finish) {
+  KOLO_DEVICE void reducePhase(int shift, Block block, std::uint64_t c, Finish finish) {
     const auto at = [&](const Lane& lane, int step) {
       return chunk(lane, block(device::ringRank(work_.rank, -lane.direction * (shift + step), work_.ranks)), c);
     };
@@ -129,7 +129,7 @@ class Ring {
   // n - 1 steps of gathering, after rank r has sent the block it starts with: block r with shift 1; with shift 0 the one
   // that the reduction left it, r + d.
   template <class Block>
-  void circulate(int shift, Block block, std::uint64_t c) {
+  KOLO_DEVICE void circulate(int shift, Block block, std::uint64_t c) {
     for (int step = 1; step < work_.ranks; ++step) {
       eachLane([&](const Lane& lane) {
         const int origin = device::ringRank(work_.rank, -lane.direction * (step - 1 + shift), work_.ranks);
@@ -152,7 +152,7 @@ class Ring {
 
 // Chains: the ring cut open at the root, for broadcast (away from it) and reduce (towards it), chunk after chunk.
 template <class Team>
-void runChain(device::Exchange<Team>& exchange, bool met) {
+KOLO_DEVICE_CALL void runChain(device::Exchange<Team>& exchange, bool met) {
   const device::Work& work = exchange.work();
   const bool reduces = work.signature.collective == device::Collective::kReduce;
   const int n = work.ranks, place = device::ringRank(work.rank, -work.root, n);
@@ -185,7 +185,7 @@ void runChain(device::Exchange<Team>& exchange, bool met) {
 }
 
 template <class Team>
-void runRing(device::Exchange<Team>& exchange, bool bidirectional, bool met) {
+KOLO_DEVICE_CALL void runRing(device::Exchange<Team>& exchange, bool bidirectional, bool met) {
   using device::Collective;
   const Collective collective = exchange.work().signature.collective;
   if (collective == Collective::kBroadcast || collective == Collective::kReduce) {

@@ -9,15 +9,15 @@ namespace kolo::algorithms {
 // Pure arithmetic of the binomial tree over n places, place 0 the root.
 class Binomial {
  public:
-  Binomial(int n, int place) : n_(n), place_(place) {}
-  int parent() const { return place_ & (place_ - 1); }
-  int subtreeOf(int v) const {
+  KOLO_DEVICE Binomial(int n, int place) : n_(n), place_(place) {}
+  KOLO_DEVICE int parent() const { return place_ & (place_ - 1); }
+  KOLO_DEVICE int subtreeOf(int v) const {
     const int whole = v == 0 ? n_ : v & -v;
     return v + whole > n_ ? n_ - v : whole;
   }
   // Children in rising order: place + 1, + 2, + 4, ...
   template <class Visit>
-  void eachChild(Visit visit) const {
+  KOLO_DEVICE void eachChild(Visit visit) const {
     for (int bit = 1; (place_ == 0 || bit < (place_ & -place_)) && place_ + bit < n_; bit *= 2) visit(place_ + bit);
   }
 
@@ -29,11 +29,11 @@ class Binomial {
 template <class Team>
 class Tree {
  public:
-  Tree(device::Exchange<Team>& exchange, int root)
+  KOLO_DEVICE Tree(device::Exchange<Team>& exchange, int root)
       : exchange_(exchange), work_(exchange.work()), root_(root),
         place_(device::ringRank(work_.rank, -root, work_.ranks)), binomial_(work_.ranks, place_) {}
 
-  bool open() {
+  KOLO_DEVICE bool open() {
     bool good = true;
     if (place_ != 0) exchange_.announce(parent());
     binomial_.eachChild([&](int child) { exchange_.announce(rankAt(child)); });
@@ -43,7 +43,7 @@ class Tree {
   }
 
   // Header lines only: up when all below have arrived, down when the parent says so.
-  void barrier() {
+  KOLO_DEVICE_CALL void barrier() {
     binomial_.eachChild([&](int child) { exchange_.meet(rankAt(child)); });
     if (place_ != 0) {
       exchange_.announce(parent());
@@ -52,16 +52,16 @@ class Tree {
     binomial_.eachChild([&](int child) { exchange_.announce(rankAt(child)); });
   }
 
-  void broadcast() {
+  KOLO_DEVICE_CALL void broadcast() {
     const std::uint64_t total = work_.recvLayout.block(0).count;
     if (place_ == 0) exchange_.copy(work_.recv, work_.send, exchange_.bytesOf(total), work_.streaming);
     forEachChunk(total, [&](device::Range chunk) { down(chunk, work_.send); });
   }
-  void reduce() {
+  KOLO_DEVICE_CALL void reduce() {
     forEachChunk(work_.sendLayout.block(0).count, [&](device::Range chunk) { up(chunk); });
   }
   // Each chunk up to place 0 and down again.
-  void allReduce() {
+  KOLO_DEVICE_CALL void allReduce() {
     forEachChunk(work_.sendLayout.block(0).count, [&](device::Range chunk) {
       up(chunk);
       exchange_.team().sync();
@@ -70,7 +70,7 @@ class Tree {
   }
 
   // Up: own block first, then the children's subtrees in rising order, which is the order of places.
-  void gather() {
+  KOLO_DEVICE_CALL void gather() {
     if (place_ == 0) {
       const device::Range own = work_.recvLayout.block(work_.rank);
       exchange_.copy(work_.recv + exchange_.bytesOf(own.begin), work_.send, exchange_.bytesOf(own.count), false);
@@ -94,7 +94,7 @@ class Tree {
   }
 
   // Down: the same stream in reverse.
-  void scatter() {
+  KOLO_DEVICE_CALL void scatter() {
     const std::uint64_t count = work_.recvLayout.block(0).count;
     if (place_ == 0) {
       const device::Range own = work_.sendLayout.block(work_.rank);
@@ -118,24 +118,24 @@ class Tree {
   }
 
  private:
-  int rankAt(int place) const { return device::ringRank(place, root_, work_.ranks); }
-  int parent() const { return rankAt(binomial_.parent()); }
-  std::uint64_t gatherCount() const { return work_.sendLayout.block(0).count; }
+  KOLO_DEVICE int rankAt(int place) const { return device::ringRank(place, root_, work_.ranks); }
+  KOLO_DEVICE int parent() const { return rankAt(binomial_.parent()); }
+  KOLO_DEVICE std::uint64_t gatherCount() const { return work_.sendLayout.block(0).count; }
 
   template <class Visit>
-  void forEachChunk(std::uint64_t total, Visit visit) {
+  KOLO_DEVICE void forEachChunk(std::uint64_t total, Visit visit) {
     for (std::uint64_t c = 0; c * exchange_.chunkElements() < total && !exchange_.failed(); ++c) {
       visit(device::chunkOf(total, exchange_.chunkElements(), c));
     }
   }
   template <class Visit>
-  void eachBlockBelow(int child, std::uint64_t count, Visit visit) {
+  KOLO_DEVICE void eachBlockBelow(int child, std::uint64_t count, Visit visit) {
     for (int v = child; v < child + binomial_.subtreeOf(child); ++v) {
       forEachChunk(count, [&](device::Range chunk) { visit(rankAt(v), chunk); });
     }
   }
 
-  void relay(int from, int to, std::uint64_t bytes) {
+  KOLO_DEVICE_CALL void relay(int from, int to, std::uint64_t bytes) {
     const unsigned char* slot = exchange_.awaitSlot(from);
     unsigned char* next = slot != nullptr ? exchange_.acquireSlot(to) : nullptr;
     if (next == nullptr) return;
@@ -145,7 +145,7 @@ class Tree {
   }
 
   // One chunk towards the leaves; `source` is the root's data.
-  void down(device::Range chunk, const unsigned char* source) {
+  KOLO_DEVICE_CALL void down(device::Range chunk, const unsigned char* source) {
     const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
     const unsigned char* data = place_ == 0 ? source + at : work_.recv + at;
     if (place_ != 0) exchange_.recv(parent(), work_.recv + at, bytes);
@@ -153,7 +153,7 @@ class Tree {
   }
 
   // One chunk towards the root: own input and the children's sums, in rising order of places.
-  void up(device::Range chunk) {
+  KOLO_DEVICE_CALL void up(device::Range chunk) {
     const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
     const void* inputs[33];
     int count = 0;
@@ -173,7 +173,7 @@ class Tree {
 };
 
 template <class Team>
-void runTree(device::Exchange<Team>& exchange, bool met) {
+KOLO_DEVICE_CALL void runTree(device::Exchange<Team>& exchange, bool met) {
   using device::Collective;
   const device::Work& work = exchange.work();
   const bool rooted = work.signature.collective != Collective::kAllReduce &&

@@ -9,7 +9,7 @@ namespace kolo::algorithms {
 
 // Slice `rank` of the block, from all ranks, into the outputs: this rank's and, through their slots, the peers'.
 template <class Team>
-void twoShotReduceSlice(device::Exchange<Team>& exchange, device::Range slice, int firstTo, int lastTo) {
+KOLO_DEVICE_CALL void twoShotReduceSlice(device::Exchange<Team>& exchange, device::Range slice, int firstTo, int lastTo) {
   const device::Work& work = exchange.work();
   const void* inputs[kMaxDirectRanks];
   void* outputs[kMaxDirectRanks];
@@ -33,7 +33,7 @@ void twoShotReduceSlice(device::Exchange<Team>& exchange, device::Range slice, i
 
 // All-reduce and reduce. REQUIRES: met all, or announced to all if sendsBeforeMeeting().
 template <class Team>
-void runTwoShotStaged(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   const int n = work.ranks;
   const bool toRoot = work.signature.collective == device::Collective::kReduce;
@@ -44,7 +44,7 @@ void runTwoShotStaged(device::Exchange<Team>& exchange) {
   for (std::uint64_t begin = 0; begin < total && !exchange.failed(); begin += step) {
     const std::uint64_t count = total - begin < step ? total - begin : step;
     const auto slice = [&](int rank) {
-      device::Range part = device::alignedPart(count, n, rank, exchange.grain());
+      device::Range part = device::alignedPart(count, n, rank, exchange.work().grain());
       return device::Range{begin + part.begin, part.count};
     };
     for (int i = 1; i < n; ++i) {
@@ -62,7 +62,7 @@ void runTwoShotStaged(device::Exchange<Team>& exchange) {
 
 // Broadcast as scatter and all-gather of slices: the root sends each byte once. REQUIRES: met all.
 template <class Team>
-void runTwoShotBroadcast(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void runTwoShotBroadcast(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   const int n = work.ranks;
   const bool isRoot = work.rank == work.root;
@@ -71,7 +71,7 @@ void runTwoShotBroadcast(device::Exchange<Team>& exchange) {
   // Slices go to the n - 1 ranks after the root.
   const auto slice = [&](int rank, std::uint64_t begin, std::uint64_t count) {
     const int at = device::ringRank(rank, -work.root - 1, n);
-    device::Range part = device::alignedPart(count, n - 1, at, exchange.grain());
+    device::Range part = device::alignedPart(count, n - 1, at, exchange.work().grain());
     return device::Range{begin + part.begin, part.count};
   };
   if (isRoot) exchange.copy(work.recv, work.send, exchange.bytesOf(total), work.streaming);
@@ -103,7 +103,7 @@ void runTwoShotBroadcast(device::Exchange<Team>& exchange) {
 }
 
 template <class Team>
-void runTwoShot(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void runTwoShot(device::Exchange<Team>& exchange) {
   if (exchange.work().signature.collective == device::Collective::kBroadcast) {
     runTwoShotBroadcast(exchange);
   } else {

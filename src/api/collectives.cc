@@ -29,14 +29,19 @@ Status submit(What& what, koloComm_t comm, koloStream_t stream, Check&& check) {
   const Status status = [&]() -> Status {
     KOLO_TRY(refuseInReduction());
     KOLO_ASSIGN(const Held<comm::Communicator> communicator, hold(comm));
-    const Weak<comm::Stream> found = streams.remember(reinterpret_cast<std::uintptr_t>(stream));
-    if (stream != nullptr && !found) return notAStream(stream);
+    comm::Target target;
+    if (communicator->isOnGpu()) {
+      target.gpuStream = stream;
+    } else {
+      target.stream = streams.remember(reinterpret_cast<std::uintptr_t>(stream));
+      if (stream != nullptr && !target.stream) return notAStream(stream);
+    }
     if (communicator->isFinalized()) {
       return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");
     }
     KOLO_TRY(checkDatatype(what.datatype));
     KOLO_TRY(check(*communicator, what));
-    return comm::submit(communicator, found, what);
+    return comm::submit(communicator, target, what);
   }();
   if (!status.ok()) comm::groupRefuse(status);
   return status;
@@ -95,6 +100,16 @@ std::uint64_t ranksOf(const comm::Communicator& communicator) { return static_ca
 
 const unsigned char* at(const void* buffer, std::uint64_t bytes) { return static_cast<const unsigned char*>(buffer) + bytes; }
 
+// On a GPU a buffer has to lie there.
+Status checkPlaces(comm::Communicator& communicator, const Operation& o, const Extent& send, const Extent& recv) {
+  if (!communicator.isOnGpu()) return {};
+  const bool isRoot = communicator.rank() == o.root;
+  const bool sends = isRoot || !device::isIn(o.collective, device::kFromRoot);
+  const bool receives = isRoot || !device::isIn(o.collective, device::kToRoot);
+  if (sends) KOLO_TRY(communicator.gpu()->checkBuffer(send.name, send.data, send.bytes));
+  return receives ? communicator.gpu()->checkBuffer(recv.name, recv.data, recv.bytes) : Status();
+}
+
 Status checkBuffers(const Extent& send, const Extent& recv, bool inPlace, const char* rule) {
   KOLO_TRY(checkPointer(send));
   KOLO_TRY(checkPointer(recv));
@@ -104,12 +119,13 @@ Status checkBuffers(const Extent& send, const Extent& recv, bool inPlace, const 
 // The arguments of a collective whose blocks are equally long. The shape is a parameter of the template so that nothing of
 // it is left to decide in a call.
 template <const Shape& shape>
-Status checkBlocks(const comm::Communicator& communicator, const Operation& o) {
+Status checkBlocks(comm::Communicator& communicator, const Operation& o) {
   constexpr bool each = shape.send == kEach || shape.recv == kEach;
   KOLO_TRY(checkCount(o.count, o.datatype, each ? ranksOf(communicator) : 1));
   const std::uint64_t block = o.count * elementBytes(o.datatype);
   const Extent send{"sendbuf", o.send, shape.send == kEach ? block * ranksOf(communicator) : block};
   const Extent recv{"recvbuf", o.recv, shape.recv == kEach ? block * ranksOf(communicator) : block};
+  KOLO_TRY(checkPlaces(communicator, o, send, recv));
   if constexpr (shape.root != Root::kNone) {
     KOLO_TRY(checkRoot(o.root, communicator.ranks()));
     KOLO_TRY(checkPointer(shape.root == Root::kGets ? send : recv));

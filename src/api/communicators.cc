@@ -234,6 +234,7 @@ KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* async
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("asyncError", asyncError));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    communicator->checkGpu();
     *asyncError = communicator->failed() ? communicator->failure().code() : koloSuccess;
     return {};
   });

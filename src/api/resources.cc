@@ -102,9 +102,7 @@ KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t b
     auto entry = std::make_unique<WindowEntry>();
     entry->communicator = communicator.get();
     KOLO_TRY(refuseInGroupOrReduction());
-    KOLO_ASSIGN(entry->window, inTurn(*communicator, [&] {
-      return communicator->windows().add(communicator->membership(), communicator->peers(), buffer, bytes);
-    }));
+    KOLO_ASSIGN(entry->window, inTurn(*communicator, [&] { return communicator->addWindow(buffer, bytes); }));
     return giveHandle(window, windows, std::move(entry), "window");
   });
 }

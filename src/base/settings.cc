@@ -32,6 +32,8 @@ constexpr Setting kTable[] = {
      .high = 2147483647},
     {.name = "KOLO_REPRODUCIBLE", .kind = Kind::kBool, .fallback = "0",
      .meaning = "fold every element in rank order, so that results are the same bits for any algorithm and layout"},
+    {.name = "KOLO_DEVICE", .kind = Kind::kInteger, .fallback = "-1",
+     .meaning = "the CUDA device in whose memory a rank's buffers lie; -1: host memory", .low = -1, .high = 4095},
     {.name = "KOLO_ALGORITHM", .kind = Kind::kText, .fallback = "",
      .meaning = "algorithms to force or forbid: all_reduce:biring,broadcast:^tree,all_gather:ring@1M-"},
     {.name = "KOLO_TRANSPORTS", .kind = Kind::kText, .fallback = "",

@@ -1,6 +1,7 @@
 #include "comm/communicator.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <set>
 
 #include "base/log.h"
@@ -78,6 +79,7 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
     options.algorithm = settings::text("KOLO_ALGORITHM");
     options.transports = settings::text("KOLO_TRANSPORTS");
     options.name = "world";
+    options.device = static_cast<int>(settings::integer("KOLO_DEVICE"));
   }
   if (config != nullptr) {
     if (config->magic != KOLO_CONFIG_MAGIC || config->size < sizeof(std::size_t) + 2 * sizeof(unsigned)) {
@@ -100,6 +102,9 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
     if (config->algorithm != nullptr) options.algorithm = config->algorithm;
     if (config->transports != nullptr) options.transports = config->transports;
     if (config->name != nullptr) options.name = config->name;
+    const bool hasDevice = config->size >= offsetof(koloConfig_t, device) + sizeof config->device;   // since 0.2
+    if (hasDevice && isGiven(config->device, KOLO_CONFIG_UNDEF_INT)) options.device = config->device;
+    if (options.device < KOLO_HOST) return error(koloInvalidArgument, "device is {}, expected a CUDA device or KOLO_HOST", options.device);
   }
   if (const auto wishes = planner::parseWishes(options.algorithm); !wishes.ok()) {
     const bool fromEnvironment = options.algorithm == settings::text("KOLO_ALGORITHM");
@@ -125,9 +130,9 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Membership membership
 
 Status Communicator::connect() {
   KOLO_TRY(setWishes(options_.algorithm));
-  const std::string settings = fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\"",
+  const std::string settings = fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
                                            layout_.slots, layout_.slotBytes, options_.reproducible ? 1 : 0,
-                                           options_.algorithm);
+                                           options_.algorithm, options_.device < 0 ? "host memory" : "GPUs");
   KOLO_ASSIGN(peers_, Peers::connect(membership_, layout_, options_.transports, settings));
   KOLO_ASSIGN(const Surroundings around, surroundings(membership_, *peers_));
   machine_.cores = around.cores;
@@ -144,6 +149,10 @@ Status Communicator::connect() {
     link.outbox = reinterpret_cast<device::Mailbox*>(theirs + layout_.mailboxAt(rank()));
     link.outSlots = theirs + layout_.slotsAt(rank());
     link.windows = windows_.tableOf(peer);
+  }
+  if (options_.device >= 0) {
+    KOLO_ASSIGN(gpu_, GpuRank::connect(membership_, options_.device));
+    singleCopyBytes_ = UINT64_MAX;
   }
   messages_ = std::make_unique<Messages>(*this, layout_, *peers_, windows_);
   membership_.control->subscribe(membership_.key, membership_.members,
@@ -182,6 +191,7 @@ void Communicator::record(const bootstrap::Failure& failure) {
   if (!failure_.ok()) return;
   failure_ = Status(failure.code, failure.message);
   stop_.store(1, std::memory_order_release);  // [stop]
+  if (gpu_ != nullptr) gpu_->stop();
 }
 
 void Communicator::onFailure(const bootstrap::Failure& failure) {
@@ -198,6 +208,14 @@ void Communicator::onFailure(const bootstrap::Failure& failure) {
 void Communicator::fail(const bootstrap::Failure& failure) {
   record(failure);
   if (membership_.control != nullptr) membership_.control->reportFailure(membership_.key, failure);
+}
+
+Result<Window*> Communicator::addWindow(void* buffer, std::size_t bytes) {
+  KOLO_ASSIGN(Window* const window, windows().add(membership_, *peers_, buffer, bytes));
+  for (int rank = 0; gpu_ != nullptr && rank < ranks(); ++rank) {
+    KOLO_TRY(gpu_->setWindow(rank, window->index, windows_.tableOf(rank)[window->index]));
+  }
+  return window;
 }
 
 // ---- choices

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/gpu_rank.h"
 #include "comm/messages.h"
 #include "comm/operation.h"
 #include "comm/peers.h"
@@ -32,6 +33,7 @@ struct Options {
   std::string algorithm;
   std::string transports;
   std::string name;
+  int device = -1;      // CUDA ordinal; -1: host memory
 
   // The caller's configuration over the settings; nullptr: the settings alone.
   static Result<Options> make(const koloConfig_t* config, const Options* parent);
@@ -56,6 +58,8 @@ class Communicator final : public executor::LinkOwner {
     forget();
     return windows_;
   }
+  // Collective. REQUIRES: the turn.
+  Result<Window*> addWindow(void* buffer, std::size_t bytes);
   const Peers& peers() const { return *peers_; }
   Reductions& reductions() { return reductions_; }
   Messages& messages() { return *messages_; }
@@ -70,6 +74,15 @@ class Communicator final : public executor::LinkOwner {
   bool repeats(const Call& call) const { return call == repeatable_; }
   // REQUIRES: the turn; repeats().
   Status runAgain();
+
+  // Whether buffers lie in a GPU's memory, and streams are CUDA's.
+  bool isOnGpu() const { return gpu_ != nullptr; }
+  // nullptr on the host.
+  GpuRank* gpu() { return gpu_.get(); }
+  // Launches collectives as one kernel, in the stream's order. REQUIRES: isOnGpu(); the turn.
+  Status enqueue(const std::vector<Operation>& operations, void* stream);
+  // Looks whether the GPU has given up on an operation, and fails if so.
+  void checkGpu();
 
   // Waits for the headers that other ranks still owe, the last check of operations in which this rank only gave.
   // REQUIRES: the turn.
@@ -121,7 +134,8 @@ class Communicator final : public executor::LinkOwner {
 
   void forget() { repeatable_ = kNothing; }
   Status execute();
-  Status runAlone(const device::Work& work, const executor::Context& context);
+  Status checkFold(const Operation& operation) const;
+  int channelsFor(const Operation& operation, const device::Work& work) const;
   std::uint64_t inputBytes(const Operation& operation, const device::Work& work) const;
   void shareBuffers(const Operation& operation, device::Work& work);
   void prepare(const Operation& operation, device::Work& work);
@@ -133,6 +147,7 @@ class Communicator final : public executor::LinkOwner {
   std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes) const;
   void postOnBoard(const device::Work& work);
   Status conclude(const device::Work& work, const device::Fault& fault);
+  std::vector<device::Work> gpuWorks_;   // of the launch that is being made
   std::optional<device::Fault> readBoard(const device::Work& work, int peer) const;
   const Board& boardOf(int peer) const;
   std::string label(const device::Work& work) const;
@@ -144,6 +159,7 @@ class Communicator final : public executor::LinkOwner {
   Windows windows_;
   Reductions reductions_;
   std::vector<device::Link> links_;
+  std::unique_ptr<GpuRank> gpu_;
   std::unique_ptr<Messages> messages_;
   Turn turn_;
   std::unique_ptr<Stream> worker_;

@@ -12,7 +12,7 @@ namespace {
 // One communicator's share of a group.
 struct Batch {
   Weak<Communicator> communicator;   // either may be destroyed, by another thread, while the group is open
-  Weak<Stream> stream;
+  Target target;
   std::vector<Message> messages;
   std::vector<Operation> operations;
   // From the end of the group on, where the batch does not run at once.
@@ -50,7 +50,7 @@ struct Group {
 
 Group& group() { return opened != nullptr ? *opened : openFirst(); }
 
-Batch& batchFor(const Weak<Communicator>& communicator, const Weak<Stream>& stream) {
+Batch& batchFor(const Weak<Communicator>& communicator, const Target& target) {
   Group& open = group();
   for (std::size_t i = 0; i < open.used; ++i) {
     if (open.batches[i].communicator == communicator) return open.batches[i];
@@ -58,7 +58,7 @@ Batch& batchFor(const Weak<Communicator>& communicator, const Weak<Stream>& stre
   if (open.used == open.batches.size()) open.batches.emplace_back();
   Batch& batch = open.batches[open.used++];
   batch.communicator = communicator;
-  batch.stream = stream;
+  batch.target = target;
   batch.messages.clear();   // a group that ended by an exception has left them
   batch.operations.clear();
   return batch;
@@ -78,16 +78,28 @@ void sortCollectives(std::vector<Operation>& operations) {
   });
 }
 
-// Under the turn.
-Status runNow(Communicator& communicator, const Operation& operation) { return communicator.run(operation); }
-Status runNow(Communicator& communicator, const Message& message) {
+Status noMessagesOnGpu() {
+  return error(koloUnsupported, "messages between GPUs are not in this version; expected a collective");
+}
+
+// Under the turn. gpuStream: of a communicator on GPUs.
+Status runNow(Communicator& communicator, const Operation& operation, void* gpuStream) {
+  return communicator.isOnGpu() ? communicator.enqueue({operation}, gpuStream) : communicator.run(operation);
+}
+Status runNow(Communicator& communicator, const Message& message, void*) {
+  if (communicator.isOnGpu()) return noMessagesOnGpu();
   if (communicator.failed()) return communicator.failure();
   communicator.messages().start(message);
   return communicator.messages().finish();
 }
 // Messages first start, then progress whenever a collective waits, then end: so neither kind can hold up the other.
-Status runNow(Communicator& communicator, Batch& batch) {
+Status runNow(Communicator& communicator, Batch& batch, void* gpuStream) {
   if (communicator.failed()) return communicator.failure();
+  if (communicator.isOnGpu()) {
+    if (!batch.messages.empty()) return noMessagesOnGpu();
+    sortCollectives(batch.operations);
+    return communicator.enqueue(batch.operations, gpuStream);
+  }
   for (const Message& message : batch.messages) communicator.messages().start(message);
   Status first;
   sortCollectives(batch.operations);
@@ -104,15 +116,15 @@ Status runNow(Communicator& communicator, Batch& batch) {
 
 // In the next turn, which is the caller's already where it is inside by its bias.
 template <class What>
-Status runInNextTurn(const Held<Communicator>& communicator, What& what) {
-  if (communicator.isInside()) return runNow(*communicator, what);
+Status runInNextTurn(const Held<Communicator>& communicator, What& what, void* gpuStream) {
+  if (communicator.isInside()) return runNow(*communicator, what, gpuStream);
   const InTurn served(communicator->turn());
-  return runNow(*communicator, what);
+  return runNow(*communicator, what, gpuStream);
 }
 
 Status runBatch(Batch& batch) {
   const InTurn served(batch.pinned->turn(), batch.place);
-  return runNow(*batch.pinned, batch);
+  return runNow(*batch.pinned, batch, batch.target.gpuStream);
 }
 
 Status wasDestroyed(const char* what) {
@@ -123,7 +135,7 @@ Status wasDestroyed(const char* what) {
 // A group with one communicator and no stream, as most are.
 Status runAtOnce(Batch& batch) {
   const Held<Communicator> communicator(batch.communicator);
-  Status status = communicator ? runInNextTurn(communicator, batch) : wasDestroyed("communicator");
+  Status status = communicator ? runInNextTurn(communicator, batch, batch.target.gpuStream) : wasDestroyed("communicator");
   batch.messages.clear();
   batch.operations.clear();
   return status;
@@ -131,9 +143,9 @@ Status runAtOnce(Batch& batch) {
 
 Status pin(Batch& batch) {
   batch.pinned = batch.communicator.lock();
-  batch.pinnedStream = batch.stream.lock();
+  batch.pinnedStream = batch.target.stream.lock();
   if (!batch.pinned) return wasDestroyed("communicator");
-  return batch.pinnedStream || !batch.stream ? Status() : wasDestroyed("stream");
+  return batch.pinnedStream || !batch.target.stream ? Status() : wasDestroyed("stream");
 }
 
 // Batches of different communicators run side by side, so no order among them can deadlock: the last here, the others on
@@ -164,18 +176,18 @@ Status runInitialisations(const std::vector<std::function<Status()>>& initialisa
 }
 
 template <class What>
-Status submitEither(const Held<Communicator>& communicator, const Weak<Stream>& stream, const What& what) {
+Status submitEither(const Held<Communicator>& communicator, const Target& target, const What& what) {
   if (caller.openGroups > 0) {
-    Batch& batch = batchFor(communicator.weak(), stream);
-    if (batch.stream != stream) {
+    Batch& batch = batchFor(communicator.weak(), target);
+    if (batch.target != target) {
       return error(koloInvalidUsage, "a group uses two streams with one communicator ({}); expected one",
                    communicator->options().name);
     }
     batch.add(what);
     return {};
   }
-  if (!stream) return runInNextTurn(communicator, what);
-  const Pin<Stream> pinnedStream = stream.lock();
+  if (!target.stream) return runInNextTurn(communicator, what, target.gpuStream);
+  const Pin<Stream> pinnedStream = target.stream.lock();
   const Pin<Communicator> pinned = communicator.weak().lock();
   if (!pinnedStream || !pinned) {
     return error(koloInvalidHandle, "the {} was destroyed during the call", pinned ? "stream" : "communicator");
@@ -183,7 +195,7 @@ Status submitEither(const Held<Communicator>& communicator, const Weak<Stream>& 
   const std::uint64_t place = pinned->turn().take();
   pinnedStream->enqueue([pinned, place, what] {
     const InTurn served(pinned->turn(), place);
-    return runNow(*pinned, what);
+    return runNow(*pinned, what, nullptr);
   });
   return {};
 }
@@ -210,12 +222,12 @@ Status runInParts(std::vector<Batch>& batches) {
 
 }  // namespace
 
-Status submit(const Held<Communicator>& communicator, const Weak<Stream>& stream, const Operation& operation) {
-  return submitEither(communicator, stream, operation);
+Status submit(const Held<Communicator>& communicator, const Target& target, const Operation& operation) {
+  return submitEither(communicator, target, operation);
 }
 
-Status submit(const Held<Communicator>& communicator, const Weak<Stream>& stream, const Message& message) {
-  return submitEither(communicator, stream, message);
+Status submit(const Held<Communicator>& communicator, const Target& target, const Message& message) {
+  return submitEither(communicator, target, message);
 }
 
 void groupStart() { ++caller.openGroups; }
@@ -231,7 +243,7 @@ Status groupEnd() {
   if (--caller.openGroups > 0) return {};
   Group& ended = group();
   const std::size_t used = std::exchange(ended.used, 0);
-  if (used == 1 && !ended.batches.front().stream && ended.refused.ok() && ended.initialisations.empty()) {
+  if (used == 1 && !ended.batches.front().target.stream && ended.refused.ok() && ended.initialisations.empty()) {
     return runAtOnce(ended.batches.front());
   }
   std::vector<Batch> batches = std::exchange(ended.batches, {});

@@ -12,9 +12,16 @@
 
 namespace kolo::comm {
 
+// Where an operation is to go: a stream of the library's, or, on GPUs, one of CUDA's; neither: at once, or the default stream.
+struct Target {
+  Weak<Stream> stream;
+  void* gpuStream = nullptr;
+  bool operator==(const Target&) const = default;
+};
+
 // Executes the operation, or keeps it for the end of the thread's open group. No stream: returns when it is done.
-Status submit(const Held<Communicator>& communicator, const Weak<Stream>& stream, const Operation& operation);
-Status submit(const Held<Communicator>& communicator, const Weak<Stream>& stream, const Message& message);
+Status submit(const Held<Communicator>& communicator, const Target& target, const Operation& operation);
+Status submit(const Held<Communicator>& communicator, const Target& target, const Message& message);
 
 void groupStart();
 // Of the outermost group: runs everything. Without an open group: koloInvalidUsage.

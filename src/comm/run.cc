@@ -200,18 +200,20 @@ void Communicator::describe(const Operation& operation, Work& work) {
   describeBlocks(operation, work);
 }
 
+Status Communicator::checkFold(const Operation& operation) const {
+  if (ranks() <= algorithms::kMaxLineRanks || !operation.reduces() || !inOrder(operation)) return {};
+  return error(koloUnsupported, "a fold in rank order (a reproducible communicator, or a reduction that does not commute) "
+               "is available for up to {} ranks; this communicator has {}", algorithms::kMaxLineRanks, ranks());
+}
+
 Status Communicator::run(const Operation& operation) {
   if (repeats(operation) && operation.counts == nullptr) return runAgain();
   if (failed()) return failure();
-  if (ranks() > algorithms::kMaxLineRanks && operation.reduces() && inOrder(operation)) {
-    return error(koloUnsupported, "a fold in rank order (a reproducible communicator, or a reduction that does not commute) "
-                 "is available for up to {} ranks; this communicator has {}", algorithms::kMaxLineRanks, ranks());
-  }
+  KOLO_TRY(checkFold(operation));
   forget();
   work_ = Work();
   prepare(operation, work_);
   last_ = operation;
-  if (ranks() == 1) return runAlone(work_, context_);
   if (operation.counts == nullptr && operation.custom == nullptr && !isFinalized()) repeatable_ = operation;
   return execute();
 }
@@ -229,13 +231,58 @@ Status Communicator::execute() {
   work_.signature.sequence = static_cast<std::uint16_t>(++sequence_);
   work_.word = (work_.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence_ << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
-  postOnBoard(work_);
+  if (ranks() > 1) postOnBoard(work_);
   executor::Executor* const test = testExecutor.load(std::memory_order_relaxed);
   (test != nullptr ? *test : executor::hostExecutor()).run(work_, context_);
   return fault_.kind == Fault::kNone ? Status() : conclude(work_, fault_);
 }
 
+// How many blocks share an operation: one for each 64 KiB that a rank has to do with. All ranks say the same.
+int Communicator::channelsFor(const Operation& operation, const Work& work) const {
+  if (work.signature.algorithm == device::Algorithm::kLine || operation.collective == Collective::kBarrier) return 1;
+  const planner::Query query = queryFor(operation);
+  if (!query.countsKnown) return gpu_->channels();
+  const bool divided = device::isIn(operation.collective, device::kSendsBlocks | device::kReceivesBlocks);
+  const std::uint64_t bytes = plannedBytes(operation, work.elementBytes) * (divided ? static_cast<std::uint64_t>(ranks()) : 1);
+  return static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(gpu_->channels())));
+}
+
+Status Communicator::enqueue(const std::vector<Operation>& operations, void* stream) {
+  checkGpu();
+  if (failed()) return failure();
+  forget();
+  gpuWorks_.clear();
+  for (const Operation& operation : operations) {
+    KOLO_TRY(checkFold(operation));
+    if (operation.custom != nullptr && !operation.custom->isPreMulSum) {
+      return error(koloUnsupported, "a reduction by a function of the host's: a GPU cannot call it; expected a predefined operation or "
+                   "a pre-multiplied sum");
+    }
+    Work& work = gpuWorks_.emplace_back();
+    prepare(operation, work);
+    work.channels = channelsFor(operation, work);
+    work.chunkBytes = std::min(work.chunkBytes, gpu_->slotBytes());
+    KOLO_TRY(gpu_->reserveScratch(
+        planner::scratchBytes(work.signature.algorithm, operation.collective, inputBytes(operation, work))));
+  }
+  KOLO_TRY(gpu_->enqueue(gpuWorks_, options_.timeoutMs, stream));
+  sequence_ += gpuWorks_.size();
+  if (!gpuWorks_.empty()) work_ = gpuWorks_.back();   // what a failure names
+  return {};
+}
+
+void Communicator::checkGpu() {
+  if (gpu_ == nullptr || failed()) return;
+  const std::optional<Fault> fault = gpu_->fault();
+  if (fault.has_value()) (void)conclude(work_, *fault);
+}
+
 Status Communicator::settle() {
+  if (gpu_ != nullptr) {
+    Status drained = gpu_->drain();
+    checkGpu();
+    return failed() ? failure() : std::move(drained);
+  }
   if (ranks() == 1 || failed()) return {};
   Fault fault;
   Work work = work_;   // what this rank called last: a peer that has posted it on its board is only late with its header
@@ -256,7 +303,8 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   context_ = {.owner = this, .polling = polling_, .datatype = operation.datatype};
   if (const CustomReduction* const custom = operation.custom.get(); custom != nullptr) {
     if (custom->isPreMulSum) {
-      work.scale = custom->scalar.data();
+      std::copy_n(custom->scalar.data(), sizeof work.scalar, work.scalar);
+      work.scaled = true;
       work.signature.op = device::Signature::kPreMulSum;
     } else {
       work.op = device::ReduceOp::kUser;
@@ -266,6 +314,8 @@ void Communicator::prepare(const Operation& operation, Work& work) {
       context_.user = &user_;
     }
   }
+  if (operation.reduces()) work.yieldsTruth = yieldsTruth(operation.datatype, work.op);
+  if (ranks() == 1 && work.yieldsTruth) work.op = device::ReduceOp::kLogicalOr;
   // Where data is only moved, a "fold" of one source copies it to several places.
   if (context_.user == nullptr) context_.kernel = executor::reduceKernel(operation.datatype, work.op);
   const std::uint64_t bytes = plannedBytes(operation, work.elementBytes);
@@ -284,13 +334,13 @@ void Communicator::prepare(const Operation& operation, Work& work) {
         (operation.collective == Collective::kAllReduce && inPlace && choice.direct == device::Algorithm::kOneShot) ||
         ((operation.collective == Collective::kGather || operation.collective == Collective::kScatter) &&
          work.signature.vector);
-    work.shareable = !conflicts && work.scale == nullptr;
+    work.shareable = !conflicts && !work.scaled;
     work.readsPeers = readsPeers(work, bytes);
     if (work.shareable) shareBuffers(operation, work);
   }
   const std::uint64_t scratch =
       planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
-  if (scratch_.size() < scratch) scratch_.resize(scratch);
+  if (gpu_ == nullptr && scratch_.size() < scratch) scratch_.resize(scratch);
   work.scratch = scratch_.data();
 }
 
@@ -327,30 +377,6 @@ void Communicator::shareBuffers(const Operation& operation, Work& work) {
   const bool recvDivided = device::isIn(operation.collective, device::kReceivesBlocks);
   if (work.send != nullptr) work.sendRef = windows_.find(work.send, extent(work.sendLayout, sendDivided) * work.elementBytes);
   if (work.recv != nullptr) work.recvRef = windows_.find(work.recv, extent(work.recvLayout, recvDivided) * work.elementBytes);
-}
-
-// One rank: the result is its own contribution.
-Status Communicator::runAlone(const Work& work, const executor::Context& context) {
-  const device::Range from = work.sendLayout.block(0), to = work.recvLayout.block(0);
-  const unsigned char* source = work.send + from.begin * work.elementBytes;
-  unsigned char* target = work.recv + to.begin * work.elementBytes;
-  const std::uint64_t count = work.signature.collective == Collective::kBarrier ? 0 : from.count;
-  const bool makesTruth = work.signature.op != device::Signature::kNoOp && yieldsTruth(context.datatype, work.op);
-  if (count == 0 || (source == target && work.scale == nullptr && !makesTruth)) return {};
-  if (makesTruth) {
-    void* outputs[] = {target};
-    const void* inputs[] = {source, source};   // "x or x": 0 or 1
-    executor::reduceKernel(context.datatype, device::ReduceOp::kLogicalOr)({outputs, 1, inputs, 2, count});
-    return {};
-  }
-  if (work.scale == nullptr) {
-    executor::copy(target, source, count * work.elementBytes, work.streaming);
-    return {};
-  }
-  void* outputs[] = {target};
-  const void* inputs[] = {source};
-  executor::reduceKernel(context.datatype, work.op)({outputs, 1, inputs, 1, count, work.scale, 0});
-  return {};
 }
 
 // ---- waiting

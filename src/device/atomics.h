@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "device/host_device.h"
+
 namespace kolo::device {
 
 // Plain data with atomic access, so that it can live in memory that processes and GPUs share.
@@ -14,20 +16,44 @@ struct Counter {
   std::uint64_t value;
 };
 
-inline std::uint64_t loadAcquire(const Counter& counter) {
+#ifdef __CUDA_ARCH__
+
+// System scope: the other side may be a block of this GPU, of another, or a thread of the host. (PTX ISA, memory consistency model.)
+__device__ inline std::uint64_t loadAcquire(const Counter& counter) {
+  std::uint64_t value;
+  asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(&counter.value) : "memory");
+  return value;
+}
+__device__ inline std::uint64_t loadRelaxed(const Counter& counter) {
+  std::uint64_t value;
+  asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(value) : "l"(&counter.value) : "memory");
+  return value;
+}
+__device__ inline void storeRelease(Counter& counter, std::uint64_t value) {
+  asm volatile("st.release.sys.u64 [%0], %1;" : : "l"(&counter.value), "l"(value) : "memory");
+}
+__device__ inline void storeRelaxed(Counter& counter, std::uint64_t value) {
+  asm volatile("st.relaxed.sys.u64 [%0], %1;" : : "l"(&counter.value), "l"(value) : "memory");
+}
+
+#else
+
+KOLO_DEVICE std::uint64_t loadAcquire(const Counter& counter) {
   return std::atomic_ref<std::uint64_t>(const_cast<std::uint64_t&>(counter.value)).load(std::memory_order_acquire);
 }
 
-inline std::uint64_t loadRelaxed(const Counter& counter) {
+KOLO_DEVICE std::uint64_t loadRelaxed(const Counter& counter) {
   return std::atomic_ref<std::uint64_t>(const_cast<std::uint64_t&>(counter.value)).load(std::memory_order_relaxed);
 }
 
-inline void storeRelease(Counter& counter, std::uint64_t value) {
+KOLO_DEVICE void storeRelease(Counter& counter, std::uint64_t value) {
   std::atomic_ref<std::uint64_t>(counter.value).store(value, std::memory_order_release);
 }
 
-inline void storeRelaxed(Counter& counter, std::uint64_t value) {
+KOLO_DEVICE void storeRelaxed(Counter& counter, std::uint64_t value) {
   std::atomic_ref<std::uint64_t>(counter.value).store(value, std::memory_order_relaxed);
 }
+
+#endif
 
 }  // namespace kolo::device

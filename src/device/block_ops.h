@@ -14,8 +14,19 @@
 
 namespace kolo::device {
 
+// All that loads and stores need to know of a team: which of its threads this is.
+struct BlockIndex {
+  unsigned index;
+  unsigned count;
+  KOLO_DEVICE unsigned thread() const { return index; }
+  KOLO_DEVICE unsigned threads() const { return count; }
+};
+
 inline constexpr std::uint64_t kPackBytes = 16;
 inline constexpr int kPacksInFlight = 4;
+// In a fold each pack becomes as many accumulators as it has elements: of the small types one or two packs fill the registers.
+template <class T>
+inline constexpr int kFoldPacks = sizeof(T) >= 4 ? kPacksInFlight : sizeof(T) == 2 ? 2 : 1;
 
 struct alignas(kPackBytes) Pack {
   std::uint64_t words[2];
@@ -39,7 +50,7 @@ KOLO_HD PackSplit splitIntoPacks(std::uint64_t offset, std::uint64_t bytes, std:
 // bytes from src to dst, which are the same or do not overlap. Different misalignments go byte by byte.
 // streaming is a hint that this text has no portable way to follow: it is part of the interface that teams share.
 template <class Team>
-KOLO_HD_BODY void blockCopy(const Team& team, void* dst, const void* src, std::uint64_t bytes,
+KOLO_DEVICE_CALL void blockCopy(const Team& team, void* dst, const void* src, std::uint64_t bytes,
                             [[maybe_unused]] bool streaming) {
   auto* const to = static_cast<unsigned char*>(dst);
   const auto* const from = static_cast<const unsigned char*>(src);
@@ -47,16 +58,20 @@ KOLO_HD_BODY void blockCopy(const Team& team, void* dst, const void* src, std::u
   PackSplit split{bytes, 0};
   if (packOffset(dst) == packOffset(src)) split = splitIntoPacks(packOffset(dst), bytes, 1);
   const std::uint64_t tail = split.head + split.packs * kPackBytes;
+  KOLO_ROLLED
   for (std::uint64_t i = thread; i < split.head; i += threads) to[i] = from[i];
   auto* const toPacks = reinterpret_cast<Pack*>(to + split.head);
   const auto* const fromPacks = reinterpret_cast<const Pack*>(from + split.head);
   std::uint64_t at = thread;
+  KOLO_ROLLED
   for (; at + (kPacksInFlight - 1) * threads < split.packs; at += kPacksInFlight * threads) {
     Pack packs[kPacksInFlight];
     for (int k = 0; k < kPacksInFlight; ++k) __builtin_memcpy(&packs[k], &fromPacks[at + k * threads], kPackBytes);
     for (int k = 0; k < kPacksInFlight; ++k) __builtin_memcpy(&toPacks[at + k * threads], &packs[k], kPackBytes);
   }
+  KOLO_ROLLED
   for (; at < split.packs; at += threads) __builtin_memcpy(&toPacks[at], &fromPacks[at], kPackBytes);
+  KOLO_ROLLED
   for (std::uint64_t i = tail + thread; i < bytes; i += threads) to[i] = from[i];
 }
 
@@ -65,7 +80,7 @@ template <class T, class Op>
 class BlockFold {
  public:
   KOLO_HD explicit BlockFold(const ReduceArgs& args) : args_(args) {
-    if (args.scaledSource >= 0) {
+    if (kMayScale && args.scaledSource >= 0) {
       T scale;
       __builtin_memcpy(&scale, args.scale, sizeof(T));
       scale_ = widen(scale);
@@ -84,10 +99,12 @@ class BlockFold {
     return static_cast<int>(offset);
   }
 
-  KOLO_HD_BODY void element(std::uint64_t byte) const {
+  KOLO_DEVICE_CALL void element(std::uint64_t byte) const {
     Accumulator<T> acc = loadElement(0, byte);
+    KOLO_ROLLED
     for (int s = 1; s < args_.srcCount; ++s) acc = Op::template apply<T>(acc, loadElement(s, byte));
     const T result = finish(acc);
+    KOLO_ROLLED
     for (int d = 0; d < args_.dstCount; ++d) {
       __builtin_memcpy(static_cast<unsigned char*>(args_.dst[d]) + byte, &result, sizeof(T));
     }
@@ -95,10 +112,11 @@ class BlockFold {
 
   // kPacks packs, the first at `byte` and the next ones `stride` bytes apart.
   template <int kPacks>
-  KOLO_HD_BODY void packs(std::uint64_t byte, std::uint64_t stride) const {
+  KOLO_DEVICE void packs(std::uint64_t byte, std::uint64_t stride) const {
     Accumulator<T> acc[kPacks][kElements];
     loadPacks<kPacks>(
         0, byte, stride, [](Accumulator<T>& to, Accumulator<T> value) { to = value; }, acc);
+    KOLO_ROLLED
     for (int s = 1; s < args_.srcCount; ++s) {
       loadPacks<kPacks>(
           s, byte, stride, [](Accumulator<T>& to, Accumulator<T> value) { to = Op::template apply<T>(to, value); },
@@ -108,6 +126,7 @@ class BlockFold {
     for (int k = 0; k < kPacks; ++k) {
       for (int i = 0; i < kElements; ++i) result[k][i] = finish(acc[k][i]);
     }
+    KOLO_ROLLED
     for (int d = 0; d < args_.dstCount; ++d) {
       for (int k = 0; k < kPacks; ++k) {
         void* const to = static_cast<unsigned char*>(args_.dst[d]) + byte + k * stride;
@@ -118,6 +137,7 @@ class BlockFold {
 
  private:
   static constexpr int kElements = kPackBytes / sizeof(T);
+  static constexpr bool kMayScale = std::is_same_v<Op, Sum>;   // scale and divisor are for sums only
 
   // Loads all packs of a source before it hands their values to merge(accumulator, value).
   template <int kPacks, class Merge>
@@ -138,10 +158,13 @@ class BlockFold {
     return scaled(source, widen(loaded));
   }
   KOLO_HD Accumulator<T> scaled(int source, Accumulator<T> value) const {
-    return source == args_.scaledSource ? widen(narrow<T>(Prod::apply<T>(value, scale_))) : value;
+    if constexpr (kMayScale) {
+      if (source == args_.scaledSource) return widen(narrow<T>(Prod::apply<T>(value, scale_)));
+    }
+    return value;
   }
   KOLO_HD T finish(Accumulator<T> acc) const {
-    if constexpr (!std::is_same_v<T, Bool>) {
+    if constexpr (kMayScale && !std::is_same_v<T, Bool>) {
       if (args_.divisor > 1) acc = divide<T>(acc, args_.divisor);
     }
     return narrow<T>(acc);
@@ -154,10 +177,11 @@ class BlockFold {
 // What ReduceArgs describes. As on the host, scale and divisor are for kSum only, and a single source without them is
 // copied.
 template <class T, ReduceOp kOp, class Team>
-KOLO_HD_BODY void blockReduce(const Team& team, const ReduceArgs& args) {
+KOLO_DEVICE void blockReduce(const Team& team, const ReduceArgs& args) {
   static_assert(isDefinedFor<T>(kOp));
   const std::uint64_t bytes = args.count * sizeof(T);
   if (args.srcCount == 1 && args.scaledSource < 0 && args.divisor <= 1) {
+    KOLO_ROLLED
     for (int d = 0; d < args.dstCount; ++d) blockCopy(team, args.dst[d], args.src[0], bytes, args.streaming);
     return;
   }
@@ -167,12 +191,16 @@ KOLO_HD_BODY void blockReduce(const Team& team, const ReduceArgs& args) {
   PackSplit split{bytes, 0};
   if (offset >= 0) split = splitIntoPacks(static_cast<std::uint64_t>(offset), bytes, sizeof(T));
   const std::uint64_t tail = split.head + split.packs * kPackBytes, stride = threads * kPackBytes;
+  KOLO_ROLLED
   for (std::uint64_t at = thread * sizeof(T); at < split.head; at += threads * sizeof(T)) fold.element(at);
   std::uint64_t at = thread;
-  for (; at + (kPacksInFlight - 1) * threads < split.packs; at += kPacksInFlight * threads) {
-    fold.template packs<kPacksInFlight>(split.head + at * kPackBytes, stride);
+  KOLO_ROLLED
+  for (; at + (kFoldPacks<T> - 1) * threads < split.packs; at += kFoldPacks<T> * threads) {
+    fold.template packs<kFoldPacks<T>>(split.head + at * kPackBytes, stride);
   }
+  KOLO_ROLLED
   for (; at < split.packs; at += threads) fold.template packs<1>(split.head + at * kPackBytes, stride);
+  KOLO_ROLLED
   for (std::uint64_t byte = tail + thread * sizeof(T); byte < bytes; byte += threads * sizeof(T)) fold.element(byte);
 }
 

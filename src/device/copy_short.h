@@ -3,10 +3,12 @@
 
 #include <cstdint>
 
+#include "device/host_device.h"
+
 namespace kolo::device {
 
 // Copies up to 64 bytes without a call: two overlapping moves of the largest size that fits.
-inline void copyShort(void* dst, const void* src, std::uint32_t bytes) {
+KOLO_DEVICE void copyShort(void* dst, const void* src, std::uint32_t bytes) {
   auto* const to = static_cast<unsigned char*>(dst);
   const auto* const from = static_cast<const unsigned char*>(src);
   const auto ends = [&](auto word) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "device/copy_short.h"
+#include "device/host_device.h"
 #include "device/link.h"
 #include "device/work.h"
 
@@ -29,17 +30,17 @@ struct Piece {
 template <class Team>
 class Exchange {
  public:
-  Exchange(Team& team, const Work& work) : team_(team), work_(work) {}
+  KOLO_DEVICE Exchange(Team& team, const Work& work) : team_(team), work_(work) {}
 
-  Team& team() { return team_; }
-  const Work& work() const { return work_; }
-  bool failed() { return team_.failed(); }
+  KOLO_DEVICE Team& team() { return team_; }
+  KOLO_DEVICE const Work& work() const { return work_; }
+  KOLO_DEVICE bool failed() { return team_.failed(); }
 
   // ---- headers
 
   // Opens the operation towards a peer. Waits only if as many headers as may be are owed by it. Once per operation and peer;
   // meet() or owe() must follow.
-  void announce(int peer, const void* payload = nullptr, std::uint32_t payloadBytes = 0) {
+  KOLO_DEVICE_CALL void announce(int peer, const void* payload = nullptr, std::uint32_t payloadBytes = 0) {
     Link& link = work_.links[peer];
     if (link.owed == kMaxOwed && !settle(peer, kMaxOwed - 1)) return;
     if (!team_.leader()) return;
@@ -57,7 +58,7 @@ class Exchange {
   }
 
   // Waits until the peer has entered the operation too, and checks that it is the same one.
-  bool meet(int peer) {
+  KOLO_DEVICE_CALL bool meet(int peer) {
     Link& link = work_.links[peer];
     if (link.owed != 0 && !settle(peer, 0)) return false;
     const std::uint64_t number = link.met + 1;
@@ -73,7 +74,7 @@ class Exchange {
 
   // Instead of meet(), where nothing in the peer's header changes what this rank does: the header is read and checked in a
   // later operation, or by settle(). REQUIRES: announced.
-  void owe(int peer) {
+  KOLO_DEVICE void owe(int peer) {
     if (!team_.leader() || team_.failed()) return;
     Link& link = work_.links[peer];
     ++link.owed;
@@ -81,7 +82,7 @@ class Exchange {
   }
 
   // Waits until the peer owes at most `most` headers of earlier operations; takes those that are there anyway.
-  bool settle(int peer, std::uint32_t most) {
+  KOLO_DEVICE_CALL bool settle(int peer, std::uint32_t most) {
     Link& link = work_.links[peer];
     while (link.owed > most) {
       const std::uint64_t number = link.met + 1;
@@ -94,22 +95,22 @@ class Exchange {
   }
 
   // The header read by meet(); stays readable during this operation.
-  const Header& headerOf(int peer) const {
+  KOLO_DEVICE const Header& headerOf(int peer) const {
     const Link& link = work_.links[peer];
     return lineOf(link, link.met);
   }
 
-  void announceAll() {
+  KOLO_DEVICE_CALL void announceAll() {
     for (int peer = next(work_.rank); peer != work_.rank; peer = next(peer)) announce(peer);
   }
-  bool meetAll() {
+  KOLO_DEVICE_CALL bool meetAll() {
     bool good = true;
     for (int peer = next(work_.rank); peer != work_.rank; peer = next(peer)) good = meet(peer) && good;
     return good;
   }
 
   // Meets those peers whom this rank has announced itself to and not met yet. All threads; after a barrier since announce().
-  bool meetRest() {
+  KOLO_DEVICE_CALL bool meetRest() {
     bool good = !team_.failed();
     for (int peer = next(work_.rank); peer != work_.rank && good; peer = next(peer)) {
       const Link& link = work_.links[peer];
@@ -120,32 +121,32 @@ class Exchange {
 
   // ---- windows; after meet(peer)
 
-  bool sendIsShared(int peer) const {
+  KOLO_DEVICE bool sendIsShared(int peer) const {
     return peer == work_.rank ? work_.shareable && work_.sendRef.index != 0 : headerOf(peer).refs.sendWindow != 0;
   }
-  bool recvIsShared(int peer) const {
+  KOLO_DEVICE bool recvIsShared(int peer) const {
     return peer == work_.rank ? work_.shareable && work_.recvRef.index != 0 : headerOf(peer).refs.recvWindow != 0;
   }
   // Begin of the peer's buffer as this process sees it. REQUIRES: it is shared.
-  const unsigned char* sendOf(int peer) const {
+  KOLO_DEVICE const unsigned char* sendOf(int peer) const {
     if (peer == work_.rank) return work_.send;
     const Header& line = headerOf(peer);
     return work_.links[peer].windows[line.refs.sendWindow - 1] + line.refs.sendOffset;
   }
-  unsigned char* recvOf(int peer) const {
+  KOLO_DEVICE unsigned char* recvOf(int peer) const {
     if (peer == work_.rank) return work_.recv;
     const Header& line = headerOf(peer);
     return work_.links[peer].windows[line.refs.recvWindow - 1] + line.refs.recvOffset;
   }
 
   // Whether the peer's input may be taken, by whatever way.
-  bool sendIsReadable(int peer) const {
+  KOLO_DEVICE bool sendIsReadable(int peer) const {
     if (peer != work_.rank) return headerOf(peer).refs.sendWindow != 0 || headerOf(peer).refs.sendOffset != 0;
     const WindowRef own = offered(work_.sendRef, work_.send);
     return own.index != 0 || own.offset != 0;
   }
   // Copies [begin, begin + bytes) of a rank's input. REQUIRES: readable; met. All threads call.
-  void take(unsigned char* dst, int peer, std::uint64_t begin, std::uint64_t bytes) {
+  KOLO_DEVICE_CALL void take(unsigned char* dst, int peer, std::uint64_t begin, std::uint64_t bytes) {
     if (peer == work_.rank || sendIsShared(peer)) {
       copy(dst, sendOf(peer) + begin, bytes, work_.streaming);
     } else if (bytes != 0 && !team_.failed()) {
@@ -154,17 +155,17 @@ class Exchange {
   }
 
   // Ends a direct operation: this rank touches the peers' buffers no more; waits until they say the same.
-  void finish(int peer) {
+  KOLO_DEVICE_CALL void finish(int peer) {
     finishEach(1, [&](int) { return peer; });
   }
-  void finishAll() {
+  KOLO_DEVICE_CALL void finishAll() {
     finishEach(work_.ranks - 1, [&](int i) { return ringRank(work_.rank, i + 1, work_.ranks); });
   }
 
   // ---- slots: staging in the receiver's memory
 
   // Waits for a free slot at the peer; the caller fills it and publishes. nullptr after a failure.
-  unsigned char* acquireSlot(int peer) {
+  KOLO_DEVICE_CALL unsigned char* acquireSlot(int peer) {
     Link& link = work_.links[peer];
     team_.sync();  // the counters of the last primitive are settled
     const std::uint64_t number = link.sent + 1;
@@ -176,21 +177,21 @@ class Exchange {
     if (team_.failed()) return nullptr;
     return link.outSlots + number % work_.slots * work_.slotBytes;
   }
-  void publishSlot(int peer) {
+  KOLO_DEVICE_CALL void publishSlot(int peer) {
     team_.sync();
     if (!team_.leader() || team_.failed()) return;
     Link& link = work_.links[peer];
     storeRelease(link.outbox->signals.tail, ++link.sent);  // [chunk] after the team's stores into the slot
   }
   // Waits for the peer's next chunk. nullptr after a failure.
-  const unsigned char* awaitSlot(int peer) {
+  KOLO_DEVICE_CALL const unsigned char* awaitSlot(int peer) {
     Link& link = work_.links[peer];
     team_.sync();
     const std::uint64_t number = link.received + 1;
     if (!team_.waitAtLeast(link.inbox->signals.tail, number, peer)) return nullptr;  // [chunk]
     return link.inSlots + number % work_.slots * work_.slotBytes;
   }
-  void releaseSlot(int peer) {
+  KOLO_DEVICE_CALL void releaseSlot(int peer) {
     team_.sync();
     if (!team_.leader() || team_.failed()) return;
     Link& link = work_.links[peer];
@@ -200,7 +201,7 @@ class Exchange {
   // ---- chunks: the verbs that rings and trees are made of. 0 bytes: nothing happens, on either side.
 
   // The peer gets this rank's contribution: src, with its scale applied.
-  void send(int peer, const unsigned char* src, std::uint64_t bytes) {
+  KOLO_DEVICE_CALL void send(int peer, const unsigned char* src, std::uint64_t bytes) {
     if (bytes == 0) return;
     if (unsigned char* slot = acquireSlot(peer)) {
       contribute(slot, src, bytes);
@@ -208,14 +209,14 @@ class Exchange {
     }
   }
   // As send, of data that is a result already.
-  void forward(int peer, const unsigned char* src, std::uint64_t bytes) {
+  KOLO_DEVICE_CALL void forward(int peer, const unsigned char* src, std::uint64_t bytes) {
     if (bytes == 0) return;
     if (unsigned char* slot = acquireSlot(peer)) {
       team_.copy(slot, src, bytes, false);
       publishSlot(peer);
     }
   }
-  void recv(int peer, unsigned char* dst, std::uint64_t bytes) {
+  KOLO_DEVICE_CALL void recv(int peer, unsigned char* dst, std::uint64_t bytes) {
     if (bytes == 0) return;
     if (const unsigned char* slot = awaitSlot(peer)) {
       team_.copy(dst, slot, bytes, work_.streaming);
@@ -223,7 +224,7 @@ class Exchange {
     }
   }
   // dst and the next rank get what the previous one sent.
-  void recvForward(int from, int to, unsigned char* dst, std::uint64_t bytes) {
+  KOLO_DEVICE_CALL void recvForward(int from, int to, unsigned char* dst, std::uint64_t bytes) {
     if (bytes == 0) return;
     const unsigned char* slot = awaitSlot(from);
     unsigned char* next = slot != nullptr ? acquireSlot(to) : nullptr;
@@ -235,7 +236,7 @@ class Exchange {
     releaseSlot(from);
   }
   // The next rank gets the previous one's partial result with this rank's contribution folded in.
-  void recvReduceSend(int from, int to, const unsigned char* own, std::uint64_t bytes) {
+  KOLO_DEVICE_CALL void recvReduceSend(int from, int to, const unsigned char* own, std::uint64_t bytes) {
     if (bytes == 0) return;
     const unsigned char* slot = awaitSlot(from);
     unsigned char* next = slot != nullptr ? acquireSlot(to) : nullptr;
@@ -247,7 +248,7 @@ class Exchange {
     releaseSlot(from);
   }
   // dst gets the finished result.
-  void recvReduce(int from, unsigned char* dst, const unsigned char* own, std::uint64_t bytes) {
+  KOLO_DEVICE_CALL void recvReduce(int from, unsigned char* dst, const unsigned char* own, std::uint64_t bytes) {
     if (bytes == 0) return;
     if (const unsigned char* slot = awaitSlot(from)) {
       void* outputs[] = {dst};
@@ -257,7 +258,7 @@ class Exchange {
     }
   }
   // dst and the next rank get the finished result.
-  void recvReduceForward(int from, int to, unsigned char* dst, const unsigned char* own, std::uint64_t bytes) {
+  KOLO_DEVICE_CALL void recvReduceForward(int from, int to, unsigned char* dst, const unsigned char* own, std::uint64_t bytes) {
     if (bytes == 0) return;
     const unsigned char* slot = awaitSlot(from);
     unsigned char* next = slot != nullptr ? acquireSlot(to) : nullptr;
@@ -273,7 +274,7 @@ class Exchange {
   // carries as many as fit, so both sides must list the same bytes in the same order. outAt(i) and inAt(i) give piece i.
   // A byte of `out` is read before the byte of `in` at the same position of the stream is written.
   template <class OutAt, class InAt>
-  void exchange(int to, int outPieces, OutAt outAt, int from, int inPieces, InAt inAt) {
+  KOLO_DEVICE void exchange(int to, int outPieces, OutAt outAt, int from, int inPieces, InAt inAt) {
     Cursor out, in;
     bool sending = true, receiving = true;
     while (sending || receiving) {
@@ -285,13 +286,12 @@ class Exchange {
 
   // ---- arithmetic
 
-  std::uint64_t bytesOf(std::uint64_t elements) const { return elements * work_.elementBytes; }
-  std::uint64_t chunkElements() const { return work_.chunkBytes / work_.elementBytes; }
-  std::uint64_t grain() const { return 64 / work_.elementBytes > 0 ? 64 / work_.elementBytes : 1; }
+  KOLO_DEVICE std::uint64_t bytesOf(std::uint64_t elements) const { return elements * work_.elementBytes; }
+  KOLO_DEVICE std::uint64_t chunkElements() const { return work_.chunkBytes / work_.elementBytes; }
 
   // Copy of this rank's input, with its scale applied.
-  void contribute(unsigned char* dst, const unsigned char* src, std::uint64_t bytes) {
-    if (work_.scale == nullptr) {
+  KOLO_DEVICE_CALL void contribute(unsigned char* dst, const unsigned char* src, std::uint64_t bytes) {
+    if (!work_.scaled) {
       team_.copy(dst, src, bytes, false);
       return;
     }
@@ -302,7 +302,7 @@ class Exchange {
 
   // outputs = fold of inputs in their order; input `own` is this rank's, still without its scale (-1: none is);
   // last: the fold is complete, so avg divides.
-  void fold(void* const* outputs, int outputCount, const void* const* inputs, int inputCount, int own,
+  KOLO_DEVICE_CALL void fold(void* const* outputs, int outputCount, const void* const* inputs, int inputCount, int own,
             std::uint64_t bytes, bool last, bool streaming) {
     if (team_.failed()) return;
     team_.reduce(ReduceArgs{.dst = outputs,
@@ -310,40 +310,40 @@ class Exchange {
                             .src = inputs,
                             .srcCount = inputCount,
                             .count = bytes / work_.elementBytes,
-                            .scale = own >= 0 ? work_.scale : nullptr,
-                            .scaledSource = work_.scale != nullptr ? own : -1,
+                            .scale = work_.scaled && own >= 0 ? work_.scalar : nullptr,
+                            .scaledSource = work_.scaled ? own : -1,
                             .divisor = last ? work_.divisor : 1,
                             .streaming = streaming});
   }
 
   // At most a header's payload; by the leader.
-  void copyLine(unsigned char* dst, const unsigned char* src, std::uint64_t bytes) {
+  KOLO_DEVICE void copyLine(unsigned char* dst, const unsigned char* src, std::uint64_t bytes) {
     if (dst != src && team_.leader() && !team_.failed()) copyShort(dst, src, static_cast<std::uint32_t>(bytes));
   }
 
-  void copy(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
+  KOLO_DEVICE void copy(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
     if (bytes != 0 && dst != src && !team_.failed()) team_.copy(dst, src, bytes, streaming);
   }
 
  private:
   // What a header says about a buffer.
-  WindowRef offered(const WindowRef& ref, const void* buffer) const {
+  KOLO_DEVICE WindowRef offered(const WindowRef& ref, const void* buffer) const {
     if (!work_.shareable || (ref.index == 0 && !work_.readsPeers)) return {};
     return ref.index != 0 ? ref : WindowRef{reinterpret_cast<std::uint64_t>(buffer), 0};
   }
 
-  int next(int rank) const { return nextRank(rank, work_.ranks); }
+  KOLO_DEVICE int next(int rank) const { return nextRank(rank, work_.ranks); }
 
-  static const Header& lineOf(const Link& link, std::uint64_t number) { return link.inbox->header[number % kHeaderLines]; }
+  KOLO_DEVICE static const Header& lineOf(const Link& link, std::uint64_t number) { return link.inbox->header[number % kHeaderLines]; }
 
   // The header met last against what it is to say; `said` is the count that this rank announced. Leader only.
-  void check(int peer, const Expectation& expected, std::uint64_t said) {
+  KOLO_DEVICE void check(int peer, const Expectation& expected, std::uint64_t said) {
     const Header& line = headerOf(peer);
     if (line.signature == expected.signature && line.count == expected.count) return;
     team_.fail({Fault::kMismatch, peer, line.signature, line.count, expected.signature, said});
   }
   // All headers owed that have arrived. Leader only.
-  void takeOwed(int peer) {
+  KOLO_DEVICE void takeOwed(int peer) {
     Link& link = work_.links[peer];
     while (link.owed != 0 && loadAcquire(lineOf(link, link.met + 1).number) == link.met + 1) {  // [header]
       --link.owed;
@@ -353,7 +353,7 @@ class Exchange {
   }
 
   template <class PeerAt>
-  void finishEach(int count, PeerAt peerAt) {
+  KOLO_DEVICE void finishEach(int count, PeerAt peerAt) {
     team_.sync();
     for (int i = 0; i < count && team_.leader(); ++i) {
       Link& link = work_.links[peerAt(i)];
@@ -373,7 +373,7 @@ class Exchange {
 
   // One slot's worth; false when there was nothing left.
   template <class At>
-  bool sendSome(int peer, int pieces, At at, Cursor& cursor) {
+  KOLO_DEVICE bool sendSome(int peer, int pieces, At at, Cursor& cursor) {
     if (!skipEmpty(pieces, at, cursor)) return false;
     unsigned char* slot = acquireSlot(peer);
     if (slot == nullptr) return false;
@@ -384,7 +384,7 @@ class Exchange {
     return true;
   }
   template <class At>
-  bool recvSome(int peer, int pieces, At at, Cursor& cursor) {
+  KOLO_DEVICE bool recvSome(int peer, int pieces, At at, Cursor& cursor) {
     if (!skipEmpty(pieces, at, cursor)) return false;
     const unsigned char* slot = awaitSlot(peer);
     if (slot == nullptr) return false;
@@ -395,12 +395,12 @@ class Exchange {
     return true;
   }
   template <class At>
-  static bool skipEmpty(int pieces, At at, Cursor& cursor) {
+  KOLO_DEVICE static bool skipEmpty(int pieces, At at, Cursor& cursor) {
     while (cursor.piece < pieces && at(cursor.piece).bytes == cursor.offset) cursor = {cursor.piece + 1, 0};
     return cursor.piece < pieces;
   }
   template <class At, class Each>
-  void walk(int pieces, At at, Cursor& cursor, Each each) {
+  KOLO_DEVICE void walk(int pieces, At at, Cursor& cursor, Each each) {
     std::uint64_t place = 0;
     while (place < work_.chunkBytes && cursor.piece < pieces) {
       const Piece piece = at(cursor.piece);

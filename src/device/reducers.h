@@ -245,4 +245,21 @@ constexpr bool isAverageDefined(koloDataType_t datatype) {
   return datatype >= 0 && datatype < koloNumDatatypes && datatype != koloBool;
 }
 
+// Calls functor.template operator()<T, op>() with the type of a datatype and the operation, if code for the two exists.
+template <class T, int kOp = 0, class Functor>
+constexpr void withOperation(ReduceOp op, Functor&& functor) {
+  if constexpr (kOp < static_cast<int>(ReduceOp::kUser)) {
+    constexpr auto kThis = static_cast<ReduceOp>(kOp);
+    if (op != kThis) {
+      withOperation<T, kOp + 1>(op, functor);
+    } else if constexpr (isDefinedFor<T>(kThis)) {
+      functor.template operator()<T, kThis>();
+    }
+  }
+}
+template <class Functor>
+constexpr void withReduction(koloDataType_t datatype, ReduceOp op, Functor&& functor) {
+  dispatch(datatype, [&](auto tag) { withOperation<typename decltype(tag)::type>(op, functor); });
+}
+
 }  // namespace kolo::device

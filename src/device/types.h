@@ -14,14 +14,7 @@
 #include <cstdint>
 #include <type_traits>
 
-// KOLO_HD: for small functions, always inlined (see above). KOLO_HD_BODY: for large ones, left to the compiler.
-#ifdef __CUDACC__
-#define KOLO_HD __host__ __device__ __forceinline__
-#define KOLO_HD_BODY __host__ __device__
-#else
-#define KOLO_HD inline __attribute__((always_inline))
-#define KOLO_HD_BODY inline
-#endif
+#include "device/host_device.h"
 
 namespace kolo::device {
 
@@ -223,9 +216,30 @@ KOLO_HD constexpr U narrowBits(F value) {
   if constexpr (std::is_same_v<T, Float8E5m2>) return floatToFloat8E5m2<F, U>(value);
 }
 
+#ifdef __CUDA_ARCH__
+// A GPU has the 16-bit conversions as instructions; the bits are those of the text above, NaN payloads aside.
+__device__ inline float widenByInstruction(Float16 element) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(element.bits));
+  return value;
+}
+__device__ inline float widenByInstruction(Float8E5m2 element) {
+  return widenByInstruction(Float16{static_cast<std::uint16_t>(element.bits << 8)});
+}
+__device__ inline void narrowByInstruction(float value, Float16& element) {
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(element.bits) : "f"(value));
+}
+__device__ inline void narrowByInstruction(float value, Bfloat16& element) {
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(element.bits) : "f"(value));
+}
+#endif
+
 // One element as it is accumulated, and one accumulator as it is stored.
 template <class T>
 KOLO_HD constexpr Accumulator<T> widen(T element) {
+#ifdef __CUDA_ARCH__
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, Float8E5m2>) return widenByInstruction(element);
+#endif
   if constexpr (kIsNarrowFloat<T>) {
     return widenBits<T, float>(std::uint32_t{element.bits});
   } else if constexpr (std::is_same_v<T, Bool>) {
@@ -236,6 +250,13 @@ KOLO_HD constexpr Accumulator<T> widen(T element) {
 }
 template <class T>
 KOLO_HD constexpr T narrow(Accumulator<T> value) {
+#ifdef __CUDA_ARCH__
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>) {
+    T element{};
+    narrowByInstruction(value, element);
+    return element;
+  }
+#endif
   if constexpr (kIsNarrowFloat<T>) {
     return T{static_cast<decltype(T::bits)>(narrowBits<T, std::uint32_t>(value))};
   } else if constexpr (std::is_same_v<T, Bool>) {

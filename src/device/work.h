@@ -48,12 +48,12 @@ struct Signature {
   static constexpr std::uint8_t kAvg = 13, kPreMulSum = 14, kNoOp = 15;
   static constexpr int kSequenceAt = 38;
 
-  std::uint64_t pack() const {
+  KOLO_DEVICE std::uint64_t pack() const {
     return static_cast<std::uint64_t>(collective) | std::uint64_t{datatype} << 4 | std::uint64_t{op} << 9 |
            static_cast<std::uint64_t>(algorithm) << 13 | std::uint64_t{vector} << 17 | std::uint64_t{root} << 18 |
            std::uint64_t{sequence} << kSequenceAt;
   }
-  static Signature unpack(std::uint64_t word) {
+  KOLO_DEVICE static Signature unpack(std::uint64_t word) {
     return {.collective = static_cast<Collective>(word & 15),
             .datatype = static_cast<std::uint8_t>(word >> 4 & 31),
             .op = static_cast<std::uint8_t>(word >> 9 & 15),
@@ -80,9 +80,16 @@ struct Layout {
   std::uint64_t count = 0;                      // elements of each block, if counts is null
   const std::uint64_t* counts = nullptr;
   const std::uint64_t* displs = nullptr;        // with counts only
-  Range block(int i) const {
-    if (counts == nullptr) return {count * static_cast<std::uint64_t>(i), count};
-    return {displs[i], counts[i]};
+  // The part of each block that is this channel's: part `channel` of `channels`, cut at multiples of `grain` elements.
+  int channel = 0;
+  int channels = 1;
+  std::uint64_t grain = 1;
+
+  KOLO_DEVICE Range block(int i) const {
+    const Range whole = counts == nullptr ? Range{count * static_cast<std::uint64_t>(i), count} : Range{displs[i], counts[i]};
+    if (channels == 1) return whole;
+    const Range part = alignedPart(whole.count, channels, channel, grain);
+    return {whole.begin + part.begin, part.count};
   }
 };
 
@@ -94,7 +101,9 @@ struct Work {
   Algorithm direct = Algorithm::kCount;
   ReduceOp op = ReduceOp::kSum;
   std::uint32_t divisor = 1;                    // avg: the number of ranks
-  const void* scale = nullptr;                  // pre-multiplied sum: this rank's scalar
+  bool yieldsTruth = false;                     // results are 0 or 1 whatever the input; with one rank, `op` is then kLogicalOr
+  bool scaled = false;                          // pre-multiplied sum, and
+  alignas(16) unsigned char scalar[16] = {};    // this rank's scalar
   std::uint32_t elementBytes = 1;
   int rank = 0;
   int ranks = 1;
@@ -121,12 +130,16 @@ struct Work {
   std::uint32_t slotBytes = 0;                  // a multiple of 64
   std::uint32_t chunkBytes = 0;                 // of a slot that is used: the same on all ranks, a multiple of 64
   bool streaming = false;                       // results are too large for the caches
-  unsigned char* scratch = nullptr;             // scratchBytes(work) bytes
+  unsigned char* scratch = nullptr;
+  std::uint64_t scratchBytes = 0;               // of each channel
   Fault* fault = nullptr;
+
+  // Elements at whose multiples data is cut: 64 bytes' worth.
+  KOLO_DEVICE std::uint64_t grain() const { return elementBytes < 64 ? 64 / elementBytes : 1; }
 };
 
 // Whether this rank gets nothing from the others in the operation, or gives them nothing.
-inline bool onlyGives(const Work& work) { return isIn(work.signature.collective, work.rank == work.root ? kFromRoot : kToRoot); }
-inline bool onlyGets(const Work& work) { return isIn(work.signature.collective, work.rank == work.root ? kToRoot : kFromRoot); }
+KOLO_DEVICE bool onlyGives(const Work& work) { return isIn(work.signature.collective, work.rank == work.root ? kFromRoot : kToRoot); }
+KOLO_DEVICE bool onlyGets(const Work& work) { return isIn(work.signature.collective, work.rank == work.root ? kToRoot : kFromRoot); }
 
 }  // namespace kolo::device

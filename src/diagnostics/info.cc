@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/settings.h"
+#include "drivers/cuda/devices.h"
 #include "executor/host/reduce.h"
 #include "topology/topology.h"
 #include "transport/registry.h"
@@ -23,8 +24,20 @@ std::string compiler() {
 #endif
 }
 
-Json feature(const char* name, bool built, const char* note) {
+Json feature(const char* name, bool built, const std::string& note) {
   return {{"name", name}, {"built", built}, {"note", note}};
+}
+
+// In one line: the GPUs, or why there are none.
+std::string cudaNote() {
+  const auto devices = drivers::cudaDevices();
+  if (!devices.ok()) return devices.status().message();
+  std::string text;
+  for (const drivers::CudaDevice& device : devices.value()) {
+    text += fmt::format("{}{}: {} ({}, compute capability {}.{})", text.empty() ? "" : "; ", device.ordinal, device.name,
+                        device.pciBusId, device.major, device.minor);
+  }
+  return text;
 }
 
 const char* nameOf(settings::Kind kind) {
@@ -46,7 +59,7 @@ const char* nameOf(settings::Kind kind) {
 Result<std::string> buildInfo() {
   Json features = Json::array();
   features.push_back(feature("host executor", true, "ranks are threads or processes of one machine"));
-  features.push_back(feature("CUDA executor", false, "not in this version"));
+  features.push_back(feature("CUDA kernels", KOLO_HAVE_CUDA, cudaNote()));
   features.push_back(feature("verbs (InfiniBand)", false, "not in this version"));
   return textOf({{"version", fmt::format("{}.{}.{}", KOLO_MAJOR, KOLO_MINOR, KOLO_PATCH)},
                  {"version_code", KOLO_VERSION_CODE},

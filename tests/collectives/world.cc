@@ -9,6 +9,9 @@
 #include "base/settings.h"
 #include "comm/communicator.h"
 #include "executor/emulated/emulated_executor.h"
+#if KOLO_HAVE_CUDA
+#include "drivers/cuda/driver.h"
+#endif
 
 namespace kolo::tests {
 namespace {
@@ -59,6 +62,7 @@ koloConfig_t configOf(const WorldOptions& options) {
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
   config.timeoutMs = 50000;
   config.reproducible = options.reproducible ? 1 : 0;
+  config.device = options.device;
   return config;
 }
 
@@ -73,6 +77,7 @@ World::World(const WorldOptions& options) : options_(options), comms_(static_cas
   const ScopedSettings scope(options);
   const koloConfig_t config = configOf(options);
   require(koloCommInitAll(comms_.data(), options.ranks, &config), "koloCommInitAll");
+  openStreams();
   openWindows();
 }
 
@@ -108,6 +113,26 @@ void World::openWindows() {
   for (const koloResult_t result : results) require(result, "koloWindowRegister");
 }
 
+#if KOLO_HAVE_CUDA
+void World::openStreams() {
+  for (int rank = 0; isOnGpu() && rank < ranks(); ++rank) {
+    CUstream stream = nullptr;
+    REQUIRE(drivers::cuda().value()->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    streams_.push_back(reinterpret_cast<koloStream_t>(stream));
+  }
+}
+void World::synchronize(int rank) const {
+  if (isOnGpu()) (void)drivers::cuda().value()->cuStreamSynchronize(reinterpret_cast<CUstream>(stream(rank)));
+}
+void World::closeStreams() {
+  for (const koloStream_t stream : streams_) (void)drivers::cuda().value()->cuStreamDestroy(reinterpret_cast<CUstream>(stream));
+}
+#else
+void World::openStreams() {}
+void World::synchronize(int) const {}
+void World::closeStreams() {}
+#endif
+
 World::~World() {
   run([&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
@@ -117,6 +142,7 @@ World::~World() {
       std::abort();
     }
   });
+  closeStreams();
 }
 
 void World::run(const std::function<void(int)>& body, const std::function<std::string()>& state) {

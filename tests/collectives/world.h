@@ -32,6 +32,7 @@ struct WorldOptions {
   std::string staging = "64K";      // KOLO_STAGING_BYTES: with 64K a slot has 4096 bytes
   std::string streaming = "4M";     // KOLO_STREAMING_BYTES
   std::size_t windowBytes = 8 << 20;
+  int device = KOLO_HOST;           // else: all ranks on this CUDA device, each with a stream of its own
 };
 
 class World {
@@ -45,6 +46,10 @@ class World {
   int ranks() const { return static_cast<int>(comms_.size()); }
   koloComm_t comm(int rank) const { return comms_[static_cast<std::size_t>(rank)]; }
   bool reproducible() const { return options_.reproducible; }
+  bool isOnGpu() const { return options_.device >= 0; }
+  koloStream_t stream(int rank) const { return isOnGpu() ? streams_[static_cast<std::size_t>(rank)] : nullptr; }
+  // Returns when the rank's stream has done everything.
+  void synchronize(int rank) const;
   std::size_t windowBytes() const { return options_.windowBytes; }
   unsigned char* window(int rank) const { return windows_[static_cast<std::size_t>(rank)]; }
 
@@ -54,11 +59,14 @@ class World {
 
  private:
   void openWindows();
+  void openStreams();
+  void closeStreams();
 
   WorldOptions options_;
   std::vector<koloComm_t> comms_;
   std::vector<unsigned char*> windows_;
   std::vector<koloWindow_t> handles_;
+  std::vector<koloStream_t> streams_;
 };
 
 // Aborts with state() on standard error unless it is destroyed in time.

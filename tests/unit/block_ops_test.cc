@@ -14,7 +14,7 @@ namespace {
 
 using device::ReduceOp;
 
-using executor::BlockIndex;
+using device::BlockIndex;
 
 template <class Body>
 void play(unsigned threads, bool backwards, Body&& body) {

@@ -47,11 +47,16 @@ TEST_CASE("build info names version, instruction set and what is not built", "[i
   CHECK(info.at("version_code") == KOLO_VERSION_CODE);
   CHECK_FALSE(info.at("isa").get<std::string>().empty());
   CHECK_FALSE(info.at("compiler").get<std::string>().empty());
-  bool cudaSaidMissing = false;
+  bool saysOfCuda = false;
   for (const json& feature : info.at("features")) {
-    cudaSaidMissing |= feature.at("name") == "CUDA executor" && feature.at("built") == false;
+    if (feature.at("name") != "CUDA kernels") continue;
+    saysOfCuda = true;
+    CHECK(feature.at("built") == (KOLO_HAVE_CUDA != 0));
+    const auto note = feature.at("note").get<std::string>();   // the devices, or why there are none, in one line
+    CHECK_FALSE(note.empty());
+    CHECK(note.find('\n') == std::string::npos);
   }
-  CHECK(cudaSaidMissing);
+  CHECK(saysOfCuda);
 }
 
 TEST_CASE("topology info agrees with itself", "[info]") {

@@ -1,12 +1,12 @@
 // A CUDA block, emulated: N host threads with the same indexing, vector widths and barriers, so that machines without a
 // GPU test what the device code does, under ThreadSanitizer too. For tests only.
 //
-// Thread safety: one EmulatedTeam object for each thread of the block; the Block is shared.
+// Thread safety: one EmulatedPlatform object for each thread of the block; the Block is shared.
 #pragma once
 
 #include <pthread.h>
 
-#include "device/block_ops.h"
+#include "device/block_team.h"
 #include "device/work.h"
 #include "executor/context.h"
 #include "executor/emulated/block_reduce.h"
@@ -33,52 +33,42 @@ class Block {
   bool failed[2] = {false, false};
 };
 
-class EmulatedTeam {
+// One thread of the block, as device::BlockTeam wants it.
+class EmulatedPlatform {
  public:
-  EmulatedTeam(Block& block, unsigned thread) : block_(block), thread_(thread) {}
+  using WaitState = executor::WaitState;
+
+  EmulatedPlatform(Block& block, unsigned thread) : block_(block), thread_(thread) {}
 
   unsigned thread() const { return thread_; }
   unsigned threads() const { return block_.threads; }
-  bool leader() const { return thread_ == 0; }
-  bool failed() const { return failed_; }
+  int polls() const { return 1; }
 
-  // As __syncthreads_or() on the device: a barrier that tells all threads whether the leader has failed.
-  void sync() {
-    if (leader()) block_.failed[parity_] = failed_;
+  // As __syncthreads_or() on the device, where only the leader can be the first to say true.
+  bool syncOr(bool failed) {
+    if (thread_ == 0) block_.failed[parity_] = failed;
     pthread_barrier_wait(&block_.barrier);
-    failed_ = block_.failed[parity_];
+    const bool any = block_.failed[parity_];
     parity_ ^= 1;
-  }
-  void fail(const device::Fault& fault) {
-    if (!failed_) *block_.work.fault = fault;
-    failed_ = true;
+    return any;
   }
 
-  bool waitAtLeast(const device::Counter& counter, std::uint64_t target, int peer) {
-    if (leader() && !failed_) wait(counter, target, peer);
-    sync();
-    return !failed_;
+  device::Fault keepWaiting(int peer, WaitState& state) {
+    return block_.context.owner->keepWaiting(block_.work, peer, state);
   }
-
-  void copy(void* dst, const void* src, std::uint64_t bytes, bool streaming) {
-    device::blockCopy(BlockIndex{thread_, threads()}, dst, src, bytes, streaming);
+  bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
+    return block_.context.owner->read(peer, to, from, bytes);
   }
-  void read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
-    if (leader() && !block_.context.owner->read(peer, to, from, bytes)) {
-      fail({.kind = device::Fault::kUnreadable, .peer = peer});
-    }
+  void reduce(const device::BlockIndex& index, const device::Work& work, const device::ReduceArgs& args) {
+    if (work.op != device::ReduceOp::kUser) return reduceInBlock(index, block_.context.datatype, work.op, args);
+    // A user's function is the host's: no GPU runs it, and no two threads of a block share it.
+    if (index.thread() == 0) userFold(*block_.context.user, args);
   }
-  void reduce(const device::ReduceArgs& args) { reduceBy({thread_, threads()}, args); }
-  void reduceAlone(const device::ReduceArgs& args);
 
  private:
-  void reduceBy(const BlockIndex& team, const device::ReduceArgs& args);
-  void wait(const device::Counter& counter, std::uint64_t target, int peer);
-
   Block& block_;
   unsigned thread_;
   unsigned parity_ = 0;
-  bool failed_ = false;
 };
 
 }  // namespace kolo::executor

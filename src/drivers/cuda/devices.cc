@@ -1,0 +1,61 @@
+#include "drivers/cuda/devices.h"
+
+#if KOLO_HAVE_CUDA
+#include <array>
+
+#include "drivers/cuda/driver.h"
+#endif
+
+namespace kolo::drivers {
+
+#if KOLO_HAVE_CUDA
+
+namespace {
+
+Result<CudaDevice> describe(const CudaDriver& driver, int ordinal) {
+  CudaDevice device;
+  device.ordinal = ordinal;
+  CUdevice handle = 0;
+  KOLO_CUDA(driver, cuDeviceGet, (&handle, ordinal));
+  std::array<char, 256> text{};
+  KOLO_CUDA(driver, cuDeviceGetName, (text.data(), text.size() - 1, handle));
+  device.name = text.data();
+  text = {};
+  KOLO_CUDA(driver, cuDeviceGetPCIBusId, (text.data(), text.size() - 1, handle));
+  device.pciBusId = text.data();
+  const auto attribute = [&](CUdevice_attribute which, int& value) -> Status {
+    KOLO_CUDA(driver, cuDeviceGetAttribute, (&value, which, handle));
+    return {};
+  };
+  KOLO_TRY(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device.major));
+  KOLO_TRY(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device.minor));
+  KOLO_TRY(attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device.multiprocessors));
+  std::size_t bytes = 0;
+  KOLO_CUDA(driver, cuDeviceTotalMem, (&bytes, handle));
+  device.memoryBytes = bytes;
+  return device;
+}
+
+}  // namespace
+
+Result<std::vector<CudaDevice>> cudaDevices() {
+  KOLO_ASSIGN(const CudaDriver* const driver, cuda());
+  int count = 0;
+  KOLO_CUDA(*driver, cuDeviceGetCount, (&count));
+  std::vector<CudaDevice> devices;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    KOLO_ASSIGN(CudaDevice device, describe(*driver, ordinal));
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+#else
+
+Result<std::vector<CudaDevice>> cudaDevices() {
+  return error(koloUnsupported, "no CUDA device: this library was built without CUDA");
+}
+
+#endif
+
+}  // namespace kolo::drivers

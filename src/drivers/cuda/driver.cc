@@ -1,0 +1,60 @@
+#include "drivers/cuda/driver.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+
+namespace kolo::drivers {
+namespace {
+
+std::atomic<const CudaDriver*> mocked{nullptr};
+
+#define KOLO_TEXT_(name) #name
+#define KOLO_TEXT(name) KOLO_TEXT_(name)   // of what cuda.h makes of the name
+
+Result<CudaDriver> load() {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return error(koloUnsupported, "no CUDA device: the driver's library libcuda.so.1 is not installed");
+  }
+  CudaDriver driver;
+  const char* missing = nullptr;
+#define KOLO_CUDA_LOAD(name)                                                         \
+  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, KOLO_TEXT(name))); \
+  if (driver.name == nullptr) missing = KOLO_TEXT(name);
+  KOLO_CUDA_FUNCTIONS(KOLO_CUDA_LOAD)
+#undef KOLO_CUDA_LOAD
+  // The library stays open: what it has started in this process does not end with dlclose().
+  if (missing != nullptr) {
+    return error(koloUnsupported, "no CUDA device: the driver is too old, it lacks {}; expected CUDA 12 or newer", missing);
+  }
+  if (const CUresult code = driver.cuInit(0); code != CUDA_SUCCESS) {
+    return error(koloUnsupported, "no CUDA device: {}", cudaError(driver, code, "cuInit").message());
+  }
+  int count = 0;
+  if (const CUresult code = driver.cuDeviceGetCount(&count); code != CUDA_SUCCESS || count == 0) {
+    return error(koloUnsupported, "no CUDA device: the driver sees {} of them", count);
+  }
+  return driver;
+}
+
+}  // namespace
+
+Result<const CudaDriver*> cuda() {
+  if (const CudaDriver* mock = mocked.load(std::memory_order_acquire)) return mock;  // [mock] what the test prepared
+  static const Result<CudaDriver>& loaded = *new Result<CudaDriver>(load());
+  if (!loaded.ok()) return loaded.status();
+  return &loaded.value();
+}
+
+void setCuda(const CudaDriver* mock) { mocked.store(mock, std::memory_order_release); }  // [mock]
+
+Status cudaError(const CudaDriver& driver, CUresult code, const char* function) {
+  const char *name = nullptr, *text = nullptr;
+  if (driver.cuGetErrorName(code, &name) != CUDA_SUCCESS || name == nullptr) name = "unknown";
+  if (driver.cuGetErrorString(code, &text) != CUDA_SUCCESS || text == nullptr) text = "unknown error";
+  const koloResult_t result = code == CUDA_ERROR_OUT_OF_MEMORY ? koloOutOfMemory : koloSystemError;
+  return error(result, "{}: {} ({})", function, text, name);
+}
+
+}  // namespace kolo::drivers

@@ -1,0 +1,56 @@
+// The CUDA driver, opened at run time: the library has no hard dependency on it (D10). What the core uses of it is one table of
+// functions, which the tests fill with a mock.
+//
+// Thread safety: all functions.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+#include "base/status.h"
+
+namespace kolo::drivers {
+
+// The names are the driver's; cuda.h makes the current version of each out of them (cuMemAlloc is cuMemAlloc_v2).
+#define KOLO_CUDA_FUNCTIONS(X)                                                                                             \
+  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                                                    \
+  X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceTotalMem) X(cuDeviceGetUuid)     \
+  X(cuDeviceGetPCIBusId) X(cuDeviceCanAccessPeer)                                                                          \
+  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetCurrent)        \
+  X(cuCtxGetDevice) X(cuCtxEnablePeerAccess) X(cuCtxSynchronize)                                                           \
+  X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute)                 \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessor) X(cuLaunchKernel)                                                         \
+  X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent) X(cuStreamGetCtx)      \
+  X(cuStreamIsCapturing) X(cuStreamWriteValue64) X(cuStreamWaitValue64) X(cuLaunchHostFunc)                                \
+  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)                                \
+  X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostGetDevicePointer)                               \
+  X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyHtoDAsync) X(cuMemsetD8) X(cuPointerGetAttributes)                             \
+  X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap)   \
+  X(cuMemUnmap) X(cuMemSetAccess) X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle)                        \
+  X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) X(cuMemGetAddressRange)
+
+struct CudaDriver {
+#define KOLO_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
+  KOLO_CUDA_FUNCTIONS(KOLO_CUDA_MEMBER)
+#undef KOLO_CUDA_MEMBER
+};
+
+// The driver, initialised, if this machine has one and at least one device; otherwise why not, in one line. Decided once.
+Result<const CudaDriver*> cuda();
+
+// For tests, before the first use: everything goes to this one. nullptr: back to the machine's.
+void setCuda(const CudaDriver* mock);
+
+// "cuMemCreate: out of memory (CUDA_ERROR_OUT_OF_MEMORY)"
+Status cudaError(const CudaDriver& driver, CUresult code, const char* function);
+
+}  // namespace kolo::drivers
+
+// KOLO_CUDA(driver, cuMemAlloc, (&pointer, bytes)): calls, and returns the failure.
+#define KOLO_CUDA(driver, function, arguments)                                                             \
+  do {                                                                                                     \
+    if (const CUresult koloCudaCode = (driver).function arguments; koloCudaCode != CUDA_SUCCESS) {         \
+      return ::kolo::drivers::cudaError((driver), koloCudaCode, #function);                                \
+    }                                                                                                      \
+  } while (false)

@@ -1,0 +1,75 @@
+// What a block of the persistent kernel does: its channel's part of every operation of the launch. The same text for a CUDA block
+// and for one that host threads play.
+#pragma once
+
+#include "algorithms/execute.h"
+#include "device/block_team.h"
+#include "executor/cuda/launch_params.h"
+
+namespace kolo::executor::cuda {
+
+// Turns the description of an operation into that of a channel's part: every block of data is cut alike on all ranks.
+KOLO_DEVICE void takeChannel(device::Work& work, int channel) {
+  const auto part = [&](device::Layout& layout, bool blocks, const auto*& buffer, device::WindowRef& ref) {
+    if (blocks) {
+      layout.channel = channel;
+      layout.channels = work.channels;
+      layout.grain = work.grain();
+      return;
+    }
+    const device::Range mine = device::alignedPart(layout.count, work.channels, channel, work.grain());
+    buffer += mine.begin * work.elementBytes;
+    if (ref.index != 0) ref.offset += mine.begin * work.elementBytes;
+    layout.count = mine.count;
+  };
+  const device::Collective collective = work.signature.collective;
+  const unsigned char* recv = work.recv;
+  part(work.sendLayout, device::isIn(collective, device::kSendsBlocks), work.send, work.sendRef);
+  part(work.recvLayout, device::isIn(collective, device::kReceivesBlocks), recv, work.recvRef);
+  work.recv += recv - work.recv;
+  work.channel = channel;
+  work.links += channel * work.ranks;
+  work.scratch += static_cast<std::uint64_t>(channel) * work.scratchBytes;
+}
+
+// Blocks of a communicator run side by side: the first that gives up says why, once in the communicator's life.
+template <class Platform>
+KOLO_DEVICE void report(Platform& platform, const LaunchParams& params, const device::Fault& fault, std::uint64_t operation) {
+  if (!platform.claim(params.channels[0].claimed)) return;
+  params.control->fault = fault;
+  params.control->operation = operation;
+  device::storeRelease(params.control->faults, 1);   // [fault] the two above
+}
+
+// `work` and `fault` are the block's: all its threads see them.
+template <class Platform>
+KOLO_DEVICE void runBlock(Platform& platform, const LaunchParams& params, int channel, device::Work& work,
+                          device::Fault& fault) {
+  const device::Work* const list = params.list != nullptr ? params.list : params.works;
+  Channel& state = params.channels[channel];
+  for (std::uint32_t i = 0; i < params.count; ++i) {
+    if (channel >= list[i].channels) continue;
+    const bool leads = platform.thread() == 0;
+    std::uint64_t number = 0;
+    if (leads) {
+      number = device::loadRelaxed(state.operations) + 1;
+      work = list[i];
+      takeChannel(work, channel);
+      fault = {};
+      work.fault = &fault;
+      work.word |= number << device::Signature::kSequenceAt;
+    }
+    platform.syncOr(false);
+    device::BlockTeam<Platform> team(platform, work);
+    algorithms::execute(team, work);
+    team.sync();
+    if (leads) {
+      device::storeRelaxed(state.operations, number);
+      if (team.failed()) report(platform, params, fault, number);
+    }
+    if (team.failed()) return;   // what follows would be refused
+    platform.syncOr(false);
+  }
+}
+
+}  // namespace kolo::executor::cuda

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Compiles the kernels to one image for all architectures, and says what registers, shared memory and stack each function takes.
+
+Called by the build. ptxas counts as spills also what a called function saves of its caller's registers, once at its beginning and end;
+reductions are called functions, so for them the number means that.
+"""
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def resources(log):
+    """{(architecture, function): numbers}, out of what `ptxas -v` prints."""
+    found = {}
+    where = None
+    for line in log.splitlines():
+        if match := re.search(r"(?:Function properties for|Compiling entry function) '?([\w$]+)'?(?: for '(\w+)')?", line):
+            architecture = match[2] or (where[0] if where else "?")
+            where = (architecture, match[1])
+            found.setdefault(where, {})
+        elif where and (match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)):
+            found[where].update(stack=int(match[1]), spills=int(match[2]) + int(match[3]))
+        elif where and (match := re.search(r"Used (\d+) registers", line)):
+            shared = re.search(r"(\d+) bytes smem", line)
+            found[where].update(registers=int(match[1]), shared=int(shared[1]) if shared else 0)
+    return found
+
+
+def demangled(names):
+    answer = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True)
+    return dict(zip(names, answer.stdout.splitlines()))
+
+
+def report(found):
+    names = demangled([function for _, function in found])
+    lines = ["# What each function takes, by ptxas -v: registers, and bytes of shared memory, of stack, and of registers saved or spilled",
+             "# (of a called function: saved for its caller, once for each call, which is a chunk of data).",
+             f"{'arch':8}{'registers':>10}{'shared':>8}{'stack':>7}{'saved':>8}  function"]
+    for (architecture, function), use in found.items():
+        name = names[function].replace("kolo::", "").replace("(anonymous namespace)::", "").replace("executor::cuda::", "")
+        lines.append(f"{architecture:8}{use.get('registers', '-'):>10}{use.get('shared', '-'):>8}{use.get('stack', 0):>7}"
+                     f"{use.get('spills', 0):>8}  {name}")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nvcc", required=True)
+    parser.add_argument("--architectures", required=True, help="by commas; PTX for the last too")
+    parser.add_argument("--include", action="append", default=[])
+    parser.add_argument("--depfile", required=True)
+    parser.add_argument("--image", required=True)
+    parser.add_argument("--resources", required=True)
+    parser.add_argument("source")
+    options = parser.parse_args()
+    architectures = options.architectures.split(",")
+    command = [options.nvcc, "-std=c++20", "-O3", "-fatbin", "--threads", "2", "--expt-relaxed-constexpr", "-fmad=false",
+               "-Xptxas", "-v", "-MD", "-MF", options.depfile, "-MT", options.image, "-o", options.image]
+    command += [f"-I{folder}" for folder in options.include]
+    for architecture in architectures:
+        command += ["-gencode", f"arch=compute_{architecture},code=sm_{architecture}"]
+    command += ["-gencode", f"arch=compute_{architectures[-1]},code=compute_{architectures[-1]}", options.source]
+    done = subprocess.run(command, capture_output=True, text=True)
+    sys.stdout.write(done.stdout)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    found = resources(done.stderr)
+    for line in done.stderr.splitlines():
+        if "warning" in line and "Registers are spilled" not in line:
+            print(line, file=sys.stderr)
+    Path(options.resources).write_text(report(found))
+
+
+if __name__ == "__main__":
+    main()

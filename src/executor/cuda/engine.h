@@ -1,0 +1,151 @@
+// One rank's GPU side: memory that the peers' blocks reach, the state between launches, and the launch itself.
+//
+// Thread safety: enqueue() and setWindow() under the communicator's turn; fault() and stop() from any thread.
+// Invariants: after connect() nothing is allocated, freed or waited for between two launches, but where a launch is too long for
+// a kernel's parameters and all buffers for such are still in use.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "drivers/cuda/driver.h"
+#include "executor/cuda/launch_params.h"
+
+namespace kolo::executor::cuda {
+
+// Where things are in the memory that a rank gives to its peers; the same on all ranks.
+struct ArenaLayout {
+  int ranks = 1;
+  int channels = 1;
+  std::uint32_t slots = 4;
+  std::uint32_t slotBytes = 1 << 16;
+
+  std::uint64_t mailboxAt(int channel, int peer) const;
+  std::uint64_t slotsAt(int channel, int peer) const;
+  std::uint64_t bytes() const;
+};
+
+// A device whose primary context is in use, with the kernels loaded into it. One for each device, as long as anybody needs it.
+class Gpu {
+ public:
+  static Result<std::shared_ptr<Gpu>> open(int ordinal);
+  ~Gpu();
+
+  const drivers::CudaDriver& driver() const { return driver_; }
+  int ordinal() const { return ordinal_; }
+  CUcontext context() const { return context_; }
+  CUfunction kernel() const { return kernel_; }
+  // Blocks of the kernel that are resident at once when nothing else runs.
+  int residentBlocks() const { return residentBlocks_; }
+
+  // Makes the device's context the thread's, for a scope.
+  class Current {
+   public:
+    explicit Current(const Gpu& gpu) : gpu_(gpu) { gpu_.driver_.cuCtxPushCurrent(gpu_.context_); }
+    ~Current() { gpu_.driver_.cuCtxPopCurrent(nullptr); }
+    Current(const Current&) = delete;
+
+   private:
+    const Gpu& gpu_;
+  };
+
+ private:
+  Gpu(const drivers::CudaDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
+  Status load();
+
+  const drivers::CudaDriver& driver_;
+  int ordinal_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  CUmodule module_ = nullptr;
+  CUfunction kernel_ = nullptr;
+  int residentBlocks_ = 0;
+};
+
+// Memory of a device, freed with the object.
+class DeviceMemory {
+ public:
+  static Result<DeviceMemory> allocate(std::shared_ptr<Gpu> gpu, std::uint64_t bytes);   // zeroed
+  DeviceMemory() = default;
+  DeviceMemory(DeviceMemory&& other) noexcept;
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
+  ~DeviceMemory();
+
+  template <class T>
+  T* as() const { return reinterpret_cast<T*>(address_); }
+
+ private:
+  std::shared_ptr<Gpu> gpu_;
+  CUdeviceptr address_ = 0;
+};
+
+class Engine {
+ public:
+  struct Setup {
+    int device = 0;
+    int rank = 0;
+    int ranks = 1;
+    int channels = 1;
+    std::uint32_t windows = 0;     // windows that there can be
+  };
+
+  static Result<std::unique_ptr<Engine>> create(const std::shared_ptr<Gpu>& gpu, const Setup& setup);
+  ~Engine();
+
+  const ArenaLayout& layout() const { return layout_; }
+  unsigned char* arena() const { return arena_.as<unsigned char>(); }
+
+  // arenas: of all ranks, as this device reaches them. Before the first launch.
+  Status connect(const std::vector<unsigned char*>& arenas);
+  // Begin of a rank's part of a window.
+  Status setWindow(int rank, std::uint32_t index, unsigned char* begin);
+
+  // Scratch memory of each channel. Waits for what runs if it has to grow.
+  Status reserveScratch(std::uint64_t bytes);
+
+  // Completes the descriptions with what lies on the device, and launches them as one kernel in the stream's order, after what was
+  // enqueued before on any stream.
+  Status enqueue(std::span<device::Work> works, std::uint64_t timeoutNs, CUstream stream);
+
+  // Why a block gave up, and in which operation of its channel; the first of this rank's life.
+  std::optional<device::Fault> fault() const;
+  // Makes all blocks give up.
+  void stop();
+  // Returns when everything enqueued has ended.
+  Status drain();
+
+ private:
+  // Pinned memory for a launch that does not fit a kernel's parameters.
+  struct Buffer {
+    unsigned char* memory = nullptr;
+    std::uint64_t bytes = 0;
+    CUevent used = nullptr;
+    bool captured = false;     // belongs to a graph, which may run it again at any time
+  };
+
+  Engine(std::shared_ptr<Gpu> gpu, const Setup& setup);
+  Status allocate();
+  Result<Buffer*> takeBuffer(std::uint64_t bytes, bool capturing);
+  void complete(device::Work& work) const;
+
+  std::shared_ptr<Gpu> gpu_;
+  Setup setup_;
+  ArenaLayout layout_;
+  DeviceMemory arena_;
+  DeviceMemory links_;        // device::Link [channels][ranks]
+  DeviceMemory channels_;     // Channel [channels]
+  DeviceMemory windows_;      // unsigned char* [ranks][windows]
+  DeviceMemory scratch_;      // [channels]
+  std::uint64_t scratchBytes_ = 0;   // of each channel
+  Control* control_ = nullptr;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  CUevent last_ = nullptr;    // after the last launch outside of captures
+  CUstream lastStream_ = nullptr;
+  bool launched_ = false;
+};
+
+}  // namespace kolo::executor::cuda

@@ -1,0 +1,96 @@
+// The persistent kernel: one block for each channel, all resident, executing a list of operations. Compiled to an image for each
+// architecture, which the library carries and loads through the driver; no CUDA runtime.
+#include <utility>
+
+#include "device/block_ops.h"
+#include "executor/cuda/block_main.h"
+
+namespace kolo::executor::cuda {
+namespace {
+
+__device__ std::uint64_t globalNs() {
+  std::uint64_t ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+  return ns;
+}
+
+// One instantiation for each datatype and operation, each a function of its own: the compiler keeps their registers apart.
+template <class T, device::ReduceOp kOp>
+__device__ __noinline__ void reduceAs(const device::BlockIndex& index, const device::ReduceArgs& args) {
+  device::blockReduce<T, kOp>(index, args);
+}
+
+using ReduceFunction = void (*)(const device::BlockIndex& index, const device::ReduceArgs& args);
+
+// Called through a table: as direct calls of one kernel they took the assembler hours, all being looked at together.
+struct ReduceTable {
+  ReduceFunction function[koloNumDatatypes][static_cast<int>(device::ReduceOp::kUser)];
+};
+
+template <class T, int... kOps>
+constexpr void fillRow(ReduceFunction (&row)[static_cast<int>(device::ReduceOp::kUser)], std::integer_sequence<int, kOps...>) {
+  const auto fill = [&]<int kOp>() {
+    constexpr auto kThis = static_cast<device::ReduceOp>(kOp);
+    if constexpr (device::isDefinedFor<T>(kThis)) row[kOp] = &reduceAs<T, kThis>;
+  };
+  (fill.template operator()<kOps>(), ...);
+}
+
+constexpr ReduceTable makeTable() {
+  ReduceTable table{};
+  for (int datatype = 0; datatype < koloNumDatatypes; ++datatype) {
+    device::dispatch(static_cast<koloDataType_t>(datatype), [&](auto tag) {
+      fillRow<typename decltype(tag)::type>(table.function[datatype],
+                                            std::make_integer_sequence<int, static_cast<int>(device::ReduceOp::kUser)>());
+    });
+  }
+  return table;
+}
+
+__device__ constexpr ReduceTable kReduceTable = makeTable();
+
+class CudaPlatform {
+ public:
+  struct WaitState {
+    std::uint64_t sinceNs = 0;
+  };
+
+  __device__ explicit CudaPlatform(const LaunchParams& params) : params_(params) {}
+
+  __device__ unsigned thread() const { return threadIdx.x; }
+  __device__ unsigned threads() const { return blockDim.x; }
+  __device__ bool syncOr(bool value) { return __syncthreads_or(value) != 0; }
+  __device__ int polls() const { return 256; }
+  __device__ bool claim(std::uint32_t& place) { return atomicExch(&place, 1u) == 0; }
+
+  // The control line is in the host's memory: looked at only between rounds.
+  __device__ device::Fault keepWaiting(int peer, WaitState& state) {
+    if (device::loadAcquire(params_.control->stop) != 0 || device::loadAcquire(params_.control->faults) != 0) {  // [stop], [fault]
+      return {.kind = device::Fault::kAborted, .peer = peer};
+    }
+    const std::uint64_t now = globalNs();
+    if (state.sinceNs == 0) state.sinceNs = now;
+    if (params_.timeoutNs != 0 && now - state.sinceNs > params_.timeoutNs) return {.kind = device::Fault::kTimeout, .peer = peer};
+    return {};
+  }
+
+  __device__ bool read(int, void*, std::uint64_t, std::uint64_t) { return false; }   // no operation on a GPU asks for it
+
+  __device__ void reduce(const device::BlockIndex& index, const device::Work& work, const device::ReduceArgs& args) {
+    kReduceTable.function[work.signature.datatype][static_cast<int>(work.op)](index, args);
+  }
+
+ private:
+  const LaunchParams& params_;
+};
+
+}  // namespace
+}  // namespace kolo::executor::cuda
+
+extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads)
+    koloRunBlocks(const __grid_constant__ kolo::executor::cuda::LaunchParams params) {
+  __shared__ kolo::device::Work work;
+  __shared__ kolo::device::Fault fault;
+  kolo::executor::cuda::CudaPlatform platform(params);
+  kolo::executor::cuda::runBlock(platform, params, static_cast<int>(blockIdx.x), work, fault);
+}
