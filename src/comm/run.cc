@@ -243,6 +243,10 @@ int Communicator::channelsFor(const Operation& operation, const Work& work) cons
   const planner::Query query = queryFor(operation);
   if (!query.countsKnown) return gpu_->channels();
   const bool divided = device::isIn(operation.collective, device::kSendsBlocks | device::kReceivesBlocks);
+  // These move runs of blocks at a time, which a channel's parts of them are not.
+  const bool joinsBlocks = work.signature.algorithm == device::Algorithm::kRecursive ||
+                           work.signature.algorithm == device::Algorithm::kTree;
+  if (divided && joinsBlocks) return 1;
   const std::uint64_t bytes = plannedBytes(operation, work.elementBytes) * (divided ? static_cast<std::uint64_t>(ranks()) : 1);
   return static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(gpu_->channels())));
 }

@@ -167,7 +167,7 @@ struct World {
   std::set<CUstream> streams;
   std::set<CUevent> events;
   std::map<int, std::unique_ptr<Stream>> defaults;              // the NULL stream of each device
-  int contexts = 0, modules = 0;
+  std::atomic<int> contexts{0}, modules{0};
   std::atomic<std::uint64_t> launches{0};
   std::map<int, unsigned> blocks;
   unsigned mostBlocks = 0;
@@ -400,8 +400,8 @@ std::string MockCuda::remove() {
   say("allocations", world->memory.size());
   say("streams", world->streams.size());
   say("events", world->events.size());
-  say("contexts", static_cast<std::size_t>(world->contexts));
-  say("modules", static_cast<std::size_t>(world->modules));
+  say("contexts", static_cast<std::size_t>(world->contexts.load()));
+  say("modules", static_cast<std::size_t>(world->modules.load()));
   delete world;
   world = nullptr;
   return left;

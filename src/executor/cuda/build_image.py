@@ -39,7 +39,7 @@ def report(found):
              "# (of a called function: saved for its caller, once for each call, which is a chunk of data).",
              f"{'arch':8}{'registers':>10}{'shared':>8}{'stack':>7}{'saved':>8}  function"]
     for (architecture, function), use in found.items():
-        name = names[function].replace("kolo::", "").replace("(anonymous namespace)::", "").replace("executor::cuda::", "")
+        name = re.sub(r"_INTERNAL_\w+?::|kolo::|executor::cuda::|device::|\(anonymous namespace\)::", "", names[function])
         lines.append(f"{architecture:8}{use.get('registers', '-'):>10}{use.get('shared', '-'):>8}{use.get('stack', 0):>7}"
                      f"{use.get('spills', 0):>8}  {name}")
     return "\n".join(lines) + "\n"
