@@ -49,12 +49,15 @@ class CudaRank final : public GpuRank {
     rank->gpu_ = gpu.take();
     rank->channels_ = channels;
 
+    // Nobody goes on, or back, before all have taken hold of all arenas: agree() sees to that.
     BlobWriter mine;
-    mine.put(rank->engine_->arena());
+    mine.put(&rank->engine_->arena());
     KOLO_ASSIGN(const std::vector<std::string> places, membership.allGather(mine.text()));
-    std::vector<unsigned char*> arenas;
-    for (const std::string& blob : places) arenas.push_back(BlobReader(blob).get<unsigned char*>());
-    KOLO_TRY(membership.agree(rank->engine_->connect(arenas)));
+    std::vector<std::shared_ptr<cuda::DeviceMemory>> arenas;
+    for (const std::string& blob : places) {
+      arenas.push_back(*BlobReader(blob).get<const std::shared_ptr<cuda::DeviceMemory>*>());
+    }
+    KOLO_TRY(membership.agree(rank->engine_->connect(std::move(arenas))));
     return std::unique_ptr<GpuRank>(std::move(rank));
   }
 

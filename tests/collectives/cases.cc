@@ -104,6 +104,7 @@ std::unique_ptr<Case> Case::make(const World& world, const Wanted& wanted, std::
   }
   made->fillInputs(wanted.dataSeed != 0 ? wanted.dataSeed : random());
   made->expect();
+  if (world.isOnGpu()) made->uploadAll(world);
   return made;
 }
 
@@ -212,6 +213,11 @@ unsigned char* Case::place(const World& world, int rank, std::size_t bytes, bool
   } else {
     region.owned = std::make_unique<unsigned char[]>(whole);
     region.memory = region.owned.get();
+  }
+  if (world.isOnGpu() && inWindow) region.device = world.deviceWindow(rank) + (region.memory - world.window(rank));
+  if (world.isOnGpu() && !inWindow) {
+    region.deviceOwned = std::make_unique<DeviceMemory>(world.device(), whole);
+    region.device = region.deviceOwned->data();
   }
   region.expected.resize(whole);
   for (std::size_t i = 0; i < whole; ++i) region.memory[i] = static_cast<unsigned char>(0xa5 ^ (i * 29));
@@ -343,6 +349,25 @@ koloResult_t Case::invokeVector(const World& world, int rank, koloRedOp_t op) {
   }
 }
 
+// To the GPU and back, before and after all cases of a run: while kernels wait for each other nothing may synchronise them.
+void Case::uploadAll(const World& world) const {
+  for (const Side& side : sides_) {
+    for (const Region& region : side.regions) upload(world.device(), region.device, region.memory, region.expected.size());
+  }
+}
+void Case::downloadAll(const World& world) const {
+  for (const Side& side : sides_) {
+    for (const Region& region : side.regions) download(world.device(), region.memory, region.device, region.expected.size());
+  }
+}
+// The buffer of a side as the GPU knows it; NULL stays NULL.
+unsigned char* Case::onDevice(const Side& side, unsigned char* buffer) const {
+  for (const Region& region : side.regions) {
+    if (buffer >= region.memory && buffer < region.memory + region.expected.size()) return region.device + (buffer - region.memory);
+  }
+  return nullptr;
+}
+
 koloResult_t Case::invoke(const World& world, int rank, koloRedOp_t op) {
   const Side& side = sides_[static_cast<std::size_t>(rank)];
   const koloDataType_t type = problem_.datatype;
@@ -384,8 +409,15 @@ void Case::call(const World& world, int rank) {
     result = koloRedOpCreate(&op, affine ? affineFunction : xorFunction, affine ? 0 : 1, nullptr, comm);
   }
   takeTrace();
+  unsigned char *const send = side.send, *const recv = side.recv;
+  if (world.isOnGpu()) {
+    side.send = onDevice(side, send);
+    side.recv = onDevice(side, recv);
+  }
   if (result == koloSuccess) result = invoke(world, rank, op);
   world.synchronize(rank);
+  side.send = send;
+  side.recv = recv;
   side.trace = takeTrace();
   koloPlan_t plan{};
   if (koloCommGetPlan(comm, problem_.collective, wanted_.count, problem_.datatype, problem_.op, 0, &plan) == koloSuccess) {
@@ -457,6 +489,7 @@ std::string Case::wrongAlgorithm(const World& world) const {
 }
 
 std::string Case::verify(const World& world) const {
+  if (world.isOnGpu()) downloadAll(world);
   for (std::size_t rank = 0; rank < sides_.size(); ++rank) {
     if (sides_[rank].result != koloSuccess) {
       return fmt::format("rank {}: {}: {}", rank, koloGetErrorString(sides_[rank].result), sides_[rank].message);

@@ -52,7 +52,7 @@ class Case {
   // Makes the call as `rank`, with the algorithm forced. Notes the result and what executed it.
   void call(const World& world, int rank);
   // "" or what is wrong with the result.
-  std::string verify(const World& world) const;
+  std::string verify(const World& world) const;   // once
   std::string describe() const;
   const Problem& problem() const { return problem_; }
   // The recv buffers of a rank, block after block, as they are now.
@@ -66,6 +66,9 @@ class Case {
     std::unique_ptr<unsigned char[]> owned;   // null: in the window
     unsigned char* memory = nullptr;
     Bytes expected;
+    // On a GPU: where it is there; what is above is its copy.
+    std::unique_ptr<DeviceMemory> deviceOwned;
+    unsigned char* device = nullptr;
   };
   struct Side {
     std::vector<Region> regions;   // one in place, two otherwise
@@ -86,6 +89,9 @@ class Case {
   void fillInputs(std::uint64_t seed);
   void fillElement(std::uint8_t* at, std::size_t rank, std::size_t index, Random& random) const;
   void expect();
+  void uploadAll(const World& world) const;
+  void downloadAll(const World& world) const;
+  unsigned char* onDevice(const Side& side, unsigned char* buffer) const;
   koloResult_t invoke(const World& world, int rank, koloRedOp_t op);
   koloResult_t invokeVector(const World& world, int rank, koloRedOp_t op);
   std::string compare(const Bytes& expected, const unsigned char* actual, bool bits) const;

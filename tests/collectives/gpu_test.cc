@@ -1,5 +1,8 @@
-// The same collectives on a GPU that is mocked: blocks of host threads execute what the library launches (tests/mock_cuda).
+// The same collectives on a GPU, which is mocked unless KOLO_TEST_GPU says which device to use: blocks of host threads then execute
+// what the library launches (tests/mock_cuda).
 #include <catch2/catch.hpp>
+
+#include <cstdlib>
 
 #include "batch.h"
 #include "mock_cuda/mock_cuda.h"
@@ -7,19 +10,20 @@
 namespace kolo::tests {
 namespace {
 
-// A GPU on which `blocks` blocks are resident for each of `ranks` ranks.
-struct Mocked {
-  Mocked(int ranks, int blocks, unsigned blockThreads) {
-    test::MockCuda mock;
-    mock.multiprocessors = ranks * blocks;
-    mock.blockThreads = blockThreads;
-    mock.ownsAllMemory = true;
-    mock.install();
+// A GPU on which `blocks` blocks are resident for each of `ranks` ranks, if it is mocked.
+struct Gpu {
+  Gpu(int ranks, int blocks, unsigned blockThreads) {
+    const char* const real = std::getenv("KOLO_TEST_GPU");
     options.ranks = ranks;
-    options.device = 0;
+    options.device = real != nullptr ? std::atoi(real) : 0;
+    isMocked = real == nullptr;
+    if (isMocked) test::MockCuda{.multiprocessors = ranks * blocks, .blockThreads = blockThreads}.install();
   }
-  ~Mocked() { CHECK(test::MockCuda::remove() == ""); }
+  ~Gpu() {
+    if (isMocked) CHECK(test::MockCuda::remove() == "");
+  }
   WorldOptions options;
+  bool isMocked = true;
 };
 
 // What a GPU can do of a random wish: not call functions of the host's.
@@ -29,10 +33,10 @@ Wanted gpuWanted(koloCollective_t collective, const std::string& algorithm, int 
   return wanted;
 }
 
-TEST_CASE("mocked GPU: every algorithm gives what its definition says", "[gpu]") {
+TEST_CASE("GPU: every algorithm gives what its definition says", "[gpu]") {
   const int ranks = GENERATE(1, 2, 3, 5);
   const int blocks = GENERATE(1, 3);
-  Mocked gpu(ranks, blocks, 2);
+  Gpu gpu(ranks, blocks, 2);
   World world(gpu.options);
   Batch batch(world, testSeed() + 2000 + static_cast<std::uint64_t>(ranks * 10 + blocks));
   const int each = kSlowdown > 1 ? 1 : 3;
@@ -48,12 +52,13 @@ TEST_CASE("mocked GPU: every algorithm gives what its definition says", "[gpu]")
     }
   }
   batch.run();
+  if (!gpu.isMocked) return;
   CHECK(test::MockCuda::launches() > 0);
   CHECK(test::MockCuda::mostBlocksAtOnce() <= static_cast<unsigned>(ranks * blocks));
 }
 
-TEST_CASE("mocked GPU: counts that differ from rank to rank", "[gpu]") {
-  Mocked gpu(3, 2, 2);
+TEST_CASE("GPU: counts that differ from rank to rank", "[gpu]") {
+  Gpu gpu(3, 2, 2);
   World world(gpu.options);
   Batch batch(world, testSeed() + 2100);
   for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter, koloCollectiveAllToAll,
@@ -67,8 +72,8 @@ TEST_CASE("mocked GPU: counts that differ from rank to rank", "[gpu]") {
   batch.run();
 }
 
-TEST_CASE("mocked GPU: every datatype and operation", "[gpu]") {
-  Mocked gpu(2, 2, 3);
+TEST_CASE("GPU: every datatype and operation", "[gpu]") {
+  Gpu gpu(2, 2, 3);
   World world(gpu.options);
   Batch batch(world, testSeed() + 2200);
   std::size_t turn = 0;

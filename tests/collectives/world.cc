@@ -100,6 +100,9 @@ World::World(World& parent, const std::vector<int>& order, const WorldOptions& o
 void World::openWindows() {
   windows_.resize(comms_.size());
   handles_.resize(comms_.size());
+  for (int rank = 0; isOnGpu() && rank < ranks(); ++rank) {
+    deviceWindows_.push_back(std::make_unique<DeviceMemory>(options_.device, options_.windowBytes));
+  }
   std::vector<koloResult_t> results(comms_.size());
   run([&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
@@ -107,7 +110,7 @@ void World::openWindows() {
     results[at] = koloMemAlloc(&memory, options_.windowBytes);
     windows_[at] = static_cast<unsigned char*>(memory);
     if (results[at] == koloSuccess) {
-      results[at] = koloWindowRegister(comms_[at], memory, options_.windowBytes, &handles_[at]);
+      results[at] = koloWindowRegister(comms_[at], isOnGpu() ? deviceWindow(rank) : memory, options_.windowBytes, &handles_[at]);
     }
   });
   for (const koloResult_t result : results) require(result, "koloWindowRegister");

@@ -10,12 +10,15 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "device/work.h"
+
+#include "device_memory.h"
 
 namespace kolo::tests {
 
@@ -52,6 +55,9 @@ class World {
   void synchronize(int rank) const;
   std::size_t windowBytes() const { return options_.windowBytes; }
   unsigned char* window(int rank) const { return windows_[static_cast<std::size_t>(rank)]; }
+  // On a GPU: the window in its memory, of which window() is the copy that tests see.
+  unsigned char* deviceWindow(int rank) const { return deviceWindows_[static_cast<std::size_t>(rank)]->data(); }
+  int device() const { return options_.device; }
 
   // Calls body(rank) on a thread for each rank and returns when all have returned. Prints state() and aborts if that takes
   // more than a minute.
@@ -67,6 +73,7 @@ class World {
   std::vector<unsigned char*> windows_;
   std::vector<koloWindow_t> handles_;
   std::vector<koloStream_t> streams_;
+  std::vector<std::unique_ptr<DeviceMemory>> deviceWindows_;
 };
 
 // Aborts with state() on standard error unless it is destroyed in time.

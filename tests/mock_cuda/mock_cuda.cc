@@ -273,6 +273,10 @@ drivers::CudaDriver makeDriver() {
     std::memcpy(to, reinterpret_cast<void*>(from), bytes);
     return CUDA_SUCCESS;
   };
+  d.cuMemcpyDtoDAsync = [](CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    streamOf(stream).enqueue([=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
+    return CUDA_SUCCESS;
+  };
   d.cuMemsetD8 = [](CUdeviceptr to, unsigned char value, std::size_t bytes) {
     std::memset(reinterpret_cast<void*>(to), value, bytes);
     return CUDA_SUCCESS;
@@ -282,9 +286,9 @@ drivers::CudaDriver makeDriver() {
     auto at = world->memory.upper_bound(pointer);
     const bool known = at != world->memory.begin() && pointer < (--at)->first + at->second.first;
     for (unsigned i = 0; i < count; ++i) {
-      const int device = world->properties.ownsAllMemory ? currentDevice() : known ? at->second.second : -1;
+      const int device = known ? at->second.second : -1;
       if (which[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
-        *static_cast<unsigned*>(data[i]) = !known && device < 0 ? 0 : device >= 0 ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        *static_cast<unsigned*>(data[i]) = !known ? 0 : device >= 0 ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
       } else if (which[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
         *static_cast<int*>(data[i]) = device;
       }

@@ -14,7 +14,6 @@ struct MockCuda {
   int devices = 1;
   int multiprocessors = 4;       // one block each is resident
   unsigned blockThreads = 3;     // host threads that stand for the threads of a block
-  bool ownsAllMemory = false;    // all memory counts as the current device's: so that tests written for the host run as they are
   std::string failing;           // name of a driver's function that fails from now on
 
   // Puts the mock in the driver's place, with these properties.

@@ -11,6 +11,19 @@ import sys
 from pathlib import Path
 
 
+ASSEMBLY = """\
+    .section .rodata
+    .balign 64
+    .globl koloKernels
+    .hidden koloKernels
+    .type koloKernels, @object
+koloKernels:
+    .incbin "{image}"
+    .size koloKernels, . - koloKernels
+    .section .note.GNU-stack, "", @progbits
+"""
+
+
 def resources(log):
     """{(architecture, function): numbers}, out of what `ptxas -v` prints."""
     found = {}
@@ -53,6 +66,7 @@ def main():
     parser.add_argument("--depfile", required=True)
     parser.add_argument("--image", required=True)
     parser.add_argument("--resources", required=True)
+    parser.add_argument("--assembly", required=True, help="source file that holds the image as data")
     parser.add_argument("source")
     options = parser.parse_args()
     architectures = options.architectures.split(",")
@@ -71,6 +85,8 @@ def main():
         if "warning" in line and "Registers are spilled" not in line:
             print(line, file=sys.stderr)
     Path(options.resources).write_text(report(found))
+    # Written anew with each image, so that it is assembled again.
+    Path(options.assembly).write_text(ASSEMBLY.format(image=Path(options.image).resolve()))
 
 
 if __name__ == "__main__":

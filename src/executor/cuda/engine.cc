@@ -141,7 +141,8 @@ Status Engine::allocate() {
     KOLO_ASSIGN(memory, DeviceMemory::allocate(gpu_, bytes));
     return {};
   };
-  KOLO_TRY(allocate(arena_, layout_.bytes()));
+  arena_ = std::make_shared<DeviceMemory>();
+  KOLO_TRY(allocate(*arena_, layout_.bytes()));
   KOLO_TRY(allocate(links_, channels * ranks * sizeof(device::Link)));
   KOLO_TRY(allocate(channels_, channels * sizeof(Channel)));
   KOLO_TRY(allocate(windows_, ranks * setup_.windows * sizeof(void*)));
@@ -164,17 +165,19 @@ Engine::~Engine() {
   if (control_ != nullptr) driver.cuMemFreeHost(control_);
 }
 
-Status Engine::connect(const std::vector<unsigned char*>& arenas) {
+Status Engine::connect(std::vector<std::shared_ptr<DeviceMemory>> arenas) {
+  arenas_ = std::move(arenas);
+  auto* const mine = arena_->as<unsigned char>();
   const Gpu::Current current(*gpu_);
   std::vector<device::Link> links(static_cast<std::size_t>(setup_.channels) * static_cast<std::size_t>(setup_.ranks));
   for (int channel = 0; channel < setup_.channels; ++channel) {
     for (int peer = 0; peer < setup_.ranks; ++peer) {
       if (peer == setup_.rank) continue;
-      unsigned char* const theirs = arenas[static_cast<std::size_t>(peer)];
+      auto* const theirs = arenas_[static_cast<std::size_t>(peer)]->as<unsigned char>();
       device::Link& link = links[static_cast<std::size_t>(channel * setup_.ranks + peer)];
       link.peer = peer;
-      link.inbox = reinterpret_cast<device::Mailbox*>(arena() + layout_.mailboxAt(channel, peer));
-      link.inSlots = arena() + layout_.slotsAt(channel, peer);
+      link.inbox = reinterpret_cast<device::Mailbox*>(mine + layout_.mailboxAt(channel, peer));
+      link.inSlots = mine + layout_.slotsAt(channel, peer);
       link.outbox = reinterpret_cast<device::Mailbox*>(theirs + layout_.mailboxAt(channel, setup_.rank));
       link.outSlots = theirs + layout_.slotsAt(channel, setup_.rank);
       link.windows = windows_.as<unsigned char*>() + static_cast<std::uint64_t>(peer) * setup_.windows;

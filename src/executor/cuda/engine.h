@@ -97,10 +97,11 @@ class Engine {
   ~Engine();
 
   const ArenaLayout& layout() const { return layout_; }
-  unsigned char* arena() const { return arena_.as<unsigned char>(); }
+  // What the peers' blocks write to, also after this rank has nothing more to do: a receiver's last credit, say.
+  const std::shared_ptr<DeviceMemory>& arena() const { return arena_; }
 
-  // arenas: of all ranks, as this device reaches them. Before the first launch.
-  Status connect(const std::vector<unsigned char*>& arenas);
+  // Takes hold of the arenas of all ranks, which are as many as ranks. Before the first launch.
+  Status connect(std::vector<std::shared_ptr<DeviceMemory>> arenas);
   // Begin of a rank's part of a window.
   Status setWindow(int rank, std::uint32_t index, unsigned char* begin);
 
@@ -135,7 +136,8 @@ class Engine {
   std::shared_ptr<Gpu> gpu_;
   Setup setup_;
   ArenaLayout layout_;
-  DeviceMemory arena_;
+  std::shared_ptr<DeviceMemory> arena_;
+  std::vector<std::shared_ptr<DeviceMemory>> arenas_;   // of all ranks
   DeviceMemory links_;        // device::Link [channels][ranks]
   DeviceMemory channels_;     // Channel [channels]
   DeviceMemory windows_;      // unsigned char* [ranks][windows]

@@ -1,0 +1,77 @@
+#include "device_memory.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#if KOLO_HAVE_CUDA
+#include "drivers/cuda/driver.h"
+#endif
+
+namespace kolo::tests {
+
+#if KOLO_HAVE_CUDA
+
+namespace {
+
+const drivers::CudaDriver& driver() { return *drivers::cuda().value(); }
+
+void require(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return;
+  std::fprintf(stderr, "%s\n", drivers::cudaError(driver(), result, what).message().c_str());
+  std::abort();
+}
+
+// The device's primary context, for a scope.
+class Current {
+ public:
+  explicit Current(int device) : device_(device) {
+    CUcontext context = nullptr;
+    require(driver().cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+    require(driver().cuCtxPushCurrent(context), "cuCtxPushCurrent");
+  }
+  ~Current() {
+    require(driver().cuCtxPopCurrent(nullptr), "cuCtxPopCurrent");
+    require(driver().cuDevicePrimaryCtxRelease(device_), "cuDevicePrimaryCtxRelease");
+  }
+  Current(const Current&) = delete;
+
+ private:
+  int device_;
+};
+
+CUdeviceptr address(const unsigned char* data) { return reinterpret_cast<CUdeviceptr>(data); }
+
+}  // namespace
+
+DeviceMemory::DeviceMemory(int device, std::size_t bytes) : device_(device) {
+  const Current current(device);
+  CUdeviceptr pointer = 0;
+  require(driver().cuMemAlloc(&pointer, bytes), "cuMemAlloc");
+  data_ = reinterpret_cast<unsigned char*>(pointer);
+}
+
+DeviceMemory::~DeviceMemory() {
+  const Current current(device_);
+  require(driver().cuMemFree(address(data_)), "cuMemFree");
+}
+
+void upload(int device, unsigned char* to, const unsigned char* from, std::size_t bytes) {
+  const Current current(device);
+  require(driver().cuMemcpyHtoD(address(to), from, bytes), "cuMemcpyHtoD");
+}
+
+void download(int device, unsigned char* to, const unsigned char* from, std::size_t bytes) {
+  const Current current(device);
+  require(driver().cuMemcpyDtoH(to, address(from), bytes), "cuMemcpyDtoH");
+}
+
+#else
+
+DeviceMemory::DeviceMemory(int device, std::size_t) : device_(device) { std::abort(); }
+DeviceMemory::~DeviceMemory() = default;
+void upload(int, unsigned char*, const unsigned char*, std::size_t) {}
+void download(int, unsigned char*, const unsigned char*, std::size_t) {}
+
+#endif
+
+}  // namespace kolo::tests
