@@ -186,7 +186,8 @@ typedef struct {
   const char* name;       /* shown in messages */
   int device;             /* KOLO_DEVICE: KOLO_HOST, or the CUDA device in whose memory this rank's buffers lie. Streams are
                              then cudaStream_t, cast to koloStream_t, and a call returns when its operation is enqueued. All
-                             ranks of a communicator use devices, or none does. */
+                             ranks of a communicator use devices, or none does. Ranks that share a device need
+                             streams of their own, made with cudaStreamNonBlocking. */
 } koloConfig_t;
 
 #define KOLO_HOST (-1)
@@ -237,7 +238,7 @@ KOLO_API koloResult_t koloCommUserRank(koloComm_t comm, int* rank);
 
 /* ------------------------------------------------------------ collectives */
 /* Buffers: sendbuf and recvbuf may be the same where "in place" is stated, and must not overlap otherwise.
- * An operation's result is ready when the call returns (stream NULL) or when the stream has reached it.
+ * An operation's result is ready when the call returns (stream NULL) or when the stream has reached it (on GPUs always).
  * Ranks that call different things get koloMismatch, all of them. One that only gives (the root of a broadcast or scatter, the
  * others in a reduce or gather) and repeats the same call may run up to 32 calls ahead of the others: it then gets the error
  * from one of its next calls, koloCommFinalize and koloCommDestroy included. */

@@ -101,13 +101,16 @@ std::uint64_t ranksOf(const comm::Communicator& communicator) { return static_ca
 const unsigned char* at(const void* buffer, std::uint64_t bytes) { return static_cast<const unsigned char*>(buffer) + bytes; }
 
 // On a GPU a buffer has to lie there.
+Status checkPlace(comm::Communicator& communicator, const Extent& extent) {
+  return communicator.isOnGpu() ? communicator.gpu()->checkBuffer(extent.name, extent.data, extent.bytes) : Status();
+}
 Status checkPlaces(comm::Communicator& communicator, const Operation& o, const Extent& send, const Extent& recv) {
   if (!communicator.isOnGpu()) return {};
   const bool isRoot = communicator.rank() == o.root;
   const bool sends = isRoot || !device::isIn(o.collective, device::kFromRoot);
   const bool receives = isRoot || !device::isIn(o.collective, device::kToRoot);
-  if (sends) KOLO_TRY(communicator.gpu()->checkBuffer(send.name, send.data, send.bytes));
-  return receives ? communicator.gpu()->checkBuffer(recv.name, recv.data, recv.bytes) : Status();
+  if (sends) KOLO_TRY(checkPlace(communicator, send));
+  return receives ? checkPlace(communicator, recv) : Status();
 }
 
 Status checkBuffers(const Extent& send, const Extent& recv, bool inPlace, const char* rule) {
@@ -180,7 +183,7 @@ koloResult_t vectorCollective(const char* function, const Call& call, const Give
                               koloStream_t stream) noexcept {
   static_assert(shape.send != shape.recv);
   constexpr bool gathers = shape.recv == kEach, rooted = shape.root != Root::kNone;
-  const auto check = [&](const auto& communicator, Operation& o) -> Status {
+  const auto check = [&](comm::Communicator& communicator, Operation& o) -> Status {
     const std::uint64_t size = elementBytes(o.datatype);
     auto taken = std::make_shared<VectorCounts>();
     Extent send{"sendbuf", o.send, 0}, recv{"recvbuf", o.recv, 0};
@@ -191,6 +194,7 @@ koloResult_t vectorCollective(const char* function, const Call& call, const Give
       KOLO_TRY(checkRoot(o.root, communicator.ranks()));
       one.bytes = o.count * size;
       KOLO_TRY(checkPointer(one));
+      KOLO_TRY(checkPlace(communicator, one));
       if (communicator.rank() != o.root) {
         o.counts = std::move(taken);
         return {};
@@ -208,6 +212,8 @@ koloResult_t vectorCollective(const char* function, const Call& call, const Give
     o.count = counts[mine];
     one.bytes = o.count * size;
     all.bytes = extent * size;
+    KOLO_TRY(checkPlace(communicator, send));
+    KOLO_TRY(checkPlace(communicator, recv));
     KOLO_TRY(checkBuffers(send, recv, one.data == at(all.data, displs[mine] * size), shape.vectorInPlace));
     o.counts = std::move(taken);
     return {};
@@ -327,7 +333,7 @@ KOLO_API koloResult_t koloScatterv(const void* sendbuf, const size_t* sendcounts
 KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcounts, const size_t* senddispls,
                                     void* recvbuf, const size_t* recvcounts, const size_t* recvdispls,
                                     koloDataType_t datatype, koloComm_t comm, koloStream_t stream) {
-  const auto check = [&](const auto& communicator, Operation& o) -> Status {
+  const auto check = [&](comm::Communicator& communicator, Operation& o) -> Status {
     auto taken = std::make_shared<VectorCounts>();
     auto& [sendCounts, sendDispls, recvCounts, recvDispls] = *taken;
     std::uint64_t sendExtent = 0, recvExtent = 0;
@@ -339,7 +345,10 @@ KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcount
                    "be equally long in both", mine, sendCounts[mine], recvCounts[mine]);
     }
     const std::uint64_t size = elementBytes(datatype);
-    KOLO_TRY(checkBuffers({"sendbuf", sendbuf, sendExtent * size}, {"recvbuf", recvbuf, recvExtent * size}, false, ""));
+    const Extent send{"sendbuf", sendbuf, sendExtent * size}, recv{"recvbuf", recvbuf, recvExtent * size};
+    KOLO_TRY(checkPlace(communicator, send));
+    KOLO_TRY(checkPlace(communicator, recv));
+    KOLO_TRY(checkBuffers(send, recv, false, ""));
     o.counts = std::move(taken);
     return {};
   };

@@ -148,6 +148,7 @@ class Communicator final : public executor::LinkOwner {
   void postOnBoard(const device::Work& work);
   Status conclude(const device::Work& work, const device::Fault& fault);
   std::vector<device::Work> gpuWorks_;   // of the launch that is being made
+  std::mutex gpuMutex_;                  // work_ and sequence_, on a GPU: questions come from any thread
   std::optional<device::Fault> readBoard(const device::Work& work, int peer) const;
   const Board& boardOf(int peer) const;
   std::string label(const device::Work& work) const;

@@ -40,9 +40,10 @@ class CudaRank final : public GpuRank {
     KOLO_TRY(checkOneProcess(all, membership.rank));
 
     auto rank = std::unique_ptr<CudaRank>(new CudaRank);
+    KOLO_TRY(membership.agree(rank->reachAll(*gpu.value(), all)));
     KOLO_ASSIGN(const int channels, channelsFor(all));
     cuda::Engine::Setup setup{.device = device, .rank = membership.rank, .ranks = membership.ranks(), .channels = channels,
-                              .windows = Windows::kMost};
+                              .windows = Windows::kMost, .sharesDevice = sharing(all, device) > 1};
     Result<std::unique_ptr<cuda::Engine>> engine = cuda::Engine::create(gpu.value(), setup);
     KOLO_TRY(membership.agree(engine.status()));
     rank->engine_ = engine.take();
@@ -104,22 +105,34 @@ class CudaRank final : public GpuRank {
     return {};
   }
 
+  static int sharing(const std::vector<Hello>& all, int device) {
+    return static_cast<int>(std::count_if(all.begin(), all.end(), [&](const Hello& one) { return one.device == device; }));
+  }
+
+  Status reachAll(const cuda::Gpu& gpu, const std::vector<Hello>& all) {
+    for (const Hello& one : all) {
+      KOLO_ASSIGN(std::shared_ptr<cuda::Gpu> peer, cuda::Gpu::open(one.device));
+      KOLO_TRY(gpu.reach(*peer));
+      peers_.push_back(std::move(peer));
+    }
+    return {};
+  }
+
   // Blocks of all ranks on a device must be resident together, or they would wait for each other for ever.
   static Result<int> channelsFor(const std::vector<Hello>& all) {
     int channels = kMostChannels;
     for (const Hello& one : all) {
-      const auto sharing = static_cast<int>(
-          std::count_if(all.begin(), all.end(), [&](const Hello& other) { return other.device == one.device; }));
-      channels = std::min(channels, one.residentBlocks / sharing);
+      channels = std::min(channels, one.residentBlocks / sharing(all, one.device));
       if (channels == 0) {
         return error(koloUnsupported, "device {} holds {} blocks at once, too few for the {} ranks that share it", one.device,
-                     one.residentBlocks, sharing);
+                     one.residentBlocks, sharing(all, one.device));
       }
     }
     return channels;
   }
 
   std::shared_ptr<cuda::Gpu> gpu_;
+  std::vector<std::shared_ptr<cuda::Gpu>> peers_;   // their contexts stay while this one reaches into them
   std::unique_ptr<cuda::Engine> engine_;
   int channels_ = 1;
 };

@@ -25,7 +25,7 @@ class GpuRank {
   virtual std::uint32_t slotBytes() const = 0;
   // Collective: begin of a rank's part of a window.
   virtual Status setWindow(int rank, std::uint32_t index, unsigned char* begin) = 0;
-  // Scratch memory of each channel; waits for what runs if it has to grow.
+  // Scratch memory, of all channels together.
   virtual Status reserveScratch(std::uint64_t bytes) = 0;
   // Whether the range is memory of this rank's device; why not, in the words of the caller's argument.
   virtual Status checkBuffer(const char* name, const void* buffer, std::uint64_t bytes) const = 0;

@@ -266,10 +266,14 @@ Status Communicator::enqueue(const std::vector<Operation>& operations, void* str
     prepare(operation, work);
     work.channels = channelsFor(operation, work);
     work.chunkBytes = std::min(work.chunkBytes, gpu_->slotBytes());
-    KOLO_TRY(gpu_->reserveScratch(
-        planner::scratchBytes(work.signature.algorithm, operation.collective, inputBytes(operation, work))));
+    // Of each channel's part, and what cutting at multiples of 64 bytes adds for each rank's block.
+    const std::uint64_t scratch = planner::scratchBytes(work.signature.algorithm, operation.collective, inputBytes(operation, work));
+    const auto channels = static_cast<std::uint64_t>(work.channels);
+    if (scratch != 0) work.scratchBytes = (scratch / channels + 128 * static_cast<std::uint64_t>(ranks()) + 127) / 128 * 128;
+    KOLO_TRY(gpu_->reserveScratch(channels * work.scratchBytes));
   }
   KOLO_TRY(gpu_->enqueue(gpuWorks_, options_.timeoutMs, stream));
+  const std::lock_guard lock(gpuMutex_);
   sequence_ += gpuWorks_.size();
   if (!gpuWorks_.empty()) work_ = gpuWorks_.back();   // what a failure names
   return {};
@@ -278,7 +282,12 @@ Status Communicator::enqueue(const std::vector<Operation>& operations, void* str
 void Communicator::checkGpu() {
   if (gpu_ == nullptr || failed()) return;
   const std::optional<Fault> fault = gpu_->fault();
-  if (fault.has_value()) (void)conclude(work_, *fault);
+  if (!fault.has_value()) return;
+  const std::lock_guard lock(gpuMutex_);
+  Work last = work_;
+  // Numbers are counted on the device, where they are others: the one that is named is the last enqueued.
+  last.signature.sequence = Signature::unpack(fault->mine).sequence;
+  if (!failed()) (void)conclude(last, *fault);
 }
 
 Status Communicator::settle() {

@@ -21,52 +21,48 @@ void require(CUresult result, const char* what) {
   std::abort();
 }
 
-// The device's primary context, for a scope.
-class Current {
- public:
-  explicit Current(int device) : device_(device) {
-    CUcontext context = nullptr;
-    require(driver().cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-    require(driver().cuCtxPushCurrent(context), "cuCtxPushCurrent");
-  }
-  ~Current() {
-    require(driver().cuCtxPopCurrent(nullptr), "cuCtxPopCurrent");
-    require(driver().cuDevicePrimaryCtxRelease(device_), "cuDevicePrimaryCtxRelease");
-  }
-  Current(const Current&) = delete;
-
- private:
-  int device_;
-};
-
 CUdeviceptr address(const unsigned char* data) { return reinterpret_cast<CUdeviceptr>(data); }
 
 }  // namespace
 
+CurrentDevice::CurrentDevice(int device) : device_(device) {
+  CUcontext context = nullptr;
+  require(driver().cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+  require(driver().cuCtxPushCurrent(context), "cuCtxPushCurrent");
+}
+
+CurrentDevice::~CurrentDevice() {
+  require(driver().cuCtxPopCurrent(nullptr), "cuCtxPopCurrent");
+  require(driver().cuDevicePrimaryCtxRelease(device_), "cuDevicePrimaryCtxRelease");
+}
+
 DeviceMemory::DeviceMemory(int device, std::size_t bytes) : device_(device) {
-  const Current current(device);
+  const CurrentDevice current(device);
   CUdeviceptr pointer = 0;
   require(driver().cuMemAlloc(&pointer, bytes), "cuMemAlloc");
   data_ = reinterpret_cast<unsigned char*>(pointer);
 }
 
 DeviceMemory::~DeviceMemory() {
-  const Current current(device_);
+  const CurrentDevice current(device_);
   require(driver().cuMemFree(address(data_)), "cuMemFree");
 }
 
 void upload(int device, unsigned char* to, const unsigned char* from, std::size_t bytes) {
-  const Current current(device);
+  const CurrentDevice current(device);
   require(driver().cuMemcpyHtoD(address(to), from, bytes), "cuMemcpyHtoD");
+  require(driver().cuStreamSynchronize(nullptr), "cuStreamSynchronize");   // the copy may still be on its way
 }
 
 void download(int device, unsigned char* to, const unsigned char* from, std::size_t bytes) {
-  const Current current(device);
+  const CurrentDevice current(device);
   require(driver().cuMemcpyDtoH(to, address(from), bytes), "cuMemcpyDtoH");
 }
 
 #else
 
+CurrentDevice::CurrentDevice(int device) : device_(device) {}
+CurrentDevice::~CurrentDevice() = default;
 DeviceMemory::DeviceMemory(int device, std::size_t) : device_(device) { std::abort(); }
 DeviceMemory::~DeviceMemory() = default;
 void upload(int, unsigned char*, const unsigned char*, std::size_t) {}

@@ -119,13 +119,18 @@ void World::openWindows() {
 #if KOLO_HAVE_CUDA
 void World::openStreams() {
   for (int rank = 0; isOnGpu() && rank < ranks(); ++rank) {
+    const CurrentDevice current(options_.device);
     CUstream stream = nullptr;
     REQUIRE(drivers::cuda().value()->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
     streams_.push_back(reinterpret_cast<koloStream_t>(stream));
   }
 }
 void World::synchronize(int rank) const {
-  if (isOnGpu()) (void)drivers::cuda().value()->cuStreamSynchronize(reinterpret_cast<CUstream>(stream(rank)));
+  if (!isOnGpu()) return;
+  const CurrentDevice current(options_.device);
+  if (drivers::cuda().value()->cuStreamSynchronize(reinterpret_cast<CUstream>(stream(rank))) == CUDA_SUCCESS) return;
+  std::fprintf(stderr, "the stream of rank %d ended with an error\n", rank);
+  std::abort();
 }
 void World::closeStreams() {
   for (const koloStream_t stream : streams_) (void)drivers::cuda().value()->cuStreamDestroy(reinterpret_cast<CUstream>(stream));

@@ -187,6 +187,13 @@ TEST_CASE("what does not belong on a GPU is refused before anything is launched"
   CHECK(says("host memory: expected memory of device 0"));
   CHECK(koloAllReduce(mine.data(), elsewhere.data(), 1, koloInt32, koloSum, ranks[0], nullptr) == koloInvalidPointer);
   CHECK(says("memory of device 1: expected memory of device 0"));
+  CHECK(koloAllReduce(mine.data(), mine.data(), 1, koloInt32, koloSum, ranks[0], nullptr) == koloInvalidUsage);
+  CHECK(says("expected a stream of each rank's own"));
+  const size_t counts[] = {1, 1};
+  int pair[2] = {};
+  CHECK(koloAllGatherv(mine.data(), pair, counts, nullptr, koloInt32, ranks[0], nullptr) == koloInvalidPointer);
+  CHECK(koloAllToAllv(pair, counts, nullptr, mine.data(), counts, nullptr, koloInt32, ranks[0], nullptr) == koloInvalidPointer);
+  CHECK(koloGatherv(pair, 1, nullptr, nullptr, nullptr, koloInt32, 1, ranks[0], nullptr) == koloInvalidPointer);
   CHECK(koloSend(mine.data(), 1, koloInt32, 1, ranks[0], nullptr) == koloUnsupported);
   koloRedOp_t op = koloSum;
   REQUIRE(koloRedOpCreate(&op, [](void*, const void*, size_t, koloDataType_t, void*) {}, 1, nullptr, ranks[0]) == koloSuccess);
@@ -239,12 +246,22 @@ TEST_CASE("each driver call that fails is an error with its name, and everything
   }
 }
 
+TEST_CASE("devices that do not reach each other's memory are refused") {
+  const Scene scene({.devices = 2, .peersReach = false});
+  Ranks ranks({0, 1});
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(ranks.results[static_cast<std::size_t>(rank)] == koloUnsupported);
+    CHECK(ranks.messages[static_cast<std::size_t>(rank)].find("cannot reach the memory of device") != std::string::npos);
+  }
+}
+
 TEST_CASE("a launch that fails is the call's error") {
   const Scene scene;
   Ranks ranks({0, 0});
   DeviceBuffer value(0, 1);
+  const CudaStream stream;
   MockCuda::failFrom("cuLaunchKernel");
-  CHECK(koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, ranks[0], nullptr) == koloSystemError);
+  CHECK(koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, ranks[0], stream.get()) == koloSystemError);
   CHECK(says("cuLaunchKernel"));
   MockCuda::failFrom("");
 }

@@ -80,7 +80,7 @@ class Group {
       check(driver().cuStreamCreate(&rank.stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
       check(driver().cuMemAlloc(&rank.send, bytes), "cuMemAlloc");
       check(driver().cuMemAlloc(&rank.recv, bytes), "cuMemAlloc");
-      check(driver().cuMemsetD8(rank.send, 0, bytes), "cuMemsetD8");
+      check(driver().cuMemsetD8Async(rank.send, 0, bytes, rank.stream), "cuMemsetD8Async");
       check(koloWindowRegister(rank.comm, reinterpret_cast<void*>(rank.send), bytes, &rank.sendWindow), "koloWindowRegister");
       check(koloWindowRegister(rank.comm, reinterpret_cast<void*>(rank.recv), bytes, &rank.recvWindow), "koloWindowRegister");
     });

@@ -170,6 +170,7 @@ struct World {
   std::atomic<int> contexts{0}, modules{0};
   std::atomic<std::uint64_t> launches{0};
   std::map<int, unsigned> blocks;
+  std::set<std::pair<int, CUcontext>> reached;
   unsigned mostBlocks = 0;
 };
 World* world = nullptr;
@@ -277,9 +278,23 @@ drivers::CudaDriver makeDriver() {
     streamOf(stream).enqueue([=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
     return CUDA_SUCCESS;
   };
-  d.cuMemsetD8 = [](CUdeviceptr to, unsigned char value, std::size_t bytes) {
-    std::memset(reinterpret_cast<void*>(to), value, bytes);
+  d.cuMemsetD8Async = [](CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
+    streamOf(stream).enqueue([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
     return CUDA_SUCCESS;
+  };
+  d.cuMemcpyHtoDAsync = [](CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
+    streamOf(stream).enqueue([=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
+    return CUDA_SUCCESS;
+  };
+  d.cuDeviceCanAccessPeer = [](int* possible, CUdevice, CUdevice) {
+    *possible = world->properties.peersReach ? 1 : 0;
+    return CUDA_SUCCESS;
+  };
+  d.cuCtxEnablePeerAccess = [](CUcontext context, unsigned) {
+    MOCK_FAILS(cuCtxEnablePeerAccess);
+    const std::lock_guard lock(world->mutex);
+    const bool isNew = world->reached.emplace(currentDevice(), context).second;
+    return isNew ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
   };
   d.cuPointerGetAttributes = [](unsigned count, CUpointer_attribute* which, void** data, CUdeviceptr pointer) {
     const std::lock_guard lock(world->mutex);

@@ -14,6 +14,7 @@ struct MockCuda {
   int devices = 1;
   int multiprocessors = 4;       // one block each is resident
   unsigned blockThreads = 3;     // host threads that stand for the threads of a block
+  bool peersReach = true;        // devices reach each other's memory
   std::string failing;           // name of a driver's function that fails from now on
 
   // Puts the mock in the driver's place, with these properties.

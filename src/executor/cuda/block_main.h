@@ -47,6 +47,10 @@ KOLO_DEVICE void runBlock(Platform& platform, const LaunchParams& params, int ch
                           device::Fault& fault) {
   const device::Work* const list = params.list != nullptr ? params.list : params.works;
   Channel& state = params.channels[channel];
+  // After a failure the peers may take what this rank sends for what it owed them: nothing more is sent.
+  const bool over = platform.thread() == 0 && (device::loadAcquire(params.control->stop) != 0 ||    // [stop]
+                                               device::loadAcquire(params.control->faults) != 0);   // [fault]
+  if (platform.syncOr(over)) return;
   for (std::uint32_t i = 0; i < params.count; ++i) {
     if (channel >= list[i].channels) continue;
     const bool leads = platform.thread() == 0;

@@ -81,17 +81,44 @@ Status Gpu::load() {
   KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&perMultiprocessor, kernel_, kBlockThreads, 0));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_));
   residentBlocks_ = perMultiprocessor * multiprocessors;
+  KOLO_CUDA(driver_, cuStreamCreate, (&copies_, CU_STREAM_NON_BLOCKING));
   if (residentBlocks_ == 0) return error(koloUnsupported, "device {} cannot hold one block of {} threads", ordinal_, kBlockThreads);
   return {};
 }
 
 Gpu::~Gpu() {
   if (context_ == nullptr) return;
-  if (module_ != nullptr) {
+  {
     const Current current(*this);
-    driver_.cuModuleUnload(module_);
+    if (copies_ != nullptr) driver_.cuStreamDestroy(copies_);
+    if (module_ != nullptr) driver_.cuModuleUnload(module_);
   }
   driver_.cuDevicePrimaryCtxRelease(device_);
+}
+
+Status Gpu::reach(const Gpu& peer) const {
+  if (peer.device_ == device_) return {};
+  int possible = 0;
+  KOLO_CUDA(driver_, cuDeviceCanAccessPeer, (&possible, device_, peer.device_));
+  if (possible == 0) return error(koloUnsupported, "device {} cannot reach the memory of device {}", ordinal_, peer.ordinal_);
+  const Current current(*this);
+  const CUresult code = driver_.cuCtxEnablePeerAccess(peer.context_, 0);
+  if (code == CUDA_SUCCESS || code == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return {};
+  return drivers::cudaError(driver_, code, "cuCtxEnablePeerAccess");
+}
+
+Status Gpu::clear(CUdeviceptr to, std::uint64_t bytes) const {
+  const Current current(*this);
+  KOLO_CUDA(driver_, cuMemsetD8Async, (to, 0, bytes, copies_));
+  KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
+  return {};
+}
+
+Status Gpu::copy(CUdeviceptr to, const void* from, std::uint64_t bytes) const {
+  const Current current(*this);
+  KOLO_CUDA(driver_, cuMemcpyHtoDAsync, (to, from, bytes, copies_));
+  KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
+  return {};
 }
 
 // ---- its memory
@@ -102,7 +129,6 @@ Result<DeviceMemory> DeviceMemory::allocate(std::shared_ptr<Gpu> gpu, std::uint6
   DeviceMemory memory;
   KOLO_CUDA(driver, cuMemAlloc, (&memory.address_, std::max<std::uint64_t>(bytes, 1)));
   memory.gpu_ = std::move(gpu);
-  KOLO_CUDA(driver, cuMemsetD8, (memory.address_, 0, std::max<std::uint64_t>(bytes, 1)));
   return memory;
 }
 
@@ -139,7 +165,7 @@ Status Engine::allocate() {
   const auto ranks = static_cast<std::uint64_t>(setup_.ranks), channels = static_cast<std::uint64_t>(setup_.channels);
   const auto allocate = [&](DeviceMemory& memory, std::uint64_t bytes) -> Status {
     KOLO_ASSIGN(memory, DeviceMemory::allocate(gpu_, bytes));
-    return {};
+    return gpu_->clear(reinterpret_cast<CUdeviceptr>(memory.as<void>()), bytes);
   };
   arena_ = std::make_shared<DeviceMemory>();
   KOLO_TRY(allocate(*arena_, layout_.bytes()));
@@ -158,8 +184,8 @@ Engine::~Engine() {
   const drivers::CudaDriver& driver = gpu_->driver();
   if (launched_) driver.cuEventSynchronize(last_);
   for (const auto& buffer : buffers_) {
-    driver.cuEventDestroy(buffer->used);
-    driver.cuMemFreeHost(buffer->memory);
+    if (buffer->used != nullptr) driver.cuEventDestroy(buffer->used);
+    if (buffer->memory != nullptr) driver.cuMemFreeHost(buffer->memory);
   }
   if (last_ != nullptr) driver.cuEventDestroy(last_);
   if (control_ != nullptr) driver.cuMemFreeHost(control_);
@@ -183,23 +209,21 @@ Status Engine::connect(std::vector<std::shared_ptr<DeviceMemory>> arenas) {
       link.windows = windows_.as<unsigned char*>() + static_cast<std::uint64_t>(peer) * setup_.windows;
     }
   }
-  KOLO_CUDA(gpu_->driver(), cuMemcpyHtoD,
-            (reinterpret_cast<CUdeviceptr>(links_.as<void>()), links.data(), links.size() * sizeof(device::Link)));
-  return {};
+  return gpu_->copy(reinterpret_cast<CUdeviceptr>(links_.as<void>()), links.data(), links.size() * sizeof(device::Link));
 }
 
 Status Engine::setWindow(int rank, std::uint32_t index, unsigned char* begin) {
   const Gpu::Current current(*gpu_);
   unsigned char** const place = windows_.as<unsigned char*>() + static_cast<std::uint64_t>(rank) * setup_.windows + index;
-  KOLO_CUDA(gpu_->driver(), cuMemcpyHtoD, (reinterpret_cast<CUdeviceptr>(place), &begin, sizeof begin));
-  return {};
+  KOLO_TRY(drain());   // what runs may still use the window that was in this place
+  return gpu_->copy(reinterpret_cast<CUdeviceptr>(place), &begin, sizeof begin);
 }
 
 Status Engine::reserveScratch(std::uint64_t bytes) {
   if (bytes <= scratchBytes_) return {};
-  KOLO_TRY(drain());
-  bytes = roundUp(bytes, kPage);
-  KOLO_ASSIGN(scratch_, DeviceMemory::allocate(gpu_, static_cast<std::uint64_t>(setup_.channels) * bytes));
+  bytes = std::max(roundUp(bytes, kPage), 2 * scratchBytes_);
+  KOLO_ASSIGN(DeviceMemory larger, DeviceMemory::allocate(gpu_, bytes));
+  outgrown_.push_back(std::exchange(scratch_, std::move(larger)));
   scratchBytes_ = bytes;
   return {};
 }
@@ -210,27 +234,23 @@ void Engine::complete(device::Work& work) const {
   work.slots = layout_.slots;
   work.slotBytes = layout_.slotBytes;
   work.scratch = scratch_.as<unsigned char>();
-  work.scratchBytes = scratchBytes_;
   work.mayOwe = false;
 }
 
 // A buffer whose last launch has ended, or a new one.
-Result<Engine::Buffer*> Engine::takeBuffer(std::uint64_t bytes, bool capturing) {
+Result<Engine::Buffer*> Engine::takeBuffer(std::uint64_t bytes) {
   const drivers::CudaDriver& driver = gpu_->driver();
-  if (!capturing) {   // asking for an event is no call that a capture allows
-    for (const auto& buffer : buffers_) {
-      if (!buffer->captured && buffer->bytes >= bytes && driver.cuEventQuery(buffer->used) == CUDA_SUCCESS) return buffer.get();
-    }
+  for (const auto& buffer : buffers_) {
+    if (buffer->used != nullptr && buffer->bytes >= bytes && driver.cuEventQuery(buffer->used) == CUDA_SUCCESS) return buffer.get();
   }
-  auto buffer = std::make_unique<Buffer>();
+  buffers_.push_back(std::make_unique<Buffer>());   // owned before anything in it can fail
+  Buffer* const buffer = buffers_.back().get();
   buffer->bytes = roundUp(bytes, kPage);
-  buffer->captured = capturing;
   void* memory = nullptr;
   KOLO_CUDA(driver, cuMemHostAlloc, (&memory, buffer->bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
   buffer->memory = static_cast<unsigned char*>(memory);
   KOLO_CUDA(driver, cuEventCreate, (&buffer->used, CU_EVENT_DISABLE_TIMING));
-  buffers_.push_back(std::move(buffer));
-  return buffers_.back().get();
+  return buffer;
 }
 
 Status Engine::enqueue(std::span<device::Work> works, std::uint64_t timeoutNs, CUstream stream) {
@@ -239,7 +259,13 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint64_t timeoutNs, C
   const drivers::CudaDriver& driver = gpu_->driver();
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   KOLO_CUDA(driver, cuStreamIsCapturing, (stream, &capture));
-  const bool capturing = capture != CU_STREAM_CAPTURE_STATUS_NONE;
+  if (capture != CU_STREAM_CAPTURE_STATUS_NONE) return error(koloUnsupported, "graph capture is not in this version");
+  const bool isDefault = stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+  if (setup_.sharesDevice && isDefault) {
+    return error(koloInvalidUsage, "a default stream on device {}, which ranks share: their kernels wait for each other and a default "
+                 "stream may run them one after the other; expected a stream of each rank's own, made with cudaStreamNonBlocking",
+                 setup_.device);
+  }
 
   LaunchParams params{.control = control_, .channels = channels_.as<Channel>(), .timeoutNs = timeoutNs, .list = nullptr,
                       .count = static_cast<std::uint32_t>(works.size()), .works = {}};
@@ -253,7 +279,7 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint64_t timeoutNs, C
   Buffer* buffer = nullptr;
   if (works.size() > kInlineWorks || arrayBytes != 0) {
     const std::uint64_t listBytes = works.size() * sizeof(device::Work);
-    KOLO_ASSIGN(buffer, takeBuffer(listBytes + arrayBytes, capturing));
+    KOLO_ASSIGN(buffer, takeBuffer(listBytes + arrayBytes));
     unsigned char* arrays = buffer->memory + listBytes;
     for (device::Work& work : works) arrays += takeArrays(work, arrays);
     std::memcpy(buffer->memory, works.data(), listBytes);
@@ -262,13 +288,11 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint64_t timeoutNs, C
     std::copy(works.begin(), works.end(), params.works);
   }
 
-  // Launches of a communicator run one after the other. What was enqueued before a capture began is not part of its graph.
-  if (launched_ && !capturing && stream != lastStream_) KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, 0));
+  // Launches of a communicator run one after the other, whatever stream they are in.
+  if (launched_) KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, 0));
   void* arguments[] = {&params};
   KOLO_CUDA(driver, cuLaunchKernel, (gpu_->kernel(), channels, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
-  if (capturing) return {};
   KOLO_CUDA(driver, cuEventRecord, (last_, stream));
-  lastStream_ = stream;
   launched_ = true;
   if (buffer != nullptr) KOLO_CUDA(driver, cuEventRecord, (buffer->used, stream));
   return {};

@@ -42,6 +42,12 @@ class Gpu {
   // Blocks of the kernel that are resident at once when nothing else runs.
   int residentBlocks() const { return residentBlocks_; }
 
+  // Lets this device's kernels use the peer's memory, for good.
+  Status reach(const Gpu& peer) const;
+  // Zeroes, or copies from the host; done when it returns, and not waiting for any kernel: others may be waiting for this thread.
+  Status clear(CUdeviceptr to, std::uint64_t bytes) const;
+  Status copy(CUdeviceptr to, const void* from, std::uint64_t bytes) const;
+
   // Makes the device's context the thread's, for a scope.
   class Current {
    public:
@@ -63,13 +69,14 @@ class Gpu {
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
   CUfunction kernel_ = nullptr;
+  CUstream copies_ = nullptr;   // apart from all others
   int residentBlocks_ = 0;
 };
 
 // Memory of a device, freed with the object.
 class DeviceMemory {
  public:
-  static Result<DeviceMemory> allocate(std::shared_ptr<Gpu> gpu, std::uint64_t bytes);   // zeroed
+  static Result<DeviceMemory> allocate(std::shared_ptr<Gpu> gpu, std::uint64_t bytes);
   DeviceMemory() = default;
   DeviceMemory(DeviceMemory&& other) noexcept;
   DeviceMemory& operator=(DeviceMemory&& other) noexcept;
@@ -91,6 +98,7 @@ class Engine {
     int ranks = 1;
     int channels = 1;
     std::uint32_t windows = 0;     // windows that there can be
+    bool sharesDevice = false;     // with another rank
   };
 
   static Result<std::unique_ptr<Engine>> create(const std::shared_ptr<Gpu>& gpu, const Setup& setup);
@@ -105,7 +113,7 @@ class Engine {
   // Begin of a rank's part of a window.
   Status setWindow(int rank, std::uint32_t index, unsigned char* begin);
 
-  // Scratch memory of each channel. Waits for what runs if it has to grow.
+  // Scratch memory, of all channels together.
   Status reserveScratch(std::uint64_t bytes);
 
   // Completes the descriptions with what lies on the device, and launches them as one kernel in the stream's order, after what was
@@ -125,12 +133,11 @@ class Engine {
     unsigned char* memory = nullptr;
     std::uint64_t bytes = 0;
     CUevent used = nullptr;
-    bool captured = false;     // belongs to a graph, which may run it again at any time
   };
 
   Engine(std::shared_ptr<Gpu> gpu, const Setup& setup);
   Status allocate();
-  Result<Buffer*> takeBuffer(std::uint64_t bytes, bool capturing);
+  Result<Buffer*> takeBuffer(std::uint64_t bytes);
   void complete(device::Work& work) const;
 
   std::shared_ptr<Gpu> gpu_;
@@ -141,12 +148,12 @@ class Engine {
   DeviceMemory links_;        // device::Link [channels][ranks]
   DeviceMemory channels_;     // Channel [channels]
   DeviceMemory windows_;      // unsigned char* [ranks][windows]
-  DeviceMemory scratch_;      // [channels]
-  std::uint64_t scratchBytes_ = 0;   // of each channel
+  DeviceMemory scratch_;
+  std::uint64_t scratchBytes_ = 0;
+  std::vector<DeviceMemory> outgrown_;   // kept: freeing may wait for kernels, and they for what this thread does next
   Control* control_ = nullptr;
   std::vector<std::unique_ptr<Buffer>> buffers_;
   CUevent last_ = nullptr;    // after the last launch outside of captures
-  CUstream lastStream_ = nullptr;
   bool launched_ = false;
 };
 

@@ -19,7 +19,6 @@ struct alignas(64) Control {
 // One channel of one rank, between launches; in device memory. Its block is the only one who uses it.
 struct alignas(64) Channel {
   device::Counter operations;  // done or given up
-  device::Counter busy;        // 1: a block is at work; a launch on another stream waits for it [channel]
   std::uint32_t claimed;       // of `faults`: see claimFault() in block_main.h; of channel 0 only
 };
 
