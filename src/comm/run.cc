@@ -186,7 +186,6 @@ void Communicator::describe(const Operation& operation, Work& work) {
   work.recv = static_cast<unsigned char*>(operation.recv);
   work.fault = &fault_;
   work.links = links_.data();
-  work.windows = windows_.tableOf(rank());
   work.slots = layout_.slots;
   work.slotBytes = layout_.slotBytes;
   if (operation.reduces()) {
@@ -337,8 +336,7 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   work.word = work.signature.pack();
   work.direct = choice.direct;
   work.chunkBytes = chunkFor(work, bytes);
-  const bool divided = operation.collective != Collective::kAllReduce && operation.collective != Collective::kReduce &&
-                       operation.collective != Collective::kBroadcast;
+  const bool divided = device::isIn(operation.collective, device::kSendsBlocks | device::kReceivesBlocks);
   work.streaming = (divided ? bytes * static_cast<std::uint64_t>(ranks()) : bytes) >= streamingBytes_;
   if (choice.direct != device::Algorithm::kCount) {
     const bool inPlace = operation.send == operation.recv;

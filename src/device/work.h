@@ -108,8 +108,7 @@ struct Work {
   int rank = 0;
   int ranks = 1;
   int root = 0;
-  int channel = 0;
-  int channels = 1;
+  int channels = 1;                             // blocks that share the operation
 
   const unsigned char* send = nullptr;
   unsigned char* recv = nullptr;
@@ -125,7 +124,6 @@ struct Work {
   const std::uint64_t* countFrom = nullptr;     //       and what I expect
 
   Link* links = nullptr;                        // [ranks]; that of the rank itself is unused
-  unsigned char* const* windows = nullptr;      // begin of my part of each window
   std::uint32_t slots = 0;
   std::uint32_t slotBytes = 0;                  // a multiple of 64
   std::uint32_t chunkBytes = 0;                 // of a slot that is used: the same on all ranks, a multiple of 64

@@ -14,10 +14,7 @@ namespace {
 using device::Algorithm;
 using device::Collective;
 
-bool reduces(Collective collective) {
-  return collective == Collective::kAllReduce || collective == Collective::kReduce ||
-         collective == Collective::kReduceScatter;
-}
+bool reduces(Collective collective) { return device::isIn(collective, device::kReducing); }
 
 bool keepsOrder(Algorithm algorithm) {
   return algorithm == Algorithm::kLine || algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot;
@@ -31,9 +28,7 @@ struct Cost {
 
 Cost stagedCost(Algorithm algorithm, Collective collective, double n, double size) {
   const double log = std::ceil(std::log2(n));
-  const bool divided = collective == Collective::kAllGather || collective == Collective::kReduceScatter ||
-                       collective == Collective::kAllToAll || collective == Collective::kGather ||
-                       collective == Collective::kScatter;
+  const bool divided = device::isIn(collective, device::kSendsBlocks | device::kReceivesBlocks);
   const double whole = divided ? size * n : size;
   switch (algorithm) {
     case Algorithm::kLine: return {1, 64 * (n - 1)};

@@ -352,12 +352,12 @@ koloResult_t Case::invokeVector(const World& world, int rank, koloRedOp_t op) {
 // To the GPU and back, before and after all cases of a run: while kernels wait for each other nothing may synchronise them.
 void Case::uploadAll(const World& world) const {
   for (const Side& side : sides_) {
-    for (const Region& region : side.regions) upload(world.device(), region.device, region.memory, region.expected.size());
+    for (const Region& region : side.regions) test::upload(world.device(), region.device, region.memory, region.expected.size());
   }
 }
 void Case::downloadAll(const World& world) const {
   for (const Side& side : sides_) {
-    for (const Region& region : side.regions) download(world.device(), region.memory, region.device, region.expected.size());
+    for (const Region& region : side.regions) test::download(world.device(), region.memory, region.device, region.expected.size());
   }
 }
 // The buffer of a side as the GPU knows it; NULL stays NULL.

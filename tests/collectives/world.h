@@ -18,9 +18,12 @@
 
 #include "device/work.h"
 
-#include "device_memory.h"
+#include "mock_cuda/device_memory.h"
 
 namespace kolo::tests {
+
+using test::CurrentDevice;
+using test::DeviceMemory;
 
 // A factor for numbers of cases and times: smaller under sanitizers.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

@@ -11,6 +11,7 @@
 
 #include "drivers/cuda/devices.h"
 #include "drivers/cuda/driver.h"
+#include "mock_cuda/device_memory.h"
 #include "mock_cuda/mock_cuda.h"
 
 namespace kolo::test {
@@ -28,31 +29,12 @@ struct Scene {
 
 class DeviceBuffer {
  public:
-  DeviceBuffer(int device, std::size_t ints) : device_(device) {
-    push();
-    REQUIRE(driver().cuMemAlloc(&pointer_, ints * sizeof(int)) == CUDA_SUCCESS);
-    pop();
-  }
-  ~DeviceBuffer() {
-    push();
-    driver().cuMemFree(pointer_);
-    pop();
-  }
-  DeviceBuffer(const DeviceBuffer&) = delete;
-  int* data() const { return reinterpret_cast<int*>(pointer_); }
+  DeviceBuffer(int device, std::size_t ints) : memory_(device, ints * sizeof(int)) {}
+  // Which the host may use too, as the mock's.
+  int* data() const { return reinterpret_cast<int*>(memory_.data()); }
 
  private:
-  void push() {
-    CUcontext context = nullptr;
-    driver().cuDevicePrimaryCtxRetain(&context, device_);
-    driver().cuCtxPushCurrent(context);
-  }
-  void pop() {
-    driver().cuCtxPopCurrent(nullptr);
-    driver().cuDevicePrimaryCtxRelease(device_);
-  }
-  int device_;
-  CUdeviceptr pointer_ = 0;
+  DeviceMemory memory_;
 };
 
 class CudaStream {

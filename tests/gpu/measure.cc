@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "drivers/cuda/driver.h"
+#include "mock_cuda/device_memory.h"
 #include "mock_cuda/mock_cuda.h"
 
 namespace {
@@ -39,17 +40,6 @@ struct Options {
   int device = 0;
   bool mock = false, quick = false;
 };
-
-// The device's context, current in every thread that measures.
-void makeCurrent(int device) {
-  CUcontext context = nullptr;
-  check(driver().cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-  check(driver().cuCtxPushCurrent(context), "cuCtxPushCurrent");
-}
-void makeUncurrent(int device) {
-  check(driver().cuCtxPopCurrent(nullptr), "cuCtxPopCurrent");
-  check(driver().cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
-}
 
 struct Rank {
   koloComm_t comm = nullptr;
@@ -133,9 +123,8 @@ class Group {
     std::vector<std::thread> threads;
     for (int at = 0; at < static_cast<int>(ranks_.size()); ++at) {
       threads.emplace_back([&, at] {
-        makeCurrent(options_.device);
+        const kolo::test::CurrentDevice current(options_.device);
         body(at);
-        makeUncurrent(options_.device);
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -149,7 +138,7 @@ class Group {
 
 // GB/s (10^9) of bytes read and written by the device's own copy.
 double copyBandwidth(const Options& options, std::size_t bytes) {
-  makeCurrent(options.device);
+  const kolo::test::CurrentDevice current(options.device);
   CUdeviceptr from = 0, to = 0;
   check(driver().cuMemAlloc(&from, bytes), "cuMemAlloc");
   check(driver().cuMemAlloc(&to, bytes), "cuMemAlloc");
@@ -164,7 +153,6 @@ double copyBandwidth(const Options& options, std::size_t bytes) {
   }
   check(driver().cuMemFree(from), "cuMemFree");
   check(driver().cuMemFree(to), "cuMemFree");
-  makeUncurrent(options.device);
   return best;
 }
 

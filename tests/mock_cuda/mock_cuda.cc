@@ -1,6 +1,5 @@
 #include "mock_cuda/mock_cuda.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <time.h>
 
@@ -20,6 +19,7 @@
 #include "drivers/cuda/driver.h"
 #include "executor/cuda/block_main.h"
 #include "executor/emulated/block_reduce.h"
+#include "executor/emulated/emulated_team.h"
 
 extern "C" const unsigned char koloKernels[];   // the image that the library loads
 
@@ -36,11 +36,9 @@ class MockPlatform {
     std::uint64_t sinceNs = 0;
   };
   struct Block {
-    explicit Block(unsigned threads) : threads(threads) { pthread_barrier_init(&barrier, nullptr, threads); }
-    ~Block() { pthread_barrier_destroy(&barrier); }
+    explicit Block(unsigned threads) : threads(threads), barrier(threads) {}
     const unsigned threads;
-    pthread_barrier_t barrier;
-    bool flag[2] = {false, false};   // as in executor/emulated/emulated_team.h
+    executor::BlockBarrier barrier;
     device::Work work;
     device::Fault fault;
   };
@@ -50,13 +48,7 @@ class MockPlatform {
   unsigned thread() const { return thread_; }
   unsigned threads() const { return block_.threads; }
   int polls() const { return 16; }
-  bool syncOr(bool value) {
-    if (thread_ == 0) block_.flag[parity_] = value;
-    pthread_barrier_wait(&block_.barrier);
-    const bool any = block_.flag[parity_];
-    parity_ ^= 1;
-    return any;
-  }
+  bool syncOr(bool value) { return block_.barrier.syncOr(thread_, parity_, value); }
   bool claim(std::uint32_t& place) { return std::atomic_ref(place).exchange(1) == 0; }
 
   device::Fault keepWaiting(int peer, WaitState& state) {

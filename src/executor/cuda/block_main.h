@@ -10,35 +10,33 @@ namespace kolo::executor::cuda {
 
 // Turns the description of an operation into that of a channel's part: every block of data is cut alike on all ranks.
 KOLO_DEVICE void takeChannel(device::Work& work, int channel) {
-  const auto part = [&](device::Layout& layout, bool blocks, const auto*& buffer, device::WindowRef& ref) {
+  // By how many bytes the buffer begins later.
+  const auto part = [&](device::Layout& layout, bool blocks, device::WindowRef& ref) -> std::uint64_t {
     if (blocks) {
       layout.channel = channel;
       layout.channels = work.channels;
       layout.grain = work.grain();
-      return;
+      return 0;
     }
     const device::Range mine = device::alignedPart(layout.count, work.channels, channel, work.grain());
-    buffer += mine.begin * work.elementBytes;
-    if (ref.index != 0) ref.offset += mine.begin * work.elementBytes;
+    const std::uint64_t bytes = mine.begin * work.elementBytes;
+    if (ref.index != 0) ref.offset += bytes;
     layout.count = mine.count;
+    return bytes;
   };
   const device::Collective collective = work.signature.collective;
-  const unsigned char* recv = work.recv;
-  part(work.sendLayout, device::isIn(collective, device::kSendsBlocks), work.send, work.sendRef);
-  part(work.recvLayout, device::isIn(collective, device::kReceivesBlocks), recv, work.recvRef);
-  work.recv += recv - work.recv;
-  work.channel = channel;
+  work.send += part(work.sendLayout, device::isIn(collective, device::kSendsBlocks), work.sendRef);
+  work.recv += part(work.recvLayout, device::isIn(collective, device::kReceivesBlocks), work.recvRef);
   work.links += channel * work.ranks;
   work.scratch += static_cast<std::uint64_t>(channel) * work.scratchBytes;
 }
 
 // Blocks of a communicator run side by side: the first that gives up says why, once in the communicator's life.
 template <class Platform>
-KOLO_DEVICE void report(Platform& platform, const LaunchParams& params, const device::Fault& fault, std::uint64_t operation) {
+KOLO_DEVICE void report(Platform& platform, const LaunchParams& params, const device::Fault& fault) {
   if (!platform.claim(params.channels[0].claimed)) return;
   params.control->fault = fault;
-  params.control->operation = operation;
-  device::storeRelease(params.control->faults, 1);   // [fault] the two above
+  device::storeRelease(params.control->faults, 1);   // [fault] what is above
 }
 
 // `work` and `fault` are the block's: all its threads see them.
@@ -69,7 +67,7 @@ KOLO_DEVICE void runBlock(Platform& platform, const LaunchParams& params, int ch
     team.sync();
     if (leads) {
       device::storeRelaxed(state.operations, number);
-      if (team.failed()) report(platform, params, fault, number);
+      if (team.failed()) report(platform, params, fault);
     }
     if (team.failed()) return;   // what follows would be refused
     platform.syncOr(false);

@@ -230,7 +230,6 @@ Status Engine::reserveScratch(std::uint64_t bytes) {
 
 void Engine::complete(device::Work& work) const {
   work.links = links_.as<device::Link>();
-  work.windows = windows_.as<unsigned char*>() + static_cast<std::uint64_t>(setup_.rank) * setup_.windows;
   work.slots = layout_.slots;
   work.slotBytes = layout_.slotBytes;
   work.scratch = scratch_.as<unsigned char>();

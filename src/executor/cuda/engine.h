@@ -1,8 +1,8 @@
 // One rank's GPU side: memory that the peers' blocks reach, the state between launches, and the launch itself.
 //
 // Thread safety: enqueue() and setWindow() under the communicator's turn; fault() and stop() from any thread.
-// Invariants: after connect() nothing is allocated, freed or waited for between two launches, but where a launch is too long for
-// a kernel's parameters and all buffers for such are still in use.
+// Invariants: between two launches nothing is freed or waited for, because the kernels of other ranks may be waiting for this thread's
+// next launch; what has to grow grows beside what it was. setWindow(), in which all ranks are, waits.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,6 @@ class Gpu {
 
   const drivers::CudaDriver& driver() const { return driver_; }
   int ordinal() const { return ordinal_; }
-  CUcontext context() const { return context_; }
   CUfunction kernel() const { return kernel_; }
   // Blocks of the kernel that are resident at once when nothing else runs.
   int residentBlocks() const { return residentBlocks_; }

@@ -1,4 +1,4 @@
-// What one launch of the persistent kernel is told. Plain data, passed by value: under graph capture it lives in the kernel's node.
+// What one launch of the persistent kernel is told. Plain data, passed by value, so that nothing of it has to outlive the call.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,14 @@ namespace kolo::executor::cuda {
 // What the host and the blocks of one communicator tell each other; in pinned host memory, at the same address for both.
 struct alignas(64) Control {
   device::Counter stop;        // by the host: give up [stop]
-  alignas(64) device::Counter faults;   // by the blocks: how many have given up; the first one's fault is below [fault]
+  alignas(64) device::Counter faults;   // by the blocks: 1 when one has given up; why is below [fault]
   device::Fault fault;
-  std::uint64_t operation;     // its number
 };
 
 // One channel of one rank, between launches; in device memory. Its block is the only one who uses it.
 struct alignas(64) Channel {
   device::Counter operations;  // done or given up
-  std::uint32_t claimed;       // of `faults`: see claimFault() in block_main.h; of channel 0 only
+  std::uint32_t claimed;       // 1: a block has said, or is saying, why it gave up; of channel 0 only
 };
 
 inline constexpr int kInlineWorks = 8;
@@ -29,7 +28,7 @@ struct LaunchParams {
   Control* control;
   Channel* channels;            // [gridDim.x]
   std::uint64_t timeoutNs;      // 0: none
-  const device::Work* list;     // where `count` > kInlineWorks; readable by the device
+  const device::Work* list;     // instead of `works`, if they are too many or have arrays; readable by the device
   std::uint32_t count;
   device::Work works[kInlineWorks];
 };

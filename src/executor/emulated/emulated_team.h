@@ -14,23 +14,38 @@
 
 namespace kolo::executor {
 
+// __syncthreads_or() of host threads, where only the leader can be the first to say true.
+class BlockBarrier {
+ public:
+  explicit BlockBarrier(unsigned threads) { pthread_barrier_init(&barrier_, nullptr, threads); }
+  ~BlockBarrier() { pthread_barrier_destroy(&barrier_); }
+  BlockBarrier(const BlockBarrier&) = delete;
+
+  // parity: the calling thread's own, 0 at first.
+  bool syncOr(unsigned thread, unsigned& parity, bool value) {
+    if (thread == 0) said_[parity] = value;
+    pthread_barrier_wait(&barrier_);
+    const bool any = said_[parity];
+    parity ^= 1;
+    return any;
+  }
+
+ private:
+  pthread_barrier_t barrier_;
+  // What the leader said at the last barrier and the one before: two, because it may already be at the next while others read.
+  bool said_[2] = {false, false};
+};
+
 // What the threads of one block share.
 class Block {
  public:
   Block(const device::Work& work, const Context& context, unsigned threads)
-      : work(work), context(context), threads(threads) {
-    pthread_barrier_init(&barrier, nullptr, threads);
-  }
-  ~Block() { pthread_barrier_destroy(&barrier); }
-  Block(const Block&) = delete;
+      : work(work), context(context), threads(threads), barrier(threads) {}
 
   const device::Work& work;
   const Context& context;
   const unsigned threads;
-  pthread_barrier_t barrier;
-  // Whether the leader has failed, as it said at the last barrier and the one before: two, because the leader may already be
-  // at the next barrier while others still read.
-  bool failed[2] = {false, false};
+  BlockBarrier barrier;
 };
 
 // One thread of the block, as device::BlockTeam wants it.
@@ -44,14 +59,7 @@ class EmulatedPlatform {
   unsigned threads() const { return block_.threads; }
   int polls() const { return 1; }
 
-  // As __syncthreads_or() on the device, where only the leader can be the first to say true.
-  bool syncOr(bool failed) {
-    if (thread_ == 0) block_.failed[parity_] = failed;
-    pthread_barrier_wait(&block_.barrier);
-    const bool any = block_.failed[parity_];
-    parity_ ^= 1;
-    return any;
-  }
+  bool syncOr(bool failed) { return block_.barrier.syncOr(thread_, parity_, failed); }
 
   device::Fault keepWaiting(int peer, WaitState& state) {
     return block_.context.owner->keepWaiting(block_.work, peer, state);

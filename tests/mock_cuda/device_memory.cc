@@ -1,4 +1,4 @@
-#include "device_memory.h"
+#include "mock_cuda/device_memory.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 #include "drivers/cuda/driver.h"
 #endif
 
-namespace kolo::tests {
+namespace kolo::test {
 
 #if KOLO_HAVE_CUDA
 
@@ -70,4 +70,4 @@ void download(int, unsigned char*, const unsigned char*, std::size_t) {}
 
 #endif
 
-}  // namespace kolo::tests
+}  // namespace kolo::test

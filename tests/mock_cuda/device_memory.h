@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-namespace kolo::tests {
+namespace kolo::test {
 
 class DeviceMemory {
  public:
@@ -33,4 +33,4 @@ class CurrentDevice {
 void upload(int device, unsigned char* to, const unsigned char* from, std::size_t bytes);
 void download(int device, unsigned char* to, const unsigned char* from, std::size_t bytes);
 
-}  // namespace kolo::tests
+}  // namespace kolo::test
