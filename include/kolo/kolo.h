@@ -188,6 +188,9 @@ typedef struct {
                              then cudaStream_t, cast to koloStream_t, and a call returns when its operation is enqueued. All
                              ranks of a communicator use devices, or none does. Ranks that share a device need
                              streams of their own, made with cudaStreamNonBlocking. */
+  int resident;           /* KOLO_RESIDENT: 1: small operations on a GPU are given to a kernel that stays on it until it has had
+                             nothing to do for KOLO_RESIDENT_IDLE_US, and are not launched. Whatever waits for the device to be
+                             idle (cudaDeviceSynchronize, cudaFree) then waits up to that much longer. The same on all ranks. */
 } koloConfig_t;
 
 #define KOLO_HOST (-1)
@@ -196,7 +199,7 @@ typedef struct {
 #define KOLO_CONFIG_UNDEF_INT INT_MIN
 #define KOLO_CONFIG_INITIALIZER \
   { sizeof(koloConfig_t), KOLO_CONFIG_MAGIC, KOLO_VERSION_CODE, KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT, 0, 0, 0, \
-    KOLO_CONFIG_UNDEF_INT }
+    KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT }
 
 /* Makes an id and starts its rendezvous in this process, listening on KOLO_INTERFACE's address or, by default, on the
  * address by which this machine is known to itself. The rank that uses the id with rank 0 need not be this process, but
@@ -326,11 +329,16 @@ KOLO_API koloResult_t koloGroupEnd(void);
 
 /* Page-aligned memory that every process on this machine can be given access to. bytes may be 0 (*ptr becomes NULL). */
 KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes);
+/* The same in the memory of a CUDA device, for communicators on GPUs; device KOLO_HOST: as koloMemAlloc. Not zeroed; bytes are rounded
+ * up to what the device gives out (2 MiB). */
+KOLO_API koloResult_t koloMemAllocOn(void** ptr, size_t bytes, int device);
 /* NULL is allowed. Windows over the memory must be deregistered before. */
 KOLO_API koloResult_t koloMemFree(void* ptr);
 /* Collective over comm: each rank gives memory of its own (sizes may differ, 0 and NULL included). Operations whose
  * buffers lie in windows are zero-copy, at any offsets. Memory that did not come from koloMemAlloc registers too, but is
- * zero-copy only between ranks of one process; koloWindowIsZeroCopy tells. Registering memory twice is harmless. */
+ * zero-copy only between ranks of one process; koloWindowIsZeroCopy tells. Registering memory twice is harmless. On a GPU
+ * memory from koloMemAllocOn and cudaMalloc is zero-copy between processes too; memory from pools (cudaMallocAsync) is staged. Memory
+ * must not be freed before its windows are deregistered. */
 KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window);
 /* Collective over the window's communicator. */
 KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window);

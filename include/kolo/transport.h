@@ -49,6 +49,12 @@ typedef struct {
   unsigned char data[KOLO_TRANSPORT_BLOB_BYTES];
 } koloTransportBlob;
 
+/* What kind of memory a transport links. */
+typedef enum {
+  koloMemoryHost = 0,
+  koloMemoryCuda = 1 /* of a CUDA device: pointers are device pointers, for the kernels of the device's context */
+} koloMemoryKind_t;
+
 /* What the core tells a device about where it runs. Valid during deviceOpen only. */
 typedef struct {
   uint32_t size;                  /* sizeof(koloTransportHost) of the caller */
@@ -58,9 +64,10 @@ typedef struct {
   int rank;
   int ranks;
   int timeoutMs;
+  int device;                     /* CUDA device of this rank, for transports that link such memory */
 } koloTransportHost;
 
-/* A range of memory. fd >= 0: the range is the file's bytes from fdOffset on (a memfd, mapped shared), and may be given
+/* A range of memory. Of kind koloMemoryCuda: memory of a CUDA device, by its device pointer; fd is -1. Host memory: fd >= 0: the range is the file's bytes from fdOffset on (a memfd, mapped shared), and may be given
  * to other processes; fd < 0: ordinary memory. The core keeps fd open while the memory is registered. */
 typedef struct {
   uint32_t size;
@@ -68,6 +75,7 @@ typedef struct {
   uint64_t bytes;
   int fd;
   uint64_t fdOffset;
+  uint32_t kind; /* koloMemoryKind_t */
 } koloTransportMemory;
 
 typedef struct koloTransport {
@@ -100,6 +108,10 @@ typedef struct koloTransport {
    * range as it is until it is told that it has been read. With 0 bytes: whether this works on the link, which the
    * transport has proven by a trial; if not, UNREACHABLE and why. From one thread at a time for each link. */
   int (*linkRead)(void* device, void* link, void* to, uint64_t from, uint64_t bytes, char* why, size_t whyBytes);
+
+  /* koloMemoryKind_t; host memory for a table whose size ends before it. A communicator uses the transports for host memory,
+   * and on GPUs also those for the GPUs'. */
+  uint32_t memoryKind;
 } koloTransport;
 
 /* What a shared object exports. */

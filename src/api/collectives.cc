@@ -41,6 +41,7 @@ Status submit(What& what, koloComm_t comm, koloStream_t stream, Check&& check) {
     }
     KOLO_TRY(checkDatatype(what.datatype));
     KOLO_TRY(check(*communicator, what));
+    if (communicator->isOnGpu()) KOLO_TRY(communicator->gpu()->checkStream(stream));
     return comm::submit(communicator, target, what);
   }();
   if (!status.ok()) comm::groupRefuse(status);
@@ -100,12 +101,12 @@ std::uint64_t ranksOf(const comm::Communicator& communicator) { return static_ca
 
 const unsigned char* at(const void* buffer, std::uint64_t bytes) { return static_cast<const unsigned char*>(buffer) + bytes; }
 
-// On a GPU a buffer has to lie there.
-Status checkPlace(comm::Communicator& communicator, const Extent& extent) {
-  return communicator.isOnGpu() ? communicator.gpu()->checkBuffer(extent.name, extent.data, extent.bytes) : Status();
+// A buffer has to lie where the communicator's do.
+Status checkPlace(const comm::Communicator& communicator, const Extent& extent) {
+  return communicator.checksPlaces() ? communicator.checkPlace(extent.name, extent.data, extent.bytes) : Status();
 }
 Status checkPlaces(comm::Communicator& communicator, const Operation& o, const Extent& send, const Extent& recv) {
-  if (!communicator.isOnGpu()) return {};
+  if (!communicator.checksPlaces()) return {};
   const bool isRoot = communicator.rank() == o.root;
   const bool sends = isRoot || !device::isIn(o.collective, device::kFromRoot);
   const bool receives = isRoot || !device::isIn(o.collective, device::kToRoot);
@@ -233,8 +234,13 @@ koloResult_t message(const char* function, const comm::Message& message, koloCom
       const bool anyAllowed = !m.isSend && !m.strict;
       KOLO_TRY(checkPeer(m.peer, communicator.ranks(), anyAllowed));
       KOLO_TRY(checkTag(m.tag, anyAllowed));
-      const void* const buffer = m.isSend ? m.send : m.recv;
-      return checkPointer({m.isSend ? "sendbuf" : "recvbuf", buffer, m.count * elementBytes(m.datatype)});
+      if (communicator.isOnGpu() && (anyAllowed || m.tag != 0)) {
+        return error(koloUnsupported, "messages between GPUs have no tags: those of two ranks match in their order; expected koloSend and "
+                     "koloRecv");
+      }
+      const Extent buffer{m.isSend ? "sendbuf" : "recvbuf", m.isSend ? m.send : m.recv, m.count * elementBytes(m.datatype)};
+      KOLO_TRY(checkPointer(buffer));
+      return checkPlace(communicator, buffer);
     });
   });
 }

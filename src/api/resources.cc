@@ -85,6 +85,18 @@ KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes) {
   });
 }
 
+KOLO_API koloResult_t koloMemAllocOn(void** ptr, size_t bytes, int device) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("ptr", ptr));
+    if (bytes > static_cast<size_t>(PTRDIFF_MAX)) {
+      return error(koloInvalidCount, "bytes is {}, expected at most {}", bytes, PTRDIFF_MAX);
+    }
+    if (device < KOLO_HOST) return error(koloInvalidArgument, "device is {}, expected a CUDA device or KOLO_HOST", device);
+    KOLO_ASSIGN(*ptr, device == KOLO_HOST ? memory::allocate(bytes) : memory::allocateOn(device, bytes));
+    return {};
+  });
+}
+
 KOLO_API koloResult_t koloMemFree(void* ptr) {
   return guard(__func__, [&]() -> Status { return ptr == nullptr ? Status() : memory::release(ptr); });
 }

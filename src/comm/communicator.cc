@@ -8,6 +8,7 @@
 #include "base/settings.h"
 #include "comm/blob.h"
 #include "comm/stream.h"
+#include "drivers/cuda/devices.h"
 #include "topology/topology.h"
 
 namespace kolo::comm {
@@ -80,6 +81,7 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
     options.transports = settings::text("KOLO_TRANSPORTS");
     options.name = "world";
     options.device = static_cast<int>(settings::integer("KOLO_DEVICE"));
+    options.resident = settings::integer("KOLO_RESIDENT") != 0;
   }
   if (config != nullptr) {
     if (config->magic != KOLO_CONFIG_MAGIC || config->size < sizeof(std::size_t) + 2 * sizeof(unsigned)) {
@@ -104,6 +106,13 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
     if (config->name != nullptr) options.name = config->name;
     const bool hasDevice = config->size >= offsetof(koloConfig_t, device) + sizeof config->device;   // since 0.2
     if (hasDevice && isGiven(config->device, KOLO_CONFIG_UNDEF_INT)) options.device = config->device;
+    const bool hasResident = config->size >= offsetof(koloConfig_t, resident) + sizeof config->resident;   // since 0.2
+    if (hasResident && isGiven(config->resident, KOLO_CONFIG_UNDEF_INT)) {
+      if (config->resident != 0 && config->resident != 1) {
+        return error(koloInvalidArgument, "resident is {}, expected 0 or 1", config->resident);
+      }
+      options.resident = config->resident == 1;
+    }
     if (options.device < KOLO_HOST) return error(koloInvalidArgument, "device is {}, expected a CUDA device or KOLO_HOST", options.device);
   }
   if (const auto wishes = planner::parseWishes(options.algorithm); !wishes.ok()) {
@@ -132,8 +141,9 @@ Status Communicator::connect() {
   KOLO_TRY(setWishes(options_.algorithm));
   const std::string settings = fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
                                            layout_.slots, layout_.slotBytes, options_.reproducible ? 1 : 0,
-                                           options_.algorithm, options_.device < 0 ? "host memory" : "GPUs");
-  KOLO_ASSIGN(peers_, Peers::connect(membership_, layout_, options_.transports, settings));
+                                           options_.algorithm, options_.device < 0 ? "host memory" : options_.resident ? "GPUs, resident" : "GPUs");
+  KOLO_ASSIGN(peers_, Peers::connect(membership_, Given::ofNewHostMemory(layout_.bytes()), {.name = "staging"}, options_.transports,
+                                     settings));
   KOLO_ASSIGN(const Surroundings around, surroundings(membership_, *peers_));
   machine_.cores = around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
@@ -151,9 +161,13 @@ Status Communicator::connect() {
     link.windows = windows_.tableOf(peer);
   }
   if (options_.device >= 0) {
-    KOLO_ASSIGN(gpu_, GpuRank::connect(membership_, options_.device));
+    const GpuRank::Wishes wishes{.device = options_.device, .mostChannels = static_cast<int>(settings::integer("KOLO_GPU_CHANNELS")),
+                                 .resident = options_.resident, .idleNs = static_cast<std::uint64_t>(settings::integer("KOLO_RESIDENT_IDLE_US")) * 1000,
+                                 .transports = options_.transports};
+    KOLO_ASSIGN(gpu_, GpuRank::connect(membership_, wishes));
     singleCopyBytes_ = UINT64_MAX;
   }
+  usesCuda_ = drivers::usesCuda();
   messages_ = std::make_unique<Messages>(*this, layout_, *peers_, windows_);
   membership_.control->subscribe(membership_.key, membership_.members,
                                  [this](const bootstrap::Failure& failure) { onFailure(failure); });
@@ -211,11 +225,22 @@ void Communicator::fail(const bootstrap::Failure& failure) {
 }
 
 Result<Window*> Communicator::addWindow(void* buffer, std::size_t bytes) {
-  KOLO_ASSIGN(Window* const window, windows().add(membership_, *peers_, buffer, bytes));
-  for (int rank = 0; gpu_ != nullptr && rank < ranks(); ++rank) {
-    KOLO_TRY(gpu_->setWindow(rank, window->index, windows_.tableOf(rank)[window->index]));
+  KOLO_ASSIGN(Window* const window, windows().add(membership_, gpu_ != nullptr ? gpu_->peers() : *peers_, buffer, bytes));
+  if (gpu_ == nullptr) return window;
+  Status status;
+  for (int rank = 0; rank < ranks() && status.ok() && window->zeroCopy; ++rank) {
+    status = gpu_->setWindow(rank, window->index, windows_.tableOf(rank)[window->index]);
+  }
+  window->allocationId = gpu_->allocationId(buffer);
+  if (status = membership_.agree(status); !status.ok()) {
+    windows_.drop(*window);
+    return status;
   }
   return window;
+}
+
+Status Communicator::checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const {
+  return gpu_ != nullptr ? gpu_->checkBuffer(name, buffer, bytes) : drivers::checkHostMemory(name, buffer, bytes);
 }
 
 // ---- choices

@@ -34,6 +34,7 @@ struct Options {
   std::string transports;
   std::string name;
   int device = -1;      // CUDA ordinal; -1: host memory
+  bool resident = false;
 
   // The caller's configuration over the settings; nullptr: the settings alone.
   static Result<Options> make(const koloConfig_t* config, const Options* parent);
@@ -79,8 +80,11 @@ class Communicator final : public executor::LinkOwner {
   bool isOnGpu() const { return gpu_ != nullptr; }
   // nullptr on the host.
   GpuRank* gpu() { return gpu_.get(); }
-  // Launches collectives as one kernel, in the stream's order. REQUIRES: isOnGpu(); the turn.
-  Status enqueue(const std::vector<Operation>& operations, void* stream);
+  // Launches messages and collectives as one kernel, in the stream's order. REQUIRES: isOnGpu(); the turn.
+  Status enqueue(const std::vector<Message>& messages, const std::vector<Operation>& operations, void* stream);
+  // Whether a buffer lies where this communicator's do: on its device, or in the host's memory. checksPlaces(): whether that is in doubt.
+  bool checksPlaces() const { return gpu_ != nullptr || usesCuda_; }
+  Status checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const;
   // Looks whether the GPU has given up on an operation, and fails if so.
   void checkGpu();
 
@@ -136,6 +140,9 @@ class Communicator final : public executor::LinkOwner {
   Status execute();
   Status checkFold(const Operation& operation) const;
   int channelsFor(const Operation& operation, const device::Work& work) const;
+  Status addToLaunch(const std::vector<Message>& messages);
+  Status addToLaunch(const Operation& operation);
+  Status checkWindow(const char* name, const void* buffer, const device::WindowRef& ref) const;
   std::uint64_t inputBytes(const Operation& operation, const device::Work& work) const;
   void shareBuffers(const Operation& operation, device::Work& work);
   void prepare(const Operation& operation, device::Work& work);
@@ -147,7 +154,7 @@ class Communicator final : public executor::LinkOwner {
   std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes) const;
   void postOnBoard(const device::Work& work);
   Status conclude(const device::Work& work, const device::Fault& fault);
-  std::vector<device::Work> gpuWorks_;   // of the launch that is being made
+  std::vector<device::Work> gpuWorks_;   // of the launch that is being made: messages, then collectives
   std::mutex gpuMutex_;                  // work_ and sequence_, on a GPU: questions come from any thread
   std::optional<device::Fault> readBoard(const device::Work& work, int peer) const;
   const Board& boardOf(int peer) const;
@@ -188,6 +195,7 @@ class Communicator final : public executor::LinkOwner {
   executor::Polling polling_;
   std::uint64_t streamingBytes_ = 0;
   std::uint64_t singleCopyBytes_ = UINT64_MAX;
+  bool usesCuda_ = false;       // pointers may be a device's
   Status readFailure_;   // of the last read() that failed
   std::vector<unsigned char> scratch_;
   std::atomic<bool> finalized_{false};

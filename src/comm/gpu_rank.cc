@@ -3,7 +3,10 @@
 #if KOLO_HAVE_CUDA
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
+#include "base/log.h"
 #include "comm/blob.h"
 #include "comm/windows.h"
 #include "executor/cuda/engine.h"
@@ -15,55 +18,79 @@ namespace {
 namespace cuda = executor::cuda;
 
 constexpr int kMostChannels = 32;
+constexpr int kMostMessageChannels = 8;
+constexpr int kLargeDevice = 64;     // blocks
 
 // What a rank tells the others before anything is made.
 struct Hello {
   unsigned char processId[16];
-  int device;
-  int residentBlocks;
+  CUuuid device;
+  std::int32_t ordinal;
+  std::int32_t isSharedByProcesses;
+  std::int32_t freeBlocks;      // before any rank of this communicator has taken some
+
+  bool isInProcess(const Hello& other) const { return std::memcmp(processId, other.processId, sizeof processId) == 0; }
+  bool isOnDevice(const Hello& other) const { return std::memcmp(&device, &other.device, sizeof device) == 0; }
 };
+
+// Host memory as the GPUs see it, for as long as the object lives. REQUIRES: a context for the end of it; the device's own lives on.
+class Pinned {
+ public:
+  static Result<Pinned> make(std::shared_ptr<cuda::Gpu> gpu, void* memory, std::uint64_t bytes) {
+    const cuda::Gpu::Current current(*gpu);
+    Pinned pinned;
+    KOLO_CUDA(gpu->driver(), cuMemHostRegister, (memory, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
+    pinned.gpu_ = std::move(gpu);
+    pinned.memory_ = memory;
+    return pinned;
+  }
+  Pinned() = default;
+  Pinned(Pinned&& other) noexcept : gpu_(std::move(other.gpu_)), memory_(std::exchange(other.memory_, nullptr)) {}
+  Pinned& operator=(Pinned&& other) noexcept {
+    std::swap(gpu_, other.gpu_);
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+  ~Pinned() {
+    if (memory_ == nullptr) return;
+    const cuda::Gpu::Current current(*gpu_);
+    (void)gpu_->driver().cuMemHostUnregister(memory_);
+  }
+
+ private:
+  std::shared_ptr<cuda::Gpu> gpu_;
+  void* memory_ = nullptr;
+};
+
+Result<unsigned char*> deviceAddress(const cuda::Gpu& gpu, void* memory) {
+  const cuda::Gpu::Current current(gpu);
+  CUdeviceptr address = 0;
+  KOLO_CUDA(gpu.driver(), cuMemHostGetDevicePointer, (&address, memory, 0));
+  return reinterpret_cast<unsigned char*>(address);
+}
 
 class CudaRank final : public GpuRank {
  public:
-  static Result<std::unique_ptr<GpuRank>> connect(Membership& membership, int device) {
-    Result<std::shared_ptr<cuda::Gpu>> gpu = cuda::Gpu::open(device);
-    KOLO_TRY(membership.agree(gpu.status()));
-    Hello hello{};
-    std::copy_n(transport::identity().processId, sizeof hello.processId, hello.processId);
-    hello.device = device;
-    hello.residentBlocks = gpu.value()->residentBlocks();
-    BlobWriter writer;
-    writer.put(hello);
-    KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));
-    std::vector<Hello> all;
-    for (const std::string& blob : blobs) all.push_back(BlobReader(blob).get<Hello>());
-    KOLO_TRY(checkOneProcess(all, membership.rank));
+  ~CudaRank() override {
+    engine_.reset();
+    if (gpu_ != nullptr) gpu_->giveBack(taken_);
+  }
 
-    auto rank = std::unique_ptr<CudaRank>(new CudaRank);
-    KOLO_TRY(membership.agree(rank->reachAll(*gpu.value(), all)));
-    KOLO_ASSIGN(const int channels, channelsFor(all));
-    cuda::Engine::Setup setup{.device = device, .rank = membership.rank, .ranks = membership.ranks(), .channels = channels,
-                              .windows = Windows::kMost, .sharesDevice = sharing(all, device) > 1};
-    Result<std::unique_ptr<cuda::Engine>> engine = cuda::Engine::create(gpu.value(), setup);
-    KOLO_TRY(membership.agree(engine.status()));
-    rank->engine_ = engine.take();
-    rank->gpu_ = gpu.take();
-    rank->channels_ = channels;
-
-    // Nobody goes on, or back, before all have taken hold of all arenas: agree() sees to that.
-    BlobWriter mine;
-    mine.put(&rank->engine_->arena());
-    KOLO_ASSIGN(const std::vector<std::string> places, membership.allGather(mine.text()));
-    std::vector<std::shared_ptr<cuda::DeviceMemory>> arenas;
-    for (const std::string& blob : places) {
-      arenas.push_back(*BlobReader(blob).get<const std::shared_ptr<cuda::DeviceMemory>*>());
-    }
-    KOLO_TRY(membership.agree(rank->engine_->connect(std::move(arenas))));
+  static Result<std::unique_ptr<GpuRank>> make(Membership& membership, const Wishes& wishes) {
+    auto rank = std::unique_ptr<CudaRank>(new CudaRank(membership, wishes));
+    KOLO_TRY(rank->greet());
+    KOLO_TRY(rank->takeBlocks());
+    KOLO_TRY(rank->connectArenas());
+    KOLO_TRY(rank->proveLinks());
+    KOLO_TRY(rank->connectThroughHost());
+    KOLO_TRY(rank->makeEngine());
     return std::unique_ptr<GpuRank>(std::move(rank));
   }
 
-  int channels() const override { return channels_; }
-  std::uint32_t slotBytes() const override { return engine_->layout().slotBytes; }
+  const Peers& peers() const override { return *direct_; }
+  int channels() const override { return layout_.channels; }
+  int messageChannels() const override { return layout_.messageChannels; }
+  std::uint32_t slotBytes() const override { return layout_.slotBytes; }
   Status setWindow(int rank, std::uint32_t index, unsigned char* begin) override { return engine_->setWindow(rank, index, begin); }
   Status reserveScratch(std::uint64_t bytes) override { return engine_->reserveScratch(bytes); }
 
@@ -86,61 +113,264 @@ class CudaRank final : public GpuRank {
     return {};
   }
 
-  Status enqueue(std::span<device::Work> works, int timeoutMs, void* stream) override {
-    return engine_->enqueue(works, static_cast<std::uint64_t>(timeoutMs) * 1'000'000u, static_cast<CUstream>(stream));
+  std::uint64_t allocationId(const void* address) const override {
+    unsigned long long id = 0;
+    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_BUFFER_ID};
+    void* data[] = {&id};
+    const cuda::Gpu::Current current(*gpu_);
+    const CUresult result = gpu_->driver().cuPointerGetAttributes(1, which, data, reinterpret_cast<CUdeviceptr>(address));
+    return result == CUDA_SUCCESS ? id : 0;
+  }
+
+  Status checkStream(void* stream) const override { return engine_->checkStream(static_cast<CUstream>(stream)); }
+  Status enqueue(std::span<device::Work> works, std::uint32_t messages, int timeoutMs, void* stream) override {
+    return engine_->enqueue(works, messages, static_cast<std::uint64_t>(timeoutMs) * 1'000'000u, static_cast<CUstream>(stream));
   }
   std::optional<device::Fault> fault() const override { return engine_->fault(); }
+  Status broken() const override { return engine_->broken(); }
   void stop() override { engine_->stop(); }
   Status drain() override { return engine_->drain(); }
 
  private:
-  CudaRank() = default;
+  CudaRank(Membership& membership, const Wishes& wishes) : membership_(membership), wishes_(wishes) {}
 
-  static Status checkOneProcess(const std::vector<Hello>& all, int rank) {
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      if (std::equal(std::begin(all[i].processId), std::end(all[i].processId), std::begin(all[0].processId))) continue;
-      return error(koloUnsupported, "rank {} of a GPU communicator: ranks 0 and {} are different processes; in this version the ranks "
-                   "of a GPU communicator are threads of one process", rank, i);
+  const Hello& mine() const { return all_[static_cast<std::size_t>(membership_.rank)]; }
+  template <class Predicate>
+  int count(Predicate&& predicate) const {
+    return static_cast<int>(std::count_if(all_.begin(), all_.end(), predicate));
+  }
+  // Ranks whose kernels run beside this rank's on its device, itself included.
+  int sharing() const {
+    return count([&](const Hello& one) {
+      return one.isOnDevice(mine()) && (one.isInProcess(mine()) || mine().isSharedByProcesses != 0);
+    });
+  }
+
+  Status greet() {
+    Result<std::shared_ptr<cuda::Gpu>> gpu = cuda::Gpu::open(wishes_.device);
+    KOLO_TRY(membership_.agree(gpu.status()));
+    gpu_ = gpu.take();
+    Hello hello{};
+    std::copy_n(transport::identity().processId, sizeof hello.processId, hello.processId);
+    hello.device = gpu_->uuid();
+    hello.ordinal = gpu_->ordinal();
+    hello.isSharedByProcesses = gpu_->isSharedByProcesses() ? 1 : 0;
+    hello.freeBlocks = gpu_->freeBlocks();
+    BlobWriter writer;
+    writer.put(hello);
+    KOLO_ASSIGN(const std::vector<std::string> blobs, membership_.allGather(writer.text()));
+    for (const std::string& blob : blobs) all_.push_back(BlobReader(blob).get<Hello>());
+    return {};
+  }
+
+  // This rank's share of the blocks that are free on its device. Some are left for communicators to come, which would otherwise have
+  // none: most of a device that is empty, a quarter of what is left of one that is not.
+  int fairShare() const {
+    const int all = gpu_->residentBlocks();
+    int free = mine().freeBlocks;
+    for (const Hello& one : all_) {
+      if (one.isOnDevice(mine())) free = std::min(free, one.freeBlocks);
+    }
+    const int usable = all < kLargeDevice ? free : free >= kLargeDevice ? (free - 16) * 3 / 4 : free / 4;
+    return std::max(1, usable / sharing());
+  }
+
+  Status takeBlocks() {
+    const int resident = wishes_.resident ? cuda::kResidentBlocks : 0;
+    const int most = wishes_.mostChannels > 0 ? std::min(wishes_.mostChannels, kMostChannels) : kMostChannels;
+    taken_ = gpu_->take(std::min(std::max(fairShare(), 1 + resident), most + resident));
+    BlobWriter writer;
+    writer.put(taken_);
+    KOLO_ASSIGN(const std::vector<std::string> blobs, membership_.allGather(writer.text()));
+    int least = taken_;
+    std::size_t poorest = static_cast<std::size_t>(membership_.rank);
+    for (std::size_t i = 0; i < blobs.size(); ++i) {
+      const int theirs = BlobReader(blobs[i]).get<int>();
+      if (theirs < least) poorest = i;
+      least = std::min(least, theirs);
+    }
+    layout_.ranks = membership_.ranks();
+    layout_.channels = least - resident;
+    if (layout_.channels < 1) {
+      return error(koloUnsupported, "device {} of rank {} holds {} blocks at once, those of other communicators included, too few for the "
+                   "{} ranks that share it; expected fewer communicators or ranks, or fewer channels for each (KOLO_GPU_CHANNELS)",
+                   all_[poorest].ordinal, poorest, gpu_->residentBlocks(), sharing());
+    }
+    layout_.messageChannels = std::min(layout_.channels, kMostMessageChannels);
+    gpu_->giveBack(taken_ - layout_.channels - resident);
+    taken_ = layout_.channels + resident;
+    return {};
+  }
+
+  Result<Given> makeArena() {
+    KOLO_ASSIGN(memory::DeviceMemory created, memory::DeviceMemory::create(gpu_->ordinal(), layout_.bytes(), true));
+    auto memory = std::make_shared<memory::DeviceMemory>(std::move(created));
+    KOLO_TRY(gpu_->clear(reinterpret_cast<CUdeviceptr>(memory->as<void>()), layout_.bytes()));
+    return Given::of(std::move(memory));
+  }
+
+  Status connectArenas() {
+    KOLO_ASSIGN(direct_, Peers::connect(membership_, makeArena(), {.name = "gpu", .device = gpu_->ordinal(), .mayMiss = true},
+                                        wishes_.transports, fmt::format("{} channels", layout_.channels)));
+    return {};
+  }
+
+  // ---- whether links do what they should: broken PCIe set-ups (ACS, IOMMU) lose or misdirect what passes between devices, in silence
+
+  using Line = std::array<std::uint64_t, 8>;
+  Line lineFrom(int from, int to) const {
+    Line line;
+    std::uint64_t word = membership_.key + static_cast<std::uint64_t>(from) * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(to) + 1;
+    for (std::uint64_t& each : line) {   // splitmix64
+      word += 0x9e3779b97f4a7c15u;
+      std::uint64_t mixed = (word ^ word >> 30) * 0xbf58476d1ce4e5b9u;
+      mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
+      each = mixed ^ mixed >> 31;
+    }
+    return line;
+  }
+  CUdeviceptr trialOf(unsigned char* arena, int peer) const { return reinterpret_cast<CUdeviceptr>(arena + layout_.trialAt(peer)); }
+
+  // Writes to every peer, and for it to read. `pad`: a line of this rank's own.
+  Status writeTrials(CUdeviceptr pad) {
+    const int rank = membership_.rank;
+    const Line own = lineFrom(rank, rank);
+    KOLO_TRY(gpu_->upload(trialOf(direct_->arena(), rank), own.data(), sizeof own));
+    for (int peer = 0; peer < membership_.ranks(); ++peer) {
+      if ((*direct_)[peer].link == nullptr) continue;
+      const Line line = lineFrom(rank, peer);
+      KOLO_TRY(gpu_->upload(pad, line.data(), sizeof line));
+      KOLO_TRY(gpu_->copy(trialOf((*direct_)[peer].arena, rank), pad, sizeof line));
     }
     return {};
   }
 
-  static int sharing(const std::vector<Hello>& all, int device) {
-    return static_cast<int>(std::count_if(all.begin(), all.end(), [&](const Hello& one) { return one.device == device; }));
+  // Whether what the peer wrote has come here, and what it wrote at home can be read from here.
+  Result<bool> checkTrial(int peer, CUdeviceptr pad) {
+    Line arrived, read;
+    KOLO_TRY(gpu_->download(arrived.data(), trialOf(direct_->arena(), peer), sizeof arrived));
+    KOLO_TRY(gpu_->copy(pad, trialOf((*direct_)[peer].arena, peer), sizeof read));
+    KOLO_TRY(gpu_->download(read.data(), pad, sizeof read));
+    return arrived == lineFrom(peer, membership_.rank) && read == lineFrom(peer, peer);
   }
 
-  Status reachAll(const cuda::Gpu& gpu, const std::vector<Hello>& all) {
-    for (const Hello& one : all) {
-      KOLO_ASSIGN(std::shared_ptr<cuda::Gpu> peer, cuda::Gpu::open(one.device));
-      KOLO_TRY(gpu.reach(*peer));
-      peers_.push_back(std::move(peer));
+  // All ranks, for each pair: direct only if both ways are.
+  Status proveLinks() {
+    Result<memory::DeviceMemory> pad = memory::DeviceMemory::create(gpu_->ordinal(), sizeof(Line), false);
+    Status status = pad.status();
+    if (status.ok()) status = writeTrials(reinterpret_cast<CUdeviceptr>(pad.value().as<void>()));
+    KOLO_TRY(membership_.agree(status));
+    std::string works(static_cast<std::size_t>(membership_.ranks()), '1');
+    for (int peer = 0; peer < membership_.ranks() && status.ok(); ++peer) {
+      if (peer == membership_.rank) continue;
+      if ((*direct_)[peer].link == nullptr) {
+        works[static_cast<std::size_t>(peer)] = '0';
+        continue;
+      }
+      const Result<bool> proven = checkTrial(peer, reinterpret_cast<CUdeviceptr>(pad.value().as<void>()));
+      status = proven.status();
+      if (!proven.ok() || proven.value()) continue;
+      works[static_cast<std::size_t>(peer)] = '0';
+      direct_->cut(peer, error(koloUnreachable, "what device {} writes to the memory of rank {} does not arrive there, or the other "
+                               "way (PCIe access control, ACS, or an IOMMU between them?)", gpu_->ordinal(), peer));
     }
-    return {};
-  }
-
-  // Blocks of all ranks on a device must be resident together, or they would wait for each other for ever.
-  static Result<int> channelsFor(const std::vector<Hello>& all) {
-    int channels = kMostChannels;
-    for (const Hello& one : all) {
-      channels = std::min(channels, one.residentBlocks / sharing(all, one.device));
-      if (channels == 0) {
-        return error(koloUnsupported, "device {} holds {} blocks at once, too few for the {} ranks that share it", one.device,
-                     one.residentBlocks, sharing(all, one.device));
+    KOLO_TRY(membership_.agree(status));
+    KOLO_ASSIGN(const std::vector<std::string> rows, membership_.allGather(works));
+    for (int peer = 0; peer < membership_.ranks(); ++peer) {
+      if (peer == membership_.rank) continue;
+      const bool theirs = rows[static_cast<std::size_t>(peer)][static_cast<std::size_t>(membership_.rank)] == '1';
+      if (!theirs && (*direct_)[peer].link != nullptr) {
+        direct_->cut(peer, error(koloUnreachable, "rank {} does not reach this rank's device", peer));
       }
     }
-    return channels;
+    allDirect_ = std::all_of(rows.begin(), rows.end(), [](const std::string& row) { return row.find('0') == std::string::npos; });
+    return {};
   }
 
+  // ---- the way through pinned memory of the host, for pairs without a direct one
+
+  Result<Given> makeHostArena() {
+    KOLO_ASSIGN(Given given, Given::ofNewHostMemory(layout_.bytes()));
+    KOLO_ASSIGN(Pinned pinned, Pinned::make(gpu_, given.range.address, given.range.bytes));
+    struct Both {
+      std::shared_ptr<const void> memory;
+      Pinned pinned;
+    };
+    given.owner = std::make_shared<Both>(Both{given.owner, std::move(pinned)});
+    return given;
+  }
+
+  Status connectThroughHost() {
+    if (allDirect_) return {};
+    std::string indirect, why;
+    for (int peer = 0; peer < membership_.ranks(); ++peer) {
+      if (peer == membership_.rank || (*direct_)[peer].link != nullptr) continue;
+      indirect += fmt::format("{}{}", indirect.empty() ? "" : ", ", peer);
+      if (why.empty()) why = (*direct_)[peer].unreached.message();
+    }
+    if (!indirect.empty() && !direct_->devices().empty()) {   // else it was asked for
+      log::warn("rank {} reaches the GPU of rank {} through the host's memory only: {}", membership_.rank, indirect, why);
+    }
+    KOLO_ASSIGN(throughHost_, Peers::connect(membership_, makeHostArena(), {.name = "pinned"}, wishes_.transports, ""));
+    return membership_.agree(pinPeers());
+  }
+
+  // Another process's arena is another mapping, which is pinned for itself; one of this process is pinned already.
+  Status pinPeers() {
+    for (int peer = 0; peer < membership_.ranks(); ++peer) {
+      if (peer == membership_.rank || all_[static_cast<std::size_t>(peer)].isInProcess(mine())) continue;
+      KOLO_ASSIGN(Pinned pinned, Pinned::make(gpu_, (*throughHost_)[peer].arena, layout_.bytes()));
+      pinned_.push_back(std::move(pinned));
+    }
+    return {};
+  }
+
+  Result<cuda::Engine::Pair> pairWith(int peer) const {
+    if ((*direct_)[peer].link != nullptr) return cuda::Engine::Pair{direct_->arena(), (*direct_)[peer].arena};
+    cuda::Engine::Pair pair;
+    KOLO_ASSIGN(pair.mine, deviceAddress(*gpu_, throughHost_->arena()));
+    KOLO_ASSIGN(pair.theirs, deviceAddress(*gpu_, (*throughHost_)[peer].arena));
+    return pair;
+  }
+
+  // Nobody goes on, or back, before all have taken hold of all arenas: agree() sees to that.
+  Status makeEngine() {
+    const bool sharesContext = count([&](const Hello& one) { return one.isOnDevice(mine()) && one.isInProcess(mine()); }) > 1;
+    const cuda::Engine::Setup setup{.rank = membership_.rank, .ranks = membership_.ranks(), .layout = layout_, .windows = Windows::kMost,
+                                    .sharesContext = sharesContext, .resident = wishes_.resident, .idleNs = wishes_.idleNs};
+    Result<std::unique_ptr<cuda::Engine>> engine = cuda::Engine::create(gpu_, setup);
+    Status status = engine.status();
+    std::vector<cuda::Engine::Pair> pairs(static_cast<std::size_t>(membership_.ranks()));
+    for (int peer = 0; peer < membership_.ranks() && status.ok(); ++peer) {
+      if (peer == membership_.rank) continue;
+      Result<cuda::Engine::Pair> pair = pairWith(peer);
+      status = pair.status();
+      if (status.ok()) pairs[static_cast<std::size_t>(peer)] = pair.value();
+    }
+    if (status.ok()) {
+      engine_ = engine.take();
+      status = engine_->connect(pairs);
+    }
+    return membership_.agree(status);
+  }
+
+  Membership& membership_;
+  const Wishes wishes_;
   std::shared_ptr<cuda::Gpu> gpu_;
-  std::vector<std::shared_ptr<cuda::Gpu>> peers_;   // their contexts stay while this one reaches into them
+  std::vector<Hello> all_;
+  int taken_ = 0;                          // blocks of the device
+  cuda::ArenaLayout layout_;
+  std::unique_ptr<Peers> direct_;
+  bool allDirect_ = false;
+  std::unique_ptr<Peers> throughHost_;     // where there are pairs without a direct way
+  std::vector<Pinned> pinned_;             // the arenas of other processes
   std::unique_ptr<cuda::Engine> engine_;
-  int channels_ = 1;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<GpuRank>> GpuRank::connect(Membership& membership, int device) {
-  return CudaRank::connect(membership, device);
+Result<std::unique_ptr<GpuRank>> GpuRank::connect(Membership& membership, const Wishes& wishes) {
+  return CudaRank::make(membership, wishes);
 }
 
 }  // namespace kolo::comm
@@ -149,8 +379,8 @@ Result<std::unique_ptr<GpuRank>> GpuRank::connect(Membership& membership, int de
 
 namespace kolo::comm {
 
-Result<std::unique_ptr<GpuRank>> GpuRank::connect(Membership&, int device) {
-  return error(koloUnsupported, "device is {}: this library was built without CUDA; expected -1, host memory", device);
+Result<std::unique_ptr<GpuRank>> GpuRank::connect(Membership&, const Wishes& wishes) {
+  return error(koloUnsupported, "device is {}: this library was built without CUDA; expected -1, host memory", wishes.device);
 }
 
 }  // namespace kolo::comm

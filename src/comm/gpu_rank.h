@@ -1,7 +1,7 @@
 // A rank of a communicator whose buffers lie in a GPU's memory: what it has beside the host's side, and how its operations get
 // onto a CUDA stream.
 //
-// Thread safety: stop() and fault() from any thread; the rest under the communicator's turn.
+// Thread safety: stop(), fault(), broken() and checkBuffer() from any thread; the rest under the communicator's turn.
 #pragma once
 
 #include <memory>
@@ -16,12 +16,23 @@ namespace kolo::comm {
 
 class GpuRank {
  public:
+  struct Wishes {
+    int device = 0;
+    int mostChannels = 0;            // 0: as many as pay
+    bool resident = false;           // small launches go to a kernel that stays
+    std::uint64_t idleNs = 0;        // for so long
+    std::string transports;          // names; empty: all
+  };
+
   virtual ~GpuRank() = default;
 
-  // Collective; every rank gives its device. In this version the ranks are threads of one process.
-  static Result<std::unique_ptr<GpuRank>> connect(Membership& membership, int device);
+  // Collective; every rank gives its device. Ranks are threads or processes of one machine.
+  static Result<std::unique_ptr<GpuRank>> connect(Membership& membership, const Wishes& wishes);
 
-  virtual int channels() const = 0;             // that an operation may use; the same on all ranks
+  // How this rank's device reaches the others' memory; windows are made with it.
+  virtual const Peers& peers() const = 0;
+  virtual int channels() const = 0;             // that a collective may use; the same on all ranks
+  virtual int messageChannels() const = 0;      // that a message may use
   virtual std::uint32_t slotBytes() const = 0;
   // Collective: begin of a rank's part of a window.
   virtual Status setWindow(int rank, std::uint32_t index, unsigned char* begin) = 0;
@@ -29,9 +40,15 @@ class GpuRank {
   virtual Status reserveScratch(std::uint64_t bytes) = 0;
   // Whether the range is memory of this rank's device; why not, in the words of the caller's argument.
   virtual Status checkBuffer(const char* name, const void* buffer, std::uint64_t bytes) const = 0;
+  // Unique for the allocation in which the address lies, over the life of the process; 0: none.
+  virtual std::uint64_t allocationId(const void* address) const = 0;
   // stream: a CUstream.
-  virtual Status enqueue(std::span<device::Work> works, int timeoutMs, void* stream) = 0;
+  virtual Status checkStream(void* stream) const = 0;
+  // The first `messages` of the works are messages.
+  virtual Status enqueue(std::span<device::Work> works, std::uint32_t messages, int timeoutMs, void* stream) = 0;
   virtual std::optional<device::Fault> fault() const = 0;
+  // An error of the device's own: an illegal address in anybody's kernel, say.
+  virtual Status broken() const = 0;
   virtual void stop() = 0;
   virtual Status drain() = 0;
 };

@@ -78,16 +78,12 @@ void sortCollectives(std::vector<Operation>& operations) {
   });
 }
 
-Status noMessagesOnGpu() {
-  return error(koloUnsupported, "messages between GPUs are not in this version; expected a collective");
-}
-
 // Under the turn. gpuStream: of a communicator on GPUs.
 Status runNow(Communicator& communicator, const Operation& operation, void* gpuStream) {
-  return communicator.isOnGpu() ? communicator.enqueue({operation}, gpuStream) : communicator.run(operation);
+  return communicator.isOnGpu() ? communicator.enqueue({}, {operation}, gpuStream) : communicator.run(operation);
 }
-Status runNow(Communicator& communicator, const Message& message, void*) {
-  if (communicator.isOnGpu()) return noMessagesOnGpu();
+Status runNow(Communicator& communicator, const Message& message, void* gpuStream) {
+  if (communicator.isOnGpu()) return communicator.enqueue({message}, {}, gpuStream);
   if (communicator.failed()) return communicator.failure();
   communicator.messages().start(message);
   return communicator.messages().finish();
@@ -96,9 +92,8 @@ Status runNow(Communicator& communicator, const Message& message, void*) {
 Status runNow(Communicator& communicator, Batch& batch, void* gpuStream) {
   if (communicator.failed()) return communicator.failure();
   if (communicator.isOnGpu()) {
-    if (!batch.messages.empty()) return noMessagesOnGpu();
     sortCollectives(batch.operations);
-    return communicator.enqueue(batch.operations, gpuStream);
+    return communicator.enqueue(batch.messages, batch.operations, gpuStream);
   }
   for (const Message& message : batch.messages) communicator.messages().start(message);
   Status first;

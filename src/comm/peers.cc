@@ -15,15 +15,15 @@ namespace {
 // other's arena alive as processes do by their mappings.
 struct Holdings {
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<memory::SharedMemory>> arenas;
+  std::map<std::string, std::shared_ptr<const void>> arenas;
 };
 Holdings& holdings() {
   static auto* const instance = new Holdings;
   return *instance;
 }
 
-std::string holdingKey(const Membership& membership, int rank) {
-  return fmt::format("{}/{}/{}", membership.control->derivedSecret("holding"), membership.key, rank);
+std::string holdingKey(const Membership& membership, const char* purpose, int rank) {
+  return fmt::format("{}/{}/{}/{}", membership.control->derivedSecret("holding"), membership.key, purpose, rank);
 }
 
 }  // namespace
@@ -45,13 +45,29 @@ Status Membership::agree(const Status& mine) {
   return {};
 }
 
+Result<Given> Given::ofNewHostMemory(std::uint64_t bytes) {
+  KOLO_ASSIGN(memory::SharedMemory created, memory::SharedMemory::create(bytes, "kolo-arena"));
+  auto memory = std::make_shared<memory::SharedMemory>(std::move(created));
+  Given given;
+  given.range = {sizeof given.range, memory->data(), memory->bytes(), memory->fd(), 0, koloMemoryHost};
+  given.owner = std::move(memory);
+  return given;
+}
+
+Given Given::of(std::shared_ptr<memory::DeviceMemory> memory) {
+  Given given;
+  given.range = {sizeof given.range, memory->as<void>(), memory->bytes(), -1, 0, koloMemoryCuda};
+  given.owner = std::move(memory);
+  return given;
+}
+
 Peers::~Peers() {
   Holdings& all = holdings();
   const std::lock_guard lock(all.mutex);
   all.arenas.erase(holding_);
 }
 
-Status Peers::openDevices(Membership& membership, const std::string& transports) {
+Status Peers::openDevices(Membership& membership, const Purpose& purpose, const std::string& transports) {
   KOLO_ASSIGN(const std::vector<transport::Entry> entries, transport::list(transports));
   koloTransportHost host{};
   host.size = sizeof host;
@@ -62,7 +78,9 @@ Status Peers::openDevices(Membership& membership, const std::string& transports)
   host.rank = membership.rank;
   host.ranks = membership.ranks();
   host.timeoutMs = membership.initTimeoutMs;
+  host.device = purpose.device;
   for (const transport::Entry& entry : entries) {
+    if (transport::memoryKindOf(*entry.table) != static_cast<koloMemoryKind_t>(given_.range.kind)) continue;
     if (!entry.works) {
       log::info("transport {} does not work here: {}", entry.table->name, entry.why);
       continue;
@@ -77,56 +95,58 @@ Status Peers::openDevices(Membership& membership, const std::string& transports)
   return {};
 }
 
-// For each peer the first transport, in this rank's order of preference, that both sides have and that reaches it.
-Status Peers::openLinks(const Membership& membership, const std::vector<std::string>& blobs) {
+// By the first transport, in this rank's order of preference, that both sides have and that reaches the peer.
+Status Peers::openLink(Peer& peer, const Membership& membership, int rank, const std::string& blob) {
+  BlobReader reader(blob);
+  reader.getText();
+  std::map<std::string, std::pair<koloTransportBlob, koloTransportBlob>> offers;
+  for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
+    const std::string name = reader.getText();
+    const auto address = reader.get<koloTransportBlob>();
+    offers[name] = {address, reader.get<koloTransportBlob>()};
+  }
+  std::string reasons;
+  for (const auto& device : devices_) {
+    const auto offer = offers.find(device->name());
+    if (offer == offers.end()) continue;
+    auto link = device->openLink(offer->second.first, offer->second.second);
+    if (link.ok()) {
+      peer.device = device;
+      peer.address = offer->second.first;
+      peer.link = link.take();
+      peer.arena = peer.link->mapped();
+      return {};
+    }
+    reasons += "; " + link.status().message();
+  }
+  return error(koloUnreachable, "rank {} cannot be reached from rank {} by any transport that both have{}", rank, membership.rank,
+               reasons.empty() ? std::string("; there is none") : reasons);
+}
+
+Status Peers::openLinks(const Membership& membership, const Purpose& purpose, const std::vector<std::string>& blobs) {
   for (int rank = 0; rank < membership.ranks(); ++rank) {
     if (rank == membership.rank) continue;
     Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    BlobReader reader(blobs[static_cast<std::size_t>(rank)]);
-    reader.getText();
-    std::map<std::string, std::pair<koloTransportBlob, koloTransportBlob>> offers;
-    for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
-      const std::string name = reader.getText();
-      const auto address = reader.get<koloTransportBlob>();
-      offers[name] = {address, reader.get<koloTransportBlob>()};
+    peer.unreached = openLink(peer, membership, rank, blobs[static_cast<std::size_t>(rank)]);
+    if (!peer.unreached.ok()) {
+      if (!purpose.mayMiss) return peer.unreached;
+      continue;
     }
-    std::string reasons;
-    for (const auto& device : devices_) {
-      const auto offer = offers.find(device->name());
-      if (offer == offers.end()) continue;
-      auto link = device->openLink(offer->second.first, offer->second.second);
-      if (link.ok()) {
-        peer.device = device;
-        peer.address = offer->second.first;
-        peer.link = link.take();
-        break;
-      }
-      reasons += "; " + link.status().message();
-    }
-    if (peer.link == nullptr) {
-      return error(koloUnreachable, "rank {} cannot be reached from rank {} by any transport that both have{}", rank,
-                   membership.rank, reasons.empty() ? std::string("; there is none") : reasons);
-    }
-    peer.arena = peer.link->mapped();
     const std::lock_guard lock(holdings().mutex);
-    const auto held = holdings().arenas.find(holdingKey(membership, rank));
+    const auto held = holdings().arenas.find(holdingKey(membership, purpose.name, rank));
     if (held != holdings().arenas.end()) peer.held = held->second;
   }
   return {};
 }
 
-Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, const ArenaLayout& layout,
+Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Given> arena, const Purpose& purpose,
                                               const std::string& transports, const std::string& settingsText) {
   auto peers = std::make_unique<Peers>();
   peers->peers_.resize(static_cast<std::size_t>(membership.ranks()));
-  Status local = peers->openDevices(membership, transports);
+  Status local = arena.status();
   if (local.ok()) {
-    Result<memory::SharedMemory> arena = memory::SharedMemory::create(layout.bytes(), "kolo-arena");
-    if (arena.ok()) {
-      peers->arena_ = std::make_shared<memory::SharedMemory>(arena.take());
-    } else {
-      local = arena.status();
-    }
+    peers->given_ = arena.take();
+    local = peers->openDevices(membership, purpose, transports);
   }
   BlobWriter offer;
   offer.putText(settingsText);
@@ -134,8 +154,7 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, const Aren
   std::uint32_t offered = 0;
   for (const auto& device : peers->devices_) {
     if (!local.ok()) break;
-    auto registration = device->registerMemory({sizeof(koloTransportMemory), peers->arena(), peers->arena_->bytes(),
-                                                peers->arena_->fd(), 0});
+    auto registration = device->registerMemory(peers->given_.range);
     if (!registration.ok()) {
       log::warn("transport {} cannot share staging memory: {}", device->name(), registration.status().message());
       continue;
@@ -146,9 +165,9 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, const Aren
   }
   offer.put(offered);
   if (local.ok()) {
-    peers->holding_ = holdingKey(membership, membership.rank);
+    peers->holding_ = holdingKey(membership, purpose.name, membership.rank);
     const std::lock_guard lock(holdings().mutex);
-    holdings().arenas[peers->holding_] = peers->arena_;
+    holdings().arenas[peers->holding_] = peers->given_.owner;
   }
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(offer.text() + devices.text()));
   for (std::size_t rank = 0; rank < blobs.size() && local.ok(); ++rank) {
@@ -158,9 +177,17 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, const Aren
                     theirs);
     }
   }
-  if (local.ok()) local = peers->openLinks(membership, blobs);
+  if (local.ok()) local = peers->openLinks(membership, purpose, blobs);
   KOLO_TRY(membership.agree(local));
   return peers;
+}
+
+void Peers::cut(int rank, const Status& why) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  peer.unreached = why;
+  peer.device.reset();
+  peer.link.reset();
+  peer.arena = nullptr;
 }
 
 std::string Peers::transportNames() const {

@@ -9,6 +9,7 @@
 
 #include "bootstrap/control.h"
 #include "comm/arena.h"
+#include "memory/device_memory.h"
 #include "memory/shared_memory.h"
 #include "transport/registry.h"
 
@@ -30,10 +31,20 @@ struct Membership {
   Status agree(const Status& mine);
 };
 
+// What a rank gives to its peers: a range, whose kind says which transports serve, and what keeps it.
+struct Given {
+  koloTransportMemory range{};
+  std::shared_ptr<const void> owner;
+
+  static Result<Given> ofNewHostMemory(std::uint64_t bytes);
+  static Given of(std::shared_ptr<memory::DeviceMemory> memory);
+};
+
 struct Peer {
-  std::shared_ptr<transport::Device> device;     // the transport that reaches it
+  std::shared_ptr<transport::Device> device;     // the transport that reaches it; null: none does, and
+  Status unreached;                              // why
   std::unique_ptr<transport::Link> link;         // to its arena
-  std::shared_ptr<memory::SharedMemory> held;    // its arena, if it lives in this process
+  std::shared_ptr<const void> held;              // its arena, if it lives in this process
   koloTransportBlob address{};                   // its address for `device`
   unsigned char* arena = nullptr;
 };
@@ -41,13 +52,23 @@ struct Peer {
 class Peers {
  public:
   ~Peers();
-  // Collective. settingsText must be the same on all ranks; "staging 4x131072, reproducible 0", say.
-  static Result<std::unique_ptr<Peers>> connect(Membership& membership, const ArenaLayout& layout,
+  // What a communicator's connections are for; several of them live side by side.
+  struct Purpose {
+    const char* name;              // "staging"; a short word
+    int device = -1;               // CUDA device of this rank
+    bool mayMiss = false;          // peers that no transport reaches are left without a link, not an error
+  };
+
+  // Collective. arena: made by this rank, or why not. settingsText must be the same on all ranks; "staging 4x131072, reproducible 0", say.
+  static Result<std::unique_ptr<Peers>> connect(Membership& membership, Result<Given> arena, const Purpose& purpose,
                                                 const std::string& transports, const std::string& settingsText);
 
-  unsigned char* arena() const { return arena_->data(); }
+  unsigned char* arena() const { return static_cast<unsigned char*>(given_.range.address); }
+  std::uint32_t memoryKind() const { return given_.range.kind; }
   int ranks() const { return static_cast<int>(peers_.size()); }
   const Peer& operator[](int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  // Leaves a peer without a link: it was found not to do what it should.
+  void cut(int rank, const Status& why);
   const std::vector<std::shared_ptr<transport::Device>>& devices() const { return devices_; }
   // Of the transport that reaches the rank.
   const koloTransportBlob& addressOf(int rank) const { return peers_[static_cast<std::size_t>(rank)].address; }
@@ -55,11 +76,12 @@ class Peers {
   std::string transportNames() const;
 
  private:
-  Status openDevices(Membership& membership, const std::string& transports);
-  Status openLinks(const Membership& membership, const std::vector<std::string>& blobs);
+  Status openDevices(Membership& membership, const Purpose& purpose, const std::string& transports);
+  Status openLink(Peer& peer, const Membership& membership, int rank, const std::string& blob);
+  Status openLinks(const Membership& membership, const Purpose& purpose, const std::vector<std::string>& blobs);
 
   std::vector<std::shared_ptr<transport::Device>> devices_;
-  std::shared_ptr<memory::SharedMemory> arena_;
+  Given given_;
   std::vector<std::unique_ptr<transport::Memory>> registrations_;   // of the arena, by device
   std::vector<Peer> peers_;
   std::string holding_;   // key under which this process's other ranks find the arena

@@ -11,9 +11,11 @@ namespace {
 
 // This rank's range registered with every transport in use; the blob tells peers the descriptors by transport name.
 std::string registerEverywhere(Window& window, const Peers& peers) {
-  const std::optional<memory::Backing> backing = memory::findBacking(window.begin, window.bytes);
-  const koloTransportMemory range{sizeof(koloTransportMemory), window.begin, window.bytes, backing ? backing->fd : -1,
-                                  backing ? backing->fdOffset : 0};
+  koloTransportMemory range{sizeof(koloTransportMemory), window.begin, window.bytes, -1, 0, peers.memoryKind()};
+  if (const auto backing = memory::findBacking(window.begin, window.bytes); backing.has_value()) {
+    range.fd = backing->fd;
+    range.fdOffset = backing->fdOffset;
+  }
   BlobWriter descriptors;
   std::uint32_t registered = 0;
   for (const auto& device : peers.devices()) {
@@ -37,6 +39,7 @@ Result<std::unique_ptr<transport::Link>> openPart(const Peer& peer, const koloTr
                                                   const std::string& blob) {
   BlobReader reader(blob);
   if (reader.get<std::uint64_t>() == 0) return std::unique_ptr<transport::Link>();
+  if (peer.device == nullptr) return peer.unreached;
   for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
     const std::string name = reader.getText();
     const auto descriptor = reader.get<koloTransportBlob>();

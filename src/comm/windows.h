@@ -17,6 +17,7 @@ struct Window {
   std::size_t bytes = 0;
   std::uint32_t index = 0;      // the same on all ranks
   bool zeroCopy = false;        // the same on all ranks
+  std::uint64_t allocationId = 0;   // on a GPU: of the memory that was registered
   memory::Hold hold;
   std::vector<std::unique_ptr<transport::Memory>> registrations;
   std::vector<std::unique_ptr<transport::Link>> links;
@@ -45,6 +46,7 @@ class Windows {
     }
     return {};
   }
+  const Window& at(std::uint32_t index) const { return *windows_[index]; }
   // Begin of each window in a rank's memory, as this process sees it; the array stays where it is.
   unsigned char* const* tableOf(int rank) const { return tables_[static_cast<std::size_t>(rank)].data(); }
 

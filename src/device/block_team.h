@@ -36,6 +36,20 @@ class BlockTeam {
     return !failed_;
   }
 
+  // Whether the counter is there already; all threads get the same answer. A barrier.
+  KOLO_DEVICE_CALL bool isAtLeast(const Counter& counter, std::uint64_t target) {
+    return platform_.syncOr(leader() && loadAcquire(counter) >= target);
+  }
+  // Between two rounds of looking for what can be done: fails if it is time to give up.
+  typedef typename Platform::WaitState WaitState;
+  KOLO_DEVICE_CALL void pause(int peer, WaitState& state) {
+    if (leader() && !failed_) {
+      const Fault fault = platform_.keepWaiting(peer, state);
+      if (fault.kind != Fault::kNone) fail(fault);
+    }
+    sync();
+  }
+
   KOLO_DEVICE void copy(void* dst, const void* src, std::uint64_t bytes, bool streaming) {
     blockCopy(index(), dst, src, bytes, streaming);
   }

@@ -198,6 +198,47 @@ class Exchange {
     storeRelease(link.outbox->signals.head, ++link.received);  // [credit] after the team's loads from the slot
   }
 
+  // ---- messages: each direction of a pair has numbers of its own; nothing here waits
+
+  // Leader only.
+  KOLO_DEVICE void announceMessage(int peer, const MessageFlow& flow) {
+    Link& link = work_.links[peer];
+    const std::uint64_t number = ++link.announced;
+    Header& line = link.outbox->header[number % kHeaderLines];
+    line.signature = flow.word;
+    line.count = flow.count;
+    line.refs = {flow.ref.index != 0 ? flow.ref.offset : 0, 0, flow.ref.index, 0};
+    storeRelease(line.number, number);  // [header]
+  }
+  KOLO_DEVICE bool hasHeader(int peer) {
+    const Link& link = work_.links[peer];
+    return team_.isAtLeast(lineOf(link, link.met + 1).number, link.met + 1);  // [header]
+  }
+  // Leader only. REQUIRES: hasHeader().
+  KOLO_DEVICE void takeMessageHeader(int peer, const MessageFlow& flow) {
+    ++work_.links[peer].met;
+    check(peer, {flow.word, flow.count}, flow.count);
+  }
+  KOLO_DEVICE bool hasFreeSlot(int peer) {
+    const Link& link = work_.links[peer];
+    return team_.isAtLeast(link.inbox->signals.head, link.sent + 1 < work_.slots ? 0 : link.sent + 1 - work_.slots);  // [credit]
+  }
+  KOLO_DEVICE bool hasChunk(int peer) {
+    const Link& link = work_.links[peer];
+    return team_.isAtLeast(link.inbox->signals.tail, link.received + 1);  // [chunk]
+  }
+  // The receiver's word that it has taken a message out of this rank's window; the sender counts them.
+  KOLO_DEVICE void sayTaken(int peer) {
+    team_.sync();
+    if (!team_.leader() || team_.failed()) return;
+    Link& link = work_.links[peer];
+    storeRelease(link.outbox->signals.done, ++link.taken);  // [done] after all loads by this team
+  }
+  KOLO_DEVICE bool isTaken(int peer) {
+    const Link& link = work_.links[peer];
+    return team_.isAtLeast(link.inbox->signals.done, link.finished + 1);  // [done]
+  }
+
   // ---- chunks: the verbs that rings and trees are made of. 0 bytes: nothing happens, on either side.
 
   // The peer gets this rank's contribution: src, with its scale applied.

@@ -66,6 +66,19 @@ struct Expectation {
   std::uint64_t count = 0;
 };
 
+// One end of a message between a pair of ranks on GPUs, while a group's messages are under way (algorithms/messages.h).
+struct MessageFlow {
+  const unsigned char* from = nullptr;   // of a send; `to` of a receive
+  unsigned char* to = nullptr;
+  std::uint64_t bytes = 0;               // this channel's part
+  std::uint64_t done = 0;                // of them
+  std::uint64_t word = 0, count = 0;     // what the header says
+  WindowRef ref;                         // of a send: where the receiver may take it from
+  std::uint32_t current = 0;             // place in the group's list + 1; 0: nothing is left
+  bool isOpen = false;                   // its header has been written, or read
+  bool isDirect = false;                 // the receiver takes it out of the sender's window
+};
+
 struct Link {
   int peer = -1;
   Mailbox* inbox = nullptr;                       // in my memory, written by the peer
@@ -82,8 +95,10 @@ struct Link {
   std::uint64_t sent = 0;        // chunks put
   std::uint64_t credited = 0;    // head, when it was last read: reading it costs a miss
   std::uint64_t received = 0;    // chunks taken
-  std::uint64_t finished = 0;    // direct operations ended with it
+  std::uint64_t finished = 0;    // direct operations ended with it; of messages, those that it has taken from me
+  std::uint64_t taken = 0;       // messages taken from it
   Expectation expected[kHeaderLines];   // of the headers owed, by line
+  MessageFlow sending, receiving;
 };
 
 }  // namespace kolo::device

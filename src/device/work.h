@@ -123,6 +123,11 @@ struct Work {
   const std::uint64_t* countTo = nullptr;       // else: by peer, what I say
   const std::uint64_t* countFrom = nullptr;     //       and what I expect
 
+  // kSendRecv, one end of a message between GPUs: with whom, and the next in the list with the same peer and direction, + 1.
+  int peer = -1;
+  bool isSend = false;
+  std::uint32_t next = 0;
+
   Link* links = nullptr;                        // [ranks]; that of the rank itself is unused
   std::uint32_t slots = 0;
   std::uint32_t slotBytes = 0;                  // a multiple of 64

@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
 #include <string>
 #include <utility>
+
+#include "memory/device_memory.h"
 
 namespace kolo::memory {
 namespace {
@@ -50,10 +53,13 @@ Status outOfMemory(int errnum, std::size_t bytes, const char* call) {
   return {full ? koloOutOfMemory : koloSystemError, status.message()};
 }
 
-// The blocks of allocate(), by address. Never destroyed: threads may still look things up during exit.
+// The blocks of allocate() and allocateOn(), of one kind or the other, by address. Never destroyed: threads may still look things up during exit.
 struct Block {
   SharedMemory memory;
+  DeviceMemory onDevice;
   int holds = 0;
+
+  std::uint64_t bytes() const { return memory.data() != nullptr ? memory.bytes() : onDevice.bytes(); }
 };
 struct Blocks {
   std::shared_mutex mutex;
@@ -64,7 +70,7 @@ struct Blocks {
     auto after = byAddress.upper_bound(address);
     if (after == byAddress.begin()) return byAddress.end();
     --after;
-    return address - after->first < after->second.memory.bytes() ? after : byAddress.end();
+    return address - after->first < after->second.bytes() ? after : byAddress.end();
   }
 };
 
@@ -122,9 +128,18 @@ Result<void*> allocate(std::size_t bytes) {
   return pointer;
 }
 
+Result<void*> allocateOn(int device, std::size_t bytes) {
+  if (bytes == 0) return static_cast<void*>(nullptr);
+  KOLO_ASSIGN(DeviceMemory memory, DeviceMemory::create(device, bytes, true));
+  void* const pointer = memory.as<void>();
+  const std::unique_lock lock(blocks().mutex);
+  blocks().byAddress[reinterpret_cast<std::uintptr_t>(pointer)].onDevice = std::move(memory);
+  return pointer;
+}
+
 Status release(void* pointer) {
   if (pointer == nullptr) return {};
-  SharedMemory freed;  // unmapped after the lock is gone: unmapping gigabytes takes a while
+  Block freed;  // unmapped after the lock is gone: unmapping gigabytes takes a while
   const std::unique_lock lock(blocks().mutex);
   const auto at = blocks().byAddress.find(reinterpret_cast<std::uintptr_t>(pointer));
   if (at == blocks().byAddress.end()) {
@@ -134,7 +149,7 @@ Status release(void* pointer) {
     return error(koloInvalidUsage, "{} windows lie over this memory; expected koloWindowDeregister, or the end of their "
                  "communicator, before", at->second.holds);
   }
-  freed = std::move(at->second.memory);
+  freed = std::move(at->second);
   blocks().byAddress.erase(at);
   return {};
 }
@@ -145,6 +160,7 @@ std::optional<Backing> findBacking(const void* pointer, std::size_t bytes) {
   const auto block = blocks().around(address);
   if (block == blocks().byAddress.end()) return std::nullopt;
   const SharedMemory& memory = block->second.memory;
+  if (memory.data() == nullptr) return std::nullopt;
   const std::uintptr_t offset = address - block->first;
   if (bytes > memory.bytes() - offset) return std::nullopt;
   return Backing{memory.fd(), offset};

@@ -34,8 +34,9 @@ class SharedMemory {
   int fd_ = -1;
 };
 
-// koloMemAlloc and koloMemFree. Freeing what was not allocated here is koloInvalidPointer, what is held koloInvalidUsage.
+// koloMemAlloc, koloMemAllocOn and koloMemFree. Freeing what was not allocated here is koloInvalidPointer, what is held koloInvalidUsage.
 Result<void*> allocate(std::size_t bytes);
+Result<void*> allocateOn(int device, std::size_t bytes);
 Status release(void* pointer);
 
 // Keeps the allocate()d block in which an address lies from being released: a window lies over it. Empty for other memory.
@@ -54,7 +55,7 @@ class Hold {
   std::uintptr_t block_ = 0;   // its address
 };
 
-// The file behind a range that lies wholly inside one allocate()d block.
+// The file behind a range that lies wholly inside one allocate()d block of host memory.
 struct Backing {
   int fd;
   std::uint64_t fdOffset;   // of the range's first byte

@@ -141,6 +141,11 @@ std::string knownNames(const std::vector<Entry>& entries) {
 
 }  // namespace
 
+koloMemoryKind_t memoryKindOf(const koloTransport& table) {
+  const bool says = table.size >= offsetof(koloTransport, memoryKind) + sizeof table.memoryKind;
+  return says ? static_cast<koloMemoryKind_t>(table.memoryKind) : koloMemoryHost;
+}
+
 Result<std::vector<Entry>> list(const std::string& names) {
   KOLO_ASSIGN(std::vector<Entry> entries, all());
   const std::string setting = settings::text("KOLO_TRANSPORTS");

@@ -27,6 +27,9 @@ struct Entry {
 // ones are listed).
 Result<std::vector<Entry>> list(const std::string& names);
 
+// Of the memory that it links; a table from before there were several kinds links the host's.
+koloMemoryKind_t memoryKindOf(const koloTransport& table);
+
 class Memory;
 class Link;
 

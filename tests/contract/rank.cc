@@ -8,6 +8,12 @@
 #include <filesystem>
 #include <fstream>
 
+#if KOLO_HAVE_CUDA
+#include "drivers/cuda/driver.h"
+#include "mock_cuda/device_memory.h"
+#include "mock_cuda/mock_cuda.h"
+#endif
+
 namespace kolo::contract {
 namespace {
 
@@ -34,7 +40,22 @@ bool await(unsigned char* own, std::uint64_t round) {
   return payload == round * 3;
 }
 
+unsigned char* allocateFromPool([[maybe_unused]] std::size_t bytes) {
+#if KOLO_HAVE_CUDA
+  return reinterpret_cast<unsigned char*>(test::MockCuda::poolMemory(0, bytes));
+#else
+  return nullptr;
+#endif
+}
+
 }  // namespace
+
+void Rank::PoolDeleter::operator()([[maybe_unused]] unsigned char* memory) const {
+#if KOLO_HAVE_CUDA
+  const test::CurrentDevice current(0);
+  drivers::cuda().value()->cuMemFree(reinterpret_cast<CUdeviceptr>(memory));
+#endif
+}
 
 Status Rank::open(const std::string& transport, const HostOptions& options) {
   KOLO_ASSIGN(const std::vector<transport::Entry> entries, transport::list(transport));
@@ -47,6 +68,7 @@ Status Rank::open(const std::string& transport, const HostOptions& options) {
   std::memset(host.communicator, options.secret, sizeof host.communicator);
   host.ranks = 2;
   host.timeoutMs = options.timeoutMs;
+  kind_ = transport::memoryKindOf(*entries.front().table);
   KOLO_ASSIGN(device_, transport::Device::open(entries.front().table, host));
   return {};
 }
@@ -59,14 +81,25 @@ void Rank::close() {
 
 Result<std::size_t> Rank::registerMemory(std::size_t bytes, std::size_t offset, Backing backing) {
   Owned owned;
-  KOLO_ASSIGN(owned.file, memory::SharedMemory::create(offset + bytes, "contract"));
-  owned.offset = offset;
   koloTransportMemory range{};
   range.size = sizeof range;
-  range.address = owned.file.data() + offset;
   range.bytes = bytes;
-  range.fd = backing == Backing::kFile ? owned.file.fd() : -1;
-  range.fdOffset = backing == Backing::kFile ? offset : 0;
+  range.kind = kind_;
+  range.fd = -1;
+  owned.offset = offset;
+  if (kind_ == koloMemoryHost) {
+    KOLO_ASSIGN(owned.file, memory::SharedMemory::create(offset + bytes, "contract"));
+    if (backing == Backing::kFile) {
+      range.fd = owned.file.fd();
+      range.fdOffset = offset;
+    }
+  } else if (backing == Backing::kFile) {
+    KOLO_ASSIGN(owned.onDevice, memory::DeviceMemory::create(0, offset + bytes, true));
+  } else {
+    owned.ofPool.reset(allocateFromPool(offset + bytes));
+  }
+  range.address = owned.begin();
+  if (kind_ != koloMemoryHost) std::memset(owned.begin(), 0, bytes);   // the mock's memory can be written by the host
   KOLO_ASSIGN(owned.registered, device_->registerMemory(range));
   memories_.push_back(std::move(owned));
   return memories_.size() - 1;

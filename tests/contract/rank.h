@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/device_memory.h"
 #include "memory/shared_memory.h"
 #include "transport/registry.h"
 
@@ -18,6 +19,7 @@ struct HostOptions {
   int timeoutMs = 20000;
 };
 
+// Memory that other processes can be given, or not. Of a GPU: by the virtual memory API, or of a pool.
 enum class Backing { kFile, kOrdinary };
 
 class Rank {
@@ -30,7 +32,7 @@ class Rank {
   // A range of `bytes` bytes, `offset` bytes into its file. The value is its index.
   Result<std::size_t> registerMemory(std::size_t bytes, std::size_t offset, Backing backing);
   const koloTransportBlob& descriptor(std::size_t memory) const { return memories_[memory].registered->descriptor(); }
-  unsigned char* data(std::size_t memory) const { return memories_[memory].file.data() + memories_[memory].offset; }
+  unsigned char* data(std::size_t memory) const { return memories_[memory].begin(); }
   // Of the registration; free additionally unmaps and closes the file.
   void deregister(std::size_t memory) { memories_[memory].registered.reset(); }
   void free(std::size_t memory) { memories_[memory] = {}; }
@@ -44,11 +46,20 @@ class Rank {
   void closeLink(std::size_t link) { links_[link].reset(); }
 
  private:
+  struct PoolDeleter {
+    void operator()(unsigned char* memory) const;
+  };
   struct Owned {
     memory::SharedMemory file;
+    memory::DeviceMemory onDevice;
+    std::unique_ptr<unsigned char, PoolDeleter> ofPool;
     std::size_t offset = 0;
+    unsigned char* begin() const {
+      return offset + (ofPool != nullptr ? ofPool.get() : onDevice.bytes() != 0 ? onDevice.as() : file.data());
+    }
     std::unique_ptr<transport::Memory> registered;
   };
+  std::uint32_t kind_ = koloMemoryHost;
   std::shared_ptr<transport::Device> device_;
   std::vector<Owned> memories_;
   std::vector<std::unique_ptr<transport::Link>> links_;

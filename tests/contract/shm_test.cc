@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "../../transports/shm/wire.h"
+#include "../../transports/handover/wire.h"
 #include "peer.h"
 
 namespace kolo::contract {
@@ -38,9 +38,9 @@ struct Socket {
   }
 };
 
-shm::Descriptor descriptorOf(const koloTransportBlob& blob) {
-  shm::Descriptor descriptor;
-  REQUIRE(shm::fromBlob(blob, &descriptor));
+handover::Descriptor descriptorOf(const koloTransportBlob& blob) {
+  handover::Descriptor descriptor;
+  REQUIRE(handover::fromBlob(blob, &descriptor));
   return descriptor;
 }
 
@@ -57,30 +57,30 @@ Socket connectTo(const char* name) {
   return socket;
 }
 
-shm::Hello hello(const Socket& socket) {
-  shm::Hello received;
+handover::Hello hello(const Socket& socket) {
+  handover::Hello received;
   REQUIRE(recv(socket.fd, &received, sizeof received, 0) == sizeof received);
   return received;
 }
 
-shm::Key keyOf(unsigned char secret) {
+handover::Key keyOf(unsigned char secret) {
   unsigned char communicator[32];
   std::memset(communicator, secret, sizeof communicator);
-  return shm::deriveKey(communicator);
+  return handover::deriveKey(communicator, "kolo transport shm");
 }
 
-shm::Request requestFor(const shm::Descriptor& descriptor, const shm::Hello& hello, const shm::Key& key) {
-  shm::Request request{};
+handover::Request requestFor(const handover::Descriptor& descriptor, const handover::Hello& hello, const handover::Key& key) {
+  handover::Request request{};
   std::memcpy(request.serverNonce, hello.serverNonce, sizeof request.serverNonce);
   std::memcpy(request.memoryId, descriptor.memoryId, sizeof request.memoryId);
-  shm::prove(request, key);
+  handover::prove(request, key);
   return request;
 }
 
 // The answer, and how many files came with it.
-std::pair<shm::Answer, int> ask(const Socket& socket, const shm::Request& request) {
+std::pair<handover::Answer, int> ask(const Socket& socket, const handover::Request& request) {
   REQUIRE(send(socket.fd, &request, sizeof request, MSG_NOSIGNAL) == sizeof request);
-  shm::Reply reply;
+  handover::Reply reply;
   iovec part{&reply, sizeof reply};
   alignas(cmsghdr) char room[256];
   msghdr message{};
@@ -116,35 +116,35 @@ struct Scene {
 
 TEST_CASE("a file is given for a request with the communicator's proof only", "[shm]") {
   Scene scene;
-  const shm::Descriptor descriptor = descriptorOf(scene.memory);
-  shm::Descriptor unknown = descriptor;
+  const handover::Descriptor descriptor = descriptorOf(scene.memory);
+  handover::Descriptor unknown = descriptor;
   unknown.memoryId[3] ^= 1;
-  const auto tryWith = [&](const shm::Descriptor& wanted, unsigned char secret) {
+  const auto tryWith = [&](const handover::Descriptor& wanted, unsigned char secret) {
     const Socket socket = connectTo(descriptor.socketName);
     return ask(socket, requestFor(wanted, hello(socket), keyOf(secret)));
   };
-  CHECK(tryWith(descriptor, 1) == std::pair(shm::Answer::kGranted, 1));
-  CHECK(tryWith(descriptor, 2) == std::pair(shm::Answer::kWrongProof, 0));
-  CHECK(tryWith(unknown, 1) == std::pair(shm::Answer::kUnknownMemory, 0));
+  CHECK(tryWith(descriptor, 1) == std::pair(handover::Answer::kGranted, 1));
+  CHECK(tryWith(descriptor, 2) == std::pair(handover::Answer::kWrongProof, 0));
+  CHECK(tryWith(unknown, 1) == std::pair(handover::Answer::kUnknownMemory, 0));
 }
 
 TEST_CASE("a recorded request is worthless on another connection", "[shm]") {
   Scene scene;
-  const shm::Descriptor descriptor = descriptorOf(scene.memory);
+  const handover::Descriptor descriptor = descriptorOf(scene.memory);
   const Socket first = connectTo(descriptor.socketName);
-  const shm::Request request = requestFor(descriptor, hello(first), keyOf(1));
-  CHECK(ask(first, request) == std::pair(shm::Answer::kGranted, 1));
+  const handover::Request request = requestFor(descriptor, hello(first), keyOf(1));
+  CHECK(ask(first, request) == std::pair(handover::Answer::kGranted, 1));
   const Socket second = connectTo(descriptor.socketName);
   hello(second);
-  CHECK(ask(second, request) == std::pair(shm::Answer::kWrongProof, 0));
+  CHECK(ask(second, request) == std::pair(handover::Answer::kWrongProof, 0));
 }
 
 TEST_CASE("ordinary memory is not given even to those who prove themselves", "[shm]") {
   Scene scene;
   const Reply ordinary = scene.peer.registerMemory(4096, 0, Backing::kOrdinary);
   const Socket socket = connectTo(descriptorOf(scene.memory).socketName);
-  const shm::Request request = requestFor(descriptorOf(ordinary.blob), hello(socket), keyOf(1));
-  CHECK(ask(socket, request) == std::pair(shm::Answer::kUnknownMemory, 0));
+  const handover::Request request = requestFor(descriptorOf(ordinary.blob), hello(socket), keyOf(1));
+  CHECK(ask(socket, request) == std::pair(handover::Answer::kUnknownMemory, 0));
 }
 
 TEST_CASE("silent, babbling and numerous strangers do not keep a rank from its link", "[shm]") {
@@ -154,7 +154,7 @@ TEST_CASE("silent, babbling and numerous strangers do not keep a rank from its l
   std::vector<Socket> strangers;
   for (std::size_t i = 0; i < 400; ++i) {  // more than it serves at a time
     strangers.push_back(connectTo(name.c_str()));
-    const std::vector<char> garbage(i % 5 == 0 ? sizeof(shm::Request) : i * 7 + 1, static_cast<char>(i));
+    const std::vector<char> garbage(i % 5 == 0 ? sizeof(handover::Request) : i * 7 + 1, static_cast<char>(i));
     if (i % 3 != 0) (void)send(strangers.back().fd, garbage.data(), garbage.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
   const auto before = Clock::now();
@@ -184,7 +184,7 @@ TEST_CASE("files that a stranger sends are not kept", "[shm]") {
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &socket.fd, sizeof(int));
   REQUIRE(sendmsg(socket.fd, &message, MSG_NOSIGNAL) == sizeof text);
-  shm::Hello first;
+  handover::Hello first;
   REQUIRE(recv(socket.fd, &first, sizeof first, 0) == sizeof first);
   char rest;
   CHECK(recv(socket.fd, &rest, 1, 0) <= 0);  // closed without an answer

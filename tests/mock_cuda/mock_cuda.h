@@ -1,10 +1,13 @@
-// A CUDA driver without a GPU: devices are numbers, device memory is memory, streams are threads, and the one kernel that the
-// library has is executed by host threads, block by block side by side. What real hardware cannot be told to do on demand
-// (few multiprocessors, little memory, a failing call) can be told to this one.
+// A CUDA driver without a GPU: devices are numbers, device memory is memory that processes can share, streams are threads, and the
+// kernels that the library has are executed by host threads, block by block side by side. What real hardware cannot be told to do on
+// demand (few multiprocessors, a failing call, copies that get lost) can be told to this one.
 //
 // Thread safety: all functions; install() and remove() while nothing uses the driver.
 #pragma once
 
+#include <cuda.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -13,18 +16,30 @@ namespace kolo::test {
 struct MockCuda {
   int devices = 1;
   int multiprocessors = 4;       // one block each is resident
-  unsigned blockThreads = 3;     // host threads that stand for the threads of a block
+  unsigned blockThreads = 3;     // host threads that stand for the threads of a block, at most
   bool peersReach = true;        // devices reach each other's memory
+  bool peersBroken = false;      // but copies to another device's memory get lost, and those from there bring 0xff
+  bool sharesByFile = true;      // allocations can be exported as file descriptors
+  bool mps = false;              // contexts are shared through MPS
+  bool freeWaits = false;        // cuMemFree waits for all that the device has to do, as the real one does
   std::string failing;           // name of a driver's function that fails from now on
 
   // Puts the mock in the driver's place, with these properties.
   void install() const;
-  // Checks that everything was given back: "" or what was left.
+  // Checks that everything was given back and nothing forbidden was done: "" or what was not.
   static std::string remove();
 
   static std::uint64_t launches();       // since install()
   static unsigned mostBlocksAtOnce();    // on one device
-  static void failFrom(const std::string& function);   // "": none
+  static void failFrom(const std::string& function, CUresult result = CUDA_ERROR_UNKNOWN);   // "": none
+
+  // Memory as from cuMemAllocAsync: the device's, but no process can share it. Freed with cuMemFree. 0: failed.
+  static CUdeviceptr poolMemory(int device, std::size_t bytes);
+  // Whether the device may use the memory at this address: for what is mapped, whether cuMemSetAccess has said so.
+  static bool mayUse(int device, CUdeviceptr address);
+  // Plays a kernel that fails, an illegal address for example: what the devices have not begun is dropped, and whoever asks a stream
+  // or an event from now on is told this error. What runs goes on until it ends by itself.
+  static void breakDevice(CUresult error);
 };
 
 }  // namespace kolo::test

@@ -195,6 +195,7 @@ static void linkClose(void* opened, void* linked) {
 __attribute__((visibility("default"))) const koloTransport* koloTransportEntry(void) {
   static const koloTransport table = {
       KOLO_TRANSPORT_ABI, sizeof(koloTransport), "tmpfile",        koloLinkMapped, probe,    deviceOpen,
-      deviceClose,        memoryRegister,        memoryDeregister, linkOpen,       linkClose, NULL /* linkRead: optional */};
+      deviceClose,        memoryRegister,        memoryDeregister, linkOpen,       linkClose, NULL /* linkRead: optional */,
+      koloMemoryHost};
   return &table;
 }

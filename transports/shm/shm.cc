@@ -12,23 +12,14 @@
 #include <memory>
 #include <new>
 
-#include "exporter.h"
-#include "importer.h"
-#include "wire.h"
+#include "../handover/party.h"
 
 namespace kolo::shm {
 namespace {
 
-constexpr int kFallbackTimeoutMs = 10000;
+using namespace handover;
 
-struct Device {
-  Key key;
-  Address address;
-  int ranks;
-  int timeoutMs;
-  pid_t pid;            // that opened it: a forked child has a copy that it must not use
-  bool serves = false;  // holds the exporter's thread
-};
+using Device = Party;
 
 struct Memory {
   IdKey id;
@@ -40,28 +31,6 @@ struct Link {
   pid_t pid;             // of the peer, as it sees itself
   int readErrno;         // why its ordinary memory cannot be read; 0: it can
 };
-
-template <std::size_t n>
-bool same(const unsigned char (&a)[n], const unsigned char (&b)[n]) {
-  return std::memcmp(a, b, n) == 0;
-}
-
-// What may throw inside is an allocation; nothing is thrown through the table.
-template <class Function>
-int guard(const Why& why, Function&& function) {
-  try {
-    return function();
-  } catch (const std::bad_alloc&) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "out of memory");
-  }
-}
-
-int checkProcess(const Device& device, const Why& why) {
-  if (device.pid == getpid()) return KOLO_TRANSPORT_OK;
-  return why.fail(KOLO_TRANSPORT_ERROR,
-                  "this process was forked from process %d, which made the communicator; make one here",
-                  static_cast<int>(device.pid));
-}
 
 int probe(char* text, size_t bytes) {
   const Why why{text, bytes};
@@ -76,25 +45,10 @@ int probe(char* text, size_t bytes) {
 }
 
 int openDevice(const koloTransportHost* host, void** opened, koloTransportBlob* address, const Why& why) {
-  if (host->size < sizeof *host) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "koloTransportHost has %u bytes, expected at least %zu", host->size,
-                    sizeof *host);
-  }
-  if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_ERROR, "libsodium cannot be initialised");
   auto device = std::make_unique<Device>();
-  device->key = deriveKey(host->communicator);
-  device->ranks = host->ranks;
-  device->timeoutMs = host->timeoutMs > 0 ? host->timeoutMs : kFallbackTimeoutMs;
-  device->pid = getpid();
-  Address& own = device->address;
-  std::memcpy(own.processId, host->processId, sizeof own.processId);
-  std::memcpy(own.hostId, host->hostId, sizeof own.hostId);
-  own.networkNamespace = networkNamespace();
-  own.processIdAt = reinterpret_cast<std::uint64_t>(&own.processId);
-  own.pid = device->pid;
-  own.uid = geteuid();
-  prove(own, device->key);
-  toBlob(own, address);
+  const int code = openParty(*host, "kolo transport shm", device.get(), why);
+  if (code != KOLO_TRANSPORT_OK) return code;
+  toBlob(device->address, address);
   *opened = device.release();
   return KOLO_TRANSPORT_OK;
 }
@@ -106,8 +60,7 @@ int deviceOpen(const koloTransportHost* host, void** opened, koloTransportBlob* 
 
 void deviceClose(void* opened) {
   const std::unique_ptr<Device> device(static_cast<Device*>(opened));
-  if (device->serves && device->pid == getpid()) Exporter::instance().release();
-  sodium_memzero(&device->key, sizeof device->key);
+  closeParty(*device);
 }
 
 // An exporter that maps less than it says, or read-only, is found here and not by its peers.
@@ -129,41 +82,15 @@ int checkFile(const koloTransportMemory& range, const Why& why) {
   return KOLO_TRANSPORT_OK;
 }
 
-// The descriptor's part on how to get the file. A socket that cannot be had is said to the peer that needs it: peers in
-// this process do not.
-void offerFile(Device& device, Descriptor& descriptor) {
-  descriptor.hasFile = 1;
-  if (device.ranks < 2) return;  // nobody to ask for it
-  if (!device.serves) {
-    descriptor.serverErrno = Exporter::instance().acquire();
-    device.serves = descriptor.serverErrno == 0;
-  }
-  if (device.serves) Exporter::instance().copySocketName(descriptor.socketName);
-}
-
 int registerMemory(Device& device, const koloTransportMemory* range, void** registered, koloTransportBlob* blob,
                    const Why& why) {
-  if (const int code = checkProcess(device, why); code != KOLO_TRANSPORT_OK) return code;
-  if (range->size < sizeof *range) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "koloTransportMemory has %u bytes, expected at least %zu", range->size,
-                    sizeof *range);
-  }
-  if (range->address == nullptr || range->bytes == 0) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "a range of %llu bytes at %p, expected at least one byte",
-                    static_cast<unsigned long long>(range->bytes), range->address);
-  }
-  Descriptor descriptor{};
-  if (range->fd >= 0) {
-    if (const int code = checkFile(*range, why); code != KOLO_TRANSPORT_OK) return code;
-    descriptor.fdOffset = range->fdOffset;
-    offerFile(device, descriptor);
-  }
+  int code = checkProcess(device, why);
+  if (code == KOLO_TRANSPORT_OK) code = checkRange(*range, why);
+  if (code == KOLO_TRANSPORT_OK && range->fd >= 0) code = checkFile(*range, why);
+  if (code != KOLO_TRANSPORT_OK) return code;
   auto memory = std::make_unique<Memory>();
-  memory->id = Exporter::instance().add({range->address, range->bytes, range->fd, device.key});
-  descriptor.bytes = range->bytes;
-  std::memcpy(descriptor.processId, device.address.processId, sizeof descriptor.processId);
-  std::memcpy(descriptor.memoryId, memory->id.data(), sizeof descriptor.memoryId);
-  prove(descriptor, device.key);
+  Descriptor descriptor;
+  memory->id = offer(device, {range->address, range->bytes, range->fd, device.key}, range->fdOffset, &descriptor);
   toBlob(descriptor, blob);
   *registered = memory.release();
   return KOLO_TRANSPORT_OK;
@@ -180,52 +107,24 @@ void memoryDeregister(void*, void* registered) {
   Exporter::instance().remove(memory->id);
 }
 
-int readPeer(const Device& device, const koloTransportBlob& addressBlob, const koloTransportBlob& memoryBlob,
-             const Why& why, Address* address, Descriptor* descriptor) {
-  if (!fromBlob(addressBlob, address)) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "%u bytes that are not an address of this transport", addressBlob.bytes);
-  }
-  if (!fromBlob(memoryBlob, descriptor)) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "%u bytes that are not a descriptor of this transport", memoryBlob.bytes);
-  }
-  if (!isProven(*address, device.key) || !isProven(*descriptor, device.key)) {
-    return why.fail(KOLO_TRANSPORT_ERROR,
-                    "the address or the descriptor was altered, or comes from another communicator");
-  }
-  if (!same(address->processId, descriptor->processId)) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "the address and the descriptor come from different processes");
-  }
-  return KOLO_TRANSPORT_OK;
-}
-
 int openInProcess(const Descriptor& descriptor, const Why& why, void** mapped) {
-  IdKey id;
-  std::memcpy(id.data(), descriptor.memoryId, id.size());
-  const auto memory = Exporter::instance().find(id);
-  if (!memory) return why.fail(KOLO_TRANSPORT_ERROR, "the peer in this process has deregistered this memory");
-  *mapped = memory->address;
-  return KOLO_TRANSPORT_OK;
+  Exported memory;
+  const int code = findHere(descriptor, why, &memory);
+  if (code == KOLO_TRANSPORT_OK) *mapped = memory.address;
+  return code;
 }
 
 int openAcross(const Device& device, const Address& address, const Descriptor& descriptor, const Why& why,
                Mapping* mapping) {
-  if (!same(address.hostId, device.address.hostId)) {
-    return why.fail(KOLO_TRANSPORT_UNREACHABLE,
-                    "process %d runs on another machine, which shares no memory with this one", address.pid);
-  }
+  int code = checkMachine(device, address, why);
+  if (code != KOLO_TRANSPORT_OK) return code;
   if (descriptor.hasFile == 0) {
     return why.fail(KOLO_TRANSPORT_UNSHAREABLE,
                     "ordinary memory of another process, %d, cannot be mapped; memory from koloMemAlloc can",
                     address.pid);
   }
-  if (descriptor.socketName[0] == '\0') {
-    return why.fail(
-        KOLO_TRANSPORT_UNREACHABLE, "process %d has no socket to hand its memory over: %s", address.pid,
-        descriptor.serverErrno != 0 ? ErrorText(descriptor.serverErrno).text : "it is alone in its communicator");
-  }
   int fd = -1;
-  const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(device.timeoutMs);
-  int code = fetchFile(address, descriptor, device.key, deadline, why, &fd);
+  code = fetch(device, address, descriptor, why, &fd);
   if (code != KOLO_TRANSPORT_OK) return code;
   code = mapRange(fd, descriptor.fdOffset, descriptor.bytes, why, mapping);
   close(fd);  // the mapping holds the memory, also when the peer is gone
@@ -263,10 +162,11 @@ int openLink(const Device& device, const koloTransportBlob* peerAddress, const k
   Address address;
   Descriptor descriptor;
   int code = readPeer(device, *peerAddress, *peerMemory, why, &address, &descriptor);
+  if (code == KOLO_TRANSPORT_OK) code = checkPair(address, descriptor, why);
   if (code != KOLO_TRANSPORT_OK) return code;
   auto link = std::make_unique<Link>();
   link->pid = address.pid;
-  link->inProcess = same(address.processId, device.address.processId);
+  link->inProcess = isInProcess(device, address);
   if (link->inProcess) {
     code = openInProcess(descriptor, why, mapped);
   } else {
@@ -318,6 +218,6 @@ const koloTransport* koloTransportShm(void) {
   using namespace kolo::shm;
   static const koloTransport table = {
       KOLO_TRANSPORT_ABI, sizeof(koloTransport), "shm",    koloLinkMapped, probe, deviceOpen, deviceClose,
-      memoryRegister,     memoryDeregister,      linkOpen, linkClose,      linkRead};
+      memoryRegister,     memoryDeregister,      linkOpen, linkClose,      linkRead, koloMemoryHost};
   return &table;
 }

@@ -38,6 +38,23 @@ Result<CudaDevice> describe(const CudaDriver& driver, int ordinal) {
 
 }  // namespace
 
+bool usesCuda() { return isCudaLoaded() && cuda().ok(); }
+
+Status checkHostMemory(const char* name, const void* buffer, std::uint64_t bytes) {
+  if (bytes == 0 || buffer == nullptr) return {};
+  unsigned type = 0;
+  unsigned isManaged = 0;
+  int ordinal = -1;
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* data[] = {&type, &isManaged, &ordinal};
+  const CudaDriver& driver = *cuda().value();
+  // What the driver does not know is the host's.
+  if (driver.cuPointerGetAttributes(3, which, data, reinterpret_cast<CUdeviceptr>(buffer)) != CUDA_SUCCESS) return {};
+  if (type != CU_MEMORYTYPE_DEVICE || isManaged != 0) return {};
+  return error(koloInvalidPointer, "{} is {}, memory of CUDA device {}: expected host memory, which this communicator uses (its option "
+               "`device` is KOLO_HOST)", name, buffer, ordinal);
+}
+
 Result<std::vector<CudaDevice>> cudaDevices() {
   KOLO_ASSIGN(const CudaDriver* const driver, cuda());
   int count = 0;
@@ -51,6 +68,9 @@ Result<std::vector<CudaDevice>> cudaDevices() {
 }
 
 #else
+
+bool usesCuda() { return false; }
+Status checkHostMemory(const char*, const void*, std::uint64_t) { return {}; }
 
 Result<std::vector<CudaDevice>> cudaDevices() {
   return error(koloUnsupported, "no CUDA device: this library was built without CUDA");

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cstdlib>
 
 namespace kolo::drivers {
 namespace {
@@ -17,6 +18,9 @@ Result<CudaDriver> load() {
   if (library == nullptr) {
     return error(koloUnsupported, "no CUDA device: the driver's library libcuda.so.1 is not installed");
   }
+  // Before the driver is initialised, if this is who does it: streams that share a queue of the hardware hold each other up, and ranks
+  // that are threads need more than the 8 that there are by default.
+  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   CudaDriver driver;
   const char* missing = nullptr;
 #define KOLO_CUDA_LOAD(name)                                                         \
@@ -45,6 +49,13 @@ Result<const CudaDriver*> cuda() {
   static const Result<CudaDriver>& loaded = *new Result<CudaDriver>(load());
   if (!loaded.ok()) return loaded.status();
   return &loaded.value();
+}
+
+bool isCudaLoaded() {
+  if (mocked.load(std::memory_order_acquire) != nullptr) return true;  // [mock]
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (library != nullptr) dlclose(library);   // the count only: whoever has loaded it keeps it
+  return library != nullptr;
 }
 
 void setCuda(const CudaDriver* mock) { mocked.store(mock, std::memory_order_release); }  // [mock]

@@ -14,14 +14,22 @@ namespace kolo::drivers {
 #define KOLO_CUDA_FUNCTIONS(X)                                                                                             \
   X(cuInit) X(cuGetErrorName) X(cuGetErrorString)                                                                          \
   X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceTotalMem)                        \
-  X(cuDeviceGetPCIBusId) X(cuDeviceCanAccessPeer)                                                                          \
-  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxEnablePeerAccess) \
+  X(cuDeviceGetPCIBusId) X(cuDeviceGetUuid) X(cuDeviceCanAccessPeer)                                                       \
+  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice)        \
+  X(cuCtxEnablePeerAccess)                                                                                                 \
   X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)                                                             \
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor) X(cuLaunchKernel)                                                         \
-  X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamIsCapturing)                  \
-  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)                                \
-  X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuPointerGetAttributes)                                  \
-  X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoDAsync) X(cuMemsetD8Async)
+  X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamGetCtx)                       \
+  X(cuStreamGetCaptureInfo) X(cuThreadExchangeStreamCaptureMode) X(cuStreamWriteValue64) X(cuStreamWaitValue64)            \
+  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventQuery) X(cuEventSynchronize)      \
+  X(cuGraphRetainUserObject) X(cuUserObjectCreate)                                                                         \
+  X(cuMemAlloc) X(cuMemFree) X(cuMemGetAddressRange) X(cuPointerGetAttributes)                                             \
+  X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer)              \
+  X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease) X(cuMemRetainAllocationHandle)                           \
+  X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess)                                   \
+  X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle)                                                        \
+  X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle)                                                        \
+  X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemsetD8Async)
 
 struct CudaDriver {
 #define KOLO_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
@@ -31,6 +39,9 @@ struct CudaDriver {
 
 // The driver, initialised, if this machine has one and at least one device; otherwise why not, in one line. Decided once.
 Result<const CudaDriver*> cuda();
+
+// Whether the driver's library is in this process, whoever has loaded it.
+bool isCudaLoaded();
 
 // For tests, before the first use: everything goes to this one. nullptr: back to the machine's.
 void setCuda(const CudaDriver* mock);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "algorithms/execute.h"
+#include "algorithms/messages.h"
 #include "device/block_team.h"
 #include "executor/cuda/launch_params.h"
 
@@ -34,43 +35,68 @@ KOLO_DEVICE void takeChannel(device::Work& work, int channel) {
 // Blocks of a communicator run side by side: the first that gives up says why, once in the communicator's life.
 template <class Platform>
 KOLO_DEVICE void report(Platform& platform, const LaunchParams& params, const device::Fault& fault) {
-  if (!platform.claim(params.channels[0].claimed)) return;
+  if (platform.add(params.channels[0].failures) != 1) return;
   params.control->fault = fault;
   device::storeRelease(params.control->faults, 1);   // [fault] what is above
 }
 
-// `work` and `fault` are the block's: all its threads see them.
+// A group's messages; false after a failure. `work` and `fault` are the block's: all its threads see them.
 template <class Platform>
-KOLO_DEVICE void runBlock(Platform& platform, const LaunchParams& params, int channel, device::Work& work,
-                          device::Fault& fault) {
-  const device::Work* const list = params.list != nullptr ? params.list : params.works;
+KOLO_DEVICE bool runMessages(Platform& platform, const LaunchParams& params, int channel, device::Work& work, device::Fault& fault) {
+  if (params.messages == 0 || channel >= static_cast<int>(params.messageChannels)) return true;
+  if (platform.thread() == 0) {
+    work = params.list()[0];
+    work.links += channel * work.ranks;
+    fault = {};
+    work.fault = &fault;
+  }
+  platform.syncOr(false);
+  device::BlockTeam<Platform> team(platform, work);
+  device::Exchange<device::BlockTeam<Platform>> exchange(team, work);
+  algorithms::MessageGroup<device::BlockTeam<Platform>>(team, exchange, params.list(), params.messages, channel).run();
+  team.sync();
+  if (team.failed() && platform.thread() == 0) report(platform, params, fault);
+  platform.syncOr(false);
+  return !team.failed();
+}
+
+template <class Platform>
+KOLO_DEVICE bool runCollective(Platform& platform, const LaunchParams& params, const device::Work& described, int channel,
+                               device::Work& work, device::Fault& fault) {
   Channel& state = params.channels[channel];
+  const bool leads = platform.thread() == 0;
+  std::uint64_t number = 0;
+  if (leads) {
+    number = device::loadRelaxed(state.operations) + 1;
+    work = described;
+    takeChannel(work, channel);
+    fault = {};
+    work.fault = &fault;
+    work.word |= number << device::Signature::kSequenceAt;
+  }
+  platform.syncOr(false);
+  device::BlockTeam<Platform> team(platform, work);
+  algorithms::execute(team, work);
+  team.sync();
+  if (leads) {
+    device::storeRelaxed(state.operations, number);
+    if (team.failed()) report(platform, params, fault);
+  }
+  platform.syncOr(false);
+  return !team.failed();
+}
+
+// Messages first: they wait for nothing but messages. After a failure what follows would be refused.
+template <class Platform>
+KOLO_DEVICE_CALL void runBlock(Platform& platform, const LaunchParams& params, int channel, device::Work& work,
+                               device::Fault& fault) {
+  platform.setTimeout(params.timeoutNs);
   // After a failure the peers may take what this rank sends for what it owed them: nothing more is sent.
-  const bool over = platform.thread() == 0 && (device::loadAcquire(params.control->stop) != 0 ||    // [stop]
-                                               device::loadAcquire(params.control->faults) != 0);   // [fault]
-  if (platform.syncOr(over)) return;
-  for (std::uint32_t i = 0; i < params.count; ++i) {
-    if (channel >= list[i].channels) continue;
-    const bool leads = platform.thread() == 0;
-    std::uint64_t number = 0;
-    if (leads) {
-      number = device::loadRelaxed(state.operations) + 1;
-      work = list[i];
-      takeChannel(work, channel);
-      fault = {};
-      work.fault = &fault;
-      work.word |= number << device::Signature::kSequenceAt;
-    }
-    platform.syncOr(false);
-    device::BlockTeam<Platform> team(platform, work);
-    algorithms::execute(team, work);
-    team.sync();
-    if (leads) {
-      device::storeRelaxed(state.operations, number);
-      if (team.failed()) report(platform, params, fault);
-    }
-    if (team.failed()) return;   // what follows would be refused
-    platform.syncOr(false);
+  if (platform.syncOr(platform.thread() == 0 && device::loadRelaxed(params.channels[0].failures) != 0)) return;
+  if (!runMessages(platform, params, channel, work, fault)) return;
+  for (std::uint32_t i = params.messages; i < params.count; ++i) {
+    const device::Work& described = params.list()[i];
+    if (channel < described.channels && !runCollective(platform, params, described, channel, work, fault)) return;
   }
 }
 

@@ -36,15 +36,16 @@ std::uint64_t takeArrays(device::Work& work, unsigned char* to) {
 
 }  // namespace
 
-std::uint64_t ArenaLayout::mailboxAt(int channel, int peer) const {
-  return (static_cast<std::uint64_t>(channel) * static_cast<std::uint64_t>(ranks) + static_cast<std::uint64_t>(peer)) *
+std::uint64_t ArenaLayout::mailboxAt(int lane, int peer) const {
+  return (static_cast<std::uint64_t>(lane) * static_cast<std::uint64_t>(ranks) + static_cast<std::uint64_t>(peer)) *
          sizeof(device::Mailbox);
 }
-std::uint64_t ArenaLayout::slotsAt(int channel, int peer) const {
-  const std::uint64_t pair = static_cast<std::uint64_t>(channel) * static_cast<std::uint64_t>(ranks) + static_cast<std::uint64_t>(peer);
-  return roundUp(mailboxAt(channels, 0), kPage) + pair * slots * slotBytes;
+std::uint64_t ArenaLayout::trialAt(int peer) const { return mailboxAt(lanes(), 0) + static_cast<std::uint64_t>(peer) * 64; }
+std::uint64_t ArenaLayout::slotsAt(int lane, int peer) const {
+  const std::uint64_t pair = static_cast<std::uint64_t>(lane) * static_cast<std::uint64_t>(ranks) + static_cast<std::uint64_t>(peer);
+  return roundUp(trialAt(ranks), kPage) + pair * slots * slotBytes;
 }
-std::uint64_t ArenaLayout::bytes() const { return slotsAt(channels, 0); }
+std::uint64_t ArenaLayout::bytes() const { return slotsAt(lanes(), 0); }
 
 // ---- the device
 
@@ -77,10 +78,15 @@ Status Gpu::load() {
     return error(koloUnsupported, "this library was built without kernels (the option gpu_architectures is empty): {}", why.message());
   }
   KOLO_CUDA(driver_, cuModuleGetFunction, (&kernel_, module_, "koloRunBlocks"));
-  int perMultiprocessor = 0, multiprocessors = 0;
-  KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&perMultiprocessor, kernel_, kBlockThreads, 0));
+  KOLO_CUDA(driver_, cuModuleGetFunction, (&residentKernel_, module_, "koloServe"));
+  int blocks = 0, residentBlocks = 0, multiprocessors = 0, mps = 0;
+  KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&blocks, kernel_, kBlockThreads, 0));
+  KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&residentBlocks, residentKernel_, kBlockThreads, 0));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_));
-  residentBlocks_ = perMultiprocessor * multiprocessors;
+  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device_));
+  KOLO_CUDA(driver_, cuDeviceGetUuid, (&uuid_, device_));
+  mps_ = mps != 0;
+  residentBlocks_ = std::min(blocks, residentBlocks) * multiprocessors;
   KOLO_CUDA(driver_, cuStreamCreate, (&copies_, CU_STREAM_NON_BLOCKING));
   if (residentBlocks_ == 0) return error(koloUnsupported, "device {} cannot hold one block of {} threads", ordinal_, kBlockThreads);
   return {};
@@ -96,15 +102,12 @@ Gpu::~Gpu() {
   driver_.cuDevicePrimaryCtxRelease(device_);
 }
 
-Status Gpu::reach(const Gpu& peer) const {
-  if (peer.device_ == device_) return {};
-  int possible = 0;
-  KOLO_CUDA(driver_, cuDeviceCanAccessPeer, (&possible, device_, peer.device_));
-  if (possible == 0) return error(koloUnsupported, "device {} cannot reach the memory of device {}", ordinal_, peer.ordinal_);
-  const Current current(*this);
-  const CUresult code = driver_.cuCtxEnablePeerAccess(peer.context_, 0);
-  if (code == CUDA_SUCCESS || code == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return {};
-  return drivers::cudaError(driver_, code, "cuCtxEnablePeerAccess");
+int Gpu::take(int wanted) {
+  int taken = taken_.load(std::memory_order_relaxed);
+  for (;;) {
+    const int got = std::clamp(residentBlocks_ - taken, 0, wanted);
+    if (taken_.compare_exchange_weak(taken, taken + got, std::memory_order_relaxed)) return got;
+  }
 }
 
 Status Gpu::clear(CUdeviceptr to, std::uint64_t bytes) const {
@@ -114,45 +117,28 @@ Status Gpu::clear(CUdeviceptr to, std::uint64_t bytes) const {
   return {};
 }
 
-Status Gpu::copy(CUdeviceptr to, const void* from, std::uint64_t bytes) const {
+Status Gpu::upload(CUdeviceptr to, const void* from, std::uint64_t bytes) const {
   const Current current(*this);
   KOLO_CUDA(driver_, cuMemcpyHtoDAsync, (to, from, bytes, copies_));
   KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
   return {};
 }
 
-// ---- its memory
-
-Result<DeviceMemory> DeviceMemory::allocate(std::shared_ptr<Gpu> gpu, std::uint64_t bytes) {
-  const Gpu::Current current(*gpu);
-  const drivers::CudaDriver& driver = gpu->driver();
-  DeviceMemory memory;
-  KOLO_CUDA(driver, cuMemAlloc, (&memory.address_, std::max<std::uint64_t>(bytes, 1)));
-  memory.gpu_ = std::move(gpu);
-  return memory;
+Status Gpu::download(void* to, CUdeviceptr from, std::uint64_t bytes) const {
+  const Current current(*this);
+  KOLO_CUDA(driver_, cuMemcpyDtoHAsync, (to, from, bytes, copies_));
+  KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
+  return {};
 }
 
-DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept
-    : gpu_(std::move(other.gpu_)), address_(std::exchange(other.address_, 0)) {}
-
-DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
-  std::swap(gpu_, other.gpu_);
-  std::swap(address_, other.address_);
-  return *this;
-}
-
-DeviceMemory::~DeviceMemory() {
-  if (address_ == 0) return;
-  const Gpu::Current current(*gpu_);
-  gpu_->driver().cuMemFree(address_);
+Status Gpu::copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes) const {
+  const Current current(*this);
+  KOLO_CUDA(driver_, cuMemcpyDtoDAsync, (to, from, bytes, copies_));
+  KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
+  return {};
 }
 
 // ---- the rank
-
-Engine::Engine(std::shared_ptr<Gpu> gpu, const Setup& setup) : gpu_(std::move(gpu)), setup_(setup) {
-  layout_.ranks = setup.ranks;
-  layout_.channels = setup.channels;
-}
 
 Result<std::unique_ptr<Engine>> Engine::create(const std::shared_ptr<Gpu>& gpu, const Setup& setup) {
   std::unique_ptr<Engine> engine(new Engine(gpu, setup));
@@ -162,85 +148,99 @@ Result<std::unique_ptr<Engine>> Engine::create(const std::shared_ptr<Gpu>& gpu, 
 
 Status Engine::allocate() {
   const Gpu::Current current(*gpu_);
-  const auto ranks = static_cast<std::uint64_t>(setup_.ranks), channels = static_cast<std::uint64_t>(setup_.channels);
-  const auto allocate = [&](DeviceMemory& memory, std::uint64_t bytes) -> Status {
-    KOLO_ASSIGN(memory, DeviceMemory::allocate(gpu_, bytes));
+  const drivers::CudaDriver& driver = gpu_->driver();
+  const auto ranks = static_cast<std::uint64_t>(setup_.ranks), channels = static_cast<std::uint64_t>(setup_.layout.channels);
+  const auto allocate = [&](memory::DeviceMemory& memory, std::uint64_t bytes) -> Status {
+    KOLO_ASSIGN(memory, memory::DeviceMemory::create(gpu_->ordinal(), bytes, false));
     return gpu_->clear(reinterpret_cast<CUdeviceptr>(memory.as<void>()), bytes);
   };
-  arena_ = std::make_shared<DeviceMemory>();
-  KOLO_TRY(allocate(*arena_, layout_.bytes()));
-  KOLO_TRY(allocate(links_, channels * ranks * sizeof(device::Link)));
+  KOLO_TRY(allocate(links_, static_cast<std::uint64_t>(setup_.layout.lanes()) * ranks * sizeof(device::Link)));
   KOLO_TRY(allocate(channels_, channels * sizeof(Channel)));
   KOLO_TRY(allocate(windows_, ranks * setup_.windows * sizeof(void*)));
   void* control = nullptr;
-  KOLO_CUDA(gpu_->driver(), cuMemHostAlloc, (&control, sizeof(Control), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  KOLO_CUDA(driver, cuMemHostAlloc, (&control, sizeof(Control), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
   control_ = new (control) Control{};
-  KOLO_CUDA(gpu_->driver(), cuEventCreate, (&last_, CU_EVENT_DISABLE_TIMING));
+  KOLO_CUDA(driver, cuEventCreate, (&last_, CU_EVENT_DISABLE_TIMING));
+  KOLO_CUDA(driver, cuEventCreate, (&lastInCapture_, CU_EVENT_DISABLE_TIMING));
+  if (!setup_.resident) return {};
+  KOLO_TRY(allocate(resident_, sizeof(Resident)));
+  void* places = nullptr;
+  KOLO_CUDA(driver, cuMemHostAlloc, (&places, kResidentPlaces * sizeof(LaunchParams), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  places_ = static_cast<LaunchParams*>(places);
+  KOLO_CUDA(driver, cuStreamCreate, (&residentStream_, CU_STREAM_NON_BLOCKING));
   return {};
 }
 
 Engine::~Engine() {
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
-  if (launched_) driver.cuEventSynchronize(last_);
-  for (const auto& buffer : buffers_) {
-    if (buffer->used != nullptr) driver.cuEventDestroy(buffer->used);
-    if (buffer->memory != nullptr) driver.cuMemFreeHost(buffer->memory);
+  if (launched_) (void)driver.cuEventSynchronize(last_);
+  if (control_ != nullptr) device::storeRelease(control_->quit, 1);   // [quit]
+  if (residentStream_ != nullptr) {
+    (void)driver.cuStreamSynchronize(residentStream_);
+    (void)driver.cuStreamDestroy(residentStream_);
   }
-  if (last_ != nullptr) driver.cuEventDestroy(last_);
-  if (control_ != nullptr) driver.cuMemFreeHost(control_);
+  for (const auto& buffer : buffers_) {
+    if (buffer->used != nullptr) (void)driver.cuEventDestroy(buffer->used);
+    if (buffer->memory != nullptr) (void)driver.cuMemFreeHost(buffer->memory);
+  }
+  if (last_ != nullptr) (void)driver.cuEventDestroy(last_);
+  if (lastInCapture_ != nullptr) (void)driver.cuEventDestroy(lastInCapture_);
+  if (places_ != nullptr) (void)driver.cuMemFreeHost(places_);
+  if (control_ != nullptr) (void)driver.cuMemFreeHost(control_);
 }
 
-Status Engine::connect(std::vector<std::shared_ptr<DeviceMemory>> arenas) {
-  arenas_ = std::move(arenas);
-  auto* const mine = arena_->as<unsigned char>();
-  const Gpu::Current current(*gpu_);
-  std::vector<device::Link> links(static_cast<std::size_t>(setup_.channels) * static_cast<std::size_t>(setup_.ranks));
-  for (int channel = 0; channel < setup_.channels; ++channel) {
+Status Engine::connect(std::span<const Pair> pairs) {
+  const ArenaLayout& layout = setup_.layout;
+  std::vector<device::Link> links(static_cast<std::size_t>(layout.lanes()) * static_cast<std::size_t>(setup_.ranks));
+  for (int lane = 0; lane < layout.lanes(); ++lane) {
     for (int peer = 0; peer < setup_.ranks; ++peer) {
       if (peer == setup_.rank) continue;
-      auto* const theirs = arenas_[static_cast<std::size_t>(peer)]->as<unsigned char>();
-      device::Link& link = links[static_cast<std::size_t>(channel * setup_.ranks + peer)];
+      const Pair& pair = pairs[static_cast<std::size_t>(peer)];
+      device::Link& link = links[static_cast<std::size_t>(lane * setup_.ranks + peer)];
       link.peer = peer;
-      link.inbox = reinterpret_cast<device::Mailbox*>(mine + layout_.mailboxAt(channel, peer));
-      link.inSlots = mine + layout_.slotsAt(channel, peer);
-      link.outbox = reinterpret_cast<device::Mailbox*>(theirs + layout_.mailboxAt(channel, setup_.rank));
-      link.outSlots = theirs + layout_.slotsAt(channel, setup_.rank);
+      link.inbox = reinterpret_cast<device::Mailbox*>(pair.mine + layout.mailboxAt(lane, peer));
+      link.inSlots = pair.mine + layout.slotsAt(lane, peer);
+      link.outbox = reinterpret_cast<device::Mailbox*>(pair.theirs + layout.mailboxAt(lane, setup_.rank));
+      link.outSlots = pair.theirs + layout.slotsAt(lane, setup_.rank);
       link.windows = windows_.as<unsigned char*>() + static_cast<std::uint64_t>(peer) * setup_.windows;
     }
   }
-  return gpu_->copy(reinterpret_cast<CUdeviceptr>(links_.as<void>()), links.data(), links.size() * sizeof(device::Link));
+  return gpu_->upload(reinterpret_cast<CUdeviceptr>(links_.as<void>()), links.data(), links.size() * sizeof(device::Link));
 }
 
 Status Engine::setWindow(int rank, std::uint32_t index, unsigned char* begin) {
-  const Gpu::Current current(*gpu_);
   unsigned char** const place = windows_.as<unsigned char*>() + static_cast<std::uint64_t>(rank) * setup_.windows + index;
   KOLO_TRY(drain());   // what runs may still use the window that was in this place
-  return gpu_->copy(reinterpret_cast<CUdeviceptr>(place), &begin, sizeof begin);
+  return gpu_->upload(reinterpret_cast<CUdeviceptr>(place), &begin, sizeof begin);
 }
 
 Status Engine::reserveScratch(std::uint64_t bytes) {
   if (bytes <= scratchBytes_) return {};
   bytes = std::max(roundUp(bytes, kPage), 2 * scratchBytes_);
-  KOLO_ASSIGN(DeviceMemory larger, DeviceMemory::allocate(gpu_, bytes));
+  const Gpu::Current current(*gpu_);
+  KOLO_ASSIGN(memory::DeviceMemory larger, memory::DeviceMemory::create(gpu_->ordinal(), bytes, false));
   outgrown_.push_back(std::exchange(scratch_, std::move(larger)));
   scratchBytes_ = bytes;
   return {};
 }
 
-void Engine::complete(device::Work& work) const {
-  work.links = links_.as<device::Link>();
-  work.slots = layout_.slots;
-  work.slotBytes = layout_.slotBytes;
-  work.scratch = scratch_.as<unsigned char>();
+void Engine::complete(device::Work& work, bool isMessage) const {
+  work.links = links_.as<device::Link>() + (isMessage ? setup_.layout.channels * setup_.ranks : 0);
+  work.slots = setup_.layout.slots;
+  work.slotBytes = setup_.layout.slotBytes;
+  work.scratch = scratch_.as();
   work.mayOwe = false;
 }
 
-// A buffer whose last launch has ended, or a new one.
+// A buffer whose last launch has ended and that no graph launches from, or a new one.
 Result<Engine::Buffer*> Engine::takeBuffer(std::uint64_t bytes) {
   const drivers::CudaDriver& driver = gpu_->driver();
   for (const auto& buffer : buffers_) {
-    if (buffer->used != nullptr && buffer->bytes >= bytes && driver.cuEventQuery(buffer->used) == CUDA_SUCCESS) return buffer.get();
+    if (buffer->used == nullptr || buffer->bytes < bytes) continue;
+    if (buffer->inGraph != nullptr && buffer->inGraph->load(std::memory_order_acquire)) continue;   // [graph gone]
+    buffer->inGraph = nullptr;
+    if (driver.cuEventQuery(buffer->used) == CUDA_SUCCESS) return buffer.get();
   }
   buffers_.push_back(std::make_unique<Buffer>());   // owned before anything in it can fail
   Buffer* const buffer = buffers_.back().get();
@@ -252,54 +252,185 @@ Result<Engine::Buffer*> Engine::takeBuffer(std::uint64_t bytes) {
   return buffer;
 }
 
-Status Engine::enqueue(std::span<device::Work> works, std::uint64_t timeoutNs, CUstream stream) {
+// The graph tells when it is gone. Its destructor may call nothing of CUDA, so the memory waits here for its next use, or for the end.
+Status Engine::keepForGraph(Buffer& buffer, CUgraph graph) {
+  const drivers::CudaDriver& driver = gpu_->driver();
+  using Flag = std::shared_ptr<std::atomic<bool>>;
+  buffer.inGraph = std::make_shared<std::atomic<bool>>(true);
+  auto held = std::make_unique<Flag>(buffer.inGraph);
+  CUuserObject object = nullptr;
+  const auto gone = [](void* flag) {
+    const std::unique_ptr<Flag> own(static_cast<Flag*>(flag));
+    (*own)->store(false, std::memory_order_release);   // [graph gone]
+  };
+  KOLO_CUDA(driver, cuUserObjectCreate, (&object, held.get(), gone, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+  (void)held.release();
+  KOLO_CUDA(driver, cuGraphRetainUserObject, (graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+  return {};
+}
+
+Status Engine::checkStream(CUstream stream) const {
+  const drivers::CudaDriver& driver = gpu_->driver();
+  const bool isDefault = stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+  if (isDefault && setup_.sharesContext) {
+    return error(koloInvalidUsage, "a default stream on device {}, which ranks share: their kernels wait for each other and a default "
+                 "stream may run them one after the other; expected a stream of each rank's own, made with cudaStreamNonBlocking",
+                 gpu_->ordinal());
+  }
+  if (isDefault) return {};
+  CUcontext context = nullptr;
+  KOLO_CUDA(driver, cuStreamGetCtx, (stream, &context));
+  if (context == gpu_->context()) return {};
+  CUdevice device = -1;
+  if (driver.cuCtxPushCurrent(context) == CUDA_SUCCESS) {
+    (void)driver.cuCtxGetDevice(&device);
+    (void)driver.cuCtxPopCurrent(nullptr);
+  }
+  return error(koloInvalidArgument, "the stream belongs to {} of device {}: expected a stream of the primary context of device {}, which "
+               "this communicator uses", device == gpu_->ordinal() ? "another context" : "a context", device, gpu_->ordinal());
+}
+
+// The launch, but for its order; the buffer that it needs, if any.
+Status Engine::describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, LaunchParams& params,
+                        Buffer** buffer) {
+  params.control = control_;
+  params.channels = channels_.as<Channel>();
+  params.timeoutNs = timeoutNs;
+  params.apart = nullptr;
+  params.count = static_cast<std::uint32_t>(works.size());
+  params.messages = messages;
+  params.messageChannels = static_cast<std::uint32_t>(setup_.layout.messageChannels);
+  std::uint64_t arrayBytes = 0;
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    complete(works[i], i < messages);
+    arrayBytes += takeArrays(works[i], nullptr);
+  }
+  *buffer = nullptr;
+  if (works.size() <= kInlineWorks && arrayBytes == 0) {
+    std::copy(works.begin(), works.end(), params.works);
+    return {};
+  }
+  const std::uint64_t listBytes = works.size() * sizeof(device::Work);
+  KOLO_ASSIGN(*buffer, takeBuffer(listBytes + arrayBytes));
+  unsigned char* arrays = (*buffer)->memory + listBytes;
+  for (device::Work& work : works) arrays += takeArrays(work, arrays);
+  std::memcpy((*buffer)->memory, works.data(), listBytes);
+  params.apart = reinterpret_cast<const device::Work*>((*buffer)->memory);
+  return {};
+}
+
+Result<Engine::Capture> Engine::captureOf(CUstream stream) const {
+  Capture capture;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuuint64_t id = 0;
+  KOLO_CUDA(gpu_->driver(), cuStreamGetCaptureInfo, (stream, &status, &id, &capture.graph, nullptr, nullptr, nullptr));
+  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return error(koloInvalidUsage, "the stream's capture has been invalidated");
+  capture.active = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  capture.id = id;
+  return capture;
+}
+
+// Launches of a communicator run one after the other, whatever stream they are in, captured or not. Inside of a capture an event of
+// the capture orders them; the first of a capture waits, each time that it is replayed, for what was launched last before.
+Status Engine::orderAfterOthers(CUstream stream, const Capture& capture) {
+  const drivers::CudaDriver& driver = gpu_->driver();
+  if (!capture.active) {
+    const bool inOrder = !launched_ || (stream == lastStream_ && !captured_);
+    if (!inOrder) KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, CU_EVENT_WAIT_DEFAULT));
+  } else if (capture.id == capture_) {
+    KOLO_CUDA(driver, cuStreamWaitEvent, (stream, lastInCapture_, CU_EVENT_WAIT_DEFAULT));
+  } else {
+    KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, CU_EVENT_WAIT_EXTERNAL));
+  }
+  return {};
+}
+
+Status Engine::orderBeforeOthers(CUstream stream, const Capture& capture) {
+  const drivers::CudaDriver& driver = gpu_->driver();
+  launched_ = true;
+  if (!capture.active) {
+    KOLO_CUDA(driver, cuEventRecord, (last_, stream));
+    lastStream_ = stream;
+    return {};
+  }
+  capture_ = capture.id;
+  captured_ = true;
+  KOLO_CUDA(driver, cuEventRecordWithFlags, (last_, stream, CU_EVENT_RECORD_EXTERNAL));
+  KOLO_CUDA(driver, cuEventRecord, (lastInCapture_, stream));
+  return {};
+}
+
+Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, CUstream stream) {
   if (works.empty()) return {};
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
-  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  KOLO_CUDA(driver, cuStreamIsCapturing, (stream, &capture));
-  if (capture != CU_STREAM_CAPTURE_STATUS_NONE) return error(koloUnsupported, "graph capture is not in this version");
-  const bool isDefault = stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-  if (setup_.sharesDevice && isDefault) {
-    return error(koloInvalidUsage, "a default stream on device {}, which ranks share: their kernels wait for each other and a default "
-                 "stream may run them one after the other; expected a stream of each rank's own, made with cudaStreamNonBlocking",
-                 setup_.device);
-  }
-
-  LaunchParams params{.control = control_, .channels = channels_.as<Channel>(), .timeoutNs = timeoutNs, .list = nullptr,
-                      .count = static_cast<std::uint32_t>(works.size()), .works = {}};
-  unsigned channels = 0;
-  std::uint64_t arrayBytes = 0;
-  for (device::Work& work : works) {
-    complete(work);
-    channels = std::max(channels, static_cast<unsigned>(work.channels));
-    arrayBytes += takeArrays(work, nullptr);
-  }
+  KOLO_ASSIGN(const Capture capture, captureOf(stream));
+  LaunchParams params;
   Buffer* buffer = nullptr;
-  if (works.size() > kInlineWorks || arrayBytes != 0) {
-    const std::uint64_t listBytes = works.size() * sizeof(device::Work);
-    KOLO_ASSIGN(buffer, takeBuffer(listBytes + arrayBytes));
-    unsigned char* arrays = buffer->memory + listBytes;
-    for (device::Work& work : works) arrays += takeArrays(work, arrays);
-    std::memcpy(buffer->memory, works.data(), listBytes);
-    params.list = reinterpret_cast<const device::Work*>(buffer->memory);
-  } else {
-    std::copy(works.begin(), works.end(), params.works);
-  }
+  KOLO_TRY(describe(works, messages, timeoutNs, params, &buffer));
+  unsigned blocks = 0;
+  for (const device::Work& work : works) blocks = std::max(blocks, static_cast<unsigned>(work.channels));
+  if (buffer != nullptr && capture.active) KOLO_TRY(keepForGraph(*buffer, capture.graph));
 
-  // Launches of a communicator run one after the other, whatever stream they are in.
-  if (launched_) KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, 0));
-  void* arguments[] = {&params};
-  KOLO_CUDA(driver, cuLaunchKernel, (gpu_->kernel(), channels, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
-  KOLO_CUDA(driver, cuEventRecord, (last_, stream));
-  launched_ = true;
-  if (buffer != nullptr) KOLO_CUDA(driver, cuEventRecord, (buffer->used, stream));
+  KOLO_TRY(orderAfterOthers(stream, capture));
+  if (goesToResident(params, blocks, capture)) {
+    KOLO_TRY(ring(params, stream));
+  } else {
+    void* arguments[] = {&params};
+    KOLO_CUDA(driver, cuLaunchKernel, (gpu_->kernel(), blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
+  }
+  KOLO_TRY(orderBeforeOthers(stream, capture));
+  if (buffer != nullptr && !capture.active) KOLO_CUDA(driver, cuEventRecord, (buffer->used, stream));
   return {};
 }
+
+// ---- the resident kernel; see resident.h for the agreement
+
+namespace {
+
+unsigned residentBlocks(const ArenaLayout& layout) { return static_cast<unsigned>(std::min(kResidentBlocks, layout.channels)); }
+
+}  // namespace
+
+bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture) const {
+  if (!setup_.resident || capture.active || params.apart != nullptr) return false;
+  if (blocks > residentBlocks(setup_.layout)) return false;
+  return given_ - device::loadAcquire(control_->completed) < kResidentPlaces - 1;   // [completed] its place is free
+}
+
+Status Engine::ring(const LaunchParams& params, CUstream stream) {
+  const drivers::CudaDriver& driver = gpu_->driver();
+  auto* const resident = resident_.as<Resident>();
+  const std::uint64_t number = ++given_;
+  places_[number % kResidentPlaces] = params;
+  device::storeRelease(control_->enqueued, number);                       // [enqueued]
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Launched before the stream is made to wait: what waits in a queue of the hardware holds up what comes behind it.
+  if (device::loadAcquire(control_->asleep) >= instances_) {             // [asleep]
+    ServeParams serve{.control = control_, .channels = channels_.as<Channel>(), .resident = resident, .places = places_,
+                      .instance = ++instances_, .idleNs = setup_.idleNs};
+    const unsigned blocks = residentBlocks(setup_.layout);
+    void* arguments[] = {&serve};
+    KOLO_CUDA(driver, cuLaunchKernel, (gpu_->residentKernel(), blocks, 1, 1, kBlockThreads, 1, 1, 0, residentStream_, arguments, nullptr));
+  }
+  KOLO_CUDA(driver, cuStreamWriteValue64, (stream, reinterpret_cast<CUdeviceptr>(&resident->rung.value), number, CU_STREAM_WRITE_VALUE_DEFAULT));
+  KOLO_CUDA(driver, cuStreamWaitValue64, (stream, reinterpret_cast<CUdeviceptr>(&resident->done.value), number, CU_STREAM_WAIT_VALUE_GEQ));
+  return {};
+}
+
+// ---- failure
 
 std::optional<device::Fault> Engine::fault() const {
   if (device::loadAcquire(control_->faults) == 0) return std::nullopt;   // [fault]
   return control_->fault;
+}
+
+Status Engine::broken() const {
+  if (!launched_) return {};
+  const Gpu::Current current(*gpu_);
+  const CUresult result = gpu_->driver().cuEventQuery(last_);
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_CAPTURED_EVENT) return {};
+  return drivers::cudaError(gpu_->driver(), result, "cuEventQuery");
 }
 
 void Engine::stop() { device::storeRelease(control_->stop, 1); }   // [stop]

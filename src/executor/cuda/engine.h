@@ -1,10 +1,11 @@
-// One rank's GPU side: memory that the peers' blocks reach, the state between launches, and the launch itself.
+// One rank's GPU side: what lies on its device between launches, and the launch itself, by a kernel of its own or by the resident one.
 //
-// Thread safety: enqueue() and setWindow() under the communicator's turn; fault() and stop() from any thread.
+// Thread safety: enqueue() and setWindow() under the communicator's turn; fault(), broken() and stop() from any thread.
 // Invariants: between two launches nothing is freed or waited for, because the kernels of other ranks may be waiting for this thread's
 // next launch; what has to grow grows beside what it was. setWindow(), in which all ranks are, waits.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,19 +14,27 @@
 
 #include "base/status.h"
 #include "drivers/cuda/driver.h"
-#include "executor/cuda/launch_params.h"
+#include "executor/cuda/resident.h"
+#include "memory/device_memory.h"
 
 namespace kolo::executor::cuda {
 
-// Where things are in the memory that a rank gives to its peers; the same on all ranks.
+// Blocks of the resident kernel: one for each part of what is small enough to be worth it.
+inline constexpr int kResidentBlocks = 4;
+
+// Where things are in the memory that a rank gives to its peers; the same on all ranks. A lane is what a block and those of its number
+// on the other ranks have for themselves: one for each channel, then one for each channel of messages.
 struct ArenaLayout {
   int ranks = 1;
   int channels = 1;
+  int messageChannels = 1;
   std::uint32_t slots = 4;
   std::uint32_t slotBytes = 1 << 16;
 
-  std::uint64_t mailboxAt(int channel, int peer) const;
-  std::uint64_t slotsAt(int channel, int peer) const;
+  int lanes() const { return channels + messageChannels; }
+  std::uint64_t mailboxAt(int lane, int peer) const;
+  std::uint64_t trialAt(int peer) const;       // 64 bytes, to prove a link by
+  std::uint64_t slotsAt(int lane, int peer) const;
   std::uint64_t bytes() const;
 };
 
@@ -37,25 +46,45 @@ class Gpu {
 
   const drivers::CudaDriver& driver() const { return driver_; }
   int ordinal() const { return ordinal_; }
+  CUcontext context() const { return context_; }
   CUfunction kernel() const { return kernel_; }
-  // Blocks of the kernel that are resident at once when nothing else runs.
+  CUfunction residentKernel() const { return residentKernel_; }
+  const CUuuid& uuid() const { return uuid_; }
+  // Whether kernels of several processes run on it side by side (MPS), instead of in turns.
+  bool isSharedByProcesses() const { return mps_; }
+
+  // Blocks of the kernels that are resident at once when nothing else runs.
   int residentBlocks() const { return residentBlocks_; }
+  // Those that no communicator has taken. All blocks that wait for each other must be resident together, also those of several
+  // communicators: so each takes some when it is made. Thread-safe.
+  int freeBlocks() const { return residentBlocks_ - taken_.load(std::memory_order_relaxed); }
+  // Takes up to `wanted`; how many it got.
+  int take(int wanted);
+  void giveBack(int blocks) { taken_.fetch_sub(blocks, std::memory_order_relaxed); }
 
-  // Lets this device's kernels use the peer's memory, for good.
-  Status reach(const Gpu& peer) const;
-  // Zeroes, or copies from the host; done when it returns, and not waiting for any kernel: others may be waiting for this thread.
+  // Zeroes, or copies; done when it returns, and not waiting for any kernel: others may be waiting for this thread.
   Status clear(CUdeviceptr to, std::uint64_t bytes) const;
-  Status copy(CUdeviceptr to, const void* from, std::uint64_t bytes) const;
+  Status upload(CUdeviceptr to, const void* from, std::uint64_t bytes) const;
+  Status download(void* to, CUdeviceptr from, std::uint64_t bytes) const;
+  Status copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes) const;
 
-  // Makes the device's context the thread's, for a scope.
+  // Makes the device's context the thread's, for a scope, in which calls that a capture elsewhere in the thread forbids are allowed:
+  // what they are made for is not part of it.
   class Current {
    public:
-    explicit Current(const Gpu& gpu) : gpu_(gpu) { gpu_.driver_.cuCtxPushCurrent(gpu_.context_); }
-    ~Current() { gpu_.driver_.cuCtxPopCurrent(nullptr); }
+    explicit Current(const Gpu& gpu) : gpu_(gpu) {
+      (void)gpu_.driver_.cuCtxPushCurrent(gpu_.context_);
+      (void)gpu_.driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+    }
+    ~Current() {
+      (void)gpu_.driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+      (void)gpu_.driver_.cuCtxPopCurrent(nullptr);
+    }
     Current(const Current&) = delete;
 
    private:
     const Gpu& gpu_;
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   };
 
  private:
@@ -65,62 +94,57 @@ class Gpu {
   const drivers::CudaDriver& driver_;
   int ordinal_;
   CUdevice device_ = 0;
+  CUuuid uuid_{};
+  bool mps_ = false;
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
   CUfunction kernel_ = nullptr;
+  CUfunction residentKernel_ = nullptr;
   CUstream copies_ = nullptr;   // apart from all others
   int residentBlocks_ = 0;
-};
-
-// Memory of a device, freed with the object.
-class DeviceMemory {
- public:
-  static Result<DeviceMemory> allocate(std::shared_ptr<Gpu> gpu, std::uint64_t bytes);
-  DeviceMemory() = default;
-  DeviceMemory(DeviceMemory&& other) noexcept;
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
-  ~DeviceMemory();
-
-  template <class T>
-  T* as() const { return reinterpret_cast<T*>(address_); }
-
- private:
-  std::shared_ptr<Gpu> gpu_;
-  CUdeviceptr address_ = 0;
+  std::atomic<int> taken_{0};
 };
 
 class Engine {
  public:
   struct Setup {
-    int device = 0;
     int rank = 0;
     int ranks = 1;
-    int channels = 1;
+    ArenaLayout layout;
     std::uint32_t windows = 0;     // windows that there can be
-    bool sharesDevice = false;     // with another rank
+    bool sharesContext = false;    // with another rank, a thread of this process
+    bool resident = false;         // small launches go to a kernel of kResidentBlocks that stays for idleNs
+    std::uint64_t idleNs = 0;
+  };
+  // Where a pair of ranks writes: `mine` is this rank's arena, where the peer does, `theirs` the peer's, as this device sees them.
+  struct Pair {
+    unsigned char* mine = nullptr;
+    unsigned char* theirs = nullptr;
   };
 
   static Result<std::unique_ptr<Engine>> create(const std::shared_ptr<Gpu>& gpu, const Setup& setup);
   ~Engine();
 
-  const ArenaLayout& layout() const { return layout_; }
-  // What the peers' blocks write to, also after this rank has nothing more to do: a receiver's last credit, say.
-  const std::shared_ptr<DeviceMemory>& arena() const { return arena_; }
+  const ArenaLayout& layout() const { return setup_.layout; }
 
-  // Takes hold of the arenas of all ranks, which are as many as ranks. Before the first launch.
-  Status connect(std::vector<std::shared_ptr<DeviceMemory>> arenas);
+  // Pairs by rank. Before the first launch.
+  Status connect(std::span<const Pair> pairs);
   // Begin of a rank's part of a window.
   Status setWindow(int rank, std::uint32_t index, unsigned char* begin);
 
   // Scratch memory, of all channels together.
   Status reserveScratch(std::uint64_t bytes);
 
+  // Whether operations may go to the stream. Changes nothing.
+  Status checkStream(CUstream stream) const;
   // Completes the descriptions with what lies on the device, and launches them as one kernel in the stream's order, after what was
-  // enqueued before on any stream.
-  Status enqueue(std::span<device::Work> works, std::uint64_t timeoutNs, CUstream stream);
+  // enqueued before on any stream. The first `messages` are messages. In a stream that captures, the launch becomes part of the graph.
+  Status enqueue(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, CUstream stream);
 
   // Why a block gave up, and in which operation of its channel; the first of this rank's life.
   std::optional<device::Fault> fault() const;
+  // What the driver says that went wrong on the device since: success, or an error that ends the context.
+  Status broken() const;
   // Makes all blocks give up.
   void stop();
   // Returns when everything enqueued has ended.
@@ -132,28 +156,51 @@ class Engine {
     unsigned char* memory = nullptr;
     std::uint64_t bytes = 0;
     CUevent used = nullptr;
+    std::shared_ptr<std::atomic<bool>> inGraph;   // until the graph that launches from it is gone
+  };
+  struct Capture {
+    bool active = false;
+    std::uint64_t id = 0;
+    CUgraph graph = nullptr;
   };
 
-  Engine(std::shared_ptr<Gpu> gpu, const Setup& setup);
+  Engine(std::shared_ptr<Gpu> gpu, const Setup& setup) : gpu_(std::move(gpu)), setup_(setup) {}
   Status allocate();
   Result<Buffer*> takeBuffer(std::uint64_t bytes);
-  void complete(device::Work& work) const;
+  Status keepForGraph(Buffer& buffer, CUgraph graph);
+  void complete(device::Work& work, bool isMessage) const;
+  Status describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, LaunchParams& params, Buffer** buffer);
+  Result<Capture> captureOf(CUstream stream) const;
+  Status orderAfterOthers(CUstream stream, const Capture& capture);
+  Status orderBeforeOthers(CUstream stream, const Capture& capture);
+  bool goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture) const;
+  Status ring(const LaunchParams& params, CUstream stream);
 
   std::shared_ptr<Gpu> gpu_;
   Setup setup_;
-  ArenaLayout layout_;
-  std::shared_ptr<DeviceMemory> arena_;
-  std::vector<std::shared_ptr<DeviceMemory>> arenas_;   // of all ranks
-  DeviceMemory links_;        // device::Link [channels][ranks]
-  DeviceMemory channels_;     // Channel [channels]
-  DeviceMemory windows_;      // unsigned char* [ranks][windows]
-  DeviceMemory scratch_;
+  memory::DeviceMemory links_;        // device::Link [lanes][ranks]
+  memory::DeviceMemory channels_;     // Channel [channels]
+  memory::DeviceMemory windows_;      // unsigned char* [ranks][windows]
+  memory::DeviceMemory scratch_;
   std::uint64_t scratchBytes_ = 0;
-  std::vector<DeviceMemory> outgrown_;   // kept: freeing may wait for kernels, and they for what this thread does next
+  std::vector<memory::DeviceMemory> outgrown_;   // kept: freeing may wait for kernels, and they for what this thread does next
   Control* control_ = nullptr;
   std::vector<std::unique_ptr<Buffer>> buffers_;
-  CUevent last_ = nullptr;    // after the last launch outside of captures
-  bool launched_ = false;
+
+  // The order of launches over streams and graphs.
+  CUevent last_ = nullptr;            // after the last launch, or replay of one
+  CUevent lastInCapture_ = nullptr;   // after the last launch that was captured, inside its capture
+  std::uint64_t capture_ = 0;         // which that is
+  CUstream lastStream_ = nullptr;
+  std::atomic<bool> launched_{false};
+  bool captured_ = false;             // replays may come at any time
+
+  // The resident kernel.
+  memory::DeviceMemory resident_;     // Resident
+  LaunchParams* places_ = nullptr;
+  CUstream residentStream_ = nullptr;
+  std::uint64_t given_ = 0;           // launches
+  std::uint64_t instances_ = 0;
 };
 
 }  // namespace kolo::executor::cuda

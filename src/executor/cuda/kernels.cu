@@ -4,6 +4,7 @@
 
 #include "device/block_ops.h"
 #include "executor/cuda/block_main.h"
+#include "executor/cuda/resident.h"
 
 namespace kolo::executor::cuda {
 namespace {
@@ -56,22 +57,31 @@ class CudaPlatform {
     std::uint64_t sinceNs = 0;
   };
 
-  __device__ explicit CudaPlatform(const LaunchParams& params) : params_(params) {}
+  __device__ explicit CudaPlatform(Control& control) : control_(control) {}
 
   __device__ unsigned thread() const { return threadIdx.x; }
   __device__ unsigned threads() const { return blockDim.x; }
   __device__ bool syncOr(bool value) { return __syncthreads_or(value) != 0; }
   __device__ int polls() const { return 256; }
-  __device__ bool claim(std::uint32_t& place) { return atomicExch(&place, 1u) == 0; }
+  __device__ void setTimeout(std::uint64_t ns) { timeoutNs_ = ns; }
+
+  __device__ std::uint64_t nowNs() const { return globalNs(); }
+  __device__ void fence() const { asm volatile("fence.sc.sys;" : : : "memory"); }
+  __device__ std::uint64_t add(device::Counter& counter) const {
+    std::uint64_t before;
+    asm volatile("atom.add.acq_rel.sys.u64 %0, [%1], 1;" : "=l"(before) : "l"(&counter.value) : "memory");
+    return before + 1;
+  }
+  __device__ void rest() const {}
 
   // The control line is in the host's memory: looked at only between rounds.
   __device__ device::Fault keepWaiting(int peer, WaitState& state) {
-    if (device::loadAcquire(params_.control->stop) != 0 || device::loadAcquire(params_.control->faults) != 0) {  // [stop], [fault]
+    if (device::loadAcquire(control_.stop) != 0 || device::loadAcquire(control_.faults) != 0) {  // [stop], [fault]
       return {.kind = device::Fault::kAborted, .peer = peer};
     }
     const std::uint64_t now = globalNs();
     if (state.sinceNs == 0) state.sinceNs = now;
-    if (params_.timeoutNs != 0 && now - state.sinceNs > params_.timeoutNs) return {.kind = device::Fault::kTimeout, .peer = peer};
+    if (timeoutNs_ != 0 && now - state.sinceNs > timeoutNs_) return {.kind = device::Fault::kTimeout, .peer = peer};
     return {};
   }
 
@@ -82,7 +92,8 @@ class CudaPlatform {
   }
 
  private:
-  const LaunchParams& params_;
+  Control& control_;
+  std::uint64_t timeoutNs_ = 0;
 };
 
 }  // namespace
@@ -92,6 +103,15 @@ extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads
     koloRunBlocks(const __grid_constant__ kolo::executor::cuda::LaunchParams params) {
   __shared__ kolo::device::Work work;
   __shared__ kolo::device::Fault fault;
-  kolo::executor::cuda::CudaPlatform platform(params);
+  kolo::executor::cuda::CudaPlatform platform(*params.control);
   kolo::executor::cuda::runBlock(platform, params, static_cast<int>(blockIdx.x), work, fault);
+}
+
+extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads)
+    koloServe(const __grid_constant__ kolo::executor::cuda::ServeParams params) {
+  __shared__ kolo::executor::cuda::LaunchParams launch;
+  __shared__ kolo::device::Work work;
+  __shared__ kolo::device::Fault fault;
+  kolo::executor::cuda::CudaPlatform platform(*params.control);
+  kolo::executor::cuda::serveBlock(platform, params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), launch, work, fault);
 }

@@ -11,14 +11,19 @@ namespace kolo::executor::cuda {
 // What the host and the blocks of one communicator tell each other; in pinned host memory, at the same address for both.
 struct alignas(64) Control {
   device::Counter stop;        // by the host: give up [stop]
+  device::Counter quit;        // by the host: a resident kernel that is idle ends at once [quit]
+  device::Counter enqueued;    // by the host: launches given to the resident kernel [enqueued]
   alignas(64) device::Counter faults;   // by the blocks: 1 when one has given up; why is below [fault]
   device::Fault fault;
+  alignas(64) device::Counter asleep;   // by the resident kernel: the last of its instances that has retired, or is about to [asleep]
+  device::Counter completed;            // by the resident kernel: launches that are done, whose places may be used again [completed]
 };
 
 // One channel of one rank, between launches; in device memory. Its block is the only one who uses it.
 struct alignas(64) Channel {
   device::Counter operations;  // done or given up
-  std::uint32_t claimed;       // 1: a block has said, or is saying, why it gave up; of channel 0 only
+  device::Counter served;      // launches that it has executed as part of the resident kernel
+  device::Counter failures;    // blocks of this rank that gave up; of channel 0 only
 };
 
 inline constexpr int kInlineWorks = 8;
@@ -28,9 +33,13 @@ struct LaunchParams {
   Control* control;
   Channel* channels;            // [gridDim.x]
   std::uint64_t timeoutNs;      // 0: none
-  const device::Work* list;     // instead of `works`, if they are too many or have arrays; readable by the device
+  const device::Work* apart;    // instead of `works`, if they are too many or have arrays; readable by the device
   std::uint32_t count;
+  std::uint32_t messages;       // of them, those that are messages: the first ones
+  std::uint32_t messageChannels;   // blocks that carry them
   device::Work works[kInlineWorks];
+
+  KOLO_DEVICE const device::Work* list() const { return apart != nullptr ? apart : works; }
 };
 static_assert(sizeof(LaunchParams) <= 4096, "a kernel's parameters");
 

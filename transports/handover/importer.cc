@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-namespace kolo::shm {
+namespace kolo::handover {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -211,4 +211,4 @@ void unmap(const Mapping& mapping) {
   if (mapping.base != nullptr) munmap(mapping.base, mapping.length);
 }
 
-}  // namespace kolo::shm
+}  // namespace kolo::handover

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <type_traits>
 
-namespace kolo::shm {
+namespace kolo::handover {
 
 struct Key {
   unsigned char bytes[crypto_auth_KEYBYTES];
@@ -84,11 +84,10 @@ static_assert(std::has_unique_object_representations_v<Address> && sizeof(Addres
 static_assert(std::has_unique_object_representations_v<Descriptor> && sizeof(Descriptor) <= KOLO_TRANSPORT_BLOB_BYTES);
 static_assert(std::has_unique_object_representations_v<Request> && std::has_unique_object_representations_v<Reply>);
 
-// The key of one communicator's secret, for this transport only.
-inline Key deriveKey(const unsigned char (&communicator)[32]) {
-  static constexpr char kPurpose[] = "kolo transport shm";
+// The key of one communicator's secret, for one transport only: purpose is "kolo transport shm", say.
+inline Key deriveKey(const unsigned char (&communicator)[32], const char* purpose) {
   Key key;
-  crypto_generichash(key.bytes, sizeof key.bytes, reinterpret_cast<const unsigned char*>(kPurpose), sizeof kPurpose,
+  crypto_generichash(key.bytes, sizeof key.bytes, reinterpret_cast<const unsigned char*>(purpose), std::strlen(purpose) + 1,
                      communicator, sizeof communicator);
   return key;
 }
@@ -112,6 +111,11 @@ template <class Message>
 bool isProven(const Message& message, const Key& key) {
   return hasMagic(message) && crypto_auth_verify(message.proof, reinterpret_cast<const unsigned char*>(&message),
                                                  offsetof(Message, proof), key.bytes) == 0;
+}
+
+template <std::size_t n>
+bool same(const unsigned char (&a)[n], const unsigned char (&b)[n]) {
+  return std::memcmp(a, b, n) == 0;
 }
 
 template <class Message>
@@ -141,4 +145,4 @@ struct ErrorText {
   const char* text;
 };
 
-}  // namespace kolo::shm
+}  // namespace kolo::handover

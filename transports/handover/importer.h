@@ -8,7 +8,7 @@
 
 #include "wire.h"
 
-namespace kolo::shm {
+namespace kolo::handover {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
@@ -28,4 +28,4 @@ struct Mapping {
 int mapRange(int fd, std::uint64_t offset, std::uint64_t bytes, const Why& why, Mapping* mapping);
 void unmap(const Mapping& mapping);
 
-}  // namespace kolo::shm
+}  // namespace kolo::handover

@@ -20,7 +20,7 @@
 
 #include "wire.h"
 
-namespace kolo::shm {
+namespace kolo::handover {
 
 using IdKey = std::array<unsigned char, sizeof(Id)>;
 
@@ -81,4 +81,4 @@ class Exporter {
   char socketName_[kSocketNameBytes] = {};
 };
 
-}  // namespace kolo::shm
+}  // namespace kolo::handover

@@ -3,7 +3,7 @@
 #include <cstdarg>
 #include <cstdio>
 
-namespace kolo::shm {
+namespace kolo::handover {
 
 int Why::fail(int code, const char* format, ...) const {
   if (text == nullptr || bytes == 0) return code;
@@ -16,4 +16,4 @@ int Why::fail(int code, const char* format, ...) const {
 
 ErrorText::ErrorText(int errnum) : text(strerror_r(errnum, room, sizeof room)) {}
 
-}  // namespace kolo::shm
+}  // namespace kolo::handover

@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 
-namespace kolo::shm {
+namespace kolo::handover {
 namespace {
 
 constexpr std::size_t kMostClients = 256;
@@ -268,4 +268,4 @@ void Exporter::sendReply(const Client& client, const Request& request, Answer an
   (void)sendmsg(client.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-}  // namespace kolo::shm
+}  // namespace kolo::handover

@@ -1,0 +1,105 @@
+// The resident kernel (D6): a grid that outlives its launches. A stream rings the doorbell, the blocks execute what stands in the ring of
+// launches, and the stream waits for the count of those that are done. A grid that nobody needs for a while retires by itself, so
+// that whatever waits for the device to be idle waits no longer than that; the host brings it back.
+//
+// The agreement between the host, which gives launches, and the instances of the kernel, numbered 1, 2, 3, ... in one stream, so that an
+// instance begins when the one before has ended:
+//
+//   host, for launch k                            leader of block 0 of instance g, idle for long, s launches served
+//     enqueued = k                                  asleep = g
+//     fence                                         fence
+//     asleep >= the last instance that was          enqueued > s: not now: launch s + 1 has been given, and its stream will
+//       launched? launch the next                     ring for it
+//     the stream rings: rung = k                    else: leavingAfter = s, leavingInstance = g, and out
+//
+// Both fences are sequentially consistent: either the host sees that g is asleep, and launches, or g sees the launch that was given, and
+// stays; or both, and then the next instance begins when g ends, and finds nothing left to do. The other blocks of g leave when they
+// see that g leaves and have served what block 0 has served. tests/unit/resident_model_test.cc tries all interleavings.
+//
+// The counts of what is served are the channels' own, so an instance goes on where the last one ended.
+#pragma once
+
+#include "device/block_ops.h"
+#include "executor/cuda/block_main.h"
+
+namespace kolo::executor::cuda {
+
+inline constexpr std::uint64_t kResidentPlaces = 32;   // launches that may be given and not done
+
+// One rank's, in device memory.
+struct Resident {
+  alignas(64) device::Counter rung;       // by the streams, in the order of the launches [doorbell]
+  alignas(64) device::Counter done;       // by the last block to have executed a launch [done launch]
+  alignas(64) device::Counter arrivals;   // of blocks at the end of launches
+  alignas(64) device::Counter leavingAfter, leavingInstance;   // by block 0 [leaving]
+};
+
+struct ServeParams {
+  Control* control;
+  Channel* channels;            // [blocks]
+  Resident* resident;
+  const LaunchParams* places;   // [kResidentPlaces], in pinned host memory; launch k stands in place k % kResidentPlaces
+  std::uint64_t instance;       // 1, 2, ...
+  std::uint64_t idleNs;         // after which it retires
+};
+
+// What a block does while it waits for the next launch. Platform, beside what block_team.h wants: nowNs(), rest() (between polls),
+// fence() (sequentially consistent, system-wide), add(counter) (one; acquires and releases; gives the sum).
+enum class Next { kLaunch, kLeave };
+inline constexpr int kPollsOfDoorbell = 16;
+
+template <class Platform>
+KOLO_DEVICE Next awaitLaunch(Platform& platform, const ServeParams& params, int block, std::uint64_t served) {
+  const Resident& resident = *params.resident;
+  std::uint64_t since = platform.nowNs();
+  for (;;) {
+    for (int i = 0; i < kPollsOfDoorbell; ++i) {
+      if (device::loadAcquire(resident.rung) > served) return Next::kLaunch;           // [doorbell]
+    }
+    platform.rest();
+    if (block != 0) {
+      const bool leaving = device::loadAcquire(resident.leavingInstance) == params.instance;   // [leaving]
+      if (leaving && served >= device::loadRelaxed(resident.leavingAfter)) return Next::kLeave;
+      continue;
+    }
+    const bool quits = device::loadAcquire(params.control->quit) != 0;                 // [quit]
+    if (!quits && platform.nowNs() - since < params.idleNs) continue;
+    device::storeRelease(params.control->asleep, params.instance);                     // [asleep]
+    platform.fence();
+    if (!quits && device::loadAcquire(params.control->enqueued) > served) {            // [enqueued]
+      since = platform.nowNs();
+      continue;
+    }
+    device::storeRelaxed(params.resident->leavingAfter, served);
+    device::storeRelease(params.resident->leavingInstance, params.instance);           // [leaving]
+    return Next::kLeave;
+  }
+}
+
+// `launch`, `work` and `fault` are the block's: all its threads see them.
+template <class Platform>
+KOLO_DEVICE void serveBlock(Platform& platform, const ServeParams& params, int block, int blocks, LaunchParams& launch,
+                            device::Work& work, device::Fault& fault) {
+  Channel& state = params.channels[block];
+  const bool leads = platform.thread() == 0;
+  std::uint64_t served = leads ? device::loadRelaxed(state.served) : 0;
+  for (;;) {
+    const bool leaves = leads && awaitLaunch(platform, params, block, served) == Next::kLeave;
+    if (platform.syncOr(leaves)) return;
+    const std::uint64_t place = (device::loadRelaxed(state.served) + 1) % kResidentPlaces;
+    // By all threads: the place is in the host's memory. What is in it is visible since the doorbell.
+    device::blockCopy(device::BlockIndex{platform.thread(), platform.threads()}, &launch, &params.places[place], sizeof launch, false);
+    platform.syncOr(false);
+    runBlock(platform, launch, block, work, fault);
+    platform.syncOr(false);
+    if (!leads) continue;
+    device::storeRelaxed(state.served, ++served);
+    // A launch is given to the next one only when all blocks have done it: so the sum tells which arrival was the last.
+    if (platform.add(params.resident->arrivals) == served * static_cast<std::uint64_t>(blocks)) {
+      device::storeRelease(params.control->completed, served);           // [completed]
+      device::storeRelease(params.resident->done, served);               // [done launch] the stream waits for it
+    }
+  }
+}
+
+}  // namespace kolo::executor::cuda

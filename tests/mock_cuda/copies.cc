@@ -1,0 +1,81 @@
+// Copies and fills, in a stream's order or at once.
+#include <cstring>
+
+#include "mock_cuda/world.h"
+
+namespace kolo::test::mock {
+namespace {
+
+constexpr int kUnreadable = 0xff;   // what reads of a broken peer bring, as those of a PCIe device that is gone
+
+template <class T = void>
+T* at(CUdeviceptr address) { return reinterpret_cast<T*>(address); }
+
+// What a copy uses of device memory, each if it is not 0.
+struct Ends {
+  CUdeviceptr to = 0, from = 0;
+};
+
+CUresult copy(CUstream handle, void* to, const void* from, std::size_t bytes, const Ends& ends) {
+  if (bytes == 0) return CUDA_SUCCESS;
+  const std::lock_guard lock(world->mutex);
+  const auto stream = findStream(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const int device = stream->device >= 0 ? stream->device : currentDevice();
+  const auto isPeers = [&](CUdeviceptr address) {
+    const int owner = address == 0 ? -1 : ownerOf(address);
+    return world->properties.peersBroken && owner >= 0 && owner != device;
+  };
+  if (ends.to != 0 && !mayUse(device, ends.to, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (ends.from != 0 && !mayUse(device, ends.from, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  const bool lost = ends.from != 0 && isPeers(ends.to), unreadable = isPeers(ends.from);
+  return submitLocked(*stream, handle, [=]() -> Task {
+    return [=] {
+      if (lost) return;
+      if (unreadable) std::memset(to, kUnreadable, bytes);
+      else std::memcpy(to, from, bytes);
+    };
+  });
+}
+
+CUresult fill(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream handle) {
+  if (bytes == 0) return CUDA_SUCCESS;
+  const std::lock_guard lock(world->mutex);
+  const auto stream = findStream(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (!mayUse(stream->device >= 0 ? stream->device : currentDevice(), to, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  return submitLocked(*stream, handle, [=]() -> Task { return [=] { std::memset(at(to), value, bytes); }; });
+}
+
+CUresult mayCopyNow(CUdeviceptr address, std::size_t bytes) {
+  if (world->broken != CUDA_SUCCESS) return world->broken;
+  const std::lock_guard lock(world->mutex);
+  return mayUse(currentDevice(), address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
+void addCopies(drivers::CudaDriver& d) {
+  d.cuMemcpyHtoD = [](CUdeviceptr to, const void* from, std::size_t bytes) {
+    const CUresult result = mayCopyNow(to, bytes);
+    if (result == CUDA_SUCCESS) std::memcpy(at(to), from, bytes);
+    return result;
+  };
+  d.cuMemcpyDtoH = [](void* to, CUdeviceptr from, std::size_t bytes) {
+    const CUresult result = mayCopyNow(from, bytes);
+    if (result == CUDA_SUCCESS) std::memcpy(to, at(from), bytes);
+    return result;
+  };
+  d.cuMemcpyHtoDAsync = [](CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
+    return copy(stream, at(to), from, bytes, {.to = to});
+  };
+  d.cuMemcpyDtoHAsync = [](void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    return copy(stream, to, at(from), bytes, {.from = from});
+  };
+  d.cuMemcpyDtoDAsync = [](CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    return copy(stream, at(to), at(from), bytes, {.to = to, .from = from});
+  };
+  d.cuMemsetD8Async = fill;
+}
+
+}  // namespace kolo::test::mock

@@ -1,0 +1,136 @@
+// The kernels that the library has, executed by host threads. A new one is a function and a line in kKernels.
+#include <sched.h>
+#include <time.h>
+
+#include <array>
+#include <cstring>
+#include <tuple>
+
+#include "executor/cuda/block_main.h"
+#include "executor/cuda/resident.h"
+#include "executor/emulated/block_reduce.h"
+#include "executor/emulated/emulated_team.h"
+#include "mock_cuda/world.h"
+
+namespace kolo::test::mock {
+namespace {
+
+using executor::cuda::Control;
+using executor::cuda::LaunchParams;
+using executor::cuda::ServeParams;
+
+// What the threads of a block share.
+struct SharedBlock {
+  explicit SharedBlock(unsigned threads) : threads(threads), barrier(threads) {}
+  const unsigned threads;
+  executor::BlockBarrier barrier;
+  LaunchParams launch;
+  device::Work work;
+  device::Fault fault;
+};
+
+class MockPlatform {
+ public:
+  struct WaitState {
+    std::uint64_t sinceNs = 0;
+  };
+
+  MockPlatform(SharedBlock& block, unsigned thread, const Control& control) : block_(block), thread_(thread), control_(control) {}
+
+  unsigned thread() const { return thread_; }
+  unsigned threads() const { return block_.threads; }
+  int polls() const { return 16; }
+  bool syncOr(bool value) { return block_.barrier.syncOr(thread_, parity_, value); }
+  void setTimeout(std::uint64_t ns) { timeoutNs_ = ns; }
+
+  std::uint64_t nowNs() const {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(time.tv_nsec);
+  }
+  void fence() const { std::atomic_thread_fence(std::memory_order_seq_cst); }
+  std::uint64_t add(device::Counter& counter) const { return std::atomic_ref(counter.value).fetch_add(1, std::memory_order_acq_rel) + 1; }
+  void rest() const { sched_yield(); }
+
+  device::Fault keepWaiting(int peer, WaitState& state) {
+    if (device::loadAcquire(control_.stop) != 0 || device::loadAcquire(control_.faults) != 0) {   // [stop], [fault]
+      return {.kind = device::Fault::kAborted, .peer = peer};
+    }
+    const std::uint64_t now = nowNs();
+    if (state.sinceNs == 0) state.sinceNs = now;
+    if (timeoutNs_ != 0 && now - state.sinceNs > timeoutNs_) return {.kind = device::Fault::kTimeout, .peer = peer};
+    sched_yield();
+    return {};
+  }
+  bool read(int, void*, std::uint64_t, std::uint64_t) { return false; }
+  void reduce(const device::BlockIndex& index, const device::Work& work, const device::ReduceArgs& args) {
+    executor::reduceInBlock(index, static_cast<koloDataType_t>(work.signature.datatype), work.op, args);
+  }
+
+ private:
+  SharedBlock& block_;
+  unsigned thread_;
+  const Control& control_;
+  std::uint64_t timeoutNs_ = 0;
+  unsigned parity_ = 0;
+};
+
+// Calls body(platform, block, shared) on a host thread for each thread of each block.
+template <class Body>
+void eachThread(const Grid& grid, const Control& control, const Body& body) {
+  std::vector<std::unique_ptr<SharedBlock>> shared;
+  for (unsigned block = 0; block < grid.blocks; ++block) shared.push_back(std::make_unique<SharedBlock>(grid.blockThreads));
+  std::vector<std::thread> threads;
+  for (unsigned block = 0; block < grid.blocks; ++block) {
+    for (unsigned thread = 0; thread < grid.blockThreads; ++thread) {
+      threads.emplace_back([&, block, thread] {
+        MockPlatform platform(*shared[block], thread, control);
+        body(platform, static_cast<int>(block), *shared[block]);
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void runBlocks(const Grid& grid, const LaunchParams& params) {
+  eachThread(grid, *params.control, [&](MockPlatform& platform, int block, SharedBlock& shared) {
+    executor::cuda::runBlock(platform, params, block, shared.work, shared.fault);
+  });
+}
+
+void serve(const Grid& grid, const ServeParams& params) {
+  eachThread(grid, *params.control, [&](MockPlatform& platform, int block, SharedBlock& shared) {
+    executor::cuda::serveBlock(platform, params, block, static_cast<int>(grid.blocks), shared.launch, shared.work, shared.fault);
+  });
+}
+
+// Of a function void(const Grid&, const Parameter&...): its parameters are the kernel's.
+template <auto run>
+struct Prepared;
+template <class... Parameters, void (*run)(const Grid&, const Parameters&...)>
+struct Prepared<run> {
+  static std::function<void(const Grid&)> prepare(void** arguments) {
+    return prepareAt(arguments, std::index_sequence_for<Parameters...>());
+  }
+  template <std::size_t... at>
+  static std::function<void(const Grid&)> prepareAt(void** arguments, std::index_sequence<at...>) {
+    const auto copies = std::make_shared<const std::tuple<Parameters...>>(*static_cast<const Parameters*>(arguments[at])...);
+    return [copies](const Grid& grid) { run(grid, std::get<at>(*copies)...); };
+  }
+};
+
+constexpr std::array kKernels = {
+    Kernel{"koloRunBlocks", Prepared<runBlocks>::prepare},
+    Kernel{"koloServe", Prepared<serve>::prepare},
+};
+
+}  // namespace
+
+const Kernel* findKernel(const char* name) {
+  for (const Kernel& kernel : kKernels) {
+    if (std::strcmp(kernel.name, name) == 0) return &kernel;
+  }
+  return nullptr;
+}
+
+}  // namespace kolo::test::mock

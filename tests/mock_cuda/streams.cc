@@ -1,0 +1,329 @@
+// Streams, events, and what runs in a stream's order: kernels, counters, and waiting for events of other streams.
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "mock_cuda/world.h"
+
+namespace kolo::test::mock {
+namespace {
+
+CUstream handleOf(const std::shared_ptr<Stream>& stream) { return reinterpret_cast<CUstream>(stream.get()); }
+
+bool isLegacy(CUstream handle) { return handle == nullptr || handle == CU_STREAM_LEGACY; }
+
+std::shared_ptr<Event> findEvent(CUevent handle) {
+  const auto at = world->events.find(handle);
+  return at == world->events.end() ? nullptr : at->second;
+}
+
+// ---- streams
+
+CUresult createStream(CUstream* handle, unsigned flags) {
+  const auto stream = std::make_shared<Stream>(currentDevice(), flags != CU_STREAM_NON_BLOCKING, &world->broken);
+  *handle = handleOf(stream);
+  const std::lock_guard lock(world->mutex);
+  world->streams[*handle] = stream;
+  return CUDA_SUCCESS;
+}
+
+// Returns before the stream is done, as the real one does: what it does may wait for what this thread does next.
+CUresult destroyStream(CUstream handle) {
+  std::vector<std::shared_ptr<Stream>> done;   // joined without the lock
+  const std::lock_guard lock(world->mutex);
+  const auto at = world->streams.find(handle);
+  if (at == world->streams.end()) return CUDA_ERROR_INVALID_HANDLE;
+  abandonCapture(*at->second);
+  at->second->worker.stop();
+  std::vector<std::shared_ptr<Stream>>& dying = world->dying;
+  dying.push_back(at->second);
+  world->streams.erase(at);
+  const auto isDone = [](const std::shared_ptr<Stream>& stream) { return stream->worker.idle(); };
+  std::copy_if(dying.begin(), dying.end(), std::back_inserter(done), isDone);
+  std::erase_if(dying, [&](const auto& stream) { return std::find(done.begin(), done.end(), stream) != done.end(); });
+  return CUDA_SUCCESS;
+}
+
+// Whether a stream may be asked how far it is.
+CUresult mayAsk(CUstream handle, std::shared_ptr<Stream>& stream) {
+  const std::lock_guard lock(world->mutex);
+  stream = findStream(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream->capture != nullptr) {
+    stream->capture->invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  return conflictsWithCapture(*stream, handle, true) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : world->broken.load();
+}
+
+CUresult synchronizeStream(CUstream handle) {
+  std::shared_ptr<Stream> stream;
+  if (const CUresult result = mayAsk(handle, stream); result != CUDA_SUCCESS) return result;
+  stream->worker.synchronize();
+  return world->broken;
+}
+
+CUresult queryStream(CUstream handle) {
+  std::shared_ptr<Stream> stream;
+  if (const CUresult result = mayAsk(handle, stream); result != CUDA_SUCCESS) return result;
+  return stream->worker.idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult synchronizeContext() {
+  if (currentDevice() < 0) return CUDA_ERROR_INVALID_CONTEXT;
+  synchronizeDevice(currentDevice());
+  return world->broken;
+}
+
+CUresult streamContext(CUstream handle, CUcontext* context) {
+  const std::lock_guard lock(world->mutex);
+  const auto stream = findStream(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const int device = stream->device >= 0 ? stream->device : currentDevice();
+  if (device < 0) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
+  return CUDA_SUCCESS;
+}
+
+// ---- kernels and counters
+
+CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, CUstream handle,
+                void** arguments, void**) {
+  const auto run = reinterpret_cast<const Kernel*>(function)->prepare(arguments);
+  const Grid grid{.blocks = blocks, .blockThreads = std::min(threads, world->properties.blockThreads)};
+  const int current = currentDevice();
+  const std::lock_guard lock(world->mutex);
+  const auto stream = findStream(handle);
+  if (stream == nullptr || (stream->device >= 0 && current >= 0 && stream->device != current)) return CUDA_ERROR_INVALID_HANDLE;
+  const int device = stream->device >= 0 ? stream->device : current;
+  return submitLocked(*stream, handle, [run, grid, device]() -> Task {
+    ++world->launches;
+    return [run, grid, device] {
+      {
+        const std::lock_guard running(world->mutex);
+        world->mostBlocks = std::max(world->mostBlocks, world->blocks[device] += grid.blocks);
+      }
+      run(grid);
+      const std::lock_guard running(world->mutex);
+      world->blocks[device] -= grid.blocks;
+    };
+  });
+}
+
+// The pair of a write is its wait here, or the acquire load of a kernel or of the host.
+std::atomic_ref<std::uint64_t> counterAt(CUdeviceptr address) {
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(address));
+}
+
+CUresult writeValue(CUstream handle, CUdeviceptr address, cuuint64_t value, unsigned flags) {
+  if (flags != CU_STREAM_WRITE_VALUE_DEFAULT || address % sizeof value != 0) return CUDA_ERROR_INVALID_VALUE;
+  return submit(handle, [=]() -> Task { return [=] { counterAt(address).store(value, std::memory_order_release); }; });
+}
+
+CUresult waitValue(CUstream handle, CUdeviceptr address, cuuint64_t value, unsigned flags) {
+  if (address % sizeof value != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (flags != CU_STREAM_WAIT_VALUE_GEQ) return CUDA_ERROR_NOT_SUPPORTED;
+  const auto reached = [=] { return static_cast<std::int64_t>(counterAt(address).load(std::memory_order_acquire) - value) >= 0; };
+  return submit(handle, [=]() -> Task {
+    return [=] {
+      for (int polls = 0; !reached() && world->broken == CUDA_SUCCESS; ++polls) {
+        if (polls < 1000) sched_yield();
+        else std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+    };
+  });
+}
+
+// ---- events
+
+CUresult createEvent(CUevent* handle, unsigned) {
+  const auto event = std::make_shared<Event>();
+  event->device = currentDevice();
+  *handle = reinterpret_cast<CUevent>(event.get());
+  const std::lock_guard lock(world->mutex);
+  world->events[*handle] = event;
+  return CUDA_SUCCESS;
+}
+
+CUresult destroyEvent(CUevent handle) {
+  const std::lock_guard lock(world->mutex);
+  return world->events.erase(handle) == 0 ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
+CUresult recordEvent(CUevent handle, CUstream streamHandle, unsigned flags) {
+  const bool external = flags == CU_EVENT_RECORD_EXTERNAL;
+  const std::lock_guard lock(world->mutex);
+  const auto event = findEvent(handle);
+  const auto stream = findStream(streamHandle);
+  if (event == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->device >= 0 && stream->device >= 0 && event->device != stream->device) return CUDA_ERROR_INVALID_HANDLE;
+  const bool capturing = stream->capture != nullptr;
+  if (external && !capturing) return CUDA_ERROR_INVALID_VALUE;
+  if (capturing && !external) {
+    if (stream->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    event->last = std::make_shared<Record>();
+    event->last->capture = stream->capture;
+    event->last->frontier = stream->frontier;
+    return CUDA_SUCCESS;
+  }
+  return submitLocked(*stream, streamHandle, [event]() -> Task {
+    const auto record = event->last = std::make_shared<Record>();
+    return [record] { record->completion.finish(); };
+  });
+}
+
+// A stream's wait for an event that was recorded in a capture: it joins.
+CUresult joinCapture(Stream& stream, CUstream handle, const Record& record) {
+  Capture& capture = *record.capture;
+  if (stream.capture != nullptr && stream.capture != record.capture) {
+    stream.capture->invalid = true;
+    if (capture.ended) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    capture.invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+  }
+  if (capture.ended) return CUDA_ERROR_CAPTURED_EVENT;
+  if (isLegacy(handle)) {
+    capture.invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
+  if (capture.invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  stream.frontier.insert(record.frontier.begin(), record.frontier.end());
+  if (stream.capture != nullptr) return CUDA_SUCCESS;
+  stream.capture = record.capture;
+  capture.members.insert(&stream);
+  return submitLocked(stream, handle, [] { return Task([] {}); });   // a node that the origin has to wait for
+}
+
+CUresult waitEvent(CUstream streamHandle, CUevent handle, unsigned flags) {
+  const std::lock_guard lock(world->mutex);
+  const auto event = findEvent(handle);
+  const auto stream = findStream(streamHandle);
+  if (event == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const bool external = flags == CU_EVENT_WAIT_EXTERNAL, capturing = stream->capture != nullptr;
+  if (external && !capturing) return CUDA_ERROR_INVALID_VALUE;
+  if (!external && event->last != nullptr && event->last->capture != nullptr) {
+    return joinCapture(*stream, streamHandle, *event->last);
+  }
+  if (!external && capturing) {
+    if (stream->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    stream->capture->invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+  }
+  return submitLocked(*stream, streamHandle, [event]() -> Task {
+    const auto record = event->last;
+    if (record == nullptr || record->capture != nullptr) return [] {};   // never recorded
+    return [record] { record->completion.wait(); };
+  });
+}
+
+// The event's last record; nullptr: never recorded.
+CUresult lastRecord(CUevent handle, std::shared_ptr<Record>& record) {
+  if (world->broken != CUDA_SUCCESS) return world->broken;
+  const std::lock_guard lock(world->mutex);
+  const auto event = findEvent(handle);
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  record = event->last;
+  return record != nullptr && record->capture != nullptr ? CUDA_ERROR_CAPTURED_EVENT : CUDA_SUCCESS;
+}
+
+CUresult queryEvent(CUevent handle) {
+  std::shared_ptr<Record> record;
+  if (const CUresult result = lastRecord(handle, record); result != CUDA_SUCCESS) return result;
+  return record == nullptr || record->completion.done() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult synchronizeEvent(CUevent handle) {
+  std::shared_ptr<Record> record;
+  if (const CUresult result = lastRecord(handle, record); result != CUDA_SUCCESS) return result;
+  if (record != nullptr) record->completion.wait();
+  return world->broken;
+}
+
+}  // namespace
+
+std::shared_ptr<Stream> findStream(CUstream handle) {
+  if (!isLegacy(handle) && handle != CU_STREAM_PER_THREAD) {
+    const auto at = world->streams.find(handle);
+    return at == world->streams.end() ? nullptr : at->second;
+  }
+  const int device = currentDevice();
+  const bool legacy = isLegacy(handle);
+  std::shared_ptr<Stream>& own = world->defaults[{device, legacy ? std::thread::id() : std::this_thread::get_id()}];
+  if (own == nullptr) own = std::make_shared<Stream>(device, !legacy, &world->broken);
+  return own;
+}
+
+CUresult submitLocked(Stream& stream, CUstream handle, Bind bind) {
+  if (world->broken != CUDA_SUCCESS) return world->broken;
+  if (stream.capture != nullptr) {
+    if (stream.capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    std::vector<Graph::Node>& nodes = stream.capture->graph->nodes;
+    nodes.push_back({.after = stream.frontier, .bind = std::move(bind)});
+    stream.frontier = {nodes.size() - 1};
+    return CUDA_SUCCESS;
+  }
+  if (conflictsWithCapture(stream, handle, true)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  stream.worker.enqueue(bind());
+  return CUDA_SUCCESS;
+}
+
+CUresult submit(CUstream handle, Bind bind) {
+  const std::lock_guard lock(world->mutex);
+  const auto stream = findStream(handle);
+  return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : submitLocked(*stream, handle, std::move(bind));
+}
+
+bool conflictsWithCapture(const Stream& stream, CUstream handle, bool invalidate) {
+  if (!isLegacy(handle)) return false;
+  bool found = false;
+  for (const auto& capture : world->captures) {
+    const bool conflicts = std::any_of(capture->members.begin(), capture->members.end(), [&](const Stream* member) {
+      return member->blocking && (member->device < 0 || member->device == stream.device);
+    });
+    found = found || conflicts;
+    if (conflicts && invalidate) capture->invalid = true;
+  }
+  return found;
+}
+
+void synchronizeDevice(int device) {
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    const std::lock_guard lock(world->mutex);
+    const auto take = [&](const std::shared_ptr<Stream>& stream) {
+      if (stream->device == device || stream->device < 0) streams.push_back(stream);
+    };
+    for (const auto& [handle, stream] : world->streams) take(stream);
+    for (const auto& [key, stream] : world->defaults) take(stream);
+    for (const auto& stream : world->dying) take(stream);
+  }
+  for (const auto& stream : streams) stream->worker.synchronize();
+}
+
+void addStreams(drivers::CudaDriver& d) {
+  d.cuStreamCreate = createStream;
+  d.cuStreamDestroy = destroyStream;
+  d.cuStreamSynchronize = synchronizeStream;
+  d.cuStreamGetCtx = streamContext;
+  d.cuStreamWriteValue64 = writeValue;
+  d.cuStreamWaitValue64 = waitValue;
+  d.cuLaunchKernel = launch;
+}
+
+void addStreams(CudaForTests& table) {
+  table.cuStreamQuery = queryStream;
+  table.cuCtxSynchronize = synchronizeContext;
+}
+
+void addEvents(drivers::CudaDriver& d) {
+  d.cuEventCreate = createEvent;
+  d.cuEventDestroy = destroyEvent;
+  d.cuEventRecord = [](CUevent event, CUstream stream) { return recordEvent(event, stream, CU_EVENT_RECORD_DEFAULT); };
+  d.cuEventRecordWithFlags = recordEvent;
+  d.cuEventQuery = queryEvent;
+  d.cuEventSynchronize = synchronizeEvent;
+  d.cuStreamWaitEvent = waitEvent;
+}
+
+}  // namespace kolo::test::mock
