@@ -405,15 +405,18 @@ Status Engine::ring(const LaunchParams& params, CUstream stream) {
   places_[number % kResidentPlaces] = params;
   device::storeRelease(control_->enqueued, number);                       // [enqueued]
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // Launched before the stream is made to wait: what waits in a queue of the hardware holds up what comes behind it.
-  if (device::loadAcquire(control_->asleep) >= instances_) {             // [asleep]
+  // Before the stream is made to wait: what waits in a queue of the hardware holds up what comes behind it.
+  const bool opens = device::loadAcquire(control_->asleep) >= instances_;   // [asleep]
+  if (opens) {
+    device::storeRelease(control_->opened, number);                         // [opened]
     ServeParams serve{.control = control_, .channels = channels_.as<Channel>(), .resident = resident, .places = places_,
-                      .instance = ++instances_, .idleNs = setup_.idleNs};
+                      .instance = ++instances_, .first = number, .idleNs = setup_.idleNs};
     const unsigned blocks = residentBlocks(setup_.layout);
     void* arguments[] = {&serve};
     KOLO_CUDA(driver, cuLaunchKernel, (gpu_->residentKernel(), blocks, 1, 1, kBlockThreads, 1, 1, 0, residentStream_, arguments, nullptr));
   }
-  KOLO_CUDA(driver, cuStreamWriteValue64, (stream, reinterpret_cast<CUdeviceptr>(&resident->rung.value), number, CU_STREAM_WRITE_VALUE_DEFAULT));
+  KOLO_CUDA(driver, cuStreamWriteValue64, (stream, reinterpret_cast<CUdeviceptr>(&resident->rung.value), ringOf(number, opens),
+                                           CU_STREAM_WRITE_VALUE_DEFAULT));
   KOLO_CUDA(driver, cuStreamWaitValue64, (stream, reinterpret_cast<CUdeviceptr>(&resident->done.value), number, CU_STREAM_WAIT_VALUE_GEQ));
   return {};
 }

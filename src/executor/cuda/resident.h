@@ -8,15 +8,22 @@
 //   host, for launch k                            leader of block 0 of instance g, idle for long, s launches served
 //     enqueued = k                                  asleep = g
 //     fence                                         fence
-//     asleep >= the last instance that was          enqueued > s: not now: launch s + 1 has been given, and its stream will
-//       launched? launch the next                     ring for it
-//     the stream rings: rung = k                    else: leavingAfter = s, leavingInstance = g, and out
+//     asleep >= the last instance launched?         enqueued > s: not now: launch s + 1 has been given, and its stream will
+//       opened = k, launch the next for k             ring for it
+//     the stream rings: rung = k, and whether       else: leavingAfter = s, leavingInstance = g, and out
+//       k opens an instance
 //
 // Both fences are sequentially consistent: either the host sees that g is asleep, and launches, or g sees the launch that was given, and
-// stays; or both, and then the next instance begins when g ends, and finds nothing left to do. The other blocks of g leave when they
-// see that g leaves and have served what block 0 has served. tests/unit/resident_model_test.cc tries all interleavings.
+// stays; or both, and then the next instance begins when g ends. The other blocks of g leave when they see that g leaves and have
+// served what block 0 has served.
 //
-// The counts of what is served are the channels' own, so an instance goes on where the last one ended.
+// A launch that opens an instance is for that one: no block of an earlier one executes it. Otherwise the blocks of one launch could be
+// in two instances, and two ranks wait for each other: a block of one's old instance for a block of the other's new one, and the
+// other way round. And block 0 leaves at once when the next launch is to open another instance, without waiting for the ring, which
+// may stand behind that instance in a queue of the hardware.
+//
+// tests/unit/resident_model_test.cc tries all interleavings. The counts of what is served are the channels' own, so an instance goes on
+// where the last one ended.
 #pragma once
 
 #include "device/block_ops.h"
@@ -28,11 +35,14 @@ inline constexpr std::uint64_t kResidentPlaces = 32;   // launches that may be g
 
 // One rank's, in device memory.
 struct Resident {
-  alignas(64) device::Counter rung;       // by the streams, in the order of the launches [doorbell]
+  alignas(64) device::Counter rung;       // by the streams, in the order of the launches: ringOf() the launch [doorbell]
   alignas(64) device::Counter done;       // by the last block to have executed a launch [done launch]
   alignas(64) device::Counter arrivals;   // of blocks at the end of launches
   alignas(64) device::Counter leavingAfter, leavingInstance;   // by block 0 [leaving]
 };
+
+// What is rung for a launch.
+constexpr std::uint64_t ringOf(std::uint64_t launch, bool opensInstance) { return 2 * launch + (opensInstance ? 1 : 0); }
 
 struct ServeParams {
   Control* control;
@@ -40,6 +50,7 @@ struct ServeParams {
   Resident* resident;
   const LaunchParams* places;   // [kResidentPlaces], in pinned host memory; launch k stands in place k % kResidentPlaces
   std::uint64_t instance;       // 1, 2, ...
+  std::uint64_t first;          // the launch for which it was launched
   std::uint64_t idleNs;         // after which it retires
 };
 
@@ -48,19 +59,32 @@ struct ServeParams {
 enum class Next { kLaunch, kLeave };
 inline constexpr int kPollsOfDoorbell = 16;
 
+// By block 0: those of the others that have served as much may leave too.
+KOLO_DEVICE Next leave(const ServeParams& params, std::uint64_t served) {
+  device::storeRelaxed(params.resident->leavingAfter, served);
+  device::storeRelease(params.resident->leavingInstance, params.instance);             // [leaving]
+  return Next::kLeave;
+}
+
 template <class Platform>
 KOLO_DEVICE Next awaitLaunch(Platform& platform, const ServeParams& params, int block, std::uint64_t served) {
   const Resident& resident = *params.resident;
   std::uint64_t since = platform.nowNs();
   for (;;) {
     for (int i = 0; i < kPollsOfDoorbell; ++i) {
-      if (device::loadAcquire(resident.rung) > served) return Next::kLaunch;           // [doorbell]
+      const std::uint64_t rung = device::loadAcquire(resident.rung);                   // [doorbell]
+      if (rung / 2 <= served) continue;
+      return rung % 2 != 0 && rung / 2 != params.first ? Next::kLeave : Next::kLaunch;
     }
     platform.rest();
     if (block != 0) {
       const bool leaving = device::loadAcquire(resident.leavingInstance) == params.instance;   // [leaving]
       if (leaving && served >= device::loadRelaxed(resident.leavingAfter)) return Next::kLeave;
       continue;
+    }
+    const std::uint64_t opened = device::loadAcquire(params.control->opened);          // [opened]
+    if (opened == served + 1 && opened != params.first) {
+      return leave(params, served);
     }
     const bool quits = device::loadAcquire(params.control->quit) != 0;                 // [quit]
     if (!quits && platform.nowNs() - since < params.idleNs) continue;
@@ -70,9 +94,7 @@ KOLO_DEVICE Next awaitLaunch(Platform& platform, const ServeParams& params, int 
       since = platform.nowNs();
       continue;
     }
-    device::storeRelaxed(params.resident->leavingAfter, served);
-    device::storeRelease(params.resident->leavingInstance, params.instance);           // [leaving]
-    return Next::kLeave;
+    return leave(params, served);
   }
 }
 
