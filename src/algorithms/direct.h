@@ -50,8 +50,8 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
   const device::Work& work = exchange.work();
   const void* inputs[kMaxDirectRanks];
   void* outputs[kMaxDirectRanks];
-  // Long ranges go in blocks, so that the inputs of many ranks are not all streamed through the cache at once.
-  const std::uint64_t step = (1u << 16) / work.elementBytes;
+  // Long ranges go in blocks, so that the inputs of many ranks are not all streamed through a host's cache at once.
+  const std::uint64_t step = Team::kFoldBytes / work.elementBytes;
   for (std::uint64_t at = 0; at < range.count && !exchange.failed(); at += step) {
     const std::uint64_t count = range.count - at < step ? range.count - at : step;
     for (int rank = 0; rank < work.ranks; ++rank) {

@@ -28,28 +28,30 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
   // With a root everybody meets it alone; else each meets all, beginning with the next on the ring.
   const bool rootOnly = isIn(collective, device::kFromRoot | device::kToRoot) && work.rank != work.root;
   const int peers = rootOnly ? 1 : work.ranks - 1;
-  const int first = rootOnly ? work.root : device::nextRank(work.rank, work.ranks);
+  const auto peerAt = [&](int i) { return rootOnly ? work.root : exchange.peerAt(i); };
   const bool blocks = isIn(collective, device::kSendsBlocks);
-  unsigned char scaled[device::kHeaderPayloadBytes];
 
-  for (int i = 0, peer = first; i < peers; ++i, peer = device::nextRank(peer, work.ranks)) {
+  if (!exchange.settleAll(device::kMaxOwed - 1)) return;
+  exchange.team().spread(peers, [&](int i) {
+    const int peer = peerAt(i);
+    unsigned char scaled[device::kHeaderPayloadBytes];
     const device::Range block = gives ? work.sendLayout.block(blocks ? peer : 0) : device::Range{};
     const unsigned char* source = work.send + exchange.bytesOf(block.begin);
     const std::uint64_t bytes = exchange.bytesOf(block.count);
-    if (work.scaled && bytes != 0 && exchange.team().leader()) {
+    if (work.scaled && bytes != 0) {
       void* output = scaled;
       const void* input = source;
       exchange.team().reduceAlone({&output, 1, &input, 1, block.count, work.scalar, 0});
       source = scaled;
     }
-    exchange.announce(peer, bytes != 0 ? source : scaled, static_cast<std::uint32_t>(bytes));
-  }
+    exchange.writeHeader(peer, bytes != 0 ? source : scaled, static_cast<std::uint32_t>(bytes));
+  });
   if (work.mayOwe && !gets) {
-    for (int i = 0, peer = first; i < peers; ++i, peer = device::nextRank(peer, work.ranks)) exchange.owe(peer);
+    for (int i = 0; i < peers; ++i) exchange.owe(peerAt(i));
   } else {
-    bool good = true;
-    for (int i = 0, peer = first; i < peers; ++i, peer = device::nextRank(peer, work.ranks)) good = exchange.meet(peer) && good;
-    if (!good) return;
+    if (!exchange.settleAll(0)) return;
+    exchange.team().spread(peers, [&](int i) { exchange.meetAlone(peerAt(i)); });
+    if (exchange.failed()) return;
   }
 
   if (!gets && !isIn(collective, device::kFromRoot)) return;   // the root of a broadcast gives to itself too
@@ -61,12 +63,14 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
     const std::uint64_t bytes = exchange.bytesOf(mine.count);
     if (bytes != 0) lineFold(exchange, own, bytes);
   } else if (isIn(collective, device::kReceivesBlocks)) {
-    for (int rank = 0; rank < work.ranks; ++rank) {
+    exchange.team().spread(work.ranks, [&](int rank) {
       const device::Range block = work.recvLayout.block(rank);
       exchange.copyLine(work.recv + exchange.bytesOf(block.begin), payloadOf(rank), exchange.bytesOf(block.count));
-    }
+    });
   } else if (isIn(collective, device::kFromRoot)) {
-    exchange.copyLine(work.recv, payloadOf(work.root), exchange.bytesOf(work.recvLayout.block(0).count));
+    exchange.team().spread(1, [&](int) {
+      exchange.copyLine(work.recv, payloadOf(work.root), exchange.bytesOf(work.recvLayout.block(0).count));
+    });
   }
 }
 

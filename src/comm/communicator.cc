@@ -165,6 +165,7 @@ Status Communicator::connect() {
                                  .resident = options_.resident, .idleNs = static_cast<std::uint64_t>(settings::integer("KOLO_RESIDENT_IDLE_US")) * 1000,
                                  .transports = options_.transports};
     KOLO_ASSIGN(gpu_, GpuRank::connect(membership_, wishes));
+    machine_ = gpu_->machine();
     singleCopyBytes_ = UINT64_MAX;
   }
   usesCuda_ = drivers::usesCuda();

@@ -139,7 +139,6 @@ class Communicator final : public executor::LinkOwner {
   void forget() { repeatable_ = kNothing; }
   Status execute();
   Status checkFold(const Operation& operation) const;
-  int channelsFor(const Operation& operation, const device::Work& work) const;
   Status addToLaunch(const std::vector<Message>& messages);
   Status addToLaunch(const Operation& operation);
   Status checkWindow(const char* name, const void* buffer, const device::WindowRef& ref) const;

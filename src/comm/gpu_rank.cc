@@ -21,12 +21,19 @@ constexpr int kMostChannels = 32;
 constexpr int kMostMessageChannels = 8;
 constexpr int kLargeDevice = 64;     // blocks
 
+// What the planner begins with, until there are measured tables: microseconds from a store to its being seen, and GB/s.
+constexpr double kHopOnDeviceUs = 1, kHopBetweenDevicesUs = 2, kHopThroughHostUs = 3;
+constexpr double kLinkGBps = 200, kHostGBps = 20, kBlockGBps = 40;
+constexpr double kUnknownMemoryGBps = 1000, kUnknownCacheBytes = 32 << 20;
+
 // What a rank tells the others before anything is made.
 struct Hello {
   unsigned char processId[16];
   CUuuid device;
   std::int32_t ordinal;
   std::int32_t isSharedByProcesses;
+  double memoryGBps;
+  double cacheBytes;            // L2
   std::int32_t freeBlocks;      // before any rank of this communicator has taken some
 
   bool isInProcess(const Hello& other) const { return std::memcmp(processId, other.processId, sizeof processId) == 0; }
@@ -88,9 +95,32 @@ class CudaRank final : public GpuRank {
   }
 
   const Peers& peers() const override { return *direct_; }
-  int channels() const override { return layout_.channels; }
+  planner::Machine machine() const override {
+    int crowd = 1;   // ranks on the fullest device
+    for (const Hello& one : all_) crowd = std::max(crowd, count([&](const Hello& other) { return other.isOnDevice(one); }));
+    const bool several = count([&](const Hello& one) { return !one.isOnDevice(mine()); }) > 0;
+    double memory = mine().memoryGBps, cache = mine().cacheBytes;
+    for (const Hello& one : all_) {
+      memory = std::min(memory, one.memoryGBps);
+      cache = std::min(cache, one.cacheBytes);
+    }
+    planner::Machine machine;
+    machine.ranks = machine.cores = membership_.ranks();   // no rank waits for another's turn
+    machine.hopUs = !allDirect_ ? kHopThroughHostUs : several ? kHopBetweenDevicesUs : kHopOnDeviceUs;
+    machine.memoryGBps = !allDirect_ ? kHostGBps : several ? std::min(memory / crowd, kLinkGBps) : memory / crowd;
+    machine.cacheGBps = several || !allDirect_ ? machine.memoryGBps : 2 * memory / crowd;
+    machine.cacheBytes = cache;
+    machine.slotBytes = layout_.slotBytes;
+    machine.channels = layout_.channels;
+    machine.blockGBps = kBlockGBps;
+    return machine;
+  }
+  std::string transportNames() const override {
+    std::string names = direct_->transportNames();
+    if (throughHost_ != nullptr) names = names == "self" ? throughHost_->transportNames() : names + "+" + throughHost_->transportNames();
+    return names;
+  }
   int messageChannels() const override { return layout_.messageChannels; }
-  std::uint32_t slotBytes() const override { return layout_.slotBytes; }
   Status setWindow(int rank, std::uint32_t index, unsigned char* begin) override { return engine_->setWindow(rank, index, begin); }
   Status reserveScratch(std::uint64_t bytes) override { return engine_->reserveScratch(bytes); }
 
@@ -156,6 +186,8 @@ class CudaRank final : public GpuRank {
     hello.ordinal = gpu_->ordinal();
     hello.isSharedByProcesses = gpu_->isSharedByProcesses() ? 1 : 0;
     hello.freeBlocks = gpu_->freeBlocks();
+    hello.memoryGBps = gpu_->memoryGBps() > 0 ? gpu_->memoryGBps() : kUnknownMemoryGBps;
+    hello.cacheBytes = gpu_->cacheBytes() > 0 ? gpu_->cacheBytes() : kUnknownCacheBytes;
     BlobWriter writer;
     writer.put(hello);
     KOLO_ASSIGN(const std::vector<std::string> blobs, membership_.allGather(writer.text()));

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "comm/peers.h"
 #include "device/work.h"
+#include "planner/planner.h"
 
 namespace kolo::comm {
 
@@ -31,9 +32,11 @@ class GpuRank {
 
   // How this rank's device reaches the others' memory; windows are made with it.
   virtual const Peers& peers() const = 0;
-  virtual int channels() const = 0;             // that a collective may use; the same on all ranks
+  // As the planner sees it; the same on all ranks.
+  virtual planner::Machine machine() const = 0;
+  // The transports in use: "p2p", "p2p+shm", or "self" with one rank.
+  virtual std::string transportNames() const = 0;
   virtual int messageChannels() const = 0;      // that a message may use
-  virtual std::uint32_t slotBytes() const = 0;
   // Collective: begin of a rank's part of a window.
   virtual Status setWindow(int rank, std::uint32_t index, unsigned char* begin) = 0;
   // Scratch memory, of all channels together.

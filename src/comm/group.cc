@@ -143,17 +143,21 @@ Status pin(Batch& batch) {
   return batch.pinnedStream || !batch.target.stream ? Status() : wasDestroyed("stream");
 }
 
-// Batches of different communicators run side by side, so no order among them can deadlock: the last here, the others on
-// their communicators' workers.
+// Batches of different communicators run side by side, so no order among them can deadlock: the last of those on the host here, the
+// others on their communicators' workers. A launch on a GPU does not wait, and belongs to the caller's thread: it may be capturing.
 Status runBatches(Batch* batches, std::size_t count) {
-  for (std::size_t i = 0; i + 1 < count; ++i) {
-    batches[i].pinned->worker().enqueue([batch = &batches[i]] { return runBatch(*batch); });
-  }
-  Status first = count == 0 ? Status() : runBatch(batches[count - 1]);
-  for (std::size_t i = 0; i + 1 < count; ++i) {
-    Status status = batches[i].pinned->worker().synchronize();
+  Batch* const end = batches + count;
+  Batch* const onHost = std::stable_partition(batches, end, [](const Batch& batch) { return batch.pinned->isOnGpu(); });
+  Status first;
+  const auto note = [&](Status status) {
     if (first.ok()) first = std::move(status);
+  };
+  for (Batch* batch = batches; batch != onHost; ++batch) note(runBatch(*batch));
+  for (Batch* batch = onHost; batch + 1 < end; ++batch) {
+    batch->pinned->worker().enqueue([batch] { return runBatch(*batch); });
   }
+  if (onHost != end) note(runBatch(end[-1]));
+  for (Batch* batch = onHost; batch + 1 < end; ++batch) note(batch->pinned->worker().synchronize());
   return first;
 }
 

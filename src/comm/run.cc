@@ -83,8 +83,8 @@ koloPlan_t Communicator::describePlan(const planner::Query& query) const {
   koloPlan_t plan{};
   const auto put = [](char (&place)[24], const std::string& text) { text.copy(place, sizeof place - 1); };
   plan.channels = 1;
-  plan.chunkBytes = layout_.slotBytes;
-  put(plan.transport, peers_->transportNames());
+  plan.chunkBytes = machine_.slotBytes;
+  put(plan.transport, gpu_ != nullptr ? gpu_->transportNames() : peers_->transportNames());
   if (query.collective == Collective::kSendRecv) {
     plan.zeroCopy = query.registered && query.bytes > kEagerWindowBytes ? 1 : 0;
     put(plan.algorithm, "direct");
@@ -95,6 +95,7 @@ koloPlan_t Communicator::describePlan(const planner::Query& query) const {
   planned.inOrder = query.inOrder || (options_.reproducible && device::isIn(query.collective, device::kReducing));
   const planner::Choice choice = this->plan(planned);
   plan.zeroCopy = query.registered && choice.direct != device::Algorithm::kCount ? 1 : 0;
+  plan.channels = planner::channelsFor(plan.zeroCopy != 0 ? choice.direct : choice.algorithm, query, machine_);
   plan.predictedUs = planner::predictUs(plan.zeroCopy != 0 ? choice.direct : choice.algorithm, plan.zeroCopy != 0, query,
                                         machine_);
   put(plan.algorithm, ranks() == 1 ? "self" : name(plan.zeroCopy != 0 ? choice.direct : choice.algorithm));
@@ -132,16 +133,18 @@ planner::Choice Communicator::planFor(const Operation& operation, std::uint64_t 
 // ---- description
 
 // A sender fills one slot while the receiver empties another, so a message of some length goes in two chunks or more; a long
-// one in chunks that stay in the caches of both (measured on a Skylake server with 1 MiB of L2: 64 KiB).
+// one in chunks that stay in the caches of both (measured on a Skylake server with 1 MiB of L2: 64 KiB). On a GPU in whole slots: each
+// chunk is a call of functions that save registers for their callers.
 std::uint32_t Communicator::chunkFor(const Work& work, std::uint64_t bytes) const {
   const Collective collective = work.signature.collective;
   const bool countsDiffer = work.signature.vector &&   // and this rank does not know those of the others
                             collective != Collective::kAllGather && collective != Collective::kReduceScatter;
-  if (countsDiffer) return layout_.slotBytes;
+  if (countsDiffer) return machine_.slotBytes;
   const bool inSlices = work.signature.algorithm == device::Algorithm::kTwoShot;
-  const std::uint64_t message = inSlices ? bytes / static_cast<std::uint64_t>(ranks()) : bytes;
-  const std::uint64_t chunk = std::clamp<std::uint64_t>(message / 2 / 4096 * 4096, 8192, 65536);
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, layout_.slotBytes));
+  const std::uint64_t message = (inSlices ? bytes / static_cast<std::uint64_t>(ranks()) : bytes) / static_cast<std::uint64_t>(work.channels);
+  const std::uint64_t most = gpu_ != nullptr ? machine_.slotBytes : 65536;
+  const std::uint64_t chunk = std::clamp<std::uint64_t>(message / 2 / 4096 * 4096, 8192, most);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, machine_.slotBytes));
 }
 
 void Communicator::describeBlocks(const Operation& operation, Work& work) {
@@ -238,20 +241,6 @@ Status Communicator::execute() {
   return fault_.kind == Fault::kNone ? Status() : conclude(work_, fault_);
 }
 
-// How many blocks share an operation: one for each 64 KiB that a rank has to do with. All ranks say the same.
-int Communicator::channelsFor(const Operation& operation, const Work& work) const {
-  if (work.signature.algorithm == device::Algorithm::kLine || operation.collective == Collective::kBarrier) return 1;
-  const planner::Query query = queryFor(operation);
-  if (!query.countsKnown) return gpu_->channels();
-  const bool divided = device::isIn(operation.collective, device::kSendsBlocks | device::kReceivesBlocks);
-  // These move runs of blocks at a time, which a channel's parts of them are not.
-  const bool joinsBlocks = work.signature.algorithm == device::Algorithm::kRecursive ||
-                           work.signature.algorithm == device::Algorithm::kTree;
-  if (divided && joinsBlocks) return 1;
-  const std::uint64_t bytes = plannedBytes(operation, work.elementBytes) * (divided ? static_cast<std::uint64_t>(ranks()) : 1);
-  return static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(gpu_->channels())));
-}
-
 Status Communicator::addToLaunch(const Operation& operation) {
   KOLO_TRY(checkFold(operation));
   if (operation.custom != nullptr && !operation.custom->isPreMulSum) {
@@ -262,8 +251,6 @@ Status Communicator::addToLaunch(const Operation& operation) {
   prepare(operation, work);
   KOLO_TRY(checkWindow("sendbuf", operation.send, work.sendRef));
   KOLO_TRY(checkWindow("recvbuf", operation.recv, work.recvRef));
-  work.channels = channelsFor(operation, work);
-  work.chunkBytes = std::min(work.chunkBytes, gpu_->slotBytes());
   // Of each channel's part, and what cutting at multiples of 64 bytes adds for each rank's block.
   const std::uint64_t scratch = planner::scratchBytes(work.signature.algorithm, operation.collective, inputBytes(operation, work));
   const auto channels = static_cast<std::uint64_t>(work.channels);
@@ -302,7 +289,7 @@ Status Communicator::addToLaunch(const std::vector<Message>& messages) {
     work.headerCount = work.sendLayout.count = message.count;
     const std::uint64_t bytes = message.count * work.elementBytes;
     work.channels = static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(gpu_->messageChannels())));
-    work.chunkBytes = gpu_->slotBytes();
+    work.chunkBytes = machine_.slotBytes;
     work.streaming = bytes >= streamingBytes_;
     work.send = static_cast<const unsigned char*>(message.send);
     work.recv = static_cast<unsigned char*>(message.recv);
@@ -424,6 +411,11 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   work.signature.algorithm = choice.algorithm;
   work.word = work.signature.pack();
   work.direct = choice.direct;
+  if (gpu_ != nullptr) {
+    planner::Query query = queryFor(operation);
+    query.bytes = bytes;
+    work.channels = planner::channelsFor(choice.algorithm, query, machine_);
+  }
   work.chunkBytes = chunkFor(work, bytes);
   const bool divided = device::isIn(operation.collective, device::kSendsBlocks | device::kReceivesBlocks);
   work.streaming = (divided ? bytes * static_cast<std::uint64_t>(ranks()) : bytes) >= streamingBytes_;

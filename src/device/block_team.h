@@ -1,7 +1,8 @@
 // The team that is a block of threads: on a GPU, or played by host threads. What the two have apart is the platform:
 //   unsigned thread() const, threads() const   this thread's index, how many there are
 //   bool syncOr(bool)                          barrier of the block; whether any thread said true
-//   Fault keepWaiting(peer, state)             by the leader, between two rounds of polling: kNone, or why to give up
+//   bool claim(counter)                        sets it to 1; whether the calling thread is the first of the block to do so
+//   Fault keepWaiting(peer, state)             between two rounds of polling, by any thread: kNone, or why to give up
 //   int polls() const                          in a round
 //   bool read(peer, to, from, bytes)           as Team::read, by the leader; false where it is not possible
 //   void reduce(index, work, args)             blockReduce() of the work's datatype and operation; index: thread() and threads()
@@ -23,11 +24,30 @@ class BlockTeam {
   KOLO_DEVICE bool leader() const { return platform_.thread() == 0; }
   KOLO_DEVICE bool failed() const { return failed_; }
 
-  // Only the leader ever says that it has failed; after the barrier all know.
+  static constexpr std::uint64_t kFoldBytes = 1 << 21;   // at a time: a call costs more than caches give
+
+  // Who has failed says so; after the barrier all know. The first one's fault counts.
   KOLO_DEVICE void sync() { failed_ = platform_.syncOr(failed_); }
   KOLO_DEVICE void fail(const Fault& fault) {
-    if (!failed_) *work_.fault = fault;
+    if (!failed_ && platform_.claim(work_.fault->claimed)) {
+      work_.fault->kind = fault.kind;
+      work_.fault->peer = fault.peer;
+      work_.fault->signature = fault.signature;
+      work_.fault->count = fault.count;
+      work_.fault->mine = fault.mine;
+      work_.fault->mineCount = fault.mineCount;
+    }
     failed_ = true;
+  }
+
+  template <class Body>
+  KOLO_DEVICE void spread(int count, const Body& body) {
+    for (int i = static_cast<int>(platform_.thread()); i < count; i += static_cast<int>(platform_.threads())) body(i);
+    sync();
+  }
+  KOLO_DEVICE_CALL bool waitAlone(const Counter& counter, std::uint64_t target, int peer) {
+    if (!failed_) wait(counter, target, peer);
+    return !failed_;
   }
 
   KOLO_DEVICE_CALL bool waitAtLeast(const Counter& counter, std::uint64_t target, int peer) {
@@ -73,6 +93,10 @@ class BlockTeam {
       if (loadAcquire(counter) >= target) return;
       if (fault.kind != Fault::kNone) {
         fail(fault);
+        return;
+      }
+      if (loadRelaxed(work_.fault->claimed) != 0) {   // by another thread in spread()
+        failed_ = true;
         return;
       }
     }

@@ -5,7 +5,9 @@
 //   void sync()                            barrier of its threads; memory before is visible after
 //   bool waitAtLeast(counter, target, peer)  all threads call; false, on all, once the operation has failed
 //   bool failed()                          the same on all threads between two syncs
-//   void fail(fault)                       leader only, before a sync
+//   void spread(count, body)               body(i) for each i below count, by several threads at once; then a barrier
+//   bool waitAlone(counter, target, peer)  in such a body: as waitAtLeast, for the calling thread
+//   void fail(fault)                       by the leader or in such a body, before a sync
 //   void copy(dst, src, bytes, streaming), void reduce(ReduceArgs)   all threads call; no barrier inside
 //
 // After a failure every primitive returns at once and the algorithm runs to its end without touching data, so that no
@@ -41,9 +43,14 @@ class Exchange {
   // Opens the operation towards a peer. Waits only if as many headers as may be are owed by it. Once per operation and peer;
   // meet() or owe() must follow.
   KOLO_DEVICE_CALL void announce(int peer, const void* payload = nullptr, std::uint32_t payloadBytes = 0) {
-    Link& link = work_.links[peer];
+    const Link& link = work_.links[peer];
     if (link.owed == kMaxOwed && !settle(peer, kMaxOwed - 1)) return;
-    if (!team_.leader()) return;
+    if (team_.leader()) writeHeader(peer, payload, payloadBytes);
+  }
+
+  // What announce() does when nothing is owed; by one thread, for all.
+  KOLO_DEVICE void writeHeader(int peer, const void* payload = nullptr, std::uint32_t payloadBytes = 0) {
+    Link& link = work_.links[peer];
     const std::uint64_t number = ++link.announced;
     Header& line = link.outbox->header[number % kHeaderLines];
     line.signature = work_.word;
@@ -63,13 +70,16 @@ class Exchange {
     if (link.owed != 0 && !settle(peer, 0)) return false;
     const std::uint64_t number = link.met + 1;
     if (!team_.waitAtLeast(lineOf(link, number).number, number, peer)) return false;  // [header]
-    if (team_.leader()) {
-      link.met = number;
-      check(peer, {work_.word, work_.countFrom != nullptr ? work_.countFrom[peer] : work_.headerCount},
-            work_.countTo != nullptr ? work_.countTo[peer] : work_.headerCount);
-    }
+    if (team_.leader()) takeHeader(peer);
     team_.sync();
     return !team_.failed();
+  }
+
+  // What meet() does when nothing is owed; by one thread, in spread().
+  KOLO_DEVICE void meetAlone(int peer) {
+    const Link& link = work_.links[peer];
+    const std::uint64_t number = link.met + 1;
+    if (team_.waitAlone(lineOf(link, number).number, number, peer)) takeHeader(peer);  // [header]
   }
 
   // Instead of meet(), where nothing in the peer's header changes what this rank does: the header is read and checked in a
@@ -101,13 +111,23 @@ class Exchange {
   }
 
   KOLO_DEVICE_CALL void announceAll() {
-    for (int peer = next(work_.rank); peer != work_.rank; peer = next(peer)) announce(peer);
+    if (!settleAll(kMaxOwed - 1)) return;
+    team_.spread(work_.ranks - 1, [&](int i) { writeHeader(peerAt(i)); });
   }
   KOLO_DEVICE_CALL bool meetAll() {
-    bool good = true;
-    for (int peer = next(work_.rank); peer != work_.rank; peer = next(peer)) good = meet(peer) && good;
-    return good;
+    if (!settleAll(0)) return false;
+    team_.spread(work_.ranks - 1, [&](int i) { meetAlone(peerAt(i)); });
+    return !team_.failed();
   }
+  // settle() with every peer.
+  KOLO_DEVICE bool settleAll(std::uint32_t most) {
+    for (int peer = next(work_.rank); peer != work_.rank; peer = next(peer)) {
+      if (work_.links[peer].owed > most && !settle(peer, most)) return false;
+    }
+    return !team_.failed();
+  }
+  // The i-th of the others, on the ring.
+  KOLO_DEVICE int peerAt(int i) const { return ringRank(work_.rank, i + 1, work_.ranks); }
 
   // Meets those peers whom this rank has announced itself to and not met yet. All threads; after a barrier since announce().
   KOLO_DEVICE_CALL bool meetRest() {
@@ -159,7 +179,7 @@ class Exchange {
     finishEach(1, [&](int) { return peer; });
   }
   KOLO_DEVICE_CALL void finishAll() {
-    finishEach(work_.ranks - 1, [&](int i) { return ringRank(work_.rank, i + 1, work_.ranks); });
+    finishEach(work_.ranks - 1, [&](int i) { return peerAt(i); });
   }
 
   // ---- slots: staging in the receiver's memory
@@ -357,9 +377,9 @@ class Exchange {
                             .streaming = streaming});
   }
 
-  // At most a header's payload; by the leader.
+  // At most a header's payload; by one thread.
   KOLO_DEVICE void copyLine(unsigned char* dst, const unsigned char* src, std::uint64_t bytes) {
-    if (dst != src && team_.leader() && !team_.failed()) copyShort(dst, src, static_cast<std::uint32_t>(bytes));
+    if (dst != src && !team_.failed()) copyShort(dst, src, static_cast<std::uint32_t>(bytes));
   }
 
   KOLO_DEVICE void copy(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
@@ -377,7 +397,14 @@ class Exchange {
 
   KOLO_DEVICE static const Header& lineOf(const Link& link, std::uint64_t number) { return link.inbox->header[number % kHeaderLines]; }
 
-  // The header met last against what it is to say; `said` is the count that this rank announced. Leader only.
+  // The peer's header has come: checks that it says what this rank says.
+  KOLO_DEVICE void takeHeader(int peer) {
+    ++work_.links[peer].met;
+    check(peer, {work_.word, work_.countFrom != nullptr ? work_.countFrom[peer] : work_.headerCount},
+          work_.countTo != nullptr ? work_.countTo[peer] : work_.headerCount);
+  }
+
+  // The header met last against what it is to say; `said` is the count that this rank announced. By one thread.
   KOLO_DEVICE void check(int peer, const Expectation& expected, std::uint64_t said) {
     const Header& line = headerOf(peer);
     if (line.signature == expected.signature && line.count == expected.count) return;
@@ -396,15 +423,14 @@ class Exchange {
   template <class PeerAt>
   KOLO_DEVICE void finishEach(int count, PeerAt peerAt) {
     team_.sync();
-    for (int i = 0; i < count && team_.leader(); ++i) {
+    team_.spread(count, [&](int i) {
       Link& link = work_.links[peerAt(i)];
       storeRelease(link.outbox->signals.done, ++link.finished);  // [done] after all loads and stores by this team
-    }
-    team_.sync();
-    for (int i = 0; i < count; ++i) {
+    });
+    team_.spread(count, [&](int i) {
       const Link& link = work_.links[peerAt(i)];
-      team_.waitAtLeast(link.inbox->signals.done, link.finished, peerAt(i));  // [done]
-    }
+      team_.waitAlone(link.inbox->signals.done, link.finished, peerAt(i));  // [done]
+    });
   }
 
   struct Cursor {

@@ -72,6 +72,7 @@ struct Fault {
   std::uint64_t count = 0;
   std::uint64_t mine = 0;          // kMismatch: what this rank called then
   std::uint64_t mineCount = 0;
+  Counter claimed{0};              // 1: a thread of a block has written, or is writing, the rest
 };
 
 // n blocks of a buffer, one for each rank: uniform (stride == count), or by counts and displacements. This is the place

@@ -196,7 +196,8 @@ double predictUs(Algorithm algorithm, bool direct, const Query& query, const Mac
                            : stagedCost(algorithm, query.collective, n, size);
   const double cores = std::max(1, std::min(machine.cores, machine.ranks));
   const double turn = machine.ranks > machine.cores ? machine.switchUs * n / cores : machine.hopUs;
-  const double rate = (cost.bytes * n > machine.cacheBytes ? machine.memoryGBps : machine.cacheGBps) * 1e3;
+  double rate = (cost.bytes * n > machine.cacheBytes ? machine.memoryGBps : machine.cacheGBps) * 1e3;
+  if (machine.blockGBps > 0) rate = std::min(rate, machine.blockGBps * 1e3 * channelsFor(algorithm, query, machine));
   // Peers are visited one after the other: a line's read and write for each.
   const double peers = keepsOrder(algorithm) || algorithm == Algorithm::kPairwise ? 0.05 * (n - 1) : 0.1;
   const double chunks = 1 + cost.bytes / machine.slotBytes * 0.05;
@@ -276,6 +277,17 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     text += '\n';
   }
   return text;
+}
+
+int channelsFor(Algorithm algorithm, const Query& query, const Machine& machine) {
+  if (algorithm == Algorithm::kLine || query.collective == Collective::kBarrier) return 1;
+  if (!query.countsKnown) return machine.channels;   // ranks see different counts
+  const bool divided = device::isIn(query.collective, device::kSendsBlocks | device::kReceivesBlocks);
+  // These move runs of blocks at a time, which a channel's parts of them are not.
+  const bool joinsBlocks = algorithm == Algorithm::kRecursive || algorithm == Algorithm::kTree;
+  if (divided && joinsBlocks) return 1;
+  const std::uint64_t bytes = query.bytes * (divided ? static_cast<std::uint64_t>(machine.ranks) : 1);
+  return static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(machine.channels)));
 }
 
 std::uint64_t scratchBytes(Algorithm algorithm, Collective collective, std::uint64_t totalBytes) {

@@ -23,6 +23,8 @@ struct Machine {
   double memoryGBps = 6.0;        // a core's copy out of memory
   double cacheBytes = 8 << 20;    // beyond that, memory
   std::uint32_t slotBytes = 1 << 17;
+  int channels = 1;               // blocks of a GPU that may share an operation; on the host an operation has one thread
+  double blockGBps = 0;           // on a GPU: what one block reads and writes
 };
 
 struct Query {
@@ -66,6 +68,9 @@ bool haveRanges(const std::vector<Wish>& wishes);
 Choice choose(const Query& query, const Machine& machine, const std::vector<Wish>& wishes);
 // Every candidate with its predicted time, and why the winner won: for the query's class of sizes, as in execution.
 std::string explain(const Query& query, const Machine& machine, const std::vector<Wish>& wishes);
+
+// How many blocks share an operation: one for each 64 KiB that a rank has to do with.
+int channelsFor(device::Algorithm algorithm, const Query& query, const Machine& machine);
 
 // Scratch that an algorithm needs, in bytes; totalBytes is the whole input of this rank.
 std::uint64_t scratchBytes(device::Algorithm algorithm, device::Collective collective, std::uint64_t totalBytes);

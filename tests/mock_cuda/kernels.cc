@@ -24,6 +24,7 @@ struct SharedBlock {
   explicit SharedBlock(unsigned threads) : threads(threads), barrier(threads) {}
   const unsigned threads;
   executor::BlockBarrier barrier;
+  Slices::Grid* sliced = nullptr;   // the grid, if the device goes in time slices
   LaunchParams launch;
   device::Work work;
   device::Fault fault;
@@ -41,6 +42,7 @@ class MockPlatform {
   unsigned threads() const { return block_.threads; }
   int polls() const { return 16; }
   bool syncOr(bool value) { return block_.barrier.syncOr(thread_, parity_, value); }
+  bool claim(device::Counter& counter) { return std::atomic_ref(counter.value).exchange(1) == 0; }
   void setTimeout(std::uint64_t ns) { timeoutNs_ = ns; }
 
   std::uint64_t nowNs() const {
@@ -59,6 +61,7 @@ class MockPlatform {
     const std::uint64_t now = nowNs();
     if (state.sinceNs == 0) state.sinceNs = now;
     if (timeoutNs_ != 0 && now - state.sinceNs > timeoutNs_) return {.kind = device::Fault::kTimeout, .peer = peer};
+    if (block_.sliced != nullptr) world->slices.wait(*block_.sliced);
     sched_yield();
     return {};
   }
@@ -80,12 +83,17 @@ template <class Body>
 void eachThread(const Grid& grid, const Control& control, const Body& body) {
   std::vector<std::unique_ptr<SharedBlock>> shared;
   for (unsigned block = 0; block < grid.blocks; ++block) shared.push_back(std::make_unique<SharedBlock>(grid.blockThreads));
+  Slices::Grid sliced;
+  const bool inSlices = world->properties.timeSlices;
+  if (inSlices) world->slices.begin(sliced, grid.blocks);
   std::vector<std::thread> threads;
   for (unsigned block = 0; block < grid.blocks; ++block) {
+    if (inSlices) shared[block]->sliced = &sliced;
     for (unsigned thread = 0; thread < grid.blockThreads; ++thread) {
       threads.emplace_back([&, block, thread] {
         MockPlatform platform(*shared[block], thread, control);
         body(platform, static_cast<int>(block), *shared[block]);
+        if (inSlices && thread == 0) world->slices.endBlock(sliced);
       });
     }
   }

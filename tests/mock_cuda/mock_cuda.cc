@@ -289,6 +289,7 @@ std::string MockCuda::remove() {
   return left;
 }
 
+std::uint64_t MockCuda::slices() { return world->slices.taken(); }
 std::uint64_t MockCuda::launches() { return world->launches; }
 
 unsigned MockCuda::mostBlocksAtOnce() {

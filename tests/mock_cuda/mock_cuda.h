@@ -21,6 +21,7 @@ struct MockCuda {
   bool peersBroken = false;      // but copies to another device's memory get lost, and those from there bring 0xff
   bool sharesByFile = true;      // allocations can be exported as file descriptors
   bool mps = false;              // contexts are shared through MPS
+  bool timeSlices = false;       // one grid runs at a time, until all its blocks wait: as processes without MPS have the device
   bool freeWaits = false;        // cuMemFree waits for all that the device has to do, as the real one does
   std::string failing;           // name of a driver's function that fails from now on
 
@@ -31,6 +32,7 @@ struct MockCuda {
 
   static std::uint64_t launches();       // since install()
   static unsigned mostBlocksAtOnce();    // on one device
+  static std::uint64_t slices();         // how often the device went from one grid to another
   static void failFrom(const std::string& function, CUresult result = CUDA_ERROR_UNKNOWN);   // "": none
 
   // Memory as from cuMemAllocAsync: the device's, but no process can share it. Freed with cuMemFree. 0: failed.

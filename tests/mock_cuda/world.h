@@ -21,6 +21,7 @@
 #include "drivers/cuda/driver.h"
 #include "mock_cuda/cuda_for_tests.h"
 #include "mock_cuda/mock_cuda.h"
+#include "mock_cuda/slices.h"
 
 namespace kolo::test::mock {
 
@@ -179,6 +180,7 @@ const Kernel* findKernel(const char* name);
 // ---- everything
 
 struct World {
+  Slices slices;
   MockCuda properties;                  // constant but for `failing`
   CUresult failure = CUDA_ERROR_UNKNOWN;
   Broken broken{CUDA_SUCCESS};

@@ -14,6 +14,8 @@ namespace kolo::executor::cuda {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
+constexpr int kFirstBuffers = 4;
+constexpr std::uint64_t kFirstBufferBytes = 64 << 10;
 constexpr std::uint64_t roundUp(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
 // Bytes of the arrays that a v-variant's description points to; and the arrays, copied to `to`, if there is a place.
@@ -84,6 +86,12 @@ Status Gpu::load() {
   KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&residentBlocks, residentKernel_, kBlockThreads, 0));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device_));
+  int clockKhz = 0, widthBits = 0, cacheBytes = 0;
+  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&clockKhz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device_));
+  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&widthBits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device_));
+  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&cacheBytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, device_));
+  memoryGBps_ = 2.0 * clockKhz * widthBits / 8 / 1e6;   // two transfers a clock
+  cacheBytes_ = cacheBytes;
   KOLO_CUDA(driver_, cuDeviceGetUuid, (&uuid_, device_));
   mps_ = mps != 0;
   residentBlocks_ = std::min(blocks, residentBlocks) * multiprocessors;
@@ -162,6 +170,8 @@ Status Engine::allocate() {
   control_ = new (control) Control{};
   KOLO_CUDA(driver, cuEventCreate, (&last_, CU_EVENT_DISABLE_TIMING));
   KOLO_CUDA(driver, cuEventCreate, (&lastInCapture_, CU_EVENT_DISABLE_TIMING));
+  // Allocating pinned memory may wait for kernels, and those for the next launch: what most programs need is there from the start.
+  for (int i = 0; i < kFirstBuffers; ++i) KOLO_TRY(addBuffer(kFirstBufferBytes));
   if (!setup_.resident) return {};
   KOLO_TRY(allocate(resident_, sizeof(Resident)));
   void* places = nullptr;
@@ -233,23 +243,29 @@ void Engine::complete(device::Work& work, bool isMessage) const {
   work.mayOwe = false;
 }
 
+Status Engine::addBuffer(std::uint64_t bytes) {
+  const drivers::CudaDriver& driver = gpu_->driver();
+  buffers_.push_back(std::make_unique<Buffer>());   // owned before anything in it can fail
+  Buffer& buffer = *buffers_.back();
+  void* memory = nullptr;
+  KOLO_CUDA(driver, cuMemHostAlloc, (&memory, roundUp(bytes, kPage), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  buffer.memory = static_cast<unsigned char*>(memory);
+  KOLO_CUDA(driver, cuEventCreate, (&buffer.used, CU_EVENT_DISABLE_TIMING));
+  buffer.bytes = roundUp(bytes, kPage);
+  return {};
+}
+
 // A buffer whose last launch has ended and that no graph launches from, or a new one.
 Result<Engine::Buffer*> Engine::takeBuffer(std::uint64_t bytes) {
   const drivers::CudaDriver& driver = gpu_->driver();
   for (const auto& buffer : buffers_) {
-    if (buffer->used == nullptr || buffer->bytes < bytes) continue;
+    if (buffer->bytes < bytes) continue;
     if (buffer->inGraph != nullptr && buffer->inGraph->load(std::memory_order_acquire)) continue;   // [graph gone]
     buffer->inGraph = nullptr;
     if (driver.cuEventQuery(buffer->used) == CUDA_SUCCESS) return buffer.get();
   }
-  buffers_.push_back(std::make_unique<Buffer>());   // owned before anything in it can fail
-  Buffer* const buffer = buffers_.back().get();
-  buffer->bytes = roundUp(bytes, kPage);
-  void* memory = nullptr;
-  KOLO_CUDA(driver, cuMemHostAlloc, (&memory, buffer->bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-  buffer->memory = static_cast<unsigned char*>(memory);
-  KOLO_CUDA(driver, cuEventCreate, (&buffer->used, CU_EVENT_DISABLE_TIMING));
-  return buffer;
+  KOLO_TRY(addBuffer(bytes));
+  return buffers_.back().get();
 }
 
 // The graph tells when it is gone. Its destructor may call nothing of CUDA, so the memory waits here for its next use, or for the end.

@@ -29,7 +29,7 @@ struct ArenaLayout {
   int channels = 1;
   int messageChannels = 1;
   std::uint32_t slots = 4;
-  std::uint32_t slotBytes = 1 << 16;
+  std::uint32_t slotBytes = 1 << 17;
 
   int lanes() const { return channels + messageChannels; }
   std::uint64_t mailboxAt(int lane, int peer) const;
@@ -52,6 +52,10 @@ class Gpu {
   const CUuuid& uuid() const { return uuid_; }
   // Whether kernels of several processes run on it side by side (MPS), instead of in turns.
   bool isSharedByProcesses() const { return mps_; }
+
+  // Of its memory, as the hardware's clock and width say, and its L2 cache; 0: unknown.
+  double memoryGBps() const { return memoryGBps_; }
+  double cacheBytes() const { return cacheBytes_; }
 
   // Blocks of the kernels that are resident at once when nothing else runs.
   int residentBlocks() const { return residentBlocks_; }
@@ -102,6 +106,7 @@ class Gpu {
   CUfunction residentKernel_ = nullptr;
   CUstream copies_ = nullptr;   // apart from all others
   int residentBlocks_ = 0;
+  double memoryGBps_ = 0, cacheBytes_ = 0;
   std::atomic<int> taken_{0};
 };
 
@@ -166,6 +171,7 @@ class Engine {
 
   Engine(std::shared_ptr<Gpu> gpu, const Setup& setup) : gpu_(std::move(gpu)), setup_(setup) {}
   Status allocate();
+  Status addBuffer(std::uint64_t bytes);
   Result<Buffer*> takeBuffer(std::uint64_t bytes);
   Status keepForGraph(Buffer& buffer, CUgraph graph);
   void complete(device::Work& work, bool isMessage) const;

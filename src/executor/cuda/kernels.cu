@@ -63,6 +63,7 @@ class CudaPlatform {
   __device__ unsigned threads() const { return blockDim.x; }
   __device__ bool syncOr(bool value) { return __syncthreads_or(value) != 0; }
   __device__ int polls() const { return 256; }
+  __device__ bool claim(device::Counter& counter) { return atomicExch(reinterpret_cast<unsigned long long*>(&counter.value), 1ull) == 0; }
   __device__ void setTimeout(std::uint64_t ns) { timeoutNs_ = ns; }
 
   __device__ std::uint64_t nowNs() const { return globalNs(); }

@@ -6,6 +6,9 @@
 
 #include <pthread.h>
 
+#include <atomic>
+#include <mutex>
+
 #include "device/block_team.h"
 #include "device/work.h"
 #include "executor/context.h"
@@ -14,26 +17,28 @@
 
 namespace kolo::executor {
 
-// __syncthreads_or() of host threads, where only the leader can be the first to say true.
+// __syncthreads_or() of host threads.
 class BlockBarrier {
  public:
   explicit BlockBarrier(unsigned threads) { pthread_barrier_init(&barrier_, nullptr, threads); }
   ~BlockBarrier() { pthread_barrier_destroy(&barrier_); }
   BlockBarrier(const BlockBarrier&) = delete;
 
-  // parity: the calling thread's own, 0 at first.
-  bool syncOr(unsigned thread, unsigned& parity, bool value) {
-    if (thread == 0) said_[parity] = value;
+  // turn: the calling thread's own, 0 at first.
+  bool syncOr(unsigned thread, unsigned& turn, bool value) {
+    if (value) said_[turn].store(true, std::memory_order_relaxed);
     pthread_barrier_wait(&barrier_);
-    const bool any = said_[parity];
-    parity ^= 1;
+    const bool any = said_[turn].load(std::memory_order_relaxed);
+    turn = (turn + 1) % 3;
+    // That of the turn before: all have read it, for they have been at this barrier; and nobody needs it before the next one.
+    if (thread == 0) said_[(turn + 1) % 3].store(false, std::memory_order_relaxed);
     return any;
   }
 
  private:
   pthread_barrier_t barrier_;
-  // What the leader said at the last barrier and the one before: two, because it may already be at the next while others read.
-  bool said_[2] = {false, false};
+  // At this barrier, the one before, and the next, which some may have reached while others still read.
+  std::atomic<bool> said_[3] = {};
 };
 
 // What the threads of one block share.
@@ -46,6 +51,7 @@ class Block {
   const Context& context;
   const unsigned threads;
   BlockBarrier barrier;
+  std::mutex waiting;
 };
 
 // One thread of the block, as device::BlockTeam wants it.
@@ -59,9 +65,11 @@ class EmulatedPlatform {
   unsigned threads() const { return block_.threads; }
   int polls() const { return 1; }
 
-  bool syncOr(bool failed) { return block_.barrier.syncOr(thread_, parity_, failed); }
+  bool syncOr(bool failed) { return block_.barrier.syncOr(thread_, turn_, failed); }
+  bool claim(device::Counter& counter) { return std::atomic_ref(counter.value).exchange(1) == 0; }
 
   device::Fault keepWaiting(int peer, WaitState& state) {
+    const std::lock_guard lock(block_.waiting);   // the owner expects one thread
     return block_.context.owner->keepWaiting(block_.work, peer, state);
   }
   bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
@@ -76,7 +84,7 @@ class EmulatedPlatform {
  private:
   Block& block_;
   unsigned thread_;
-  unsigned parity_ = 0;
+  unsigned turn_ = 0;
 };
 
 }  // namespace kolo::executor

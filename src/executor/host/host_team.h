@@ -14,6 +14,8 @@ class HostTeam {
   HostTeam(const device::Work& work, const Context& context)
       : work_(work), context_(context) {}
 
+  static constexpr std::uint64_t kFoldBytes = 1 << 16;   // at a time
+
   static constexpr bool leader() { return true; }
   void sync() {}
   bool failed() const { return failed_; }
@@ -26,6 +28,12 @@ class HostTeam {
     if (failed_) return false;
     return poll(counter, target) || waitSlowly(counter, target, peer);
   }
+
+  template <class Body>
+  void spread(int count, const Body& body) {
+    for (int i = 0; i < count; ++i) body(i);
+  }
+  bool waitAlone(const device::Counter& counter, std::uint64_t target, int peer) { return waitAtLeast(counter, target, peer); }
 
   void copy(void* dst, const void* src, std::uint64_t bytes, bool streaming) {
     executor::copy(dst, src, bytes, streaming);
