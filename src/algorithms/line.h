@@ -44,7 +44,7 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
       exchange.team().reduceAlone({&output, 1, &input, 1, block.count, work.scalar, 0});
       source = scaled;
     }
-    exchange.writeHeader(peer, bytes != 0 ? source : scaled, static_cast<std::uint32_t>(bytes));
+    exchange.announceAlone(peer, bytes != 0 ? source : scaled, static_cast<std::uint32_t>(bytes));
   });
   if (work.mayOwe && !gets) {
     for (int i = 0; i < peers; ++i) exchange.owe(peerAt(i));

@@ -54,6 +54,7 @@ class Communicator final : public executor::LinkOwner {
   const Options& options() const { return options_; }
   Turn& turn() { return turn_; }
   Membership& membership() { return membership_; }
+  std::uint64_t key() const { return membership_.key; }
   // For changes: what was prepared with the old windows is forgotten.
   Windows& windows() {
     forget();

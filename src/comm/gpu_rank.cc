@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "base/log.h"
@@ -17,7 +18,8 @@ namespace {
 
 namespace cuda = executor::cuda;
 
-constexpr int kMostChannels = 32;
+// Of a rank with a device for itself: as many as fill its links. Ranks that share a device need more to fill its memory's bandwidth.
+constexpr int kMostChannels = 32, kMostChannelsShared = 64;
 constexpr int kMostMessageChannels = 8;
 constexpr int kLargeDevice = 64;     // blocks
 
@@ -80,7 +82,7 @@ class CudaRank final : public GpuRank {
  public:
   ~CudaRank() override {
     engine_.reset();
-    if (gpu_ != nullptr) gpu_->giveBack(taken_);
+    if (gpu_ != nullptr) gpu_->giveBack(taken_.exchange(0));
   }
 
   static Result<std::unique_ptr<GpuRank>> make(Membership& membership, const Wishes& wishes) {
@@ -158,7 +160,11 @@ class CudaRank final : public GpuRank {
   }
   std::optional<device::Fault> fault() const override { return engine_->fault(); }
   Status broken() const override { return engine_->broken(); }
-  void stop() override { engine_->stop(); }
+  // Its kernels end, and nothing is launched any more: others may have the blocks, a communicator of the survivors above all.
+  void stop() override {
+    engine_->stop();
+    gpu_->giveBack(taken_.exchange(0));
+  }
   Status drain() override { return engine_->drain(); }
 
  private:
@@ -209,10 +215,10 @@ class CudaRank final : public GpuRank {
 
   Status takeBlocks() {
     const int resident = wishes_.resident ? cuda::kResidentBlocks : 0;
-    const int most = wishes_.mostChannels > 0 ? std::min(wishes_.mostChannels, kMostChannels) : kMostChannels;
+    const int most = wishes_.mostChannels > 0 ? wishes_.mostChannels : sharing() > 1 ? kMostChannelsShared : kMostChannels;
     taken_ = gpu_->take(std::min(std::max(fairShare(), 1 + resident), most + resident));
     BlobWriter writer;
-    writer.put(taken_);
+    writer.put(taken_.load());
     KOLO_ASSIGN(const std::vector<std::string> blobs, membership_.allGather(writer.text()));
     int least = taken_;
     std::size_t poorest = static_cast<std::size_t>(membership_.rank);
@@ -390,7 +396,7 @@ class CudaRank final : public GpuRank {
   const Wishes wishes_;
   std::shared_ptr<cuda::Gpu> gpu_;
   std::vector<Hello> all_;
-  int taken_ = 0;                          // blocks of the device
+  std::atomic<int> taken_{0};              // blocks of the device
   cuda::ArenaLayout layout_;
   std::unique_ptr<Peers> direct_;
   bool allDirect_ = false;

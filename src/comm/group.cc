@@ -144,10 +144,12 @@ Status pin(Batch& batch) {
 }
 
 // Batches of different communicators run side by side, so no order among them can deadlock: the last of those on the host here, the
-// others on their communicators' workers. A launch on a GPU does not wait, and belongs to the caller's thread: it may be capturing.
+// others on their communicators' workers. A launch on a GPU does not wait, and belongs to the caller's thread: it may be capturing. In
+// one stream launches are one after the other, so they go in an order that all ranks have alike.
 Status runBatches(Batch* batches, std::size_t count) {
   Batch* const end = batches + count;
   Batch* const onHost = std::stable_partition(batches, end, [](const Batch& batch) { return batch.pinned->isOnGpu(); });
+  std::stable_sort(batches, onHost, [](const Batch& a, const Batch& b) { return a.pinned->key() < b.pinned->key(); });
   Status first;
   const auto note = [&](Status status) {
     if (first.ok()) first = std::move(status);

@@ -1,6 +1,7 @@
 // What algorithms are written in: headers, slots, windows and reductions, for one operation of one team.
 //
 // Template over the team: a host thread, an emulated block, a CUDA block. A team offers
+//   kIsOneThread, kFoldBytes               bytes that a fold of peers' memory takes at a time
 //   bool leader()                          true on one of its threads
 //   void sync()                            barrier of its threads; memory before is visible after
 //   bool waitAtLeast(counter, target, peer)  all threads call; false, on all, once the operation has failed
@@ -47,9 +48,12 @@ class Exchange {
     if (link.owed == kMaxOwed && !settle(peer, kMaxOwed - 1)) return;
     if (team_.leader()) writeHeader(peer, payload, payloadBytes);
   }
-
-  // What announce() does when nothing is owed; by one thread, for all.
-  KOLO_DEVICE void writeHeader(int peer, const void* payload = nullptr, std::uint32_t payloadBytes = 0) {
+  // The same by one thread, in spread(); after settleAll(kMaxOwed - 1).
+  KOLO_DEVICE void announceAlone(int peer, const void* payload = nullptr, std::uint32_t payloadBytes = 0) {
+    if (kIsOneThread && work_.links[peer].owed == kMaxOwed && !settle(peer, kMaxOwed - 1)) return;
+    writeHeader(peer, payload, payloadBytes);
+  }
+  KOLO_DEVICE void writeHeader(int peer, const void* payload, std::uint32_t payloadBytes) {
     Link& link = work_.links[peer];
     const std::uint64_t number = ++link.announced;
     Header& line = link.outbox->header[number % kHeaderLines];
@@ -75,9 +79,10 @@ class Exchange {
     return !team_.failed();
   }
 
-  // What meet() does when nothing is owed; by one thread, in spread().
+  // The same by one thread, in spread(); after settleAll(0).
   KOLO_DEVICE void meetAlone(int peer) {
     const Link& link = work_.links[peer];
+    if (kIsOneThread && link.owed != 0 && !settle(peer, 0)) return;
     const std::uint64_t number = link.met + 1;
     if (team_.waitAlone(lineOf(link, number).number, number, peer)) takeHeader(peer);  // [header]
   }
@@ -112,16 +117,16 @@ class Exchange {
 
   KOLO_DEVICE_CALL void announceAll() {
     if (!settleAll(kMaxOwed - 1)) return;
-    team_.spread(work_.ranks - 1, [&](int i) { writeHeader(peerAt(i)); });
+    team_.spread(work_.ranks - 1, [&](int i) { announceAlone(peerAt(i)); });
   }
   KOLO_DEVICE_CALL bool meetAll() {
     if (!settleAll(0)) return false;
     team_.spread(work_.ranks - 1, [&](int i) { meetAlone(peerAt(i)); });
     return !team_.failed();
   }
-  // settle() with every peer.
+  // settle() with every peer, before a spread(): threads that are apart there cannot wait together. One thread settles as it goes.
   KOLO_DEVICE bool settleAll(std::uint32_t most) {
-    for (int peer = next(work_.rank); peer != work_.rank; peer = next(peer)) {
+    for (int peer = next(work_.rank); !kIsOneThread && peer != work_.rank; peer = next(peer)) {
       if (work_.links[peer].owed > most && !settle(peer, most)) return false;
     }
     return !team_.failed();
@@ -387,6 +392,8 @@ class Exchange {
   }
 
  private:
+  static constexpr bool kIsOneThread = Team::kIsOneThread;
+
   // What a header says about a buffer.
   KOLO_DEVICE WindowRef offered(const WindowRef& ref, const void* buffer) const {
     if (!work_.shareable || (ref.index == 0 && !work_.readsPeers)) return {};

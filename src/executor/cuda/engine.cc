@@ -85,7 +85,7 @@ Status Gpu::load() {
   KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&blocks, kernel_, kBlockThreads, 0));
   KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&residentBlocks, residentKernel_, kBlockThreads, 0));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_));
-  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device_));
+  (void)driver_.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device_);   // older drivers do not know it
   int clockKhz = 0, widthBits = 0, cacheBytes = 0;
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&clockKhz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device_));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&widthBits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device_));
@@ -97,7 +97,39 @@ Status Gpu::load() {
   residentBlocks_ = std::min(blocks, residentBlocks) * multiprocessors;
   KOLO_CUDA(driver_, cuStreamCreate, (&copies_, CU_STREAM_NON_BLOCKING));
   if (residentBlocks_ == 0) return error(koloUnsupported, "device {} cannot hold one block of {} threads", ordinal_, kBlockThreads);
+  if (Status status = tryKernels(); !status.ok()) {
+    return error(status.code(), "the kernels do not run on device {}: {}", ordinal_, status.message());
+  }
   return {};
+}
+
+// A launch of each, with nothing to do. The first launch of a kernel may make the driver resize what threads have of local memory, and wait
+// for all that runs: later that could be a kernel of another rank, which waits for this launch.
+Status Gpu::tryKernels() {
+  KOLO_ASSIGN(const memory::DeviceMemory channel, memory::DeviceMemory::create(ordinal_, sizeof(Channel), false));
+  KOLO_ASSIGN(const memory::DeviceMemory resident, memory::DeviceMemory::create(ordinal_, sizeof(Resident), false));
+  KOLO_TRY(clear(reinterpret_cast<CUdeviceptr>(channel.as<void>()), sizeof(Channel)));
+  KOLO_TRY(clear(reinterpret_cast<CUdeviceptr>(resident.as<void>()), sizeof(Resident)));
+  void* pinned = nullptr;
+  KOLO_CUDA(driver_, cuMemHostAlloc, (&pinned, sizeof(Control), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  auto* const control = new (pinned) Control{};
+  device::storeRelease(control->quit, 1);   // [quit]
+  LaunchParams params{};
+  params.control = control;
+  params.channels = channel.as<Channel>();
+  ServeParams serve{.control = control, .channels = channel.as<Channel>(), .resident = resident.as<Resident>(), .places = nullptr,
+                    .instance = 1, .first = 1, .idleNs = 0};
+  const auto run = [&]() -> Status {
+    void* arguments[] = {&params};
+    KOLO_CUDA(driver_, cuLaunchKernel, (kernel_, 1, 1, 1, kBlockThreads, 1, 1, 0, copies_, arguments, nullptr));
+    void* serveArguments[] = {&serve};
+    KOLO_CUDA(driver_, cuLaunchKernel, (residentKernel_, 1, 1, 1, kBlockThreads, 1, 1, 0, copies_, serveArguments, nullptr));
+    KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
+    return {};
+  };
+  const Status status = run();
+  (void)driver_.cuMemFreeHost(pinned);
+  return status;
 }
 
 Gpu::~Gpu() {

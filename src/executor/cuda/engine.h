@@ -94,6 +94,7 @@ class Gpu {
  private:
   Gpu(const drivers::CudaDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
   Status load();
+  Status tryKernels();
 
   const drivers::CudaDriver& driver_;
   int ordinal_;
