@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 
 #include "algorithms/names.h"
 
@@ -29,20 +28,6 @@ std::size_t activeRanks(koloDataType_t datatype) {
 }
 
 }  // namespace
-
-const std::vector<std::string>& algorithmsFor(koloCollective_t collective) {
-  static const std::map<koloCollective_t, std::vector<std::string>> table = {
-      {koloCollectiveAllReduce, {"line", "one_shot", "two_shot", "ring", "biring", "recursive", "tree"}},
-      {koloCollectiveReduce, {"line", "one_shot", "two_shot", "ring", "tree"}},
-      {koloCollectiveBroadcast, {"line", "one_shot", "two_shot", "ring", "tree"}},
-      {koloCollectiveAllGather, {"line", "one_shot", "ring", "biring", "recursive", "bruck"}},
-      {koloCollectiveReduceScatter, {"line", "one_shot", "ring", "biring", "recursive"}},
-      {koloCollectiveAllToAll, {"line", "one_shot", "bruck", "pairwise"}},
-      {koloCollectiveGather, {"line", "one_shot", "tree"}},
-      {koloCollectiveScatter, {"line", "one_shot", "tree"}},
-      {koloCollectiveBarrier, {"line", "recursive", "tree"}}};
-  return table.at(collective);
-}
 
 std::uint64_t testSeed() {
   const char* given = std::getenv("KOLO_TEST_SEED");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "support/algorithms.h"
 #include "support/oracle.h"
 #include "world.h"
 
@@ -113,8 +114,6 @@ inline constexpr std::size_t kSmallSlotBytes = 4096;
 // A random datatype, operation, count and placement for an algorithm ("": any).
 Wanted randomWanted(koloCollective_t collective, const std::string& algorithm, int ranks, Random& random);
 
-// The algorithms written for a collective, by the table in the manual.
-const std::vector<std::string>& algorithmsFor(koloCollective_t collective);
 // A seed that is printed when a test fails: KOLO_TEST_SEED or a fixed one.
 std::uint64_t testSeed();
 

@@ -1,7 +1,8 @@
 // The same collectives on a GPU, which is mocked unless KOLO_TEST_GPU says which device to use: blocks of host threads then execute
-// what the library launches (tests/mock_cuda).
+// what the library launches (tests/mock_cuda). A real one is given many more cases: it is faster.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "batch.h"
@@ -10,21 +11,29 @@
 namespace kolo::tests {
 namespace {
 
+constexpr int kResidentBlocks = 4;   // of each rank, beside those of its channels
+
+bool isMocked() { return std::getenv("KOLO_TEST_GPU") == nullptr; }
+int cases(int onMock, int onDevice) { return isMocked() ? std::max(1, onMock / kSlowdown) : onDevice; }
+
 // A GPU on which `blocks` blocks are resident for each of `ranks` ranks, if it is mocked.
 struct Gpu {
-  Gpu(int ranks, int blocks, unsigned blockThreads) {
-    const char* const real = std::getenv("KOLO_TEST_GPU");
+  Gpu(int ranks, int blocks, unsigned blockThreads, bool resident = false) {
     options.ranks = ranks;
-    options.device = real != nullptr ? std::atoi(real) : 0;
-    isMocked = real == nullptr;
-    if (isMocked) test::MockCuda{.multiprocessors = ranks * blocks, .blockThreads = blockThreads}.install();
+    options.device = isMocked() ? 0 : std::atoi(std::getenv("KOLO_TEST_GPU"));
+    options.resident = resident;
+    if (resident) blocks += kResidentBlocks;
+    if (isMocked()) test::MockCuda{.multiprocessors = ranks * blocks, .blockThreads = blockThreads}.install();
   }
   ~Gpu() {
-    if (isMocked) CHECK(test::MockCuda::remove() == "");
+    if (isMocked()) CHECK(test::MockCuda::remove() == "");
   }
   WorldOptions options;
-  bool isMocked = true;
 };
+
+std::uint64_t seedFor(int test, int ranks, int more = 0) {
+  return testSeed() + static_cast<std::uint64_t>(test + 10 * ranks + more);
+}
 
 // What a GPU can do of a random wish: not call functions of the host's.
 Wanted gpuWanted(koloCollective_t collective, const std::string& algorithm, int ranks, Random& random) {
@@ -33,60 +42,106 @@ Wanted gpuWanted(koloCollective_t collective, const std::string& algorithm, int 
   return wanted;
 }
 
-TEST_CASE("GPU: every algorithm gives what its definition says", "[gpu]") {
-  const int ranks = GENERATE(1, 2, 3, 5);
-  const int blocks = GENERATE(1, 3);
-  Gpu gpu(ranks, blocks, 2);
-  World world(gpu.options);
-  Batch batch(world, testSeed() + 2000 + static_cast<std::uint64_t>(ranks * 10 + blocks));
-  const int each = kSlowdown > 1 ? 1 : 3;
+// `change(wanted, turn)` for `each` turns of every algorithm.
+template <class Change>
+void addEveryAlgorithm(Batch& batch, int ranks, int each, const Change& change) {
   for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
     const auto collective = static_cast<koloCollective_t>(i);
     for (const std::string& algorithm : algorithmsFor(collective)) {
       for (int turn = 0; turn < each; ++turn) {
         Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
-        // Enough for all channels, now and then.
-        if (turn == 0) wanted.count = pick(batch.random(), 1, std::size_t{100'000} / static_cast<std::size_t>(ranks));
+        change(wanted, turn);
         batch.add(wanted);
       }
     }
   }
+}
+
+TEST_CASE("GPU: every algorithm gives what its definition says", "[gpu]") {
+  const int ranks = GENERATE(1, 2, 3, 4, 5, 6, 7, 8);
+  const int blocks = GENERATE(1, 3);
+  const bool many = ranks > 3;
+  if (many && blocks == 3 && isMocked() && ranks != 5) return;
+  Gpu gpu(ranks, blocks, many ? 1 : 2);
+  World world(gpu.options);
+  Batch batch(world, seedFor(2000, ranks, blocks));
+  addEveryAlgorithm(batch, ranks, many ? cases(1, 6) : cases(3, 6), [&](Wanted& wanted, int turn) {
+    // Enough for all channels, now and then.
+    if (turn % 3 == 0) wanted.count = pick(batch.random(), 1, std::size_t{100'000} / static_cast<std::size_t>(ranks));
+  });
   batch.run();
-  if (!gpu.isMocked) return;
+  if (!isMocked()) return;
   CHECK(test::MockCuda::launches() > 0);
   CHECK(test::MockCuda::mostBlocksAtOnce() <= static_cast<unsigned>(ranks * blocks));
 }
 
-TEST_CASE("GPU: counts that differ from rank to rank", "[gpu]") {
-  Gpu gpu(3, 2, 2);
+TEST_CASE("GPU: every algorithm by a resident kernel", "[gpu]") {
+  const int ranks = GENERATE(1, 2, 3, 4, 5, 8);
+  Gpu gpu(ranks, 2, 1, true);
   World world(gpu.options);
-  Batch batch(world, testSeed() + 2100);
+  Batch batch(world, seedFor(2050, ranks));
+  addEveryAlgorithm(batch, ranks, cases(3, 6), [&](Wanted& wanted, int turn) {
+    // Large ones, which are launched, between those for the resident kernel.
+    if (turn != 5) wanted.count = pick(batch.random(), 0, 600);
+  });
+  batch.run();
+}
+
+TEST_CASE("GPU: counts that differ from rank to rank", "[gpu]") {
+  const int ranks = GENERATE(2, 3, 4, 8);
+  Gpu gpu(ranks, 2, ranks > 3 ? 1 : 2);
+  World world(gpu.options);
+  Batch batch(world, seedFor(2100, ranks));
   for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter, koloCollectiveAllToAll,
                                             koloCollectiveGather, koloCollectiveScatter}) {
     for (const std::string& algorithm : algorithmsFor(collective)) {
-      Wanted wanted = gpuWanted(collective, algorithm, 3, batch.random());
-      wanted.vector = true;
-      batch.add(wanted);
+      for (int turn = 0; turn < cases(1, 5); ++turn) {
+        Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
+        wanted.vector = true;
+        batch.add(wanted);
+      }
     }
   }
   batch.run();
 }
 
 TEST_CASE("GPU: every datatype and operation", "[gpu]") {
-  Gpu gpu(2, 2, 3);
+  const int ranks = GENERATE(2, 3);
+  const auto collective = GENERATE(koloCollectiveAllReduce, koloCollectiveReduce, koloCollectiveReduceScatter);
+  Gpu gpu(ranks, 2, 3);
   World world(gpu.options);
-  Batch batch(world, testSeed() + 2200);
-  std::size_t turn = 0;
+  Batch batch(world, seedFor(2200, ranks, collective));
+  const std::vector<std::string>& algorithms = algorithmsFor(collective);
+  std::size_t number = 0;
   for (int type = 0; type < koloNumDatatypes; ++type) {
     for (int op = 0; op < koloNumOps; ++op) {
-      const auto& algorithms = algorithmsFor(koloCollectiveAllReduce);
-      Wanted wanted = gpuWanted(koloCollectiveAllReduce, algorithms[turn++ % algorithms.size()], 2, batch.random());
-      wanted.datatype = static_cast<koloDataType_t>(type);
-      wanted.op = static_cast<koloRedOp_t>(op);
-      wanted.reduction = Reduction::kPredefined;
-      wanted.data = Data::kExact;
-      wanted.count = pick(batch.random(), 1, 300);
-      if (koloRedOpIsDefined(wanted.op, wanted.datatype) != 0) batch.add(wanted);
+      if (koloRedOpIsDefined(static_cast<koloRedOp_t>(op), static_cast<koloDataType_t>(type)) == 0) continue;
+      for (int turn = 0; turn < cases(4, static_cast<int>(algorithms.size())); ++turn) {
+        Wanted wanted = gpuWanted(collective, algorithms[number++ % algorithms.size()], ranks, batch.random());
+        wanted.datatype = static_cast<koloDataType_t>(type);
+        wanted.op = static_cast<koloRedOp_t>(op);
+        wanted.reduction = Reduction::kPredefined;
+        wanted.data = Data::kExact;
+        wanted.count = pick(batch.random(), 1, 300);
+        batch.add(wanted);
+      }
+    }
+  }
+  batch.run();
+}
+
+TEST_CASE("GPU: sums of what each rank scales", "[gpu]") {
+  const int ranks = GENERATE(1, 2, 3);
+  Gpu gpu(ranks, 2, 2);
+  World world(gpu.options);
+  Batch batch(world, seedFor(2300, ranks));
+  for (const koloCollective_t collective : {koloCollectiveAllReduce, koloCollectiveReduce, koloCollectiveReduceScatter}) {
+    for (const std::string& algorithm : algorithmsFor(collective)) {
+      Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
+      wanted.reduction = Reduction::kPreMulSum;
+      wanted.op = koloSum;
+      if (wanted.datatype == koloBool) wanted.datatype = koloFloat32;
+      batch.add(wanted);
     }
   }
   batch.run();

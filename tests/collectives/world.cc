@@ -63,6 +63,7 @@ koloConfig_t configOf(const WorldOptions& options) {
   config.timeoutMs = 50000;
   config.reproducible = options.reproducible ? 1 : 0;
   config.device = options.device;
+  config.resident = options.resident ? 1 : 0;
   return config;
 }
 

@@ -1,187 +1,360 @@
-// Times all_reduce between ranks that are threads and share one GPU, beside the device's own copy, and prints JSON, a line for each
-// figure. For tools/run-gpu-checks; --mock runs it by the mock of the driver, to test the program itself.
+// Times Kolo on one GPU, which its ranks share, and prints JSON, a line for each figure. For tools/run-gpu-checks; --mock runs it by the
+// mock of the driver, to test the program itself.
 //
-// usage: kolo-gpu-measure [--mock] [--device N] [--quick]
-#include <kolo/kolo.h>
+// usage: kolo-gpu-measure [--mock] [--quick] [--device N] [--sections NAME,NAME...]
+//
+// Sections: copy, latency, bandwidth, collectives, messages, processes. Keys of a line:
+//   section, kind (of ranks: threads or processes), ranks, collective, bytes (of a rank's larger buffer)
+//   algorithm (asked for; auto: the planner's choice), plan (what that is), resident, buffers (registered in windows, or plain)
+//   way (stream, waited, graph: see Way in measure_ranks.h), us, least_us (one operation by the slowest rank: median and best round), calls
+//   algbw_gbps (bytes by time), traffic (bytes that all ranks together must read and write), of_copy (traffic by time, as a part of
+//   the bandwidth of the device's own copy), wrong (elements found wrong, of those looked at)
+// Exit status: 1 if something failed, which stderr names, or was wrong.
+#include "measure_ranks.h"
 
 #include <algorithm>
-#include <barrier>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "drivers/cuda/driver.h"
-#include "mock_cuda/device_memory.h"
 #include "mock_cuda/mock_cuda.h"
 
+namespace kolo::test {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using kolo::drivers::CudaDriver;
-
-const CudaDriver& driver() { return *kolo::drivers::cuda().value(); }
-
-void check(CUresult result, const char* what) {
-  if (result == CUDA_SUCCESS) return;
-  std::fprintf(stderr, "%s\n", kolo::drivers::cudaError(driver(), result, what).message().c_str());
-  std::exit(1);
-}
-void check(koloResult_t result, const char* what) {
-  if (result == koloSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, koloGetLastError(nullptr));
-  std::exit(1);
-}
+constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
+const std::vector<std::string> kSections = {"copy", "latency", "bandwidth", "collectives", "messages", "processes"};
 
 struct Options {
   int device = 0;
   bool mock = false, quick = false;
+  std::vector<std::string> sections = kSections;
+
+  bool has(const std::string& section) const { return std::find(sections.begin(), sections.end(), section) != sections.end(); }
+  double budgetMs(double usual) const { return quick ? 2 : usual; }   // for one figure
+  std::vector<int> ranks() const { return quick ? std::vector<int>{4, 2} : std::vector<int>{4, 2, 8}; }   // the targets' first
 };
 
-struct Rank {
-  koloComm_t comm = nullptr;
-  CUstream stream = nullptr;
-  CUdeviceptr send = 0, recv = 0;
-  koloWindow_t sendWindow = nullptr, recvWindow = nullptr;
-};
+double g_copyGbps = 0;
+std::atomic<bool> g_wrong = false;
 
-// Bytes that all ranks together read and write at least, for an all_reduce of S bytes, counted as the device's copy counts its own.
-double traffic(const std::string& algorithm, double n, double size) {
-  if (algorithm == "two_shot") return 2 * n * size;            // every input read once, every output written once
-  if (algorithm == "one_shot") return n * (n + 1) * size;      // every rank reads all inputs
-  return size * (8 + 6 * (n - 2));                             // rings through slots: see stagedCost() in planner/planner.cc
-}
-
-class Group {
+// A line of JSON.
+class Line {
  public:
-  Group(const Options& options, int ranks, std::size_t bytes)
-      : options_(options), bytes_(bytes), ranks_(static_cast<std::size_t>(ranks)), meeting_(ranks) {
-    koloUniqueId id;
-    check(koloGetUniqueId(&id), "koloGetUniqueId");
-    each([&](int at) {
-      Rank& rank = ranks_[static_cast<std::size_t>(at)];
-      koloConfig_t config = KOLO_CONFIG_INITIALIZER;
-      config.device = options_.device;
-      config.timeoutMs = 20000;
-      check(koloCommInitRankConfig(&rank.comm, ranks, id, at, &config), "koloCommInitRankConfig");
-      check(driver().cuStreamCreate(&rank.stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-      check(driver().cuMemAlloc(&rank.send, bytes), "cuMemAlloc");
-      check(driver().cuMemAlloc(&rank.recv, bytes), "cuMemAlloc");
-      check(driver().cuMemsetD8Async(rank.send, 0, bytes, rank.stream), "cuMemsetD8Async");
-      check(koloWindowRegister(rank.comm, reinterpret_cast<void*>(rank.send), bytes, &rank.sendWindow), "koloWindowRegister");
-      check(koloWindowRegister(rank.comm, reinterpret_cast<void*>(rank.recv), bytes, &rank.recvWindow), "koloWindowRegister");
-    });
+  explicit Line(const std::string& section) { add("section", section); }
+  Line& add(const char* key, const std::string& value) { return put(key, '"' + value + '"'); }
+  Line& add(const char* key, const char* value) { return add(key, std::string(value)); }
+  Line& add(const char* key, bool value) { return put(key, value ? "true" : "false"); }
+  Line& add(const char* key, double value, int digits) {
+    char text[64];
+    std::snprintf(text, sizeof text, "%.*f", digits, value);
+    return put(key, text);
   }
-  ~Group() {
-    each([&](int at) {
-      Rank& rank = ranks_[static_cast<std::size_t>(at)];
-      check(koloWindowDeregister(rank.comm, rank.sendWindow), "koloWindowDeregister");
-      check(koloWindowDeregister(rank.comm, rank.recvWindow), "koloWindowDeregister");
-      check(koloCommDestroy(rank.comm), "koloCommDestroy");
-      meeting_.arrive_and_wait();   // nobody's kernel touches the windows any more
-      check(driver().cuMemFree(rank.send), "cuMemFree");
-      check(driver().cuMemFree(rank.recv), "cuMemFree");
-      check(driver().cuStreamDestroy(rank.stream), "cuStreamDestroy");
-    });
-  }
-  Group(const Group&) = delete;
-
-  // Microseconds of one operation, by the slowest rank, launched back to back.
-  double time(const std::string& algorithm, std::size_t bytes, int calls) {
-    std::vector<double> each_(ranks_.size());
-    each([&](int at) {
-      Rank& rank = ranks_[static_cast<std::size_t>(at)];
-      check(koloCommSetAlgorithm(rank.comm, ("all_reduce:" + algorithm).c_str()), "koloCommSetAlgorithm");
-      const auto run = [&](int times) {
-        for (int i = 0; i < times; ++i) {
-          check(koloAllReduce(reinterpret_cast<void*>(rank.send), reinterpret_cast<void*>(rank.recv), bytes / sizeof(float), koloFloat32,
-                              koloSum, rank.comm, reinterpret_cast<koloStream_t>(rank.stream)), "koloAllReduce");
-        }
-        check(driver().cuStreamSynchronize(rank.stream), "cuStreamSynchronize");
-        koloResult_t result = koloSuccess;
-        check(koloCommGetAsyncError(rank.comm, &result), "koloCommGetAsyncError");
-        if (result != koloSuccess) {
-          std::fprintf(stderr, "%s\n", koloGetLastError(rank.comm));
-          std::exit(1);
-        }
-      };
-      run(2);
-      meeting_.arrive_and_wait();
-      const Clock::time_point begin = Clock::now();
-      run(calls);
-      each_[static_cast<std::size_t>(at)] = std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / calls;
-    });
-    return *std::max_element(each_.begin(), each_.end());
+  Line& add(const char* key, int value) { return put(key, std::to_string(value)); }
+  Line& add(const char* key, std::size_t value) { return put(key, std::to_string(value)); }
+  void print() {
+    std::printf("{%s}\n", text_.c_str());
+    (void)std::fflush(stdout);
   }
 
  private:
-  template <class Body>
-  void each(Body body) {
-    std::vector<std::thread> threads;
-    for (int at = 0; at < static_cast<int>(ranks_.size()); ++at) {
-      threads.emplace_back([&, at] {
-        const kolo::test::CurrentDevice current(options_.device);
-        body(at);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+  Line& put(const char* key, const std::string& value) {
+    text_ += (text_.empty() ? "\"" : ", \"") + std::string(key) + "\": " + value;
+    return *this;
   }
-
-  Options options_;
-  std::size_t bytes_;
-  std::vector<Rank> ranks_;
-  std::barrier<> meeting_;
+  std::string text_;
 };
 
+// Bytes that all ranks together read and write in an all_reduce of S bytes, counted as the device's copy counts its own. Straight between
+// windows: every input is read and every output written by whoever computes it. Through slots: as stagedCost() in
+// planner/planner.cc has it for each rank. 0: not known.
+double trafficOf(const std::string& algorithm, bool zeroCopy, double n, double size) {
+  if (algorithm == "one_shot") return zeroCopy ? n * (n + 1) * size : n * (3 * (n - 1) + 2) * size;
+  if (algorithm == "two_shot") return zeroCopy ? 2 * n * size : (2 * n + 4 * (n - 1)) * size;
+  if (algorithm == "ring" || algorithm == "biring") return (8 + 6 * (n - 2)) * size;
+  return 0;
+}
+
+// The least that each of the other collectives moves, where `size` is that of the larger buffer of a rank.
+double leastTrafficOf(const std::string& collective, double n, double size) {
+  if (collective == "all_reduce" || collective == "all_gather" || collective == "all_to_all") return 2 * n * size;
+  if (collective == "reduce_scatter" || collective == "reduce") return (n + 1) * size;
+  if (collective == "broadcast") return n * size;
+  if (collective == "gather" || collective == "scatter") return 2 * size;
+  return 0;
+}
+
+// What is measured, and how.
+struct Point {
+  std::string section, kind = "threads", collective = "all_reduce", algorithm = "auto";
+  bool resident = false, registered = true;
+  Way way = Way::kStream;
+  std::size_t bytes = 0;
+  double budgetMs = 0;
+
+  std::string text(int ranks) const {
+    std::ostringstream out;
+    out << section << ": " << collective << " of " << bytes << " bytes by " << algorithm << ", " << ranks << ' ' << kind
+        << (resident ? ", resident" : "") << (registered ? ", registered, " : ", plain, ") << nameOf(way);
+    return out.str();
+  }
+};
+
+koloPlan_t planOf(const Rank& rank, const Point& point, koloCollective_t collective, std::size_t count) {
+  koloPlan_t plan;
+  check(koloCommGetPlan(rank.comm, collective, count, koloFloat32, koloSum, point.registered ? 1 : 0, &plan), "koloCommGetPlan");
+  return plan;
+}
+
+void print(const Rank& rank, const Point& point, const Timing& timing, const char* plan, double traffic, int wrong) {
+  if (wrong > 0) g_wrong = true;
+  if (rank.number != 0) return;
+  Line line(point.section);
+  line.add("kind", point.kind).add("ranks", rank.ranks).add("collective", point.collective).add("bytes", point.bytes);
+  line.add("algorithm", point.algorithm).add("plan", plan).add("resident", point.resident);
+  line.add("buffers", point.registered ? "registered" : "plain").add("way", nameOf(point.way));
+  line.add("us", timing.us, 3).add("least_us", timing.leastUs, 3).add("calls", timing.calls);
+  line.add("algbw_gbps", static_cast<double>(point.bytes) / timing.us / 1e3, 3);
+  if (traffic > 0) line.add("traffic", traffic, 0);
+  if (traffic > 0 && g_copyGbps > 0) line.add("of_copy", traffic / timing.us / 1e3 / g_copyGbps, 4);
+  if (wrong >= 0) line.add("wrong", wrong);
+  line.print();
+}
+
+// Collective over the ranks, as all that follows.
+void measureAllReduce(Rank& rank, const Buffers& buffers, const Point& point) {
+  nowMeasuring(point.text(rank.ranks));
+  const std::string wish = point.algorithm == "auto" ? "" : "all_reduce:" + point.algorithm;
+  check(koloCommSetAlgorithm(rank.comm, wish.c_str()), "koloCommSetAlgorithm");
+  const std::size_t count = point.bytes / sizeof(float);
+  buffers.spoil();
+  const Timing timing = timed(rank, point.way, point.budgetMs, [&] {
+    check(koloAllReduce(buffers.send(), buffers.recv(), count, koloFloat32, koloSum, rank.comm, rank.koloStream()), "koloAllReduce");
+  });
+  const int wrong = static_cast<int>(rank.meeting.most(rank.number, buffers.wrongSums(point.bytes)));
+  const koloPlan_t plan = planOf(rank, point, koloCollectiveAllReduce, count);
+  print(rank, point, timing, plan.algorithm, trafficOf(plan.algorithm, plan.zeroCopy != 0, rank.ranks, static_cast<double>(point.bytes)),
+        wrong);
+}
+
 // GB/s (10^9) of bytes read and written by the device's own copy.
-double copyBandwidth(const Options& options, std::size_t bytes) {
-  const kolo::test::CurrentDevice current(options.device);
+double copyBandwidth(std::size_t bytes) {
+  using Clock = std::chrono::steady_clock;
   CUdeviceptr from = 0, to = 0;
   check(driver().cuMemAlloc(&from, bytes), "cuMemAlloc");
   check(driver().cuMemAlloc(&to, bytes), "cuMemAlloc");
+  CUstream stream = nullptr;
+  check(driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   double best = 0;
-  for (int round = 0; round < 5; ++round) {
-    constexpr int kCopies = 5;
+  for (int round = 0; round < 6; ++round) {
+    constexpr int kCopies = 8;
     const Clock::time_point begin = Clock::now();
-    for (int i = 0; i < kCopies; ++i) check(driver().cuMemcpyDtoDAsync(to, from, bytes, nullptr), "cuMemcpyDtoDAsync");
-    check(driver().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
+    for (int i = 0; i < kCopies; ++i) check(driver().cuMemcpyDtoDAsync(to, from, bytes, stream), "cuMemcpyDtoDAsync");
+    check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
     best = std::max(best, 2.0 * static_cast<double>(bytes) * kCopies / seconds / 1e9);
   }
+  check(driver().cuStreamDestroy(stream), "cuStreamDestroy");
   check(driver().cuMemFree(from), "cuMemFree");
   check(driver().cuMemFree(to), "cuMemFree");
   return best;
 }
 
-int measure(const Options& options) {
-  const std::size_t most = options.quick ? 1 << 20 : std::size_t{1} << 30;
-  const double copy = copyBandwidth(options, options.quick ? 1 << 20 : std::size_t{1} << 28);
-  std::printf("{\"copy_gbps\": %.1f}\n", copy);
-  for (const int ranks : {2, 4, 8}) {
-    Group group(options, ranks, most);
-    for (const char* algorithm : {"line", "one_shot", "two_shot", "ring", "biring"}) {
-      for (std::size_t bytes = 8; bytes <= most; bytes *= bytes < 65536 ? 8 : 4) {
-        if ((std::strcmp(algorithm, "line") == 0) != (bytes == 8)) continue;   // eight bytes go in a line, nothing else does
-        const int calls = bytes <= 65536 ? 50 : bytes <= std::size_t{1} << 24 ? 20 : 5;
-        const double us = group.time(algorithm, bytes, options.quick ? 3 : calls);
-        const double moved = traffic(algorithm, ranks, static_cast<double>(bytes));
-        std::printf("{\"ranks\": %d, \"algorithm\": \"%s\", \"bytes\": %zu, \"us\": %.2f, \"algbw_gbps\": %.2f, "
-                    "\"of_copy\": %.3f}\n", ranks, algorithm, bytes, us, static_cast<double>(bytes) / us / 1e3,
-                    moved / us / 1e3 / copy);
-        std::fflush(stdout);
-      }
-    }
+// Copies too large for any cache; the best is what the others are compared with.
+void measureCopy(const Options& options) {
+  nowMeasuring("copy");
+  const CurrentDevice current(options.device);
+  for (const std::size_t bytes : options.quick ? std::vector<std::size_t>{kMiB} : std::vector<std::size_t>{256 * kMiB, 1024 * kMiB}) {
+    const double gbps = copyBandwidth(bytes);
+    g_copyGbps = std::max(g_copyGbps, gbps);
+    Line("copy").add("bytes", bytes).add("gbps", gbps, 1).print();
   }
-  return 0;
 }
 
-}  // namespace
+void measureLatency(const Options& options) {
+  const std::vector<std::size_t> sizes = options.quick ? std::vector<std::size_t>{8, 8 * kKiB}
+      : std::vector<std::size_t>{8, 64, 512, kKiB, 4 * kKiB, 8 * kKiB, 16 * kKiB, 32 * kKiB, 64 * kKiB};
+  for (const int ranks : options.ranks()) {
+    for (const bool resident : {false, true}) {
+      nowMeasuring("latency: making " + std::to_string(ranks) + " ranks");
+      onThreads({.device = options.device, .ranks = ranks, .resident = resident}, [&](Rank& rank) {
+        const Buffers buffers(rank, sizes.back(), true);
+        for (const char* algorithm : {"auto", "one_shot"}) {
+          for (const Way way : {Way::kStream, Way::kWaited, Way::kGraph}) {
+            if (way == Way::kGraph && (resident || std::strcmp(algorithm, "auto") != 0)) continue;   // what is captured is launched
+            for (const std::size_t bytes : sizes) {
+              measureAllReduce(rank, buffers, {.section = "latency", .algorithm = algorithm, .resident = resident, .way = way,
+                                               .bytes = bytes, .budgetMs = options.budgetMs(40)});
+            }
+          }
+        }
+      });
+    }
+  }
+}
 
-int main(int argc, char** argv) {
-  Options options;
+void measureBandwidth(const Options& options) {
+  const std::vector<std::size_t> sizes = options.quick ? std::vector<std::size_t>{256 * kKiB}
+      : std::vector<std::size_t>{kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB, 1024 * kMiB};
+  for (const int ranks : options.ranks()) {
+    nowMeasuring("bandwidth: making " + std::to_string(ranks) + " ranks");
+    onThreads({.device = options.device, .ranks = ranks}, [&](Rank& rank) {
+      for (const bool registered : {true, false}) {
+        const Buffers buffers(rank, sizes.back(), registered);
+        for (const char* algorithm : {"two_shot", "ring", "biring", "one_shot", "auto"}) {
+          const bool alsoPlain = std::strcmp(algorithm, "two_shot") == 0 || std::strcmp(algorithm, "ring") == 0;
+          if (!registered && !alsoPlain) continue;
+          for (const std::size_t bytes : sizes) {
+            measureAllReduce(rank, buffers, {.section = "bandwidth", .algorithm = algorithm, .registered = registered, .bytes = bytes,
+                                             .budgetMs = options.budgetMs(120)});
+          }
+        }
+      }
+    });
+  }
+}
+
+// One call of a collective; `count` elements are in a rank's larger buffer.
+koloResult_t call(koloCollective_t collective, const Rank& rank, const Buffers& buffers, std::size_t count) {
+  const void* const send = buffers.send();
+  void* const recv = buffers.recv();
+  const std::size_t block = count / static_cast<std::size_t>(rank.ranks);
+  const koloStream_t stream = rank.koloStream();
+  switch (collective) {
+    case koloCollectiveAllReduce: return koloAllReduce(send, recv, count, koloFloat32, koloSum, rank.comm, stream);
+    case koloCollectiveReduce: return koloReduce(send, recv, count, koloFloat32, koloSum, 0, rank.comm, stream);
+    case koloCollectiveBroadcast: return koloBroadcast(send, recv, count, koloFloat32, 0, rank.comm, stream);
+    case koloCollectiveAllGather: return koloAllGather(send, recv, block, koloFloat32, rank.comm, stream);
+    case koloCollectiveReduceScatter: return koloReduceScatter(send, recv, block, koloFloat32, koloSum, rank.comm, stream);
+    case koloCollectiveAllToAll: return koloAllToAll(send, recv, block, koloFloat32, rank.comm, stream);
+    case koloCollectiveGather: return koloGather(send, recv, block, koloFloat32, 0, rank.comm, stream);
+    case koloCollectiveScatter: return koloScatter(send, recv, block, koloFloat32, 0, rank.comm, stream);
+    default: return koloBarrier(rank.comm, stream);
+  }
+}
+
+// All collectives, as the planner chooses: small ones waited for and not, and large ones.
+void measureCollectives(const Options& options) {
+  const std::size_t large = options.quick ? 256 * kKiB : 64 * kMiB;
+  nowMeasuring("collectives: making 4 ranks");
+  onThreads({.device = options.device, .ranks = 4}, [&](Rank& rank) {
+    const Buffers buffers(rank, large, true);
+    for (int which = koloCollectiveAllReduce; which <= koloCollectiveBarrier; ++which) {
+      const auto collective = static_cast<koloCollective_t>(which);
+      for (const std::size_t bytes : {8 * kKiB, large}) {
+        if (collective == koloCollectiveBarrier && bytes == large) continue;
+        for (const Way way : {Way::kStream, Way::kWaited}) {
+          if (way == Way::kWaited && bytes == large) continue;
+          const Point point = {.section = "collectives", .collective = koloCollectiveName(collective), .way = way,
+                               .bytes = collective == koloCollectiveBarrier ? 0 : bytes, .budgetMs = options.budgetMs(60)};
+          nowMeasuring(point.text(rank.ranks));
+          const std::size_t count = point.bytes / sizeof(float);
+          const bool divided = collective >= koloCollectiveAllGather && collective <= koloCollectiveScatter;
+          const Timing timing = timed(rank, way, point.budgetMs, [&] { check(call(collective, rank, buffers, count), "the call"); });
+          const koloPlan_t plan = planOf(rank, point, collective, divided ? count / 4 : count);
+          print(rank, point, timing, plan.algorithm, leastTrafficOf(point.collective, 4, static_cast<double>(point.bytes)), -1);
+        }
+      }
+    }
+  });
+}
+
+// A message to the other rank and back; what is printed is one way.
+void measureMessages(const Options& options) {
+  const std::vector<std::size_t> sizes = options.quick ? std::vector<std::size_t>{8, 64 * kKiB}
+      : std::vector<std::size_t>{8, kKiB, 8 * kKiB, 64 * kKiB, kMiB, 16 * kMiB, 256 * kMiB};
+  nowMeasuring("messages: making 2 ranks");
+  onThreads({.device = options.device, .ranks = 2}, [&](Rank& rank) {
+    const Buffers buffers(rank, sizes.back(), true);
+    for (const Way way : {Way::kStream, Way::kWaited}) {
+      for (const std::size_t bytes : sizes) {
+        const Point point = {.section = "messages", .collective = "send_recv", .way = way, .bytes = bytes,
+                             .budgetMs = options.budgetMs(60)};
+        nowMeasuring(point.text(rank.ranks));
+        const int peer = 1 - rank.number;
+        const auto give = [&] { check(koloSend(buffers.send(), bytes, koloUint8, peer, rank.comm, rank.koloStream()), "koloSend"); };
+        const auto take = [&] { check(koloRecv(buffers.recv(), bytes, koloUint8, peer, rank.comm, rank.koloStream()), "koloRecv"); };
+        Timing timing = timed(rank, way, point.budgetMs, [&] {
+          rank.number == 0 ? (give(), take()) : (take(), give());
+        });
+        timing.us /= 2;
+        timing.leastUs /= 2;
+        print(rank, point, timing, "", 2 * static_cast<double>(bytes), -1);
+      }
+    }
+  });
+}
+
+void removeMock() {
+  const std::string left = MockCuda::remove();
+  if (!left.empty()) fail("not given back: " + left);
+}
+
+// Ranks that are processes. Without MPS they take turns on the device, in slices of time, so that each step of an operation in which a rank
+// waits for another costs a slice. REQUIRES: this process has not used CUDA.
+bool measureProcesses(const Options& options) {
+  const std::vector<std::size_t> sizes = options.quick ? std::vector<std::size_t>{8 * kKiB}
+      : std::vector<std::size_t>{8 * kKiB, 64 * kKiB, kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB};
+  bool good = true;
+  for (const int ranks : options.quick ? std::vector<int>{2} : std::vector<int>{4, 2}) {
+    nowMeasuring("processes: making " + std::to_string(ranks) + " ranks");
+    Setup setup = {.device = options.device, .ranks = ranks};
+    if (options.mock) {
+      setup.prepare = [] { MockCuda{.multiprocessors = 8, .blockThreads = 1}.install(); };
+      setup.finish = removeMock;
+    }
+    good = onProcesses(setup, [&](Rank& rank) {
+      if (rank.number == 0) measureCopy(options);   // alone on the device
+      rank.meeting.wait();
+      const Buffers buffers(rank, sizes.back(), true);
+      for (const std::size_t bytes : sizes) {
+        for (const char* algorithm : {"auto", "two_shot", "one_shot"}) {
+          measureAllReduce(rank, buffers, {.section = "processes", .kind = "processes", .algorithm = algorithm, .bytes = bytes,
+                                           .budgetMs = options.budgetMs(300)});
+        }
+        if (bytes > kMiB) continue;
+        measureAllReduce(rank, buffers, {.section = "processes", .kind = "processes", .way = Way::kWaited, .bytes = bytes,
+                                         .budgetMs = options.budgetMs(300)});
+      }
+      if (g_wrong) fail("wrong results");   // the parent learns it by the exit status
+    }) && good;
+  }
+  return good;
+}
+
+int measure(const Options& options) {
+  bool good = true;
+  if (options.has("processes")) good = measureProcesses(options);   // first, because it forks
+  if (options.sections == std::vector<std::string>{"processes"}) return good ? 0 : 1;
+  if (options.mock) MockCuda{.multiprocessors = 64, .blockThreads = 1}.install();
+  const auto found = drivers::cuda();
+  if (!found.ok()) fail(found.status().message());
+  measureCopy(options);
+  if (options.has("latency")) measureLatency(options);
+  if (options.has("bandwidth")) measureBandwidth(options);
+  if (options.has("collectives")) measureCollectives(options);
+  if (options.has("messages")) measureMessages(options);
+  if (g_wrong) std::fprintf(stderr, "kolo-gpu-measure: wrong results\n");
+  if (options.mock) removeMock();
+  return good && !g_wrong ? 0 : 1;
+}
+
+bool readSections(const std::string& text, Options& options) {
+  options.sections.clear();
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    if (std::find(kSections.begin(), kSections.end(), word) == kSections.end()) return false;
+    options.sections.push_back(word);
+  }
+  return !options.sections.empty();
+}
+
+bool read(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--mock") {
@@ -190,20 +363,20 @@ int main(int argc, char** argv) {
       options.quick = true;
     } else if (argument == "--device" && i + 1 < argc) {
       options.device = std::atoi(argv[++i]);
-    } else {
-      std::fprintf(stderr, "usage: kolo-gpu-measure [--mock] [--device N] [--quick]\n");
-      return 2;
+    } else if (argument != "--sections" || i + 1 >= argc || !readSections(argv[++i], options)) {
+      return false;
     }
   }
-  if (options.mock) kolo::test::MockCuda{.multiprocessors = 8, .blockThreads = 1}.install();
-  const auto found = kolo::drivers::cuda();
-  if (!found.ok()) {
-    std::fprintf(stderr, "%s\n", found.status().message().c_str());
-    return 3;
-  }
-  const int status = measure(options);
-  if (!options.mock) return status;
-  const std::string left = kolo::test::MockCuda::remove();
-  if (!left.empty()) std::fprintf(stderr, "not given back: %s\n", left.c_str());
-  return left.empty() ? status : 1;
+  return true;
+}
+
+}  // namespace
+}  // namespace kolo::test
+
+int main(int argc, char** argv) {
+  kolo::test::Options options;
+  if (kolo::test::read(argc, argv, options)) return kolo::test::measure(options);
+  std::fprintf(stderr, "usage: kolo-gpu-measure [--mock] [--quick] [--device N] "
+                       "[--sections copy,latency,bandwidth,collectives,messages,processes]\n");
+  return 2;
 }

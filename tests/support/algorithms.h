@@ -1,0 +1,26 @@
+// The algorithms written for a collective, by the table in the manual.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace kolo::tests {
+
+inline const std::vector<std::string>& algorithmsFor(koloCollective_t collective) {
+  static const std::map<koloCollective_t, std::vector<std::string>> table = {
+      {koloCollectiveAllReduce, {"line", "one_shot", "two_shot", "ring", "biring", "recursive", "tree"}},
+      {koloCollectiveReduce, {"line", "one_shot", "two_shot", "ring", "tree"}},
+      {koloCollectiveBroadcast, {"line", "one_shot", "two_shot", "ring", "tree"}},
+      {koloCollectiveAllGather, {"line", "one_shot", "ring", "biring", "recursive", "bruck"}},
+      {koloCollectiveReduceScatter, {"line", "one_shot", "ring", "biring", "recursive"}},
+      {koloCollectiveAllToAll, {"line", "one_shot", "bruck", "pairwise"}},
+      {koloCollectiveGather, {"line", "one_shot", "tree"}},
+      {koloCollectiveScatter, {"line", "one_shot", "tree"}},
+      {koloCollectiveBarrier, {"line", "recursive", "tree"}}};
+  return table.at(collective);
+}
+
+}  // namespace kolo::tests
