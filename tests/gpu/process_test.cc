@@ -524,6 +524,9 @@ TEST_CASE("processes on one GPU: captured graphs", "[device][processes]") {
 }
 
 TEST_CASE("processes with two threads each that are ranks on one GPU", "[device][processes]") {
+#if defined(__SANITIZE_THREAD__)
+  return;   // a gather's two writers into the root's window are ordered by the root, in another process, where the sanitizer sees nothing
+#endif
   koloUniqueId id;
   REQUIRE_OK(koloGetUniqueId(&id));
   Job job(2, "twoThreads", {toText(id), "5003"}, sameDevice());

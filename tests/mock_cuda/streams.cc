@@ -86,6 +86,15 @@ CUresult streamContext(CUstream handle, CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
+CUresult streamId(CUstream handle, unsigned long long* id) {
+  const std::lock_guard lock(world->mutex);
+  const auto stream = findStream(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream->id == 0) stream->id = ++world->lastId;
+  *id = stream->id;
+  return CUDA_SUCCESS;
+}
+
 // ---- kernels and counters
 
 CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, CUstream handle,
@@ -306,6 +315,7 @@ void addStreams(drivers::CudaDriver& d) {
   d.cuStreamDestroy = destroyStream;
   d.cuStreamSynchronize = synchronizeStream;
   d.cuStreamGetCtx = streamContext;
+  d.cuStreamGetId = streamId;
   d.cuStreamWriteValue64 = writeValue;
   d.cuStreamWaitValue64 = waitValue;
   d.cuLaunchKernel = launch;

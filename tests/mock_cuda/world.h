@@ -110,6 +110,7 @@ struct Stream {
   explicit Stream(int device, bool blocking, const Broken* broken) : device(device), blocking(blocking), worker(broken) {}
   const int device;       // -1: made without a context; taken for the current device's
   const bool blocking;    // waits for the legacy stream, on a real GPU
+  std::uint64_t id = 0;   // unlike the handle, never used again; 0: not asked for yet
   std::shared_ptr<Capture> capture;
   Nodes frontier;         // in a capture: what the next node depends on
   Worker worker;

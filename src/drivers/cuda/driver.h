@@ -19,7 +19,7 @@ namespace kolo::drivers {
   X(cuCtxEnablePeerAccess)                                                                                                 \
   X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)                                                             \
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor) X(cuLaunchKernel)                                                         \
-  X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamGetCtx)                       \
+  X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamGetCtx) X(cuStreamGetId)      \
   X(cuStreamGetCaptureInfo) X(cuThreadExchangeStreamCaptureMode) X(cuStreamWriteValue64) X(cuStreamWaitValue64)            \
   X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventQuery) X(cuEventSynchronize)      \
   X(cuGraphRetainUserObject) X(cuUserObjectCreate)                                                                         \

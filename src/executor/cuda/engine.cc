@@ -375,6 +375,7 @@ Result<Engine::Capture> Engine::captureOf(CUstream stream) const {
   if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return error(koloInvalidUsage, "the stream's capture has been invalidated");
   capture.active = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
   capture.id = id;
+  if (!capture.active) KOLO_CUDA(gpu_->driver(), cuStreamGetId, (stream, &capture.stream));
   return capture;
 }
 
@@ -383,7 +384,7 @@ Result<Engine::Capture> Engine::captureOf(CUstream stream) const {
 Status Engine::orderAfterOthers(CUstream stream, const Capture& capture) {
   const drivers::CudaDriver& driver = gpu_->driver();
   if (!capture.active) {
-    const bool inOrder = !launched_ || (stream == lastStream_ && !captured_);
+    const bool inOrder = !launched_ || (capture.stream == lastStream_ && !captured_);
     if (!inOrder) KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, CU_EVENT_WAIT_DEFAULT));
   } else if (capture.id == capture_) {
     KOLO_CUDA(driver, cuStreamWaitEvent, (stream, lastInCapture_, CU_EVENT_WAIT_DEFAULT));
@@ -398,7 +399,7 @@ Status Engine::orderBeforeOthers(CUstream stream, const Capture& capture) {
   launched_ = true;
   if (!capture.active) {
     KOLO_CUDA(driver, cuEventRecord, (last_, stream));
-    lastStream_ = stream;
+    lastStream_ = capture.stream;
     return {};
   }
   capture_ = capture.id;

@@ -164,10 +164,12 @@ class Engine {
     CUevent used = nullptr;
     std::shared_ptr<std::atomic<bool>> inGraph;   // until the graph that launches from it is gone
   };
+  // Where a launch goes: into a stream, or into the graph that the stream captures.
   struct Capture {
     bool active = false;
     std::uint64_t id = 0;
     CUgraph graph = nullptr;
+    unsigned long long stream = 0;   // id
   };
 
   Engine(std::shared_ptr<Gpu> gpu, const Setup& setup) : gpu_(std::move(gpu)), setup_(setup) {}
@@ -198,7 +200,7 @@ class Engine {
   CUevent last_ = nullptr;            // after the last launch, or replay of one
   CUevent lastInCapture_ = nullptr;   // after the last launch that was captured, inside its capture
   std::uint64_t capture_ = 0;         // which that is
-  CUstream lastStream_ = nullptr;
+  unsigned long long lastStream_ = 0;   // its id: handles are used again
   std::atomic<bool> launched_{false};
   bool captured_ = false;             // replays may come at any time
 
