@@ -188,9 +188,9 @@ typedef struct {
                              then cudaStream_t, cast to koloStream_t, and a call returns when its operation is enqueued. All
                              ranks of a communicator use devices, or none does. Ranks that share a device need
                              streams of their own, made with cudaStreamNonBlocking. */
-  int resident;           /* KOLO_RESIDENT: 1: small operations on a GPU are given to a kernel that stays on it until it has had
-                             nothing to do for KOLO_RESIDENT_IDLE_US, and are not launched. Whatever waits for the device to be
-                             idle (cudaDeviceSynchronize, cudaFree) then waits up to that much longer. The same on all ranks. */
+  int resident;           /* KOLO_RESIDENT: 1: small operations on an idle stream are given to a kernel that stays on the GPU until it
+                             has had nothing to do for KOLO_RESIDENT_IDLE_US, and are not launched. Whatever waits for the device
+                             to be idle (cudaDeviceSynchronize, cudaFree) then waits up to that much longer. The same on all ranks. */
 } koloConfig_t;
 
 #define KOLO_HOST (-1)

@@ -28,6 +28,7 @@ class MessageGroup {
     if (team_.leader()) queueAll();
     team_.sync();
     typename Team::WaitState waiting{};
+    bool wasGone = false;
     while (!team_.failed()) {
       bool moved = false;
       int waitsFor = -1;
@@ -43,8 +44,16 @@ class MessageGroup {
       if (waitsFor < 0) return;
       if (moved) {
         waiting = {};
+        wasGone = false;
       } else {
         team_.pause(waitsFor, waiting);
+        // What a peer did before it went is seen in the round after.
+        const bool isGone = team_.isAtLeast(*work_.links[waitsFor].left, 1);   // [gone]
+        if (isGone && wasGone) {
+          if (team_.leader()) team_.fail({.kind = device::Fault::kLeft, .peer = waitsFor});
+          team_.sync();
+        }
+        wasGone = isGone;
       }
     }
   }

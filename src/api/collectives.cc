@@ -31,6 +31,9 @@ Status submit(What& what, koloComm_t comm, koloStream_t stream, Check&& check) {
     KOLO_ASSIGN(const Held<comm::Communicator> communicator, hold(comm));
     comm::Target target;
     if (communicator->isOnGpu()) {
+      if (streams.remember(reinterpret_cast<std::uintptr_t>(stream))) {
+        return error(koloInvalidHandle, "the stream came from koloStreamCreate: expected a cudaStream_t, as the communicator is on GPUs");
+      }
       target.gpuStream = stream;
     } else {
       target.stream = streams.remember(reinterpret_cast<std::uintptr_t>(stream));

@@ -128,10 +128,8 @@ KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window)
       if (entry->communicator != communicator.get()) {
         return error(koloInvalidHandle, "the window belongs to another communicator");
       }
-      Status status = communicator->failure();
-      if (status.ok()) status = communicator->windows().remove(communicator->membership(), entry->window);
+      Status status = communicator->removeWindow(entry->window);
       if (!status.ok() && !communicator->failed()) return status;   // nothing was taken away
-      if (!status.ok()) communicator->windows().drop(*entry->window);
       entry = Pin<WindowEntry>();
       const auto handle = reinterpret_cast<std::uintptr_t>(window);
       const std::unique_ptr<WindowEntry> retired(windows.retire(handle));

@@ -183,6 +183,7 @@ Communicator::~Communicator() {
   membership_.control->unsubscribe(membership_.key);
   // After a failure the peers learn, or know, what it was: leaving is not the reason why they wait in vain.
   if (failed()) return;
+  if (gpu_ != nullptr) gpu_->leave();
   // Peers that still wait for this rank find out; the arena outlives this object in their mappings.
   auto* board = reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt());
   device::storeRelease(board->left, 1);  // [left]
@@ -232,12 +233,26 @@ Result<Window*> Communicator::addWindow(void* buffer, std::size_t bytes) {
   for (int rank = 0; rank < ranks() && status.ok() && window->zeroCopy; ++rank) {
     status = gpu_->setWindow(rank, window->index, windows_.tableOf(rank)[window->index]);
   }
-  window->allocationId = gpu_->allocationId(buffer);
+  const std::uint64_t begin = gpu_->allocationId(buffer);
+  // Of several allocations in a row, each has its own.
+  const bool isOne = bytes != 0 && gpu_->allocationId(static_cast<unsigned char*>(buffer) + bytes - 1) == begin;
+  window->allocationId = isOne ? begin : 0;
   if (status = membership_.agree(status); !status.ok()) {
     windows_.drop(*window);
     return status;
   }
   return window;
+}
+
+Status Communicator::removeWindow(Window* window) {
+  forget();
+  if (gpu_ != nullptr) (void)gpu_->drain();   // kernels use it until they end; those of a failed communicator end soon
+  if (!failed()) {
+    Status status = windows_.remove(membership_, window);
+    if (status.ok() || !failed()) return status;   // nothing was taken away
+  }
+  windows_.drop(*window);
+  return failure();
 }
 
 Status Communicator::checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const {

@@ -62,6 +62,8 @@ class Communicator final : public executor::LinkOwner {
   }
   // Collective. REQUIRES: the turn.
   Result<Window*> addWindow(void* buffer, std::size_t bytes);
+  // Collective, but for one that has failed. REQUIRES: the turn.
+  Status removeWindow(Window* window);
   const Peers& peers() const { return *peers_; }
   Reductions& reductions() { return reductions_; }
   Messages& messages() { return *messages_; }
@@ -142,6 +144,7 @@ class Communicator final : public executor::LinkOwner {
   Status checkFold(const Operation& operation) const;
   Status addToLaunch(const std::vector<Message>& messages);
   Status addToLaunch(const Operation& operation);
+  Status launch(std::uint32_t messages, void* stream);
   Status checkWindow(const char* name, const void* buffer, const device::WindowRef& ref) const;
   std::uint64_t inputBytes(const Operation& operation, const device::Work& work) const;
   void shareBuffers(const Operation& operation, device::Work& work);

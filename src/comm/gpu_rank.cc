@@ -165,6 +165,19 @@ class CudaRank final : public GpuRank {
     engine_->stop();
     gpu_->giveBack(taken_.exchange(0));
   }
+  void leave() override {
+    (void)engine_->drain();
+    for (int peer = 0; peer < membership_.ranks(); ++peer) {
+      if (peer == membership_.rank) continue;
+      const std::uint64_t place = layout_.leftAt(membership_.rank);
+      if ((*direct_)[peer].link != nullptr) {
+        const std::uint64_t gone = 1;
+        (void)gpu_->upload(reinterpret_cast<CUdeviceptr>((*direct_)[peer].arena + place), &gone, sizeof gone);   // [gone]
+      } else {
+        device::storeRelease(*reinterpret_cast<device::Counter*>((*throughHost_)[peer].arena + place), 1);       // [gone]
+      }
+    }
+  }
   Status drain() override { return engine_->drain(); }
 
  private:
@@ -202,14 +215,14 @@ class CudaRank final : public GpuRank {
   }
 
   // This rank's share of the blocks that are free on its device. Some are left for communicators to come, which would otherwise have
-  // none: most of a device that is empty, a quarter of what is left of one that is not.
+  // none: most of a device that is empty, an eighth of what is left of one that is not.
   int fairShare() const {
     const int all = gpu_->residentBlocks();
     int free = mine().freeBlocks;
     for (const Hello& one : all_) {
       if (one.isOnDevice(mine())) free = std::min(free, one.freeBlocks);
     }
-    const int usable = all < kLargeDevice ? free : free >= kLargeDevice ? (free - 16) * 3 / 4 : free / 4;
+    const int usable = all < kLargeDevice ? free : free == all ? (free - 16) * 3 / 4 : free / 8;
     return std::max(1, usable / sharing());
   }
 
@@ -374,8 +387,13 @@ class CudaRank final : public GpuRank {
   // Nobody goes on, or back, before all have taken hold of all arenas: agree() sees to that.
   Status makeEngine() {
     const bool sharesContext = count([&](const Hello& one) { return one.isOnDevice(mine()) && one.isInProcess(mine()); }) > 1;
+    const bool resident = wishes_.resident && !(sharesContext && drivers::hasFewQueues());
+    if (resident != wishes_.resident) {
+      log::warn("rank {} launches its operations, and has no resident kernel: CUDA was initialised with CUDA_DEVICE_MAX_CONNECTIONS below "
+                "16 (8 by default), and the streams of ranks that share a device would hold each other up; set it to 32", membership_.rank);
+    }
     const cuda::Engine::Setup setup{.rank = membership_.rank, .ranks = membership_.ranks(), .layout = layout_, .windows = Windows::kMost,
-                                    .sharesContext = sharesContext, .resident = wishes_.resident, .idleNs = wishes_.idleNs};
+                                    .sharesContext = sharesContext, .resident = resident, .idleNs = wishes_.idleNs};
     Result<std::unique_ptr<cuda::Engine>> engine = cuda::Engine::create(gpu_, setup);
     Status status = engine.status();
     std::vector<cuda::Engine::Pair> pairs(static_cast<std::size_t>(membership_.ranks()));

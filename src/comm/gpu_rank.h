@@ -53,6 +53,8 @@ class GpuRank {
   // An error of the device's own: an illegal address in anybody's kernel, say.
   virtual Status broken() const = 0;
   virtual void stop() = 0;
+  // Tells the others' kernels, when this rank's own have ended, that there will be no more of them.
+  virtual void leave() = 0;
   virtual Status drain() = 0;
 };
 

@@ -255,7 +255,18 @@ Status Communicator::addToLaunch(const Operation& operation) {
   const std::uint64_t scratch = planner::scratchBytes(work.signature.algorithm, operation.collective, inputBytes(operation, work));
   const auto channels = static_cast<std::uint64_t>(work.channels);
   if (scratch != 0) work.scratchBytes = (scratch / channels + 128 * static_cast<std::uint64_t>(ranks()) + 127) / 128 * 128;
-  return gpu_->reserveScratch(channels * work.scratchBytes);
+  return {};
+}
+
+// The launch that has been described; scratch memory for it first.
+Status Communicator::launch(std::uint32_t messages, void* stream) {
+  std::uint64_t scratch = 0;
+  for (Work& work : gpuWorks_) {
+    scratch = std::max(scratch, static_cast<std::uint64_t>(work.channels) * work.scratchBytes);
+    work.number = sequence_ + static_cast<std::uint64_t>(&work - gpuWorks_.data()) + 1;
+  }
+  KOLO_TRY(gpu_->reserveScratch(scratch));
+  return gpu_->enqueue(gpuWorks_, messages, options_.timeoutMs, stream);
 }
 
 namespace {
@@ -322,7 +333,9 @@ Status Communicator::addToLaunch(const std::vector<Message>& messages) {
 
 // Memory that was freed under a window, and perhaps allocated anew, is not what the peers have mapped.
 Status Communicator::checkWindow(const char* name, const void* buffer, const device::WindowRef& ref) const {
-  if (ref.index == 0 || gpu_->allocationId(buffer) == windows_.at(ref.index - 1).allocationId) return {};
+  if (ref.index == 0) return {};
+  const std::uint64_t registered = windows_.at(ref.index - 1).allocationId;
+  if (registered == 0 || gpu_->allocationId(buffer) == registered) return {};
   return error(koloInvalidPointer, "{} is {}, in window {}, whose memory has been freed since it was registered; expected "
                "koloWindowDeregister before", name, fmt::ptr(buffer), ref.index - 1);
 }
@@ -335,7 +348,7 @@ Status Communicator::enqueue(const std::vector<Message>& messages, const std::ve
   KOLO_TRY(addToLaunch(messages));
   const auto messageWorks = static_cast<std::uint32_t>(gpuWorks_.size());
   for (const Operation& operation : operations) KOLO_TRY(addToLaunch(operation));
-  if (Status status = gpu_->enqueue(gpuWorks_, messageWorks, options_.timeoutMs, stream); !status.ok()) {
+  if (Status status = launch(messageWorks, stream); !status.ok()) {
     // The others count on what this rank has not launched: without it nothing that follows would fit.
     fail({status.code(), membership_.members[static_cast<std::size_t>(rank())],
           fmt::format("rank {} could not launch operation {} of communicator {}: {}", rank(), sequence_ + 1, options_.name, status.message())});
@@ -354,15 +367,16 @@ void Communicator::checkGpu() {
     if (const Status broken = gpu_->broken(); !broken.ok()) {
       const std::lock_guard lock(gpuMutex_);
       fail({koloSystemError, membership_.members[static_cast<std::size_t>(rank())],
-            fmt::format("device {} of rank {} failed at or before {}: {}", options_.device, rank(), label(work_), broken.message())});
+            fmt::format("device {} of rank {} failed in or before {}: {}", options_.device, rank(), label(work_), broken.message())});
     }
     return;
   }
   const std::lock_guard lock(gpuMutex_);
-  Work last = work_;
-  // Numbers are counted on the device, where they are others: the one that is named is the last enqueued.
-  last.signature.sequence = Signature::unpack(fault->mine).sequence;
-  if (!failed()) (void)conclude(last, *fault);
+  Work given;
+  given.signature = Signature::unpack(fault->mine);
+  given.headerCount = fault->mineCount;
+  given.number = fault->number;
+  if (!failed()) (void)conclude(given, *fault);
 }
 
 Status Communicator::settle() {
@@ -540,8 +554,8 @@ Status Communicator::readFailure(int peer) const {
 
 std::string Communicator::label(const Work& work) const {
   return fmt::format("{} (operation {} of communicator {})",
-                     koloCollectiveName(static_cast<koloCollective_t>(work.signature.collective)), sequence_,
-                     options_.name);
+                     koloCollectiveName(static_cast<koloCollective_t>(work.signature.collective)),
+                     work.number != 0 ? work.number : sequence_, options_.name);
 }
 
 Status Communicator::conclude(const Work& work, const Fault& fault) {
@@ -550,7 +564,8 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
   switch (fault.kind) {
     case Fault::kMismatch: {
       const Signature called = Signature::unpack(fault.mine);   // now, or some operations ago
-      const std::uint64_t number = sequence_ - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
+      const std::uint64_t number =
+          work.number != 0 ? work.number : sequence_ - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
       failure = {koloMismatch, membership_.members[static_cast<std::size_t>(fault.peer)],
                  fmt::format("the ranks called different operations as number {} of communicator {}: rank {} called {}, "
                              "rank {} called {}", number, options_.name, rank(), kolo::describe(called, fault.mineCount),

@@ -96,6 +96,11 @@ class BlockTeam {
         fail(fault);
         return;
       }
+      const Counter* const left = work_.links[peer].left;
+      if (left != nullptr && loadAcquire(*left) != 0 && loadAcquire(counter) < target) {   // [gone]
+        fail({.kind = Fault::kLeft, .peer = peer});
+        return;
+      }
       if (loadRelaxed(work_.fault->claimed) != 0) {   // by another thread in spread()
         failed_ = true;
         return;

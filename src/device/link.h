@@ -86,6 +86,7 @@ struct Link {
   Mailbox* outbox = nullptr;                      // in the peer's memory, written by me
   unsigned char* outSlots = nullptr;              // likewise
   unsigned char* const* windows = nullptr;        // begin of the peer's part of each window
+  const Counter* left = nullptr;                  // on a GPU, in my memory: 1 when the peer has gone, after all that it did [gone]
 
   // How far we are; known to this rank alone. In a team of several threads only the leader writes them, after the last
   // barrier of a primitive; the others read them after the first barrier of the next.

@@ -70,8 +70,9 @@ struct Fault {
   int peer = -1;                   // whose header or signal it was
   std::uint64_t signature = 0;     // kMismatch: what the peer called
   std::uint64_t count = 0;
-  std::uint64_t mine = 0;          // kMismatch: what this rank called then
+  std::uint64_t mine = 0;          // kMismatch, and on a GPU always: what this rank called then
   std::uint64_t mineCount = 0;
+  std::uint64_t number = 0;        // on a GPU: Work::number
   Counter claimed{0};              // 1: a thread of a block has written, or is writing, the rest
 };
 
@@ -110,6 +111,7 @@ struct Work {
   int ranks = 1;
   int root = 0;
   int channels = 1;                             // blocks that share the operation
+  std::uint64_t number = 0;                     // on a GPU: of the operation in its communicator, for messages; else 0
 
   const unsigned char* send = nullptr;
   unsigned char* recv = nullptr;

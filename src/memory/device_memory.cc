@@ -22,20 +22,28 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
 
 namespace {
 
-// The device's primary context, current for a scope; held beyond it by keep().
+// The device's primary context, current for a scope in which a capture elsewhere forbids nothing; held beyond it by keep().
 class Context {
  public:
   static Result<Context> of(const drivers::CudaDriver& driver, int ordinal) {
     Context context(driver);
     KOLO_CUDA(driver, cuDeviceGet, (&context.device_, ordinal));
-    KOLO_CUDA(driver, cuDevicePrimaryCtxRetain, (&context.context_, context.device_));
-    KOLO_CUDA(driver, cuCtxPushCurrent, (context.context_));
+    CUcontext primary = nullptr;
+    KOLO_CUDA(driver, cuDevicePrimaryCtxRetain, (&primary, context.device_));
+    if (const CUresult result = driver.cuCtxPushCurrent(primary); result != CUDA_SUCCESS) {
+      (void)driver.cuDevicePrimaryCtxRelease(context.device_);
+      return drivers::cudaError(driver, result, "cuCtxPushCurrent");
+    }
+    context.context_ = primary;
+    (void)driver.cuThreadExchangeStreamCaptureMode(&context.mode_);
     return context;
   }
   Context(Context&& other) noexcept
-      : driver_(other.driver_), device_(other.device_), context_(std::exchange(other.context_, nullptr)), kept_(other.kept_) {}
+      : driver_(other.driver_), device_(other.device_), context_(std::exchange(other.context_, nullptr)), kept_(other.kept_),
+        mode_(other.mode_) {}
   ~Context() {
     if (context_ == nullptr) return;
+    (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_);
     (void)driver_.cuCtxPopCurrent(nullptr);
     if (!kept_) (void)driver_.cuDevicePrimaryCtxRelease(device_);
   }
@@ -47,6 +55,7 @@ class Context {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   bool kept_ = false;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;   // what is done here is no part of a capture; then the thread's own again
 };
 
 // Whether the device has memory with handles; file: that can be given away as a file.
@@ -124,6 +133,13 @@ Result<DeviceMemory> DeviceMemory::create(int device, std::uint64_t bytes, bool 
   return memory;
 }
 
+Status DeviceMemory::synchronize() const {
+  if (address_ == 0) return {};
+  KOLO_ASSIGN(const Context context, Context::of(*driver_, device_));
+  KOLO_CUDA(*driver_, cuCtxSynchronize, ());
+  return {};
+}
+
 DeviceMemory::~DeviceMemory() {
   if (address_ == 0) return;
   {
@@ -145,6 +161,7 @@ Result<DeviceMemory> DeviceMemory::create(int device, std::uint64_t, bool) {
   return error(koloUnsupported, "device is {}: this library was built without CUDA; expected -1, host memory", device);
 }
 
+Status DeviceMemory::synchronize() const { return {}; }
 DeviceMemory::~DeviceMemory() = default;
 
 #endif

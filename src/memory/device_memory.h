@@ -22,8 +22,9 @@ class DeviceMemory {
   DeviceMemory() = default;
   DeviceMemory(DeviceMemory&& other) noexcept { *this = static_cast<DeviceMemory&&>(other); }
   DeviceMemory& operator=(DeviceMemory&& other) noexcept;
-  // What the device still executes with it must have ended.
+  // What the device still executes with it must have ended: synchronize() sees to that, for all that the device executes.
   ~DeviceMemory();
+  Status synchronize() const;
 
   template <class T = unsigned char>
   T* as() const { return reinterpret_cast<T*>(address_); }

@@ -151,7 +151,7 @@ Status release(void* pointer) {
   }
   freed = std::move(at->second);
   blocks().byAddress.erase(at);
-  return {};
+  return freed.onDevice.synchronize();   // as cudaFree does: kernels may still use it
 }
 
 std::optional<Backing> findBacking(const void* pointer, std::size_t bytes) {

@@ -189,7 +189,40 @@ TEST_CASE("an asynchronous error of the device is told with the operation it bel
   MockCuda::breakDevice(CUDA_ERROR_ILLEGAL_ADDRESS);
   REQUIRE(koloCommGetAsyncError(ranks[0], &result) == koloSuccess);
   CHECK(result == koloSystemError);
-  CHECK(std::string(koloGetLastError(ranks[0])).find("at or before all_reduce (operation 1") != std::string::npos);
+  CHECK(std::string(koloGetLastError(ranks[0])).find("in or before all_reduce (operation 1") != std::string::npos);
+}
+
+TEST_CASE("a window is taken away when the kernels that use it have ended", "[mock]") {
+  const MockScene scene({.devices = 2, .freeWaits = true});
+  Ranks ranks({0, 1});
+  ranks.run([&](Self& self) {
+    constexpr std::size_t kInts = 200'000;
+    void* memory = nullptr;
+    EXPECT_OK(self, koloMemAllocOn(&memory, kInts * sizeof(int), self.rank));
+    const DeviceInts values(self.rank, memory, kInts);
+    values.fill(self.rank + 1);
+    const CudaStream stream(self.rank);
+    for (int i = 0; i < 20; ++i) {
+      koloWindow_t window = nullptr;
+      EXPECT_OK(self, koloWindowRegister(self.comm, memory, kInts * sizeof(int), &window));
+      EXPECT_OK(self, koloAllReduce(memory, memory, kInts, koloInt32, koloMax, self.comm, stream.get()));
+      EXPECT_OK(self, koloWindowDeregister(self.comm, window));   // the peers' mappings with it
+    }
+    stream.synchronize();
+    EXPECT(self, values.read(kInts - 1) == 2);
+    EXPECT_OK(self, koloMemFree(memory));
+  });
+}
+
+TEST_CASE("a stream of Kolo's is refused where one of CUDA's is expected", "[mock]") {
+  const MockScene scene;
+  Ranks ranks({0});
+  DeviceBuffer value(1);
+  koloStream_t stream = nullptr;
+  REQUIRE(koloStreamCreate(&stream) == koloSuccess);
+  CHECK(koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, ranks[0], stream) == koloInvalidHandle);
+  CHECK(messageHas("expected a cudaStream_t"));
+  CHECK(koloStreamDestroy(stream) == koloSuccess);
 }
 
 TEST_CASE("memory of a device is refused by a communicator on the host", "[mock]") {

@@ -465,9 +465,8 @@ TEST_CASE("a resident kernel is launched once for many operations, and does not 
         const CudaStream stream;
         for (int i = 0; i < 30; ++i) {
           EXPECT_OK(self, addUp(value, 1, self, stream));
-          if (i % 7 == 0) stream.synchronize();
+          stream.synchronize();   // what stands behind other work in its stream is launched
         }
-        stream.synchronize();
         ranks.together();
         if (self.rank == 0) EXPECT(self, MockCuda::launches() - before < 30);   // of 90 operations
         EXPECT_OK(self, koloCommDestroy(self.comm));   // before the buffers go, which waits for the device
@@ -737,6 +736,43 @@ TEST_CASE("koloCommAbort ends kernels that wait, here and on the other ranks", "
   for (int rank = 0; rank < n; ++rank) {
     if (rank != culprit) CHECK(errorHeard(ranks[rank]) == koloAborted);
   }
+}
+
+TEST_CASE("a rank that has gone is told to those whose kernels wait for it", "[device][failure]") {
+  const bool message = GENERATE(false, true);
+  const bool resident = GENERATE(false, true);
+  const DeviceScene scene(mockFor(2, resident));
+  const DeviceBuffer value(1);
+  const CudaStream stream;
+  Ranks ranks(oneDevice(2), {.resident = resident});
+  CHECK_CODE(koloSuccess, message ? koloRecv(value.data(), 1, koloInt32, 1, ranks[0], stream.get())
+                                  : koloReduce(value.data(), value.data(), 1, koloInt32, koloSum, 0, ranks[0], stream.get()));
+  CHECK_CODE(koloSuccess, koloCommDestroy(ranks[1]));
+  ranks.comms[1] = nullptr;
+  CHECK(endsSoon([&] { stream.synchronize(); }));
+  koloResult_t result = koloSuccess;
+  CHECK_CODE(koloSuccess, koloCommGetAsyncError(ranks[0], &result));
+  CHECK(result == koloRemoteError);
+  const std::string said = koloGetLastError(ranks[0]);
+  INFO(said);
+  CHECK(said.find("rank 1 destroyed its communicator while rank 0 waited for it in ") != std::string::npos);
+  CHECK(said.find(message ? "send_recv (operation 1 " : "reduce (operation 1 ") != std::string::npos);
+}
+
+TEST_CASE("the operation that failed is named, not one that was enqueued after it", "[device][failure]") {
+  const DeviceScene scene(mockFor(2, false));
+  const DeviceBuffer value(1);
+  const CudaStream stream;
+  Ranks ranks(oneDevice(2), {.timeoutMs = 200});
+  CHECK_CODE(koloSuccess, koloReduce(value.data(), value.data(), 1, koloInt32, koloMax, 0, ranks[0], stream.get()));
+  CHECK_CODE(koloSuccess, koloBroadcast(value.data(), value.data(), 1, koloInt32, 0, ranks[0], stream.get()));
+  stream.synchronize();
+  koloResult_t result = koloSuccess;
+  CHECK_CODE(koloSuccess, koloCommGetAsyncError(ranks[0], &result));
+  const std::string said = koloGetLastError(ranks[0]);
+  INFO(said);
+  CHECK(said.find("reduce (operation 1 ") != std::string::npos);
+  CHECK(said.find("reduce(int32, max, root 0, count 1)") != std::string::npos);
 }
 
 TEST_CASE("ranks that call different things are told, on all ranks", "[device][failure]") {

@@ -314,6 +314,8 @@ void addStreams(drivers::CudaDriver& d) {
   d.cuStreamCreate = createStream;
   d.cuStreamDestroy = destroyStream;
   d.cuStreamSynchronize = synchronizeStream;
+  d.cuStreamQuery = queryStream;
+  d.cuCtxSynchronize = synchronizeContext;
   d.cuStreamGetCtx = streamContext;
   d.cuStreamGetId = streamId;
   d.cuStreamWriteValue64 = writeValue;

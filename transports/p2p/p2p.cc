@@ -43,15 +43,23 @@ struct Offer {
 };
 static_assert(std::has_unique_object_representations_v<Offer> && sizeof(Offer) <= KOLO_TRANSPORT_BLOB_BYTES);
 
-// Makes the device's context the thread's, for a scope.
+// Makes the device's context the thread's, for a scope in which a capture elsewhere forbids nothing.
 class Current {
  public:
-  explicit Current(const Device& device) : device_(device) { (void)device_.driver->cuCtxPushCurrent(device_.context); }
-  ~Current() { (void)device_.driver->cuCtxPopCurrent(nullptr); }
+  explicit Current(const Device& device)
+      : device_(device), pushed_(device.driver->cuCtxPushCurrent(device.context) == CUDA_SUCCESS) {
+    (void)device_.driver->cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  ~Current() {
+    (void)device_.driver->cuThreadExchangeStreamCaptureMode(&mode_);
+    if (pushed_) (void)device_.driver->cuCtxPopCurrent(nullptr);
+  }
   Current(const Current&) = delete;
 
  private:
   const Device& device_;
+  const bool pushed_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
 int probe(char* text, size_t bytes) {

@@ -13,14 +13,18 @@ std::atomic<const CudaDriver*> mocked{nullptr};
 #define KOLO_TEXT_(name) #name
 #define KOLO_TEXT(name) KOLO_TEXT_(name)   // of what cuda.h makes of the name
 
+std::atomic<bool> fewQueues{false};
+
 Result<CudaDriver> load() {
+  const bool wasLoaded = isCudaLoaded();
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return error(koloUnsupported, "no CUDA device: the driver's library libcuda.so.1 is not installed");
   }
-  // Before the driver is initialised, if this is who does it: streams that share a queue of the hardware hold each other up, and ranks
-  // that are threads need more than the 8 that there are by default.
-  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  // If this is who initialises the driver: ranks that are threads need more queues than the 8 that there are by default.
+  if (!wasLoaded) (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  const char* const queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  fewQueues.store(queues == nullptr || std::atoi(queues) < 16, std::memory_order_relaxed);
   CudaDriver driver;
   const char* missing = nullptr;
 #define KOLO_CUDA_LOAD(name)                                                         \
@@ -30,7 +34,7 @@ Result<CudaDriver> load() {
 #undef KOLO_CUDA_LOAD
   // The library stays open: what it has started in this process does not end with dlclose().
   if (missing != nullptr) {
-    return error(koloUnsupported, "no CUDA device: the driver is too old, it lacks {}; expected CUDA 12 or newer", missing);
+    return error(koloUnsupported, "no CUDA device: the driver is too old, it lacks {}; expected one of CUDA 13", missing);
   }
   if (const CUresult code = driver.cuInit(0); code != CUDA_SUCCESS) {
     return error(koloUnsupported, "no CUDA device: {}", cudaError(driver, code, "cuInit").message());
@@ -50,6 +54,8 @@ Result<const CudaDriver*> cuda() {
   if (!loaded.ok()) return loaded.status();
   return &loaded.value();
 }
+
+bool hasFewQueues() { return fewQueues.load(std::memory_order_relaxed); }
 
 bool isCudaLoaded() {
   if (mocked.load(std::memory_order_acquire) != nullptr) return true;  // [mock]

@@ -19,7 +19,8 @@ namespace kolo::drivers {
   X(cuCtxEnablePeerAccess)                                                                                                 \
   X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)                                                             \
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor) X(cuLaunchKernel)                                                         \
-  X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamGetCtx) X(cuStreamGetId)      \
+  X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)                           \
+  X(cuStreamGetCtx) X(cuStreamGetId) X(cuCtxSynchronize)                                                                   \
   X(cuStreamGetCaptureInfo) X(cuThreadExchangeStreamCaptureMode) X(cuStreamWriteValue64) X(cuStreamWaitValue64)            \
   X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventQuery) X(cuEventSynchronize)      \
   X(cuGraphRetainUserObject) X(cuUserObjectCreate)                                                                         \
@@ -42,6 +43,10 @@ Result<const CudaDriver*> cuda();
 
 // Whether the driver's library is in this process, whoever has loaded it.
 bool isCudaLoaded();
+
+// Whether streams of this process share few queues of the hardware, as far as can be known: what waits in one of two streams of a
+// queue holds up the other.
+bool hasFewQueues();
 
 // For tests, before the first use: everything goes to this one. nullptr: back to the machine's.
 void setCuda(const CudaDriver* mock);

@@ -34,9 +34,14 @@ KOLO_DEVICE void takeChannel(device::Work& work, int channel) {
 
 // Blocks of a communicator run side by side: the first that gives up says why, once in the communicator's life.
 template <class Platform>
-KOLO_DEVICE void report(Platform& platform, const LaunchParams& params, const device::Fault& fault) {
+KOLO_DEVICE void report(Platform& platform, const LaunchParams& params, const device::Work& work, const device::Fault& fault) {
   if (platform.add(params.channels[0].failures) != 1) return;
   params.control->fault = fault;
+  params.control->fault.number = work.number;
+  if (fault.kind != device::Fault::kMismatch) {
+    params.control->fault.mine = work.word;
+    params.control->fault.mineCount = work.headerCount;
+  }
   device::storeRelease(params.control->faults, 1);   // [fault] what is above
 }
 
@@ -55,7 +60,7 @@ KOLO_DEVICE bool runMessages(Platform& platform, const LaunchParams& params, int
   device::Exchange<device::BlockTeam<Platform>> exchange(team, work);
   algorithms::MessageGroup<device::BlockTeam<Platform>>(team, exchange, params.list(), params.messages, channel).run();
   team.sync();
-  if (team.failed() && platform.thread() == 0) report(platform, params, fault);
+  if (team.failed() && platform.thread() == 0) report(platform, params, work, fault);
   platform.syncOr(false);
   return !team.failed();
 }
@@ -80,7 +85,7 @@ KOLO_DEVICE bool runCollective(Platform& platform, const LaunchParams& params, c
   team.sync();
   if (leads) {
     device::storeRelaxed(state.operations, number);
-    if (team.failed()) report(platform, params, fault);
+    if (team.failed()) report(platform, params, work, fault);
   }
   platform.syncOr(false);
   return !team.failed();

@@ -14,7 +14,7 @@ namespace kolo::executor::cuda {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
-constexpr int kFirstBuffers = 4;
+constexpr int kFirstBuffers = 16;
 constexpr std::uint64_t kFirstBufferBytes = 64 << 10;
 constexpr std::uint64_t roundUp(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
@@ -43,9 +43,10 @@ std::uint64_t ArenaLayout::mailboxAt(int lane, int peer) const {
          sizeof(device::Mailbox);
 }
 std::uint64_t ArenaLayout::trialAt(int peer) const { return mailboxAt(lanes(), 0) + static_cast<std::uint64_t>(peer) * 64; }
+std::uint64_t ArenaLayout::leftAt(int peer) const { return trialAt(ranks) + static_cast<std::uint64_t>(peer) * 64; }
 std::uint64_t ArenaLayout::slotsAt(int lane, int peer) const {
   const std::uint64_t pair = static_cast<std::uint64_t>(lane) * static_cast<std::uint64_t>(ranks) + static_cast<std::uint64_t>(peer);
-  return roundUp(trialAt(ranks), kPage) + pair * slots * slotBytes;
+  return roundUp(leftAt(ranks), kPage) + pair * slots * slotBytes;
 }
 std::uint64_t ArenaLayout::bytes() const { return slotsAt(lanes(), 0); }
 
@@ -245,6 +246,7 @@ Status Engine::connect(std::span<const Pair> pairs) {
       link.inSlots = pair.mine + layout.slotsAt(lane, peer);
       link.outbox = reinterpret_cast<device::Mailbox*>(pair.theirs + layout.mailboxAt(lane, setup_.rank));
       link.outSlots = pair.theirs + layout.slotsAt(lane, setup_.rank);
+      link.left = reinterpret_cast<const device::Counter*>(pair.mine + layout.leftAt(peer));
       link.windows = windows_.as<unsigned char*>() + static_cast<std::uint64_t>(peer) * setup_.windows;
     }
   }
@@ -261,7 +263,8 @@ Status Engine::reserveScratch(std::uint64_t bytes) {
   if (bytes <= scratchBytes_) return {};
   bytes = std::max(roundUp(bytes, kPage), 2 * scratchBytes_);
   const Gpu::Current current(*gpu_);
-  KOLO_ASSIGN(memory::DeviceMemory larger, memory::DeviceMemory::create(gpu_->ordinal(), bytes, false));
+  // By the virtual memory API, which does not wait for kernels as cuMemAlloc may.
+  KOLO_ASSIGN(memory::DeviceMemory larger, memory::DeviceMemory::create(gpu_->ordinal(), bytes, true));
   outgrown_.push_back(std::exchange(scratch_, std::move(larger)));
   scratchBytes_ = bytes;
   return {};
@@ -421,8 +424,9 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, st
   for (const device::Work& work : works) blocks = std::max(blocks, static_cast<unsigned>(work.channels));
   if (buffer != nullptr && capture.active) KOLO_TRY(keepForGraph(*buffer, capture.graph));
 
+  const bool staysResident = goesToResident(params, blocks, capture, stream);
   KOLO_TRY(orderAfterOthers(stream, capture));
-  if (goesToResident(params, blocks, capture)) {
+  if (staysResident) {
     KOLO_TRY(ring(params, stream));
   } else {
     void* arguments[] = {&params};
@@ -441,10 +445,13 @@ unsigned residentBlocks(const ArenaLayout& layout) { return static_cast<unsigned
 
 }  // namespace
 
-bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture) const {
+bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture, CUstream stream) const {
   if (!setup_.resident || capture.active || params.apart != nullptr) return false;
   if (blocks > residentBlocks(setup_.layout)) return false;
-  return given_ - device::loadAcquire(control_->completed) < kResidentPlaces - 1;   // [completed] its place is free
+  if (given_ - device::loadAcquire(control_->completed) >= kResidentPlaces - 1) return false;   // [completed] no place is free
+  // What stands before the ring in the stream may need the whole device, or wait for this thread: the kernel would wait for it in vain,
+  // in its place. Only a stream with nothing to do rings at once.
+  return gpu_->driver().cuStreamQuery(stream) == CUDA_SUCCESS;
 }
 
 Status Engine::ring(const LaunchParams& params, CUstream stream) {

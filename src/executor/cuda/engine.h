@@ -34,6 +34,7 @@ struct ArenaLayout {
   int lanes() const { return channels + messageChannels; }
   std::uint64_t mailboxAt(int lane, int peer) const;
   std::uint64_t trialAt(int peer) const;       // 64 bytes, to prove a link by
+  std::uint64_t leftAt(int peer) const;        // a counter that the peer sets when it goes [gone]
   std::uint64_t slotsAt(int lane, int peer) const;
   std::uint64_t bytes() const;
 };
@@ -76,18 +77,18 @@ class Gpu {
   // what they are made for is not part of it.
   class Current {
    public:
-    explicit Current(const Gpu& gpu) : gpu_(gpu) {
-      (void)gpu_.driver_.cuCtxPushCurrent(gpu_.context_);
+    explicit Current(const Gpu& gpu) : gpu_(gpu), pushed_(gpu.driver_.cuCtxPushCurrent(gpu.context_) == CUDA_SUCCESS) {
       (void)gpu_.driver_.cuThreadExchangeStreamCaptureMode(&mode_);
     }
     ~Current() {
       (void)gpu_.driver_.cuThreadExchangeStreamCaptureMode(&mode_);
-      (void)gpu_.driver_.cuCtxPopCurrent(nullptr);
+      if (pushed_) (void)gpu_.driver_.cuCtxPopCurrent(nullptr);
     }
     Current(const Current&) = delete;
 
    private:
     const Gpu& gpu_;
+    const bool pushed_;
     CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   };
 
@@ -182,7 +183,7 @@ class Engine {
   Result<Capture> captureOf(CUstream stream) const;
   Status orderAfterOthers(CUstream stream, const Capture& capture);
   Status orderBeforeOthers(CUstream stream, const Capture& capture);
-  bool goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture) const;
+  bool goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture, CUstream stream) const;
   Status ring(const LaunchParams& params, CUstream stream);
 
   std::shared_ptr<Gpu> gpu_;
