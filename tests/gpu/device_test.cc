@@ -690,6 +690,11 @@ TEST_CASE("windows between two devices; memory of a pool is staged", "[mock]") {
   Ranks ranks({0, 1});
   ranks.run([&](Self& self) {
     for (const Memory kind : {Memory::kOwn, Memory::kDriver, Memory::kPool}) {
+#ifdef __SANITIZE_THREAD__
+      // Ranks order their accesses by counters that each maps at an address of its own, which the sanitizer takes for two places; the
+      // driver's memory has one address for both.
+      if (kind == Memory::kDriver) continue;
+#endif
       useWindow(ranks, self, kind, self.rank, kind != Memory::kPool);
     }
   });

@@ -32,8 +32,16 @@ CUresult copy(CUstream handle, void* to, const void* from, std::size_t bytes, co
   return submitLocked(*stream, handle, [=]() -> Task {
     return [=] {
       if (lost) return;
-      if (unreadable) std::memset(to, kUnreadable, bytes);
-      else std::memcpy(to, from, bytes);
+      if (unreadable) {
+        std::memset(to, kUnreadable, bytes);
+      } else if (bytes == sizeof(std::uint64_t) && reinterpret_cast<std::uintptr_t>(to) % sizeof(std::uint64_t) == 0) {
+        // Whole, and after what was done before, as the hardware does it: somebody may be looking.
+        std::uint64_t word;
+        std::memcpy(&word, from, sizeof word);
+        std::atomic_ref(*static_cast<std::uint64_t*>(to)).store(word, std::memory_order_release);
+      } else {
+        std::memcpy(to, from, bytes);
+      }
     };
   });
 }
