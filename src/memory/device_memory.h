@@ -29,7 +29,6 @@ class DeviceMemory {
   template <class T = unsigned char>
   T* as() const { return reinterpret_cast<T*>(address_); }
   std::uint64_t bytes() const { return bytes_; }
-  int device() const { return device_; }
 
  private:
   const drivers::CudaDriver* driver_ = nullptr;

@@ -354,7 +354,7 @@ enum class Pause { kSynchronizeDevice, kFreeMemory, kDestroyStream, kDestroyComm
 void pauseBy(Pause pause, Self& self, std::optional<CudaStream>& stream, koloComm_t* child) {
   const CurrentDevice current(testDevice());
   switch (pause) {
-    case Pause::kSynchronizeDevice: CUDA_OK(cudaForTests().cuCtxSynchronize()); break;
+    case Pause::kSynchronizeDevice: CUDA_OK(driver().cuCtxSynchronize()); break;
     case Pause::kFreeMemory: {
       CUdeviceptr memory = 0;
       CUDA_OK(driver().cuMemAlloc(&memory, 1 << 20));

@@ -215,7 +215,6 @@ drivers::CudaDriver makeDriver() {
 CudaForTests makeForTests() {
   CudaForTests& d = plain<CudaForTests>;
   addCapture(d);
-  addStreams(d);
   addGraphs(d);
   CudaForTests table;
 #define KOLO_MOCK_ENTRY(name) table.name = Entry<&CudaForTests::name>::of(#name);

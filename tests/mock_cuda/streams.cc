@@ -323,11 +323,6 @@ void addStreams(drivers::CudaDriver& d) {
   d.cuLaunchKernel = launch;
 }
 
-void addStreams(CudaForTests& table) {
-  table.cuStreamQuery = queryStream;
-  table.cuCtxSynchronize = synchronizeContext;
-}
-
 void addEvents(drivers::CudaDriver& d) {
   d.cuEventCreate = createEvent;
   d.cuEventDestroy = destroyEvent;

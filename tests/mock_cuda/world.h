@@ -236,7 +236,6 @@ void addEvents(drivers::CudaDriver& driver);
 void addCapture(drivers::CudaDriver& driver);
 void addGraphs(drivers::CudaDriver& driver);
 void addCapture(CudaForTests& table);
-void addStreams(CudaForTests& table);
 void addGraphs(CudaForTests& table);
 const CudaForTests& mockedForTests();
 

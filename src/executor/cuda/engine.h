@@ -132,8 +132,6 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(const std::shared_ptr<Gpu>& gpu, const Setup& setup);
   ~Engine();
 
-  const ArenaLayout& layout() const { return setup_.layout; }
-
   // Pairs by rank. Before the first launch.
   Status connect(std::span<const Pair> pairs);
   // Begin of a rank's part of a window.
