@@ -2,9 +2,10 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * A transport makes links and does nothing else. A link is the right to put bytes into memory of one peer. This version
- * of the table describes mapped links: opening a link yields a pointer through which this process loads and stores the
- * peer's memory. The table is C, sized and versioned; a transport may be compiled in or be a shared object that exports
+ * A transport makes links and does nothing else. A link is the right to put bytes into memory of one peer. There are two
+ * kinds. A mapped link is a pointer through which this process loads and stores the peer's memory. A posted link takes
+ * requests, each of which copies bytes into the peer's memory and then sets a 64-bit signal there.
+ * The table is C, sized and versioned; a transport may be compiled in or be a shared object that exports
  *
  *     const koloTransport* koloTransportEntry(void);
  *
@@ -17,6 +18,8 @@
  *
  * Thread safety: the core calls one device from one thread at a time; different devices concurrently. Peers may open links to
  * a registered memory at any time until it is deregistered, so a transport that must answer them needs its own thread.
+ * That thread makes connections only: what peers put into this process's memory may appear there only while the core is in
+ * a call of this device, or be put there by hardware at any time.
  * Errors: functions return KOLO_TRANSPORT_OK or another code and then write one line to `why` (at most whyBytes, always
  * terminated): what was wrong and what was expected. Nothing may block for longer than host->timeoutMs.
  */
@@ -37,12 +40,17 @@ enum {
   KOLO_TRANSPORT_OK = 0,
   KOLO_TRANSPORT_UNREACHABLE = 1, /* this peer cannot be reached by this transport: the core tries the next one */
   KOLO_TRANSPORT_UNSHAREABLE = 2, /* this memory cannot be shared by this transport: the core stages instead */
-  KOLO_TRANSPORT_ERROR = 3        /* it should have worked */
+  KOLO_TRANSPORT_ERROR = 3,       /* it should have worked */
+  KOLO_TRANSPORT_BUSY = 4,        /* linkPut: as much is under way as may be; progress, then try again */
+  KOLO_TRANSPORT_LOST = 5         /* the link is broken for good: its peer, or the way there, has gone */
 };
 
 typedef enum {
-  koloLinkMapped = 1 /* linkOpen yields a pointer to the peer's memory */
+  koloLinkMapped = 1, /* linkOpen yields a pointer to the peer's memory */
+  koloLinkPosted = 2  /* linkPut puts bytes and signals into it */
 } koloLinkKind_t;
+
+#define KOLO_TRANSPORT_MAX_RAILS 4
 
 typedef struct {
   uint32_t bytes;
@@ -65,6 +73,9 @@ typedef struct {
   int ranks;
   int timeoutMs;
   int device;                     /* CUDA device of this rank, for transports that link such memory */
+  /* Absent from a struct whose size ends before them. Both may be called during the device's whole life, from any thread. */
+  const char* (*setting)(const char* name); /* the KOLO_... setting in force, as text; NULL: there is none of that name */
+  void (*log)(int level, const char* line); /* level 0: error, 1: warning, 2: information, 3: debugging */
 } koloTransportHost;
 
 /* A range of memory. Of kind koloMemoryCuda: memory of a CUDA device, by its device pointer; fd is -1. Host memory: fd >= 0: the range is the file's bytes from fdOffset on (a memfd, mapped shared), and may be given
@@ -77,6 +88,27 @@ typedef struct {
   uint64_t fdOffset;
   uint32_t kind; /* koloMemoryKind_t */
 } koloTransportMemory;
+
+/* How a put names another memory of the peer than the one that its link was opened to: what the peer's memoryKey gave. */
+#define KOLO_TRANSPORT_KEY_BYTES 24
+typedef struct {
+  unsigned char data[KOLO_TRANSPORT_KEY_BYTES];
+} koloTransportKey;
+
+/* One request of a posted link: bytes of this process's memory to the peer's, then a signal. */
+typedef struct {
+  uint32_t size;
+  uint32_t rail;               /* below linkRails: those of one rail take effect in order, those of different rails in any */
+  const void* from;            /* may be read until the request is over (linkUnfinished), and is sent as it then is */
+  uint64_t bytes;              /* 0: the signal alone */
+  void* memory;                /* the registration in which `from` lies; NULL: any other memory */
+  const koloTransportKey* key; /* of the peer's memory to write to; NULL: the one that the link was opened to */
+  uint64_t to;                 /* offset in it */
+  uint64_t signalTo;           /* offset in the link's memory of an aligned 64-bit word; KOLO_TRANSPORT_NO_SIGNAL: none */
+  uint64_t signal;             /* what is stored there, in one piece, once these bytes and those of all earlier puts of the
+                                  rail are in place (store-release) */
+} koloTransportPut;
+#define KOLO_TRANSPORT_NO_SIGNAL UINT64_MAX
 
 typedef struct koloTransport {
   uint32_t abi;  /* KOLO_TRANSPORT_ABI */
@@ -97,8 +129,10 @@ typedef struct koloTransport {
   /* Links that peers have opened stay usable: they hold the memory, not this registration. */
   void (*memoryDeregister)(void* device, void* memory);
 
-  /* *mapped gets a pointer to the first byte of the peer's range, readable and writable, coherent with the peer's own
-   * accesses under the C++ memory model. It stays valid until linkClose, also when the peer is gone. */
+  /* Mapped: *mapped gets a pointer to the first byte of the peer's range, readable and writable, coherent with the peer's own
+   * accesses under the C++ memory model. It stays valid until linkClose, also when the peer is gone.
+   * Posted: *mapped is left NULL. The way to the peer has been proven when this returns: it is that rank of this communicator which
+   * answered. The peer need not be in a call of its device: its thread answers. */
   int (*linkOpen)(void* device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** link,
                   void** mapped, char* why, size_t whyBytes);
   void (*linkClose)(void* device, void* link);
@@ -112,6 +146,32 @@ typedef struct koloTransport {
   /* koloMemoryKind_t; host memory for a table whose size ends before it. A communicator uses the transports for host memory,
    * and on GPUs also those for the GPUs'. */
   uint32_t memoryKind;
+
+  /* ---- posted links only; all of them then. Nothing here blocks, but deviceProgress for as long as it is told to. */
+
+  /* Names the memory for peers, who put it into koloTransportPut.key; valid until memoryDeregister. */
+  int (*memoryKey)(void* device, void* memory, koloTransportKey* key, char* why, size_t whyBytes);
+
+  /* 1 to KOLO_TRANSPORT_MAX_RAILS; the same for the life of the link. A power of two. */
+  uint32_t (*linkRails)(void* device, void* link);
+
+  /* OK: accepted; it will be carried out, by calls of deviceProgress too. BUSY; LOST. A request with an offset or length that is outside of
+   * the peer's memory is an ERROR where this side can know, else the peer's: it drops the link. */
+  int (*linkPut)(void* device, void* link, const koloTransportPut* put, char* why, size_t whyBytes);
+
+  /* Requests accepted whose `from` may still be read. Of a lost link: 0. */
+  uint64_t (*linkUnfinished)(void* device, void* link);
+
+  /* OK, or LOST and why: also for a rank that only waits for what this peer is to put. */
+  int (*linkState)(void* device, void* link, char* why, size_t whyBytes);
+
+  /* Moves what can be moved, in both directions and for all links of the device. waitUs > 0: sleeps up to that long if nothing
+   * can be; peer >= 0: the rank whose signals are waited for, to be looked at first. Returns 1 if something has moved, else 0. Which
+   * links have been lost is told by linkState. */
+  int (*deviceProgress)(void* device, int peer, int waitUs);
+
+  /* 1: any memory may be given to memoryRegister at no cost, for a single operation. 0: registering pins pages. */
+  uint32_t registersCheaply;
 } koloTransport;
 
 /* What a shared object exports. */

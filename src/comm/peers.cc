@@ -69,10 +69,7 @@ Peers::~Peers() {
 
 Status Peers::openDevices(Membership& membership, const Purpose& purpose, const std::string& transports) {
   KOLO_ASSIGN(const std::vector<transport::Entry> entries, transport::list(transports));
-  koloTransportHost host{};
-  host.size = sizeof host;
-  std::memcpy(host.processId, transport::identity().processId, sizeof host.processId);
-  std::memcpy(host.hostId, transport::identity().hostId, sizeof host.hostId);
+  koloTransportHost host = transport::thisProcess();
   const std::string secret = membership.control->derivedSecret(fmt::format("communicator {}", membership.key));
   std::memcpy(host.communicator, secret.data(), std::min(secret.size(), sizeof host.communicator));
   host.rank = membership.rank;

@@ -22,6 +22,10 @@ Status toStatus(int code, const koloTransport* table, const char* verb, Why& why
       return error(koloUnreachable, "transport {}: {}: {}", table->name, verb, why.c_str());
     case KOLO_TRANSPORT_UNSHAREABLE:
       return error(koloUnsupported, "transport {}: {}: {}", table->name, verb, why.c_str());
+    case KOLO_TRANSPORT_BUSY:
+      return error(koloInProgress, "transport {}: {}: {}", table->name, verb, why.c_str());
+    case KOLO_TRANSPORT_LOST:
+      return error(koloRemoteError, "transport {}: {}: {}", table->name, verb, why.c_str());
     case KOLO_TRANSPORT_ERROR:
       return error(koloSystemError, "transport {}: {}: {}", table->name, verb, why.c_str());
     default:
@@ -77,6 +81,12 @@ Result<std::unique_ptr<Link>> Device::openLink(const koloTransportBlob& peerAddr
   const int code = table_->linkOpen(device_, &peerAddress, &peerMemory, &link->link_, &mapped, why.text, kWhyBytes);
   KOLO_TRY(toStatus(code, table_, "opening a link", why));
   link->device_ = shared_from_this();
+  if (isPosted()) {
+    link->rails_ = table_->linkRails(device_, link->link_);
+    if (link->rails_ >= 1 && link->rails_ <= KOLO_TRANSPORT_MAX_RAILS && (link->rails_ & (link->rails_ - 1)) == 0) return link;
+    return error(koloInternalError, "transport {}: a link says it has {} rails, expected 1, 2 or {}", table_->name, link->rails_,
+                 KOLO_TRANSPORT_MAX_RAILS);
+  }
   if (mapped == nullptr) {
     return error(koloInternalError, "transport {}: opening a link succeeded without a pointer", table_->name);
   }
@@ -85,6 +95,30 @@ Result<std::unique_ptr<Link>> Device::openLink(const koloTransportBlob& peerAddr
   link->reads_ = canRead ? link->read(nullptr, 0, 0)
                          : error(koloUnsupported, "transport {} does not read ordinary memory of a peer", table_->name);
   return link;
+}
+
+Status Link::put(const koloTransportPut& put) const {
+  Why why;
+  const koloTransport* const table = device_->table_;
+  const int code = table->linkPut(device_->device_, link_, &put, why.text, kWhyBytes);
+  return code == KOLO_TRANSPORT_OK ? Status() : toStatus(code, table, "putting into a peer's memory", why);
+}
+
+std::uint64_t Link::unfinished() const { return device_->table_->linkUnfinished(device_->device_, link_); }
+
+Status Link::state() const {
+  Why why;
+  const koloTransport* const table = device_->table_;
+  const int code = table->linkState(device_->device_, link_, why.text, kWhyBytes);
+  return code == KOLO_TRANSPORT_OK ? Status() : toStatus(code, table, "the link", why);
+}
+
+Result<koloTransportKey> Memory::key() const {
+  Why why;
+  koloTransportKey key{};
+  const koloTransport* const table = device_->table_;
+  KOLO_TRY(toStatus(table->memoryKey(device_->device_, memory_, &key, why.text, kWhyBytes), table, "naming memory", why));
+  return key;
 }
 
 Status Link::read(void* to, std::uint64_t from, std::uint64_t bytes) const {

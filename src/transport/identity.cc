@@ -6,7 +6,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <string>
+#include <string_view>
 
+#include "base/log.h"
+#include "base/settings.h"
 #include "transport/registry.h"
 
 namespace kolo::transport {
@@ -50,8 +55,19 @@ bool readBootId(unsigned char (&id)[16]) {
   return digits == 32;
 }
 
+// FNV-1a, twice with different seeds: names need to be different, not secret.
+void hash(std::string_view name, unsigned char (&id)[16]) {
+  for (std::size_t half = 0; half < 2; ++half) {
+    std::uint64_t value = 0xcbf29ce484222325u + half;
+    for (const char c : name) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    std::memcpy(id + 8 * half, &value, sizeof value);
+  }
+}
+
 Identity* create() {
-  if (!readBootId(current.hostId)) {
+  if (const std::string name = settings::text("KOLO_HOST_ID"); !name.empty()) {
+    hash(name, current.hostId);
+  } else if (!readBootId(current.hostId)) {
     // No /proc: the host's name stands in for the boot id.
     utsname name{};
     if (uname(&name) == 0) std::memcpy(current.hostId, name.nodename, sizeof current.hostId);
@@ -61,7 +77,33 @@ Identity* create() {
   return &current;
 }
 
+// The settings are kept as they were when first asked for, for transports hold the pointers.
+const char* settingOf(const char* name) {
+  static auto* const values = [] {
+    auto* const all = new std::map<std::string, std::string, std::less<>>;
+    for (const settings::Value& value : settings::all()) all->emplace(value.setting.name, value.text);
+    return all;
+  }();
+  const auto at = values->find(std::string_view(name));
+  return at != values->end() ? at->second.c_str() : nullptr;
+}
+
+void logLine(int level, const char* line) {
+  if (level < 0 || level > static_cast<int>(log::Level::kDebug)) level = static_cast<int>(log::Level::kDebug);
+  log::message(static_cast<log::Level>(level), "{}", line);
+}
+
 }  // namespace
+
+koloTransportHost thisProcess() {
+  koloTransportHost host{};
+  host.size = sizeof host;
+  std::memcpy(host.processId, identity().processId, sizeof host.processId);
+  std::memcpy(host.hostId, identity().hostId, sizeof host.hostId);
+  host.setting = settingOf;
+  host.log = logLine;
+  return host;
+}
 
 const Identity& identity() {
   static const Identity* const instance = create();

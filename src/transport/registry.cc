@@ -40,6 +40,13 @@ const char* missingFunction(const koloTransport& table) {
   if (table.memoryDeregister == nullptr) return "memoryDeregister";
   if (table.linkOpen == nullptr) return "linkOpen";
   if (table.linkClose == nullptr) return "linkClose";
+  if (table.linkKind != koloLinkPosted) return nullptr;
+  if (table.memoryKey == nullptr) return "memoryKey";
+  if (table.linkRails == nullptr) return "linkRails";
+  if (table.linkPut == nullptr) return "linkPut";
+  if (table.linkUnfinished == nullptr) return "linkUnfinished";
+  if (table.linkState == nullptr) return "linkState";
+  if (table.deviceProgress == nullptr) return "deviceProgress";
   return nullptr;
 }
 
@@ -53,17 +60,19 @@ Status checkTable(const koloTransport* table, const std::string& origin) {
                  "transport {} was built for version {} of the transport interface, expected {}", origin, table->abi,
                  KOLO_TRANSPORT_ABI);
   }
-  constexpr std::size_t kMandatory = offsetof(koloTransport, linkRead);
-  if (table->size < kMandatory) {
+  constexpr std::size_t kOfMapped = offsetof(koloTransport, linkRead);
+  constexpr std::size_t kOfPosted = offsetof(koloTransport, registersCheaply) + sizeof table->registersCheaply;
+  const std::size_t mandatory = table->size >= kOfMapped && table->linkKind == koloLinkPosted ? kOfPosted : kOfMapped;
+  if (table->size < mandatory) {
     return error(koloInvalidEnvironment, "transport {}: its table has {} bytes, expected at least {}", origin,
-                 table->size, kMandatory);
+                 table->size, mandatory);
   }
   if (table->name == nullptr || table->name[0] == '\0') {
     return error(koloInvalidEnvironment, "transport {}: its table has no name", origin);
   }
-  if (table->linkKind != koloLinkMapped) {
-    return error(koloInvalidEnvironment, "transport {}: its links are of kind {}, expected {} (mapped)", origin,
-                 table->linkKind, static_cast<int>(koloLinkMapped));
+  if (table->linkKind != koloLinkMapped && table->linkKind != koloLinkPosted) {
+    return error(koloInvalidEnvironment, "transport {}: its links are of kind {}, expected {} (mapped) or {} (posted)", origin,
+                 table->linkKind, static_cast<int>(koloLinkMapped), static_cast<int>(koloLinkPosted));
   }
   if (const char* missing = missingFunction(*table); missing != nullptr) {
     return error(koloInvalidEnvironment, "transport {}: its table lacks {}", origin, missing);

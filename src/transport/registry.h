@@ -30,6 +30,9 @@ Result<std::vector<Entry>> list(const std::string& names);
 // Of the memory that it links; a table from before there were several kinds links the host's.
 koloMemoryKind_t memoryKindOf(const koloTransport& table);
 
+// What every device is told about this process; the rest of the struct is the communicator's.
+koloTransportHost thisProcess();
+
 class Memory;
 class Link;
 
@@ -41,6 +44,11 @@ class Device : public std::enable_shared_from_this<Device> {
   ~Device();
   const char* name() const { return table_->name; }
   const koloTransportBlob& address() const { return address_; }
+  bool isPosted() const { return table_->linkKind == koloLinkPosted; }
+  // Posted only: whether memory may be registered for a single operation.
+  bool registersCheaply() const { return table_->registersCheaply != 0; }
+  // Posted only: moves data; true if something has moved. As deviceProgress of the table.
+  bool progress(int peer, int waitUs) const { return table_->deviceProgress(device_, peer, waitUs) == 1; }
 
   // koloUnsupported: this memory cannot be shared by this transport. The fd is borrowed.
   Result<std::unique_ptr<Memory>> registerMemory(const koloTransportMemory& range);
@@ -61,6 +69,9 @@ class Memory {
  public:
   ~Memory();
   const koloTransportBlob& descriptor() const { return descriptor_; }
+  // Posted only: what peers name it by.
+  Result<koloTransportKey> key() const;
+  void* handle() const { return memory_; }
 
  private:
   friend class Device;
@@ -73,7 +84,14 @@ class Memory {
 class Link {
  public:
   ~Link();
+  // Null for a posted link.
   unsigned char* mapped() const { return mapped_; }
+  bool isPosted() const { return device_->isPosted(); }
+  std::uint32_t rails() const { return rails_; }
+  // Of a posted link: accepts the request. koloInProgress: as much is under way as may be; koloRemoteError: the link is lost.
+  Status put(const koloTransportPut& put) const;
+  std::uint64_t unfinished() const;
+  Status state() const;
   // Whether read() works: proven when the link was opened. If not, why.
   const Status& reads() const { return reads_; }
   // Copies from ordinary memory of the peer, by its address there. REQUIRES: reads().
@@ -84,6 +102,7 @@ class Link {
   std::shared_ptr<Device> device_;
   void* link_ = nullptr;
   unsigned char* mapped_ = nullptr;
+  std::uint32_t rails_ = 1;
   Status reads_;
 };
 

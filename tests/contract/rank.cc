@@ -59,10 +59,7 @@ void Rank::PoolDeleter::operator()([[maybe_unused]] unsigned char* memory) const
 
 Status Rank::open(const std::string& transport, const HostOptions& options) {
   KOLO_ASSIGN(const std::vector<transport::Entry> entries, transport::list(transport));
-  koloTransportHost host{};
-  host.size = sizeof host;
-  std::memcpy(host.processId, transport::identity().processId, sizeof host.processId);
-  std::memcpy(host.hostId, transport::identity().hostId, sizeof host.hostId);
+  koloTransportHost host = transport::thisProcess();
   if (options.otherMachine) host.hostId[0] ^= 1;
   if (options.otherProcess) host.processId[0] ^= 1;
   std::memset(host.communicator, options.secret, sizeof host.communicator);
