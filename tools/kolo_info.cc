@@ -11,6 +11,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "perf/failure.h"
@@ -289,11 +290,15 @@ int main(int argc, char** argv) {
   int status = kFailed;
   try {
     status = run(argc, argv);
+  } catch (const std::system_error& error) {
+    // fmt could not write: said below.
+    if (std::ferror(stdout) == 0) fmt::print(stderr, "kolo-info: {}\n", error.what());
+    errno = error.code().value();
   } catch (const std::exception& error) {
     fmt::print(stderr, "kolo-info: {}\n", error.what());
   }
   // What is still buffered may find the disk full.
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  if (std::ferror(stdout) == 0 && std::fflush(stdout) == 0) return status;
   fmt::print(stderr, "kolo-info: cannot write to standard output: {}\n", std::strerror(errno));
   return kFailed;
 }

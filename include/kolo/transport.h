@@ -121,7 +121,8 @@ typedef struct koloTransport {
 
   int (*deviceOpen)(const koloTransportHost* host, void** device, koloTransportBlob* address, char* why,
                     size_t whyBytes);
-  /* All memory deregistered and links closed before. */
+  /* All memory deregistered and links closed before. Posted: what was accepted still reaches peers that live, also if the process
+   * exits right after; that may take as long as host->timeoutMs. */
   void (*deviceClose)(void* device);
 
   int (*memoryRegister)(void* device, const koloTransportMemory* range, void** memory, koloTransportBlob* descriptor,
@@ -152,7 +153,8 @@ typedef struct koloTransport {
   /* Names the memory for peers, who put it into koloTransportPut.key; valid until memoryDeregister. */
   int (*memoryKey)(void* device, void* memory, koloTransportKey* key, char* why, size_t whyBytes);
 
-  /* 1 to KOLO_TRANSPORT_MAX_RAILS; the same for the life of the link. A power of two. */
+  /* 1, 2 or KOLO_TRANSPORT_MAX_RAILS; the same for the life of the link, and for the links of both directions between two ranks (the
+   * lesser of what both wish, say). */
   uint32_t (*linkRails)(void* device, void* link);
 
   /* OK: accepted; it will be carried out, by calls of deviceProgress too. BUSY; LOST. A request with an offset or length that is outside of
@@ -161,6 +163,10 @@ typedef struct koloTransport {
 
   /* Requests accepted whose `from` may still be read. Of a lost link: 0. */
   uint64_t (*linkUnfinished)(void* device, void* link);
+
+  /* Requests accepted that need further calls of deviceProgress before the hardware, or the kernel, carries them out alone. The
+   * core calls until there are none before it leaves an operation. At most linkUnfinished; of a lost link: 0. */
+  uint64_t (*linkQueued)(void* device, void* link);
 
   /* OK, or LOST and why: also for a rank that only waits for what this peer is to put. */
   int (*linkState)(void* device, void* link, char* why, size_t whyBytes);

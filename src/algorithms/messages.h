@@ -151,7 +151,7 @@ class MessageGroup {
     unsigned char* const slot = exchange_.acquireSlot(peer);
     if (slot == nullptr) return false;
     exchange_.copy(slot, flow.from + flow.done, bytes, false);
-    exchange_.publishSlot(peer);
+    exchange_.publishSlot(peer, bytes);
     advance(flow, bytes);
     return true;
   }

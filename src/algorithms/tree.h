@@ -140,7 +140,7 @@ class Tree {
     unsigned char* next = slot != nullptr ? exchange_.acquireSlot(to) : nullptr;
     if (next == nullptr) return;
     exchange_.copy(next, slot, bytes, false);
-    exchange_.publishSlot(to);
+    exchange_.publishSlot(to, bytes);
     exchange_.releaseSlot(from);
   }
 
@@ -161,7 +161,7 @@ class Tree {
     binomial_.eachChild([&](int child) { inputs[count++] = exchange_.awaitSlot(rankAt(child)); });
     void* output = place_ == 0 ? work_.recv + at : exchange_.acquireSlot(parent());
     exchange_.fold(&output, 1, inputs, count, 0, bytes, place_ == 0, false);
-    if (place_ != 0) exchange_.publishSlot(parent());
+    if (place_ != 0) exchange_.publishSlot(parent(), bytes);
     binomial_.eachChild([&](int child) { exchange_.releaseSlot(rankAt(child)); });
   }
 

@@ -24,7 +24,7 @@ KOLO_DEVICE_CALL void twoShotReduceSlice(device::Exchange<Team>& exchange, devic
   }
   exchange.fold(outputs, outputCount, inputs, work.ranks, work.rank, exchange.bytesOf(slice.count), true, false);
   for (int rank = firstTo; rank < lastTo; ++rank) {
-    if (rank != work.rank) exchange.publishSlot(rank);
+    if (rank != work.rank) exchange.publishSlot(rank, exchange.bytesOf(slice.count));
   }
   for (int rank = 0; rank < work.ranks; ++rank) {
     if (rank != work.rank) exchange.releaseSlot(rank);

@@ -19,22 +19,22 @@ ArenaLayout ArenaLayout::make(int ranks, std::uint64_t stagingBytes) {
   return layout;
 }
 
-std::uint64_t ArenaLayout::mailboxAt(int peer) const {
-  return roundUp(sizeof(Board), kPage) + sizeof(device::Mailbox) * static_cast<std::uint64_t>(peer);
+// Parts do not begin at page boundaries: the same lines of all peers' mailboxes would share a set of the cache.
+std::uint64_t ArenaLayout::partAt(int peer) const {
+  return roundUp(sizeof(Board), kPage) + partBytes() * static_cast<std::uint64_t>(peer);
 }
 
-std::uint64_t ArenaLayout::laneAt(int peer) const {
-  return roundUp(mailboxAt(ranks), kPage) + sizeof(device::MessageLane) * static_cast<std::uint64_t>(peer);
+std::uint64_t ArenaLayout::partBytes() const {
+  return sizeof(device::Mailbox) + sizeof(device::MessageLane) + sizeof(Notice) + 3 * std::uint64_t{slots} * slotBytes;
 }
 
-std::uint64_t ArenaLayout::slotsAt(int peer) const {
-  return roundUp(laneAt(ranks), kPage) + std::uint64_t{slots} * slotBytes * static_cast<std::uint64_t>(peer);
+ArenaLayout::Part ArenaLayout::part(unsigned char* begin) const {
+  const std::uint64_t kind = std::uint64_t{slots} * slotBytes;
+  unsigned char* const lane = begin + sizeof(device::Mailbox);
+  unsigned char* const notice = lane + sizeof(device::MessageLane);
+  unsigned char* const staging = notice + sizeof(Notice);
+  return {reinterpret_cast<device::Mailbox*>(begin), reinterpret_cast<device::MessageLane*>(lane),
+          reinterpret_cast<Notice*>(notice), staging, staging + kind, staging + 2 * kind};
 }
-
-std::uint64_t ArenaLayout::messageSlotsAt(int peer) const {
-  return slotsAt(ranks) + 2 * std::uint64_t{slots} * slotBytes * static_cast<std::uint64_t>(peer);
-}
-
-std::uint64_t ArenaLayout::bytes() const { return messageSlotsAt(ranks); }
 
 }  // namespace kolo::comm

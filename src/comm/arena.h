@@ -1,10 +1,12 @@
 // The internal window of a communicator: for each rank one stretch of shared memory with what its peers write there. Its
 // layout is the same on all ranks, so a peer's pointer is enough to make a link.
 //
-//   board      what this rank is doing, written by itself, for peers that wait in vain and for kolo-info
-//   mailboxes  one for each peer: header lines and counters (device/link.h)
-//   lanes      one for each peer: point-to-point lines (device/message.h)
-//   slots      for each peer: slots of staging for collectives; as many for eager messages and as many for streams
+//   board   what this rank is doing, written by itself, for peers that wait in vain and for kolo-info
+//   parts   one for each peer, which alone writes there. A posted link mirrors the part that is this rank's in the peer's arena:
+//     mailbox  header lines and counters (device/link.h)
+//     lane     point-to-point lines (device/message.h)
+//     notice   of a peer by a posted link: what it waits in, as its board cannot be read from here
+//     slots    staging for collectives; as many for eager messages and as many for streams
 #pragma once
 
 #include <array>
@@ -29,7 +31,23 @@ struct alignas(64) Board {
   device::Counter left;        // 1: the rank has destroyed its communicator
 };
 
+// The last entry of a board, sent to a peer by a posted link when its writer has waited for a while.
+struct alignas(64) Notice {
+  BoardEntry entry;
+  device::Counter left;
+};
+
 struct ArenaLayout {
+  // One rank's part of another's arena, by pointers into it or into a mirror of it.
+  struct Part {
+    device::Mailbox* mailbox;
+    device::MessageLane* lane;
+    Notice* notice;
+    unsigned char* slots;
+    unsigned char* eagerSlots;
+    unsigned char* streamSlots;
+  };
+
   int ranks = 1;
   std::uint32_t slots = 4;
   std::uint32_t slotBytes = 1 << 17;
@@ -38,11 +56,10 @@ struct ArenaLayout {
   static ArenaLayout make(int ranks, std::uint64_t stagingBytes);
 
   std::uint64_t boardAt() const { return 0; }
-  std::uint64_t mailboxAt(int peer) const;
-  std::uint64_t laneAt(int peer) const;
-  std::uint64_t slotsAt(int peer) const;
-  std::uint64_t messageSlotsAt(int peer) const;
-  std::uint64_t bytes() const;
+  std::uint64_t partAt(int peer) const;
+  std::uint64_t partBytes() const;
+  Part part(unsigned char* begin) const;
+  std::uint64_t bytes() const { return partAt(ranks); }
 };
 
 }  // namespace kolo::comm

@@ -15,6 +15,7 @@ namespace kolo::comm {
 namespace {
 
 struct Surroundings {
+  bool allMapped = true;
   int cores = 1;                      // that the ranks share
   std::uint64_t singleCopyBytes = 0;
 };
@@ -26,7 +27,7 @@ constexpr std::uint64_t kSingleCopyBytesOnIntel = 65536;
 
 std::uint64_t ownSingleCopyBytes(const Peers& peers) {
   for (int rank = 0; rank < peers.ranks(); ++rank) {
-    if (peers[rank].link == nullptr || peers[rank].link->reads().ok()) continue;
+    if (peers[rank].link == nullptr || (!peers[rank].isPosted() && peers[rank].link->reads().ok())) continue;
     log::debug("ordinary buffers go through staging: rank {}: {}", rank, peers[rank].link->reads().message());
     return UINT64_MAX;
   }
@@ -39,7 +40,7 @@ std::uint64_t ownSingleCopyBytes(const Peers& peers) {
 Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   const topology::Machine& mine = topology::machine();
   BlobWriter writer;
-  writer.put(ownSingleCopyBytes(peers));
+  writer.put(ownSingleCopyBytes(peers)).put(static_cast<std::uint8_t>(peers.allMapped()));
   writer.put(transport::identity().hostId).put(mine.cpuQuota).put(static_cast<std::uint32_t>(mine.allowedThreads.size()));
   for (const int thread : mine.allowedThreads) writer.put(thread);
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));
@@ -49,6 +50,7 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   for (const std::string& blob : blobs) {
     BlobReader reader(blob);
     result.singleCopyBytes = std::max(result.singleCopyBytes, reader.get<std::uint64_t>());
+    result.allMapped = reader.get<std::uint8_t>() == 1 && result.allMapped;
     const auto host = reader.get<std::array<char, 16>>();
     const auto limit = reader.get<double>();
     if (limit > 0 && (quota == 0 || limit < quota)) quota = limit;
@@ -142,23 +144,26 @@ Status Communicator::connect() {
   const std::string settings = fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
                                            layout_.slots, layout_.slotBytes, options_.reproducible ? 1 : 0,
                                            options_.algorithm, options_.device < 0 ? "host memory" : options_.resident ? "GPUs, resident" : "GPUs");
-  KOLO_ASSIGN(peers_, Peers::connect(membership_, Given::ofNewHostMemory(layout_.bytes()), {.name = "staging"}, options_.transports,
-                                     settings));
+  const Peers::Purpose staging{.name = "staging", .partAt = layout_.partAt(rank()), .partBytes = layout_.partBytes()};
+  KOLO_ASSIGN(peers_, Peers::connect(membership_, Given::ofNewHostMemory(layout_.bytes()), staging, options_.transports, settings));
   KOLO_ASSIGN(const Surroundings around, surroundings(membership_, *peers_));
   machine_.cores = around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
+  allMapped_ = machine_.mapped = around.allMapped;
   polling_ = executor::Polling::make(ranks() <= machine_.cores, static_cast<int>(settings::integer("KOLO_SPIN")));
   links_.resize(static_cast<std::size_t>(ranks()));
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == rank()) continue;
     device::Link& link = links_[static_cast<std::size_t>(peer)];
-    unsigned char* theirs = (*peers_)[peer].arena;
+    const ArenaLayout::Part in = layout_.part(peers_->arena() + layout_.partAt(peer)), out = layout_.part(peers_->partAt(peer));
     link.peer = peer;
-    link.inbox = reinterpret_cast<device::Mailbox*>(peers_->arena() + layout_.mailboxAt(peer));
-    link.inSlots = peers_->arena() + layout_.slotsAt(peer);
-    link.outbox = reinterpret_cast<device::Mailbox*>(theirs + layout_.mailboxAt(rank()));
-    link.outSlots = theirs + layout_.slotsAt(rank());
+    link.inbox = in.mailbox;
+    link.inSlots = in.slots;
+    link.outbox = out.mailbox;
+    link.outSlots = out.slots;
     link.windows = windows_.tableOf(peer);
+    link.isPosted = (*peers_)[peer].isPosted();
+    link.railMask = (*peers_)[peer].link->rails() - 1;
   }
   if (options_.device >= 0) {
     const GpuRank::Wishes wishes{.device = options_.device, .mostChannels = static_cast<int>(settings::integer("KOLO_GPU_CHANNELS")),
@@ -187,6 +192,9 @@ Communicator::~Communicator() {
   // Peers that still wait for this rank find out; the arena outlives this object in their mappings.
   auto* board = reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt());
   device::storeRelease(board->left, 1);  // [left]
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer != rank() && (*peers_)[peer].isPosted()) sayGoodbye(peer);
+  }
 }
 
 Stream& Communicator::worker() {

@@ -117,12 +117,21 @@ class Communicator final : public executor::LinkOwner {
     forget();
   }
 
+  device::Fault post(const device::Work& work, const device::Link& link, const device::Post& post) override;
+  bool progress(int peer) override { return peers_->progress(peer, 0); }
+  // Whether some links are posted; the same on all ranks.
+  bool posts() const { return !allMapped_; }
+  // Of messages, which are of no collective: kNone, or why the request cannot be made.
+  device::Fault post(int peer, const device::Post& post);
   device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
   bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) override;
   // The error of a message whose read() failed.
   Status readFailure(int peer) const;
   // The same for messages, which wait for nobody in particular: kNone, or why to give up.
   device::Fault checkWait(int peer, executor::WaitState& state);
+  device::Fault checkMessages(int peer, executor::WaitState& state);
+  // The link is lost: kAborted if that is known to be a part of something larger.
+  device::Fault lost(int peer, Status why);
   // The error of messages that waited in vain; peer -1: for any.
   Status giveUpMessages(const device::Fault& fault, int peer);
   const executor::Polling& polling() const { return polling_; }
@@ -156,6 +165,11 @@ class Communicator final : public executor::LinkOwner {
   bool readsPeers(const device::Work& work, std::uint64_t bytes) const;
   std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes) const;
   void postOnBoard(const device::Work& work);
+  device::Fault flush();
+  void notify(int peer);
+  void sayGoodbye(int peer);
+  std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;
+  void rest(int peer, bool forLong);
   Status conclude(const device::Work& work, const device::Fault& fault);
   std::vector<device::Work> gpuWorks_;   // of the launch that is being made: messages, then collectives
   std::mutex gpuMutex_;                  // work_ and sequence_, on a GPU: questions come from any thread
@@ -198,8 +212,10 @@ class Communicator final : public executor::LinkOwner {
   executor::Polling polling_;
   std::uint64_t streamingBytes_ = 0;
   std::uint64_t singleCopyBytes_ = UINT64_MAX;
+  bool allMapped_ = true;       // all ranks reach all others' memory by mapped links
   bool usesCuda_ = false;       // pointers may be a device's
   Status readFailure_;   // of the last read() that failed
+  Status lostLink_;      // why a posted link was lost
   std::vector<unsigned char> scratch_;
   std::atomic<bool> finalized_{false};
 

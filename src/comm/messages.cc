@@ -13,21 +13,41 @@ namespace kolo::comm {
 using device::MessageKind;
 using device::MessageLine;
 
-Messages::Messages(Communicator& owner, const ArenaLayout& layout, const Peers& peers, const Windows& windows)
-    : owner_(owner), layout_(layout), windows_(windows), pairs_(static_cast<std::size_t>(layout.ranks)),
+Messages::Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers, const Windows& windows)
+    : owner_(owner), peers_(peers), layout_(layout), windows_(windows), pairs_(static_cast<std::size_t>(layout.ranks)),
       eagerBytes_(std::min<std::uint64_t>(layout.slotBytes, kEagerBytes)),
       chunkBytes_(std::min<std::uint64_t>(layout.slotBytes, kStreamChunkBytes)) {
   const int rank = owner.rank();
   for (int peer = 0; peer < layout.ranks; ++peer) {
     if (peer == rank) continue;
     Pair& pair = pairs_[static_cast<std::size_t>(peer)];
-    pair.in = reinterpret_cast<device::MessageLane*>(peers.arena() + layout.laneAt(peer));
-    pair.inEager = peers.arena() + layout.messageSlotsAt(peer);
-    pair.inStream = pair.inEager + layout.slots * std::uint64_t{layout.slotBytes};
-    pair.out = reinterpret_cast<device::MessageLane*>(peers[peer].arena + layout.laneAt(rank));
-    pair.outEager = peers[peer].arena + layout.messageSlotsAt(rank);
-    pair.outStream = pair.outEager + layout.slots * std::uint64_t{layout.slotBytes};
+    const ArenaLayout::Part in = layout.part(peers.arena() + layout.partAt(peer)), out = layout.part(peers.partAt(peer));
+    pair.peer = peer;
+    pair.isPosted = peers[peer].isPosted();
+    pair.rails = peers[peer].link->rails();
+    pair.in = in.lane;
+    pair.inEager = in.eagerSlots;
+    pair.inStream = in.streamSlots;
+    pair.out = out.lane;
+    pair.outEager = out.eagerSlots;
+    pair.outStream = out.streamSlots;
   }
+}
+
+// ---- posted links
+
+void Messages::post(const Pair& pair, const device::Post& post) {
+  if (broken_.kind == device::Fault::kNone) broken_ = owner_.post(pair.peer, post);
+}
+
+// As Exchange::signal.
+void Messages::signal(Pair& pair, device::Counter& counter, std::uint64_t value, const void* data, std::uint64_t bytes) {
+  device::storeRelease(counter, value);
+  if (pair.isPosted) post(pair, {0, data, bytes, &counter, value});
+}
+
+void Messages::publishSlot(Pair& pair, const unsigned char* slot, std::uint64_t bytes) {
+  if (pair.isPosted) post(pair, {0, slot, bytes, nullptr, 0});
 }
 
 void Messages::note(Status status) {
@@ -103,12 +123,11 @@ void Messages::deliver(const Receive& receive, const Unexpected& message) {
       const unsigned char* source = windows_.tableOf(message.peer)[at.index - 1] + at.offset;
       executor::copy(receive.data, source, bytes, bytes >= owner_.streamingBytes());
     }
-    pair.answers.emplace_back(MessageKind::kDone, message.id);
+    pair.answers.push_back({MessageKind::kDone, message.id});
     ++unanswered_;
     --unfinished_;
   } else {
-    pair.arriving.push_back({receive.data, receive.capacity, message.bytes});
-    pair.answers.emplace_back(MessageKind::kClear, message.id);
+    pair.answers.push_back(clear(pair, receive, message));
     ++unanswered_;
   }
   writeAnswers(message.peer);
@@ -143,8 +162,9 @@ MessageLine* Messages::nextLine(Pair& pair) {
 
 void Messages::publishLine(Pair& pair) {
   ++pair.linesWritten;
+  MessageLine& line = pair.out->lines[pair.linesWritten % device::kMessageLines];
   // [line] the line's other fields, and an eager chunk announced by it
-  device::storeRelease(pair.out->lines[pair.linesWritten % device::kMessageLines].number, pair.linesWritten);
+  signal(pair, line.number, pair.linesWritten, &line.bytes, sizeof line - sizeof line.number);
 }
 
 // A free slot of one kind at the peer, or nullptr.
@@ -160,8 +180,12 @@ bool Messages::writeAnswers(int peer) {
   while (!pair.answers.empty()) {
     MessageLine* line = nextLine(pair);
     if (line == nullptr) break;
-    line->kind = pair.answers.front().first;
-    line->id = pair.answers.front().second;
+    const Answer& answer = pair.answers.front();
+    line->kind = answer.kind;
+    line->id = answer.id;
+    line->bytes = answer.bytes;
+    line->clearance.hasKey = answer.hasKey ? 1 : 0;
+    if (answer.hasKey) std::memcpy(line->clearance.key, answer.key.data, sizeof line->clearance.key);
     publishLine(pair);
     pair.answers.pop_front();
     --unanswered_;
@@ -179,7 +203,7 @@ bool Messages::startSend(Pair& pair, Send& send) {
   MessageLine* line = nextLine(pair);
   if (line == nullptr) return false;
   const device::WindowRef window =
-      send.bytes > device::kInlineBytes ? windows_.find(send.data, send.bytes) : device::WindowRef{};
+      send.bytes > device::kInlineBytes && !pair.isPosted ? windows_.find(send.data, send.bytes) : device::WindowRef{};
   // A copy through a slot costs two passes: long data in a window is better fetched.
   const bool eager =
       send.bytes <= eagerBytes_ && (window.index == 0 || send.bytes <= kEagerWindowBytes) && !isRead(send);
@@ -195,6 +219,7 @@ bool Messages::startSend(Pair& pair, Send& send) {
     unsigned char* slot = nextSlot(pair.eager, pair.in->eagerTaken, pair.outEager);
     if (slot == nullptr) return false;
     executor::copy(slot, send.data, send.bytes, false);
+    publishSlot(pair, slot, send.bytes);
     ++pair.eager.written;
     line->kind = MessageKind::kEager;
     --unfinished_;
@@ -225,12 +250,19 @@ bool Messages::writeChunks(int peer) {
   bool moved = false;
   while (!pair.cleared.empty()) {
     const auto send = std::find_if(pair.asked.begin(), pair.asked.end(),
-                                   [&](const Send& one) { return one.id == pair.cleared.front(); });
+                                   [&](const Send& one) { return one.id == pair.cleared.front().id; });
+    if (pair.cleared.front().hasKey) {
+      if (!putSome(pair, *send, pair.cleared.front())) break;
+      pair.asked.erase(send);
+      pair.cleared.pop_front();
+      moved = true;
+      continue;
+    }
     unsigned char* slot = nextSlot(pair.stream, pair.in->chunksTaken, pair.outStream);
     if (slot == nullptr) break;
     const std::uint64_t bytes = std::min<std::uint64_t>(chunkBytes_, send->bytes - send->sent);
     executor::copy(slot, send->data + send->sent, bytes, false);
-    device::storeRelease(pair.out->chunks, ++pair.stream.written);  // [data]
+    signal(pair, pair.out->chunks, ++pair.stream.written, slot, bytes);  // [data]
     send->sent += bytes;
     moved = true;
     if (send->sent == send->bytes) {
@@ -246,7 +278,9 @@ bool Messages::writeChunks(int peer) {
 
 void Messages::answered(Pair& pair, const MessageLine& line) {
   if (line.kind == MessageKind::kClear) {
-    pair.cleared.push_back(line.id);
+    Cleared cleared{line.id, line.bytes, line.clearance.hasKey != 0, {}};
+    std::memcpy(cleared.key.data, line.clearance.key, sizeof cleared.key.data);
+    pair.cleared.push_back(cleared);
     return;
   }
   std::erase_if(pair.asked, [&](const Send& send) { return send.id == line.id; });
@@ -285,7 +319,7 @@ void Messages::takeMessage(int peer, const MessageLine& line) {
     }
   }
   if (line.kind == MessageKind::kEager) {
-    device::storeRelease(pair.out->eagerTaken, ++pair.eager.read);  // [data credit]
+    signal(pair, pair.out->eagerTaken, ++pair.eager.read);  // [data credit]
   }
 }
 
@@ -304,7 +338,7 @@ bool Messages::readLines(int peer, bool readsAll) {
       takeMessage(peer, line);
     }
     // Every fourth line is told, so that a line costs the writer no second miss; twelve are always free to be written.
-    if (pair.linesRead % 4 == 0) device::storeRelease(pair.out->linesTaken, pair.linesRead);  // [line credit]
+    if (pair.linesRead % 4 == 0) signal(pair, pair.out->linesTaken, pair.linesRead);  // [line credit]
   }
   return moved;
 }
@@ -312,7 +346,13 @@ bool Messages::readLines(int peer, bool readsAll) {
 bool Messages::readChunks(int peer) {
   Pair& pair = pairs_[static_cast<std::size_t>(peer)];
   bool moved = false;
-  while (!pair.arriving.empty() && device::loadAcquire(pair.in->chunks) > pair.stream.read) {  // [data]
+  while (!pair.arriving.empty()) {
+    if (pair.arriving.front().registration != nullptr) {
+      if (!readLanded(pair)) break;
+      moved = true;
+      continue;
+    }
+    if (device::loadAcquire(pair.in->chunks) <= pair.stream.read) break;  // [data]
     Stream& stream = pair.arriving.front();
     const unsigned char* chunk = pair.inStream + (pair.stream.read + 1) % layout_.slots * layout_.slotBytes;
     const std::uint64_t bytes = std::min<std::uint64_t>(chunkBytes_, stream.bytes - stream.arrived);
@@ -321,7 +361,7 @@ bool Messages::readChunks(int peer) {
                      stream.bytes >= owner_.streamingBytes());
     }
     stream.arrived += bytes;
-    device::storeRelease(pair.out->chunksTaken, ++pair.stream.read);  // [data credit]
+    signal(pair, pair.out->chunksTaken, ++pair.stream.read);  // [data credit]
     moved = true;
     if (stream.arrived == stream.bytes) {
       pair.arriving.pop_front();
@@ -331,17 +371,78 @@ bool Messages::readChunks(int peer) {
   return moved;
 }
 
+// ---- long messages by posted links: straight from the sender's buffer into the receiver's
+
+// The clearance of a request: to the receive buffer itself, where the transport may be told of it for a single message.
+Messages::Answer Messages::clear(Pair& pair, const Receive& receive, const Unexpected& message) {
+  Answer answer{MessageKind::kClear, message.id, std::min(message.bytes, receive.capacity)};
+  Stream stream{receive.data, receive.capacity, message.bytes, 0, nullptr};
+  if (pair.isPosted && answer.bytes != 0 && peers_[pair.peer].device->registersCheaply()) {
+    auto registration = peers_[pair.peer].device->registerMemory(
+        {sizeof(koloTransportMemory), receive.data, answer.bytes, -1, 0, koloMemoryHost});
+    if (registration.ok()) {
+      if (const auto key = registration.value()->key(); key.ok()) {
+        answer.key = key.value();
+        answer.hasKey = true;
+        stream.registration = registration.take();
+      }
+    }
+  }
+  pair.arriving.push_back(std::move(stream));
+  return answer;
+}
+
+// A part for each rail, and on each the number of the message. False: the transport has no room for more.
+bool Messages::putSome(Pair& pair, const Send& send, Cleared& to) {
+  constexpr std::uint64_t kGrain = 4096;
+  const std::uint64_t share = (to.bytes / pair.rails + kGrain - 1) / kGrain * kGrain;
+  for (; to.rail < pair.rails; ++to.rail) {
+    const std::uint64_t begin = std::min(to.bytes, share * to.rail);
+    const std::uint64_t end = to.rail + 1 == pair.rails ? to.bytes : std::min(to.bytes, begin + share);
+    const device::Counter& counter = pair.out->landed[to.rail];
+    const Status accepted =
+        peers_.put(pair.peer, {to.rail, send.data + begin, end - begin, &counter, pair.put + 1}, to.key, begin);   // [landed]
+    if (accepted.code() == koloInProgress) return false;
+    if (!accepted.ok()) {
+      broken_ = owner_.lost(pair.peer, accepted);
+      return false;
+    }
+  }
+  ++pair.put;
+  ++pair.leaving;
+  return true;
+}
+
+bool Messages::readLanded(Pair& pair) {
+  for (std::uint32_t rail = 0; rail < pair.rails; ++rail) {
+    if (device::loadAcquire(pair.in->landed[rail]) <= pair.landed) return false;  // [landed]
+  }
+  ++pair.landed;
+  pair.arriving.pop_front();
+  --unfinished_;
+  return true;
+}
+
+// Ends the sends whose data nobody reads any more.
+void Messages::release(Pair& pair) {
+  if (pair.leaving == 0 || peers_.unfinished(pair.peer) != 0) return;
+  unfinished_ -= pair.leaving;
+  pair.leaving = 0;
+}
+
 bool Messages::progressPair(int peer, bool readsAll) {
   const bool wrote = writeAnswers(peer);
   const bool read = readLines(peer, readsAll);
   const bool took = readChunks(peer);
   const bool gave = writeChunks(peer);
   const bool sent = writeSends(peer);
+  release(pairs_[static_cast<std::size_t>(peer)]);
   return wrote || read || took || gave || sent;
 }
 
 bool Messages::progress(bool readsAll) {
-  bool moved = false;
+  if (broken_.kind != device::Fault::kNone) return false;
+  bool moved = owner_.posts() && peers_.progress(-1, 0);
   for (int i = 0, peer = first_; i < layout_.ranks; ++i, peer = device::nextRank(peer, layout_.ranks)) {
     if (peer != owner_.rank()) moved = progressPair(peer, readsAll) || moved;
   }
@@ -353,7 +454,7 @@ int Messages::waitedFor() const {
   if (!receives_.empty()) return receives_.front().peer;
   for (int peer = 0; peer < layout_.ranks; ++peer) {
     const Pair& pair = pairs_[static_cast<std::size_t>(peer)];
-    if (!pair.sends.empty() || !pair.asked.empty() || !pair.arriving.empty() || !pair.answers.empty()) return peer;
+    if (!pair.sends.empty() || !pair.asked.empty() || !pair.arriving.empty() || !pair.answers.empty() || pair.leaving != 0) return peer;
   }
   return -1;
 }
@@ -367,7 +468,7 @@ Status Messages::finish() {
       continue;
     }
     const int peer = waitedFor();
-    const device::Fault fault = owner_.checkWait(peer, state);
+    const device::Fault fault = broken_.kind != device::Fault::kNone ? broken_ : owner_.checkMessages(peer, state);
     if (fault.kind != device::Fault::kNone) return owner_.giveUpMessages(fault, peer);
   }
   return std::exchange(failed_, Status());

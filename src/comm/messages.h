@@ -33,7 +33,7 @@ inline constexpr std::uint64_t kStreamChunkBytes = 32768;
 
 class Messages {
  public:
-  Messages(Communicator& owner, const ArenaLayout& layout, const Peers& peers, const Windows& windows);
+  Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers, const Windows& windows);
 
   // Starts one send or receive; finish() ends all that were started.
   void start(const Message& message);
@@ -73,16 +73,36 @@ class Messages {
     std::uint32_t id = 0;
     device::WindowRef source;         // of a request: where the data may be taken from; without a window: the address, or 0
   };
-  // A long message that arrives in chunks, in the order in which it was cleared.
+  // A long message that arrives in chunks, in the order in which it was cleared; or, by a posted link, in its own memory, which is
+  // registered meanwhile.
   struct Stream {
     unsigned char* data;
     std::uint64_t capacity, bytes, arrived = 0;
+    std::unique_ptr<transport::Memory> registration;
+  };
+  // A request that has been cleared: by chunks, or to memory of the peer.
+  struct Cleared {
+    std::uint32_t id;
+    std::uint64_t bytes;
+    bool hasKey;
+    koloTransportKey key;
+    std::uint32_t rail = 0;                     // the next to be used
+  };
+  struct Answer {
+    device::MessageKind kind;
+    std::uint32_t id;
+    std::uint64_t bytes = 0;
+    bool hasKey = false;
+    koloTransportKey key{};
   };
   // Slots of one kind: written to the peer, read from it.
   struct Flow {
     std::uint64_t written = 0, read = 0;
   };
   struct Pair {
+    int peer = -1;
+    bool isPosted = false;
+    std::uint32_t rails = 1;
     device::MessageLane* in = nullptr;          // in my memory
     const unsigned char* inEager = nullptr;
     const unsigned char* inStream = nullptr;
@@ -95,9 +115,11 @@ class Messages {
     std::uint32_t requests = 0;
     std::deque<Send> sends;                     // not yet on their way, in order
     std::vector<Send> asked;                    // requests that wait for an answer
-    std::deque<std::uint32_t> cleared;          // requests whose chunks go next, in order
+    std::deque<Cleared> cleared;                // requests whose data goes next, in order
     std::deque<Stream> arriving;
-    std::deque<std::pair<device::MessageKind, std::uint32_t>> answers;   // to be written
+    std::deque<Answer> answers;                 // to be written
+    std::uint64_t put = 0, landed = 0;          // messages put into the peer's buffers, and by it into mine
+    std::uint64_t leaving = 0;                  // sends that have been put, whose data the transport may still read
   };
 
   bool progressPair(int peer, bool readsAll);
@@ -106,9 +128,16 @@ class Messages {
   bool writeChunks(int peer);
   bool readLines(int peer, bool readsAll);
   bool readChunks(int peer);
+  bool putSome(Pair& pair, const Send& send, Cleared& to);
+  bool readLanded(Pair& pair);
+  Answer clear(Pair& pair, const Receive& receive, const Unexpected& message);
+  void release(Pair& pair);
+  void signal(Pair& pair, device::Counter& counter, std::uint64_t value, const void* data = nullptr, std::uint64_t bytes = 0);
+  void post(const Pair& pair, const device::Post& post);
   bool startSend(Pair& pair, Send& send);
   device::MessageLine* nextLine(Pair& pair);
   void publishLine(Pair& pair);
+  void publishSlot(Pair& pair, const unsigned char* slot, std::uint64_t bytes);
   unsigned char* nextSlot(const Flow& flow, const device::Counter& taken, unsigned char* slots) const;
   void takeMessage(int peer, const device::MessageLine& line);
   // Whether the receiver is to read the message where it is.
@@ -122,6 +151,7 @@ class Messages {
   int waitedFor() const;
 
   Communicator& owner_;
+  Peers& peers_;
   const ArenaLayout layout_;
   const Windows& windows_;
   std::vector<Pair> pairs_;
@@ -132,6 +162,7 @@ class Messages {
   std::uint64_t unfinished_ = 0;       // sends and receives that are not done
   std::uint64_t unanswered_ = 0;       // answers that could not be written yet
   Status failed_;                      // the first
+  device::Fault broken_;               // a posted link that could not be used; then nothing more is done
   int first_ = 0;                      // the peer with whom progress() begins
 };
 

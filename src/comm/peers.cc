@@ -78,6 +78,7 @@ Status Peers::openDevices(Membership& membership, const Purpose& purpose, const 
   host.device = purpose.device;
   for (const transport::Entry& entry : entries) {
     if (transport::memoryKindOf(*entry.table) != static_cast<koloMemoryKind_t>(given_.range.kind)) continue;
+    if (entry.table->linkKind == koloLinkPosted && purpose.partBytes == 0) continue;
     if (!entry.works) {
       log::info("transport {} does not work here: {}", entry.table->name, entry.why);
       continue;
@@ -92,8 +93,16 @@ Status Peers::openDevices(Membership& membership, const Purpose& purpose, const 
   return {};
 }
 
+Status Peers::mirror(Peer& peer, std::uint64_t bytes) {
+  KOLO_ASSIGN(peer.mirror.memory, memory::PrivateMemory::create(bytes));
+  const koloTransportMemory range{sizeof range, peer.mirror.memory.data(), bytes, -1, 0, koloMemoryHost};
+  KOLO_ASSIGN(peer.mirror.registration, peer.device->registerMemory(range));
+  if (std::find(posted_.begin(), posted_.end(), peer.device.get()) == posted_.end()) posted_.push_back(peer.device.get());
+  return {};
+}
+
 // By the first transport, in this rank's order of preference, that both sides have and that reaches the peer.
-Status Peers::openLink(Peer& peer, const Membership& membership, int rank, const std::string& blob) {
+Status Peers::openLink(Peer& peer, const Membership& membership, const Purpose& purpose, int rank, const std::string& blob) {
   BlobReader reader(blob);
   reader.getText();
   std::map<std::string, std::pair<koloTransportBlob, koloTransportBlob>> offers;
@@ -112,7 +121,7 @@ Status Peers::openLink(Peer& peer, const Membership& membership, int rank, const
       peer.address = offer->second.first;
       peer.link = link.take();
       peer.arena = peer.link->mapped();
-      return {};
+      return peer.isPosted() ? mirror(peer, purpose.partBytes) : Status();
     }
     reasons += "; " + link.status().message();
   }
@@ -124,7 +133,7 @@ Status Peers::openLinks(const Membership& membership, const Purpose& purpose, co
   for (int rank = 0; rank < membership.ranks(); ++rank) {
     if (rank == membership.rank) continue;
     Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    peer.unreached = openLink(peer, membership, rank, blobs[static_cast<std::size_t>(rank)]);
+    peer.unreached = openLink(peer, membership, purpose, rank, blobs[static_cast<std::size_t>(rank)]);
     if (!peer.unreached.ok()) {
       if (!purpose.mayMiss) return peer.unreached;
       continue;
@@ -140,6 +149,7 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Giv
                                               const std::string& transports, const std::string& settingsText) {
   auto peers = std::make_unique<Peers>();
   peers->peers_.resize(static_cast<std::size_t>(membership.ranks()));
+  peers->partAt_ = purpose.partAt;
   Status local = arena.status();
   if (local.ok()) {
     peers->given_ = arena.take();
@@ -177,6 +187,70 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Giv
   if (local.ok()) local = peers->openLinks(membership, purpose, blobs);
   KOLO_TRY(membership.agree(local));
   return peers;
+}
+
+unsigned char* Peers::partAt(int rank) const {
+  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  return peer.isPosted() ? peer.mirror.memory.data() : peer.arena + partAt_;
+}
+
+bool Peers::reachesByMapping() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.arena != nullptr; });
+}
+
+std::uint64_t Peers::offsetInPart(int rank, const void* place) const {
+  return partAt_ + static_cast<std::uint64_t>(static_cast<const unsigned char*>(place) - (*this)[rank].mirror.memory.data());
+}
+
+Status Peers::accept(int rank, const koloTransportPut& put) {
+  const Peer& peer = (*this)[rank];
+  KOLO_TRY(peer.link->put(put));
+  if (peer.link->queued() != 0 && std::find(dirty_.begin(), dirty_.end(), rank) == dirty_.end()) dirty_.push_back(rank);
+  return {};
+}
+
+Status Peers::put(int rank, const device::Post& post) {
+  return accept(rank, {.size = sizeof(koloTransportPut),
+                       .rail = post.rail,
+                       .from = post.data,
+                       .bytes = post.bytes,
+                       .memory = (*this)[rank].mirror.registration->handle(),
+                       .key = nullptr,
+                       .to = post.bytes != 0 ? offsetInPart(rank, post.data) : partAt_,
+                       .signalTo = post.counter != nullptr ? offsetInPart(rank, post.counter) : KOLO_TRANSPORT_NO_SIGNAL,
+                       .signal = post.value});
+}
+
+Status Peers::put(int rank, const device::Post& post, const koloTransportKey& key, std::uint64_t to) {
+  return accept(rank, {.size = sizeof(koloTransportPut),
+                       .rail = post.rail,
+                       .from = post.data,
+                       .bytes = post.bytes,
+                       .memory = nullptr,
+                       .key = &key,
+                       .to = to,
+                       .signalTo = offsetInPart(rank, post.counter),
+                       .signal = post.value});
+}
+
+bool Peers::progress(int rank, int waitUs) const {
+  bool moved = false;
+  // Of several transports only one can be slept in: that of the peer that is waited for.
+  for (transport::Device* const device : posted_) {
+    const bool sleeps = posted_.size() == 1 || (rank >= 0 && (*this)[rank].device.get() == device);
+    moved = device->progress(rank, sleeps ? waitUs : 0) || moved;
+  }
+  return moved;
+}
+
+bool Peers::isFlushed() {
+  std::erase_if(dirty_, [&](int rank) { return (*this)[rank].link->queued() == 0; });
+  return dirty_.empty();
+}
+
+Status Peers::state(int rank) const {
+  const Peer& peer = (*this)[rank];
+  return peer.isPosted() ? peer.link->state() : Status();
 }
 
 void Peers::cut(int rank, const Status& why) {

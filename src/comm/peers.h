@@ -40,13 +40,21 @@ struct Given {
   static Given of(std::shared_ptr<memory::DeviceMemory> memory);
 };
 
+// What this rank writes into a peer's arena by a posted link: the state that its part there is to have.
+struct Mirror {
+  memory::PrivateMemory memory;
+  std::unique_ptr<transport::Memory> registration;
+};
+
 struct Peer {
   std::shared_ptr<transport::Device> device;     // the transport that reaches it; null: none does, and
   Status unreached;                              // why
+  Mirror mirror;                                 // of a posted link, and outlives it
   std::unique_ptr<transport::Link> link;         // to its arena
   std::shared_ptr<const void> held;              // its arena, if it lives in this process
   koloTransportBlob address{};                   // its address for `device`
-  unsigned char* arena = nullptr;
+  unsigned char* arena = nullptr;                // null by a posted link
+  bool isPosted() const { return link != nullptr && link->isPosted(); }
 };
 
 class Peers {
@@ -57,6 +65,8 @@ class Peers {
     const char* name;              // "staging"; a short word
     int device = -1;               // CUDA device of this rank
     bool mayMiss = false;          // peers that no transport reaches are left without a link, not an error
+    // This rank's part in the arena of each peer, which a posted link mirrors; without one only mapped links will do.
+    std::uint64_t partAt = 0, partBytes = 0;
   };
 
   // Collective. arena: made by this rank, or why not. settingsText must be the same on all ranks; "staging 4x131072, reproducible 0", say.
@@ -67,6 +77,28 @@ class Peers {
   std::uint32_t memoryKind() const { return given_.range.kind; }
   int ranks() const { return static_cast<int>(peers_.size()); }
   const Peer& operator[](int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  // This rank's part in a peer's arena, or the mirror of it. REQUIRES: a link; Purpose::partBytes.
+  unsigned char* partAt(int rank) const;
+  // Whether all peers' memory is mapped, and whether that of some is.
+  bool allMapped() const { return posted_.empty(); }
+  bool reachesByMapping() const;
+
+  // ---- posted links; one thread at a time
+  // Accepts a request, by addresses in the mirror. koloInProgress: as much is under way as may be; koloRemoteError: the link is lost.
+  Status put(int rank, const device::Post& post);
+  // The same, of any memory of this process into memory of the peer that `key` names, from its begin + `to`. REQUIRES:
+  // registersCheaply(); the data stays as it is until unfinished() is 0.
+  Status put(int rank, const device::Post& post, const koloTransportKey& key, std::uint64_t to);
+  std::uint64_t unfinished(int rank) const { return (*this)[rank].link->unfinished(); }
+  // Lets all that is posted move; sleeps up to waitUs if nothing can. True if something has moved.
+  bool progress(int rank, int waitUs) const;
+  // Whether all requests go on without this rank's help.
+  bool isFlushed();
+  // A peer for whose requests that is not so; -1: none.
+  int unflushed() const { return dirty_.empty() ? -1 : dirty_.front(); }
+  // Errors: the link is lost.
+  Status state(int rank) const;
+
   // Leaves a peer without a link: it was found not to do what it should.
   void cut(int rank, const Status& why);
   const std::vector<std::shared_ptr<transport::Device>>& devices() const { return devices_; }
@@ -77,10 +109,16 @@ class Peers {
 
  private:
   Status openDevices(Membership& membership, const Purpose& purpose, const std::string& transports);
-  Status openLink(Peer& peer, const Membership& membership, int rank, const std::string& blob);
+  Status accept(int rank, const koloTransportPut& put);
+  std::uint64_t offsetInPart(int rank, const void* place) const;
+  Status openLink(Peer& peer, const Membership& membership, const Purpose& purpose, int rank, const std::string& blob);
+  Status mirror(Peer& peer, std::uint64_t bytes);
   Status openLinks(const Membership& membership, const Purpose& purpose, const std::vector<std::string>& blobs);
 
   std::vector<std::shared_ptr<transport::Device>> devices_;
+  std::vector<transport::Device*> posted_;   // those of them by which a peer is reached with a posted link
+  std::vector<int> dirty_;                   // peers with requests that may need help
+  std::uint64_t partAt_ = 0;
   Given given_;
   std::vector<std::unique_ptr<transport::Memory>> registrations_;   // of the arena, by device
   std::vector<Peer> peers_;

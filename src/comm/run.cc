@@ -1,8 +1,4 @@
-// The execution of one collective: from an operation to its description, through the planner to the executor, and from a fault
-// to words.
-#include <sched.h>
-#include <time.h>
-
+// The execution of one collective: from an operation to its description, and through the planner to the executor.
 #include <algorithm>
 #include <bit>
 
@@ -23,14 +19,6 @@ using device::Signature;
 using device::Work;
 
 std::atomic<executor::Executor*> testExecutor{nullptr};
-
-std::int64_t nowNs() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec;
-}
-
-constexpr std::int64_t kBoardIntervalNs = 10'000'000;   // a rank that waits reads its peer's board this often
 
 // FNV-1a over the counts: what v-variants compare instead of one count.
 std::uint64_t digest(const std::vector<std::uint64_t>& values, std::uint64_t seed) {
@@ -236,6 +224,7 @@ Status Communicator::execute() {
   if (ranks() > 1) postOnBoard(work_);
   executor::Executor* const test = testExecutor.load(std::memory_order_relaxed);
   (test != nullptr ? *test : executor::hostExecutor()).run(work_, context_);
+  if (posts() && fault_.kind == Fault::kNone) fault_ = flush();
   return fault_.kind == Fault::kNone ? Status() : conclude(work_, fault_);
 }
 
@@ -250,7 +239,7 @@ Status Communicator::settle() {
   Work work = work_;   // what this rank called last: a peer that has posted it on its board is only late with its header
   work.links = links_.data();   // there may have been no operation yet
   work.fault = &fault;
-  const executor::Context context{.owner = this, .polling = polling_};
+  const executor::Context context{.owner = this, .polling = polling_, .posts = posts()};
   executor::HostTeam team(work, context);
   device::Exchange<executor::HostTeam> exchange(team, work);
   for (int peer = 0; peer < ranks(); ++peer) {
@@ -262,7 +251,7 @@ Status Communicator::settle() {
 // Everything about an operation but its number: how its buffers are laid out, which algorithm it takes, and in what chunks.
 void Communicator::prepare(const Operation& operation, Work& work) {
   describe(operation, work);
-  context_ = {.owner = this, .polling = polling_, .datatype = operation.datatype};
+  context_ = {.owner = this, .polling = polling_, .posts = posts(), .datatype = operation.datatype};
   if (const CustomReduction* const custom = operation.custom.get(); custom != nullptr) {
     if (custom->isPreMulSum) {
       std::copy_n(custom->scalar.data(), sizeof work.scalar, work.scalar);
@@ -343,131 +332,6 @@ void Communicator::shareBuffers(const Operation& operation, Work& work) {
   const bool recvDivided = device::isIn(operation.collective, device::kReceivesBlocks);
   if (work.send != nullptr) work.sendRef = windows_.find(work.send, extent(work.sendLayout, sendDivided) * work.elementBytes);
   if (work.recv != nullptr) work.recvRef = windows_.find(work.recv, extent(work.recvLayout, recvDivided) * work.elementBytes);
-}
-
-// ---- waiting
-
-const Board& Communicator::boardOf(int peer) const {
-  return *reinterpret_cast<const Board*>((*peers_)[peer].arena + layout_.boardAt());
-}
-
-void Communicator::postOnBoard(const Work& work) {
-  auto* board = reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt());
-  BoardEntry& entry = board->entries[sequence_ % Board::kEntries];
-  device::storeRelease(entry.sequence, 0);   // a reader that sees the new fields sees this, or the new sequence
-  device::storeRelease(entry.signature, work.word);
-  device::storeRelease(entry.count, work.headerCount);
-  device::storeRelease(entry.sequence, sequence_);  // [board]
-}
-
-// Whether the peer, on whom this rank waits, has left or has called something else as this operation.
-std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
-  const Board& board = boardOf(peer);
-  if (device::loadAcquire(board.left) != 0) return Fault{Fault::kLeft, peer, 0, 0};  // [left]
-  const BoardEntry& entry = board.entries[sequence_ % Board::kEntries];
-  const std::uint64_t before = device::loadAcquire(entry.sequence);  // [board]
-  const std::uint64_t signature = device::loadAcquire(entry.signature), count = device::loadAcquire(entry.count);
-  if (before != sequence_ || device::loadAcquire(entry.sequence) != before) return std::nullopt;
-  if (signature == work.word) return std::nullopt;
-  return Fault{Fault::kMismatch, peer, signature, count, work.word, work.headerCount};
-}
-
-Fault Communicator::checkWait(int peer, executor::WaitState& state) {
-  if (stop_.load(std::memory_order_acquire) != 0) return {Fault::kAborted, peer, 0, 0};  // [stop]
-  const std::int64_t now = nowNs();
-  if (state.startedNs == 0) state.startedNs = state.checkedNs = now;
-  if (options_.timeoutMs > 0 && now - state.startedNs > options_.timeoutMs * std::int64_t{1'000'000}) {
-    return {Fault::kTimeout, peer, 0, 0};
-  }
-  ++state.rounds;
-  const bool long_ = now - state.startedNs > 100'000'000;
-  if (long_) {
-    // Nobody notices a twentieth of a millisecond after a tenth of a second, and a core is left to others.
-    const timespec nap{0, 50'000};
-    nanosleep(&nap, nullptr);
-  } else {
-    sched_yield();
-  }
-  return {};
-}
-
-Fault Communicator::keepWaiting(const Work& work, int peer, executor::WaitState& state) {
-  messages_->progress(true);
-  const Fault fault = checkWait(peer, state);
-  if (fault.kind != Fault::kNone) return fault;
-  const std::int64_t now = nowNs();
-  if (now - state.checkedNs < kBoardIntervalNs) return {};
-  state.checkedNs = now;
-  return readBoard(work, peer).value_or(Fault{});
-}
-
-bool Communicator::read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
-  readFailure_ = (*peers_)[peer].link->read(to, from, bytes);
-  return readFailure_.ok();
-}
-
-Status Communicator::readFailure(int peer) const {
-  return error(koloRemoteError, "rank {} could not read the message of rank {}: {}", rank(), peer, readFailure_.message());
-}
-
-// ---- conclusion
-
-std::string Communicator::label(const Work& work) const {
-  return fmt::format("{} (operation {} of communicator {})",
-                     koloCollectiveName(static_cast<koloCollective_t>(work.signature.collective)),
-                     work.number != 0 ? work.number : sequence_, options_.name);
-}
-
-Status Communicator::conclude(const Work& work, const Fault& fault) {
-  bootstrap::Failure failure;
-  const std::string mine = kolo::describe(work.signature, work.headerCount);
-  switch (fault.kind) {
-    case Fault::kMismatch: {
-      const Signature called = Signature::unpack(fault.mine);   // now, or some operations ago
-      const std::uint64_t number =
-          work.number != 0 ? work.number : sequence_ - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
-      failure = {koloMismatch, membership_.members[static_cast<std::size_t>(fault.peer)],
-                 fmt::format("the ranks called different operations as number {} of communicator {}: rank {} called {}, "
-                             "rank {} called {}", number, options_.name, rank(), kolo::describe(called, fault.mineCount),
-                             fault.peer, kolo::describe(Signature::unpack(fault.signature), fault.count))};
-      break;
-    }
-    case Fault::kTimeout:
-      failure = {koloTimeout, membership_.members[static_cast<std::size_t>(fault.peer)],
-                 fmt::format("rank {} waited {} ms for rank {} in {}: {}", rank(), options_.timeoutMs, fault.peer,
-                             label(work), mine)};
-      break;
-    case Fault::kUnreadable:
-      failure = {koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
-                 fmt::format("rank {} could not read the send buffer of rank {} in {}: {}: {}", rank(), fault.peer,
-                             label(work), mine, readFailure_.message())};
-      break;
-    case Fault::kLeft:
-      failure = {koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
-                 fmt::format("rank {} destroyed its communicator while rank {} waited for it in {}: {}", fault.peer,
-                             rank(), label(work), mine)};
-      break;
-    default: {
-      const Status why = this->failure();
-      return error(why.code(), "{}; rank {} was waiting for rank {} in {}: {}", why.message(), rank(), fault.peer,
-                   label(work), mine);
-    }
-  }
-  fail(failure);
-  return Status(failure.code, failure.message);
-}
-
-Status Communicator::giveUpMessages(const Fault& fault, int peer) {
-  const std::string whom = peer < 0 ? "any rank" : fmt::format("rank {}", peer);
-  if (fault.kind == Fault::kTimeout) {
-    const bootstrap::Failure failure{koloTimeout, peer < 0 ? -1 : membership_.members[static_cast<std::size_t>(peer)],
-                                     fmt::format("rank {} waited {} ms for a message from {} on communicator {}", rank(),
-                                                 options_.timeoutMs, whom, options_.name)};
-    fail(failure);
-    return Status(failure.code, failure.message);
-  }
-  const Status why = failure();
-  return error(why.code(), "{}; rank {} was waiting for a message from or to {}", why.message(), rank(), whom);
 }
 
 }  // namespace kolo::comm

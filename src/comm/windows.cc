@@ -40,6 +40,7 @@ Result<std::unique_ptr<transport::Link>> openPart(const Peer& peer, const koloTr
   BlobReader reader(blob);
   if (reader.get<std::uint64_t>() == 0) return std::unique_ptr<transport::Link>();
   if (peer.device == nullptr) return peer.unreached;
+  if (peer.isPosted()) return error(koloUnsupported, "transport {} maps no memory of peers", peer.device->name());
   for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
     const std::string name = reader.getText();
     const auto descriptor = reader.get<koloTransportBlob>();

@@ -25,6 +25,7 @@ class BlockTeam {
   KOLO_DEVICE bool failed() const { return failed_; }
 
   static constexpr bool kIsOneThread = false;
+  static constexpr bool kPosts = false;
   static constexpr std::uint64_t kFoldBytes = 1 << 21;   // at a time: a call costs more than caches give
 
   // Who has failed says so; after the barrier all know. The first one's fault counts.

@@ -2,6 +2,8 @@
 //
 // Template over the team: a host thread, an emulated block, a CUDA block. A team offers
 //   kIsOneThread, kFoldBytes               bytes that a fold of peers' memory takes at a time
+//   kPosts                                 whether it serves posted links too: then, by one thread,
+//   void post(link, post)                  hands a request to the link's transport, or fails
 //   bool leader()                          true on one of its threads
 //   void sync()                            barrier of its threads; memory before is visible after
 //   bool waitAtLeast(counter, target, peer)  all threads call; false, on all, once the operation has failed
@@ -65,7 +67,7 @@ class Exchange {
       const WindowRef send = offered(work_.sendRef, work_.send), recv = offered(work_.recvRef, work_.recv);
       line.refs = {send.offset, recv.offset, send.index, recv.index};
     }
-    storeRelease(line.number, number);  // [header] everything above is visible to whoever reads this number
+    signal(link, line.number, number, 0, &line, kHeaderBytesBeforeNumber);  // [header] everything above is visible to whoever reads this number
   }
 
   // Waits until the peer has entered the operation too, and checks that it is the same one.
@@ -202,25 +204,29 @@ class Exchange {
     if (team_.failed()) return nullptr;
     return link.outSlots + number % work_.slots * work_.slotBytes;
   }
-  KOLO_DEVICE_CALL void publishSlot(int peer) {
+  // bytes: of the slot that have been filled.
+  KOLO_DEVICE_CALL void publishSlot(int peer, std::uint64_t bytes) {
     team_.sync();
     if (!team_.leader() || team_.failed()) return;
     Link& link = work_.links[peer];
-    storeRelease(link.outbox->signals.tail, ++link.sent);  // [chunk] after the team's stores into the slot
+    const std::uint64_t number = ++link.sent;
+    const std::uint32_t rail = static_cast<std::uint32_t>(number) & link.railMask;
+    // [chunk] after the team's stores into the slot
+    signal(link, link.outbox->signals.tail[rail], number, rail, link.outSlots + number % work_.slots * work_.slotBytes, bytes);
   }
   // Waits for the peer's next chunk. nullptr after a failure.
   KOLO_DEVICE_CALL const unsigned char* awaitSlot(int peer) {
     Link& link = work_.links[peer];
     team_.sync();
     const std::uint64_t number = link.received + 1;
-    if (!team_.waitAtLeast(link.inbox->signals.tail, number, peer)) return nullptr;  // [chunk]
+    if (!team_.waitAtLeast(tailOf(link, number), number, peer)) return nullptr;  // [chunk]
     return link.inSlots + number % work_.slots * work_.slotBytes;
   }
   KOLO_DEVICE_CALL void releaseSlot(int peer) {
     team_.sync();
     if (!team_.leader() || team_.failed()) return;
     Link& link = work_.links[peer];
-    storeRelease(link.outbox->signals.head, ++link.received);  // [credit] after the team's loads from the slot
+    signal(link, link.outbox->signals.head, ++link.received);  // [credit] after the team's loads from the slot
   }
 
   // ---- messages: each direction of a pair has numbers of its own; nothing here waits
@@ -233,7 +239,7 @@ class Exchange {
     line.signature = flow.word;
     line.count = flow.count;
     line.refs = {flow.ref.index != 0 ? flow.ref.offset : 0, 0, flow.ref.index, 0};
-    storeRelease(line.number, number);  // [header]
+    signal(link, line.number, number, 0, &line, kHeaderBytesBeforeNumber);  // [header]
   }
   KOLO_DEVICE bool hasHeader(int peer) {
     const Link& link = work_.links[peer];
@@ -250,14 +256,14 @@ class Exchange {
   }
   KOLO_DEVICE bool hasChunk(int peer) {
     const Link& link = work_.links[peer];
-    return team_.isAtLeast(link.inbox->signals.tail, link.received + 1);  // [chunk]
+    return team_.isAtLeast(tailOf(link, link.received + 1), link.received + 1);  // [chunk]
   }
   // The receiver's word that it has taken a message out of this rank's window; the sender counts them.
   KOLO_DEVICE void sayTaken(int peer) {
     team_.sync();
     if (!team_.leader() || team_.failed()) return;
     Link& link = work_.links[peer];
-    storeRelease(link.outbox->signals.done, ++link.taken);  // [done] after all loads by this team
+    signal(link, link.outbox->signals.done, ++link.taken);  // [done] after all loads by this team
   }
   KOLO_DEVICE bool isTaken(int peer) {
     const Link& link = work_.links[peer];
@@ -271,7 +277,7 @@ class Exchange {
     if (bytes == 0) return;
     if (unsigned char* slot = acquireSlot(peer)) {
       contribute(slot, src, bytes);
-      publishSlot(peer);
+      publishSlot(peer, bytes);
     }
   }
   // As send, of data that is a result already.
@@ -279,7 +285,7 @@ class Exchange {
     if (bytes == 0) return;
     if (unsigned char* slot = acquireSlot(peer)) {
       team_.copy(slot, src, bytes, false);
-      publishSlot(peer);
+      publishSlot(peer, bytes);
     }
   }
   KOLO_DEVICE_CALL void recv(int peer, unsigned char* dst, std::uint64_t bytes) {
@@ -298,7 +304,7 @@ class Exchange {
     void* outputs[] = {next, dst};
     const void* inputs[] = {slot};
     fold(outputs, 2, inputs, 1, -1, bytes, false, false);
-    publishSlot(to);
+    publishSlot(to, bytes);
     releaseSlot(from);
   }
   // The next rank gets the previous one's partial result with this rank's contribution folded in.
@@ -310,7 +316,7 @@ class Exchange {
     void* outputs[] = {next};
     const void* inputs[] = {slot, own};
     fold(outputs, 1, inputs, 2, 1, bytes, false, false);
-    publishSlot(to);
+    publishSlot(to, bytes);
     releaseSlot(from);
   }
   // dst gets the finished result.
@@ -332,7 +338,7 @@ class Exchange {
     void* outputs[] = {dst, next};
     const void* inputs[] = {slot, own};
     fold(outputs, 2, inputs, 2, 1, bytes, true, false);
-    publishSlot(to);
+    publishSlot(to, bytes);
     releaseSlot(from);
   }
 
@@ -394,6 +400,20 @@ class Exchange {
  private:
   static constexpr bool kIsOneThread = Team::kIsOneThread;
 
+  // Tells the peer, by a counter in its memory, what this rank has written there before: on a mapped link by a release store. On
+  // a posted one the mirror is changed, and a request brings over `bytes` bytes from `data` on and then the counter. By one thread.
+  KOLO_DEVICE void signal(Link& link, Counter& counter, std::uint64_t value, std::uint32_t rail = 0, const void* data = nullptr,
+                          std::uint64_t bytes = 0) {
+    storeRelease(counter, value);
+    if constexpr (Team::kPosts) {
+      if (link.isPosted) team_.post(link, Post{rail, data, bytes, &counter, value});
+    }
+  }
+  // The counter that says that chunk `number` is there.
+  KOLO_DEVICE static const Counter& tailOf(const Link& link, std::uint64_t number) {
+    return link.inbox->signals.tail[number & link.railMask];
+  }
+
   // What a header says about a buffer.
   KOLO_DEVICE WindowRef offered(const WindowRef& ref, const void* buffer) const {
     if (!work_.shareable || (ref.index == 0 && !work_.readsPeers)) return {};
@@ -432,7 +452,7 @@ class Exchange {
     team_.sync();
     team_.spread(count, [&](int i) {
       Link& link = work_.links[peerAt(i)];
-      storeRelease(link.outbox->signals.done, ++link.finished);  // [done] after all loads and stores by this team
+      signal(link, link.outbox->signals.done, ++link.finished);  // [done] after all loads and stores by this team
     });
     team_.spread(count, [&](int i) {
       const Link& link = work_.links[peerAt(i)];
@@ -451,10 +471,12 @@ class Exchange {
     if (!skipEmpty(pieces, at, cursor)) return false;
     unsigned char* slot = acquireSlot(peer);
     if (slot == nullptr) return false;
+    std::uint64_t filled = 0;
     walk(pieces, at, cursor, [&](std::uint64_t place, unsigned char* data, std::uint64_t bytes) {
       team_.copy(slot + place, data, bytes, false);
+      filled = place + bytes;
     });
-    publishSlot(peer);
+    publishSlot(peer, filled);
     return true;
   }
   template <class At>

@@ -13,6 +13,8 @@
 //    operation to which it belongs. tests/unit/header_model_test.cc tries all interleavings.
 //  - Chunks on a directed pair are numbered 1, 2, 3, ...; chunk k stands in slot k % slots. tail counts chunks put,
 //    head counts chunks taken; a sender keeps tail - head <= slots.
+//  - A mirror is the state that the peer's memory is to have: nothing of it is written again before the peer has shown, by a
+//    credit or a header, that it has seen it. So a request may be carried out late, or twice.
 #pragma once
 
 #include <cstdint>
@@ -46,9 +48,14 @@ struct alignas(64) Header {
   Counter number;            // written last, released [header]
 };
 static_assert(sizeof(Header) == 64, "one cache line");
+inline constexpr std::uint64_t kHeaderBytesBeforeNumber = 56;
+
+// Ways of a posted link that are ordered each for itself: sockets, or ports. A mapped link has one.
+inline constexpr std::uint32_t kMaxRails = 4;
 
 struct alignas(64) Signals {
-  Counter tail;   // chunks that the peer has put into my slots [chunk]
+  // Chunks that the peer has put into my slots [chunk]; chunk k is counted by tail[k % rails], whose rail carried it.
+  Counter tail[kMaxRails];
   Counter head;   // chunks that the peer has taken out of its slots, which I filled [credit]
   Counter done;   // operations after which the peer touches my buffers no more [done]
 };
@@ -59,6 +66,15 @@ struct Mailbox {
 };
 
 // Point-to-point messages are described in device/message.h; they have lines and slots of their own.
+
+// A request of a posted link, by addresses in its mirror.
+struct Post {
+  std::uint32_t rail = 0;
+  const void* data = nullptr;
+  std::uint64_t bytes = 0;
+  const Counter* counter = nullptr;
+  std::uint64_t value = 0;
+};
 
 // What a header is to say.
 struct Expectation {
@@ -86,6 +102,10 @@ struct Link {
   Mailbox* outbox = nullptr;                      // in the peer's memory, written by me
   unsigned char* outSlots = nullptr;              // likewise
   unsigned char* const* windows = nullptr;        // begin of the peer's part of each window
+  // A posted link's outbox, outSlots and signals are this process's mirror of what it writes into the peer's memory; requests
+  // bring over what has changed (Exchange::signal).
+  bool isPosted = false;
+  std::uint32_t railMask = 0;                     // rails - 1
   const Counter* left = nullptr;                  // on a GPU, in my memory: 1 when the peer has gone, after all that it did [gone]
 
   // How far we are; known to this rank alone. In a team of several threads only the leader writes them, after the last

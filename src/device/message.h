@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "device/atomics.h"
+#include "device/link.h"
 
 namespace kolo::device {
 
@@ -22,7 +22,7 @@ enum class MessageKind : std::uint8_t {
   kEager,     // the data is in the next eager slot
   kRequest,   // too long for a chunk: waits to be matched; in a window if `window` is set, at `offset`; without a window,
               // `offset` is 0 or the address from which it may be read
-  kClear,     // answer to request `id`: send the chunks
+  kClear,     // answer to request `id`: send the chunks; or, with a key, put `bytes` bytes into the memory that it names
   kDone       // answer to request `id`: I have taken the data where it was
 };
 
@@ -37,6 +37,10 @@ struct alignas(64) MessageLine {
   union {
     std::uint64_t offset;
     unsigned char payload[kInlineBytes];
+    struct {
+      unsigned char key[24];
+      std::uint32_t hasKey;
+    } clearance;
   };
 };
 static_assert(sizeof(MessageLine) == 64, "one cache line");
@@ -47,6 +51,8 @@ struct MessageLane {
   Counter linesTaken;                // lines of mine that the peer has read [line credit]
   Counter eagerTaken;                // eager slots of mine that the peer has emptied [data credit]
   Counter chunksTaken;               // stream slots of mine that the peer has emptied [data credit]
+  // By a posted link: messages of which the peer has put all that goes by this rail straight into the receivers' buffers [landed]
+  Counter landed[kMaxRails];
 };
 
 }  // namespace kolo::device

@@ -66,7 +66,7 @@ struct Signature {
 
 // Why a team gave up. The leader writes the first one; the host reads it afterwards and puts it into words.
 struct Fault {
-  enum Kind : std::uint32_t { kNone, kMismatch, kTimeout, kLeft, kAborted, kUnreadable } kind = kNone;
+  enum Kind : std::uint32_t { kNone, kMismatch, kTimeout, kLeft, kAborted, kUnreadable, kLost } kind = kNone;
   int peer = -1;                   // whose header or signal it was
   std::uint64_t signature = 0;     // kMismatch: what the peer called
   std::uint64_t count = 0;

@@ -29,6 +29,11 @@ class LinkOwner {
   // Called again and again by a team's leader that has polled in vain, between two rounds of polling.
   // May yield the core. A fault other than kNone makes the team give up.
   virtual device::Fault keepWaiting(const device::Work& work, int peer, WaitState& state) = 0;
+  // Hands a request to the transport of a posted link: `bytes` bytes from `data` on, which lies in the link's mirror, then the counter.
+  // Waits while the transport has no room. A fault other than kNone: the peer cannot be told.
+  virtual device::Fault post(const device::Work& work, const device::Link& link, const device::Post& post) = 0;
+  // Lets the transports of posted links move data, that of this peer first. True if something has moved.
+  virtual bool progress(int peer) = 0;
   // Copies from ordinary memory of the peer, by its address there. False: it could not be read; the owner knows why.
   // REQUIRES: work.readsPeers
   virtual bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) = 0;
@@ -44,6 +49,7 @@ struct UserReduction {
 struct Context {
   LinkOwner* owner = nullptr;
   Polling polling;
+  bool posts = false;                       // some links are posted: what is waited for arrives while the owner makes progress
   koloDataType_t datatype = koloInt8;
   const UserReduction* user = nullptr;      // with ReduceOp::kUser
   ReduceKernel kernel = nullptr;            // with any other, what the host thread reduces with

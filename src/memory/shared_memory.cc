@@ -119,6 +119,30 @@ SharedMemory::~SharedMemory() {
   if (fd_ >= 0) close(fd_);
 }
 
+Result<PrivateMemory> PrivateMemory::create(std::size_t bytes) {
+  PrivateMemory memory;
+  if (bytes == 0) return memory;
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return outOfMemory(errno, bytes, "mmap");
+  memory.data_ = static_cast<unsigned char*>(mapped);
+  memory.bytes_ = bytes;
+  return memory;
+}
+
+PrivateMemory::PrivateMemory(PrivateMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+PrivateMemory& PrivateMemory::operator=(PrivateMemory&& other) noexcept {
+  PrivateMemory old(std::move(other));
+  std::swap(data_, old.data_);
+  std::swap(bytes_, old.bytes_);
+  return *this;
+}
+
+PrivateMemory::~PrivateMemory() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
 Result<void*> allocate(std::size_t bytes) {
   if (bytes == 0) return static_cast<void*>(nullptr);
   KOLO_ASSIGN(SharedMemory memory, SharedMemory::create(bytes, "kolo"));

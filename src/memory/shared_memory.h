@@ -34,6 +34,22 @@ class SharedMemory {
   int fd_ = -1;
 };
 
+// Zero-filled memory of this process alone, page-aligned; pages are taken when touched.
+class PrivateMemory {
+ public:
+  static Result<PrivateMemory> create(std::size_t bytes);
+  PrivateMemory(PrivateMemory&& other) noexcept;
+  PrivateMemory& operator=(PrivateMemory&& other) noexcept;
+  PrivateMemory() = default;
+  ~PrivateMemory();
+
+  unsigned char* data() const { return data_; }
+
+ private:
+  unsigned char* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
 // koloMemAlloc, koloMemAllocOn and koloMemFree. Freeing what was not allocated here is koloInvalidPointer, what is held koloInvalidUsage.
 Result<void*> allocate(std::size_t bytes);
 Result<void*> allocateOn(int device, std::size_t bytes);

@@ -82,7 +82,7 @@ Cost directCost(Algorithm algorithm, Collective collective, double n, double siz
 
 // The zero-copy form of a forced algorithm: only the same one.
 Algorithm directFormOf(Algorithm staged, Collective collective, const Machine& machine) {
-  if (machine.ranks > algorithms::kMaxDirectRanks || collective == Collective::kBarrier) return Algorithm::kCount;
+  if (!machine.mapped || machine.ranks > algorithms::kMaxDirectRanks || collective == Collective::kBarrier) return Algorithm::kCount;
   if (staged != Algorithm::kOneShot && staged != Algorithm::kTwoShot && staged != Algorithm::kPairwise) {
     return Algorithm::kCount;
   }

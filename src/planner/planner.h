@@ -16,6 +16,7 @@ namespace kolo::planner {
 // What the model knows about the ranks' surroundings.
 struct Machine {
   int ranks = 1;
+  bool mapped = true;             // all ranks reach each other's memory: zero-copy forms exist
   int cores = 1;                  // that these ranks may use
   double hopUs = 0.12;            // one cache line from core to core
   double switchUs = 1.5;          // one rank's turn when there are more ranks than cores

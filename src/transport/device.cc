@@ -106,6 +106,8 @@ Status Link::put(const koloTransportPut& put) const {
 
 std::uint64_t Link::unfinished() const { return device_->table_->linkUnfinished(device_->device_, link_); }
 
+std::uint64_t Link::queued() const { return device_->table_->linkQueued(device_->device_, link_); }
+
 Status Link::state() const {
   Why why;
   const koloTransport* const table = device_->table_;

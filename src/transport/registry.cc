@@ -45,6 +45,7 @@ const char* missingFunction(const koloTransport& table) {
   if (table.linkRails == nullptr) return "linkRails";
   if (table.linkPut == nullptr) return "linkPut";
   if (table.linkUnfinished == nullptr) return "linkUnfinished";
+  if (table.linkQueued == nullptr) return "linkQueued";
   if (table.linkState == nullptr) return "linkState";
   if (table.deviceProgress == nullptr) return "deviceProgress";
   return nullptr;

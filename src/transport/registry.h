@@ -91,6 +91,7 @@ class Link {
   // Of a posted link: accepts the request. koloInProgress: as much is under way as may be; koloRemoteError: the link is lost.
   Status put(const koloTransportPut& put) const;
   std::uint64_t unfinished() const;
+  std::uint64_t queued() const;
   Status state() const;
   // Whether read() works: proven when the link was opened. If not, why.
   const Status& reads() const { return reads_; }

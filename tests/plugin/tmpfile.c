@@ -194,8 +194,19 @@ static void linkClose(void* opened, void* linked) {
 
 __attribute__((visibility("default"))) const koloTransport* koloTransportEntry(void) {
   static const koloTransport table = {
-      KOLO_TRANSPORT_ABI, sizeof(koloTransport), "tmpfile",        koloLinkMapped, probe,    deviceOpen,
-      deviceClose,        memoryRegister,        memoryDeregister, linkOpen,       linkClose, NULL /* linkRead: optional */,
-      koloMemoryHost};
+      .abi = KOLO_TRANSPORT_ABI,
+      .size = sizeof(koloTransport),
+      .name = "tmpfile",
+      .linkKind = koloLinkMapped,
+      .probe = probe,
+      .deviceOpen = deviceOpen,
+      .deviceClose = deviceClose,
+      .memoryRegister = memoryRegister,
+      .memoryDeregister = memoryDeregister,
+      .linkOpen = linkOpen,
+      .linkClose = linkClose,
+      .linkRead = NULL, /* optional */
+      .memoryKind = koloMemoryHost,
+  };
   return &table;
 }

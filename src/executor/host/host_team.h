@@ -15,6 +15,7 @@ class HostTeam {
       : work_(work), context_(context) {}
 
   static constexpr bool kIsOneThread = true;
+  static constexpr bool kPosts = true;
   static constexpr std::uint64_t kFoldBytes = 1 << 16;   // at a time
 
   static constexpr bool leader() { return true; }
@@ -27,7 +28,7 @@ class HostTeam {
 
   bool waitAtLeast(const device::Counter& counter, std::uint64_t target, int peer) {
     if (failed_) return false;
-    return poll(counter, target) || waitSlowly(counter, target, peer);
+    return device::loadAcquire(counter) >= target || waitSlowly(counter, target, peer);
   }
 
   template <class Body>
@@ -35,6 +36,12 @@ class HostTeam {
     for (int i = 0; i < count; ++i) body(i);
   }
   bool waitAlone(const device::Counter& counter, std::uint64_t target, int peer) { return waitAtLeast(counter, target, peer); }
+
+  void post(const device::Link& link, const device::Post& post) {
+    if (failed_) return;
+    const device::Fault fault = context_.owner->post(work_, link, post);
+    if (fault.kind != device::Fault::kNone) fail(fault);
+  }
 
   void copy(void* dst, const void* src, std::uint64_t bytes, bool streaming) {
     executor::copy(dst, src, bytes, streaming);
@@ -52,9 +59,21 @@ class HostTeam {
   bool poll(const device::Counter& counter, std::uint64_t target) const {
     return context_.polling.until([&] { return device::loadAcquire(counter) >= target; });
   }
+  // What comes by posted links comes while the owner makes progress: a system call or a few, so a hundredth of the polls.
+  bool pollAndProgress(const device::Counter& counter, std::uint64_t target, int peer) {
+    const int most = context_.polling.polls / 128;
+    for (int idle = 0, rounds = 0; idle <= most && rounds < kMostRounds; ++rounds) {
+      if (device::loadAcquire(counter) >= target) return true;
+      if (!context_.owner->progress(peer)) ++idle;
+    }
+    return device::loadAcquire(counter) >= target;
+  }
   bool waitSlowly(const device::Counter& counter, std::uint64_t target, int peer) {
     WaitState state;
     for (;;) {
+      // A mapped peer writes the counter itself; those by posted links need this rank's help meanwhile.
+      if (!work_.links[peer].isPosted && poll(counter, target)) return true;
+      if (context_.posts && pollAndProgress(counter, target, peer)) return true;
       const device::Fault fault = context_.owner->keepWaiting(work_, peer, state);
       // What has arrived counts, even if the communicator failed meanwhile: the operation may still be whole.
       if (device::loadAcquire(counter) >= target) return true;
@@ -62,12 +81,12 @@ class HostTeam {
         fail(fault);
         return false;
       }
-      if (poll(counter, target)) return true;
     }
   }
 
   const device::Work& work_;
   const Context& context_;
+  static constexpr int kMostRounds = 10000;   // before the owner is asked whether to go on
   bool failed_ = false;
 };
 

@@ -1,0 +1,248 @@
+// How an operation waits, for peers whose memory is mapped and for posted links, what it finds while it does, and from a fault to
+// words.
+#include <sched.h>
+#include <time.h>
+
+#include "algorithms/names.h"
+#include "comm/communicator.h"
+
+namespace kolo::comm {
+namespace {
+
+using device::Fault;
+using device::Signature;
+using device::Work;
+
+std::int64_t nowNs() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec;
+}
+
+constexpr std::int64_t kBoardIntervalNs = 10'000'000;   // a rank that waits reads its peer's board this often
+
+}  // namespace
+
+// ---- waiting
+
+const Board& Communicator::boardOf(int peer) const {
+  return *reinterpret_cast<const Board*>((*peers_)[peer].arena + layout_.boardAt());
+}
+
+void Communicator::postOnBoard(const Work& work) {
+  auto* board = reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt());
+  BoardEntry& entry = board->entries[sequence_ % Board::kEntries];
+  device::storeRelease(entry.sequence, 0);   // a reader that sees the new fields sees this, or the new sequence
+  device::storeRelease(entry.signature, work.word);
+  device::storeRelease(entry.count, work.headerCount);
+  device::storeRelease(entry.sequence, sequence_);  // [board]
+}
+
+// What an entry of a peer's board says about the operation in which this rank waits.
+std::optional<Fault> Communicator::checkEntry(const Work& work, const BoardEntry& entry, int peer) const {
+  const std::uint64_t before = device::loadAcquire(entry.sequence);  // [board]
+  const std::uint64_t signature = device::loadAcquire(entry.signature), count = device::loadAcquire(entry.count);
+  if (before != sequence_ || device::loadAcquire(entry.sequence) != before) return std::nullopt;
+  // By a posted link the fields may be later ones than the sequence: they say of which operation they are.
+  if (signature == work.word || Signature::unpack(signature).sequence != work.signature.sequence) return std::nullopt;
+  return Fault{Fault::kMismatch, peer, signature, count, work.word, work.headerCount};
+}
+
+// Whether the peer, on whom this rank waits, has left or has called something else as this operation. One whose memory is not
+// mapped sends what is on its board when it waits too (notify).
+std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
+  if ((*peers_)[peer].isPosted()) {
+    const Notice& notice = *layout_.part(peers_->arena() + layout_.partAt(peer)).notice;
+    if (device::loadAcquire(notice.left) != 0) return Fault{Fault::kLeft, peer, 0, 0};  // [left]
+    return checkEntry(work, notice.entry, peer);
+  }
+  const Board& board = boardOf(peer);
+  if (device::loadAcquire(board.left) != 0) return Fault{Fault::kLeft, peer, 0, 0};  // [left]
+  return checkEntry(work, board.entries[sequence_ % Board::kEntries], peer);
+}
+
+// Sends the board's last entry to a peer that cannot read it.
+void Communicator::notify(int peer) {
+  const BoardEntry& mine = reinterpret_cast<const Board*>(peers_->arena() + layout_.boardAt())->entries[sequence_ % Board::kEntries];
+  Notice& notice = *layout_.part(peers_->partAt(peer)).notice;
+  if (notice.entry.sequence.value == sequence_) return;   // it has it
+  notice.entry = mine;
+  // A peer that reads the fields of two entries sees by the sequence, which comes last, that they are not one.
+  (void)post(peer, {0, &notice.entry.signature, 2 * sizeof(device::Counter), &notice.entry.sequence, sequence_});  // [board]
+}
+
+// Tells a peer by a posted link that this rank goes; what it was sent before has been accepted by the transport.
+void Communicator::sayGoodbye(int peer) {
+  Notice& notice = *layout_.part(peers_->partAt(peer)).notice;
+  device::storeRelease(notice.left, 1);
+  const device::Post goodbye{0, nullptr, 0, &notice.left, 1};
+  for (int tries = 0; tries < 1000 && peers_->put(peer, goodbye).code() == koloInProgress; ++tries) peers_->progress(peer, 1000);  // [left]
+}
+
+Fault Communicator::checkWait(int peer, executor::WaitState& state) {
+  if (stop_.load(std::memory_order_acquire) != 0) return {Fault::kAborted, peer, 0, 0};  // [stop]
+  const std::int64_t now = nowNs();
+  if (state.startedNs == 0) state.startedNs = state.checkedNs = now;
+  if (options_.timeoutMs > 0 && now - state.startedNs > options_.timeoutMs * std::int64_t{1'000'000}) {
+    return {Fault::kTimeout, peer, 0, 0};
+  }
+  ++state.rounds;
+  rest(peer, now - state.startedNs > 100'000'000);
+  return {};
+}
+
+// Messages wait for nobody in particular (-1), or for one peer, whose link may be lost meanwhile.
+Fault Communicator::checkMessages(int peer, executor::WaitState& state) {
+  const Fault fault = checkWait(peer, state);
+  if (fault.kind != Fault::kNone || peer < 0 || !(*peers_)[peer].isPosted()) return fault;
+  const std::int64_t now = nowNs();
+  if (now - state.checkedNs < kBoardIntervalNs) return {};
+  state.checkedNs = now;
+  Status link = peers_->state(peer);
+  return link.ok() ? Fault{} : lost(peer, std::move(link));
+}
+
+// Leaves the core to others for a moment; forLong: nobody notices a twentieth of a millisecond after a tenth of a second. A rank that
+// waits for posted links sleeps in their transport, which wakes it.
+void Communicator::rest(int peer, bool forLong) {
+  if (posts() && (peer < 0 ? !peers_->reachesByMapping() : (*peers_)[peer].isPosted())) {
+    peers_->progress(peer, forLong ? 2000 : 200);
+  } else if (forLong) {
+    const timespec nap{0, 50'000};
+    nanosleep(&nap, nullptr);
+  } else {
+    sched_yield();
+  }
+}
+
+Fault Communicator::keepWaiting(const Work& work, int peer, executor::WaitState& state) {
+  messages_->progress(true);
+  const Fault fault = checkWait(peer, state);
+  if (fault.kind != Fault::kNone) return fault;
+  const std::int64_t now = nowNs();
+  if (now - state.checkedNs < kBoardIntervalNs) return {};
+  state.checkedNs = now;
+  if ((*peers_)[peer].isPosted()) {
+    notify(peer);
+    if (Status lostLink = peers_->state(peer); !lostLink.ok()) return lost(peer, std::move(lostLink));
+  }
+  return readBoard(work, peer).value_or(Fault{});
+}
+
+// ---- posted links
+
+Fault Communicator::post(const Work&, const device::Link& link, const device::Post& post) { return this->post(link.peer, post); }
+
+Fault Communicator::post(int peer, const device::Post& post) {
+  executor::WaitState state;
+  for (;;) {
+    Status accepted = peers_->put(peer, post);
+    if (accepted.ok()) return {};
+    if (accepted.code() != koloInProgress) return lost(peer, std::move(accepted));
+    if (const Fault fault = checkWait(peer, state); fault.kind != Fault::kNone) return fault;
+  }
+}
+
+// Before a rank leaves an operation its requests must need no help of its: it may not come back for a long time.
+Fault Communicator::flush() {
+  executor::WaitState state;
+  while (!peers_->isFlushed()) {
+    const int peer = peers_->unflushed();
+    if (peers_->progress(peer, 0)) continue;
+    if (const Fault fault = checkWait(peer, state); fault.kind != Fault::kNone) return fault;
+  }
+  return {};
+}
+
+// A rank that dies closes all that it had open, in any order: what the control plane says about it is worth a moment.
+Fault Communicator::lost(int peer, Status why) {
+  constexpr int kRounds = 100;
+  const timespec nap{0, 5'000'000};
+  for (int i = 0; i < kRounds && !failed(); ++i) nanosleep(&nap, nullptr);
+  if (failed()) return {Fault::kAborted, peer, 0, 0};
+  lostLink_ = std::move(why);
+  return {Fault::kLost, peer, 0, 0};
+}
+
+bool Communicator::read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
+  readFailure_ = (*peers_)[peer].link->read(to, from, bytes);
+  return readFailure_.ok();
+}
+
+Status Communicator::readFailure(int peer) const {
+  return error(koloRemoteError, "rank {} could not read the message of rank {}: {}", rank(), peer, readFailure_.message());
+}
+
+// ---- conclusion
+
+std::string Communicator::label(const Work& work) const {
+  return fmt::format("{} (operation {} of communicator {})",
+                     koloCollectiveName(static_cast<koloCollective_t>(work.signature.collective)),
+                     work.number != 0 ? work.number : sequence_, options_.name);
+}
+
+Status Communicator::conclude(const Work& work, const Fault& fault) {
+  bootstrap::Failure failure;
+  const std::string mine = kolo::describe(work.signature, work.headerCount);
+  switch (fault.kind) {
+    case Fault::kMismatch: {
+      const Signature called = Signature::unpack(fault.mine);   // now, or some operations ago
+      const std::uint64_t number =
+          work.number != 0 ? work.number : sequence_ - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
+      failure = {koloMismatch, membership_.members[static_cast<std::size_t>(fault.peer)],
+                 fmt::format("the ranks called different operations as number {} of communicator {}: rank {} called {}, "
+                             "rank {} called {}", number, options_.name, rank(), kolo::describe(called, fault.mineCount),
+                             fault.peer, kolo::describe(Signature::unpack(fault.signature), fault.count))};
+      break;
+    }
+    case Fault::kTimeout:
+      failure = {koloTimeout, membership_.members[static_cast<std::size_t>(fault.peer)],
+                 fmt::format("rank {} waited {} ms for rank {} in {}: {}", rank(), options_.timeoutMs, fault.peer,
+                             label(work), mine)};
+      break;
+    case Fault::kUnreadable:
+      failure = {koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
+                 fmt::format("rank {} could not read the send buffer of rank {} in {}: {}: {}", rank(), fault.peer,
+                             label(work), mine, readFailure_.message())};
+      break;
+    case Fault::kLost:
+      failure = {koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
+                 fmt::format("rank {} lost its link to rank {} in {}: {}: {}", rank(), fault.peer, label(work), mine,
+                             lostLink_.message())};
+      break;
+    case Fault::kLeft:
+      failure = {koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
+                 fmt::format("rank {} destroyed its communicator while rank {} waited for it in {}: {}", fault.peer,
+                             rank(), label(work), mine)};
+      break;
+    default: {
+      const Status why = this->failure();
+      return error(why.code(), "{}; rank {} was waiting for rank {} in {}: {}", why.message(), rank(), fault.peer,
+                   label(work), mine);
+    }
+  }
+  fail(failure);
+  return Status(failure.code, failure.message);
+}
+
+Status Communicator::giveUpMessages(const Fault& fault, int peer) {
+  const std::string whom = peer < 0 ? "any rank" : fmt::format("rank {}", peer);
+  if (fault.kind == Fault::kTimeout) {
+    const bootstrap::Failure failure{koloTimeout, peer < 0 ? -1 : membership_.members[static_cast<std::size_t>(peer)],
+                                     fmt::format("rank {} waited {} ms for a message from {} on communicator {}", rank(),
+                                                 options_.timeoutMs, whom, options_.name)};
+    fail(failure);
+    return Status(failure.code, failure.message);
+  }
+  if (fault.kind == Fault::kLost) {
+    const bootstrap::Failure failure{koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
+                                     fmt::format("rank {} lost its link to rank {} in messages on communicator {}: {}", rank(),
+                                                 fault.peer, options_.name, lostLink_.message())};
+    fail(failure);
+    return Status(failure.code, failure.message);
+  }
+  const Status why = failure();
+  return error(why.code(), "{}; rank {} was waiting for a message from or to {}", why.message(), rank(), whom);
+}
+
+}  // namespace kolo::comm
