@@ -16,6 +16,8 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "posted.h"
+
 namespace kolo::contract {
 namespace {
 
@@ -23,13 +25,13 @@ constexpr timeval kPatience{30, 0};
 
 static_assert(std::is_trivially_copyable_v<Request> && std::is_trivially_copyable_v<Reply>);
 
-void put(Reply& reply, const Status& status) {
+void fillIn(Reply& reply, const Status& status) {
   reply.code = status.code();
   std::snprintf(reply.message, sizeof reply.message, "%s", status.message().c_str());
 }
 
 void putIndex(Reply& reply, const Result<std::size_t>& result) {
-  put(reply, result.status());
+  fillIn(reply, result.status());
   if (result.ok()) reply.value = result.value();
 }
 
@@ -55,11 +57,60 @@ Status leaveNetwork() {
   return systemCall(unshare(CLONE_NEWUSER | CLONE_NEWNET), "unshare");
 }
 
+void putText(Reply& reply, const std::string& problem) {
+  fillIn(reply, problem == "" ? Status() : error(koloInternalError, "{}", problem));
+}
+
+// Of posted links.
+Reply servePosted(Rank& rank, const Request& request) {
+  Reply reply;
+  switch (request.op) {
+    case Op::kPut:
+      fillIn(reply, rank.put(request.a, request.put));
+      break;
+    case Op::kProgress:
+      progressFor(rank, static_cast<int>(request.a), static_cast<int>(request.b));
+      break;
+    case Op::kUnfinished:
+      reply.value = rank.unfinished(request.a);
+      break;
+    case Op::kState:
+      fillIn(reply, rank.state(request.a));
+      break;
+    case Op::kRails:
+      reply.value = rank.rails(request.a);
+      break;
+    case Op::kKey: {
+      const auto key = rank.key(request.a);
+      fillIn(reply, key.status());
+      if (key.ok()) reply.key = key.value();
+      break;
+    }
+    case Op::kFill:
+      std::memset(rank.data(request.a) + request.c, static_cast<int>(request.b), rank.bytes(request.a) - request.c);
+      break;
+    case Op::kAwaitSignal:
+      fillIn(reply, awaitSignal({&rank, 0, 0, request.a, 0}, request.b, request.c));
+      break;
+    case Op::kAnswerPosted:
+      putText(reply, answerPostedPings({&rank, 0, request.a, request.b, request.c}, request.put.signal, request.put.bytes));
+      break;
+    case Op::kCount: {
+      const unsigned char* const from = rank.data(request.a);
+      for (std::size_t i = 0; i < rank.bytes(request.a); ++i) reply.value += from[i] != request.b;
+      break;
+    }
+    default:
+      fillIn(reply, error(koloInternalError, "an operation that does not exist"));
+  }
+  return reply;
+}
+
 Reply serve(Rank& rank, const Request& request) {
   Reply reply;
   switch (request.op) {
     case Op::kOpen:
-      put(reply, rank.open(request.transport, request.options));
+      fillIn(reply, rank.open(request.transport, request.options));
       if (reply.code == koloSuccess) reply.blob = rank.address();
       break;
     case Op::kClose:
@@ -79,7 +130,7 @@ Reply serve(Rank& rank, const Request& request) {
       putIndex(reply, rank.openLink(request.address, request.descriptor));
       break;
     case Op::kReads:
-      put(reply, rank.reads(request.a));
+      fillIn(reply, rank.reads(request.a));
       break;
     case Op::kUnlink:
       rank.closeLink(request.a);
@@ -109,16 +160,18 @@ Reply serve(Rank& rank, const Request& request) {
       reply.value = sharedMappings();
       break;
     case Op::kLimitFiles:
-      put(reply, limitFiles(request.a));
+      fillIn(reply, limitFiles(request.a));
       break;
     case Op::kOwnNetwork:
-      put(reply, leaveNetwork());
+      fillIn(reply, leaveNetwork());
       break;
     case Op::kExit:
       std::exit(0);
     case Op::kBecomeUser:
-      put(reply, systemCall(setuid(static_cast<uid_t>(request.a)), "setuid"));
+      fillIn(reply, systemCall(setuid(static_cast<uid_t>(request.a)), "setuid"));
       break;
+    default:
+      reply = servePosted(rank, request);
   }
   return reply;
 }
@@ -185,7 +238,7 @@ void Peer::send(const Request& request) {
 Reply Peer::receive() {
   Reply reply;
   if (recv(socket_, &reply, sizeof reply, 0) != sizeof reply) {
-    put(reply, error(koloTimeout, "the other process did not reply"));
+    fillIn(reply, error(koloTimeout, "the other process did not reply"));
   }
   return reply;
 }
@@ -212,6 +265,12 @@ Reply Peer::link(const koloTransportBlob& address, const koloTransportBlob& desc
   Request request{Op::kLink};
   request.address = address;
   request.descriptor = descriptor;
+  return call(request);
+}
+
+Reply Peer::put(std::uint64_t link, const PutOptions& options) {
+  Request request{Op::kPut, link};
+  request.put = options;
   return call(request);
 }
 

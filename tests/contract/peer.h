@@ -28,6 +28,17 @@ enum class Op : std::uint32_t {
   kLimitFiles,  // leaves a free file descriptors; kNoLimit: as many as the system allows
   kOwnNetwork,  // moves to a network namespace of its own
   kBecomeUser,
+  // Of posted links; a: the link, unless said otherwise. The put itself is in Request.put.
+  kPut,
+  kProgress,      // a: peer; b: for so many milliseconds
+  kUnfinished,
+  kState,         // the message: why it is lost
+  kRails,
+  kKey,           // a: memory
+  kFill,          // a: memory, b: byte, c: from this offset on
+  kAwaitSignal,   // a: memory, b: offset, c: value; peer 0
+  kAnswerPosted,  // a: link, b: inbox, c: outbox; the rest in Request.put: signal: rounds, bytes: most; peer 0
+  kCount,         // a: memory, b: byte: how many bytes are not that
   kExit  // exits with everything open, threads running
 };
 
@@ -39,6 +50,7 @@ struct Request {
   std::uint64_t b = 0;
   std::uint64_t c = 0;
   HostOptions options;
+  PutOptions put;
   char transport[32] = {};
   koloTransportBlob address{};
   koloTransportBlob descriptor{};
@@ -49,6 +61,7 @@ struct Reply {
   char message[1200] = {};
   std::uint64_t value = 0;
   koloTransportBlob blob{};
+  koloTransportKey key{};
 };
 
 class Peer {
@@ -74,6 +87,7 @@ class Peer {
   Reply open(const std::string& transport, const HostOptions& options = {});
   Reply registerMemory(std::size_t bytes, std::size_t offset = 0, Backing backing = Backing::kFile);
   Reply link(const koloTransportBlob& address, const koloTransportBlob& descriptor);
+  Reply put(std::uint64_t link, const PutOptions& options);
   std::uint64_t value(Op op, std::uint64_t a = 0, std::uint64_t b = 0, std::uint64_t c = 0);
   const koloTransportBlob& address() const { return address_; }
 

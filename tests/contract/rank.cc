@@ -63,7 +63,8 @@ Status Rank::open(const std::string& transport, const HostOptions& options) {
   if (options.otherMachine) host.hostId[0] ^= 1;
   if (options.otherProcess) host.processId[0] ^= 1;
   std::memset(host.communicator, options.secret, sizeof host.communicator);
-  host.ranks = 2;
+  host.rank = options.rank;
+  host.ranks = options.ranks;
   host.timeoutMs = options.timeoutMs;
   kind_ = transport::memoryKindOf(*entries.front().table);
   KOLO_ASSIGN(device_, transport::Device::open(entries.front().table, host));
@@ -84,6 +85,7 @@ Result<std::size_t> Rank::registerMemory(std::size_t bytes, std::size_t offset, 
   range.kind = kind_;
   range.fd = -1;
   owned.offset = offset;
+  owned.bytes = bytes;
   if (kind_ == koloMemoryHost) {
     KOLO_ASSIGN(owned.file, memory::SharedMemory::create(offset + bytes, "contract"));
     if (backing == Backing::kFile) {
@@ -106,6 +108,20 @@ Result<std::size_t> Rank::openLink(const koloTransportBlob& address, const koloT
   KOLO_ASSIGN(std::unique_ptr<transport::Link> link, device_->openLink(address, descriptor));
   links_.push_back(std::move(link));
   return links_.size() - 1;
+}
+
+Status Rank::put(std::size_t link, const PutOptions& options) const {
+  koloTransportPut put{};
+  put.size = sizeof put;
+  put.rail = options.rail;
+  put.from = memories_[options.memory].begin() + options.from;
+  put.bytes = options.bytes;
+  put.memory = memories_[options.memory].registered != nullptr ? memories_[options.memory].registered->handle() : nullptr;
+  put.key = options.hasKey ? &options.key : nullptr;
+  put.to = options.to;
+  put.signalTo = options.signalTo;
+  put.signal = options.signal;
+  return links_[link]->put(put);
 }
 
 bool sendPings(unsigned char* own, unsigned char* peers, std::uint64_t rounds) {

@@ -17,6 +17,21 @@ struct HostOptions {
   bool otherMachine = false;  // claims another running kernel
   bool otherProcess = false;  // claims another address space than this one's
   int timeoutMs = 20000;
+  int rank = 0;
+  int ranks = 2;
+};
+
+// A koloTransportPut by indices.
+struct PutOptions {
+  std::uint64_t memory = 0;    // from which
+  std::uint64_t from = 0;      // offset in it
+  std::uint64_t bytes = 0;
+  std::uint64_t to = 0;
+  std::uint64_t signalTo = KOLO_TRANSPORT_NO_SIGNAL;
+  std::uint64_t signal = 0;
+  std::uint32_t rail = 0;
+  bool hasKey = false;
+  koloTransportKey key{};
 };
 
 // Memory that other processes can be given, or not. Of a GPU: by the virtual memory API, or of a pool.
@@ -33,6 +48,7 @@ class Rank {
   Result<std::size_t> registerMemory(std::size_t bytes, std::size_t offset, Backing backing);
   const koloTransportBlob& descriptor(std::size_t memory) const { return memories_[memory].registered->descriptor(); }
   unsigned char* data(std::size_t memory) const { return memories_[memory].begin(); }
+  std::size_t bytes(std::size_t memory) const { return memories_[memory].bytes; }
   // Of the registration; free additionally unmaps and closes the file.
   void deregister(std::size_t memory) { memories_[memory].registered.reset(); }
   void free(std::size_t memory) { memories_[memory] = {}; }
@@ -45,6 +61,14 @@ class Rank {
   }
   void closeLink(std::size_t link) { links_[link].reset(); }
 
+  // Of posted links.
+  Result<koloTransportKey> key(std::size_t memory) const { return memories_[memory].registered->key(); }
+  std::uint32_t rails(std::size_t link) const { return links_[link]->rails(); }
+  Status put(std::size_t link, const PutOptions& options) const;
+  std::uint64_t unfinished(std::size_t link) const { return links_[link]->unfinished(); }
+  Status state(std::size_t link) const { return links_[link]->state(); }
+  bool progress(int peer, int waitUs) const { return device_->progress(peer, waitUs); }
+
  private:
   struct PoolDeleter {
     void operator()(unsigned char* memory) const;
@@ -54,6 +78,7 @@ class Rank {
     memory::DeviceMemory onDevice;
     std::unique_ptr<unsigned char, PoolDeleter> ofPool;
     std::size_t offset = 0;
+    std::size_t bytes = 0;
     unsigned char* begin() const {
       return offset + (ofPool != nullptr ? ofPool.get() : onDevice.bytes() != 0 ? onDevice.as() : file.data());
     }

@@ -8,62 +8,12 @@
 #include <thread>
 #include <vector>
 
-#include "peer.h"
+#include "suite.h"
 
 namespace kolo::contract {
-namespace {
-
-constexpr std::size_t kBytes = 64 << 10;
-constexpr std::size_t kPage = 4096;
-
-std::vector<std::string> working() {
-  const auto entries = transport::list("");
-  REQUIRE(entries.status().message() == "");
-  std::vector<std::string> names;
-  for (const transport::Entry& entry : entries.value()) {
-    INFO(entry.table->name << ": " << entry.why);
-    CHECK(entry.works);
-    if (entry.works) names.push_back(entry.table->name);
-  }
-  REQUIRE(!names.empty());
-  return names;
-}
-
-#define REQUIRE_OK(expression) REQUIRE((expression).message() == "")
-
-std::string textOf(const Reply& reply) { return reply.message; }
-
-std::size_t registered(Rank& rank, std::size_t bytes, std::size_t offset = 0, Backing backing = Backing::kFile) {
-  const auto memory = rank.registerMemory(bytes, offset, backing);
-  REQUIRE_OK(memory.status());
-  return memory.value();
-}
-
-std::size_t linked(Rank& rank, const koloTransportBlob& address, const koloTransportBlob& descriptor) {
-  const auto link = rank.openLink(address, descriptor);
-  REQUIRE_OK(link.status());
-  return link.value();
-}
-
-Reply accepted(Reply reply) {
-  REQUIRE(textOf(reply) == "");
-  return reply;
-}
-
-// One rank here, one in the other process, both opened.
-struct Pair {
-  explicit Pair(const std::string& transport, const HostOptions& options = {}) {
-    REQUIRE_OK(rank.open(transport, options));
-    accepted(peer.open(transport, options));
-  }
-  Rank rank;
-  Peer peer;
-};
-
-}  // namespace
 
 TEST_CASE("two ranks of one process share a range by its own pointer", "[transport]") {
-  for (const std::string& name : working()) {
+  for (const std::string& name : working(koloLinkMapped)) {
     for (const Backing backing : {Backing::kFile, Backing::kOrdinary}) {
       DYNAMIC_SECTION(name << (backing == Backing::kFile ? " file" : " ordinary memory")) {
         Rank one, other;
@@ -82,7 +32,7 @@ TEST_CASE("two ranks of one process share a range by its own pointer", "[transpo
 }
 
 TEST_CASE("counters and payloads pass in order between threads", "[transport]") {
-  for (const std::string& name : working()) {
+  for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {
       Rank one, other;
       REQUIRE_OK(one.open(name, {}));
@@ -102,7 +52,7 @@ TEST_CASE("counters and payloads pass in order between threads", "[transport]") 
 }
 
 TEST_CASE("loads and stores through a link are seen in both processes", "[transport]") {
-  for (const std::string& name : working()) {
+  for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {
       Pair pair(name);
       const Reply theirs = accepted(pair.peer.registerMemory(kBytes));
@@ -121,7 +71,7 @@ TEST_CASE("loads and stores through a link are seen in both processes", "[transp
 }
 
 TEST_CASE("counters and payloads pass in order between processes", "[transport]") {
-  for (const std::string& name : working()) {
+  for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {
       Pair pair(name);
       const Reply theirs = accepted(pair.peer.registerMemory(kBytes));
@@ -136,7 +86,7 @@ TEST_CASE("counters and payloads pass in order between processes", "[transport]"
 }
 
 TEST_CASE("a range may be large and start at any offset of its file", "[transport]") {
-  for (const std::string& name : working()) {
+  for (const std::string& name : working(koloLinkMapped)) {
     for (const std::size_t offset : {std::size_t{0}, kPage, 5 * kPage, std::size_t{64}, kPage + 1}) {
       DYNAMIC_SECTION(name << " offset " << offset) {
         constexpr std::size_t kLarge = std::size_t{256} << 20;  // sparse: three pages are touched
@@ -153,7 +103,7 @@ TEST_CASE("a range may be large and start at any offset of its file", "[transpor
 }
 
 TEST_CASE("several memories and several links to one are told apart", "[transport]") {
-  for (const std::string& name : working()) {
+  for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {
       Pair pair(name);
       std::vector<unsigned char*> mapped;
@@ -171,7 +121,7 @@ TEST_CASE("several memories and several links to one are told apart", "[transpor
 }
 
 TEST_CASE("a link outlives the registration, the memory, the device and the process it leads to", "[transport]") {
-  for (const std::string& name : working()) {
+  for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {
       Pair pair(name);
       const Reply theirs = accepted(pair.peer.registerMemory(kBytes));
@@ -193,7 +143,7 @@ TEST_CASE("a link outlives the registration, the memory, the device and the proc
 }
 
 TEST_CASE("a link to memory that is gone is an error at once", "[transport]") {
-  for (const std::string& name : working()) {
+  for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {
       Pair pair(name);
       const Reply freed = accepted(pair.peer.registerMemory(kBytes));
@@ -211,7 +161,7 @@ TEST_CASE("a link to memory that is gone is an error at once", "[transport]") {
 }
 
 TEST_CASE("ordinary memory of another process is unsupported, and says so", "[transport]") {
-  for (const std::string& name : working()) {
+  for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {
       Pair pair(name);
       const Reply theirs = accepted(pair.peer.registerMemory(kBytes, 0, Backing::kOrdinary));
@@ -224,7 +174,7 @@ TEST_CASE("ordinary memory of another process is unsupported, and says so", "[tr
 
 // Which of the transports do is theirs to say; those that do, read what stands there, and fail without harm.
 TEST_CASE("ordinary memory of a peer is read by its address, or the transport says why not", "[transport]") {
-  for (const std::string& name : working()) {
+  for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {
       Pair pair(name);
       const Reply file = accepted(pair.peer.registerMemory(kBytes));
@@ -252,7 +202,7 @@ TEST_CASE("ordinary memory of a peer is read by its address, or the transport sa
 }
 
 TEST_CASE("ordinary memory of this process is read too, where a transport reads at all", "[transport]") {
-  for (const std::string& name : working()) {
+  for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {
       Rank one, other;
       REQUIRE_OK(one.open(name, {}));
@@ -268,7 +218,7 @@ TEST_CASE("ordinary memory of this process is read too, where a transport reads 
 }
 
 TEST_CASE("a peer on another machine is unreachable", "[transport]") {
-  for (const std::string& name : working()) {
+  for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {
       Rank rank;
       Peer peer;
@@ -392,7 +342,7 @@ TEST_CASE("neither file descriptors nor mappings are left behind", "[transport]"
 }
 
 TEST_CASE("devices open and close in any order while others work", "[transport]") {
-  for (const std::string& name : working()) {
+  for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {
       Peer peer;
       accepted(peer.open(name));

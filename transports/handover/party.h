@@ -6,7 +6,6 @@
 
 #include <sys/types.h>
 
-#include <new>
 #include <optional>
 
 #include "exporter.h"
@@ -23,16 +22,6 @@ struct Party {
   pid_t pid;            // that opened it: a forked child has a copy that it must not use
   bool serves = false;  // holds the exporter's thread
 };
-
-// What may throw inside is an allocation; nothing is thrown through the table.
-template <class Function>
-int guard(const Why& why, Function&& function) {
-  try {
-    return function();
-  } catch (const std::bad_alloc&) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "out of memory");
-  }
-}
 
 // purpose: of the transport, for its key.
 int openParty(const koloTransportHost& host, const char* purpose, Party* party, const Why& why);

@@ -1,9 +1,10 @@
-#include "wire.h"
+#include "why.h"
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 
-namespace kolo::handover {
+namespace kolo::common {
 
 int Why::fail(int code, const char* format, ...) const {
   if (text == nullptr || bytes == 0) return code;
@@ -16,4 +17,4 @@ int Why::fail(int code, const char* format, ...) const {
 
 ErrorText::ErrorText(int errnum) : text(strerror_r(errnum, room, sizeof room)) {}
 
-}  // namespace kolo::handover
+}  // namespace kolo::common

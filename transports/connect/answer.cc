@@ -1,0 +1,109 @@
+#include "answer.h"
+
+#include <poll.h>
+
+namespace kolo::connect {
+
+short Answer::awaits() const { return talk_.isSaying() ? POLLOUT : POLLIN; }
+
+// Each stage returns whether the next one may begin.
+Answer::Outcome Answer::advance(Directory& directory) {
+  for (bool goesOn = true; goesOn && !isOver_;) {
+    if (!talk_.flush()) break;
+    switch (stage_) {
+      case Stage::kVersion: goesOn = hearVersion(); break;
+      case Stage::kHello: goesOn = hearHello(directory); break;
+      case Stage::kClaim: goesOn = hearClaim(); break;
+      case Stage::kFilling: goesOn = hearFilling(); break;
+      case Stage::kCommit: goesOn = hearCommit(directory); break;
+      case Stage::kLastWords: return decision_ == Decision::kTaken ? Outcome::kTaken : Outcome::kOver;
+    }
+  }
+  return isOver_ || talk_.failed() != 0 ? Outcome::kOver : Outcome::kGoesOn;
+}
+
+bool Answer::hearVersion() {
+  if (!talk_.hear(kVersionedHead)) return false;
+  std::memcpy(&hello_, talk_.heard(), kVersionedHead);
+  if (!hasMagic(hello_)) {
+    isOver_ = true;
+    return false;
+  }
+  if (hello_.version != kVersion) return refuse(Status::kGoOn);  // the version in the answer says why
+  stage_ = Stage::kHello;
+  return true;
+}
+
+bool Answer::hearHello(const Directory& directory) {
+  if (!talk_.hear(sizeof hello_)) return false;
+  talk_.copyHeard(&hello_);
+  talk_.forget();
+  const Directory::Entry* const wanted = directory.find(hello_.to);
+  const bool isSensible = hello_.rails >= 1 && hello_.rails <= kMostRails && hello_.rail < hello_.rails;
+  if (wanted == nullptr || wanted->rank != hello_.toRank || !isSensible) return refuse(Status::kUnknown);
+  setMagic(challenge_);
+  challenge_.version = kVersion;
+  randombytes_buf(challenge_.nonce, sizeof challenge_.nonce);
+  key_ = connectionKey(wanted->key, hello_, challenge_);
+  talk_.say(challenge_);
+  stage_ = Stage::kClaim;
+  return true;
+}
+
+bool Answer::refuse(Status status) {
+  setMagic(challenge_);
+  challenge_.version = kVersion;
+  challenge_.status = status;
+  talk_.say(challenge_);
+  stage_ = Stage::kLastWords;
+  return true;
+}
+
+bool Answer::hearClaim() {
+  if (!talk_.hear(sizeof claim_)) return false;
+  talk_.copyHeard(&claim_);
+  talk_.forget();
+  isOver_ = !isProven(claim_, key_) || claim_.filling > kMostFilling;
+  stage_ = Stage::kFilling;
+  return true;
+}
+
+bool Answer::hearFilling() {
+  if (!talk_.hear(claim_.filling)) return false;
+  std::vector<unsigned char> expected(claim_.filling);
+  makeFilling(key_, true, &expected);
+  isOver_ = !expected.empty() && std::memcmp(expected.data(), talk_.heard(), expected.size()) != 0;
+  talk_.forget();
+  sayReply();
+  stage_ = Stage::kCommit;
+  return true;
+}
+
+void Answer::sayReply() {
+  std::vector<unsigned char> filling(hello_.rail == 0 ? talk_.fillingBytes() : 0);
+  makeFilling(key_, false, &filling);
+  Reply reply{};
+  reply.filling = filling.size();
+  prove(reply, key_);
+  talk_.say(reply);
+  talk_.say(filling.data(), filling.size());
+}
+
+bool Answer::hearCommit(Directory& directory) {
+  Commit commit;
+  if (!talk_.hear(sizeof commit)) return false;
+  talk_.copyHeard(&commit);
+  if (!isProven(commit, key_)) {
+    isOver_ = true;
+    return false;
+  }
+  decision_ = directory.decide(hello_);
+  Verdict verdict{};
+  verdict.decision = decision_;
+  prove(verdict, key_);
+  talk_.say(verdict);
+  stage_ = Stage::kLastWords;
+  return true;
+}
+
+}  // namespace kolo::connect

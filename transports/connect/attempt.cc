@@ -1,0 +1,182 @@
+#include "attempt.h"
+
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <cerrno>
+
+namespace kolo::connect {
+
+Attempt::Attempt(const Party& self, const Address& peer, const Place& to, const Id& set, std::size_t rail, std::size_t rails)
+    : communicators_(&self.key), place_(to) {
+  setMagic(hello_);
+  hello_.version = kVersion;
+  hello_.rail = static_cast<std::uint16_t>(rail);
+  hello_.rails = static_cast<std::uint16_t>(rails);
+  hello_.fromRank = self.address.rank;
+  hello_.toRank = peer.rank;
+  std::memcpy(hello_.from, self.address.device, sizeof hello_.from);
+  std::memcpy(hello_.to, peer.device, sizeof hello_.to);
+  std::memcpy(hello_.set, set, sizeof hello_.set);
+  randombytes_buf(hello_.nonce, sizeof hello_.nonce);
+  startConnecting(to, peer.port);
+}
+
+void Attempt::startConnecting(const Place& to, std::uint16_t port) {
+  Socket socket(::socket(to.isV6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) {
+    ownErrno_ = isOutOfFiles(errno) ? errno : 0;
+    fail(ownErrno_ != 0 ? LimitText(errno).text : ErrorText(errno).text);
+    return;
+  }
+  const int yes = 1;
+  (void)setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  sockaddr_storage address;
+  const socklen_t bytes = toSocketAddress(to, port, &address);
+  const int fd = socket.fd();
+  talk_ = Talk(std::move(socket));
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 || errno == EINPROGRESS || errno == EINTR) return;
+  fail(ErrorText(errno).text);
+}
+
+short Attempt::awaits() const {
+  return stage_ == Stage::kConnecting || talk_.isSaying() ? POLLOUT : POLLIN;
+}
+
+// Each stage returns whether the next one may begin.
+void Attempt::advance() {
+  for (bool goesOn = true; goesOn && stage_ != Stage::kFailed;) {
+    if (stage_ != Stage::kConnecting && !talk_.flush()) {
+      goesOn = failByTalk();
+      continue;
+    }
+    switch (stage_) {
+      case Stage::kConnecting: goesOn = finishConnecting(); break;
+      case Stage::kChallenge: goesOn = hearChallenge() || failByTalk(); break;
+      case Stage::kReply: goesOn = hearReply() || failByTalk(); break;
+      case Stage::kFilling: goesOn = hearFilling() || failByTalk(); break;
+      case Stage::kVerdict: goesOn = hearVerdict() || failByTalk(); break;
+      case Stage::kProven:
+      case Stage::kDecided:
+      case Stage::kFailed: goesOn = false;
+    }
+  }
+}
+
+bool Attempt::fail(std::string story) {
+  stage_ = Stage::kFailed;
+  story_ = std::move(story);
+  return false;
+}
+
+// A listener that closes before the end was too busy.
+bool Attempt::failByTalk() {
+  if (stage_ == Stage::kFailed || talk_.failed() == 0) return false;
+  isWorthRepeating_ = stage_ < Stage::kProven;
+  return fail(talk_.failed() == Talk::kEnded ? "connected, then closed by who listens there"
+                                             : fmt::format("connected, then {}", ErrorText(talk_.failed()).text));
+}
+
+bool Attempt::finishConnecting() {
+  pollfd one{fd(), POLLOUT, 0};
+  if (poll(&one, 1, 0) <= 0) return false;
+  int errnum = 0;
+  socklen_t bytes = sizeof errnum;
+  if (getsockopt(fd(), SOL_SOCKET, SO_ERROR, &errnum, &bytes) != 0) errnum = errno;
+  if (errnum != 0) return fail(ErrorText(errnum).text);
+  talk_.say(hello_);
+  stage_ = Stage::kChallenge;
+  return true;
+}
+
+bool Attempt::hearChallenge() {
+  if (!talk_.hear(kVersionedHead)) return false;
+  Challenge challenge{};
+  std::memcpy(&challenge, talk_.heard(), kVersionedHead);
+  if (!hasMagic(challenge)) return fail("what listens there is not Kolo");
+  if (challenge.version != kVersion) {
+    return fail(fmt::format("speaks version {} of this transport's protocol, this one version {}", challenge.version, kVersion));
+  }
+  if (!talk_.hear(sizeof challenge)) return false;
+  talk_.copyHeard(&challenge);
+  talk_.forget();
+  return judge(challenge);
+}
+
+bool Attempt::judge(const Challenge& challenge) {
+  switch (challenge.status) {
+    case Status::kGoOn: break;
+    case Status::kUnknown: return fail("another process of Kolo listens there, or the peer has closed its communicator");
+    case Status::kOutOfFiles:
+      isWorthRepeating_ = true;
+      return fail(fmt::format("the peer's process is at its limit of {} open files; raise it (ulimit -n, LimitNOFILE)",
+                              challenge.detail));
+    default: return fail("an answer that means nothing");
+  }
+  key_ = connectionKey(*communicators_, hello_, challenge);
+  std::vector<unsigned char> filling(hello_.rail == 0 ? talk_.fillingBytes() : 0);
+  makeFilling(key_, true, &filling);
+  Claim claim{};
+  claim.filling = filling.size();
+  prove(claim, key_);
+  talk_.say(claim);
+  talk_.say(filling.data(), filling.size());
+  stage_ = Stage::kReply;
+  return true;
+}
+
+bool Attempt::hearReply() {
+  Reply reply;
+  if (!talk_.hear(sizeof reply)) return false;
+  talk_.copyHeard(&reply);
+  talk_.forget();
+  if (!isProven(reply, key_) || reply.filling > kMostFilling) return fail("what listens there is not of this communicator");
+  filling_ = reply.filling;
+  stage_ = Stage::kFilling;
+  return true;
+}
+
+bool Attempt::hearFilling() {
+  if (!talk_.hear(filling_)) return false;
+  std::vector<unsigned char> expected(filling_);
+  makeFilling(key_, false, &expected);
+  if (filling_ != 0 && std::memcmp(expected.data(), talk_.heard(), expected.size()) != 0) {
+    return fail("bytes were altered on the way");
+  }
+  talk_.forget();
+  stage_ = Stage::kProven;
+  return true;
+}
+
+void Attempt::commit() {
+  Commit commit{};
+  prove(commit, key_);
+  talk_.say(commit);
+  stage_ = Stage::kVerdict;
+}
+
+bool Attempt::hearVerdict() {
+  Verdict verdict;
+  if (!talk_.hear(sizeof verdict)) return false;
+  talk_.copyHeard(&verdict);
+  if (!isProven(verdict, key_)) return fail("what listens there is not of this communicator");
+  decision_ = verdict.decision;
+  stage_ = Stage::kDecided;
+  return true;
+}
+
+std::string Attempt::story() const {
+  const std::string where = toText(place_);
+  switch (stage_) {
+    case Stage::kFailed: return fmt::format("{}: {}", where, story_);
+    case Stage::kConnecting: return where + ": no answer";
+    case Stage::kChallenge: return where + ": connected, but who listens there says nothing (is the process stopped?)";
+    case Stage::kReply:
+    case Stage::kFilling:
+      return where + ": connected, but larger packets do not pass (is the packet size, MTU, the same all the way?)";
+    default: return where + ": not committed in time";
+  }
+}
+
+}  // namespace kolo::connect

@@ -1,0 +1,21 @@
+// Finds a way to a peer: tries the places where it may be, the best first and the next ones soon after, and takes the first
+// that is proven.
+//
+// Thread safety: all functions, from any thread.
+#pragma once
+
+#include "attempt.h"
+
+namespace kolo::connect {
+
+struct Dialled {
+  Decision decision = Decision::kHave;
+  std::vector<Socket> rails;  // if kTaken
+  Place place;
+};
+
+// OK: the peer has decided; unless kTaken, it has a way already or makes one. UNREACHABLE: each place that was tried is in the
+// explanation. Takes until the deadline at most.
+int dial(const Party& self, const Address& peer, Clock::time_point deadline, const Why& why, Dialled* dialled);
+
+}  // namespace kolo::connect

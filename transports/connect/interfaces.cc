@@ -1,0 +1,97 @@
+// The network interfaces of this machine, as the kernel lists them.
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/stat.h>
+
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "place.h"
+
+namespace kolo::connect {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool exists(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0;
+}
+
+// eth0:1 is a second address of eth0.
+std::string folderOf(const std::string& interface) { return "/sys/class/net/" + interface.substr(0, interface.find(':')); }
+
+// Itself, or one of those that it is made of (bonds, VLANs, bridges).
+bool hasHardware(const std::string& interface, int depth = 0) {
+  if (exists(folderOf(interface) + "/device")) return true;
+  if (depth == 3) return false;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folderOf(interface), ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.rfind("lower_", 0) == 0 && hasHardware(name.substr(6), depth + 1)) return true;
+  }
+  return false;
+}
+
+Made madeOf(const std::string& interface) {
+  if (hasHardware(interface)) return Made::kHardware;
+  return exists(folderOf(interface) + "/bridge") ? Made::kBridge : Made::kVirtual;
+}
+
+std::int64_t megabitsOf(const std::string& interface) {
+  std::FILE* const file = std::fopen((folderOf(interface) + "/speed").c_str(), "re");
+  if (file == nullptr) return 0;
+  long long value = 0;
+  const bool got = std::fscanf(file, "%lld", &value) == 1;
+  std::fclose(file);
+  return got && value > 0 ? value : 0;
+}
+
+std::uint8_t prefixOf(const ifaddrs& entry, bool isV6) {
+  if (entry.ifa_netmask == nullptr) return 0;
+  unsigned char mask[16] = {};
+  if (isV6) {
+    std::memcpy(mask, &reinterpret_cast<const sockaddr_in6*>(entry.ifa_netmask)->sin6_addr, 16);
+  } else {
+    std::memcpy(mask, &reinterpret_cast<const sockaddr_in*>(entry.ifa_netmask)->sin_addr, 4);
+  }
+  int bits = 0;
+  for (const unsigned char byte : mask) bits += std::popcount(byte);
+  return static_cast<std::uint8_t>(bits);
+}
+
+// Of IPv6 it cannot be told to another host: it means nothing without the number of an interface there.
+bool isLinkLocalV6(const Place& place) { return place.isV6 && place.address[0] == 0xfe && (place.address[1] & 0xc0) == 0x80; }
+
+// Of IPv4 it can, and cables between two hosts are set up so; but many hosts have the same.
+bool isLinkLocalV4(const Place& place) { return !place.isV6 && place.address[0] == 169 && place.address[1] == 254; }
+
+}  // namespace
+
+std::vector<Place> ownPlaces() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  std::vector<Place> places;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    constexpr unsigned kWorking = IFF_UP | IFF_RUNNING;
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & kWorking) != kWorking) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    sockaddr_storage address{};
+    std::memcpy(&address, entry->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    Place place = fromSocketAddress(address);
+    place.interface = entry->ifa_name;
+    place.isLoopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
+    if (isLinkLocalV6(place)) continue;
+    place.prefix = prefixOf(*entry, place.isV6);
+    place.made = place.isLoopback ? Made::kVirtual : isLinkLocalV4(place) ? Made::kBridge : madeOf(place.interface);
+    place.speed = speedClass(megabitsOf(place.interface));
+    places.push_back(std::move(place));
+  }
+  freeifaddrs(list);
+  return places;
+}
+
+}  // namespace kolo::connect

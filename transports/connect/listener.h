@@ -1,0 +1,98 @@
+// Where the devices of this process are dialled: one listening socket for IPv4 and IPv6, and one background thread, from the first
+// device to the last.
+//
+// Thread safety: all functions, from any thread.
+// Invariants: the thread never blocks but in poll. A stranger, garbage or a client that says nothing costs at most one of kMostClients
+// places, for kClientTime, or for kPressedTime if others wait. Callees are called with the lock held, so that none is called after its
+// remove(). A forked child starts with no thread, sockets or members of its parent.
+#pragma once
+
+#include <pthread.h>
+
+#include <array>
+#include <list>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "answer.h"
+
+namespace kolo::connect {
+
+using IdKey = std::array<unsigned char, sizeof(Id)>;
+IdKey keyOf(const Id& id);
+
+// Who has dialled, proven.
+struct Caller {
+  IdKey device;
+  std::uint32_t rank;
+};
+
+// A device that can be dialled. Called by the listener's thread; must not call the listener, nor block.
+class Callee {
+ public:
+  // Whether the caller's connections shall be taken. After kTaken follows arrive() or giveUp().
+  virtual Decision decide(const Caller& caller) = 0;
+  virtual void arrive(const Caller& caller, std::vector<Socket> rails) = 0;
+  virtual void giveUp(const Caller& caller) = 0;
+  virtual void log(int level, const char* line) = 0;
+
+ protected:
+  ~Callee() = default;
+};
+
+class Listener : private Directory {
+ public:
+  // One for each process, never destroyed: the thread may run while the process exits.
+  static Listener& instance();
+
+  // Starts the thread if it does not run, and lets others dial the device. 0, or an errno; each success is paired with one remove(), the
+  // last of which ends the thread.
+  int add(const Id& device, const Key& key, std::uint32_t rank, Callee* callee);
+  void remove(const Id& device);
+  // Valid while a device is there.
+  std::uint16_t port();
+
+ private:
+  struct Member {
+    Entry entry;
+    Callee* callee;
+  };
+  // Connections that have been taken, of a dialler that will make more.
+  struct Set {
+    IdKey to;
+    Caller from;
+    std::vector<Socket> rails;
+    Clock::time_point since;
+  };
+
+  Listener();
+  int start();
+  int openSockets();
+  void closeSockets();
+  void serve();
+  int pollTimeout(Clock::time_point now) const;
+  void dropOld(Clock::time_point now);
+  bool acceptClients(Clock::time_point now);
+  void refuseForFiles(int errnum);
+  void warn(const char* line);
+  void take(Answer& client);
+  const Entry* find(const Id& device) const override;
+  Decision decide(const Hello& hello) override;
+
+  // Both are held over fork, in this order.
+  std::mutex lifecycle_;  // starting and ending the thread
+  std::mutex state_;      // everything below
+
+  pthread_t thread_{};
+  std::map<IdKey, Member> members_;
+  std::list<Answer> clients_;  // oldest first
+  std::map<IdKey, Set> sets_;
+  Clock::time_point pausedUntil_{};
+  Socket listener_, wake_;  // wake_: an eventfd, written once, to end the thread
+  Socket spare_;            // given up for a moment to tell those who dial that there are no files
+  std::uint16_t port_ = 0;
+  bool isWarned_ = false;
+};
+
+}  // namespace kolo::connect

@@ -1,0 +1,128 @@
+#include "party.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace kolo::connect {
+namespace {
+
+constexpr int kFallbackTimeoutMs = 10000;
+
+// Which network stack this process sees: the kernel, by the id that it draws at each start, and the namespace in it. The host's id
+// stands in where there is no /proc. What it says is a hint: every way is proven.
+void nameNetwork(const koloTransportHost& host, Id* network) {
+  unsigned char boot[64] = {};
+  if (std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "re"); file != nullptr) {
+    (void)!std::fread(boot, 1, sizeof boot, file);
+    std::fclose(file);
+  } else {
+    std::memcpy(boot, host.hostId, sizeof host.hostId);
+  }
+  struct stat info {};
+  (void)stat("/proc/self/ns/net", &info);
+  const std::uint64_t space[2] = {info.st_dev, info.st_ino};
+  crypto_generichash_state state;
+  crypto_generichash_init(&state, nullptr, 0, sizeof *network);
+  crypto_generichash_update(&state, boot, sizeof boot);
+  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(space), sizeof space);
+  crypto_generichash_final(&state, *network, sizeof *network);
+}
+
+// One stream of TCP fills what is slower; the steps are of 25 and of 100 Gbit/s.
+unsigned char railsFor(const std::vector<Place>& places) {
+  std::uint8_t fastest = 0;
+  for (const Place& place : places) {
+    if (place.made == Made::kHardware) fastest = std::max(fastest, place.speed);
+  }
+  return fastest >= speedClass(100000) ? 4 : fastest >= speedClass(25000) ? 2 : 1;
+}
+
+int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, const Why& why) {
+  party->own = ownPlaces();
+  std::string problem;
+  const std::vector<Place> chosen = choosePlaces(party->own, wishes.interfaces, &problem);
+  if (chosen.empty()) return why.fail(KOLO_TRANSPORT_ERROR, "%s", problem.c_str());
+  Address& address = party->address;
+  const std::size_t told = packPlaces(chosen, address.places);
+  if (told < chosen.size() && host.log != nullptr) {
+    char line[160];
+    std::snprintf(line, sizeof line, "of this host's %zu addresses the peers are told the best %zu", chosen.size(), told);
+    host.log(2, line);
+  }
+  const std::size_t first = wishes.interfaces.find_first_not_of(" \t");
+  const bool isOrdered = first != std::string_view::npos && wishes.interfaces[first] != '^';
+  address.flags = static_cast<unsigned char>((isOrdered ? Address::kOrdered : 0) | (wishes.rails > 0 ? Address::kRailsGiven : 0));
+  address.rails = wishes.rails > 0 ? static_cast<unsigned char>(wishes.rails) : railsFor(chosen);
+  return KOLO_TRANSPORT_OK;
+}
+
+}  // namespace
+
+int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* callee, Party* party, const Why& why) {
+  if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_ERROR, "libsodium cannot be initialised");
+  party->key = deriveKey(host.communicator, wishes.purpose);
+  party->rank = host.rank;
+  party->ranks = host.ranks;
+  party->timeoutMs = host.timeoutMs > 0 ? host.timeoutMs : kFallbackTimeoutMs;
+  party->generation = forkGeneration();
+  Address& address = party->address;
+  address = {};
+  address.version = kVersion;
+  address.rank = static_cast<std::uint32_t>(host.rank);
+  address.pid = static_cast<std::uint32_t>(getpid());
+  randombytes_buf(address.device, sizeof address.device);
+  nameNetwork(host, &address.network);
+  if (const int code = publish(host, wishes, party, why); code != KOLO_TRANSPORT_OK) return code;
+  if (host.ranks > 1) {
+    const int errnum = Listener::instance().add(address.device, party->key, address.rank, callee);
+    if (errnum != 0) {
+      return why.fail(KOLO_TRANSPORT_ERROR, "listening for the other ranks: %s",
+                      isOutOfFiles(errnum) ? LimitText(errnum).text : ErrorText(errnum).text);
+    }
+    party->listens = true;
+    address.port = Listener::instance().port();
+  }
+  prove(address, party->key);
+  return KOLO_TRANSPORT_OK;
+}
+
+void closeParty(Party& party) {
+  if (party.listens) Listener::instance().remove(party.address.device);
+  party.listens = false;
+  sodium_memzero(&party.key, sizeof party.key);
+}
+
+int checkProcess(const Party& party, const Why& why) {
+  if (party.generation == forkGeneration()) return KOLO_TRANSPORT_OK;
+  return why.fail(KOLO_TRANSPORT_ERROR, "this process was forked from process %u, which made the communicator; make one here",
+                  party.address.pid);
+}
+
+int readAddress(const Party& party, const koloTransportBlob& blob, const Why& why, Address* address) {
+  if (!fromBlob(blob, address)) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "%u bytes that are not an address of this transport", blob.bytes);
+  }
+  if (!isProven(*address, party.key)) {
+    if (address->version != kVersion) {
+      return why.fail(KOLO_TRANSPORT_UNREACHABLE, "the peer speaks version %u of this transport's protocol, this one version %u",
+                      address->version, kVersion);
+    }
+    return why.fail(KOLO_TRANSPORT_ERROR, "the address was altered, or comes from another communicator");
+  }
+  if (address->rank < static_cast<std::uint32_t>(party.ranks)) return KOLO_TRANSPORT_OK;
+  return why.fail(KOLO_TRANSPORT_ERROR, "an address of rank %u in a communicator of %d ranks", address->rank, party.ranks);
+}
+
+std::size_t railsBetween(const Address& a, const Address& b) {
+  // Through loopback one connection is as fast as several.
+  const auto wish = [&](const Address& one) -> std::size_t {
+    return (one.flags & Address::kRailsGiven) == 0 && same(a.network, b.network) ? 1 : one.rails;
+  };
+  return std::clamp<std::size_t>(std::bit_floor(std::min(wish(a), wish(b))), 1, kMostRails);
+}
+
+}  // namespace kolo::connect

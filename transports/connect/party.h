@@ -1,0 +1,44 @@
+// One rank of a communicator, as whom the others dial and who dials them: its address blob, and its place in this process's listener.
+//
+// Thread safety: as the transport table demands: one party from one thread at a time, different ones concurrently.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "listener.h"
+#include "place.h"
+
+namespace kolo::connect {
+
+struct Wishes {
+  const char* purpose;          // of the transport, for its key
+  std::string_view interfaces;  // as KOLO_TCP_INTERFACES
+  int rails;                    // connections to each peer; 0: by the network's speed
+};
+
+struct Party {
+  Key key;
+  Address address;
+  std::vector<Place> own;  // of this host, also those that no peer is told
+  int rank;
+  int ranks;
+  int timeoutMs;
+  unsigned generation;     // of the process that opened it: a forked child has a copy that it must not use
+  bool listens = false;
+};
+
+// The callee may be called from now on until closeParty().
+int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* callee, Party* party, const Why& why);
+void closeParty(Party& party);
+
+// An error of a party in a forked child.
+int checkProcess(const Party& party, const Why& why);
+
+// A peer's blob, checked: whole, of this version, and proven.
+int readAddress(const Party& party, const koloTransportBlob& blob, const Why& why, Address* address);
+
+// Connections between the two, known to both alike.
+std::size_t railsBetween(const Address& a, const Address& b);
+
+}  // namespace kolo::connect

@@ -1,0 +1,46 @@
+// The receiving half of a rail: checks frames, puts their bytes where they belong, and then sets their signals.
+//
+// Thread safety: one thread at a time.
+// Invariants: nothing is written outside of a registered memory. A signal is set when all bytes of its frame, and of the frames before
+// it, are in place. After an error nothing more is taken.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "frame.h"
+#include "memories.h"
+
+namespace kolo::tcp {
+
+class Parser {
+ public:
+  explicit Parser(const Memories& memories) : memories_(&memories) {}
+
+  // Bytes as they come, cut anywhere. Null, or what is wrong with the frame: "has ...".
+  const char* feed(const unsigned char* bytes, std::size_t count);
+
+  // Where the next bytes of the payload go: they may be received right there; then filled() instead of feed(). Empty: a header comes
+  // first. Valid until memory is deregistered.
+  std::span<unsigned char> room() const { return {to_, left_}; }
+  const char* filled(std::size_t count);
+
+  bool isBetweenFrames() const { return have_ == 0 && left_ == 0; }
+  // REQUIRES: no frame is half there, or it goes elsewhere.
+  bool writesTo(std::uint64_t memory) const { return left_ != 0 && frame_.memory == memory; }
+
+ private:
+  const char* takeHeader();
+  const char* finish();
+
+  const Memories* memories_;
+  unsigned char header_[sizeof(Frame)] = {};
+  std::size_t have_ = 0;  // of the header
+  Frame frame_{};
+  unsigned char* to_ = nullptr;  // the rest of the payload
+  std::size_t left_ = 0;
+  std::uint32_t crc_ = 0;  // of the payload so far
+  std::uint32_t next_ = 0;
+};
+
+}  // namespace kolo::tcp

@@ -1,0 +1,225 @@
+// How bytes move: the part of a device that is called all the time.
+#include <fmt/format.h>
+#include <linux/sockios.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+
+#include "device.h"
+
+namespace kolo::tcp {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Of the calls that wait for one peer, the share that looks at the others too.
+constexpr unsigned kCallsPerLook = 16;
+constexpr milliseconds kLookAfter{500};
+// Rails that end one after the other belong together; those that are still open after this have lost their peer too.
+constexpr milliseconds kEndTime{1000};
+
+}  // namespace
+
+int Device::describe(Link& link, const koloTransportPut& put, const Why& why, Frame* frame) const {
+  MemoryKey key{link.memory, link.bytes, 0};
+  if (put.key != nullptr) std::memcpy(&key, put.key->data, sizeof key);
+  if (put.bytes > 0 && (put.to > key.bytes || put.bytes > key.bytes - put.to)) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "%llu bytes at offset %llu of a memory of %llu",
+                    static_cast<unsigned long long>(put.bytes), static_cast<unsigned long long>(put.to),
+                    static_cast<unsigned long long>(key.bytes));
+  }
+  *frame = {};
+  frame->mark = Frame::kMark;
+  frame->memory = put.bytes > 0 ? key.number : 0;
+  frame->offset = put.bytes > 0 ? put.to : 0;
+  frame->bytes = put.bytes;
+  if (put.signalTo != KOLO_TRANSPORT_NO_SIGNAL) {
+    if (put.signalTo % 8 != 0 || link.bytes < 8 || put.signalTo > link.bytes - 8) {
+      return why.fail(KOLO_TRANSPORT_ERROR, "a signal at offset %llu of a memory of %llu bytes, expected an aligned word inside",
+                      static_cast<unsigned long long>(put.signalTo), static_cast<unsigned long long>(link.bytes));
+    }
+    frame->flags = Frame::kSignals;
+    frame->signalMemory = link.memory;
+    frame->signalOffset = put.signalTo;
+    frame->signal = put.signal;
+  }
+  if (checksPayload_ && put.bytes > 0) {
+    frame->flags |= Frame::kPayloadChecked;
+    frame->payloadCrc = crc32c(0, put.from, put.bytes);
+  }
+  return KOLO_TRANSPORT_OK;
+}
+
+int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
+  if (const int code = connect::checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return code;
+  Way& way = *link.way;
+  if (way.isBroken) return why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str());
+  if (put.rail >= way.rails.size()) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "rail %u of a link with %zu", put.rail, way.rails.size());
+  }
+  Frame frame;
+  if (const int code = describe(link, put, why, &frame); code != KOLO_TRANSPORT_OK) return code;
+  Rail& rail = *way.rails[put.rail];
+  switch (rail.sender.put(rail.socket.fd(), frame, put.from, &link.load)) {
+    case Sender::Outcome::kFull:
+      return why.fail(KOLO_TRANSPORT_BUSY, "%zu requests to rank %u wait for its rail %u", Sender::kMostQueued, way.peer.rank, put.rail);
+    case Sender::Outcome::kBroken:
+      breakDown(way, rail.sender.broken());
+      return why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str());
+    case Sender::Outcome::kAccepted: break;
+  }
+  if (!rail.sender.isEmpty()) await(rail);
+  return KOLO_TRANSPORT_OK;
+}
+
+int Device::state(const Link& link, const Why& why) {
+  if (const int code = connect::checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return KOLO_TRANSPORT_LOST;
+  return link.way->isLost ? why.fail(KOLO_TRANSPORT_LOST, "%s", link.way->why.c_str()) : KOLO_TRANSPORT_OK;
+}
+
+bool Device::progress(int peer, int waitUs) {
+  if (party_.generation != connect::forkGeneration()) return false;
+  adopt();
+  bool hasMoved = false;
+  const bool isOne = peer >= 0 && static_cast<std::size_t>(peer) < byRank_.size();
+  if (isOne) {
+    for (Way* const way : byRank_[static_cast<std::size_t>(peer)]) hasMoved |= work(*way);
+  }
+  if (!isOne || ++calls_ % kCallsPerLook == 0) hasMoved |= poll(0);
+  if (!hasMoved && waitUs > 0) hasMoved = poll(waitUs);
+  return hasMoved;
+}
+
+bool Device::work(Way& way) {
+  bool hasMoved = false;
+  for (const auto& rail : way.rails) {
+    if (way.isLost) break;
+    hasMoved |= work(*rail, true, true);
+  }
+  return hasMoved;
+}
+
+bool Device::work(Rail& rail, bool receives, bool sends) {
+  Way& way = *rail.way;
+  bool hasMoved = false;
+  if (receives && !rail.hasEnded) {
+    std::string wrong;
+    hasMoved = way.receive(rail, scratch_, &wrong);
+    if (!wrong.empty()) {
+      lose(way, "it sent a frame that " + wrong);
+      return true;
+    }
+    if (rail.hasEnded) checkEnded(way);
+  }
+  if (sends && !way.isBroken && !rail.sender.isEmpty()) {
+    hasMoved |= rail.sender.flush(rail.socket.fd());
+    if (rail.sender.broken() != 0) breakDown(way, rail.sender.broken());
+    if (!rail.sender.isEmpty()) await(rail);
+  }
+  return hasMoved;
+}
+
+// Nothing can be sent any more; what the peer sent before is still to be taken.
+void Device::breakDown(Way& way, int errnum) {
+  if (way.isBroken) return;
+  way.isBroken = true;
+  way.endedAt = Clock::now();
+  way.why = fmt::format("rank {}: sending: {}", way.peer.rank, common::ErrorText(errnum).text);
+  way.abandon();
+}
+
+void Device::checkEnded(Way& way) {
+  const std::string reason = way.why.empty() ? "it has closed its connections: its process has ended, or has left the communicator"
+                                             : "its connection ended: " + way.why;
+  if (way.hasEnded()) return lose(way, reason);
+  if (way.isBroken) return;
+  way.isBroken = true;
+  way.endedAt = Clock::now();
+  way.why = fmt::format("rank {}: {}", way.peer.rank, reason);
+  way.abandon();
+}
+
+void Device::await(Rail& rail) {
+  if (rail.isArmed || rail.isAwaited) return;
+  rail.isAwaited = true;
+  blocked_.push_back(&rail);
+}
+
+void Device::arm(Rail& rail, bool wants) {
+  if (rail.isArmed == wants) return;
+  rail.isArmed = wants;
+  epoll_event event{};
+  event.events = wants ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.ptr = &rail;
+  (void)epoll_ctl(epoll_.fd(), EPOLL_CTL_MOD, rail.socket.fd(), &event);
+}
+
+bool Device::poll(int waitUs) {
+  for (Rail* const rail : blocked_) {
+    rail->isAwaited = false;
+    if (!rail->sender.isEmpty()) arm(*rail, true);
+  }
+  blocked_.clear();
+  epoll_event events[32];
+  const timespec wait{waitUs / 1000000, waitUs % 1000000 * 1000};
+  const int count = epoll_pwait2(epoll_.fd(), events, std::size(events), &wait, nullptr);
+  adopt();  // events may be of ways that have just arrived
+  bool hasMoved = false;
+  for (int i = 0; i < count; ++i) {
+    Rail& rail = *static_cast<Rail*>(events[i].data.ptr);
+    if (rail.way->isLost) continue;
+    const bool mayRead = (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0;
+    hasMoved |= work(rail, mayRead, (events[i].events & EPOLLOUT) != 0);
+    if (!rail.way->isLost && rail.sender.isEmpty()) arm(rail, false);
+  }
+  lookAfter();
+  return hasMoved;
+}
+
+// Now and then: what no event tells.
+void Device::lookAfter() {
+  const Clock::time_point now = Clock::now();
+  if (now < lookedAfter_ + kLookAfter) return;
+  lookedAfter_ = now;
+  for (const auto& way : ways_) {
+    if (!way->isLost && way->isBroken && now > way->endedAt + kEndTime) lose(*way, "its connections ended");
+  }
+}
+
+// Half closes and waits until the peer's kernel has everything. Bytes that nobody takes any more are thrown away: closing while some are
+// there would reset the connection, and the peer would lose what is on its way. True: done.
+bool Device::drain(Way& way) {
+  bool isDone = true;
+  for (const auto& rail : way.rails) {
+    if (way.isBroken || rail->hasEnded) continue;
+    const int fd = rail->socket.fd();
+    rail->sender.flush(fd);
+    if (rail->sender.broken() != 0) continue;
+    if (!rail->sender.isEmpty()) {
+      isDone = false;
+      continue;
+    }
+    (void)shutdown(fd, SHUT_WR);
+    while (recv(fd, scratch_.data(), scratch_.size(), MSG_DONTWAIT) > 0) {
+    }
+    int unsent = 0;
+    if (ioctl(fd, SIOCOUTQ, &unsent) == 0 && unsent > 0) isDone = false;
+  }
+  return isDone;
+}
+
+void Device::finish() {
+  const Clock::time_point deadline = Clock::now() + milliseconds(party_.timeoutMs);
+  adopt();
+  for (int round = 0; Clock::now() < deadline; ++round) {
+    bool isDone = true;
+    for (const auto& way : ways_) isDone = drain(*way) && isDone;
+    if (isDone) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(std::min(50 << std::min(round, 6), 2000)));
+  }
+}
+
+}  // namespace kolo::tcp

@@ -1,0 +1,85 @@
+#include "way.h"
+
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "../common/why.h"
+
+namespace kolo::tcp {
+namespace {
+
+// Of one rail in one call, so that the others have their turn.
+constexpr std::size_t kMostAtOnce = std::size_t{8} << 20;
+
+ssize_t receiveInto(int fd, std::span<unsigned char> room, Way::Scratch& scratch) {
+  iovec parts[2] = {{room.data(), room.size()}, {scratch.data(), scratch.size()}};
+  msghdr message{};
+  message.msg_iov = room.empty() ? parts + 1 : parts;
+  message.msg_iovlen = room.empty() ? 1 : 2;
+  for (;;) {
+    const ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
+    if (got >= 0 || errno != EINTR) return got;
+  }
+}
+
+}  // namespace
+
+// Payloads are received where they belong; headers, and what comes with them, by way of the scratch.
+bool Way::receive(Rail& rail, Scratch& scratch, std::string* wrong) {
+  std::size_t taken = 0;
+  while (!rail.hasEnded && taken < kMostAtOnce) {
+    std::span<unsigned char> room = rail.parser.room();
+    room = room.first(std::min(room.size(), kMostAtOnce));
+    const ssize_t got = receiveInto(rail.socket.fd(), room, scratch);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (got <= 0) {
+      rail.hasEnded = true;
+      if (got < 0 && why.empty()) why = common::ErrorText(errno).text;
+      if (!rail.parser.isBetweenFrames() && why.empty()) why = "in the middle of a frame";
+      break;
+    }
+    taken += static_cast<std::size_t>(got);
+    const std::size_t direct = std::min(static_cast<std::size_t>(got), room.size());
+    const char* problem = direct > 0 ? rail.parser.filled(direct) : nullptr;
+    if (problem == nullptr) problem = rail.parser.feed(scratch.data(), static_cast<std::size_t>(got) - direct);
+    if (problem != nullptr) {
+      *wrong = problem;
+      break;
+    }
+    if (static_cast<std::size_t>(got) < room.size() + scratch.size()) break;  // there was no more
+  }
+  return taken > 0;
+}
+
+bool Way::hasEnded() const {
+  return std::all_of(rails.begin(), rails.end(), [](const auto& rail) { return rail->hasEnded; });
+}
+
+bool Way::isStale() const {
+  return std::any_of(rails.begin(), rails.end(), [](const auto& rail) {
+    char byte;
+    const ssize_t got = recv(rail->socket.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  });
+}
+
+void Way::abandon() {
+  for (const auto& rail : rails) rail->sender.abandon();
+}
+
+// A host that is silent while nothing is under way is noticed by the kernel after some twenty seconds.
+void prepare(const connect::Socket& socket) {
+  const auto set = [&](int level, int name, int value) { (void)setsockopt(socket.fd(), level, name, &value, sizeof value); };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 5);
+}
+
+}  // namespace kolo::tcp

@@ -1,0 +1,57 @@
+// The connections to one peer: its rails, each a socket with its two halves.
+//
+// Thread safety: the device's thread, but that the listener's thread makes one, and asks isStale() with the device's lock held, which is
+// also held to close the sockets.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../connect/listener.h"
+#include "parser.h"
+#include "sender.h"
+
+namespace kolo::tcp {
+
+using connect::Clock;
+
+struct Way;
+
+struct Rail {
+  Rail(Way* owner, connect::Socket connection, const Memories& memories)
+      : way(owner), socket(std::move(connection)), parser(memories) {}
+  Way* way;
+  connect::Socket socket;
+  Sender sender;
+  Parser parser;
+  bool hasEnded = false;       // the peer sends no more by it
+  bool isAwaited = false;      // stands in the device's list of those to be armed
+  bool isArmed = false;        // the device's epoll tells when it may be written to
+};
+
+struct Way {
+  connect::Caller peer;
+  std::vector<std::unique_ptr<Rail>> rails;
+  bool isLost = false;
+  bool isBroken = false;  // cannot be sent by; what the peer has sent is still taken
+  Clock::time_point endedAt{};  // the first rail ended, or broke; 0: none has
+  std::string why;        // of both
+
+  // Takes what has come. True if something has; wrong: what was wrong with it.
+  static constexpr std::size_t kScratch = 4096;
+  using Scratch = std::array<unsigned char, kScratch>;
+  bool receive(Rail& rail, Scratch& scratch, std::string* wrong);
+  bool hasEnded() const;
+  // The peer has closed it, or it broke, and the device has not noticed yet.
+  bool isStale() const;
+  // Requests are over.
+  void abandon();
+};
+
+// Options of every connection, once it is proven.
+void prepare(const connect::Socket& socket);
+
+}  // namespace kolo::tcp
