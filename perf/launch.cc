@@ -25,7 +25,19 @@ using Clock = std::chrono::steady_clock;
 // How long ranks may take to obey SIGTERM.
 constexpr auto kObeyTime = std::chrono::milliseconds(1000);
 
-bool isSet(const char* variable) { return std::getenv(variable) != nullptr; }
+// Empty counts as not set, as it does in the library.
+bool isSet(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value != nullptr && value[0] != '\0';
+}
+
+// Slurm calls batch scripts, and the shell that salloc may give, steps too, with numbers from here on: one process is in them.
+constexpr unsigned long long kFirstSpecialStep = 0xfffffff0;
+
+bool isSlurmTask() {
+  return isSet("SLURM_PROCID") && isSet("SLURM_STEP_ID") &&
+         std::strtoull(std::getenv("SLURM_STEP_ID"), nullptr, 10) < kFirstSpecialStep;
+}
 
 std::string jobName() {
   std::random_device random;
@@ -164,8 +176,9 @@ class Ranks {
 }  // namespace
 
 bool startedByLauncher() {
-  return isSet("KOLO_RANK") || (isSet("RANK") && isSet("WORLD_SIZE")) ||
-         (isSet("SLURM_PROCID") && isSet("SLURM_STEP_ID")) || isSet("OMPI_COMM_WORLD_RANK") || isSet("PMI_RANK");
+  // One of Kolo's own alone is a mistake, of which the library tells.
+  return isSet("KOLO_RANK") || isSet("KOLO_SIZE") || (isSet("RANK") && isSet("WORLD_SIZE")) || isSlurmTask() ||
+         isSet("OMPI_COMM_WORLD_RANK") || isSet("PMI_RANK");
 }
 
 int launchRanks(char** argv, int ranks) { return Ranks(argv).run(ranks); }
