@@ -147,6 +147,23 @@ int portFor(const std::string& jobName) {
   return static_cast<int>(kLowest + hash % kPorts);
 }
 
+// Where the ranks of a step on several hosts meet.
+Result<std::string> slurmRoot(int hosts, const std::string& jobName) {
+  // The hosts are listed by their names; rank 0 is on the first in all distributions but this one.
+  const std::string distribution = variable("SLURM_DISTRIBUTION");
+  if (distribution == "arbitrary") {
+    return error(koloInvalidEnvironment,
+                 "environment variable SLURM_DISTRIBUTION is \"{}\", so that rank 0 may be on any of {} hosts, and "
+                 "KOLO_ROOT is not set, expected host:port of rank 0",
+                 distribution, hosts);
+  }
+  const std::string list = variable("SLURM_STEP_NODELIST");
+  const std::string host = firstHost(list);
+  if (!host.empty()) return fmt::format("{}:{}", host, portFor(jobName));
+  return error(koloInvalidEnvironment,
+               "environment variable SLURM_STEP_NODELIST is \"{}\", expected the names of {} hosts", list, hosts);
+}
+
 Result<bool> readSlurm(LauncherJob& job) {
   const std::string step = variable("SLURM_STEP_ID");
   if (step.empty() || !variable("OMPI_COMM_WORLD_SIZE").empty() || !variable("MPI_LOCALNRANKS").empty()) return false;
@@ -166,13 +183,9 @@ Result<bool> readSlurm(LauncherJob& job) {
     job.localRanks = job.ranks;
     return true;
   }
-  const std::string list = variable("SLURM_STEP_NODELIST");
-  const std::string host = firstHost(list);
-  if (job.root.empty() && host.empty()) {
-    return error(koloInvalidEnvironment,
-                 "environment variable SLURM_STEP_NODELIST is \"{}\", expected the names of {} hosts", list, hosts);
+  if (job.root.empty()) {
+    KOLO_ASSIGN(job.root, slurmRoot(hosts, job.jobName));
   }
-  if (job.root.empty()) job.root = fmt::format("{}:{}", host, portFor(job.jobName));
   return true;
 }
 
