@@ -5,6 +5,7 @@
 #include "algorithms/alone.h"
 #include "algorithms/bruck.h"
 #include "algorithms/direct.h"
+#include "algorithms/hierarchical.h"
 #include "algorithms/line.h"
 #include "algorithms/one_shot.h"
 #include "algorithms/pairwise.h"
@@ -89,6 +90,10 @@ KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, bool met) 
     case Algorithm::kRecursive: runRecursive(exchange, met); break;
     case Algorithm::kBruck: runBruck(exchange, met); break;
     case Algorithm::kTree: runTree(exchange, met); break;
+    case Algorithm::kHierarchical:
+      // GPUs have no posted links of their own.
+      if constexpr (Team::kPosts) runHierarchical(exchange);
+      break;
     case Algorithm::kCount: break;
   }
 }

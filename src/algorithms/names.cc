@@ -20,7 +20,8 @@ constexpr std::array<const char*, koloNumCollectives> kCollectives = {
     "all_reduce", "reduce",  "broadcast", "all_gather", "reduce_scatter",
     "all_to_all", "gather", "scatter",   "barrier",    "send_recv"};
 constexpr std::array<const char*, static_cast<std::size_t>(device::Algorithm::kCount)> kAlgorithms = {
-    "line", "one_shot", "two_shot", "ring", "biring", "recursive", "bruck", "tree", "pairwise"};
+    "line", "one_shot", "two_shot", "ring", "biring", "recursive", "bruck", "tree", "pairwise",
+    "hierarchical"};
 
 template <class Table>
 const char* lookUp(const Table& table, int index) {

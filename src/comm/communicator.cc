@@ -16,6 +16,7 @@ namespace {
 
 struct Surroundings {
   bool allMapped = true;
+  std::vector<int> leaders;           // of each rank, the least one whose memory it reaches
   int cores = 1;                      // that the ranks share
   std::uint64_t singleCopyBytes = 0;
 };
@@ -40,7 +41,11 @@ std::uint64_t ownSingleCopyBytes(const Peers& peers) {
 Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   const topology::Machine& mine = topology::machine();
   BlobWriter writer;
-  writer.put(ownSingleCopyBytes(peers)).put(static_cast<std::uint8_t>(peers.allMapped()));
+  int leader = membership.rank;
+  for (int rank = peers.ranks() - 1; rank >= 0; --rank) {
+    if (rank != membership.rank && peers[rank].arena != nullptr) leader = std::min(leader, rank);
+  }
+  writer.put(ownSingleCopyBytes(peers)).put(static_cast<std::uint8_t>(peers.allMapped())).put(leader);
   writer.put(transport::identity().hostId).put(mine.cpuQuota).put(static_cast<std::uint32_t>(mine.allowedThreads.size()));
   for (const int thread : mine.allowedThreads) writer.put(thread);
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));
@@ -51,6 +56,7 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
     BlobReader reader(blob);
     result.singleCopyBytes = std::max(result.singleCopyBytes, reader.get<std::uint64_t>());
     result.allMapped = reader.get<std::uint8_t>() == 1 && result.allMapped;
+    result.leaders.push_back(reader.get<int>());
     const auto host = reader.get<std::array<char, 16>>();
     const auto limit = reader.get<double>();
     if (limit > 0 && (quota == 0 || limit < quota)) quota = limit;
@@ -150,6 +156,7 @@ Status Communicator::connect() {
   machine_.cores = around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
   allMapped_ = machine_.mapped = around.allMapped;
+  if (!allMapped_) hosts_.arrange(around.leaders, rank(), machine_);
   polling_ = executor::Polling::make(ranks() <= machine_.cores, static_cast<int>(settings::integer("KOLO_SPIN")));
   links_.resize(static_cast<std::size_t>(ranks()));
   for (int peer = 0; peer < ranks(); ++peer) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "comm/gpu_rank.h"
+#include "comm/hosts.h"
 #include "comm/messages.h"
 #include "comm/operation.h"
 #include "comm/peers.h"
@@ -191,6 +192,7 @@ class Communicator final : public executor::LinkOwner {
   std::mutex workerMutex_;
 
   planner::Machine machine_;
+  Hosts hosts_;
   std::vector<planner::Wish> wishes_;
   bool wishesHaveRanges_ = false;
   // Choices by collective and size class; see planFor().

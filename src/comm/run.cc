@@ -274,6 +274,11 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   work.signature.algorithm = choice.algorithm;
   work.word = work.signature.pack();
   work.direct = choice.direct;
+  if (choice.algorithm == device::Algorithm::kHierarchical) {
+    work.hosts = &hosts_.shape;
+    work.within = choice.within;
+    work.between = choice.between;
+  }
   if (gpu_ != nullptr) {
     planner::Query query = queryFor(operation);
     query.bytes = bytes;

@@ -46,17 +46,17 @@ class Exchange {
   // Opens the operation towards a peer. Waits only if as many headers as may be are owed by it. Once per operation and peer;
   // meet() or owe() must follow.
   KOLO_DEVICE_CALL void announce(int peer, const void* payload = nullptr, std::uint32_t payloadBytes = 0) {
-    const Link& link = work_.links[peer];
+    const Link& link = linkTo(peer);
     if (link.owed == kMaxOwed && !settle(peer, kMaxOwed - 1)) return;
     if (team_.leader()) writeHeader(peer, payload, payloadBytes);
   }
   // The same by one thread, in spread(); after settleAll(kMaxOwed - 1).
   KOLO_DEVICE void announceAlone(int peer, const void* payload = nullptr, std::uint32_t payloadBytes = 0) {
-    if (kIsOneThread && work_.links[peer].owed == kMaxOwed && !settle(peer, kMaxOwed - 1)) return;
+    if (kIsOneThread && linkTo(peer).owed == kMaxOwed && !settle(peer, kMaxOwed - 1)) return;
     writeHeader(peer, payload, payloadBytes);
   }
   KOLO_DEVICE void writeHeader(int peer, const void* payload, std::uint32_t payloadBytes) {
-    Link& link = work_.links[peer];
+    Link& link = linkTo(peer);
     const std::uint64_t number = ++link.announced;
     Header& line = link.outbox->header[number % kHeaderLines];
     line.signature = work_.word;
@@ -72,10 +72,10 @@ class Exchange {
 
   // Waits until the peer has entered the operation too, and checks that it is the same one.
   KOLO_DEVICE_CALL bool meet(int peer) {
-    Link& link = work_.links[peer];
+    Link& link = linkTo(peer);
     if (link.owed != 0 && !settle(peer, 0)) return false;
     const std::uint64_t number = link.met + 1;
-    if (!team_.waitAtLeast(lineOf(link, number).number, number, peer)) return false;  // [header]
+    if (!team_.waitAtLeast(lineOf(link, number).number, number, link.peer)) return false;  // [header]
     if (team_.leader()) takeHeader(peer);
     team_.sync();
     return !team_.failed();
@@ -83,27 +83,27 @@ class Exchange {
 
   // The same by one thread, in spread(); after settleAll(0).
   KOLO_DEVICE void meetAlone(int peer) {
-    const Link& link = work_.links[peer];
+    const Link& link = linkTo(peer);
     if (kIsOneThread && link.owed != 0 && !settle(peer, 0)) return;
     const std::uint64_t number = link.met + 1;
-    if (team_.waitAlone(lineOf(link, number).number, number, peer)) takeHeader(peer);  // [header]
+    if (team_.waitAlone(lineOf(link, number).number, number, link.peer)) takeHeader(peer);  // [header]
   }
 
   // Instead of meet(), where nothing in the peer's header changes what this rank does: the header is read and checked in a
   // later operation, or by settle(). REQUIRES: announced.
   KOLO_DEVICE void owe(int peer) {
     if (!team_.leader() || team_.failed()) return;
-    Link& link = work_.links[peer];
+    Link& link = linkTo(peer);
     ++link.owed;
     link.expected[link.announced % kHeaderLines] = {work_.word, work_.headerCount};
   }
 
   // Waits until the peer owes at most `most` headers of earlier operations; takes those that are there anyway.
   KOLO_DEVICE_CALL bool settle(int peer, std::uint32_t most) {
-    Link& link = work_.links[peer];
+    Link& link = linkTo(peer);
     while (link.owed > most) {
       const std::uint64_t number = link.met + 1;
-      if (!team_.waitAtLeast(lineOf(link, number).number, number, peer)) return false;  // [header]
+      if (!team_.waitAtLeast(lineOf(link, number).number, number, link.peer)) return false;  // [header]
       if (team_.leader()) takeOwed(peer);
       team_.sync();
       if (team_.failed()) return false;
@@ -113,7 +113,7 @@ class Exchange {
 
   // The header read by meet(); stays readable during this operation.
   KOLO_DEVICE const Header& headerOf(int peer) const {
-    const Link& link = work_.links[peer];
+    const Link& link = linkTo(peer);
     return lineOf(link, link.met);
   }
 
@@ -129,7 +129,7 @@ class Exchange {
   // settle() with every peer, before a spread(): threads that are apart there cannot wait together. One thread settles as it goes.
   KOLO_DEVICE bool settleAll(std::uint32_t most) {
     for (int peer = next(work_.rank); !kIsOneThread && peer != work_.rank; peer = next(peer)) {
-      if (work_.links[peer].owed > most && !settle(peer, most)) return false;
+      if (linkTo(peer).owed > most && !settle(peer, most)) return false;
     }
     return !team_.failed();
   }
@@ -140,7 +140,7 @@ class Exchange {
   KOLO_DEVICE_CALL bool meetRest() {
     bool good = !team_.failed();
     for (int peer = next(work_.rank); peer != work_.rank && good; peer = next(peer)) {
-      const Link& link = work_.links[peer];
+      const Link& link = linkTo(peer);
       if (link.met + link.owed < link.announced) good = meet(peer);
     }
     return good;
@@ -158,12 +158,12 @@ class Exchange {
   KOLO_DEVICE const unsigned char* sendOf(int peer) const {
     if (peer == work_.rank) return work_.send;
     const Header& line = headerOf(peer);
-    return work_.links[peer].windows[line.refs.sendWindow - 1] + line.refs.sendOffset;
+    return linkTo(peer).windows[line.refs.sendWindow - 1] + line.refs.sendOffset;
   }
   KOLO_DEVICE unsigned char* recvOf(int peer) const {
     if (peer == work_.rank) return work_.recv;
     const Header& line = headerOf(peer);
-    return work_.links[peer].windows[line.refs.recvWindow - 1] + line.refs.recvOffset;
+    return linkTo(peer).windows[line.refs.recvWindow - 1] + line.refs.recvOffset;
   }
 
   // Whether the peer's input may be taken, by whatever way.
@@ -177,7 +177,7 @@ class Exchange {
     if (peer == work_.rank || sendIsShared(peer)) {
       copy(dst, sendOf(peer) + begin, bytes, work_.streaming);
     } else if (bytes != 0 && !team_.failed()) {
-      team_.read(peer, dst, headerOf(peer).refs.sendOffset + begin, bytes);
+      team_.read(linkTo(peer).peer, dst, headerOf(peer).refs.sendOffset + begin, bytes);
     }
   }
 
@@ -193,12 +193,12 @@ class Exchange {
 
   // Waits for a free slot at the peer; the caller fills it and publishes. nullptr after a failure.
   KOLO_DEVICE_CALL unsigned char* acquireSlot(int peer) {
-    Link& link = work_.links[peer];
+    Link& link = linkTo(peer);
     team_.sync();  // the counters of the last primitive are settled
     const std::uint64_t number = link.sent + 1;
     if (number > link.credited + work_.slots) {
       const Counter& head = link.inbox->signals.head;
-      if (!team_.waitAtLeast(head, number - work_.slots, peer)) return nullptr;  // [credit]
+      if (!team_.waitAtLeast(head, number - work_.slots, link.peer)) return nullptr;  // [credit]
       if (team_.leader()) link.credited = loadAcquire(head);                     // [credit]
     }
     if (team_.failed()) return nullptr;
@@ -208,7 +208,7 @@ class Exchange {
   KOLO_DEVICE_CALL void publishSlot(int peer, std::uint64_t bytes) {
     team_.sync();
     if (!team_.leader() || team_.failed()) return;
-    Link& link = work_.links[peer];
+    Link& link = linkTo(peer);
     const std::uint64_t number = ++link.sent;
     const std::uint32_t rail = static_cast<std::uint32_t>(number) & link.railMask;
     // [chunk] after the team's stores into the slot
@@ -216,16 +216,16 @@ class Exchange {
   }
   // Waits for the peer's next chunk. nullptr after a failure.
   KOLO_DEVICE_CALL const unsigned char* awaitSlot(int peer) {
-    Link& link = work_.links[peer];
+    Link& link = linkTo(peer);
     team_.sync();
     const std::uint64_t number = link.received + 1;
-    if (!team_.waitAtLeast(tailOf(link, number), number, peer)) return nullptr;  // [chunk]
+    if (!team_.waitAtLeast(tailOf(link, number), number, link.peer)) return nullptr;  // [chunk]
     return link.inSlots + number % work_.slots * work_.slotBytes;
   }
   KOLO_DEVICE_CALL void releaseSlot(int peer) {
     team_.sync();
     if (!team_.leader() || team_.failed()) return;
-    Link& link = work_.links[peer];
+    Link& link = linkTo(peer);
     signal(link, link.outbox->signals.head, ++link.received);  // [credit] after the team's loads from the slot
   }
 
@@ -233,7 +233,7 @@ class Exchange {
 
   // Leader only.
   KOLO_DEVICE void announceMessage(int peer, const MessageFlow& flow) {
-    Link& link = work_.links[peer];
+    Link& link = linkTo(peer);
     const std::uint64_t number = ++link.announced;
     Header& line = link.outbox->header[number % kHeaderLines];
     line.signature = flow.word;
@@ -242,31 +242,31 @@ class Exchange {
     signal(link, line.number, number, 0, &line, kHeaderBytesBeforeNumber);  // [header]
   }
   KOLO_DEVICE bool hasHeader(int peer) {
-    const Link& link = work_.links[peer];
+    const Link& link = linkTo(peer);
     return team_.isAtLeast(lineOf(link, link.met + 1).number, link.met + 1);  // [header]
   }
   // Leader only. REQUIRES: hasHeader().
   KOLO_DEVICE void takeMessageHeader(int peer, const MessageFlow& flow) {
-    ++work_.links[peer].met;
+    ++linkTo(peer).met;
     check(peer, {flow.word, flow.count}, flow.count);
   }
   KOLO_DEVICE bool hasFreeSlot(int peer) {
-    const Link& link = work_.links[peer];
+    const Link& link = linkTo(peer);
     return team_.isAtLeast(link.inbox->signals.head, link.sent + 1 < work_.slots ? 0 : link.sent + 1 - work_.slots);  // [credit]
   }
   KOLO_DEVICE bool hasChunk(int peer) {
-    const Link& link = work_.links[peer];
+    const Link& link = linkTo(peer);
     return team_.isAtLeast(tailOf(link, link.received + 1), link.received + 1);  // [chunk]
   }
   // The receiver's word that it has taken a message out of this rank's window; the sender counts them.
   KOLO_DEVICE void sayTaken(int peer) {
     team_.sync();
     if (!team_.leader() || team_.failed()) return;
-    Link& link = work_.links[peer];
+    Link& link = linkTo(peer);
     signal(link, link.outbox->signals.done, ++link.taken);  // [done] after all loads by this team
   }
   KOLO_DEVICE bool isTaken(int peer) {
-    const Link& link = work_.links[peer];
+    const Link& link = linkTo(peer);
     return team_.isAtLeast(link.inbox->signals.done, link.finished + 1);  // [done]
   }
 
@@ -400,6 +400,14 @@ class Exchange {
  private:
   static constexpr bool kIsOneThread = Team::kIsOneThread;
 
+  // Peers are numbered as in the work, whose ranks may be a part of the communicator's.
+  KOLO_DEVICE Link& linkTo(int peer) const {
+    if constexpr (Team::kPosts) {
+      if (work_.members != nullptr) return work_.links[work_.members[peer]];
+    }
+    return work_.links[peer];
+  }
+
   // Tells the peer, by a counter in its memory, what this rank has written there before: on a mapped link by a release store. On
   // a posted one the mirror is changed, and a request brings over `bytes` bytes from `data` on and then the counter. By one thread.
   KOLO_DEVICE void signal(Link& link, Counter& counter, std::uint64_t value, std::uint32_t rail = 0, const void* data = nullptr,
@@ -426,7 +434,7 @@ class Exchange {
 
   // The peer's header has come: checks that it says what this rank says.
   KOLO_DEVICE void takeHeader(int peer) {
-    ++work_.links[peer].met;
+    ++linkTo(peer).met;
     check(peer, {work_.word, work_.countFrom != nullptr ? work_.countFrom[peer] : work_.headerCount},
           work_.countTo != nullptr ? work_.countTo[peer] : work_.headerCount);
   }
@@ -435,11 +443,11 @@ class Exchange {
   KOLO_DEVICE void check(int peer, const Expectation& expected, std::uint64_t said) {
     const Header& line = headerOf(peer);
     if (line.signature == expected.signature && line.count == expected.count) return;
-    team_.fail({Fault::kMismatch, peer, line.signature, line.count, expected.signature, said});
+    team_.fail({Fault::kMismatch, linkTo(peer).peer, line.signature, line.count, expected.signature, said});
   }
   // All headers owed that have arrived. Leader only.
   KOLO_DEVICE void takeOwed(int peer) {
-    Link& link = work_.links[peer];
+    Link& link = linkTo(peer);
     while (link.owed != 0 && loadAcquire(lineOf(link, link.met + 1).number) == link.met + 1) {  // [header]
       --link.owed;
       const Expectation& expected = link.expected[++link.met % kHeaderLines];
@@ -451,12 +459,12 @@ class Exchange {
   KOLO_DEVICE void finishEach(int count, PeerAt peerAt) {
     team_.sync();
     team_.spread(count, [&](int i) {
-      Link& link = work_.links[peerAt(i)];
+      Link& link = linkTo(peerAt(i));
       signal(link, link.outbox->signals.done, ++link.finished);  // [done] after all loads and stores by this team
     });
     team_.spread(count, [&](int i) {
-      const Link& link = work_.links[peerAt(i)];
-      team_.waitAlone(link.inbox->signals.done, link.finished, peerAt(i));  // [done]
+      const Link& link = linkTo(peerAt(i));
+      team_.waitAlone(link.inbox->signals.done, link.finished, link.peer);  // [done]
     });
   }
 

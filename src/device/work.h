@@ -15,7 +15,7 @@ enum class Collective : std::uint8_t {
 };
 
 enum class Algorithm : std::uint8_t {
-  kLine, kOneShot, kTwoShot, kRing, kBiring, kRecursive, kBruck, kTree, kPairwise, kCount
+  kLine, kOneShot, kTwoShot, kRing, kBiring, kRecursive, kBruck, kTree, kPairwise, kHierarchical, kCount
 };
 
 // What collectives have in common, as sets of them.
@@ -76,23 +76,43 @@ struct Fault {
   Counter claimed{0};              // 1: a thread of a block has written, or is writing, the rest
 };
 
-// n blocks of a buffer, one for each rank: uniform (stride == count), or by counts and displacements. This is the place
+// n blocks of a buffer, one for each rank: uniform (stride == count), by counts and displacements, or the parts of a whole. This is the place
 // where buckets of tensors and strided axes will be described; algorithms only ever ask for block(i).
 struct Layout {
   std::uint64_t count = 0;                      // elements of each block, if counts is null
   const std::uint64_t* counts = nullptr;
   const std::uint64_t* displs = nullptr;        // with counts only
+  int parts = 0;                                // > 0: `count` elements in so many parts, cut at multiples of `grain`
+  const int* order = nullptr;                   // of the ranks of a work that are a part of the communicator's: block i is block order[i]
   // The part of each block that is this channel's: part `channel` of `channels`, cut at multiples of `grain` elements.
   int channel = 0;
   int channels = 1;
   std::uint64_t grain = 1;
 
   KOLO_DEVICE Range block(int i) const {
-    const Range whole = counts == nullptr ? Range{count * static_cast<std::uint64_t>(i), count} : Range{displs[i], counts[i]};
+    const Range whole = wholeBlock(order != nullptr ? order[i] : i);
     if (channels == 1) return whole;
     const Range part = alignedPart(whole.count, channels, channel, grain);
     return {whole.begin + part.begin, part.count};
   }
+
+ private:
+  KOLO_DEVICE Range wholeBlock(int i) const {
+    if (counts != nullptr) return {displs[i], counts[i]};
+    return parts != 0 ? alignedPart(count, parts, i, grain) : Range{count * static_cast<std::uint64_t>(i), count};
+  }
+};
+
+// The ranks by host, for hierarchical algorithms: hosts with equally many of them. Links between hosts are posted, within one mapped.
+struct Hosts {
+  int count = 1;                // hosts
+  int perHost = 1;              // ranks on each
+  int host = 0;                 // this rank's, and
+  int place = 0;                // its place there
+  const int* ranks = nullptr;   // [count * perHost] by host and place
+  const int* across = nullptr;  // [count] the ranks with this place, by host
+
+  KOLO_DEVICE const int* on(int at) const { return ranks + at * perHost; }
 };
 
 struct Work {
@@ -110,6 +130,10 @@ struct Work {
   int rank = 0;
   int ranks = 1;
   int root = 0;
+  const int* members = nullptr;                 // [ranks] a part of the communicator's, which `rank`, `root` and peers number; else all
+  const Hosts* hosts = nullptr;                 // with kHierarchical
+  Algorithm within = Algorithm::kCount;         // with kHierarchical: for its steps inside a host,
+  Algorithm between = Algorithm::kCount;        // and between hosts
   int channels = 1;                             // blocks that share the operation
   std::uint64_t number = 0;                     // on a GPU: of the operation in its communicator, for messages; else 0
 

@@ -7,6 +7,7 @@
 #include "algorithms/direct.h"
 #include "algorithms/line.h"
 #include "algorithms/names.h"
+#include "planner/network.h"
 
 namespace kolo::planner {
 namespace {
@@ -64,6 +65,7 @@ Cost stagedCost(Algorithm algorithm, Collective collective, double n, double siz
       if (collective == Collective::kAllReduce) return {2 * log, size * (3 * log + 6)};
       if (divided) return {log, whole * 4};
       return {log, size * (2 * log + 2)};
+    case Algorithm::kHierarchical:
     case Algorithm::kCount: break;
   }
   return {0, 0};
@@ -165,6 +167,9 @@ bool isWrittenFor(Algorithm algorithm, Collective collective) {
              collective == Collective::kBroadcast || collective == Collective::kGather ||
              collective == Collective::kScatter || collective == Collective::kBarrier;
     case Algorithm::kPairwise: return collective == Collective::kAllToAll;
+    case Algorithm::kHierarchical:
+      return collective == Collective::kAllReduce || collective == Collective::kBroadcast ||
+             collective == Collective::kAllGather || collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
     case Algorithm::kCount: break;
   }
   return false;
@@ -177,6 +182,7 @@ bool fits(Algorithm algorithm, const Query& query, const Machine& machine) {
     // Arrays of one entry for each rank: the line and the shots stop here, gathers and all-to-alls do not fold.
     if (algorithm == Algorithm::kLine || reduces(query.collective)) return false;
   }
+  if (algorithm == Algorithm::kHierarchical) return fitsHosts(query, machine);
   if (algorithm == Algorithm::kLine) return query.countsKnown && query.bytes <= device::kHeaderPayloadBytes;
   const bool movesNothing = query.bytes == 0 && query.countsKnown && query.collective != Collective::kBarrier;
   if (movesNothing && machine.ranks <= algorithms::kMaxLineRanks) return false;   // the line alone
@@ -192,6 +198,7 @@ bool fits(Algorithm algorithm, const Query& query, const Machine& machine) {
 double predictUs(Algorithm algorithm, bool direct, const Query& query, const Machine& machine) {
   const double n = machine.ranks, size = static_cast<double>(query.bytes);
   if (machine.ranks == 1) return 2 * size / (machine.memoryGBps * 1e3);
+  if (algorithm == Algorithm::kHierarchical) return stepsOf(query, machine).us;
   const Cost cost = direct ? directCost(algorithm, query.collective, n, size)
                            : stagedCost(algorithm, query.collective, n, size);
   const double cores = std::max(1, std::min(machine.cores, machine.ranks));
@@ -202,7 +209,8 @@ double predictUs(Algorithm algorithm, bool direct, const Query& query, const Mac
   const double peers = keepsOrder(algorithm) || algorithm == Algorithm::kPairwise ? 0.05 * (n - 1) : 0.1;
   const double chunks = 1 + cost.bytes / machine.slotBytes * 0.05;
   const bool usesSlots = !direct && algorithm != Algorithm::kLine;   // one more line to fetch than the header
-  return cost.steps * turn + peers + (usesSlots ? chunks * machine.hopUs : 0) + cost.bytes * (n / cores) / 2 / rate;
+  return cost.steps * turn + peers + (usesSlots ? chunks * machine.hopUs : 0) + cost.bytes * (n / cores) / 2 / rate +
+         networkUs(algorithm, query, machine);
 }
 
 std::uint64_t sizeForClassOf(std::uint64_t bytes) {
@@ -231,6 +239,11 @@ Choice choose(const Query& query, const Machine& machine, const std::vector<Wish
       choice.direct = bestDirectForm(query, machine, wishes, predictUs(choice.algorithm, false, query, machine));
     }
   }
+  if (choice.algorithm == Algorithm::kHierarchical) {
+    const Steps steps = stepsOf(query, machine);
+    choice.within = steps.within;
+    choice.between = steps.between;
+  }
   const bool zeroCopy = query.registered && choice.direct != Algorithm::kCount;
   choice.predictedUs = predictUs(zeroCopy ? choice.direct : choice.algorithm, zeroCopy, query, machine);
   return choice;
@@ -242,6 +255,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
   if (moves) text += fmt::format(" of {} bytes", asked.bytes);
   text += fmt::format(", {} rank{} on {} core{}", machine.ranks, machine.ranks == 1 ? "" : "s", machine.cores,
                       machine.cores == 1 ? "" : "s");
+  if (machine.hosts > 1) text += fmt::format(", {} hosts", machine.hosts);
   text += !moves ? "\n" : asked.registered ? ", registered buffers\n" : ", ordinary buffers\n";
   if (machine.ranks == 1) return text + "self: chosen, because one rank has nobody to exchange data with\n";
   Query query = asked;
@@ -257,6 +271,9 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     if (!fits(algorithm, query, machine)) remark = "does not fit this size, order or number of ranks";
     if (isForbidden(algorithm, query, wishes)) remark = "forbidden";
     if (algorithm == choice.algorithm) remark = "chosen through staging";
+    if (algorithm == choice.algorithm && algorithm == Algorithm::kHierarchical) {
+      remark += fmt::format(": {} inside hosts, {} between them", name(choice.within), name(choice.between));
+    }
     if (algorithm == choice.direct) remark += remark.empty() ? "chosen zero-copy" : ", chosen zero-copy";
     const bool known = fits(algorithm, query, machine);
     const bool direct = known && directFormOf(algorithm, query.collective, machine) == algorithm;
@@ -291,7 +308,9 @@ int channelsFor(Algorithm algorithm, const Query& query, const Machine& machine)
 }
 
 std::uint64_t scratchBytes(Algorithm algorithm, Collective collective, std::uint64_t totalBytes) {
-  const bool needs = (algorithm == Algorithm::kRecursive && collective == Collective::kReduceScatter) ||
+  const bool needs = (algorithm == Algorithm::kHierarchical &&
+                      (collective == Collective::kReduceScatter || collective == Collective::kAllToAll)) ||
+                     (algorithm == Algorithm::kRecursive && collective == Collective::kReduceScatter) ||
                      (algorithm == Algorithm::kBruck && collective == Collective::kAllToAll);
   return needs ? totalBytes : 0;
 }

@@ -24,6 +24,12 @@ struct Machine {
   double memoryGBps = 6.0;        // a core's copy out of memory
   double cacheBytes = 8 << 20;    // beyond that, memory
   std::uint32_t slotBytes = 1 << 17;
+  int hosts = 1;                  // between which ranks reach each other by posted links
+  int perHost = 0;                // ranks on each; 0: not equally many
+  bool hostsInRows = true;        // the ranks of a host follow each other
+  double netHopUs = 20;           // a message between hosts, from call to call
+  double netPostUs = 3;           // what sending one takes a rank
+  double netGBps = 1.0;           // of a host, one way
   int channels = 1;               // blocks of a GPU that may share an operation; on the host an operation has one thread
   double blockGBps = 0;           // on a GPU: what one block reads and writes
 };
@@ -41,6 +47,8 @@ struct Choice {
   device::Algorithm algorithm = device::Algorithm::kCount;   // through staging
   device::Algorithm direct = device::Algorithm::kCount;      // if all buffers turn out to be in windows
   double predictedUs = 0;                                    // of the one that query.registered selects
+  device::Algorithm within = device::Algorithm::kCount;      // of a hierarchical one: inside a host
+  device::Algorithm between = device::Algorithm::kCount;     // and between hosts
 };
 
 // Whether an algorithm exists for a collective at all.

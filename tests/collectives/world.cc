@@ -46,16 +46,29 @@ std::unique_ptr<Recorder> recorder;
 // Settings of the environment that hold until the end of the scope.
 class ScopedSettings {
  public:
-  explicit ScopedSettings(const WorldOptions& options) {
+  explicit ScopedSettings(const WorldOptions& options) : latePerHost_(options.latePerHost) {
     ::setenv("KOLO_STAGING_BYTES", options.staging.c_str(), 1);
     ::setenv("KOLO_STREAMING_BYTES", options.streaming.c_str(), 1);
+    if (options.latePerHost > 0) {
+      const char* const plugin = std::getenv("KOLO_TEST_LATE_PLUGIN");
+      REQUIRE(plugin != nullptr);
+      ::setenv("KOLO_TRANSPORT_PLUGINS", plugin, 1);
+      ::setenv("KOLO_TRANSPORTS", "late,shm", 1);
+      ::setenv("KOLO_TEST_LATE_PER_HOST", std::to_string(options.latePerHost).c_str(), 1);
+    }
     settings::reload();
   }
   ~ScopedSettings() {
     ::unsetenv("KOLO_STAGING_BYTES");
     ::unsetenv("KOLO_STREAMING_BYTES");
+    if (latePerHost_ > 0) {
+      for (const char* name : {"KOLO_TRANSPORT_PLUGINS", "KOLO_TRANSPORTS", "KOLO_TEST_LATE_PER_HOST"}) ::unsetenv(name);
+    }
     settings::reload();
   }
+
+ private:
+  int latePerHost_;
 };
 
 koloConfig_t configOf(const WorldOptions& options) {

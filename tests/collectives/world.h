@@ -39,6 +39,7 @@ struct WorldOptions {
   std::string streaming = "4M";     // KOLO_STREAMING_BYTES
   std::size_t windowBytes = 8 << 20;
   int device = KOLO_HOST;           // else: all ranks on this CUDA device, each with a stream of its own
+  int latePerHost = 0;              // > 0: posted links, late ones, between groups of so many ranks (tests/plugin/late.c)
   bool resident = false;            // small operations to a kernel that stays on the device
 };
 

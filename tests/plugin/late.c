@@ -1,0 +1,245 @@
+/* A transport with posted links between threads of one process, which does everything as late, and in as odd an order, as the contract allows:
+ * it carries out a request in some later call of deviceProgress or none but the last, reads `from` only then, keeps no order between rails, and
+ * is busy often. Ranks of one "host", KOLO_TEST_LATE_PER_HOST of them in a row, do not reach each other by it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <kolo/transport.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { kRails = 2, kMostQueued = 5 };
+
+/* Memory that peers may still have requests for. Readers at once, and no order between them that a sanitizer would take for one of Kolo's. */
+typedef struct Memory {
+  unsigned char* begin;
+  uint64_t bytes;
+  uint64_t id;
+  struct Memory* next;
+} Memory;
+static pthread_rwlock_t memoriesLock = PTHREAD_RWLOCK_INITIALIZER;
+static Memory* memories;
+static uint64_t memoryIds;
+
+typedef struct Link {
+  struct Device* device;
+  uint64_t memory;
+  koloTransportPut queue[kRails][kMostQueued];
+  koloTransportKey keys[kRails][kMostQueued];
+  int queued[kRails];
+  struct Link* next;
+} Link;
+
+typedef struct Device {
+  int rank, perHost;
+  uint64_t random;
+  Link* links;
+  unsigned char processId[16];
+} Device;
+
+typedef struct {
+  unsigned char processId[16];
+  int32_t rank;
+} Address;
+
+static uint64_t draw(Device* device) {
+  device->random ^= device->random << 13;
+  device->random ^= device->random >> 7;
+  device->random ^= device->random << 17;
+  return device->random >> 11;
+}
+
+static int probe(char* why, size_t whyBytes) {
+  (void)why, (void)whyBytes;
+  return KOLO_TRANSPORT_OK;
+}
+
+static int deviceOpen(const koloTransportHost* host, void** opened, koloTransportBlob* address, char* why, size_t whyBytes) {
+  Device* device = calloc(1, sizeof *device);
+  const char* perHost = getenv("KOLO_TEST_LATE_PER_HOST");
+  Address mine;
+  if (device == NULL) return snprintf(why, whyBytes, "out of memory"), KOLO_TRANSPORT_ERROR;
+  device->rank = host->rank;
+  device->perHost = perHost != NULL ? atoi(perHost) : 1;
+  device->random = 88172645463325252u + 7919u * (uint64_t)host->rank;
+  memcpy(device->processId, host->processId, sizeof device->processId);
+  memset(&mine, 0, sizeof mine);
+  memcpy(mine.processId, host->processId, sizeof mine.processId);
+  mine.rank = host->rank;
+  memcpy(address->data, &mine, sizeof mine);
+  address->bytes = sizeof mine;
+  *opened = device;
+  return KOLO_TRANSPORT_OK;
+}
+
+static void deviceClose(void* opened) { free(opened); }
+
+static int memoryRegister(void* opened, const koloTransportMemory* range, void** registered, koloTransportBlob* descriptor, char* why,
+                          size_t whyBytes) {
+  Memory* memory = calloc(1, sizeof *memory);
+  (void)opened;
+  if (memory == NULL) return snprintf(why, whyBytes, "out of memory"), KOLO_TRANSPORT_ERROR;
+  memory->begin = range->address;
+  memory->bytes = range->bytes;
+  pthread_rwlock_wrlock(&memoriesLock);
+  memory->id = ++memoryIds;
+  memory->next = memories;
+  memories = memory;
+  pthread_rwlock_unlock(&memoriesLock);
+  memcpy(descriptor->data, &memory->id, sizeof memory->id);
+  descriptor->bytes = sizeof memory->id;
+  *registered = memory;
+  return KOLO_TRANSPORT_OK;
+}
+
+static void memoryDeregister(void* opened, void* registered) {
+  (void)opened;
+  pthread_rwlock_wrlock(&memoriesLock);
+  for (Memory** at = &memories; *at != NULL; at = &(*at)->next) {
+    if (*at != registered) continue;
+    *at = (*at)->next;
+    break;
+  }
+  pthread_rwlock_unlock(&memoriesLock);
+  free(registered);
+}
+
+static int memoryKey(void* opened, void* registered, koloTransportKey* key, char* why, size_t whyBytes) {
+  (void)opened, (void)why, (void)whyBytes;
+  memset(key, 0, sizeof *key);
+  memcpy(key->data, &((Memory*)registered)->id, sizeof(uint64_t));
+  return KOLO_TRANSPORT_OK;
+}
+
+static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked, void** mapped,
+                    char* why, size_t whyBytes) {
+  Device* device = opened;
+  Address peer;
+  Link* link;
+  memcpy(&peer, peerAddress->data, sizeof peer);
+  if (memcmp(peer.processId, device->processId, sizeof peer.processId) != 0 || peer.rank / device->perHost == device->rank / device->perHost) {
+    return snprintf(why, whyBytes, "rank %d counts as one of this host, or is another process", peer.rank), KOLO_TRANSPORT_UNREACHABLE;
+  }
+  link = calloc(1, sizeof *link);
+  if (link == NULL) return snprintf(why, whyBytes, "out of memory"), KOLO_TRANSPORT_ERROR;
+  memcpy(&link->memory, peerMemory->data, sizeof link->memory);
+  link->device = device;
+  link->next = device->links;
+  device->links = link;
+  *mapped = NULL;
+  *linked = link;
+  return KOLO_TRANSPORT_OK;
+}
+
+static unsigned char* find(uint64_t id, uint64_t offset, uint64_t bytes) {
+  for (Memory* memory = memories; memory != NULL; memory = memory->next) {
+    if (memory->id != id) continue;
+    if (offset + bytes <= memory->bytes) return memory->begin + offset;
+    fprintf(stderr, "late: %llu bytes at %llu are outside of a memory of %llu\n", (unsigned long long)bytes, (unsigned long long)offset,
+            (unsigned long long)memory->bytes);
+    abort();
+  }
+  return NULL; /* its owner has gone */
+}
+
+/* The oldest request of a rail. */
+static void carryOut(Link* link, uint32_t rail) {
+  const koloTransportPut put = link->queue[rail][0];
+  uint64_t memory = link->memory;
+  unsigned char* to;
+  uint64_t* word;
+  if (put.key != NULL) memcpy(&memory, link->keys[rail][0].data, sizeof memory);
+  pthread_rwlock_rdlock(&memoriesLock);
+  to = find(memory, put.to, put.bytes);
+  if (to != NULL && put.bytes != 0) memcpy(to, put.from, put.bytes);
+  word = put.signalTo != KOLO_TRANSPORT_NO_SIGNAL ? (uint64_t*)find(link->memory, put.signalTo, 8) : NULL;
+  if (word != NULL) __atomic_store_n(word, put.signal, __ATOMIC_RELEASE); /* [signal] after the bytes above */
+  pthread_rwlock_unlock(&memoriesLock);
+  --link->queued[rail];
+  memmove(link->queue[rail], link->queue[rail] + 1, (size_t)link->queued[rail] * sizeof *link->queue[rail]);
+  memmove(link->keys[rail], link->keys[rail] + 1, (size_t)link->queued[rail] * sizeof *link->keys[rail]);
+}
+
+static void linkClose(void* opened, void* linked) {
+  Link* link = linked;
+  Device* device = opened;
+  for (uint32_t rail = 0; rail < kRails; ++rail) {
+    while (link->queued[rail] > 0) carryOut(link, rail);
+  }
+  for (Link** at = &device->links; *at != NULL; at = &(*at)->next) {
+    if (*at != link) continue;
+    *at = link->next;
+    break;
+  }
+  free(link);
+}
+
+static uint32_t linkRails(void* opened, void* linked) {
+  (void)opened, (void)linked;
+  return kRails;
+}
+
+static int linkPut(void* opened, void* linked, const koloTransportPut* put, char* why, size_t whyBytes) {
+  Link* link = linked;
+  int* queued = &link->queued[put->rail];
+  if (*queued == kMostQueued || draw(opened) % 4 == 0) return snprintf(why, whyBytes, "busy"), KOLO_TRANSPORT_BUSY;
+  link->queue[put->rail][*queued] = *put;
+  if (put->key != NULL) link->keys[put->rail][*queued] = *put->key;
+  ++*queued;
+  return KOLO_TRANSPORT_OK;
+}
+
+static uint64_t linkQueued(void* opened, void* linked) {
+  const Link* link = linked;
+  (void)opened;
+  return (uint64_t)(link->queued[0] + link->queued[1]);
+}
+
+static int linkState(void* opened, void* linked, char* why, size_t whyBytes) {
+  (void)opened, (void)linked, (void)why, (void)whyBytes;
+  return KOLO_TRANSPORT_OK;
+}
+
+static int deviceProgress(void* opened, int peer, int waitUs) {
+  Device* device = opened;
+  int moved = 0;
+  (void)peer;
+  for (Link* link = device->links; link != NULL; link = link->next) {
+    for (uint32_t rail = 0; rail < kRails; ++rail) {
+      if (link->queued[rail] == 0 || draw(device) % 3 == 0) continue;
+      carryOut(link, rail);
+      moved = 1;
+    }
+  }
+  if (moved == 0 && waitUs > 0) sched_yield(); /* the others may share this core */
+  return moved;
+}
+
+__attribute__((visibility("default"))) const koloTransport* koloTransportEntry(void) {
+  static const koloTransport table = {
+      .abi = KOLO_TRANSPORT_ABI,
+      .size = sizeof(koloTransport),
+      .name = "late",
+      .linkKind = koloLinkPosted,
+      .probe = probe,
+      .deviceOpen = deviceOpen,
+      .deviceClose = deviceClose,
+      .memoryRegister = memoryRegister,
+      .memoryDeregister = memoryDeregister,
+      .linkOpen = linkOpen,
+      .linkClose = linkClose,
+      .memoryKind = koloMemoryHost,
+      .memoryKey = memoryKey,
+      .linkRails = linkRails,
+      .linkPut = linkPut,
+      .linkUnfinished = linkQueued,
+      .linkQueued = linkQueued,
+      .linkState = linkState,
+      .deviceProgress = deviceProgress,
+      .registersCheaply = 1,
+  };
+  return &table;
+}
