@@ -1,0 +1,48 @@
+"""What holds under both mpiruns beyond what holds under every launcher."""
+import os
+import re
+import stat
+import tempfile
+import time
+
+from every_launcher import EveryLauncher, Programs
+from launchers import free_ports
+
+# In the place of ssh: forgets its options and the host, and runs the command here.
+NO_SSH = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+shift
+exec /bin/sh -c "$*"
+"""
+HOSTS = ["localhost", "127.0.0.2"]
+
+
+def here_instead_of_there():
+    """The path of the script above."""
+    path = os.path.join(tempfile.gettempdir(), "no-ssh")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(NO_SSH)
+    os.chmod(path, stat.S_IRWXU)
+    return path
+
+
+class Mpirun(EveryLauncher):
+    def on_two_hosts(self):
+        return self.launcher.over_hosts(HOSTS, here_instead_of_there(), 2)
+
+    def test_ranks_that_mpirun_lets_live_say_who_died(self):
+        job = self.start(3, [Programs.report, "1"], options=self.launcher.keep_options)
+        self.assertTrue(job.has_said("rank 1 of 3"), job.output())
+        begin = time.monotonic()
+        self.assertIsNotNone(job.ended(), job.output())
+        self.assertLess(time.monotonic() - begin, 30)
+        # One of them at least: what MPICH does with the others once one has ended with an error is its own affair.
+        self.assertRegex(job.output(), r"rank [02]: koloBarrier: .*rank 1 \(pid \d+ on [^)]*\) died")
+
+    def test_ranks_on_two_hosts_ask_for_a_root_and_meet_there(self):
+        alone = self.start(4, [Programs.report], options=self.on_two_hosts())
+        self.assertNotEqual(alone.ended(), 0, alone.output())
+        said = re.findall(r"KOLO_ROOT is not set, but .* says that 2 of 4 ranks are on this host", alone.output())
+        self.assertGreater(len(said), 0, alone.output())
+        root = {"KOLO_ROOT": f"127.0.0.1:{free_ports()}", "KOLO_SECRET": "for this test"}
+        self.expect_report(self.start(4, [Programs.report], root, options=self.on_two_hosts()), 4)
