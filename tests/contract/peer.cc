@@ -16,7 +16,7 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "posted.h"
+#include "bench.h"
 
 namespace kolo::contract {
 namespace {
@@ -90,16 +90,28 @@ Reply servePosted(Rank& rank, const Request& request) {
       std::memset(rank.data(request.a) + request.c, static_cast<int>(request.b), rank.bytes(request.a) - request.c);
       break;
     case Op::kAwaitSignal:
-      fillIn(reply, awaitSignal({&rank, 0, 0, request.a, 0}, request.b, request.c));
+      fillIn(reply, awaitSignal({&rank, 0, request.d, request.a, 0}, request.b, request.c));
+      break;
+    case Op::kWatchRails:
+      putText(reply, watchRails({&rank, 0, request.d, request.a, 0}, request.b, request.c));
       break;
     case Op::kAnswerPosted:
       putText(reply, answerPostedPings({&rank, 0, request.a, request.b, request.c}, request.put.signal, request.put.bytes));
       break;
+    case Op::kAnswerBench:
+      benchPosted({&rank, 0, request.a, request.b, request.c}, request.put.signal, request.put.bytes, request.put.to, false);
+      break;
     case Op::kCount: {
       const unsigned char* const from = rank.data(request.a);
-      for (std::size_t i = 0; i < rank.bytes(request.a); ++i) reply.value += from[i] != request.b;
+      for (std::size_t i = request.c; i < rank.bytes(request.a); ++i) reply.value += from[i] != request.b;
       break;
     }
+    case Op::kForkAndWait:
+      reply.value = static_cast<std::uint64_t>(fork());
+      while (reply.value == 0) ::pause();
+      break;
+    case Op::kAnswerRaw:
+      break;
     default:
       fillIn(reply, error(koloInternalError, "an operation that does not exist"));
   }
@@ -183,6 +195,14 @@ int servePeer(int socket) {
   for (;;) {
     Request request;
     if (recv(socket, &request, sizeof request, 0) != sizeof request) return 0;  // the test is over
+    if (request.op == Op::kAnswerRaw) {
+      std::uint16_t port = 0;
+      const int listener = listenRaw(&port);
+      Reply first;
+      first.value = port;
+      (void)!::send(socket, &first, sizeof first, MSG_NOSIGNAL);
+      serveRaw(listener, request.a, request.b, request.c);
+    }
     const Reply reply = serve(rank, request);
     if (::send(socket, &reply, sizeof reply, MSG_NOSIGNAL) != sizeof reply) return 1;
   }

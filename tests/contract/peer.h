@@ -36,9 +36,13 @@ enum class Op : std::uint32_t {
   kRails,
   kKey,           // a: memory
   kFill,          // a: memory, b: byte, c: from this offset on
-  kAwaitSignal,   // a: memory, b: offset, c: value; peer 0
+  kAwaitSignal,   // a: memory, b: offset, c: value, d: a link that is looked at; peer 0
+  kWatchRails,    // a: memory, b: rails, c: puts on each, d: link: see watchRails
   kAnswerPosted,  // a: link, b: inbox, c: outbox; the rest in Request.put: signal: rounds, bytes: most; peer 0
-  kCount,         // a: memory, b: byte: how many bytes are not that
+  kForkAndWait,   // forks a child that does nothing; its process id
+  kAnswerBench,   // as kAnswerPosted; c: also the bytes of an answer, in Request.put.to
+  kAnswerRaw,     // a: rounds, b: bytes, c: of an answer; replies twice, first with the port
+  kCount,         // a: memory, b: byte, c: from this offset on: how many bytes are not that
   kExit  // exits with everything open, threads running
 };
 
@@ -49,6 +53,7 @@ struct Request {
   std::uint64_t a = 0;
   std::uint64_t b = 0;
   std::uint64_t c = 0;
+  std::uint64_t d = 0;
   HostOptions options;
   PutOptions put;
   char transport[32] = {};

@@ -110,6 +110,31 @@ void progressFor(const Rank& rank, int peer, int ms) {
   for (const auto deadline = Clock::now() + milliseconds(ms); Clock::now() < deadline;) rank.progress(peer, 1000);
 }
 
+std::string watchRails(const PostedEnd& end, std::uint64_t rails, std::uint64_t puts) {
+  std::uint64_t last[KOLO_TRANSPORT_MAX_RAILS] = {}, done = 0;
+  const auto deadline = Clock::now() + std::chrono::minutes(1);
+  while (done < rails) {
+    if (Clock::now() > deadline) return "not all puts came within a minute";
+    end.rank->progress(end.peer, 200);
+    done = 0;
+    for (std::uint64_t rail = 0; rail < rails; ++rail) {
+      const std::uint64_t n = wordOf(end, 128 + 8 * rail);
+      if (n < last[rail]) return fmt::format("rail {}: signal {} after {}", rail, n, last[rail]);
+      const std::uint64_t found = n == 0 ? 0 : wordOf(end, kSignals + 64 * (n % 1024) + 8 * rail);
+      // A later put may have overwritten it: with a greater number.
+      if (n != 0 && found < n) return fmt::format("rail {}: signal {} came before its bytes, {}", rail, n, found);
+      last[rail] = n;
+      done += n == puts;
+    }
+  }
+  return "";
+}
+
+void prepareInbox(const Rank& rank, std::size_t inbox) {
+  std::memset(rank.data(inbox), 0, kSignals - 64);
+  std::memset(rank.data(inbox) + kSignals - 64, kUntouched, kInbox - kSignals + 64);
+}
+
 // The outbox may be filled anew when what was in it has been sent: the answer says so.
 std::string sendPostedPings(const PostedEnd& end, std::uint64_t rounds, std::size_t most) {
   for (std::uint64_t round = 1; round <= rounds; ++round) {

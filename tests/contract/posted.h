@@ -30,6 +30,12 @@ void progressFor(const Rank& rank, int peer, int ms);
 // What surrounds the payloads; an inbox is filled with it before anything is put there.
 inline constexpr unsigned char kUntouched = 0xee;
 
+// Put n of rail r writes n to kSignals + 64 * (n % 1024) + 8 * r, and then to the signal at 128 + 8 * r: whoever sees the signal must
+// find the number, until all rails have reached `puts`.
+std::string watchRails(const PostedEnd& end, std::uint64_t rails, std::uint64_t puts);
+
+void prepareInbox(const Rank& rank, std::size_t inbox);
+
 // A ping-pong in which each ping carries a payload of up to `most` bytes, at offsets that follow from the round: sizes, offsets and
 // contents are checked by the receiver. Empty: all was right; else what was not.
 std::string sendPostedPings(const PostedEnd& end, std::uint64_t rounds, std::size_t most);

@@ -40,6 +40,20 @@ bool await(unsigned char* own, std::uint64_t round) {
   return payload == round * 3;
 }
 
+// A transport asks by a plain function; here for the options of the device that this thread is opening.
+thread_local const char* ownSettings = "";
+thread_local const char* (*otherSettings)(const char*) = nullptr;
+
+const char* settingOf(const char* name) {
+  static thread_local std::string value;
+  const std::string all = std::string(" ") + ownSettings + " ", wanted = std::string(" ") + name + "=";
+  const std::size_t at = all.find(wanted);
+  if (at == std::string::npos) return otherSettings(name);
+  const std::size_t begin = at + wanted.size();
+  value = all.substr(begin, all.find(' ', begin) - begin);
+  return value.c_str();
+}
+
 unsigned char* allocateFromPool([[maybe_unused]] std::size_t bytes) {
 #if KOLO_HAVE_CUDA
   return reinterpret_cast<unsigned char*>(test::MockCuda::poolMemory(0, bytes));
@@ -66,6 +80,9 @@ Status Rank::open(const std::string& transport, const HostOptions& options) {
   host.rank = options.rank;
   host.ranks = options.ranks;
   host.timeoutMs = options.timeoutMs;
+  ownSettings = options.settings;
+  otherSettings = host.setting;
+  host.setting = settingOf;
   kind_ = transport::memoryKindOf(*entries.front().table);
   KOLO_ASSIGN(device_, transport::Device::open(entries.front().table, host));
   return {};

@@ -19,6 +19,7 @@ struct HostOptions {
   int timeoutMs = 20000;
   int rank = 0;
   int ranks = 2;
+  char settings[96] = {};     // NAME=value, separated by blanks; before the environment's
 };
 
 // A koloTransportPut by indices.
@@ -66,6 +67,7 @@ class Rank {
   std::uint32_t rails(std::size_t link) const { return links_[link]->rails(); }
   Status put(std::size_t link, const PutOptions& options) const;
   std::uint64_t unfinished(std::size_t link) const { return links_[link]->unfinished(); }
+  std::uint64_t queued(std::size_t link) const { return links_[link]->queued(); }
   Status state(std::size_t link) const { return links_[link]->state(); }
   bool progress(int peer, int waitUs) const { return device_->progress(peer, waitUs); }
 

@@ -94,15 +94,17 @@ std::unique_ptr<Way> Device::makeWay(const connect::Caller& peer, std::vector<co
 
 // REQUIRES: lock_ held
 void Device::know(std::unique_ptr<Way> way) {
-  for (const auto& rail : way->rails) {
+  const Way& its = *way;
+  known_[its.peer.device] = way.get();
+  arrived_.push_back(std::move(way));
+  hasArrived_.store(true, std::memory_order_release);  // [tcp arrival]
+  // Last, for the other thread may see an event at once.
+  for (const auto& rail : its.rails) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = rail.get();
     (void)epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, rail->socket.fd(), &event);
   }
-  known_[way->peer.device] = way.get();
-  arrived_.push_back(std::move(way));
-  hasArrived_.store(true, std::memory_order_release);  // [tcp arrival]
 }
 
 // What the listener's thread has brought becomes this thread's.
@@ -198,7 +200,7 @@ int Device::openLink(const connect::Address& peer, std::uint64_t memory, std::ui
 
 void Device::closeLink(Link* link) {
   if (party_.generation == connect::forkGeneration() && !link->way->isLost) {
-    for (const auto& rail : link->way->rails) rail->sender.forget(&link->load);
+    for (const auto& rail : link->way->rails) rail->sender.release(&link->load);
   }
   std::erase_if(links_, [&](const auto& one) { return one.get() == link; });
 }

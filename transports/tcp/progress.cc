@@ -189,8 +189,8 @@ void Device::lookAfter() {
   }
 }
 
-// Half closes and waits until the peer's kernel has everything. Bytes that nobody takes any more are thrown away: closing while some are
-// there would reset the connection, and the peer would lose what is on its way. True: done.
+// Half closes, and waits until the peer's kernel has everything: closing while bytes arrive that nobody takes would reset the
+// connection, and what is on its way to the peer would be lost. They are thrown away. True: done.
 bool Device::drain(Way& way) {
   bool isDone = true;
   for (const auto& rail : way.rails) {
@@ -198,15 +198,12 @@ bool Device::drain(Way& way) {
     const int fd = rail->socket.fd();
     rail->sender.flush(fd);
     if (rail->sender.broken() != 0) continue;
-    if (!rail->sender.isEmpty()) {
-      isDone = false;
-      continue;
-    }
-    (void)shutdown(fd, SHUT_WR);
     while (recv(fd, scratch_.data(), scratch_.size(), MSG_DONTWAIT) > 0) {
     }
-    int unsent = 0;
-    if (ioctl(fd, SIOCOUTQ, &unsent) == 0 && unsent > 0) isDone = false;
+    int unacknowledged = 0;
+    (void)ioctl(fd, SIOCOUTQ, &unacknowledged);
+    isDone = isDone && rail->sender.isEmpty() && unacknowledged <= (rail->isHalfClosed ? 1 : 0);  // the end counts as one
+    if (rail->sender.isEmpty() && !std::exchange(rail->isHalfClosed, true)) (void)shutdown(fd, SHUT_WR);
   }
   return isDone;
 }

@@ -96,17 +96,20 @@ void Sender::consume(std::uint64_t bytes) {
   }
 }
 
-void Sender::forget(Load* load) {
-  std::erase_if(queue_, [&](const Request& request) { return request.load == load && request.sent == 0; });
+void Sender::release(Load* load) {
+  std::uint64_t kept = 0;
   for (Request& request : queue_) {
-    if (request.sent == 0) {
-      if (std::exchange(request.isNumbered, false)) --next_;
-    } else if (request.load == load) {
-      request.copy = std::make_unique<unsigned char[]>(request.frame.bytes);
-      if (request.frame.bytes != 0) std::memcpy(request.copy.get(), request.payload, request.frame.bytes);
-      request.payload = request.copy.get();
-      request.load = nullptr;
-    }
+    if (request.load != load) continue;
+    kept += request.frame.bytes;
+    if (request.sent == 0 && kept > kMostKept) continue;
+    request.copy = std::make_unique<unsigned char[]>(request.frame.bytes);
+    if (request.frame.bytes != 0) std::memcpy(request.copy.get(), request.payload, request.frame.bytes);
+    request.payload = request.copy.get();
+    request.load = nullptr;
+  }
+  std::erase_if(queue_, [&](const Request& request) { return request.load == load; });
+  for (Request& request : queue_) {
+    if (request.sent == 0 && std::exchange(request.isNumbered, false)) --next_;  // anew, without gaps
   }
 }
 

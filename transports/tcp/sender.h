@@ -32,8 +32,10 @@ class Sender {
   // An errno; 0: it works.
   int broken() const { return broken_; }
 
-  // Of a link that is closed: what the kernel has not begun is forgotten, and of what it has begun a copy is made.
-  void forget(Load* load);
+  // Of a link that is closed: what is queued is copied, and sent nevertheless, up to kMostKept bytes; from there on it is forgotten, but for
+  // what the kernel has begun.
+  static constexpr std::uint64_t kMostKept = std::uint64_t{1} << 20;
+  void release(Load* load);
   // Everything is over.
   void abandon();
 

@@ -28,6 +28,7 @@ struct Rail {
   Sender sender;
   Parser parser;
   bool hasEnded = false;       // the peer sends no more by it
+  bool isHalfClosed = false;
   bool isAwaited = false;      // stands in the device's list of those to be armed
   bool isArmed = false;        // the device's epoll tells when it may be written to
 };
