@@ -30,20 +30,25 @@ kolo_apt_get() {
   return "$status"
 }
 
+# Whether packages can be installed here; says nothing.
+kolo_can_install() {
+  kolo_as_root=()
+  if [[ $(id -u) -ne 0 ]]; then
+    kolo_as_root=(sudo -n)
+  fi
+  command -v apt-get >/dev/null && "${kolo_as_root[@]}" true 2>/dev/null
+}
+
 kolo_install_packages() {
   local missing
   mapfile -t missing < <(kolo_missing_packages)
   [[ ${#missing[@]} -gt 0 ]] || return 0
 
-  kolo_as_root=()
-  if [[ $(id -u) -ne 0 ]]; then
-    kolo_as_root=(sudo -n)
-  fi
   if ! command -v apt-get >/dev/null; then
     echo "Missing here, by the names of the Debian packages: ${missing[*]}" >&2
     return 1
   fi
-  if [[ ${#kolo_as_root[@]} -gt 0 ]] && ! sudo -n true 2>/dev/null; then
+  if ! kolo_can_install; then
     echo "Something is missing. As root run:" >&2
     echo "  apt-get update && apt-get install -y ${missing[*]}" >&2
     return 1
@@ -58,6 +63,30 @@ kolo_install_packages() {
     echo "Installed, yet still not usable: ${missing[*]}" >&2
     return 1
   fi
+}
+
+# Of PROGRAM:PACKAGE... prints the packages whose program is not here, one a line.
+kolo_absent() {
+  local pair
+  for pair in "$@"; do
+    PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" >/dev/null || echo "${pair#*:}"
+  done
+}
+
+# Installs, where it may, what some tests use and others do without: PROGRAM:PACKAGE... Never fails; says in one line what is missing.
+kolo_install_optional() {
+  local missing package
+  mapfile -t missing < <(kolo_absent "$@")
+  if [[ ${#missing[@]} -gt 0 ]] && kolo_can_install; then
+    echo "installing ${missing[*]}"
+    kolo_apt_get update 2>/dev/null || true
+    # One by one: a package that cannot be had, or whose daemon does not start here, must not keep the others out.
+    for package in "${missing[@]}"; do
+      kolo_apt_get install --no-install-recommends "$package" 2>/dev/null || true
+    done
+    mapfile -t missing < <(kolo_absent "$@")
+  fi
+  [[ ${#missing[@]} -eq 0 ]] || echo "not installed, the tests that need it are skipped: ${missing[*]}"
 }
 
 # Configures $1 with the options that follow, unless it was configured with the same before.
