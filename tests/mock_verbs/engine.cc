@@ -1,0 +1,182 @@
+// The thread that carries requests out, one at a time of each queue pair in turn.
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "mock_verbs/world.h"
+
+namespace kolo::test::mock_verbs {
+namespace {
+
+// Whole aligned words at a time, in increasing order: other threads read counters among them. The last one is released, and with it
+// everything before, as an RDMA write behind others on one queue pair is.
+void copyHere(unsigned char* to, const unsigned char* from, std::size_t bytes) {
+  std::atomic_thread_fence(std::memory_order_release);
+  while (bytes > 0) {
+    if (reinterpret_cast<std::uintptr_t>(to) % 8 == 0 && bytes >= 8) {
+      std::uint64_t word;
+      std::memcpy(&word, from, 8);
+      __atomic_store_n(reinterpret_cast<std::uint64_t*>(to), word, __ATOMIC_RELEASE);
+      to += 8, from += 8, bytes -= 8;
+    } else {
+      __atomic_store_n(to, *from, __ATOMIC_RELEASE);
+      ++to, ++from, --bytes;
+    }
+  }
+}
+
+bool copyThere(int pid, std::uint64_t to, const unsigned char* from, std::size_t bytes) {
+  if (pid == getpid()) {
+    copyHere(reinterpret_cast<unsigned char*>(to), from, bytes);
+    return true;
+  }
+  while (bytes > 0) {
+    const iovec here{const_cast<unsigned char*>(from), bytes};
+    const iovec there{reinterpret_cast<void*>(to), bytes};
+    const ssize_t done = process_vm_writev(pid, &here, 1, &there, 1, 0);
+    if (done <= 0) return false;
+    from += done, to += static_cast<std::uint64_t>(done), bytes -= static_cast<std::size_t>(done);
+  }
+  return true;
+}
+
+SharedPair* findPair(std::uint32_t number) {
+  for (SharedPair& pair : world->shared->pairs) {
+    if (pair.number == number) return &pair;
+  }
+  return nullptr;
+}
+
+// Whether packets get from the one to the other, and are its.
+bool reaches(const SharedPair& from, const SharedPair& to) {
+  const Shared& shared = *world->shared;
+  if (shared.isDown[from.nic] || shared.isBroken[from.nic] || shared.isDown[to.nic] || shared.isBroken[to.nic]) return false;
+  if (to.state != IBV_QPS_RTR && to.state != IBV_QPS_RTS) return false;
+  if (to.destination != from.number) return false;
+  if (shared.properties.isInfiniBand) return from.lidOfDestination == to.lid && to.lidOfDestination == from.lid;
+  return std::memcmp(&from.gidOfDestination, &to.gid, sizeof to.gid) == 0 &&
+         std::memcmp(&to.gidOfDestination, &from.gid, sizeof from.gid) == 0;
+}
+
+bool isInside(std::uint64_t at, std::uint64_t bytes, std::uint64_t begin, std::uint64_t room) {
+  return at >= begin && bytes <= room && at - begin <= room - bytes;
+}
+
+// The local half of the check. Inlined bytes need none.
+bool mayRead(const Pair& pair, const ibv_sge& part) {
+  const auto& regions = world->regions;
+  return part.length == 0 || std::any_of(regions.begin(), regions.end(), [&](const Region& region) {
+    return region.lkey == part.lkey && region.pd == pair.pd &&
+           isInside(part.addr, part.length, reinterpret_cast<std::uint64_t>(region.addr), region.length);
+  });
+}
+
+bool mayWrite(const SharedPair& to, std::uint64_t at, std::uint64_t bytes, std::uint32_t key) {
+  return bytes == 0 || std::any_of(std::begin(world->shared->regions), std::end(world->shared->regions), [&](const SharedRegion& region) {
+    return region.key == key && region.pid == to.pid && region.domain == to.domain && (region.access & IBV_ACCESS_REMOTE_WRITE) != 0 &&
+           isInside(at, bytes, region.address, region.bytes);
+  });
+}
+
+ibv_wc_status deliver(Pair& pair, const Request& request) {
+  SharedPair* const to = findPair(pair.shared->destination);
+  std::uint64_t bytes = request.inlined.size();
+  for (const ibv_sge& part : request.parts) {
+    if (!mayRead(pair, part)) return IBV_WC_LOC_PROT_ERR;
+    bytes += part.length;
+  }
+  if (to == nullptr || !reaches(*pair.shared, *to)) return IBV_WC_RETRY_EXC_ERR;
+  if (!mayWrite(*to, request.to, bytes, request.key)) {
+    to->state = IBV_QPS_ERR;
+    return IBV_WC_REM_ACCESS_ERR;
+  }
+  bool isThere = copyThere(to->pid, request.to, request.inlined.data(), request.inlined.size());
+  std::uint64_t at = request.to;
+  for (const ibv_sge& part : request.parts) {
+    isThere = isThere && copyThere(to->pid, at, reinterpret_cast<const unsigned char*>(part.addr), part.length);
+    at += part.length;
+  }
+  if (!isThere) return IBV_WC_RETRY_EXC_ERR;
+  ++world->writes[pair.shared->nic];
+  return IBV_WC_SUCCESS;
+}
+
+ibv_wc_status carryOut(Pair& pair, const Request& request) {
+  Failure& failure = world->failure;
+  const bool isMeant = failure.status != IBV_WC_SUCCESS && (failure.nic < 0 || failure.nic == pair.shared->nic) && failure.after-- <= 0;
+  if (!isMeant) return deliver(pair, request);
+  const ibv_wc_status status = failure.status;
+  if (failure.isDelivered) (void)deliver(pair, request);
+  failure = {};
+  world->hasFailed = true;
+  return status;
+}
+
+// One request of the pair; false: it has none that may be carried out.
+bool step(Pair& pair) {
+  const SharedLock lock(*world->shared);
+  if (pair.shared->state == IBV_QPS_ERR) {
+    const bool hadAny = !pair.requests.empty();
+    flush(pair);
+    return hadAny;
+  }
+  if (pair.requests.empty() || world->isStalled[pair.shared->nic] || pair.shared->state != IBV_QPS_RTS) return false;
+  const Request request = std::move(pair.requests.front());
+  pair.requests.pop_front();
+  const ibv_wc_status status = carryOut(pair, request);
+  if (status != IBV_WC_SUCCESS || request.isSignaled) complete(pair, request, status);
+  if (status != IBV_WC_SUCCESS) {
+    pair.shared->state = IBV_QPS_ERR;
+    flush(pair);
+  }
+  return true;
+}
+
+}  // namespace
+
+SharedLock::SharedLock(Shared& shared) : shared_(shared) {
+  if (pthread_mutex_lock(&shared_.mutex) == EOWNERDEAD) pthread_mutex_consistent(&shared_.mutex);
+}
+SharedLock::~SharedLock() { pthread_mutex_unlock(&shared_.mutex); }
+
+void complete(Pair& pair, const Request& request, ibv_wc_status status) {
+  ibv_wc completion{};
+  completion.wr_id = request.id;
+  completion.status = status;
+  completion.opcode = IBV_WC_RDMA_WRITE;
+  completion.qp_num = pair.qp_num;
+  if (pair.queue->entries.size() >= static_cast<std::size_t>(pair.queue->cqe)) world->complain("a completion queue overflowed");
+  pair.queue->entries.push_back({completion, world->shared->properties.lateBy, request.index});
+}
+
+void flush(Pair& pair) {
+  for (const Request& request : pair.requests) complete(pair, request, IBV_WC_WR_FLUSH_ERR);
+  pair.requests.clear();
+}
+
+void runEngine() {
+  std::unique_lock lock(world->mutex);
+  std::vector<Pair*> order;
+  while (!world->isEnding) {
+    order.clear();
+    for (Pair& pair : world->pairs) order.push_back(&pair);
+    if (world->shared->properties.shuffle != 0) {
+      std::shuffle(order.begin(), order.end(), world->random);
+      if (order.size() > 1) order.resize(1 + world->random() % order.size());
+    }
+    bool hasMoved = false;
+    for (Pair* const pair : order) hasMoved = step(*pair) || hasMoved;
+    if (hasMoved) {
+      lock.unlock();  // those who post and poll have their turn
+      lock.lock();
+    } else {
+      // Another process, or a switch, may have changed what can go on.
+      world->changed.wait_for(lock, std::chrono::milliseconds(2));
+    }
+  }
+}
+
+}  // namespace kolo::test::mock_verbs
