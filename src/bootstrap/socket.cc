@@ -26,6 +26,9 @@ constexpr int kKeepIdleSeconds = 5;
 constexpr int kKeepIntervalSeconds = 2;
 constexpr int kKeepProbes = 3;
 constexpr int kUserTimeoutMs = 1000 * (kKeepIdleSeconds + kKeepProbes * kKeepIntervalSeconds);
+// Fits packets of 1280 bytes, which every way takes. Hosts that believe in larger packets than the way between them passes would
+// lose them without a word; what is wrong there is for the transports to find and to tell, and that goes through here.
+constexpr int kSegmentBytes = 1220;
 
 // All open Sockets of the process. The fork handlers hold the mutex across fork, so the child finds the set intact.
 struct Registry {
@@ -269,6 +272,7 @@ void tune(int fd) {
   setOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds);
   setOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepProbes);
   setOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
+  setOption(fd, IPPROTO_TCP, TCP_MAXSEG, kSegmentBytes);  // counts before connecting, and then both ways
 }
 
 int millisecondsUntil(Clock::time_point deadline) {
