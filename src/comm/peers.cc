@@ -74,7 +74,8 @@ Status Peers::openDevices(Membership& membership, const Purpose& purpose, const 
   std::memcpy(host.communicator, secret.data(), std::min(secret.size(), sizeof host.communicator));
   host.rank = membership.rank;
   host.ranks = membership.ranks();
-  host.timeoutMs = membership.initTimeoutMs;
+  // Half of the time: the others wait as long as this rank for the outcome, and are still there to hear whom it cannot reach.
+  host.timeoutMs = std::max(1, membership.initTimeoutMs / 2);
   host.device = purpose.device;
   for (const transport::Entry& entry : entries) {
     if (transport::memoryKindOf(*entry.table) != static_cast<koloMemoryKind_t>(given_.range.kind)) continue;
