@@ -109,7 +109,6 @@ class Torchrun(Launcher):
 
 class OpenMpi(Launcher):
     rank_variable = "OMPI_COMM_WORLD_RANK"
-    keep_options = ["--enable-recovery"]
 
     def __init__(self):
         self.program = find_program(["mpirun.openmpi", "mpirun"], ["OpenRTE", "Open MPI"])
@@ -131,7 +130,6 @@ class OpenMpi(Launcher):
 
 class Mpich(Launcher):
     rank_variable = "PMI_RANK"
-    keep_options = ["-disable-auto-cleanup"]
 
     def __init__(self):
         self.program = find_program(["mpirun.mpich", "mpiexec.hydra", "mpirun"], ["HYDRA"])
