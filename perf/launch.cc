@@ -31,7 +31,7 @@ bool isSet(const char* variable) {
   return value != nullptr && value[0] != '\0';
 }
 
-// Slurm calls batch scripts, and the shell that salloc may give, steps too, with numbers from here on: one process is in them.
+// Slurm calls a batch script, and the shell that salloc may give, a step too, with numbers from here on. It is no rank.
 constexpr unsigned long long kFirstSpecialStep = 0xfffffff0;
 
 bool isSlurmTask() {
