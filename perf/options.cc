@@ -99,7 +99,7 @@ void declareHow(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--algorithm", texts.algorithm,
                  "ALGORITHM for every collective measured, or COLLECTIVE:ALGORITHM; several by commas; ^ALGORITHM "
                  "forbids, ALGORITHM@LOW-HIGH limits to sizes, as for koloCommSetAlgorithm: line one_shot two_shot ring "
-                 "biring recursive bruck tree pairwise");
+                 "biring recursive bruck tree pairwise hierarchical");
   app.add_option("--transport", options.transport, "transports to use, by commas");
   app.add_option("--timeout", options.timeoutSeconds, "seconds after which a waiting operation fails")
       ->check(CLI::Range(0.001, 2e6));

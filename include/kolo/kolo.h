@@ -376,7 +376,7 @@ KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream);
 /* Collective in effect: give all ranks the same text. "all_reduce:ring" forces, "all_reduce:^ring" forbids,
  * "all_reduce:ring@1M-" forces from 1 MiB on ("LOW-HIGH", bytes, either may be left out, K, M and G allowed);
  * several by commas; "" returns to the planner's choice. Algorithms: line one_shot two_shot ring biring recursive bruck
- * tree pairwise. */
+ * tree pairwise hierarchical. */
 KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text);
 
 typedef struct {

@@ -12,6 +12,9 @@
 #include "topology/topology.h"
 
 namespace kolo::comm {
+
+using device::Fault;
+
 namespace {
 
 struct Surroundings {
@@ -28,7 +31,7 @@ constexpr std::uint64_t kSingleCopyBytesOnIntel = 65536;
 
 std::uint64_t ownSingleCopyBytes(const Peers& peers) {
   for (int rank = 0; rank < peers.ranks(); ++rank) {
-    if (peers[rank].link == nullptr || (!peers[rank].isPosted() && peers[rank].link->reads().ok())) continue;
+    if (!peers.isOpen(rank) || peers[rank].isPosted() || peers[rank].link->reads().ok()) continue;
     log::debug("ordinary buffers go through staging: rank {}: {}", rank, peers[rank].link->reads().message());
     return UINT64_MAX;
   }
@@ -41,11 +44,7 @@ std::uint64_t ownSingleCopyBytes(const Peers& peers) {
 Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   const topology::Machine& mine = topology::machine();
   BlobWriter writer;
-  int leader = membership.rank;
-  for (int rank = peers.ranks() - 1; rank >= 0; --rank) {
-    if (rank != membership.rank && peers[rank].arena != nullptr) leader = std::min(leader, rank);
-  }
-  writer.put(ownSingleCopyBytes(peers)).put(static_cast<std::uint8_t>(peers.allMapped())).put(leader);
+  writer.put(ownSingleCopyBytes(peers)).put(peers.leader());
   writer.put(transport::identity().hostId).put(mine.cpuQuota).put(static_cast<std::uint32_t>(mine.allowedThreads.size()));
   for (const int thread : mine.allowedThreads) writer.put(thread);
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));
@@ -55,8 +54,8 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   for (const std::string& blob : blobs) {
     BlobReader reader(blob);
     result.singleCopyBytes = std::max(result.singleCopyBytes, reader.get<std::uint64_t>());
-    result.allMapped = reader.get<std::uint8_t>() == 1 && result.allMapped;
     result.leaders.push_back(reader.get<int>());
+    result.allMapped = result.allMapped && result.leaders.back() == 0;
     const auto host = reader.get<std::array<char, 16>>();
     const auto limit = reader.get<double>();
     if (limit > 0 && (quota == 0 || limit < quota)) quota = limit;
@@ -65,6 +64,7 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
     }
   }
   const int cores = std::max<int>(1, static_cast<int>(threads.size()));
+  if (!result.allMapped) result.singleCopyBytes = UINT64_MAX;
   result.cores = quota > 0 ? std::clamp(static_cast<int>(quota), 1, cores) : cores;
   return result;
 }
@@ -150,7 +150,8 @@ Status Communicator::connect() {
   const std::string settings = fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
                                            layout_.slots, layout_.slotBytes, options_.reproducible ? 1 : 0,
                                            options_.algorithm, options_.device < 0 ? "host memory" : options_.resident ? "GPUs, resident" : "GPUs");
-  const Peers::Purpose staging{.name = "staging", .partAt = layout_.partAt(rank()), .partBytes = layout_.partBytes()};
+  const Peers::Purpose staging{.name = "staging", .partAt = layout_.partAt(rank()), .partBytes = layout_.partBytes(),
+                               .mostAtOnce = static_cast<int>(settings::integer("KOLO_CONNECT_ALL_RANKS"))};
   KOLO_ASSIGN(peers_, Peers::connect(membership_, Given::ofNewHostMemory(layout_.bytes()), staging, options_.transports, settings));
   KOLO_ASSIGN(const Surroundings around, surroundings(membership_, *peers_));
   machine_.cores = around.cores;
@@ -162,15 +163,12 @@ Status Communicator::connect() {
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == rank()) continue;
     device::Link& link = links_[static_cast<std::size_t>(peer)];
-    const ArenaLayout::Part in = layout_.part(peers_->arena() + layout_.partAt(peer)), out = layout_.part(peers_->partAt(peer));
+    const ArenaLayout::Part in = layout_.part(peers_->arena() + layout_.partAt(peer));
     link.peer = peer;
     link.inbox = in.mailbox;
     link.inSlots = in.slots;
-    link.outbox = out.mailbox;
-    link.outSlots = out.slots;
     link.windows = windows_.tableOf(peer);
-    link.isPosted = (*peers_)[peer].isPosted();
-    link.railMask = (*peers_)[peer].link->rails() - 1;
+    if (peers_->isOpen(peer)) aim(link);
   }
   if (options_.device >= 0) {
     const GpuRank::Wishes wishes{.device = options_.device, .mostChannels = static_cast<int>(settings::integer("KOLO_GPU_CHANNELS")),
@@ -186,6 +184,25 @@ Status Communicator::connect() {
                                  [this](const bootstrap::Failure& failure) { onFailure(failure); });
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
              ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);
+  return {};
+}
+
+// Where an open link leads.
+void Communicator::aim(device::Link& link) {
+  const ArenaLayout::Part out = layout_.part(peers_->partAt(link.peer));
+  link.outbox = out.mailbox;
+  link.outSlots = out.slots;
+  link.isPosted = (*peers_)[link.peer].isPosted();
+  link.railMask = (*peers_)[link.peer].link->rails() - 1;
+}
+
+Fault Communicator::open(device::Link& link) {
+  Status opened = peers_->open(link.peer);
+  if (opened.ok() && allMapped_ && (*peers_)[link.peer].isPosted()) {
+    opened = error(koloUnreachable, "rank {} maps the memory of others on this host, but not that of rank {}", rank(), link.peer);
+  }
+  if (!opened.ok()) return lost(link.peer, std::move(opened));
+  aim(link);
   return {};
 }
 

@@ -118,6 +118,7 @@ class Communicator final : public executor::LinkOwner {
     forget();
   }
 
+  device::Fault open(device::Link& link) override;
   device::Fault post(const device::Work& work, const device::Link& link, const device::Post& post) override;
   bool progress(int peer) override { return peers_->progress(peer, 0); }
   // Whether some links are posted; the same on all ranks.
@@ -130,6 +131,8 @@ class Communicator final : public executor::LinkOwner {
   Status readFailure(int peer) const;
   // The same for messages, which wait for nobody in particular: kNone, or why to give up.
   device::Fault checkWait(int peer, executor::WaitState& state);
+  // Opens the link to a peer for messages: kNone, or why not.
+  device::Fault open(int peer) { return open(links_[static_cast<std::size_t>(peer)]); }
   device::Fault checkMessages(int peer, executor::WaitState& state);
   // The link is lost: kAborted if that is known to be a part of something larger.
   device::Fault lost(int peer, Status why);
@@ -169,6 +172,7 @@ class Communicator final : public executor::LinkOwner {
   device::Fault flush();
   void notify(int peer);
   void sayGoodbye(int peer);
+  void aim(device::Link& link);
   std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;
   void rest(int peer, bool forLong);
   Status conclude(const device::Work& work, const device::Fault& fault);

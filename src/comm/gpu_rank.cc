@@ -96,7 +96,7 @@ class CudaRank final : public GpuRank {
     return std::unique_ptr<GpuRank>(std::move(rank));
   }
 
-  const Peers& peers() const override { return *direct_; }
+  Peers& peers() const override { return *direct_; }
   planner::Machine machine() const override {
     int crowd = 1;   // ranks on the fullest device
     for (const Hello& one : all_) crowd = std::max(crowd, count([&](const Hello& other) { return other.isOnDevice(one); }));

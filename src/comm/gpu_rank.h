@@ -31,7 +31,7 @@ class GpuRank {
   static Result<std::unique_ptr<GpuRank>> connect(Membership& membership, const Wishes& wishes);
 
   // How this rank's device reaches the others' memory; windows are made with it.
-  virtual const Peers& peers() const = 0;
+  virtual Peers& peers() const = 0;
   // As the planner sees it; the same on all ranks.
   virtual planner::Machine machine() const = 0;
   // The transports in use: "p2p", "p2p+shm", or "self" with one rank.

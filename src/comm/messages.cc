@@ -21,17 +21,30 @@ Messages::Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers,
   for (int peer = 0; peer < layout.ranks; ++peer) {
     if (peer == rank) continue;
     Pair& pair = pairs_[static_cast<std::size_t>(peer)];
-    const ArenaLayout::Part in = layout.part(peers.arena() + layout.partAt(peer)), out = layout.part(peers.partAt(peer));
+    const ArenaLayout::Part in = layout.part(peers.arena() + layout.partAt(peer));
     pair.peer = peer;
-    pair.isPosted = peers[peer].isPosted();
-    pair.rails = peers[peer].link->rails();
     pair.in = in.lane;
     pair.inEager = in.eagerSlots;
     pair.inStream = in.streamSlots;
-    pair.out = out.lane;
-    pair.outEager = out.eagerSlots;
-    pair.outStream = out.streamSlots;
+    if (peers.isOpen(peer)) aim(pair);
   }
+}
+
+void Messages::aim(Pair& pair) {
+  const ArenaLayout::Part out = layout_.part(peers_.partAt(pair.peer));
+  pair.isPosted = peers_[pair.peer].isPosted();
+  pair.rails = peers_[pair.peer].link->rails();
+  pair.out = out.lane;
+  pair.outEager = out.eagerSlots;
+  pair.outStream = out.streamSlots;
+}
+
+// Before the first word to a peer. False: it cannot be reached, and nothing more is done.
+bool Messages::open(Pair& pair) {
+  if (broken_.kind == device::Fault::kNone) broken_ = owner_.open(pair.peer);
+  if (broken_.kind != device::Fault::kNone) return false;
+  aim(pair);
+  return true;
 }
 
 // ---- posted links
@@ -40,7 +53,7 @@ void Messages::post(const Pair& pair, const device::Post& post) {
   if (broken_.kind == device::Fault::kNone) broken_ = owner_.post(pair.peer, post);
 }
 
-// As Exchange::signal.
+// As Exchange::signal. REQUIRES: open.
 void Messages::signal(Pair& pair, device::Counter& counter, std::uint64_t value, const void* data, std::uint64_t bytes) {
   device::storeRelease(counter, value);
   if (pair.isPosted) post(pair, {0, data, bytes, &counter, value});
@@ -152,6 +165,7 @@ void Messages::sendToSelf(const Send& send) {
 
 // A free line at the peer, or nullptr.
 MessageLine* Messages::nextLine(Pair& pair) {
+  if (pair.out == nullptr && !open(pair)) return nullptr;
   const std::uint64_t number = pair.linesWritten + 1;
   if (number > pair.linesCredited + device::kMessageLines) {
     pair.linesCredited = device::loadAcquire(pair.in->linesTaken);  // [line credit]
@@ -329,6 +343,7 @@ bool Messages::readLines(int peer, bool readsAll) {
   while (readsAll || unfinished_ != 0) {
     const MessageLine& line = pair.in->lines[(pair.linesRead + 1) % device::kMessageLines];
     if (device::loadAcquire(line.number) != pair.linesRead + 1) break;  // [line]
+    if (pair.out == nullptr && !open(pair)) break;   // the peer is to be told what has been read
     ++pair.linesRead;
     moved = true;
     first_ = device::nextRank(peer, layout_.ranks);   // whoever was read last comes last: a receive from any source is fair

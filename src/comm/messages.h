@@ -133,6 +133,8 @@ class Messages {
   Answer clear(Pair& pair, const Receive& receive, const Unexpected& message);
   void release(Pair& pair);
   void signal(Pair& pair, device::Counter& counter, std::uint64_t value, const void* data = nullptr, std::uint64_t bytes = 0);
+  void aim(Pair& pair);
+  bool open(Pair& pair);
   void post(const Pair& pair, const device::Post& post);
   bool startSend(Pair& pair, Send& send);
   device::MessageLine* nextLine(Pair& pair);

@@ -1,5 +1,7 @@
 #include "comm/peers.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -22,8 +24,19 @@ Holdings& holdings() {
   return *instance;
 }
 
-std::string holdingKey(const Membership& membership, const char* purpose, int rank) {
-  return fmt::format("{}/{}/{}/{}", membership.control->derivedSecret("holding"), membership.key, purpose, rank);
+// What ranks that share memory have in common: the kernel, and a network, in which they hand it over.
+struct HostKey {
+  unsigned char hostId[16];
+  std::uint64_t network;
+  bool operator==(const HostKey& other) const { return std::memcmp(hostId, other.hostId, sizeof hostId) == 0 && network == other.network; }
+};
+
+HostKey hostKey() {
+  HostKey key{};
+  std::memcpy(key.hostId, transport::identity().hostId, sizeof key.hostId);
+  struct stat about{};
+  if (stat("/proc/self/ns/net", &about) == 0) key.network = about.st_ino;
+  return key;
 }
 
 }  // namespace
@@ -94,7 +107,8 @@ Status Peers::openDevices(Membership& membership, const Purpose& purpose, const 
   return {};
 }
 
-Status Peers::mirror(Peer& peer, std::uint64_t bytes) {
+Status Peers::mirror(Peer& peer) {
+  const std::uint64_t bytes = purpose_.partBytes;
   KOLO_ASSIGN(peer.mirror.memory, memory::PrivateMemory::create(bytes));
   const koloTransportMemory range{sizeof range, peer.mirror.memory.data(), bytes, -1, 0, koloMemoryHost};
   KOLO_ASSIGN(peer.mirror.registration, peer.device->registerMemory(range));
@@ -103,9 +117,10 @@ Status Peers::mirror(Peer& peer, std::uint64_t bytes) {
 }
 
 // By the first transport, in this rank's order of preference, that both sides have and that reaches the peer.
-Status Peers::openLink(Peer& peer, const Membership& membership, const Purpose& purpose, int rank, const std::string& blob) {
-  BlobReader reader(blob);
+Status Peers::openLink(Peer& peer, int rank) {
+  BlobReader reader(peer.offer);
   reader.getText();
+  reader.get<HostKey>();
   std::map<std::string, std::pair<koloTransportBlob, koloTransportBlob>> offers;
   for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
     const std::string name = reader.getText();
@@ -122,42 +137,67 @@ Status Peers::openLink(Peer& peer, const Membership& membership, const Purpose& 
       peer.address = offer->second.first;
       peer.link = link.take();
       peer.arena = peer.link->mapped();
-      return peer.isPosted() ? mirror(peer, purpose.partBytes) : Status();
+      return peer.isPosted() ? mirror(peer) : Status();
     }
     reasons += "; " + link.status().message();
   }
-  return error(koloUnreachable, "rank {} cannot be reached from rank {} by any transport that both have{}", rank, membership.rank,
+  return error(koloUnreachable, "rank {} cannot be reached from rank {} by any transport that both have{}", rank, rank_,
                reasons.empty() ? std::string("; there is none") : reasons);
 }
 
-Status Peers::openLinks(const Membership& membership, const Purpose& purpose, const std::vector<std::string>& blobs) {
-  for (int rank = 0; rank < membership.ranks(); ++rank) {
-    if (rank == membership.rank) continue;
-    Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    peer.unreached = openLink(peer, membership, purpose, rank, blobs[static_cast<std::size_t>(rank)]);
-    if (!peer.unreached.ok()) {
-      if (!purpose.mayMiss) return peer.unreached;
-      continue;
-    }
-    const std::lock_guard lock(holdings().mutex);
-    const auto held = holdings().arenas.find(holdingKey(membership, purpose.name, rank));
-    if (held != holdings().arenas.end()) peer.held = held->second;
+Status Peers::open(int rank) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer.link != nullptr || !peer.unreached.ok()) return peer.unreached;
+  peer.unreached = openLink(peer, rank);
+  peer.offer = {};
+  KOLO_TRY(peer.unreached);
+  const std::lock_guard lock(holdings().mutex);
+  const auto held = holdings().arenas.find(holdingPrefix_ + std::to_string(rank));
+  if (held != holdings().arenas.end()) peer.held = held->second;
+  return {};
+}
+
+// Links to all, or to one on this host.
+Status Peers::openFirst() {
+  const bool all = ranks() <= purpose_.mostAtOnce;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (rank == rank_ || !(all || (*this)[rank].isNear)) continue;
+    Status opened = open(rank);
+    if (!opened.ok() && !purpose_.mayMiss) return opened;
+    if (!all) break;
+  }
+  // Peers that are not mapped may speak before this rank does.
+  for (const auto& device : devices_) {
+    const bool allNear = std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.isNear; }) == ranks() - 1;
+    const bool listed = std::find(posted_.begin(), posted_.end(), device.get()) != posted_.end();
+    if (!all && device->isPosted() && !listed && (!allNear || !reachesByMapping())) posted_.push_back(device.get());
   }
   return {};
+}
+
+int Peers::leader() const {
+  for (int rank = 0; rank < rank_; ++rank) {
+    const Peer& peer = (*this)[rank];
+    if (peer.arena != nullptr || (peer.isNear && reachesByMapping() && !peer.isPosted())) return rank;
+  }
+  return rank_;
 }
 
 Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Given> arena, const Purpose& purpose,
                                               const std::string& transports, const std::string& settingsText) {
   auto peers = std::make_unique<Peers>();
   peers->peers_.resize(static_cast<std::size_t>(membership.ranks()));
-  peers->partAt_ = purpose.partAt;
+  peers->purpose_ = purpose;
+  peers->rank_ = membership.rank;
+  peers->holdingPrefix_ = fmt::format("{}/{}/{}/", membership.control->derivedSecret("holding"), membership.key, purpose.name);
   Status local = arena.status();
   if (local.ok()) {
     peers->given_ = arena.take();
     local = peers->openDevices(membership, purpose, transports);
   }
   BlobWriter offer;
-  offer.putText(settingsText);
+  const HostKey mine = hostKey();
+  offer.putText(settingsText).put(mine);
   BlobWriter devices;
   std::uint32_t offered = 0;
   for (const auto& device : peers->devices_) {
@@ -173,26 +213,29 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Giv
   }
   offer.put(offered);
   if (local.ok()) {
-    peers->holding_ = holdingKey(membership, purpose.name, membership.rank);
+    peers->holding_ = peers->holdingPrefix_ + std::to_string(membership.rank);
     const std::lock_guard lock(holdings().mutex);
     holdings().arenas[peers->holding_] = peers->given_.owner;
   }
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(offer.text() + devices.text()));
   for (std::size_t rank = 0; rank < blobs.size() && local.ok(); ++rank) {
-    const std::string theirs = BlobReader(blobs[rank]).getText();
+    BlobReader reader(blobs[rank]);
+    const std::string theirs = reader.getText();
     if (theirs != settingsText) {
       local = error(koloMismatch, "settings differ: rank {} has {}, rank {} has {}", membership.rank, settingsText, rank,
                     theirs);
     }
+    peers->peers_[rank].isNear = reader.get<HostKey>() == mine && static_cast<int>(rank) != membership.rank;
+    peers->peers_[rank].offer = blobs[rank];
   }
-  if (local.ok()) local = peers->openLinks(membership, purpose, blobs);
+  if (local.ok()) local = peers->openFirst();
   KOLO_TRY(membership.agree(local));
   return peers;
 }
 
 unsigned char* Peers::partAt(int rank) const {
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  return peer.isPosted() ? peer.mirror.memory.data() : peer.arena + partAt_;
+  return peer.isPosted() ? peer.mirror.memory.data() : peer.arena + purpose_.partAt;
 }
 
 bool Peers::reachesByMapping() const {
@@ -200,7 +243,7 @@ bool Peers::reachesByMapping() const {
 }
 
 std::uint64_t Peers::offsetInPart(int rank, const void* place) const {
-  return partAt_ + static_cast<std::uint64_t>(static_cast<const unsigned char*>(place) - (*this)[rank].mirror.memory.data());
+  return purpose_.partAt + static_cast<std::uint64_t>(static_cast<const unsigned char*>(place) - (*this)[rank].mirror.memory.data());
 }
 
 Status Peers::accept(int rank, const koloTransportPut& put) {
@@ -217,7 +260,7 @@ Status Peers::put(int rank, const device::Post& post) {
                        .bytes = post.bytes,
                        .memory = (*this)[rank].mirror.registration->handle(),
                        .key = nullptr,
-                       .to = post.bytes != 0 ? offsetInPart(rank, post.data) : partAt_,
+                       .to = post.bytes != 0 ? offsetInPart(rank, post.data) : purpose_.partAt,
                        .signalTo = post.counter != nullptr ? offsetInPart(rank, post.counter) : KOLO_TRANSPORT_NO_SIGNAL,
                        .signal = post.value});
 }

@@ -54,6 +54,8 @@ struct Peer {
   std::shared_ptr<const void> held;              // its arena, if it lives in this process
   koloTransportBlob address{};                   // its address for `device`
   unsigned char* arena = nullptr;                // null by a posted link
+  std::string offer;                             // what it said of itself, until its link is opened
+  bool isNear = false;                           // on this host, as far as can be known before
   bool isPosted() const { return link != nullptr && link->isPosted(); }
 };
 
@@ -67,6 +69,9 @@ class Peers {
     bool mayMiss = false;          // peers that no transport reaches are left without a link, not an error
     // This rank's part in the arena of each peer, which a posted link mirrors; without one only mapped links will do.
     std::uint64_t partAt = 0, partBytes = 0;
+    // Links are opened when they are first needed if there are more ranks than this; one to a rank on this host, if there is one, is
+    // opened at once all the same, to know that it can be.
+    int mostAtOnce = 1 << 30;
   };
 
   // Collective. arena: made by this rank, or why not. settingsText must be the same on all ranks; "staging 4x131072, reproducible 0", say.
@@ -77,10 +82,15 @@ class Peers {
   std::uint32_t memoryKind() const { return given_.range.kind; }
   int ranks() const { return static_cast<int>(peers_.size()); }
   const Peer& operator[](int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  // Opens the link to a peer, if it is not open yet. As long as host->timeoutMs. koloUnreachable says why there is none.
+  Status open(int rank);
+  bool isOpen(int rank) const { return (*this)[rank].link != nullptr; }
+  // The least rank whose memory this one maps, its own included.
+  int leader() const;
+
   // This rank's part in a peer's arena, or the mirror of it. REQUIRES: a link; Purpose::partBytes.
   unsigned char* partAt(int rank) const;
-  // Whether all peers' memory is mapped, and whether that of some is.
-  bool allMapped() const { return posted_.empty(); }
+  // Whether some peer's memory is mapped.
   bool reachesByMapping() const;
 
   // ---- posted links; one thread at a time
@@ -111,14 +121,16 @@ class Peers {
   Status openDevices(Membership& membership, const Purpose& purpose, const std::string& transports);
   Status accept(int rank, const koloTransportPut& put);
   std::uint64_t offsetInPart(int rank, const void* place) const;
-  Status openLink(Peer& peer, const Membership& membership, const Purpose& purpose, int rank, const std::string& blob);
-  Status mirror(Peer& peer, std::uint64_t bytes);
-  Status openLinks(const Membership& membership, const Purpose& purpose, const std::vector<std::string>& blobs);
+  Status openLink(Peer& peer, int rank);
+  Status mirror(Peer& peer);
+  Status openFirst();
 
   std::vector<std::shared_ptr<transport::Device>> devices_;
   std::vector<transport::Device*> posted_;   // those of them by which a peer is reached with a posted link
   std::vector<int> dirty_;                   // peers with requests that may need help
-  std::uint64_t partAt_ = 0;
+  Purpose purpose_;
+  int rank_ = 0;
+  std::string holdingPrefix_;   // of the keys under which a process's ranks find each other's arenas
   Given given_;
   std::vector<std::unique_ptr<transport::Memory>> registrations_;   // of the arena, by device
   std::vector<Peer> peers_;

@@ -51,6 +51,7 @@ std::optional<Fault> Communicator::checkEntry(const Work& work, const BoardEntry
 // Whether the peer, on whom this rank waits, has left or has called something else as this operation. One whose memory is not
 // mapped sends what is on its board when it waits too (notify).
 std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
+  if (!peers_->isOpen(peer)) return std::nullopt;
   if ((*peers_)[peer].isPosted()) {
     const Notice& notice = *layout_.part(peers_->arena() + layout_.partAt(peer)).notice;
     if (device::loadAcquire(notice.left) != 0) return Fault{Fault::kLeft, peer, 0, 0};  // [left]
@@ -207,7 +208,7 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
       break;
     case Fault::kLost:
       failure = {koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
-                 fmt::format("rank {} lost its link to rank {} in {}: {}: {}", rank(), fault.peer, label(work), mine,
+                 fmt::format("rank {} has no link to rank {} in {}: {}: {}", rank(), fault.peer, label(work), mine,
                              lostLink_.message())};
       break;
     case Fault::kLeft:
@@ -236,7 +237,7 @@ Status Communicator::giveUpMessages(const Fault& fault, int peer) {
   }
   if (fault.kind == Fault::kLost) {
     const bootstrap::Failure failure{koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
-                                     fmt::format("rank {} lost its link to rank {} in messages on communicator {}: {}", rank(),
+                                     fmt::format("rank {} has no link to rank {} for messages on communicator {}: {}", rank(),
                                                  fault.peer, options_.name, lostLink_.message())};
     fail(failure);
     return Status(failure.code, failure.message);

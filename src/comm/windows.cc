@@ -51,7 +51,7 @@ Result<std::unique_ptr<transport::Link>> openPart(const Peer& peer, const koloTr
 
 }  // namespace
 
-Result<Window*> Windows::add(Membership& membership, const Peers& peers, void* buffer, std::size_t bytes) {
+Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer, std::size_t bytes) {
   const auto free = std::find(windows_.begin(), windows_.end(), nullptr);
   const auto index = static_cast<std::uint32_t>(free - windows_.begin());
   if (index == kMost) {
@@ -70,6 +70,7 @@ Result<Window*> Windows::add(Membership& membership, const Peers& peers, void* b
       place = window->begin;
       continue;
     }
+    (void)peers.open(rank);   // openPart() says if it could not be
     const Peer& peer = peers[rank];
     auto link = openPart(peer, peers.addressOf(rank), blobs[static_cast<std::size_t>(rank)]);
     if (!link.ok()) {

@@ -30,7 +30,7 @@ class Windows {
   explicit Windows(int ranks) : tables_(static_cast<std::size_t>(ranks), std::vector<unsigned char*>(kMost)) {}
 
   // Collective. The window stays owned here.
-  Result<Window*> add(Membership& membership, const Peers& peers, void* buffer, std::size_t bytes);
+  Result<Window*> add(Membership& membership, Peers& peers, void* buffer, std::size_t bytes);
   // Collective.
   Status remove(Membership& membership, Window* window);
   // Of a communicator that failed: without the others.

@@ -3,6 +3,7 @@
 // Template over the team: a host thread, an emulated block, a CUDA block. A team offers
 //   kIsOneThread, kFoldBytes               bytes that a fold of peers' memory takes at a time
 //   kPosts                                 whether it serves posted links too: then, by one thread,
+//   bool open(link)                        makes the link, if it has no outbox yet, or fails: a host thread's, as above
 //   void post(link, post)                  hands a request to the link's transport, or fails
 //   bool leader()                          true on one of its threads
 //   void sync()                            barrier of its threads; memory before is visible after
@@ -57,6 +58,9 @@ class Exchange {
   }
   KOLO_DEVICE void writeHeader(int peer, const void* payload, std::uint32_t payloadBytes) {
     Link& link = linkTo(peer);
+    if constexpr (Team::kPosts) {
+      if (link.outbox == nullptr && !team_.open(link)) return;
+    }
     const std::uint64_t number = ++link.announced;
     Header& line = link.outbox->header[number % kHeaderLines];
     line.signature = work_.word;

@@ -29,6 +29,8 @@ class LinkOwner {
   // Called again and again by a team's leader that has polled in vain, between two rounds of polling.
   // May yield the core. A fault other than kNone makes the team give up.
   virtual device::Fault keepWaiting(const device::Work& work, int peer, WaitState& state) = 0;
+  // Opens the link to a peer, which this rank needs for the first time.
+  virtual device::Fault open(device::Link& link) = 0;
   // Hands a request to the transport of a posted link: `bytes` bytes from `data` on, which lies in the link's mirror, then the counter.
   // Waits while the transport has no room. A fault other than kNone: the peer cannot be told.
   virtual device::Fault post(const device::Work& work, const device::Link& link, const device::Post& post) = 0;

@@ -54,6 +54,7 @@ class ScopedSettings {
       REQUIRE(plugin != nullptr);
       ::setenv("KOLO_TRANSPORT_PLUGINS", plugin, 1);
       ::setenv("KOLO_TRANSPORTS", "late,shm", 1);
+      ::setenv("KOLO_CONNECT_ALL_RANKS", "1000", 1);   // its hosts are none that can be told beforehand
       ::setenv("KOLO_TEST_LATE_PER_HOST", std::to_string(options.latePerHost).c_str(), 1);
     }
     settings::reload();
@@ -62,7 +63,7 @@ class ScopedSettings {
     ::unsetenv("KOLO_STAGING_BYTES");
     ::unsetenv("KOLO_STREAMING_BYTES");
     if (latePerHost_ > 0) {
-      for (const char* name : {"KOLO_TRANSPORT_PLUGINS", "KOLO_TRANSPORTS", "KOLO_TEST_LATE_PER_HOST"}) ::unsetenv(name);
+      for (const char* name : {"KOLO_TRANSPORT_PLUGINS", "KOLO_TRANSPORTS", "KOLO_TEST_LATE_PER_HOST", "KOLO_CONNECT_ALL_RANKS"}) ::unsetenv(name);
     }
     settings::reload();
   }

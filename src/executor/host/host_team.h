@@ -37,6 +37,13 @@ class HostTeam {
   }
   bool waitAlone(const device::Counter& counter, std::uint64_t target, int peer) { return waitAtLeast(counter, target, peer); }
 
+  // False, on failure, after fail().
+  bool open(device::Link& link) {
+    if (failed_) return false;
+    const device::Fault fault = context_.owner->open(link);
+    if (fault.kind != device::Fault::kNone) fail(fault);
+    return !failed_;
+  }
   void post(const device::Link& link, const device::Post& post) {
     if (failed_) return;
     const device::Fault fault = context_.owner->post(work_, link, post);
