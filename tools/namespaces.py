@@ -211,7 +211,12 @@ class Network:
     swallows everything. mtu: host 0 sends larger packets than the way takes, which are dropped in silence. jumbo: all hosts do.
     """
 
+    is_there = False  # one at a time
+
     def __init__(self, hosts, rate=None, ipv4=True, traps=()):
+        if Network.is_there:
+            raise RuntimeError("the network before this one has not been closed")
+        Network.is_there = True
         self.hosts = hosts
         self.rate = rate
         self.has_ipv4 = ipv4
@@ -235,6 +240,7 @@ class Network:
                 _ip("link", "delete", f"port{host}")
             _ip("netns", "delete", name_of(host))
         _ip("link", "delete", "kolo")
+        Network.is_there = False
 
     def __enter__(self):
         return self

@@ -1,0 +1,119 @@
+"""What ends in the middle: ranks, cables, and ways that a firewall keeps shut. Nobody waits for ever, and everybody names the culprit."""
+import os
+import signal
+import time
+
+from jobs import Case, Programs
+
+REMOTE, TIMEOUT, UNREACHABLE = 5, 7, 20
+MUCH, ENDLESS = str(64 << 20), "1000000"
+
+
+class Firewalls(Case):
+    INIT = {"KOLO_INIT_TIMEOUT_MS": "6000"}
+
+    def test_between_two_that_are_not_the_root(self):
+        network = self.network(3)
+        network.block(1, 2)
+        since = time.monotonic()
+        ranks = self.start(network, [Programs.rank, "join"], environment=self.INIT)
+        for rank in range(3):
+            self.expect_failure(ranks, rank, since, 16, (REMOTE, TIMEOUT, UNREACHABLE), "rank 1", "rank 2")
+        self.assertRegex(self.story(ranks[1:]), r"10\.77\.0\.[23]")
+
+    def test_between_one_and_the_root(self):
+        network = self.network(3)
+        network.block(1, 0)
+        since = time.monotonic()
+        ranks = self.start(network, [Programs.rank, "join"], environment=self.INIT)
+        self.expect_failure(ranks, 1, since, 16, (REMOTE, TIMEOUT, UNREACHABLE), r"10\.77\.0\.1")
+        for rank in (0, 2):
+            self.expect_failure(ranks, rank, since, 16, (REMOTE, TIMEOUT), r"\b1\b")
+
+    def test_that_come_up_while_it_runs(self):
+        network = self.network(3)
+        ranks = self.start(network, [Programs.rank, "loop", "100000", ENDLESS], environment={"KOLO_TIMEOUT_MS": "3000", **self.INIT})
+        self.wait_until_said(ranks, "ready")
+        since = time.monotonic()
+        network.block(1, 2)
+        for rank in range(3):
+            self.expect_failure(ranks, rank, since, 10, (REMOTE, TIMEOUT, UNREACHABLE), "rank [12]")
+
+
+class Partitions(Case):
+    def in_the_middle(self, network, environment=None):
+        # Half of the time for joining is what a transport may take to take its leave.
+        environment = {"KOLO_INIT_TIMEOUT_MS": "10000", **(environment or {})}
+        ranks = self.start(network, [Programs.rank, "loop", MUCH, ENDLESS], environment=environment, host_ids=True)
+        self.wait_until_said(ranks, "ready")
+        time.sleep(0.3)
+        return ranks
+
+    def test_that_heal_go_unnoticed(self):
+        network = self.network(3, rate="1gbit")
+        ranks = self.start(network, [Programs.rank, "loop", MUCH, "4"], host_ids=True)
+        self.wait_until_said(ranks, "ready")
+        network.pull_cable(1)
+        time.sleep(3)
+        network.plug_cable(1)
+        self.expect_done(ranks)
+
+    def test_that_do_not_heal_end_with_the_time_of_an_operation(self):
+        network = self.network(3, rate="1gbit")
+        ranks = self.in_the_middle(network, {"KOLO_TIMEOUT_MS": "4000"})
+        since = time.monotonic()
+        network.pull_cable(1)
+        for rank in (0, 2):
+            self.expect_failure(ranks, rank, since, 9, (REMOTE, TIMEOUT, UNREACHABLE), "rank 1")
+        self.expect_failure(ranks, 1, since, 9, (REMOTE, TIMEOUT, UNREACHABLE), "rank [02]")
+
+    def test_that_do_not_heal_are_noticed_by_silence(self):
+        network = self.network(3, rate="1gbit")
+        ranks = self.in_the_middle(network)
+        since = time.monotonic()
+        network.pull_cable(1)
+        for rank in (0, 2):
+            self.expect_failure(ranks, rank, since, 25, (REMOTE, TIMEOUT, UNREACHABLE), "rank 1")
+        self.expect_failure(ranks, 1, since, 25, (REMOTE, TIMEOUT, UNREACHABLE), "rank [02]")
+
+    def test_of_the_root_are_noticed_by_silence(self):
+        network = self.network(3, rate="1gbit")
+        ranks = self.in_the_middle(network)
+        since = time.monotonic()
+        network.pull_cable(0)
+        for rank in (1, 2):
+            self.expect_failure(ranks, rank, since, 25, (REMOTE, TIMEOUT, UNREACHABLE), "rank 0")
+        self.expect_failure(ranks, 0, since, 25, (REMOTE, TIMEOUT, UNREACHABLE), "rank [12]")
+
+
+class Deaths(Case):
+    def kill(self, victim, size, per_host=1):
+        network = self.network(3)
+        ranks = self.start(network, [Programs.rank, "loop", size, ENDLESS], per_host=per_host)
+        self.wait_until_said(ranks, "ready")
+        time.sleep(0.2)
+        since = time.monotonic()
+        os.kill(ranks[victim].process.pid, signal.SIGKILL)
+        for rank in range(len(ranks)):
+            if rank != victim:
+                self.expect_failure(ranks, rank, since, 2.5, (REMOTE,), f"rank {victim}")
+        self.doCleanups()
+
+    def test_of_any_rank_in_small_operations(self):
+        for victim in (0, 1, 2):
+            self.kill(victim, "8")
+
+    def test_of_any_rank_in_large_operations(self):
+        for victim in (0, 1, 2):
+            self.kill(victim, MUCH)
+
+    def test_where_ranks_share_hosts(self):
+        self.kill(3, "1000000", per_host=2)
+
+    def test_of_a_process_that_stops(self):
+        ranks = self.start(self.network(3), [Programs.rank, "loop", "100000", ENDLESS], environment={"KOLO_TIMEOUT_MS": "1500"})
+        self.wait_until_said(ranks, "ready")
+        since = time.monotonic()
+        self.stop(ranks[1])
+        for rank in (0, 2):
+            self.expect_failure(ranks, rank, since, 5, (TIMEOUT, REMOTE), "rank 1")

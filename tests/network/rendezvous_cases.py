@@ -1,0 +1,73 @@
+"""How ranks on several hosts find each other, and what they say when they do not."""
+import subprocess
+import time
+
+from jobs import PORT, Case, Programs
+
+REMOTE, TIMEOUT, UNREACHABLE = 5, 7, 20
+FAILED = range(1, 30)
+
+
+class Rendezvous(Case):
+    def join(self, network, only=None, **environment):
+        environment.setdefault("KOLO_INIT_TIMEOUT_MS", "5000")
+        return self.start(network, [Programs.rank, "join"], environment=environment, only=only)
+
+    def test_by_the_name_of_a_host(self):
+        self.expect_done(self.join(self.network(3), KOLO_ROOT=f"host0:{PORT}"))
+
+    def test_by_the_name_of_a_host_that_has_ipv6_alone(self):
+        self.expect_done(self.join(self.network(3, ipv4=False), KOLO_ROOT=f"host0:{PORT}"))
+
+    def test_of_ranks_that_come_before_the_root(self):
+        network = self.network(3)
+        early = self.join(network, only=[1, 2], KOLO_INIT_TIMEOUT_MS="20000")
+        time.sleep(2)
+        self.expect_done(early + self.join(network, only=[0], KOLO_INIT_TIMEOUT_MS="20000"))
+
+    def test_with_a_name_that_nobody_has(self):
+        since = time.monotonic()
+        ranks = self.join(self.network(3), KOLO_ROOT=f"nobody.invalid:{PORT}")
+        for rank in (1, 2):
+            self.expect_failure(ranks, rank, since, 30, FAILED, "nobody.invalid")
+        self.expect_failure(ranks, 0, since, 30, FAILED, r"\b[12]\b")
+
+    def test_at_an_address_where_the_root_is_not(self):
+        network = self.network(3)
+        since = time.monotonic()
+        ranks = self.join(network, KOLO_ROOT=network.endpoint(2, PORT))
+        for rank in (1, 2):
+            self.expect_failure(ranks, rank, since, 15, (TIMEOUT, UNREACHABLE), r"10\.77\.0\.3")
+        self.expect_failure(ranks, 0, since, 15, FAILED, r"\b[12]\b")
+
+    def test_at_a_port_that_is_taken(self):
+        network = self.network(2)
+        taken = subprocess.Popen(network.command(0, ["python3", "-c", f"""
+import socket, time
+listener = socket.create_server(("", {PORT}))
+print("taken", flush=True)
+while True:
+    listener.accept()[0].sendall(b"SSH-2.0-not Kolo at all, and longer than any hello would be" * 9)
+"""]), stdout=subprocess.PIPE, text=True)
+        self.addCleanup(taken.stdout.close)
+        self.addCleanup(taken.wait)
+        self.addCleanup(taken.kill)
+        self.assertEqual(taken.stdout.readline(), "taken\n")
+        since = time.monotonic()
+        ranks = self.join(network)
+        self.expect_failure(ranks, 0, since, 5, FAILED, str(PORT), "in use")
+        self.expect_failure(ranks, 1, since, 15, FAILED, str(PORT))
+
+    def test_with_secrets_that_differ(self):
+        network = self.network(2)
+        since = time.monotonic()
+        ranks = self.join(network, only=[0]) + self.join(network, only=[1], KOLO_SECRET="another")
+        self.expect_failure(ranks, 0, since, 15, FAILED, r"\b1\b")
+        self.expect_failure(ranks, 1, since, 15, FAILED, "KOLO_SECRET")
+
+    def test_without_a_root_through_a_file_that_all_see(self):
+        self.expect_done(self.join(self.network(3), KOLO_ROOT=""))
+
+    def test_at_an_interface_that_the_user_names(self):
+        network = self.network(2, traps=["bridge"])
+        self.expect_done(self.join(network, KOLO_INTERFACE="eth0"))
