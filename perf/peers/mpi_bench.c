@@ -2,36 +2,28 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * Usage: mpi_bench SIZES COLLECTIVES      e.g.  mpi_bench 8,2048,131072 all_reduce,broadcast
+ * Usage: mpi_bench SIZES COLLECTIVES [MEMORY]      e.g.  mpi_bench 8,2048,131072 all_reduce,broadcast
  * Sizes are bytes, counted as kolo-perf counts them (perf/README.md); float, sum, root 0. Rank 0 prints a line for each
- * measurement: collective, size asked for, bytes moved, memory (malloc or alloc_mem), microseconds of a call.
- *
- * Method: after a barrier each rank times a batch of calls back to back, long enough for the timer; a sample is the
- * slowest rank's time for one call; the figure is the median of the samples. The constants are those of
- * perf/statistics.h.
+ * measurement: collective, size asked for, bytes moved, memory (malloc or alloc_mem), microseconds of a call. MEMORY: one of
+ * these only. one_way and ping_pong are messages between ranks 0 and 1. method.h has the method.
  */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define BATCH_US 20.0
-#define MAX_BATCH 256
-#define BUDGET_US 150e3
-#define MIN_SAMPLES 5
-#define MAX_SAMPLES 2000
-#define WARMUPS 5
-#define TRIAL_BATCH 16
 #define PAGE 4096
-
-static int rank, ranks;
 
 typedef struct {
   const char* name;
   size_t count; /* elements of one block */
   float *send, *recv;
 } call_t;
+typedef void (*function_t)(const call_t*);
+
+#include "method.h"
+
+static int rank, ranks;
 
 static int holds_blocks(const char* name) {
   return strcmp(name, "all_gather") == 0 || strcmp(name, "reduce_scatter") == 0 || strcmp(name, "all_to_all") == 0 ||
@@ -65,19 +57,29 @@ static void send_recv(const call_t* c) {
   MPI_Sendrecv(c->send, (int)c->count, MPI_FLOAT, (rank + 1) % ranks, 0, c->recv, (int)c->count, MPI_FLOAT,
                (rank + ranks - 1) % ranks, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
+/* From rank 0 to rank 1, one after the other. */
+static void one_way(const call_t* c) {
+  if (rank == 0) MPI_Send(c->send, (int)c->count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD);
+  if (rank == 1) MPI_Recv(c->recv, (int)c->count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+/* There and back. */
+static void ping_pong(const call_t* c) {
+  if (rank == 0) MPI_Send(c->send, (int)c->count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD);
+  if (rank <= 1) MPI_Recv(c->recv, (int)c->count, MPI_FLOAT, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  if (rank == 1) MPI_Send(c->send, (int)c->count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD);
+}
 static void barrier(const call_t* c) {
   (void)c;
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-typedef void (*function_t)(const call_t*);
 static const struct {
   const char* name;
   function_t function;
 } table[] = {{"all_reduce", all_reduce}, {"all_gather", all_gather}, {"reduce_scatter", reduce_scatter},
              {"broadcast", broadcast},   {"reduce", reduce},         {"all_to_all", all_to_all},
              {"gather", gather},         {"scatter", scatter},       {"send_recv", send_recv},
-             {"barrier", barrier}};
+             {"one_way", one_way},       {"ping_pong", ping_pong},   {"barrier", barrier}};
 
 static function_t find(const char* name) {
   for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
@@ -86,45 +88,9 @@ static function_t find(const char* name) {
   return NULL;
 }
 
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-/* Microseconds of one call on this rank, when `batch` calls run back to back. */
-static double time_batch(function_t function, const call_t* call, int batch) {
-  MPI_Barrier(MPI_COMM_WORLD);
-  const double begin = now_us();
-  for (int i = 0; i < batch; ++i) function(call);
-  return (now_us() - begin) / batch;
-}
-
-static double slowest(double own) {
-  double result;
-  MPI_Allreduce(&own, &result, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-  return result;
-}
-
-static int by_value(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
-
-static double measure(function_t function, const call_t* call) {
-  static double own[MAX_SAMPLES], all[MAX_SAMPLES];
-  time_batch(function, call, WARMUPS);
-  double us = slowest(time_batch(function, call, 1));
-  if (us < BATCH_US * TRIAL_BATCH) us = slowest(time_batch(function, call, TRIAL_BATCH));
-  if (us < 1e-3) us = 1e-3;
-  const double wanted = BATCH_US / us;
-  const int batch = wanted >= MAX_BATCH ? MAX_BATCH : wanted <= 1 ? 1 : (int)(wanted + 0.999999);
-  const double fit = BUDGET_US / (us * batch);
-  const int samples = fit < MIN_SAMPLES ? MIN_SAMPLES : fit > MAX_SAMPLES ? MAX_SAMPLES : (int)fit;
-  for (int i = 0; i < samples; ++i) own[i] = time_batch(function, call, batch);
-  MPI_Allreduce(own, all, samples, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-  qsort(all, (size_t)samples, sizeof *all, by_value);
-  return samples % 2 == 1 ? all[samples / 2] : (all[samples / 2 - 1] + all[samples / 2]) / 2;
+static void wait_for_all(void) { MPI_Barrier(MPI_COMM_WORLD); }
+static void maxima(double* own, double* all, int count) {
+  MPI_Allreduce(own, all, count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
 }
 
 static void* allocate(size_t bytes, int by_mpi) {
@@ -183,7 +149,8 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  if (argc == 3) {
+  const char* const memory = argc == 4 ? argv[3] : "";
+  if (argc == 3 || argc == 4) {
     for (char* word = strtok(argv[1], ","); word != NULL && size_count < most; word = strtok(NULL, ",")) {
       sizes[size_count++] = strtoull(word, NULL, 10);
     }
@@ -196,11 +163,11 @@ int main(int argc, char** argv) {
     }
   }
   if (size_count == 0 || collective_count == 0) {
-    if (rank == 0) fprintf(stderr, "usage: mpi_bench SIZES COLLECTIVES\n");
+    if (rank == 0) fprintf(stderr, "usage: mpi_bench SIZES COLLECTIVES [MEMORY]\n");
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
-  run_memory(collectives, collective_count, sizes, size_count, 1);
-  run_memory(collectives, collective_count, sizes, size_count, 0);
+  if (strcmp(memory, "malloc") != 0) run_memory(collectives, collective_count, sizes, size_count, 1);
+  if (strcmp(memory, "alloc_mem") != 0) run_memory(collectives, collective_count, sizes, size_count, 0);
   MPI_Finalize();
   return 0;
 }

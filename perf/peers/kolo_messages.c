@@ -1,0 +1,82 @@
+/* Messages between two ranks by Kolo, measured as mpi_bench and gloo_bench measure theirs: what kolo-perf's send_recv, which goes both
+ * ways at once, does not show.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Usage: kolo_messages SIZES PATTERNS      PATTERNS: one_way, ping_pong, by commas. Two ranks, as koloCommInitFromEnv finds them.
+ * Rank 0 prints a line for each measurement: pattern, size asked for, bytes moved, plain, microseconds of a call.
+ */
+#include <kolo/kolo.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+  size_t count; /* floats */
+  float *send, *recv;
+} call_t;
+typedef void (*function_t)(const call_t*);
+
+#include "method.h"
+
+static koloComm_t comm;
+static int rank;
+
+static void check(koloResult_t result) {
+  if (result == koloSuccess) return;
+  fprintf(stderr, "kolo_messages: rank %d: %s\n", rank, koloGetLastError(NULL));
+  exit(2);
+}
+
+static void wait_for_all(void) { check(koloBarrier(comm, NULL)); }
+static void maxima(double* own, double* all, int count) {
+  check(koloAllReduce(own, all, (size_t)count, koloFloat64, koloMax, comm, NULL));
+}
+
+static void send(const call_t* c) { check(koloSend(c->send, c->count, koloFloat32, 1 - rank, comm, NULL)); }
+static void receive(const call_t* c) { check(koloRecv(c->recv, c->count, koloFloat32, 1 - rank, comm, NULL)); }
+
+static void one_way(const call_t* c) {
+  if (rank == 0) send(c);
+  if (rank == 1) receive(c);
+}
+static void ping_pong(const call_t* c) {
+  if (rank == 0) send(c);
+  receive(c);
+  if (rank == 1) send(c);
+}
+
+static float* allocate(size_t bytes) {
+  void* memory = NULL;
+  if (posix_memalign(&memory, 4096, bytes) != 0) exit(2);
+  memset(memory, 0, bytes);
+  return memory;
+}
+
+static void run(const char* pattern, size_t bytes) {
+  const size_t count = bytes < sizeof(float) ? 1 : bytes / sizeof(float);
+  const call_t call = {count, allocate(count * sizeof(float)), allocate(count * sizeof(float))};
+  const double us = measure(strcmp(pattern, "one_way") == 0 ? one_way : ping_pong, &call);
+  if (rank == 0) printf("%s %zu %zu plain %.4f\n", pattern, bytes, count * sizeof(float), us);
+  free(call.send);
+  free(call.recv);
+}
+
+int main(int argc, char** argv) {
+  enum { most = 64 };
+  size_t sizes[most];
+  int ranks = 0, size_count = 0;
+  if (argc != 3) return fprintf(stderr, "usage: kolo_messages SIZES PATTERNS\n"), 2;
+  check(koloCommInitFromEnv(&comm, NULL));
+  check(koloCommUserRank(comm, &rank));
+  check(koloCommCount(comm, &ranks));
+  if (ranks != 2) return fprintf(stderr, "kolo_messages: %d ranks, expected 2\n", ranks), 2;
+  for (char* word = strtok(argv[1], ","); word != NULL && size_count < most; word = strtok(NULL, ",")) {
+    sizes[size_count++] = strtoull(word, NULL, 10);
+  }
+  for (char* word = strtok(argv[2], ","); word != NULL; word = strtok(NULL, ",")) {
+    for (int i = 0; i < size_count; ++i) run(word, sizes[i]);
+  }
+  check(koloCommDestroy(comm));
+  return 0;
+}

@@ -1,0 +1,76 @@
+"""What the comparisons with other libraries have in common: compare-peers, compare-network."""
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+
+TOP = pathlib.Path(__file__).resolve().parent.parent
+PACKAGES = {"openmpi": ["libopenmpi-dev", "openmpi-bin"], "mpich": ["libmpich-dev", "mpich"]}
+
+
+def fail(message):
+    sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {message}")
+
+
+def parse_bytes(text):
+    unit = text[-1:].upper()
+    shift = {"K": 10, "M": 20, "G": 30}.get(unit, 0)
+    try:
+        return int(float(text[:-1] if shift else text) * (1 << shift))
+    except ValueError:
+        fail(f'"{text}" is not a size such as 8, 2K or 32M')
+
+
+def format_bytes(size):
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:g} {unit}"
+        size /= 1024
+    return f"{size:g} GiB"
+
+
+def run(command, **options):
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, **options)
+    if done.returncode != 0:
+        sys.stderr.write(done.stdout)
+        fail(f"exit status {done.returncode} from: {shlex.join(map(str, command))}")
+    return done.stdout
+
+
+def install(peer):
+    if not (shutil.which(f"mpicc.{peer}") and shutil.which(f"mpirun.{peer}")):
+        install_packages(peer, PACKAGES[peer])
+
+
+def install_packages(what, packages):
+    command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
+    if os.geteuid() != 0:
+        sudo = ["sudo", "-n"]
+        if not shutil.which("sudo") or subprocess.run([*sudo, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            fail(f"{what} is not installed; run:  sudo {shlex.join(command)}")
+        command = sudo + command
+    if not shutil.which("apt-get"):
+        fail(f"{what} is not installed, and there is no apt-get to install {' '.join(packages)} with")
+    print(f"# installing {' '.join(packages)}", flush=True)
+    run(command)
+
+
+def build_mpi(peer, folder):
+    program = folder / f"mpi_bench.{peer}"
+    run([f"mpicc.{peer}", "-std=c99", "-D_POSIX_C_SOURCE=200112L", "-O2", "-o", program,
+         TOP / "perf" / "peers" / "mpi_bench.c"])
+    return program
+
+
+def build_kolo():
+    subprocess.run(["bash", "-c", '. "$1/tools/setup.sh"; kolo_setup', "setup", str(TOP)], check=True)
+    return str(TOP / "build" / "perf" / "kolo-perf")
+
+
+def version_of(peer):
+    if peer == "openmpi":
+        return "Open MPI " + run(["mpirun.openmpi", "--version"]).split("\n")[0].split()[-1]
+    lines = [line.split(":", 1)[1].strip() for line in run(["mpichversion"]).splitlines() if "Version" in line]
+    return f"MPICH {lines[0]}" if lines else "MPICH"
