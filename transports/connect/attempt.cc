@@ -74,8 +74,9 @@ bool Attempt::fail(std::string story) {
 bool Attempt::failByTalk() {
   if (stage_ == Stage::kFailed || talk_.failed() == 0) return false;
   isWorthRepeating_ = stage_ < Stage::kProven;
-  return fail(talk_.failed() == Talk::kEnded ? "connected, then closed by who listens there"
-                                             : fmt::format("connected, then {}", ErrorText(talk_.failed()).text));
+  const bool isClosed = talk_.failed() == Talk::kEnded || talk_.failed() == ECONNRESET || talk_.failed() == EPIPE;
+  return fail(isClosed ? "connected, then closed by who listens there"
+                       : fmt::format("connected, then {}", ErrorText(talk_.failed()).text));
 }
 
 bool Attempt::finishConnecting() {

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <bit>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -70,10 +71,10 @@ bool isLinkLocalV4(const Place& place) { return !place.isV6 && place.address[0] 
 
 }  // namespace
 
-std::vector<Place> ownPlaces() {
+int ownPlaces(std::vector<Place>* places) {
+  places->clear();
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return {};
-  std::vector<Place> places;
+  if (getifaddrs(&list) != 0) return errno;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     constexpr unsigned kWorking = IFF_UP | IFF_RUNNING;
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & kWorking) != kWorking) continue;
@@ -88,10 +89,10 @@ std::vector<Place> ownPlaces() {
     place.prefix = prefixOf(*entry, place.isV6);
     place.made = place.isLoopback ? Made::kVirtual : isLinkLocalV4(place) ? Made::kBridge : madeOf(place.interface);
     place.speed = speedClass(megabitsOf(place.interface));
-    places.push_back(std::move(place));
+    places->push_back(std::move(place));
   }
   freeifaddrs(list);
-  return places;
+  return 0;
 }
 
 }  // namespace kolo::connect

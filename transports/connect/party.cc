@@ -42,7 +42,10 @@ unsigned char railsFor(const std::vector<Place>& places) {
 }
 
 int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, const Why& why) {
-  party->own = ownPlaces();
+  if (const int errnum = ownPlaces(&party->own); errnum != 0) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "listing the network interfaces: %s",
+                    isOutOfFiles(errnum) ? LimitText(errnum).text : ErrorText(errnum).text);
+  }
   std::string problem;
   const std::vector<Place> chosen = choosePlaces(party->own, wishes.interfaces, &problem);
   if (chosen.empty()) return why.fail(KOLO_TRANSPORT_ERROR, "%s", problem.c_str());
@@ -115,6 +118,15 @@ int readAddress(const Party& party, const koloTransportBlob& blob, const Why& wh
   }
   if (address->rank < static_cast<std::uint32_t>(party.ranks)) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "an address of rank %u in a communicator of %d ranks", address->rank, party.ranks);
+}
+
+const Place* placeOf(const Party& party, const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return nullptr;
+  const Place here = fromSocketAddress(address);
+  const auto at = std::find_if(party.own.begin(), party.own.end(), [&](const Place& own) { return sameAddress(own, here); });
+  return at != party.own.end() ? &*at : nullptr;
 }
 
 std::size_t railsBetween(const Address& a, const Address& b) {

@@ -38,6 +38,9 @@ int checkProcess(const Party& party, const Why& why);
 // A peer's blob, checked: whole, of this version, and proven.
 int readAddress(const Party& party, const koloTransportBlob& blob, const Why& why, Address* address);
 
+// The place of this host through which a connection goes; null: unknown.
+const Place* placeOf(const Party& party, const Socket& socket);
+
 // Connections between the two, known to both alike.
 std::size_t railsBetween(const Address& a, const Address& b);
 

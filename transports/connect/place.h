@@ -33,8 +33,8 @@ struct Place {
 // Larger is faster: twice the speed is one more. 0: unknown.
 std::uint8_t speedClass(std::int64_t megabitsPerSecond);
 
-// Addresses of the interfaces that are up and running, without link-local ones, which mean nothing on another host.
-std::vector<Place> ownPlaces();
+// Addresses of the interfaces that are up and running, without link-local ones of IPv6, which mean nothing on another host. 0, or an errno.
+int ownPlaces(std::vector<Place>* places);
 
 bool sameAddress(const Place& a, const Place& b);
 bool sameNetwork(const Place& a, const Place& b);  // by the shorter prefix

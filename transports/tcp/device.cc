@@ -15,6 +15,10 @@ using std::chrono::milliseconds;
 
 // How long a dialler waits for the connections that its peer is making.
 constexpr milliseconds kPatience{200};
+// Lending pages to the kernel costs about what copying this many bytes does; and it spares a core only on networks of such a speed, in
+// Mbit/s, for what is received on this host is copied anyway.
+constexpr std::uint64_t kLendFrom = 64 << 10;
+constexpr std::int64_t kLendSpeed = 25000;
 // A peer that cannot be reached may be able to reach this one: it is given so long to dial.
 constexpr milliseconds kGrace{1000};
 
@@ -30,6 +34,7 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
   constexpr std::size_t kEndOfLog = offsetof(koloTransportHost, log) + sizeof host.log;
   if (host.size >= kEndOfLog) log_ = host.log;
   checksPayload_ = settingOf(host, "KOLO_TCP_CHECKSUM") == "1";
+  if (const std::string bytes(settingOf(host, "KOLO_TCP_ZEROCOPY_BYTES")); !bytes.empty()) lendFrom_ = std::atoll(bytes.c_str());
   epoll_ = connect::Socket(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) {
     return why.fail(KOLO_TRANSPORT_ERROR, "opening an epoll: %s",
@@ -87,9 +92,23 @@ std::unique_ptr<Way> Device::makeWay(const connect::Caller& peer, std::vector<co
   way->peer = peer;
   for (connect::Socket& socket : rails) {
     prepare(socket);
+    const std::uint64_t lends = lendFrom(socket);
     way->rails.push_back(std::make_unique<Rail>(way.get(), std::move(socket), memories_));
+    way->rails.back()->sender.lendFrom(lends);
   }
   return way;
+}
+
+std::uint64_t Device::lendFrom(const connect::Socket& socket) const {
+  std::uint64_t bytes = lendFrom_ >= 0 ? static_cast<std::uint64_t>(lendFrom_) : kLendFrom;
+  if (lendFrom_ < 0) {
+    const connect::Place* const place = connect::placeOf(party_, socket);
+    const bool pays = place != nullptr && place->made == connect::Made::kHardware && place->speed >= connect::speedClass(kLendSpeed);
+    if (!pays) bytes = Sender::kNever;
+  }
+  const int yes = 1;
+  if (bytes != Sender::kNever && setsockopt(socket.fd(), SOL_SOCKET, SO_ZEROCOPY, &yes, sizeof yes) != 0) bytes = Sender::kNever;
+  return bytes;
 }
 
 // REQUIRES: lock_ held

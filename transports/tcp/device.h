@@ -52,6 +52,7 @@ class Device final : private connect::Callee {
 
   int connectTo(const connect::Address& peer, const Why& why, Way** found);
   std::unique_ptr<Way> makeWay(const connect::Caller& peer, std::vector<connect::Socket> rails);
+  std::uint64_t lendFrom(const connect::Socket& socket) const;
   void know(std::unique_ptr<Way> way);
   Way* findWay(const connect::IdKey& peer);
   void adopt();
@@ -72,6 +73,7 @@ class Device final : private connect::Callee {
   connect::Party party_{};
   void (*log_)(int, const char*) = nullptr;
   bool checksPayload_ = false;
+  std::int64_t lendFrom_ = -1;  // as KOLO_TCP_ZEROCOPY_BYTES
   connect::Socket epoll_;
   Memories memories_;
   Way::Scratch scratch_;

@@ -114,6 +114,7 @@ bool Device::work(Rail& rail, bool receives, bool sends) {
     }
     if (rail.hasEnded) checkEnded(way);
   }
+  if (rail.sender.hasLent()) hasMoved |= rail.sender.reclaim(rail.socket.fd());
   if (sends && !way.isBroken && !rail.sender.isEmpty()) {
     hasMoved |= rail.sender.flush(rail.socket.fd());
     if (rail.sender.broken() != 0) breakDown(way, rail.sender.broken());
@@ -185,7 +186,10 @@ void Device::lookAfter() {
   if (now < lookedAfter_ + kLookAfter) return;
   lookedAfter_ = now;
   for (const auto& way : ways_) {
-    if (!way->isLost && way->isBroken && now > way->endedAt + kEndTime) lose(*way, "its connections ended");
+    if (!way->isLost && way->isBroken && now > way->endedAt + kEndTime) lose(*way, way->why);
+    if (way->isLost) continue;
+    const auto silent = std::find_if(way->rails.begin(), way->rails.end(), [](const auto& rail) { return isSilent(rail->socket); });
+    if (silent != way->rails.end()) lose(*way, "its host has not answered for ten seconds; it is down, or the network between is");
   }
 }
 
@@ -200,6 +204,7 @@ bool Device::drain(Way& way) {
     if (rail->sender.broken() != 0) continue;
     while (recv(fd, scratch_.data(), scratch_.size(), MSG_DONTWAIT) > 0) {
     }
+    if (isClosed(rail->socket)) continue;
     int unacknowledged = 0;
     (void)ioctl(fd, SIOCOUTQ, &unacknowledged);
     isDone = isDone && rail->sender.isEmpty() && unacknowledged <= (rail->isHalfClosed ? 1 : 0);  // the end counts as one

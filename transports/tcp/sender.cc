@@ -1,7 +1,8 @@
 #include "sender.h"
 
+#include <linux/errqueue.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,24 +12,8 @@
 namespace kolo::tcp {
 namespace {
 
-constexpr std::size_t kMostParts = 64;
 // Of one call, so that it does not keep the thread from receiving.
 constexpr std::uint64_t kMostAtOnce = std::uint64_t{8} << 20;
-
-std::uint64_t lengthOf(const Frame& frame) { return sizeof frame + frame.bytes; }
-
-// Bytes taken; -1: none now; -2: broken, and errno says why.
-ssize_t sendParts(int fd, iovec* parts, std::size_t count) {
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = count;
-  for (;;) {
-    const ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent >= 0) return sent;
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM) return -1;
-    if (errno != EINTR) return -2;
-  }
-}
 
 }  // namespace
 
@@ -36,11 +21,30 @@ Sender::Outcome Sender::put(int fd, const Frame& frame, const void* payload, Loa
   if (broken_ != 0) return Outcome::kBroken;
   if (queue_.size() >= kMostQueued) return Outcome::kFull;
   const bool wasEmpty = queue_.empty();
-  queue_.push_back({frame, static_cast<const unsigned char*>(payload), load, 0, false, nullptr});
+  queue_.push_back({frame, static_cast<const unsigned char*>(payload), load, 0, false, nullptr, {}});
   ++load->unfinished;
   ++load->queued;
   if (wasEmpty) flush(fd);
   return broken_ != 0 ? Outcome::kBroken : Outcome::kAccepted;
+}
+
+bool Sender::flush(int fd) {
+  bool hasMoved = false;
+  while (!queue_.empty() && broken_ == 0) {
+    Offer offer;
+    gather(offer);
+    const std::int64_t sent = offerTo(fd, offer);
+    if (sent <= 0) break;
+    hasMoved = true;
+    consume(static_cast<std::uint64_t>(sent));
+    if (static_cast<std::uint64_t>(sent) < offer.bytes) break;  // it would take nothing now
+  }
+  return hasMoved;
+}
+
+void Sender::Offer::add(const void* from, std::uint64_t some) {
+  parts[count++] = {const_cast<void*>(from), some};
+  bytes += some;
 }
 
 void Sender::number(Request& request) {
@@ -50,76 +54,139 @@ void Sender::number(Request& request) {
   request.frame.headerCrc = headerCrc(request.frame);
 }
 
-bool Sender::flush(int fd) {
-  bool hasMoved = false;
-  while (!queue_.empty() && broken_ == 0) {
-    iovec parts[kMostParts];
-    std::size_t count = 0;
-    std::uint64_t offered = 0;
-    for (Request& request : queue_) {
-      if (count + 2 > kMostParts || offered >= kMostAtOnce) break;
-      number(request);
-      const std::uint64_t ofHeader = std::min<std::uint64_t>(request.sent, sizeof(Frame));
-      const std::uint64_t ofPayload = request.sent - ofHeader;
-      if (ofHeader < sizeof(Frame)) {
-        parts[count++] = {reinterpret_cast<unsigned char*>(&request.frame) + ofHeader, sizeof(Frame) - ofHeader};
-        offered += sizeof(Frame) - ofHeader;
-      }
-      if (ofPayload == request.frame.bytes) continue;
-      const std::uint64_t step = std::min(request.frame.bytes - ofPayload, kMostAtOnce);
-      parts[count++] = {const_cast<unsigned char*>(request.payload + ofPayload), step};
-      offered += step;
-      if (ofPayload + step < request.frame.bytes) break;  // the rest of it comes first
+// The queue from its beginning, up to a payload that is to be lent: such a one is offered alone, when its header is gone.
+void Sender::gather(Offer& offer) {
+  for (Request& request : queue_) {
+    if (offer.count + 2 > kMostParts || offer.bytes >= kMostAtOnce) return;
+    number(request);
+    const std::uint64_t ofHeader = std::min<std::uint64_t>(request.sent, sizeof(Frame));
+    const std::uint64_t ofPayload = request.sent - ofHeader;
+    const bool isLent = isLendable(request);
+    if (ofHeader < sizeof(Frame)) {
+      offer.add(reinterpret_cast<const unsigned char*>(&request.frame) + ofHeader, sizeof(Frame) - ofHeader);
     }
-    const ssize_t sent = sendParts(fd, parts, count);
-    if (sent == -2) broken_ = errno;
-    if (sent <= 0) break;
-    hasMoved = true;
-    consume(static_cast<std::uint64_t>(sent));
-    if (static_cast<std::uint64_t>(sent) < offered) break;  // it would take nothing now
+    if (isLent) offer.flags = ofHeader < sizeof(Frame) ? MSG_MORE : MSG_ZEROCOPY;
+    if (isLent && ofHeader < sizeof(Frame)) return;
+    if (ofPayload == request.frame.bytes) continue;
+    const std::uint64_t step = std::min(request.frame.bytes - ofPayload, kMostAtOnce);
+    offer.add(request.payload + ofPayload, step);
+    if (isLent || ofPayload + step < request.frame.bytes) return;
   }
-  return hasMoved;
+}
+
+// Bytes taken; 0: none now, or it is broken.
+std::int64_t Sender::offerTo(int fd, Offer& offer) {
+  msghdr message{};
+  message.msg_iov = offer.parts;
+  message.msg_iovlen = offer.count;
+  for (;;) {
+    const ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL | offer.flags);
+    if (sent > 0 && (offer.flags & MSG_ZEROCOPY) != 0) {
+      Lending& lending = queue_.front().lending;
+      if (lending.calls++ == 0) lending.first = lendings_;
+      ++lending.open;
+      ++lendings_;
+      ++lentCalls_;
+    }
+    if (sent >= 0) return sent;
+    if (errno == EINTR) continue;
+    if (errno == ENOBUFS && (offer.flags & MSG_ZEROCOPY) != 0) {  // it lends no more for now
+      offer.flags = 0;
+      continue;
+    }
+    if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS && errno != ENOMEM) broken_ = errno;
+    return 0;
+  }
 }
 
 void Sender::consume(std::uint64_t bytes) {
   while (bytes > 0) {
     Request& first = queue_.front();
-    const std::uint64_t step = std::min(bytes, lengthOf(first.frame) - first.sent);
+    const std::uint64_t step = std::min(bytes, first.left());
     first.sent += step;
     bytes -= step;
-    if (first.sent < lengthOf(first.frame)) return;
-    if (first.load != nullptr) {
-      --first.load->unfinished;
-      --first.load->queued;
-    }
+    if (first.left() > 0) return;
+    finish(first);
     queue_.pop_front();
+  }
+}
+
+void Sender::finish(Request& request) {
+  if (request.load != nullptr) --request.load->queued;
+  if (request.lending.open > 0) {
+    lent_.push_back({request.load, std::move(request.copy), request.lending});
+  } else if (request.load != nullptr) {
+    --request.load->unfinished;
+  }
+}
+
+// The kernel tells by the socket's queue of errors, mostly in order, a range of calls at a time.
+bool Sender::reclaim(int fd) {
+  bool hasMoved = false;
+  while (lentCalls_ > 0) {
+    alignas(cmsghdr) char room[256];
+    msghdr message{};
+    message.msg_control = room;
+    message.msg_controllen = sizeof room;
+    if (recvmsg(fd, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) break;
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+      const bool isNotice = (header->cmsg_level == SOL_IP && header->cmsg_type == IP_RECVERR) ||
+                            (header->cmsg_level == SOL_IPV6 && header->cmsg_type == IPV6_RECVERR);
+      sock_extended_err notice;
+      if (!isNotice) continue;
+      std::memcpy(&notice, CMSG_DATA(header), sizeof notice);
+      if (notice.ee_origin != SO_EE_ORIGIN_ZEROCOPY) continue;
+      if ((notice.ee_code & SO_EE_CODE_ZEROCOPY_COPIED) != 0) lendFrom_ = kNever;  // it costs, and brings nothing
+      const std::uint32_t calls = notice.ee_data - notice.ee_info + 1;
+      for (std::uint32_t i = 0; i < calls && lentCalls_ > 0; ++i) giveBack(notice.ee_info + i);
+      hasMoved = true;
+    }
+  }
+  return hasMoved;
+}
+
+void Sender::giveBack(std::uint32_t call) {
+  const auto isOf = [&](const Lending& lending) { return lending.open > 0 && call - lending.first < lending.calls; };
+  --lentCalls_;
+  const auto at = std::find_if(lent_.begin(), lent_.end(), [&](const Lent& lent) { return isOf(lent.lending); });
+  if (at != lent_.end()) {
+    if (--at->lending.open > 0) return;
+    if (at->load != nullptr) --at->load->unfinished;
+    lent_.erase(at);
+  } else if (!queue_.empty() && isOf(queue_.front().lending)) {
+    --queue_.front().lending.open;
   }
 }
 
 void Sender::release(Load* load) {
   std::uint64_t kept = 0;
   for (Request& request : queue_) {
+    if (request.sent == 0 && std::exchange(request.isNumbered, false)) --next_;  // anew, without gaps
     if (request.load != load) continue;
-    kept += request.frame.bytes;
-    if (request.sent == 0 && kept > kMostKept) continue;
+    if (request.sent == 0 && (kept += request.frame.bytes) > kMostKept) continue;
     request.copy = std::make_unique<unsigned char[]>(request.frame.bytes);
     if (request.frame.bytes != 0) std::memcpy(request.copy.get(), request.payload, request.frame.bytes);
     request.payload = request.copy.get();
     request.load = nullptr;
   }
   std::erase_if(queue_, [&](const Request& request) { return request.load == load; });
-  for (Request& request : queue_) {
-    if (request.sent == 0 && std::exchange(request.isNumbered, false)) --next_;  // anew, without gaps
+  for (Lent& lent : lent_) {
+    if (lent.load == load) lent.load = nullptr;
   }
 }
 
 void Sender::abandon() {
-  for (Request& request : queue_) {
+  for (const Request& request : queue_) {
     if (request.load == nullptr) continue;
     --request.load->unfinished;
     --request.load->queued;
   }
+  for (const Lent& lent : lent_) {
+    if (lent.load != nullptr) --lent.load->unfinished;
+  }
   queue_.clear();
+  lent_.clear();
+  lentCalls_ = 0;
 }
 
 }  // namespace kolo::tcp

@@ -72,7 +72,8 @@ void Way::abandon() {
   for (const auto& rail : rails) rail->sender.abandon();
 }
 
-// A host that is silent while nothing is under way is noticed by the kernel after some twenty seconds.
+// A host that is silent while nothing is under way is noticed by the kernel after some twenty seconds. TCP_USER_TIMEOUT is not for the rest:
+// it also ends connections to a peer that lives and takes nothing for a while, because it computes.
 void prepare(const connect::Socket& socket) {
   const auto set = [&](int level, int name, int value) { (void)setsockopt(socket.fd(), level, name, &value, sizeof value); };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
@@ -80,6 +81,20 @@ void prepare(const connect::Socket& socket) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
   set(IPPROTO_TCP, TCP_KEEPCNT, 5);
+}
+
+bool isSilent(const connect::Socket& socket) {
+  constexpr std::uint32_t kSilenceMs = 10000, kTries = 3;
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return false;
+  return info.tcpi_last_ack_recv >= kSilenceMs && std::max(info.tcpi_retransmits, info.tcpi_probes) >= kTries;
+}
+
+bool isClosed(const connect::Socket& socket) {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  return getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 && info.tcpi_state == TCP_CLOSE;
 }
 
 }  // namespace kolo::tcp

@@ -55,4 +55,10 @@ struct Way {
 // Options of every connection, once it is proven.
 void prepare(const connect::Socket& socket);
 
+// Bytes are under way, and the other host has answered nothing for ten seconds, however often they were sent again. A peer that merely does
+// not take them does answer.
+bool isSilent(const connect::Socket& socket);
+// There is no connection any more.
+bool isClosed(const connect::Socket& socket);
+
 }  // namespace kolo::tcp

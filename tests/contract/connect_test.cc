@@ -1,0 +1,154 @@
+// How a way to a peer over IP is found: which addresses are told and tried, and that nobody but the peer is taken for it. Addresses are made
+// up, or loopback's.
+#include <catch2/catch.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "../../transports/connect/place.h"
+#include "../../transports/connect/wire.h"
+
+namespace kolo::contract {
+namespace {
+
+using connect::Made;
+using connect::Place;
+
+Place place(const char* interface, const char* address, int prefix, Made made, std::int64_t megabits) {
+  Place result;
+  REQUIRE(connect::parseAddress(address, &result));
+  result.interface = interface;
+  result.prefix = static_cast<std::uint8_t>(prefix);
+  result.made = made;
+  result.speed = connect::speedClass(megabits);
+  result.isLoopback = std::string(interface) == "lo";
+  return result;
+}
+
+std::string textOf(const std::vector<Place>& places) {
+  std::string text;
+  for (const Place& one : places) text += (text.empty() ? "" : " ") + connect::toText(one);
+  return text;
+}
+
+// A host of a cluster: slow and fast networks, a bridge of containers that every host has, and a tunnel.
+std::vector<Place> host(int number) {
+  const std::string n = std::to_string(number);
+  return {place("lo", "127.0.0.1", 8, Made::kVirtual, 0),
+          place("docker0", "172.17.0.1", 16, Made::kBridge, 10000),
+          place("eth0", ("192.168.1." + n).c_str(), 24, Made::kHardware, 1000),
+          place("tun0", ("10.8.0." + n).c_str(), 24, Made::kVirtual, 0),
+          place("ib0", ("10.10.0." + n).c_str(), 16, Made::kHardware, 200000),
+          place("eth0", ("fd00::" + n).c_str(), 64, Made::kHardware, 1000)};
+}
+
+std::string chosen(const std::vector<Place>& own, const char* setting, std::string* problem) {
+  return textOf(connect::choosePlaces(own, setting, problem));
+}
+
+}  // namespace
+
+TEST_CASE("peers are told hardware before bridges and tunnels, the fastest first, loopback last", "[connect]") {
+  std::string problem;
+  CHECK(chosen(host(1), "", &problem) == "10.10.0.1 192.168.1.1 fd00::1 10.8.0.1 172.17.0.1 127.0.0.1");
+  CHECK(problem == "");
+}
+
+TEST_CASE("KOLO_TCP_INTERFACES names interfaces and addresses, in order, or those to leave out", "[connect]") {
+  std::string problem;
+  CHECK(chosen(host(1), "eth0", &problem) == "192.168.1.1 fd00::1");
+  CHECK(chosen(host(1), " tun0 , 192.168.1.1", &problem) == "10.8.0.1 192.168.1.1");
+  CHECK(chosen(host(1), "fd00::1,ib0", &problem) == "fd00::1 10.10.0.1");
+  CHECK(chosen(host(1), "^docker0,lo,tun0", &problem) == "10.10.0.1 192.168.1.1 fd00::1");
+  CHECK(problem == "");
+  CHECK(chosen(host(1), "eth7", &problem) == "");
+  CHECK(problem.find("\"eth7\"") != std::string::npos);
+  CHECK(problem.find("ib0 10.10.0.1") != std::string::npos);
+  CHECK(chosen({}, "", &problem) == "");
+  CHECK(problem.find("no network interface") != std::string::npos);
+}
+
+TEST_CASE("a peer on another host is tried at its fastest network that this host has too, its bridges last", "[connect]") {
+  CHECK(textOf(connect::orderPlaces(host(2), host(1), false, false)) == "10.10.0.2 192.168.1.2 fd00::2 10.8.0.2");
+  // A host without the fast network.
+  std::vector<Place> slow = host(1);
+  std::erase_if(slow, [](const Place& one) { return one.interface == "ib0"; });
+  CHECK(textOf(connect::orderPlaces(host(2), slow, false, false)) == "192.168.1.2 fd00::2 10.8.0.2 10.10.0.2");
+  // A container's address on a bridge of its host, as seen from a host with such a bridge.
+  std::vector<Place> container = {place("eth0", "172.17.0.5", 16, Made::kVirtual, 10000), place("net1", "10.10.3.5", 16, Made::kVirtual, 0)};
+  CHECK(textOf(connect::orderPlaces(container, host(1), false, false)) == "10.10.3.5 172.17.0.5");
+}
+
+TEST_CASE("an address that this host has itself does not lead to another one", "[connect]") {
+  const std::vector<Place> theirs = {place("docker0", "172.17.0.1", 16, Made::kBridge, 10000)};
+  CHECK(connect::orderPlaces(theirs, host(1), false, false).empty());
+}
+
+TEST_CASE("loopback leads to peers on the same host only, and there it comes first", "[connect]") {
+  CHECK(textOf(connect::orderPlaces(host(1), host(1), true, false)).rfind("127.0.0.1 10.10.0.1 ", 0) == 0);
+  CHECK(textOf(connect::orderPlaces({host(2)[0]}, host(1), false, false)) == "");
+}
+
+TEST_CASE("an order that the peer's user gave is kept", "[connect]") {
+  const std::vector<Place> theirs = {host(2)[3], host(2)[2], host(2)[4]};
+  CHECK(textOf(connect::orderPlaces(theirs, host(1), false, true)) == "10.8.0.2 192.168.1.2 10.10.0.2");
+}
+
+TEST_CASE("networks are compared by the bits of their prefix", "[connect]") {
+  const auto near = [](const char* a, int aPrefix, const char* b, int bPrefix) {
+    return connect::sameNetwork(place("a", a, aPrefix, Made::kHardware, 0), place("b", b, bPrefix, Made::kHardware, 0));
+  };
+  CHECK(near("10.1.2.3", 24, "10.1.2.200", 24));
+  CHECK_FALSE(near("10.1.2.3", 24, "10.1.3.3", 24));
+  CHECK(near("10.1.2.3", 23, "10.1.3.3", 23));
+  CHECK_FALSE(near("10.1.2.3", 25, "10.1.2.200", 25));
+  CHECK(near("10.1.2.3", 32, "10.1.2.3", 32));
+  CHECK_FALSE(near("10.1.2.3", 0, "10.1.2.3", 0));
+  CHECK(near("fd00:1::1", 64, "fd00:1::2", 64));
+  CHECK_FALSE(near("fd00:1::1", 64, "fd00:1:0:1::1", 64));
+  CHECK_FALSE(near("10.1.2.3", 8, "fd00::1", 8));
+}
+
+TEST_CASE("places travel, as many as fit, and garbage is not taken for places", "[connect]") {
+  std::vector<Place> many;
+  for (int i = 1; i < 60; ++i) many.push_back(host(i)[i % 2 == 0 ? 2 : 5]);
+  std::vector<unsigned char> room(170);
+  const std::size_t packed = connect::packPlaces(many, room);
+  CHECK(packed >= 12);
+  std::vector<Place> back;
+  REQUIRE(connect::unpackPlaces(room, &back));
+  REQUIRE(back.size() == packed);
+  for (std::size_t i = 0; i < packed; ++i) {
+    CHECK(connect::sameAddress(back[i], many[i]));
+    CHECK(std::tuple(back[i].made, back[i].speed, back[i].prefix, back[i].isLoopback) ==
+          std::tuple(many[i].made, many[i].speed, many[i].prefix, many[i].isLoopback));
+  }
+  std::mt19937 random(3);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<unsigned char> noise(random() % 172);
+    for (unsigned char& byte : noise) byte = static_cast<unsigned char>(random());
+    if (connect::unpackPlaces(noise, &back)) {
+      for (const Place& one : back) CHECK(connect::toText(one) != "");
+    }
+  }
+}
+
+TEST_CASE("speeds are told apart by their size", "[connect]") {
+  CHECK(connect::speedClass(-1) == 0);
+  CHECK(connect::speedClass(0) == 0);
+  CHECK(connect::speedClass(1000) < connect::speedClass(10000));
+  CHECK(connect::speedClass(100000) < connect::speedClass(400000));
+  CHECK(connect::speedClass(INT64_MAX) == 63);
+}
+
+TEST_CASE("this machine's own addresses are found", "[connect]") {
+  std::vector<Place> own;
+  REQUIRE(connect::ownPlaces(&own) == 0);
+  CHECK_FALSE(own.empty());
+  for (const Place& one : own) {
+    CHECK(one.interface != "");
+    CHECK(one.prefix > 0);
+  }
+}
+
+}  // namespace kolo::contract

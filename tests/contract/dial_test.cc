@@ -1,0 +1,456 @@
+// That dialling ends at the very peer or nowhere, whatever listens where, and that a listener serves the ranks of its communicators and
+// nobody else, whoever connects.
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../../transports/connect/place.h"
+#include "../../transports/connect/wire.h"
+#include "suite.h"
+
+namespace kolo::contract {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+struct Socket {
+  int fd;
+  explicit Socket(int number) : fd(number) {}
+  Socket(Socket&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
+  ~Socket() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+sockaddr_in at(const char* address, std::uint16_t port) {
+  connect::Place place;
+  REQUIRE(connect::parseAddress(address, &place));
+  sockaddr_storage all;
+  connect::toSocketAddress(place, port, &all);
+  return reinterpret_cast<const sockaddr_in&>(all);
+}
+
+void setPatience(int fd, int seconds) {
+  const timeval patience{seconds, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+}
+
+Socket connectTo(std::uint16_t port, const char* address = "127.0.0.1") {
+  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in to = at(address, port);
+  REQUIRE(::connect(socket.fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+  setPatience(socket.fd, 15);
+  return socket;
+}
+
+template <class Message>
+bool receive(const Socket& socket, Message* message) {
+  return recv(socket.fd, message, sizeof *message, MSG_WAITALL) == sizeof *message;
+}
+template <class Message>
+void say(const Socket& socket, const Message& message) {
+  (void)!send(socket.fd, &message, sizeof message, MSG_NOSIGNAL);
+}
+
+connect::Key keyOf(unsigned char secret) {
+  unsigned char communicator[32];
+  std::memset(communicator, secret, sizeof communicator);
+  return connect::deriveKey(communicator, "kolo transport tcp");
+}
+
+connect::Address addressOf(const koloTransportBlob& blob) {
+  connect::Address address;
+  REQUIRE(connect::fromBlob(blob, &address));
+  return address;
+}
+
+// The same address at another port and other places, as the communicator's ranks could make it.
+koloTransportBlob moved(const koloTransportBlob& blob, std::uint16_t port, const std::vector<const char*>& places) {
+  connect::Address address = addressOf(blob);
+  address.port = port;
+  address.flags |= connect::Address::kOrdered;
+  std::vector<connect::Place> all;
+  for (const char* const text : places) {
+    connect::Place place;
+    REQUIRE(connect::parseAddress(text, &place));
+    place.isLoopback = true;
+    all.push_back(place);
+  }
+  std::memset(address.places, 0, sizeof address.places);
+  connect::packPlaces(all, address.places);
+  connect::prove(address, keyOf(1));
+  koloTransportBlob made{};
+  connect::toBlob(address, &made);
+  return made;
+}
+
+connect::Hello helloTo(const connect::Address& address) {
+  connect::Hello hello{};
+  connect::setMagic(hello);
+  hello.version = connect::kVersion;
+  hello.rails = 1;
+  hello.fromRank = 0;
+  hello.toRank = address.rank;
+  std::memcpy(hello.to, address.device, sizeof hello.to);
+  return hello;
+}
+
+// Something that listens at a port of a loopback address, and does with each connection what a function says, in one thread.
+class Trap {
+ public:
+  Trap(const char* address, std::uint16_t port, std::function<void(Socket)> serve) : serve_(std::move(serve)) {
+    listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int yes = 1;
+    setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    sockaddr_in own = at(address, port);
+    socklen_t bytes = sizeof own;
+    REQUIRE(bind(listener_, reinterpret_cast<const sockaddr*>(&own), bytes) == 0);
+    REQUIRE(listen(listener_, 16) == 0);
+    getsockname(listener_, reinterpret_cast<sockaddr*>(&own), &bytes);
+    port_ = ntohs(own.sin_port);
+    thread_ = std::thread([this] {
+      pollfd one{listener_, POLLIN, 0};
+      while (!isOver_) {
+        if (poll(&one, 1, 10) <= 0) continue;
+        Socket client(accept(listener_, nullptr, nullptr));
+        setPatience(client.fd, 1);
+        serve_(std::move(client));
+      }
+    });
+  }
+  ~Trap() {
+    isOver_ = true;
+    thread_.join();
+    ::close(listener_);
+  }
+  std::uint16_t port() const { return port_; }
+
+ private:
+  std::function<void(Socket)> serve_;
+  int listener_;
+  std::uint16_t port_ = 0;
+  std::atomic<bool> isOver_{false};
+  std::thread thread_;
+};
+
+// Passes bytes between a client and a port, until one side closes. Once more than `most` bytes come at a time, nothing passes any more in
+// that direction, as on a way whose packets may not be large: what is lost is sent again and again.
+void relay(Socket client, std::uint16_t port, std::size_t most, const std::atomic<bool>& isOver) {
+  const Socket server = connectTo(port);
+  pollfd both[2] = {{client.fd, POLLIN, 0}, {server.fd, POLLIN, 0}};
+  bool isStuck[2] = {false, false};
+  while (!isOver) {
+    if (poll(both, 2, 10) <= 0) continue;
+    for (int i = 0; i < 2; ++i) {
+      if (both[i].revents == 0) continue;
+      std::vector<unsigned char> bytes(1 << 20);
+      const ssize_t got = recv(both[i].fd, bytes.data(), bytes.size(), 0);
+      if (got <= 0) return;
+      isStuck[i] = isStuck[i] || static_cast<std::size_t>(got) > most;
+      if (!isStuck[i]) (void)!send(both[1 - i].fd, bytes.data(), static_cast<std::size_t>(got), MSG_NOSIGNAL);
+    }
+  }
+}
+
+struct Scene : Pair {
+  explicit Scene(const HostOptions& options = {}) : Pair("tcp", options) {
+    memory = accepted(peer.registerMemory(kBytes)).blob;
+    port = addressOf(peer.address()).port;
+  }
+  Result<std::size_t> link() { return rank.openLink(peer.address(), memory); }
+  koloTransportBlob memory;
+  std::uint16_t port;
+};
+
+}  // namespace
+
+TEST_CASE("whatever listens in the peer's place is not taken for the peer", "[connect]") {
+  Scene scene({.timeoutMs = 2000});
+  std::vector<Socket> kept;
+  const auto hearHello = [](const Socket& client, connect::Hello* hello) { return receive(client, hello); };
+  const std::pair<const char*, std::function<void(Socket)>> cases[] = {
+      {"says nothing", [&](Socket client) { kept.push_back(std::move(client)); }},
+      {"closed by who listens there", [](Socket) {}},
+      {"is not Kolo", [](Socket client) { say(client, "220 mail.example ESMTP, and some more text than that"); }},
+      {"speaks version 77 of this transport's protocol, this one version 1",
+       [&](Socket client) {
+         connect::Hello hello;
+         connect::Challenge challenge{};
+         connect::setMagic(challenge);
+         challenge.version = 77;
+         if (hearHello(client, &hello)) say(client, challenge);
+         char rest;
+         (void)!recv(client.fd, &rest, 1, 0);
+       }},
+      {"another process of Kolo",
+       [&](Socket client) {
+         connect::Hello hello;
+         connect::Challenge challenge{};
+         connect::setMagic(challenge);
+         challenge.version = connect::kVersion;
+         challenge.status = connect::Status::kUnknown;
+         if (hearHello(client, &hello)) say(client, challenge);
+         char rest;
+         (void)!recv(client.fd, &rest, 1, 0);
+       }},
+      {"not of this communicator",
+       [&](Socket client) {
+         connect::Hello hello;
+         connect::Challenge challenge{};
+         connect::setMagic(challenge);
+         challenge.version = connect::kVersion;
+         if (!hearHello(client, &hello)) return;
+         say(client, challenge);
+         connect::Reply reply{};
+         connect::setMagic(reply);
+         std::vector<unsigned char> bytes(1 << 16);
+         (void)!recv(client.fd, bytes.data(), bytes.size(), 0);
+         say(client, reply);
+         (void)!recv(client.fd, bytes.data(), bytes.size(), MSG_WAITALL);
+       }},
+  };
+  for (const auto& [expected, serve] : cases) {
+    DYNAMIC_SECTION(expected) {
+      const Trap trap("127.0.0.1", 0, serve);
+      const auto begun = Clock::now();
+      const auto alone = scene.rank.openLink(moved(scene.peer.address(), trap.port(), {"127.0.0.1"}), scene.memory);
+      INFO(alone.status().message());
+      CHECK(alone.status().code() == koloUnreachable);
+      CHECK(contains(alone.status().message(), expected));
+      CHECK(contains(alone.status().message(), "127.0.0.1"));
+      CHECK(Clock::now() - begun < 8s);
+      // The same in the first place, and a way to the peer in the second one.
+      std::atomic<bool> isOver{false};
+      std::vector<std::thread> relays;
+      {
+        const Trap good("127.0.0.2", trap.port(), [&](Socket client) {
+          relays.emplace_back([&, fd = std::exchange(client.fd, -1)] { relay(Socket(fd), scene.port, SIZE_MAX, isOver); });
+        });
+        const auto link = scene.rank.openLink(moved(scene.peer.address(), trap.port(), {"127.0.0.1", "127.0.0.2"}), scene.memory);
+        CHECK(link.status().message() == "");
+        isOver = true;
+      }
+      for (std::thread& one : relays) one.join();
+      kept.clear();
+    }
+  }
+}
+
+TEST_CASE("a way that large packets do not pass is not taken", "[connect]") {
+  Scene scene({.timeoutMs = 3000});
+  std::atomic<bool> isOver{false};
+  std::vector<std::thread> relays;
+  {
+    const auto passing = [&](std::size_t most) {
+      return [&, most](Socket client) {
+        relays.emplace_back([&, most, fd = std::exchange(client.fd, -1)] { relay(Socket(fd), scene.port, most, isOver); });
+      };
+    };
+    const Trap narrow("127.0.0.1", 0, passing(1400));
+    const auto alone = scene.rank.openLink(moved(scene.peer.address(), narrow.port(), {"127.0.0.1"}), scene.memory);
+    CHECK(alone.status().code() == koloUnreachable);
+    INFO(alone.status().message());
+    CHECK(contains(alone.status().message(), "MTU"));
+    const Trap wide("127.0.0.2", narrow.port(), passing(SIZE_MAX));
+    const auto link = scene.rank.openLink(moved(scene.peer.address(), narrow.port(), {"127.0.0.1", "127.0.0.2"}), scene.memory);
+    CHECK(link.status().message() == "");
+    isOver = true;
+  }
+  for (std::thread& one : relays) one.join();
+}
+
+TEST_CASE("all addresses that were tried are in the explanation", "[connect]") {
+  Scene scene({.timeoutMs = 2000});
+  std::uint16_t port = 0;
+  { port = Trap("127.0.0.1", 0, [](Socket) {}).port(); }  // nobody listens there any more
+  const auto link = scene.rank.openLink(moved(scene.peer.address(), port, {"127.0.0.1", "127.0.0.3", "::1"}), scene.memory);
+  CHECK(link.status().code() == koloUnreachable);
+  for (const char* const part : {"rank 1", "127.0.0.1: Connection refused", "127.0.0.3: Connection refused", "::1: Connection refused"}) {
+    INFO(link.status().message());
+    CHECK(contains(link.status().message(), part));
+  }
+}
+
+TEST_CASE("the peer is reached by IPv6 too", "[connect]") {
+  Scene scene;
+  const auto link = scene.rank.openLink(moved(scene.peer.address(), scene.port, {"::1"}), scene.memory);
+  if (contains(link.status().message(), "Cannot assign requested address")) return;  // a machine without IPv6
+  CHECK(link.status().message() == "");
+}
+
+TEST_CASE("an address blob of another version is refused, naming both", "[connect]") {
+  Scene scene;
+  connect::Address address = addressOf(scene.peer.address());
+  address.version = 9;
+  koloTransportBlob blob{};
+  connect::toBlob(address, &blob);
+  const auto link = scene.rank.openLink(blob, scene.memory);
+  CHECK(contains(link.status().message(), "speaks version 9 of this transport's protocol, this one version 1"));
+}
+
+TEST_CASE("a client gets no further than it can prove", "[connect]") {
+  Scene scene;
+  const connect::Address address = addressOf(scene.peer.address());
+  const auto tryWith = [&](unsigned char secret) {
+    const Socket socket = connectTo(scene.port);
+    const connect::Hello hello = helloTo(address);
+    say(socket, hello);
+    connect::Challenge challenge;
+    REQUIRE(receive(socket, &challenge));
+    CHECK(challenge.status == connect::Status::kGoOn);
+    const connect::Key key = connect::connectionKey(keyOf(secret), hello, challenge);
+    connect::Claim claim{};
+    connect::prove(claim, key);
+    say(socket, claim);
+    connect::Reply reply;
+    return receive(socket, &reply) && connect::isProven(reply, key);
+  };
+  CHECK(tryWith(1));
+  CHECK_FALSE(tryWith(2));
+}
+
+TEST_CASE("a listener tells its version, and whom it does not know", "[connect]") {
+  Scene scene;
+  connect::Hello hello = helloTo(addressOf(scene.peer.address()));
+  connect::Challenge challenge;
+  hello.version = 5;
+  const Socket newer = connectTo(scene.port);
+  say(newer, hello);
+  REQUIRE(receive(newer, &challenge));
+  CHECK(challenge.version == connect::kVersion);
+  hello.version = connect::kVersion;
+  hello.to[0] ^= 1;
+  const Socket other = connectTo(scene.port);
+  say(other, hello);
+  REQUIRE(receive(other, &challenge));
+  CHECK(challenge.status == connect::Status::kUnknown);
+  char rest;
+  CHECK(recv(other.fd, &rest, 1, 0) == 0);
+}
+
+TEST_CASE("silent, babbling and numerous clients do not keep a rank from being dialled", "[connect]") {
+  Scene scene;
+  const std::uint64_t files = scene.peer.value(Op::kOpenFiles);
+  std::vector<Socket> strangers;
+  const connect::Hello hello = helloTo(addressOf(scene.peer.address()));
+  for (std::size_t i = 0; i < 600; ++i) {  // more than it serves at a time
+    strangers.push_back(connectTo(scene.port));
+    const std::vector<char> garbage(i * 7 % 2000 + 1, static_cast<char>(i));
+    if (i % 3 == 1) (void)!send(strangers.back().fd, garbage.data(), garbage.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (i % 3 == 2) (void)!send(strangers.back().fd, &hello, i % sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT);  // a part of one
+  }
+  const auto before = Clock::now();
+  const auto link = scene.link();
+  CHECK(link.status().message() == "");
+  CHECK(Clock::now() - before < 10s);
+  strangers.clear();
+  while (scene.peer.value(Op::kOpenFiles) > files + 1 && Clock::now() - before < 20s) std::this_thread::sleep_for(20ms);
+  CHECK(scene.peer.value(Op::kOpenFiles) == files + 1);
+}
+
+TEST_CASE("dialling a stopped process is an error when the time is over", "[connect]") {
+  Scene scene({.timeoutMs = 300});
+  scene.peer.pause();
+  const auto before = Clock::now();
+  const auto link = scene.link();
+  const auto took = Clock::now() - before;
+  scene.peer.resume();
+  CHECK(link.status().code() == koloUnreachable);
+  CHECK(contains(link.status().message(), "is the process stopped?"));
+  CHECK(took >= 250ms);
+  CHECK(took < 5s);
+  CHECK(scene.link().status().message() == "");
+}
+
+TEST_CASE("a dialler without file descriptors is told the limit, and works when it has some again", "[connect]") {
+  Scene scene;
+  const std::size_t mine = registered(scene.rank, kPage);
+  scene.peer.value(Op::kLimitFiles, 0);
+  const Reply reply = scene.peer.link(scene.rank.address(), scene.rank.descriptor(mine));
+  CHECK(reply.code == koloSystemError);
+  INFO(reply.message);
+  CHECK(contains(reply.message, "limit of"));
+  CHECK(contains(reply.message, "ulimit -n"));
+  scene.peer.value(Op::kLimitFiles, kNoLimit);
+  accepted(scene.peer.link(scene.rank.address(), scene.rank.descriptor(mine)));
+}
+
+TEST_CASE("a listener without file descriptors says so, and serves when it has some again", "[connect]") {
+  Scene scene({.timeoutMs = 5000});
+  scene.peer.value(Op::kLimitFiles, 0);
+  const auto link = scene.link();
+  INFO(link.status().message());
+  CHECK_FALSE(link.ok());
+  CHECK(contains(link.status().message(), "the peer's process is at its limit of"));
+  CHECK(contains(link.status().message(), "ulimit -n"));
+  std::thread later([&] {
+    std::this_thread::sleep_for(300ms);
+    scene.peer.value(Op::kLimitFiles, kNoLimit);
+  });
+  CHECK(scene.link().status().message() == "");  // it asks again
+  later.join();
+}
+
+TEST_CASE("no device is opened without file descriptors, and none are lost", "[connect]") {
+  Peer peer;
+  const std::uint64_t files = peer.value(Op::kOpenFiles);
+  for (const std::uint64_t left : {0, 1, 2, 3}) {
+    peer.value(Op::kLimitFiles, left);
+    const Reply reply = peer.open("tcp");
+    CHECK(reply.code == koloSystemError);
+    INFO(reply.message);
+    CHECK(contains(reply.message, "limit of"));
+    peer.value(Op::kLimitFiles, kNoLimit);
+    CHECK(peer.value(Op::kOpenFiles) == files);
+  }
+  accepted(peer.open("tcp"));
+}
+
+TEST_CASE("the listener ends with the last device that needs it", "[connect]") {
+  const std::size_t files = openFiles();
+  Rank one, other, alone;
+  REQUIRE_OK(alone.open("tcp", {.ranks = 1}));
+  alone.close();
+  CHECK(openFiles() == files);
+  REQUIRE_OK(one.open("tcp", {}));
+  REQUIRE_OK(other.open("tcp", {}));
+  const std::uint16_t port = addressOf(other.address()).port;
+  CHECK(addressOf(one.address()).port == port);
+  one.close();
+  connectTo(port);
+  other.close();
+  CHECK(openFiles() == files);
+}
+
+TEST_CASE("dials that cross make one connection", "[connect]") {
+  for (int round = 0; round < 30; ++round) {
+    Pair pair("tcp");
+    const Reply theirs = accepted(pair.peer.registerMemory(kBytes));
+    const std::size_t mine = registered(pair.rank, kBytes);
+    const std::size_t files = openFiles();
+    Request request{Op::kLink};
+    request.address = pair.rank.address();
+    request.descriptor = pair.rank.descriptor(mine);
+    pair.peer.send(request);
+    linked(pair.rank, pair.peer.address(), theirs.blob);
+    accepted(pair.peer.receive());
+    // The other dial's connection is closed in the listener's own time.
+    for (int i = 0; i < 200 && openFiles() > files + 1; ++i) std::this_thread::sleep_for(5ms);
+    CHECK(openFiles() == files + 1);
+  }
+}
+
+}  // namespace kolo::contract

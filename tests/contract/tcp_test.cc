@@ -1,0 +1,318 @@
+// What the tcp transport promises beyond the contract, in its parts: frames, checksums, memories, and what its settings change.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "../../transports/tcp/parser.h"
+#include "../../transports/tcp/sender.h"
+#include "posted_pair.h"
+
+namespace kolo::contract {
+namespace {
+
+using tcp::Frame;
+
+// A memory with something around it, as a receiver has registered it.
+struct Target {
+  explicit Target(std::size_t bytes) : all(bytes + 128, kUntouched), bytes_(bytes) { number = memories.add(all.data() + 64, bytes); }
+  unsigned char* data() { return all.data() + 64; }
+  bool isSafe() const {
+    const auto untouched = [&](std::size_t from) {
+      return std::all_of(all.begin() + static_cast<std::ptrdiff_t>(from), all.begin() + static_cast<std::ptrdiff_t>(from + 64),
+                         [](unsigned char byte) { return byte == kUntouched; });
+    };
+    return untouched(0) && untouched(64 + bytes_);
+  }
+  std::vector<unsigned char> all;
+  std::size_t bytes_;
+  tcp::Memories memories;
+  std::uint64_t number;
+};
+
+Frame frameTo(std::uint64_t memory, std::uint64_t offset, std::uint64_t bytes, std::uint32_t sequence = 0) {
+  Frame frame{};
+  frame.mark = Frame::kMark;
+  frame.sequence = sequence;
+  frame.memory = memory;
+  frame.offset = offset;
+  frame.bytes = bytes;
+  frame.headerCrc = headerCrc(frame);
+  return frame;
+}
+
+std::vector<unsigned char> bytesOf(const Frame& frame, std::size_t payload, unsigned char fill) {
+  std::vector<unsigned char> bytes(sizeof frame + payload, fill);
+  std::memcpy(bytes.data(), &frame, sizeof frame);
+  return bytes;
+}
+
+const char* feedAll(tcp::Parser& parser, const std::vector<unsigned char>& bytes) { return parser.feed(bytes.data(), bytes.size()); }
+
+// What a parser says to one frame that a function has spoiled.
+template <class Spoil>
+std::string verdictOn(Target& target, Spoil&& spoil) {
+  tcp::Parser parser(target.memories);
+  Frame frame = frameTo(target.number, 0, 8);
+  frame.flags = Frame::kSignals;
+  frame.signalMemory = target.number;
+  frame.signalOffset = 8;
+  spoil(frame);
+  frame.headerCrc = headerCrc(frame);
+  const char* const wrong = feedAll(parser, bytesOf(frame, std::min<std::size_t>(frame.bytes, 4096), 1));
+  return wrong != nullptr ? wrong : "";
+}
+
+std::vector<unsigned char> drain(int fd) {
+  std::vector<unsigned char> all;
+  unsigned char part[65536];
+  for (ssize_t got; (got = recv(fd, part, sizeof part, MSG_DONTWAIT)) > 0;) all.insert(all.end(), part, part + got);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("checksums are CRC-32C, by instruction and by table, in pieces and at once", "[tcp]") {
+  CHECK(tcp::crc32c(0, "123456789", 9) == 0xe3069283u);
+  const unsigned char zeros[32] = {};
+  CHECK(tcp::crc32c(0, zeros, 32) == 0x8a9136aau);
+  std::vector<unsigned char> bytes(1000);
+  std::iota(bytes.begin(), bytes.end(), static_cast<unsigned char>(3));
+  for (std::size_t from = 0; from < 9; ++from) {
+    for (const std::size_t count : {0u, 1u, 7u, 8u, 9u, 60u, 64u, 500u, 900u}) {
+      const std::uint32_t whole = tcp::crc32c(0, bytes.data() + from, count);
+      CHECK(whole == tcp::crc32cByTable(0, bytes.data() + from, count));
+      const std::size_t cut = count / 3;
+      CHECK(whole == tcp::crc32c(tcp::crc32c(0, bytes.data() + from, cut), bytes.data() + from + cut, count - cut));
+    }
+  }
+}
+
+TEST_CASE("a number of a memory that was given back is not valid again", "[tcp]") {
+  tcp::Memories memories;
+  unsigned char some[16];
+  const std::uint64_t first = memories.add(some, 16);
+  CHECK(memories.find(first)->at(16, 0) != nullptr);
+  CHECK(memories.find(first)->at(0, 17) == nullptr);
+  CHECK(memories.find(first)->at(UINT64_MAX, 2) == nullptr);
+  CHECK(memories.find(first)->at(2, UINT64_MAX) == nullptr);
+  memories.remove(first);
+  CHECK(memories.find(first) == nullptr);
+  const std::uint64_t second = memories.add(some, 16);
+  CHECK(first != second);
+  CHECK(memories.find(first) == nullptr);
+  CHECK(memories.find(second) != nullptr);
+  CHECK(memories.find(0) == nullptr);
+  CHECK(memories.find(UINT64_MAX) == nullptr);
+}
+
+TEST_CASE("frames may come cut anywhere", "[tcp]") {
+  std::vector<unsigned char> stream;
+  std::uint64_t number = 0;
+  const auto build = [&](Target& target) {
+    stream.clear();
+    number = target.number;
+    std::uint32_t sequence = 0;
+    for (const std::size_t bytes : {0u, 1u, 64u, 700u, 0u, 3u}) {
+      Frame frame = frameTo(number, 100 * sequence, bytes, sequence);
+      frame.flags = Frame::kSignals | Frame::kPayloadChecked;
+      frame.signalMemory = number;
+      frame.signalOffset = 2000;
+      frame.signal = sequence + 1;
+      const std::vector<unsigned char> payload(bytes, static_cast<unsigned char>(sequence + 1));
+      frame.payloadCrc = tcp::crc32c(0, payload.data(), bytes);
+      frame.headerCrc = headerCrc(frame);
+      const auto all = bytesOf(frame, bytes, static_cast<unsigned char>(sequence + 1));
+      stream.insert(stream.end(), all.begin(), all.end());
+      ++sequence;
+    }
+  };
+  std::mt19937 random(7);
+  for (int round = 0; round < 300; ++round) {
+    Target target(2048);
+    // The memory is not aligned by itself; the signal must be.
+    if (reinterpret_cast<std::uintptr_t>(target.data()) % 8 != 0) continue;
+    build(target);
+    tcp::Parser parser(target.memories);
+    for (std::size_t at = 0; at < stream.size();) {
+      const std::size_t most = round == 0 ? 1 : 1 + random() % 200;
+      const std::size_t step = std::min<std::size_t>(most, stream.size() - at);
+      // As the device does: part of a payload directly, the rest through the buffer.
+      const std::size_t direct = round % 2 == 0 ? std::min(step, parser.room().size()) : 0;
+      if (direct > 0) {
+        std::memcpy(parser.room().data(), stream.data() + at, direct);
+        REQUIRE(parser.filled(direct) == nullptr);
+      }
+      REQUIRE(parser.feed(stream.data() + at + direct, step - direct) == nullptr);
+      at += step;
+    }
+    CHECK(parser.isBetweenFrames());
+    CHECK(target.isSafe());
+    CHECK(target.data()[100] == 2);
+    CHECK(target.data()[263] == 3);
+    CHECK(target.data()[300 + 699] == 4);
+    CHECK(target.data()[2000] == 6);
+  }
+}
+
+TEST_CASE("a frame with anything wrong is refused before it does harm", "[tcp]") {
+  Target target(4096);
+  CHECK(verdictOn(target, [](Frame&) {}) == "");
+  CHECK(verdictOn(target, [](Frame& f) { f.mark ^= 1; }) == "does not begin as a frame does");
+  CHECK(verdictOn(target, [](Frame& f) { f.flags |= 0x80; }) == "does not begin as a frame does");
+  CHECK(verdictOn(target, [](Frame& f) { f.sequence = 1; }) == "is not the next one");
+  CHECK(verdictOn(target, [](Frame& f) { f.memory ^= 1; }) == "goes to memory that is not registered, or no longer");
+  CHECK(verdictOn(target, [](Frame& f) { f.offset = 4089; }) == "goes outside of the memory that it names");
+  CHECK(verdictOn(target, [](Frame& f) { f.offset = UINT64_MAX; }) == "goes outside of the memory that it names");
+  CHECK(verdictOn(target, [](Frame& f) { f.bytes = UINT64_MAX; }) == "goes outside of the memory that it names");
+  CHECK(verdictOn(target, [](Frame& f) { f.signalMemory ^= 1; }) == "signals into memory that is not registered, or no longer");
+  CHECK(verdictOn(target, [](Frame& f) { f.signalOffset = 4089; }) == "signals outside of the memory that it names");
+  CHECK(verdictOn(target, [](Frame& f) { f.signalOffset = 9; }) == "signals to a word that is not aligned");
+  CHECK(verdictOn(target, [](Frame& f) { f.flags |= Frame::kPayloadChecked; }).find("wrong checksum") != std::string::npos);
+  CHECK(target.isSafe());
+}
+
+TEST_CASE("any bit altered in a header is noticed", "[tcp]") {
+  Target target(4096);
+  const Frame good = frameTo(target.number, 0, 8);
+  for (std::size_t bit = 0; bit < 8 * sizeof good; ++bit) {
+    std::vector<unsigned char> bytes = bytesOf(good, 8, 1);
+    bytes[bit / 8] ^= static_cast<unsigned char>(1u << (bit % 8));
+    tcp::Parser parser(target.memories);
+    CHECK(feedAll(parser, bytes) != nullptr);
+  }
+}
+
+TEST_CASE("garbage does no harm", "[tcp]") {
+  std::mt19937 random(11);
+  for (int round = 0; round < 2000; ++round) {
+    Target target(256);
+    tcp::Parser parser(target.memories);
+    std::vector<unsigned char> bytes(random() % 400);
+    for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
+    if (round % 2 == 0 && bytes.size() >= sizeof(Frame)) {  // a frame that is right but for where it goes
+      Frame frame;
+      std::memcpy(&frame, bytes.data(), sizeof frame);
+      frame.mark = Frame::kMark;
+      frame.flags &= Frame::kAllFlags;
+      frame.sequence = 0;
+      frame.memory = random() % 2 == 0 ? target.number : frame.memory;
+      frame.bytes >>= random() % 64;
+      frame.offset >>= random() % 64;
+      frame.headerCrc = headerCrc(frame);
+      std::memcpy(bytes.data(), &frame, sizeof frame);
+    }
+    (void)feedAll(parser, bytes);
+    CHECK(target.isSafe());
+  }
+}
+
+TEST_CASE("what is queued behind a full connection is sent in order, and closing a link takes its part out", "[tcp]") {
+  int pair[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  tcp::Sender sender;
+  tcp::Load one, other;
+  std::vector<unsigned char> large(std::size_t{3} << 20, 1);
+  Target target(8 << 20);
+  REQUIRE(sender.put(pair[0], frameTo(target.number, 0, large.size()), large.data(), &one) == tcp::Sender::Outcome::kAccepted);
+  CHECK(one.queued == 1);  // more than the socket takes
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    const std::vector<unsigned char> small(100, static_cast<unsigned char>(i));
+    sender.put(pair[0], frameTo(target.number, (4 << 20) + 100 * i, 100), large.data(), i % 2 == 0 ? &one : &other);
+  }
+  sender.put(pair[0], frameTo(target.number, 5 << 20, large.size()), large.data(), &one);  // too much to be kept
+  CHECK(one.queued == 5);
+  sender.release(&one);
+  std::fill(large.begin() + 200, large.end(), 9);  // its owner may do so now
+  tcp::Parser parser(target.memories);
+  for (int i = 0; i < 1000 && !sender.isEmpty(); ++i) {
+    REQUIRE(feedAll(parser, drain(pair[1])) == nullptr);
+    sender.flush(pair[0]);
+  }
+  REQUIRE(feedAll(parser, drain(pair[1])) == nullptr);
+  CHECK(parser.isBetweenFrames());
+  CHECK(other.unfinished == 0);
+  CHECK(std::count(target.data(), target.data() + large.size(), 1) == static_cast<std::ptrdiff_t>(large.size()));
+  CHECK(std::count(target.data() + (4 << 20), target.data() + (4 << 20) + 500, 1) == 500);
+  CHECK(target.data()[5 << 20] == kUntouched);
+  ::close(pair[0]);
+  ::close(pair[1]);
+}
+
+TEST_CASE("the queue of a rail has an end", "[tcp]") {
+  int pair[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  tcp::Sender sender;
+  tcp::Load load;
+  std::vector<unsigned char> large(std::size_t{1} << 20);
+  std::size_t accepted = 0;
+  while (sender.put(pair[0], frameTo(1, 0, large.size()), large.data(), &load) == tcp::Sender::Outcome::kAccepted) ++accepted;
+  CHECK(accepted >= tcp::Sender::kMostQueued);
+  CHECK(accepted <= tcp::Sender::kMostQueued + 8);
+  CHECK(load.queued == tcp::Sender::kMostQueued);
+  ::close(pair[1]);
+  CHECK(sender.flush(pair[0]) == false);
+  CHECK(sender.broken() != 0);
+  sender.abandon();
+  CHECK(load.unfinished == 0);
+  ::close(pair[0]);
+}
+
+TEST_CASE("payloads are checked, lent to the kernel, or sent by four connections if the settings say so", "[tcp]") {
+  for (const char* const settings : {"KOLO_TCP_CHECKSUM=1", "KOLO_TCP_ZEROCOPY_BYTES=1000", "KOLO_TCP_SOCKETS=4",
+                                     "KOLO_TCP_CHECKSUM=1 KOLO_TCP_ZEROCOPY_BYTES=0 KOLO_TCP_SOCKETS=2"}) {
+    DYNAMIC_SECTION(settings) {
+      HostOptions options;
+      std::strcpy(options.settings, settings);
+      PostedPair pair("tcp", options);
+      pair.startAnswering(300, 1 << 20);
+      CHECK(sendPostedPings(pair.end(), 300, 1 << 20) == "");
+      accepted(pair.peer.receive());
+    }
+  }
+}
+
+TEST_CASE("both directions have as many connections as the lesser of both wishes", "[tcp]") {
+  for (const auto& [here, there, expected] : {std::tuple{4, 2, 2u}, {1, 4, 1u}, {4, 4, 4u}, {3, 4, 2u}, {0, 4, 1u}}) {
+    Pair pair("tcp");
+    Rank rank;
+    Peer peer;
+    HostOptions mine, theirs;
+    std::snprintf(mine.settings, sizeof mine.settings, "KOLO_TCP_SOCKETS=%d", here);
+    std::snprintf(theirs.settings, sizeof theirs.settings, "KOLO_TCP_SOCKETS=%d", there);
+    theirs.rank = 1;
+    REQUIRE_OK(rank.open("tcp", mine));
+    accepted(peer.open("tcp", theirs));
+    const std::size_t memory = registered(rank, kPage);
+    const std::size_t files = openFiles();
+    const std::size_t link = linked(rank, peer.address(), accepted(peer.registerMemory(kPage)).blob);
+    CHECK(rank.rails(link) == expected);
+    const std::uint64_t other = accepted(peer.link(rank.address(), rank.descriptor(memory))).value;
+    CHECK(peer.value(Op::kRails, other) == expected);
+    CHECK(openFiles() == files + expected);  // one set serves both directions
+  }
+}
+
+// The checksum is made when the put is accepted: bytes that are changed before they are over are found out.
+TEST_CASE("with checksums, bytes that change on their way drop the link and are not announced", "[tcp]") {
+  HostOptions options;
+  std::strcpy(options.settings, "KOLO_TCP_CHECKSUM=1");
+  PostedPair pair("tcp", options);
+  for (int i = 0; i < 8; ++i) {
+    REQUIRE_OK(pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = kMostPayload, .to = kSignals, .signalTo = 8, .signal = 1}));
+  }
+  REQUIRE(pair.rank.queued(pair.link) > 1);
+  std::memset(pair.rank.data(pair.outbox), 0x55, kMostPayload);
+  pair.peer.send({Op::kAwaitSignal, pair.theirInbox, 8, 2, pair.theirLink});
+  while (pair.rank.state(pair.link).ok()) pair.rank.progress(1, 1000);
+  const Reply reply = pair.peer.receive();
+  CHECK(reply.code == koloRemoteError);
+  CHECK(std::string(reply.message).find("wrong checksum") != std::string::npos);
+}
+
+}  // namespace kolo::contract
