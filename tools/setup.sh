@@ -19,6 +19,11 @@ kolo_missing_packages() {
   done
 }
 
+# The same of what a build can do without: the transport over InfiniBand steps aside.
+kolo_missing_optional_packages() {
+  pkg-config --exists libibverbs 2>/dev/null || echo libibverbs-dev
+}
+
 # Runs apt-get without questions; its output is shown only if it fails.
 kolo_apt_get() {
   local log status=0
@@ -40,10 +45,15 @@ kolo_can_install() {
 }
 
 kolo_install_packages() {
-  local missing
+  local missing optional
   mapfile -t missing < <(kolo_missing_packages)
-  [[ ${#missing[@]} -gt 0 ]] || return 0
+  mapfile -t optional < <(command -v pkg-config >/dev/null && kolo_missing_optional_packages)
+  [[ ${#missing[@]} -gt 0 || ${#optional[@]} -gt 0 ]] || return 0
 
+  if [[ ${#missing[@]} -eq 0 ]]; then
+    kolo_install_optional "${optional[@]}"
+    return 0
+  fi
   if ! command -v apt-get >/dev/null; then
     echo "Missing here, by the names of the Debian packages: ${missing[*]}" >&2
     return 1
@@ -63,6 +73,15 @@ kolo_install_packages() {
     echo "Installed, yet still not usable: ${missing[*]}" >&2
     return 1
   fi
+  mapfile -t optional < <(kolo_missing_optional_packages)
+  [[ ${#optional[@]} -eq 0 ]] || kolo_install_optional "${optional[@]}"
+}
+
+# Where that cannot be, the build goes on without them.
+kolo_install_optional() {
+  command -v apt-get >/dev/null || return 0
+  [[ ${#kolo_as_root[@]} -eq 0 ]] || sudo -n true 2>/dev/null || return 0
+  kolo_apt_get install --no-install-recommends "$@" >/dev/null 2>&1 || echo "not installed, and done without: $*" >&2
 }
 
 # Of PROGRAM:PACKAGE... prints the packages whose program is not here, one a line.

@@ -109,6 +109,7 @@ TEST_CASE("a stopped peer blocks nobody, and is not lost for that", "[posted]") 
 
 TEST_CASE("deviceProgress sleeps as long as it is told, and wakes for what comes", "[posted]") {
   for (const std::string& name : working(koloLinkPosted)) {
+    if (name == "ib") continue;  // a NIC tells nobody that a peer has written: there is nothing to wake for, nor to sleep on
     DYNAMIC_SECTION(name) {
       PostedPair pair(name);
       while (pair.rank.progress(1, 0)) {

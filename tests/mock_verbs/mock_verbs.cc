@@ -178,6 +178,8 @@ drivers::Verbs makeTable() {
 
 // ---- the world
 
+void start();
+
 void enter(int file) {
   world = new World;
   world->file = file;
@@ -186,7 +188,25 @@ void enter(int file) {
   world->shared = static_cast<Shared*>(memory);
 }
 
+// A forked child has the devices, but neither their thread nor what its parent made of them, and must not wait for locks that were held.
+void registerForFork() {
+  const auto before = [] {
+    if (world != nullptr) world->mutex.lock();
+  };
+  const auto inParent = [] {
+    if (world != nullptr) world->mutex.unlock();
+  };
+  const auto inChild = [] {
+    if (world == nullptr) return;
+    enter(world->file);
+    start();
+  };
+  static const int registered = pthread_atfork(before, inParent, inChild);
+  (void)registered;
+}
+
 void start() {
+  registerForFork();
   for (int i = 0; i < kMostNics; ++i) {
     Nic& nic = world->nics[static_cast<std::size_t>(i)];
     nic.index = i;

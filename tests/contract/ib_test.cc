@@ -1,0 +1,493 @@
+// What the transport over InfiniBand does when NICs, ports and ways fail, on devices that are told to: no byte is lost or wrong, no signal goes
+// back, and what cannot go on says why.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "../../transports/ib/pairing.h"
+#include "drivers/verbs/verbs.h"
+#include "mock_verbs/mock_verbs.h"
+#include "posted_pair.h"
+
+namespace kolo::contract {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+using test::MockVerbs;
+
+// These are for the mock alone.
+bool isReal() { return std::getenv("KOLO_TEST_REAL_VERBS") != nullptr; }
+
+// Devices with other properties than the suite's; all that was made of them must be given back.
+struct World {
+  explicit World(const MockVerbs& properties = {}) {
+    CHECK(MockVerbs::remove() == "");
+    properties.install();
+  }
+  ~World() {
+    CHECK(MockVerbs::remove() == "");
+    MockVerbs{}.install();
+  }
+};
+
+HostOptions with(const std::string& settings, int rank = 0, int timeoutMs = 20000) {
+  HostOptions options;
+  std::snprintf(options.settings, sizeof options.settings, "%s", settings.c_str());
+  options.rank = rank;
+  options.timeoutMs = timeoutMs;
+  return options;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// Two ranks of this process, each with an inbox (0) and an outbox (1), and links both ways.
+struct Two {
+  explicit Two(const std::string& settings = "", int timeoutMs = 20000) {
+    for (int i = 0; i < 2; ++i) {
+      REQUIRE_OK(ranks[i].open("ib", with(settings, i, timeoutMs)));
+      registered(ranks[i], kInbox);
+      registered(ranks[i], kInbox);
+      std::memset(ranks[i].data(0), 0, kSignals);
+    }
+    links[0] = linked(ranks[0], ranks[1].address(), ranks[1].descriptor(0));
+    links[1] = linked(ranks[1], ranks[0].address(), ranks[0].descriptor(0));
+  }
+  PostedEnd end(int i) const { return {&ranks[i], 1 - i, links[i], 0, 1}; }
+  std::uint32_t rails() const { return ranks[0].rails(links[0]); }
+  // Progress of both until both have lost the link.
+  std::string awaitLoss() {
+    Status lost[2];
+    for (const auto deadline = Clock::now() + 15s; Clock::now() < deadline && (lost[0].ok() || lost[1].ok());) {
+      for (int i = 0; i < 2; ++i) {
+        ranks[i].progress(1 - i, 200);
+        lost[i] = ranks[i].state(links[i]);
+      }
+    }
+    for (int i = 0; i < 2; ++i) {
+      CHECK(lost[i].code() == koloRemoteError);
+      CHECK(contains(lost[i].message(), "rank " + std::to_string(1 - i)));
+      CHECK(ranks[i].unfinished(links[i]) == 0);
+      CHECK(ranks[i].queued(links[i]) == 0);
+      CHECK(ranks[i].put(links[i], {.memory = 1, .bytes = 8}).code() == koloRemoteError);
+    }
+    return lost[0].message();
+  }
+
+  Rank ranks[2];
+  std::size_t links[2];
+};
+
+// ---- a stream as the core sends it: slots in a mirror, each written anew only when the receiver has shown that it has seen it
+
+constexpr std::uint64_t kSlots = 16;
+constexpr std::size_t kSlotBytes = 64 << 10;
+
+std::uint64_t wordAt(const PostedEnd& end, std::size_t at) {
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(end.rank->data(end.inbox) + at)).load(std::memory_order_acquire);
+}
+std::size_t bytesOf(std::uint64_t n) { return n % 3 == 0 ? 56 : n % 3 == 1 ? 1000 + n % 7 : kSlotBytes - n % 64; }
+std::size_t placeOf(std::uint64_t n) { return kSignals + n % kSlots * kSlotBytes; }
+std::uint64_t valueOf(std::uint64_t n, std::size_t i) { return (n << 24 ^ i) * 0x9e3779b97f4a7c15u; }
+
+void fillSlot(unsigned char* to, std::uint64_t n) {
+  for (std::size_t i = 0; i < bytesOf(n); i += 8) {
+    const std::uint64_t value = valueOf(n, i);
+    std::memcpy(to + i, &value, std::min<std::size_t>(8, bytesOf(n) - i));
+  }
+}
+bool isRight(const unsigned char* slot, std::uint64_t n) {
+  for (std::size_t i = 0; i < bytesOf(n); i += 8) {
+    const std::uint64_t value = valueOf(n, i);
+    if (std::memcmp(slot + i, &value, std::min<std::size_t>(8, bytesOf(n) - i)) != 0) return false;
+  }
+  return true;
+}
+
+// Waits for a word to reach a value, and that it never goes back.
+std::string awaitRising(const PostedEnd& end, std::size_t at, std::uint64_t value, std::uint64_t* seen) {
+  const auto deadline = Clock::now() + 60s;
+  for (;;) {
+    const std::uint64_t now = wordAt(end, at);
+    if (now < *seen) return "a signal went back";
+    *seen = now;
+    if (now >= value) return "";
+    if (Clock::now() > deadline) return "a signal does not come";
+    if (!end.rank->progress(end.peer, 200)) {
+      if (const Status state = end.rank->state(end.link); !state.ok()) return state.message();
+    }
+  }
+}
+
+// Message n goes by rail n % rails, and is counted there; the credits come back by rail 0.
+std::string sendStream(const PostedEnd& end, std::uint64_t count, std::uint32_t rails, const std::function<void(std::uint64_t)>& at) {
+  std::uint64_t credits = 0;
+  for (std::uint64_t n = 1; n <= count; ++n) {
+    if (at) at(n);
+    if (n > kSlots) {
+      if (std::string problem = awaitRising(end, 512, n - kSlots, &credits); problem != "") return problem;
+    }
+    const std::size_t place = placeOf(n);
+    fillSlot(end.rank->data(end.outbox) + place, n);
+    const auto rail = static_cast<std::uint32_t>(n % rails);
+    const Status status = putAll(end, {.memory = end.outbox, .from = place, .bytes = bytesOf(n), .to = place, .signalTo = 8 * rail,
+                                       .signal = n, .rail = rail});
+    if (!status.ok()) return status.message();
+  }
+  if (std::string problem = awaitRising(end, 512, count, &credits); problem != "") return problem;
+  return settle(end).message();
+}
+
+std::string takeStream(const PostedEnd& end, std::uint64_t count, std::uint32_t rails) {
+  std::uint64_t seen[4] = {};
+  for (std::uint64_t n = 1; n <= count; ++n) {
+    if (std::string problem = awaitRising(end, 8 * (n % rails), n, &seen[n % rails]); problem != "") return problem;
+    if (!isRight(end.rank->data(end.inbox) + placeOf(n), n)) return "wrong bytes in message " + std::to_string(n);
+    const Status status = putAll(end, {.memory = end.outbox, .signalTo = 512, .signal = n});
+    if (!status.ok()) return status.message();
+  }
+  return settle(end).message();
+}
+
+// Both sides at once; `at` is called before each message is sent.
+void stream(Two& two, std::uint64_t count, const std::function<void(std::uint64_t)>& at = {}) {
+  std::string problem = "not ended";
+  std::thread taker([&] { problem = takeStream(two.end(1), count, two.rails()); });
+  CHECK(sendStream(two.end(0), count, two.rails(), at) == "");
+  taker.join();
+  CHECK(problem == "");
+}
+
+constexpr std::uint64_t kCount = 600;
+
+}  // namespace
+
+TEST_CASE("a way that ends with an error is replaced by another, and every byte arrives", "[ib]") {
+  if (isReal()) return;
+  const ibv_wc_status errors[] = {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_RESP_TIMEOUT_ERR, IBV_WC_FATAL_ERR,
+                                  IBV_WC_GENERAL_ERR,   IBV_WC_BAD_RESP_ERR,      IBV_WC_REM_ABORT_ERR,    IBV_WC_WR_FLUSH_ERR};
+  int after = 3;
+  for (const ibv_wc_status error : errors) {
+    for (const bool isDelivered : {true, false}) {
+      DYNAMIC_SECTION("status " << error << (isDelivered ? " of what has arrived" : "")) {
+        const World world;
+        Two two;
+        after += 29;
+        MockVerbs::failWrite(error, isDelivered, after, after % 2);
+        stream(two, kCount);
+        CHECK(MockVerbs::hasFailed());
+      }
+    }
+  }
+}
+
+TEST_CASE("a write that is refused as it is ends the link on both sides", "[ib]") {
+  if (isReal()) return;
+  const ibv_wc_status errors[] = {IBV_WC_LOC_LEN_ERR,  IBV_WC_LOC_QP_OP_ERR,   IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_ACCESS_ERR, IBV_WC_MW_BIND_ERR,
+                                  IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR};
+  for (const ibv_wc_status error : errors) {
+    DYNAMIC_SECTION("status " << error) {
+      const World world;
+      Two two;
+      MockVerbs::failWrite(error);
+      REQUIRE_OK(putAll(two.end(0), {.memory = 1, .bytes = 5000, .to = kSignals, .signalTo = 8, .signal = 1}));
+      CHECK(contains(two.awaitLoss(), "no other way would help"));
+      CHECK(wordAt(two.end(1), 8) == 0);
+    }
+  }
+}
+
+TEST_CASE("short queues, late completions and any order among queue pairs change nothing", "[ib]") {
+  if (isReal()) return;
+  for (const auto& [requests, lateBy, shuffle] : {std::tuple{4u, 0, 0u}, {8u, 3, 1u}, {4096u, 20, 2u}, {16u, 1, 3u}}) {
+    DYNAMIC_SECTION(requests << " requests, late by " << lateBy << ", seed " << shuffle) {
+      MockVerbs properties;
+      properties.nics = 4;
+      properties.mostRequests = requests;
+      properties.lateBy = lateBy;
+      properties.shuffle = shuffle;
+      const World world(properties);
+      Two two;
+      CHECK(two.rails() == 4);
+      stream(two, kCount);
+    }
+  }
+}
+
+TEST_CASE("a port that goes down in the middle is left for another one", "[ib]") {
+  if (isReal()) return;
+  for (const bool isSilent : {false, true}) {
+    for (const int nics : {2, 4}) {
+      DYNAMIC_SECTION(nics << " NICs" << (isSilent ? ", nobody is told" : "")) {
+        MockVerbs properties;
+        properties.nics = nics;
+        properties.lateBy = 2;
+        properties.shuffle = 7;
+        const World world(properties);
+        Two two;
+        stream(two, kCount, [&](std::uint64_t n) {
+          if (n % (kCount / static_cast<unsigned>(nics)) != 77) return;
+          const int nic = static_cast<int>(n / (kCount / static_cast<unsigned>(nics)));
+          if (nic + 1 == nics) return;   // the last one stays
+          if (isSilent) MockVerbs::setPathBroken(nic, true);
+          else MockVerbs::setPortDown(nic, true);
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("a rank that has left the operation still carries on what it put", "[ib]") {
+  if (isReal()) return;
+  const World world;
+  Two two;
+  fillSlot(two.ranks[0].data(1) + kSignals, 1);
+  MockVerbs::failWrite(IBV_WC_RETRY_EXC_ERR, false, 0, 0);
+  REQUIRE_OK(putAll(two.end(0), {.memory = 1, .from = kSignals, .bytes = bytesOf(1), .to = kSignals, .signalTo = 0, .signal = 1}));
+  CHECK(two.ranks[0].queued(two.links[0]) == 0);
+  REQUIRE_OK(awaitSignal(two.end(1), 0, 1, 10000));   // the other rank is in no call
+  CHECK(isRight(two.ranks[1].data(0) + kSignals, 1));
+}
+
+TEST_CASE("without any way left the link is lost, and says what happened to each", "[ib]") {
+  if (isReal()) return;
+  for (const bool isSilent : {false, true}) {
+    DYNAMIC_SECTION((isSilent ? "nobody is told" : "ports are down")) {
+      const World world;
+      Two two;
+      for (int nic = 0; nic < 2; ++nic) {
+        if (isSilent) MockVerbs::setPathBroken(nic, true);
+        else MockVerbs::setPortDown(nic, true);
+      }
+      if (isSilent) REQUIRE_OK(putAll(two.end(0), {.memory = 1, .bytes = 5000, .to = kSignals, .signalTo = 8, .signal = 1}));
+      const std::string why = two.awaitLoss();
+      INFO(why);
+      CHECK(contains(why, "mock0"));
+      CHECK(wordAt(two.end(1), 8) == 0);
+    }
+  }
+}
+
+TEST_CASE("rails are as many as both have ports, or as the user says", "[ib]") {
+  if (isReal()) return;
+  for (const auto& [nics, settings, rails] : {std::tuple{1, "", 1u}, {2, "", 2u}, {3, "", 2u}, {4, "", 4u}, {8, "", 4u}, {1, "KOLO_IB_RAILS=4", 4u},
+                                              {4, "KOLO_IB_RAILS=1", 1u}, {4, "KOLO_IB_DEVICES=mock1", 1u}, {3, "KOLO_IB_DEVICES=^mock1", 2u}}) {
+    DYNAMIC_SECTION(nics << " NICs, " << settings) {
+      MockVerbs properties;
+      properties.nics = nics;
+      const World world(properties);
+      Two two(settings);
+      CHECK(two.rails() == rails);
+      CHECK(two.ranks[1].rails(two.links[1]) == rails);
+      stream(two, 100);
+    }
+  }
+}
+
+TEST_CASE("a pair of ports between which nothing passes is not used", "[ib]") {
+  if (isReal()) return;
+  const World world;
+  MockVerbs::setPathBroken(0, true);
+  Two two;
+  CHECK(two.rails() == 1);
+  stream(two, 100);
+  MockVerbs::setPathBroken(1, true);
+  Rank rank;
+  REQUIRE_OK(rank.open("ib", with("")));
+  const auto link = rank.openLink(two.ranks[1].address(), two.ranks[1].descriptor(0));
+  INFO(link.status().message());
+  CHECK(link.status().code() == koloUnreachable);
+  CHECK(contains(link.status().message(), "from 10.77.1.1 (RoCE v2) to mock1 port 1 10.77.1.1 (RoCE v2): no trial write has passed"));
+}
+
+TEST_CASE("of a port's addresses one is chosen that leads somewhere", "[ib]") {
+  if (isReal()) return;
+  using Gid = MockVerbs::Gid;
+  MockVerbs properties;
+  SECTION("none but link-local ones") {
+    properties.gids[2] = properties.gids[3] = Gid::kNone;
+    const World world(properties);
+    Rank rank;
+    const Status status = rank.open("ib", {});
+    CHECK(contains(status.message(), "link-local"));
+    CHECK(contains(status.message(), "KOLO_IB_GID_INDEX"));
+    REQUIRE_OK(rank.open("ib", with("KOLO_IB_GID_INDEX=1")));
+    CHECK_FALSE(rank.open("ib", with("KOLO_IB_GID_INDEX=5")).ok());
+  }
+  SECTION("IPv6") {
+    properties.gids[2] = Gid::kGlobalV2;
+    properties.gids[3] = Gid::kNone;
+    const World world(properties);
+    Two two;
+    stream(two, 100);
+  }
+  SECTION("version 1 alone") {
+    properties.gids[3] = Gid::kNone;
+    const World world(properties);
+    Two two;
+    stream(two, 100);
+  }
+  SECTION("InfiniBand") {
+    properties.isInfiniBand = true;
+    properties.gids[0] = Gid::kInfiniBand;
+    properties.gids[1] = properties.gids[2] = properties.gids[3] = Gid::kNone;
+    const World world(properties);
+    Two two;
+    CHECK(two.rails() == 2);
+    stream(two, 100);
+  }
+  SECTION("different kinds do not reach each other") {
+    const World world(properties);
+    Rank one, other;
+    REQUIRE_OK(one.open("ib", with("KOLO_IB_GID_INDEX=3")));
+    REQUIRE_OK(other.open("ib", with("KOLO_IB_GID_INDEX=2", 1)));
+    const auto link = one.openLink(other.address(), other.descriptor(registered(other, kBytes)));
+    CHECK(link.status().code() == koloUnreachable);
+    CHECK(contains(link.status().message(), "RoCE v1"));
+  }
+}
+
+TEST_CASE("addresses are ranked: RoCE v2 before v1, IPv4 before IPv6, link-local ones never", "[ib]") {
+  const unsigned char linkLocal[16] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2}, empty[16] = {};
+  const unsigned char mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1}, global[16] = {0x20, 1, 0xd, 0xb8};
+  const auto score = [](const unsigned char (&gid)[16], drivers::GidType type) {
+    return ib::scoreGid(gid, static_cast<std::uint8_t>(type), type == drivers::GidType::kInfiniBand);
+  };
+  using drivers::GidType;
+  CHECK(score(mapped, GidType::kRoceV2) > score(global, GidType::kRoceV2));
+  CHECK(score(global, GidType::kRoceV2) > score(mapped, GidType::kRoceV1));
+  CHECK(score(mapped, GidType::kRoceV1) > 0);
+  CHECK(score(linkLocal, GidType::kRoceV2) == 0);
+  CHECK(score(empty, GidType::kRoceV2) == 0);
+  CHECK(score(linkLocal, GidType::kInfiniBand) > 0);
+}
+
+TEST_CASE("ports are paired with those of their network", "[ib]") {
+  const auto port = [](std::uint8_t network, std::uint8_t host, drivers::GidType type = drivers::GidType::kRoceV2) {
+    ib::PortAddress address{};
+    const unsigned char gid[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, network, host};
+    std::memcpy(address.gid, gid, sizeof gid);
+    address.kind = static_cast<std::uint8_t>(type);
+    return address;
+  };
+  const ib::PortAddress mine[] = {port(1, 1), port(2, 1), port(3, 1)}, theirs[] = {port(3, 2), port(1, 2)};
+  auto pairs = ib::pairPorts(mine, theirs, 0);
+  REQUIRE(pairs.size() == 2);
+  for (const ib::PortPair& pair : pairs) CHECK(mine[pair.mine].gid[14] == theirs[pair.theirs].gid[14]);
+  pairs = ib::pairPorts(mine, theirs, 4);
+  CHECK(pairs.size() == 4);
+  const ib::PortAddress old[] = {port(1, 3, drivers::GidType::kRoceV1)};
+  CHECK(ib::pairPorts(mine, old, 4).empty());
+  CHECK(ib::railsFor(0, 0, 3) == 2);
+  CHECK(ib::railsFor(4, 0, 1) == 4);
+  CHECK(ib::railsFor(4, 2, 1) == 2);
+}
+
+TEST_CASE("memory that may not be locked is an error that says how to allow it", "[ib]") {
+  if (isReal()) return;
+  MockVerbs properties;
+  properties.lockedBytes = 4 << 20;
+  const World world(properties);
+  Rank rank;
+  REQUIRE_OK(rank.open("ib", {}));
+  const auto memory = rank.registerMemory(16 << 20, 0, Backing::kFile);
+  CHECK(memory.status().code() == koloSystemError);
+  CHECK(contains(memory.status().message(), "16777216 bytes"));
+  CHECK(contains(memory.status().message(), "locked"));
+  registered(rank, kPage);
+}
+
+TEST_CASE("one range is registered once, however often", "[ib]") {
+  if (isReal()) return;
+  const World world;
+  const auto table = transport::list("ib").value().front().table;
+  koloTransportHost host = transport::thisProcess();
+  host.ranks = 1;
+  const auto device = transport::Device::open(table, host);
+  REQUIRE_OK(device.status());
+  std::vector<unsigned char> memory(kBytes);
+  const koloTransportMemory range{sizeof range, memory.data(), memory.size(), -1, 0, koloMemoryHost};
+  auto first = device.value()->registerMemory(range);
+  REQUIRE_OK(first.status());
+  const int registrations = MockVerbs::registrations();
+  auto second = device.value()->registerMemory(range);
+  REQUIRE_OK(second.status());
+  CHECK(MockVerbs::registrations() == registrations);
+  first.value().reset();
+  CHECK(MockVerbs::registrations() == registrations);
+  second.value().reset();
+  CHECK(MockVerbs::registrations() == registrations - 2);
+}
+
+TEST_CASE("memory that nobody has registered is sent all the same", "[ib]") {
+  if (isReal()) return;
+  const World world;
+  Two two;
+  two.ranks[0].deregister(1);
+  const int registrations = MockVerbs::registrations();
+  for (const std::size_t bytes : {8, 56, 220, 221, 100000}) {
+    std::memset(two.ranks[0].data(1), static_cast<int>(bytes), bytes);
+    REQUIRE_OK(putAll(two.end(0), {.memory = 1, .bytes = bytes, .to = kSignals, .signalTo = 8, .signal = bytes}));
+    REQUIRE_OK(awaitSignal(two.end(1), 8, bytes));
+    CHECK(two.ranks[1].data(0)[kSignals + bytes - 1] == static_cast<unsigned char>(bytes));
+    REQUIRE_OK(settle(two.end(0)));
+  }
+  CHECK(MockVerbs::registrations() == registrations);
+}
+
+TEST_CASE("whatever cannot be made is an error with a reason, and nothing is left behind", "[ib]") {
+  if (isReal()) return;
+  for (const char* const function : {"openDevice", "queryDevice", "queryPort", "allocPd", "regMr"}) {
+    DYNAMIC_SECTION(function) {
+      const World world;
+      MockVerbs::failCall(function, EIO);
+      Rank rank;
+      const Status status = rank.open("ib", {});
+      CHECK(status.code() == koloSystemError);
+      CHECK(contains(status.message(), "mock0"));
+    }
+  }
+  for (const char* const function : {"createCq", "createQp", "modifyQp"}) {
+    DYNAMIC_SECTION(function) {
+      const World world;
+      Rank one, other;
+      REQUIRE_OK(one.open("ib", {}));
+      REQUIRE_OK(other.open("ib", with("", 1)));
+      registered(other, kBytes);
+      MockVerbs::failCall(function, ENOMEM);
+      const auto link = one.openLink(other.address(), other.descriptor(0));
+      INFO(link.status().message());
+      CHECK(link.status().code() == koloUnreachable);
+      MockVerbs::failCall("", 0);
+      linked(one, other.address(), other.descriptor(0));
+    }
+  }
+  SECTION("postSend") {
+    const World world;
+    Two two;
+    MockVerbs::failCall("postSend", EIO);
+    (void)two.ranks[0].put(two.links[0], {.memory = 1, .bytes = 8, .to = kSignals});
+    two.awaitLoss();
+    MockVerbs::failCall("", 0);
+  }
+}
+
+// On real devices, two of them: KOLO_TEST_FAULT is a command that breaks the first one's network.
+TEST_CASE("an interface that goes down in the middle is left for another one", "[.][ib-real]") {
+  const char* const fault = std::getenv("KOLO_TEST_FAULT");
+  REQUIRE(fault != nullptr);
+  Two two;
+  CHECK(two.rails() == 2);
+  int status = -1;
+  stream(two, kCount, [&](std::uint64_t n) {
+    if (n == kCount / 3) status = std::system(fault);
+  });
+  CHECK(status == 0);
+}
+
+}  // namespace kolo::contract

@@ -1,0 +1,248 @@
+#include "device.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+
+namespace kolo::ib {
+namespace {
+
+using connect::Decision;
+using std::chrono::milliseconds;
+
+// How long a dialler waits for the way that its peer is making.
+constexpr milliseconds kPatience{200};
+// A peer that cannot be reached may be able to reach this one: it is given so long to dial.
+constexpr milliseconds kGrace{1000};
+
+std::string_view settingOf(const koloTransportHost& host, const char* name) {
+  constexpr std::size_t kEnd = offsetof(koloTransportHost, setting) + sizeof host.setting;
+  const char* const value = host.size >= kEnd && host.setting != nullptr ? host.setting(name) : nullptr;
+  return value != nullptr ? value : "";
+}
+
+}  // namespace
+
+int Device::open(const koloTransportHost& host, koloTransportBlob* address, const Why& why) {
+  constexpr std::size_t kEndOfLog = offsetof(koloTransportHost, log) + sizeof host.log;
+  if (host.size >= kEndOfLog) log_ = host.log;
+  settings_ = readSettings(host);
+  party_.generation = connect::forkGeneration();
+  party_.ranks = host.ranks;
+  party_.timeoutMs = host.timeoutMs;
+  key_ = deriveKey(host.communicator, "kolo transport ib lanes");
+  if (const int code = nics_.open(settings_, why); code != KOLO_TRANSPORT_OK) return code;
+  if (const int code = makeProbes(why); code != KOLO_TRANSPORT_OK) return code;
+  home_.emplace(Home{nics_, regions_, settings_, key_, probeRoom_.data(), probes_->target(), log_});
+  service_.reset(new Service(*home_, *this));
+  if (const int errnum = host.ranks > 1 ? service_->start() : 0; errnum != 0) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "starting a thread: %s", ErrorText(errnum).text);
+  }
+  const connect::Wishes wishes{"kolo transport ib", settingOf(host, "KOLO_TCP_INTERFACES"), 1};
+  const int code = connect::openParty(host, wishes, this, &party_, why);
+  if (code == KOLO_TRANSPORT_OK) toBlob(party_.address, address);
+  return code;
+}
+
+int Device::makeProbes(const Why& why) {
+  probeRoom_.resize(kProbeBytes * static_cast<std::size_t>(std::max(party_.ranks, 1)) + kProbeBytes);
+  // Aligned to a word, as vectors are.
+  return regions_.acquire(probeRoom_.data(), probeRoom_.size(), true, why, &probes_);
+}
+
+Device::~Device() {
+  connect::closeParty(party_);
+  drain(nullptr);
+  if (service_ != nullptr) service_->stop();
+  ways_.clear();
+  if (probes_ != nullptr) regions_.release(probes_);
+  sodium_memzero(&key_, sizeof key_);
+}
+
+// ---- the listener's and the service's threads
+
+Decision Device::decide(const connect::Caller& caller) {
+  const Lock lock(lock_);
+  const auto known = known_.find(caller.device);
+  const bool isSelf = caller.device == connect::keyOf(party_.address.device);
+  if (known != known_.end() && !isSelf && !known->second->isStale()) return Decision::kHave;
+  const bool isCrossing = dialling_ == caller.device && !isSelf;
+  if (isCrossing && connect::keyOf(party_.address.device) < caller.device) return Decision::kMineFirst;
+  ++accepting_[caller.device];
+  return Decision::kTaken;
+}
+
+void Device::arrive(const connect::Caller& caller, std::vector<connect::Socket> rails) {
+  if (caller.rank < static_cast<std::uint32_t>(party_.ranks)) service_->answer(caller, std::move(rails.front()));
+  else giveUp(caller);
+}
+
+void Device::giveUp(const connect::Caller& caller) { greeted(caller, nullptr); }
+
+void Device::greeted(const connect::Caller& peer, std::unique_ptr<Way> way) {
+  const Lock lock(lock_);
+  if (way != nullptr) know(std::move(way));
+  if (--accepting_[peer.device] == 0) accepting_.erase(peer.device);
+  changed_.notify_all();
+}
+
+bool Device::hasWork() {
+  const Lock lock(work_);
+  return !active_.empty();
+}
+
+// Unless the core is at it.
+void Device::workInstead() {
+  const Lock lock(work_);
+  if (std::exchange(seenCalls_, calls_) != calls_) return;
+  (void)workAll();
+  lookAfter();
+}
+
+void Device::hasNews() { hasNews_.store(true, std::memory_order_release); }  // [ib news]
+
+void Device::log(int level, const char* line) {
+  if (log_ != nullptr) log_(level, line);
+}
+
+// ---- ways
+
+// REQUIRES: lock_ held
+void Device::know(std::unique_ptr<Way> way) {
+  known_[way->peer.device] = way.get();
+  arrived_.push_back(std::move(way));
+  hasNews();
+}
+
+// What the other threads have brought becomes this thread's.
+void Device::adopt() {
+  const Lock lock(lock_);
+  for (std::unique_ptr<Way>& way : arrived_) ways_.push_back(std::move(way));
+  arrived_.clear();
+}
+
+Way* Device::findWay(const connect::IdKey& peer) {
+  const Lock lock(work_);
+  adopt();
+  for (const auto& way : ways_) {
+    way->lookAfter(Clock::now());
+    if (way->isLost) forget(*way);
+    else if (way->peer.device == peer) return way.get();
+  }
+  return nullptr;
+}
+
+void Device::forget(const Way& way) {
+  const Lock lock(lock_);
+  if (const auto at = known_.find(way.peer.device); at != known_.end() && at->second == &way) known_.erase(at);
+}
+
+int Device::connectTo(const connect::Address& peer, const Why& why, Way** found) {
+  const connect::IdKey id = connect::keyOf(peer.device);
+  const Clock::time_point deadline = Clock::now() + milliseconds(party_.timeoutMs);
+  // A peer that is greeting this rank needs as long as its trials take.
+  const auto arrives = [&](milliseconds patience) {
+    const Clock::time_point until = std::min(Clock::now() + patience, deadline);
+    Lock lock(lock_);
+    while (!known_.contains(id) && Clock::now() < (accepting_.contains(id) ? deadline : until)) {
+      changed_.wait_until(lock, std::min(deadline, Clock::now() + milliseconds(20)));
+    }
+    lock.unlock();
+    return (*found = findWay(id)) != nullptr;
+  };
+  while ((*found = findWay(id)) == nullptr) {
+    bool isAccepting;
+    {
+      const Lock lock(lock_);
+      isAccepting = accepting_.contains(id);
+      if (!isAccepting) dialling_ = id;
+    }
+    if (isAccepting) {
+      if (arrives(kPatience)) break;
+      if (Clock::now() >= deadline) return why.fail(KOLO_TRANSPORT_ERROR, "rank %u takes too long", peer.rank);
+      continue;
+    }
+    connect::Dialled dialled;
+    int code = connect::dial(party_, peer, deadline, why, &dialled);
+    std::unique_ptr<Way> way;
+    const bool isTaken = code == KOLO_TRANSPORT_OK && dialled.decision == Decision::kTaken;
+    if (isTaken) code = greet(id, peer, std::move(dialled.rails.front()), deadline, why, &way);
+    {
+      const Lock lock(lock_);
+      dialling_.reset();
+      if (way != nullptr) {
+        service_->watch(way.get());
+        know(std::move(way));
+      }
+    }
+    if (isTaken && code == KOLO_TRANSPORT_OK) continue;
+    if (arrives(code == KOLO_TRANSPORT_OK ? kPatience : isTaken ? milliseconds(0) : kGrace)) break;
+    if (code != KOLO_TRANSPORT_OK) return code;
+    if (Clock::now() < deadline) continue;
+    return why.fail(KOLO_TRANSPORT_ERROR, "rank %u says that it makes the connection, and does not", peer.rank);
+  }
+  return KOLO_TRANSPORT_OK;
+}
+
+int Device::greet(const connect::IdKey& id, const connect::Address& peer, connect::Socket socket, Clock::time_point deadline,
+                  const Why& why, std::unique_ptr<Way>* way) {
+  Greeting greeting(*home_, {id, peer.rank}, std::move(socket), true);
+  for (;;) {
+    switch (greeting.advance()) {
+      case Greeting::Outcome::kDone: *way = greeting.takeWay(); return KOLO_TRANSPORT_OK;
+      case Greeting::Outcome::kFailed:
+        return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u (process %u): %s", peer.rank, peer.pid, greeting.story().c_str());
+      case Greeting::Outcome::kGoesOn: break;
+    }
+    const Clock::time_point now = Clock::now();
+    if (now > deadline || greeting.isOld(now)) {
+      return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u (process %u) was reached, but takes too long to make queue pairs: %s", peer.rank,
+                      peer.pid, greeting.story().c_str());
+    }
+    pollfd one{greeting.fd(), greeting.awaits(), 0};
+    (void)poll(&one, 1, greeting.isTrying() ? 1 : 100);
+  }
+}
+
+// ---- links
+
+int Device::openLink(const connect::Address& peer, const Target& memory, std::uint64_t bytes, const Why& why, Link** opened) {
+  Way* way = nullptr;
+  const int code = connectTo(peer, why, &way);
+  if (code != KOLO_TRANSPORT_OK) return code;
+  const Lock lock(work_);
+  links_.push_back(std::make_unique<Link>(Link{way, memory, bytes, {}}));
+  *opened = links_.back().get();
+  return KOLO_TRANSPORT_OK;
+}
+
+// What was accepted still goes; who closes a link may free what its requests are read from.
+void Device::closeLink(Link* link) {
+  if (!isOurs()) return;
+  drain(&link->load);
+  const Lock lock(work_);
+  if (link->load.unfinished != 0) link->way->lose("the link was closed, and its last requests did not arrive in time");
+  std::erase_if(links_, [&](const auto& one) { return one.get() == link; });
+}
+
+int Device::registerRegion(void* address, std::uint64_t bytes, const Why& why, Region** region) {
+  const Lock lock(work_);
+  return regions_.acquire(address, bytes, true, why, region);
+}
+
+Target Device::relax(Region& region) {
+  const Lock lock(work_);
+  regions_.relax(region);
+  return region.relaxedTarget();
+}
+
+// The last to use it waits for all: which requests read it is not worth knowing.
+void Device::deregister(Region* region) {
+  if (!isOurs()) return;
+  if (region->users == 1) drain(nullptr);
+  const Lock lock(work_);
+  regions_.release(region);
+}
+
+}  // namespace kolo::ib

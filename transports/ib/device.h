@@ -1,0 +1,103 @@
+// A rank's NICs, and its ways to all peers.
+//
+// Thread safety: one thread at a time, the core's, for all but the functions of Callee and Owner, which the listener's and the service's
+// threads call.
+// Invariants: work_ guards the ways, the regions and what is under way. It is the core's, which nobody else wants but the service, when the
+// core has not called for a while although something is under way: a lane may fail after a rank has left an operation for a long
+// time. lock_ guards what threads hand over: which ways there are, and who is dialling. Lock order: the listener's, work_, lock_.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <optional>
+
+#include "../connect/dial.h"
+#include "service.h"
+
+namespace kolo::ib {
+
+// The right to put bytes into one memory of one peer, and into others of it by key.
+struct Link {
+  Way* way;
+  Target memory;
+  std::uint64_t bytes;
+  Load load;
+};
+
+class Device final : private connect::Callee, private Service::Owner {
+ public:
+  Device() : regions_(nics_) {}
+  int open(const koloTransportHost& host, koloTransportBlob* address, const Why& why);
+  // Sends what was accepted before it closes.
+  ~Device();
+
+  connect::Party& party() { return party_; }
+  int registerRegion(void* address, std::uint64_t bytes, const Why& why, Region** region);
+  Target relax(Region& region);
+  int openLink(const connect::Address& peer, const Target& memory, std::uint64_t bytes, const Why& why, Link** opened);
+  void closeLink(Link* link);
+  // Waits until nothing that is under way reads the region any more.
+  void deregister(Region* region);
+  int put(Link& link, const koloTransportPut& put, const Why& why);
+  int state(const Link& link, const Why& why);
+  Load loadOf(const Link& link);
+  bool progress(int waitUs);
+  // False in a forked child, where all objects are the parent's: giving one back there would take it away here.
+  bool isOurs() const { return party_.generation == connect::forkGeneration(); }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  connect::Decision decide(const connect::Caller& caller) override;
+  void arrive(const connect::Caller& caller, std::vector<connect::Socket> rails) override;
+  void giveUp(const connect::Caller& caller) override;
+  void log(int level, const char* line) override;
+  void greeted(const connect::Caller& peer, std::unique_ptr<Way> way) override;
+  void hasNews() override;
+  bool hasWork() override;
+  void workInstead() override;
+
+  int makeProbes(const Why& why);
+  int connectTo(const connect::Address& peer, const Why& why, Way** found);
+  int greet(const connect::IdKey& id, const connect::Address& peer, connect::Socket socket, Clock::time_point deadline, const Why& why,
+            std::unique_ptr<Way>* way);
+  void know(std::unique_ptr<Way> way);
+  void rest(int waitUs);
+  void drain(const Load* load);               // takes it, now and then
+  Way* findWay(const connect::IdKey& peer);   // takes work_
+  // REQUIRES, as all from here on: work_ held.
+  void adopt();
+  void forget(const Way& way);
+  bool workAll();
+  void lookAfter();
+  int describe(Link& link, const koloTransportPut& put, const Why& why, Request* request);
+
+  connect::Party party_{};
+  void (*log_)(int, const char*) = nullptr;
+  Key key_{};                                // of what is said after a connection was proven
+  Settings settings_;
+  Nics nics_;
+  Regions regions_;
+  std::vector<unsigned char> probeRoom_;
+  Region* probes_ = nullptr;
+  std::optional<Home> home_;
+  std::unique_ptr<Service> service_;
+  std::mutex work_;                          // what follows, and the regions
+  std::vector<std::unique_ptr<Way>> ways_;   // all that this thread has seen
+  std::vector<Way*> active_;                 // with something under way, or waiting
+  std::vector<std::unique_ptr<Link>> links_;
+  Clock::time_point lookedAfter_{};
+  unsigned idle_ = 0;                        // calls of progress() since something moved
+
+  unsigned calls_ = 0, seenCalls_ = 0;       // of the core; what the service has seen of them
+
+  std::atomic<bool> hasNews_{false};         // [ib news]
+  std::mutex lock_;                          // the rest
+  std::condition_variable changed_;
+  std::map<connect::IdKey, Way*> known_;     // the newest way to each peer, unless it is lost
+  std::vector<std::unique_ptr<Way>> arrived_;
+  std::map<connect::IdKey, int> accepting_;  // they are dialling this rank, or greeting it, just now
+  std::optional<connect::IdKey> dialling_;
+};
+
+}  // namespace kolo::ib

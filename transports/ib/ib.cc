@@ -1,0 +1,159 @@
+// Posted links over InfiniBand and RoCE. See README.md.
+//
+// Thread safety: as the table demands: one device from one thread at a time, different devices concurrently.
+#include <memory>
+
+#include "device.h"
+
+namespace kolo::ib {
+namespace {
+
+// Of a registered memory.
+struct Descriptor {
+  static constexpr char kMagic[9] = "KOLOib_D";
+  char magic[8];
+  Id device;
+  Target target;
+  std::uint64_t bytes;
+  Proof proof;
+};
+static_assert(std::has_unique_object_representations_v<Descriptor> && sizeof(Descriptor) <= KOLO_TRANSPORT_BLOB_BYTES);
+
+Device& deviceOf(void* opened) { return *static_cast<Device*>(opened); }
+Link& linkOf(void* opened) { return *static_cast<Link*>(opened); }
+
+int probe(char* text, size_t bytes) {
+  const Why why{text, bytes};
+  if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "libsodium cannot be initialised");
+  const auto verbs = drivers::verbs();
+  if (!verbs.ok()) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "%s", verbs.status().message().c_str());
+  int count = 0;
+  ibv_device** const list = verbs.value()->getDeviceList(&count);
+  if (list != nullptr) verbs.value()->freeDeviceList(list);
+  if (list != nullptr && count > 0) return KOLO_TRANSPORT_OK;
+  return why.fail(KOLO_TRANSPORT_UNREACHABLE, "there is no RDMA device");
+}
+
+int deviceOpen(const koloTransportHost* host, void** opened, koloTransportBlob* address, char* text, size_t bytes) {
+  const Why why{text, bytes};
+  return guard(why, [&] {
+    auto device = std::make_unique<Device>();
+    const int code = device->open(*host, address, why);
+    if (code == KOLO_TRANSPORT_OK) *opened = device.release();
+    return code;
+  });
+}
+
+void deviceClose(void* opened) {
+  if (deviceOf(opened).isOurs()) delete &deviceOf(opened);
+}
+
+int registerMemory(Device& device, const koloTransportMemory& range, void** registered, koloTransportBlob* blob, const Why& why) {
+  if (const int code = connect::checkProcess(device.party(), why); code != KOLO_TRANSPORT_OK) return code;
+  if (range.address == nullptr || range.bytes == 0) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "a range of %llu bytes at %p, expected at least one byte",
+                    static_cast<unsigned long long>(range.bytes), range.address);
+  }
+  Region* region = nullptr;
+  const int code = device.registerRegion(range.address, range.bytes, why, &region);
+  if (code != KOLO_TRANSPORT_OK) return code;
+  Descriptor descriptor{};
+  std::memcpy(descriptor.device, device.party().address.device, sizeof descriptor.device);
+  descriptor.target = region->target();
+  descriptor.bytes = range.bytes;
+  prove(descriptor, device.party().key);
+  toBlob(descriptor, blob);
+  *registered = region;
+  return KOLO_TRANSPORT_OK;
+}
+
+int memoryRegister(void* opened, const koloTransportMemory* range, void** registered, koloTransportBlob* blob, char* text,
+                   size_t bytes) {
+  const Why why{text, bytes};
+  return guard(why, [&] { return registerMemory(deviceOf(opened), *range, registered, blob, why); });
+}
+
+void memoryDeregister(void* opened, void* registered) { deviceOf(opened).deregister(static_cast<Region*>(registered)); }
+
+int memoryKey(void* opened, void* registered, koloTransportKey* key, char*, size_t) {
+  const Target target = deviceOf(opened).relax(*static_cast<Region*>(registered));
+  std::memcpy(key->data, &target, sizeof target);
+  return KOLO_TRANSPORT_OK;
+}
+
+int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory, void** linked, const Why& why) {
+  const connect::Party& party = device.party();
+  if (const int code = connect::checkProcess(party, why); code != KOLO_TRANSPORT_OK) return code;
+  connect::Address address;
+  if (const int code = connect::readAddress(party, peerAddress, why, &address); code != KOLO_TRANSPORT_OK) return code;
+  Descriptor descriptor;
+  if (!fromBlob(peerMemory, &descriptor)) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "%u bytes that are not a descriptor of this transport", peerMemory.bytes);
+  }
+  if (!isProven(descriptor, party.key)) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "the descriptor was altered, or comes from another communicator");
+  }
+  if (!same(descriptor.device, address.device)) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "the address and the descriptor come from different devices");
+  }
+  Link* link = nullptr;
+  const int code = device.openLink(address, descriptor.target, descriptor.bytes, why, &link);
+  *linked = link;
+  return code;
+}
+
+int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked, void**, char* text,
+             size_t bytes) {
+  const Why why{text, bytes};
+  return guard(why, [&] { return openLink(deviceOf(opened), *peerAddress, *peerMemory, linked, why); });
+}
+
+void linkClose(void* opened, void* linked) { deviceOf(opened).closeLink(&linkOf(linked)); }
+
+uint32_t linkRails(void*, void* linked) { return linkOf(linked).way->rails; }
+
+int linkPut(void* opened, void* linked, const koloTransportPut* put, char* text, size_t bytes) {
+  const Why why{text, bytes};
+  return guard(why, [&] { return deviceOf(opened).put(linkOf(linked), *put, why); });
+}
+
+uint64_t linkUnfinished(void* opened, void* linked) { return deviceOf(opened).loadOf(linkOf(linked)).unfinished; }
+
+uint64_t linkQueued(void* opened, void* linked) { return deviceOf(opened).loadOf(linkOf(linked)).queued; }
+
+int linkState(void* opened, void* linked, char* text, size_t bytes) { return deviceOf(opened).state(linkOf(linked), {text, bytes}); }
+
+int deviceProgress(void* opened, int, int waitUs) {
+  return guard({nullptr, 0}, [&] { return deviceOf(opened).progress(waitUs) ? 1 : 0; });
+}
+
+}  // namespace
+}  // namespace kolo::ib
+
+extern "C" const koloTransport* koloTransportIb(void);
+
+const koloTransport* koloTransportIb(void) {
+  using namespace kolo::ib;
+  static const koloTransport table = {.abi = KOLO_TRANSPORT_ABI,
+                                      .size = sizeof(koloTransport),
+                                      .name = "ib",
+                                      .linkKind = koloLinkPosted,
+                                      .probe = probe,
+                                      .deviceOpen = deviceOpen,
+                                      .deviceClose = deviceClose,
+                                      .memoryRegister = memoryRegister,
+                                      .memoryDeregister = memoryDeregister,
+                                      .linkOpen = linkOpen,
+                                      .linkClose = linkClose,
+                                      .linkRead = nullptr,
+                                      .memoryKind = koloMemoryHost,
+                                      .memoryKey = memoryKey,
+                                      .linkRails = linkRails,
+                                      .linkPut = linkPut,
+                                      .linkUnfinished = linkUnfinished,
+                                      .linkQueued = linkQueued,
+                                      .linkState = linkState,
+                                      .deviceProgress = deviceProgress,
+                                      .registersCheaply = 0};
+  return &table;
+}

@@ -1,0 +1,161 @@
+// How requests get to the NICs: the part of a device that is called all the time.
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "device.h"
+
+namespace kolo::ib {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Between looks at what no completion tells: time that runs out.
+constexpr milliseconds kLookAfter{100};
+// Calls that find nothing before a waiting rank sleeps instead of yielding, and for how long then.
+constexpr unsigned kYields = 2000;
+constexpr int kNapUs = 50;
+
+}  // namespace
+
+int Device::describe(Link& link, const koloTransportPut& put, const Why& why, Request* request) {
+  if (put.key == nullptr && put.bytes > 0 && (put.to > link.bytes || put.bytes > link.bytes - put.to)) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "%llu bytes at offset %llu of a memory of %llu", static_cast<unsigned long long>(put.bytes),
+                    static_cast<unsigned long long>(put.to), static_cast<unsigned long long>(link.bytes));
+  }
+  request->load = &link.load;
+  request->rail = static_cast<std::uint8_t>(put.rail);
+  request->from = static_cast<const unsigned char*>(put.from);
+  request->bytes = put.bytes;
+  request->data = link.memory;
+  if (put.key != nullptr) std::memcpy(&request->data, put.key->data, sizeof request->data);
+  request->data.address += put.to;
+  if (put.signalTo != KOLO_TRANSPORT_NO_SIGNAL) {
+    if (put.signalTo % 8 != 0 || link.bytes < 8 || put.signalTo > link.bytes - 8) {
+      return why.fail(KOLO_TRANSPORT_ERROR, "a signal at offset %llu of a memory of %llu bytes, expected an aligned word inside",
+                      static_cast<unsigned long long>(put.signalTo), static_cast<unsigned long long>(link.bytes));
+    }
+    request->hasSignal = true;
+    request->signal = put.signal;
+    request->word = link.memory;
+    request->word.address += put.signalTo;
+  }
+  request->region = static_cast<const Region*>(put.memory);
+  return KOLO_TRANSPORT_OK;
+}
+
+int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
+  if (const int code = connect::checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return code;
+  const Lock lock(work_);
+  ++calls_;
+  Way& way = *link.way;
+  if (way.isLost) return why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str());
+  if (put.rail >= way.rails) return why.fail(KOLO_TRANSPORT_ERROR, "rail %u of a link with %u", put.rail, way.rails);
+  Request request;
+  if (const int code = describe(link, put, why, &request); code != KOLO_TRANSPORT_OK) return code;
+  if (request.bytes == 0 && !request.hasSignal) return KOLO_TRANSPORT_OK;
+  if (request.region == nullptr && !way.fitsInline(request.bytes)) {
+    // Memory that nobody has registered is, for as long as the request lasts.
+    Region* region = nullptr;
+    const int code = regions_.acquire(const_cast<void*>(put.from), put.bytes, false, why, &region);
+    if (code != KOLO_TRANSPORT_OK) return code;
+    request.region = region;
+    request.ownsRegion = true;
+  }
+  const Way::Outcome outcome = way.put(request);
+  if (outcome == Way::Outcome::kAccepted) {
+    if (!std::exchange(way.isActive, true)) {
+      active_.push_back(&way);
+      service_->rouse();
+    }
+    return KOLO_TRANSPORT_OK;
+  }
+  if (outcome == Way::Outcome::kBusy && request.ownsRegion) regions_.release(const_cast<Region*>(request.region));
+  if (outcome == Way::Outcome::kLost) return why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str());
+  return why.fail(KOLO_TRANSPORT_BUSY, "rail %u to rank %u has as many requests as may wait", put.rail, way.peer.rank);
+}
+
+int Device::state(const Link& link, const Why& why) {
+  if (const int code = connect::checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return KOLO_TRANSPORT_LOST;
+  const Lock lock(work_);
+  if (hasNews_.load(std::memory_order_relaxed)) lookAfter();
+  return link.way->isLost ? why.fail(KOLO_TRANSPORT_LOST, "%s", link.way->why.c_str()) : KOLO_TRANSPORT_OK;
+}
+
+Load Device::loadOf(const Link& link) {
+  const Lock lock(work_);
+  return link.load;
+}
+
+bool Device::progress(int waitUs) {
+  if (!isOurs()) return false;
+  bool hasMoved;
+  {
+    const Lock lock(work_);
+    ++calls_;
+    hasMoved = workAll();
+  }
+  if (hasMoved) idle_ = 0;
+  else if (waitUs > 0) rest(waitUs);
+  return hasMoved;
+}
+
+bool Device::workAll() {
+  if (hasNews_.load(std::memory_order_relaxed)) lookAfter();
+  bool hasMoved = false, isOneIdle = false;
+  for (Way* const way : active_) {
+    hasMoved = way->work() || hasMoved;
+    if (!way->isIdle()) continue;
+    way->isActive = false;
+    isOneIdle = true;
+  }
+  if (isOneIdle) std::erase_if(active_, [](const Way* way) { return !way->isActive; });
+  return hasMoved;
+}
+
+void Device::lookAfter() {
+  (void)hasNews_.exchange(false, std::memory_order_acquire);  // [ib news]
+  adopt();
+  const Clock::time_point now = Clock::now();
+  lookedAfter_ = now;
+  for (const auto& way : ways_) {
+    const bool wasLost = way->isLost;
+    way->lookAfter(now);
+    if (way->isLost && !wasLost) forget(*way);
+    if (!way->isIdle() && !std::exchange(way->isActive, true)) active_.push_back(way.get());
+  }
+}
+
+// What a peer writes appears in memory, and no descriptor tells of it: the core looks at its counters between these calls, so that they must
+// be short. Yielding leaves the core to whoever has something to do (on a machine with a core for each rank nobody has, and the next look
+// comes at once); after some thousand looks in vain nobody notices a twentieth of a millisecond.
+void Device::rest(int waitUs) {
+  {
+    const Lock lock(work_);
+    if (Clock::now() > lookedAfter_ + kLookAfter) lookAfter();
+  }
+  if (++idle_ < kYields) {
+    sched_yield();
+    return;
+  }
+  const timespec nap{0, std::min(waitUs, kNapUs) * 1000L};
+  nanosleep(&nap, nullptr);
+}
+
+// Until the load is carried out, or, without one, all that was accepted; or is lost, or the time is over.
+void Device::drain(const Load* load) {
+  const Clock::time_point deadline = Clock::now() + milliseconds(party_.timeoutMs);
+  for (unsigned round = 0;; ++round) {
+    {
+      const Lock lock(work_);
+      if (load != nullptr && load->unfinished == 0) return;
+      ++calls_;
+      if (workAll()) round = 0;
+      if (active_.empty() || Clock::now() > deadline) return;
+    }
+    if (round > 100) rest(kNapUs);
+  }
+}
+
+}  // namespace kolo::ib

@@ -1,0 +1,52 @@
+// Memory that the NICs may read and that peers may write: one registration of each range with each NIC, shared by all who register the
+// same range while it lasts. Registering pins the pages, so nothing is kept longer than that: the range may be unmapped then.
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+
+#include "nic.h"
+
+namespace kolo::ib {
+
+struct Region {
+  unsigned char* address = nullptr;
+  std::uint64_t bytes = 0;
+  std::array<ibv_mr*, kMostNics> plain{}, relaxed{};
+  int users = 0;
+
+  std::uint32_t localKey(std::size_t nic) const { return plain[nic]->lkey; }
+  // For what the peers write in order: signals, and data in the same memory.
+  Target target() const;
+  // For data alone: what is named by a key never holds signals.
+  Target relaxedTarget() const;
+};
+
+class Regions {
+ public:
+  explicit Regions(Nics& nics) : nics_(nics) {}
+  // Each success is paired with one release(). isForPeers: they may write it, too; else this rank's NICs read it only.
+  int acquire(void* address, std::uint64_t bytes, bool isForPeers, const Why& why, Region** region);
+  void release(Region* region);
+  // Registers it for relaxed ordering as well, where that can be had.
+  void relax(Region& region);
+  // As Nics::forget().
+  void forget() { regions_.clear(); }
+
+ private:
+  struct Name {
+    void* address;
+    std::uint64_t bytes;
+    bool isForPeers;
+    auto operator<=>(const Name&) const = default;
+  };
+  void deregister(Region& region);
+
+  Nics& nics_;
+  std::map<Name, Region> regions_;
+};
+
+}  // namespace kolo::ib

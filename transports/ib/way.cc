@@ -1,0 +1,293 @@
+#include "way.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace kolo::ib {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Of one rail, beyond what is under way.
+constexpr std::size_t kMostWaiting = 256;
+// How long the peer may take to close a lane: its service thread does that at once, if the process runs.
+constexpr milliseconds kClosingTime{10000};
+// A port may be down for a moment; another lane is taken at once, but the last one is not given up so soon.
+constexpr milliseconds kDownTime{3000};
+
+bool sameWord(const Request& a, const Request& b) { return std::memcmp(&a.word, &b.word, sizeof a.word) == 0; }
+
+// Errors that another way would not cure: the request itself is wrong, here or there.
+bool isOfRequest(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_LOC_LEN_ERR:
+    case IBV_WC_LOC_QP_OP_ERR:
+    case IBV_WC_LOC_EEC_OP_ERR:
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_ACCESS_ERR:
+    case IBV_WC_LOC_RDD_VIOL_ERR:
+    case IBV_WC_MW_BIND_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_INV_RD_REQ_ERR:
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_OP_ERR: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+// Rails go by the lanes in turn.
+void Way::start() {
+  rails_.resize(rails);
+  for (std::size_t i = 0; i < rails_.size(); ++i) rails_[i].lane = i % lanes.size();
+}
+
+bool Way::fitsInline(std::uint64_t bytes) const {
+  return std::all_of(lanes.begin(), lanes.end(), [&](const auto& lane) { return lane->fitsInline(bytes); });
+}
+
+std::size_t Way::openLanes() const {
+  return static_cast<std::size_t>(std::count_if(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->isOpen; }));
+}
+
+Way::Outcome Way::put(Request request) {
+  if (rails_.empty()) start();
+  if (isLost) return Outcome::kLost;
+  Rail& rail = rails_[request.rail];
+  Lane& lane = *lanes[rail.lane];
+  if (!lane.hasRoom(request)) (void)pollLane(lane);
+  if (isLost) return Outcome::kLost;
+  Load& load = *request.load;
+  if (rail.waiting.empty() && lane.isOpen && lane.hasRoom(request)) {
+    ++load.unfinished;
+    if (!lane.post(request)) fail(lane, "posting a request was refused");
+    return isLost ? Outcome::kLost : Outcome::kAccepted;
+  }
+  if (rail.waiting.size() >= kMostWaiting) return Outcome::kBusy;
+  ++load.unfinished;
+  ++load.queued;
+  rail.waiting.push_back(request);
+  return Outcome::kAccepted;
+}
+
+bool Way::isIdle() const {
+  return isLost || (std::all_of(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->isIdle(); }) &&
+                    std::all_of(rails_.begin(), rails_.end(), [](const Rail& rail) { return rail.waiting.empty(); }));
+}
+
+bool Way::work() {
+  bool hasMoved = false;
+  for (const auto& lane : lanes) {
+    if (isLost || !lane->isOpen || lane->isIdle()) continue;
+    hasMoved = pollLane(*lane) || hasMoved;
+    if (lane->isOpen) lane->wantCompletion(marker);
+  }
+  for (Rail& rail : rails_) {
+    if (!isLost && !rail.waiting.empty()) hasMoved = pump(rail) || hasMoved;
+  }
+  return hasMoved;
+}
+
+bool Way::pump(Rail& rail) {
+  bool hasMoved = false;
+  while (!rail.waiting.empty()) {
+    Lane& lane = *lanes[rail.lane];
+    if (!lane.isOpen || !lane.hasRoom(rail.waiting.front())) break;
+    const Request request = rail.waiting.front();
+    rail.waiting.pop_front();
+    if (request.load != nullptr) --request.load->queued;
+    hasMoved = true;
+    if (!lane.post(request)) fail(lane, "posting a request was refused");
+    if (isLost) break;
+  }
+  return hasMoved;
+}
+
+void Way::finish(const Request& request) {
+  if (request.load != nullptr) --request.load->unfinished;
+  if (request.ownsRegion) regions_.release(const_cast<Region*>(request.region));
+}
+
+bool Way::pollLane(Lane& lane) {
+  if (!lane.isOpen) return false;
+  const Lane::Polled polled = lane.poll([this](const Request& request) { finish(request); });
+  if (polled.status != IBV_WC_SUCCESS) failBy(lane, polled.status);
+  return polled.hasMoved;
+}
+
+// ---- failover
+
+int Way::indexOf(const Lane& lane) const {
+  return static_cast<int>(std::find_if(lanes.begin(), lanes.end(), [&](const auto& one) { return one.get() == &lane; }) - lanes.begin());
+}
+
+void Way::failBy(Lane& lane, ibv_wc_status status) {
+  const char* const text = drivers::verbs().value()->statusText(status);
+  if (!isOfRequest(status)) return fail(lane, text);
+  lose(fmt::format("{}: a write ended with \"{}\": it was refused as it is, so that no other way would help", lane.port().name, text));
+}
+
+void Way::fail(Lane& lane, const std::string& what) {
+  if (!lane.isOpen || isLost) return;
+  lane.isOpen = false;
+  lane.close();
+  const int index = indexOf(lane);
+  story_ += fmt::format("{}lane {} by {}: {}", story_.empty() ? "" : "; ", index, lane.port().name, what);
+  sayClosed(static_cast<std::size_t>(index));
+  if (openLanes() == 0) return lose(fmt::format("no way is left: {}", story_));
+  failedAt_ = Clock::now();
+  if (log != nullptr) {
+    log(1, fmt::format("transport ib: rank {}: lane {} by {} failed ({}); its rails go by another one", peer.rank, index, lane.port().name,
+                       what).c_str());
+  }
+  if (lane.isClosedThere.load(std::memory_order_acquire)) moveRails(static_cast<std::size_t>(index));  // [closed]
+}
+
+// REQUIRES: both ends have closed the lane.
+void Way::moveRails(std::size_t from) {
+  Lane& lane = *lanes[from];
+  if (lane.isMoved || isLost) return;
+  if (rails_.empty()) start();
+  lane.isMoved = true;
+  const std::deque<Request> underWay = lane.takeUnderWay();
+  std::size_t next = from;
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    Rail& rail = rails_[i];
+    if (rail.lane != from) continue;
+    do next = (next + 1) % lanes.size();
+    while (!lanes[next]->isOpen);
+    rail.lane = next;
+    std::deque<Request> its;
+    std::copy_if(underWay.begin(), underWay.end(), std::back_inserter(its), [&](const Request& request) { return request.rail == i; });
+    replay(rail, its);
+  }
+  for (Rail& rail : rails_) {
+    if (!isLost) pump(rail);
+  }
+}
+
+// Puts them before what waits: all bytes, then the newest value of each signal.
+void Way::replay(Rail& rail, const std::deque<Request>& requests) const {
+  std::deque<Request> again;
+  for (Request request : requests) {
+    if (request.bytes == 0) continue;
+    request.load = nullptr;
+    request.ownsRegion = request.hasSignal = false;
+    again.push_back(request);
+  }
+  for (auto at = requests.begin(); at != requests.end(); ++at) {
+    if (at->load == nullptr) continue;  // a marker, or bytes that are repeated a second time
+    Request request = *at;
+    request.bytes = 0;
+    const bool isNewest = request.hasSignal && std::none_of(std::next(at), requests.end(), [&](const Request& later) {
+      return later.hasSignal && sameWord(later, request);
+    });
+    // One without a signal still tells when the bytes before it have arrived.
+    if (!isNewest) request.word = marker;
+    request.hasSignal = true;
+    ++request.load->queued;
+    again.push_back(request);
+  }
+  rail.waiting.insert(rail.waiting.begin(), again.begin(), again.end());
+}
+
+void Way::lookAfter(Clock::time_point now) {
+  if (isLost) return;
+  bool isOneUp = false, isWaiting = false;
+  for (const auto& lane : lanes) isOneUp = isOneUp || (lane->isOpen && !lane->port().isDown.load(std::memory_order_relaxed));
+  if (hasEnded.load(std::memory_order_acquire)) {  // [ended]
+    const std::string before = story_.empty() ? "" : "; before that: " + story_;
+    return lose(isOneUp ? "it has closed its connection: its process has ended, or has left the communicator" + before : portsDown());
+  }
+  for (std::size_t i = 0; i < lanes.size() && !isLost; ++i) {
+    Lane& lane = *lanes[i];
+    if (lane.isClosedThere.load(std::memory_order_acquire)) {  // [closed]
+      if (lane.isOpen) fail(lane, "the peer has closed it");
+      else moveRails(i);
+    } else if (lane.isOpen && isOneUp && lane.port().isDown.load(std::memory_order_relaxed)) {
+      fail(lane, "its port is down");
+    }
+    isWaiting = isWaiting || (!lane.isOpen && !lane.isMoved);
+  }
+  if (isLost) return;
+  if (!isWaiting) failedAt_ = {};
+  if (isOneUp) downSince_ = {};
+  else if (downSince_ == Clock::time_point{}) downSince_ = now;
+  if (downSince_ != Clock::time_point{} && now > downSince_ + kDownTime) {
+    lose(portsDown());
+  } else if (failedAt_ != Clock::time_point{} && now > failedAt_ + kClosingTime) {
+    lose(fmt::format("{}; the peer does not answer", story_));
+  }
+}
+
+std::string Way::portsDown() const {
+  std::string text = "no way is left: " + story_;
+  for (const auto& lane : lanes) {
+    if (lane->isOpen) text += fmt::format("{}{} is down", text.back() == ' ' ? "" : "; ", lane->port().name);
+  }
+  return text;
+}
+
+// The lanes are closed first: no NIC reads or writes this rank's memory any more for this peer's sake.
+void Way::lose(const std::string& reason) {
+  if (isLost) return;
+  isLost = true;
+  why = fmt::format("rank {}: {}", peer.rank, reason);
+  const auto drop = [this](const std::deque<Request>& requests) {
+    for (const Request& request : requests) {
+      if (request.load != nullptr) *request.load = {};
+      if (request.ownsRegion) regions_.release(const_cast<Region*>(request.region));
+    }
+  };
+  for (const auto& lane : lanes) {
+    lane->isOpen = false;
+    lane->close();
+    drop(lane->takeUnderWay());
+  }
+  for (Rail& rail : rails_) drop(std::exchange(rail.waiting, {}));
+  (void)shutdown(talk_.fd(), SHUT_RDWR);  // the peer loses it too
+}
+
+// ---- the connection
+
+// From either thread, and once: the device's thread says it for a lane that fails here, the service's in answer to the peer.
+void Way::sayClosed(std::size_t lane) {
+  if (lanes[lane]->isClosingSaid.exchange(true)) return;
+  Message message{};
+  message.kind = Kind::kClosed;
+  message.lane = static_cast<std::uint8_t>(lane);
+  prove(message, key_);
+  const std::lock_guard lock(talkLock_);
+  talk_.say(message);
+  (void)talk_.flush();  // some hundred bytes on a connection that carries nothing else: there is room
+}
+
+bool Way::hear() {
+  for (;;) {
+    Message message;
+    {
+      const std::lock_guard lock(talkLock_);
+      if (!talk_.hear(sizeof message)) return talk_.failed() == 0;
+      talk_.copyHeard(&message);
+      talk_.forget();
+    }
+    if (!isProven(message, key_) || message.kind != Kind::kClosed || message.lane >= lanes.size()) return false;
+    Lane& lane = *lanes[message.lane];
+    lane.close();  // before it is said, for the peer then repeats what it has sent
+    sayClosed(message.lane);
+    lane.isClosedThere.store(true, std::memory_order_release);  // [closed] what the peer still had on its way has come, or never will
+  }
+}
+
+bool Way::isStale() {
+  char byte;
+  const ssize_t got = recv(talk_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return hasEnded.load(std::memory_order_acquire) || got == 0 ||  // [ended]
+         (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+}  // namespace kolo::ib

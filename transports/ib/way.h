@@ -1,0 +1,91 @@
+// All that this rank has towards one peer: lanes, the rails that go by them, and the connection by which both say which lanes are
+// closed.
+//
+// Failover. A lane that fails is closed by both ends, each of which tells the other by the connection; only when the peer has said that it
+// takes nothing more by the lane, are its requests carried by another one. Until then a write that is still somewhere on the way could
+// arrive behind a newer one. What had been under way may have arrived or not, so all of it is repeated: first the bytes of all requests, as
+// they are in this rank's memory now, then the newest value of each signal. The bytes are right because nothing that is under way is changed before
+// the peer has shown that it has seen it (the mirror, src/device/link.h); the order is, because a signal then
+// says what all bytes before it already are; and as older values of a signal are left out, none ever goes back.
+//
+// Thread safety: the device's thread, but for what is said to be the service's.
+// Invariants: a request stands in its rail's queue, or under way on the lane that carries the rail. All of a rail's are in order.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "../connect/listener.h"
+#include "../connect/talk.h"
+#include "lane.h"
+
+namespace kolo::ib {
+
+using connect::Clock;
+
+class Way {
+ public:
+  Way(connect::Caller whose, connect::Talk connection, const Key& key, Regions& regions)
+      : peer(whose), key_(key), regions_(regions), talk_(std::move(connection)) {}
+
+  enum class Outcome { kAccepted, kBusy, kLost };
+  // Counts it in its load.
+  Outcome put(Request request);
+  // Takes completions, posts what waits. True if something has moved.
+  bool work();
+  // Whether work() has nothing to do.
+  bool isIdle() const;
+  // What the service thread has learnt, and what time tells.
+  void lookAfter(Clock::time_point now);
+  void lose(const std::string& why);
+  bool fitsInline(std::uint64_t bytes) const;
+
+  const connect::Caller peer;
+  std::vector<std::unique_ptr<Lane>> lanes;
+  std::uint32_t rails = 1;
+  Target marker{};
+  bool isLost = false;
+  bool isActive = false;   // stands in the device's list of those to be worked
+  std::string why;
+  void (*log)(int level, const char* line) = nullptr;
+
+  // ---- the service's thread
+  int fd() const { return talk_.fd(); }
+  // Takes what the peer says; false: it has ended.
+  bool hear();
+  std::atomic<bool> hasEnded{false};  // [ended]
+
+  // Any thread. Whether the peer has closed the connection.
+  bool isStale();
+
+ private:
+  struct Rail {
+    std::deque<Request> waiting;
+    std::size_t lane = 0;
+  };
+  void start();
+  bool pollLane(Lane& lane);
+  void fail(Lane& lane, const std::string& what);
+  void failBy(Lane& lane, ibv_wc_status status);
+  void moveRails(std::size_t from);
+  void replay(Rail& rail, const std::deque<Request>& requests) const;
+  bool pump(Rail& rail);
+  void finish(const Request& request);
+  std::size_t openLanes() const;
+  std::string portsDown() const;
+  void sayClosed(std::size_t lane);
+  int indexOf(const Lane& lane) const;
+
+  const Key& key_;
+  Regions& regions_;
+  std::vector<Rail> rails_;
+  Clock::time_point failedAt_{};   // the last lane that the peer has not closed yet; 0: none
+  Clock::time_point downSince_{};  // the port of the last lane is down
+  std::string story_;              // of the lanes that failed
+  std::mutex talkLock_;            // the rest
+  connect::Talk talk_;
+};
+
+}  // namespace kolo::ib
