@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstring>
-#include <list>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -286,6 +286,28 @@ TEST_CASE("links that both sides open at once do not wait for each other", "[pos
         accepted(pair.peer.receive());
       }
       CHECK(Clock::now() - begun < 30s);
+    }
+  }
+}
+
+TEST_CASE("devices open and close in any order while others post", "[posted]") {
+  for (const std::string& name : working(koloLinkPosted)) {
+    DYNAMIC_SECTION(name) {
+      PostedPair pair(name);
+      auto first = std::make_unique<Rank>();
+      auto second = std::make_unique<Rank>();
+      REQUIRE_OK(first->open(name, {}));
+      REQUIRE_OK(second->open(name, {}));
+      registered(*second, kPage);
+      const PostedEnd end{second.get(), 1, linked(*second, pair.peer.address(), pair.theirs), 0, 0};
+      first.reset();
+      REQUIRE_OK(putAll(end, {.signalTo = 16, .signal = 1}));
+      REQUIRE_OK(settle(end));
+      accepted(pair.awaitThere(16, 1));
+      second.reset();
+      REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .signalTo = 16, .signal = 2}));
+      REQUIRE_OK(settle(pair.end()));
+      accepted(pair.awaitThere(16, 2));
     }
   }
 }

@@ -67,7 +67,7 @@ class Device final : private connect::Callee {
   void checkEnded(Way& way);
   void lookAfter();
   int describe(Link& link, const koloTransportPut& put, const Why& why, Frame* frame) const;
-  bool drain(Way& way);
+  std::uint64_t drain(Way& way);
   void finish();
 
   connect::Party party_{};

@@ -20,6 +20,8 @@ constexpr unsigned kCallsPerLook = 16;
 constexpr milliseconds kLookAfter{500};
 // Rails that end one after the other belong together; those that are still open after this have lost their peer too.
 constexpr milliseconds kEndTime{1000};
+// How long closing a device waits for peers that take nothing.
+constexpr milliseconds kStall{10000};
 
 }  // namespace
 
@@ -193,10 +195,10 @@ void Device::lookAfter() {
   }
 }
 
-// Half closes, and waits until the peer's kernel has everything: closing while bytes arrive that nobody takes would reset the
-// connection, and what is on its way to the peer would be lost. They are thrown away. True: done.
-bool Device::drain(Way& way) {
-  bool isDone = true;
+// Half closes; what is left on its way: bytes that the peer's kernel has not acknowledged, and requests. Closing while bytes arrive that nobody
+// takes would reset the connection, and what is on its way to the peer would be lost: they are thrown away.
+std::uint64_t Device::drain(Way& way) {
+  std::uint64_t left = 0;
   for (const auto& rail : way.rails) {
     if (way.isBroken || rail->hasEnded) continue;
     const int fd = rail->socket.fd();
@@ -207,19 +209,25 @@ bool Device::drain(Way& way) {
     if (isClosed(rail->socket)) continue;
     int unacknowledged = 0;
     (void)ioctl(fd, SIOCOUTQ, &unacknowledged);
-    isDone = isDone && rail->sender.isEmpty() && unacknowledged <= (rail->isHalfClosed ? 1 : 0);  // the end counts as one
+    left += rail->sender.size();
+    if (unacknowledged > (rail->isHalfClosed ? 1 : 0)) left += static_cast<std::uint64_t>(unacknowledged);  // the end counts as one
     if (rail->sender.isEmpty() && !std::exchange(rail->isHalfClosed, true)) (void)shutdown(fd, SHUT_WR);
   }
-  return isDone;
+  return left;
 }
 
+// Waits until the peers' kernels have everything, as long as that gets on. What is left then, the kernel goes on sending; it can be lost only
+// if the peer sends something, too.
 void Device::finish() {
   const Clock::time_point deadline = Clock::now() + milliseconds(party_.timeoutMs);
+  Clock::time_point giveUpAt = Clock::now() + kStall;
   adopt();
-  for (int round = 0; Clock::now() < deadline; ++round) {
-    bool isDone = true;
-    for (const auto& way : ways_) isDone = drain(*way) && isDone;
-    if (isDone) return;
+  std::uint64_t before = 0;
+  for (int round = 0; Clock::now() < std::min(deadline, giveUpAt); ++round) {
+    std::uint64_t left = 0;
+    for (const auto& way : ways_) left += drain(*way);
+    if (left == 0) return;
+    if (std::exchange(before, left) != left) giveUpAt = Clock::now() + kStall;
     std::this_thread::sleep_for(std::chrono::microseconds(std::min(50 << std::min(round, 6), 2000)));
   }
 }

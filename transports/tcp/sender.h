@@ -37,6 +37,7 @@ class Sender {
   // True if something was taken.
   bool flush(int fd);
   bool isEmpty() const { return queue_.empty(); }
+  std::size_t size() const { return queue_.size(); }
   // An errno; 0: it works.
   int broken() const { return broken_; }
 

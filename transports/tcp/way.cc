@@ -19,10 +19,10 @@ constexpr std::size_t kMostAtOnce = std::size_t{8} << 20;
 ssize_t receiveInto(int fd, std::span<unsigned char> room, Way::Scratch& scratch) {
   iovec parts[2] = {{room.data(), room.size()}, {scratch.data(), scratch.size()}};
   msghdr message{};
-  message.msg_iov = room.empty() ? parts + 1 : parts;
-  message.msg_iovlen = room.empty() ? 1 : 2;
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
   for (;;) {
-    const ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
+    const ssize_t got = room.empty() ? recv(fd, scratch.data(), scratch.size(), MSG_DONTWAIT) : recvmsg(fd, &message, MSG_DONTWAIT);
     if (got >= 0 || errno != EINTR) return got;
   }
 }
