@@ -21,7 +21,7 @@ ArenaLayout ArenaLayout::make(int ranks, std::uint64_t stagingBytes) {
 
 // Parts do not begin at page boundaries: the same lines of all peers' mailboxes would share a set of the cache.
 std::uint64_t ArenaLayout::partAt(int peer) const {
-  return roundUp(sizeof(Board), kPage) + partBytes() * static_cast<std::uint64_t>(peer);
+  return roundUp(callAt(ranks), kPage) + partBytes() * static_cast<std::uint64_t>(peer);
 }
 
 std::uint64_t ArenaLayout::partBytes() const {

@@ -2,6 +2,7 @@
 // layout is the same on all ranks, so a peer's pointer is enough to make a link.
 //
 //   board   what this rank is doing, written by itself, for peers that wait in vain and for kolo-info
+//   calls   one word for each peer, which sets it before its first message: a rank looks into the lanes of those alone
 //   parts   one for each peer, which alone writes there. A posted link mirrors the part that is this rank's in the peer's arena:
 //     mailbox  header lines and counters (device/link.h)
 //     lane     point-to-point lines (device/message.h)
@@ -31,9 +32,10 @@ struct alignas(64) Board {
   device::Counter left;        // 1: the rank has destroyed its communicator
 };
 
-// The last entry of a board, sent to a peer by a posted link when its writer has waited for a while.
+// A board as sent to a peer by a posted link, when its writer has waited for a while.
 struct alignas(64) Notice {
-  BoardEntry entry;
+  std::array<BoardEntry, Board::kEntries> entries;
+  device::Counter upTo;        // sequence of the last of them
   device::Counter left;
 };
 
@@ -56,6 +58,7 @@ struct ArenaLayout {
   static ArenaLayout make(int ranks, std::uint64_t stagingBytes);
 
   std::uint64_t boardAt() const { return 0; }
+  std::uint64_t callAt(int peer) const { return sizeof(Board) + sizeof(device::Counter) * static_cast<std::uint64_t>(peer); }
   std::uint64_t partAt(int peer) const;
   std::uint64_t partBytes() const;
   Part part(unsigned char* begin) const;

@@ -131,6 +131,8 @@ class Communicator final : public executor::LinkOwner {
   Status readFailure(int peer) const;
   // The same for messages, which wait for nobody in particular: kNone, or why to give up.
   device::Fault checkWait(int peer, executor::WaitState& state);
+  // Until all requests go on without this rank's help.
+  device::Fault flush();
   // Opens the link to a peer for messages: kNone, or why not.
   device::Fault open(int peer) { return open(links_[static_cast<std::size_t>(peer)]); }
   device::Fault checkMessages(int peer, executor::WaitState& state);
@@ -169,8 +171,7 @@ class Communicator final : public executor::LinkOwner {
   bool readsPeers(const device::Work& work, std::uint64_t bytes) const;
   std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes) const;
   void postOnBoard(const device::Work& work);
-  device::Fault flush();
-  void notify(int peer);
+  void notify();
   void sayGoodbye(int peer);
   void aim(device::Link& link);
   std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;
@@ -222,6 +223,7 @@ class Communicator final : public executor::LinkOwner {
   bool usesCuda_ = false;       // pointers may be a device's
   Status readFailure_;   // of the last read() that failed
   Status lostLink_;      // why a posted link was lost
+  std::uint64_t notified_ = 0;   // the last operation of which peers by posted links have been told
   std::vector<unsigned char> scratch_;
   std::atomic<bool> finalized_{false};
 

@@ -16,17 +16,18 @@ using device::MessageLine;
 Messages::Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers, const Windows& windows)
     : owner_(owner), peers_(peers), layout_(layout), windows_(windows), pairs_(static_cast<std::size_t>(layout.ranks)),
       eagerBytes_(std::min<std::uint64_t>(layout.slotBytes, kEagerBytes)),
-      chunkBytes_(std::min<std::uint64_t>(layout.slotBytes, kStreamChunkBytes)) {
+      chunkBytes_(std::min<std::uint64_t>(layout.slotBytes, kStreamChunkBytes)),
+      calls_(reinterpret_cast<const device::Counter*>(peers.arena() + layout.callAt(0))) {
   const int rank = owner.rank();
   for (int peer = 0; peer < layout.ranks; ++peer) {
     if (peer == rank) continue;
+    silent_.push_back(peer);
     Pair& pair = pairs_[static_cast<std::size_t>(peer)];
     const ArenaLayout::Part in = layout.part(peers.arena() + layout.partAt(peer));
     pair.peer = peer;
     pair.in = in.lane;
     pair.inEager = in.eagerSlots;
     pair.inStream = in.streamSlots;
-    if (peers.isOpen(peer)) aim(pair);
   }
 }
 
@@ -44,7 +45,29 @@ bool Messages::open(Pair& pair) {
   if (broken_.kind == device::Fault::kNone) broken_ = owner_.open(pair.peer);
   if (broken_.kind != device::Fault::kNone) return false;
   aim(pair);
-  return true;
+  activate(pair.peer);
+  // Refused when as much is under way as may be: then a later call will be the one that opens it.
+  for (executor::WaitState state;;) {
+    Status called = peers_.set(pair.peer, layout_.callAt(owner_.rank()), 1);   // [call] before the first line
+    if (called.ok()) return true;
+    broken_ = called.code() == koloInProgress ? owner_.checkWait(pair.peer, state) : owner_.lost(pair.peer, std::move(called));
+    if (broken_.kind != device::Fault::kNone) return false;
+  }
+}
+
+void Messages::activate(int peer) {
+  if (std::erase(silent_, peer) != 0) active_.push_back(peer);
+}
+
+// Takes in those who have begun to send.
+void Messages::listen() {
+  for (std::size_t i = 0; i < silent_.size();) {
+    if (device::loadAcquire(calls_[silent_[i]]) != 0) {   // [call]
+      activate(silent_[i]);
+    } else {
+      ++i;
+    }
+  }
 }
 
 // ---- posted links
@@ -165,7 +188,7 @@ void Messages::sendToSelf(const Send& send) {
 
 // A free line at the peer, or nullptr.
 MessageLine* Messages::nextLine(Pair& pair) {
-  if (pair.out == nullptr && !open(pair)) return nullptr;
+  if (pair.out == nullptr && !open(pair)) return nullptr;   // the first word to this peer
   const std::uint64_t number = pair.linesWritten + 1;
   if (number > pair.linesCredited + device::kMessageLines) {
     pair.linesCredited = device::loadAcquire(pair.in->linesTaken);  // [line credit]
@@ -346,7 +369,6 @@ bool Messages::readLines(int peer, bool readsAll) {
     if (pair.out == nullptr && !open(pair)) break;   // the peer is to be told what has been read
     ++pair.linesRead;
     moved = true;
-    first_ = device::nextRank(peer, layout_.ranks);   // whoever was read last comes last: a receive from any source is fair
     if (line.kind == MessageKind::kClear || line.kind == MessageKind::kDone) {
       answered(pair, line);
     } else {
@@ -458,8 +480,14 @@ bool Messages::progressPair(int peer, bool readsAll) {
 bool Messages::progress(bool readsAll) {
   if (broken_.kind != device::Fault::kNone) return false;
   bool moved = owner_.posts() && peers_.progress(-1, 0);
-  for (int i = 0, peer = first_; i < layout_.ranks; ++i, peer = device::nextRank(peer, layout_.ranks)) {
-    if (peer != owner_.rank()) moved = progressPair(peer, readsAll) || moved;
+  if (!silent_.empty()) listen();
+  const std::size_t count = active_.size(), begin = first_;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t at = (begin + i) % count;
+    const Pair& pair = pairs_[static_cast<std::size_t>(active_[at])];
+    const std::uint64_t before = pair.linesRead;
+    moved = progressPair(pair.peer, readsAll) || moved;
+    if (pair.linesRead != before) first_ = (at + 1) % count;   // whoever was read last comes last: a receive from any source is fair
   }
   return moved;
 }
@@ -467,7 +495,7 @@ bool Messages::progress(bool readsAll) {
 // For messages of errors: somebody without whom this rank cannot go on; -1: anybody.
 int Messages::waitedFor() const {
   if (!receives_.empty()) return receives_.front().peer;
-  for (int peer = 0; peer < layout_.ranks; ++peer) {
+  for (const int peer : active_) {
     const Pair& pair = pairs_[static_cast<std::size_t>(peer)];
     if (!pair.sends.empty() || !pair.asked.empty() || !pair.arriving.empty() || !pair.answers.empty() || pair.leaving != 0) return peer;
   }
@@ -485,6 +513,9 @@ Status Messages::finish() {
     const int peer = waitedFor();
     const device::Fault fault = broken_.kind != device::Fault::kNone ? broken_ : owner_.checkMessages(peer, state);
     if (fault.kind != device::Fault::kNone) return owner_.giveUpMessages(fault, peer);
+  }
+  if (owner_.posts()) {
+    if (const device::Fault fault = owner_.flush(); fault.kind != device::Fault::kNone) return owner_.giveUpMessages(fault, peers_.unflushed());
   }
   return std::exchange(failed_, Status());
 }

@@ -135,6 +135,8 @@ class Messages {
   void signal(Pair& pair, device::Counter& counter, std::uint64_t value, const void* data = nullptr, std::uint64_t bytes = 0);
   void aim(Pair& pair);
   bool open(Pair& pair);
+  void activate(int peer);
+  void listen();
   void post(const Pair& pair, const device::Post& post);
   bool startSend(Pair& pair, Send& send);
   device::MessageLine* nextLine(Pair& pair);
@@ -165,7 +167,10 @@ class Messages {
   std::uint64_t unanswered_ = 0;       // answers that could not be written yet
   Status failed_;                      // the first
   device::Fault broken_;               // a posted link that could not be used; then nothing more is done
-  int first_ = 0;                      // the peer with whom progress() begins
+  std::vector<int> active_;            // peers with whom messages have been exchanged, or are about to be
+  std::vector<int> silent_;            // the others
+  const device::Counter* calls_;       // one for each peer; 1: it has sent something
+  std::size_t first_ = 0;              // place in active_ where progress() begins
 };
 
 }  // namespace kolo::comm

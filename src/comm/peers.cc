@@ -100,6 +100,7 @@ Status Peers::openDevices(Membership& membership, const Purpose& purpose, const 
     Result<std::shared_ptr<transport::Device>> device = transport::Device::open(entry.table, host);
     if (!device.ok()) {
       log::warn("transport {} is left out: {}", entry.table->name, device.status().message());
+      leftOut_ += fmt::format("; {} is left out: {}", entry.table->name, device.status().message());
       continue;
     }
     devices_.push_back(device.take());
@@ -142,7 +143,7 @@ Status Peers::openLink(Peer& peer, int rank) {
     reasons += "; " + link.status().message();
   }
   return error(koloUnreachable, "rank {} cannot be reached from rank {} by any transport that both have{}", rank, rank_,
-               reasons.empty() ? std::string("; there is none") : reasons);
+               (reasons.empty() ? std::string("; there is none") : reasons) + leftOut_);
 }
 
 Status Peers::open(int rank) {
@@ -263,6 +264,15 @@ Status Peers::put(int rank, const device::Post& post) {
                        .to = post.bytes != 0 ? offsetInPart(rank, post.data) : purpose_.partAt,
                        .signalTo = post.counter != nullptr ? offsetInPart(rank, post.counter) : KOLO_TRANSPORT_NO_SIGNAL,
                        .signal = post.value});
+}
+
+Status Peers::set(int rank, std::uint64_t at, std::uint64_t value) {
+  const Peer& peer = (*this)[rank];
+  if (!peer.isPosted()) {
+    device::storeRelease(*reinterpret_cast<device::Counter*>(peer.arena + at), value);   // [call]
+    return {};
+  }
+  return accept(rank, {.size = sizeof(koloTransportPut), .to = at, .signalTo = at, .signal = value});   // [call]
 }
 
 Status Peers::put(int rank, const device::Post& post, const koloTransportKey& key, std::uint64_t to) {

@@ -96,6 +96,8 @@ class Peers {
   // ---- posted links; one thread at a time
   // Accepts a request, by addresses in the mirror. koloInProgress: as much is under way as may be; koloRemoteError: the link is lost.
   Status put(int rank, const device::Post& post);
+  // Sets a word of the peer's arena, wherever it is; by either kind of link.
+  Status set(int rank, std::uint64_t at, std::uint64_t value);
   // The same, of any memory of this process into memory of the peer that `key` names, from its begin + `to`. REQUIRES:
   // registersCheaply(); the data stays as it is until unfinished() is 0.
   Status put(int rank, const device::Post& post, const koloTransportKey& key, std::uint64_t to);
@@ -129,6 +131,7 @@ class Peers {
   std::vector<transport::Device*> posted_;   // those of them by which a peer is reached with a posted link
   std::vector<int> dirty_;                   // peers with requests that may need help
   Purpose purpose_;
+  std::string leftOut_;         // transports that cannot be used here, and why; for messages
   int rank_ = 0;
   std::string holdingPrefix_;   // of the keys under which a process's ranks find each other's arenas
   Given given_;
