@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "../../transports/ib/pairing.h"
+#include "bench.h"
 #include "drivers/verbs/verbs.h"
 #include "mock_verbs/mock_verbs.h"
 #include "posted_pair.h"
@@ -488,6 +489,31 @@ TEST_CASE("an interface that goes down in the middle is left for another one", "
     if (n == kCount / 3) status = std::system(fault);
   });
   CHECK(status == 0);
+}
+
+// Figures to put beside those of ib_write_lat and ib_write_bw on the same devices; not run by itself.
+TEST_CASE("figures of links over InfiniBand", "[.][ib-bench]") {
+  for (const auto& [what, rounds, bytes] : {std::tuple{"8 bytes and a signal, one way", 3000u, std::size_t{8}}, {"1 MiB", 300u, std::size_t{1} << 20}}) {
+    PostedPair pair("ib");
+    Request request{Op::kAnswerBench, pair.theirLink, pair.theirInbox, pair.theirOutbox};
+    request.put.signal = rounds;
+    request.put.bytes = bytes;
+    request.put.to = 8;
+    pair.peer.send(request);
+    double seconds = 0;
+    if (bytes == 8) {
+      seconds = benchPosted(pair.end(), rounds, bytes, 8, true) / 2;
+    } else {
+      // As many under way as there may be; the answers count nothing.
+      const auto begun = Clock::now();
+      PutOptions put{.memory = pair.outbox, .bytes = bytes, .to = kSignals, .signalTo = 64};
+      for (put.signal = 1; put.signal <= rounds; ++put.signal) REQUIRE_OK(putAll(pair.end(), put));
+      REQUIRE_OK(settle(pair.end()));
+      seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+    }
+    accepted(pair.peer.receive());
+    WARN(what << ": " << 1e6 * seconds / rounds << " us, " << static_cast<double>(bytes) * rounds / seconds / 1048576 << " MiB/s");
+  }
 }
 
 }  // namespace kolo::contract

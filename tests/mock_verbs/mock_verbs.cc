@@ -37,8 +37,10 @@ void freeDeviceList(ibv_device** list) { std::free(list); }
 
 const char* getDeviceName(ibv_device* device) { return device->name; }
 
+// The thread begins with the first one: most children of a fork only begin another program.
 ibv_context* openDevice(ibv_device* device) {
   const Lock lock(world->mutex);
+  if (!world->engine.joinable()) world->engine = std::thread(runEngine);
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
   if (fd < 0) return nullptr;
   Context& context = world->contexts.emplace_back();
@@ -215,7 +217,6 @@ void start() {
     std::snprintf(nic.name, sizeof nic.name, "mock%d", i);
   }
   world->random.seed(world->shared->properties.shuffle);
-  world->engine = std::thread(runEngine);
   static const drivers::Verbs verbs = makeTable();
   drivers::setVerbs(&verbs);
 }
@@ -307,7 +308,7 @@ std::string MockVerbs::remove() {
     world->isEnding = true;
     world->changed.notify_all();
   }
-  world->engine.join();
+  if (world->engine.joinable()) world->engine.join();
   std::string problem = leftBehind();
   munmap(world->shared, sizeof(Shared));
   close(world->file);
