@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <set>
 
@@ -99,6 +100,15 @@ Machine readMachine() {
 
 size_t memoryBytes() {
   return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+size_t residentBytes() {
+  std::FILE* const file = std::fopen("/proc/self/statm", "re");
+  if (file == nullptr) return 0;
+  long all = 0, resident = 0;
+  const bool read = std::fscanf(file, "%ld %ld", &all, &resident) == 2;
+  std::fclose(file);
+  return read ? static_cast<size_t>(resident) * static_cast<size_t>(sysconf(_SC_PAGESIZE)) : 0;
 }
 
 std::vector<int> usableCores() {

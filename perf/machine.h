@@ -25,6 +25,8 @@ constexpr const char* kTimerSource = "clock_gettime(CLOCK_MONOTONIC)";
 
 Machine readMachine();
 size_t memoryBytes();
+// Of this process: memory that it has touched and that is there, shared memory included.
+size_t residentBytes();
 
 // One hardware thread of each physical core that this process may run on, in increasing order.
 std::vector<int> usableCores();

@@ -25,6 +25,25 @@ void letTheCauseSpeak(const std::exception& error) {
   if (dynamic_cast<const Consequence*>(&error) != nullptr) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
+using Clock = std::chrono::steady_clock;
+
+// What making a communicator took this process, for each of its ranks.
+struct Making {
+  size_t ranks = 1;                        // of this process
+  size_t before = residentBytes();
+  Clock::time_point begin = Clock::now();
+  double ms = 0;
+
+  void end() { ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); }
+  double bytesNow() const { return std::max(0.0, static_cast<double>(residentBytes()) - static_cast<double>(before)) / static_cast<double>(ranks); }
+};
+
+// Of all ranks. Collective.
+double greatest(koloComm_t comm, double value) {
+  check(koloAllReduce(&value, &value, 1, koloFloat64, koloMax, comm, nullptr), "koloAllReduce");
+  return value;
+}
+
 koloConfig_t configFor(const Options& options) {
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
   if (options.timeoutSeconds > 0) config.timeoutMs = static_cast<int>(options.timeoutSeconds * 1e3);
@@ -63,7 +82,7 @@ void writeReports(const Run& run, const Options& options, const std::vector<Resu
 }
 
 // What one rank does, as a process or as a thread. Destroys comm, unless it throws.
-int runRank(koloComm_t comm, const Options& options) {
+int runRank(koloComm_t comm, const Options& options, const Making& making) {
   int rank = 0, count = 0;
   check(koloCommUserRank(comm, &rank), "koloCommUserRank");
   check(koloCommCount(comm, &count), "koloCommCount");
@@ -72,14 +91,22 @@ int runRank(koloComm_t comm, const Options& options) {
   }
   std::optional<Reporter> reporter;
   std::optional<Run> run;
+  const double bytes = making.bytesNow();
+  const double initMs = greatest(comm, making.ms), initBytes = greatest(comm, bytes);
   if (rank == 0) {
     requireOutputs(options);
     run = describeRun(comm, options);
+    run->initMs = initMs;
+    run->initBytes = static_cast<size_t>(initBytes);
     reporter.emplace(*run);
   }
   const std::vector<Result> results = runSweep(comm, options, reporter ? &*reporter : nullptr);
+  const double endBytes = greatest(comm, making.bytesNow());
   check(koloCommDestroy(comm), "koloCommDestroy");
-  if (run) writeReports(*run, options, results);
+  if (run) {
+    run->endBytes = static_cast<size_t>(endBytes);
+    writeReports(*run, options, results);
+  }
   const bool wrong = std::any_of(results.begin(), results.end(), [](const Result& r) { return r.wrong > 0; });
   return wrong ? kWrongValues : kAllRight;
 }
@@ -87,15 +114,19 @@ int runRank(koloComm_t comm, const Options& options) {
 int runProcess(const Options& options) {
   const koloConfig_t config = configFor(options);
   koloComm_t comm = nullptr;
+  Making making;
   check(koloCommInitFromEnv(&comm, &config), "koloCommInitFromEnv");
-  return runRank(comm, options);
+  making.end();
+  return runRank(comm, options, making);
 }
 
 // A rank that fails ends the process: the others wait for it inside the library, and there is nothing to save.
 int runThreads(const Options& options, int ranks) {
   const koloConfig_t config = configFor(options);
   std::vector<koloComm_t> comms(static_cast<size_t>(ranks));
+  Making making{.ranks = comms.size()};
   check(koloCommInitAll(comms.data(), ranks, &config), "koloCommInitAll");
+  making.end();
   const std::vector<int> cores = usableCores();
   std::vector<int> statuses(comms.size(), kAllRight);
   std::vector<std::thread> threads;
@@ -103,7 +134,7 @@ int runThreads(const Options& options, int ranks) {
     threads.emplace_back([&, rank] {
       if (comms.size() <= cores.size()) bindTo(cores[rank]);
       try {
-        statuses[rank] = runRank(comms[rank], options);
+        statuses[rank] = runRank(comms[rank], options, making);
       } catch (const std::exception& error) {
         letTheCauseSpeak(error);
         static std::mutex first;

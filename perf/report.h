@@ -21,6 +21,9 @@ struct Run {
   bool inPlace = false;
   std::string buffers;
   std::string transport;
+  double initMs = 0;         // making the communicator: the slowest rank
+  size_t initBytes = 0;      // memory that it took: the most of a rank
+  size_t endBytes = 0;       // the same after the last measurement, buffers included
 };
 
 // Prints the table as it grows, and the bar while it does.
