@@ -66,6 +66,7 @@ TEST_CASE("a killed peer is lost for who writes to it and for who only waits", "
 TEST_CASE("what a peer put before it ended is there before it is lost", "[posted]") {
   for (const std::string& name : working(koloLinkPosted)) {
     for (const bool closes : {true, false}) {
+      if (name == "ib" && !closes) continue;  // a NIC stops with the process whose queue pairs it serves
       DYNAMIC_SECTION(name << (closes ? " closed" : " killed")) {
         PostedPair pair(name);
         for (std::uint64_t n = 1; n <= 20; ++n) {

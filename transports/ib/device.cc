@@ -92,10 +92,10 @@ bool Device::hasWork() {
   return !active_.empty();
 }
 
-// Unless the core is at it.
+// Unless the core is at it, which then looks after what no completion tells.
 void Device::workInstead() {
   const Lock lock(work_);
-  if (std::exchange(seenCalls_, calls_) != calls_) return;
+  if (std::exchange(seenCalls_, calls_) != calls_) return hasNews();
   (void)workAll();
   lookAfter();
 }

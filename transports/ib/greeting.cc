@@ -1,7 +1,9 @@
 #include "greeting.h"
 
 #include <fmt/format.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 
@@ -23,6 +25,13 @@ Greeting::Greeting(Home& home, connect::Caller peer, connect::Socket socket, boo
     : home_(home), peer_(peer), talk_(std::move(socket)), isDialler_(isDialler),
       stage_(isDialler ? Stage::kAnswer : Stage::kOffer), since_(Clock::now()) {
   randombytes_buf(&nonce_, sizeof nonce_);
+  // A host that is silent is noticed by the kernel after some twenty seconds.
+  const auto set = [&](int level, int name, int value) { (void)setsockopt(talk_.fd(), level, name, &value, sizeof value); };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 5);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
   if (!isDialler_) return;
   Message offer{};
   offer.kind = Kind::kOffer;
@@ -256,6 +265,11 @@ bool Greeting::conclude(std::uint8_t mask) {
   way_->rails = railsFor(static_cast<std::uint8_t>(home_.settings.rails), theirs_.rails, way_->lanes.size());
   way_->marker = theirs_.probe;
   way_->marker.address += kMarkerAt;
+  way_->closedThere = theirs_.probe;
+  way_->closedThere.address += kClosedAt;
+  way_->closedHere = reinterpret_cast<const std::uint64_t*>(home_.probes + kProbeBytes * peer_.rank + kClosedAt);
+  way_->theirNonce = theirs_.nonce;
+  way_->ownNonce = nonce_;
   way_->log = home_.log;
   tell();
   stage_ = Stage::kDone;

@@ -14,6 +14,8 @@ namespace {
 
 // Between looks whether the core works by itself.
 constexpr int kTickMs = 50;
+// The same while it has nothing under way: a peer may say by a write that a lane is closed.
+constexpr int kSlowTickMs = 500;
 
 }  // namespace
 
@@ -78,6 +80,7 @@ void Service::takeInbox() {
   for (Guest& guest : guests_) greetings_.emplace_back(home_, guest.peer, std::move(guest.socket), false);
   guests_.clear();
   ways_.insert(ways_.end(), newWays_.begin(), newWays_.end());
+  hasWays_ = hasWays_ || !ways_.empty();
   newWays_.clear();
 }
 
@@ -93,7 +96,7 @@ int Service::patience() {
     isAsleep_.store(false, std::memory_order_relaxed);
     return kTickMs;
   }
-  return greetings_.empty() ? -1 : 1000;  // they get old
+  return hasWays_ || !greetings_.empty() ? kSlowTickMs : -1;  // greetings get old
 }
 
 void Service::serve() {
@@ -104,7 +107,7 @@ void Service::serve() {
     for (const Way* const way : ways_) polls.push_back({way->fd(), POLLIN, 0});
     for (const Greeting& greeting : greetings_) polls.push_back({greeting.fd(), greeting.awaits(), 0});
     const int patienceMs = patience();
-    const bool isTick = poll(polls.data(), polls.size(), patienceMs) == 0 && patienceMs == kTickMs;
+    const bool isTick = poll(polls.data(), polls.size(), patienceMs) == 0 && patienceMs >= kTickMs;
     isAsleep_.store(false, std::memory_order_relaxed);
     {
       const std::lock_guard lock(inbox_);
@@ -132,6 +135,7 @@ void Service::advanceGreetings() {
       home_.log(2, fmt::format("transport ib: rank {} found no way to here: {}", at->peer().rank, at->story()).c_str());
     }
     if (way != nullptr) ways_.push_back(way.get());
+    hasWays_ = hasWays_ || !ways_.empty();
     owner_.greeted(at->peer(), std::move(way));
     at = greetings_.erase(at);
   }
@@ -141,11 +145,10 @@ void Service::hearWays() {
   for (Way*& way : ways_) {
     pollfd one{way->fd(), POLLIN, 0};
     if (poll(&one, 1, 0) <= 0) continue;
-    const bool goesOn = way->hear();
-    if (!goesOn) {
-      way->hasEnded.store(true, std::memory_order_release);  // [ended]
-      way = nullptr;
-    }
+    const Way::Heard heard = way->hear();
+    if (heard == Way::Heard::kSilent) way->isSilent.store(true, std::memory_order_release);  // [ended]
+    if (heard == Way::Heard::kEnded) way->hasEnded.store(true, std::memory_order_release);   // [ended]
+    if (heard != Way::Heard::kGoesOn) way = nullptr;
     owner_.hasNews();
   }
   std::erase(ways_, nullptr);

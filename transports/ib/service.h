@@ -63,7 +63,8 @@ class Service {
   std::atomic<bool> isAsleep_{false};
   // The thread's.
   std::list<Greeting> greetings_;
-  std::vector<Way*> ways_;
+  std::vector<Way*> ways_;     // whose connections are heard
+  bool hasWays_ = false;       // there are, or were, some
 
   std::mutex inbox_;  // the rest
   std::vector<Guest> guests_;

@@ -17,6 +17,8 @@ constexpr std::size_t kMostWaiting = 256;
 constexpr milliseconds kClosingTime{10000};
 // A port may be down for a moment; another lane is taken at once, but the last one is not given up so soon.
 constexpr milliseconds kDownTime{3000};
+// Without the connection, writes tell whether the peer lives.
+constexpr milliseconds kTryTime{1000};
 
 bool sameWord(const Request& a, const Request& b) { return std::memcmp(&a.word, &b.word, sizeof a.word) == 0; }
 
@@ -140,6 +142,9 @@ void Way::fail(Lane& lane, const std::string& what) {
   sayClosed(static_cast<std::size_t>(index));
   if (openLanes() == 0) return lose(fmt::format("no way is left: {}", story_));
   failedAt_ = Clock::now();
+  saidMask_ = 0;  // what was said may have been on this very lane
+  sayClosedByWrite();
+  if (isLost) return;
   if (log != nullptr) {
     log(1, fmt::format("transport ib: rank {}: lane {} by {} failed ({}); its rails go by another one", peer.rank, index, lane.port().name,
                        what).c_str());
@@ -203,6 +208,8 @@ void Way::lookAfter(Clock::time_point now) {
     const std::string before = story_.empty() ? "" : "; before that: " + story_;
     return lose(isOneUp ? "it has closed its connection: its process has ended, or has left the communicator" + before : portsDown());
   }
+  hearClosedByWrite();
+  if (isSilent.load(std::memory_order_acquire)) tryLife(now);  // [ended]
   for (std::size_t i = 0; i < lanes.size() && !isLost; ++i) {
     Lane& lane = *lanes[i];
     if (lane.isClosedThere.load(std::memory_order_acquire)) {  // [closed]
@@ -213,6 +220,7 @@ void Way::lookAfter(Clock::time_point now) {
     }
     isWaiting = isWaiting || (!lane.isOpen && !lane.isMoved);
   }
+  if (!isLost) sayClosedByWrite();
   if (isLost) return;
   if (!isWaiting) failedAt_ = {};
   if (isOneUp) downSince_ = {};
@@ -266,21 +274,63 @@ void Way::sayClosed(std::size_t lane) {
   (void)talk_.flush();  // some hundred bytes on a connection that carries nothing else: there is room
 }
 
-bool Way::hear() {
+Way::Heard Way::hear() {
   for (;;) {
     Message message;
     {
       const std::lock_guard lock(talkLock_);
-      if (!talk_.hear(sizeof message)) return talk_.failed() == 0;
+      if (!talk_.hear(sizeof message)) {
+        const int failed = talk_.failed();
+        const bool isOfNetwork = failed == ETIMEDOUT || failed == EHOSTUNREACH || failed == ENETUNREACH || failed == ENETDOWN;
+        return failed == 0 ? Heard::kGoesOn : isOfNetwork ? Heard::kSilent : Heard::kEnded;
+      }
       talk_.copyHeard(&message);
       talk_.forget();
     }
-    if (!isProven(message, key_) || message.kind != Kind::kClosed || message.lane >= lanes.size()) return false;
+    if (!isProven(message, key_) || message.kind != Kind::kClosed || message.lane >= lanes.size()) return Heard::kEnded;
     Lane& lane = *lanes[message.lane];
     lane.close();  // before it is said, for the peer then repeats what it has sent
     sayClosed(message.lane);
     lane.isClosedThere.store(true, std::memory_order_release);  // [closed] what the peer still had on its way has come, or never will
   }
+}
+
+// The same by writes, if a lane is left.
+void Way::sayClosedByWrite() {
+  std::uint64_t mask = 0;
+  for (std::size_t i = 0; i < lanes.size(); ++i) mask |= lanes[i]->isOpen ? 0 : std::uint64_t{1} << i;
+  if (mask != saidMask_ && postTo(closedThere, (theirNonce & ~kClosedBits) | mask)) saidMask_ = mask;
+}
+
+void Way::hearClosedByWrite() {
+  const std::uint64_t word = __atomic_load_n(closedHere, __ATOMIC_ACQUIRE);
+  if (((word ^ ownNonce) & ~kClosedBits) != 0) return;  // nothing yet, or of a way before this one
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    if ((word >> i & 1) == 0 || lanes[i]->isClosedThere.load(std::memory_order_relaxed)) continue;
+    lanes[i]->close();
+    lanes[i]->isClosedThere.store(true, std::memory_order_release);  // [closed]
+  }
+}
+
+// A write is acknowledged as long as the peer's process has its queue pairs.
+void Way::tryLife(Clock::time_point now) {
+  if (now < triedAt_ + kTryTime) return;
+  triedAt_ = now;
+  (void)postTo(marker, 0);
+}
+
+// By the first lane that has room; false: none has.
+bool Way::postTo(const Target& word, std::uint64_t value) {
+  Request request;
+  request.hasSignal = true;
+  request.word = word;
+  request.signal = value;
+  for (const auto& lane : lanes) {
+    if (!lane->isOpen || !lane->hasRoom(request)) continue;
+    if (!lane->post(request)) fail(*lane, "posting a request was refused");
+    return true;
+  }
+  return false;
 }
 
 bool Way::isStale() {

@@ -1,8 +1,9 @@
 // All that this rank has towards one peer: lanes, the rails that go by them, and the connection by which both say which lanes are
 // closed.
 //
-// Failover. A lane that fails is closed by both ends, each of which tells the other by the connection; only when the peer has said that it
-// takes nothing more by the lane, are its requests carried by another one. Until then a write that is still somewhere on the way could
+// Failover. A lane that fails is closed by both ends, each of which tells the other, by the connection and by a write that goes by another
+// lane, for the connection may have failed with the port. Only when the peer has said that it takes nothing more by the lane, are its
+// requests carried by another one. Until then a write that is still somewhere on the way could
 // arrive behind a newer one. What had been under way may have arrived or not, so all of it is repeated: first the bytes of all requests, as
 // they are in this rank's memory now, then the newest value of each signal. The bytes are right because nothing that is under way is changed before
 // the peer has shown that it has seen it (the mirror, src/device/link.h); the order is, because a signal then
@@ -45,7 +46,9 @@ class Way {
   const connect::Caller peer;
   std::vector<std::unique_ptr<Lane>> lanes;
   std::uint32_t rails = 1;
-  Target marker{};
+  Target marker{}, closedThere{};         // words at the peer
+  const std::uint64_t* closedHere = nullptr;
+  std::uint64_t theirNonce = 0, ownNonce = 0;
   bool isLost = false;
   bool isActive = false;   // stands in the device's list of those to be worked
   std::string why;
@@ -53,9 +56,11 @@ class Way {
 
   // ---- the service's thread
   int fd() const { return talk_.fd(); }
-  // Takes what the peer says; false: it has ended.
-  bool hear();
+  // Takes what the peer says. kSilent: the network does not get through to it.
+  enum class Heard { kGoesOn, kEnded, kSilent };
+  Heard hear();
   std::atomic<bool> hasEnded{false};  // [ended]
+  std::atomic<bool> isSilent{false};  // [ended]
 
   // Any thread. Whether the peer has closed the connection.
   bool isStale();
@@ -76,12 +81,18 @@ class Way {
   std::size_t openLanes() const;
   std::string portsDown() const;
   void sayClosed(std::size_t lane);
+  void sayClosedByWrite();
+  void hearClosedByWrite();
+  void tryLife(Clock::time_point now);
+  bool postTo(const Target& word, std::uint64_t value);
   int indexOf(const Lane& lane) const;
 
   const Key& key_;
   Regions& regions_;
   std::vector<Rail> rails_;
   Clock::time_point failedAt_{};   // the last lane that the peer has not closed yet; 0: none
+  Clock::time_point triedAt_{};    // when a write last asked whether the peer lives
+  std::uint64_t saidMask_ = 0;     // of the lanes that the peer has been told of by a write
   Clock::time_point downSince_{};  // the port of the last lane is down
   std::string story_;              // of the lanes that failed
   std::mutex talkLock_;            // the rest

@@ -72,8 +72,12 @@ struct Message {
 };
 static_assert(std::has_unique_object_representations_v<Message>);
 
-// Words of a rank's memory for one peer's trial writes; the last is rewritten when a completion is wanted and there is nothing else to send.
+// What one peer writes into a rank's memory besides what the core puts: a word for each lane's trial write; one that is rewritten when a
+// completion is wanted and there is nothing else to send; and one that says the same as Closed, in case that the connection has failed with
+// the port: a bit for each lane, and above these the reader's nonce.
 inline constexpr std::size_t kProbeBytes = 64;
 inline constexpr std::size_t kMarkerAt = 8 * kMostLanes;
+inline constexpr std::size_t kClosedAt = kMarkerAt + 8;
+inline constexpr std::uint64_t kClosedBits = (1u << kMostLanes) - 1;
 
 }  // namespace kolo::ib
