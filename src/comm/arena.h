@@ -32,10 +32,9 @@ struct alignas(64) Board {
   device::Counter left;        // 1: the rank has destroyed its communicator
 };
 
-// A board as sent to a peer by a posted link, when its writer has waited for a while.
+// What is sent of a board to a peer by a posted link, when its writer has waited for a while.
 struct alignas(64) Notice {
   std::array<BoardEntry, Board::kEntries> entries;
-  device::Counter upTo;        // sequence of the last of them
   device::Counter left;
 };
 

@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <time.h>
 
+#include <algorithm>
+
 #include "algorithms/names.h"
 #include "comm/communicator.h"
 
@@ -48,8 +50,7 @@ std::optional<Fault> Communicator::checkEntry(const Work& work, const BoardEntry
   const std::uint64_t before = device::loadAcquire(entry.sequence);  // [board]
   const std::uint64_t signature = device::loadAcquire(entry.signature), count = device::loadAcquire(entry.count);
   if (before != sequence_ || device::loadAcquire(entry.sequence) != before) return std::nullopt;
-  // By a posted link the fields may be later ones than the sequence: they say of which operation they are.
-  if (signature == work.word || Signature::unpack(signature).sequence != work.signature.sequence) return std::nullopt;
+  if (signature == work.word) return std::nullopt;
   return Fault{Fault::kMismatch, peer, signature, count, work.word, work.headerCount};
 }
 
@@ -67,18 +68,24 @@ std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
   return checkEntry(work, board.entries[sequence_ % Board::kEntries], peer);
 }
 
-// Sends the board to the peers that cannot read it, once for each operation in which this rank waits for long: one of them may wait
-// for it, though it waits for another.
+// Sends what is new on the board to the peers that cannot read it, in each operation in which this rank waits for long: one of them may
+// wait for it, though it waits for another. By signals alone, which are whole however the peer reads meanwhile.
 void Communicator::notify() {
-  if (notified_ == sequence_) return;
-  notified_ = sequence_;
   const auto& board = *reinterpret_cast<const Board*>(peers_->arena() + layout_.boardAt());
-  for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer == rank() || !peers_->isOpen(peer) || !(*peers_)[peer].isPosted()) continue;
-    Notice& notice = *layout_.part(peers_->partAt(peer)).notice;
-    notice.entries = board.entries;
-    (void)post(peer, {0, &notice.entries, sizeof notice.entries, &notice.upTo, sequence_});  // [board]
+  const std::uint64_t oldest = sequence_ > device::kMaxOwed ? sequence_ - device::kMaxOwed : 0;
+  for (std::uint64_t number = std::max(notified_, oldest) + 1; number <= sequence_; ++number) {
+    const BoardEntry& mine = board.entries[number % Board::kEntries];
+    for (int peer = 0; peer < ranks(); ++peer) {
+      if (peer == rank() || !peers_->isOpen(peer) || !(*peers_)[peer].isPosted()) continue;
+      BoardEntry& theirs = layout_.part(peers_->partAt(peer)).notice->entries[number % Board::kEntries];
+      const auto send = [&](const device::Counter& word, std::uint64_t value) { (void)post(peer, {0, nullptr, 0, &word, value}); };
+      send(theirs.sequence, 0);
+      send(theirs.signature, mine.signature.value);
+      send(theirs.count, mine.count.value);
+      send(theirs.sequence, number);   // [board]
+    }
   }
+  notified_ = sequence_;
 }
 
 // Tells a peer by a posted link that this rank goes; what it was sent before has been accepted by the transport.
