@@ -39,6 +39,17 @@ bool isSlurmTask() {
          std::strtoull(std::getenv("SLURM_STEP_ID"), nullptr, 10) < kFirstSpecialStep;
 }
 
+// Where the launcher of this process has put its rank; in the library's order. nullptr: there is no launcher.
+const char* rankVariable() {
+  // One of Kolo's own alone is a mistake, of which the library tells.
+  if (isSet("KOLO_RANK") || isSet("KOLO_SIZE")) return "KOLO_RANK";
+  if (isSet("RANK") && isSet("WORLD_SIZE")) return "RANK";
+  if (isSet("OMPI_COMM_WORLD_RANK")) return "OMPI_COMM_WORLD_RANK";   // in an allocation of Slurm, the daemon's variables are there too
+  if (isSet("PMI_RANK") && isSet("MPI_LOCALNRANKS")) return "PMI_RANK";
+  if (isSlurmTask()) return "SLURM_PROCID";
+  return isSet("PMI_RANK") ? "PMI_RANK" : nullptr;
+}
+
 std::string jobName() {
   std::random_device random;
   return fmt::format("perf-{}-{:08x}", getpid(), random());
@@ -175,10 +186,11 @@ class Ranks {
 
 }  // namespace
 
-bool startedByLauncher() {
-  // One of Kolo's own alone is a mistake, of which the library tells.
-  return isSet("KOLO_RANK") || isSet("KOLO_SIZE") || (isSet("RANK") && isSet("WORLD_SIZE")) || isSlurmTask() ||
-         isSet("OMPI_COMM_WORLD_RANK") || isSet("PMI_RANK");
+bool startedByLauncher() { return rankVariable() != nullptr; }
+
+std::string launchedRank() {
+  const char* const name = rankVariable();
+  return name != nullptr && isSet(name) ? std::getenv(name) : "";
 }
 
 int launchRanks(char** argv, int ranks) { return Ranks(argv).run(ranks); }

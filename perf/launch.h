@@ -3,6 +3,8 @@
 // Thread safety: not thread safe; used by a process without other threads.
 #pragma once
 
+#include <string>
+
 namespace kolo::perf {
 
 // What this tool exits with.
@@ -10,6 +12,8 @@ enum ExitStatus { kAllRight = 0, kWrongValues = 1, kRunFailed = 2 };
 
 // Whether a launcher (ours, torchrun, Slurm, Open MPI, MPICH) started this process as one rank of a job.
 bool startedByLauncher();
+// The rank that the launcher gave this process, as it says it; "" without one.
+std::string launchedRank();
 
 // Runs this executable again `ranks` times with the same arguments and KOLO_RANK, KOLO_SIZE and KOLO_JOB set, each
 // bound to a core where there are cores enough, and waits. When a rank dies, standard error says which and by which

@@ -171,9 +171,8 @@ int main(int argc, char** argv) {
     return kolo::perf::run(argc, argv);
   } catch (const std::exception& error) {
     kolo::perf::letTheCauseSpeak(error);
-    const char* const rank = std::getenv("KOLO_RANK");
-    fmt::print(stderr, "kolo-perf: {}{}{}{}\n", rank != nullptr ? "rank " : "", rank != nullptr ? rank : "",
-               rank != nullptr ? ": " : "", error.what());
+    const std::string rank = kolo::perf::launchedRank();
+    fmt::print(stderr, "kolo-perf: {}{}\n", rank.empty() ? "" : "rank " + rank + ": ", error.what());
     return kolo::perf::kRunFailed;
   }
 }

@@ -26,7 +26,7 @@ Schedule scheduleFor(double callUs, size_t iterations) {
   Schedule schedule;
   schedule.batch = std::clamp<size_t>(static_cast<size_t>(std::ceil(std::min(kBatchUs / us, 1e6))), 1, kMaxBatch);
   if (iterations > 0) {
-    schedule.batch = std::min(schedule.batch, iterations);
+    schedule.batch = std::clamp(schedule.batch, (iterations + kMostSamples - 1) / kMostSamples, iterations);
     schedule.samples = iterations / schedule.batch;
     return schedule;
   }

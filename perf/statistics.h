@@ -35,6 +35,8 @@ constexpr size_t kMaxBatch = 256;
 constexpr double kBudgetUs = 150e3;
 constexpr size_t kMinSamples = 5;
 constexpr size_t kMaxSamples = 2000;
+// The most where the caller did: more calls make longer batches, for the samples of all ranks are kept until the figures are made.
+constexpr size_t kMostSamples = 10'000;
 
 // callUs: an estimate of one call. iterations: the calls asked for, or 0 to let the budget decide. With iterations
 // given, batch * samples is the largest multiple of batch that does not exceed it, and at least 1.

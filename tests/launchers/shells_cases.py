@@ -109,8 +109,8 @@ class InPlainShells(EveryLauncher, unittest.TestCase):
 
     def test_a_root_that_does_not_resolve_is_named(self):
         host = "no-such-host.invalid"
-        root = {"KOLO_ROOT": f"{host}:5000", "KOLO_SIZE": "2", "KOLO_RANK": "1", **SECRET}
-        self.expect_refusal(self.perf_alone(root), [f'"{host}" does not resolve'], 60)  # as long as the resolver takes
+        root = {"KOLO_ROOT": f"{host}:5000", "KOLO_SIZE": "2", "KOLO_RANK": "1", "KOLO_INIT_TIMEOUT_MS": "1500", **SECRET}
+        self.expect_refusal(self.perf_alone(root), [f'"{host}" does not resolve', "by KOLO_ROOT"], 10)
 
     def test_half_of_what_a_rank_needs_is_named(self):
         self.expect_refusal(self.perf_alone({"KOLO_RANK": "0"}), ["KOLO_SIZE is not set"], 20)
@@ -123,7 +123,18 @@ class InPlainShells(EveryLauncher, unittest.TestCase):
         step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2",
                 "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "no-such-host[1-2]", "SLURM_DISTRIBUTION": "arbitrary"}
         self.expect_refusal(self.perf_alone(step), ['SLURM_DISTRIBUTION is "arbitrary"', "KOLO_ROOT is not set"], 20)
-        self.expect_refusal(self.perf_alone({**step, "SLURM_DISTRIBUTION": "cyclic"}), ['"no-such-host1"'], 60)
+        self.expect_refusal(self.perf_alone({**step, "SLURM_DISTRIBUTION": "cyclic", "KOLO_INIT_TIMEOUT_MS": "1500"}),
+                            ['"no-such-host1"', "by SLURM_STEP_NODELIST"], 10)
+
+    def test_a_rank_that_fails_is_named_whatever_started_it(self):
+        nowhere = {"KOLO_ROOT": "no-such-host.invalid:5000", "KOLO_INIT_TIMEOUT_MS": "500", **SECRET}
+        step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "2",
+                "SLURM_STEP_NODELIST": "no-such-host[1-2]"}
+        for variables in ({"KOLO_RANK": "1", "KOLO_SIZE": "2"}, {"RANK": "1", "WORLD_SIZE": "2"}, {**step, "SLURM_PROCID": "1"},
+                          {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, {"PMI_RANK": "1", "PMI_SIZE": "2"},
+                          {**step, "SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}):
+            with self.subTest(variables=variables):
+                self.expect_refusal(self.perf_alone({**variables, **nowhere}), ["kolo-perf: rank 1: "], 10)
 
     # ---- when kolo-perf starts its own ranks
 

@@ -144,6 +144,11 @@ TEST_CASE("perf: short calls are batched and long ones measured a few times") {
   const perf::Schedule given = perf::scheduleFor(0.5, 100);
   CHECK(given.batch * given.samples == 80);
   CHECK(perf::scheduleFor(0.5, 7).batch == 7);
+  const std::size_t endless = std::size_t{1} << 30;
+  const perf::Schedule most = perf::scheduleFor(1e6, endless);
+  CHECK(most.samples <= perf::kMostSamples);
+  CHECK(most.batch * most.samples > endless - most.batch);
+  CHECK(most.batch * most.samples <= endless);
 }
 
 namespace {
