@@ -333,6 +333,11 @@ class Network:
                 file.write(f"fd77::{host + 1:x} {name_of(host)}\n")
         _mount("/run/hosts", "/etc/hosts", None, MS_BIND)
 
+    def also_name(self, host, name):
+        """Gives a host another name, from now on."""
+        with open("/run/hosts", "a", encoding="ascii") as file:
+            file.write(f"{self.address(host)} {name}\n")
+
     def _write_agent(self):
         with open(self.agent, "w", encoding="ascii") as file:
             file.write('#!/bin/sh\nhost=$1\nshift\nexec ip netns exec "$host" unshare --uts sh -c \'hostname "$0" && eval "$1"\' '

@@ -80,12 +80,14 @@ struct LauncherJob {
   int localRanks = 0;   // ranks of the job on this host; 0 unknown
   std::string jobName;  // equal on all ranks of the job, different for jobs alive at one time on one host
   std::string root;     // host:port where rank 0 is to listen; empty: rendezvous on this host
+  std::string rootFrom = "KOLO_ROOT";  // the variable that says so, for messages
 };
 // koloInvalidEnvironment names the variable, its value and what was expected.
 Result<LauncherJob> readLauncher();
 
 // Rank 0 makes the id and publishes it; the others fetch it. On one host: through a file of this user's with mode 0600
-// in a private directory, named by the job; over several hosts: rank 0 listens at job.root and all prove KOLO_SECRET.
+// in a private directory, named by the job; over several hosts: rank 0 listens at job.root and all prove KOLO_SECRET. A root's
+// name that does not resolve is asked for again until the time is over: in Kubernetes a pod's name may come after its peers.
 Result<koloUniqueId> rendezvous(const LauncherJob& job, int timeoutMs);
 
 }  // namespace kolo::bootstrap

@@ -107,6 +107,7 @@ Result<bool> readTorchrun(LauncherJob& job) {
     // PyTorch's own store listens on MASTER_PORT itself.
     job.root = fmt::format("{}:{}", address.find(':') == std::string::npos ? address : "[" + address + "]",
                            portNumber < 65535 ? portNumber + 1 : portNumber - 1);
+    job.rootFrom = "MASTER_ADDR";
   }
   const std::string run = variable("TORCHELASTIC_RUN_ID");
   // Without these, ranks that were given no other name to meet by would each wait for the others in silence. The parent
@@ -185,6 +186,7 @@ Result<bool> readSlurm(LauncherJob& job) {
   }
   if (job.root.empty()) {
     KOLO_ASSIGN(job.root, slurmRoot(hosts, job.jobName));
+    job.rootFrom = "SLURM_STEP_NODELIST";
   }
   return true;
 }

@@ -220,14 +220,15 @@ Result<koloUniqueId> throughFile(const LauncherJob& job, int timeoutMs) {
 }
 
 // "host:5000", "[fd00::2]:5000"
-Status splitRoot(const std::string& root, std::string& host, std::uint16_t& port) {
+Status splitRoot(const LauncherJob& job, std::string& host, std::uint16_t& port) {
+  const std::string& root = job.root;
   const std::size_t colon = root.rfind(':');
   const Result<std::int64_t> number = settings::parseInteger(
       colon == std::string::npos ? std::string_view() : std::string_view(root).substr(colon + 1));
   host = root.substr(0, colon);
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   if (host.empty() || !number.ok() || number.value() < 1 || number.value() > 65535) {
-    return error(koloInvalidEnvironment, "the root (KOLO_ROOT) is \"{}\", expected host:port", root);
+    return error(koloInvalidEnvironment, "the root (by {}) is \"{}\", expected host:port", job.rootFrom, root);
   }
   port = static_cast<std::uint16_t>(number.value());
   return {};
@@ -244,17 +245,22 @@ Secret agreedSecret(const LauncherJob& job) {
   return expand(base, numberedName(job) + " at " + job.root);
 }
 
-Result<koloUniqueId> throughRoot(const LauncherJob& job) {
+Result<koloUniqueId> throughRoot(const LauncherJob& job, int timeoutMs) {
   std::string host;
   IdContents contents;
-  KOLO_TRY(splitRoot(job.root, host, contents.port));
+  KOLO_TRY(splitRoot(job, host, contents.port));
   const Secret secret = agreedSecret(job);
   if (job.rank == 0) {
     KOLO_ASSIGN(contents, startHub(secret, contents.port));
   } else {
     contents.explicitRoot = true;
     contents.secret = secret;
-    KOLO_ASSIGN(contents.addresses, resolve(host, kMaxAddresses));
+    Result<std::vector<Address>> found = resolve(host, kMaxAddresses, Clock::now() + std::chrono::milliseconds(timeoutMs));
+    if (!found.ok()) {
+      return error(koloUnreachable, "rank {} has looked for rank 0 at {} (by {}) for {} ms: {}", job.rank, job.root,
+                   job.rootFrom, timeoutMs, found.status().message());
+    }
+    contents.addresses = found.take();
   }
   const koloUniqueId id = encodeId(contents);
   remember(id, job, {});
@@ -269,7 +275,7 @@ Result<koloUniqueId> rendezvous(const LauncherJob& job, int timeoutMs) {
     return error(koloInvalidRank, "rank {} of {}, expected 0..{}", job.rank, job.ranks, job.ranks - 1);
   }
   if (job.ranks == 1) return createUniqueId();
-  return job.root.empty() ? throughFile(job, timeoutMs) : throughRoot(job);
+  return job.root.empty() ? throughFile(job, timeoutMs) : throughRoot(job, timeoutMs);
 }
 
 Status finishRendezvous(const koloUniqueId& id, int rank, Status joined) {

@@ -12,10 +12,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
+#include <memory>
 #include <mutex>
+#include <thread>
 #include <unordered_set>
 
+#include "base/log.h"
 #include "base/settings.h"
 
 namespace kolo::bootstrap {
@@ -29,6 +33,8 @@ constexpr int kUserTimeoutMs = 1000 * (kKeepIdleSeconds + kKeepProbes * kKeepInt
 // Fits packets of 1280 bytes, which every way takes. Hosts that believe in larger packets than the way between them passes would
 // lose them without a word; what is wrong there is for the transports to find and to tell, and that goes through here.
 constexpr int kSegmentBytes = 1220;
+constexpr auto kFirstLookupPause = std::chrono::milliseconds(50);
+constexpr auto kLongestLookupPause = std::chrono::milliseconds(1000);
 
 // All open Sockets of the process. The fork handlers hold the mutex across fork, so the child finds the set intact.
 struct Registry {
@@ -124,6 +130,45 @@ Result<Socket> listenOnAddress(const Address& address, bool any, std::uint16_t p
   return socket;
 }
 
+// One question to the resolver, which a thread of its own waits for: the resolver knows no deadline. What comes after ours is
+// thrown away.
+struct Lookup {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool isDone = false;
+  std::string why;                // of a failure
+  std::vector<Address> found;
+
+  void run(const std::string& host) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* list = nullptr;
+    const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
+    const int errnum = errno;
+    const std::lock_guard lock(mutex);
+    if (code != 0) why = code == EAI_SYSTEM ? std::strerror(errnum) : ::gai_strerror(code);
+    for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
+      Address address;
+      if (fromSockaddr(each->ai_addr, address)) found.push_back(address);
+    }
+    if (list != nullptr) ::freeaddrinfo(list);
+    isDone = true;
+    changed.notify_all();
+  }
+};
+
+Result<std::vector<Address>> lookUp(const std::string& host, Clock::time_point deadline) {
+  const auto lookup = std::make_shared<Lookup>();
+  std::thread([lookup, host] { lookup->run(host); }).detach();
+  std::unique_lock lock(lookup->mutex);
+  if (!lookup->changed.wait_until(lock, deadline, [&] { return lookup->isDone; })) {
+    return error(koloUnreachable, "the host name \"{}\" does not resolve: the resolver has not answered in time", host);
+  }
+  if (!lookup->why.empty()) return error(koloUnreachable, "the host name \"{}\" does not resolve: {}", host, lookup->why);
+  if (lookup->found.empty()) return error(koloUnreachable, "the host name \"{}\" has no usable address", host);
+  return lookup->found;
+}
+
 }  // namespace
 
 Socket::Socket(int fd) : fd_(fd) {
@@ -210,22 +255,17 @@ Result<LocalAddresses> localAddresses(std::size_t most) {
   return result;
 }
 
-Result<std::vector<Address>> resolve(const std::string& host, std::size_t most) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
-  if (code != 0) {
-    return error(koloUnreachable, "the root's host name \"{}\" does not resolve: {}", host, ::gai_strerror(code));
+Result<std::vector<Address>> resolve(const std::string& host, std::size_t most, Clock::time_point deadline) {
+  Status why;
+  for (Clock::duration pause = kFirstLookupPause;; pause = std::min<Clock::duration>(pause * 2, kLongestLookupPause)) {
+    Result<std::vector<Address>> found = lookUp(host, deadline);
+    if (found.ok() && found.value().size() > most) found.value().resize(most);
+    if (found.ok()) return found;
+    if (why.ok() || Clock::now() < deadline) why = found.status();   // the resolver's own word before that it gave none in time
+    if (Clock::now() + pause >= deadline) return why;
+    if (pause == kFirstLookupPause) log::warn("{}; it is asked for again", why.message());
+    std::this_thread::sleep_for(pause);
   }
-  std::vector<Address> found;
-  for (const addrinfo* each = list; each != nullptr && found.size() < most; each = each->ai_next) {
-    Address address;
-    if (fromSockaddr(each->ai_addr, address)) found.push_back(address);
-  }
-  ::freeaddrinfo(list);
-  if (found.empty()) return error(koloUnreachable, "the root's host name \"{}\" has no usable address", host);
-  return found;
 }
 
 Result<Socket> listenOn(const LocalAddresses& local, std::uint16_t port, std::uint16_t& chosen) {

@@ -66,8 +66,9 @@ struct LocalAddresses {
 // Follows KOLO_INTERFACE (interface name or address); otherwise the addresses of the default routes come first.
 Result<LocalAddresses> localAddresses(std::size_t most);
 
-// koloUnreachable naming the host if it does not resolve. May take as long as the resolver does.
-Result<std::vector<Address>> resolve(const std::string& host, std::size_t most);
+// The addresses of a host, at most `most`. A name that does not resolve is asked for again until the deadline, for it may come late.
+// koloUnreachable, with the name and the resolver's reason.
+Result<std::vector<Address>> resolve(const std::string& host, std::size_t most, Clock::time_point deadline);
 
 // Port 0: the kernel chooses. Dual-stack where IPv6 exists.
 Result<Socket> listenOn(const LocalAddresses& local, std::uint16_t port, std::uint16_t& chosen);

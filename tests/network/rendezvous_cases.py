@@ -29,8 +29,16 @@ class Rendezvous(Case):
         since = time.monotonic()
         ranks = self.join(self.network(3), KOLO_ROOT=f"nobody.invalid:{PORT}")
         for rank in (1, 2):
-            self.expect_failure(ranks, rank, since, 30, FAILED, "nobody.invalid")
-        self.expect_failure(ranks, 0, since, 30, FAILED, r"\b[12]\b")
+            self.expect_failure(ranks, rank, since, 8, (UNREACHABLE,), "nobody.invalid", "KOLO_ROOT")
+        self.expect_failure(ranks, 0, since, 8, FAILED, r"\b1-2\b")
+
+    def test_by_a_name_that_comes_late(self):
+        network = self.network(3)
+        ranks = self.join(network, KOLO_ROOT=f"late:{PORT}", KOLO_INIT_TIMEOUT_MS="20000")
+        for rank in ranks[1:]:
+            self.assertTrue(rank.has_said('"late" does not resolve'), self.story(ranks))
+        network.also_name(0, "late")
+        self.expect_done(ranks)
 
     def test_at_an_address_where_the_root_is_not(self):
         network = self.network(3)

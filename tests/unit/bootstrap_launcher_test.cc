@@ -41,6 +41,7 @@ class Environment {
                                    "SLURM_JOB_ID",
                                    "SLURM_STEP_NODELIST",
                                    "SLURM_STEP_NUM_NODES",
+                                   "SLURM_DISTRIBUTION",
                                    "OMPI_COMM_WORLD_RANK",
                                    "OMPI_COMM_WORLD_SIZE",
                                    "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -293,9 +294,13 @@ TEST_CASE("a root that does not resolve, or is no host and port, is named", "[bo
   job.ranks = 2;
   job.rank = 1;
   job.root = "no-such-host.invalid:5000";
+  job.rootFrom = "MASTER_ADDR";
+  const auto since = Clock::now();
   const Status unresolved = rendezvous(job, 1000).status();
   CHECK(unresolved.code() == koloUnreachable);
   CHECK(contains(unresolved.message(), "no-such-host.invalid"));
+  CHECK(contains(unresolved.message(), "by MASTER_ADDR"));
+  CHECK(Clock::now() - since < 5s);
   job.root = "head";
   CHECK(rendezvous(job, 1000).status().code() == koloInvalidEnvironment);
   job.root.clear();
