@@ -128,7 +128,7 @@ Status Peers::openLink(Peer& peer, int rank) {
     const auto address = reader.get<koloTransportBlob>();
     offers[name] = {address, reader.get<koloTransportBlob>()};
   }
-  std::string reasons;
+  std::string ofMapped, ofPosted;
   for (const auto& device : devices_) {
     const auto offer = offers.find(device->name());
     if (offer == offers.end()) continue;
@@ -140,8 +140,10 @@ Status Peers::openLink(Peer& peer, int rank) {
       peer.arena = peer.link->mapped();
       return peer.isPosted() ? mirror(peer) : Status();
     }
-    reasons += "; " + link.status().message();
+    (device->isPosted() ? ofPosted : ofMapped) += "; " + link.status().message();
   }
+  // First what should have worked: between hosts nobody expects to share memory.
+  const std::string reasons = peer.isNear ? ofMapped + ofPosted : ofPosted + ofMapped;
   return error(koloUnreachable, "rank {} cannot be reached from rank {} by any transport that both have{}", rank, rank_,
                (reasons.empty() ? std::string("; there is none") : reasons) + leftOut_);
 }

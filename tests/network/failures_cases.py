@@ -20,6 +20,8 @@ class Firewalls(Case):
         for rank in range(3):
             self.expect_failure(ranks, rank, since, 16, (REMOTE, TIMEOUT, UNREACHABLE), "rank 1", "rank 2")
         self.assertRegex(self.story(ranks[1:]), r"10\.77\.0\.[23]")
+        # What went wrong comes before what could not have worked: these hosts are of one kernel.
+        self.assertRegex(self.story(ranks), "by any transport that both have; transport tcp: .*; transport shm: ")
 
     def test_between_one_and_the_root(self):
         network = self.network(3)

@@ -35,7 +35,7 @@ int explainRefused(const Address& address, const Descriptor& descriptor, int err
     return why.fail(
         KOLO_TRANSPORT_UNREACHABLE,
         "connecting to the peer's socket @%s: %s; process %d is in another network namespace (%llu, here %llu), "
-        "where abstract sockets do not reach: run both containers with one network namespace",
+        "where abstract sockets do not reach: to share memory, run both containers with one network namespace",
         descriptor.socketName, reason.text, address.pid, static_cast<unsigned long long>(address.networkNamespace),
         static_cast<unsigned long long>(own));
   }
