@@ -40,10 +40,11 @@ class MemberControl final : public Control {
   Result<std::vector<std::string>> allGather(std::uint64_t key, std::uint64_t sequence, const std::vector<int>& members,
                                              int index, std::string_view mine, int timeoutMs) override;
 
-  void subscribe(std::uint64_t key, const std::vector<int>& members,
-                 std::function<void(const Failure&)> onFailure) override {
-    (void)reactor_.post(
-        [link = link_, key, members, onFailure = std::move(onFailure)] { link->subscribe(key, members, onFailure); });
+  void subscribe(std::uint64_t key, const std::vector<int>& members, std::function<void(const Failure&)> onFailure,
+                 std::function<std::string(std::string_view)> onQuestion) override {
+    (void)reactor_.post([link = link_, key, members, onFailure = std::move(onFailure), onQuestion = std::move(onQuestion)] {
+      link->subscribe(key, members, onFailure, onQuestion);
+    });
   }
 
   void unsubscribe(std::uint64_t key) override {
@@ -53,6 +54,15 @@ class MemberControl final : public Control {
 
   void reportFailure(std::uint64_t key, const Failure& failure) override {
     (void)reactor_.post([link = link_, key, failure] { link->report(key, failure); });
+  }
+
+  std::shared_ptr<Answer> ask(std::uint64_t key, int rank, std::string_view question) override {
+    const auto answer = std::make_shared<PendingAnswer>();
+    const bool posted = reactor_.post([link = link_, key, rank, answer, question = std::string(question)]() mutable {
+      link->ask(key, rank, std::move(question), answer);
+    });
+    if (!posted) answer->over.finish({});
+    return answer;
   }
 
   void leave() override {

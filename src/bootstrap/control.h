@@ -28,6 +28,14 @@ struct Failure {
   std::string message;
 };
 
+// What another rank answers.
+class Answer {
+ public:
+  virtual ~Answer() = default;
+  // Waits for up to so many milliseconds. nullptr: it has not come yet. Empty: there is nobody who could answer.
+  virtual const std::string* wait(int ms) = 0;
+};
+
 class Control {
  public:
   virtual ~Control() = default;
@@ -50,14 +58,19 @@ class Control {
 
   // From now on `onFailure` is called for each death of one of `members` and for each failure that any rank reports for
   // this key, until unsubscribe; deaths and failures of before are delivered at once. Each failure once; of those
-  // reported for one key, the first 16.
+  // reported for one key, the first 16. onQuestion answers what other ranks ask about this key.
   virtual void subscribe(std::uint64_t key, const std::vector<int>& members,
-                         std::function<void(const Failure&)> onFailure) = 0;
+                         std::function<void(const Failure&)> onFailure,
+                         std::function<std::string(std::string_view)> onQuestion = nullptr) = 0;
   // No callback for key runs, or will run, after this returns. (Not from a callback.)
   virtual void unsubscribe(std::uint64_t key) = 0;
 
   // Tells all ranks subscribed to the key (this one included, through its callback).
   virtual void reportFailure(std::uint64_t key, const Failure& failure) = 0;
+
+  // Asks a rank of the job, this one included, about a key. Its reactor thread answers, whatever its other threads do: only of a
+  // process that is stopped, or whose host is silent, does nothing come.
+  virtual std::shared_ptr<Answer> ask(std::uint64_t key, int rank, std::string_view question) = 0;
 
   // Says goodbye: the end of this connection is no death from here on. Called once, before destruction, when this rank
   // leaves in good order. Destruction without it looks like a death to the others.

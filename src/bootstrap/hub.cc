@@ -49,6 +49,10 @@ bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
       return onUnsubscribe(member, decoder);
     case Frame::kReport:
       return onReport(member, decoder);
+    case Frame::kAsk:
+      return onAsk(member, decoder);
+    case Frame::kAnswer:
+      return onAnswer(decoder);
     default:
       return false;
   }

@@ -85,12 +85,15 @@ class Hub : public std::enable_shared_from_this<Hub> {
   static std::string describe(const Member& member);
   void broadcast(const SharedFrame& frame, bool outsidersOnly);
 
-  // Gathers and failures: hub_gather.cc
+  // Gathers, failures and questions: hub_gather.cc
   bool onGather(const MemberPtr& member, Decoder& decoder);
   bool onWithdraw(const MemberPtr& member, Decoder& decoder);
   bool onSubscribe(const MemberPtr& member, Decoder& decoder);
   bool onUnsubscribe(const MemberPtr& member, Decoder& decoder);
   bool onReport(const MemberPtr& member, Decoder& decoder);
+  bool onAsk(const MemberPtr& member, Decoder& decoder);
+  bool onAnswer(Decoder& decoder);
+  Member* joined(int rank) const;
   void unsubscribe(const MemberPtr& member, std::uint64_t key);
   void completeGather(const GatherKey& key);
   void failGather(const GatherKey& key, koloResult_t code, const std::string& why);

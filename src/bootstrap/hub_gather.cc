@@ -1,4 +1,4 @@
-// The hub's part in all-gathers and reported failures.
+// The hub's part in all-gathers, reported failures and questions.
 #include <algorithm>
 
 #include "bootstrap/hub.h"
@@ -7,7 +7,7 @@ namespace kolo::bootstrap {
 namespace {
 
 // Results go out in frames of about this size, so that nobody has to hold more than one beyond the blobs themselves.
-constexpr std::size_t kBatchBytes = 512u << 10;
+constexpr std::size_t kBatchBytes = 64u << 10;
 static_assert(kBatchBytes + kMaxBlobBytes + 64 <= kMaxFrameBytes);
 
 }  // namespace
@@ -211,6 +211,37 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   for (auto at = gathers_.lower_bound({key, 0}); at != gathers_.end() && at->first.first == key;) {
     const GatherKey pending = (at++)->first;
     failGather(pending, static_cast<koloResult_t>(code), message);
+  }
+  return true;
+}
+
+Hub::Member* Hub::joined(int rank) const {
+  return rank >= 0 && rank < static_cast<int>(slots_.size()) ? slots_[static_cast<std::size_t>(rank)].member.get() : nullptr;
+}
+
+// Questions and answers are handed on; nothing is kept of them.
+bool Hub::onAsk(const MemberPtr& member, Decoder& decoder) {
+  const auto key = decoder.number<std::uint64_t>();
+  const auto number = decoder.number<std::uint64_t>();
+  const auto rank = decoder.number<std::int32_t>();
+  const std::string_view question = decoder.text();
+  if (!decoder.done()) return false;
+  if (const Member* const asked = joined(rank); asked != nullptr) {
+    asked->channel->send(
+        frame(Frame::kAsked).number(key).number(std::int32_t{member->rank}).number(number).text(question).take());
+  } else {
+    member->channel->send(frame(Frame::kAnswered).number(number).text("").take());
+  }
+  return true;
+}
+
+bool Hub::onAnswer(Decoder& decoder) {
+  const auto rank = decoder.number<std::int32_t>();
+  const auto number = decoder.number<std::uint64_t>();
+  const std::string_view answer = decoder.text();
+  if (!decoder.done()) return false;
+  if (const Member* const asker = joined(rank); asker != nullptr) {
+    asker->channel->send(frame(Frame::kAnswered).number(number).text(answer).take());
   }
   return true;
 }

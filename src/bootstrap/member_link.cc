@@ -34,10 +34,10 @@ void MemberLink::withdraw(const ExchangeKey& key) {
   channel_->send(frame(Frame::kWithdraw).number(key.first).number(key.second).number(node.mapped()->index).take());
 }
 
-void MemberLink::subscribe(std::uint64_t key, std::vector<int> members, Callback callback) {
+void MemberLink::subscribe(std::uint64_t key, std::vector<int> members, Callback callback, Responder responder) {
   std::sort(members.begin(), members.end());
   const auto shared = std::make_shared<const Callback>(std::move(callback));
-  subscriptions_[key] = {members, shared};
+  subscriptions_[key] = {members, shared, std::make_shared<const Responder>(std::move(responder))};
   if (unusable_.ok()) channel_->send(frame(Frame::kSubscribe).number(key).take());
   for (const auto& [rank, failure] : std::map<int, Failure>(deaths_)) {
     if (std::binary_search(members.begin(), members.end(), rank)) (*shared)(failure);
@@ -59,6 +59,13 @@ void MemberLink::report(std::uint64_t key, const Failure& failure) {
   }
   failExchangesOf(key, Status(failure.code, failure.message));
   deliver(key, failure);
+}
+
+void MemberLink::ask(std::uint64_t key, int rank, std::string question, const std::shared_ptr<PendingAnswer>& answer) {
+  if (!unusable_.ok()) return answer->over.finish({});
+  std::erase_if(questions_, [](const auto& each) { return each.second.expired(); });
+  questions_[++lastQuestion_] = answer;
+  channel_->send(frame(Frame::kAsk).number(key).number(lastQuestion_).number(std::int32_t{rank}).text(question).take());
 }
 
 void MemberLink::leave() {
@@ -91,6 +98,10 @@ bool MemberLink::onFrame(std::string_view bytes) {
       return onReported(decoder);
     case Frame::kHostLeft:
       return onHostLeft(decoder);
+    case Frame::kAsked:
+      return onAsked(decoder);
+    case Frame::kAnswered:
+      return onAnswered(decoder);
     case Frame::kFarewell:
       left_.finish({});
       return true;
@@ -177,6 +188,31 @@ bool MemberLink::onHostLeft(Decoder& decoder) {
   return decoder.done();
 }
 
+bool MemberLink::onAsked(Decoder& decoder) {
+  const auto key = decoder.number<std::uint64_t>();
+  const auto from = decoder.number<std::int32_t>();
+  const auto number = decoder.number<std::uint64_t>();
+  const std::string_view question = decoder.text();
+  if (!decoder.done()) return false;
+  const auto found = subscriptions_.find(key);
+  const bool answers = found != subscriptions_.end() && *found->second.responder != nullptr;
+  const std::string text = answers ? (*found->second.responder)(question) : std::string();
+  channel_->send(frame(Frame::kAnswer).number(from).number(number).text(text).take());
+  return true;
+}
+
+bool MemberLink::onAnswered(Decoder& decoder) {
+  const auto number = decoder.number<std::uint64_t>();
+  const std::string_view text = decoder.text();
+  if (!decoder.done()) return false;
+  const auto node = questions_.extract(number);
+  const std::shared_ptr<PendingAnswer> answer = node.empty() ? nullptr : node.mapped().lock();
+  if (answer == nullptr) return true;
+  answer->text = text;
+  answer->over.finish({});
+  return true;
+}
+
 // The ranks of the hub's process die with it; if all of them had left, or there was none, only the control plane is
 // gone.
 Status MemberLink::lossOfHub(const std::string& why) const {
@@ -225,6 +261,9 @@ void MemberLink::deliver(std::uint64_t key, const Failure& failure) {
 
 void MemberLink::failExchanges(const Status& why) {
   for (const auto& [key, exchange] : std::exchange(exchanges_, {})) exchange->over.finish(why);
+  for (const auto& [number, asked] : std::exchange(questions_, {})) {
+    if (const std::shared_ptr<PendingAnswer> answer = asked.lock(); answer != nullptr) answer->over.finish({});
+  }
 }
 
 void MemberLink::failExchangesOf(std::uint64_t key, const Status& why) {

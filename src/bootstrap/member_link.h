@@ -54,10 +54,20 @@ struct Exchange {
   std::uint32_t index = 0;
 };
 
+// The reactor writes the text, finishes, and never touches it again.
+struct PendingAnswer final : Answer {
+  Handover over;
+  std::string text;
+  const std::string* wait(int ms) override {
+    return over.wait(Clock::now() + std::chrono::milliseconds(ms)) ? &text : nullptr;
+  }
+};
+
 class MemberLink : public std::enable_shared_from_this<MemberLink> {
  public:
   using ExchangeKey = std::pair<std::uint64_t, std::uint64_t>;  // key, sequence
   using Callback = std::function<void(const Failure&)>;
+  using Responder = std::function<std::string(std::string_view)>;
 
   MemberLink(Reactor& reactor, int rank) : reactor_(reactor), rank_(rank) {}
 
@@ -69,9 +79,10 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
 
   void gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, std::string frame);
   void withdraw(const ExchangeKey& key);
-  void subscribe(std::uint64_t key, std::vector<int> members, Callback callback);
+  void subscribe(std::uint64_t key, std::vector<int> members, Callback callback, Responder responder);
   void unsubscribe(std::uint64_t key);
   void report(std::uint64_t key, const Failure& failure);
+  void ask(std::uint64_t key, int rank, std::string question, const std::shared_ptr<PendingAnswer>& answer);
   void leave();
   // No callback runs after this.
   void close();
@@ -80,6 +91,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   struct Subscription {
     std::vector<int> members;  // sorted
     std::shared_ptr<const Callback> callback;
+    std::shared_ptr<const Responder> responder;
   };
 
   bool onFrame(std::string_view bytes);
@@ -90,6 +102,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   bool onDeaths(Decoder& decoder);
   bool onReported(Decoder& decoder);
   bool onHostLeft(Decoder& decoder);
+  bool onAsked(Decoder& decoder);
+  bool onAnswered(Decoder& decoder);
   void died(int rank, std::string why);
   void deliver(std::uint64_t key, const Failure& failure);
   void failExchanges(const Status& why);
@@ -109,6 +123,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   std::map<int, Failure> deaths_;
   std::map<std::uint64_t, Subscription> subscriptions_;
   std::map<ExchangeKey, std::shared_ptr<Exchange>> exchanges_;
+  std::map<std::uint64_t, std::weak_ptr<PendingAnswer>> questions_;  // by number; weak: who asked may have given up
+  std::uint64_t lastQuestion_ = 0;
 };
 
 }  // namespace kolo::bootstrap

@@ -25,7 +25,7 @@
 
 namespace kolo::bootstrap {
 
-constexpr std::uint16_t kProtocol = 1;
+constexpr std::uint16_t kProtocol = 2;
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::size_t kTagBytes = 16;
 constexpr std::size_t kNonceBytes = 32;
@@ -166,6 +166,8 @@ enum class Frame : std::uint8_t {
   kUnsubscribe = 5,  // key
   kReport = 6,       // key, failure
   kLeave = 7,        // -
+  kAsk = 8,          // key, number of the question, rank asked, question
+  kAnswer = 9,       // rank that asked, number of the question, answer
   // hub -> rank
   kWelcome = 32,       // the hub's pid, host, ranks that live in its process
   kRefused = 33,       // code, message
@@ -175,6 +177,8 @@ enum class Frame : std::uint8_t {
   kReported = 37,      // key, failure
   kHostLeft = 38,      // rank: it lived in the hub's process and left in good order
   kFarewell = 39,      // -
+  kAsked = 40,         // key, rank that asks, number of the question, question
+  kAnswered = 41,      // number of the question, answer
 };
 
 inline Encoder frame(Frame kind) {

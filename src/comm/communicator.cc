@@ -181,7 +181,8 @@ Status Communicator::connect() {
   usesCuda_ = drivers::usesCuda();
   messages_ = std::make_unique<Messages>(*this, layout_, *peers_, windows_);
   membership_.control->subscribe(membership_.key, membership_.members,
-                                 [this](const bootstrap::Failure& failure) { onFailure(failure); });
+                                 [this](const bootstrap::Failure& failure) { onFailure(failure); },
+                                 [this](std::string_view question) { return giveAccount(question); });
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
              ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);
   return {};

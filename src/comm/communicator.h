@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/cause.h"
 #include "comm/gpu_rank.h"
 #include "comm/hosts.h"
 #include "comm/messages.h"
@@ -124,15 +125,17 @@ class Communicator final : public executor::LinkOwner {
   // Whether some links are posted; the same on all ranks.
   bool posts() const { return !allMapped_; }
   // Of messages, which are of no collective: kNone, or why the request cannot be made.
-  device::Fault post(int peer, const device::Post& post);
+  device::Fault post(int peer, const device::Post& post, bool isMessage = true);
   device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
   bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) override;
   // The error of a message whose read() failed.
   Status readFailure(int peer) const;
-  // The same for messages, which wait for nobody in particular: kNone, or why to give up.
-  device::Fault checkWait(int peer, executor::WaitState& state);
+  // The same for any wait: kNone, or why to give up. peer -1: for nobody in particular.
+  device::Fault checkWait(int peer, executor::WaitState& state, bool isMessage);
+  // The wait that this rank was in is over, and was not in vain.
+  void endWait();
   // Until all requests go on without this rank's help.
-  device::Fault flush();
+  device::Fault flush(bool isMessage);
   // Opens the link to a peer for messages: kNone, or why not.
   device::Fault open(int peer) { return open(links_[static_cast<std::size_t>(peer)]); }
   device::Fault checkMessages(int peer, executor::WaitState& state);
@@ -176,12 +179,27 @@ class Communicator final : public executor::LinkOwner {
   void aim(device::Link& link);
   std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;
   void rest(int peer, bool forLong);
+  int jobRank(int rank) const { return membership_.members[static_cast<std::size_t>(rank)]; }
   Status conclude(const device::Work& work, const device::Fault& fault);
+  std::string describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other, const Called& otherCalled) const;
+  // What other ranks are told of this one, and what it asks of them: cause.cc
+  std::string giveAccount(std::string_view question) const;
+  std::shared_ptr<const std::string> ask(int rank, std::uint64_t number, std::int64_t untilNs) const;
+  std::optional<device::Fault> inquire(const device::Work& work, int peer, const executor::WaitState& state);
+  std::int64_t waitedNs() const;
+  std::string describe(const WaitStep& step) const;
+  WaitStep stepOf(int waiter, const Account& account) const;
+  std::string explainSilence(int rank) const;
+  std::string explainIdleness(const WaitStep& step, const Account& account) const;
+  Cause circle(const WaitStep* begin, const WaitStep* end) const;
+  Cause findCause(const WaitStep& own) const;
+  Status giveUp(const WaitStep& own);
   std::vector<device::Work> gpuWorks_;   // of the launch that is being made: messages, then collectives
   std::mutex gpuMutex_;                  // work_ and sequence_, on a GPU: questions come from any thread
   std::optional<device::Fault> readBoard(const device::Work& work, int peer) const;
   const Board& boardOf(int peer) const;
   std::string label(const device::Work& work) const;
+  std::string label(const device::Signature& signature, std::uint64_t number) const;
 
   Membership membership_;
   Options options_;
@@ -224,6 +242,9 @@ class Communicator final : public executor::LinkOwner {
   Status readFailure_;   // of the last read() that failed
   Status lostLink_;      // why a posted link was lost
   std::uint64_t notified_ = 0;   // the last operation of which peers by posted links have been told
+  Inquiry inquiry_;
+  Waiting waiting_;
+  bool saysWait_ = false;        // waiting_ has been told, in this operation
   std::vector<unsigned char> scratch_;
   std::atomic<bool> finalized_{false};
 

@@ -50,7 +50,7 @@ bool Messages::open(Pair& pair) {
   for (executor::WaitState state;;) {
     Status called = peers_.set(pair.peer, layout_.callAt(owner_.rank()), 1);   // [call] before the first line
     if (called.ok()) return true;
-    broken_ = called.code() == koloInProgress ? owner_.checkWait(pair.peer, state) : owner_.lost(pair.peer, std::move(called));
+    broken_ = called.code() == koloInProgress ? owner_.checkWait(pair.peer, state, true) : owner_.lost(pair.peer, std::move(called));
     if (broken_.kind != device::Fault::kNone) return false;
   }
 }
@@ -514,8 +514,9 @@ Status Messages::finish() {
     const device::Fault fault = broken_.kind != device::Fault::kNone ? broken_ : owner_.checkMessages(peer, state);
     if (fault.kind != device::Fault::kNone) return owner_.giveUpMessages(fault, peer);
   }
+  owner_.endWait();
   if (owner_.posts()) {
-    if (const device::Fault fault = owner_.flush(); fault.kind != device::Fault::kNone) return owner_.giveUpMessages(fault, peers_.unflushed());
+    if (const device::Fault fault = owner_.flush(true); fault.kind != device::Fault::kNone) return owner_.giveUpMessages(fault, peers_.unflushed());
   }
   return std::exchange(failed_, Status());
 }

@@ -224,8 +224,10 @@ Status Communicator::execute() {
   if (ranks() > 1) postOnBoard(work_);
   executor::Executor* const test = testExecutor.load(std::memory_order_relaxed);
   (test != nullptr ? *test : executor::hostExecutor()).run(work_, context_);
-  if (posts() && fault_.kind == Fault::kNone) fault_ = flush();
-  return fault_.kind == Fault::kNone ? Status() : conclude(work_, fault_);
+  if (posts() && fault_.kind == Fault::kNone) fault_ = flush(false);
+  if (fault_.kind != Fault::kNone) return conclude(work_, fault_);
+  endWait();
+  return {};
 }
 
 Status Communicator::settle() {
@@ -245,7 +247,9 @@ Status Communicator::settle() {
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer != rank()) exchange.settle(peer, 0);
   }
-  return fault.kind == Fault::kNone ? Status() : conclude(work, fault);
+  if (fault.kind != Fault::kNone) return conclude(work, fault);
+  endWait();
+  return {};
 }
 
 // Everything about an operation but its number: how its buffers are laid out, which algorithm it takes, and in what chunks.

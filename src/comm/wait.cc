@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "algorithms/names.h"
 #include "comm/communicator.h"
@@ -15,18 +16,12 @@ using device::Fault;
 using device::Signature;
 using device::Work;
 
-std::int64_t nowNs() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec;
-}
-
 // With so many ranks for each core, those that take turns by yielding keep the one that has something to do from its turn: each yield
 // costs the others' looks at what they wait for. Napping, 64 ranks on 2 cores all_reduce 8 bytes in 3 to 12 ms instead of 15 to 17.
 constexpr int kCrowd = 8;
 constexpr std::uint64_t kTurnsInACrowd = 2;
 
-constexpr std::int64_t kBoardIntervalNs = 10'000'000;   // a rank that waits reads its peer's board this often
+constexpr std::int64_t kBoardIntervalNs = 10'000'000;   // a rank that waits reads its peer's board, and says that it waits, this often
 
 }  // namespace
 
@@ -78,7 +73,7 @@ void Communicator::notify() {
     for (int peer = 0; peer < ranks(); ++peer) {
       if (peer == rank() || !peers_->isOpen(peer) || !(*peers_)[peer].isPosted()) continue;
       BoardEntry& theirs = layout_.part(peers_->partAt(peer)).notice->entries[number % Board::kEntries];
-      const auto send = [&](const device::Counter& word, std::uint64_t value) { (void)post(peer, {0, nullptr, 0, &word, value}); };
+      const auto send = [&](const device::Counter& word, std::uint64_t value) { (void)post(peer, {0, nullptr, 0, &word, value}, false); };
       send(theirs.sequence, 0);
       send(theirs.signature, mine.signature.value);
       send(theirs.count, mine.count.value);
@@ -96,22 +91,30 @@ void Communicator::sayGoodbye(int peer) {
   for (int tries = 0; tries < 1000 && peers_->put(peer, goodbye).code() == koloInProgress; ++tries) peers_->progress(peer, 1000);  // [left]
 }
 
-Fault Communicator::checkWait(int peer, executor::WaitState& state) {
+Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessage) {
   if (stop_.load(std::memory_order_acquire) != 0) return {Fault::kAborted, peer, 0, 0};  // [stop]
   const std::int64_t now = nowNs();
-  if (state.startedNs == 0) state.startedNs = state.checkedNs = now;
-  if (options_.timeoutMs > 0 && now - state.startedNs > options_.timeoutMs * std::int64_t{1'000'000}) {
-    return {Fault::kTimeout, peer, 0, 0};
+  if (state.startedNs == 0) state.startedNs = state.checkedNs = state.saidNs = now;
+  const bool isOver = options_.timeoutMs > 0 && now - state.startedNs > options_.timeoutMs * std::int64_t{1'000'000};
+  if (isOver || now - state.saidNs >= kBoardIntervalNs) {
+    state.saidNs = now;
+    saysWait_ = true;
+    waiting_.say({peer, isMessage, state.startedNs, now});
   }
+  if (isOver) return {Fault::kTimeout, peer, 0, 0};
   ++state.rounds;
   const bool isCrowded = ranks() >= kCrowd * machine_.cores && state.rounds > kTurnsInACrowd;
   rest(peer, isCrowded || now - state.startedNs > 100'000'000);
   return {};
 }
 
+void Communicator::endWait() {
+  if (std::exchange(saysWait_, false)) waiting_.end();
+}
+
 // Messages wait for nobody in particular (-1), or for one peer, whose link may be lost meanwhile.
 Fault Communicator::checkMessages(int peer, executor::WaitState& state) {
-  const Fault fault = checkWait(peer, state);
+  const Fault fault = checkWait(peer, state, true);
   if (fault.kind != Fault::kNone || peer < 0 || !(*peers_)[peer].isPosted()) return fault;
   const std::int64_t now = nowNs();
   if (now - state.checkedNs < kBoardIntervalNs) return {};
@@ -135,37 +138,38 @@ void Communicator::rest(int peer, bool forLong) {
 
 Fault Communicator::keepWaiting(const Work& work, int peer, executor::WaitState& state) {
   messages_->progress(true);
-  const Fault fault = checkWait(peer, state);
+  const Fault fault = checkWait(peer, state, false);
   if (fault.kind != Fault::kNone) return fault;
   const std::int64_t now = nowNs();
   if (now - state.checkedNs < kBoardIntervalNs) return {};
   state.checkedNs = now;
   notify();
   if (Status lostLink = peers_->state(peer); !lostLink.ok()) return lost(peer, std::move(lostLink));
-  return readBoard(work, peer).value_or(Fault{});
+  if (const std::optional<Fault> found = readBoard(work, peer)) return *found;
+  return inquire(work, peer, state).value_or(Fault{});
 }
 
 // ---- posted links
 
-Fault Communicator::post(const Work&, const device::Link& link, const device::Post& post) { return this->post(link.peer, post); }
+Fault Communicator::post(const Work&, const device::Link& link, const device::Post& post) { return this->post(link.peer, post, false); }
 
-Fault Communicator::post(int peer, const device::Post& post) {
+Fault Communicator::post(int peer, const device::Post& post, bool isMessage) {
   executor::WaitState state;
   for (;;) {
     Status accepted = peers_->put(peer, post);
     if (accepted.ok()) return {};
     if (accepted.code() != koloInProgress) return lost(peer, std::move(accepted));
-    if (const Fault fault = checkWait(peer, state); fault.kind != Fault::kNone) return fault;
+    if (const Fault fault = checkWait(peer, state, isMessage); fault.kind != Fault::kNone) return fault;
   }
 }
 
 // Before a rank leaves an operation its requests must need no help of its: it may not come back for a long time.
-Fault Communicator::flush() {
+Fault Communicator::flush(bool isMessage) {
   executor::WaitState state;
   while (!peers_->isFlushed()) {
     const int peer = peers_->unflushed();
     if (peers_->progress(peer, 0)) continue;
-    if (const Fault fault = checkWait(peer, state); fault.kind != Fault::kNone) return fault;
+    if (const Fault fault = checkWait(peer, state, isMessage); fault.kind != Fault::kNone) return fault;
   }
   return {};
 }
@@ -191,10 +195,18 @@ Status Communicator::readFailure(int peer) const {
 
 // ---- conclusion
 
-std::string Communicator::label(const Work& work) const {
-  return fmt::format("{} (operation {} of communicator {})",
-                     koloCollectiveName(static_cast<koloCollective_t>(work.signature.collective)),
-                     work.number != 0 ? work.number : sequence_, options_.name);
+std::string Communicator::label(const Work& work) const { return label(work.signature, work.number != 0 ? work.number : sequence_); }
+
+std::string Communicator::label(const Signature& signature, std::uint64_t number) const {
+  return fmt::format("{} (operation {} of communicator {})", koloCollectiveName(static_cast<koloCollective_t>(signature.collective)), number,
+                     options_.name);
+}
+
+std::string Communicator::describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other,
+                                           const Called& otherCalled) const {
+  return fmt::format("the ranks called different operations as number {} of communicator {}: rank {} called {}, rank {} called {}", number,
+                     options_.name, one, kolo::describe(Signature::unpack(oneCalled.word), oneCalled.count), other,
+                     kolo::describe(Signature::unpack(otherCalled.word), otherCalled.count));
 }
 
 Status Communicator::conclude(const Work& work, const Fault& fault) {
@@ -205,29 +217,29 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
       const Signature called = Signature::unpack(fault.mine);   // now, or some operations ago
       const std::uint64_t number =
           work.number != 0 ? work.number : sequence_ - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
-      failure = {koloMismatch, membership_.members[static_cast<std::size_t>(fault.peer)],
-                 fmt::format("the ranks called different operations as number {} of communicator {}: rank {} called {}, "
-                             "rank {} called {}", number, options_.name, rank(), kolo::describe(called, fault.mineCount),
-                             fault.peer, kolo::describe(Signature::unpack(fault.signature), fault.count))};
+      failure = {koloMismatch, jobRank(fault.peer),
+                 describeMismatch(number, rank(), {fault.mine, fault.mineCount}, fault.peer, {fault.signature, fault.count})};
       break;
     }
-    case Fault::kTimeout:
-      failure = {koloTimeout, membership_.members[static_cast<std::size_t>(fault.peer)],
-                 fmt::format("rank {} waited {} ms for rank {} in {}: {}", rank(), options_.timeoutMs, fault.peer,
-                             label(work), mine)};
+    case Fault::kTimeout: {
+      const WaitStep step{rank(), fault.peer, sequence_, {work.word, work.headerCount}, false, waitedNs(),
+                          fmt::format("{}: {}", label(work), mine)};
+      if (gpu_ == nullptr) return giveUp(step);
+      failure = {koloTimeout, jobRank(fault.peer), describe(step)};
       break;
+    }
     case Fault::kUnreadable:
-      failure = {koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
+      failure = {koloRemoteError, jobRank(fault.peer),
                  fmt::format("rank {} could not read the send buffer of rank {} in {}: {}: {}", rank(), fault.peer,
                              label(work), mine, readFailure_.message())};
       break;
     case Fault::kLost:
-      failure = {koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
+      failure = {koloRemoteError, jobRank(fault.peer),
                  fmt::format("rank {} has no link to rank {} in {}: {}: {}", rank(), fault.peer, label(work), mine,
                              lostLink_.message())};
       break;
     case Fault::kLeft:
-      failure = {koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
+      failure = {koloRemoteError, jobRank(fault.peer),
                  fmt::format("rank {} destroyed its communicator while rank {} waited for it in {}: {}", fault.peer,
                              rank(), label(work), mine)};
       break;
@@ -244,14 +256,10 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
 Status Communicator::giveUpMessages(const Fault& fault, int peer) {
   const std::string whom = peer < 0 ? "any rank" : fmt::format("rank {}", peer);
   if (fault.kind == Fault::kTimeout) {
-    const bootstrap::Failure failure{koloTimeout, peer < 0 ? -1 : membership_.members[static_cast<std::size_t>(peer)],
-                                     fmt::format("rank {} waited {} ms for a message from {} on communicator {}", rank(),
-                                                 options_.timeoutMs, whom, options_.name)};
-    fail(failure);
-    return Status(failure.code, failure.message);
+    return giveUp({rank(), peer, sequence_, {}, true, waitedNs(), {}});
   }
   if (fault.kind == Fault::kLost) {
-    const bootstrap::Failure failure{koloRemoteError, membership_.members[static_cast<std::size_t>(fault.peer)],
+    const bootstrap::Failure failure{koloRemoteError, jobRank(fault.peer),
                                      fmt::format("rank {} has no link to rank {} for messages on communicator {}: {}", rank(),
                                                  fault.peer, options_.name, lostLink_.message())};
     fail(failure);

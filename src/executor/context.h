@@ -18,7 +18,8 @@ using ReduceKernel = void (*)(const device::ReduceArgs& args);
 // One wait, from its first poll on.
 struct WaitState {
   std::int64_t startedNs = 0;    // 0: the owner has not been asked yet
-  std::int64_t checkedNs = 0;
+  std::int64_t checkedNs = 0;    // the peer's board was looked at
+  std::int64_t saidNs = 0;       // this rank said that it waits
   std::uint64_t rounds = 0;
 };
 

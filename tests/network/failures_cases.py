@@ -39,7 +39,9 @@ class Firewalls(Case):
         since = time.monotonic()
         network.block(1, 2)
         for rank in range(3):
-            self.expect_failure(ranks, rank, since, 10, (REMOTE, TIMEOUT, UNREACHABLE), "rank [12]")
+            # Rank 0 waits too, but for those two, and says what they found.
+            self.expect_failure(ranks, rank, since, 10, (REMOTE, TIMEOUT, UNREACHABLE),
+                                "^koloAllReduce: rank (1 (waited|has no) .*rank 2|2 (waited|has no) .*rank 1)")
 
 
 class Partitions(Case):
@@ -118,4 +120,12 @@ class Deaths(Case):
         since = time.monotonic()
         self.stop(ranks[1])
         for rank in (0, 2):
-            self.expect_failure(ranks, rank, since, 5, (TIMEOUT, REMOTE), "rank 1")
+            self.expect_failure(ranks, rank, since, 5, (TIMEOUT, REMOTE), "^koloAllReduce: rank [02] waited .* rank 1 ", "rank 1 does not answer")
+
+    def test_of_a_root_that_stops(self):
+        ranks = self.start(self.network(3), [Programs.rank, "loop", "100000", ENDLESS], environment={"KOLO_TIMEOUT_MS": "1500"})
+        self.wait_until_said(ranks, "ready")
+        since = time.monotonic()
+        self.stop(ranks[0])
+        for rank in (1, 2):
+            self.expect_failure(ranks, rank, since, 8, (TIMEOUT, REMOTE), "process that made the unique id")

@@ -1,0 +1,100 @@
+// What ranks learn when they wait in vain: whose wait it is that the others follow from, and what a rank in no call has called.
+#include <atomic>
+#include <chrono>
+
+#include "support/ranks.h"
+
+using namespace kolo::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Until the communicator has failed.
+koloResult_t awaitFailure(Self& self) {
+  koloResult_t async = koloSuccess;
+  for (int i = 0; i < 2000 && async == koloSuccess; ++i) {
+    std::this_thread::sleep_for(10ms);
+    EXPECT_OK(self, koloCommGetAsyncError(self.comm, &async));
+  }
+  return async;
+}
+
+void expectWords(Self& self, const std::string& text, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (text.find(word) == std::string::npos) self.fault(KOLO_HERE, word + " is not in: " + text);
+  }
+}
+
+// Each rank but the idle ones receives what nobody sends from the rank after it; those of higher places in `order` begin first.
+void expectBlame(const std::vector<int>& order, int idle, const std::string& begin, const std::string& more) {
+  koloConfig_t config = defaultConfig();
+  config.timeoutMs = 1000;
+  const World world(static_cast<int>(order.size()), config);
+  world.run([&](Self& self) {
+    int value = 0;
+    if (self.rank == idle) {
+      EXPECT(self, awaitFailure(self) == koloTimeout);
+    } else {
+      std::this_thread::sleep_for(200ms * order[static_cast<std::size_t>(self.rank)]);
+      EXPECT_CODE(self, koloTimeout, koloRecv(&value, 1, koloInt32, (self.rank + 1) % self.ranks, self.comm, nullptr));
+      expectWords(self, koloGetLastError(nullptr), {begin, more});
+    }
+    const std::string told = koloGetLastError(self.comm);
+    expectWords(self, told, {begin, more});
+    if (told.find(begin) != 0) self.fault(KOLO_HERE, "the cause does not come first: " + told);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a timeout names the wait from which the others follow") {
+  // Rank 0 begins first, and its time is over first; but it waits for 1, which waits for 2, which waits for 3, which waits for nobody.
+  expectBlame({0, 1, 2, 3}, 3, "rank 2 waited ", "for a message from rank 3 on communicator world; rank 3 waits for nobody");
+}
+
+TEST_CASE("of waits in a circle the oldest is named first, and then the others") {
+  expectBlame({1, 0, 2}, -1, "rank 1 waited ", "for a message from rank 2 on communicator world; and ");
+  expectBlame({1, 0}, -1, "rank 1 waited ", "rank 0 for rank 1");
+}
+
+TEST_CASE("a timeout says how far the rank has come that is waited for") {
+  koloConfig_t config = defaultConfig();
+  config.timeoutMs = 300;
+  for (const bool begins : {false, true}) {
+    const World world(2, config);
+    world.run([&](Self& self) {
+      if (begins) EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+      if (self.rank == 1) {
+        EXPECT(self, awaitFailure(self) == koloTimeout);
+      } else {
+        EXPECT_CODE(self, koloTimeout, koloBarrier(self.comm, nullptr));
+      }
+      expectWords(self, koloGetLastError(self.comm),
+                  {"rank 0 waited 3", begins ? "rank 1 has not called it: its last is operation 1" : "rank 1 has called no operation"});
+    });
+  }
+}
+
+// By a mapped link the board of the rank in no call is read; by a posted one the rank is asked.
+TEST_CASE("a rank that has called something else, and is in no call, is found out by who waits for it") {
+  const World world(3);
+  std::atomic<bool> given{false};
+  world.run([&](Self& self) {
+    int mine = self.rank, all[3] = {};
+    const auto gather = [&] { return koloGather(&mine, all, 1, koloInt32, 0, self.comm, nullptr); };
+    EXPECT_OK(self, gather());
+    if (self.rank == 1) {
+      EXPECT_OK(self, gather());   // repeats itself, and so waits for nobody
+      given = true;
+    }
+    if (self.rank == 2) {
+      while (!given) std::this_thread::yield();
+      const auto since = std::chrono::steady_clock::now();
+      EXPECT_CODE(self, koloMismatch, koloBroadcast(all, all, 3, koloInt32, 1, self.comm, nullptr));
+      EXPECT(self, std::chrono::steady_clock::now() - since < 10s * kSlowness);
+    } else {
+      EXPECT(self, awaitFailure(self) == koloMismatch);
+    }
+    expectWords(self, koloGetLastError(self.comm), {"number 2", "rank 2 called broadcast", "rank 1 called gather"});
+  });
+}
