@@ -178,6 +178,10 @@ typedef struct koloTransport {
 
   /* 1: any memory may be given to memoryRegister at no cost, for a single operation. 0: registering pins pages. */
   uint32_t registersCheaply;
+
+  /* Optional: NULL, or absent from a table whose size ends before it. The communicator has failed: nothing that was accepted need
+   * reach anybody any more. What the core still calls is linkClose, memoryDeregister and deviceClose, which now wait for no peer. */
+  void (*deviceAbandon)(void* device);
 } koloTransport;
 
 /* What a shared object exports. */

@@ -212,7 +212,10 @@ Communicator::~Communicator() {
   if (peers_ == nullptr) return;
   membership_.control->unsubscribe(membership_.key);
   // After a failure the peers learn, or know, what it was: leaving is not the reason why they wait in vain.
-  if (failed()) return;
+  if (failed()) {
+    peers_->abandon();
+    return;
+  }
   if (gpu_ != nullptr) gpu_->leave();
   // Peers that still wait for this rank find out; the arena outlives this object in their mappings.
   auto* board = reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt());

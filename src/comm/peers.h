@@ -111,6 +111,11 @@ class Peers {
   // Errors: the link is lost.
   Status state(int rank) const;
 
+  // The communicator has failed: nothing that was put need arrive, and nothing waits for peers any more.
+  void abandon() const {
+    for (const auto& device : devices_) (void)device->abandon();
+  }
+
   // Leaves a peer without a link: it was found not to do what it should.
   void cut(int rank, const Status& why);
   const std::vector<std::shared_ptr<transport::Device>>& devices() const { return devices_; }

@@ -1,5 +1,7 @@
 #include "transport/registry.h"
 
+#include <cstddef>
+
 namespace kolo::transport {
 namespace {
 
@@ -61,6 +63,13 @@ Device::~Device() {
   if (device_ != nullptr) table_->deviceClose(device_);
 }
 
+bool Device::abandon() const {
+  constexpr std::size_t kEnd = offsetof(koloTransport, deviceAbandon) + sizeof table_->deviceAbandon;
+  if (table_->size < kEnd || table_->deviceAbandon == nullptr) return false;
+  table_->deviceAbandon(device_);
+  return true;
+}
+
 Result<std::unique_ptr<Memory>> Device::registerMemory(const koloTransportMemory& range) {
   auto memory = std::make_unique<Memory>();
   Why why;
@@ -91,7 +100,8 @@ Result<std::unique_ptr<Link>> Device::openLink(const koloTransportBlob& peerAddr
     return error(koloInternalError, "transport {}: opening a link succeeded without a pointer", table_->name);
   }
   link->mapped_ = static_cast<unsigned char*>(mapped);
-  const bool canRead = table_->size >= sizeof(koloTransport) && table_->linkRead != nullptr;
+  constexpr std::size_t kEndOfRead = offsetof(koloTransport, linkRead) + sizeof table_->linkRead;
+  const bool canRead = table_->size >= kEndOfRead && table_->linkRead != nullptr;
   link->reads_ = canRead ? link->read(nullptr, 0, 0)
                          : error(koloUnsupported, "transport {} does not read ordinary memory of a peer", table_->name);
   return link;

@@ -49,6 +49,8 @@ class Device : public std::enable_shared_from_this<Device> {
   bool registersCheaply() const { return table_->registersCheaply != 0; }
   // Posted only: moves data; true if something has moved. As deviceProgress of the table.
   bool progress(int peer, int waitUs) const { return table_->deviceProgress(device_, peer, waitUs) == 1; }
+  // What was put need not reach anybody any more: from now on nothing waits for peers. False: the transport does not know of that.
+  bool abandon() const;
 
   // koloUnsupported: this memory cannot be shared by this transport. The fd is borrowed.
   Result<std::unique_ptr<Memory>> registerMemory(const koloTransportMemory& range);

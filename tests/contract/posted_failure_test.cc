@@ -108,6 +108,25 @@ TEST_CASE("a stopped peer blocks nobody, and is not lost for that", "[posted]") 
   }
 }
 
+TEST_CASE("after a failure closing waits for nobody, where the transport knows of that", "[posted]") {
+  for (const std::string& name : working(koloLinkPosted)) {
+    DYNAMIC_SECTION(name) {
+      PostedPair pair(name);
+      pair.peer.pause();
+      std::memset(pair.rank.data(pair.outbox), 1, kMostPayload);
+      for (int i = 0; i < 400; ++i) {   // more than the kernels of both sides hold
+        (void)pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = kMostPayload / 8, .to = kSignals});
+        pair.rank.progress(1, 0);
+      }
+      const auto begun = Clock::now();
+      const bool knows = pair.rank.abandon();
+      pair.rank.close();
+      if (knows) CHECK(Clock::now() - begun < 2s);
+      pair.peer.resume();
+    }
+  }
+}
+
 TEST_CASE("deviceProgress sleeps as long as it is told, and wakes for what comes", "[posted]") {
   for (const std::string& name : working(koloLinkPosted)) {
     if (name == "ib") continue;  // a NIC tells nobody that a peer has written: there is nothing to wake for, nor to sleep on

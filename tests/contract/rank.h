@@ -70,6 +70,7 @@ class Rank {
   std::uint64_t queued(std::size_t link) const { return links_[link]->queued(); }
   Status state(std::size_t link) const { return links_[link]->state(); }
   bool progress(int peer, int waitUs) const { return device_->progress(peer, waitUs); }
+  bool abandon() const { return device_->abandon(); }
 
  private:
   struct PoolDeleter {

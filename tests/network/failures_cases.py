@@ -46,8 +46,6 @@ class Firewalls(Case):
 
 class Partitions(Case):
     def in_the_middle(self, network, environment=None):
-        # Half of the time for joining is what a transport may take to take its leave.
-        environment = {"KOLO_INIT_TIMEOUT_MS": "10000", **(environment or {})}
         ranks = self.start(network, [Programs.rank, "loop", MUCH, ENDLESS], environment=environment, host_ids=True)
         self.wait_until_said(ranks, "ready")
         time.sleep(0.3)

@@ -121,7 +121,7 @@ class Case(unittest.TestCase):
     def expect_failure(self, ranks, number, since, within, codes, *names):
         """This rank failed in time, for one of these reasons, and its message has all these words; then it left in time, too."""
         rank = ranks[number]
-        status = rank.ended(max(0.0, since + within + 15 - time.monotonic()))
+        status = rank.ended(max(0.0, since + within + 6 - time.monotonic()))  # leaving waits two seconds for a root that is silent
         failure = Failure(rank.output())
         self.assertIsNotNone(failure.code, f"rank {number} has not failed{self.story(ranks)}")
         self.assertIn(failure.code, codes, self.story(ranks))

@@ -226,6 +226,17 @@ void Device::closeLink(Link* link) {
   std::erase_if(links_, [&](const auto& one) { return one.get() == link; });
 }
 
+void Device::abandon() {
+  if (!isOurs()) return;
+  const Lock lock(work_);
+  adopt();
+  for (const auto& way : ways_) {
+    if (way->isLost) continue;
+    way->lose("its communicator has failed");
+    forget(*way);
+  }
+}
+
 int Device::registerRegion(void* address, std::uint64_t bytes, const Why& why, Region** region) {
   const Lock lock(work_);
   return regions_.acquire(address, bytes, true, why, region);

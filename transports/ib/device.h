@@ -42,6 +42,8 @@ class Device final : private connect::Callee, private Service::Owner {
   int state(const Link& link, const Why& why);
   Load loadOf(const Link& link);
   bool progress(int waitUs);
+  // Closes all lanes: nothing is waited for any more.
+  void abandon();
   // False in a forked child, where all objects are the parent's: giving one back there would take it away here.
   bool isOurs() const { return party_.generation == connect::forkGeneration(); }
 

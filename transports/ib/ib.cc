@@ -127,6 +127,8 @@ int deviceProgress(void* opened, int, int waitUs) {
   return guard({nullptr, 0}, [&] { return deviceOf(opened).progress(waitUs) ? 1 : 0; });
 }
 
+void deviceAbandon(void* opened) { deviceOf(opened).abandon(); }
+
 }  // namespace
 }  // namespace kolo::ib
 
@@ -154,6 +156,7 @@ const koloTransport* koloTransportIb(void) {
                                       .linkQueued = linkQueued,
                                       .linkState = linkState,
                                       .deviceProgress = deviceProgress,
-                                      .registersCheaply = 0};
+                                      .registersCheaply = 0,
+                                      .deviceAbandon = deviceAbandon};
   return &table;
 }

@@ -51,7 +51,7 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
 Device::~Device() {
   const bool isOurs = party_.generation == connect::forkGeneration();
   if (isOurs) connect::closeParty(party_);
-  if (isOurs) finish();
+  if (isOurs && !isAbandoned_) finish();
 }
 
 // ---- the listener's thread

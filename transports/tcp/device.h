@@ -41,6 +41,8 @@ class Device final : private connect::Callee {
   int put(Link& link, const koloTransportPut& put, const Why& why);
   int state(const Link& link, const Why& why);
   bool progress(int peer, int waitUs);
+  // Closing does not wait for the peers.
+  void abandon() { isAbandoned_ = true; }
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -71,6 +73,7 @@ class Device final : private connect::Callee {
   void finish();
 
   connect::Party party_{};
+  bool isAbandoned_ = false;
   void (*log_)(int, const char*) = nullptr;
   bool checksPayload_ = false;
   std::int64_t lendFrom_ = -1;  // as KOLO_TCP_ZEROCOPY_BYTES

@@ -141,6 +141,8 @@ int deviceProgress(void* opened, int peer, int waitUs) {
   return guard({nullptr, 0}, [&] { return deviceOf(opened).progress(peer, waitUs) ? 1 : 0; });
 }
 
+void deviceAbandon(void* opened) { deviceOf(opened).abandon(); }
+
 }  // namespace
 }  // namespace kolo::tcp
 
@@ -168,6 +170,7 @@ const koloTransport* koloTransportTcp(void) {
                                       .linkQueued = linkQueued,
                                       .linkState = linkState,
                                       .deviceProgress = deviceProgress,
-                                      .registersCheaply = 1};
+                                      .registersCheaply = 1,
+                                      .deviceAbandon = deviceAbandon};
   return &table;
 }
