@@ -2,7 +2,7 @@
 
 #include <sys/socket.h>
 
-#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64u << 10;
 constexpr int kReadsPerEvent = 16;                   // then others have a turn
-constexpr std::size_t kSealAheadBytes = 128u << 10;  // ciphertext made before the socket is tried
+constexpr std::size_t kSealAheadBytes = 32u << 10;  // ciphertext made before the socket is tried; of each connection of a hub
 
 }  // namespace
 
@@ -60,12 +60,10 @@ void Channel::fail(const std::string& why) {
 }
 
 void Channel::onReadable() {
+  static auto* const room = new std::array<char, kReadBytes>;   // of the reactor's thread; one for all channels: a hub has many
   for (int i = 0; i < kReadsPerEvent && socket_.valid(); ++i) {
-    const std::size_t have = input_.size();
-    input_.resize(have + kReadBytes);
-    const ssize_t got = ::recv(socket_.fd(), input_.data() + have, kReadBytes, 0);
+    const ssize_t got = ::recv(socket_.fd(), room->data(), room->size(), 0);
     const int errnum = errno;
-    input_.resize(have + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got == 0) return fail("connection closed");
     if (got < 0) {
       if (errnum == EINTR) continue;
@@ -77,8 +75,10 @@ void Channel::onReadable() {
     if (closing_) {
       input_.clear();
     } else {
+      input_.append(room->data(), static_cast<std::size_t>(got));
       parse();
     }
+    if (input_.empty()) input_.shrink_to_fit();
     if (static_cast<std::size_t>(got) < kReadBytes) return;
   }
 }
@@ -124,7 +124,7 @@ void Channel::flush() {
     }
     sealedSent_ += static_cast<std::size_t>(sent);
     if (sealedSent_ == sealed_.size()) {
-      sealed_.clear();
+      sealed_ = std::string();   // gives its memory back, as clear() does not
       sealedSent_ = 0;
     }
   }

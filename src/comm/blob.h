@@ -2,6 +2,8 @@
 // library (the bootstrap has checked that), on machines of one byte order.
 #pragma once
 
+#include <kolo/transport.h>
+
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -23,6 +25,8 @@ class BlobWriter {
     text_.append(text);
     return *this;
   }
+  // Of a transport's blob, what it holds. REQUIRES: blob.bytes <= KOLO_TRANSPORT_BLOB_BYTES
+  BlobWriter& putBlob(const koloTransportBlob& blob) { return putText({reinterpret_cast<const char*>(blob.data), blob.bytes}); }
   const std::string& text() const { return text_; }
 
  private:
@@ -55,6 +59,19 @@ class BlobReader {
     text_.remove_prefix(size);
     return result;
   }
+  koloTransportBlob getBlob() {
+    const std::string data = getText();
+    koloTransportBlob blob{};
+    if (data.size() > sizeof blob.data) {
+      truncated_ = true;
+      return blob;
+    }
+    blob.bytes = static_cast<std::uint32_t>(data.size());
+    std::memcpy(blob.data, data.data(), data.size());
+    return blob;
+  }
+  // What has not been read.
+  std::string_view rest() const { return text_; }
   bool truncated() const { return truncated_; }
 
  private:

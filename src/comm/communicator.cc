@@ -132,7 +132,7 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
 }
 
 Communicator::Communicator(Membership membership, const Options& options)
-    : membership_(std::move(membership)), options_(options), windows_(membership_.ranks()) {
+    : membership_(std::move(membership)), options_(options) {
   layout_ = ArenaLayout::make(membership_.ranks(), static_cast<std::uint64_t>(settings::integer("KOLO_STAGING_BYTES")));
   machine_.ranks = membership_.ranks();
   machine_.slotBytes = layout_.slotBytes;
@@ -147,6 +147,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Membership membership
 
 Status Communicator::connect() {
   KOLO_TRY(setWishes(options_.algorithm));
+  KOLO_TRY(windows_.open(ranks()));
   const std::string settings = fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
                                            layout_.slots, layout_.slotBytes, options_.reproducible ? 1 : 0,
                                            options_.algorithm, options_.device < 0 ? "host memory" : options_.resident ? "GPUs, resident" : "GPUs");

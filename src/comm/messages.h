@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <vector>
 
 #include "base/status.h"
@@ -113,11 +114,12 @@ class Messages {
     std::uint64_t linesCredited = 0;            // linesTaken, when it was last read: reading it costs a miss
     Flow eager, stream;
     std::uint32_t requests = 0;
-    std::deque<Send> sends;                     // not yet on their way, in order
+    // Lists, which take no memory while they are empty: there is a pair for each rank, and few of them exchange messages.
+    std::list<Send> sends;                      // not yet on their way, in order
     std::vector<Send> asked;                    // requests that wait for an answer
-    std::deque<Cleared> cleared;                // requests whose data goes next, in order
-    std::deque<Stream> arriving;
-    std::deque<Answer> answers;                 // to be written
+    std::list<Cleared> cleared;                 // requests whose data goes next, in order
+    std::list<Stream> arriving;
+    std::list<Answer> answers;                  // to be written
     std::uint64_t put = 0, landed = 0;          // messages put into the peer's buffers, and by it into mine
     std::uint64_t leaving = 0;                  // sends that have been put, whose data the transport may still read
   };

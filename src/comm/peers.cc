@@ -95,6 +95,7 @@ Status Peers::openDevices(Membership& membership, const Purpose& purpose, const 
     if (entry.table->linkKind == koloLinkPosted && purpose.partBytes == 0) continue;
     if (!entry.works) {
       log::info("transport {} does not work here: {}", entry.table->name, entry.why);
+      leftOut_ += fmt::format("; {} does not work here: {}", entry.table->name, entry.why);
       continue;
     }
     Result<std::shared_ptr<transport::Device>> device = transport::Device::open(entry.table, host);
@@ -106,6 +107,31 @@ Status Peers::openDevices(Membership& membership, const Purpose& purpose, const 
     devices_.push_back(device.take());
   }
   return {};
+}
+
+// With every transport that can share it.
+Status Peers::registerArena() {
+  for (const auto& device : devices_) {
+    auto registration = device->registerMemory(given_.range);
+    if (registration.ok()) {
+      registrations_.push_back({device.get(), registration.take()});
+      continue;
+    }
+    log::warn("transport {} cannot share staging memory: {}", device->name(), registration.status().message());
+    leftOut_ += fmt::format("; {} cannot share staging memory: {}", device->name(), registration.status().message());
+  }
+  if (!registrations_.empty() || ranks() == 1 || purpose_.mayMiss) return {};
+  return error(koloUnreachable, "rank {} has no transport that works{}", rank_, leftOut_);
+}
+
+// How this rank's arena is reached.
+std::string Peers::offer() const {
+  BlobWriter writer;
+  writer.put(static_cast<std::uint32_t>(registrations_.size()));
+  for (const Registration& each : registrations_) {
+    writer.putText(each.device->name()).putBlob(each.device->address()).putBlob(each.memory->descriptor());
+  }
+  return writer.text();
 }
 
 Status Peers::mirror(Peer& peer) {
@@ -120,13 +146,11 @@ Status Peers::mirror(Peer& peer) {
 // By the first transport, in this rank's order of preference, that both sides have and that reaches the peer.
 Status Peers::openLink(Peer& peer, int rank) {
   BlobReader reader(peer.offer);
-  reader.getText();
-  reader.get<HostKey>();
   std::map<std::string, std::pair<koloTransportBlob, koloTransportBlob>> offers;
   for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
     const std::string name = reader.getText();
-    const auto address = reader.get<koloTransportBlob>();
-    offers[name] = {address, reader.get<koloTransportBlob>()};
+    const koloTransportBlob address = reader.getBlob();
+    offers[name] = {address, reader.getBlob()};
   }
   std::string ofMapped, ofPosted;
   for (const auto& device : devices_) {
@@ -198,39 +222,30 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Giv
     peers->given_ = arena.take();
     local = peers->openDevices(membership, purpose, transports);
   }
+  if (local.ok()) local = peers->registerArena();
   BlobWriter offer;
   const HostKey mine = hostKey();
-  offer.putText(settingsText).put(mine);
-  BlobWriter devices;
-  std::uint32_t offered = 0;
-  for (const auto& device : peers->devices_) {
-    if (!local.ok()) break;
-    auto registration = device->registerMemory(peers->given_.range);
-    if (!registration.ok()) {
-      log::warn("transport {} cannot share staging memory: {}", device->name(), registration.status().message());
-      continue;
-    }
-    devices.putText(device->name()).put(device->address()).put(registration.value()->descriptor());
-    peers->registrations_.push_back(registration.take());
-    ++offered;
-  }
-  offer.put(offered);
+  offer.put(static_cast<std::int32_t>(local.code())).putText(local.message()).putText(settingsText).put(mine);
   if (local.ok()) {
     peers->holding_ = peers->holdingPrefix_ + std::to_string(membership.rank);
     const std::lock_guard lock(holdings().mutex);
     holdings().arenas[peers->holding_] = peers->given_.owner;
   }
-  KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(offer.text() + devices.text()));
+  KOLO_ASSIGN(std::vector<std::string> blobs, membership.allGather(offer.text() + peers->offer()));
   for (std::size_t rank = 0; rank < blobs.size() && local.ok(); ++rank) {
     BlobReader reader(blobs[rank]);
+    const auto code = static_cast<koloResult_t>(reader.get<std::int32_t>());
+    const std::string why = reader.getText();
+    if (code != koloSuccess) local = error(code, "on rank {}: {}", rank, why);
     const std::string theirs = reader.getText();
-    if (theirs != settingsText) {
+    if (local.ok() && theirs != settingsText) {
       local = error(koloMismatch, "settings differ: rank {} has {}, rank {} has {}", membership.rank, settingsText, rank,
                     theirs);
     }
     peers->peers_[rank].isNear = reader.get<HostKey>() == mine && static_cast<int>(rank) != membership.rank;
-    peers->peers_[rank].offer = blobs[rank];
+    peers->peers_[rank].offer = reader.rest();
   }
+  blobs.clear();
   if (local.ok()) local = peers->openFirst();
   KOLO_TRY(membership.agree(local));
   return peers;

@@ -54,7 +54,7 @@ struct Peer {
   std::shared_ptr<const void> held;              // its arena, if it lives in this process
   koloTransportBlob address{};                   // its address for `device`
   unsigned char* arena = nullptr;                // null by a posted link
-  std::string offer;                             // what it said of itself, until its link is opened
+  std::string offer;                             // by which transports it can be reached, until its link is opened
   bool isNear = false;                           // on this host, as far as can be known before
   bool isPosted() const { return link != nullptr && link->isPosted(); }
 };
@@ -129,6 +129,8 @@ class Peers {
   Status accept(int rank, const koloTransportPut& put);
   std::uint64_t offsetInPart(int rank, const void* place) const;
   Status openLink(Peer& peer, int rank);
+  Status registerArena();
+  std::string offer() const;
   Status mirror(Peer& peer);
   Status openFirst();
 
@@ -140,7 +142,11 @@ class Peers {
   int rank_ = 0;
   std::string holdingPrefix_;   // of the keys under which a process's ranks find each other's arenas
   Given given_;
-  std::vector<std::unique_ptr<transport::Memory>> registrations_;   // of the arena, by device
+  struct Registration {
+    transport::Device* device;
+    std::unique_ptr<transport::Memory> memory;
+  };
+  std::vector<Registration> registrations_;   // of the arena
   std::vector<Peer> peers_;
   std::string holding_;   // key under which this process's other ranks find the arena
 };

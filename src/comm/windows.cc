@@ -25,7 +25,7 @@ std::string registerEverywhere(Window& window, const Peers& peers) {
       log::info("window at {}: {}", fmt::ptr(window.begin), registration.status().message());
       continue;
     }
-    descriptors.putText(device->name()).put(registration.value()->descriptor());
+    descriptors.putText(device->name()).putBlob(registration.value()->descriptor());
     window.registrations.push_back(registration.take());
     ++registered;
   }
@@ -43,13 +43,18 @@ Result<std::unique_ptr<transport::Link>> openPart(const Peer& peer, const koloTr
   if (peer.isPosted()) return error(koloUnsupported, "transport {} maps no memory of peers", peer.device->name());
   for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
     const std::string name = reader.getText();
-    const auto descriptor = reader.get<koloTransportBlob>();
+    const auto descriptor = reader.getBlob();
     if (name == peer.device->name()) return peer.device->openLink(address, descriptor);
   }
   return error(koloUnsupported, "the peer's memory is not registered with transport {}", peer.device->name());
 }
 
 }  // namespace
+
+Status Windows::open(int ranks) {
+  KOLO_ASSIGN(tables_, memory::PrivateMemory::create(static_cast<std::size_t>(ranks) * kMost * sizeof(unsigned char*)));
+  return {};
+}
 
 Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer, std::size_t bytes) {
   const auto free = std::find(windows_.begin(), windows_.end(), nullptr);
@@ -65,7 +70,7 @@ Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer,
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(registerEverywhere(*window, peers)));
   std::string why;
   for (int rank = 0; rank < membership.ranks(); ++rank) {
-    unsigned char*& place = tables_[static_cast<std::size_t>(rank)][index];
+    unsigned char*& place = table(rank)[index];
     if (rank == membership.rank) {
       place = window->begin;
       continue;

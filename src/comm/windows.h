@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "comm/peers.h"
 #include "device/link.h"
+#include "memory/shared_memory.h"
 
 namespace kolo::comm {
 
@@ -27,7 +28,8 @@ class Windows {
  public:
   static constexpr std::uint32_t kMost = 4096;
 
-  explicit Windows(int ranks) : tables_(static_cast<std::size_t>(ranks), std::vector<unsigned char*>(kMost)) {}
+  // Makes the tables. Once, before everything else.
+  Status open(int ranks);
 
   // Collective. The window stays owned here.
   Result<Window*> add(Membership& membership, Peers& peers, void* buffer, std::size_t bytes);
@@ -48,7 +50,7 @@ class Windows {
   }
   const Window& at(std::uint32_t index) const { return *windows_[index]; }
   // Begin of each window in a rank's memory, as this process sees it; the array stays where it is.
-  unsigned char* const* tableOf(int rank) const { return tables_[static_cast<std::size_t>(rank)].data(); }
+  unsigned char* const* tableOf(int rank) const { return table(rank); }
 
  private:
   struct Extent {
@@ -57,7 +59,11 @@ class Windows {
     std::uint32_t index;
   };
 
-  std::vector<std::vector<unsigned char*>> tables_;
+  unsigned char** table(int rank) const {
+    return reinterpret_cast<unsigned char**>(tables_.data()) + static_cast<std::size_t>(rank) * kMost;
+  }
+
+  memory::PrivateMemory tables_;                   // [rank][window]; takes no memory where no window has been
   std::vector<std::unique_ptr<Window>> windows_;   // by index; null: free
   std::vector<Extent> extents_;                    // zero-copy ones, newest first
 };
