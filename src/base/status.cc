@@ -1,8 +1,23 @@
 #include "base/status.h"
 
+#include <sys/resource.h>
+
+#include <cerrno>
 #include <cstring>
 
 namespace kolo {
+namespace {
+
+// Which limit an error is of, and how to raise it; "" for one that is of none.
+std::string limitBehind(int errnum) {
+  rlimit limit{};
+  if (errnum == ENFILE) return "; raise the system's limit (sysctl fs.file-max)";
+  if (errnum != EMFILE || getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  return fmt::format("; this process is at its limit of {} open files: raise it (ulimit -n, LimitNOFILE)",
+                     static_cast<std::uint64_t>(limit.rlim_cur));
+}
+
+}  // namespace
 
 Status::Status(koloResult_t code, std::string message)
     : failure_(code == koloSuccess ? nullptr : std::make_unique<Failure>(Failure{code, std::move(message)})) {}
@@ -14,7 +29,7 @@ const std::string& Status::message() const {
 
 Status systemError(int errnum, const std::string& what) {
   char text[128];
-  return error(koloSystemError, "{}: {} (errno {})", what, strerror_r(errnum, text, sizeof text), errnum);
+  return error(koloSystemError, "{}: {} (errno {}){}", what, strerror_r(errnum, text, sizeof text), errnum, limitBehind(errnum));
 }
 
 }  // namespace kolo

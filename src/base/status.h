@@ -41,7 +41,7 @@ Status error(koloResult_t code, fmt::format_string<Args...> format, Args&&... ar
   return {code, fmt::format(format, std::forward<Args>(args)...)};
 }
 
-// "…: No such file (errno 2)" for a failed system call.
+// "…: No such file (errno 2)" for a failed system call. Of a limit that was reached, also what it is and how to raise it.
 Status systemError(int errnum, const std::string& what);
 
 template <class T>

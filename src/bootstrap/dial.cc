@@ -111,7 +111,7 @@ Attempt tryAddress(const IdContents& id, const Address& address, Clock::time_poi
   int errnum = 0;
   Socket socket = connectTo(address, id.port, deadline, errnum);
   if (errnum == EMFILE || errnum == ENFILE)
-    return {systemError(errnum, "making a control socket (see ulimit -n)"), false};
+    return {systemError(errnum, "making a control socket"), false};
   if (errnum != 0) return {error(koloUnreachable, "{}: {}", where, std::strerror(errnum)), errnum == ECONNREFUSED};
   std::string clientBytes;
   std::string serverBytes;

@@ -127,7 +127,7 @@ void Listener::onReadable() {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (!std::exchange(exhausted_, true)) {
         log::warn("accepting ranks on port {} has to wait: {}", port_,
-                  systemError(errno, "accept (see ulimit -n)").message());
+                  systemError(errno, "accept").message());
       }
       return pause();
     }

@@ -18,7 +18,7 @@ struct Why {
   __attribute__((format(printf, 3, 4))) int fail(int code, const char* format, ...) const;
 };
 
-// strerror, of threads.
+// strerror, of threads; of a limit that was reached, what it is and how to raise it.
 struct ErrorText {
   explicit ErrorText(int errnum);
   char room[128];

@@ -27,7 +27,7 @@ void Attempt::startConnecting(const Place& to, std::uint16_t port) {
   Socket socket(::socket(to.isV6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) {
     ownErrno_ = isOutOfFiles(errno) ? errno : 0;
-    fail(ownErrno_ != 0 ? LimitText(errno).text : ErrorText(errno).text);
+    fail(ErrorText(errno).text);
     return;
   }
   const int yes = 1;

@@ -175,7 +175,7 @@ int dialOthers(const Party& self, const Address& peer, const Place& place, const
 
 int explain(const Address& peer, const Race& race, const Why& why) {
   if (race.ownErrno() != 0) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "connecting to rank %u: %s", peer.rank, LimitText(race.ownErrno()).text);
+    return why.fail(KOLO_TRANSPORT_ERROR, "connecting to rank %u: %s", peer.rank, ErrorText(race.ownErrno()).text);
   }
   return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u (process %u, port %u) cannot be reached: %s", peer.rank, peer.pid, peer.port,
                   race.story().c_str());

@@ -255,7 +255,7 @@ void Listener::refuseForFiles(int errnum) {
   if (!spare_) spare_ = Socket(eventfd(0, EFD_CLOEXEC));
   if (std::exchange(isWarned_, true)) return;
   char line[256];
-  std::snprintf(line, sizeof line, "a rank's connection was refused: %s", LimitText(errnum).text);
+  std::snprintf(line, sizeof line, "a rank's connection was refused: %s", ErrorText(errnum).text);
   warn(line);
 }
 

@@ -44,7 +44,7 @@ unsigned char railsFor(const std::vector<Place>& places) {
 int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, const Why& why) {
   if (const int errnum = ownPlaces(&party->own); errnum != 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "listing the network interfaces: %s",
-                    isOutOfFiles(errnum) ? LimitText(errnum).text : ErrorText(errnum).text);
+                    ErrorText(errnum).text);
   }
   std::string problem;
   const std::vector<Place> chosen = choosePlaces(party->own, wishes.interfaces, &problem);
@@ -84,7 +84,7 @@ int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* calle
     const int errnum = Listener::instance().add(address.device, party->key, address.rank, callee);
     if (errnum != 0) {
       return why.fail(KOLO_TRANSPORT_ERROR, "listening for the other ranks: %s",
-                      isOutOfFiles(errnum) ? LimitText(errnum).text : ErrorText(errnum).text);
+                      ErrorText(errnum).text);
     }
     party->listens = true;
     address.port = Listener::instance().port();

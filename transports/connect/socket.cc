@@ -1,12 +1,10 @@
 #include "socket.h"
 
 #include <pthread.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <mutex>
 #include <vector>
 
@@ -68,16 +66,5 @@ void Socket::close() {
 }
 
 bool isOutOfFiles(int errnum) { return errnum == EMFILE || errnum == ENFILE; }
-
-LimitText::LimitText(int errnum) {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  if (errnum == ENFILE) {
-    std::snprintf(text, sizeof text, "the system is at its limit of open files (sysctl fs.file-max)");
-  } else {
-    std::snprintf(text, sizeof text, "this process is at its limit of %llu open files; raise it (ulimit -n, LimitNOFILE)",
-                  static_cast<unsigned long long>(limit.rlim_cur));
-  }
-}
 
 }  // namespace kolo::connect

@@ -29,11 +29,6 @@ class Socket {
   unsigned generation_ = 0;
 };
 
-// EMFILE and ENFILE, explained: which limit, and what raises it. Terminated.
-struct LimitText {
-  explicit LimitText(int errnum);
-  char text[160];
-};
 bool isOutOfFiles(int errnum);
 
 }  // namespace kolo::connect

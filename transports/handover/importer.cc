@@ -127,8 +127,8 @@ int judge(const Reply& reply, const Request& request, const Address& address, co
                     address.pid);
   }
   if (fd >= 0) return KOLO_TRANSPORT_OK;
-  return why.fail(KOLO_TRANSPORT_ERROR, "the file of process %d did not arrive%s", address.pid,
-                  filesLost ? ": this process is at its limit of open files (ulimit -n)" : "");
+  return why.fail(KOLO_TRANSPORT_ERROR, "the file of process %d did not arrive%s%s", address.pid,
+                  filesLost ? ": " : "", filesLost ? ErrorText(EMFILE).text : "");
 }
 
 // One connection. kAgain: the exporter closed it, for it serves a bounded number at a time.

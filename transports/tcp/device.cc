@@ -38,7 +38,7 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
   epoll_ = connect::Socket(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) {
     return why.fail(KOLO_TRANSPORT_ERROR, "opening an epoll: %s",
-                    connect::isOutOfFiles(errno) ? connect::LimitText(errno).text : common::ErrorText(errno).text);
+                    common::ErrorText(errno).text);
   }
   byRank_.resize(static_cast<std::size_t>(std::max(host.ranks, 1)));
   const std::string sockets(settingOf(host, "KOLO_TCP_SOCKETS"));

@@ -1,0 +1,71 @@
+// Ranks that the system gives too little, and how little a rank takes.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "process/job.h"
+#include "process/roles.h"
+
+using namespace kolo::test;
+
+namespace {
+
+// What became of it: "works", or "failed CODE MESSAGE".
+std::string joinAndSum() {
+  const auto failure = [](koloResult_t result) { return "failed " + std::to_string(result) + " " + koloGetLastError(nullptr); };
+  koloComm_t comm = nullptr;
+  koloResult_t result = koloCommInitFromEnv(&comm, nullptr);
+  if (result != koloSuccess) return failure(result);
+  int one = 1, sum = 0;
+  result = koloAllReduce(&one, &sum, 1, koloInt32, koloSum, comm, nullptr);
+  const std::string outcome = result == koloSuccess ? "works" : failure(result);
+  koloCommDestroy(comm);
+  return outcome;
+}
+
+// arguments: files that rank 1 may have open.
+int fewFiles(const std::vector<std::string>& arguments) {
+  rlimit before{};
+  MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit few = before;
+  few.rlim_cur = std::stoul(arguments[0]);
+  const bool isLimited = std::string(std::getenv("KOLO_RANK")) == "1";
+  if (isLimited) MUST(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::printf("%s\n", joinAndSum().c_str());
+  if (isLimited) MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  return 0;
+}
+KOLO_ROLE(fewFiles);
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+void expectWorkOrLimit(int files, const Environment& more) {
+  Environment environment = more;
+  environment["KOLO_INIT_TIMEOUT_MS"] = std::to_string(2000 * kSlowness);
+  environment["KOLO_TIMEOUT_MS"] = std::to_string(2000 * kSlowness);
+  const auto since = std::chrono::steady_clock::now();
+  Job job(3, "fewFiles", {std::to_string(files)}, environment);
+  std::vector<Ended> ended;
+  for (int rank = 0; rank < 3; ++rank) ended.push_back(job.wait(rank));
+  INFO(files << " files\n" << ended[0].output << ended[1].output << ended[2].output);
+  CHECK(std::chrono::steady_clock::now() - since < 12s * kSlowness);
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string& output = ended[static_cast<size_t>(rank)].output;
+    CHECK(ended[static_cast<size_t>(rank)].exitedWith(0));
+    if (has(output, "works")) continue;
+    if (rank == 1) {
+      CHECK((has(output, "limit of " + std::to_string(files) + " open files") && has(output, "ulimit -n")));
+    } else {
+      CHECK(has(output, "rank 1"));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a rank with few file descriptors works, or says its limit, and the others name it") {
+  for (const char* transport : {"shm", "tcp"}) {
+    for (int files = 4; files <= 24; files += 2) expectWorkOrLimit(files, {{"KOLO_TRANSPORTS", transport}});
+  }
+}
