@@ -124,7 +124,7 @@ void Channel::flush() {
     }
     sealedSent_ += static_cast<std::size_t>(sent);
     if (sealedSent_ == sealed_.size()) {
-      sealed_ = std::string();   // gives its memory back, as clear() does not
+      std::string().swap(sealed_);   // gives its memory back, as neither clear() nor assigning does
       sealedSent_ = 0;
     }
   }

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
+#include <utility>
 
 #include "process/job.h"
 #include "process/roles.h"
@@ -38,6 +40,42 @@ int fewFiles(const std::vector<std::string>& arguments) {
 }
 KOLO_ROLE(fewFiles);
 
+// Memory of this process alone, without what it shares.
+long ownKiB() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("RssAnon:", 0) == 0) return std::atol(line.c_str() + 8);
+  }
+  return 0;
+}
+
+// Says "took N": KiB for a communicator, and for a first operation.
+int weigh(const std::vector<std::string>&) {
+  koloComm_t comm = nullptr;
+  MUST_OK(koloCommInitAll(&comm, 1, nullptr));   // what is loaded once is not meant
+  MUST_OK(koloCommDestroy(comm));
+  const long before = ownKiB();
+  MUST_OK(koloCommInitFromEnv(&comm, nullptr));
+  MUST_OK(koloBarrier(comm, nullptr));
+  std::printf("took %ld\n", ownKiB() - before);
+  MUST_OK(koloCommDestroy(comm));
+  return 0;
+}
+KOLO_ROLE(weigh);
+
+// Of rank 0, which has the hub, and of another one.
+std::pair<long, long> weights(int ranks) {
+  Job job(ranks, "weigh");
+  std::vector<long> took;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Ended ended = job.wait(rank);
+    INFO(ended.output);
+    REQUIRE(ended.exitedWith(0));
+    took.push_back(std::atol(ended.output.c_str() + ended.output.find("took ") + 5));
+  }
+  return {took[0], took[1]};
+}
+
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 void expectWorkOrLimit(int files, const Environment& more) {
@@ -68,4 +106,13 @@ TEST_CASE("a rank with few file descriptors works, or says its limit, and the ot
   for (const char* transport : {"shm", "tcp"}) {
     for (int files = 4; files <= 24; files += 2) expectWorkOrLimit(files, {{"KOLO_TRANSPORTS", transport}});
   }
+}
+
+TEST_CASE("what a rank keeps for each other rank is little") {
+  if (kSanitized) return;
+  const auto [rootOfFew, oneOfFew] = weights(4);
+  const auto [rootOfMany, oneOfMany] = weights(64);
+  INFO("KiB: rank 0 " << rootOfFew << " of 4, " << rootOfMany << " of 64; rank 1 " << oneOfFew << " of 4, " << oneOfMany << " of 64");
+  CHECK(oneOfMany - oneOfFew < 60 * 10);
+  CHECK(rootOfMany - rootOfFew < 60 * 20);
 }
