@@ -2,7 +2,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
@@ -39,6 +42,38 @@ int fewFiles(const std::vector<std::string>& arguments) {
   return 0;
 }
 KOLO_ROLE(fewFiles);
+
+// File descriptors, threads and mappings of shared memory.
+std::array<long, 3> holdings() {
+  std::array<long, 3> count{};
+  for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) ++count[0];
+  for ([[maybe_unused]] const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) ++count[1];
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) count[2] += line.find("kolo-") != std::string::npos ? 1 : 0;
+  return count;
+}
+
+// Fails to join several times; what the first times took and kept is all that is kept.
+int failAgain(const std::vector<std::string>&) {
+  std::array<long, 3> kept{}, now{};
+  const auto exceeds = [&] { return now[0] > kept[0] || now[1] > kept[1] || now[2] > kept[2]; };
+  for (int round = 0; round < 5; ++round) {
+    koloComm_t comm = nullptr;
+    MUST(koloCommInitFromEnv(&comm, nullptr) != koloSuccess);
+    if (round == 0) std::printf("failed %s\n", koloGetLastError(nullptr));
+    now = holdings();
+    // Connections close in the background.
+    for (int wait = 0; wait < 200 && round >= 2 && exceeds(); ++wait) {
+      usleep(10000);
+      now = holdings();
+    }
+    for (std::size_t i = 0; i < now.size() && round < 2; ++i) kept[i] = std::max(kept[i], now[i]);
+    if (exceeds()) std::printf("round %d: %ld files, %ld threads, %ld mappings\n", round, now[0], now[1], now[2]);
+    MUST(!exceeds());
+  }
+  return 0;
+}
+KOLO_ROLE(failAgain);
 
 // Memory of this process alone, without what it shares.
 long ownKiB() {
@@ -115,4 +150,27 @@ TEST_CASE("what a rank keeps for each other rank is little") {
   INFO("KiB: rank 0 " << rootOfFew << " of 4, " << rootOfMany << " of 64; rank 1 " << oneOfFew << " of 4, " << oneOfMany << " of 64");
   CHECK(oneOfMany - oneOfFew < 60 * 10);
   CHECK(rootOfMany - rootOfFew < 60 * 20);
+}
+
+TEST_CASE("joining in vain takes nothing for good") {
+  const auto expect = [](const std::vector<Environment>& environments, const std::string& words) {
+    Job job("failAgain", environments);
+    for (int rank = 0; rank < job.size(); ++rank) {
+      const Ended ended = job.wait(rank);
+      INFO(ended.output);
+      CHECK(ended.exitedWith(0));
+      CHECK(has(ended.output, words));
+    }
+  };
+  const Environment common{{"KOLO_SIZE", "2"}, {"KOLO_INIT_TIMEOUT_MS", "400"}, {"KOLO_SECRET", "x"}, {"KOLO_JOB", newJobName()}};
+  const auto with = [&](Environment more) {
+    more.insert(common.begin(), common.end());
+    return more;
+  };
+  expect({with({{"KOLO_RANK", "1"}, {"KOLO_ROOT", "no-such-host.invalid:5000"}})}, "no-such-host.invalid");
+  expect({with({{"KOLO_RANK", "1"}, {"KOLO_ROOT", "127.0.0.1:1"}})}, "127.0.0.1:1");
+  expect({with({{"KOLO_RANK", "0"}})}, "rank 1 of 2 has not joined");
+  expect({with({{"KOLO_RANK", "0"}, {"KOLO_TRANSPORTS", "shm"}, {"KOLO_INIT_TIMEOUT_MS", "10000"}}),
+          with({{"KOLO_RANK", "1"}, {"KOLO_TRANSPORTS", "tcp"}, {"KOLO_INIT_TIMEOUT_MS", "10000"}})},
+         "by any transport that both have; there is none");
 }
