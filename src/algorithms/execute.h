@@ -90,17 +90,14 @@ KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, bool met) 
     case Algorithm::kRecursive: runRecursive(exchange, met); break;
     case Algorithm::kBruck: runBruck(exchange, met); break;
     case Algorithm::kTree: runTree(exchange, met); break;
-    case Algorithm::kHierarchical:
-      // GPUs have no posted links of their own.
-      if constexpr (Team::kPosts) runHierarchical(exchange);
-      break;
+    case Algorithm::kHierarchical:   // of steps: execute()
     case Algorithm::kCount: break;
   }
 }
 
-// All threads of the team call it with the same description.
+// One that is not made of steps, or one of those: a call of its own, for a GPU has no stack for functions that call themselves.
 template <class Team>
-KOLO_DEVICE void execute(Team& team, const device::Work& work) {
+KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
   using device::Algorithm;
   device::Exchange<Team> exchange(team, work);
   const Algorithm algorithm = work.signature.algorithm;
@@ -128,6 +125,20 @@ KOLO_DEVICE void execute(Team& team, const device::Work& work) {
   const bool done = good && !later && work.direct != Algorithm::kCount && executeDirect(exchange);
   if (good && !done) executeStaged(exchange, needsAll && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
   team.sync();
+}
+
+// All threads of the team call it with the same description.
+template <class Team>
+KOLO_DEVICE void execute(Team& team, const device::Work& work) {
+  if constexpr (Team::kPosts) {
+    if (work.signature.algorithm == device::Algorithm::kHierarchical) {
+      device::Exchange<Team> exchange(team, work);
+      runHierarchical(exchange);
+      team.sync();
+      return;
+    }
+  }
+  executeStep(team, work);
 }
 
 }  // namespace kolo::algorithms

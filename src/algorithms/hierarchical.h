@@ -9,25 +9,25 @@
 namespace kolo::algorithms {
 
 template <class Team>
-KOLO_DEVICE void execute(Team& team, const device::Work& work);
+KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work);
 
 template <class Team>
 class Hierarchical {
  public:
-  explicit Hierarchical(device::Exchange<Team>& exchange) : exchange_(exchange), work_(exchange.work()), hosts_(*work_.hosts) {}
+  KOLO_DEVICE explicit Hierarchical(device::Exchange<Team>& exchange) : exchange_(exchange), work_(exchange.work()), hosts_(*work_.hosts) {}
 
   // Each rank has the sum of its host for its slice, then the sum of all, then all slices.
-  void allReduce() {
+  KOLO_DEVICE_CALL void allReduce() {
     const device::Layout slices = slicesOf(work_.sendLayout.block(0).count);
     const device::Range mine = slices.block(hosts_.place);
     unsigned char* const own = work_.recv + bytes(mine.begin);
 
-    device::Work inside = within(device::Collective::kReduceScatter);
+    device::Work& inside = within(device::Collective::kReduceScatter);
     inside.sendLayout = inside.recvLayout = slices;
     inside.recv = own;
     run(inside);
 
-    device::Work outside = between(device::Collective::kAllReduce);
+    device::Work& outside = between(device::Collective::kAllReduce);
     foldsTheLast(outside);
     outside.sendLayout.count = outside.recvLayout.count = mine.count;
     outside.send = outside.recv = own;
@@ -37,12 +37,12 @@ class Hierarchical {
   }
 
   // Blocks of the ranks with this place, then host by host those of the ranks on it.
-  void allGather() {
-    device::Work outside = between(device::Collective::kAllGather);
+  KOLO_DEVICE_CALL void allGather() {
+    device::Work& outside = between(device::Collective::kAllGather);
     outside.recvLayout.order = hosts_.across;
     run(outside);
     for (int host = 0; host < hosts_.count && !exchange_.failed(); ++host) {
-      device::Work inside = within(device::Collective::kAllGather);
+      device::Work& inside = within(device::Collective::kAllGather);
       inside.recvLayout.order = hosts_.on(host);
       const device::Range mine = inside.recvLayout.block(hosts_.place);
       inside.sendLayout = {.count = mine.count};
@@ -53,15 +53,15 @@ class Hierarchical {
 
   // For each host the sums of this one's ranks, a block at each place; then over the hosts. REQUIRES: equal blocks; scratch for a
   // block of each host.
-  void reduceScatter() {
-    const std::uint64_t count = work_.sendLayout.count;
+  KOLO_DEVICE_CALL void reduceScatter() {
+    const std::uint64_t count = work_.recvLayout.count;   // of a block, or of this channel's part of each
     for (int host = 0; host < hosts_.count && !exchange_.failed(); ++host) {
-      device::Work inside = within(device::Collective::kReduceScatter);
+      device::Work& inside = within(device::Collective::kReduceScatter);
       inside.sendLayout.order = inside.recvLayout.order = hosts_.on(host);
       inside.recv = work_.scratch + bytes(count) * static_cast<std::uint64_t>(host);
       run(inside);
     }
-    device::Work outside = between(device::Collective::kReduceScatter);
+    device::Work& outside = between(device::Collective::kReduceScatter);
     foldsTheLast(outside);
     outside.sendLayout = outside.recvLayout = {.count = count};
     outside.send = work_.scratch;
@@ -69,17 +69,17 @@ class Hierarchical {
   }
 
   // What this host's ranks have for those with this place elsewhere is collected here, and goes there in one piece for each host.
-  // REQUIRES: equal blocks; the ranks of a host in a row; scratch for a block of each rank.
-  void allToAll() {
+  // REQUIRES: equal blocks; the ranks of a host in a row; one channel; scratch for a block of each rank.
+  KOLO_DEVICE_CALL void allToAll() {
     const std::uint64_t count = work_.sendLayout.count, ofHost = count * static_cast<std::uint64_t>(hosts_.perHost);
     for (int host = 0; host < hosts_.count && !exchange_.failed(); ++host) {
-      device::Work inside = within(device::Collective::kAllToAll);
+      device::Work& inside = within(device::Collective::kAllToAll);
       inside.sendLayout.order = hosts_.on(host);
       inside.recvLayout = {.count = count};
       inside.recv = work_.scratch + bytes(ofHost) * static_cast<std::uint64_t>(host);
       run(inside);
     }
-    device::Work outside = between(device::Collective::kAllToAll);
+    device::Work& outside = between(device::Collective::kAllToAll);
     outside.sendLayout = outside.recvLayout = {.count = ofHost};
     outside.send = work_.scratch;
     run(outside);
@@ -87,16 +87,16 @@ class Hierarchical {
 
   // Short: along the ranks with the root's place, then inside each host. Long: the root's host cuts it into slices, each goes along its
   // place, and every host gathers them.
-  void broadcast() {
+  KOLO_DEVICE_CALL void broadcast() {
     int at = 0;
     while (hosts_.ranks[at] != work_.root) ++at;
     const int rootHost = at / hosts_.perHost, rootPlace = at % hosts_.perHost;
     const std::uint64_t total = work_.recvLayout.block(0).count;
     if (bytes(total) <= kShortBytes) {
-      device::Work outside = between(device::Collective::kBroadcast);
+      device::Work& outside = between(device::Collective::kBroadcast);
       outside.root = rootHost;
       if (hosts_.place == rootPlace) run(outside);
-      device::Work inside = within(device::Collective::kBroadcast);
+      device::Work& inside = within(device::Collective::kBroadcast);
       inside.root = rootPlace;
       inside.send = work_.recv;
       run(inside);
@@ -106,7 +106,7 @@ class Hierarchical {
     const device::Range mine = slices.block(hosts_.place);
     unsigned char* const own = work_.recv + bytes(mine.begin);
     if (hosts_.host == rootHost) {
-      device::Work cut = within(device::Collective::kScatter);
+      device::Work& cut = within(device::Collective::kScatter);
       cut.signature.algorithm = device::Algorithm::kOneShot;
       cut.root = rootPlace;
       cut.sendLayout = slices;
@@ -114,7 +114,7 @@ class Hierarchical {
       cut.recv = own;
       run(cut);
     }
-    device::Work outside = between(device::Collective::kBroadcast);
+    device::Work& outside = between(device::Collective::kBroadcast);
     outside.root = rootHost;
     outside.sendLayout = outside.recvLayout = {.count = mine.count};
     outside.send = outside.recv = own;
@@ -125,61 +125,65 @@ class Hierarchical {
  private:
   static constexpr std::uint64_t kShortBytes = 32768;
 
-  std::uint64_t bytes(std::uint64_t elements) const { return exchange_.bytesOf(elements); }
-  device::Layout slicesOf(std::uint64_t total) const { return {.count = total, .parts = hosts_.perHost, .grain = work_.grain()}; }
+  KOLO_DEVICE std::uint64_t bytes(std::uint64_t elements) const { return exchange_.bytesOf(elements); }
+  KOLO_DEVICE device::Layout slicesOf(std::uint64_t total) const {
+    return {.count = total, .parts = hosts_.perHost, .grain = work_.grain()};
+  }
 
-  void gatherSlices(const device::Layout& slices) {
+  KOLO_DEVICE_CALL void gatherSlices(const device::Layout& slices) {
     const device::Range mine = slices.block(hosts_.place);
-    device::Work inside = within(device::Collective::kAllGather);
+    device::Work& inside = within(device::Collective::kAllGather);
     inside.recvLayout = slices;
     inside.sendLayout = {.count = mine.count};
     inside.send = work_.recv + bytes(mine.begin);
     run(inside);
   }
 
-  // A collective among a part of the ranks. Headers say what the whole is, so that a mismatch is told as one of it.
-  device::Work step(device::Collective collective, device::Algorithm algorithm) const {
-    device::Work step = work_;
-    step.signature.collective = collective;
-    step.signature.algorithm = algorithm;
-    step.signature.vector = false;
-    step.direct = device::Algorithm::kCount;
-    step.hosts = nullptr;
-    step.divisor = 1;
-    step.mayOwe = step.readsPeers = step.shareable = false;
-    step.countTo = step.countFrom = nullptr;
-    return step;
+  // A collective among a part of the ranks. Headers say what the whole is, so that a mismatch is told as one of it. One step at a time is
+  // described, in one place: each thread of a GPU has this on its stack.
+  KOLO_DEVICE device::Work& step(device::Collective collective, device::Algorithm algorithm) {
+    step_ = work_;
+    step_.signature.collective = collective;
+    step_.signature.algorithm = algorithm;
+    step_.signature.vector = false;
+    step_.direct = device::Algorithm::kCount;
+    step_.hosts = nullptr;
+    step_.divisor = 1;
+    step_.mayOwe = step_.readsPeers = step_.shareable = false;
+    step_.countTo = step_.countFrom = nullptr;
+    return step_;
   }
-  device::Work within(device::Collective collective) const {
-    device::Work inside = step(collective, work_.within);
+  KOLO_DEVICE device::Work& within(device::Collective collective) {
+    device::Work& inside = step(collective, work_.within);
     inside.members = hosts_.on(hosts_.host);
     inside.ranks = hosts_.perHost;
     inside.rank = hosts_.place;
     return inside;
   }
-  device::Work between(device::Collective collective) const {
-    device::Work outside = step(collective, work_.between);
+  KOLO_DEVICE device::Work& between(device::Collective collective) {
+    device::Work& outside = step(collective, work_.between);
     outside.members = hosts_.across;
     outside.ranks = hosts_.count;
     outside.rank = hosts_.host;
     return outside;
   }
   // The inputs of this step are sums already, and its outputs the results.
-  void foldsTheLast(device::Work& step) const {
+  KOLO_DEVICE void foldsTheLast(device::Work& step) const {
     step.scaled = false;
     step.divisor = work_.divisor;
   }
-  void run(const device::Work& step) {
-    if (!exchange_.failed()) execute(exchange_.team(), step);
+  KOLO_DEVICE void run(const device::Work& step) {
+    if (!exchange_.failed()) executeStep(exchange_.team(), step);
   }
 
   device::Exchange<Team>& exchange_;
   const device::Work& work_;
   const device::Hosts& hosts_;
+  device::Work step_;
 };
 
 template <class Team>
-void runHierarchical(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void runHierarchical(device::Exchange<Team>& exchange) {
   using device::Collective;
   Hierarchical<Team> hierarchical(exchange);
   switch (exchange.work().signature.collective) {

@@ -48,9 +48,9 @@ class MessageGroup {
       } else {
         team_.pause(waitsFor, waiting);
         // What a peer did before it went is seen in the round after.
-        const bool isGone = team_.isAtLeast(*work_.links[waitsFor].left, 1);   // [gone]
+        const bool isGone = team_.isAtLeast(*work_.links[waitsFor].left, device::kPeerLeft);   // [gone]
         if (isGone && wasGone) {
-          if (team_.leader()) team_.fail({.kind = device::Fault::kLeft, .peer = waitsFor});
+          if (team_.leader()) team_.fail(team_.departureOf(waitsFor));
           team_.sync();
         }
         wasGone = isGone;

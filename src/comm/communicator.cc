@@ -158,7 +158,7 @@ Status Communicator::connect() {
   machine_.cores = around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
   allMapped_ = machine_.mapped = around.allMapped;
-  if (!allMapped_) hosts_.arrange(around.leaders, rank(), machine_);
+  if (!allMapped_ && options_.device < 0) hosts_.arrange(around.leaders, rank(), machine_);
   polling_ = executor::Polling::make(ranks() <= machine_.cores, static_cast<int>(settings::integer("KOLO_SPIN")));
   links_.resize(static_cast<std::size_t>(ranks()));
   for (int peer = 0; peer < ranks(); ++peer) {
@@ -174,9 +174,9 @@ Status Communicator::connect() {
   if (options_.device >= 0) {
     const GpuRank::Wishes wishes{.device = options_.device, .mostChannels = static_cast<int>(settings::integer("KOLO_GPU_CHANNELS")),
                                  .resident = options_.resident, .idleNs = static_cast<std::uint64_t>(settings::integer("KOLO_RESIDENT_IDLE_US")) * 1000,
-                                 .transports = options_.transports};
+                                 .transports = options_.transports, .onFault = [this] { checkGpu(); }};
     KOLO_ASSIGN(gpu_, GpuRank::connect(membership_, wishes));
-    machine_ = gpu_->machine();
+    KOLO_TRY(arrangeGpus());
     singleCopyBytes_ = UINT64_MAX;
   }
   usesCuda_ = drivers::usesCuda();
@@ -187,6 +187,14 @@ Status Communicator::connect() {
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
              ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);
   return {};
+}
+
+// On GPUs other links make hosts of the ranks than in the host's memory: transports may be chosen such that only GPUs are mapped.
+Status Communicator::arrangeGpus() {
+  machine_ = gpu_->machine();
+  if (machine_.mapped) return {};
+  hosts_.arrange(gpu_->leaders(), rank(), machine_);
+  return membership_.agree(machine_.perHost > 1 ? gpu_->setHosts(hosts_.shape) : Status());
 }
 
 // Where an open link leads.
@@ -213,10 +221,12 @@ Communicator::~Communicator() {
   if (peers_ == nullptr) return;
   membership_.control->unsubscribe(membership_.key);
   // After a failure the peers learn, or know, what it was: leaving is not the reason why they wait in vain.
-  if (failed()) {
-    peers_->abandon();
-    return;
-  }
+  if (!failed()) sayGoodbye();
+  if (gpu_ != nullptr) gpu_->close(failed());   // before what its thread may use to tell of a fault
+  if (failed()) peers_->abandon();
+}
+
+void Communicator::sayGoodbye() {
   if (gpu_ != nullptr) gpu_->leave();
   // Peers that still wait for this rank find out; the arena outlives this object in their mappings.
   auto* board = reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt());

@@ -154,6 +154,7 @@ class Communicator final : public executor::LinkOwner {
  private:
   Communicator(Membership membership, const Options& options);
   Status connect();
+  Status arrangeGpus();
   void onFailure(const bootstrap::Failure& failure);
   void record(const bootstrap::Failure& failure);
 
@@ -175,6 +176,7 @@ class Communicator final : public executor::LinkOwner {
   std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes) const;
   void postOnBoard(const device::Work& work);
   void notify();
+  void sayGoodbye();
   void sayGoodbye(int peer);
   void aim(device::Link& link);
   std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "comm/blob.h"
+#include "comm/proxy.h"
 #include "comm/windows.h"
 #include "executor/cuda/engine.h"
 #include "transport/registry.h"
@@ -22,6 +23,7 @@ namespace cuda = executor::cuda;
 constexpr int kMostChannels = 32, kMostChannelsShared = 64;
 constexpr int kMostMessageChannels = 8;
 constexpr int kLargeDevice = 64;     // blocks
+constexpr std::uint64_t kMostArenaBytes = std::uint64_t{512} << 20;   // however many ranks there are
 
 // What the planner begins with, until there are measured tables: microseconds from a store to its being seen, and GB/s.
 constexpr double kHopOnDeviceUs = 1, kHopBetweenDevicesUs = 2, kHopThroughHostUs = 3;
@@ -81,6 +83,7 @@ Result<unsigned char*> deviceAddress(const cuda::Gpu& gpu, void* memory) {
 class CudaRank final : public GpuRank {
  public:
   ~CudaRank() override {
+    proxy_.reset();
     engine_.reset();
     if (gpu_ != nullptr) gpu_->giveBack(taken_.exchange(0));
   }
@@ -92,7 +95,9 @@ class CudaRank final : public GpuRank {
     KOLO_TRY(rank->connectArenas());
     KOLO_TRY(rank->proveLinks());
     KOLO_TRY(rank->connectThroughHost());
+    KOLO_TRY(rank->findLeaders());
     KOLO_TRY(rank->makeEngine());
+    rank->startProxy();
     return std::unique_ptr<GpuRank>(std::move(rank));
   }
 
@@ -108,9 +113,10 @@ class CudaRank final : public GpuRank {
     }
     planner::Machine machine;
     machine.ranks = machine.cores = membership_.ranks();   // no rank waits for another's turn
-    machine.hopUs = !allDirect_ ? kHopThroughHostUs : several ? kHopBetweenDevicesUs : kHopOnDeviceUs;
-    machine.memoryGBps = !allDirect_ ? kHostGBps : several ? std::min(memory / crowd, kLinkGBps) : memory / crowd;
-    machine.cacheGBps = several || !allDirect_ ? machine.memoryGBps : 2 * memory / crowd;
+    machine.mapped = std::all_of(leaders_.begin(), leaders_.end(), [](int leader) { return leader == 0; });
+    machine.hopUs = mapsHost_ ? kHopThroughHostUs : several ? kHopBetweenDevicesUs : kHopOnDeviceUs;
+    machine.memoryGBps = mapsHost_ ? kHostGBps : several ? std::min(memory / crowd, kLinkGBps) : memory / crowd;
+    machine.cacheGBps = several || mapsHost_ ? machine.memoryGBps : 2 * memory / crowd;
     machine.cacheBytes = cache;
     machine.slotBytes = layout_.slotBytes;
     machine.channels = layout_.channels;
@@ -122,6 +128,9 @@ class CudaRank final : public GpuRank {
     if (throughHost_ != nullptr) names = names == "self" ? throughHost_->transportNames() : names + "+" + throughHost_->transportNames();
     return names;
   }
+  const std::vector<int>& leaders() const override { return leaders_; }
+  Status setHosts(const device::Hosts& hosts) override { return engine_->setHosts(hosts); }
+  const device::Hosts* hosts() const override { return engine_->hosts(); }
   int messageChannels() const override { return layout_.messageChannels; }
   Status setWindow(int rank, std::uint32_t index, unsigned char* begin) override { return engine_->setWindow(rank, index, begin); }
   Status reserveScratch(std::uint64_t bytes) override { return engine_->reserveScratch(bytes); }
@@ -158,25 +167,35 @@ class CudaRank final : public GpuRank {
   Status enqueue(std::span<device::Work> works, std::uint32_t messages, int timeoutMs, void* stream) override {
     return engine_->enqueue(works, messages, static_cast<std::uint64_t>(timeoutMs) * 1'000'000u, static_cast<CUstream>(stream));
   }
-  std::optional<device::Fault> fault() const override { return engine_->fault(); }
+  std::optional<device::Fault> fault() const override {
+    const std::optional<device::Fault> ofKernels = engine_->fault();
+    return ofKernels.has_value() || proxy_ == nullptr ? ofKernels : proxy_->fault();
+  }
+  Status lossOf(int peer) const override { return proxy_ != nullptr ? proxy_->lossOf(peer) : Status(); }
   Status broken() const override { return engine_->broken(); }
   // Its kernels end, and nothing is launched any more: others may have the blocks, a communicator of the survivors above all.
   void stop() override {
     engine_->stop();
+    if (proxy_ != nullptr) proxy_->stop();
     gpu_->giveBack(taken_.exchange(0));
   }
   void leave() override {
     (void)engine_->drain();
     for (int peer = 0; peer < membership_.ranks(); ++peer) {
-      if (peer == membership_.rank) continue;
-      const std::uint64_t place = layout_.leftAt(membership_.rank);
+      if (peer == membership_.rank || isPosted(peer)) continue;
+      const std::uint64_t place = layout_.partAt(membership_.rank) + layout_.leftIn();
       if ((*direct_)[peer].link != nullptr) {
-        const std::uint64_t gone = 1;
+        const std::uint64_t gone = device::kPeerLeft;
         (void)gpu_->upload(reinterpret_cast<CUdeviceptr>((*direct_)[peer].arena + place), &gone, sizeof gone);   // [gone]
       } else {
-        device::storeRelease(*reinterpret_cast<device::Counter*>((*throughHost_)[peer].arena + place), 1);       // [gone]
+        device::storeRelease(*reinterpret_cast<device::Counter*>((*throughHost_)[peer].arena + place), device::kPeerLeft);   // [gone]
       }
     }
+    if (proxy_ != nullptr) proxy_->finish(membership_.initTimeoutMs);
+  }
+  void close(bool failed) override {
+    proxy_.reset();
+    if (failed && throughHost_ != nullptr) throughHost_->abandon();
   }
   Status drain() override { return engine_->drain(); }
 
@@ -248,6 +267,7 @@ class CudaRank final : public GpuRank {
                    all_[poorest].ordinal, poorest, gpu_->residentBlocks(), sharing());
     }
     layout_.messageChannels = std::min(layout_.channels, kMostMessageChannels);
+    layout_.shrinkTo(kMostArenaBytes);
     gpu_->giveBack(taken_ - layout_.channels - resident);
     taken_ = layout_.channels + resident;
     return {};
@@ -280,7 +300,9 @@ class CudaRank final : public GpuRank {
     }
     return line;
   }
-  CUdeviceptr trialOf(unsigned char* arena, int peer) const { return reinterpret_cast<CUdeviceptr>(arena + layout_.trialAt(peer)); }
+  CUdeviceptr trialOf(unsigned char* arena, int peer) const {
+    return reinterpret_cast<CUdeviceptr>(arena + layout_.partAt(peer) + layout_.trialIn());
+  }
 
   // Writes to every peer, and for it to read. `pad`: a line of this rank's own.
   Status writeTrials(CUdeviceptr pad) {
@@ -334,11 +356,12 @@ class CudaRank final : public GpuRank {
         direct_->cut(peer, error(koloUnreachable, "rank {} does not reach this rank's device", peer));
       }
     }
+    reached_ = rows;
     allDirect_ = std::all_of(rows.begin(), rows.end(), [](const std::string& row) { return row.find('0') == std::string::npos; });
     return {};
   }
 
-  // ---- the way through pinned memory of the host, for pairs without a direct one
+  // ---- the way through pinned memory of the host, for pairs without a direct one: mapped by both, or posted from mirror to arena
 
   Result<Given> makeHostArena() {
     KOLO_ASSIGN(Given given, Given::ofNewHostMemory(layout_.bytes()));
@@ -353,34 +376,80 @@ class CudaRank final : public GpuRank {
 
   Status connectThroughHost() {
     if (allDirect_) return {};
-    std::string indirect, why;
+    Peers::Purpose purpose{.name = "pinned", .partAt = layout_.partAt(membership_.rank), .partBytes = layout_.partBytes()};
+    for (int peer = 0; peer < membership_.ranks(); ++peer) purpose.without.push_back((*direct_)[peer].link != nullptr);
+    KOLO_ASSIGN(throughHost_, Peers::connect(membership_, makeHostArena(), purpose, wishes_.transports, ""));
+    tellWays();
+    return membership_.agree(pinPeers());
+  }
+
+  // Between hosts it cannot be otherwise; on one, something may be wrong with the machine.
+  void tellWays() const {
+    std::string indirect, posted, why;
     for (int peer = 0; peer < membership_.ranks(); ++peer) {
       if (peer == membership_.rank || (*direct_)[peer].link != nullptr) continue;
-      indirect += fmt::format("{}{}", indirect.empty() ? "" : ", ", peer);
-      if (why.empty()) why = (*direct_)[peer].unreached.message();
+      std::string& list = isPosted(peer) ? posted : indirect;
+      list += fmt::format("{}{}", list.empty() ? "" : ", ", peer);
+      if (!isPosted(peer) && why.empty()) why = (*direct_)[peer].unreached.message();
+    }
+    if (!posted.empty()) {
+      log::info("rank {} reaches the GPU of rank {} by posted links, from and to pinned memory of the host", membership_.rank, posted);
     }
     if (!indirect.empty() && !direct_->devices().empty()) {   // else it was asked for
       log::warn("rank {} reaches the GPU of rank {} through the host's memory only: {}", membership_.rank, indirect, why);
     }
-    KOLO_ASSIGN(throughHost_, Peers::connect(membership_, makeHostArena(), {.name = "pinned"}, wishes_.transports, ""));
-    return membership_.agree(pinPeers());
   }
 
-  // Another process's arena is another mapping, which is pinned for itself; one of this process is pinned already.
+  bool isPosted(int peer) const { return throughHost_ != nullptr && (*throughHost_)[peer].isPosted(); }
+  bool posts() const {
+    for (int peer = 0; peer < membership_.ranks(); ++peer) {
+      if (isPosted(peer)) return true;
+    }
+    return false;
+  }
+
+  // Another process's arena is another mapping, which is pinned for itself; one of this process is pinned already. What is posted is read
+  // out of its mirror.
   Status pinPeers() {
     for (int peer = 0; peer < membership_.ranks(); ++peer) {
-      if (peer == membership_.rank || all_[static_cast<std::size_t>(peer)].isInProcess(mine())) continue;
-      KOLO_ASSIGN(Pinned pinned, Pinned::make(gpu_, (*throughHost_)[peer].arena, layout_.bytes()));
+      const Peer& there = (*throughHost_)[peer];
+      if (there.link == nullptr || (!there.isPosted() && all_[static_cast<std::size_t>(peer)].isInProcess(mine()))) continue;
+      unsigned char* const begin = there.isPosted() ? there.mirror.memory.data() : there.arena;
+      KOLO_ASSIGN(Pinned pinned, Pinned::make(gpu_, begin, there.isPosted() ? layout_.partBytes() : layout_.bytes()));
       pinned_.push_back(std::move(pinned));
     }
     return {};
   }
 
+  // Links that map memory make hosts of the ranks, whatever memory it is.
+  Status findLeaders() {
+    leaders_.assign(all_.size(), 0);
+    if (allDirect_) return {};
+    int leader = membership_.rank;
+    for (int peer = membership_.rank - 1; peer >= 0; --peer) {
+      if (!isPosted(peer)) leader = peer;
+    }
+    BlobWriter writer;
+    writer.put(leader);
+    KOLO_ASSIGN(const std::vector<std::string> blobs, membership_.allGather(writer.text()));
+    for (std::size_t rank = 0; rank < blobs.size(); ++rank) leaders_[rank] = BlobReader(blobs[rank]).get<int>();
+    for (std::size_t rank = 0; rank < leaders_.size(); ++rank) {
+      for (std::size_t peer = 0; peer < rank; ++peer) {
+        mapsHost_ = mapsHost_ || (leaders_[rank] == leaders_[peer] && reached_[rank][peer] == '0');
+      }
+    }
+    return {};
+  }
+
   Result<cuda::Engine::Pair> pairWith(int peer) const {
-    if ((*direct_)[peer].link != nullptr) return cuda::Engine::Pair{direct_->arena(), (*direct_)[peer].arena};
-    cuda::Engine::Pair pair;
-    KOLO_ASSIGN(pair.mine, deviceAddress(*gpu_, throughHost_->arena()));
-    KOLO_ASSIGN(pair.theirs, deviceAddress(*gpu_, (*throughHost_)[peer].arena));
+    const std::uint64_t theirPart = layout_.partAt(peer), myPart = layout_.partAt(membership_.rank);
+    if ((*direct_)[peer].link != nullptr) return cuda::Engine::Pair{direct_->arena() + theirPart, (*direct_)[peer].arena + myPart};
+    cuda::Engine::Pair pair{.isPosted = isPosted(peer), .rails = (*throughHost_)[peer].link->rails()};
+    KOLO_ASSIGN(unsigned char* const mine, deviceAddress(*gpu_, throughHost_->arena()));
+    unsigned char* const begin = pair.isPosted ? throughHost_->partAt(peer) : (*throughHost_)[peer].arena;
+    KOLO_ASSIGN(unsigned char* const theirs, deviceAddress(*gpu_, begin));
+    pair.mine = mine + theirPart;
+    pair.theirs = pair.isPosted ? theirs : theirs + myPart;
     return pair;
   }
 
@@ -392,8 +461,9 @@ class CudaRank final : public GpuRank {
       log::warn("rank {} launches its operations, and has no resident kernel: CUDA was initialised with CUDA_DEVICE_MAX_CONNECTIONS below "
                 "16 (8 by default), and the streams of ranks that share a device would hold each other up; set it to 32", membership_.rank);
     }
-    const cuda::Engine::Setup setup{.rank = membership_.rank, .ranks = membership_.ranks(), .layout = layout_, .windows = Windows::kMost,
-                                    .sharesContext = sharesContext, .resident = resident, .idleNs = wishes_.idleNs};
+    cuda::Engine::Setup setup{.rank = membership_.rank, .ranks = membership_.ranks(), .layout = layout_, .windows = Windows::kMost,
+                              .sharesContext = sharesContext, .resident = resident, .idleNs = wishes_.idleNs, .beforeLaunch = {}};
+    if (posts()) setup.beforeLaunch = [this](unsigned blocks, bool again) { proxy_->expect(blocks, again); };
     Result<std::unique_ptr<cuda::Engine>> engine = cuda::Engine::create(gpu_, setup);
     Status status = engine.status();
     std::vector<cuda::Engine::Pair> pairs(static_cast<std::size_t>(membership_.ranks()));
@@ -410,6 +480,17 @@ class CudaRank final : public GpuRank {
     return membership_.agree(status);
   }
 
+  void startProxy() {
+    if (!posts()) return;
+    Proxy::Setup setup{.peers = throughHost_.get(), .rings = engine_->rings(), .left = {}, .goodbyeAt = layout_.leftIn() + sizeof(device::Counter),
+                       .kernelsGaveUp = [this] { return engine_->fault().has_value(); }, .onFault = wishes_.onFault};
+    for (int peer = 0; peer < membership_.ranks(); ++peer) {
+      unsigned char* const left = throughHost_->arena() + layout_.partAt(peer) + layout_.leftIn();
+      setup.left.push_back(isPosted(peer) ? reinterpret_cast<device::Counter*>(left) : nullptr);
+    }
+    proxy_ = std::make_unique<Proxy>(std::move(setup));
+  }
+
   Membership& membership_;
   const Wishes wishes_;
   std::shared_ptr<cuda::Gpu> gpu_;
@@ -417,10 +498,14 @@ class CudaRank final : public GpuRank {
   std::atomic<int> taken_{0};              // blocks of the device
   cuda::ArenaLayout layout_;
   std::unique_ptr<Peers> direct_;
+  std::vector<std::string> reached_;       // by rank, '0' or '1' for each peer: whether directly
   bool allDirect_ = false;
   std::unique_ptr<Peers> throughHost_;     // where there are pairs without a direct way
-  std::vector<Pinned> pinned_;             // the arenas of other processes
+  std::vector<Pinned> pinned_;             // arenas of other processes, mirrors
+  std::vector<int> leaders_;
+  bool mapsHost_ = false;                  // some pair maps memory of the host, because nothing better reaches it
   std::unique_ptr<cuda::Engine> engine_;
+  std::unique_ptr<Proxy> proxy_;           // where links are posted
 };
 
 }  // namespace

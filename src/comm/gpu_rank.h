@@ -4,9 +4,12 @@
 // Thread safety: stop(), fault(), broken() and checkBuffer() from any thread; the rest under the communicator's turn.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "comm/peers.h"
@@ -23,18 +26,26 @@ class GpuRank {
     bool resident = false;           // small launches go to a kernel that stays
     std::uint64_t idleNs = 0;        // for so long
     std::string transports;          // names; empty: all
+    // Called by a thread of the rank's own, if it has one (comm/proxy.h), when fault() has something to tell.
+    std::function<void()> onFault;
   };
 
   virtual ~GpuRank() = default;
 
-  // Collective; every rank gives its device. Ranks are threads or processes of one machine.
+  // Collective; every rank gives its device. Pairs of ranks reach each other's memory directly, or through pinned memory of the host, by
+  // mapped or by posted links.
   static Result<std::unique_ptr<GpuRank>> connect(Membership& membership, const Wishes& wishes);
 
   // How this rank's device reaches the others' memory; windows are made with it.
   virtual Peers& peers() const = 0;
-  // As the planner sees it; the same on all ranks.
+  // As the planner sees it, but for the hosts; the same on all ranks.
   virtual planner::Machine machine() const = 0;
-  // The transports in use: "p2p", "p2p+shm", or "self" with one rank.
+  // Of each rank, the least one that it reaches by mapped links, itself included: their GPUs are of one host.
+  virtual const std::vector<int>& leaders() const = 0;
+  // The shape of the hosts, for hierarchical operations. Before the first of them, whose descriptions are given hosts().
+  virtual Status setHosts(const device::Hosts& hosts) = 0;
+  virtual const device::Hosts* hosts() const = 0;
+  // The transports in use: "p2p", "p2p+tcp", or "self" with one rank.
   virtual std::string transportNames() const = 0;
   virtual int messageChannels() const = 0;      // that a message may use
   // Collective: begin of a rank's part of a window.
@@ -49,12 +60,17 @@ class GpuRank {
   virtual Status checkStream(void* stream) const = 0;
   // The first `messages` of the works are messages.
   virtual Status enqueue(std::span<device::Work> works, std::uint32_t messages, int timeoutMs, void* stream) = 0;
+  // Why a kernel gave up, or that a request of one could not be carried out.
   virtual std::optional<device::Fault> fault() const = 0;
+  // Why the posted link to a peer was lost.
+  virtual Status lossOf(int peer) const = 0;
   // An error of the device's own: an illegal address in anybody's kernel, say.
   virtual Status broken() const = 0;
   virtual void stop() = 0;
   // Tells the others' kernels, when this rank's own have ended, that there will be no more of them.
   virtual void leave() = 0;
+  // Ends the thread that calls onFault. Nothing is enqueued any more; with `failed` nothing that was sent need arrive either.
+  virtual void close(bool failed) = 0;
   virtual Status drain() = 0;
 };
 

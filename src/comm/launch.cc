@@ -148,6 +148,7 @@ void Communicator::checkGpu() {
   given.signature = Signature::unpack(fault->mine);
   given.headerCount = fault->mineCount;
   given.number = fault->number;
+  if (fault->kind == Fault::kLost) lostLink_ = gpu_->lossOf(fault->peer);
   if (!failed()) (void)conclude(given, *fault);
 }
 

@@ -184,11 +184,13 @@ Status Peers::open(int rank) {
   return {};
 }
 
+bool Peers::isLeftOut(int rank) const { return !purpose_.without.empty() && purpose_.without[static_cast<std::size_t>(rank)]; }
+
 // Links to all, or to one on this host.
 Status Peers::openFirst() {
   const bool all = ranks() <= purpose_.mostAtOnce;
   for (int rank = 0; rank < ranks(); ++rank) {
-    if (rank == rank_ || !(all || (*this)[rank].isNear)) continue;
+    if (rank == rank_ || !(all || (*this)[rank].isNear) || isLeftOut(rank)) continue;
     Status opened = open(rank);
     if (!opened.ok() && !purpose_.mayMiss) return opened;
     if (!all) break;
@@ -306,10 +308,11 @@ Status Peers::put(int rank, const device::Post& post, const koloTransportKey& ke
 
 bool Peers::progress(int rank, int waitUs) const {
   bool moved = false;
-  // Of several transports only one can be slept in: that of the peer that is waited for.
+  // Of several transports only one can be slept in: that of the peer that is waited for; if it may be any, one of them for a moment.
   for (transport::Device* const device : posted_) {
-    const bool sleeps = posted_.size() == 1 || (rank >= 0 && (*this)[rank].device.get() == device);
-    moved = device->progress(rank, sleeps ? waitUs : 0) || moved;
+    const bool sleeps = posted_.size() == 1 || device == (rank >= 0 ? (*this)[rank].device.get() : posted_.back());
+    const int most = posted_.size() > 1 && rank < 0 ? std::min(waitUs, 50) : waitUs;
+    moved = device->progress(rank, sleeps && !moved ? most : 0) || moved;
   }
   return moved;
 }

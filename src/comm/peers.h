@@ -67,6 +67,7 @@ class Peers {
     const char* name;              // "staging"; a short word
     int device = -1;               // CUDA device of this rank
     bool mayMiss = false;          // peers that no transport reaches are left without a link, not an error
+    std::vector<bool> without;     // by rank: those to which no link is needed; both of a pair say so. Empty: none
     // This rank's part in the arena of each peer, which a posted link mirrors; without one only mapped links will do.
     std::uint64_t partAt = 0, partBytes = 0;
     // Links are opened when they are first needed if there are more ranks than this; one to a rank on this host, if there is one, is
@@ -102,7 +103,7 @@ class Peers {
   // registersCheaply(); the data stays as it is until unfinished() is 0.
   Status put(int rank, const device::Post& post, const koloTransportKey& key, std::uint64_t to);
   std::uint64_t unfinished(int rank) const { return (*this)[rank].link->unfinished(); }
-  // Lets all that is posted move; sleeps up to waitUs if nothing can. True if something has moved.
+  // Lets all that is posted move; sleeps up to waitUs if nothing can, with rank -1 for any peer. True if something has moved.
   bool progress(int rank, int waitUs) const;
   // Whether all requests go on without this rank's help.
   bool isFlushed();
@@ -133,6 +134,7 @@ class Peers {
   std::string offer() const;
   Status mirror(Peer& peer);
   Status openFirst();
+  bool isLeftOut(int rank) const;
 
   std::vector<std::shared_ptr<transport::Device>> devices_;
   std::vector<transport::Device*> posted_;   // those of them by which a peer is reached with a posted link

@@ -279,7 +279,7 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   work.word = work.signature.pack();
   work.direct = choice.direct;
   if (choice.algorithm == device::Algorithm::kHierarchical) {
-    work.hosts = &hosts_.shape;
+    work.hosts = gpu_ != nullptr ? gpu_->hosts() : &hosts_.shape;
     work.within = choice.within;
     work.between = choice.between;
   }

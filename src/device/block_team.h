@@ -4,6 +4,8 @@
 //   bool claim(counter)                        sets it to 1; whether the calling thread is the first of the block to do so
 //   Fault keepWaiting(peer, state)             between two rounds of polling, by any thread: kNone, or why to give up
 //   int polls() const                          in a round
+//   kPosts                                     whether it serves posted links, by the ring of the work's channel: then also
+//   uint64 add(counter)                        adds one; acquires and releases; gives the sum
 //   bool read(peer, to, from, bytes)           as Team::read, by the leader; false where it is not possible
 //   void reduce(index, work, args)             blockReduce() of the work's datatype and operation; index: thread() and threads()
 #pragma once
@@ -25,7 +27,7 @@ class BlockTeam {
   KOLO_DEVICE bool failed() const { return failed_; }
 
   static constexpr bool kIsOneThread = false;
-  static constexpr bool kPosts = false;
+  static constexpr bool kPosts = Platform::kPosts, kOpens = false;
   static constexpr std::uint64_t kFoldBytes = 1 << 21;   // at a time: a call costs more than caches give
 
   // Who has failed says so; after the barrier all know. The first one's fault counts.
@@ -72,6 +74,35 @@ class BlockTeam {
     sync();
   }
 
+  // Why there is nothing more to come from a peer: kNone, or that it has gone, or that the link to it is lost.
+  KOLO_DEVICE Fault departureOf(int peer) const {
+    const Counter* const left = work_.links[peer].left;
+    const std::uint64_t said = left != nullptr ? loadAcquire(*left) : 0;   // [gone]
+    return {.kind = said == 0 ? Fault::kNone : said == kPeerLeft ? Fault::kLeft : Fault::kLost, .peer = peer};
+  }
+
+  // By any thread of the block; those to one peer by one at a time. See device/post_ring.h.
+  KOLO_DEVICE_CALL void post(const Link& link, const Post& post) {
+    if (failed_) return;
+    PostBox& box = *work_.posts;
+    const std::uint64_t number = platform_.add(box.issued);
+    if (number > kPostPlaces && !awaitPlace(box, number - kPostPlaces, link.peer)) return;
+    const auto inMirror = [&](const void* at) {
+      return static_cast<std::uint32_t>(static_cast<const unsigned char*>(at) - link.mirror);
+    };
+    PostRequest& place = box.ring->places[number % kPostPlaces];
+    place.value = post.value;
+    place.peer = static_cast<std::uint32_t>(link.peer);
+    place.rail = post.rail;
+    place.dataAt = post.bytes != 0 ? inMirror(post.data) : 0;
+    place.bytes = static_cast<std::uint32_t>(post.bytes);
+    place.counterAt = inMirror(post.counter);
+    place.word = work_.word;
+    place.count = work_.headerCount;
+    place.operation = work_.number;
+    storeRelease(place.number, number);   // [post]
+  }
+
   KOLO_DEVICE void copy(void* dst, const void* src, std::uint64_t bytes, bool streaming) {
     blockCopy(index(), dst, src, bytes, streaming);
   }
@@ -97,9 +128,9 @@ class BlockTeam {
         fail(fault);
         return;
       }
-      const Counter* const left = work_.links[peer].left;
-      if (left != nullptr && loadAcquire(*left) != 0 && loadAcquire(counter) < target) {   // [gone]
-        fail({.kind = Fault::kLeft, .peer = peer});
+      const Fault gone = departureOf(peer);
+      if (gone.kind != Fault::kNone && loadAcquire(counter) < target) {
+        fail(gone);
         return;
       }
       if (loadRelaxed(work_.fault->claimed) != 0) {   // by another thread in spread()
@@ -107,6 +138,23 @@ class BlockTeam {
         return;
       }
     }
+  }
+
+  // Until the proxy has taken so many requests. It takes those to a peer that has gone too.
+  KOLO_DEVICE bool awaitPlace(PostBox& box, std::uint64_t target, int peer) {
+    if (loadAcquire(box.seen) >= target) return true;   // [taken]
+    typename Platform::WaitState state{};
+    std::uint64_t taken = loadAcquire(box.ring->taken);   // [taken]
+    while (taken < target) {
+      const Fault fault = platform_.keepWaiting(peer, state);
+      if (fault.kind != Fault::kNone) {
+        fail(fault);
+        return false;
+      }
+      taken = loadAcquire(box.ring->taken);   // [taken]
+    }
+    storeRelease(box.seen, taken);   // [taken]
+    return true;
   }
 
   Platform& platform_;

@@ -2,9 +2,10 @@
 //
 // Template over the team: a host thread, an emulated block, a CUDA block. A team offers
 //   kIsOneThread, kFoldBytes               bytes that a fold of peers' memory takes at a time
-//   kPosts                                 whether it serves posted links too: then, by one thread,
-//   bool open(link)                        makes the link, if it has no outbox yet, or fails: a host thread's, as above
-//   void post(link, post)                  hands a request to the link's transport, or fails
+//   kPosts                                 whether it serves posted links too, and steps among a part of the ranks: then
+//   void post(link, post)                  hands a request to the link's transport, or fails; by one thread, or in spread()
+//   kOpens                                 whether links are made when they are first needed: then, by one thread,
+//   bool open(link)                        makes the link, if it has no outbox yet, or fails
 //   bool leader()                          true on one of its threads
 //   void sync()                            barrier of its threads; memory before is visible after
 //   bool waitAtLeast(counter, target, peer)  all threads call; false, on all, once the operation has failed
@@ -58,7 +59,7 @@ class Exchange {
   }
   KOLO_DEVICE void writeHeader(int peer, const void* payload, std::uint32_t payloadBytes) {
     Link& link = linkTo(peer);
-    if constexpr (Team::kPosts) {
+    if constexpr (Team::kOpens) {
       if (link.outbox == nullptr && !team_.open(link)) return;
     }
     const std::uint64_t number = ++link.announced;

@@ -76,6 +76,10 @@ struct Post {
   std::uint64_t value = 0;
 };
 
+// What a rank on a GPU has instead of a board's word that a peer is no longer there. Written by the peer, when it goes, after all that it
+// did; or by this rank's proxy, when the posted link to it is lost for good.
+inline constexpr std::uint64_t kPeerLeft = 1, kLinkLost = 2;
+
 // What a header is to say.
 struct Expectation {
   std::uint64_t signature = 0;
@@ -106,7 +110,8 @@ struct Link {
   // bring over what has changed (Exchange::signal).
   bool isPosted = false;
   std::uint32_t railMask = 0;                     // rails - 1
-  const Counter* left = nullptr;                  // on a GPU, in my memory: 1 when the peer has gone, after all that it did [gone]
+  unsigned char* mirror = nullptr;                // of a posted link on a GPU: where it begins
+  const Counter* left = nullptr;                  // on a GPU, in my memory: whether the peer is still there [gone]
 
   // How far we are; known to this rank alone. In a team of several threads only the leader writes them, after the last
   // barrier of a primitive; the others read them after the first barrier of the next.

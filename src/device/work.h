@@ -5,6 +5,7 @@
 
 #include "device/link.h"
 #include "device/partition.h"
+#include "device/post_ring.h"
 #include "device/reduce_args.h"
 
 namespace kolo::device {
@@ -163,6 +164,7 @@ struct Work {
   unsigned char* scratch = nullptr;
   std::uint64_t scratchBytes = 0;               // of each channel
   Fault* fault = nullptr;
+  PostBox* posts = nullptr;                     // on a GPU, of this channel; null: no link is posted
 
   // Elements at whose multiples data is cut: 64 bytes' worth.
   KOLO_DEVICE std::uint64_t grain() const { return elementBytes < 64 ? 64 / elementBytes : 1; }

@@ -303,6 +303,7 @@ int channelsFor(Algorithm algorithm, const Query& query, const Machine& machine)
   // These move runs of blocks at a time, which a channel's parts of them are not.
   const bool joinsBlocks = algorithm == Algorithm::kRecursive || algorithm == Algorithm::kTree;
   if (divided && joinsBlocks) return 1;
+  if (algorithm == Algorithm::kHierarchical && query.collective == Collective::kAllToAll) return 1;   // likewise: all blocks of a host
   const std::uint64_t bytes = query.bytes * (divided ? static_cast<std::uint64_t>(machine.ranks) : 1);
   return static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(machine.channels)));
 }

@@ -87,6 +87,61 @@ TEST_CASE("GPU: every algorithm by a resident kernel", "[gpu]") {
   batch.run();
 }
 
+TEST_CASE("GPU: every algorithm over posted links, and between hosts of several ranks", "[gpu][posted]") {
+  struct Shape {
+    int hosts, perHost;
+  };
+  const Shape shape = GENERATE(Shape{2, 1}, Shape{3, 1}, Shape{5, 1}, Shape{2, 2}, Shape{3, 2}, Shape{2, 3});
+  const int ranks = shape.hosts * shape.perHost;
+  const bool resident = GENERATE(false, true);
+  if (resident && ranks > 4) return;
+  const int blocks = ranks > 4 ? 1 : 2;
+  Gpu gpu(ranks, blocks, ranks > 3 ? 1 : 2, resident);
+  gpu.options.latePerHost = shape.perHost;
+  World world(gpu.options);
+  Batch batch(world, seedFor(2400, ranks, shape.perHost));
+  const auto change = [&](Wanted& wanted, int turn) {
+    if (turn % 3 == 0) wanted.count = pick(batch.random(), 1, std::size_t{60'000} / static_cast<std::size_t>(ranks));
+  };
+  addEveryAlgorithm(batch, ranks, ranks > 3 ? cases(1, 6) : cases(3, 6), change);
+  for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
+    const auto collective = static_cast<koloCollective_t>(i);
+    if (shape.perHost == 1 || !isHierarchical(collective, false)) continue;
+    for (int turn = 0; turn < cases(6, 24); ++turn) {
+      Wanted wanted = gpuWanted(collective, "hierarchical", ranks, batch.random());
+      change(wanted, turn);
+      wanted.count = std::max<std::size_t>(wanted.count, 1);
+      batch.add(wanted);
+    }
+  }
+  batch.run();
+}
+
+TEST_CASE("GPU: counts that differ, and large ones, over posted links", "[gpu][posted]") {
+  const int ranks = GENERATE(2, 3, 4);
+  Gpu gpu(ranks, 2, 1);
+  gpu.options.latePerHost = ranks == 4 ? 2 : 1;
+  World world(gpu.options);
+  Batch batch(world, seedFor(2500, ranks));
+  for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter, koloCollectiveAllToAll,
+                                            koloCollectiveGather, koloCollectiveScatter}) {
+    for (const std::string& algorithm : algorithmsFor(collective)) {
+      Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
+      wanted.vector = true;
+      batch.add(wanted);
+    }
+  }
+  for (int i = koloCollectiveAllReduce; i <= koloCollectiveScatter; ++i) {
+    Wanted wanted = gpuWanted(static_cast<koloCollective_t>(i), "", ranks, batch.random());
+    wanted.datatype = koloFloat32;
+    wanted.op = koloSum;
+    wanted.reduction = Reduction::kPredefined;
+    wanted.count = pick(batch.random(), 100'000, 200'000) / kSlowdown;   // many times what the slots hold
+    batch.add(wanted);
+  }
+  batch.run();
+}
+
 TEST_CASE("GPU: counts that differ from rank to rank", "[gpu]") {
   const int ranks = GENERATE(2, 3, 4, 8);
   Gpu gpu(ranks, 2, ranks > 3 ? 1 : 2);

@@ -7,17 +7,6 @@
 namespace kolo::tests {
 namespace {
 
-bool isHierarchical(koloCollective_t collective, bool vector) {
-  switch (collective) {
-    case koloCollectiveAllReduce:
-    case koloCollectiveBroadcast: return !vector;
-    case koloCollectiveAllGather: return true;
-    case koloCollectiveReduceScatter:
-    case koloCollectiveAllToAll: return !vector;
-    default: return false;
-  }
-}
-
 // Every algorithm of every collective, `each` times; with counts that differ if `vector`.
 void addEveryAlgorithm(Batch& batch, int ranks, int each, bool vector, bool hierarchical) {
   for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/settings.h"
 #include "gpu/support.h"
 #include "process/job.h"
 #include "process/roles.h"
@@ -52,6 +53,15 @@ void removeMock() {
   MUST(left.empty());
 }
 
+// Of the job's two "hosts", the first has the first half of the ranks.
+void chooseHost(const Words& words) {
+  if (!has(words, "two-hosts")) return;
+  const int rank = std::atoi(std::getenv("KOLO_RANK")), ranks = std::atoi(std::getenv("KOLO_SIZE"));
+  ::setenv("KOLO_HOST_ID", 2 * rank < ranks ? "first" : "second", 1);
+  ::setenv("KOLO_TCP_INTERFACES", "lo", 1);
+  kolo::settings::reload();
+}
+
 int deviceFor(const Words& words, int rank) { return has(words, "two-devices") ? rank % 2 : testDevice(); }
 
 koloConfig_t configFor(const Words& words, int rank, int timeoutMs = 100000) {
@@ -69,6 +79,7 @@ struct Member {
 
 Member join(const Words& words, int timeoutMs = 100000) {
   installMock(words);
+  chooseHost(words);
   Member me;
   const koloConfig_t config = configFor(words, std::atoi(std::getenv("KOLO_RANK")), timeoutMs);
   me.device = config.device;
@@ -240,7 +251,9 @@ void oneCase(const Member& me, const Problem& problem, const std::string& what, 
 void everyAlgorithm(const Member& me, const Area& send, const Area& recv, const CudaStream& stream, std::size_t large, unsigned& number) {
   for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
     const auto collective = static_cast<koloCollective_t>(i);
-    for (const std::string& algorithm : kolo::tests::algorithmsFor(collective)) {
+    std::vector<std::string> algorithms = kolo::tests::algorithmsFor(collective);
+    if (kolo::tests::isHierarchical(collective, false)) algorithms.push_back("hierarchical");   // without hosts the planner's choice
+    for (const std::string& algorithm : algorithms) {
       const std::string wish = std::string(koloCollectiveName(collective)) + ":" + algorithm;
       MUST_OK(koloCommSetAlgorithm(me.comm, wish.c_str()));
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{37}, large / 20, large}) {
@@ -256,7 +269,7 @@ void everyAlgorithm(const Member& me, const Area& send, const Area& recv, const 
 
 // Whether windows over memory of this kind are reached by all ranks.
 bool reaches(const Words& words, Kind kind) {
-  if (has(words, "no-peers") || has(words, "broken-peers")) return false;
+  if (has(words, "no-peers") || has(words, "broken-peers") || has(words, "two-hosts")) return false;
   return kind == Kind::kOwnWindow || kind == Kind::kDriverWindow;
 }
 
@@ -471,6 +484,7 @@ KOLO_ROLE(waitInVain);
 // ---- what the tests have in common
 
 const std::string kLarge = kSanitized ? "5003" : "100003";
+const std::vector<Words> kWays = {{kLarge}, {"1000", "resident"}, {"5003", "two-hosts"}, {"1000", "two-hosts", "resident"}};
 
 Environment sameDevice() {
   if (!hasRealDevice()) return {};
@@ -515,12 +529,12 @@ TEST_CASE("processes on one GPU: the same with resident kernels", "[device][proc
 
 TEST_CASE("processes on one GPU: messages of all lengths", "[device][processes]") {
   const int ranks = GENERATE(2, 3, 4);
-  for (const Words& words : {Words{kLarge}, Words{"1000", "resident"}}) runAll(ranks, "messages", words);
+  for (const Words& words : kWays) runAll(ranks, "messages", words);
 }
 
 TEST_CASE("processes on one GPU: captured graphs", "[device][processes]") {
   const int ranks = GENERATE(2, 3, 4);
-  for (const Words& words : {Words{kLarge}, Words{"1000", "resident"}}) runAll(ranks, "capture", words);
+  for (const Words& words : kWays) runAll(ranks, "capture", words);
 }
 
 TEST_CASE("processes with two threads each that are ranks on one GPU", "[device][processes]") {
@@ -535,7 +549,7 @@ TEST_CASE("processes with two threads each that are ranks on one GPU", "[device]
 
 TEST_CASE("a process that is killed ends the kernels that wait for it, and the others hear of it and go on", "[device][processes]") {
   const int ranks = GENERATE(2, 3, 4);
-  for (const Words& words : {Words{}, Words{"resident"}}) {
+  for (const Words& words : {Words{}, Words{"resident"}, Words{"two-hosts"}}) {
     Environment environment = sameDevice();
     environment["KOLO_GPU_CHANNELS"] = "1";   // there is to be a second communicator
     Job job(ranks, "waitInVain", words, environment);
@@ -548,7 +562,7 @@ TEST_CASE("a process that is killed ends the kernels that wait for it, and the o
 
 TEST_CASE("a process that does not call is named by the others when the time is over", "[device][processes]") {
   const int ranks = GENERATE(2, 3);
-  for (const Words& words : {Words{"timeout"}, Words{"timeout", "resident"}}) {
+  for (const Words& words : {Words{"timeout"}, Words{"timeout", "resident"}, Words{"timeout", "two-hosts"}}) {
     Job job(ranks, "waitInVain", words, sameDevice());
     for (int rank = 0; rank < ranks; ++rank) expectFailure(job, rank, koloTimeout);
   }
@@ -566,6 +580,11 @@ TEST_CASE("processes on two devices", "[mock][processes]") {
   for (const int ranks : {2, 3}) runAll(ranks, "collectives", {"20001", "two-devices"});
   runAll(4, "messages", {"20001", "two-devices"});
   runAll(2, "collectives", {"1000", "two-devices", "resident"});
+}
+
+TEST_CASE("processes on two hosts: every collective by every algorithm, from pinned memory over TCP", "[device][processes]") {
+  for (const int ranks : {2, 3, 4}) runAll(ranks, "collectives", {ranks == 2 ? kLarge : "5003", "two-hosts"});
+  runAll(3, "collectives", {"1000", "two-hosts", "resident"});
 }
 
 TEST_CASE("processes on two devices without a direct way, or one that is broken in silence, go through the host", "[mock][processes]") {

@@ -32,6 +32,7 @@ struct SharedBlock {
 
 class MockPlatform {
  public:
+  static constexpr bool kPosts = true;
   struct WaitState {
     std::uint64_t sinceNs = 0;
   };

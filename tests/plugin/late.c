@@ -1,6 +1,7 @@
 /* A transport with posted links between threads of one process, which does everything as late, and in as odd an order, as the contract allows:
  * it carries out a request in some later call of deviceProgress or none but the last, reads `from` only then, keeps no order between rails, and
- * is busy often. Ranks of one "host", KOLO_TEST_LATE_PER_HOST of them in a row, do not reach each other by it.
+ * is busy often. Ranks of one "host", KOLO_TEST_LATE_PER_HOST of them in a row, do not reach each other by it. The links of a rank that
+ * koloLateLose() names are lost.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -24,8 +25,19 @@ static pthread_rwlock_t memoriesLock = PTHREAD_RWLOCK_INITIALIZER;
 static Memory* memories;
 static uint64_t memoryIds;
 
+/* Rank whose links are lost, and to which all are; -1: none. */
+static int lostRank = -1;
+__attribute__((visibility("default"))) void koloLateLose(int rank);
+void koloLateLose(int rank) { __atomic_store_n(&lostRank, rank, __ATOMIC_RELAXED); }
+
+/* Calls of deviceProgress so far. */
+static unsigned long calls;
+__attribute__((visibility("default"))) unsigned long koloLateCalls(void);
+unsigned long koloLateCalls(void) { return __atomic_load_n(&calls, __ATOMIC_RELAXED); }
+
 typedef struct Link {
   struct Device* device;
+  int peer;
   uint64_t memory;
   koloTransportPut queue[kRails][kMostQueued];
   koloTransportKey keys[kRails][kMostQueued];
@@ -50,6 +62,11 @@ static uint64_t draw(Device* device) {
   device->random ^= device->random >> 7;
   device->random ^= device->random << 17;
   return device->random >> 11;
+}
+
+static int isLost(const Link* link) {
+  const int rank = __atomic_load_n(&lostRank, __ATOMIC_RELAXED);
+  return rank >= 0 && (link->peer == rank || link->device->rank == rank);
 }
 
 static int probe(char* why, size_t whyBytes) {
@@ -127,6 +144,7 @@ static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const ko
   if (link == NULL) return snprintf(why, whyBytes, "out of memory"), KOLO_TRANSPORT_ERROR;
   memcpy(&link->memory, peerMemory->data, sizeof link->memory);
   link->device = device;
+  link->peer = peer.rank;
   link->next = device->links;
   device->links = link;
   *mapped = NULL;
@@ -185,6 +203,7 @@ static uint32_t linkRails(void* opened, void* linked) {
 static int linkPut(void* opened, void* linked, const koloTransportPut* put, char* why, size_t whyBytes) {
   Link* link = linked;
   int* queued = &link->queued[put->rail];
+  if (isLost(link)) return snprintf(why, whyBytes, "the test has cut the link to rank %d", link->peer), KOLO_TRANSPORT_LOST;
   if (*queued == kMostQueued || draw(opened) % 4 == 0) return snprintf(why, whyBytes, "busy"), KOLO_TRANSPORT_BUSY;
   link->queue[put->rail][*queued] = *put;
   if (put->key != NULL) link->keys[put->rail][*queued] = *put->key;
@@ -195,21 +214,23 @@ static int linkPut(void* opened, void* linked, const koloTransportPut* put, char
 static uint64_t linkQueued(void* opened, void* linked) {
   const Link* link = linked;
   (void)opened;
-  return (uint64_t)(link->queued[0] + link->queued[1]);
+  return isLost(link) ? 0 : (uint64_t)(link->queued[0] + link->queued[1]);
 }
 
 static int linkState(void* opened, void* linked, char* why, size_t whyBytes) {
-  (void)opened, (void)linked, (void)why, (void)whyBytes;
-  return KOLO_TRANSPORT_OK;
+  const Link* link = linked;
+  (void)opened;
+  return isLost(link) ? (snprintf(why, whyBytes, "the test has cut the link to rank %d", link->peer), KOLO_TRANSPORT_LOST) : KOLO_TRANSPORT_OK;
 }
 
 static int deviceProgress(void* opened, int peer, int waitUs) {
   Device* device = opened;
   int moved = 0;
   (void)peer;
+  __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
   for (Link* link = device->links; link != NULL; link = link->next) {
     for (uint32_t rail = 0; rail < kRails; ++rail) {
-      if (link->queued[rail] == 0 || draw(device) % 3 == 0) continue;
+      if (link->queued[rail] == 0 || isLost(link) || draw(device) % 3 == 0) continue;
       carryOut(link, rail);
       moved = 1;
     }

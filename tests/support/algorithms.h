@@ -23,4 +23,16 @@ inline const std::vector<std::string>& algorithmsFor(koloCollective_t collective
   return table.at(collective);
 }
 
+// Whether there is one in steps, inside hosts and between them.
+inline bool isHierarchical(koloCollective_t collective, bool vector) {
+  switch (collective) {
+    case koloCollectiveAllReduce:
+    case koloCollectiveBroadcast: return !vector;
+    case koloCollectiveAllGather: return true;
+    case koloCollectiveReduceScatter:
+    case koloCollectiveAllToAll: return !vector;
+    default: return false;
+  }
+}
+
 }  // namespace kolo::tests

@@ -45,6 +45,18 @@ KOLO_DEVICE void report(Platform& platform, const LaunchParams& params, const de
   device::storeRelease(params.control->faults, 1);   // [fault] what is above
 }
 
+// Where a channel hands requests of posted links to the host.
+KOLO_DEVICE device::PostBox* postsOf(const LaunchParams& params, int channel) {
+  return params.posts != nullptr ? params.posts + channel : nullptr;
+}
+
+// Tells the proxy that the channel has ended a launch. By one thread, after a barrier since the last request.
+KOLO_DEVICE void sayEnded(device::PostBox& box) {
+  const std::uint64_t number = device::loadRelaxed(box.launches) + 1;
+  device::storeRelaxed(box.launches, number);
+  device::storeRelease(box.ring->ended, number);   // [ended]
+}
+
 // A group's messages; false after a failure. `work` and `fault` are the block's: all its threads see them.
 template <class Platform>
 KOLO_DEVICE bool runMessages(Platform& platform, const LaunchParams& params, int channel, device::Work& work, device::Fault& fault) {
@@ -54,6 +66,7 @@ KOLO_DEVICE bool runMessages(Platform& platform, const LaunchParams& params, int
     work.links += channel * work.ranks;
     fault = {};
     work.fault = &fault;
+    work.posts = postsOf(params, channel);
   }
   platform.syncOr(false);
   device::BlockTeam<Platform> team(platform, work);
@@ -77,6 +90,7 @@ KOLO_DEVICE bool runCollective(Platform& platform, const LaunchParams& params, c
     takeChannel(work, channel);
     fault = {};
     work.fault = &fault;
+    work.posts = postsOf(params, channel);
     work.word |= number << device::Signature::kSequenceAt;
   }
   platform.syncOr(false);
@@ -93,9 +107,7 @@ KOLO_DEVICE bool runCollective(Platform& platform, const LaunchParams& params, c
 
 // Messages first: they wait for nothing but messages. After a failure what follows would be refused.
 template <class Platform>
-KOLO_DEVICE_CALL void runBlock(Platform& platform, const LaunchParams& params, int channel, device::Work& work,
-                               device::Fault& fault) {
-  platform.setTimeout(params.timeoutNs);
+KOLO_DEVICE void runList(Platform& platform, const LaunchParams& params, int channel, device::Work& work, device::Fault& fault) {
   // After a failure the peers may take what this rank sends for what it owed them: nothing more is sent.
   if (platform.syncOr(platform.thread() == 0 && device::loadRelaxed(params.channels[0].failures) != 0)) return;
   if (!runMessages(platform, params, channel, work, fault)) return;
@@ -103,6 +115,14 @@ KOLO_DEVICE_CALL void runBlock(Platform& platform, const LaunchParams& params, i
     const device::Work& described = params.list()[i];
     if (channel < described.channels && !runCollective(platform, params, described, channel, work, fault)) return;
   }
+}
+
+template <class Platform>
+KOLO_DEVICE_CALL void runBlock(Platform& platform, const LaunchParams& params, int channel, device::Work& work,
+                               device::Fault& fault) {
+  platform.setTimeout(params.timeoutNs);
+  runList(platform, params, channel, work, fault);
+  if (params.posts != nullptr && platform.thread() == 0) sayEnded(params.posts[channel]);
 }
 
 }  // namespace kolo::executor::cuda

@@ -36,19 +36,23 @@ std::uint64_t takeArrays(device::Work& work, unsigned char* to) {
   return bytes;
 }
 
+unsigned residentBlocks(const ArenaLayout& layout) { return static_cast<unsigned>(std::min(kResidentBlocks, layout.channels)); }
+
 }  // namespace
 
-std::uint64_t ArenaLayout::mailboxAt(int lane, int peer) const {
-  return (static_cast<std::uint64_t>(lane) * static_cast<std::uint64_t>(ranks) + static_cast<std::uint64_t>(peer)) *
-         sizeof(device::Mailbox);
+std::uint64_t ArenaLayout::slotsIn(int lane) const {
+  return roundUp(leftIn() + 64, kPage) + static_cast<std::uint64_t>(lane) * slots * slotBytes;
 }
-std::uint64_t ArenaLayout::trialAt(int peer) const { return mailboxAt(lanes(), 0) + static_cast<std::uint64_t>(peer) * 64; }
-std::uint64_t ArenaLayout::leftAt(int peer) const { return trialAt(ranks) + static_cast<std::uint64_t>(peer) * 64; }
-std::uint64_t ArenaLayout::slotsAt(int lane, int peer) const {
-  const std::uint64_t pair = static_cast<std::uint64_t>(lane) * static_cast<std::uint64_t>(ranks) + static_cast<std::uint64_t>(peer);
-  return roundUp(leftAt(ranks), kPage) + pair * slots * slotBytes;
+
+void ArenaLayout::shrinkTo(std::uint64_t mostBytes) {
+  constexpr std::uint32_t kLeastSlotBytes = 16 << 10;
+  constexpr int kFewChannels = 2;
+  while (bytes() > mostBytes && slotBytes > kLeastSlotBytes) slotBytes /= 2;
+  while (bytes() > mostBytes && channels > kFewChannels) {
+    channels /= 2;
+    messageChannels = std::min(channels, messageChannels);
+  }
 }
-std::uint64_t ArenaLayout::bytes() const { return slotsAt(lanes(), 0); }
 
 // ---- the device
 
@@ -198,20 +202,36 @@ Status Engine::allocate() {
   KOLO_TRY(allocate(links_, static_cast<std::uint64_t>(setup_.layout.lanes()) * ranks * sizeof(device::Link)));
   KOLO_TRY(allocate(channels_, channels * sizeof(Channel)));
   KOLO_TRY(allocate(windows_, ranks * setup_.windows * sizeof(void*)));
-  void* control = nullptr;
-  KOLO_CUDA(driver, cuMemHostAlloc, (&control, sizeof(Control), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  KOLO_ASSIGN(void* const control, allocatePinned(sizeof(Control)));
   control_ = new (control) Control{};
+  if (setup_.beforeLaunch) KOLO_TRY(allocateRings());
   KOLO_CUDA(driver, cuEventCreate, (&last_, CU_EVENT_DISABLE_TIMING));
   KOLO_CUDA(driver, cuEventCreate, (&lastInCapture_, CU_EVENT_DISABLE_TIMING));
   // Allocating pinned memory may wait for kernels, and those for the next launch: what most programs need is there from the start.
   for (int i = 0; i < kFirstBuffers; ++i) KOLO_TRY(addBuffer(kFirstBufferBytes));
   if (!setup_.resident) return {};
   KOLO_TRY(allocate(resident_, sizeof(Resident)));
-  void* places = nullptr;
-  KOLO_CUDA(driver, cuMemHostAlloc, (&places, kResidentPlaces * sizeof(LaunchParams), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  KOLO_ASSIGN(void* const places, allocatePinned(kResidentPlaces * sizeof(LaunchParams)));
   places_ = static_cast<LaunchParams*>(places);
   KOLO_CUDA(driver, cuStreamCreate, (&residentStream_, CU_STREAM_NON_BLOCKING));
   return {};
+}
+
+// Of the host, at the same address for the device. REQUIRES: the context.
+Result<void*> Engine::allocatePinned(std::uint64_t bytes) const {
+  void* memory = nullptr;
+  KOLO_CUDA(gpu_->driver(), cuMemHostAlloc, (&memory, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  return memory;
+}
+
+Status Engine::allocateRings() {
+  const auto channels = static_cast<std::size_t>(setup_.layout.channels);
+  KOLO_ASSIGN(void* const rings, allocatePinned(channels * sizeof(device::PostRing)));
+  rings_ = static_cast<device::PostRing*>(rings);
+  std::vector<device::PostBox> boxes(channels);
+  for (std::size_t channel = 0; channel < channels; ++channel) boxes[channel].ring = new (rings_ + channel) device::PostRing{};
+  KOLO_ASSIGN(posts_, memory::DeviceMemory::create(gpu_->ordinal(), channels * sizeof(device::PostBox), false));
+  return gpu_->upload(reinterpret_cast<CUdeviceptr>(posts_.as<void>()), boxes.data(), channels * sizeof(device::PostBox));
 }
 
 Engine::~Engine() {
@@ -230,6 +250,7 @@ Engine::~Engine() {
   if (last_ != nullptr) (void)driver.cuEventDestroy(last_);
   if (lastInCapture_ != nullptr) (void)driver.cuEventDestroy(lastInCapture_);
   if (places_ != nullptr) (void)driver.cuMemFreeHost(places_);
+  if (rings_ != nullptr) (void)driver.cuMemFreeHost(rings_);
   if (control_ != nullptr) (void)driver.cuMemFreeHost(control_);
 }
 
@@ -242,11 +263,14 @@ Status Engine::connect(std::span<const Pair> pairs) {
       const Pair& pair = pairs[static_cast<std::size_t>(peer)];
       device::Link& link = links[static_cast<std::size_t>(lane * setup_.ranks + peer)];
       link.peer = peer;
-      link.inbox = reinterpret_cast<device::Mailbox*>(pair.mine + layout.mailboxAt(lane, peer));
-      link.inSlots = pair.mine + layout.slotsAt(lane, peer);
-      link.outbox = reinterpret_cast<device::Mailbox*>(pair.theirs + layout.mailboxAt(lane, setup_.rank));
-      link.outSlots = pair.theirs + layout.slotsAt(lane, setup_.rank);
-      link.left = reinterpret_cast<const device::Counter*>(pair.mine + layout.leftAt(peer));
+      link.inbox = reinterpret_cast<device::Mailbox*>(pair.mine + layout.mailboxIn(lane));
+      link.inSlots = pair.mine + layout.slotsIn(lane);
+      link.outbox = reinterpret_cast<device::Mailbox*>(pair.theirs + layout.mailboxIn(lane));
+      link.outSlots = pair.theirs + layout.slotsIn(lane);
+      link.isPosted = pair.isPosted;
+      link.railMask = pair.rails - 1;
+      link.mirror = pair.isPosted ? pair.theirs : nullptr;
+      link.left = reinterpret_cast<const device::Counter*>(pair.mine + layout.leftIn());
       link.windows = windows_.as<unsigned char*>() + static_cast<std::uint64_t>(peer) * setup_.windows;
     }
   }
@@ -257,6 +281,18 @@ Status Engine::setWindow(int rank, std::uint32_t index, unsigned char* begin) {
   unsigned char** const place = windows_.as<unsigned char*>() + static_cast<std::uint64_t>(rank) * setup_.windows + index;
   KOLO_TRY(drain());   // what runs may still use the window that was in this place
   return gpu_->upload(reinterpret_cast<CUdeviceptr>(place), &begin, sizeof begin);
+}
+
+Status Engine::setHosts(const device::Hosts& hosts) {
+  const auto all = static_cast<std::size_t>(hosts.count * hosts.perHost), across = static_cast<std::size_t>(hosts.count);
+  KOLO_ASSIGN(hosts_, memory::DeviceMemory::create(gpu_->ordinal(), sizeof hosts + (all + across) * sizeof(int), false));
+  int* const ranks = reinterpret_cast<int*>(hosts_.as() + sizeof hosts);
+  device::Hosts there = hosts;
+  there.ranks = ranks;
+  there.across = ranks + all;
+  KOLO_TRY(gpu_->upload(reinterpret_cast<CUdeviceptr>(hosts_.as<void>()), &there, sizeof there));
+  KOLO_TRY(gpu_->upload(reinterpret_cast<CUdeviceptr>(ranks), hosts.ranks, all * sizeof(int)));
+  return gpu_->upload(reinterpret_cast<CUdeviceptr>(ranks + all), hosts.across, across * sizeof(int));
 }
 
 Status Engine::reserveScratch(std::uint64_t bytes) {
@@ -282,8 +318,7 @@ Status Engine::addBuffer(std::uint64_t bytes) {
   const drivers::CudaDriver& driver = gpu_->driver();
   buffers_.push_back(std::make_unique<Buffer>());   // owned before anything in it can fail
   Buffer& buffer = *buffers_.back();
-  void* memory = nullptr;
-  KOLO_CUDA(driver, cuMemHostAlloc, (&memory, roundUp(bytes, kPage), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  KOLO_ASSIGN(void* const memory, allocatePinned(roundUp(bytes, kPage)));
   buffer.memory = static_cast<unsigned char*>(memory);
   KOLO_CUDA(driver, cuEventCreate, (&buffer.used, CU_EVENT_DISABLE_TIMING));
   buffer.bytes = roundUp(bytes, kPage);
@@ -346,6 +381,7 @@ Status Engine::describe(std::span<device::Work> works, std::uint32_t messages, s
                         Buffer** buffer) {
   params.control = control_;
   params.channels = channels_.as<Channel>();
+  params.posts = posts_.as<device::PostBox>();
   params.timeoutNs = timeoutNs;
   params.apart = nullptr;
   params.count = static_cast<std::uint32_t>(works.size());
@@ -425,6 +461,7 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, st
   if (buffer != nullptr && capture.active) KOLO_TRY(keepForGraph(*buffer, capture.graph));
 
   const bool staysResident = goesToResident(params, blocks, capture, stream);
+  if (setup_.beforeLaunch) setup_.beforeLaunch(staysResident ? residentBlocks(setup_.layout) : blocks, capture.active);
   KOLO_TRY(orderAfterOthers(stream, capture));
   if (staysResident) {
     KOLO_TRY(ring(params, stream));
@@ -438,12 +475,6 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, st
 }
 
 // ---- the resident kernel; see resident.h for the agreement
-
-namespace {
-
-unsigned residentBlocks(const ArenaLayout& layout) { return static_cast<unsigned>(std::min(kResidentBlocks, layout.channels)); }
-
-}  // namespace
 
 bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture, CUstream stream) const {
   if (!setup_.resident || capture.active || params.apart != nullptr) return false;

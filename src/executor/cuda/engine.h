@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,8 +23,9 @@ namespace kolo::executor::cuda {
 // Blocks of the resident kernel: one for each part of what is small enough to be worth it.
 inline constexpr int kResidentBlocks = 4;
 
-// Where things are in the memory that a rank gives to its peers; the same on all ranks. A lane is what a block and those of its number
-// on the other ranks have for themselves: one for each channel, then one for each channel of messages.
+// Where things are in the memory that a rank gives to its peers; the same on all ranks: one part for each peer, which it alone writes,
+// in one piece, for a posted link mirrors it. A lane is what a block and those of its number on the other ranks have for themselves:
+// one for each channel, then one for each channel of messages.
 struct ArenaLayout {
   int ranks = 1;
   int channels = 1;
@@ -32,11 +34,17 @@ struct ArenaLayout {
   std::uint32_t slotBytes = 1 << 17;
 
   int lanes() const { return channels + messageChannels; }
-  std::uint64_t mailboxAt(int lane, int peer) const;
-  std::uint64_t trialAt(int peer) const;       // 64 bytes, to prove a link by
-  std::uint64_t leftAt(int peer) const;        // a counter that the peer sets when it goes [gone]
-  std::uint64_t slotsAt(int lane, int peer) const;
-  std::uint64_t bytes() const;
+  std::uint64_t partBytes() const { return slotsIn(lanes()); }
+  std::uint64_t partAt(int peer) const { return partBytes() * static_cast<std::uint64_t>(peer); }
+  std::uint64_t bytes() const { return partAt(ranks); }
+  // In a part:
+  std::uint64_t mailboxIn(int lane) const { return sizeof(device::Mailbox) * static_cast<std::uint64_t>(lane); }
+  std::uint64_t trialIn() const { return mailboxIn(lanes()); }   // 64 bytes, to prove a link by
+  std::uint64_t leftIn() const { return trialIn() + 64; }        // a counter that the peer sets when it goes [gone]
+  std::uint64_t slotsIn(int lane) const;
+
+  // Makes slots smaller, and then channels fewer, until the arena has at most so many bytes, or nothing is left to save.
+  void shrinkTo(std::uint64_t mostBytes);
 };
 
 // A device whose primary context is in use, with the kernels loaded into it. One for each device, as long as anybody needs it.
@@ -122,11 +130,17 @@ class Engine {
     bool sharesContext = false;    // with another rank, a thread of this process
     bool resident = false;         // small launches go to a kernel of kResidentBlocks that stays for idleNs
     std::uint64_t idleNs = 0;
+    // Where links are posted: told before each launch, whose blocks will write requests until they have ended it. again: a graph may
+    // launch it at any time from now on.
+    std::function<void(unsigned blocks, bool again)> beforeLaunch;
   };
-  // Where a pair of ranks writes: `mine` is this rank's arena, where the peer does, `theirs` the peer's, as this device sees them.
+  // Where a pair of ranks writes: `mine` is the peer's part of this rank's arena, `theirs` this rank's part of the peer's, or the mirror of
+  // it, as this device sees them.
   struct Pair {
     unsigned char* mine = nullptr;
     unsigned char* theirs = nullptr;
+    bool isPosted = false;
+    std::uint32_t rails = 1;
   };
 
   static Result<std::unique_ptr<Engine>> create(const std::shared_ptr<Gpu>& gpu, const Setup& setup);
@@ -136,6 +150,12 @@ class Engine {
   Status connect(std::span<const Pair> pairs);
   // Begin of a rank's part of a window.
   Status setWindow(int rank, std::uint32_t index, unsigned char* begin);
+
+  // The requests of posted links, by channel; for one thread of the host. Empty without Setup::beforeLaunch.
+  std::span<device::PostRing> rings() const { return {rings_, rings_ != nullptr ? static_cast<std::size_t>(setup_.layout.channels) : 0}; }
+  // Which ranks are on one host. Before the first launch of a hierarchical operation, whose description is given hosts().
+  Status setHosts(const device::Hosts& hosts);
+  const device::Hosts* hosts() const { return hosts_.as<device::Hosts>(); }
 
   // Scratch memory, of all channels together.
   Status reserveScratch(std::uint64_t bytes);
@@ -173,6 +193,8 @@ class Engine {
 
   Engine(std::shared_ptr<Gpu> gpu, const Setup& setup) : gpu_(std::move(gpu)), setup_(setup) {}
   Status allocate();
+  Status allocateRings();
+  Result<void*> allocatePinned(std::uint64_t bytes) const;
   Status addBuffer(std::uint64_t bytes);
   Result<Buffer*> takeBuffer(std::uint64_t bytes);
   Status keepForGraph(Buffer& buffer, CUgraph graph);
@@ -189,6 +211,9 @@ class Engine {
   memory::DeviceMemory links_;        // device::Link [lanes][ranks]
   memory::DeviceMemory channels_;     // Channel [channels]
   memory::DeviceMemory windows_;      // unsigned char* [ranks][windows]
+  memory::DeviceMemory posts_;        // device::PostBox [channels]
+  memory::DeviceMemory hosts_;        // device::Hosts, and the ranks behind it
+  device::PostRing* rings_ = nullptr;
   memory::DeviceMemory scratch_;
   std::uint64_t scratchBytes_ = 0;
   std::vector<memory::DeviceMemory> outgrown_;   // kept: freeing may wait for kernels, and they for what this thread does next

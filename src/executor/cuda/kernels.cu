@@ -53,6 +53,7 @@ __device__ constexpr ReduceTable kReduceTable = makeTable();
 
 class CudaPlatform {
  public:
+  static constexpr bool kPosts = true;
   struct WaitState {
     std::uint64_t sinceNs = 0;
   };

@@ -33,6 +33,7 @@ inline constexpr int kBlockThreads = 512;
 struct LaunchParams {
   Control* control;
   Channel* channels;            // [gridDim.x]
+  device::PostBox* posts;       // [gridDim.x]; null: no link is posted
   std::uint64_t timeoutNs;      // 0: none
   const device::Work* apart;    // instead of `works`, if they are too many or have arrays; readable by the device
   std::uint32_t count;

@@ -15,7 +15,7 @@ class HostTeam {
       : work_(work), context_(context) {}
 
   static constexpr bool kIsOneThread = true;
-  static constexpr bool kPosts = true;
+  static constexpr bool kPosts = true, kOpens = true;
   static constexpr std::uint64_t kFoldBytes = 1 << 16;   // at a time
 
   static constexpr bool leader() { return true; }
