@@ -482,7 +482,8 @@ class CudaRank final : public GpuRank {
 
   void startProxy() {
     if (!posts()) return;
-    Proxy::Setup setup{.peers = throughHost_.get(), .rings = engine_->rings(), .left = {}, .goodbyeAt = layout_.leftIn() + sizeof(device::Counter),
+    Proxy::Setup setup{.peers = throughHost_.get(), .rings = engine_->rings(), .left = {},
+                       .goodbyeAt = layout_.leftIn() + sizeof(device::Counter),
                        .kernelsGaveUp = [this] { return engine_->fault().has_value(); }, .onFault = wishes_.onFault};
     for (int peer = 0; peer < membership_.ranks(); ++peer) {
       unsigned char* const left = throughHost_->arena() + layout_.partAt(peer) + layout_.leftIn();
