@@ -191,7 +191,8 @@ int silenceConnections() {
 TEST_CASE("a way that ends with an error is replaced by another, and every byte arrives", "[ib]") {
   if (isReal()) return;
   const ibv_wc_status errors[] = {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_RESP_TIMEOUT_ERR, IBV_WC_FATAL_ERR,
-                                  IBV_WC_GENERAL_ERR,   IBV_WC_BAD_RESP_ERR,      IBV_WC_REM_ABORT_ERR,    IBV_WC_WR_FLUSH_ERR};
+                                  IBV_WC_GENERAL_ERR,   IBV_WC_BAD_RESP_ERR,      IBV_WC_REM_ABORT_ERR,    IBV_WC_WR_FLUSH_ERR,
+                                  IBV_WC_LOC_QP_OP_ERR};
   int after = 3;
   for (const ibv_wc_status error : errors) {
     for (const bool isDelivered : {true, false}) {
@@ -209,8 +210,8 @@ TEST_CASE("a way that ends with an error is replaced by another, and every byte 
 
 TEST_CASE("a write that is refused as it is ends the link on both sides", "[ib]") {
   if (isReal()) return;
-  const ibv_wc_status errors[] = {IBV_WC_LOC_LEN_ERR,  IBV_WC_LOC_QP_OP_ERR,   IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_ACCESS_ERR, IBV_WC_MW_BIND_ERR,
-                                  IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR};
+  const ibv_wc_status errors[] = {IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_ACCESS_ERR, IBV_WC_MW_BIND_ERR, IBV_WC_REM_INV_REQ_ERR,
+                                  IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR};
   for (const ibv_wc_status error : errors) {
     DYNAMIC_SECTION("status " << error) {
       const World world;

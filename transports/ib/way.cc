@@ -22,12 +22,11 @@ constexpr milliseconds kTryTime{1000};
 
 bool sameWord(const Request& a, const Request& b) { return std::memcmp(&a.word, &b.word, sizeof a.word) == 0; }
 
-// Errors that another way would not cure: the request itself is wrong, here or there.
+// Errors that another way would not cure: the request itself is wrong, here or there. IBV_WC_LOC_QP_OP_ERR is not one of them: it says that the
+// queue pair could not do its work, as Soft-RoCE's cannot when its port has just gone down.
 bool isOfRequest(ibv_wc_status status) {
   switch (status) {
     case IBV_WC_LOC_LEN_ERR:
-    case IBV_WC_LOC_QP_OP_ERR:
-    case IBV_WC_LOC_EEC_OP_ERR:
     case IBV_WC_LOC_PROT_ERR:
     case IBV_WC_LOC_ACCESS_ERR:
     case IBV_WC_LOC_RDD_VIOL_ERR:
