@@ -45,15 +45,10 @@ kolo_can_install() {
 }
 
 kolo_install_packages() {
-  local missing optional
+  local missing
   mapfile -t missing < <(kolo_missing_packages)
-  mapfile -t optional < <(command -v pkg-config >/dev/null && kolo_missing_optional_packages)
-  [[ ${#missing[@]} -gt 0 || ${#optional[@]} -gt 0 ]] || return 0
+  [[ ${#missing[@]} -gt 0 ]] || return 0
 
-  if [[ ${#missing[@]} -eq 0 ]]; then
-    kolo_install_optional "${optional[@]}"
-    return 0
-  fi
   if ! command -v apt-get >/dev/null; then
     echo "Missing here, by the names of the Debian packages: ${missing[*]}" >&2
     return 1
@@ -73,15 +68,28 @@ kolo_install_packages() {
     echo "Installed, yet still not usable: ${missing[*]}" >&2
     return 1
   fi
-  mapfile -t optional < <(kolo_missing_optional_packages)
-  [[ ${#optional[@]} -eq 0 ]] || kolo_install_optional "${optional[@]}"
 }
 
-# Where that cannot be, the build goes on without them.
-kolo_install_optional() {
-  command -v apt-get >/dev/null || return 0
-  [[ ${#kolo_as_root[@]} -eq 0 ]] || sudo -n true 2>/dev/null || return 0
-  kolo_apt_get install --no-install-recommends "$@" >/dev/null 2>&1 || echo "not installed, and done without: $*" >&2
+# Installs packages where it may, and says nothing of those that it could not. One by one: a package that cannot be had, or whose daemon does
+# not start here, must not keep the others out.
+kolo_try_packages() {
+  local package
+  [[ $# -gt 0 ]] && kolo_can_install || return 0
+  echo "installing $*"
+  kolo_apt_get update 2>/dev/null || true
+  for package in "$@"; do
+    kolo_apt_get install --no-install-recommends "$package" 2>/dev/null || true
+  done
+}
+
+# What the build can do without.
+kolo_install_extras() {
+  local missing
+  mapfile -t missing < <(kolo_missing_optional_packages)
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+  kolo_try_packages "${missing[@]}"
+  mapfile -t missing < <(kolo_missing_optional_packages)
+  [[ ${#missing[@]} -eq 0 ]] || echo "not installed, and done without: ${missing[*]}"
 }
 
 # Of PROGRAM:PACKAGE... prints the packages whose program is not here, one a line.
@@ -94,15 +102,10 @@ kolo_absent() {
 
 # Installs, where it may, what some tests use and others do without: PROGRAM:PACKAGE... Never fails; says in one line what is missing.
 kolo_install_optional() {
-  local missing package
+  local missing
   mapfile -t missing < <(kolo_absent "$@")
-  if [[ ${#missing[@]} -gt 0 ]] && kolo_can_install; then
-    echo "installing ${missing[*]}"
-    kolo_apt_get update 2>/dev/null || true
-    # One by one: a package that cannot be had, or whose daemon does not start here, must not keep the others out.
-    for package in "${missing[@]}"; do
-      kolo_apt_get install --no-install-recommends "$package" 2>/dev/null || true
-    done
+  if [[ ${#missing[@]} -gt 0 ]]; then
+    kolo_try_packages "${missing[@]}"
     mapfile -t missing < <(kolo_absent "$@")
   fi
   [[ ${#missing[@]} -eq 0 ]] || echo "not installed, the tests that need it are skipped: ${missing[*]}"
@@ -139,6 +142,7 @@ kolo_setup() {
     shift 2
   fi
   kolo_install_packages || return 1
+  kolo_install_extras
   echo "building $build"
   kolo_configure "$build" "$@" || return 1
   ninja -C "$build" --quiet || return 1

@@ -1,0 +1,82 @@
+"""Hosts in a virtual machine with Soft-RoCE: ranks with different host identities share no memory, so that NICs are between them."""
+import os
+import subprocess
+
+import jobs
+
+SIZES = ["8", "1000", "100K"]
+WITH_SIZES = 9  # kolo-perf's collectives but the barrier
+# Soft-RoCE takes 7, the default, for "for ever": two seconds of silence end a lane.
+PATIENCE = {"KOLO_IB_RETRIES": "6"}
+
+
+class Hosts:
+    """What jobs.Case asks of a network. Host h is on machine h % machines, and all hosts of a machine share its NICs."""
+
+    def __init__(self, hosts):
+        self.hosts = hosts
+        self.machine = int(os.environ["KOLO_VM"])
+        self.machines = 2 if "KOLO_VM_PEER" in os.environ else 1
+
+    def command(self, _, words):
+        return [str(word) for word in words]
+
+    def endpoint(self, _, port):
+        """The control connections are not what is tested: they keep to a way that stays."""
+        return f"{'127.0.0.1' if self.machines == 1 else '10.77.1.1'}:{port}"
+
+    def here(self, per_host):
+        """The numbers of the ranks that this machine starts."""
+        return [rank for rank in range(self.hosts * per_host) if rank // per_host % self.machines == self.machine]
+
+
+def set_link(nic, state):
+    subprocess.run(["ip", "link", "set", f"eth{nic}", state], check=True)
+
+
+def port_state(nic):
+    with open(f"/sys/class/infiniband/rxe{nic}/ports/1/state", encoding="ascii") as file:
+        return file.read()
+
+
+def packets_sent(nic):
+    with open(f"/sys/class/infiniband/rxe{nic}/ports/1/hw_counters/sent_pkts", encoding="ascii") as file:
+        return int(file.read())
+
+
+class Case(jobs.Case):
+    def start(self, network, words, per_host=1, environment=None, **_):
+        """Those of the ranks that belong here, over InfiniBand between hosts."""
+        environment = {"KOLO_TRANSPORTS": "ib,shm", **PATIENCE, **(environment or {})}
+        return super().start(network, words, per_host, environment, host_ids=True, only=network.here(per_host))
+
+    def network(self, hosts=2, **_):
+        return Hosts(hosts)
+
+    def sweep(self, network, per_host=1, sizes=SIZES, calls=2):
+        words = [jobs.Programs.perf, "--sizes", ",".join(sizes), "--buffers", "plain", "-n", str(calls), "-w", "1"]
+        return self.start(network, words, per_host)
+
+    def expect_all(self, network, ranks, sizes=SIZES):
+        """All collectives, all values right; rank 0 has the table."""
+        if network.machine == 0:
+            return self.expect_sweep(ranks, WITH_SIZES * len(sizes) + 1)
+        for rank in ranks:
+            self.assertEqual(rank.ended(), 0, self.story(ranks))
+
+    def pull_cable(self, nic):
+        self.addCleanup(self.plug_cable, nic)
+        set_link(nic, "down")
+
+    def plug_cable(self, nic):
+        set_link(nic, "up")
+        self.assertTrue(jobs.soon(lambda: "ACTIVE" in port_state(nic), 10), port_state(nic))
+
+    def await_traffic(self, nic, packets):
+        """Until this machine has sent so many more."""
+        before = packets_sent(nic)
+        self.assertTrue(jobs.soon(lambda: packets_sent(nic) > before + packets), f"nothing moves by rxe{nic}")
+
+    def expect_failover(self, ranks):
+        for rank in ranks:
+            self.assertIn("its rails go by another one", rank.output(), self.story(ranks))

@@ -1,0 +1,77 @@
+"""Several hosts in one machine with two NICs."""
+import time
+
+import hosts
+from jobs import Programs
+
+REMOTE, TIMEOUT, UNREACHABLE = 5, 7, 20
+MUCH, ENDLESS = str(4 << 20), "1000000"
+
+
+class Collectives(hosts.Case):
+    def of(self, count, per_host=1):
+        network = self.network(count)
+        self.expect_all(network, self.sweep(network, per_host))
+
+    def test_of_2_hosts(self):
+        self.of(2)
+
+    def test_of_3_hosts(self):
+        self.of(3)
+
+    def test_of_4_hosts(self):
+        self.of(4)
+
+    def test_of_ranks_that_share_hosts(self):
+        self.of(2, per_host=2)
+
+
+class Messages(hosts.Case):
+    def test_between_all_pairs(self):
+        self.expect_done(self.start(self.network(3), [Programs.rank, "messages"]))
+
+
+class Failover(hosts.Case):
+    def test_in_the_middle_of_an_all_reduce(self):
+        ranks = self.start(self.network(3), [Programs.rank, "loop", MUCH, "6"])
+        self.wait_until_said(ranks, "ready")
+        self.await_traffic(0, 200)
+        self.pull_cable(0)
+        self.expect_done(ranks)
+        self.expect_failover(ranks)
+
+    def test_in_the_middle_of_all_collectives(self):
+        network = self.network(2)
+        ranks = self.sweep(network, sizes=["100K"], calls=100)
+        self.await_traffic(1, 3000)
+        self.pull_cable(1)
+        self.expect_all(network, ranks, sizes=["100K"])
+        self.expect_failover(ranks)
+
+
+class Endings(hosts.Case):
+    def begin(self, size, environment=None):
+        ranks = self.start(self.network(3), [Programs.rank, "loop", size, ENDLESS], environment=environment)
+        self.wait_until_said(ranks, "ready")
+        return ranks
+
+    def test_of_the_only_link(self):
+        ranks = self.begin(MUCH, {"KOLO_IB_DEVICES": "rxe0"})
+        self.await_traffic(0, 200)
+        since = time.monotonic()
+        self.pull_cable(0)
+        for rank in range(3):
+            self.expect_failure(ranks, rank, since, 15, (REMOTE, TIMEOUT, UNREACHABLE), r"rank \d", "rxe0")
+
+    def kill(self, size):
+        ranks = self.begin(size)
+        since = time.monotonic()
+        ranks[1].kill()
+        for rank in (0, 2):
+            self.expect_failure(ranks, rank, since, 10, (REMOTE,), "rank 1")
+
+    def test_of_a_rank_in_small_operations(self):
+        self.kill("8")
+
+    def test_of_a_rank_in_large_operations(self):
+        self.kill(MUCH)
