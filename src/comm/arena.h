@@ -35,7 +35,7 @@ struct alignas(64) Board {
 // What is sent of a board to a peer by a posted link, when its writer has waited for a while.
 struct alignas(64) Notice {
   std::array<BoardEntry, Board::kEntries> entries;
-  device::Counter left;
+  device::Counter left[device::kMaxRails];   // by each rail: 1, behind all that came by it before
 };
 
 struct ArenaLayout {

@@ -178,6 +178,7 @@ class Communicator final : public executor::LinkOwner {
   void notify();
   void sayGoodbye();
   void sayGoodbye(int peer);
+  bool hasSaidGoodbye(int peer) const;
   void aim(device::Link& link);
   std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;
   void rest(int peer, bool forLong);

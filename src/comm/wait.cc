@@ -55,7 +55,7 @@ std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
   if (!peers_->isOpen(peer)) return std::nullopt;
   if ((*peers_)[peer].isPosted()) {
     const Notice& notice = *layout_.part(peers_->arena() + layout_.partAt(peer)).notice;
-    if (device::loadAcquire(notice.left) != 0) return Fault{Fault::kLeft, peer, 0, 0};  // [left]
+    if (hasSaidGoodbye(peer)) return Fault{Fault::kLeft, peer, 0, 0};
     return checkEntry(work, notice.entries[sequence_ % Board::kEntries], peer);
   }
   const Board& board = boardOf(peer);
@@ -83,12 +83,23 @@ void Communicator::notify() {
   notified_ = sequence_;
 }
 
-// Tells a peer by a posted link that this rank goes; what it was sent before has been accepted by the transport.
+// Tells a peer by a posted link that this rank goes: by each rail, behind what it was sent there before.
 void Communicator::sayGoodbye(int peer) {
   Notice& notice = *layout_.part(peers_->partAt(peer)).notice;
-  device::storeRelease(notice.left, 1);
-  const device::Post goodbye{0, nullptr, 0, &notice.left, 1};
-  for (int tries = 0; tries < 1000 && peers_->put(peer, goodbye).code() == koloInProgress; ++tries) peers_->progress(peer, 1000);  // [left]
+  for (std::uint32_t rail = 0; rail < (*peers_)[peer].link->rails(); ++rail) {
+    device::storeRelease(notice.left[rail], 1);
+    const device::Post goodbye{rail, nullptr, 0, &notice.left[rail], 1};
+    for (int tries = 0; tries < 1000 && peers_->put(peer, goodbye).code() == koloInProgress; ++tries) peers_->progress(peer, 1000);  // [left]
+  }
+}
+
+// Whether that has come, and with it all that the peer had sent.
+bool Communicator::hasSaidGoodbye(int peer) const {
+  const Notice& notice = *layout_.part(peers_->arena() + layout_.partAt(peer)).notice;
+  for (std::uint32_t rail = 0; rail < (*peers_)[peer].link->rails(); ++rail) {
+    if (device::loadAcquire(notice.left[rail]) == 0) return false;  // [left]
+  }
+  return true;
 }
 
 Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessage) {
