@@ -64,7 +64,14 @@ class Case(jobs.Case):
         for rank in ranks:
             self.assertEqual(rank.ended(), 0, self.story(ranks))
 
+    def lose(self, nic, percent, delay="0ms"):
+        """So many of the packets that this machine sends, in silence."""
+        subprocess.run(["tc", "qdisc", "add", "dev", f"eth{nic}", "root", "netem", "loss", f"{percent}%", "delay", delay], check=True)
+        self.addCleanup(subprocess.run, ["tc", "qdisc", "del", "dev", f"eth{nic}", "root"], check=True)
+
     def pull_cable(self, nic):
+        """What the NIC itself notices. On one machine only: where packets wait in an interface that goes down, Linux 6.1 does not come back
+        from destroying their queue pair, and ends when the interface is up again (rxe_skb_tx_dtor)."""
         self.addCleanup(self.plug_cable, nic)
         set_link(nic, "down")
 
