@@ -16,7 +16,6 @@ using device::MessageLine;
 Messages::Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers, const Windows& windows)
     : owner_(owner), peers_(peers), layout_(layout), windows_(windows), pairs_(static_cast<std::size_t>(layout.ranks)),
       eagerBytes_(std::min<std::uint64_t>(layout.slotBytes, kEagerBytes)),
-      chunkBytes_(std::min<std::uint64_t>(layout.slotBytes, kStreamChunkBytes)),
       calls_(reinterpret_cast<const device::Counter*>(peers.arena() + layout.callAt(0))) {
   const int rank = owner.rank();
   for (int peer = 0; peer < layout.ranks; ++peer) {
@@ -35,6 +34,8 @@ void Messages::aim(Pair& pair) {
   const ArenaLayout::Part out = layout_.part(peers_.partAt(pair.peer));
   pair.isPosted = peers_[pair.peer].isPosted();
   pair.rails = peers_[pair.peer].link->rails();
+  // A chunk by a posted link costs a signal, and another for the credit: the fewer the better.
+  pair.chunkBytes = pair.isPosted ? layout_.slotBytes : std::min<std::uint64_t>(layout_.slotBytes, kStreamChunkBytes);
   pair.out = out.lane;
   pair.outEager = out.eagerSlots;
   pair.outStream = out.streamSlots;
@@ -297,7 +298,7 @@ bool Messages::writeChunks(int peer) {
     }
     unsigned char* slot = nextSlot(pair.stream, pair.in->chunksTaken, pair.outStream);
     if (slot == nullptr) break;
-    const std::uint64_t bytes = std::min<std::uint64_t>(chunkBytes_, send->bytes - send->sent);
+    const std::uint64_t bytes = std::min<std::uint64_t>(pair.chunkBytes, send->bytes - send->sent);
     executor::copy(slot, send->data + send->sent, bytes, false);
     signal(pair, pair.out->chunks, ++pair.stream.written, slot, bytes);  // [data]
     send->sent += bytes;
@@ -392,7 +393,7 @@ bool Messages::readChunks(int peer) {
     if (device::loadAcquire(pair.in->chunks) <= pair.stream.read) break;  // [data]
     Stream& stream = pair.arriving.front();
     const unsigned char* chunk = pair.inStream + (pair.stream.read + 1) % layout_.slots * layout_.slotBytes;
-    const std::uint64_t bytes = std::min<std::uint64_t>(chunkBytes_, stream.bytes - stream.arrived);
+    const std::uint64_t bytes = std::min<std::uint64_t>(pair.chunkBytes, stream.bytes - stream.arrived);
     if (stream.arrived < stream.capacity) {
       executor::copy(stream.data + stream.arrived, chunk, std::min(bytes, stream.capacity - stream.arrived),
                      stream.bytes >= owner_.streamingBytes());

@@ -104,6 +104,7 @@ class Messages {
     int peer = -1;
     bool isPosted = false;
     std::uint32_t rails = 1;
+    std::uint64_t chunkBytes = 0;               // of a stream; both ends take it from the kind of link
     device::MessageLane* in = nullptr;          // in my memory
     const unsigned char* inEager = nullptr;
     const unsigned char* inStream = nullptr;
@@ -162,7 +163,6 @@ class Messages {
   const Windows& windows_;
   std::vector<Pair> pairs_;
   const std::uint64_t eagerBytes_;     // the same on all ranks, as the slots are
-  const std::uint64_t chunkBytes_;
   std::vector<Receive> receives_;      // posted, not matched
   std::deque<Unexpected> unexpected_;
   std::uint64_t unfinished_ = 0;       // sends and receives that are not done
