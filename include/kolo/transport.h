@@ -182,6 +182,11 @@ typedef struct koloTransport {
   /* Optional: NULL, or absent from a table whose size ends before it. The communicator has failed: nothing that was accepted need
    * reach anybody any more. What the core still calls is linkClose, memoryDeregister and deviceClose, which now wait for no peer. */
   void (*deviceAbandon)(void* device);
+
+  /* Optional likewise, for transports that do not register cheaply: with it, the core goes on by another transport when a link is lost. Ends the
+   * way to the link's peer, as if that had been lost for good: when this returns, nothing more of what the peer has put arrives in this process's
+   * memory. The link's requests are over; linkClose follows. */
+  void (*linkAbandon)(void* device, void* link);
 } koloTransport;
 
 /* What a shared object exports. */

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "device/link.h"
 #include "device/message.h"
@@ -36,6 +37,7 @@ struct alignas(64) Board {
 struct alignas(64) Notice {
   std::array<BoardEntry, Board::kEntries> entries;
   device::Counter left[device::kMaxRails];   // by each rail: 1, behind all that came by it before
+  device::Counter reroutes;                  // how often the peer has abandoned its way to this rank for another (reroute.cc)
 };
 
 struct ArenaLayout {
@@ -61,6 +63,8 @@ struct ArenaLayout {
   std::uint64_t partAt(int peer) const;
   std::uint64_t partBytes() const;
   Part part(unsigned char* begin) const;
+  // The requests that bring over all of a part as it is, in this order: each counter after what it announces.
+  std::vector<device::Post> requestsFor(const Part& mirror) const;
   std::uint64_t bytes() const { return partAt(ranks); }
 };
 

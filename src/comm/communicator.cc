@@ -184,6 +184,7 @@ Status Communicator::connect() {
   membership_.control->subscribe(membership_.key, membership_.members,
                                  [this](const bootstrap::Failure& failure) { onFailure(failure); },
                                  [this](std::string_view question) { return giveAccount(question); });
+  if (posts() && peers_->mayReroute()) caretaker_ = std::jthread([this](const std::stop_token& stop) { takeCare(stop); });
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
              ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);
   return {};
@@ -207,6 +208,7 @@ void Communicator::aim(device::Link& link) {
 }
 
 Fault Communicator::open(device::Link& link) {
+  if (link.outbox != nullptr) return {};   // its rails are counted as they were at first, whatever link has come in its place
   Status opened = peers_->open(link.peer);
   if (opened.ok() && allMapped_ && (*peers_)[link.peer].isPosted()) {
     opened = error(koloUnreachable, "rank {} maps the memory of others on this host, but not that of rank {}", rank(), link.peer);
@@ -218,6 +220,7 @@ Fault Communicator::open(device::Link& link) {
 
 Communicator::~Communicator() {
   worker_.reset();
+  caretaker_ = {};
   if (peers_ == nullptr) return;
   membership_.control->unsubscribe(membership_.key);
   // After a failure the peers learn, or know, what it was: leaving is not the reason why they wait in vain.

@@ -10,7 +10,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/cause.h"
@@ -124,6 +126,10 @@ class Communicator final : public executor::LinkOwner {
   bool progress(int peer) override { return peers_->progress(peer, 0); }
   // Whether some links are posted; the same on all ranks.
   bool posts() const { return !allMapped_; }
+  // Keeps the caretaker from posted links, while the calling thread uses them.
+  [[nodiscard]] std::unique_lock<std::mutex> holdLinks() {
+    return caretaker_.joinable() ? std::unique_lock(linksMutex_) : std::unique_lock<std::mutex>();
+  }
   // Of messages, which are of no collective: kNone, or why the request cannot be made.
   device::Fault post(int peer, const device::Post& post, bool isMessage = true);
   device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
@@ -136,10 +142,13 @@ class Communicator final : public executor::LinkOwner {
   void endWait();
   // Until all requests go on without this rank's help.
   device::Fault flush(bool isMessage);
+  // Of the first link to the peer: counters are by these, whatever has come in its place. REQUIRES: open(peer).
+  std::uint32_t railsTo(int peer) const { return links_[static_cast<std::size_t>(peer)].railMask + 1; }
   // Opens the link to a peer for messages: kNone, or why not.
   device::Fault open(int peer) { return open(links_[static_cast<std::size_t>(peer)]); }
   device::Fault checkMessages(int peer, executor::WaitState& state);
-  // The link is lost: kAborted if that is known to be a part of something larger.
+  // A posted link is lost, or could not be opened: kAborted if that is known to be a part of something larger; kNone if what was to be done
+  // may be tried again, for the peer is reached otherwise.
   device::Fault lost(int peer, Status why);
   // The error of messages that waited in vain; peer -1: for any.
   Status giveUpMessages(const device::Fault& fault, int peer);
@@ -177,11 +186,14 @@ class Communicator final : public executor::LinkOwner {
   void postOnBoard(const device::Work& work);
   void notify();
   void sayGoodbye();
+  device::Fault followReroutes();
+  void takeCare(const std::stop_token& stop);
+  bool reroute(int peer, Status& why);
+  device::Fault repeat(int peer);
   void sayGoodbye(int peer);
-  bool hasSaidGoodbye(int peer) const;
   void aim(device::Link& link);
   std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;
-  void rest(int peer, bool forLong);
+  void rest(int peer, bool forLong, bool maySleep);
   int jobRank(int rank) const { return membership_.members[static_cast<std::size_t>(rank)]; }
   Status conclude(const device::Work& work, const device::Fault& fault);
   std::string describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other, const Called& otherCalled) const;
@@ -201,6 +213,8 @@ class Communicator final : public executor::LinkOwner {
   std::mutex gpuMutex_;                  // work_ and sequence_, on a GPU: questions come from any thread
   std::optional<device::Fault> readBoard(const device::Work& work, int peer) const;
   const Board& boardOf(int peer) const;
+  const Notice& noticeOf(int peer) const;
+  bool hasSaidGoodbye(int peer) const;
   std::string label(const device::Work& work) const;
   std::string label(const device::Signature& signature, std::uint64_t number) const;
 
@@ -244,6 +258,8 @@ class Communicator final : public executor::LinkOwner {
   bool usesCuda_ = false;       // pointers may be a device's
   Status readFailure_;   // of the last read() that failed
   Status lostLink_;      // why a posted link was lost
+  std::int64_t followedNs_ = 0;  // when it was last looked whether peers have abandoned their links
+  bool followsReroutes_ = false;
   std::uint64_t notified_ = 0;   // the last operation of which peers by posted links have been told
   Inquiry inquiry_;
   Waiting waiting_;
@@ -254,6 +270,9 @@ class Communicator final : public executor::LinkOwner {
   std::atomic<std::uint32_t> stop_{0};
   mutable std::mutex failureMutex_;
   Status failure_;
+
+  std::mutex linksMutex_;
+  std::jthread caretaker_;   // only where a link that is lost may be replaced; last, for it uses the rest
 };
 
 }  // namespace kolo::comm

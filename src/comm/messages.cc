@@ -33,7 +33,7 @@ Messages::Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers,
 void Messages::aim(Pair& pair) {
   const ArenaLayout::Part out = layout_.part(peers_.partAt(pair.peer));
   pair.isPosted = peers_[pair.peer].isPosted();
-  pair.rails = peers_[pair.peer].link->rails();
+  pair.rails = owner_.railsTo(pair.peer);
   // A chunk by a posted link costs a signal, and another for the credit: the fewer the better.
   pair.chunkBytes = pair.isPosted ? layout_.slotBytes : std::min<std::uint64_t>(layout_.slotBytes, kStreamChunkBytes);
   pair.out = out.lane;
@@ -47,13 +47,21 @@ bool Messages::open(Pair& pair) {
   if (broken_.kind != device::Fault::kNone) return false;
   aim(pair);
   activate(pair.peer);
-  // Refused when as much is under way as may be: then a later call will be the one that opens it.
+  broken_ = call(pair.peer);
+  return broken_.kind == device::Fault::kNone;
+}
+
+device::Fault Messages::call(int peer) {
   for (executor::WaitState state;;) {
-    Status called = peers_.set(pair.peer, layout_.callAt(owner_.rank()), 1);   // [call] before the first line
-    if (called.ok()) return true;
-    broken_ = called.code() == koloInProgress ? owner_.checkWait(pair.peer, state, true) : owner_.lost(pair.peer, std::move(called));
-    if (broken_.kind != device::Fault::kNone) return false;
+    Status called = peers_.set(peer, layout_.callAt(owner_.rank()), 1);   // [call] before the first line
+    if (called.ok()) return {};
+    const device::Fault fault = called.code() == koloInProgress ? owner_.checkWait(peer, state, true) : owner_.lost(peer, std::move(called));
+    if (fault.kind != device::Fault::kNone) return fault;
   }
+}
+
+device::Fault Messages::callAgain(int peer) {
+  return pairs_[static_cast<std::size_t>(peer)].out != nullptr ? call(peer) : device::Fault{};
 }
 
 void Messages::activate(int peer) {
@@ -92,6 +100,7 @@ void Messages::note(Status status) {
 }
 
 void Messages::start(const Message& message) {
+  const auto held = owner_.holdLinks();
   const std::uint64_t bytes = message.count * elementBytes(message.datatype);
   const auto datatype = static_cast<std::uint8_t>(message.datatype);
   ++unfinished_;
@@ -504,6 +513,7 @@ int Messages::waitedFor() const {
 }
 
 Status Messages::finish() {
+  const auto held = owner_.holdLinks();
   executor::WaitState state;
   // Answers still to be written are somebody else's progress: this rank may not leave before they are out.
   while (unfinished_ != 0 || unanswered_ != 0) {

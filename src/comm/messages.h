@@ -42,6 +42,8 @@ class Messages {
   // for: where they stand they cost nothing, but a peer whose lines are full waits.
   bool progress(bool readsAll);
   bool idle() const { return unfinished_ == 0; }
+  // Says once more to a peer what opened the lane, if anything did: its link has been replaced.
+  device::Fault callAgain(int peer);
   // Waits until all that was started is done; the first error among them.
   Status finish();
 
@@ -138,6 +140,7 @@ class Messages {
   void signal(Pair& pair, device::Counter& counter, std::uint64_t value, const void* data = nullptr, std::uint64_t bytes = 0);
   void aim(Pair& pair);
   bool open(Pair& pair);
+  device::Fault call(int peer);
   void activate(int peer);
   void listen();
   void post(const Pair& pair, const device::Post& post);

@@ -24,6 +24,8 @@ Holdings& holdings() {
   return *instance;
 }
 
+constexpr int kTriesOfFirst = 1000;   // of the first request on a link, a millisecond each
+
 // What ranks that share memory have in common: the kernel, and a network, in which they hand it over.
 struct HostKey {
   unsigned char hostId[16];
@@ -134,17 +136,21 @@ std::string Peers::offer() const {
   return writer.text();
 }
 
-Status Peers::mirror(Peer& peer) {
+// Registers the mirror for the device by which its bytes are to go.
+Status Peers::mirror(Peer& peer, transport::Device& device) {
   const std::uint64_t bytes = purpose_.partBytes;
-  KOLO_ASSIGN(peer.mirror.memory, memory::PrivateMemory::create(bytes));
+  if (peer.mirror.memory.data() == nullptr) {
+    KOLO_ASSIGN(peer.mirror.memory, memory::PrivateMemory::create(bytes));
+  }
   const koloTransportMemory range{sizeof range, peer.mirror.memory.data(), bytes, -1, 0, koloMemoryHost};
-  KOLO_ASSIGN(peer.mirror.registration, peer.device->registerMemory(range));
-  if (std::find(posted_.begin(), posted_.end(), peer.device.get()) == posted_.end()) posted_.push_back(peer.device.get());
+  KOLO_ASSIGN(peer.mirror.registration, device.registerMemory(range));
+  if (std::find(posted_.begin(), posted_.end(), &device) == posted_.end()) posted_.push_back(&device);
   return {};
 }
 
-// By the first transport, in this rank's order of preference, that both sides have and that reaches the peer.
-Status Peers::openLink(Peer& peer, int rank) {
+// By the first transport, in this rank's order of preference, that both sides have and that reaches the peer; after: by the first that comes
+// after this one, and has posted links.
+Result<Peers::Route> Peers::findRoute(const Peer& peer, int rank, const transport::Device* after) {
   BlobReader reader(peer.offer);
   std::map<std::string, std::pair<koloTransportBlob, koloTransportBlob>> offers;
   for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
@@ -152,31 +158,40 @@ Status Peers::openLink(Peer& peer, int rank) {
     const koloTransportBlob address = reader.getBlob();
     offers[name] = {address, reader.getBlob()};
   }
+  auto device = devices_.begin();
+  if (after != nullptr) {
+    device = std::find_if(device, devices_.end(), [&](const auto& one) { return one.get() == after; });
+    if (device != devices_.end()) ++device;
+  }
   std::string ofMapped, ofPosted;
-  for (const auto& device : devices_) {
-    const auto offer = offers.find(device->name());
-    if (offer == offers.end()) continue;
-    auto link = device->openLink(offer->second.first, offer->second.second);
-    if (link.ok()) {
-      peer.device = device;
-      peer.address = offer->second.first;
-      peer.link = link.take();
-      peer.arena = peer.link->mapped();
-      return peer.isPosted() ? mirror(peer) : Status();
-    }
-    (device->isPosted() ? ofPosted : ofMapped) += "; " + link.status().message();
+  for (; device != devices_.end(); ++device) {
+    const auto offer = offers.find((*device)->name());
+    if (offer == offers.end() || (after != nullptr && !(*device)->isPosted())) continue;
+    auto link = (*device)->openLink(offer->second.first, offer->second.second);
+    if (link.ok()) return Route{*device, offer->second.first, link.take()};
+    ((*device)->isPosted() ? ofPosted : ofMapped) += "; " + link.status().message();
   }
   // First what should have worked: between hosts nobody expects to share memory.
   const std::string reasons = peer.isNear ? ofMapped + ofPosted : ofPosted + ofMapped;
-  return error(koloUnreachable, "rank {} cannot be reached from rank {} by any transport that both have{}", rank, rank_,
-               (reasons.empty() ? std::string("; there is none") : reasons) + leftOut_);
+  return error(koloUnreachable, "rank {} cannot be reached from rank {} by any {}transport that both have{}", rank, rank_,
+               after != nullptr ? "other " : "", (reasons.empty() ? std::string("; there is none") : reasons) + leftOut_);
+}
+
+Status Peers::openLink(Peer& peer, int rank) {
+  KOLO_ASSIGN(Route route, findRoute(peer, rank, nullptr));
+  peer.device = std::move(route.device);
+  peer.address = route.address;
+  peer.link = std::move(route.link);
+  peer.arena = peer.link->mapped();
+  if (!peer.link->canBeAbandoned()) peer.offer = {};
+  return peer.isPosted() ? mirror(peer, *peer.device) : Status();
 }
 
 Status Peers::open(int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   if (peer.link != nullptr || !peer.unreached.ok()) return peer.unreached;
   peer.unreached = openLink(peer, rank);
-  peer.offer = {};
+  if (!peer.unreached.ok()) peer.offer = {};
   KOLO_TRY(peer.unreached);
   const std::lock_guard lock(holdings().mutex);
   const auto held = holdings().arenas.find(holdingPrefix_ + std::to_string(rank));
@@ -266,8 +281,15 @@ std::uint64_t Peers::offsetInPart(int rank, const void* place) const {
   return purpose_.partAt + static_cast<std::uint64_t>(static_cast<const unsigned char*>(place) - (*this)[rank].mirror.memory.data());
 }
 
-Status Peers::accept(int rank, const koloTransportPut& put) {
-  const Peer& peer = (*this)[rank];
+Status Peers::accept(int rank, koloTransportPut put) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer.isHeld) {
+    Status replacement = peer.link->state();
+    peer.isGone = !replacement.ok();
+    if (peer.isGone) peer.isHeld = false;
+    return peer.isGone ? replacement : error(koloInProgress, "rank {} has not yet abandoned the link that was lost", rank);
+  }
+  if (peer.reroutes != 0) put.rail = 0;   // what is repeated is overtaken by nothing
   KOLO_TRY(peer.link->put(put));
   if (peer.link->queued() != 0 && std::find(dirty_.begin(), dirty_.end(), rank) == dirty_.end()) dirty_.push_back(rank);
   return {};
@@ -318,13 +340,53 @@ bool Peers::progress(int rank, int waitUs) const {
 }
 
 bool Peers::isFlushed() {
-  std::erase_if(dirty_, [&](int rank) { return (*this)[rank].link->queued() == 0; });
+  std::erase_if(dirty_, [&](int rank) {
+    const Peer& peer = (*this)[rank];
+    return peer.isHeld ? !peer.link->state().ok() : peer.link->queued() == 0;
+  });
   return dirty_.empty();
 }
 
 Status Peers::state(int rank) const {
   const Peer& peer = (*this)[rank];
   return peer.isPosted() ? peer.link->state() : Status();
+}
+
+// The new link is opened while the lost one is still there, which says what was wrong if there is none.
+Status Peers::reroute(int rank, device::Counter& word) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  peer.isGone = true;   // until there is another
+  peer.link->abandon();
+  KOLO_ASSIGN(Route route, findRoute(peer, rank, peer.device.get()));
+  log::warn("the link from rank {} to rank {} by {} is lost; they go on by {}", rank_, rank, peer.device->name(), route.device->name());
+  peer.link = std::move(route.link);
+  peer.mirror.registration.reset();
+  peer.device = std::move(route.device);
+  peer.address = route.address;
+  KOLO_TRY(mirror(peer, *peer.device));
+  device::storeRelease(word, ++peer.reroutes);
+  peer.isHeld = false;
+  Status told;
+  for (int tries = 0; tries < kTriesOfFirst; ++tries) {
+    told = put(rank, {0, nullptr, 0, &word, peer.reroutes});   // [reroute]
+    if (told.code() != koloInProgress) break;
+    progress(rank, 1000);
+  }
+  peer.isGone = !told.ok();
+  peer.isHeld = told.ok();
+  if (std::find(dirty_.begin(), dirty_.end(), rank) == dirty_.end()) dirty_.push_back(rank);
+  return told;
+}
+
+bool Peers::mayReroute() const {
+  const auto posted = std::count_if(devices_.begin(), devices_.end(), [](const auto& device) { return device->isPosted(); });
+  return posted > 1 && std::any_of(devices_.begin(), devices_.end(), [](const auto& device) { return device->linksCanBeAbandoned(); });
+}
+
+void Peers::listen() const {
+  for (const auto& device : devices_) {
+    if (device->isPosted() && std::find(posted_.begin(), posted_.end(), device.get()) == posted_.end()) device->progress(-1, 0);
+  }
 }
 
 void Peers::cut(int rank, const Status& why) {

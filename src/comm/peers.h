@@ -54,8 +54,11 @@ struct Peer {
   std::shared_ptr<const void> held;              // its arena, if it lives in this process
   koloTransportBlob address{};                   // its address for `device`
   unsigned char* arena = nullptr;                // null by a posted link
-  std::string offer;                             // by which transports it can be reached, until its link is opened
+  std::string offer;                             // by which transports it can be reached, as long as another link may be opened
   bool isNear = false;                           // on this host, as far as can be known before
+  std::uint64_t reroutes = 0;                    // how often its posted link has been replaced
+  bool isGone = false;                           // and could not be, the last time
+  bool isHeld = false;                           // it may still be written to by the last one: nothing goes by the new one yet
   bool isPosted() const { return link != nullptr && link->isPosted(); }
 };
 
@@ -105,7 +108,7 @@ class Peers {
   std::uint64_t unfinished(int rank) const { return (*this)[rank].link->unfinished(); }
   // Lets all that is posted move; sleeps up to waitUs if nothing can, with rank -1 for any peer. True if something has moved.
   bool progress(int rank, int waitUs) const;
-  // Whether all requests go on without this rank's help.
+  // Whether all requests go on without this rank's help, and none is refused by reroute().
   bool isFlushed();
   // A peer for whose requests that is not so; -1: none.
   int unflushed() const { return dirty_.empty() ? -1 : dirty_.front(); }
@@ -117,6 +120,17 @@ class Peers {
     for (const auto& device : devices_) (void)device->abandon();
   }
 
+  // ---- a posted link that is lost (reroute.cc)
+  // Whether there are posted links of several transports, of which one can be abandoned.
+  bool mayReroute() const;
+  bool canReroute(int rank) const { return (*this)[rank].isPosted() && (*this)[rank].link->canBeAbandoned() && !(*this)[rank].isGone; }
+  // Abandons it and opens one by the next transport that both ends have, all of whose requests go by one rail. Tells the peer so by `word`,
+  // in the mirror, and refuses all else with koloInProgress until release(). REQUIRES: canReroute().
+  Status reroute(int rank, device::Counter& word);
+  void release(int rank) { peers_[static_cast<std::size_t>(rank)].isHeld = false; }
+  // Lets peers be heard by transports by which this rank speaks to none.
+  void listen() const;
+
   // Leaves a peer without a link: it was found not to do what it should.
   void cut(int rank, const Status& why);
   const std::vector<std::shared_ptr<transport::Device>>& devices() const { return devices_; }
@@ -127,12 +141,19 @@ class Peers {
 
  private:
   Status openDevices(Membership& membership, const Purpose& purpose, const std::string& transports);
-  Status accept(int rank, const koloTransportPut& put);
+  Status accept(int rank, koloTransportPut put);
   std::uint64_t offsetInPart(int rank, const void* place) const;
+  // A link to a peer, and by what.
+  struct Route {
+    std::shared_ptr<transport::Device> device;
+    koloTransportBlob address;
+    std::unique_ptr<transport::Link> link;
+  };
+  Result<Route> findRoute(const Peer& peer, int rank, const transport::Device* after);
   Status openLink(Peer& peer, int rank);
   Status registerArena();
   std::string offer() const;
-  Status mirror(Peer& peer);
+  Status mirror(Peer& peer, transport::Device& device);
   Status openFirst();
   bool isLeftOut(int rank) const;
 

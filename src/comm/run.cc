@@ -222,6 +222,7 @@ Status Communicator::execute() {
   work_.word = (work_.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence_ << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
   if (ranks() > 1) postOnBoard(work_);
+  const auto held = holdLinks();
   executor::Executor* const test = testExecutor.load(std::memory_order_relaxed);
   (test != nullptr ? *test : executor::hostExecutor()).run(work_, context_);
   if (posts() && fault_.kind == Fault::kNone) fault_ = flush(false);
@@ -237,6 +238,7 @@ Status Communicator::settle() {
     return failed() ? failure() : std::move(drained);
   }
   if (ranks() == 1 || failed()) return {};
+  const auto held = holdLinks();
   Fault fault;
   Work work = work_;   // what this rank called last: a peer that has posted it on its board is only late with its header
   work.links = links_.data();   // there may have been no operation yet

@@ -21,6 +21,10 @@ using device::Work;
 constexpr int kCrowd = 8;
 constexpr std::uint64_t kTurnsInACrowd = 2;
 
+// A rank that waits for a posted link looks again at once for so long, if with yields; only then it sleeps until something comes. On two cores
+// the processor that is to be woken answers after as long as several messages take.
+constexpr std::int64_t kAwakeNs = 1'000'000;
+
 constexpr std::int64_t kBoardIntervalNs = 10'000'000;   // a rank that waits reads its peer's board, and says that it waits, this often
 
 }  // namespace
@@ -54,13 +58,23 @@ std::optional<Fault> Communicator::checkEntry(const Work& work, const BoardEntry
 std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
   if (!peers_->isOpen(peer)) return std::nullopt;
   if ((*peers_)[peer].isPosted()) {
-    const Notice& notice = *layout_.part(peers_->arena() + layout_.partAt(peer)).notice;
     if (hasSaidGoodbye(peer)) return Fault{Fault::kLeft, peer, 0, 0};
-    return checkEntry(work, notice.entries[sequence_ % Board::kEntries], peer);
+    return checkEntry(work, noticeOf(peer).entries[sequence_ % Board::kEntries], peer);
   }
   const Board& board = boardOf(peer);
   if (device::loadAcquire(board.left) != 0) return Fault{Fault::kLeft, peer, 0, 0};  // [left]
   return checkEntry(work, board.entries[sequence_ % Board::kEntries], peer);
+}
+
+const Notice& Communicator::noticeOf(int peer) const { return *layout_.part(peers_->arena() + layout_.partAt(peer)).notice; }
+
+// By a posted link: whether that has come by each rail, and with it all that the peer had sent. Whoever has left needs nothing more: what cannot
+// be put any more is not missed, and whoever waits for it finds out.
+bool Communicator::hasSaidGoodbye(int peer) const {
+  for (std::uint32_t rail = 0; rail < railsTo(peer); ++rail) {
+    if (device::loadAcquire(noticeOf(peer).left[rail]) == 0) return false;  // [left]
+  }
+  return true;
 }
 
 // Sends what is new on the board to the peers that cannot read it, in each operation in which this rank waits for long: one of them may
@@ -73,7 +87,10 @@ void Communicator::notify() {
     for (int peer = 0; peer < ranks(); ++peer) {
       if (peer == rank() || !peers_->isOpen(peer) || !(*peers_)[peer].isPosted()) continue;
       BoardEntry& theirs = layout_.part(peers_->partAt(peer)).notice->entries[number % Board::kEntries];
-      const auto send = [&](const device::Counter& word, std::uint64_t value) { (void)post(peer, {0, nullptr, 0, &word, value}, false); };
+      const auto send = [&](device::Counter& word, std::uint64_t value) {
+        device::storeRelease(word, value);
+        (void)post(peer, {0, nullptr, 0, &word, value}, false);
+      };
       send(theirs.sequence, 0);
       send(theirs.signature, mine.signature.value);
       send(theirs.count, mine.count.value);
@@ -86,20 +103,14 @@ void Communicator::notify() {
 // Tells a peer by a posted link that this rank goes: by each rail, behind what it was sent there before.
 void Communicator::sayGoodbye(int peer) {
   Notice& notice = *layout_.part(peers_->partAt(peer)).notice;
-  for (std::uint32_t rail = 0; rail < (*peers_)[peer].link->rails(); ++rail) {
+  for (std::uint32_t rail = 0; rail < railsTo(peer); ++rail) {
     device::storeRelease(notice.left[rail], 1);
     const device::Post goodbye{rail, nullptr, 0, &notice.left[rail], 1};
-    for (int tries = 0; tries < 1000 && peers_->put(peer, goodbye).code() == koloInProgress; ++tries) peers_->progress(peer, 1000);  // [left]
+    for (int tries = 0; tries < 1000 && peers_->put(peer, goodbye).code() == koloInProgress; ++tries) {  // [left]
+      peers_->progress(peer, 1000);
+      if ((*peers_)[peer].isHeld) (void)followReroutes();
+    }
   }
-}
-
-// Whether that has come, and with it all that the peer had sent.
-bool Communicator::hasSaidGoodbye(int peer) const {
-  const Notice& notice = *layout_.part(peers_->arena() + layout_.partAt(peer)).notice;
-  for (std::uint32_t rail = 0; rail < (*peers_)[peer].link->rails(); ++rail) {
-    if (device::loadAcquire(notice.left[rail]) == 0) return false;  // [left]
-  }
-  return true;
 }
 
 Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessage) {
@@ -115,8 +126,11 @@ Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessa
   if (isOver) return {Fault::kTimeout, peer, 0, 0};
   ++state.rounds;
   const bool isCrowded = ranks() >= kCrowd * machine_.cores && state.rounds > kTurnsInACrowd;
-  rest(peer, isCrowded || now - state.startedNs > 100'000'000);
-  return {};
+  const std::int64_t waited = now - state.startedNs;
+  rest(peer, isCrowded || waited > 100'000'000, isCrowded || waited > kAwakeNs);
+  if (!posts() || now - followedNs_ < kBoardIntervalNs) return {};
+  followedNs_ = now;
+  return followReroutes();
 }
 
 void Communicator::endWait() {
@@ -135,9 +149,9 @@ Fault Communicator::checkMessages(int peer, executor::WaitState& state) {
 }
 
 // Leaves the core to others for a moment; forLong: nobody notices a twentieth of a millisecond after a tenth of a second. A rank that
-// waits for posted links sleeps in their transport, which wakes it.
-void Communicator::rest(int peer, bool forLong) {
-  if (posts() && (peer < 0 ? !peers_->reachesByMapping() : (*peers_)[peer].isPosted())) {
+// waits for posted links may sleep in their transport, which wakes it.
+void Communicator::rest(int peer, bool forLong, bool maySleep) {
+  if (maySleep && posts() && (peer < 0 ? !peers_->reachesByMapping() : (*peers_)[peer].isPosted())) {
     peers_->progress(peer, forLong ? 2000 : 200);
   } else if (forLong) {
     const timespec nap{0, 50'000};
@@ -155,7 +169,10 @@ Fault Communicator::keepWaiting(const Work& work, int peer, executor::WaitState&
   if (now - state.checkedNs < kBoardIntervalNs) return {};
   state.checkedNs = now;
   notify();
-  if (Status lostLink = peers_->state(peer); !lostLink.ok()) return lost(peer, std::move(lostLink));
+  if (Status lostLink = peers_->state(peer); !lostLink.ok()) {
+    const Fault lasting = lost(peer, std::move(lostLink));
+    if (lasting.kind != Fault::kNone && !hasSaidGoodbye(peer)) return lasting;
+  }
   if (const std::optional<Fault> found = readBoard(work, peer)) return *found;
   return inquire(work, peer, state).value_or(Fault{});
 }
@@ -169,8 +186,12 @@ Fault Communicator::post(int peer, const device::Post& post, bool isMessage) {
   for (;;) {
     Status accepted = peers_->put(peer, post);
     if (accepted.ok()) return {};
-    if (accepted.code() != koloInProgress) return lost(peer, std::move(accepted));
-    if (const Fault fault = checkWait(peer, state, isMessage); fault.kind != Fault::kNone) return fault;
+    const bool isBusy = accepted.code() == koloInProgress && !(*peers_)[peer].isHeld;
+    const Fault fault = (*peers_)[peer].isGone ? Fault{Fault::kLost, peer, 0, 0}
+                        : accepted.code() == koloInProgress ? checkWait(peer, state, isMessage) : lost(peer, std::move(accepted));
+    // Whoever waits for a peer that has left, or is reached by no transport any more, finds out; it may need nothing more, and have gone.
+    if (!isBusy && (hasSaidGoodbye(peer) || (*peers_)[peer].isGone)) return {};
+    if (fault.kind != Fault::kNone) return fault;
   }
 }
 
@@ -179,17 +200,23 @@ Fault Communicator::flush(bool isMessage) {
   executor::WaitState state;
   while (!peers_->isFlushed()) {
     const int peer = peers_->unflushed();
+    if ((*peers_)[peer].isHeld && hasSaidGoodbye(peer)) peers_->release(peer);
     if (peers_->progress(peer, 0)) continue;
     if (const Fault fault = checkWait(peer, state, isMessage); fault.kind != Fault::kNone) return fault;
   }
   return {};
 }
 
-// A rank that dies closes all that it had open, in any order: what the control plane says about it is worth a moment.
+// A rank that dies closes all that it had open, in any order: what the control plane says about it is worth a moment. But not if it is still
+// reached otherwise.
 Fault Communicator::lost(int peer, Status why) {
   constexpr int kRounds = 100;
   const timespec nap{0, 5'000'000};
-  for (int i = 0; i < kRounds && !failed(); ++i) nanosleep(&nap, nullptr);
+  if (reroute(peer, why)) return {};
+  for (int i = 0; i < kRounds && !failed() && !hasSaidGoodbye(peer); ++i) {
+    nanosleep(&nap, nullptr);
+    (void)peers_->progress(-1, 0);   // what it said before is still to be taken
+  }
   if (failed()) return {Fault::kAborted, peer, 0, 0};
   lostLink_ = std::move(why);
   return {Fault::kLost, peer, 0, 0};

@@ -125,6 +125,13 @@ Status Link::state() const {
   return code == KOLO_TRANSPORT_OK ? Status() : toStatus(code, table, "the link", why);
 }
 
+bool Device::linksCanBeAbandoned() const {
+  const bool says = table_->size >= offsetof(koloTransport, linkAbandon) + sizeof table_->linkAbandon;
+  return isPosted() && says && table_->linkAbandon != nullptr && !registersCheaply();
+}
+
+void Link::abandon() const { device_->table_->linkAbandon(device_->device_, link_); }
+
 Result<koloTransportKey> Memory::key() const {
   Why why;
   koloTransportKey key{};

@@ -47,6 +47,8 @@ class Device : public std::enable_shared_from_this<Device> {
   bool isPosted() const { return table_->linkKind == koloLinkPosted; }
   // Posted only: whether memory may be registered for a single operation.
   bool registersCheaply() const { return table_->registersCheaply != 0; }
+  // Whether its links may be left for those of another transport (Link::abandon).
+  bool linksCanBeAbandoned() const;
   // Posted only: moves data; true if something has moved. As deviceProgress of the table.
   bool progress(int peer, int waitUs) const { return table_->deviceProgress(device_, peer, waitUs) == 1; }
   // What was put need not reach anybody any more: from now on nothing waits for peers. False: the transport does not know of that.
@@ -95,6 +97,9 @@ class Link {
   std::uint64_t unfinished() const;
   std::uint64_t queued() const;
   Status state() const;
+  bool canBeAbandoned() const { return device_->linksCanBeAbandoned(); }
+  // Ends the way to the peer: nothing that the peer has put arrives any more. REQUIRES: canBeAbandoned().
+  void abandon() const;
   // Whether read() works: proven when the link was opened. If not, why.
   const Status& reads() const { return reads_; }
   // Copies from ordinary memory of the peer, by its address there. REQUIRES: reads().

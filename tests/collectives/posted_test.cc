@@ -1,6 +1,10 @@
 // Collectives over posted links, and over posted links between groups of ranks that share memory: by a transport that does
 // everything late and out of order (tests/plugin/late.c).
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <random>
 
 #include "batch.h"
 
@@ -73,6 +77,49 @@ TEST_CASE("posted links: large buffers, and results in rank order", "[posted]") 
     batch.add(wanted);
   }
   batch.run();
+}
+
+// Each pair goes over to TCP in the middle of something, and what was under way arrives late, or never.
+TEST_CASE("posted links: every algorithm while links are lost and replaced", "[posted][reroute]") {
+  struct Shape {
+    int ranks, perHost, losesAfter;
+  };
+  const Shape shape = GENERATE(Shape{2, 1, 10}, Shape{2, 1, 200}, Shape{3, 1, 100}, Shape{4, 2, 300}, Shape{5, 1, 1000}, Shape{6, 2, 1});
+  const UseExecutor host(0);
+  World world({.ranks = shape.ranks, .latePerHost = shape.perHost, .losesAfter = shape.losesAfter});
+  Batch batch(world, testSeed() + 1000 + static_cast<std::uint64_t>(shape.ranks));
+  addEveryAlgorithm(batch, shape.ranks, kSlowdown > 1 ? 1 : 4, false, shape.perHost == 2);
+  batch.run();
+}
+
+// Of all lengths: in a line, in a slot, in chunks, and put straight into the receiver's buffer once TCP has taken over.
+TEST_CASE("posted links: messages while links are lost and replaced", "[posted][reroute]") {
+  const int losesAfter = GENERATE(1, 20, 100);
+  constexpr int kRanks = 4, kRounds = kSlowdown > 1 ? 40 : 150;
+  const UseExecutor host(0);
+  World world({.ranks = kRanks, .latePerHost = 1, .losesAfter = losesAfter});
+  std::vector<std::string> wrong(kRanks);
+  world.run([&](int rank) {
+    std::mt19937_64 random(testSeed() + 1100);   // alike on all ranks
+    for (int round = 0; round < kRounds && wrong[static_cast<std::size_t>(rank)].empty(); ++round) {
+      const int step = static_cast<int>(pick(random, 1, kRanks - 1));
+      const std::size_t bytes = std::size_t{1} << pick(random, 0, 17);
+      const int to = (rank + step) % kRanks, from = (rank + kRanks - step) % kRanks;
+      const std::vector<unsigned char> out(bytes, static_cast<unsigned char>(16 * rank + round));
+      std::vector<unsigned char> in(bytes);
+      (void)koloGroupStart();
+      (void)koloSend(out.data(), bytes, koloUint8, to, world.comm(rank), nullptr);
+      (void)koloRecv(in.data(), bytes, koloUint8, from, world.comm(rank), nullptr);
+      const koloResult_t result = koloGroupEnd();
+      const auto expected = static_cast<unsigned char>(16 * from + round);
+      const bool isRight = std::all_of(in.begin(), in.end(), [&](unsigned char byte) { return byte == expected; });
+      if (result != koloSuccess || !isRight) {
+        wrong[static_cast<std::size_t>(rank)] = fmt::format("round {}, {} bytes from {}: {}", round, bytes, from,
+                                                            result != koloSuccess ? koloGetLastError(nullptr) : "wrong bytes");
+      }
+    }
+  });
+  for (const std::string& what : wrong) CHECK(what == "");
 }
 
 }  // namespace

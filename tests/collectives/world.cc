@@ -50,10 +50,12 @@ class ScopedSettings {
     ::setenv("KOLO_STAGING_BYTES", options.staging.c_str(), 1);
     ::setenv("KOLO_STREAMING_BYTES", options.streaming.c_str(), 1);
     if (options.latePerHost > 0) {
-      const char* const plugin = std::getenv("KOLO_TEST_LATE_PLUGIN");
+      const bool isLossy = options.losesAfter > 0;
+      const char* const plugin = std::getenv(isLossy ? "KOLO_TEST_LOSSY_PLUGIN" : "KOLO_TEST_LATE_PLUGIN");
       REQUIRE(plugin != nullptr);
       ::setenv("KOLO_TRANSPORT_PLUGINS", plugin, 1);
-      ::setenv("KOLO_TRANSPORTS", "late,shm", 1);
+      ::setenv("KOLO_TRANSPORTS", isLossy ? "lossy,shm,tcp" : "late,shm", 1);
+      ::setenv("KOLO_TEST_LATE_LOSES", std::to_string(options.losesAfter).c_str(), 1);
       ::setenv("KOLO_CONNECT_ALL_RANKS", "1000", 1);   // its hosts are none that can be told beforehand
       ::setenv("KOLO_TEST_LATE_PER_HOST", std::to_string(options.latePerHost).c_str(), 1);
     }
@@ -63,7 +65,7 @@ class ScopedSettings {
     ::unsetenv("KOLO_STAGING_BYTES");
     ::unsetenv("KOLO_STREAMING_BYTES");
     if (latePerHost_ > 0) {
-      for (const char* name : {"KOLO_TRANSPORT_PLUGINS", "KOLO_TRANSPORTS", "KOLO_TEST_LATE_PER_HOST", "KOLO_CONNECT_ALL_RANKS"}) ::unsetenv(name);
+      for (const char* name : {"KOLO_TRANSPORT_PLUGINS", "KOLO_TRANSPORTS", "KOLO_TEST_LATE_PER_HOST", "KOLO_TEST_LATE_LOSES", "KOLO_CONNECT_ALL_RANKS"}) ::unsetenv(name);
     }
     settings::reload();
   }

@@ -2,6 +2,8 @@
  * it carries out a request in some later call of deviceProgress or none but the last, reads `from` only then, keeps no order between rails, and
  * is busy often. Ranks of one "host", KOLO_TEST_LATE_PER_HOST of them in a row, do not reach each other by it. The links of a rank that
  * koloLateLose() names are lost.
+ * Built with LOSSY, each of its links is lost after some requests, KOLO_TEST_LATE_LOSES of them at most; what was under way then may still
+ * arrive, until the peer abandons its end.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,13 +14,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kRails = 2, kMostQueued = 5 };
+#ifdef LOSSY
+enum { kIsLossy = 1 };
+#define NAME "lossy"
+#else
+enum { kIsLossy = 0 };
+#define NAME "late"
+#endif
+enum { kRails = 2, kMostQueued = 5, kMostRanks = 64 };
 
 /* Memory that peers may still have requests for. Readers at once, and no order between them that a sanitizer would take for one of Kolo's. */
 typedef struct Memory {
   unsigned char* begin;
   uint64_t bytes;
   uint64_t id;
+  struct Device* owner;
   struct Memory* next;
 } Memory;
 static pthread_rwlock_t memoriesLock = PTHREAD_RWLOCK_INITIALIZER;
@@ -39,16 +49,28 @@ typedef struct Link {
   struct Device* device;
   int peer;
   uint64_t memory;
+  int isLost;
+  uint64_t left; /* requests until it is */
   koloTransportPut queue[kRails][kMostQueued];
   koloTransportKey keys[kRails][kMostQueued];
   int queued[kRails];
   struct Link* next;
 } Link;
 
+/* A request that is under way by a lost link. */
+typedef struct Stray {
+  uint64_t memory, linkMemory;
+  koloTransportPut put;
+  struct Stray* next;
+  unsigned char bytes[];
+} Stray;
+
 typedef struct Device {
   int rank, perHost;
   uint64_t random;
   Link* links;
+  Stray* strays;
+  int abandoned[kMostRanks]; /* peers from whom nothing arrives any more; under memoriesLock */
   unsigned char processId[16];
 } Device;
 
@@ -64,9 +86,14 @@ static uint64_t draw(Device* device) {
   return device->random >> 11;
 }
 
-static int isLost(const Link* link) {
+static int isCut(const Link* link) {
   const int rank = __atomic_load_n(&lostRank, __ATOMIC_RELAXED);
   return rank >= 0 && (link->peer == rank || link->device->rank == rank);
+}
+
+static uint64_t losesAfter(void) {
+  const char* most = getenv("KOLO_TEST_LATE_LOSES");
+  return most != NULL && atoi(most) > 0 ? (uint64_t)atoi(most) : 1000;
 }
 
 static int probe(char* why, size_t whyBytes) {
@@ -92,13 +119,21 @@ static int deviceOpen(const koloTransportHost* host, void** opened, koloTranspor
   return KOLO_TRANSPORT_OK;
 }
 
-static void deviceClose(void* opened) { free(opened); }
+static void deviceClose(void* opened) {
+  Device* device = opened;
+  while (device->strays != NULL) {
+    Stray* stray = device->strays;
+    device->strays = stray->next;
+    free(stray);
+  }
+  free(device);
+}
 
 static int memoryRegister(void* opened, const koloTransportMemory* range, void** registered, koloTransportBlob* descriptor, char* why,
                           size_t whyBytes) {
   Memory* memory = calloc(1, sizeof *memory);
-  (void)opened;
   if (memory == NULL) return snprintf(why, whyBytes, "out of memory"), KOLO_TRANSPORT_ERROR;
+  memory->owner = opened;
   memory->begin = range->address;
   memory->bytes = range->bytes;
   pthread_rwlock_wrlock(&memoriesLock);
@@ -145,6 +180,7 @@ static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const ko
   memcpy(&link->memory, peerMemory->data, sizeof link->memory);
   link->device = device;
   link->peer = peer.rank;
+  link->left = kIsLossy ? draw(device) % losesAfter() : 0;
   link->next = device->links;
   device->links = link;
   *mapped = NULL;
@@ -152,33 +188,75 @@ static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const ko
   return KOLO_TRANSPORT_OK;
 }
 
-static unsigned char* find(uint64_t id, uint64_t offset, uint64_t bytes) {
+/* NULL: its owner has gone, or has abandoned the sender. */
+static unsigned char* find(const Device* from, uint64_t id, uint64_t offset, uint64_t bytes) {
   for (Memory* memory = memories; memory != NULL; memory = memory->next) {
     if (memory->id != id) continue;
+    if (memory->owner->abandoned[from->rank]) return NULL;
     if (offset + bytes <= memory->bytes) return memory->begin + offset;
     fprintf(stderr, "late: %llu bytes at %llu are outside of a memory of %llu\n", (unsigned long long)bytes, (unsigned long long)offset,
             (unsigned long long)memory->bytes);
     abort();
   }
-  return NULL; /* its owner has gone */
+  return NULL;
+}
+
+static void deliver(const Device* device, uint64_t memory, uint64_t linkMemory, const koloTransportPut* put) {
+  unsigned char* to;
+  uint64_t* word;
+  pthread_rwlock_rdlock(&memoriesLock);
+  to = find(device, memory, put->to, put->bytes);
+  /* What a rank repeats is what its peer may just be reading. */
+  if (to != NULL && put->bytes != 0 && memcmp(to, put->from, put->bytes) != 0) memcpy(to, put->from, put->bytes);
+  word = put->signalTo != KOLO_TRANSPORT_NO_SIGNAL ? (uint64_t*)find(device, linkMemory, put->signalTo, 8) : NULL;
+  if (word != NULL) __atomic_store_n(word, put->signal, __ATOMIC_RELEASE); /* [signal] after the bytes above */
+  pthread_rwlock_unlock(&memoriesLock);
+}
+
+static uint64_t memoryOf(const Link* link, uint32_t rail, int place) {
+  uint64_t memory = link->memory;
+  if (link->queue[rail][place].key != NULL) memcpy(&memory, link->keys[rail][place].data, sizeof memory);
+  return memory;
 }
 
 /* The oldest request of a rail. */
 static void carryOut(Link* link, uint32_t rail) {
-  const koloTransportPut put = link->queue[rail][0];
-  uint64_t memory = link->memory;
-  unsigned char* to;
-  uint64_t* word;
-  if (put.key != NULL) memcpy(&memory, link->keys[rail][0].data, sizeof memory);
-  pthread_rwlock_rdlock(&memoriesLock);
-  to = find(memory, put.to, put.bytes);
-  if (to != NULL && put.bytes != 0) memcpy(to, put.from, put.bytes);
-  word = put.signalTo != KOLO_TRANSPORT_NO_SIGNAL ? (uint64_t*)find(link->memory, put.signalTo, 8) : NULL;
-  if (word != NULL) __atomic_store_n(word, put.signal, __ATOMIC_RELEASE); /* [signal] after the bytes above */
-  pthread_rwlock_unlock(&memoriesLock);
+  deliver(link->device, memoryOf(link, rail, 0), link->memory, &link->queue[rail][0]);
   --link->queued[rail];
   memmove(link->queue[rail], link->queue[rail] + 1, (size_t)link->queued[rail] * sizeof *link->queue[rail]);
   memmove(link->keys[rail], link->keys[rail] + 1, (size_t)link->queued[rail] * sizeof *link->keys[rail]);
+}
+
+static void lose(Link* link) {
+  Stray** end = &link->device->strays;
+  if (link->isLost) return;
+  link->isLost = 1;
+  while (*end != NULL) end = &(*end)->next;
+  for (uint32_t rail = 0; rail < kRails; ++rail) {
+    for (int i = 0; i < link->queued[rail]; ++i) {
+      const koloTransportPut* put = &link->queue[rail][i];
+      Stray* stray = malloc(sizeof *stray + put->bytes);
+      if (stray == NULL) abort();
+      stray->memory = memoryOf(link, rail, i);
+      stray->linkMemory = link->memory;
+      stray->put = *put;
+      if (put->bytes != 0) memcpy(stray->bytes, put->from, put->bytes);
+      stray->put.from = stray->bytes;
+      stray->next = NULL;
+      *end = stray;
+      end = &stray->next;
+    }
+    link->queued[rail] = 0;
+  }
+}
+
+static void linkAbandon(void* opened, void* linked) {
+  Device* device = opened;
+  Link* link = linked;
+  lose(link);
+  pthread_rwlock_wrlock(&memoriesLock);
+  device->abandoned[link->peer] = 1;
+  pthread_rwlock_unlock(&memoriesLock);
 }
 
 static void linkClose(void* opened, void* linked) {
@@ -200,10 +278,19 @@ static uint32_t linkRails(void* opened, void* linked) {
   return kRails;
 }
 
+static int linkState(void* opened, void* linked, char* why, size_t whyBytes) {
+  const Link* link = linked;
+  (void)opened;
+  if (isCut(link)) return snprintf(why, whyBytes, "the test has cut the link to rank %d", link->peer), KOLO_TRANSPORT_LOST;
+  if (link->isLost) return snprintf(why, whyBytes, "lost, as it was to be"), KOLO_TRANSPORT_LOST;
+  return KOLO_TRANSPORT_OK;
+}
+
 static int linkPut(void* opened, void* linked, const koloTransportPut* put, char* why, size_t whyBytes) {
   Link* link = linked;
   int* queued = &link->queued[put->rail];
-  if (isLost(link)) return snprintf(why, whyBytes, "the test has cut the link to rank %d", link->peer), KOLO_TRANSPORT_LOST;
+  if (kIsLossy && !link->isLost && link->left-- == 0) lose(link);
+  if (linkState(opened, linked, why, whyBytes) != KOLO_TRANSPORT_OK) return KOLO_TRANSPORT_LOST;
   if (*queued == kMostQueued || draw(opened) % 4 == 0) return snprintf(why, whyBytes, "busy"), KOLO_TRANSPORT_BUSY;
   link->queue[put->rail][*queued] = *put;
   if (put->key != NULL) link->keys[put->rail][*queued] = *put->key;
@@ -214,13 +301,7 @@ static int linkPut(void* opened, void* linked, const koloTransportPut* put, char
 static uint64_t linkQueued(void* opened, void* linked) {
   const Link* link = linked;
   (void)opened;
-  return isLost(link) ? 0 : (uint64_t)(link->queued[0] + link->queued[1]);
-}
-
-static int linkState(void* opened, void* linked, char* why, size_t whyBytes) {
-  const Link* link = linked;
-  (void)opened;
-  return isLost(link) ? (snprintf(why, whyBytes, "the test has cut the link to rank %d", link->peer), KOLO_TRANSPORT_LOST) : KOLO_TRANSPORT_OK;
+  return isCut(link) ? 0 : (uint64_t)(link->queued[0] + link->queued[1]);
 }
 
 static int deviceProgress(void* opened, int peer, int waitUs) {
@@ -230,10 +311,16 @@ static int deviceProgress(void* opened, int peer, int waitUs) {
   __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
   for (Link* link = device->links; link != NULL; link = link->next) {
     for (uint32_t rail = 0; rail < kRails; ++rail) {
-      if (link->queued[rail] == 0 || isLost(link) || draw(device) % 3 == 0) continue;
+      if (link->queued[rail] == 0 || isCut(link) || draw(device) % 3 == 0) continue;
       carryOut(link, rail);
       moved = 1;
     }
+  }
+  if (device->strays != NULL && draw(device) % 8 == 0) {
+    Stray* stray = device->strays;
+    device->strays = stray->next;
+    deliver(device, stray->memory, stray->linkMemory, &stray->put);
+    free(stray);
   }
   if (moved == 0 && waitUs > 0) sched_yield(); /* the others may share this core */
   return moved;
@@ -243,7 +330,7 @@ __attribute__((visibility("default"))) const koloTransport* koloTransportEntry(v
   static const koloTransport table = {
       .abi = KOLO_TRANSPORT_ABI,
       .size = sizeof(koloTransport),
-      .name = "late",
+      .name = NAME,
       .linkKind = koloLinkPosted,
       .probe = probe,
       .deviceOpen = deviceOpen,
@@ -260,7 +347,8 @@ __attribute__((visibility("default"))) const koloTransport* koloTransportEntry(v
       .linkQueued = linkQueued,
       .linkState = linkState,
       .deviceProgress = deviceProgress,
-      .registersCheaply = 1,
+      .registersCheaply = !kIsLossy,
+      .linkAbandon = linkAbandon,
   };
   return &table;
 }

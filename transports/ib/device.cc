@@ -237,6 +237,13 @@ void Device::abandon() {
   }
 }
 
+// All lanes are closed when this returns.
+void Device::abandonLink(Link& link) {
+  if (!isOurs()) return;
+  const Lock lock(work_);
+  link.way->lose("this rank has abandoned it for another transport");
+}
+
 int Device::registerRegion(void* address, std::uint64_t bytes, const Why& why, Region** region) {
   const Lock lock(work_);
   return regions_.acquire(address, bytes, true, why, region);

@@ -36,6 +36,7 @@ class Device final : private connect::Callee, private Service::Owner {
   Target relax(Region& region);
   int openLink(const connect::Address& peer, const Target& memory, std::uint64_t bytes, const Why& why, Link** opened);
   void closeLink(Link* link);
+  void abandonLink(Link& link);
   // Waits until nothing that is under way reads the region any more.
   void deregister(Region* region);
   int put(Link& link, const koloTransportPut& put, const Why& why);

@@ -129,6 +129,8 @@ int deviceProgress(void* opened, int, int waitUs) {
 
 void deviceAbandon(void* opened) { deviceOf(opened).abandon(); }
 
+void linkAbandon(void* opened, void* linked) { deviceOf(opened).abandonLink(linkOf(linked)); }
+
 }  // namespace
 }  // namespace kolo::ib
 
@@ -157,6 +159,7 @@ const koloTransport* koloTransportIb(void) {
                                       .linkState = linkState,
                                       .deviceProgress = deviceProgress,
                                       .registersCheaply = 0,
-                                      .deviceAbandon = deviceAbandon};
+                                      .deviceAbandon = deviceAbandon,
+                                      .linkAbandon = linkAbandon};
   return &table;
 }

@@ -171,6 +171,7 @@ const koloTransport* koloTransportTcp(void) {
                                       .linkState = linkState,
                                       .deviceProgress = deviceProgress,
                                       .registersCheaply = 1,
-                                      .deviceAbandon = deviceAbandon};
+                                      .deviceAbandon = deviceAbandon,
+                                      .linkAbandon = nullptr};
   return &table;
 }
