@@ -107,6 +107,8 @@ typedef struct {
   uint64_t signalTo;           /* offset in the link's memory of an aligned 64-bit word; KOLO_TRANSPORT_NO_SIGNAL: none */
   uint64_t signal;             /* what is stored there, in one piece, once these bytes and those of all earlier puts of the
                                   rail are in place (store-release) */
+  uint32_t more;               /* absent from a struct whose size ends before it. 1: the next call of this device comes soon; the request may
+                                  wait for it, counted by linkQueued, to go together with others */
 } koloTransportPut;
 #define KOLO_TRANSPORT_NO_SIGNAL UINT64_MAX
 

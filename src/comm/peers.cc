@@ -289,6 +289,7 @@ Status Peers::accept(int rank, koloTransportPut put) {
     if (peer.isGone) peer.isHeld = false;
     return peer.isGone ? replacement : error(koloInProgress, "rank {} has not yet abandoned the link that was lost", rank);
   }
+  put.more = 1;   // who puts waits for something then, or flushes
   if (peer.reroutes != 0) put.rail = 0;   // what is repeated is overtaken by nothing
   KOLO_TRY(peer.link->put(put));
   if (peer.link->queued() != 0 && std::find(dirty_.begin(), dirty_.end(), rank) == dirty_.end()) dirty_.push_back(rank);

@@ -96,6 +96,22 @@ TEST_CASE("payloads and signals pass in order between threads", "[posted]") {
   }
 }
 
+TEST_CASE("requests that may wait for others arrive in order, with the next call at the latest", "[posted]") {
+  for (const std::string& name : working(koloLinkPosted)) {
+    DYNAMIC_SECTION(name) {
+      PostedPair pair(name);
+      std::memset(pair.rank.data(pair.outbox), 5, kInbox);
+      std::uint64_t signal = 0;
+      for (const std::size_t bytes : {8, 56, 0, 4096, 30000, 64, 8}) {
+        REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .bytes = bytes, .to = kSignals, .signalTo = 8, .signal = ++signal, .more = true}));
+      }
+      REQUIRE_OK(settle(pair.end()));
+      accepted(pair.awaitThere(8, signal));
+      CHECK(pair.untouchedThere() == kInbox - kSignals + 64 - 30000);
+    }
+  }
+}
+
 TEST_CASE("bytes go where they are put, and nowhere else", "[posted]") {
   for (const std::string& name : working(koloLinkPosted)) {
     DYNAMIC_SECTION(name) {

@@ -31,6 +31,7 @@ struct PutOptions {
   std::uint64_t signalTo = KOLO_TRANSPORT_NO_SIGNAL;
   std::uint64_t signal = 0;
   std::uint32_t rail = 0;
+  bool more = false;           // the next call comes soon
   bool hasKey = false;
   koloTransportKey key{};
 };

@@ -219,13 +219,14 @@ TEST_CASE("what is queued behind a full connection is sent in order, and closing
   tcp::Load one, other;
   std::vector<unsigned char> large(std::size_t{3} << 20, 1);
   Target target(8 << 20);
-  REQUIRE(sender.put(pair[0], frameTo(target.number, 0, large.size()), large.data(), &one) == tcp::Sender::Outcome::kAccepted);
+  REQUIRE(sender.put(frameTo(target.number, 0, large.size()), large.data(), &one) == tcp::Sender::Outcome::kAccepted);
+  CHECK(sender.flush(pair[0]));
   CHECK(one.queued == 1);  // more than the socket takes
   for (std::uint64_t i = 0; i < 5; ++i) {
     const std::vector<unsigned char> small(100, static_cast<unsigned char>(i));
-    sender.put(pair[0], frameTo(target.number, (4 << 20) + 100 * i, 100), large.data(), i % 2 == 0 ? &one : &other);
+    sender.put(frameTo(target.number, (4 << 20) + 100 * i, 100), large.data(), i % 2 == 0 ? &one : &other);
   }
-  sender.put(pair[0], frameTo(target.number, 5 << 20, large.size()), large.data(), &one);  // too much to be kept
+  sender.put(frameTo(target.number, 5 << 20, large.size()), large.data(), &one);  // too much to be kept
   CHECK(one.queued == 5);
   sender.release(&one);
   std::fill(large.begin() + 200, large.end(), 9);  // its owner may do so now
@@ -251,7 +252,10 @@ TEST_CASE("the queue of a rail has an end", "[tcp]") {
   tcp::Load load;
   std::vector<unsigned char> large(std::size_t{1} << 20);
   std::size_t accepted = 0;
-  while (sender.put(pair[0], frameTo(1, 0, large.size()), large.data(), &load) == tcp::Sender::Outcome::kAccepted) ++accepted;
+  while (sender.put(frameTo(1, 0, large.size()), large.data(), &load) == tcp::Sender::Outcome::kAccepted) {
+    ++accepted;
+    sender.flush(pair[0]);
+  }
   CHECK(accepted >= tcp::Sender::kMostQueued);
   CHECK(accepted <= tcp::Sender::kMostQueued + 8);
   CHECK(load.queued == tcp::Sender::kMostQueued);

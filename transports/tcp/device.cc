@@ -192,6 +192,7 @@ void Device::lose(Way& way, const std::string& why) {
   way.abandon();
   const auto isOfWay = [&](const Rail* rail) { return rail->way == &way; };
   std::erase_if(blocked_, isOfWay);
+  std::erase_if(gathering_, isOfWay);
   const Lock lock(lock_);
   if (const auto at = known_.find(way.peer.device); at != known_.end() && at->second == &way) known_.erase(at);
   for (const auto& rail : way.rails) rail->socket.close();

@@ -59,6 +59,7 @@ class Device final : private connect::Callee {
   Way* findWay(const connect::IdKey& peer);
   void adopt();
 
+  bool sendGathered();
   bool work(Way& way);
   bool work(Rail& rail, bool receives, bool sends);
   bool poll(int waitUs);
@@ -83,6 +84,7 @@ class Device final : private connect::Callee {
   std::vector<std::unique_ptr<Way>> ways_;   // all that this thread has seen
   std::vector<std::vector<Way*>> byRank_;
   std::vector<Rail*> blocked_;               // to be armed before the next look at the epoll
+  std::vector<Rail*> gathering_;             // with short requests that nothing but the next call keeps from going
   unsigned calls_ = 0;
   Clock::time_point lookedAfter_{};
   std::vector<std::unique_ptr<Link>> links_;

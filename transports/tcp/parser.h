@@ -25,6 +25,8 @@ class Parser {
   std::span<unsigned char> room() const { return {to_, left_}; }
   const char* filled(std::size_t count);
 
+  // Of the last frame's payload.
+  std::size_t lastBytes() const { return frame_.bytes; }
   bool isBetweenFrames() const { return have_ == 0 && left_ == 0; }
   // REQUIRES: no frame is half there, or it goes elsewhere.
   bool writesTo(std::uint64_t memory) const { return left_ != 0 && frame_.memory == memory; }

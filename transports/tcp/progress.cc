@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <thread>
+#include <utility>
 
 #include "device.h"
 
@@ -16,8 +18,12 @@ namespace {
 using std::chrono::milliseconds;
 
 // Of the calls that wait for one peer, the share that looks at the others too.
-constexpr unsigned kCallsPerLook = 16;
+constexpr unsigned kCallsPerLook = 64;
 constexpr milliseconds kLookAfter{500};
+// Requests of so few bytes may wait for the next call of the device, or for a longer one, and go with the others in one call of the kernel, and
+// mostly in one packet; unless there are so many already.
+constexpr std::uint64_t kShort = 4096;
+constexpr std::size_t kMostShort = 16;
 // Rails that end one after the other belong together; those that are still open after this have lost their peer too.
 constexpr milliseconds kEndTime{1000};
 // How long closing a device waits for peers that take nothing.
@@ -65,16 +71,29 @@ int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
   Frame frame;
   if (const int code = describe(link, put, why, &frame); code != KOLO_TRANSPORT_OK) return code;
   Rail& rail = *way.rails[put.rail];
-  switch (rail.sender.put(rail.socket.fd(), frame, put.from, &link.load)) {
-    case Sender::Outcome::kFull:
-      return why.fail(KOLO_TRANSPORT_BUSY, "%zu requests to rank %u wait for its rail %u", Sender::kMostQueued, way.peer.rank, put.rail);
-    case Sender::Outcome::kBroken:
-      breakDown(way, rail.sender.broken());
-      return why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str());
-    case Sender::Outcome::kAccepted: break;
+  const Sender::Outcome outcome = rail.sender.put(frame, put.from, &link.load);
+  if (outcome == Sender::Outcome::kFull) {
+    return why.fail(KOLO_TRANSPORT_BUSY, "%zu requests to rank %u wait for its rail %u", Sender::kMostQueued, way.peer.rank, put.rail);
   }
-  if (!rail.sender.isEmpty()) await(rail);
-  return KOLO_TRANSPORT_OK;
+  // What stands in line for room in the kernel's buffers goes when there is some.
+  const bool isFirst = !rail.isArmed && !rail.isAwaited;
+  const bool mayWait = put.size >= offsetof(koloTransportPut, more) + sizeof put.more && put.more != 0;
+  if (outcome == Sender::Outcome::kAccepted && isFirst && mayWait && put.bytes <= kShort && rail.sender.size() < kMostShort) {
+    if (!std::exchange(rail.isGathering, true)) gathering_.push_back(&rail);
+    return KOLO_TRANSPORT_OK;
+  }
+  if (outcome == Sender::Outcome::kAccepted && isFirst) (void)work(rail, false, true);
+  return way.isBroken ? why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str()) : KOLO_TRANSPORT_OK;
+}
+
+// Sends the short requests that have been waiting for company.
+bool Device::sendGathered() {
+  bool hasMoved = false;
+  for (Rail* const rail : std::exchange(gathering_, {})) {
+    rail->isGathering = false;
+    hasMoved |= work(*rail, false, true);
+  }
+  return hasMoved;
 }
 
 int Device::state(const Link& link, const Why& why) {
@@ -85,7 +104,7 @@ int Device::state(const Link& link, const Why& why) {
 bool Device::progress(int peer, int waitUs) {
   if (party_.generation != connect::forkGeneration()) return false;
   adopt();
-  bool hasMoved = false;
+  bool hasMoved = gathering_.empty() ? false : sendGathered();
   const bool isOne = peer >= 0 && static_cast<std::size_t>(peer) < byRank_.size();
   if (isOne) {
     for (Way* const way : byRank_[static_cast<std::size_t>(peer)]) hasMoved |= work(*way);

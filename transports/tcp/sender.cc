@@ -17,15 +17,13 @@ constexpr std::uint64_t kMostAtOnce = std::uint64_t{8} << 20;
 
 }  // namespace
 
-Sender::Outcome Sender::put(int fd, const Frame& frame, const void* payload, Load* load) {
+Sender::Outcome Sender::put(const Frame& frame, const void* payload, Load* load) {
   if (broken_ != 0) return Outcome::kBroken;
   if (queue_.size() >= kMostQueued) return Outcome::kFull;
-  const bool wasEmpty = queue_.empty();
   queue_.push_back({frame, static_cast<const unsigned char*>(payload), load, 0, false, nullptr, {}});
   ++load->unfinished;
   ++load->queued;
-  if (wasEmpty) flush(fd);
-  return broken_ != 0 ? Outcome::kBroken : Outcome::kAccepted;
+  return Outcome::kAccepted;
 }
 
 bool Sender::flush(int fd) {

@@ -32,8 +32,9 @@ class Sender {
   void lendFrom(std::uint64_t bytes) { lendFrom_ = bytes; }
 
   enum class Outcome { kAccepted, kFull, kBroken };
-  // frame: all but its number and checksum. The payload, frame.bytes long, is read until load->unfinished has been lowered again.
-  Outcome put(int fd, const Frame& frame, const void* payload, Load* load);
+  // frame: all but its number and checksum. The payload, frame.bytes long, is read until load->unfinished has been lowered again. Nothing
+  // is offered to the kernel before flush().
+  Outcome put(const Frame& frame, const void* payload, Load* load);
   // True if something was taken.
   bool flush(int fd);
   bool isEmpty() const { return queue_.empty(); }

@@ -15,8 +15,11 @@ namespace {
 
 // Of one rail in one call, so that the others have their turn.
 constexpr std::size_t kMostAtOnce = std::size_t{8} << 20;
+// After a payload of so many bytes another one is likely: less of it passes the scratch, which costs a copy.
+constexpr std::size_t kLarge = 16384;
+constexpr std::size_t kScratchThen = 4096;
 
-ssize_t receiveInto(int fd, std::span<unsigned char> room, Way::Scratch& scratch) {
+ssize_t receiveInto(int fd, std::span<unsigned char> room, std::span<unsigned char> scratch) {
   iovec parts[2] = {{room.data(), room.size()}, {scratch.data(), scratch.size()}};
   msghdr message{};
   message.msg_iov = parts;
@@ -35,7 +38,8 @@ bool Way::receive(Rail& rail, Scratch& scratch, std::string* wrong) {
   while (!rail.hasEnded && taken < kMostAtOnce) {
     std::span<unsigned char> room = rail.parser.room();
     room = room.first(std::min(room.size(), kMostAtOnce));
-    const ssize_t got = receiveInto(rail.socket.fd(), room, scratch);
+    const std::span<unsigned char> rest(scratch.data(), rail.parser.lastBytes() >= kLarge ? kScratchThen : kScratch);
+    const ssize_t got = receiveInto(rail.socket.fd(), room, rest);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (got <= 0) {
       rail.hasEnded = true;
@@ -46,12 +50,12 @@ bool Way::receive(Rail& rail, Scratch& scratch, std::string* wrong) {
     taken += static_cast<std::size_t>(got);
     const std::size_t direct = std::min(static_cast<std::size_t>(got), room.size());
     const char* problem = direct > 0 ? rail.parser.filled(direct) : nullptr;
-    if (problem == nullptr) problem = rail.parser.feed(scratch.data(), static_cast<std::size_t>(got) - direct);
+    if (problem == nullptr) problem = rail.parser.feed(rest.data(), static_cast<std::size_t>(got) - direct);
     if (problem != nullptr) {
       *wrong = problem;
       break;
     }
-    if (static_cast<std::size_t>(got) < room.size() + scratch.size()) break;  // there was no more
+    if (static_cast<std::size_t>(got) < room.size() + rest.size()) break;  // there was no more
   }
   return taken > 0;
 }

@@ -29,6 +29,7 @@ struct Rail {
   Parser parser;
   bool hasEnded = false;       // the peer sends no more by it
   bool isHalfClosed = false;
+  bool isGathering = false;    // stands in the device's list of those with short requests
   bool isAwaited = false;      // stands in the device's list of those to be armed
   bool isArmed = false;        // the device's epoll tells when it may be written to
 };
@@ -42,7 +43,7 @@ struct Way {
   std::string why;        // of both
 
   // Takes what has come. True if something has; wrong: what was wrong with it.
-  static constexpr std::size_t kScratch = 4096;
+  static constexpr std::size_t kScratch = 16384;
   using Scratch = std::array<unsigned char, kScratch>;
   bool receive(Rail& rail, Scratch& scratch, std::string* wrong);
   bool hasEnded() const;
