@@ -16,9 +16,10 @@ RDMA_VM = os.path.abspath(sys.argv.pop(1))
 SKIPPED, TIMED_OUT = 77, 124
 SECONDS = 240  # for a boot and what is done in it, on a busy machine
 
-# $nic: the interface; $server: the address at which ib_write_bw's server is found.
+# $nic: the interface; $server: the address at which ib_write_bw's server is found. -F: or it gives up on a busy machine, whose clock seems
+# to vary.
 CLIENT = """
-write_bw() { timeout 60 ib_write_bw -d rxe$nic -x 1 -p $((18600 + nic)) -s 4096 -n 200 "$@"; }
+write_bw() { timeout 60 ib_write_bw -F -d rxe$nic -x 1 -p $((18600 + nic)) -s 4096 -n 200 "$@"; }
 client() {
   tries=20
   until write_bw "$server" >client.$nic; do
@@ -45,9 +46,9 @@ done
 tc qdisc add dev eth0 root netem loss 1% delay 1ms && tc qdisc del dev eth0 root && echo "netem works"
 tc qdisc add dev eth1 root tbf rate 1gbit burst 100kb latency 10ms && echo "tbf works"
 sent=$(cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts)
-ib_write_bw -d rxe0 -x 1 -p 18610 -D 30 >/dev/null 2>&1 &
+ib_write_bw -F -d rxe0 -x 1 -p 18610 -D 30 >/dev/null 2>&1 &
 until grep -q ":$(printf %X 18610) .* 0A " /proc/net/tcp; do sleep 0.1; done # it listens
-ib_write_bw -d rxe0 -x 1 -p 18610 -D 30 127.0.0.1 >failing 2>&1 &
+ib_write_bw -F -d rxe0 -x 1 -p 18610 -D 30 127.0.0.1 >failing 2>&1 &
 client=$!
 until [ "$(cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts)" -gt $((sent + 1000)) ]; do sleep 0.1; done
 ip link set eth0 down
