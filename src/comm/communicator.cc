@@ -184,7 +184,8 @@ Status Communicator::connect() {
   membership_.control->subscribe(membership_.key, membership_.members,
                                  [this](const bootstrap::Failure& failure) { onFailure(failure); },
                                  [this](std::string_view question) { return giveAccount(question); });
-  if (posts() && peers_->mayReroute()) caretaker_ = std::jthread([this](const std::stop_token& stop) { takeCare(stop); });
+  mayReroute_ = posts() && peers_->mayReroute();
+  if (mayReroute_) caretaker_ = std::jthread([this](const std::stop_token& stop) { takeCare(stop); });
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
              ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);
   return {};

@@ -128,7 +128,7 @@ class Communicator final : public executor::LinkOwner {
   bool posts() const { return !allMapped_; }
   // Keeps the caretaker from posted links, while the calling thread uses them.
   [[nodiscard]] std::unique_lock<std::mutex> holdLinks() {
-    return caretaker_.joinable() ? std::unique_lock(linksMutex_) : std::unique_lock<std::mutex>();
+    return mayReroute_ ? std::unique_lock(linksMutex_) : std::unique_lock<std::mutex>();
   }
   // Of messages, which are of no collective: kNone, or why the request cannot be made.
   device::Fault post(int peer, const device::Post& post, bool isMessage = true);
@@ -271,8 +271,9 @@ class Communicator final : public executor::LinkOwner {
   mutable std::mutex failureMutex_;
   Status failure_;
 
+  bool mayReroute_ = false;   // a link that is lost may be replaced
   std::mutex linksMutex_;
-  std::jthread caretaker_;   // only where a link that is lost may be replaced; last, for it uses the rest
+  std::jthread caretaker_;   // only then; last, for it uses the rest
 };
 
 }  // namespace kolo::comm

@@ -128,7 +128,7 @@ Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessa
   const bool isCrowded = ranks() >= kCrowd * machine_.cores && state.rounds > kTurnsInACrowd;
   const std::int64_t waited = now - state.startedNs;
   rest(peer, isCrowded || waited > 100'000'000, isCrowded || waited > kAwakeNs);
-  if (!posts() || now - followedNs_ < kBoardIntervalNs) return {};
+  if (!mayReroute_ || now - followedNs_ < kBoardIntervalNs) return {};
   followedNs_ = now;
   return followReroutes();
 }

@@ -207,7 +207,9 @@ TEST_CASE("a question is answered by the rank asked, and empty where nobody can 
     return text != nullptr ? *text : "none";
   };
   // Ranks other than the asker subscribed on threads of their own: a gather is behind that.
-  onThreads(4, [&](int i) { CHECK(controls[static_cast<std::size_t>(i)]->allGather(5, 1, upTo(4), i, "", kPatienceMs).ok()); });
+  std::atomic<int> gathered{0};
+  onThreads(4, [&](int i) { gathered += controls[static_cast<std::size_t>(i)]->allGather(5, 1, upTo(4), i, "", kPatienceMs).ok() ? 1 : 0; });
+  CHECK(gathered == 4);
   CHECK(ask(0, 5, 3) == "news of 3");
   CHECK(ask(3, 5, 0) == "news of 0");
   CHECK(ask(1, 5, 1) == "news of 1");

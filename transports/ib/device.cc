@@ -231,9 +231,7 @@ void Device::abandon() {
   const Lock lock(work_);
   adopt();
   for (const auto& way : ways_) {
-    if (way->isLost) continue;
-    way->lose("its communicator has failed");
-    forget(*way);
+    if (!way->isLost) abandon(*way, "its communicator has failed");
   }
 }
 
@@ -241,7 +239,12 @@ void Device::abandon() {
 void Device::abandonLink(Link& link) {
   if (!isOurs()) return;
   const Lock lock(work_);
-  link.way->lose("this rank has abandoned it for another transport");
+  abandon(*link.way, "this rank has abandoned it for another transport");
+}
+
+void Device::abandon(Way& way, const char* why) {
+  way.lose(why);
+  forget(way);
 }
 
 int Device::registerRegion(void* address, std::uint64_t bytes, const Why& why, Region** region) {

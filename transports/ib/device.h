@@ -71,6 +71,7 @@ class Device final : private connect::Callee, private Service::Owner {
   // REQUIRES, as all from here on: work_ held.
   void adopt();
   void forget(const Way& way);
+  void abandon(Way& way, const char* why);
   bool workAll();
   void lookAfter();
   int describe(Link& link, const koloTransportPut& put, const Why& why, Request* request);
