@@ -19,7 +19,7 @@ namespace {
 
 struct Surroundings {
   bool allMapped = true;
-  std::vector<int> leaders;           // of each rank, the least one whose memory it reaches
+  std::vector<topology::Place> places;   // of each rank; the host is the least rank whose memory it reaches
   int cores = 1;                      // that the ranks share
   std::uint64_t singleCopyBytes = 0;
 };
@@ -44,7 +44,7 @@ std::uint64_t ownSingleCopyBytes(const Peers& peers) {
 Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   const topology::Machine& mine = topology::machine();
   BlobWriter writer;
-  writer.put(ownSingleCopyBytes(peers)).put(peers.leader());
+  writer.put(ownSingleCopyBytes(peers)).put(topology::placeOfProcess(peers.leader()));
   writer.put(transport::identity().hostId).put(mine.cpuQuota).put(static_cast<std::uint32_t>(mine.allowedThreads.size()));
   for (const int thread : mine.allowedThreads) writer.put(thread);
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));
@@ -54,8 +54,8 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   for (const std::string& blob : blobs) {
     BlobReader reader(blob);
     result.singleCopyBytes = std::max(result.singleCopyBytes, reader.get<std::uint64_t>());
-    result.leaders.push_back(reader.get<int>());
-    result.allMapped = result.allMapped && result.leaders.back() == 0;
+    result.places.push_back(reader.get<topology::Place>());
+    result.allMapped = result.allMapped && result.places.back().host == 0;
     const auto host = reader.get<std::array<char, 16>>();
     const auto limit = reader.get<double>();
     if (limit > 0 && (quota == 0 || limit < quota)) quota = limit;
@@ -158,7 +158,7 @@ Status Communicator::connect() {
   machine_.cores = around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
   allMapped_ = machine_.mapped = around.allMapped;
-  if (!allMapped_ && options_.device < 0) hosts_.arrange(around.leaders, rank(), machine_);
+  if (options_.device < 0) hosts_.arrange(around.places, rank(), machine_);
   polling_ = executor::Polling::make(ranks() <= machine_.cores, static_cast<int>(settings::integer("KOLO_SPIN")));
   links_.resize(static_cast<std::size_t>(ranks()));
   for (int peer = 0; peer < ranks(); ++peer) {
@@ -195,8 +195,12 @@ Status Communicator::connect() {
 Status Communicator::arrangeGpus() {
   machine_ = gpu_->machine();
   if (machine_.mapped) return {};
-  hosts_.arrange(gpu_->leaders(), rank(), machine_);
-  return membership_.agree(machine_.perHost > 1 ? gpu_->setHosts(hosts_.shape) : Status());
+  std::vector<topology::Place> places;
+  for (const int leader : gpu_->leaders()) places.push_back({.host = leader});
+  hosts_.arrange(places, rank(), machine_);
+  Status given = machine_.perHost > 1 ? gpu_->setHosts(hosts_.shape) : Status();
+  if (given.ok() && !hosts_.order.empty()) given = gpu_->setOrder(hosts_.order);
+  return membership_.agree(given);
 }
 
 // Where an open link leads.

@@ -177,6 +177,7 @@ class Communicator final : public executor::LinkOwner {
   std::uint64_t inputBytes(const Operation& operation, const device::Work& work) const;
   void shareBuffers(const Operation& operation, device::Work& work);
   void prepare(const Operation& operation, device::Work& work);
+  void followOrder(device::Work& work) const;
   void describe(const Operation& operation, device::Work& work);
   void describeBlocks(const Operation& operation, device::Work& work);
   planner::Choice planFor(const Operation& operation, std::uint64_t bytes);

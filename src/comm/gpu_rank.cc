@@ -130,6 +130,8 @@ class CudaRank final : public GpuRank {
   }
   const std::vector<int>& leaders() const override { return leaders_; }
   Status setHosts(const device::Hosts& hosts) override { return engine_->setHosts(hosts); }
+  Status setOrder(const std::vector<int>& ranks) override { return engine_->setOrder(ranks); }
+  const int* order() const override { return engine_->order(); }
   const device::Hosts* hosts() const override { return engine_->hosts(); }
   int messageChannels() const override { return layout_.messageChannels; }
   Status setWindow(int rank, std::uint32_t index, unsigned char* begin) override { return engine_->setWindow(rank, index, begin); }

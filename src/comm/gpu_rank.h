@@ -42,6 +42,9 @@ class GpuRank {
   virtual planner::Machine machine() const = 0;
   // Of each rank, the least one that it reaches by mapped links, itself included: their GPUs are of one host.
   virtual const std::vector<int>& leaders() const = 0;
+  // In which order rings go; order() is where kernels find it, null if it was never set.
+  virtual Status setOrder(const std::vector<int>& ranks) = 0;
+  virtual const int* order() const = 0;
   // The shape of the hosts, for hierarchical operations. Before the first of them, whose descriptions are given hosts().
   virtual Status setHosts(const device::Hosts& hosts) = 0;
   virtual const device::Hosts* hosts() const = 0;

@@ -5,9 +5,11 @@
 
 namespace kolo::comm {
 
-void Hosts::arrange(const std::vector<int>& leaders, int rank, planner::Machine& machine) {
+void Hosts::arrange(const std::vector<topology::Place>& places, int rank, planner::Machine& machine) {
+  order = topology::ringOrder(places);
+  if (std::is_sorted(order.begin(), order.end())) order.clear();
   std::map<int, std::vector<int>> byLeader;
-  for (std::size_t i = 0; i < leaders.size(); ++i) byLeader[leaders[i]].push_back(static_cast<int>(i));
+  for (std::size_t i = 0; i < places.size(); ++i) byLeader[places[i].host].push_back(static_cast<int>(i));
   const std::size_t perHost = byLeader.begin()->second.size();
   machine.hosts = static_cast<int>(byLeader.size());
   machine.perHost = 0;

@@ -242,6 +242,7 @@ Status Communicator::settle() {
   Fault fault;
   Work work = work_;   // what this rank called last: a peer that has posted it on its board is only late with its header
   work.links = links_.data();   // there may have been no operation yet
+  work.members = nullptr;       // all of them
   work.fault = &fault;
   const executor::Context context{.owner = this, .polling = polling_, .posts = posts()};
   executor::HostTeam team(work, context);
@@ -252,6 +253,26 @@ Status Communicator::settle() {
   if (fault.kind != Fault::kNone) return conclude(work, fault);
   endWait();
   return {};
+}
+
+// Where ranks that follow each other by number are not near each other (placed on hosts in turn, say), algorithms whose ranks talk
+// to neighbours number them anew, host by host: a ring then leaves each host once. Not those that move runs of the ranks' blocks.
+void Communicator::followOrder(Work& work) const {
+  using device::Algorithm;
+  if (hosts_.order.empty()) return;
+  const Collective collective = work.signature.collective;
+  const Algorithm algorithm = work.signature.algorithm;
+  const bool isRing = algorithm == Algorithm::kRing || algorithm == Algorithm::kBiring;
+  const bool divided = device::isIn(collective, device::kSendsBlocks | device::kReceivesBlocks);
+  if (!isRing && (divided || (algorithm != Algorithm::kTree && algorithm != Algorithm::kRecursive))) return;
+  const auto placeOf = [&](int rank) {
+    return static_cast<int>(std::find(hosts_.order.begin(), hosts_.order.end(), rank) - hosts_.order.begin());
+  };
+  work.members = gpu_ != nullptr ? gpu_->order() : hosts_.order.data();
+  work.rank = placeOf(work.rank);
+  work.root = placeOf(work.root);
+  if (device::isIn(collective, device::kSendsBlocks)) work.sendLayout.order = work.members;
+  if (device::isIn(collective, device::kReceivesBlocks)) work.recvLayout.order = work.members;
 }
 
 // Everything about an operation but its number: how its buffers are laid out, which algorithm it takes, and in what chunks.
@@ -285,6 +306,7 @@ void Communicator::prepare(const Operation& operation, Work& work) {
     work.within = choice.within;
     work.between = choice.between;
   }
+  followOrder(work);
   if (gpu_ != nullptr) {
     planner::Query query = queryFor(operation);
     query.bytes = bytes;

@@ -54,6 +54,40 @@ TEST_CASE("posted links: every algorithm between hosts of several ranks", "[post
   batch.run();
 }
 
+TEST_CASE("posted links: every algorithm on hosts that were given the ranks in turn", "[posted]") {
+  struct Shape {
+    int hosts, perHost;
+  };
+  const Shape shape = GENERATE(Shape{2, 2}, Shape{3, 2}, Shape{2, 4});
+  const int ranks = shape.hosts * shape.perHost;
+  const UseExecutor host(0);
+  World world({.ranks = ranks, .latePerHost = shape.perHost, .inTurn = true});
+  Batch batch(world, testSeed() + 750 + static_cast<std::uint64_t>(ranks));
+  addEveryAlgorithm(batch, ranks, kSlowdown > 1 ? 1 : 4, false, false);
+  addEveryAlgorithm(batch, ranks, 1, true, false);
+  batch.run();
+}
+
+TEST_CASE("posted links: rings and trees go host by host where the ranks were given to hosts in turn", "[posted]") {
+  const std::string algorithm = GENERATE("ring", "biring", "tree", "recursive", "two_shot");
+  const UseExecutor host(0);
+  World world({.ranks = 6, .latePerHost = 3, .inTurn = true});
+  std::vector<Trace> traces(6);
+  std::vector<float> sums(6);
+  world.run([&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    (void)koloCommSetAlgorithm(world.comm(rank), ("all_reduce:" + algorithm).c_str());
+    const float own = static_cast<float>(rank + 1);
+    (void)koloAllReduce(&own, &sums[at], 1, koloFloat32, koloSum, world.comm(rank), nullptr);
+    traces[at] = takeTrace();
+  });
+  const std::vector<int> byHost = {0, 2, 4, 1, 3, 5};
+  for (std::size_t rank = 0; rank < traces.size(); ++rank) {
+    CHECK(sums[rank] == 21);
+    CHECK(traces[rank].order == (algorithm == "two_shot" ? std::vector<int>() : byHost));
+  }
+}
+
 TEST_CASE("posted links: hosts with unequal numbers of ranks", "[posted]") {
   const int ranks = GENERATE(3, 5, 7);
   const UseExecutor host(0);

@@ -27,7 +27,8 @@ class Recorder final : public executor::Executor {
   void run(const device::Work& work, const executor::Context& context) override {
     const std::uint64_t before = directOperations(work);
     (emulated_ != nullptr ? *emulated_ : executor::hostExecutor()).run(work, context);
-    lastTrace = {true, work.signature.algorithm, directOperations(work) != before};
+    lastTrace = {true, work.signature.algorithm, directOperations(work) != before, {}};
+    if (work.members != nullptr) lastTrace.order.assign(work.members, work.members + work.ranks);
   }
 
  private:
@@ -58,6 +59,7 @@ class ScopedSettings {
       ::setenv("KOLO_TEST_LATE_LOSES", std::to_string(options.losesAfter).c_str(), 1);
       ::setenv("KOLO_CONNECT_ALL_RANKS", "1000", 1);   // its hosts are none that can be told beforehand
       ::setenv("KOLO_TEST_LATE_PER_HOST", std::to_string(options.latePerHost).c_str(), 1);
+      if (options.inTurn) ::setenv("KOLO_TEST_LATE_HOSTS", std::to_string(options.ranks / options.latePerHost).c_str(), 1);
     }
     settings::reload();
   }
@@ -65,7 +67,7 @@ class ScopedSettings {
     ::unsetenv("KOLO_STAGING_BYTES");
     ::unsetenv("KOLO_STREAMING_BYTES");
     if (latePerHost_ > 0) {
-      for (const char* name : {"KOLO_TRANSPORT_PLUGINS", "KOLO_TRANSPORTS", "KOLO_TEST_LATE_PER_HOST", "KOLO_TEST_LATE_LOSES", "KOLO_CONNECT_ALL_RANKS"}) ::unsetenv(name);
+      for (const char* name : {"KOLO_TRANSPORT_PLUGINS", "KOLO_TRANSPORTS", "KOLO_TEST_LATE_PER_HOST", "KOLO_TEST_LATE_HOSTS", "KOLO_TEST_LATE_LOSES", "KOLO_CONNECT_ALL_RANKS"}) ::unsetenv(name);
     }
     settings::reload();
   }

@@ -40,6 +40,7 @@ struct WorldOptions {
   std::size_t windowBytes = 8 << 20;
   int device = KOLO_HOST;           // else: all ranks on this CUDA device, each with a stream of its own
   int latePerHost = 0;              // > 0: posted links, late ones, between groups of so many ranks (tests/plugin/late.c)
+  bool inTurn = false;              // those hosts are given the ranks in turn: a host's ranks do not follow each other
   int losesAfter = 0;               // > 0: their links are lost after so many requests at most, and TCP takes over
   bool resident = false;            // small operations to a kernel that stays on the device
 };
@@ -100,6 +101,7 @@ struct Trace {
   bool ran = false;                                        // false: one rank alone needs no executor
   device::Algorithm algorithm = device::Algorithm::kCount; // as agreed in the headers
   bool zeroCopy = false;
+  std::vector<int> order;                                  // of the ranks, if they were numbered anew
 };
 Trace takeTrace();
 

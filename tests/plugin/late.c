@@ -1,6 +1,7 @@
 /* A transport with posted links between threads of one process, which does everything as late, and in as odd an order, as the contract allows:
  * it carries out a request in some later call of deviceProgress or none but the last, reads `from` only then, keeps no order between rails, and
- * is busy often. Ranks of one "host", KOLO_TEST_LATE_PER_HOST of them in a row, do not reach each other by it. The links of a rank that
+ * is busy often. Ranks of one "host", KOLO_TEST_LATE_PER_HOST of them in a row, or those whose
+ * numbers differ by multiples of KOLO_TEST_LATE_HOSTS, do not reach each other by it. The links of a rank that
  * koloLateLose() names are lost.
  * Built with LOSSY, each of its links is lost after some requests, KOLO_TEST_LATE_LOSES of them at most; what was under way then may still
  * arrive, until the peer abandons its end.
@@ -66,7 +67,7 @@ typedef struct Stray {
 } Stray;
 
 typedef struct Device {
-  int rank, perHost;
+  int rank, perHost, hosts;
   uint64_t random;
   Link* links;
   Stray* strays;
@@ -101,13 +102,16 @@ static int probe(char* why, size_t whyBytes) {
   return KOLO_TRANSPORT_OK;
 }
 
+static int hostOf(const Device* device, int rank) { return device->hosts > 0 ? rank % device->hosts : rank / device->perHost; }
+
 static int deviceOpen(const koloTransportHost* host, void** opened, koloTransportBlob* address, char* why, size_t whyBytes) {
   Device* device = calloc(1, sizeof *device);
-  const char* perHost = getenv("KOLO_TEST_LATE_PER_HOST");
+  const char *perHost = getenv("KOLO_TEST_LATE_PER_HOST"), *hosts = getenv("KOLO_TEST_LATE_HOSTS");
   Address mine;
   if (device == NULL) return snprintf(why, whyBytes, "out of memory"), KOLO_TRANSPORT_ERROR;
   device->rank = host->rank;
   device->perHost = perHost != NULL ? atoi(perHost) : 1;
+  device->hosts = hosts != NULL ? atoi(hosts) : 0;
   device->random = 88172645463325252u + 7919u * (uint64_t)host->rank;
   memcpy(device->processId, host->processId, sizeof device->processId);
   memset(&mine, 0, sizeof mine);
@@ -172,7 +176,7 @@ static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const ko
   Address peer;
   Link* link;
   memcpy(&peer, peerAddress->data, sizeof peer);
-  if (memcmp(peer.processId, device->processId, sizeof peer.processId) != 0 || peer.rank / device->perHost == device->rank / device->perHost) {
+  if (memcmp(peer.processId, device->processId, sizeof peer.processId) != 0 || hostOf(device, peer.rank) == hostOf(device, device->rank)) {
     return snprintf(why, whyBytes, "rank %d counts as one of this host, or is another process", peer.rank), KOLO_TRANSPORT_UNREACHABLE;
   }
   link = calloc(1, sizeof *link);

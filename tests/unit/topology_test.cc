@@ -87,6 +87,19 @@ TEST_CASE("a ring leaves ranks that are not bound in their order", "[topology]")
   CHECK(ringOrder({}).empty());
 }
 
+TEST_CASE("a ring of ranks that were placed on hosts in turn leaves each host once", "[topology]") {
+  std::vector<Place> places;
+  for (int rank = 0; rank < 12; ++rank) places.push_back({.host = rank % 3, .package = rank / 3 % 2});
+  const std::vector<int> order = ringOrder(places);
+  CHECK(order == std::vector<int>{0, 6, 3, 9, 1, 7, 4, 10, 2, 8, 5, 11});
+  int crossings = 0;
+  for (std::size_t at = 0; at < order.size(); ++at) {
+    const auto host = [&](std::size_t place) { return places[static_cast<std::size_t>(order[place % order.size()])].host; };
+    crossings += host(at) != host(at + 1);
+  }
+  CHECK(crossings == 3);
+}
+
 TEST_CASE("a ring of 131072 ranks is ordered in under a second", "[topology]") {
   const std::vector<Place> places = scattered(131072, 16384);
   const auto begin = std::chrono::steady_clock::now();

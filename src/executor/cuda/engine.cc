@@ -295,6 +295,11 @@ Status Engine::setHosts(const device::Hosts& hosts) {
   return gpu_->upload(reinterpret_cast<CUdeviceptr>(ranks + all), hosts.across, across * sizeof(int));
 }
 
+Status Engine::setOrder(const std::vector<int>& ranks) {
+  KOLO_ASSIGN(order_, memory::DeviceMemory::create(gpu_->ordinal(), ranks.size() * sizeof(int), false));
+  return gpu_->upload(reinterpret_cast<CUdeviceptr>(order_.as<void>()), ranks.data(), ranks.size() * sizeof(int));
+}
+
 Status Engine::reserveScratch(std::uint64_t bytes) {
   if (bytes <= scratchBytes_) return {};
   bytes = std::max(roundUp(bytes, kPage), 2 * scratchBytes_);

@@ -156,6 +156,8 @@ class Engine {
   // Which ranks are on one host. Before the first launch of a hierarchical operation, whose description is given hosts().
   Status setHosts(const device::Hosts& hosts);
   const device::Hosts* hosts() const { return hosts_.as<device::Hosts>(); }
+  Status setOrder(const std::vector<int>& ranks);
+  const int* order() const { return order_.as<int>(); }
 
   // Scratch memory, of all channels together.
   Status reserveScratch(std::uint64_t bytes);
@@ -213,6 +215,7 @@ class Engine {
   memory::DeviceMemory windows_;      // unsigned char* [ranks][windows]
   memory::DeviceMemory posts_;        // device::PostBox [channels]
   memory::DeviceMemory hosts_;        // device::Hosts, and the ranks behind it
+  memory::DeviceMemory order_;        // the ranks in the order of rings
   device::PostRing* rings_ = nullptr;
   memory::DeviceMemory scratch_;
   std::uint64_t scratchBytes_ = 0;
