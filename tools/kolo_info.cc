@@ -94,6 +94,19 @@ void printBuild(const Json& build) {
   }
 }
 
+std::string nicText(const Json& nic) {
+  std::string text = nic.at("kind") == "rdma" ? "RDMA device" : "network interface";
+  const auto add = [&](const char* key, const char* name) {
+    if (!nic.at(key).is_null()) text += fmt::format(", {} {}", name, nic.at(key).get<int>());
+  };
+  if (!nic.at("pci_bus").is_null()) text += fmt::format(", PCI {}", nic.at("pci_bus").get<std::string>());
+  add("package", "package");
+  add("numa_node", "NUMA node");
+  const Json& speed = nic.at("megabits");
+  text += speed.is_null() ? ", speed unknown" : fmt::format(", {:g} Gbit/s", speed.get<double>() / 1000);
+  return text + (nic.at("near").get<bool>() ? ", near" : "");
+}
+
 void printTopology(const Json& topology) {
   const auto allowed = topology.at("allowed_threads").get<std::vector<int>>();
   const Json& quota = topology.at("cpu_quota");
@@ -113,6 +126,7 @@ void printTopology(const Json& topology) {
   printRow("this process", fmt::format("may use hardware threads {} (quota: {}), counts on {}", rangesText(allowed),
                                        quota.is_null() ? "none" : fmt::format("{:.2f} cores", quota.get<double>()),
                                        topology.at("available_cores").get<int>()));
+  for (const Json& nic : topology.at("nics")) printRow(nic.at("name"), nicText(nic));
   printRow("source", topology.at("source"));
 }
 

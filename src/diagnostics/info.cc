@@ -1,5 +1,6 @@
 #include "diagnostics/info.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/settings.h"
@@ -81,6 +82,18 @@ Result<std::string> topologyInfo() {
                       {"count", cache.count},
                       {"shared_by", cache.sharedBy}});
   }
+  const std::vector<std::string> near = topology::nicsNear(machine.nics, topology::placeOfProcess(0), 0);
+  Json nics = Json::array();
+  for (const topology::Nic& nic : machine.nics) {
+    const auto numberOf = [](int number) { return number >= 0 ? Json(number) : Json(nullptr); };
+    nics.push_back({{"name", nic.name},
+                    {"kind", nic.isRdma ? "rdma" : "network"},
+                    {"pci_bus", nic.pciBus.empty() ? Json(nullptr) : Json(nic.pciBus)},
+                    {"package", numberOf(nic.place.package)},
+                    {"numa_node", numberOf(nic.place.numa)},
+                    {"megabits", nic.megabits > 0 ? Json(nic.megabits) : Json(nullptr)},
+                    {"near", std::find(near.begin(), near.end(), nic.name) != near.end()}});
+  }
   return textOf({{"source", machine.source},
                  {"cpu_model", machine.cpuModel},
                  {"packages", machine.packages},
@@ -89,6 +102,7 @@ Result<std::string> topologyInfo() {
                  {"threads", machine.threads},
                  {"memory_bytes", machine.memoryBytes},
                  {"caches", caches},
+                 {"nics", nics},
                  {"allowed_threads", machine.allowedThreads},
                  {"cpu_quota", machine.cpuQuota > 0 ? Json(machine.cpuQuota) : Json(nullptr)},
                  {"available_cores", machine.available}});

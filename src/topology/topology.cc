@@ -85,12 +85,21 @@ const Machine& basics() {
   return found;
 }
 
-Result<Topology> loadTopology() {
+// xml: of another machine; null: of this one.
+Result<Topology> loadTopology(const std::string* xml) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return systemError(errno, "hwloc_topology_init");
   Topology topology(raw);
   // The whole machine, allowed to us or not: Machine says both.
   hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+  hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  // NICs are among the devices that the kernel lists; plugins for others may start drivers, and make contexts on GPUs.
+  for (const char* const plugin : {"opencl", "cuda", "nvml", "rsmi", "levelzero", "gl"}) {
+    hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);
+  }
+  if (xml != nullptr && hwloc_topology_set_xmlbuffer(raw, xml->c_str(), static_cast<int>(xml->size() + 1)) != 0) {
+    return error(koloInvalidArgument, "{} bytes that are not hwloc's XML", xml->size());
+  }
   if (hwloc_topology_load(raw) != 0) return systemError(errno, "hwloc_topology_load");
   return topology;
 }
@@ -138,26 +147,43 @@ int numberOfAncestor(hwloc_topology_t topology, hwloc_obj_type_t type, hwloc_obj
   return ancestor == nullptr ? -1 : static_cast<int>(ancestor->logical_index);
 }
 
+Place placeOf(hwloc_topology_t topology, hwloc_obj_t object) {
+  Place place;
+  place.package = numberOfAncestor(topology, HWLOC_OBJ_PACKAGE, object);
+  place.core = numberOfAncestor(topology, HWLOC_OBJ_CORE, object);
+  if (object->nodeset != nullptr && hwloc_bitmap_weight(object->nodeset) == 1) place.numa = hwloc_bitmap_first(object->nodeset);
+  return place;
+}
+
+std::vector<Nic> readNics(hwloc_topology_t topology) {
+  std::vector<Nic> nics;
+  for (hwloc_obj_t one = nullptr; (one = hwloc_get_next_osdev(topology, one)) != nullptr;) {
+    const hwloc_obj_osdev_type_t type = one->attr->osdev.type;
+    if ((type != HWLOC_OBJ_OSDEV_NETWORK && type != HWLOC_OBJ_OSDEV_OPENFABRICS) || one->name == nullptr) continue;
+    Nic nic{.name = one->name, .isRdma = type == HWLOC_OBJ_OSDEV_OPENFABRICS};
+    if (one->parent->type == HWLOC_OBJ_PCI_DEVICE) {
+      const auto& pci = one->parent->attr->pcidev;
+      nic.pciBus = fmt::format("{:04x}:{:02x}:{:02x}.{:x}", pci.domain, pci.bus, pci.dev, pci.func);
+    }
+    nic.place = placeOf(topology, hwloc_get_non_io_ancestor_obj(topology, one));
+    nics.push_back(std::move(nic));
+  }
+  return nics;
+}
+
 // Each level is the one thing that holds all threads the process may use, if there is one.
 Place readPlace(hwloc_topology_t topology, const std::vector<int>& allowed) {
   const std::unique_ptr<hwloc_bitmap_s, void (*)(hwloc_bitmap_t)> set(hwloc_bitmap_alloc(), hwloc_bitmap_free);
   if (set == nullptr) return {};
   for (const int thread : allowed) hwloc_bitmap_set(set.get(), static_cast<unsigned>(thread));
   const hwloc_obj_t covering = hwloc_get_obj_covering_cpuset(topology, set.get());
-  if (covering == nullptr) return {};
-  Place place;
-  place.package = numberOfAncestor(topology, HWLOC_OBJ_PACKAGE, covering);
-  place.core = numberOfAncestor(topology, HWLOC_OBJ_CORE, covering);
-  if (covering->nodeset != nullptr && hwloc_bitmap_weight(covering->nodeset) == 1) {
-    place.numa = hwloc_bitmap_first(covering->nodeset);
-  }
-  return place;
+  return covering != nullptr ? placeOf(topology, covering) : Place();
 }
 
 const Facts& facts() {
   static const Facts found = [] {
     Facts result{basics(), Place{}};
-    Result<Topology> loaded = loadTopology();
+    Result<Topology> loaded = loadTopology(nullptr);
     if (!loaded.ok()) {
       log::warn("hwloc cannot read this machine ({}); going on with the number of hardware threads alone",
                 loaded.status().message());
@@ -174,6 +200,8 @@ const Facts& facts() {
     machine.threads = countOf(topology, HWLOC_OBJ_PU);
     if (root->total_memory > 0) machine.memoryBytes = root->total_memory;
     machine.caches = readCaches(topology);
+    machine.nics = readNics(topology);
+    readSpeeds(machine.nics, "/sys");
     result.place = readPlace(topology, machine.allowedThreads);
     return result;
   }();
@@ -185,6 +213,11 @@ const Facts& facts() {
 const Machine& machine() { return facts().machine; }
 
 int availableCores() { return basics().available; }
+
+Result<Described> describe(const std::string& xml, const std::vector<int>& threads) {
+  KOLO_ASSIGN(const Topology topology, loadTopology(&xml));
+  return Described{readNics(topology.get()), readPlace(topology.get(), threads)};
+}
 
 Place placeOfProcess(int host) {
   Place place = facts().place;

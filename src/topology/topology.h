@@ -1,5 +1,5 @@
-// The machine as this process may use it: packages, caches and cores (by hwloc), the cores that affinity and control
-// groups leave, and the order of ranks along a ring that follows from where they run.
+// The machine as this process may use it: packages, caches, cores and NICs (by hwloc), the cores that affinity and control
+// groups leave, and what follows from where ranks run: their order along a ring, and the NICs that are near them.
 //
 // Thread safety: all functions, from any thread. What is read from the machine is read at the first call and kept.
 #pragma once
@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "base/status.h"
 
 namespace kolo::topology {
 
@@ -20,6 +22,24 @@ struct Cache {
   int sharedBy = 0;  // hardware threads that share one
 };
 
+// Where something is: a rank, or a NIC. Numbers need to be equal within one thing and different for different things of one parent,
+// nothing else; -1 where it belongs to no single one.
+struct Place {
+  int host = 0;
+  int package = -1;
+  int numa = -1;
+  int core = -1;
+};
+
+// A network interface, or an RDMA device; a card may be both, under two names. Those made by software alone are not among them.
+struct Nic {
+  std::string name;           // the operating system's: "eth0", "mlx5_0"
+  bool isRdma = false;
+  std::string pciBus;         // "0000:3b:00.0"; empty: behind none
+  Place place;                // of what it is attached to
+  std::int64_t megabits = 0;  // a second, one way, of its fastest port; 0: unknown, or no cable
+};
+
 struct Machine {
   std::string source;    // "hwloc", or "fallback: " and why hwloc could not say
   std::string cpuModel;  // "unknown" if the system does not tell
@@ -29,6 +49,7 @@ struct Machine {
   int threads = 1;  // hardware threads of the machine, allowed to this process or not
   std::uint64_t memoryBytes = 0;
   std::vector<Cache> caches;        // by level
+  std::vector<Nic> nics;            // in the order of hwloc
   std::vector<int> allowedThreads;  // operating system's numbers, ascending: this process's affinity
   double cpuQuota = 0;              // of its control groups, in cores; 0: no limit
   int available = 1;                // availableCores()
@@ -45,15 +66,6 @@ int availableCores();
 // mounted at `mount` (version 2: cpu.max; version 1: cpu/cpu.cfs_quota_us and cpu.cfs_period_us); 0: no limit.
 double cpuQuota(const std::string& membership, const std::string& mount);
 
-// Where a rank runs. Numbers need to be equal within one thing and different for different things of one parent,
-// nothing else; -1 where the rank is not bound to one.
-struct Place {
-  int host = 0;
-  int package = -1;
-  int numa = -1;
-  int core = -1;
-};
-
 // The place that this process's affinity, as found at the first call, binds it to.
 Place placeOfProcess(int host);
 
@@ -62,5 +74,20 @@ Place placeOfProcess(int host);
 // their lowest rank, ranks within a group by number. Ranks on one machine in default order are so left alone.
 // A pure function, in expected linear time (stable counting sorts over dense group numbers).
 std::vector<int> ringOrder(const std::vector<Place>& places);
+
+// Of each kind of NIC those nearest to a place: on its NUMA node if there are any, else on its package, else all. RDMA devices
+// come first. turn: how many ranks before this one have the same NICs nearest; each begins with another one, so that all are used
+// alike. A pure function.
+std::vector<std::string> nicsNear(const std::vector<Nic>& nics, const Place& place, int turn);
+
+// Fills in the speeds that the system mounted at `mount` ("/sys") tells.
+void readSpeeds(std::vector<Nic>& nics, const std::string& mount);
+
+// What a machine that is not this one has, by hwloc's XML, and where a process is there that may use these threads: for tests.
+struct Described {
+  std::vector<Nic> nics;
+  Place place;
+};
+Result<Described> describe(const std::string& xml, const std::vector<int>& threads);
 
 }  // namespace kolo::topology
