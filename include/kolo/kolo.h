@@ -238,6 +238,13 @@ KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* async
 KOLO_API const char* koloGetLastError(koloComm_t comm);
 KOLO_API koloResult_t koloCommCount(koloComm_t comm, int* count);
 KOLO_API koloResult_t koloCommUserRank(koloComm_t comm, int* rank);
+/* A thread that waits in an operation of comm, and has polled for a while in vain, calls function(context) again and again: for
+ * programs in which another library must go on meanwhile, because what it owes a peer may be what keeps that peer from
+ * coming. The function must return soon, and may not call operations, groups, the end of a communicator or this function
+ * (koloInvalidUsage). NULL: none, as at first. On GPUs, where calls do not wait, it is never called. context must live as
+ * long as comm. */
+typedef void (*koloProgressFunction_t)(void* context);
+KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_t function, void* context);
 
 /* ------------------------------------------------------------ collectives */
 /* Buffers: sendbuf and recvbuf may be the same where "in place" is stated, and must not overlap otherwise.

@@ -68,8 +68,8 @@ Status refuseInGroup() {
 }
 
 Status refusal::inReduction() {
-  return error(koloInvalidUsage, "not from inside a reduction function, which is part of an operation that would wait for this "
-               "call: expected it after the operation");
+  return error(koloInvalidUsage, "not from inside a reduction or progress function, which is part of an operation that would wait "
+               "for this call: expected it after the operation");
 }
 
 Status refuseInGroupOrReduction() {

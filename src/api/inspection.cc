@@ -46,6 +46,17 @@ KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text) {
   });
 }
 
+KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_t function, void* context) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(refuseInReduction());
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    return inTurn(*communicator, [&]() -> Status {
+      communicator->setProgress({function, context});
+      return {};
+    });
+  });
+}
+
 KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collective, size_t count,
                                       koloDataType_t datatype, koloRedOp_t op, int registered, koloPlan_t* plan) {
   return guard(__func__, [&]() -> Status {

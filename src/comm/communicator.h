@@ -44,6 +44,12 @@ struct Options {
   static Result<Options> make(const koloConfig_t* config, const Options* parent);
 };
 
+// A function of the user's that is called while a thread waits.
+struct UserProgress {
+  koloProgressFunction_t function = nullptr;
+  void* context = nullptr;
+};
+
 // The code behind a predefined reduction; avg is a sum.
 device::ReduceOp reduceOpOf(koloRedOp_t op);
 
@@ -105,6 +111,8 @@ class Communicator final : public executor::LinkOwner {
   // Records the failure here and tells all ranks. The first one counts.
   void fail(const bootstrap::Failure& failure);
 
+  // What threads that wait call meanwhile. REQUIRES: the turn.
+  void setProgress(const UserProgress& progress) { userProgress_ = progress; }
   Status setWishes(std::string_view text);
   planner::Choice plan(const planner::Query& query) const;
   std::string explain(const planner::Query& query) const;
@@ -249,6 +257,7 @@ class Communicator final : public executor::LinkOwner {
   device::Fault fault_;
   executor::Context context_;
   executor::UserReduction user_;
+  UserProgress userProgress_;
 
   std::uint64_t sequence_ = 0;
   std::uint64_t children_ = 0;

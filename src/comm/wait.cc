@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "algorithms/names.h"
+#include "base/caller.h"
 #include "comm/communicator.h"
 
 namespace kolo::comm {
@@ -125,6 +126,10 @@ Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessa
   }
   if (isOver) return {Fault::kTimeout, peer, 0, 0};
   ++state.rounds;
+  if (userProgress_.function != nullptr) {
+    const InUserFunction inside;
+    userProgress_.function(userProgress_.context);
+  }
   const bool isCrowded = ranks() >= kCrowd * machine_.cores && state.rounds > kTurnsInACrowd;
   const std::int64_t waited = now - state.startedNs;
   rest(peer, isCrowded || waited > 100'000'000, isCrowded || waited > kAwakeNs);

@@ -98,3 +98,54 @@ TEST_CASE("a rank that has called something else, and is in no call, is found ou
     expectWords(self, koloGetLastError(self.comm), {"number 2", "rank 2 called broadcast", "rank 1 called gather"});
   });
 }
+
+namespace {
+
+// How often it was called, and what an operation inside it returned.
+struct Progress {
+  koloComm_t comm = nullptr;
+  std::atomic<int> calls{0};
+  std::atomic<int> inside{koloSuccess};
+
+  static void make(void* context) {
+    auto* self = static_cast<Progress*>(context);
+    self->inside = koloBarrier(self->comm, nullptr);
+    ++self->calls;
+  }
+};
+
+}  // namespace
+
+// The peer comes only when it has seen the call, so that without one the ranks would wait for ever.
+TEST_CASE("a rank that waits calls the function for progress, in collectives and for messages") {
+  const World world(2);
+  Progress progress;
+  world.run([&](Self& self) {
+    int value = self.rank;
+    const auto awaitCalls = [&](int calls) {
+      while (progress.calls < calls) std::this_thread::sleep_for(1ms);
+    };
+    if (self.rank == 1) {
+      awaitCalls(1);
+      EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+      const int before = progress.calls;
+      awaitCalls(before + 10);
+      EXPECT_OK(self, koloSend(&value, 1, koloInt32, 0, self.comm, nullptr));
+      EXPECT_OK(self, koloRecv(&value, 1, koloInt32, 0, self.comm, nullptr));
+      std::this_thread::sleep_for(20ms);
+      EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+      return;
+    }
+    progress.comm = self.comm;
+    EXPECT_OK(self, koloCommSetProgress(self.comm, Progress::make, &progress));
+    EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+    EXPECT_OK(self, koloRecv(&value, 1, koloInt32, 1, self.comm, nullptr));
+    EXPECT(self, value == 1);
+    EXPECT(self, progress.inside == koloInvalidUsage);
+    EXPECT_OK(self, koloCommSetProgress(self.comm, nullptr, nullptr));
+    const int calls = progress.calls;
+    EXPECT_OK(self, koloSend(&value, 1, koloInt32, 1, self.comm, nullptr));
+    EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+    EXPECT(self, progress.calls == calls);
+  });
+}

@@ -7,21 +7,13 @@
 #include "base/datatypes.h"
 
 namespace kolo::executor {
-namespace {
-
-struct Inside {
-  Inside() { ++caller.userFunctions; }
-  ~Inside() { --caller.userFunctions; }
-};
-
-}  // namespace
 
 void userFold(const UserReduction& user, const device::ReduceArgs& args) {
   // A tile on the stack, because a destination may be one of the sources, and because sources may be unaligned.
   constexpr std::size_t kTile = 4096;
   alignas(64) unsigned char acc[kTile];
   alignas(64) unsigned char next[kTile];
-  const Inside inside;
+  const InUserFunction inside;
   const std::size_t size = elementBytes(user.datatype);
   const std::uint64_t step = kTile / size;
   for (std::uint64_t at = 0; at < args.count; at += step) {
