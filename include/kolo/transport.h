@@ -78,8 +78,11 @@ typedef struct {
   void (*log)(int level, const char* line); /* level 0: error, 1: warning, 2: information, 3: debugging */
 } koloTransportHost;
 
-/* A range of memory. Of kind koloMemoryCuda: memory of a CUDA device, by its device pointer; fd is -1. Host memory: fd >= 0: the range is the file's bytes from fdOffset on (a memfd, mapped shared), and may be given
- * to other processes; fd < 0: ordinary memory. The core keeps fd open while the memory is registered. */
+/* A range of memory. Host memory: fd >= 0: the range is the file's bytes from fdOffset on (a memfd, mapped shared), and may be given
+ * to other processes; fd < 0: ordinary memory. The core keeps fd open while the memory is registered.
+ * Of kind koloMemoryCuda: memory of a CUDA device, by its device pointer. For a mapped transport fd is -1. For a posted one that
+ * registersDeviceMemory: fd >= 0: a dma-buf, open during the call only, in which the range begins at fdOffset; fd < 0: only what
+ * the kernel itself knows of the pointer can help (a peer-memory module). */
 typedef struct {
   uint32_t size;
   void* address;
@@ -147,7 +150,7 @@ typedef struct koloTransport {
   int (*linkRead)(void* device, void* link, void* to, uint64_t from, uint64_t bytes, char* why, size_t whyBytes);
 
   /* koloMemoryKind_t; host memory for a table whose size ends before it. A communicator uses the transports for host memory,
-   * and on GPUs also those for the GPUs'. */
+   * and on GPUs also those for the GPUs'. Of a posted transport: host memory; see registersDeviceMemory. */
   uint32_t memoryKind;
 
   /* ---- posted links only; all of them then. Nothing here blocks, but deviceProgress for as long as it is told to. */
@@ -189,6 +192,12 @@ typedef struct koloTransport {
    * way to the link's peer, as if that had been lost for good: when this returns, nothing more of what the peer has put arrives in this process's
    * memory. The link's requests are over; linkClose follows. */
   void (*linkAbandon)(void* device, void* link);
+
+  /* Optional likewise. 1: memoryRegister takes memory of CUDA devices too (koloMemoryCuda), as a link's memory and as what is put from
+   * (GPUDirect), and is UNSHAREABLE with the reason where that memory, or this machine, does not allow it: the core tries another way, and at last
+   * host memory. The processor never touches such memory; linkPut, with koloTransportPut.memory, is told that it is by the registration alone.
+   * What is put into it comes into being in the order of the rail also as seen by the kernels of the device, which the core has asked. */
+  uint32_t registersDeviceMemory;
 } koloTransport;
 
 /* What a shared object exports. */

@@ -65,6 +65,10 @@ constexpr Setting kTable[] = {
      .meaning = "small operations on a GPU go to a kernel that stays for a while instead of being launched"},
     {.name = "KOLO_RESIDENT_IDLE_US", .kind = Kind::kInteger, .fallback = "200",
      .meaning = "after how many microseconds without work that kernel retires", .low = 1, .high = 1000000},
+    {.name = "KOLO_GPUDIRECT", .kind = Kind::kText, .fallback = "auto",
+     .meaning = "whether NICs read and write a GPU's memory themselves: auto: by dmabuf, else by peermem, else through pinned memory of the host; "
+                "off: always through that; dmabuf or peermem: that way, or posted links on GPUs are an error",
+     .words = "auto|off|dmabuf|peermem"},
     {.name = "KOLO_ALGORITHM", .kind = Kind::kText, .fallback = "",
      .meaning = "algorithms to force or forbid: all_reduce:biring,broadcast:^tree,all_gather:ring@1M-"},
     {.name = "KOLO_TRANSPORTS", .kind = Kind::kText, .fallback = "",

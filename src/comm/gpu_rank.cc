@@ -9,6 +9,8 @@
 
 #include "base/log.h"
 #include "comm/blob.h"
+#include "comm/departures.h"
+#include "comm/gpu_direct.h"
 #include "comm/proxy.h"
 #include "comm/windows.h"
 #include "executor/cuda/engine.h"
@@ -277,9 +279,9 @@ class CudaRank final : public GpuRank {
 
   Result<Given> makeArena() {
     KOLO_ASSIGN(memory::DeviceMemory created, memory::DeviceMemory::create(gpu_->ordinal(), layout_.bytes(), true));
-    auto memory = std::make_shared<memory::DeviceMemory>(std::move(created));
-    KOLO_TRY(gpu_->clear(reinterpret_cast<CUdeviceptr>(memory->as<void>()), layout_.bytes()));
-    return Given::of(std::move(memory));
+    arena_ = std::make_shared<memory::DeviceMemory>(std::move(created));
+    KOLO_TRY(gpu_->clear(reinterpret_cast<CUdeviceptr>(arena_->as<void>()), layout_.bytes()));
+    return Given::of(arena_);
   }
 
   Status connectArenas() {
@@ -363,43 +365,73 @@ class CudaRank final : public GpuRank {
     return {};
   }
 
-  // ---- the way through pinned memory of the host, for pairs without a direct one: mapped by both, or posted from mirror to arena
+  // ---- the way through pinned memory of the host, for pairs without a direct one: mapped by both, or posted from mirror to arena. Where
+  // NICs reach the GPU's memory (comm/gpu_direct.h), mirror and arena of a posted link are there
 
+  // Of the host; pinned only if somebody writes there, and then as long as any rank of this process holds it.
+  struct HostArena {
+    std::shared_ptr<const void> memory;
+    Pinned pinned;
+  };
   Result<Given> makeHostArena() {
     KOLO_ASSIGN(Given given, Given::ofNewHostMemory(layout_.bytes()));
-    KOLO_ASSIGN(Pinned pinned, Pinned::make(gpu_, given.range.address, given.range.bytes));
-    struct Both {
-      std::shared_ptr<const void> memory;
-      Pinned pinned;
-    };
-    given.owner = std::make_shared<Both>(Both{given.owner, std::move(pinned)});
+    hostArena_ = std::make_shared<HostArena>(HostArena{given.owner, {}});
+    given.owner = hostArena_;
     return given;
   }
 
   Status connectThroughHost() {
     if (allDirect_) return {};
-    Peers::Purpose purpose{.name = "pinned", .partAt = layout_.partAt(membership_.rank), .partBytes = layout_.partBytes()};
+    gpuDirect_ = std::make_unique<GpuDirect>(arena_, [this](const memory::DeviceMemory& memory) {
+      return gpu_->clear(reinterpret_cast<CUdeviceptr>(memory.as<void>()), memory.bytes());
+    });
+    Peers::Purpose purpose{.name = "pinned", .partAt = layout_.partAt(membership_.rank), .partBytes = layout_.partBytes(),
+                           .gpuDirect = gpuDirect_.get()};
     for (int peer = 0; peer < membership_.ranks(); ++peer) purpose.without.push_back((*direct_)[peer].link != nullptr);
     KOLO_ASSIGN(throughHost_, Peers::connect(membership_, makeHostArena(), purpose, wishes_.transports, ""));
+    KOLO_TRY(learnInboxes());
     tellWays();
-    return membership_.agree(pinPeers());
+    KOLO_ASSIGN(departures_, Departures::make(membership_, *throughHost_));
+    return membership_.agree(pinAll());
+  }
+
+  // Each rank says which peers it writes to in their GPUs' memory: by which transport a peer writes here, and so where, only the peer knows.
+  Status learnInboxes() {
+    std::string row;
+    for (int peer = 0; peer < membership_.ranks(); ++peer) row += (*throughHost_)[peer].isArenaOnDevice ? '1' : '0';
+    KOLO_ASSIGN(const std::vector<std::string> rows, membership_.allGather(row));
+    for (const std::string& theirs : rows) inboxOnDevice_.push_back(theirs[static_cast<std::size_t>(membership_.rank)] == '1');
+    return {};
+  }
+  bool receivesOnDevice(int peer) const { return inboxOnDevice_[static_cast<std::size_t>(peer)]; }
+  bool sendsFromDevice(int peer) const { return (*throughHost_)[peer].mirror.isOnDevice; }
+
+  // "1, 3": the ranks that are not reached directly and of which `predicate` holds.
+  template <class Predicate>
+  std::string listOf(Predicate&& predicate) const {
+    std::string list;
+    for (int peer = 0; peer < membership_.ranks(); ++peer) {
+      if (peer == membership_.rank || (*direct_)[peer].link != nullptr || !predicate(peer)) continue;
+      list += fmt::format("{}{}", list.empty() ? "" : ", ", peer);
+    }
+    return list;
   }
 
   // Between hosts it cannot be otherwise; on one, something may be wrong with the machine.
   void tellWays() const {
-    std::string indirect, posted, why;
-    for (int peer = 0; peer < membership_.ranks(); ++peer) {
-      if (peer == membership_.rank || (*direct_)[peer].link != nullptr) continue;
-      std::string& list = isPosted(peer) ? posted : indirect;
-      list += fmt::format("{}{}", list.empty() ? "" : ", ", peer);
-      if (!isPosted(peer) && why.empty()) why = (*direct_)[peer].unreached.message();
-    }
-    if (!posted.empty()) {
-      log::info("rank {} reaches the GPU of rank {} by posted links, from and to pinned memory of the host", membership_.rank, posted);
-    }
-    if (!indirect.empty() && !direct_->devices().empty()) {   // else it was asked for
-      log::warn("rank {} reaches the GPU of rank {} through the host's memory only: {}", membership_.rank, indirect, why);
-    }
+    const auto tell = [&](const char* verb, const char* where, const std::string& list) {
+      if (!list.empty()) log::info("rank {} {} {}, by posted links: rank {}", membership_.rank, verb, where, list);
+    };
+    constexpr const char* kOnDevice = "its GPU's memory (GPUDirect)";
+    constexpr const char* kOnHost = "pinned memory of the host";
+    tell("sends from", kOnDevice, listOf([&](int peer) { return isPosted(peer) && sendsFromDevice(peer); }));
+    tell("sends from", kOnHost, listOf([&](int peer) { return isPosted(peer) && !sendsFromDevice(peer); }));
+    tell("receives in", kOnDevice, listOf([&](int peer) { return isPosted(peer) && receivesOnDevice(peer); }));
+    tell("receives in", kOnHost, listOf([&](int peer) { return isPosted(peer) && !receivesOnDevice(peer); }));
+    const std::string indirect = listOf([&](int peer) { return !isPosted(peer); });
+    if (indirect.empty() || direct_->devices().empty()) return;   // the latter: it was asked for
+    const std::string& why = (*direct_)[std::stoi(indirect)].unreached.message();
+    log::warn("rank {} reaches the GPU of rank {} through the host's memory only: {}", membership_.rank, indirect, why);
   }
 
   bool isPosted(int peer) const { return throughHost_ != nullptr && (*throughHost_)[peer].isPosted(); }
@@ -410,15 +442,25 @@ class CudaRank final : public GpuRank {
     return false;
   }
 
-  // Another process's arena is another mapping, which is pinned for itself; one of this process is pinned already. What is posted is read
-  // out of its mirror.
-  Status pinPeers() {
+  Status pin(void* memory, std::uint64_t bytes) {
+    KOLO_ASSIGN(Pinned pinned, Pinned::make(gpu_, memory, bytes));
+    pinned_.push_back(std::move(pinned));
+    return {};
+  }
+
+  // What this rank's kernels use of the host's memory. Another process's arena is another mapping, which is pinned for itself; one of this
+  // process is pinned by its rank. What is posted is read out of its mirror.
+  Status pinAll() {
+    const std::string arena = listOf([&](int peer) { return !isPosted(peer) || !receivesOnDevice(peer); });
+    if (!arena.empty()) {
+      KOLO_ASSIGN(hostArena_->pinned, Pinned::make(gpu_, throughHost_->arena(), layout_.bytes()));
+    }
+    KOLO_TRY(pin(departures_->lines(), departures_->bytes()));
     for (int peer = 0; peer < membership_.ranks(); ++peer) {
       const Peer& there = (*throughHost_)[peer];
-      if (there.link == nullptr || (!there.isPosted() && all_[static_cast<std::size_t>(peer)].isInProcess(mine()))) continue;
-      unsigned char* const begin = there.isPosted() ? there.mirror.memory.data() : there.arena;
-      KOLO_ASSIGN(Pinned pinned, Pinned::make(gpu_, begin, there.isPosted() ? layout_.partBytes() : layout_.bytes()));
-      pinned_.push_back(std::move(pinned));
+      if (there.link == nullptr) continue;
+      if (there.isPosted() && !sendsFromDevice(peer)) KOLO_TRY(pin(there.mirror.data, layout_.partBytes()));
+      if (!there.isPosted() && !all_[static_cast<std::size_t>(peer)].isInProcess(mine())) KOLO_TRY(pin(there.arena, layout_.bytes()));
     }
     return {};
   }
@@ -445,13 +487,31 @@ class CudaRank final : public GpuRank {
 
   Result<cuda::Engine::Pair> pairWith(int peer) const {
     const std::uint64_t theirPart = layout_.partAt(peer), myPart = layout_.partAt(membership_.rank);
-    if ((*direct_)[peer].link != nullptr) return cuda::Engine::Pair{direct_->arena() + theirPart, (*direct_)[peer].arena + myPart};
-    cuda::Engine::Pair pair{.isPosted = isPosted(peer), .rails = (*throughHost_)[peer].link->rails()};
-    KOLO_ASSIGN(unsigned char* const mine, deviceAddress(*gpu_, throughHost_->arena()));
-    unsigned char* const begin = pair.isPosted ? throughHost_->partAt(peer) : (*throughHost_)[peer].arena;
-    KOLO_ASSIGN(unsigned char* const theirs, deviceAddress(*gpu_, begin));
-    pair.mine = mine + theirPart;
-    pair.theirs = pair.isPosted ? theirs : theirs + myPart;
+    cuda::Engine::Pair pair;
+    if ((*direct_)[peer].link != nullptr) {
+      pair.mine = direct_->arena() + theirPart;
+      pair.theirs = (*direct_)[peer].arena + myPart;
+      pair.left = pair.mine + layout_.leftIn();
+      return pair;
+    }
+    pair.isPosted = isPosted(peer);
+    pair.rails = (*throughHost_)[peer].link->rails();
+    pair.mine = direct_->arena();
+    if (!pair.isPosted || !receivesOnDevice(peer)) {
+      KOLO_ASSIGN(pair.mine, deviceAddress(*gpu_, throughHost_->arena()));
+    }
+    pair.mine += theirPart;
+    pair.theirs = pair.isPosted ? throughHost_->partAt(peer) : (*throughHost_)[peer].arena;
+    if (!pair.isPosted || !sendsFromDevice(peer)) {
+      KOLO_ASSIGN(pair.theirs, deviceAddress(*gpu_, pair.theirs));
+    }
+    if (pair.isPosted) {
+      KOLO_ASSIGN(unsigned char* const lines, deviceAddress(*gpu_, departures_->lines()));
+      pair.left = lines + Departures::lineAt(peer);
+    } else {
+      pair.theirs += myPart;
+      pair.left = pair.mine + layout_.leftIn();
+    }
     return pair;
   }
 
@@ -484,13 +544,8 @@ class CudaRank final : public GpuRank {
 
   void startProxy() {
     if (!posts()) return;
-    Proxy::Setup setup{.peers = throughHost_.get(), .rings = engine_->rings(), .left = {},
-                       .goodbyeAt = layout_.leftIn() + sizeof(device::Counter),
+    Proxy::Setup setup{.peers = throughHost_.get(), .rings = engine_->rings(), .departures = departures_.get(),
                        .kernelsGaveUp = [this] { return engine_->fault().has_value(); }, .onFault = wishes_.onFault};
-    for (int peer = 0; peer < membership_.ranks(); ++peer) {
-      unsigned char* const left = throughHost_->arena() + layout_.partAt(peer) + layout_.leftIn();
-      setup.left.push_back(isPosted(peer) ? reinterpret_cast<device::Counter*>(left) : nullptr);
-    }
     proxy_ = std::make_unique<Proxy>(std::move(setup));
   }
 
@@ -500,11 +555,16 @@ class CudaRank final : public GpuRank {
   std::vector<Hello> all_;
   std::atomic<int> taken_{0};              // blocks of the device
   cuda::ArenaLayout layout_;
+  std::shared_ptr<memory::DeviceMemory> arena_;
   std::unique_ptr<Peers> direct_;
   std::vector<std::string> reached_;       // by rank, '0' or '1' for each peer: whether directly
   bool allDirect_ = false;
+  std::unique_ptr<GpuDirect> gpuDirect_;
+  std::shared_ptr<HostArena> hostArena_;
   std::unique_ptr<Peers> throughHost_;     // where there are pairs without a direct way
-  std::vector<Pinned> pinned_;             // arenas of other processes, mirrors
+  std::vector<bool> inboxOnDevice_;        // by rank: it writes to this one's GPU
+  std::unique_ptr<Departures> departures_;
+  std::vector<Pinned> pinned_;             // arenas of other processes, mirrors, departures
   std::vector<int> leaders_;
   bool mapsHost_ = false;                  // some pair maps memory of the host, because nothing better reaches it
   std::unique_ptr<cuda::Engine> engine_;

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "comm/blob.h"
+#include "comm/gpu_direct.h"
 
 namespace kolo::comm {
 namespace {
@@ -114,16 +115,28 @@ Status Peers::openDevices(Membership& membership, const Purpose& purpose, const 
 // With every transport that can share it.
 Status Peers::registerArena() {
   for (const auto& device : devices_) {
-    auto registration = device->registerMemory(given_.range);
-    if (registration.ok()) {
-      registrations_.push_back({device.get(), registration.take()});
-      continue;
-    }
-    log::warn("transport {} cannot share staging memory: {}", device->name(), registration.status().message());
-    leftOut_ += fmt::format("; {} cannot share staging memory: {}", device->name(), registration.status().message());
+    const Status registered = registerArenaWith(*device);
+    if (registered.ok()) continue;
+    log::warn("transport {} cannot share staging memory: {}", device->name(), registered.message());
+    leftOut_ += fmt::format("; {} cannot share staging memory: {}", device->name(), registered.message());
   }
   if (!registrations_.empty() || ranks() == 1 || purpose_.mayMiss) return {};
   return error(koloUnreachable, "rank {} has no transport that works{}", rank_, leftOut_);
+}
+
+// What this rank offers to its peers is where it receives; they need not know what kind of memory that is.
+Status Peers::registerArenaWith(transport::Device& device) {
+  if (purpose_.gpuDirect != nullptr && device.isPosted()) {
+    auto direct = purpose_.gpuDirect->registerArena(device);
+    if (direct.ok()) {
+      registrations_.push_back({&device, direct.take(), true});
+      return {};
+    }
+    log::info("rank {} receives by transport {} in pinned memory of the host: {}", rank_, device.name(), direct.status().message());
+  }
+  KOLO_ASSIGN(std::unique_ptr<transport::Memory> registration, device.registerMemory(given_.range));
+  registrations_.push_back({&device, std::move(registration), false});
+  return {};
 }
 
 // How this rank's arena is reached.
@@ -131,19 +144,43 @@ std::string Peers::offer() const {
   BlobWriter writer;
   writer.put(static_cast<std::uint32_t>(registrations_.size()));
   for (const Registration& each : registrations_) {
-    writer.putText(each.device->name()).putBlob(each.device->address()).putBlob(each.memory->descriptor());
+    writer.putText(each.device->name()).put(each.isOnDevice).putBlob(each.device->address()).putBlob(each.memory->descriptor());
   }
   return writer.text();
 }
 
-// Registers the mirror for the device by which its bytes are to go.
-Status Peers::mirror(Peer& peer, transport::Device& device) {
-  const std::uint64_t bytes = purpose_.partBytes;
-  if (peer.mirror.memory.data() == nullptr) {
-    KOLO_ASSIGN(peer.mirror.memory, memory::PrivateMemory::create(bytes));
+// In the memory of this rank's GPU, if that can be: false if not. An error if it must be, and the arena, too, for which each end speaks up.
+Result<bool> Peers::mirrorOnDevice(Peer& peer, int rank, transport::Device& device) const {
+  const GpuDirect* const direct = purpose_.gpuDirect;
+  if (direct == nullptr) return false;
+  Result<Mirror> made = direct->makeMirror(device, purpose_.partBytes);
+  Status why = made.status();
+  if (made.ok()) peer.mirror = made.take();
+  const bool receives = std::any_of(registrations_.begin(), registrations_.end(), [&](const Registration& each) {
+    return each.device == &device && each.isOnDevice;
+  });
+  if (why.ok() && !receives) why = error(koloUnsupported, "this rank cannot receive so");
+  if (!why.ok() && direct->isForced()) {
+    return error(koloUnsupported, "KOLO_GPUDIRECT is {}, but rank {} is reached by transport {}, and that is not possible there: {}; expected auto "
+                 "or off, or a machine that can", direct->wish(), rank, device.name(), why.message());
   }
-  const koloTransportMemory range{sizeof range, peer.mirror.memory.data(), bytes, -1, 0, koloMemoryHost};
-  KOLO_ASSIGN(peer.mirror.registration, device.registerMemory(range));
+  if (!why.ok()) log::debug("rank {} has no GPUDirect both ways with rank {}: {}", rank_, rank, why.message());
+  return peer.mirror.isOnDevice;
+}
+
+// Registers the mirror for the device by which its bytes are to go.
+Status Peers::mirror(Peer& peer, int rank, transport::Device& device) {
+  KOLO_ASSIGN(const bool isOnDevice, mirrorOnDevice(peer, rank, device));
+  if (!isOnDevice) {
+    const std::uint64_t bytes = purpose_.partBytes;
+    if (peer.mirror.data == nullptr) {
+      KOLO_ASSIGN(memory::PrivateMemory created, memory::PrivateMemory::create(bytes));
+      auto memory = std::make_shared<memory::PrivateMemory>(std::move(created));
+      peer.mirror = {.owner = memory, .data = memory->data(), .isOnDevice = false, .registration = nullptr};
+    }
+    const koloTransportMemory range{sizeof range, peer.mirror.data, bytes, -1, 0, koloMemoryHost};
+    KOLO_ASSIGN(peer.mirror.registration, device.registerMemory(range));
+  }
   if (std::find(posted_.begin(), posted_.end(), &device) == posted_.end()) posted_.push_back(&device);
   return {};
 }
@@ -152,11 +189,16 @@ Status Peers::mirror(Peer& peer, transport::Device& device) {
 // after this one, and has posted links.
 Result<Peers::Route> Peers::findRoute(const Peer& peer, int rank, const transport::Device* after) {
   BlobReader reader(peer.offer);
-  std::map<std::string, std::pair<koloTransportBlob, koloTransportBlob>> offers;
+  struct Offer {
+    bool isOnDevice;
+    koloTransportBlob address, memory;
+  };
+  std::map<std::string, Offer> offers;
   for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
     const std::string name = reader.getText();
+    const bool isOnDevice = reader.get<bool>();
     const koloTransportBlob address = reader.getBlob();
-    offers[name] = {address, reader.getBlob()};
+    offers[name] = {isOnDevice, address, reader.getBlob()};
   }
   auto device = devices_.begin();
   if (after != nullptr) {
@@ -167,8 +209,9 @@ Result<Peers::Route> Peers::findRoute(const Peer& peer, int rank, const transpor
   for (; device != devices_.end(); ++device) {
     const auto offer = offers.find((*device)->name());
     if (offer == offers.end() || (after != nullptr && !(*device)->isPosted())) continue;
-    auto link = (*device)->openLink(offer->second.first, offer->second.second);
-    if (link.ok()) return Route{*device, offer->second.first, link.take()};
+    const Offer& theirs = offer->second;
+    auto link = (*device)->openLink(theirs.address, theirs.memory);
+    if (link.ok()) return Route{*device, theirs.address, theirs.isOnDevice, link.take()};
     ((*device)->isPosted() ? ofPosted : ofMapped) += "; " + link.status().message();
   }
   // First what should have worked: between hosts nobody expects to share memory.
@@ -181,10 +224,11 @@ Status Peers::openLink(Peer& peer, int rank) {
   KOLO_ASSIGN(Route route, findRoute(peer, rank, nullptr));
   peer.device = std::move(route.device);
   peer.address = route.address;
+  peer.isArenaOnDevice = route.isArenaOnDevice;
   peer.link = std::move(route.link);
   peer.arena = peer.link->mapped();
   if (!peer.link->canBeAbandoned()) peer.offer = {};
-  return peer.isPosted() ? mirror(peer, *peer.device) : Status();
+  return peer.isPosted() ? mirror(peer, rank, *peer.device) : Status();
 }
 
 Status Peers::open(int rank) {
@@ -270,7 +314,7 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Giv
 
 unsigned char* Peers::partAt(int rank) const {
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  return peer.isPosted() ? peer.mirror.memory.data() : peer.arena + purpose_.partAt;
+  return peer.isPosted() ? peer.mirror.data : peer.arena + purpose_.partAt;
 }
 
 bool Peers::reachesByMapping() const {
@@ -278,7 +322,7 @@ bool Peers::reachesByMapping() const {
 }
 
 std::uint64_t Peers::offsetInPart(int rank, const void* place) const {
-  return purpose_.partAt + static_cast<std::uint64_t>(static_cast<const unsigned char*>(place) - (*this)[rank].mirror.memory.data());
+  return purpose_.partAt + static_cast<std::uint64_t>(static_cast<const unsigned char*>(place) - (*this)[rank].mirror.data);
 }
 
 Status Peers::accept(int rank, koloTransportPut put) {
@@ -325,7 +369,7 @@ Status Peers::put(int rank, const device::Post& post, const koloTransportKey& ke
                        .memory = nullptr,
                        .key = &key,
                        .to = to,
-                       .signalTo = offsetInPart(rank, post.counter),
+                       .signalTo = post.counter != nullptr ? offsetInPart(rank, post.counter) : KOLO_TRANSPORT_NO_SIGNAL,
                        .signal = post.value});
 }
 
@@ -364,7 +408,7 @@ Status Peers::reroute(int rank, device::Counter& word) {
   peer.mirror.registration.reset();
   peer.device = std::move(route.device);
   peer.address = route.address;
-  KOLO_TRY(mirror(peer, *peer.device));
+  KOLO_TRY(mirror(peer, rank, *peer.device));
   device::storeRelease(word, ++peer.reroutes);
   peer.isHeld = false;
   Status told;

@@ -15,6 +15,8 @@
 
 namespace kolo::comm {
 
+class GpuDirect;
+
 // Where a communicator's control messages go.
 struct Membership {
   std::shared_ptr<bootstrap::Control> control;
@@ -42,7 +44,9 @@ struct Given {
 
 // What this rank writes into a peer's arena by a posted link: the state that its part there is to have.
 struct Mirror {
-  memory::PrivateMemory memory;
+  std::shared_ptr<const void> owner;   // of the memory
+  unsigned char* data = nullptr;
+  bool isOnDevice = false;             // data is a device's address (comm/gpu_direct.h)
   std::unique_ptr<transport::Memory> registration;
 };
 
@@ -54,6 +58,7 @@ struct Peer {
   std::shared_ptr<const void> held;              // its arena, if it lives in this process
   koloTransportBlob address{};                   // its address for `device`
   unsigned char* arena = nullptr;                // null by a posted link
+  bool isArenaOnDevice = false;                  // of a posted link: it leads to memory of the peer's GPU
   std::string offer;                             // by which transports it can be reached, as long as another link may be opened
   bool isNear = false;                           // on this host, as far as can be known before
   std::uint64_t reroutes = 0;                    // how often its posted link has been replaced
@@ -73,6 +78,8 @@ class Peers {
     std::vector<bool> without;     // by rank: those to which no link is needed; both of a pair say so. Empty: none
     // This rank's part in the arena of each peer, which a posted link mirrors; without one only mapped links will do.
     std::uint64_t partAt = 0, partBytes = 0;
+    // Not null: memory of this rank's GPU takes the place of the arena, and of mirrors, for those posted transports that can reach it.
+    const GpuDirect* gpuDirect = nullptr;
     // Links are opened when they are first needed if there are more ranks than this; one to a rank on this host, if there is one, is
     // opened at once all the same, to know that it can be.
     int mostAtOnce = 1 << 30;
@@ -102,8 +109,8 @@ class Peers {
   Status put(int rank, const device::Post& post);
   // Sets a word of the peer's arena, wherever it is; by either kind of link.
   Status set(int rank, std::uint64_t at, std::uint64_t value);
-  // The same, of any memory of this process into memory of the peer that `key` names, from its begin + `to`. REQUIRES:
-  // registersCheaply(); the data stays as it is until unfinished() is 0.
+  // The same, of any memory of this process into memory of the peer that `key` names, from its begin + `to`; post.counter may be null. REQUIRES:
+  // registersCheaply(), or a few bytes; the data stays as it is until unfinished() is 0.
   Status put(int rank, const device::Post& post, const koloTransportKey& key, std::uint64_t to);
   std::uint64_t unfinished(int rank) const { return (*this)[rank].link->unfinished(); }
   // Lets all that is posted move; sleeps up to waitUs if nothing can, with rank -1 for any peer. True if something has moved.
@@ -147,13 +154,15 @@ class Peers {
   struct Route {
     std::shared_ptr<transport::Device> device;
     koloTransportBlob address;
+    bool isArenaOnDevice;
     std::unique_ptr<transport::Link> link;
   };
   Result<Route> findRoute(const Peer& peer, int rank, const transport::Device* after);
   Status openLink(Peer& peer, int rank);
   Status registerArena();
   std::string offer() const;
-  Status mirror(Peer& peer, transport::Device& device);
+  Status mirror(Peer& peer, int rank, transport::Device& device);
+  Result<bool> mirrorOnDevice(Peer& peer, int rank, transport::Device& device) const;
   Status openFirst();
   bool isLeftOut(int rank) const;
 
@@ -168,8 +177,10 @@ class Peers {
   struct Registration {
     transport::Device* device;
     std::unique_ptr<transport::Memory> memory;
+    bool isOnDevice;                          // of the arena on this rank's GPU
   };
   std::vector<Registration> registrations_;   // of the arena
+  Status registerArenaWith(transport::Device& device);
   std::vector<Peer> peers_;
   std::string holding_;   // key under which this process's other ranks find the arena
 };

@@ -19,7 +19,7 @@ constexpr int kNapUs = 50;                             // there: what a request 
 constexpr std::uint64_t kRoundsOfShortNaps = 4000;     // after so many rounds, a fifth of a second,
 constexpr int kLongNapUs = 1000;                       // it may wait longer: a peer is late, or only a graph may launch
 constexpr std::int64_t kLookNs = 10'000'000;           // between two looks at links and kernels
-constexpr std::int64_t kPatienceNs = 500'000'000;      // until a lost link counts
+constexpr std::int64_t kPatienceNs = 500'000'000;      // until a lost link counts, or a goodbye (comm/departures.h)
 
 std::int64_t nowNs() {
   timespec time{};
@@ -30,7 +30,8 @@ std::int64_t nowNs() {
 }  // namespace
 
 Proxy::Proxy(Setup setup)
-    : setup_(std::move(setup)), taken_(setup_.rings.size()), goodbyes_(setup_.left.size()), given_(setup_.rings.size()),
+    : setup_(std::move(setup)), taken_(setup_.rings.size()), goodbyes_(static_cast<std::size_t>(setup_.peers->ranks())),
+      goneNs_(goodbyes_.size()), given_(setup_.rings.size()),
       thread_([this] { work(); }) {}
 
 Proxy::~Proxy() {
@@ -187,35 +188,29 @@ void Proxy::settleLosses() {
   const std::lock_guard lock(mutex_);
   for (auto& [peer, loss] : losses_) {
     if (loss.isSettled) continue;
-    const bool left = hasGone(peer);   // then it needed nothing any more
+    const bool left = setup_.departures->hasGone(peer);   // then it needed nothing any more
     if (!left && lookedNs_ - loss.sinceNs < kPatienceNs) continue;
     loss.isSettled = true;
     if (left) continue;
-    tellKernels(peer, device::kLinkLost);
+    setup_.departures->tellKernels(peer, device::kLinkLost);
     if (!fault_.has_value()) fault_ = loss.request;
   }
 }
 
-// Whether a peer has said goodbye on all rails: so all that it sent on each of them is in place.
-bool Proxy::hasGone(int peer) const {
-  const device::Counter* const goodbyes = setup_.left[static_cast<std::size_t>(peer)] + 1;
-  for (std::uint32_t rail = 0; rail < (*setup_.peers)[peer].link->rails(); ++rail) {
-    if (device::loadAcquire(goodbyes[rail]) == 0) return false;   // [goodbye]
-  }
-  return true;
-}
-
-void Proxy::tellKernels(int peer, std::uint64_t what) {
-  device::storeRelease(*setup_.left[static_cast<std::size_t>(peer)], what);   // [gone] after all that has come from it
+// All that the peer sent had been written when its goodbye was; after a while it is in place, wherever that is.
+void Proxy::lookForGoodbye(int peer) {
+  std::int64_t& since = goneNs_[static_cast<std::size_t>(peer)];
+  if (!setup_.departures->hasGone(peer)) return;
+  if (since == 0) since = lookedNs_;
+  if (lookedNs_ - since >= kPatienceNs) setup_.departures->tellKernels(peer, device::kPeerLeft);
 }
 
 // At the links, what has been lost, and the kernels.
 void Proxy::look() {
   lookedNs_ = nowNs();
-  for (std::size_t peer = 0; peer < setup_.left.size(); ++peer) {
-    const int rank = static_cast<int>(peer);
-    if (setup_.left[peer] == nullptr) continue;
-    if (hasGone(rank)) tellKernels(rank, device::kPeerLeft);
+  for (int rank = 0; rank < setup_.peers->ranks(); ++rank) {
+    if (!isPosted(rank)) continue;
+    lookForGoodbye(rank);
     if (!lossOf(rank).ok()) continue;
     if (Status state = setup_.peers->state(rank); !state.ok()) lose(rank, std::move(state));
   }
@@ -236,13 +231,11 @@ void Proxy::rest() {
 
 // True when all peers have been told, or cannot be.
 bool Proxy::sayGoodbye() {
-  for (std::size_t peer = 0; peer < setup_.left.size(); ++peer) {
-    const int rank = static_cast<int>(peer);
-    if (setup_.left[peer] == nullptr) continue;
+  for (int rank = 0; rank < setup_.peers->ranks(); ++rank) {
+    if (!isPosted(rank)) continue;
     const std::uint32_t rails = (*setup_.peers)[rank].link->rails();
-    for (std::uint32_t& rail = goodbyes_[peer]; rail < rails && lossOf(rank).ok(); ++rail) {
-      const auto* const word = reinterpret_cast<const device::Counter*>(setup_.peers->partAt(rank) + setup_.goodbyeAt) + rail;
-      if (setup_.peers->put(rank, {rail, nullptr, 0, word, 1}).code() == koloInProgress) return false;   // [goodbye]
+    for (std::uint32_t& rail = goodbyes_[static_cast<std::size_t>(rank)]; rail < rails && lossOf(rank).ok(); ++rail) {
+      if (setup_.departures->say(rank, rail).code() == koloInProgress) return false;
     }
   }
   return setup_.peers->isFlushed();

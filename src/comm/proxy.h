@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "comm/departures.h"
 #include "comm/peers.h"
 #include "device/post_ring.h"
 #include "device/work.h"
@@ -36,10 +37,7 @@ class Proxy {
   struct Setup {
     Peers* peers = nullptr;                   // outlives the proxy
     std::span<device::PostRing> rings;        // likewise; by channel
-    // By peer, in this rank's arena: what its kernels are told of it, kPeerLeft or kLinkLost [gone], which the proxy writes; and behind it a
-    // word for each rail, in which the peer says goodbye [goodbye]. Null: not reached by a posted link.
-    std::vector<device::Counter*> left;
-    std::uint64_t goodbyeAt = 0;              // where the latter begin in a part of an arena
+    Departures* departures = nullptr;         // likewise
     std::function<bool()> kernelsGaveUp;      // cheap, and calls nothing of the driver
     std::function<void()> onFault;            // called by the proxy's thread, again and again, when kernels gave up or there is a fault()
   };
@@ -75,9 +73,9 @@ class Proxy {
   bool handOn(const device::PostRequest& request);
   void lose(int peer, Status why);
   void refuse(const device::PostRequest& request);
-  bool hasGone(int peer) const;
-  void tellKernels(int peer, std::uint64_t what);
+  bool isPosted(int peer) const { return (*setup_.peers)[peer].isPosted(); }
   void settleLosses();
+  void lookForGoodbye(int peer);
   void look();
   bool isExpected() const;
   bool isEmpty();
@@ -87,6 +85,7 @@ class Proxy {
   const Setup setup_;
   std::vector<std::uint64_t> taken_;   // by channel; the thread's own, as what follows
   std::vector<std::uint32_t> goodbyes_;   // said, by peer
+  std::vector<std::int64_t> goneNs_;      // by peer: when its goodbye was read; 0: not yet
   std::uint64_t idleRounds_ = 0;
   std::int64_t lookedNs_ = 0;
 

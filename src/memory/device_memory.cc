@@ -1,5 +1,7 @@
 #include "memory/device_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -16,6 +18,10 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
   std::swap(bytes_, other.bytes_);
   std::swap(mapped_, other.mapped_);
   return *this;
+}
+
+File::~File() {
+  if (fd_ >= 0) (void)close(fd_);
 }
 
 #if KOLO_HAVE_CUDA
@@ -58,25 +64,28 @@ class Context {
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;   // what is done here is no part of a capture; then the thread's own again
 };
 
-// Whether the device has memory with handles; file: that can be given away as a file.
-Status readAbilities(const drivers::CudaDriver& driver, int device, bool* handles, bool* file) {
-  const auto ask = [&](CUdevice_attribute attribute, bool* answer) -> Status {
-    CUdevice handle = 0;
-    int value = 0;
-    KOLO_CUDA(driver, cuDeviceGet, (&handle, device));
-    KOLO_CUDA(driver, cuDeviceGetAttribute, (&value, attribute, handle));
-    *answer = value != 0;
-    return {};
-  };
-  KOLO_TRY(ask(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, handles));
-  return ask(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, file);
+Result<int> ask(const drivers::CudaDriver& driver, int device, CUdevice_attribute attribute) {
+  CUdevice handle = 0;
+  int value = 0;
+  KOLO_CUDA(driver, cuDeviceGet, (&handle, device));
+  KOLO_CUDA(driver, cuDeviceGetAttribute, (&value, attribute, handle));
+  return value;
+}
+
+// Whether the device has memory with handles, that can be given away as a file.
+Result<bool> hasSharedHandles(const drivers::CudaDriver& driver, int device) {
+  KOLO_ASSIGN(const int handles, ask(driver, device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED));
+  KOLO_ASSIGN(const int file, ask(driver, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED));
+  return handles != 0 && file != 0;
 }
 
 Status mapNew(const drivers::CudaDriver& driver, int device, std::uint64_t* address, std::uint64_t* bytes) {
+  KOLO_ASSIGN(const int forNics, ask(driver, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED));
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.allocFlags.gpuDirectRDMACapable = forNics != 0 ? 1 : 0;
   std::size_t grain = 0;
   KOLO_CUDA(driver, cuMemGetAllocationGranularity, (&grain, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   const std::uint64_t size = (std::max<std::uint64_t>(*bytes, 1) + grain - 1) / grain * grain;
@@ -115,10 +124,12 @@ Result<DeviceMemory> DeviceMemory::create(int device, std::uint64_t bytes, bool 
     return error(koloInvalidArgument, "device is {}, expected 0..{}, or -1 for host memory", device, count - 1);
   }
   KOLO_ASSIGN(Context context, Context::of(*driver, device));
-  bool handles = false, file = false;
-  if (shareable) KOLO_TRY(readAbilities(*driver, device, &handles, &file));
+  bool mapped = false;
+  if (shareable) {
+    KOLO_ASSIGN(mapped, hasSharedHandles(*driver, device));
+  }
   DeviceMemory memory;
-  if (handles && file) {
+  if (mapped) {
     KOLO_TRY(mapNew(*driver, device, &memory.address_, &bytes));
     memory.mapped_ = true;
   } else {
@@ -138,6 +149,28 @@ Status DeviceMemory::synchronize() const {
   KOLO_ASSIGN(const Context context, Context::of(*driver_, device_));
   KOLO_CUDA(*driver_, cuCtxSynchronize, ());
   return {};
+}
+
+Result<RdmaAbilities> rdmaAbilities(int device) {
+  KOLO_ASSIGN(const drivers::CudaDriver* const driver, drivers::cuda());
+  KOLO_ASSIGN(const int dmaBuf, ask(*driver, device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED));
+  KOLO_ASSIGN(const int peerMemory, ask(*driver, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED));
+  KOLO_ASSIGN(const int ordering, ask(*driver, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING));
+  return RdmaAbilities{dmaBuf != 0, peerMemory != 0, ordering >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER};
+}
+
+// Without CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: the platform's own path from NICs to the device, which on one with a coherent link
+// (Grace) is that link, and elsewhere PCI Express. That flag is for NICs with a path of their own past the processor, and the driver orders
+// nothing between two paths: so all of a rank's memory goes by one.
+Result<File> DeviceMemory::dmaBuf() const {
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  if (address_ % page != 0 || bytes_ % page != 0) {
+    return error(koloUnsupported, "{} bytes at {:#x} are not whole pages of {} bytes, as a dma-buf's must be", bytes_, address_, page);
+  }
+  KOLO_ASSIGN(const Context context, Context::of(*driver_, device_));
+  int fd = -1;
+  KOLO_CUDA(*driver_, cuMemGetHandleForAddressRange, (&fd, address_, bytes_, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+  return File(fd);
 }
 
 DeviceMemory::~DeviceMemory() {
@@ -161,6 +194,8 @@ Result<DeviceMemory> DeviceMemory::create(int device, std::uint64_t, bool) {
   return error(koloUnsupported, "device is {}: this library was built without CUDA; expected -1, host memory", device);
 }
 
+Result<RdmaAbilities> rdmaAbilities(int device) { return DeviceMemory::create(device, 0, false).status(); }
+Result<File> DeviceMemory::dmaBuf() const { return DeviceMemory::create(device_, 0, false).status(); }
 Status DeviceMemory::synchronize() const { return {}; }
 DeviceMemory::~DeviceMemory() = default;
 

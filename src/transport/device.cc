@@ -130,6 +130,11 @@ bool Device::linksCanBeAbandoned() const {
   return isPosted() && says && table_->linkAbandon != nullptr && !registersCheaply();
 }
 
+bool Device::registersDeviceMemory() const {
+  const bool says = table_->size >= offsetof(koloTransport, registersDeviceMemory) + sizeof table_->registersDeviceMemory;
+  return isPosted() && says && table_->registersDeviceMemory != 0;
+}
+
 void Link::abandon() const { device_->table_->linkAbandon(device_->device_, link_); }
 
 Result<koloTransportKey> Memory::key() const {

@@ -49,6 +49,8 @@ class Device : public std::enable_shared_from_this<Device> {
   bool registersCheaply() const { return table_->registersCheaply != 0; }
   // Whether its links may be left for those of another transport (Link::abandon).
   bool linksCanBeAbandoned() const;
+  // Posted only: whether memory of CUDA devices may be registered.
+  bool registersDeviceMemory() const;
   // Posted only: moves data; true if something has moved. As deviceProgress of the table.
   bool progress(int peer, int waitUs) const { return table_->deviceProgress(device_, peer, waitUs) == 1; }
   // What was put need not reach anybody any more: from now on nothing waits for peers. False: the transport does not know of that.

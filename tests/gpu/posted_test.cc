@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/settings.h"
 #include "executor/cuda/engine.h"
 #include "gpu/support.h"
 
@@ -21,24 +20,16 @@ namespace {
 // Ranks in groups of so many are a "host" each, for the communicators that are made while it lives.
 class LateHosts {
  public:
-  explicit LateHosts(int perHost, const char* transports = "late,shm") {
-    const char* const plugin = std::getenv("KOLO_TEST_LATE_PLUGIN");
-    REQUIRE(plugin != nullptr);
-    set("KOLO_TRANSPORT_PLUGINS", plugin);
-    set("KOLO_TRANSPORTS", transports);
-    set("KOLO_CONNECT_ALL_RANKS", "1000");   // its hosts are none that can be told beforehand
-    set("KOLO_TEST_LATE_PER_HOST", std::to_string(perHost).c_str());
-    settings::reload();
-    library_ = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
+  explicit LateHosts(int perHost, const char* transports = "late,shm")
+      : settings_({{"KOLO_TRANSPORT_PLUGINS", plugin()},
+                   {"KOLO_TRANSPORTS", transports},
+                   {"KOLO_CONNECT_ALL_RANKS", "1000"},   // its hosts are none that can be told beforehand
+                   {"KOLO_TEST_LATE_PER_HOST", std::to_string(perHost)}}),
+        library_(dlopen(plugin(), RTLD_NOW | RTLD_LOCAL)) {
     REQUIRE(library_ != nullptr);
   }
   ~LateHosts() {
     lose(-1);
-    for (const auto& [name, before] : before_) {
-      if (before.empty()) ::unsetenv(name.c_str());
-      else ::setenv(name.c_str(), before.c_str(), 1);
-    }
-    settings::reload();
     dlclose(library_);
   }
   LateHosts(const LateHosts&) = delete;
@@ -49,13 +40,13 @@ class LateHosts {
   unsigned long calls() const { return reinterpret_cast<unsigned long (*)()>(dlsym(library_, "koloLateCalls"))(); }
 
  private:
-  void set(const char* name, const char* value) {
-    const char* const before = std::getenv(name);
-    before_.emplace_back(name, before != nullptr ? before : "");
-    ::setenv(name, value, 1);
+  static const char* plugin() {
+    const char* const path = std::getenv("KOLO_TEST_LATE_PLUGIN");
+    REQUIRE(path != nullptr);
+    return path;
   }
 
-  std::vector<std::pair<std::string, std::string>> before_;
+  SettingsScope settings_;
   void* library_ = nullptr;
 };
 

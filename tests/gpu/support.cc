@@ -5,6 +5,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/settings.h"
+
 namespace kolo::test {
 
 bool hasRealDevice() { return std::getenv("KOLO_TEST_GPU") != nullptr; }
@@ -24,6 +26,23 @@ void mustSucceed(CUresult result, const char* what) {
 MockScene::~MockScene() { CHECK(MockCuda::remove() == ""); }
 
 DeviceScene::DeviceScene(const MockCuda& mock) : mocked_(hasRealDevice() ? nullptr : std::make_unique<MockScene>(mock)) {}
+
+SettingsScope::SettingsScope(const std::vector<std::pair<const char*, std::string>>& values) {
+  for (const auto& [name, value] : values) {
+    const char* const before = std::getenv(name);
+    before_.emplace_back(name, before != nullptr ? before : "");
+    ::setenv(name, value.c_str(), 1);
+  }
+  settings::reload();
+}
+
+SettingsScope::~SettingsScope() {
+  for (const auto& [name, before] : before_) {
+    if (before.empty()) ::unsetenv(name.c_str());
+    else ::setenv(name.c_str(), before.c_str(), 1);
+  }
+  settings::reload();
+}
 
 void DeviceInts::write(const std::vector<int>& values, std::size_t at) const {
   if (values.empty()) return;
@@ -87,7 +106,7 @@ Ranks::Ranks(const std::vector<int>& devices, const RanksOptions& options)
     koloConfig_t config = KOLO_CONFIG_INITIALIZER;
     config.device = devices[rank];
     config.timeoutMs = options.timeoutMs;
-    config.transports = options.transports;
+    config.transports = options.transportsOf.empty() ? options.transports : options.transportsOf[rank];
     config.resident = options.resident ? 1 : 0;
     results[rank] = koloCommInitRankConfig(&comms[rank], size(), id, static_cast<int>(rank), &config);
     if (results[rank] != koloSuccess) messages[rank] = koloGetLastError(nullptr);

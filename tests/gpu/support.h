@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "drivers/cuda/driver.h"
@@ -52,6 +53,17 @@ class DeviceScene {
 
  private:
   std::unique_ptr<MockScene> mocked_;
+};
+
+// Settings that are in force while it lives, for the communicators that are made then.
+class SettingsScope {
+ public:
+  explicit SettingsScope(const std::vector<std::pair<const char*, std::string>>& values);
+  ~SettingsScope();
+  SettingsScope(const SettingsScope&) = delete;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> before_;   // empty: it was not set
 };
 
 // Ints in a device's memory.
@@ -121,6 +133,7 @@ class Graph {
 struct RanksOptions {
   int timeoutMs = 20000 * kSlowness;
   const char* transports = "";
+  std::vector<const char*> transportsOf;   // by rank, instead; empty: the same for all
   bool resident = false;
   bool mayFail = false;   // the test looks at the results
 };

@@ -20,6 +20,9 @@ struct MockCuda {
   bool peersReach = true;        // devices reach each other's memory
   bool peersBroken = false;      // but copies to another device's memory get lost, and those from there bring 0xff
   bool sharesByFile = true;      // allocations can be exported as file descriptors
+  bool dmaBuf = true;            // memory can be exported as a dma-buf
+  bool peerMemory = true;        // the device says that NICs may register its memory by address
+  bool ordersWrites = true;      // and that its kernels see what NICs write in order
   bool mps = false;              // contexts are shared through MPS
   bool timeSlices = false;       // one grid runs at a time, until all its blocks wait: as processes without MPS have the device
   bool freeWaits = false;        // cuMemFree waits for all that the device has to do, as the real one does

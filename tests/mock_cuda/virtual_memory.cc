@@ -48,6 +48,7 @@ CUresult create(CUmemGenericAllocationHandle* handle, std::size_t bytes, const C
   const bool shareable = properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   const auto physical = makePhysical(properties->location.id, bytes, shareable);
   if (physical == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  physical->forNics = properties->allocFlags.gpuDirectRDMACapable != 0;
   *handle = addReference(physical);
   return CUDA_SUCCESS;
 }
@@ -184,6 +185,23 @@ CUresult importHandle(CUmemGenericAllocationHandle* handle, void* from, CUmemAll
   return CUDA_SUCCESS;
 }
 
+// A dma-buf is played by the memory's own file, and so must begin where that does. NICs of the mock (mock_verbs) map it.
+CUresult rangeHandle(void* to, CUdeviceptr address, std::size_t bytes, CUmemRangeHandleType type, unsigned long long flags) {
+  constexpr std::size_t kHostPage = 4096;
+  if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || address % kHostPage != 0 || bytes == 0 || bytes % kHostPage != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const std::lock_guard lock(world->mutex);
+  const auto at = world->memory.find(address);
+  if (at == world->memory.end() || !at->second.onDevice() || bytes > at->second.bytes) return CUDA_ERROR_INVALID_VALUE;
+  const bool isForNics = at->second.kind == Kind::kDevice || (at->second.kind == Kind::kMapped && at->second.physical->forNics);
+  if (!world->properties.dmaBuf || flags != 0 || !isForNics) return CUDA_ERROR_NOT_SUPPORTED;
+  const int file = fcntl(at->second.physical->file, F_DUPFD_CLOEXEC, 0);
+  if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  *static_cast<int*>(to) = file;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 void addVirtualMemory(drivers::CudaDriver& d) {
@@ -198,6 +216,7 @@ void addVirtualMemory(drivers::CudaDriver& d) {
   d.cuMemSetAccess = setAccess;
   d.cuMemExportToShareableHandle = exportHandle;
   d.cuMemImportFromShareableHandle = importHandle;
+  d.cuMemGetHandleForAddressRange = rangeHandle;
 }
 
 }  // namespace kolo::test::mock

@@ -141,6 +141,7 @@ struct Physical {
   int device = 0;
   std::uint64_t id = 0;      // in the file's name too
   bool shareable = false;    // as a file descriptor
+  bool forNics = false;      // made for them
 };
 std::shared_ptr<Physical> makePhysical(int device, std::size_t bytes, bool shareable);   // nullptr: no memory
 // Takes over the file, which has to be the mock's. `id`: which one it has to be; 0: any.

@@ -65,38 +65,41 @@ bool isInside(std::uint64_t at, std::uint64_t bytes, std::uint64_t begin, std::u
   return at >= begin && bytes <= room && at - begin <= room - bytes;
 }
 
-// The local half of the check. Inlined bytes need none.
-bool mayRead(const Pair& pair, const ibv_sge& part) {
-  const auto& regions = world->regions;
-  return part.length == 0 || std::any_of(regions.begin(), regions.end(), [&](const Region& region) {
-    return region.lkey == part.lkey && region.pd == pair.pd &&
-           isInside(part.addr, part.length, reinterpret_cast<std::uint64_t>(region.addr), region.length);
-  });
+// Where the bytes are that a part names, if the pair may read them; else null. Inlined bytes are in no region.
+const unsigned char* readable(const Pair& pair, const ibv_sge& part) {
+  for (const Region& region : world->regions) {
+    if (region.lkey != part.lkey || region.pd != pair.pd || !isInside(part.addr, part.length, region.shared->address, region.length)) continue;
+    return reinterpret_cast<const unsigned char*>(region.shared->memory + (part.addr - region.shared->address));
+  }
+  return nullptr;
 }
 
-bool mayWrite(const SharedPair& to, std::uint64_t at, std::uint64_t bytes, std::uint32_t key) {
-  return bytes == 0 || std::any_of(std::begin(world->shared->regions), std::end(world->shared->regions), [&](const SharedRegion& region) {
-    return region.key == key && region.pid == to.pid && region.domain == to.domain && (region.access & IBV_ACCESS_REMOTE_WRITE) != 0 &&
-           isInside(at, bytes, region.address, region.bytes);
-  });
+// Where they go in the memory of the other's process, if they may be written there; else 0.
+std::uint64_t writable(const SharedPair& to, std::uint64_t at, std::uint64_t bytes, std::uint32_t key) {
+  for (const SharedRegion& region : world->shared->regions) {
+    const bool isMeant = region.key == key && region.pid == to.pid && region.domain == to.domain;
+    if (!isMeant || (region.access & IBV_ACCESS_REMOTE_WRITE) == 0 || !isInside(at, bytes, region.address, region.bytes)) continue;
+    return region.memory + (at - region.address);
+  }
+  return 0;
 }
 
 ibv_wc_status deliver(Pair& pair, const Request& request) {
   SharedPair* const to = findPair(pair.shared->destination);
   std::uint64_t bytes = request.inlined.size();
   for (const ibv_sge& part : request.parts) {
-    if (!mayRead(pair, part)) return IBV_WC_LOC_PROT_ERR;
+    if (part.length != 0 && readable(pair, part) == nullptr) return IBV_WC_LOC_PROT_ERR;
     bytes += part.length;
   }
   if (to == nullptr || !reaches(*pair.shared, *to)) return IBV_WC_RETRY_EXC_ERR;
-  if (!mayWrite(*to, request.to, bytes, request.key)) {
+  std::uint64_t at = writable(*to, request.to, bytes, request.key);
+  if (bytes != 0 && at == 0) {
     to->state = IBV_QPS_ERR;
     return IBV_WC_REM_ACCESS_ERR;
   }
-  bool isThere = copyThere(to->pid, request.to, request.inlined.data(), request.inlined.size());
-  std::uint64_t at = request.to;
+  bool isThere = copyThere(to->pid, at, request.inlined.data(), request.inlined.size());
   for (const ibv_sge& part : request.parts) {
-    isThere = isThere && copyThere(to->pid, at, reinterpret_cast<const unsigned char*>(part.addr), part.length);
+    isThere = isThere && copyThere(to->pid, at, readable(pair, part), part.length);
     at += part.length;
   }
   if (!isThere) return IBV_WC_RETRY_EXC_ERR;

@@ -131,7 +131,7 @@ const char* statusText(ibv_wc_status status) {
 // Those that give a pointer say why by errno, the others return it.
 bool fails(const char* function) {
   const Lock lock(world->mutex);
-  if (world->failingCall != function) return false;
+  if (world->failingCall != function || world->failingAfter-- > 0) return false;
   errno = world->failingErrno;
   return true;
 }
@@ -167,6 +167,7 @@ drivers::Verbs makeTable() {
           Failing<allocPd>::as("allocPd"),
           deallocPd,
           Failing<regMr>::as("regMr"),
+          Failing<regDmabufMr>::as("regDmabufMr"),
           deregMr,
           Failing<createCq>::as("createCq"),
           destroyCq,
@@ -347,8 +348,9 @@ bool MockVerbs::hasFailed() {
   return world->hasFailed;
 }
 
-void MockVerbs::failCall(const std::string& function, int errnum) {
+void MockVerbs::failCall(const std::string& function, int errnum, int after) {
   const std::lock_guard lock(world->mutex);
+  world->failingAfter = after;
   world->failingCall = function;
   world->failingErrno = errnum;
 }
@@ -366,6 +368,14 @@ int MockVerbs::pairs() {
 int MockVerbs::registrations() {
   const std::lock_guard lock(world->mutex);
   return static_cast<int>(world->regions.size());
+}
+
+int MockVerbs::deviceRegistrations(bool byDmaBuf) {
+  const std::lock_guard lock(world->mutex);
+  const auto& all = world->regions;
+  return static_cast<int>(std::count_if(all.begin(), all.end(), [&](const Region& region) {
+    return region.isOfDevice && (region.mapping != nullptr) == byDmaBuf;
+  }));
 }
 
 }  // namespace kolo::test

@@ -22,6 +22,8 @@ struct MockVerbs {
   unsigned maxInline = 220;          // bytes of a request
   unsigned mostRequests = 4096;      // of a queue
   std::uint64_t lockedBytes = 0;     // that may be registered in a process; 0: any number
+  bool dmaBuf = true;                // memory of (mocked) GPUs can be registered by a dma-buf,
+  bool peerMemory = true;            // and by its address
   int lateBy = 0;                    // polls that see nothing before a completion appears
   unsigned shuffle = 0;              // not 0: the order among queue pairs is random, from this seed
   ibv_mtu mtu = IBV_MTU_4096;
@@ -44,10 +46,11 @@ struct MockVerbs {
   // The write after `after` others, by any nic or that one, ends so. isDelivered: its bytes arrive all the same.
   static void failWrite(ibv_wc_status status, bool isDelivered = false, int after = 0, int nic = -1);
   static bool hasFailed();                                       // that one
-  static void failCall(const std::string& function, int errnum);  // of drivers::Verbs, each time; "": none
+  static void failCall(const std::string& function, int errnum, int after = 0);  // of drivers::Verbs, each time after others; "": none
   static std::uint64_t writes(int nic);                          // that arrived
   static int pairs();                                            // queue pairs that exist
   static int registrations();
+  static int deviceRegistrations(bool byDmaBuf);                 // of them, of memory of (mocked) GPUs
 };
 
 }  // namespace kolo::test

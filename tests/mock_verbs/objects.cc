@@ -1,8 +1,10 @@
 // Protection domains, registrations, completion queues and queue pairs: what may be made of them, and in which order.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "mock_verbs/objects.h"
@@ -29,6 +31,23 @@ SharedRegion* freeRegion() {
     if (region.key == 0) return &region;
   }
   return nullptr;
+}
+
+constexpr std::uint64_t kPage = 4096;
+
+// Memory of a GPU that tests/mock_cuda plays, by the name of the file that it is a mapping of.
+bool isMemoryOfGpu(const void* memory) {
+  const auto address = reinterpret_cast<std::uint64_t>(memory);
+  std::FILE* const file = std::fopen("/proc/self/maps", "re");
+  bool found = false;
+  char line[512];
+  while (file != nullptr && !found && std::fgets(line, sizeof line, file) != nullptr) {
+    unsigned long begin = 0, end = 0;
+    if (std::sscanf(line, "%lx-%lx", &begin, &end) != 2 || address < begin || address >= end) continue;
+    found = std::strstr(line, "memfd:kolo-mock-gpu") != nullptr;
+  }
+  if (file != nullptr) std::fclose(file);
+  return found;
 }
 
 SharedPair* freePair() {
@@ -68,12 +87,26 @@ std::uint64_t bytesOf(const ibv_send_wr& request) {
   return bytes;
 }
 
+bool namesMemoryOfGpu(const ibv_send_wr& request) {
+  for (int i = 0; i < request.num_sge; ++i) {
+    for (const Region& region : world->regions) {
+      const auto begin = reinterpret_cast<std::uint64_t>(region.addr);
+      if (region.isOfDevice && request.sg_list[i].addr >= begin && request.sg_list[i].addr < begin + region.length) return true;
+    }
+  }
+  return false;
+}
+
 // An errno; what is none but a mistake is noted.
 int check(const Pair& pair, const ibv_send_wr& request) {
   const bool isInline = (request.send_flags & IBV_SEND_INLINE) != 0;
   if (request.opcode != IBV_WR_RDMA_WRITE) return EINVAL;
   if (request.num_sge < 0 || static_cast<unsigned>(request.num_sge) > pair.cap.max_send_sge) return EINVAL;
   if (isInline && bytesOf(request) > pair.cap.max_inline_data) return ENOMEM;
+  if (isInline && namesMemoryOfGpu(request)) {
+    world->complain("the processor was to read memory of a GPU, which went inline");
+    return EINVAL;
+  }
   if (bytesOf(request) > (std::uint64_t{1} << 31)) return EINVAL;
   if (pair.posted - pair.retired >= pair.cap.max_send_wr) {
     world->complain("a request was posted to a full queue");
@@ -124,8 +157,8 @@ int deallocPd(ibv_pd* domain) {
   return 0;
 }
 
-ibv_mr* regMr(ibv_pd* given, void* memory, std::size_t bytes, unsigned access) {
-  const Lock lock(world->mutex);
+// Its memory is at `memory` for this process. REQUIRES: world's mutex.
+Region* addRegion(ibv_pd* given, std::uint64_t address, std::size_t bytes, unsigned access, std::uint64_t memory) {
   const SharedLock sharedLock(*world->shared);
   const std::uint64_t limit = world->shared->properties.lockedBytes;
   SharedRegion* const shared = freeRegion();
@@ -139,12 +172,42 @@ ibv_mr* regMr(ibv_pd* given, void* memory, std::size_t bytes, unsigned access) {
   Region& region = world->regions.emplace_back();
   region.context = domain->context;
   region.pd = domain;
-  region.addr = memory;
+  region.addr = reinterpret_cast<void*>(address);
   region.length = bytes;
   region.lkey = region.rkey = ++world->shared->next * 256 + 7;
   region.shared = shared;
-  *shared = {region.rkey, getpid(), domain->id, reinterpret_cast<std::uint64_t>(memory), bytes, access};
+  *shared = {region.rkey, getpid(), domain->id, address, bytes, access, memory};
   return &region;
+}
+
+ibv_mr* regMr(ibv_pd* domain, void* memory, std::size_t bytes, unsigned access) {
+  const bool isOfDevice = isMemoryOfGpu(memory);
+  const Lock lock(world->mutex);
+  errno = EFAULT;
+  if (isOfDevice && !world->shared->properties.peerMemory) return nullptr;
+  const auto address = reinterpret_cast<std::uint64_t>(memory);
+  Region* const region = addRegion(domain, address, bytes, access, address);
+  if (region != nullptr) region->isOfDevice = isOfDevice;
+  return region;
+}
+
+// As a NIC does, this finds the bytes through the buffer, whatever is at the address meanwhile.
+ibv_mr* regDmabufMr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int fd, unsigned access) {
+  const Lock lock(world->mutex);
+  errno = EOPNOTSUPP;
+  if (!world->shared->properties.dmaBuf) return nullptr;
+  errno = EINVAL;
+  if (offset % kPage != iova % kPage || bytes % kPage != 0 || (access & IBV_ACCESS_RELAXED_ORDERING) != 0) return nullptr;
+  void* const mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+  if (mapping == MAP_FAILED) return nullptr;
+  Region* const region = addRegion(domain, iova, bytes, access, reinterpret_cast<std::uint64_t>(mapping));
+  if (region == nullptr) {
+    munmap(mapping, bytes);
+    return nullptr;
+  }
+  region->mapping = mapping;
+  region->isOfDevice = true;
+  return region;
 }
 
 int deregMr(ibv_mr* given) {
@@ -154,6 +217,7 @@ int deregMr(ibv_mr* given) {
   world->locked -= region->length;
   --static_cast<Domain*>(region->pd)->users;
   *region->shared = {};
+  if (region->mapping != nullptr) munmap(region->mapping, region->length);
   erase(world->regions, given);
   return 0;
 }

@@ -38,6 +38,7 @@ struct SharedRegion {
   std::int32_t pid;
   std::uint64_t domain, address, bytes;
   std::uint32_t access;
+  std::uint64_t memory;  // where the bytes at `address` are for this process, which of a dma-buf is another place
 };
 
 struct Shared {
@@ -74,6 +75,8 @@ struct Domain : ibv_pd {
 
 struct Region : ibv_mr {
   SharedRegion* shared;
+  void* mapping = nullptr;  // of a dma-buf
+  bool isOfDevice = false;
 };
 
 struct Queue : ibv_cq {
@@ -129,7 +132,7 @@ struct World {
   Failure failure;
   bool hasFailed = false;
   std::string failingCall;
-  int failingErrno = 0;
+  int failingErrno = 0, failingAfter = 0;
   bool isStalled[kMostNics] = {};
   std::uint64_t writes[kMostNics] = {};
   std::minstd_rand random;

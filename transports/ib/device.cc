@@ -48,7 +48,7 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
 int Device::makeProbes(const Why& why) {
   probeRoom_.resize(kProbeBytes * static_cast<std::size_t>(std::max(party_.ranks, 1)) + kProbeBytes);
   // Aligned to a word, as vectors are.
-  return regions_.acquire(probeRoom_.data(), probeRoom_.size(), true, why, &probes_);
+  return regions_.acquire({.address = probeRoom_.data(), .bytes = probeRoom_.size()}, true, why, &probes_);
 }
 
 Device::~Device() {
@@ -247,9 +247,9 @@ void Device::abandon(Way& way, const char* why) {
   forget(way);
 }
 
-int Device::registerRegion(void* address, std::uint64_t bytes, const Why& why, Region** region) {
+int Device::registerRegion(const Range& range, const Why& why, Region** region) {
   const Lock lock(work_);
-  return regions_.acquire(address, bytes, true, why, region);
+  return regions_.acquire(range, true, why, region);
 }
 
 Target Device::relax(Region& region) {

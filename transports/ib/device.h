@@ -32,7 +32,7 @@ class Device final : private connect::Callee, private Service::Owner {
   ~Device();
 
   connect::Party& party() { return party_; }
-  int registerRegion(void* address, std::uint64_t bytes, const Why& why, Region** region);
+  int registerRegion(const Range& range, const Why& why, Region** region);
   Target relax(Region& region);
   int openLink(const connect::Address& peer, const Target& memory, std::uint64_t bytes, const Why& why, Link** opened);
   void closeLink(Link* link);

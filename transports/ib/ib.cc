@@ -54,8 +54,10 @@ int registerMemory(Device& device, const koloTransportMemory& range, void** regi
     return why.fail(KOLO_TRANSPORT_ERROR, "a range of %llu bytes at %p, expected at least one byte",
                     static_cast<unsigned long long>(range.bytes), range.address);
   }
+  const bool isOfDevice = range.kind == koloMemoryCuda;
   Region* region = nullptr;
-  const int code = device.registerRegion(range.address, range.bytes, why, &region);
+  const int code = device.registerRegion({.address = range.address, .bytes = range.bytes, .isOfDevice = isOfDevice,
+                                          .dmaBuf = isOfDevice ? range.fd : -1, .dmaBufOffset = range.fdOffset}, why, &region);
   if (code != KOLO_TRANSPORT_OK) return code;
   Descriptor descriptor{};
   std::memcpy(descriptor.device, device.party().address.device, sizeof descriptor.device);
@@ -160,6 +162,7 @@ const koloTransport* koloTransportIb(void) {
                                       .deviceProgress = deviceProgress,
                                       .registersCheaply = 0,
                                       .deviceAbandon = deviceAbandon,
-                                      .linkAbandon = linkAbandon};
+                                      .linkAbandon = linkAbandon,
+                                      .registersDeviceMemory = 1};
   return &table;
 }

@@ -118,7 +118,7 @@ ibv_send_wr* Lane::add(std::uint64_t to, std::uint32_t key, const void* from, st
 bool Lane::post(Request request) {
   chain_.clear();
   parts_.clear();
-  const bool isInline = fitsInline(request.bytes);
+  const bool isInline = fitsInline(request.bytes) && (request.region == nullptr || !request.region->isOfDevice);
   for (std::uint64_t done = 0; done < request.bytes;) {
     const std::uint64_t step = std::min(request.bytes - done, kMostBytes);
     add(request.data.address + done, request.data.keys[theirNic_], request.from + done, step,

@@ -58,7 +58,7 @@ int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
   if (request.region == nullptr && !way.fitsInline(request.bytes)) {
     // Memory that nobody has registered is, for as long as the request lasts.
     Region* region = nullptr;
-    const int code = regions_.acquire(const_cast<void*>(put.from), put.bytes, false, why, &region);
+    const int code = regions_.acquire({.address = const_cast<void*>(put.from), .bytes = put.bytes}, false, why, &region);
     if (code != KOLO_TRANSPORT_OK) return code;
     request.region = region;
     request.ownsRegion = true;

@@ -17,6 +17,23 @@ std::string limitText() {
                      "LimitMEMLOCK= of a service, or --ulimit memlock=-1 of a container", limit.rlim_cur >> 10);
 }
 
+// Memory of a device is an offer that the core has alternatives to.
+int refused(const Range& range, const Nic& nic, int errnum, const Why& why) {
+  const auto bytes = static_cast<unsigned long long>(range.bytes);
+  const ErrorText error(errnum);
+  if (range.isOfDevice && range.dmaBuf >= 0) {
+    return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "registering a dma-buf of %llu bytes with %s: %s (it takes Linux 5.12, rdma-core 34, a NIC "
+                    "that can, and the GPU's open kernel modules)", bytes, nic.name.c_str(), error.text);
+  }
+  if (range.isOfDevice) {
+    return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "registering %llu bytes of a device with %s by their address: %s (it takes the kernel module "
+                    "nvidia-peermem)", bytes, nic.name.c_str(), error.text);
+  }
+  const bool isLimit = errnum == ENOMEM || errnum == EAGAIN || errnum == EPERM;
+  return why.fail(KOLO_TRANSPORT_ERROR, "registering %llu bytes with %s: %s%s%s", bytes, nic.name.c_str(), error.text,
+                  isLimit ? ": its pages are locked in memory, and " : "", isLimit ? limitText().c_str() : "");
+}
+
 }  // namespace
 
 Target Region::target() const {
@@ -31,32 +48,38 @@ Target Region::relaxedTarget() const {
   return target;
 }
 
-int Regions::acquire(void* address, std::uint64_t bytes, bool isForPeers, const Why& why, Region** found) {
-  Region& region = regions_[{address, bytes, isForPeers}];
+ibv_mr* Regions::registerWith(const Nic& nic, const Range& range, unsigned access) const {
+  const Verbs& verbs = nics_.verbs();
+  const auto address = reinterpret_cast<std::uint64_t>(range.address);
+  if (range.dmaBuf < 0) return verbs.regMr(nic.domain, range.address, range.bytes, access);
+  return verbs.regDmabufMr(nic.domain, range.dmaBufOffset, range.bytes, address, range.dmaBuf, access);
+}
+
+int Regions::acquire(const Range& range, bool isForPeers, const Why& why, Region** found) {
+  Region& region = regions_[{range.address, range.bytes, isForPeers}];
   *found = &region;
   if (region.users++ > 0) return KOLO_TRANSPORT_OK;
-  region.address = static_cast<unsigned char*>(address);
-  region.bytes = bytes;
+  region.address = static_cast<unsigned char*>(range.address);
+  region.bytes = range.bytes;
+  region.isOfDevice = range.isOfDevice;
   // Not relaxed: signals lie in it. A device may let a relaxed write pass an earlier one, but never a plain one, so that data may
   // be relaxed and the signal behind it may not (PCI Express, table of ordering rules: a posted request without the attribute
   // stays behind all posted ones). Memory that is linked holds both, and one registration has one attribute.
   const unsigned access = isForPeers ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
   for (std::size_t i = 0; i < nics_.all().size(); ++i) {
     const Nic& nic = nics_.all()[i];
-    region.plain[i] = nics_.verbs().regMr(nic.domain, address, bytes, access);
+    region.plain[i] = registerWith(nic, range, access);
     if (region.plain[i] != nullptr) continue;
     const int errnum = errno;
     release(&region);
     *found = nullptr;
-    const bool isLimit = errnum == ENOMEM || errnum == EAGAIN || errnum == EPERM;
-    return why.fail(KOLO_TRANSPORT_ERROR, "registering %llu bytes with %s: %s%s%s", static_cast<unsigned long long>(bytes),
-                    nic.name.c_str(), ErrorText(errnum).text, isLimit ? ": its pages are locked in memory, and " : "",
-                    isLimit ? limitText().c_str() : "");
+    return refused(range, nic, errnum, why);
   }
   return KOLO_TRANSPORT_OK;
 }
 
 void Regions::relax(Region& region) {
+  if (region.isOfDevice) return;
   for (std::size_t i = 0; i < nics_.all().size(); ++i) {
     if (region.relaxed[i] != nullptr) continue;
     // A NIC that knows nothing of it leaves the attribute out; one that has no room for another registration does with the plain one.

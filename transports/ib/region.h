@@ -12,9 +12,19 @@
 
 namespace kolo::ib {
 
+// What is to be registered. dmaBuf: of a device, the file in which it begins at dmaBufOffset; -1: by its address.
+struct Range {
+  void* address = nullptr;
+  std::uint64_t bytes = 0;
+  bool isOfDevice = false;
+  int dmaBuf = -1;
+  std::uint64_t dmaBufOffset = 0;
+};
+
 struct Region {
   unsigned char* address = nullptr;
   std::uint64_t bytes = 0;
+  bool isOfDevice = false;   // the processor cannot touch it: nothing of it goes inline
   std::array<ibv_mr*, kMostNics> plain{}, relaxed{};
   int users = 0;
 
@@ -29,9 +39,9 @@ class Regions {
  public:
   explicit Regions(Nics& nics) : nics_(nics) {}
   // Each success is paired with one release(). isForPeers: they may write it, too; else this rank's NICs read it only.
-  int acquire(void* address, std::uint64_t bytes, bool isForPeers, const Why& why, Region** region);
+  int acquire(const Range& range, bool isForPeers, const Why& why, Region** region);
   void release(Region* region);
-  // Registers it for relaxed ordering as well, where that can be had.
+  // Registers it for relaxed ordering as well, where that can be had; of the host's memory.
   void relax(Region& region);
   // As Nics::forget().
   void forget() { regions_.clear(); }
@@ -43,6 +53,7 @@ class Regions {
     bool isForPeers;
     auto operator<=>(const Name&) const = default;
   };
+  ibv_mr* registerWith(const Nic& nic, const Range& range, unsigned access) const;
   void deregister(Region& region);
 
   Nics& nics_;

@@ -17,6 +17,8 @@ int (*plainQueryPort)(ibv_context*, std::uint8_t, void*);
 ibv_mr* (*plainRegMr)(ibv_pd*, void*, std::size_t, int);
 ibv_mr* (*optionalRegMr)(ibv_pd*, void*, std::size_t, std::uint64_t, unsigned);  // null: a library from before it
 
+ibv_mr* (*optionalRegDmabufMr)(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int);   // likewise
+
 // As the header's inline function, which cannot be used without linking the library.
 int queryPort(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {
   std::memset(attributes, 0, sizeof *attributes);
@@ -30,6 +32,12 @@ ibv_mr* regMr(ibv_pd* domain, void* address, std::size_t bytes, unsigned access)
     return optionalRegMr(domain, address, bytes, reinterpret_cast<std::uintptr_t>(address), access);
   }
   return plainRegMr(domain, address, bytes, static_cast<int>(access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE)));
+}
+
+ibv_mr* regDmabufMr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int fd, unsigned access) {
+  if (optionalRegDmabufMr != nullptr) return optionalRegDmabufMr(domain, offset, bytes, iova, fd, static_cast<int>(access));
+  errno = EOPNOTSUPP;
+  return nullptr;
 }
 
 // The kernel says it in sysfs only; an entry that is empty has no type there.
@@ -78,6 +86,7 @@ Result<Verbs> load() {
   find(library, "ibv_dealloc_pd", table.deallocPd, &missing);
   find(library, "ibv_reg_mr", plainRegMr, &missing);
   find(library, "ibv_reg_mr_iova2", optionalRegMr, nullptr, "IBVERBS_1.8");
+  find(library, "ibv_reg_dmabuf_mr", optionalRegDmabufMr, nullptr, "IBVERBS_1.12");
   find(library, "ibv_dereg_mr", table.deregMr, &missing);
   find(library, "ibv_create_cq", table.createCq, &missing);
   find(library, "ibv_destroy_cq", table.destroyCq, &missing);
@@ -90,6 +99,7 @@ Result<Verbs> load() {
   table.queryPort = queryPort;
   table.gidType = gidType;
   table.regMr = regMr;
+  table.regDmabufMr = regDmabufMr;
   table.pollCq = pollCq;
   table.postSend = postSend;
   return table;

@@ -270,7 +270,7 @@ Status Engine::connect(std::span<const Pair> pairs) {
       link.isPosted = pair.isPosted;
       link.railMask = pair.rails - 1;
       link.mirror = pair.isPosted ? pair.theirs : nullptr;
-      link.left = reinterpret_cast<const device::Counter*>(pair.mine + layout.leftIn());
+      link.left = reinterpret_cast<const device::Counter*>(pair.left);
       link.windows = windows_.as<unsigned char*>() + static_cast<std::uint64_t>(peer) * setup_.windows;
     }
   }

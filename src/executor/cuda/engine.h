@@ -139,6 +139,7 @@ class Engine {
   struct Pair {
     unsigned char* mine = nullptr;
     unsigned char* theirs = nullptr;
+    unsigned char* left = nullptr;   // the word by which this rank is told that the peer has gone
     bool isPosted = false;
     std::uint32_t rails = 1;
   };
