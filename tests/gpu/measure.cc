@@ -3,14 +3,18 @@
 //
 // usage: kolo-gpu-measure [--mock] [--quick] [--device N] [--sections NAME,NAME...]
 //
-// Sections: copy, latency, bandwidth, collectives, messages, processes. Keys of a line:
+// Sections: copy, latency, bandwidth, collectives, messages, gpudirect, processes. Keys of a line:
 //   section, kind (of ranks: threads or processes), ranks, collective, bytes (of a rank's larger buffer)
 //   algorithm (asked for; auto: the planner's choice), plan (what that is), resident, buffers (registered in windows, or plain)
 //   way (stream, waited, graph: see Way in measure_ranks.h), us, least_us (one operation by the slowest rank: median and best round), calls
 //   algbw_gbps (bytes by time), traffic (bytes that all ranks together must read and write), of_copy (traffic by time, as a part of
 //   the bandwidth of the device's own copy), wrong (elements found wrong, of those looked at)
+// of gpudirect: dma_buf, peer_memory, orders_writes (what the driver says of the device), exported (of an arena, as a dma-buf: its bytes; 0:
+//   not), export_us, why (not)
 // Exit status: 1 if something failed, which stderr names, or was wrong.
 #include "measure_ranks.h"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -22,13 +26,14 @@
 #include <string>
 #include <vector>
 
+#include "memory/device_memory.h"
 #include "mock_cuda/mock_cuda.h"
 
 namespace kolo::test {
 namespace {
 
 constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
-const std::vector<std::string> kSections = {"copy", "latency", "bandwidth", "collectives", "messages", "processes"};
+const std::vector<std::string> kSections = {"copy", "latency", "bandwidth", "collectives", "messages", "gpudirect", "processes"};
 
 struct Options {
   int device = 0;
@@ -290,6 +295,26 @@ void measureMessages(const Options& options) {
   });
 }
 
+// What a NIC could do with this device's memory, as far as that can be known without one: a piece that is made as arenas are is exported.
+// What the driver says that it can do must be possible.
+void tryGpuDirect(const Options& options) {
+  nowMeasuring("gpudirect");
+  const Result<memory::RdmaAbilities> abilities = memory::rdmaAbilities(options.device);
+  if (!abilities.ok()) fail(abilities.status().message());
+  const Result<memory::DeviceMemory> arena = memory::DeviceMemory::create(options.device, 64 * kMiB, true);
+  if (!arena.ok()) fail(arena.status().message());
+  const auto begin = std::chrono::steady_clock::now();
+  const Result<memory::File> buffer = arena.value().dmaBuf();
+  const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  const off_t bytes = buffer.ok() ? lseek(buffer.value().fd(), 0, SEEK_END) : 0;   // the kernel tells a dma-buf's size so
+  const memory::RdmaAbilities& can = abilities.value();
+  Line("gpudirect").add("dma_buf", can.dmaBuf).add("peer_memory", can.peerMemory).add("orders_writes", can.ordersWrites)
+      .add("exported", static_cast<std::size_t>(std::max<off_t>(bytes, 0))).add("export_us", us, 1)
+      .add("why", buffer.status().message()).print();
+  if (!can.dmaBuf || bytes == static_cast<off_t>(arena.value().bytes())) return;
+  fail("the driver says that it exports dma-bufs, and does not, or not whole: " + buffer.status().message());
+}
+
 void removeMock() {
   const std::string left = MockCuda::remove();
   if (!left.empty()) fail("not given back: " + left);
@@ -339,6 +364,7 @@ int measure(const Options& options) {
   if (options.has("bandwidth")) measureBandwidth(options);
   if (options.has("collectives")) measureCollectives(options);
   if (options.has("messages")) measureMessages(options);
+  if (options.has("gpudirect")) tryGpuDirect(options);
   if (g_wrong) std::fprintf(stderr, "kolo-gpu-measure: wrong results\n");
   if (options.mock) removeMock();
   return good && !g_wrong ? 0 : 1;
@@ -377,6 +403,6 @@ int main(int argc, char** argv) {
   kolo::test::Options options;
   if (kolo::test::read(argc, argv, options)) return kolo::test::measure(options);
   std::fprintf(stderr, "usage: kolo-gpu-measure [--mock] [--quick] [--device N] "
-                       "[--sections copy,latency,bandwidth,collectives,messages,processes]\n");
+                       "[--sections copy,latency,bandwidth,collectives,messages,gpudirect,processes]\n");
   return 2;
 }
