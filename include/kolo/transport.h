@@ -110,9 +110,13 @@ typedef struct {
   uint64_t signalTo;           /* offset in the link's memory of an aligned 64-bit word; KOLO_TRANSPORT_NO_SIGNAL: none */
   uint64_t signal;             /* what is stored there, in one piece, once these bytes and those of all earlier puts of the
                                   rail are in place (store-release) */
-  uint32_t more;               /* absent from a struct whose size ends before it. 1: the next call of this device comes soon; the request may
-                                  wait for it, counted by linkQueued, to go together with others */
+  uint32_t more;               /* what may come before it goes, to go together with it: KOLO_TRANSPORT_NOTHING, _SOON or _LATER; absent from a
+                                  struct whose size ends before it */
 } koloTransportPut;
+#define KOLO_TRANSPORT_NOTHING 0u
+#define KOLO_TRANSPORT_SOON 1u  /* the next call of this device, which comes soon; counted by linkQueued until then */
+#define KOLO_TRANSPORT_LATER 2u /* the next put of its rail, or deviceProgress: nobody needs it before this rank does one or the other. linkQueued
+                                  does not count it */
 #define KOLO_TRANSPORT_NO_SIGNAL UINT64_MAX
 
 typedef struct koloTransport {

@@ -91,6 +91,12 @@ void Messages::signal(Pair& pair, device::Counter& counter, std::uint64_t value,
   if (pair.isPosted) post(pair, {0, data, bytes, &counter, value});
 }
 
+// Lines or slots of the peer's have been read. As Exchange::credit: if it needs them, this rank has yet to receive what they are for.
+void Messages::credit(Pair& pair, device::Counter& counter, std::uint64_t value) {
+  device::storeRelease(counter, value);
+  if (pair.isPosted) post(pair, {.counter = &counter, .value = value, .isForLater = true});
+}
+
 void Messages::publishSlot(Pair& pair, const unsigned char* slot, std::uint64_t bytes) {
   if (pair.isPosted) post(pair, {0, slot, bytes, nullptr, 0});
 }
@@ -366,7 +372,7 @@ void Messages::takeMessage(int peer, const MessageLine& line) {
     }
   }
   if (line.kind == MessageKind::kEager) {
-    signal(pair, pair.out->eagerTaken, ++pair.eager.read);  // [data credit]
+    credit(pair, pair.out->eagerTaken, ++pair.eager.read);  // [data credit]
   }
 }
 
@@ -385,7 +391,7 @@ bool Messages::readLines(int peer, bool readsAll) {
       takeMessage(peer, line);
     }
     // Every fourth line is told, so that a line costs the writer no second miss; twelve are always free to be written.
-    if (pair.linesRead % 4 == 0) signal(pair, pair.out->linesTaken, pair.linesRead);  // [line credit]
+    if (pair.linesRead % 4 == 0) credit(pair, pair.out->linesTaken, pair.linesRead);  // [line credit]
   }
   return moved;
 }
@@ -408,7 +414,7 @@ bool Messages::readChunks(int peer) {
                      stream.bytes >= owner_.streamingBytes());
     }
     stream.arrived += bytes;
-    signal(pair, pair.out->chunksTaken, ++pair.stream.read);  // [data credit]
+    credit(pair, pair.out->chunksTaken, ++pair.stream.read);  // [data credit]
     moved = true;
     if (stream.arrived == stream.bytes) {
       pair.arriving.pop_front();

@@ -333,7 +333,7 @@ Status Peers::accept(int rank, koloTransportPut put) {
     if (peer.isGone) peer.isHeld = false;
     return peer.isGone ? replacement : error(koloInProgress, "rank {} has not yet abandoned the link that was lost", rank);
   }
-  put.more = 1;   // who puts waits for something then, or flushes
+  if (put.more == KOLO_TRANSPORT_NOTHING) put.more = KOLO_TRANSPORT_SOON;   // who puts waits for something then, or flushes
   if (peer.reroutes != 0) put.rail = 0;   // what is repeated is overtaken by nothing
   KOLO_TRY(peer.link->put(put));
   if (peer.link->queued() != 0 && std::find(dirty_.begin(), dirty_.end(), rank) == dirty_.end()) dirty_.push_back(rank);
@@ -349,7 +349,8 @@ Status Peers::put(int rank, const device::Post& post) {
                        .key = nullptr,
                        .to = post.bytes != 0 ? offsetInPart(rank, post.data) : purpose_.partAt,
                        .signalTo = post.counter != nullptr ? offsetInPart(rank, post.counter) : KOLO_TRANSPORT_NO_SIGNAL,
-                       .signal = post.value});
+                       .signal = post.value,
+                       .more = post.isForLater ? KOLO_TRANSPORT_LATER : KOLO_TRANSPORT_SOON});
 }
 
 Status Peers::set(int rank, std::uint64_t at, std::uint64_t value) {

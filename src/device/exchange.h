@@ -231,7 +231,7 @@ class Exchange {
     team_.sync();
     if (!team_.leader() || team_.failed()) return;
     Link& link = linkTo(peer);
-    signal(link, link.outbox->signals.head, ++link.received);  // [credit] after the team's loads from the slot
+    credit(link, ++link.received);  // after the team's loads from the slot
   }
 
   // ---- messages: each direction of a pair has numbers of its own; nothing here waits
@@ -420,6 +420,16 @@ class Exchange {
     storeRelease(counter, value);
     if constexpr (Team::kPosts) {
       if (link.isPosted) team_.post(link, Post{rail, data, bytes, &counter, value});
+    }
+  }
+  // `number` chunks of the peer's have been taken out of their slots. The peer may need to know it for another chunk: of this operation, and
+  // then this rank is going to wait for that chunk; or of a later one, in which this rank first writes its header. Either brings the credit
+  // over if it has been kept until then, to go together with something else.
+  KOLO_DEVICE void credit(Link& link, std::uint64_t number) {
+    Counter& head = link.outbox->signals.head;
+    storeRelease(head, number);  // [credit]
+    if constexpr (Team::kPosts) {
+      if (link.isPosted) team_.post(link, Post{.counter = &head, .value = number, .isForLater = true});
     }
   }
   // The counter that says that chunk `number` is there.

@@ -74,6 +74,9 @@ struct Post {
   std::uint64_t bytes = 0;
   const Counter* counter = nullptr;
   std::uint64_t value = 0;
+  // A credit: the peer needs it, if at all, in an operation that this rank is in too. There this rank puts something else to it, or waits
+  // (Exchange::credit).
+  bool isForLater = false;
 };
 
 // What a rank on a GPU has instead of a board's word that a peer is no longer there. Written by the peer, when it goes, after all that it

@@ -103,11 +103,35 @@ TEST_CASE("requests that may wait for others arrive in order, with the next call
       std::memset(pair.rank.data(pair.outbox), 5, kInbox);
       std::uint64_t signal = 0;
       for (const std::size_t bytes : {8, 56, 0, 4096, 30000, 64, 8}) {
-        REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .bytes = bytes, .to = kSignals, .signalTo = 8, .signal = ++signal, .more = true}));
+        REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .bytes = bytes, .to = kSignals, .signalTo = 8, .signal = ++signal, .more = KOLO_TRANSPORT_SOON}));
       }
       REQUIRE_OK(settle(pair.end()));
       accepted(pair.awaitThere(8, signal));
       CHECK(pair.untouchedThere() == kInbox - kSignals + 64 - 30000);
+    }
+  }
+}
+
+TEST_CASE("requests for later are not queued, and go with the next of their rail, or with the next call that moves anything", "[posted]") {
+  for (const std::string& name : working(koloLinkPosted)) {
+    DYNAMIC_SECTION(name) {
+      PostedPair pair(name);
+      std::uint64_t signal = 0;
+      const auto later = [&](std::size_t at) {
+        REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .signalTo = at, .signal = ++signal, .more = KOLO_TRANSPORT_LATER}));
+        CHECK(pair.rank.queued(pair.link) == 0);
+      };
+      for (int round = 0; round < 20; ++round) {
+        for (int i = 0; i < round; ++i) later(16);   // more than go together
+        REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .signalTo = 8, .signal = ++signal}));
+        accepted(pair.awaitThere(8, signal));
+        if (round > 0) accepted(pair.awaitThere(16, signal - 1));   // in order
+        later(24);
+        pair.rank.progress(1, 0);
+        accepted(pair.awaitThere(24, signal));
+      }
+      REQUIRE_OK(settle(pair.end()));
+      CHECK(pair.untouchedThere() == kInbox - kSignals + 64);
     }
   }
 }

@@ -138,7 +138,7 @@ Status Rank::put(std::size_t link, const PutOptions& options) const {
   put.to = options.to;
   put.signalTo = options.signalTo;
   put.signal = options.signal;
-  put.more = options.more ? 1 : 0;
+  put.more = options.more;
   return links_[link]->put(put);
 }
 

@@ -31,7 +31,7 @@ struct PutOptions {
   std::uint64_t signalTo = KOLO_TRANSPORT_NO_SIGNAL;
   std::uint64_t signal = 0;
   std::uint32_t rail = 0;
-  bool more = false;           // the next call comes soon
+  std::uint32_t more = KOLO_TRANSPORT_NOTHING;
   bool hasKey = false;
   koloTransportKey key{};
 };

@@ -305,7 +305,11 @@ static int linkPut(void* opened, void* linked, const koloTransportPut* put, char
 static uint64_t linkQueued(void* opened, void* linked) {
   const Link* link = linked;
   (void)opened;
-  return isCut(link) ? 0 : (uint64_t)(link->queued[0] + link->queued[1]);
+  uint64_t urgent = 0;
+  for (uint32_t rail = 0; rail < kRails && !isCut(link); ++rail) {
+    for (int i = 0; i < link->queued[rail]; ++i) urgent += link->queue[rail][i].more != KOLO_TRANSPORT_LATER;
+  }
+  return urgent;
 }
 
 static int deviceProgress(void* opened, int peer, int waitUs) {

@@ -71,14 +71,14 @@ int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
   Frame frame;
   if (const int code = describe(link, put, why, &frame); code != KOLO_TRANSPORT_OK) return code;
   Rail& rail = *way.rails[put.rail];
-  const Sender::Outcome outcome = rail.sender.put(frame, put.from, &link.load);
+  const std::uint32_t more = put.size >= offsetof(koloTransportPut, more) + sizeof put.more ? put.more : KOLO_TRANSPORT_NOTHING;
+  const Sender::Outcome outcome = rail.sender.put(frame, put.from, &link.load, more == KOLO_TRANSPORT_LATER);
   if (outcome == Sender::Outcome::kFull) {
     return why.fail(KOLO_TRANSPORT_BUSY, "%zu requests to rank %u wait for its rail %u", Sender::kMostQueued, way.peer.rank, put.rail);
   }
   // What stands in line for room in the kernel's buffers goes when there is some.
   const bool isFirst = !rail.isArmed && !rail.isAwaited;
-  const bool mayWait = put.size >= offsetof(koloTransportPut, more) + sizeof put.more && put.more != 0;
-  if (outcome == Sender::Outcome::kAccepted && isFirst && mayWait && put.bytes <= kShort && rail.sender.size() < kMostShort) {
+  if (outcome == Sender::Outcome::kAccepted && isFirst && more != KOLO_TRANSPORT_NOTHING && put.bytes <= kShort && rail.sender.size() < kMostShort) {
     if (!std::exchange(rail.isGathering, true)) gathering_.push_back(&rail);
     return KOLO_TRANSPORT_OK;
   }

@@ -17,12 +17,12 @@ constexpr std::uint64_t kMostAtOnce = std::uint64_t{8} << 20;
 
 }  // namespace
 
-Sender::Outcome Sender::put(const Frame& frame, const void* payload, Load* load) {
+Sender::Outcome Sender::put(const Frame& frame, const void* payload, Load* load, bool isForLater) {
   if (broken_ != 0) return Outcome::kBroken;
   if (queue_.size() >= kMostQueued) return Outcome::kFull;
-  queue_.push_back({frame, static_cast<const unsigned char*>(payload), load, 0, false, nullptr, {}});
+  queue_.push_back({frame, static_cast<const unsigned char*>(payload), load, isForLater, 0, false, nullptr, {}});
   ++load->unfinished;
-  ++load->queued;
+  if (!isForLater) ++load->queued;
   return Outcome::kAccepted;
 }
 
@@ -110,7 +110,7 @@ void Sender::consume(std::uint64_t bytes) {
 }
 
 void Sender::finish(Request& request) {
-  if (request.load != nullptr) --request.load->queued;
+  if (request.load != nullptr && !request.isForLater) --request.load->queued;
   if (request.lending.open > 0) {
     lent_.push_back({request.load, std::move(request.copy), request.lending});
   } else if (request.load != nullptr) {
@@ -177,7 +177,7 @@ void Sender::abandon() {
   for (const Request& request : queue_) {
     if (request.load == nullptr) continue;
     --request.load->unfinished;
-    --request.load->queued;
+    if (!request.isForLater) --request.load->queued;
   }
   for (const Lent& lent : lent_) {
     if (lent.load != nullptr) --lent.load->unfinished;

@@ -19,7 +19,7 @@ namespace kolo::tcp {
 // Of one link.
 struct Load {
   std::uint64_t unfinished = 0;  // requests whose bytes may still be read
-  std::uint64_t queued = 0;      // of them, those that the kernel has not taken whole
+  std::uint64_t queued = 0;      // of them, those that the kernel has not taken whole, and that are not for later
 };
 
 class Sender {
@@ -34,7 +34,7 @@ class Sender {
   enum class Outcome { kAccepted, kFull, kBroken };
   // frame: all but its number and checksum. The payload, frame.bytes long, is read until load->unfinished has been lowered again. Nothing
   // is offered to the kernel before flush().
-  Outcome put(const Frame& frame, const void* payload, Load* load);
+  Outcome put(const Frame& frame, const void* payload, Load* load, bool isForLater = false);
   // True if something was taken.
   bool flush(int fd);
   bool isEmpty() const { return queue_.empty(); }
@@ -64,6 +64,7 @@ class Sender {
     Frame frame;
     const unsigned char* payload;
     Load* load;          // null: nobody counts
+    bool isForLater;     // not among those queued
     std::uint64_t sent;  // bytes of header and payload
     bool isNumbered;
     std::unique_ptr<unsigned char[]> copy;
