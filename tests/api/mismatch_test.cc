@@ -330,8 +330,9 @@ TEST_CASE("a rank that destroys its communicator while others wait for it is nam
 // A rank that only gives does not wait for the others when it repeats a call: it runs ahead, and still learns of a mismatch.
 TEST_CASE("a giver that repeats itself runs ahead of a receiver that does nothing yet") {
   constexpr int kAhead = 32;
-  for (const size_t count : {size_t{2}, size_t{500}}) {   // in the line, and in a slot (of which there are four)
-    const int ahead = count == 2 ? kAhead : 4;
+  // In the line, and in a slot, of which there are four; by a posted link the credit for the first call's comes with the receiver's next header.
+  for (const size_t count : {size_t{2}, size_t{500}}) {
+    const int ahead = count == 2 ? kAhead : 3;
     World world(2);
     std::atomic<bool> given{false};
     world.run([&](Self& self) {
