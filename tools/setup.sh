@@ -19,9 +19,12 @@ kolo_missing_packages() {
   done
 }
 
-# The same of what a build can do without: the transport over InfiniBand steps aside.
+# The same of what a build can do without: the transport over InfiniBand steps aside, and the interposer for each MPI.
 kolo_missing_optional_packages() {
-  pkg-config --exists libibverbs 2>/dev/null || echo libibverbs-dev
+  local pair
+  for pair in libibverbs:libibverbs-dev ompi-c:libopenmpi-dev mpich:libmpich-dev; do
+    pkg-config --exists "${pair%%:*}" 2>/dev/null || echo "${pair#*:}"
+  done
 }
 
 # Runs apt-get without questions; its output is shown only if it fails.

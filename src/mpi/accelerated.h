@@ -1,0 +1,58 @@
+// MPI's collectives by those of Kolo: one call on a communicator that has a session.
+//
+// Each function has the parameters of the MPI's. It may decline, and has then done nothing: the call is the MPI's. It declines what it
+// does not cover by what is the same on all ranks; and arguments that MPI's rules forbid, so that the error is the MPI's own. What may
+// differ between ranks (datatypes of the same signature, which of them have gaps, displacements) never decides.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include "mpi/regions.h"
+#include "mpi/session.h"
+
+namespace kolo::mpi {
+
+class Outcome {
+ public:
+  Outcome(koloResult_t result) : result_(result) {}   // NOLINT: converting on purpose
+  // why: a literal.
+  static Outcome declined(const char* why) {
+    Outcome outcome(koloSuccess);
+    outcome.why_ = why;
+    return outcome;
+  }
+
+  // nullptr: it was carried out, with result().
+  const char* whyDeclined() const { return why_; }
+  koloResult_t result() const { return result_; }
+
+ private:
+  koloResult_t result_;
+  const char* why_ = nullptr;
+};
+
+class Accelerated {
+ public:
+  using Count = MPI_Count;
+  using Counts = Numbers;
+  using Displs = Numbers;
+
+  explicit Accelerated(Session& session) : session_(session), kolo_(session.kolo()), rank_(session.rank()), ranks_(session.ranks()) {}
+
+#define COLLECTIVE(Name, parameters, arguments) Outcome try##Name parameters;
+#include "mpi/collectives.inc"
+#undef COLLECTIVE
+
+ private:
+  bool isRoot(int root) const { return root >= 0 && root < ranks_; }
+  bool areBlocks(const Numbers& counts, const Numbers& displs) const;
+  Elements elements(const void* buffer, MPI_Datatype datatype) const { return {buffer, datatype, session_.comm()}; }
+  koloResult_t shift(const void* send, void* recv, std::size_t bytes, int distance) const;
+  Outcome scan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, bool isInclusive);
+
+  Session& session_;
+  koloComm_t kolo_;
+  int rank_, ranks_;
+};
+
+}  // namespace kolo::mpi

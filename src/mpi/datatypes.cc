@@ -1,0 +1,211 @@
+#include "mpi/datatypes.h"
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace kolo::mpi {
+namespace {
+
+enum class Sign { kSigned, kUnsigned };
+
+struct Listed {
+  MPI_Datatype datatype;
+  Kind kind;
+  Sign sign = Sign::kSigned;
+};
+
+// MPI_CHAR is for text by MPI's rules, yet both MPIs calculate with it, and programs rely on that.
+std::vector<Listed> listed() {
+  using enum Kind;
+  constexpr Sign kUnsigned = Sign::kUnsigned;
+  return {
+      {MPI_CHAR, kInteger}, {MPI_SIGNED_CHAR, kInteger}, {MPI_UNSIGNED_CHAR, kInteger, kUnsigned},
+      {MPI_SHORT, kInteger}, {MPI_UNSIGNED_SHORT, kInteger, kUnsigned}, {MPI_INT, kInteger}, {MPI_UNSIGNED, kInteger, kUnsigned},
+      {MPI_LONG, kInteger}, {MPI_UNSIGNED_LONG, kInteger, kUnsigned}, {MPI_LONG_LONG_INT, kInteger},
+      {MPI_UNSIGNED_LONG_LONG, kInteger, kUnsigned}, {MPI_INT8_T, kInteger}, {MPI_UINT8_T, kInteger, kUnsigned},
+      {MPI_INT16_T, kInteger}, {MPI_UINT16_T, kInteger, kUnsigned}, {MPI_INT32_T, kInteger}, {MPI_UINT32_T, kInteger, kUnsigned},
+      {MPI_INT64_T, kInteger}, {MPI_UINT64_T, kInteger, kUnsigned},
+      {MPI_INTEGER, kFortranInteger}, {MPI_INTEGER1, kFortranInteger}, {MPI_INTEGER2, kFortranInteger},
+      {MPI_INTEGER4, kFortranInteger}, {MPI_INTEGER8, kFortranInteger},
+      {MPI_FLOAT, kFloat}, {MPI_DOUBLE, kFloat}, {MPI_LONG_DOUBLE, kFloat}, {MPI_REAL, kFloat}, {MPI_DOUBLE_PRECISION, kFloat},
+      {MPI_REAL4, kFloat}, {MPI_REAL8, kFloat}, {MPI_REAL16, kFloat},
+      {MPI_C_FLOAT_COMPLEX, kComplex}, {MPI_C_DOUBLE_COMPLEX, kComplex}, {MPI_C_LONG_DOUBLE_COMPLEX, kComplex},
+      {MPI_CXX_FLOAT_COMPLEX, kComplex}, {MPI_CXX_DOUBLE_COMPLEX, kComplex}, {MPI_COMPLEX, kComplex}, {MPI_DOUBLE_COMPLEX, kComplex},
+      {MPI_COMPLEX8, kComplex}, {MPI_COMPLEX16, kComplex},
+      {MPI_C_BOOL, kLogical}, {MPI_CXX_BOOL, kLogical}, {MPI_LOGICAL, kLogical}, {MPI_BYTE, kByte, kUnsigned},
+      {MPI_AINT, kAddress}, {MPI_OFFSET, kAddress}, {MPI_COUNT, kAddress},
+      {MPI_FLOAT_INT, kPair}, {MPI_DOUBLE_INT, kPair}, {MPI_LONG_INT, kPair}, {MPI_2INT, kPair}, {MPI_SHORT_INT, kPair},
+      {MPI_LONG_DOUBLE_INT, kPair}, {MPI_2REAL, kPair}, {MPI_2DOUBLE_PRECISION, kPair}, {MPI_2INTEGER, kPair}};
+}
+
+// The datatype of Kolo's with so many bytes, for data that only the MPI can calculate with.
+std::optional<koloDataType_t> carrierOf(MPI_Aint bytes) {
+  switch (bytes) {
+    case 1: return koloUint8;
+    case 2: return koloUint16;
+    case 4: return koloUint32;
+    case 8: return koloUint64;
+    case 16: return koloComplex128;
+    default: return std::nullopt;
+  }
+}
+
+std::optional<koloDataType_t> integerOf(MPI_Aint bytes, Sign sign) {
+  const bool isSigned = sign == Sign::kSigned;
+  switch (bytes) {
+    case 1: return isSigned ? koloInt8 : koloUint8;
+    case 2: return isSigned ? koloInt16 : koloUint16;
+    case 4: return isSigned ? koloInt32 : koloUint32;
+    case 8: return isSigned ? koloInt64 : koloUint64;
+    default: return std::nullopt;
+  }
+}
+
+// The datatype of Kolo's that means the same.
+std::optional<koloDataType_t> nativeOf(const Listed& entry, MPI_Aint bytes) {
+  switch (entry.kind) {
+    case Kind::kFloat:
+      if (bytes == 4) return koloFloat32;
+      return bytes == 8 ? std::optional(koloFloat64) : std::nullopt;
+    case Kind::kComplex:
+      if (bytes == 8) return koloComplex64;
+      return bytes == 16 ? std::optional(koloComplex128) : std::nullopt;
+    case Kind::kLogical: return bytes == 1 ? koloBool : integerOf(bytes, entry.sign);
+    case Kind::kPair: return std::nullopt;
+    default: return integerOf(bytes, entry.sign);
+  }
+}
+
+struct Known {
+  Form form;
+  std::optional<Number> number;
+};
+
+Form measure(MPI_Datatype datatype) {
+  MPI_Count size = 0;
+  MPI_Aint begin = 0, extent = 0;
+  PMPI_Type_size_x(datatype, &size);
+  PMPI_Type_get_extent(datatype, &begin, &extent);
+  return {static_cast<std::size_t>(size), extent, begin == 0 && extent == size};
+}
+
+Known examine(const Listed& entry) {
+  Known known{measure(entry.datatype), std::nullopt};
+  const MPI_Aint bytes = known.form.extent;
+  if (const auto native = nativeOf(entry, bytes)) {
+    known.number = Number{entry.kind, true, *native};
+  } else if (const auto carrier = carrierOf(bytes)) {
+    known.number = Number{entry.kind, false, *carrier};
+  }
+  return known;
+}
+
+// Handles are pointers in one MPI and integers in the other; both convert.
+std::uintptr_t keyOf(MPI_Datatype datatype) { return (std::uintptr_t)datatype; }   // NOLINT
+
+using Table = std::unordered_map<std::uintptr_t, Known>;
+
+// Some are MPI_DATATYPE_NULL, or have no bytes, where the MPI was built without a Fortran or C++ compiler that has them.
+const Table& table() {
+  static const Table made = [] {
+    Table all;
+    for (const Listed& entry : listed()) {
+      if (entry.datatype == MPI_DATATYPE_NULL) continue;
+      const Known known = examine(entry);
+      if (known.form.size != 0) all.emplace(keyOf(entry.datatype), known);
+    }
+    return all;
+  }();
+  return made;
+}
+
+const Known* find(MPI_Datatype datatype) {
+  const auto found = table().find(keyOf(datatype));
+  return found != table().end() ? &found->second : nullptr;
+}
+
+// What a derived datatype was made of.
+class Contents {
+ public:
+  explicit Contents(MPI_Datatype datatype) {
+    int numbers = 0, addresses = 0, types = 0;
+    PMPI_Type_get_envelope(datatype, &numbers, &addresses, &types, &combiner);
+    if (isPredefined(combiner)) return;
+    integers.resize(static_cast<std::size_t>(numbers));
+    displacements.resize(static_cast<std::size_t>(addresses));
+    datatypes.resize(static_cast<std::size_t>(types));
+    PMPI_Type_get_contents(datatype, numbers, addresses, types, integers.data(), displacements.data(), datatypes.data());
+  }
+  ~Contents() {
+    for (MPI_Datatype each : datatypes) {
+      int numbers = 0, addresses = 0, types = 0, how = 0;
+      PMPI_Type_get_envelope(each, &numbers, &addresses, &types, &how);
+      if (!isPredefined(how)) PMPI_Type_free(&each);
+    }
+  }
+  Contents(const Contents&) = delete;
+  Contents& operator=(const Contents&) = delete;
+
+  int combiner = MPI_COMBINER_NAMED;
+  std::vector<int> integers;
+  std::vector<MPI_Aint> displacements;
+  std::vector<MPI_Datatype> datatypes;
+
+ private:
+  static bool isPredefined(int combiner) {
+    return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX ||
+           combiner == MPI_COMBINER_F90_INTEGER;
+  }
+};
+
+bool isDense(MPI_Datatype datatype);
+
+bool isRun(MPI_Datatype datatype) { return measure(datatype).isRun && isDense(datatype); }
+
+// Blocks of elements, one behind the other?
+bool isDenseStruct(const Contents& its) {
+  MPI_Aint end = 0;
+  for (std::size_t i = 0; i < its.datatypes.size(); ++i) {
+    const int count = its.integers[i + 1];
+    if (count == 0) continue;
+    if (its.displacements[i] != end) return false;
+    if (count == 1 ? !isDense(its.datatypes[i]) : !isRun(its.datatypes[i])) return false;
+    end += static_cast<MPI_Aint>(measure(its.datatypes[i]).size) * count;
+  }
+  return true;
+}
+
+// Whether the data of one element lie from its begin on without gaps, and in the order of its signature. "No" is always safe: the
+// data are packed then.
+bool isDense(MPI_Datatype datatype) {
+  const Contents its(datatype);
+  switch (its.combiner) {
+    case MPI_COMBINER_NAMED: return measure(datatype).isRun;
+    case MPI_COMBINER_DUP:
+    case MPI_COMBINER_RESIZED: return isDense(its.datatypes[0]);
+    case MPI_COMBINER_CONTIGUOUS: return isRun(its.datatypes[0]);
+    case MPI_COMBINER_VECTOR:   // count, length of a block, stride
+      return isRun(its.datatypes[0]) && (its.integers[0] <= 1 || its.integers[1] == its.integers[2]);
+    case MPI_COMBINER_STRUCT: return isDenseStruct(its);
+    default: return false;
+  }
+}
+
+}  // namespace
+
+const Number* findNumber(MPI_Datatype datatype) {
+  const Known* const known = find(datatype);
+  return known != nullptr && known->number.has_value() ? &*known->number : nullptr;
+}
+
+Form formOf(MPI_Datatype datatype) {
+  if (datatype == MPI_DATATYPE_NULL) return {0, 0, true};
+  if (const Known* const known = find(datatype)) return known->form;
+  Form form = measure(datatype);
+  form.isRun = form.isRun && isDense(datatype);
+  return form;
+}
+
+}  // namespace kolo::mpi

@@ -1,0 +1,192 @@
+// The collectives that only move data, as bytes. What a rank gives and gets in place is described as what it is, a block of the
+// other buffer: where no copy is made, Kolo sees the same address and works in place.
+#include "mpi/accelerated.h"
+
+namespace kolo::mpi {
+namespace {
+
+Outcome unusual() { return Outcome::declined("MPI has to judge the arguments"); }
+
+// Data at address 0 are for datatypes with absolute addresses (MPI_BOTTOM), which are no run.
+bool isUsable(const Elements& elements, MPI_Count count) {
+  if (count < 0 || elements.datatype == MPI_DATATYPE_NULL) return false;
+  if (elements.bytes(count) == 0) return true;
+  return elements.buffer != MPI_IN_PLACE && (elements.buffer != nullptr || !elements.form.isRun);
+}
+
+// The same buffer twice, which the MPI refuses. Where it does not, the rank's own data go through a copy.
+bool isRefused(const void* sendbuf, const void* recvbuf, std::size_t bytes) {
+  return !kTakesBufferTwice && bytes != 0 && sendbuf == recvbuf;
+}
+
+template <class Receiver>
+Outcome finish(koloResult_t result, const Receiver& receiver) {
+  if (result == koloSuccess) receiver.store();
+  return result;
+}
+
+}  // namespace
+
+// Displacements belong to the counts; nothing is asked of them but to be there.
+bool Accelerated::areBlocks(const Numbers& counts, const Numbers& displs) const {
+  if (!counts.isGiven() || !displs.isGiven()) return false;
+  for (int i = 0; i < ranks_; ++i) {
+    if (counts[i] < 0) return false;
+  }
+  return true;
+}
+
+Outcome Accelerated::tryBcast(void* buffer, MPI_Count count, MPI_Datatype datatype, int root, MPI_Comm) {
+  const Elements all = elements(buffer, datatype);
+  if (!isRoot(root) || !isUsable(all, count)) return unusual();
+  const Region data(all, count);
+  if (rank_ == root) data.load();
+  const koloResult_t result = koloBroadcast(data.data(), data.data(), data.bytes(), koloUint8, root, kolo_, nullptr);
+  return rank_ == root ? result : finish(result, data);
+}
+
+Outcome Accelerated::tryAllgather(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
+                                  MPI_Datatype recvtype, MPI_Comm) {
+  const bool isInPlace = sendbuf == MPI_IN_PLACE;
+  const Elements all = elements(recvbuf, recvtype);
+  const Elements own = isInPlace ? elements(all.at(rank_ * recvcount), recvtype) : elements(sendbuf, sendtype);
+  if (isInPlace) sendcount = recvcount;
+  if (!isUsable(all, recvcount) || !isUsable(own, sendcount) || own.bytes(sendcount) != all.bytes(recvcount)) return unusual();
+  if (isRefused(sendbuf, recvbuf, all.bytes(recvcount))) return unusual();
+  const Region from(own, sendcount, sendbuf == recvbuf), to(all, recvcount * ranks_);
+  from.load();
+  return finish(koloAllGather(from.data(), to.data(), from.bytes(), koloUint8, kolo_, nullptr), to);
+}
+
+// Kolo wants the same displacements on all ranks, MPI does not: so all ranks give none.
+Outcome Accelerated::tryAllgatherv(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, Numbers recvcounts,
+                                   Numbers displs, MPI_Datatype recvtype, MPI_Comm) {
+  if (!areBlocks(recvcounts, displs)) return unusual();
+  const bool isInPlace = sendbuf == MPI_IN_PLACE;
+  const Elements all = elements(recvbuf, recvtype);
+  const MPI_Count mine = recvcounts[rank_];
+  const Elements own = isInPlace ? elements(all.at(displs[rank_]), recvtype) : elements(sendbuf, sendtype);
+  if (isInPlace) sendcount = mine;
+  if (!isUsable(all, mine) || !isUsable(own, sendcount) || own.bytes(sendcount) != all.bytes(mine)) return unusual();
+  if (isRefused(sendbuf, recvbuf, own.bytes(sendcount))) return unusual();
+  const Region from(own, sendcount, sendbuf == recvbuf);
+  const Blocks to(all, ranks_, recvcounts, displs, Blocks::Placing::kInARow);
+  from.load();
+  return finish(koloAllGatherv(from.data(), to.data(), to.counts(), nullptr, koloUint8, kolo_, nullptr), to);
+}
+
+Outcome Accelerated::tryGather(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
+                               MPI_Datatype recvtype, int root, MPI_Comm) {
+  const bool isAtRoot = rank_ == root, isInPlace = isAtRoot && sendbuf == MPI_IN_PLACE;
+  if (!isRoot(root)) return unusual();
+  if (!isAtRoot) recvcount = 0;
+  const Elements all = isAtRoot ? elements(recvbuf, recvtype) : elements(nullptr, MPI_BYTE);
+  const Elements own = isInPlace ? elements(all.at(rank_ * recvcount), recvtype) : elements(sendbuf, sendtype);
+  if (isInPlace) sendcount = recvcount;
+  if (!isUsable(all, recvcount) || !isUsable(own, sendcount)) return unusual();
+  const std::size_t bytes = own.bytes(sendcount);
+  if (isAtRoot && (bytes != all.bytes(recvcount) || isRefused(sendbuf, recvbuf, bytes))) return unusual();
+  const Region from(own, sendcount, sendbuf == recvbuf), to(all, recvcount * ranks_);
+  from.load();
+  return finish(koloGather(from.data(), to.data(), bytes, koloUint8, root, kolo_, nullptr), to);
+}
+
+Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, Numbers recvcounts,
+                                Numbers displs, MPI_Datatype recvtype, int root, MPI_Comm) {
+  const bool isAtRoot = rank_ == root, isInPlace = isAtRoot && sendbuf == MPI_IN_PLACE;
+  if (!isRoot(root) || (isAtRoot && !areBlocks(recvcounts, displs))) return unusual();
+  if (!isAtRoot) {
+    const Elements own = elements(sendbuf, sendtype);
+    if (!isUsable(own, sendcount)) return unusual();
+    const Region from(own, sendcount);
+    from.load();
+    return koloGatherv(from.data(), from.bytes(), nullptr, nullptr, nullptr, koloUint8, root, kolo_, nullptr);
+  }
+  const Elements all = elements(recvbuf, recvtype);
+  const Elements own = isInPlace ? elements(all.at(displs[rank_]), recvtype) : elements(sendbuf, sendtype);
+  if (isInPlace) sendcount = recvcounts[rank_];
+  if (!isUsable(all, recvcounts[rank_]) || !isUsable(own, sendcount)) return unusual();
+  const std::size_t bytes = own.bytes(sendcount);
+  if (bytes != all.bytes(recvcounts[rank_]) || isRefused(sendbuf, recvbuf, bytes)) return unusual();
+  const Region from(own, sendcount, sendbuf == recvbuf);
+  const Blocks to(all, ranks_, recvcounts, displs, Blocks::Placing::kFree);
+  from.load();
+  return finish(koloGatherv(from.data(), bytes, to.data(), to.counts(), to.displs(), koloUint8, root, kolo_, nullptr), to);
+}
+
+Outcome Accelerated::tryScatter(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
+                                MPI_Datatype recvtype, int root, MPI_Comm) {
+  const bool isAtRoot = rank_ == root, isInPlace = isAtRoot && recvbuf == MPI_IN_PLACE;
+  if (!isRoot(root)) return unusual();
+  if (!isAtRoot) sendcount = 0;
+  const Elements all = isAtRoot ? elements(sendbuf, sendtype) : elements(nullptr, MPI_BYTE);
+  const Elements own = isInPlace ? elements(all.at(rank_ * sendcount), sendtype) : elements(recvbuf, recvtype);
+  if (isInPlace) recvcount = sendcount;
+  if (!isUsable(all, sendcount) || !isUsable(own, recvcount)) return unusual();
+  const std::size_t bytes = own.bytes(recvcount);
+  if (isAtRoot && (bytes != all.bytes(sendcount) || isRefused(sendbuf, recvbuf, bytes))) return unusual();
+  const Region from(all, sendcount * ranks_), to(own, recvcount, sendbuf == recvbuf);
+  from.load();
+  const koloResult_t result = koloScatter(from.data(), to.data(), bytes, koloUint8, root, kolo_, nullptr);
+  return isInPlace ? result : finish(result, to);
+}
+
+Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype, void* recvbuf,
+                                 MPI_Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm) {
+  const bool isAtRoot = rank_ == root, isInPlace = isAtRoot && recvbuf == MPI_IN_PLACE;
+  if (!isRoot(root) || (isAtRoot && !areBlocks(sendcounts, displs))) return unusual();
+  if (!isAtRoot) {
+    const Elements own = elements(recvbuf, recvtype);
+    if (!isUsable(own, recvcount)) return unusual();
+    const Region to(own, recvcount);
+    return finish(koloScatterv(nullptr, nullptr, nullptr, to.data(), to.bytes(), koloUint8, root, kolo_, nullptr), to);
+  }
+  const Elements all = elements(sendbuf, sendtype);
+  const Elements own = isInPlace ? elements(all.at(displs[rank_]), sendtype) : elements(recvbuf, recvtype);
+  if (isInPlace) recvcount = sendcounts[rank_];
+  if (!isUsable(all, sendcounts[rank_]) || !isUsable(own, recvcount)) return unusual();
+  const std::size_t bytes = own.bytes(recvcount);
+  if (bytes != all.bytes(sendcounts[rank_]) || isRefused(sendbuf, recvbuf, bytes)) return unusual();
+  const Blocks from(all, ranks_, sendcounts, displs, Blocks::Placing::kFree);
+  const Region to(own, recvcount, sendbuf == recvbuf);
+  from.load();
+  const koloResult_t result =
+      koloScatterv(from.data(), from.counts(), from.displs(), to.data(), bytes, koloUint8, root, kolo_, nullptr);
+  return isInPlace ? result : finish(result, to);
+}
+
+Outcome Accelerated::tryAlltoall(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
+                                 MPI_Datatype recvtype, MPI_Comm) {
+  const Elements all = elements(recvbuf, recvtype);
+  if (!isUsable(all, recvcount)) return unusual();
+  const Region to(all, recvcount * ranks_);
+  const std::size_t bytes = all.bytes(recvcount);
+  if (sendbuf == MPI_IN_PLACE) {
+    to.load();
+    return finish(koloAllToAll(to.data(), to.data(), bytes, koloUint8, kolo_, nullptr), to);
+  }
+  const Elements own = elements(sendbuf, sendtype);
+  if (!isUsable(own, sendcount) || own.bytes(sendcount) != bytes || isRefused(sendbuf, recvbuf, bytes)) return unusual();
+  const Region from(own, sendcount * ranks_, sendbuf == recvbuf);
+  from.load();
+  return finish(koloAllToAll(from.data(), to.data(), bytes, koloUint8, kolo_, nullptr), to);
+}
+
+Outcome Accelerated::tryAlltoallv(const void* sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype, void* recvbuf,
+                                  Numbers recvcounts, Numbers rdispls, MPI_Datatype recvtype, MPI_Comm) {
+  const bool isInPlace = sendbuf == MPI_IN_PLACE;
+  if (!areBlocks(recvcounts, rdispls) || (!isInPlace && !areBlocks(sendcounts, sdispls))) return unusual();
+  const Elements all = elements(recvbuf, recvtype);
+  const Elements own = isInPlace ? all : elements(sendbuf, sendtype);
+  const MPI_Count mine = isInPlace ? recvcounts[rank_] : sendcounts[rank_];
+  if (!isUsable(all, recvcounts[rank_]) || !isUsable(own, mine) || own.bytes(mine) != all.bytes(recvcounts[rank_])) return unusual();
+  if (isRefused(sendbuf, recvbuf, own.bytes(mine))) return unusual();
+  const auto placing = isInPlace || sendbuf == recvbuf ? Blocks::Placing::kCopied : Blocks::Placing::kFree;
+  const Blocks from(own, ranks_, isInPlace ? recvcounts : sendcounts, isInPlace ? rdispls : sdispls, placing);
+  const Blocks to(all, ranks_, recvcounts, rdispls, Blocks::Placing::kFree);
+  from.load();
+  return finish(koloAllToAllv(from.data(), from.counts(), from.displs(), to.data(), to.counts(), to.displs(), koloUint8, kolo_, nullptr),
+                to);
+}
+
+}  // namespace kolo::mpi

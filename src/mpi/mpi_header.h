@@ -1,0 +1,18 @@
+// The MPI that this build of the interposer is for, without its C++ bindings.
+#pragma once
+
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+namespace kolo::mpi {
+
+// MPI forbids a program to give the same buffer twice. MPICH refuses it; Open MPI (but for MPI_Reduce) does what was meant. Programs
+// rely on that, and it may be one rank alone that does it.
+#ifdef OPEN_MPI
+inline constexpr bool kTakesBufferTwice = true;
+#else
+inline constexpr bool kTakesBufferTwice = false;
+#endif
+
+}  // namespace kolo::mpi

@@ -1,0 +1,106 @@
+#include "mpi/regions.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+namespace kolo::mpi {
+namespace {
+
+// Calls action(first, count, offset in the packed bytes) for pieces whose bytes the MPI can count in an int.
+template <class Action>
+void inPieces(std::size_t size, MPI_Count first, MPI_Count count, const Action& action) {
+  constexpr std::size_t kMost = std::size_t{1} << 30;
+  const auto most = static_cast<MPI_Count>(std::max<std::size_t>(1, kMost / std::max<std::size_t>(1, size)));
+  for (MPI_Count done = 0; done < count; done += most) {
+    action(first + done, static_cast<int>(std::min(most, count - done)), static_cast<std::size_t>(done) * size);
+  }
+}
+
+void check(int code) {
+  if (code != MPI_SUCCESS) throw MpiError{code};
+}
+
+}  // namespace
+
+void Elements::pack(MPI_Count first, MPI_Count count, unsigned char* to) const {
+  if (bytes(count) == 0) return;
+  if (form.isRun) {
+    std::memcpy(to, at(first), bytes(count));
+    return;
+  }
+  inPieces(form.size, first, count, [&](MPI_Count begin, int length, std::size_t offset) {
+    int position = 0;
+    check(PMPI_Pack(at(begin), length, datatype, to + offset, static_cast<int>(bytes(length)), &position, comm));
+  });
+}
+
+void Elements::unpack(const unsigned char* from, MPI_Count first, MPI_Count count) const {
+  if (bytes(count) == 0) return;
+  if (form.isRun) {
+    std::memcpy(at(first), from, bytes(count));
+    return;
+  }
+  inPieces(form.size, first, count, [&](MPI_Count begin, int length, std::size_t offset) {
+    int position = 0;
+    check(PMPI_Unpack(from + offset, static_cast<int>(bytes(length)), &position, at(begin), length, datatype, comm));
+  });
+}
+
+Region::Region(const Elements& elements, MPI_Count count, bool isCopied) : elements_(elements), count_(count) {
+  if (!elements.form.isRun || isCopied) copy_ = std::make_unique_for_overwrite<unsigned char[]>(bytes());
+}
+
+void Region::load(MPI_Count first, MPI_Count count) const {
+  if (copy_) elements_.pack(first, count, copy_.get() + elements_.bytes(first));
+}
+
+void Region::store() const {
+  if (copy_) elements_.unpack(copy_.get(), 0, count_);
+}
+
+// Kolo's displacements are not negative: they begin at the block that lies first. Those of empty blocks may be anything.
+Blocks::Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing)
+    : elements_(elements), ranks_(ranks), counts_(counts), displs_(displs) {
+  std::optional<MPI_Count> first;
+  for (int i = 0; i < ranks; ++i) {
+    if (counts[i] != 0) first = std::min(first.value_or(displs[i]), displs[i]);
+  }
+  data_ = elements.at(first.value_or(0));
+  for (int i = 0; i < ranks; ++i) {
+    lengths_.push_back(elements.bytes(counts[i]));
+    begins_.push_back(counts[i] != 0 ? static_cast<std::size_t>((displs[i] - *first) * elements.form.extent) : 0);
+  }
+  const bool fits = elements.form.isRun && (placing == Placing::kFree || (placing == Placing::kInARow && isInARow()));
+  if (!fits) useOwnMemory();
+}
+
+bool Blocks::isInARow() const {
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < lengths_.size(); end += lengths_[i++]) {
+    if (lengths_[i] != 0 && begins_[i] != end) return false;
+  }
+  return true;
+}
+
+void Blocks::useOwnMemory() {
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < lengths_.size(); end += lengths_[i++]) begins_[i] = end;
+  copy_ = std::make_unique_for_overwrite<unsigned char[]>(end);
+  data_ = copy_.get();
+}
+
+void Blocks::load() const {
+  for (int i = 0; i < ranks_; ++i) load(i);
+}
+
+void Blocks::load(int i) const {
+  if (copy_) elements_.pack(displs_[i], counts_[i], block(i));
+}
+
+void Blocks::store() const {
+  if (!copy_) return;
+  for (int i = 0; i < ranks_; ++i) elements_.unpack(block(i), displs_[i], counts_[i]);
+}
+
+}  // namespace kolo::mpi

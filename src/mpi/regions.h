@@ -1,0 +1,106 @@
+// The program's buffers as Kolo takes them: bytes in a row. Data of datatypes with gaps, or in another order than the signature's,
+// go through a copy, packed and unpacked by the MPI. Which ranks need one is each rank's own affair: the bytes that move
+// are the same.
+//
+// Packing may throw MpiError. An element of such a datatype may have up to INT_MAX bytes.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "mpi/datatypes.h"
+#include "mpi/mpi_header.h"
+
+namespace kolo::mpi {
+
+// What the MPI underneath returned; its error handler has been called.
+struct MpiError {
+  int code;
+};
+
+// An array of counts or displacements, in either of MPI's widths. It is not copied.
+class Numbers {
+ public:
+  template <class Integer>
+  Numbers(const Integer* values) : values_(values), isWide_(sizeof(Integer) == sizeof(MPI_Count)) {   // NOLINT: converting on purpose
+    static_assert(sizeof(Integer) == sizeof(int) || sizeof(Integer) == sizeof(MPI_Count));
+  }
+  MPI_Count operator[](int i) const {
+    return isWide_ ? static_cast<const MPI_Count*>(values_)[i] : static_cast<const int*>(values_)[i];
+  }
+  bool isGiven() const { return values_ != nullptr; }
+
+ private:
+  const void* values_;
+  bool isWide_;
+};
+
+// A buffer of the program's, and what its elements are.
+struct Elements {
+  Elements(const void* buffer, MPI_Datatype datatype, MPI_Comm comm)
+      : buffer(static_cast<unsigned char*>(const_cast<void*>(buffer))), datatype(datatype), comm(comm), form(formOf(datatype)) {}
+
+  unsigned char* at(MPI_Count element) const { return buffer + element * form.extent; }
+  std::size_t bytes(MPI_Count count) const { return static_cast<std::size_t>(count) * form.size; }
+  // Between `count` elements from `first` on and packed bytes.
+  void pack(MPI_Count first, MPI_Count count, unsigned char* to) const;
+  void unpack(const unsigned char* from, MPI_Count first, MPI_Count count) const;
+
+  unsigned char* buffer;
+  MPI_Datatype datatype;
+  MPI_Comm comm;
+  Form form;
+};
+
+// Elements one after the other. Where Kolo reads them, load() comes before; where it writes them, store() after.
+class Region {
+ public:
+  // isCopied: in memory of its own in any case.
+  Region(const Elements& elements, MPI_Count count, bool isCopied = false);
+
+  unsigned char* data() const { return copy_ ? copy_.get() : elements_.buffer; }
+  std::size_t bytes() const { return elements_.bytes(count_); }
+  void load() const { load(0, count_); }
+  void load(MPI_Count first, MPI_Count count) const;
+  void store() const;
+
+ private:
+  Elements elements_;
+  MPI_Count count_;
+  std::unique_ptr<unsigned char[]> copy_;
+};
+
+// A block of elements for each rank, at the program's displacements.
+class Blocks {
+ public:
+  enum class Placing {
+    kFree,    // where they are, if no copy is needed
+    kInARow,  // one after the other; where they are, if they are so there
+    kCopied   // in memory of their own
+  };
+  // REQUIRES: no count is negative.
+  Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing);
+
+  unsigned char* data() const { return data_; }
+  const std::size_t* counts() const { return lengths_.data(); }   // in bytes
+  const std::size_t* displs() const { return begins_.data(); }    // in bytes, from data() on
+  unsigned char* block(int i) const { return data_ + begins_[static_cast<std::size_t>(i)]; }
+  std::size_t length(int i) const { return lengths_[static_cast<std::size_t>(i)]; }
+  void load() const;
+  void load(int i) const;
+  void store() const;
+
+ private:
+  bool isInARow() const;
+  void useOwnMemory();
+
+  Elements elements_;
+  int ranks_;
+  Numbers counts_, displs_;
+  unsigned char* data_ = nullptr;
+  std::vector<std::size_t> lengths_, begins_;
+  std::unique_ptr<unsigned char[]> copy_;
+};
+
+}  // namespace kolo::mpi

@@ -1,0 +1,225 @@
+// What an MPI program may rely on beside results, one thing for each run.
+//
+// usage: kolo-mpi-behaviour-FAMILY progress|errors|lifetime|threads|fork|passing|tool|abort
+#include <dirent.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "its_own.h"
+
+namespace {
+
+int rank = 0, ranks = 0;
+
+void expect(bool holds, const std::string& what) {
+  if (holds) return;
+  std::fprintf(stderr, "rank %d: expected that %s\n", rank, what.c_str());
+  MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+int sumOfRanks(MPI_Comm comm) {
+  int sum = 0;
+  MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm);
+  return sum;
+}
+
+// Each rank owes a long message to the next when it enters the collective, and the next cannot come before it has it.
+void progress() {
+  std::vector<char> out(16 << 20, static_cast<char>(rank)), in(out.size());
+  for (int round = 0; round < 4; ++round) {
+    for (int sender = 0; sender < ranks; ++sender) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      const int receiver = (sender + 1) % ranks;
+      if (rank == sender) MPI_Isend(out.data(), static_cast<int>(out.size()), MPI_CHAR, receiver, 0, MPI_COMM_WORLD, &request);
+      if (rank == receiver) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        MPI_Recv(in.data(), static_cast<int>(in.size()), MPI_CHAR, sender, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        expect(in.back() == static_cast<char>(sender), "the message is whole");
+      }
+      if (round % 2 == 0) {
+        MPI_Barrier(MPI_COMM_WORLD);
+      } else {
+        MPI_Bcast(in.data(), 1000, MPI_CHAR, receiver, MPI_COMM_WORLD);
+      }
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+  }
+}
+
+// MPI forbids it, MPICH refuses it, though not on all ranks; Open MPI does what was meant, be it on one rank alone.
+void sameBufferTwice() {
+#ifdef OPEN_MPI
+  std::vector<int> buffer(static_cast<std::size_t>(ranks), rank), expected(buffer.size());
+  for (int i = 0; i < ranks; ++i) expected[static_cast<std::size_t>(i)] = i;
+  const auto reset = [&] { buffer.assign(buffer.size(), rank); };
+  reset();
+  MPI_Allgather(buffer.data(), 1, MPI_INT, buffer.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  expect(buffer == expected, "MPI_Allgather works on one buffer");
+  for (int root = 0; root < ranks; ++root) {
+    reset();
+    MPI_Gather(buffer.data(), 1, MPI_INT, buffer.data(), 1, MPI_INT, root, MPI_COMM_WORLD);
+    expect(rank != root || buffer == expected, "MPI_Gather works on one buffer of the root's");
+    MPI_Scatter(buffer.data(), 1, MPI_INT, buffer.data(), 1, MPI_INT, root, MPI_COMM_WORLD);
+    expect(buffer[0] == rank, "MPI_Scatter works on one buffer of the root's");
+  }
+  reset();
+  MPI_Allreduce(buffer.data(), buffer.data(), ranks, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  expect(buffer.back() == ranks * (ranks - 1) / 2, "MPI_Allreduce works on one buffer");
+#endif
+}
+
+int classOf(int code) {
+  int its = 0;
+  MPI_Error_class(code, &its);
+  return its;
+}
+
+// The classes that the MPI itself returns for the same call.
+void errors() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  int one = 1, other = 2;
+  const auto alike = [&](const char* what, int got, int own) {
+    expect(classOf(got) == classOf(own), std::string(what) + " has class " + std::to_string(classOf(own)) + ", not " + std::to_string(classOf(got)));
+  };
+  const MPI_Comm world = MPI_COMM_WORLD;
+  alike("a wrong root", MPI_Bcast(&one, 1, MPI_INT, ranks, world), ITS_OWN(MPI_Bcast)(&one, 1, MPI_INT, ranks, world));
+  alike("a negative count", MPI_Bcast(&one, -1, MPI_INT, 0, world), ITS_OWN(MPI_Bcast)(&one, -1, MPI_INT, 0, world));
+  alike("no datatype", MPI_Bcast(&one, 1, MPI_DATATYPE_NULL, 0, world), ITS_OWN(MPI_Bcast)(&one, 1, MPI_DATATYPE_NULL, 0, world));
+  sameBufferTwice();
+  alike("an operation for other types", MPI_Allreduce(&one, &other, 1, MPI_FLOAT, MPI_BAND, world),
+        ITS_OWN(MPI_Allreduce)(&one, &other, 1, MPI_FLOAT, MPI_BAND, world));
+  alike("no operation", MPI_Allreduce(&one, &other, 1, MPI_INT, MPI_OP_NULL, world),
+        ITS_OWN(MPI_Allreduce)(&one, &other, 1, MPI_INT, MPI_OP_NULL, world));
+  expect(sumOfRanks(world) == ranks * (ranks - 1) / 2, "the communicator still works");
+  // What the ranks disagree on ends the communicator, and is reported to each of them by its handler.
+  MPI_Comm spoilt = MPI_COMM_NULL;
+  MPI_Comm_dup(world, &spoilt);
+  std::vector<int> many(1000);
+  const int code = MPI_Allreduce(many.data(), std::vector<int>(1000).data(), rank == 0 ? 1000 : 999, MPI_INT, MPI_SUM, spoilt);
+  expect(classOf(code) == MPI_ERR_TRUNCATE, "ranks that disagree on the count are told so");
+}
+
+int openFiles() {
+  int count = 0;
+  DIR* const folder = opendir("/proc/self/fd");
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+int collectiveAtTheEnd(MPI_Comm, int, void*, void*) {
+  expect(sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2, "collectives work at the beginning of MPI_Finalize");
+  return MPI_SUCCESS;
+}
+
+// Communicators come and go; what belonged to them goes too.
+void lifetime() {
+  int keyval = MPI_KEYVAL_INVALID;
+  MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, collectiveAtTheEnd, &keyval, nullptr);
+  expect(sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2, "the sum is right");
+  int files = 0;
+  for (int round = 0; round < 40; ++round) {
+    MPI_Comm copy = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    expect(sumOfRanks(copy) == ranks * (ranks - 1) / 2, "the sum is right on a copy");
+    MPI_Comm_free(&copy);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (round == 10) files = openFiles();
+  }
+  expect(openFiles() <= files + 2, "no file stays open: " + std::to_string(files) + ", then " + std::to_string(openFiles()));
+  MPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr);   // set after the interposer's, and so deleted before it
+}
+
+void threads() {
+  std::vector<MPI_Comm> comms(3);
+  for (MPI_Comm& each : comms) MPI_Comm_dup(MPI_COMM_WORLD, &each);
+  std::vector<std::thread> running;
+  for (const MPI_Comm comm : comms) {
+    running.emplace_back([comm] {
+      for (int i = 0; i < 200; ++i) expect(sumOfRanks(comm) == ranks * (ranks - 1) / 2, "the sum is right in a thread");
+    });
+  }
+  for (std::thread& each : running) each.join();
+  for (MPI_Comm& each : comms) MPI_Comm_free(&each);
+}
+
+void forks() {
+  expect(sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2, "the sum is right");
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/bin/true", "true", nullptr);
+    _exit(1);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  expect(status == 0, "another program runs");
+  expect(sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2, "the sum is right after a fork");
+}
+
+void keepLeft(void* in, void* inout, int* count, MPI_Datatype*) { std::memcpy(inout, in, static_cast<std::size_t>(*count) * sizeof(int)); }
+
+// What is not covered works as before: operations of the program's own, and two groups.
+void passing() {
+  MPI_Op op = MPI_OP_NULL;
+  MPI_Op_create(keepLeft, 0, &op);
+  int first = -1;
+  MPI_Allreduce(&rank, &first, 1, MPI_INT, op, MPI_COMM_WORLD);
+  expect(first == 0, "the leftmost operand stays");
+  MPI_Op_free(&op);
+  MPI_Comm half = MPI_COMM_NULL, between = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &half);
+  MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 0, &between);
+  int sum = 0, theirs = 0;
+  for (int i = 1 - rank % 2; i < ranks; i += 2) theirs += i;
+  MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, between);
+  expect(sum == theirs, "the other group's sum comes");
+  MPI_Comm_free(&between);
+  MPI_Comm_free(&half);
+}
+
+// A tool that has taken MPI_Allreduce calls on under the other name; so does Open MPI's Fortran.
+void tool() {
+  int sum = 0;
+  for (int i = 0; i < 7; ++i) PMPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  expect(sum == ranks * (ranks - 1) / 2, "the sum is right");
+}
+
+void abortWhileOthersWait() {
+  if (rank == ranks - 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    MPI_Abort(MPI_COMM_WORLD, 3);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  int initialized = 1, finalized = 1, provided = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (initialized != 0 || finalized != 0) return 1;
+  MPI_Init_thread(&argc, &argv, what == "threads" ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (what == "progress") progress();
+  else if (what == "errors") errors();
+  else if (what == "lifetime") lifetime();
+  else if (what == "threads") threads();
+  else if (what == "fork") forks();
+  else if (what == "passing") passing();
+  else if (what == "tool") tool();
+  else if (what == "abort") abortWhileOthersWait();
+  else expect(false, "the first argument says what to do");
+  if (rank == 0) std::printf("%s: ok\n", what.c_str());
+  MPI_Finalize();
+  MPI_Finalized(&finalized);
+  return finalized == 1 ? 0 : 1;
+}

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Runs MPI programs under kolo-mpirun, as its users do.
+
+usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR FORTRAN_SOURCE [CASE...]
+
+FAMILY is openmpi or mpich. The exit status is 77 where its mpirun is not installed; the last line says so.
+"""
+import sys
+
+sys.dont_write_bytecode = True
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "launchers"))
+
+import guard
+import launchers
+
+SKIPPED = 77
+BOUND = 90  # seconds for one job
+LAUNCHERS = {"openmpi": launchers.OpenMpi, "mpich": launchers.Mpich}
+# Of ranks with an odd number Kolo cannot start.
+ODD_RANKS_FAIL = 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in *[13579]) export KOLO_TRANSPORTS=none;; esac; exec "$0" "$@"'
+
+
+class Given:
+    family = wrapper = random = behaviour = fortran = launcher = None
+
+
+class Job:
+    """One mpirun to its end."""
+
+    def __init__(self, ranks, words, settings=None, wrapper=None, bound=BOUND):
+        launcher = Given.launcher
+        environment = {**os.environ, **launcher.environment(), "KOLO_MPIRUN": launcher.program, "KOLO_MPI_STATISTICS": "1",
+                       **(settings or {})}
+        command = [wrapper or Given.wrapper, *launcher.command(ranks, words)[1:]]
+        begin = time.monotonic()
+        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=bound, check=False)
+        self.seconds = time.monotonic() - begin
+        self.status = done.returncode
+        self.output = done.stdout.decode(errors="replace")
+
+    def calls(self):
+        """{name: (accelerated, passed on)} of rank 0."""
+        line = re.search(r"calls accelerated and passed on:(.*)", self.output)
+        return {name: (int(a), int(p)) for name, a, p in re.findall(r"(MPI_\w+)=(\d+),(\d+)", line.group(1))} if line else {}
+
+
+class Interposer(unittest.TestCase):
+    def ok(self, job, said):
+        self.assertEqual(job.status, 0, job.output)
+        self.assertIn(said, job.output)
+        return job
+
+    def behaves(self, what, ranks=4, settings=None):
+        return self.ok(Job(ranks, [Given.behaviour, what], settings), f"{what}: ok")
+
+    def random(self, ranks, seed, rounds=250, settings=None):
+        job = Job(ranks, [Given.random, str(rounds), str(seed)], settings)
+        return self.ok(job, f"{rounds} rounds agree")
+
+    def test_random_collectives_agree_with_the_mpi_s_own(self):
+        for ranks in (2, 4, 5):
+            calls = self.random(ranks, seed=ranks).calls()
+            self.assertEqual(len(calls), 16, calls)
+            for name, (accelerated, passed) in calls.items():
+                # On two ranks the halves have one rank each, and their collectives are passed on.
+                self.assertGreater(accelerated, 2 * passed if ranks > 2 else 0, name)
+
+    def test_a_job_of_one_rank_is_the_mpi_s_alone(self):
+        self.assertEqual(sum(accelerated for accelerated, _ in self.random(1, seed=1).calls().values()), 0)
+
+    def test_where_kolo_cannot_start_on_some_ranks_the_program_runs_with_a_warning(self):
+        job = self.ok(Job(4, ["/bin/sh", "-c", ODD_RANKS_FAIL, Given.random, "60", "7"]), "60 rounds agree")
+        self.assertRegex(job.output, "kolo-mpi: Kolo did not start on rank . of 4, .*KOLO_TRANSPORTS=\"none\"")
+        self.assertEqual(job.output.count("did not start"), 1, job.output)
+        self.assertEqual(sum(accelerated for accelerated, _ in job.calls().values()), 0)
+
+    def test_messages_go_on_while_ranks_wait_in_collectives(self):
+        self.assertEqual(self.behaves("progress").calls(), {"MPI_Barrier": (8, 0), "MPI_Bcast": (8, 0)})
+
+    def test_errors_are_those_of_the_mpi(self):
+        self.behaves("errors")
+
+    def test_communicators_that_are_freed_take_with_them_what_was_theirs(self):
+        self.behaves("lifetime", ranks=2)
+
+    def test_threads_with_a_communicator_each(self):
+        self.assertEqual(self.behaves("threads", ranks=2).calls(), {"MPI_Allreduce": (600, 0)})
+
+    def test_programs_that_fork(self):
+        self.behaves("fork")
+
+    def test_what_is_not_covered_is_passed_on_and_said(self):
+        job = self.behaves("passing", settings={"KOLO_DEBUG": "debug"})
+        self.assertEqual(job.calls()["MPI_Allreduce"], (0, 2))
+        self.assertIn("kolo-mpi: MPI_Allreduce is left to the MPI underneath: not a predefined operation", job.output)
+
+    def test_calls_by_the_profiling_names_are_accelerated(self):
+        self.assertEqual(self.behaves("tool").calls(), {"MPI_Allreduce": (7, 0)})
+
+    def test_mpi_abort_ends_the_job_while_others_wait(self):
+        job = Job(4, [Given.behaviour, "abort"])
+        self.assertEqual(job.status, 3, job.output)
+        self.assertLess(job.seconds, 30)
+
+    def test_fortran_by_all_three_interfaces(self):
+        compiler = f"mpifort.{Given.family}"
+        if shutil.which(compiler) is None or shutil.which("gfortran") is None:
+            self.skipTest(f"there is no {compiler}, or no gfortran")
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "in_fortran")
+            subprocess.run([compiler, "-w", Given.fortran, "-o", program], cwd=folder, check=True, timeout=BOUND)
+            job = self.ok(Job(4, [program]), "fortran: ok")
+        self.assertEqual(job.calls(), {"MPI_Barrier": (3, 0), "MPI_Bcast": (1, 0), "MPI_Allreduce": (5, 0)})
+
+    def test_kolo_mpirun_says_what_it_cannot_use(self):
+        job = Job(1, ["true"], {"KOLO_MPIRUN": "/nowhere/mpirun"})
+        self.assertNotEqual(job.status, 0)
+        self.assertIn("/nowhere/mpirun --version failed", job.output)
+        job = Job(1, ["true"], {"KOLO_MPIRUN": "env"})
+        self.assertNotEqual(job.status, 0)
+        self.assertIn("is of an unknown MPI, expected Open MPI's or MPICH's", job.output)
+
+    def test_kolo_mpirun_keeps_what_was_to_be_preloaded(self):
+        job = Job(1, ["/bin/sh", "-c", "echo loads $LD_PRELOAD"], {"LD_PRELOAD": "libm.so.6"})
+        self.assertRegex(job.output, rf"loads \S*libkolo-mpi-{Given.family}\.so:libm\.so\.6\n")
+
+
+def run(cases):
+    reason = Given.launcher.missing()
+    if reason is not None:
+        print(f"not tried: {reason}")
+        return SKIPPED
+    loader = unittest.TestLoader()
+    loader.testNamePatterns = [f"*{case}*" for case in cases] or None
+    suite = loader.loadTestsFromTestCase(Interposer)
+    done = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(suite)
+    return 0 if done.wasSuccessful() and done.testsRun > 0 else 1
+
+
+def main():
+    if len(sys.argv) < 6:
+        sys.exit(__doc__)
+    Given.family, Given.wrapper, Given.random, Given.behaviour, Given.fortran, *cases = sys.argv[1:]
+    Given.launcher = LAUNCHERS[Given.family]()
+    return guard.run_guarded(lambda: run(cases))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
