@@ -4,6 +4,10 @@
 //
 // With lane direction d, data moves from rank r to rank r + d. A block that starts at rank b is at rank b + s d after s
 // steps, so at step s rank r sends the block that started at r - s d.
+//
+// Blocks go in chunks, a few of them through all steps together (Work::chunksAtOnce): while a rank works on one, and waits for its way to
+// its neighbour, others keep the wire busy. Each rank takes as many chunks out of its slots as it puts into its neighbour's, but for those with
+// which it began; so with fewer of these than slots somebody can always go on.
 #pragma once
 
 #include "device/exchange.h"
@@ -29,7 +33,9 @@ class Ring {
  public:
   KOLO_DEVICE Ring(device::Exchange<Team>& exchange, bool bidirectional)
       : exchange_(exchange), work_(exchange.work()), lanes_{{+1, bidirectional ? 2 : 0}, {-1, 1}},
-        laneCount_(bidirectional ? 2 : 1) {}
+        laneCount_(bidirectional ? 2 : 1), atOnce_(exchange.work().chunksAtOnce) {
+    if (bidirectional && work_.ranks == 2 && atOnce_ > 1) atOnce_ /= 2;   // both lanes have the same slots
+  }
 
   // Announces to both neighbours and meets them.
   KOLO_DEVICE bool open() {
@@ -44,19 +50,19 @@ class Ring {
     const device::Range own = gathered(work_.rank);
     exchange_.copy(work_.recv + bytes(own.begin), work_.send, bytes(own.count), work_.streaming);
     const auto block = [&](int rank) { return gathered(rank); };
-    forEachChunk(block, [&](std::uint64_t c) {
-      eachLane([&](const Lane& lane) {
+    forEachChunks(block, [&](std::uint64_t begin) {
+      each(begin, [&](const Lane& lane, std::uint64_t c) {
         const device::Range first = chunk(lane, own, c);
         exchange_.forward(to(lane), work_.send + bytes(first.begin - own.begin), bytes(first.count));
       });
-      circulate(1, block, c);
+      circulate(1, block, begin);
     });
   }
 
   KOLO_DEVICE_CALL void reduceScatter() {
     const auto block = [&](int rank) { return work_.sendLayout.block(rank); };
-    forEachChunk(block, [&](std::uint64_t c) {
-      reducePhase(1, block, c, [&](const Lane& lane, device::Range last) {
+    forEachChunks(block, [&](std::uint64_t begin) {
+      reducePhase(1, block, begin, [&](const Lane& lane, device::Range last) {
         const std::uint64_t place = last.begin - block(work_.rank).begin;
         exchange_.recvReduce(from(lane), work_.recv + bytes(place), work_.send + bytes(last.begin), bytes(last.count));
       });
@@ -67,12 +73,12 @@ class Ring {
     const auto block = [&](int rank) {
       return device::factoredPart(work_.sendLayout.block(0).count, work_.ranks, rank);
     };
-    forEachChunk(block, [&](std::uint64_t c) {
-      reducePhase(0, block, c, [&](const Lane& lane, device::Range last) {
+    forEachChunks(block, [&](std::uint64_t begin) {
+      reducePhase(0, block, begin, [&](const Lane& lane, device::Range last) {
         exchange_.recvReduceForward(from(lane), to(lane), work_.recv + bytes(last.begin),
                                     work_.send + bytes(last.begin), bytes(last.count));
       });
-      circulate(0, block, c);
+      circulate(0, block, begin);
     });
   }
 
@@ -89,49 +95,52 @@ class Ring {
     return {part.begin + piece.begin, piece.count};
   }
 
+  // The chunks from number `begin` on that go together, in each lane; those past a block's end are empty.
   template <class Visit>
-  KOLO_DEVICE void eachLane(Visit visit) {
-    for (int i = 0; i < laneCount_; ++i) visit(lanes_[i]);
+  KOLO_DEVICE void each(std::uint64_t begin, Visit visit) {
+    for (std::uint64_t c = begin; c < begin + atOnce_; ++c) {
+      for (int i = 0; i < laneCount_; ++i) visit(lanes_[i], c);
+    }
   }
 
   template <class Block, class Visit>
-  KOLO_DEVICE void forEachChunk(Block block, Visit visit) {
+  KOLO_DEVICE void forEachChunks(Block block, Visit visit) {
     std::uint64_t longest = 0;
     for (int rank = 0; rank < work_.ranks; ++rank) {
-      eachLane([&](const Lane& lane) {
-        const std::uint64_t count = laneOf(lane, block(rank)).count;
+      for (int i = 0; i < laneCount_; ++i) {
+        const std::uint64_t count = laneOf(lanes_[i], block(rank)).count;
         longest = count > longest ? count : longest;
-      });
+      }
     }
-    for (std::uint64_t c = 0; c * exchange_.chunkElements() < longest && !exchange_.failed(); ++c) visit(c);
+    for (std::uint64_t c = 0; c * exchange_.chunkElements() < longest && !exchange_.failed(); c += atOnce_) visit(c);
   }
 
   // n - 1 steps of reduction. Rank r starts with block r - shift d; the block that arrives in the last step is given to
   // `finish`: with shift 1 it is block r.
   template <class Block, class Finish>
-  KOLO_DEVICE void reducePhase(int shift, Block block, std::uint64_t c, Finish finish) {
-    const auto at = [&](const Lane& lane, int step) {
+  KOLO_DEVICE void reducePhase(int shift, Block block, std::uint64_t begin, Finish finish) {
+    const auto at = [&](const Lane& lane, int step, std::uint64_t c) {
       return chunk(lane, block(device::ringRank(work_.rank, -lane.direction * (shift + step), work_.ranks)), c);
     };
-    eachLane([&](const Lane& lane) {
-      const device::Range first = at(lane, 0);
+    each(begin, [&](const Lane& lane, std::uint64_t c) {
+      const device::Range first = at(lane, 0, c);
       exchange_.send(to(lane), work_.send + bytes(first.begin), bytes(first.count));
     });
     for (int step = 1; step < work_.ranks - 1; ++step) {
-      eachLane([&](const Lane& lane) {
-        const device::Range next = at(lane, step);
+      each(begin, [&](const Lane& lane, std::uint64_t c) {
+        const device::Range next = at(lane, step, c);
         exchange_.recvReduceSend(from(lane), to(lane), work_.send + bytes(next.begin), bytes(next.count));
       });
     }
-    eachLane([&](const Lane& lane) { finish(lane, at(lane, work_.ranks - 1)); });
+    each(begin, [&](const Lane& lane, std::uint64_t c) { finish(lane, at(lane, work_.ranks - 1, c)); });
   }
 
   // n - 1 steps of gathering, after rank r has sent the block it starts with: block r with shift 1; with shift 0 the one
   // that the reduction left it, r + d.
   template <class Block>
-  KOLO_DEVICE void circulate(int shift, Block block, std::uint64_t c) {
+  KOLO_DEVICE void circulate(int shift, Block block, std::uint64_t begin) {
     for (int step = 1; step < work_.ranks; ++step) {
-      eachLane([&](const Lane& lane) {
+      each(begin, [&](const Lane& lane, std::uint64_t c) {
         const int origin = device::ringRank(work_.rank, -lane.direction * (step - 1 + shift), work_.ranks);
         const device::Range next = chunk(lane, block(origin), c);
         unsigned char* place = work_.recv + bytes(next.begin);
@@ -148,6 +157,7 @@ class Ring {
   const device::Work& work_;
   Lane lanes_[2];
   int laneCount_;
+  std::uint64_t atOnce_;   // chunks
 };
 
 // Chains: the ring cut open at the root, for broadcast (away from it) and reduce (towards it), chunk after chunk.

@@ -313,6 +313,7 @@ void Communicator::prepare(const Operation& operation, Work& work) {
     work.channels = planner::channelsFor(choice.algorithm, query, machine_);
   }
   work.chunkBytes = chunkFor(work, bytes);
+  work.chunksAtOnce = machine_.mapped ? 1 : work.slots - 1;   // between hosts a chunk is long under way; where it is not, the caches count
   const bool divided = device::isIn(operation.collective, device::kSendsBlocks | device::kReceivesBlocks);
   work.streaming = (divided ? bytes * static_cast<std::uint64_t>(ranks()) : bytes) >= streamingBytes_;
   if (choice.direct != device::Algorithm::kCount) {

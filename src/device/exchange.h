@@ -349,14 +349,15 @@ class Exchange {
 
   // Sends `out` and receives `in`, both or either, slot by slot in turn. Peers may be equal. Pieces are packed: a slot
   // carries as many as fit, so both sides must list the same bytes in the same order. outAt(i) and inAt(i) give piece i.
-  // A byte of `out` is read before the byte of `in` at the same position of the stream is written.
+  // A byte of `out` is read before the byte of `in` at the same position of the stream is written. Sending is some chunks ahead of receiving
+  // (Work::chunksAtOnce): a wire that has a latency is kept busy, and with one more slot than these nobody waits for a slot that is not emptied.
   template <class OutAt, class InAt>
   KOLO_DEVICE void exchange(int to, int outPieces, OutAt outAt, int from, int inPieces, InAt inAt) {
     Cursor out, in;
     bool sending = true, receiving = true;
-    while (sending || receiving) {
+    for (std::uint32_t turn = 1; sending || receiving; turn += turn < work_.chunksAtOnce ? 1 : 0) {
       if (sending) sending = sendSome(to, outPieces, outAt, out);
-      if (receiving) receiving = recvSome(from, inPieces, inAt, in);
+      if (receiving && turn == work_.chunksAtOnce) receiving = recvSome(from, inPieces, inAt, in);
     }
     team_.sync();
   }

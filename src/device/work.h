@@ -160,6 +160,7 @@ struct Work {
   std::uint32_t slots = 0;
   std::uint32_t slotBytes = 0;                  // a multiple of 64
   std::uint32_t chunkBytes = 0;                 // of a slot that is used: the same on all ranks, a multiple of 64
+  std::uint32_t chunksAtOnce = 1;               // that a rank sends before it waits for the first to come: the same on all ranks, below `slots`
   bool streaming = false;                       // results are too large for the caches
   unsigned char* scratch = nullptr;
   std::uint64_t scratchBytes = 0;               // of each channel
