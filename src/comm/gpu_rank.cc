@@ -3,7 +3,6 @@
 #if KOLO_HAVE_CUDA
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -12,6 +11,7 @@
 #include "comm/departures.h"
 #include "comm/gpu_direct.h"
 #include "comm/proxy.h"
+#include "comm/trials.h"
 #include "comm/windows.h"
 #include "executor/cuda/engine.h"
 #include "transport/registry.h"
@@ -290,78 +290,9 @@ class CudaRank final : public GpuRank {
     return {};
   }
 
-  // ---- whether links do what they should: broken PCIe set-ups (ACS, IOMMU) lose or misdirect what passes between devices, in silence
-
-  using Line = std::array<std::uint64_t, 8>;
-  Line lineFrom(int from, int to) const {
-    Line line;
-    std::uint64_t word = membership_.key + static_cast<std::uint64_t>(from) * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(to) + 1;
-    for (std::uint64_t& each : line) {   // splitmix64
-      word += 0x9e3779b97f4a7c15u;
-      std::uint64_t mixed = (word ^ word >> 30) * 0xbf58476d1ce4e5b9u;
-      mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
-      each = mixed ^ mixed >> 31;
-    }
-    return line;
-  }
-  CUdeviceptr trialOf(unsigned char* arena, int peer) const {
-    return reinterpret_cast<CUdeviceptr>(arena + layout_.partAt(peer) + layout_.trialIn());
-  }
-
-  // Writes to every peer, and for it to read. `pad`: a line of this rank's own.
-  Status writeTrials(CUdeviceptr pad) {
-    const int rank = membership_.rank;
-    const Line own = lineFrom(rank, rank);
-    KOLO_TRY(gpu_->upload(trialOf(direct_->arena(), rank), own.data(), sizeof own));
-    for (int peer = 0; peer < membership_.ranks(); ++peer) {
-      if ((*direct_)[peer].link == nullptr) continue;
-      const Line line = lineFrom(rank, peer);
-      KOLO_TRY(gpu_->upload(pad, line.data(), sizeof line));
-      KOLO_TRY(gpu_->copy(trialOf((*direct_)[peer].arena, rank), pad, sizeof line));
-    }
-    return {};
-  }
-
-  // Whether what the peer wrote has come here, and what it wrote at home can be read from here.
-  Result<bool> checkTrial(int peer, CUdeviceptr pad) {
-    Line arrived, read;
-    KOLO_TRY(gpu_->download(arrived.data(), trialOf(direct_->arena(), peer), sizeof arrived));
-    KOLO_TRY(gpu_->copy(pad, trialOf((*direct_)[peer].arena, peer), sizeof read));
-    KOLO_TRY(gpu_->download(read.data(), pad, sizeof read));
-    return arrived == lineFrom(peer, membership_.rank) && read == lineFrom(peer, peer);
-  }
-
-  // All ranks, for each pair: direct only if both ways are.
   Status proveLinks() {
-    Result<memory::DeviceMemory> pad = memory::DeviceMemory::create(gpu_->ordinal(), sizeof(Line), false);
-    Status status = pad.status();
-    if (status.ok()) status = writeTrials(reinterpret_cast<CUdeviceptr>(pad.value().as<void>()));
-    KOLO_TRY(membership_.agree(status));
-    std::string works(static_cast<std::size_t>(membership_.ranks()), '1');
-    for (int peer = 0; peer < membership_.ranks() && status.ok(); ++peer) {
-      if (peer == membership_.rank) continue;
-      if ((*direct_)[peer].link == nullptr) {
-        works[static_cast<std::size_t>(peer)] = '0';
-        continue;
-      }
-      const Result<bool> proven = checkTrial(peer, reinterpret_cast<CUdeviceptr>(pad.value().as<void>()));
-      status = proven.status();
-      if (!proven.ok() || proven.value()) continue;
-      works[static_cast<std::size_t>(peer)] = '0';
-      direct_->cut(peer, error(koloUnreachable, "what device {} writes to the memory of rank {} does not arrive there, or the other "
-                               "way (PCIe access control, ACS, or an IOMMU between them?)", gpu_->ordinal(), peer));
-    }
-    KOLO_TRY(membership_.agree(status));
-    KOLO_ASSIGN(const std::vector<std::string> rows, membership_.allGather(works));
-    for (int peer = 0; peer < membership_.ranks(); ++peer) {
-      if (peer == membership_.rank) continue;
-      const bool theirs = rows[static_cast<std::size_t>(peer)][static_cast<std::size_t>(membership_.rank)] == '1';
-      if (!theirs && (*direct_)[peer].link != nullptr) {
-        direct_->cut(peer, error(koloUnreachable, "rank {} does not reach this rank's device", peer));
-      }
-    }
-    reached_ = rows;
-    allDirect_ = std::all_of(rows.begin(), rows.end(), [](const std::string& row) { return row.find('0') == std::string::npos; });
+    KOLO_ASSIGN(reached_, Trials(membership_, *gpu_, layout_).proveMapped(*direct_));
+    allDirect_ = std::all_of(reached_.begin(), reached_.end(), [](const std::string& row) { return row.find('0') == std::string::npos; });
     return {};
   }
 
@@ -385,8 +316,21 @@ class CudaRank final : public GpuRank {
     gpuDirect_ = std::make_unique<GpuDirect>(arena_, [this](const memory::DeviceMemory& memory) {
       return gpu_->clear(reinterpret_cast<CUdeviceptr>(memory.as<void>()), memory.bytes());
     });
+    KOLO_TRY(connectThroughHost(gpuDirect_.get()));
+    KOLO_ASSIGN(const std::string problem, provePosted());
+    if (problem.empty()) return {};
+    if (gpuDirect_->isForced()) return error(koloUnsupported, "KOLO_GPUDIRECT is {}, but {}; expected auto or off", gpuDirect_->wish(), problem);
+    log::warn("rank {} goes without GPUDirect: {}", membership_.rank, problem);
+    pinned_.clear();
+    departures_.reset();
+    throughHost_.reset();
+    return connectThroughHost(nullptr);
+  }
+
+  // Once more, without: if what seemed to work does not.
+  Status connectThroughHost(const GpuDirect* gpuDirect) {
     Peers::Purpose purpose{.name = "pinned", .partAt = layout_.partAt(membership_.rank), .partBytes = layout_.partBytes(),
-                           .gpuDirect = gpuDirect_.get()};
+                           .gpuDirect = gpuDirect};
     for (int peer = 0; peer < membership_.ranks(); ++peer) purpose.without.push_back((*direct_)[peer].link != nullptr);
     KOLO_ASSIGN(throughHost_, Peers::connect(membership_, makeHostArena(), purpose, wishes_.transports, ""));
     KOLO_TRY(learnInboxes());
@@ -395,15 +339,36 @@ class CudaRank final : public GpuRank {
     return membership_.agree(pinAll());
   }
 
-  // Each rank says which peers it writes to in their GPUs' memory: by which transport a peer writes here, and so where, only the peer knows.
+  // Each rank says which peers it writes to in their GPUs' memory, and out of its own: by which transport a peer writes here, and so where,
+  // only the peer knows.
   Status learnInboxes() {
     std::string row;
-    for (int peer = 0; peer < membership_.ranks(); ++peer) row += (*throughHost_)[peer].isArenaOnDevice ? '1' : '0';
+    for (int peer = 0; peer < membership_.ranks(); ++peer) {
+      const Peer& there = (*throughHost_)[peer];
+      row += static_cast<char>((there.isArenaOnDevice ? kIntoDevice : 0) | (there.mirror.isOnDevice ? kFromDevice : 0));
+    }
     KOLO_ASSIGN(const std::vector<std::string> rows, membership_.allGather(row));
-    for (const std::string& theirs : rows) inboxOnDevice_.push_back(theirs[static_cast<std::size_t>(membership_.rank)] == '1');
+    inboxes_.clear();
+    for (const std::string& theirs : rows) inboxes_ += theirs[static_cast<std::size_t>(membership_.rank)];
+    usesGpuDirect_ = std::any_of(rows.begin(), rows.end(), [](const std::string& theirs) {
+      return theirs.find_first_not_of('\0') != std::string::npos;
+    });
     return {};
   }
-  bool receivesOnDevice(int peer) const { return inboxOnDevice_[static_cast<std::size_t>(peer)]; }
+  bool receivesOnDevice(int peer) const { return (inboxes_[static_cast<std::size_t>(peer)] & kIntoDevice) != 0; }
+
+  // What does not work of it, "" if all does.
+  Result<std::string> provePosted() {
+    if (!usesGpuDirect_) return std::string();
+    std::vector<Trials::Inbox> inboxes(inboxes_.size());
+    for (int peer = 0; peer < membership_.ranks(); ++peer) {
+      if (!isPosted(peer) || inboxes_[static_cast<std::size_t>(peer)] == 0) continue;
+      const bool isOnDevice = receivesOnDevice(peer);
+      unsigned char* const arena = isOnDevice ? direct_->arena() : throughHost_->arena();
+      inboxes[static_cast<std::size_t>(peer)] = {arena + layout_.partAt(peer), isOnDevice};
+    }
+    return Trials(membership_, *gpu_, layout_).provePosted(*throughHost_, inboxes);
+  }
   bool sendsFromDevice(int peer) const { return (*throughHost_)[peer].mirror.isOnDevice; }
 
   // "1, 3": the ranks that are not reached directly and of which `predicate` holds.
@@ -562,7 +527,9 @@ class CudaRank final : public GpuRank {
   std::unique_ptr<GpuDirect> gpuDirect_;
   std::shared_ptr<HostArena> hostArena_;
   std::unique_ptr<Peers> throughHost_;     // where there are pairs without a direct way
-  std::vector<bool> inboxOnDevice_;        // by rank: it writes to this one's GPU
+  static constexpr char kIntoDevice = 1, kFromDevice = 2;
+  std::string inboxes_;                    // by rank: whether it writes into this one's GPU's memory, and out of its own
+  bool usesGpuDirect_ = false;             // any pair of ranks
   std::unique_ptr<Departures> departures_;
   std::vector<Pinned> pinned_;             // arenas of other processes, mirrors, departures
   std::vector<int> leaders_;

@@ -140,6 +140,19 @@ TEST_CASE("a forced way to the GPU's memory that is not possible is an error tha
   }
 }
 
+TEST_CASE("NICs that lose what they write into GPUs' memory, in silence, are found out before they are used", "[mock][gpudirect][failure]") {
+  const bool forced = GENERATE(false, true);
+  const Scene scene(gpuFor(3), {.losesDeviceWrites = true}, forced ? "dmabuf" : "auto");
+  const Ranks ranks(oneDevice(3), {.mayFail = true});
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    INFO(ranks.messages[rank]);
+    CHECK(ranks.results[rank] == (forced ? koloUnsupported : koloSuccess));
+    if (forced) CHECK(ranks.messages[rank].find("does not arrive (PCIe access control") != std::string::npos);
+  }
+  CHECK(MockVerbs::deviceRegistrations(true) == 0);
+  if (!forced) exchange(ranks);
+}
+
 TEST_CASE("a registration that fails in the middle leaves nothing behind, and what it was for goes through the host", "[mock][gpudirect][failure]") {
   const int after = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 100);   // of 8: an arena and a mirror of two ranks, with two NICs each
   const bool forced = GENERATE(false, true);

@@ -74,14 +74,14 @@ const unsigned char* readable(const Pair& pair, const ibv_sge& part) {
   return nullptr;
 }
 
-// Where they go in the memory of the other's process, if they may be written there; else 0.
-std::uint64_t writable(const SharedPair& to, std::uint64_t at, std::uint64_t bytes, std::uint32_t key) {
+// Where they go, if they may be written there; else null.
+const SharedRegion* writable(const SharedPair& to, std::uint64_t at, std::uint64_t bytes, std::uint32_t key) {
   for (const SharedRegion& region : world->shared->regions) {
     const bool isMeant = region.key == key && region.pid == to.pid && region.domain == to.domain;
     if (!isMeant || (region.access & IBV_ACCESS_REMOTE_WRITE) == 0 || !isInside(at, bytes, region.address, region.bytes)) continue;
-    return region.memory + (at - region.address);
+    return &region;
   }
-  return 0;
+  return nullptr;
 }
 
 ibv_wc_status deliver(Pair& pair, const Request& request) {
@@ -92,11 +92,13 @@ ibv_wc_status deliver(Pair& pair, const Request& request) {
     bytes += part.length;
   }
   if (to == nullptr || !reaches(*pair.shared, *to)) return IBV_WC_RETRY_EXC_ERR;
-  std::uint64_t at = writable(*to, request.to, bytes, request.key);
-  if (bytes != 0 && at == 0) {
+  const SharedRegion* const region = writable(*to, request.to, bytes, request.key);
+  if (region == nullptr && bytes != 0) {
     to->state = IBV_QPS_ERR;
     return IBV_WC_REM_ACCESS_ERR;
   }
+  if (region == nullptr || (region->isOfDevice && world->shared->properties.losesDeviceWrites)) return IBV_WC_SUCCESS;
+  std::uint64_t at = region->memory + (request.to - region->address);   // in the other's process
   bool isThere = copyThere(to->pid, at, request.inlined.data(), request.inlined.size());
   for (const ibv_sge& part : request.parts) {
     isThere = isThere && copyThere(to->pid, at, readable(pair, part), part.length);

@@ -23,7 +23,8 @@ struct MockVerbs {
   unsigned mostRequests = 4096;      // of a queue
   std::uint64_t lockedBytes = 0;     // that may be registered in a process; 0: any number
   bool dmaBuf = true;                // memory of (mocked) GPUs can be registered by a dma-buf,
-  bool peerMemory = true;            // and by its address
+  bool peerMemory = true;            // and by its address,
+  bool losesDeviceWrites = false;    // but what is written there gets lost, in silence
   int lateBy = 0;                    // polls that see nothing before a completion appears
   unsigned shuffle = 0;              // not 0: the order among queue pairs is random, from this seed
   ibv_mtu mtu = IBV_MTU_4096;

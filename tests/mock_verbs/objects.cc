@@ -158,7 +158,7 @@ int deallocPd(ibv_pd* domain) {
 }
 
 // Its memory is at `memory` for this process. REQUIRES: world's mutex.
-Region* addRegion(ibv_pd* given, std::uint64_t address, std::size_t bytes, unsigned access, std::uint64_t memory) {
+Region* addRegion(ibv_pd* given, std::uint64_t address, std::size_t bytes, unsigned access, bool isOfDevice, std::uint64_t memory) {
   const SharedLock sharedLock(*world->shared);
   const std::uint64_t limit = world->shared->properties.lockedBytes;
   SharedRegion* const shared = freeRegion();
@@ -176,7 +176,8 @@ Region* addRegion(ibv_pd* given, std::uint64_t address, std::size_t bytes, unsig
   region.length = bytes;
   region.lkey = region.rkey = ++world->shared->next * 256 + 7;
   region.shared = shared;
-  *shared = {region.rkey, getpid(), domain->id, address, bytes, access, memory};
+  region.isOfDevice = isOfDevice;
+  *shared = {region.rkey, getpid(), domain->id, address, bytes, access, isOfDevice, memory};
   return &region;
 }
 
@@ -186,9 +187,7 @@ ibv_mr* regMr(ibv_pd* domain, void* memory, std::size_t bytes, unsigned access) 
   errno = EFAULT;
   if (isOfDevice && !world->shared->properties.peerMemory) return nullptr;
   const auto address = reinterpret_cast<std::uint64_t>(memory);
-  Region* const region = addRegion(domain, address, bytes, access, address);
-  if (region != nullptr) region->isOfDevice = isOfDevice;
-  return region;
+  return addRegion(domain, address, bytes, access, isOfDevice, address);
 }
 
 // As a NIC does, this finds the bytes through the buffer, whatever is at the address meanwhile.
@@ -200,13 +199,12 @@ ibv_mr* regDmabufMr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std
   if (offset % kPage != iova % kPage || bytes % kPage != 0 || (access & IBV_ACCESS_RELAXED_ORDERING) != 0) return nullptr;
   void* const mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
   if (mapping == MAP_FAILED) return nullptr;
-  Region* const region = addRegion(domain, iova, bytes, access, reinterpret_cast<std::uint64_t>(mapping));
+  Region* const region = addRegion(domain, iova, bytes, access, true, reinterpret_cast<std::uint64_t>(mapping));
   if (region == nullptr) {
     munmap(mapping, bytes);
     return nullptr;
   }
   region->mapping = mapping;
-  region->isOfDevice = true;
   return region;
 }
 

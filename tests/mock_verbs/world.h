@@ -38,6 +38,7 @@ struct SharedRegion {
   std::int32_t pid;
   std::uint64_t domain, address, bytes;
   std::uint32_t access;
+  bool isOfDevice;
   std::uint64_t memory;  // where the bytes at `address` are for this process, which of a dma-buf is another place
 };
 
