@@ -76,6 +76,9 @@ typedef struct {
   /* Absent from a struct whose size ends before them. Both may be called during the device's whole life, from any thread. */
   const char* (*setting)(const char* name); /* the KOLO_... setting in force, as text; NULL: there is none of that name */
   void (*log)(int level, const char* line); /* level 0: error, 1: warning, 2: information, 3: debugging */
+  /* Likewise. The NICs near this rank, by the operating system's names, best first, separated by commas: on a host with several, each
+   * rank should use those, and ranks begin with different ones. NULL or empty: none is nearer than others. What the user set goes before it. */
+  const char* nearNics;
 } koloTransportHost;
 
 /* A range of memory. Host memory: fd >= 0: the range is the file's bytes from fdOffset on (a memfd, mapped shared), and may be given
@@ -118,6 +121,12 @@ typedef struct {
 #define KOLO_TRANSPORT_LATER 2u /* the next put of its rail, or deviceProgress: nobody needs it before this rank does one or the other. linkQueued
                                   does not count it */
 #define KOLO_TRANSPORT_NO_SIGNAL UINT64_MAX
+
+/* A NIC by which links go. */
+typedef struct {
+  char name[32];     /* the operating system's */
+  uint64_t megabits; /* a second, one way; 0: unknown */
+} koloTransportNic;
 
 typedef struct koloTransport {
   uint32_t abi;  /* KOLO_TRANSPORT_ABI */
@@ -202,6 +211,14 @@ typedef struct koloTransport {
    * host memory. The processor never touches such memory; linkPut, with koloTransportPut.memory, is told that it is by the registration alone.
    * What is put into it comes into being in the order of the rail also as seen by the kernels of the device, which the core has asked. */
   uint32_t registersDeviceMemory;
+
+  /* What choosing an algorithm goes by: of posted links, optional likewise, and 0 for what is not known.
+   * deviceNics: those by which this device's links go, as far as can be said before there are any. Writes at most `most`, and returns how
+   * many. The numbers are of the kind of network, not of this one: a choice made by them is the same in each run. */
+  int (*deviceNics)(void* device, koloTransportNic* nics, int most);
+  uint32_t messageNs;    /* from a put on one rank until it is seen on another that waits for it */
+  uint32_t putNs;        /* of the caller's time for a short put */
+  uint32_t mostMegabits; /* a second, one way, that a rank gets through whatever its NICs are capable of */
 } koloTransport;
 
 /* What a shared object exports. */

@@ -20,6 +20,7 @@ namespace {
 struct Surroundings {
   bool allMapped = true;
   std::vector<topology::Place> places;   // of each rank; the host is the least rank whose memory it reaches
+  std::vector<planner::Uplink> uplinks;  // of each rank
   int cores = 1;                      // that the ranks share
   std::uint64_t singleCopyBytes = 0;
 };
@@ -40,6 +41,29 @@ std::uint64_t ownSingleCopyBytes(const Peers& peers) {
   return topology::machine().cpuModel.find("Intel") != std::string::npos ? kSingleCopyBytesOnIntel : UINT64_MAX;
 }
 
+// By what this rank reaches other hosts, for the planner.
+void tellUplink(const transport::Device::Network& network, BlobWriter& writer) {
+  const auto hopUs = static_cast<double>(settings::integer("KOLO_NET_HOP_US"));
+  writer.put(hopUs > 0 ? hopUs : network.messageNs / 1e3).put(network.putNs / 1e3).put(network.mostMegabits / 8e3);
+  writer.put(static_cast<std::uint32_t>(network.nics.size()));
+  for (const koloTransportNic& nic : network.nics) {
+    const auto unknown = static_cast<double>(settings::integer("KOLO_NET_GBITS"));
+    writer.putText(nic.name).put(nic.megabits > 0 ? static_cast<double>(nic.megabits) / 8e3 : unknown / 8);
+  }
+}
+
+planner::Uplink hearUplink(int host, BlobReader& reader) {
+  planner::Uplink uplink{.host = host, .nics = {}};
+  uplink.hopUs = reader.get<double>();
+  uplink.postUs = reader.get<double>();
+  uplink.mostGigabytes = reader.get<double>();
+  for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
+    std::string name = reader.getText();
+    uplink.nics.push_back({std::move(name), reader.get<double>()});
+  }
+  return uplink;
+}
+
 // What depends on all ranks. Cores: each may be bound to its own, so it takes all ranks' answers to know how many there are.
 Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   const topology::Machine& mine = topology::machine();
@@ -47,6 +71,7 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   writer.put(ownSingleCopyBytes(peers)).put(topology::placeOfProcess(peers.leader()));
   writer.put(transport::identity().hostId).put(mine.cpuQuota).put(static_cast<std::uint32_t>(mine.allowedThreads.size()));
   for (const int thread : mine.allowedThreads) writer.put(thread);
+  tellUplink(peers.network(), writer);
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));
   std::set<std::pair<std::string, int>> threads;
   double quota = 0;
@@ -62,6 +87,7 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
     for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
       threads.emplace(std::string(host.data(), host.size()), reader.get<int>());
     }
+    result.uplinks.push_back(hearUplink(result.places.back().host, reader));
   }
   const int cores = std::max<int>(1, static_cast<int>(threads.size()));
   if (!result.allMapped) result.singleCopyBytes = UINT64_MAX;
@@ -151,14 +177,16 @@ Status Communicator::connect() {
   const std::string settings = fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
                                            layout_.slots, layout_.slotBytes, options_.reproducible ? 1 : 0,
                                            options_.algorithm, options_.device < 0 ? "host memory" : options_.resident ? "GPUs, resident" : "GPUs");
+  KOLO_ASSIGN(const std::string nics, nearNics(membership_));
   const Peers::Purpose staging{.name = "staging", .partAt = layout_.partAt(rank()), .partBytes = layout_.partBytes(),
-                               .mostAtOnce = static_cast<int>(settings::integer("KOLO_CONNECT_ALL_RANKS"))};
+                               .mostAtOnce = static_cast<int>(settings::integer("KOLO_CONNECT_ALL_RANKS")), .nearNics = nics};
   KOLO_ASSIGN(peers_, Peers::connect(membership_, Given::ofNewHostMemory(layout_.bytes()), staging, options_.transports, settings));
   KOLO_ASSIGN(const Surroundings around, surroundings(membership_, *peers_));
   machine_.cores = around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
   allMapped_ = machine_.mapped = around.allMapped;
   if (options_.device < 0) hosts_.arrange(around.places, rank(), machine_);
+  planner::useUplinks(around.uplinks, machine_);
   polling_ = executor::Polling::make(ranks() <= machine_.cores, static_cast<int>(settings::integer("KOLO_SPIN")));
   links_.resize(static_cast<std::size_t>(ranks()));
   for (int peer = 0; peer < ranks(); ++peer) {
@@ -174,9 +202,9 @@ Status Communicator::connect() {
   if (options_.device >= 0) {
     const GpuRank::Wishes wishes{.device = options_.device, .mostChannels = static_cast<int>(settings::integer("KOLO_GPU_CHANNELS")),
                                  .resident = options_.resident, .idleNs = static_cast<std::uint64_t>(settings::integer("KOLO_RESIDENT_IDLE_US")) * 1000,
-                                 .transports = options_.transports, .onFault = [this] { checkGpu(); }};
+                                 .transports = options_.transports, .nearNics = nics, .onFault = [this] { checkGpu(); }};
     KOLO_ASSIGN(gpu_, GpuRank::connect(membership_, wishes));
-    KOLO_TRY(arrangeGpus());
+    KOLO_TRY(arrangeGpus(around.uplinks));
     singleCopyBytes_ = UINT64_MAX;
   }
   usesCuda_ = drivers::usesCuda();
@@ -192,11 +220,13 @@ Status Communicator::connect() {
 }
 
 // On GPUs other links make hosts of the ranks than in the host's memory: transports may be chosen such that only GPUs are mapped.
-Status Communicator::arrangeGpus() {
+Status Communicator::arrangeGpus(std::vector<planner::Uplink> uplinks) {
   machine_ = gpu_->machine();
   if (machine_.mapped) return {};
   std::vector<topology::Place> places;
   for (const int leader : gpu_->leaders()) places.push_back({.host = leader});
+  for (std::size_t i = 0; i < uplinks.size(); ++i) uplinks[i].host = gpu_->leaders()[i];
+  planner::useUplinks(uplinks, machine_);
   hosts_.arrange(places, rank(), machine_);
   Status given = machine_.perHost > 1 ? gpu_->setHosts(hosts_.shape) : Status();
   if (given.ok() && !hosts_.order.empty()) given = gpu_->setOrder(hosts_.order);

@@ -25,6 +25,7 @@
 #include "comm/turn.h"
 #include "comm/windows.h"
 #include "executor/context.h"
+#include "planner/network.h"
 #include "planner/planner.h"
 
 namespace kolo::comm {
@@ -171,7 +172,7 @@ class Communicator final : public executor::LinkOwner {
  private:
   Communicator(Membership membership, const Options& options);
   Status connect();
-  Status arrangeGpus();
+  Status arrangeGpus(std::vector<planner::Uplink> uplinks);
   void onFailure(const bootstrap::Failure& failure);
   void record(const bootstrap::Failure& failure);
 

@@ -330,7 +330,7 @@ class CudaRank final : public GpuRank {
   // Once more, without: if what seemed to work does not.
   Status connectThroughHost(const GpuDirect* gpuDirect) {
     Peers::Purpose purpose{.name = "pinned", .partAt = layout_.partAt(membership_.rank), .partBytes = layout_.partBytes(),
-                           .gpuDirect = gpuDirect};
+                           .gpuDirect = gpuDirect, .nearNics = wishes_.nearNics};
     for (int peer = 0; peer < membership_.ranks(); ++peer) purpose.without.push_back((*direct_)[peer].link != nullptr);
     KOLO_ASSIGN(throughHost_, Peers::connect(membership_, makeHostArena(), purpose, wishes_.transports, ""));
     KOLO_TRY(learnInboxes());

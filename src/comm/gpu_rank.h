@@ -26,6 +26,7 @@ class GpuRank {
     bool resident = false;           // small launches go to a kernel that stays
     std::uint64_t idleNs = 0;        // for so long
     std::string transports;          // names; empty: all
+    std::string nearNics;            // as nearNics() says (comm/hosts.h)
     // Called by a thread of the rank's own, if it has one (comm/proxy.h), when fault() has something to tell.
     std::function<void()> onFault;
   };

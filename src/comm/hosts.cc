@@ -1,9 +1,43 @@
 #include "comm/hosts.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <map>
 
+#include "base/log.h"
+#include "comm/blob.h"
+
 namespace kolo::comm {
+namespace {
+
+std::string listOf(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  return text;
+}
+
+}  // namespace
+
+HostKey hostKey() {
+  HostKey key{};
+  std::memcpy(key.hostId, transport::identity().hostId, sizeof key.hostId);
+  struct stat about{};
+  if (stat("/proc/self/ns/net", &about) == 0) key.network = about.st_ino;
+  return key;
+}
+
+Result<std::string> nearNics(Membership& membership) {
+  const std::vector<topology::Nic> nics = topology::hasSeveralNics() ? topology::nics() : std::vector<topology::Nic>();
+  const topology::Place place = topology::placeOfProcess(0);
+  BlobWriter mine;
+  mine.put(hostKey()).putText(listOf(topology::nicsNear(nics, place, 0)));
+  KOLO_ASSIGN(const std::vector<std::string> all, membership.allGather(mine.text()));
+  const auto before = std::count(all.begin(), all.begin() + membership.rank, mine.text());
+  const std::string near = listOf(topology::nicsNear(nics, place, static_cast<int>(before)));
+  log::debug("rank {}: near it are the NICs {}", membership.rank, near.empty() ? "(none)" : near);
+  return near;
+}
 
 void Hosts::arrange(const std::vector<topology::Place>& places, int rank, planner::Machine& machine) {
   order = topology::ringOrder(places);

@@ -1,13 +1,28 @@
-// Which ranks are on one host, as far as memory goes: those that reach each other by mapped links; and in which order rings go.
+// Which ranks are on one host, as far as memory goes: those that reach each other by mapped links; in which order rings go; and
+// which NICs are for whom.
 #pragma once
 
+#include <cstring>
+#include <string>
 #include <vector>
 
+#include "comm/peers.h"
 #include "device/work.h"
 #include "planner/planner.h"
 #include "topology/topology.h"
 
 namespace kolo::comm {
+
+// What ranks that share memory have in common: the kernel, and a network, in which they hand it over.
+struct HostKey {
+  unsigned char hostId[16];
+  std::uint64_t network;
+  bool operator==(const HostKey& other) const { return std::memcmp(hostId, other.hostId, sizeof hostId) == 0 && network == other.network; }
+};
+HostKey hostKey();
+
+// The NICs near this rank, for koloTransportHost: ranks of a host to which the same are nearest begin with different ones. Collective.
+Result<std::string> nearNics(Membership& membership);
 
 struct Hosts {
   std::vector<int> ranks, across;   // behind the pointers of

@@ -1,7 +1,5 @@
 #include "comm/peers.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -10,6 +8,7 @@
 #include "base/log.h"
 #include "comm/blob.h"
 #include "comm/gpu_direct.h"
+#include "comm/hosts.h"
 
 namespace kolo::comm {
 namespace {
@@ -26,21 +25,6 @@ Holdings& holdings() {
 }
 
 constexpr int kTriesOfFirst = 1000;   // of the first request on a link, a millisecond each
-
-// What ranks that share memory have in common: the kernel, and a network, in which they hand it over.
-struct HostKey {
-  unsigned char hostId[16];
-  std::uint64_t network;
-  bool operator==(const HostKey& other) const { return std::memcmp(hostId, other.hostId, sizeof hostId) == 0 && network == other.network; }
-};
-
-HostKey hostKey() {
-  HostKey key{};
-  std::memcpy(key.hostId, transport::identity().hostId, sizeof key.hostId);
-  struct stat about{};
-  if (stat("/proc/self/ns/net", &about) == 0) key.network = about.st_ino;
-  return key;
-}
 
 }  // namespace
 
@@ -93,6 +77,7 @@ Status Peers::openDevices(Membership& membership, const Purpose& purpose, const 
   // Half of the time: the others wait as long as this rank for the outcome, and are still there to hear whom it cannot reach.
   host.timeoutMs = std::max(1, membership.initTimeoutMs / 2);
   host.device = purpose.device;
+  host.nearNics = purpose.nearNics.c_str();
   for (const transport::Entry& entry : entries) {
     if (transport::memoryKindOf(*entry.table) != static_cast<koloMemoryKind_t>(given_.range.kind)) continue;
     if (entry.table->linkKind == koloLinkPosted && purpose.partBytes == 0) continue;
@@ -441,6 +426,13 @@ void Peers::cut(int rank, const Status& why) {
   peer.device.reset();
   peer.link.reset();
   peer.arena = nullptr;
+}
+
+transport::Device::Network Peers::network() const {
+  for (const auto& device : devices_) {
+    if (std::find(posted_.begin(), posted_.end(), device.get()) != posted_.end()) return device->network();
+  }
+  return {};
 }
 
 std::string Peers::transportNames() const {

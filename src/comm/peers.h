@@ -83,6 +83,7 @@ class Peers {
     // Links are opened when they are first needed if there are more ranks than this; one to a rank on this host, if there is one, is
     // opened at once all the same, to know that it can be.
     int mostAtOnce = 1 << 30;
+    std::string nearNics = {};   // as nearNics() says (comm/hosts.h)
   };
 
   // Collective. arena: made by this rank, or why not. settingsText must be the same on all ranks; "staging 4x131072, reproducible 0", say.
@@ -107,6 +108,8 @@ class Peers {
   // ---- posted links; one thread at a time
   // Accepts a request, by addresses in the mirror. koloInProgress: as much is under way as may be; koloRemoteError: the link is lost.
   Status put(int rank, const device::Post& post);
+  // Of the transport that reaches ranks by posted links, or that would: of the first, if there are several. Nothing: there is none.
+  transport::Device::Network network() const;
   // Sets a word of the peer's arena, wherever it is; by either kind of link.
   Status set(int rank, std::uint64_t at, std::uint64_t value);
   // The same, of any memory of this process into memory of the peer that `key` names, from its begin + `to`; post.counter may be null. REQUIRES:

@@ -82,9 +82,9 @@ Result<std::string> topologyInfo() {
                       {"count", cache.count},
                       {"shared_by", cache.sharedBy}});
   }
-  const std::vector<std::string> near = topology::nicsNear(machine.nics, topology::placeOfProcess(0), 0);
+  const std::vector<std::string> near = topology::nicsNear(topology::nics(), topology::placeOfProcess(0), 0);
   Json nics = Json::array();
-  for (const topology::Nic& nic : machine.nics) {
+  for (const topology::Nic& nic : topology::nics()) {
     const auto numberOf = [](int number) { return number >= 0 ? Json(number) : Json(nullptr); };
     nics.push_back({{"name", nic.name},
                     {"kind", nic.isRdma ? "rdma" : "network"},

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <numeric>
 #include <span>
 
 namespace kolo::planner {
@@ -10,68 +12,73 @@ namespace {
 using device::Algorithm;
 using device::Collective;
 
-// Messages one after the other; messages that one rank sends; bytes that cross the busiest host's border, one way.
+// Messages one after the other; messages that one rank sends; bytes that cross the busiest host's border, one way; and the part of them
+// that the busiest rank's do.
 struct Wire {
   double steps;
   double messages;
   double bytes;
+  double rankBytes;
 };
 
 struct Shape {
   double n, hosts, perHost;
   double others() const { return n - perHost; }   // ranks on other hosts
+  Wire alike(double steps, double messages, double bytes) const { return {steps, messages, bytes, bytes / perHost}; }   // all ranks of a host
+  Wire ofOne(double steps, double messages, double bytes) const { return {steps, messages, bytes, bytes}; }
 };
 
 // Everybody to everybody, `size` bytes each: a header and its chunk go together, and sometimes with the credit for the last.
-Wire everybody(const Shape& at, double size) { return {1, 1.5 * (at.n - 1), at.perHost * at.others() * size}; }
+Wire everybody(const Shape& at, double size) { return at.alike(1, 1.5 * (at.n - 1), at.perHost * at.others() * size); }
 
 Wire ofOneShot(Collective collective, const Shape& at, double size) {
   switch (collective) {
     case Collective::kReduce:
     case Collective::kBroadcast:
     case Collective::kGather:
-    case Collective::kScatter: return {1, at.n - 1, at.others() * size};
+    case Collective::kScatter: return at.ofOne(1, at.n - 1, at.others() * size);
     default: return everybody(at, size);
   }
 }
 
 Wire ofTwoShot(Collective collective, const Shape& at, double size) {
   const Wire all = everybody(at, size / at.n);
-  const double rooted = collective == Collective::kAllReduce ? all.bytes : at.others() * size / at.n;
-  return {2, 2 * all.messages, all.bytes + rooted};
+  if (collective == Collective::kAllReduce) return {2, 2 * all.messages, 2 * all.bytes, 2 * all.rankBytes};
+  const double ofRoot = at.others() * size / at.n;
+  return {2, 2 * all.messages, all.bytes + ofRoot, all.rankBytes + ofRoot};
 }
 
 // Hosts in a row: one pair of ranks speaks across each border.
 Wire ofRing(Collective collective, const Shape& at, double size) {
-  if (collective == Collective::kAllReduce) return {2 * (at.n - 1), 2 * (at.n - 1), 2 * size * (at.n - 1) / at.n};
+  if (collective == Collective::kAllReduce) return at.ofOne(2 * (at.n - 1), 2 * (at.n - 1), 2 * size * (at.n - 1) / at.n);
   if (collective == Collective::kAllGather || collective == Collective::kReduceScatter) {
-    return {at.n - 1, at.n - 1, size * (at.n - 1)};
+    return at.ofOne(at.n - 1, at.n - 1, size * (at.n - 1));
   }
-  return {at.hosts, 1, size};
+  return at.ofOne(at.hosts, 1, size);
 }
 
 Wire ofRecursive(Collective collective, const Shape& at, double size) {
   const double log = std::ceil(std::log2(at.n)), folds = std::exp2(std::floor(std::log2(at.n))) < at.n ? 2 : 0;
-  if (collective == Collective::kBarrier) return {log + folds, log + folds, 64 * log};
-  if (collective != Collective::kAllReduce) return {log + folds, log + folds, at.perHost * at.others() * size * (1 + folds / 2)};
-  if (size <= 2048) return {log + folds, log + folds, at.perHost * size * (log + folds)};
-  return {2 * log + folds, 2 * log + folds, at.perHost * size * (2 * (1 - 1 / at.hosts) + folds)};
+  if (collective == Collective::kBarrier) return at.alike(log + folds, log + folds, 64 * log);
+  if (collective != Collective::kAllReduce) return at.alike(log + folds, log + folds, at.perHost * at.others() * size * (1 + folds / 2));
+  if (size <= 2048) return at.alike(log + folds, log + folds, at.perHost * size * (log + folds));
+  return at.alike(2 * log + folds, 2 * log + folds, at.perHost * size * (2 * (1 - 1 / at.hosts) + folds));
 }
 
 Wire ofTree(Collective collective, const Shape& at, double size) {
   const double log = std::ceil(std::log2(at.n)), hostLog = std::ceil(std::log2(at.hosts));
   switch (collective) {
-    case Collective::kBarrier: return {2 * log, log, 64 * log};
-    case Collective::kAllReduce: return {2 * log, 2 * log, size * hostLog};
+    case Collective::kBarrier: return at.ofOne(2 * log, log, 64 * log);
+    case Collective::kAllReduce: return at.ofOne(2 * log, 2 * log, size * hostLog);
     case Collective::kBroadcast:
-    case Collective::kReduce: return {log, log, size * hostLog};
-    default: return {log, log, at.others() * size};
+    case Collective::kReduce: return at.ofOne(log, log, size * hostLog);
+    default: return at.ofOne(log, log, at.others() * size);
   }
 }
 
 Wire wireOf(Algorithm algorithm, Collective collective, const Shape& at, double size) {
   switch (algorithm) {
-    case Algorithm::kLine: return {1, at.n - 1, at.perHost * at.others() * 64};
+    case Algorithm::kLine: return at.alike(1, at.n - 1, at.perHost * at.others() * 64);
     case Algorithm::kOneShot:
     case Algorithm::kPairwise: return ofOneShot(collective, at, size);
     case Algorithm::kTwoShot: return ofTwoShot(collective, at, size);
@@ -81,13 +88,13 @@ Wire wireOf(Algorithm algorithm, Collective collective, const Shape& at, double 
     case Algorithm::kBruck: {
       const double log = std::ceil(std::log2(at.n));
       const double moved = collective == Collective::kAllToAll ? at.n * log / 2 : at.others();
-      return {log, log, at.perHost * moved * size};
+      return at.alike(log, log, at.perHost * moved * size);
     }
     case Algorithm::kTree: return ofTree(collective, at, size);
     case Algorithm::kHierarchical:
     case Algorithm::kCount: break;
   }
-  return {0, 0, 0};
+  return {0, 0, 0, 0};
 }
 
 // The steps of a hierarchical collective on a host of their own, and between hosts.
@@ -135,7 +142,36 @@ double networkUs(Algorithm algorithm, const Query& query, const Machine& machine
   const Shape shape{static_cast<double>(machine.ranks), static_cast<double>(machine.hosts),
                     static_cast<double>(machine.ranks) / machine.hosts};
   const Wire wire = wireOf(algorithm, query.collective, shape, static_cast<double>(query.bytes));
-  return wire.steps * machine.netHopUs + wire.messages * machine.netPostUs + wire.bytes / (machine.netGBps * 1e3);
+  return wire.steps * machine.netHopUs + wire.messages * machine.netPostUs +
+         std::max(wire.bytes / machine.netGBps, wire.rankBytes / machine.netRankGBps) / 1e3;
+}
+
+void useUplinks(const std::vector<Uplink>& ranks, Machine& machine) {
+  const Machine usual;
+  std::map<int, std::map<std::string, double>> nicsOf;   // by host
+  std::map<int, double> ranksOf;                         // what its ranks get through
+  machine.netHopUs = machine.netPostUs = machine.netRankGBps = 0;
+  for (const Uplink& rank : ranks) {
+    double own = 0;
+    const auto add = [&](const std::string& name, double gigabytes) {
+      own += nicsOf[rank.host][name] = gigabytes > 0 ? gigabytes : usual.netGBps;
+    };
+    for (const Uplink::Nic& nic : rank.nics) add(nic.name, nic.gigabytes);
+    if (rank.nics.empty()) add("", 0);
+    if (rank.mostGigabytes > 0) own = std::min(own, rank.mostGigabytes);
+    ranksOf[rank.host] += own;
+    machine.netRankGBps = machine.netRankGBps > 0 ? std::min(machine.netRankGBps, own) : own;
+    machine.netHopUs = std::max(machine.netHopUs, rank.hopUs > 0 ? rank.hopUs : usual.netHopUs);
+    machine.netPostUs = std::max(machine.netPostUs, rank.postUs > 0 ? rank.postUs : usual.netPostUs);
+  }
+  machine.netGBps = 0;
+  for (const auto& [host, nics] : nicsOf) {
+    const double all = std::accumulate(nics.begin(), nics.end(), 0.0, [](double sum, const auto& nic) { return sum + nic.second; });
+    const double together = std::min(all, ranksOf[host]);
+    if (machine.netGBps > 0 && together >= machine.netGBps) continue;
+    machine.netGBps = together;
+    machine.netNics = static_cast<int>(nics.size());
+  }
 }
 
 bool fitsHosts(const Query& query, const Machine& machine) {

@@ -257,6 +257,11 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
                       machine.cores == 1 ? "" : "s");
   if (machine.hosts > 1) text += fmt::format(", {} hosts", machine.hosts);
   text += !moves ? "\n" : asked.registered ? ", registered buffers\n" : ", ordinary buffers\n";
+  if (machine.hosts > 1) {
+    text += fmt::format("network, one way: {:g} GB/s of a host by {} NIC{}, {:g} GB/s of a rank; {:g} us for a message, {:g} us to send it\n",
+                        machine.netGBps, machine.netNics, machine.netNics == 1 ? "" : "s", machine.netRankGBps, machine.netHopUs,
+                        machine.netPostUs);
+  }
   if (machine.ranks == 1) return text + "self: chosen, because one rank has nobody to exchange data with\n";
   Query query = asked;
   if (!haveRanges(wishes)) query.bytes = sizeForClassOf(asked.bytes);

@@ -29,7 +29,9 @@ struct Machine {
   bool hostsInRows = true;        // the ranks of a host follow each other
   double netHopUs = 20;           // a message between hosts, from call to call
   double netPostUs = 3;           // what sending one takes a rank
-  double netGBps = 1.0;           // of a host, one way
+  double netGBps = 1.0;           // of a host, one way: of all NICs that its ranks use
+  double netRankGBps = 1.0;       // of a rank, one way
+  int netNics = 1;                // of a host
   int channels = 1;               // blocks of a GPU that may share an operation; on the host an operation has one thread
   double blockGBps = 0;           // on a GPU: what one block reads and writes
 };

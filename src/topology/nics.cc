@@ -55,6 +55,17 @@ std::vector<std::string> nicsNear(const std::vector<Nic>& nics, const Place& pla
   return names;
 }
 
+bool hasSeveralNics(const std::string& mount) {
+  const std::filesystem::path classes = std::filesystem::path(mount) / "class";
+  std::error_code ignored;
+  const auto count = [&](const char* kind, const char* mark) {
+    int found = 0;
+    for (const auto& one : std::filesystem::directory_iterator(classes / kind, ignored)) found += std::filesystem::exists(one.path() / mark, ignored);
+    return found;
+  };
+  return count("infiniband", "") > 1 || count("net", "device") > 1;
+}
+
 void readSpeeds(std::vector<Nic>& nics, const std::string& mount) {
   const std::filesystem::path classes = std::filesystem::path(mount) / "class";
   for (Nic& nic : nics) {

@@ -85,17 +85,17 @@ const Machine& basics() {
   return found;
 }
 
-// xml: of another machine; null: of this one.
-Result<Topology> loadTopology(const std::string* xml) {
+// With I/O devices or without. xml: of another machine; null: of this one.
+Result<Topology> loadTopology(bool withDevices, const std::string* xml) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return systemError(errno, "hwloc_topology_init");
   Topology topology(raw);
   // The whole machine, allowed to us or not: Machine says both.
   hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
-  hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  // NICs are among the devices that the kernel lists; plugins for others may start drivers, and make contexts on GPUs.
-  for (const char* const plugin : {"opencl", "cuda", "nvml", "rsmi", "levelzero", "gl"}) {
-    hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);
+  if (withDevices) hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  // NICs are among the devices that the kernel lists; plugins for others may start drivers, make contexts on GPUs, or read long lists of names.
+  for (const char* const plugin : {"pci", "opencl", "cuda", "nvml", "rsmi", "levelzero", "gl"}) {
+    if (withDevices) hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);
   }
   if (xml != nullptr && hwloc_topology_set_xmlbuffer(raw, xml->c_str(), static_cast<int>(xml->size() + 1)) != 0) {
     return error(koloInvalidArgument, "{} bytes that are not hwloc's XML", xml->size());
@@ -183,7 +183,7 @@ Place readPlace(hwloc_topology_t topology, const std::vector<int>& allowed) {
 const Facts& facts() {
   static const Facts found = [] {
     Facts result{basics(), Place{}};
-    Result<Topology> loaded = loadTopology(nullptr);
+    Result<Topology> loaded = loadTopology(false, nullptr);
     if (!loaded.ok()) {
       log::warn("hwloc cannot read this machine ({}); going on with the number of hardware threads alone",
                 loaded.status().message());
@@ -200,8 +200,6 @@ const Facts& facts() {
     machine.threads = countOf(topology, HWLOC_OBJ_PU);
     if (root->total_memory > 0) machine.memoryBytes = root->total_memory;
     machine.caches = readCaches(topology);
-    machine.nics = readNics(topology);
-    readSpeeds(machine.nics, "/sys");
     result.place = readPlace(topology, machine.allowedThreads);
     return result;
   }();
@@ -212,10 +210,21 @@ const Facts& facts() {
 
 const Machine& machine() { return facts().machine; }
 
+const std::vector<Nic>& nics() {
+  static const std::vector<Nic> found = [] {
+    const Result<Topology> loaded = loadTopology(true, nullptr);
+    if (!loaded.ok()) log::warn("hwloc cannot read this machine's devices ({}); no NIC is known to be near", loaded.status().message());
+    std::vector<Nic> list = loaded.ok() ? readNics(loaded.value().get()) : std::vector<Nic>();
+    readSpeeds(list, "/sys");
+    return list;
+  }();
+  return found;
+}
+
 int availableCores() { return basics().available; }
 
 Result<Described> describe(const std::string& xml, const std::vector<int>& threads) {
-  KOLO_ASSIGN(const Topology topology, loadTopology(&xml));
+  KOLO_ASSIGN(const Topology topology, loadTopology(true, &xml));
   return Described{readNics(topology.get()), readPlace(topology.get(), threads)};
 }
 

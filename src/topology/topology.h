@@ -49,7 +49,6 @@ struct Machine {
   int threads = 1;  // hardware threads of the machine, allowed to this process or not
   std::uint64_t memoryBytes = 0;
   std::vector<Cache> caches;        // by level
-  std::vector<Nic> nics;            // in the order of hwloc
   std::vector<int> allowedThreads;  // operating system's numbers, ascending: this process's affinity
   double cpuQuota = 0;              // of its control groups, in cores; 0: no limit
   int available = 1;                // availableCores()
@@ -57,6 +56,11 @@ struct Machine {
 
 // Falls back to what the C library knows, with a warning in the log, if hwloc fails.
 const Machine& machine();
+
+// The machine's NICs, in hwloc's order; empty if hwloc fails. Finding them takes as long as all the rest, so who needs them to choose asks
+// first whether there are several: RDMA devices, or interfaces of hardware, by the system mounted at `mount`.
+const std::vector<Nic>& nics();
+bool hasSeveralNics(const std::string& mount = "/sys");
 
 // Hardware threads that this process may keep busy: the smaller of its affinity and its control groups' CPU quota, the
 // quota rounded down (a rank that polls through its quota is stopped for the rest of the period); at least 1.

@@ -1,5 +1,6 @@
 #include "transport/registry.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace kolo::transport {
@@ -133,6 +134,17 @@ bool Device::linksCanBeAbandoned() const {
 bool Device::registersDeviceMemory() const {
   const bool says = table_->size >= offsetof(koloTransport, registersDeviceMemory) + sizeof table_->registersDeviceMemory;
   return isPosted() && says && table_->registersDeviceMemory != 0;
+}
+
+Device::Network Device::network() const {
+  constexpr std::size_t kEnd = offsetof(koloTransport, mostMegabits) + sizeof table_->mostMegabits;
+  if (!isPosted() || table_->size < kEnd) return {};
+  constexpr int kMostNics = 16;
+  Network network{std::vector<koloTransportNic>(kMostNics), table_->messageNs, table_->putNs, table_->mostMegabits};
+  const int found = table_->deviceNics != nullptr ? table_->deviceNics(device_, network.nics.data(), kMostNics) : 0;
+  network.nics.resize(static_cast<std::size_t>(std::clamp(found, 0, kMostNics)));
+  for (koloTransportNic& nic : network.nics) nic.name[sizeof nic.name - 1] = '\0';
+  return network;
 }
 
 void Link::abandon() const { device_->table_->linkAbandon(device_->device_, link_); }

@@ -53,6 +53,12 @@ class Device : public std::enable_shared_from_this<Device> {
   bool registersDeviceMemory() const;
   // Posted only: moves data; true if something has moved. As deviceProgress of the table.
   bool progress(int peer, int waitUs) const { return table_->deviceProgress(device_, peer, waitUs) == 1; }
+  // Posted only: what the table and the device say of their network; nothing is known of a transport that does not say.
+  struct Network {
+    std::vector<koloTransportNic> nics;
+    std::uint32_t messageNs = 0, putNs = 0, mostMegabits = 0;
+  };
+  Network network() const;
   // What was put need not reach anybody any more: from now on nothing waits for peers. False: the transport does not know of that.
   bool abandon() const;
 

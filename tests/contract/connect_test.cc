@@ -54,6 +54,18 @@ TEST_CASE("peers are told hardware before bridges and tunnels, the fastest first
   CHECK(problem == "");
 }
 
+TEST_CASE("of equally fast interfaces peers are told those near the rank first, unless the user gives an order", "[connect]") {
+  std::vector<Place> own = {place("eth0", "10.0.0.1", 24, Made::kHardware, 100000), place("eth1", "10.0.1.1", 24, Made::kHardware, 100000),
+                            place("eth2:1", "10.0.2.1", 24, Made::kHardware, 100000), place("eth3", "10.0.3.1", 24, Made::kHardware, 1000)};
+  std::string problem;
+  connect::measureDistances(own, "");
+  CHECK(chosen(own, "", &problem) == "10.0.0.1 10.0.1.1 10.0.2.1 10.0.3.1");
+  connect::measureDistances(own, "mlx5_2,eth2,eth3,eth1");
+  CHECK(chosen(own, "", &problem) == "10.0.2.1 10.0.1.1 10.0.0.1 10.0.3.1");
+  CHECK(chosen(own, "^eth2:1", &problem) == "10.0.1.1 10.0.0.1 10.0.3.1");
+  CHECK(chosen(own, "eth0,eth1", &problem) == "10.0.0.1 10.0.1.1");
+}
+
 TEST_CASE("KOLO_TCP_INTERFACES names interfaces and addresses, in order, or those to leave out", "[connect]") {
   std::string problem;
   CHECK(chosen(host(1), "eth0", &problem) == "192.168.1.1 fd00::1");

@@ -53,9 +53,11 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 // Two ranks of this process, each with an inbox (0) and an outbox (1), and links both ways.
 struct Two {
-  explicit Two(const std::string& settings = "", int timeoutMs = 20000) {
+  explicit Two(const std::string& settings = "", int timeoutMs = 20000, const char* nearFirst = "", const char* nearSecond = "") {
     for (int i = 0; i < 2; ++i) {
-      REQUIRE_OK(ranks[i].open("ib", with(settings, i, timeoutMs)));
+      HostOptions options = with(settings, i, timeoutMs);
+      std::snprintf(options.nearNics, sizeof options.nearNics, "%s", i == 0 ? nearFirst : nearSecond);
+      REQUIRE_OK(ranks[i].open("ib", options));
       registered(ranks[i], kInbox);
       registered(ranks[i], kInbox);
       std::memset(ranks[i].data(0), 0, kSignals);
@@ -341,6 +343,36 @@ TEST_CASE("rails are as many as both have ports, or as the user says", "[ib]") {
   }
 }
 
+TEST_CASE("ranks use the NICs near them, unless the user says otherwise", "[ib]") {
+  if (isReal()) return;
+  MockVerbs properties;
+  properties.nics = 4;
+  const World world(properties);
+  struct Case {
+    const char *near[2], *settings;
+    std::vector<int> used;
+  };
+  const Case cases[] = {{{"", ""}, "", {0, 1, 2, 3}},
+                        {{"mock2,mock3", "mock2,mock3"}, "", {2, 3}},
+                        {{"mock3", "mock3,mock1"}, "", {3}},
+                        {{"mock0,mock1", "mock2,mock3"}, "", {0, 1, 2, 3}},   // no lane is near both
+                        {{"eth0", "eth0"}, "", {0, 1, 2, 3}},
+                        {{"mock2,mock3", "mock2,mock3"}, "KOLO_IB_DEVICES=mock0,mock1", {0, 1}},
+                        {{"mock2,mock3", "mock2,mock3"}, "KOLO_IB_DEVICES=^mock2", {3}}};
+  for (const Case& one : cases) {
+    DYNAMIC_SECTION("near " << one.near[0] << " and " << one.near[1] << ", " << one.settings) {
+      Two two(one.settings, 20000, one.near[0], one.near[1]);
+      std::uint64_t before[4];
+      for (int nic = 0; nic < 4; ++nic) before[nic] = MockVerbs::writes(nic);
+      stream(two, 100);
+      for (int nic = 0; nic < 4; ++nic) {
+        const bool isUsed = std::find(one.used.begin(), one.used.end(), nic) != one.used.end();
+        CHECK((MockVerbs::writes(nic) > before[nic]) == isUsed);
+      }
+    }
+  }
+}
+
 TEST_CASE("a pair of ports between which nothing passes is not used", "[ib]") {
   if (isReal()) return;
   const World world;
@@ -435,6 +467,26 @@ TEST_CASE("ports are paired with those of their network", "[ib]") {
   CHECK(pairs.size() == 4);
   const ib::PortAddress old[] = {port(1, 3, drivers::GidType::kRoceV1)};
   CHECK(ib::pairPorts(mine, old, 4).empty());
+  // In one network: those that are near both ranks, else near one; with networks of their own, never across them.
+  const auto known = [&](std::uint8_t network, std::uint8_t host, std::uint8_t prefix, bool isFar) {
+    ib::PortAddress address = port(network, host);
+    address.prefix = prefix;
+    address.isFar = isFar ? 1 : 0;
+    return address;
+  };
+  const ib::PortAddress flatMine[] = {known(1, 1, 112, false), known(1, 2, 112, true)};
+  const ib::PortAddress flatTheirs[] = {known(1, 3, 112, true), known(2, 9, 112, false)};
+  pairs = ib::pairPorts(flatMine, flatTheirs, 0);
+  REQUIRE(pairs.size() == 1);
+  CHECK((pairs[0].mine == 0 && pairs[0].theirs == 1));
+  const ib::PortAddress railsMine[] = {known(1, 1, 120, false), known(2, 1, 120, true)};
+  const ib::PortAddress railsTheirs[] = {known(2, 2, 120, false), known(1, 2, 120, true)};
+  pairs = ib::pairPorts(railsMine, railsTheirs, 0);
+  REQUIRE(pairs.size() == 2);
+  for (const ib::PortPair& pair : pairs) CHECK(railsMine[pair.mine].gid[14] == railsTheirs[pair.theirs].gid[14]);
+  CHECK(ib::megabitsOf(32, 2) == 100000);    // EDR, 4x
+  CHECK(ib::megabitsOf(128, 2) == 400000);   // NDR, 4x
+  CHECK(ib::megabitsOf(64, 16) == 100000);   // HDR, 2x
   CHECK(ib::railsFor(0, 0, 3) == 2);
   CHECK(ib::railsFor(4, 0, 1) == 4);
   CHECK(ib::railsFor(4, 2, 1) == 2);

@@ -80,6 +80,7 @@ Status Rank::open(const std::string& transport, const HostOptions& options) {
   host.rank = options.rank;
   host.ranks = options.ranks;
   host.timeoutMs = options.timeoutMs;
+  host.nearNics = options.nearNics;
   ownSettings = options.settings;
   otherSettings = host.setting;
   host.setting = settingOf;

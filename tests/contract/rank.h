@@ -19,6 +19,7 @@ struct HostOptions {
   int timeoutMs = 20000;
   int rank = 0;
   int ranks = 2;
+  char nearNics[32] = {};
   char settings[96] = {};     // NAME=value, separated by blanks; before the environment's
 };
 

@@ -161,7 +161,17 @@ TEST_CASE("the speed of NICs is read where the system tells it", "[nics]") {
   write("class/infiniband/mlx5_0/ports/2/rate", "400 Gb/sec (4X NDR)\n");
   std::vector<Nic> nics = {{.name = "eth0"}, {.name = "eth1"}, {.name = "eth2"}, {.name = "mlx5_0", .isRdma = true}};
   kolo::topology::readSpeeds(nics, name);
+  CHECK_FALSE(kolo::topology::hasSeveralNics(name));   // one RDMA device, and interfaces without hardware
+  fs::create_directories(root / "class/net/eth0/device");
+  CHECK_FALSE(kolo::topology::hasSeveralNics(name));
+  fs::create_directories(root / "class/net/eth1/device");
+  CHECK(kolo::topology::hasSeveralNics(name));
+  fs::remove_all(root / "class/net");
+  CHECK_FALSE(kolo::topology::hasSeveralNics(name));
+  fs::create_directories(root / "class/infiniband/mlx5_1");
+  CHECK(kolo::topology::hasSeveralNics(name));
   fs::remove_all(root);
+  CHECK_FALSE(kolo::topology::hasSeveralNics(name));
   CHECK(nics[0].megabits == 25000);
   CHECK(nics[1].megabits == 0);
   CHECK(nics[2].megabits == 0);

@@ -88,7 +88,8 @@ int ownPlaces(std::vector<Place>* places) {
     if (isLinkLocalV6(place)) continue;
     place.prefix = prefixOf(*entry, place.isV6);
     place.made = place.isLoopback ? Made::kVirtual : isLinkLocalV4(place) ? Made::kBridge : madeOf(place.interface);
-    place.speed = speedClass(megabitsOf(place.interface));
+    place.megabits = megabitsOf(place.interface);
+    place.speed = speedClass(place.megabits);
     places->push_back(std::move(place));
   }
   freeifaddrs(list);

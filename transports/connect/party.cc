@@ -46,9 +46,12 @@ int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, c
     return why.fail(KOLO_TRANSPORT_ERROR, "listing the network interfaces: %s",
                     ErrorText(errnum).text);
   }
+  constexpr std::size_t kEndOfNear = offsetof(koloTransportHost, nearNics) + sizeof host.nearNics;
+  if (host.size >= kEndOfNear && host.nearNics != nullptr) measureDistances(party->own, host.nearNics);
   std::string problem;
   const std::vector<Place> chosen = choosePlaces(party->own, wishes.interfaces, &problem);
   if (chosen.empty()) return why.fail(KOLO_TRANSPORT_ERROR, "%s", problem.c_str());
+  party->best = chosen.front();
   Address& address = party->address;
   const std::size_t told = packPlaces(chosen, address.places);
   if (told < chosen.size() && host.log != nullptr) {

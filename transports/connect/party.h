@@ -21,6 +21,7 @@ struct Party {
   Key key;
   Address address;
   std::vector<Place> own;  // of this host, also those that no peer is told
+  Place best;              // of those that they are told
   int rank;
   int ranks;
   int timeoutMs;

@@ -40,7 +40,7 @@ std::string listOf(const std::vector<Place>& places) {
 
 // Smaller is better.
 auto rankOf(const Place& place) {
-  return std::tuple(place.isLoopback, 2 - static_cast<int>(place.made), 255 - place.speed, place.isV6);
+  return std::tuple(place.isLoopback, 2 - static_cast<int>(place.made), 255 - place.speed, place.isV6, place.distance);
 }
 
 constexpr unsigned char kIsV6 = 0x80, kIsLoopback = 0x40, kMadeMask = 0x03;
@@ -50,6 +50,15 @@ constexpr std::size_t kPackedHead = 3;
 
 std::uint8_t speedClass(std::int64_t megabitsPerSecond) {
   return megabitsPerSecond <= 0 ? 0 : static_cast<std::uint8_t>(std::bit_width(static_cast<std::uint64_t>(megabitsPerSecond)));
+}
+
+void measureDistances(std::vector<Place>& own, std::string_view nearNics) {
+  const std::vector<std::string_view> near = words(nearNics);
+  for (Place& place : own) {
+    const std::string_view name = std::string_view(place.interface).substr(0, place.interface.find(':'));   // eth0:1 is of eth0
+    const auto at = std::find(near.begin(), near.end(), name) - near.begin();
+    place.distance = static_cast<std::uint8_t>(std::min<std::ptrdiff_t>(at, 255));
+  }
 }
 
 bool sameAddress(const Place& a, const Place& b) {

@@ -28,6 +28,8 @@ struct Place {
   std::uint8_t prefix = 0;  // bits of the address that name the network
   unsigned char address[16] = {};  // 4 bytes of it if not isV6
   std::string interface;           // of an own place; does not travel
+  std::int64_t megabits = 0;       // likewise: a second, one way; 0: unknown
+  std::uint8_t distance = 0;       // likewise: 0, or where the interface stands among those near this rank, best first
 };
 
 // Larger is faster: twice the speed is one more. 0: unknown.
@@ -35,6 +37,9 @@ std::uint8_t speedClass(std::int64_t megabitsPerSecond);
 
 // Addresses of the interfaces that are up and running, without link-local ones of IPv6, which mean nothing on another host. 0, or an errno.
 int ownPlaces(std::vector<Place>* places);
+
+// Sets the distances: nearNics as in koloTransportHost; an interface that is not in the list is farther than all that are.
+void measureDistances(std::vector<Place>& own, std::string_view nearNics);
 
 bool sameAddress(const Place& a, const Place& b);
 bool sameNetwork(const Place& a, const Place& b);  // by the shorter prefix
@@ -46,7 +51,7 @@ socklen_t toSocketAddress(const Place& place, std::uint16_t port, sockaddr_stora
 Place fromSocketAddress(const sockaddr_storage& from);
 
 // Those to be told to the peers, best first. setting: as KOLO_TCP_INTERFACES: interfaces or addresses in order of preference, separated by
-// commas; ^ before the first: all but these; empty: hardware before others, then the faster. If a name is not found: empty, and
+// commas; ^ before the first: all but these; empty: hardware before others, then the faster, then the nearer. If a name is not found: empty, and
 // *problem says so.
 std::vector<Place> choosePlaces(const std::vector<Place>& own, std::string_view setting, std::string* problem);
 

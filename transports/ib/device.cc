@@ -51,6 +51,22 @@ int Device::makeProbes(const Why& why) {
   return regions_.acquire({.address = probeRoom_.data(), .bytes = probeRoom_.size()}, true, why, &probes_);
 }
 
+// A NIC with several ports has what they have together.
+int Device::tellNics(std::span<koloTransportNic> nics) {
+  std::size_t count = 0;
+  for (const Nic& nic : nics_.all()) {
+    std::uint64_t megabits = 0;
+    for (const auto& port : nics_.ports()) {
+      if (&nics_.of(*port) == &nic && port->address.isFar == 0) megabits += port->megabits;
+    }
+    if (megabits == 0 || count == nics.size()) continue;
+    nics[count] = {};
+    nic.name.copy(nics[count].name, sizeof nics[count].name - 1);
+    nics[count++].megabits = megabits;
+  }
+  return static_cast<int>(count);
+}
+
 Device::~Device() {
   connect::closeParty(party_);
   drain(nullptr);

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "../connect/dial.h"
 #include "service.h"
@@ -37,6 +38,8 @@ class Device final : private connect::Callee, private Service::Owner {
   int openLink(const connect::Address& peer, const Target& memory, std::uint64_t bytes, const Why& why, Link** opened);
   void closeLink(Link* link);
   void abandonLink(Link& link);
+  // As koloTransport.deviceNics.
+  int tellNics(std::span<koloTransportNic> nics);
   // Waits until nothing that is under way reads the region any more.
   void deregister(Region* region);
   int put(Link& link, const koloTransportPut& put, const Why& why);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "../connect/place.h"
 #include "pairing.h"
 
 namespace kolo::ib {
@@ -24,17 +25,34 @@ int numberOf(const koloTransportHost& host, const char* name, int fallback) {
   return text.empty() ? fallback : std::atoi(text.c_str());
 }
 
+// The words of a comma-separated list.
+std::vector<std::string> words(std::string_view list) {
+  std::vector<std::string> found;
+  while (!list.empty()) {
+    const std::size_t end = std::min(list.find(','), list.size());
+    found.emplace_back(list.substr(0, end));
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return found;
+}
+
 // "mlx5_0,mlx5_2", or "^mlx5_1": all but those. Empty: all.
 bool isWanted(std::string_view list, std::string_view name) {
   const bool excludes = !list.empty() && list.front() == '^';
   if (excludes) list.remove_prefix(1);
-  if (list.empty()) return true;
-  while (!list.empty()) {
-    const std::size_t end = std::min(list.find(','), list.size());
-    if (list.substr(0, end) == name) return !excludes;
-    list.remove_prefix(std::min(end + 1, list.size()));
+  const std::vector<std::string> named = words(list);
+  return named.empty() || (std::find(named.begin(), named.end(), name) != named.end()) != excludes;
+}
+
+// By the interface that has the port's address: of its bits, those that name the network; 0: there is none.
+std::uint8_t prefixOf(const PortAddress& port, const std::vector<connect::Place>& own) {
+  for (const connect::Place& place : own) {
+    const std::size_t bytes = place.isV6 ? 16 : 4;
+    const bool isMapped = std::memcmp(port.gid, kMappedPrefix, sizeof kMappedPrefix) == 0;
+    if (isMapped == place.isV6 || std::memcmp(port.gid + 16 - bytes, place.address, bytes) != 0) continue;
+    return static_cast<std::uint8_t>(place.prefix + (place.isV6 ? 0 : 96));
   }
-  return excludes;
+  return 0;
 }
 
 void add(std::string* story, const std::string& what) { *story += (story->empty() ? "" : "; ") + what; }
@@ -50,6 +68,9 @@ Settings readSettings(const koloTransportHost& host) {
   settings.rails = numberOf(host, "KOLO_IB_RAILS", settings.rails);
   settings.trafficClass = numberOf(host, "KOLO_IB_TRAFFIC_CLASS", settings.trafficClass);
   settings.serviceLevel = numberOf(host, "KOLO_IB_SERVICE_LEVEL", settings.serviceLevel);
+  constexpr std::size_t kEnd = offsetof(koloTransportHost, nearNics) + sizeof host.nearNics;
+  const bool isNamed = !settings.devices.empty() && settings.devices.front() != '^';
+  if (host.size >= kEnd && host.nearNics != nullptr && !isNamed) settings.near = words(host.nearNics);
   return settings;
 }
 
@@ -67,7 +88,10 @@ int Nics::open(const Settings& settings, const Why& why) {
     else openOne(list[i], settings, &story);
   }
   if (list != nullptr) verbs_->freeDeviceList(list);
-  keepBest();
+  keepBest(settings.near);
+  std::vector<connect::Place> own;
+  (void)connect::ownPlaces(&own);   // without, networks are told from each other by how much of their addresses is the same
+  for (const auto& port : ports_) port->address.prefix = prefixOf(port->address, own);
   if (!ports_.empty()) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "no usable port: %s", story.empty() ? "there is no RDMA device" : story.c_str());
 }
@@ -115,7 +139,7 @@ std::unique_ptr<Port> Nics::usablePort(const Nic& nic, std::uint8_t number, cons
     add(story, fmt::format("{} is not active", port->name));
     return nullptr;
   }
-  port->rate = std::uint32_t{attributes.active_speed} * attributes.active_width;
+  port->megabits = megabitsOf(attributes.active_speed, attributes.active_width);
   port->address = {};
   port->address.lid = attributes.link_layer == IBV_LINK_LAYER_INFINIBAND ? attributes.lid : 0;
   port->address.mtu = static_cast<std::uint8_t>(attributes.active_mtu);
@@ -151,11 +175,16 @@ bool Nics::chooseGid(const Nic& nic, const ibv_port_attr& attributes, int wished
   return best > 0;
 }
 
-// The fastest ports; NICs of which none is left are closed.
-void Nics::keepBest() {
-  std::stable_sort(ports_.begin(), ports_.end(), [](const auto& a, const auto& b) { return a->rate > b->rate; });
+// The fastest ports, the nearest first; NICs of which none is left are closed.
+void Nics::keepBest(const std::vector<std::string>& near) {
+  std::stable_sort(ports_.begin(), ports_.end(), [](const auto& a, const auto& b) { return a->megabits > b->megabits; });
   // A port much slower than the best would hold up what is spread over all.
-  std::erase_if(ports_, [&](const auto& port) { return port->rate * 2 < ports_.front()->rate; });
+  std::erase_if(ports_, [most = ports_.empty() ? 0 : ports_.front()->megabits](const auto& port) { return port->megabits * 2 < most; });
+  const auto distance = [&](const auto& port) { return std::find(near.begin(), near.end(), nics_[port->nic].name) - near.begin(); };
+  if (!near.empty()) std::stable_sort(ports_.begin(), ports_.end(), [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  const auto isFar = [&](const auto& port) { return std::find(near.begin(), near.end(), nics_[port->nic].name) == near.end(); };
+  const bool hasNear = std::any_of(ports_.begin(), ports_.end(), [&](const auto& port) { return !isFar(port); });
+  for (const auto& port : ports_) port->address.isFar = hasNear && isFar(port) ? 1 : 0;
   if (ports_.size() > kMostPorts) ports_.resize(kMostPorts);
   std::vector<Nic> kept;
   std::vector<std::size_t> place(nics_.size());

@@ -17,6 +17,7 @@ using drivers::Verbs;
 
 struct Settings {
   std::string devices;     // as KOLO_IB_DEVICES
+  std::vector<std::string> near;   // koloTransportHost.nearNics; empty if the user has named devices
   int gidIndex = -1;
   int timeout = 16;        // of an acknowledgement: 4.096 us * 2^timeout
   int retries = 7;
@@ -30,7 +31,7 @@ struct Port {
   std::size_t nic;
   std::uint8_t number;
   int gidIndex;
-  std::uint32_t rate;           // speed times width, to compare by
+  std::uint32_t megabits;       // a second, one way
   PortAddress address;
   std::string name;             // "mlx5_0 port 1"
   std::atomic<bool> isDown{false};
@@ -45,7 +46,7 @@ struct Nic {
 
 class Nics {
  public:
-  // Opens those that have a usable port, at most kMostNics, fastest first.
+  // Opens those that have a usable port, at most kMostNics: of those that are about as fast as the fastest, the nearest first.
   int open(const Settings& settings, const Why& why);
   // All that was made of them has been given back.
   ~Nics();
@@ -61,7 +62,7 @@ class Nics {
   int openOne(ibv_device* device, const Settings& settings, std::string* story);
   std::unique_ptr<Port> usablePort(const Nic& nic, std::uint8_t number, const Settings& settings, std::string* story) const;
   bool chooseGid(const Nic& nic, const ibv_port_attr& attributes, int wished, Port* port) const;
-  void keepBest();
+  void keepBest(const std::vector<std::string>& near);
 
   const Verbs* verbs_ = nullptr;
   std::vector<Nic> nics_;

@@ -13,8 +13,6 @@ namespace {
 
 using drivers::GidType;
 
-constexpr unsigned char kMappedPrefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
 bool isMapped(const unsigned char (&gid)[16]) { return std::memcmp(gid, kMappedPrefix, sizeof kMappedPrefix) == 0; }
 bool isLinkLocal(const unsigned char (&gid)[16]) { return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80; }
 bool isEmpty(const unsigned char (&gid)[16]) {
@@ -33,8 +31,12 @@ int affinity(const PortAddress& a, const PortAddress& b) {
   if (a.kind != b.kind) return -1;
   const int bits = commonBits(a.gid, b.gid);
   if (a.kind == static_cast<std::uint8_t>(GidType::kInfiniBand)) return bits >= 64 ? 128 : -1;
+  const int prefix = std::min(a.prefix, b.prefix);
+  if (prefix != 0 && bits >= prefix) return 128;
   return isMapped(a.gid) == isMapped(b.gid) ? bits : -1;
 }
+
+int nearness(const PortAddress& a, const PortAddress& b) { return (a.isFar == 0 ? 1 : 0) + (b.isFar == 0 ? 1 : 0); }
 
 }  // namespace
 
@@ -46,7 +48,8 @@ std::vector<PortPair> pairPorts(std::span<const PortAddress> mine, std::span<con
     PortPair found{};
     for (std::uint8_t i = 0; i < mine.size(); ++i) {
       for (std::uint8_t k = 0; k < theirs.size(); ++k) {
-        const int score = mineUsed[i] || theirsUsed[k] ? -1 : affinity(mine[i], theirs[k]);
+        const int common = mineUsed[i] || theirsUsed[k] ? -1 : affinity(mine[i], theirs[k]);
+        const int score = common < 0 ? -1 : 4 * common + nearness(mine[i], theirs[k]);
         if (score > best) best = score, found = {i, k};
       }
     }
@@ -54,10 +57,32 @@ std::vector<PortPair> pairPorts(std::span<const PortAddress> mine, std::span<con
     mineUsed[found.mine] = theirsUsed[found.theirs] = true;
     pairs.push_back(found);
   }
+  const auto nearnessOf = [&](const PortPair& pair) { return nearness(mine[pair.mine], theirs[pair.theirs]); };
+  int nearest = 0;
+  for (const PortPair& pair : pairs) nearest = std::max(nearest, nearnessOf(pair));
+  std::erase_if(pairs, [&](const PortPair& pair) { return nearnessOf(pair) < nearest; });
   const std::size_t count = pairs.size();
   while (count > 0 && pairs.size() < std::min<std::size_t>(railsGiven, kMostLanes)) pairs.push_back(pairs[pairs.size() % count]);
   if (pairs.size() > kMostLanes) pairs.resize(kMostLanes);
   return pairs;
+}
+
+std::uint32_t megabitsOf(std::uint8_t speed, std::uint8_t width) {
+  const auto ofLane = [&]() -> std::uint32_t {
+    switch (speed) {
+      case 1: return 2500;
+      case 2: return 5000;
+      case 4:
+      case 8: return 10000;
+      case 16: return 14000;
+      case 32: return 25000;
+      case 64: return 50000;
+      case 128: return 100000;
+      default: return 2500;
+    }
+  };
+  const std::uint32_t lanes = width == 16 ? 2 : width == 8 ? 12 : width == 4 ? 8 : width == 2 ? 4 : 1;
+  return ofLane() * lanes;
 }
 
 std::uint8_t railsGiven(std::uint8_t mine, std::uint8_t theirs) {

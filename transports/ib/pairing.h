@@ -16,10 +16,17 @@ struct PortPair {
   std::uint8_t mine, theirs;
 };
 
-// Lanes between the two, each port at most once if there are no more rails than that: those whose addresses have most in common first,
-// which is to say in the same network. Ports of different kinds never reach each other, nor do those of different InfiniBand
-// subnets. Empty: none does.
+// Lanes between the two, each port at most once if there are no more rails than that: those in the same network first, or if that is not
+// known, those whose addresses have most in common; and of these the ones near their ranks. Where there is a lane by ports that are near
+// both, the others are left out; else those that are near one. Ports of different kinds never reach each other, nor do those of different
+// InfiniBand subnets. Empty: none does.
 std::vector<PortPair> pairPorts(std::span<const PortAddress> mine, std::span<const PortAddress> theirs, std::uint8_t railsGiven);
+
+// Of a port, from what verbs says of its speed and width.
+std::uint32_t megabitsOf(std::uint8_t speed, std::uint8_t width);
+
+// IPv4 in a gid.
+inline constexpr unsigned char kMappedPrefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
 // What both users wish, 0 being no wish; else as many as there are working lanes. 1, 2 or 4.
 std::uint32_t railsFor(std::uint8_t mine, std::uint8_t theirs, std::size_t lanes);

@@ -34,7 +34,9 @@ struct PortAddress {
   std::uint8_t kind;   // drivers::GidType
   std::uint8_t mtu;    // ibv_mtu
   std::uint8_t nic;    // which of the rank's: its keys stand there
-  std::uint8_t unused[3];
+  std::uint8_t prefix; // bits of the gid that name the network of a RoCE port; 0: unknown
+  std::uint8_t isFar;  // others of the rank's ports are nearer to it
+  std::uint8_t unused[1];
 };
 
 // Of one lane: who says it gives its queue pair.

@@ -143,6 +143,16 @@ int deviceProgress(void* opened, int peer, int waitUs) {
 
 void deviceAbandon(void* opened) { deviceOf(opened).abandon(); }
 
+// The interface that peers try first; what is told to them of others matters if they cannot reach it.
+int deviceNics(void* opened, koloTransportNic* nics, int most) {
+  const connect::Place& best = deviceOf(opened).party().best;
+  if (most < 1) return 0;
+  *nics = {};
+  best.interface.copy(nics->name, sizeof nics->name - 1);
+  nics->megabits = static_cast<std::uint64_t>(best.megabits);
+  return 1;
+}
+
 }  // namespace
 }  // namespace kolo::tcp
 
@@ -172,6 +182,11 @@ const koloTransport* koloTransportTcp(void) {
                                       .deviceProgress = deviceProgress,
                                       .registersCheaply = 1,
                                       .deviceAbandon = deviceAbandon,
-                                      .linkAbandon = nullptr};
+                                      .linkAbandon = nullptr,
+                                      .deviceNics = deviceNics,
+                                      // Measured by tools/compare-network: what one core sends, perf/results/2026-11-22-network-3hosts.txt.
+                                      .messageNs = 20000,
+                                      .putNs = 3000,
+                                      .mostMegabits = 20000};
   return &table;
 }

@@ -1,0 +1,111 @@
+// What the planner makes of what ranks say of their NICs, and what it then chooses.
+#include "planner/network.h"
+
+#include <catch2/catch.hpp>
+
+namespace {
+
+using namespace kolo;
+using device::Algorithm;
+using device::Collective;
+using planner::Machine;
+using planner::Query;
+using planner::Uplink;
+
+// Hosts with as many NICs as ranks on each; a rank uses `each` of them, begun with its own.
+Machine machineOf(int hosts, int perHost, int each, double gigabytes) {
+  std::vector<Uplink> ranks;
+  for (int rank = 0; rank < hosts * perHost; ++rank) {
+    Uplink uplink{.host = rank / perHost, .nics = {}};
+    for (int i = 0; i < each; ++i) uplink.nics.push_back({"mlx5_" + std::to_string((rank + i) % perHost), gigabytes});
+    uplink.hopUs = 3;
+    uplink.postUs = 0.3;
+    ranks.push_back(uplink);
+  }
+  Machine machine;
+  machine.ranks = hosts * perHost;
+  machine.hosts = hosts;
+  machine.perHost = perHost;
+  machine.cores = machine.ranks;
+  machine.mapped = false;
+  planner::useUplinks(ranks, machine);
+  return machine;
+}
+
+planner::Choice choose(const Machine& machine, Collective collective, std::uint64_t bytes) {
+  Query query;
+  query.collective = collective;
+  query.bytes = bytes;
+  return planner::choose(query, machine, {});
+}
+
+constexpr double kGigabit = 0.125, k400Gigabits = 50;   // GB/s
+
+}  // namespace
+
+TEST_CASE("a host has what its ranks' NICs have together, a rank what it uses itself", "[network]") {
+  const Machine own = machineOf(2, 4, 1, 12.5);
+  CHECK(own.netGBps == 50);
+  CHECK(own.netRankGBps == 12.5);
+  CHECK(own.netNics == 4);
+  const Machine two = machineOf(2, 4, 2, 12.5);   // the same four, each used by two ranks
+  CHECK(two.netGBps == 50);
+  CHECK(two.netRankGBps == 25);
+  CHECK(two.netNics == 4);
+  const Machine one = machineOf(2, 1, 1, 12.5);
+  CHECK(one.netGBps == 12.5);
+  CHECK(one.netNics == 1);
+  CHECK(one.netHopUs == 3);
+  CHECK(one.netPostUs == 0.3);
+}
+
+TEST_CASE("the narrowest host and the slowest hop count, and what nobody knows is what is usual", "[network]") {
+  Machine machine;
+  planner::useUplinks({{.host = 0, .nics = {{"a", 12.5}, {"b", 12.5}}, .hopUs = 3}, {.host = 4, .nics = {{"a", 12.5}}, .hopUs = 5}}, machine);
+  CHECK(machine.netGBps == 12.5);
+  CHECK(machine.netRankGBps == 12.5);
+  CHECK(machine.netNics == 1);
+  CHECK(machine.netHopUs == 5);
+  CHECK(machine.netPostUs == Machine().netPostUs);
+  planner::useUplinks({{.host = 0, .nics = {}}, {.host = 1, .nics = {{"eth0", 0}}}}, machine);
+  CHECK(machine.netGBps == Machine().netGBps);
+  CHECK(machine.netRankGBps == Machine().netRankGBps);
+  CHECK(machine.netHopUs == Machine().netHopUs);
+}
+
+TEST_CASE("a rank that gets less through than its NICs carry counts with that, and so does its host", "[network]") {
+  Machine machine;
+  const std::vector<Uplink> ranks(4, {.host = 0, .nics = {{"eth0", 50}}, .mostGigabytes = 2.5});
+  planner::useUplinks(ranks, machine);
+  CHECK(machine.netRankGBps == 2.5);
+  CHECK(machine.netGBps == 10);
+}
+
+TEST_CASE("where a rank has one of its host's four NICs, long operations are spread over all ranks", "[network]") {
+  const Machine machine = machineOf(2, 4, 1, 1.25);
+  CHECK(choose(machine, Collective::kAllReduce, 64 << 20).algorithm == Algorithm::kHierarchical);
+  // A ring's border is crossed by one rank's NIC: not faster than with that one on the host alone.
+  Query query;
+  query.bytes = 64 << 20;
+  Machine single = machine;
+  single.netGBps = single.netRankGBps;
+  CHECK(planner::networkUs(Algorithm::kRing, query, machine) == planner::networkUs(Algorithm::kRing, query, single));
+  CHECK(planner::networkUs(Algorithm::kOneShot, query, machine) < planner::networkUs(Algorithm::kOneShot, query, single) / 3.9);
+}
+
+TEST_CASE("what is chosen follows the speed of the network", "[network]") {
+  // Few bytes twice, or more at once: by 1 Gbit/s the bytes count, by 400 the steps.
+  CHECK(choose(machineOf(4, 1, 1, kGigabit), Collective::kAllReduce, 1024).algorithm == Algorithm::kTwoShot);
+  CHECK(choose(machineOf(4, 1, 1, k400Gigabits), Collective::kAllReduce, 1024).algorithm == Algorithm::kOneShot);
+  CHECK(choose(machineOf(4, 1, 1, kGigabit), Collective::kBroadcast, 16384).algorithm == Algorithm::kRing);
+  CHECK(choose(machineOf(4, 1, 1, k400Gigabits), Collective::kBroadcast, 16384).algorithm == Algorithm::kOneShot);
+  // A hierarchical one spares the network, and costs the cores more.
+  CHECK(choose(machineOf(4, 4, 1, kGigabit), Collective::kAllReduce, 64 << 20).algorithm == Algorithm::kHierarchical);
+  CHECK(choose(machineOf(4, 4, 1, k400Gigabits), Collective::kAllReduce, 64 << 20).algorithm == Algorithm::kTwoShot);
+}
+
+TEST_CASE("an explanation has the numbers of the network", "[network]") {
+  const std::string text = planner::explain({.bytes = 1 << 20}, machineOf(2, 4, 1, 12.5), {});
+  CHECK(text.find("network, one way: 50 GB/s of a host by 4 NICs, 12.5 GB/s of a rank; 3 us for a message, 0.3 us to send it\n") !=
+        std::string::npos);
+}
