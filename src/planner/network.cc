@@ -97,6 +97,16 @@ Wire wireOf(Algorithm algorithm, Collective collective, const Shape& at, double 
   return {0, 0, 0, 0};
 }
 
+// Where everybody sends to everybody, the first chunks go with the headers (sendsBeforeMeeting in algorithms/execute.h); other algorithms wait for
+// their partners' headers first. One-way collectives leave them for later, and a barrier has nothing else.
+bool meetsFirst(Algorithm algorithm, Collective collective) {
+  const bool givesAndTakes = collective == Collective::kAllReduce || collective == Collective::kAllGather ||
+                             collective == Collective::kAllToAll || collective == Collective::kReduceScatter;
+  const bool hasPartners = algorithm == Algorithm::kRing || algorithm == Algorithm::kBiring || algorithm == Algorithm::kRecursive ||
+                           algorithm == Algorithm::kBruck || algorithm == Algorithm::kTree;
+  return givesAndTakes && hasPartners;
+}
+
 // The steps of a hierarchical collective on a host of their own, and between hosts.
 struct Part {
   Collective collective;
@@ -142,7 +152,8 @@ double networkUs(Algorithm algorithm, const Query& query, const Machine& machine
   const Shape shape{static_cast<double>(machine.ranks), static_cast<double>(machine.hosts),
                     static_cast<double>(machine.ranks) / machine.hosts};
   const Wire wire = wireOf(algorithm, query.collective, shape, static_cast<double>(query.bytes));
-  return wire.steps * machine.netHopUs + wire.messages * machine.netPostUs +
+  const double steps = wire.steps + (meetsFirst(algorithm, query.collective) ? 1 : 0);
+  return steps * machine.netHopUs + wire.messages * machine.netPostUs +
          std::max(wire.bytes / machine.netGBps, wire.rankBytes / machine.netRankGBps) / 1e3;
 }
 

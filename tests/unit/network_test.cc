@@ -99,6 +99,12 @@ TEST_CASE("what is chosen follows the speed of the network", "[network]") {
   CHECK(choose(machineOf(4, 1, 1, k400Gigabits), Collective::kAllReduce, 1024).algorithm == Algorithm::kOneShot);
   CHECK(choose(machineOf(4, 1, 1, kGigabit), Collective::kBroadcast, 16384).algorithm == Algorithm::kRing);
   CHECK(choose(machineOf(4, 1, 1, k400Gigabits), Collective::kBroadcast, 16384).algorithm == Algorithm::kOneShot);
+  // Between two, a header with the first chunk behind it saves a way there and back.
+  for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kAllToAll}) {
+    for (const double gigabytes : {kGigabit, k400Gigabits}) {
+      CHECK(choose(machineOf(2, 1, 1, gigabytes), collective, 1024).algorithm == Algorithm::kOneShot);
+    }
+  }
   // A hierarchical one spares the network, and costs the cores more.
   CHECK(choose(machineOf(4, 4, 1, kGigabit), Collective::kAllReduce, 64 << 20).algorithm == Algorithm::kHierarchical);
   CHECK(choose(machineOf(4, 4, 1, k400Gigabits), Collective::kAllReduce, 64 << 20).algorithm == Algorithm::kTwoShot);
