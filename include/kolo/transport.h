@@ -106,7 +106,7 @@ typedef struct {
   uint32_t size;
   uint32_t rail;               /* below linkRails: those of one rail take effect in order, those of different rails in any */
   const void* from;            /* may be read until the request is over (linkUnfinished), and is sent as it then is */
-  uint64_t bytes;              /* 0: the signal alone */
+  uint64_t bytes;              /* 0: the signal alone. 8, to an aligned place: there in one piece for the thread that makes the peer's progress */
   void* memory;                /* the registration in which `from` lies; NULL: any other memory */
   const koloTransportKey* key; /* of the peer's memory to write to; NULL: the one that the link was opened to */
   uint64_t to;                 /* offset in it */

@@ -48,6 +48,7 @@ Status Departures::exchangeKeys(Membership& membership) {
   return {};
 }
 
+// A word that is put alone, and has no signal behind it, comes in one piece: this thread makes progress itself (include/kolo/transport.h).
 bool Departures::hasGone(int peer) const {
   for (std::uint32_t rail = 0; rail < (*peers_)[peer].link->rails(); ++rail) {
     if (device::loadAcquire(line(peer).goodbyes[rail]) != kGoodbye) return false;   // [goodbye]

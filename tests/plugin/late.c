@@ -205,13 +205,24 @@ static unsigned char* find(const Device* from, uint64_t id, uint64_t offset, uin
   return NULL;
 }
 
+/* A word alone is there in one piece for the rank that makes progress, which here another rank's thread writes. */
+static void place(unsigned char* to, const koloTransportPut* put) {
+  uint64_t word;
+  if (put->bytes != sizeof word || (uintptr_t)to % sizeof word != 0) {
+    memcpy(to, put->from, put->bytes);
+    return;
+  }
+  memcpy(&word, put->from, sizeof word);
+  __atomic_store_n((uint64_t*)to, word, __ATOMIC_RELEASE);
+}
+
 static void deliver(const Device* device, uint64_t memory, uint64_t linkMemory, const koloTransportPut* put) {
   unsigned char* to;
   uint64_t* word;
   pthread_rwlock_rdlock(&memoriesLock);
   to = find(device, memory, put->to, put->bytes);
   /* What a rank repeats is what its peer may just be reading. */
-  if (to != NULL && put->bytes != 0 && memcmp(to, put->from, put->bytes) != 0) memcpy(to, put->from, put->bytes);
+  if (to != NULL && put->bytes != 0 && memcmp(to, put->from, put->bytes) != 0) place(to, put);
   word = put->signalTo != KOLO_TRANSPORT_NO_SIGNAL ? (uint64_t*)find(device, linkMemory, put->signalTo, 8) : NULL;
   if (word != NULL) __atomic_store_n(word, put->signal, __ATOMIC_RELEASE); /* [signal] after the bytes above */
   pthread_rwlock_unlock(&memoriesLock);
