@@ -69,7 +69,7 @@ constexpr Setting kTable[] = {
      .meaning = "small operations on a GPU go to a kernel that stays for a while instead of being launched"},
     {.name = "KOLO_RESIDENT_IDLE_US", .kind = Kind::kInteger, .fallback = "200",
      .meaning = "after how many microseconds without work that kernel retires", .low = 1, .high = 1000000},
-    {.name = "KOLO_GPUDIRECT", .kind = Kind::kText, .fallback = "auto",
+    {.name = "KOLO_GPUDIRECT", .kind = Kind::kText, .fallback = "off",
      .meaning = "whether NICs read and write a GPU's memory themselves: auto: by dmabuf, else by peermem, else through pinned memory of the host; "
                 "off: always through that; dmabuf or peermem: that way, or posted links on GPUs are an error",
      .words = "auto|off|dmabuf|peermem"},
