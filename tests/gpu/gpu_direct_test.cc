@@ -199,7 +199,8 @@ TEST_CASE("a link into the GPU's memory that is lost ends the kernels that wait 
   for (int rank = 0; rank < 2; ++rank) CHECK(errorHeard(ranks[rank]) == koloRemoteError);
 }
 
-// Not under the thread sanitizer, which sees nothing of what passes between processes, and takes minutes.
+// Not under the thread sanitizer: the credits that let a kernel write a slot of a mirror again are written by another process, which it does not
+// see, and so it takes the NIC's earlier read of that slot for a race.
 #ifndef __SANITIZE_THREAD__
 TEST_CASE("processes by InfiniBand into each other's GPU's memory", "[mock][processes][gpudirect]") {
   const MockVerbs nics;

@@ -245,6 +245,10 @@ void oneCase(const Member& me, const Problem& problem, const std::string& what, 
   upload(me.device, recv.data(), untouched.data(), untouched.size());
   MUST_OK(call(problem, send.data(), recv.data(), count, me.comm, stream.get()));
   stream.synchronize();
+  // What a failed operation leaves in recv is undefined: it is to be named as failed, not as wrong.
+  koloResult_t result = koloSuccess;
+  MUST_OK(koloCommGetAsyncError(me.comm, &result));
+  MUST_OK(result);
   verify(me, problem, what, count, salt, recv.data(), untouched.size());
 }
 
