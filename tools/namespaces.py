@@ -36,6 +36,9 @@ SIOCETHTOOL, ETHTOOL_SSET, ETHTOOL_STSO, ETHTOOL_SGSO = 0x8946, 0x02, 0x1f, 0x24
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454ca, 2, 0x1000
 
 
+is_isolated = False  # in a process of run()'s
+
+
 class Unavailable(Exception):
     """This machine does not let us; says why."""
 
@@ -108,7 +111,9 @@ def _guarded(work):
 
 def _first_process(work):
     """Process 1 of the new process ids: with it everything ends."""
+    global is_isolated
     _furnish()
+    is_isolated = True
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -214,6 +219,8 @@ class Network:
     is_there = False  # one at a time
 
     def __init__(self, hosts, rate=None, ipv4=True, traps=()):
+        if not is_isolated:
+            raise RuntimeError("a Network is made in work() of namespaces.run(work), else it would change this machine's own network and files")
         if Network.is_there:
             raise RuntimeError("the network before this one has not been closed")
         Network.is_there = True

@@ -19,7 +19,10 @@ import xml.etree.ElementTree as ElementTree
 
 SKIPPED = 77
 SANITIZED_TIMEOUT_FACTOR = 4  # sanitizers slow the tests down by 2 to 20
-OUTPUT_LINES = 200  # of a failed program
+OUTPUT_LINES = 60  # the last ones of a failed program
+REPORT_LINES = 40  # of each of a sanitizer's first reports, which come before them
+REPORTS = 3
+REPORT_BEGINS = ("WARNING: ThreadSanitizer", "ERROR: AddressSanitizer", "ERROR: LeakSanitizer", ": runtime error: ")
 
 SANITIZER_ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
@@ -159,12 +162,19 @@ def ending(status, timeout):
     return f"ended with status {status}"
 
 
-def tail(output):
+def essence(output):
+    """The first reports of a sanitizer, which may stand anywhere, and the end of the output."""
     lines = output.rstrip().splitlines()
-    left_out = len(lines) - OUTPUT_LINES
-    if left_out > 0:
-        lines = [f"... {left_out} lines left out"] + lines[left_out:]
-    return "\n".join("    | " + line for line in lines)
+    begins = [i for i, line in enumerate(lines) if any(text in line for text in REPORT_BEGINS)][:REPORTS]
+    kept = sorted({i for begin in begins for i in range(begin, min(begin + REPORT_LINES, len(lines)))}
+                  | set(range(max(0, len(lines) - OUTPUT_LINES), len(lines))))
+    shown, after = [], 0
+    for i in kept:
+        if i > after:
+            shown.append(f"... {i - after} lines left out")
+        shown.append(lines[i])
+        after = i + 1
+    return "\n".join("    | " + line for line in shown)
 
 
 def run_catch2(build, test, case_filter, timeout):
@@ -192,7 +202,7 @@ def run_catch2(build, test, case_filter, timeout):
         tally.failed += 1
         problems.append("  FAILED: the program ran no test case")
     if problems and output.strip():
-        problems.append(tail(output))
+        problems.append(essence(output))
     return tally, problems
 
 
@@ -207,7 +217,7 @@ def run_script(build, test, timeout):
         reason = output.strip().splitlines()[-1:] or ["no reason given"]
         return tally, [f"  skipped: {reason[0]}"]
     tally.failed = 1
-    return tally, [f"  FAILED: {ending(status, timeout)}", tail(output)]
+    return tally, [f"  FAILED: {ending(status, timeout)}", essence(output)]
 
 
 def run_test(build, test, text):

@@ -1,5 +1,6 @@
 #include "comm/hosts.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -9,15 +10,6 @@
 #include "comm/blob.h"
 
 namespace kolo::comm {
-namespace {
-
-std::string listOf(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
-  return text;
-}
-
-}  // namespace
 
 HostKey hostKey() {
   HostKey key{};
@@ -31,10 +23,10 @@ Result<std::string> nearNics(Membership& membership) {
   const std::vector<topology::Nic> nics = topology::hasSeveralNics() ? topology::nics() : std::vector<topology::Nic>();
   const topology::Place place = topology::placeOfProcess(0);
   BlobWriter mine;
-  mine.put(hostKey()).putText(listOf(topology::nicsNear(nics, place, 0)));
+  mine.put(hostKey()).putText(fmt::format("{}", fmt::join(topology::nicsNear(nics, place, 0), ",")));
   KOLO_ASSIGN(const std::vector<std::string> all, membership.allGather(mine.text()));
   const auto before = std::count(all.begin(), all.begin() + membership.rank, mine.text());
-  const std::string near = listOf(topology::nicsNear(nics, place, static_cast<int>(before)));
+  const std::string near = fmt::format("{}", fmt::join(topology::nicsNear(nics, place, static_cast<int>(before)), ","));
   log::debug("rank {}: near it are the NICs {}", membership.rank, near.empty() ? "(none)" : near);
   return near;
 }

@@ -335,7 +335,7 @@ Status Peers::put(int rank, const device::Post& post) {
                        .to = post.bytes != 0 ? offsetInPart(rank, post.data) : purpose_.partAt,
                        .signalTo = post.counter != nullptr ? offsetInPart(rank, post.counter) : KOLO_TRANSPORT_NO_SIGNAL,
                        .signal = post.value,
-                       .more = post.isForLater ? KOLO_TRANSPORT_LATER : KOLO_TRANSPORT_SOON});
+                       .more = post.isForLater ? KOLO_TRANSPORT_LATER : KOLO_TRANSPORT_NOTHING});
 }
 
 Status Peers::set(int rank, std::uint64_t at, std::uint64_t value) {

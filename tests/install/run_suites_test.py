@@ -69,6 +69,13 @@ class Programs(unittest.TestCase):
         self.assertEqual(tally.failed, 1)
         self.assertIn("SIGSEGV", output)
 
+    def test_of_much_output_a_sanitizers_report_and_the_end_are_shown(self):
+        much = "seq 1000 1999; echo 'WARNING: ThreadSanitizer: data race'; echo where; seq 2000 2999; exit 66"
+        _, output = run_quietly(build(shell(much)), None)
+        for shown in ("| WARNING: ThreadSanitizer: data race", "| where", "| 2999", "| ... 1000 lines left out"):
+            self.assertIn(shown, output)
+        self.assertNotIn("| 1999", output)
+
     def test_a_program_that_hangs_is_ended_with_its_children(self):
         begin = time.monotonic()
         tally, output = run_quietly(build(shell("sleep 60 & sleep 60"), timeout=0.3), None)
