@@ -86,9 +86,9 @@ void Messages::post(const Pair& pair, const device::Post& post) {
 }
 
 // As Exchange::signal. REQUIRES: open.
-void Messages::signal(Pair& pair, device::Counter& counter, std::uint64_t value, const void* data, std::uint64_t bytes) {
+void Messages::signal(Pair& pair, device::Counter& counter, std::uint64_t value, const void* data, std::uint64_t bytes, std::uint32_t rail) {
   device::storeRelease(counter, value);
-  if (pair.isPosted) post(pair, {0, data, bytes, &counter, value});
+  if (pair.isPosted) post(pair, {rail, data, bytes, &counter, value});
 }
 
 // Lines or slots of the peer's have been read. As Exchange::credit: if it needs them, this rank has yet to receive what they are for.
@@ -315,7 +315,8 @@ bool Messages::writeChunks(int peer) {
     if (slot == nullptr) break;
     const std::uint64_t bytes = std::min<std::uint64_t>(pair.chunkBytes, send->bytes - send->sent);
     executor::copy(slot, send->data + send->sent, bytes, false);
-    signal(pair, pair.out->chunks, ++pair.stream.written, slot, bytes);  // [data]
+    const auto rail = static_cast<std::uint32_t>(++pair.stream.written % pair.rails);
+    signal(pair, pair.out->chunks[rail], pair.stream.written, slot, bytes, rail);  // [data]
     send->sent += bytes;
     moved = true;
     if (send->sent == send->bytes) {
@@ -405,9 +406,10 @@ bool Messages::readChunks(int peer) {
       moved = true;
       continue;
     }
-    if (device::loadAcquire(pair.in->chunks) <= pair.stream.read) break;  // [data]
+    const std::uint64_t next = pair.stream.read + 1;
+    if (device::loadAcquire(pair.in->chunks[next % pair.rails]) < next) break;  // [data]
     Stream& stream = pair.arriving.front();
-    const unsigned char* chunk = pair.inStream + (pair.stream.read + 1) % layout_.slots * layout_.slotBytes;
+    const unsigned char* chunk = pair.inStream + next % layout_.slots * layout_.slotBytes;
     const std::uint64_t bytes = std::min<std::uint64_t>(pair.chunkBytes, stream.bytes - stream.arrived);
     if (stream.arrived < stream.capacity) {
       executor::copy(stream.data + stream.arrived, chunk, std::min(bytes, stream.capacity - stream.arrived),

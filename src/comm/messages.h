@@ -137,7 +137,8 @@ class Messages {
   bool readLanded(Pair& pair);
   Answer clear(Pair& pair, const Receive& receive, const Unexpected& message);
   void release(Pair& pair);
-  void signal(Pair& pair, device::Counter& counter, std::uint64_t value, const void* data = nullptr, std::uint64_t bytes = 0);
+  void signal(Pair& pair, device::Counter& counter, std::uint64_t value, const void* data = nullptr, std::uint64_t bytes = 0,
+              std::uint32_t rail = 0);
   void credit(Pair& pair, device::Counter& counter, std::uint64_t value);
   void aim(Pair& pair);
   bool open(Pair& pair);

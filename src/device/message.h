@@ -5,7 +5,8 @@
 //  - A lane lies in the memory of its reader and is written by one peer; lines are numbered 1, 2, 3, ...; line k stands
 //    in place k % kLines. The reader counts lines it has read in linesTaken, which lies in the writer's memory; a writer
 //    keeps written - linesTaken <= kLines.
-//  - Slots of eager messages and of streams are numbered and credited likewise (eagerTaken; chunks and chunksTaken).
+//  - Slots of eager messages and of streams are numbered and credited likewise (eagerTaken; chunks and chunksTaken). Chunk k of a stream goes by
+//    rail k % rails, and is counted there: rails keep no order among each other.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +48,7 @@ static_assert(sizeof(MessageLine) == 64, "one cache line");
 
 struct MessageLane {
   MessageLine lines[kMessageLines];
-  alignas(64) Counter chunks;        // chunks of streams that the peer has put into my slots [data]
+  alignas(64) Counter chunks[kMaxRails];   // chunks of streams that the peer has put into my slots, by rails [data]
   Counter linesTaken;                // lines of mine that the peer has read [line credit]
   Counter eagerTaken;                // eager slots of mine that the peer has emptied [data credit]
   Counter chunksTaken;               // stream slots of mine that the peer has emptied [data credit]
