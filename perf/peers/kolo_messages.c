@@ -3,9 +3,9 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * Usage: kolo_messages SIZES PATTERNS      PATTERNS: one_way, stream, ping_pong, by commas. Two ranks, as koloCommInitFromEnv finds them.
+ * Usage: kolo_messages SIZES PATTERNS      PATTERNS: one_way, stream, ping_pong, rally, by commas. Two ranks, as koloCommInitFromEnv finds them.
  * Rank 0 prints a line for each measurement: pattern, size asked for, bytes moved, plain, microseconds of a call,
- * of a stream those of one of its messages.
+ * of a stream those of one of its messages, of a rally those of one message there and back.
  */
 #include <kolo/kolo.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ typedef void (*function_t)(const call_t*);
 
 #include "method.h"
 
-enum { STREAM_LENGTH = 8 };
+enum { STREAM_LENGTH = 8, RALLY_LENGTH = 100 };
 
 static koloComm_t comm;
 static int rank;
@@ -53,6 +53,11 @@ static void ping_pong(const call_t* c) {
   if (rank == 1) send(c);
 }
 
+/* Many in a row, as ib_write_lat times them: no barrier is near, after which one side is later than the other. */
+static void rally(const call_t* c) {
+  for (int i = 0; i < RALLY_LENGTH; ++i) ping_pong(c);
+}
+
 static float* allocate(size_t bytes) {
   void* memory = NULL;
   if (posix_memalign(&memory, 4096, bytes) != 0) exit(2);
@@ -60,12 +65,27 @@ static float* allocate(size_t bytes) {
   return memory;
 }
 
+typedef struct {
+  const char* name;
+  function_t function;
+  int length;
+} pattern_t;
+static const pattern_t patterns[] = {
+    {"one_way", one_way, 1}, {"stream", stream, STREAM_LENGTH}, {"ping_pong", ping_pong, 1}, {"rally", rally, RALLY_LENGTH}};
+
+static const pattern_t* find(const char* name) {
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns; ++i) {
+    if (strcmp(patterns[i].name, name) == 0) return &patterns[i];
+  }
+  fprintf(stderr, "kolo_messages: there is no pattern \"%s\"\n", name);
+  exit(2);
+}
+
 static void run(const char* pattern, size_t bytes) {
   const size_t count = bytes < sizeof(float) ? 1 : bytes / sizeof(float);
   const call_t call = {count, allocate(count * sizeof(float)), allocate(count * sizeof(float))};
-  const int is_stream = strcmp(pattern, "stream") == 0;
-  const function_t function = is_stream ? stream : strcmp(pattern, "one_way") == 0 ? one_way : ping_pong;
-  const double us = measure(function, &call) / (is_stream ? STREAM_LENGTH : 1);
+  const pattern_t* const known = find(pattern);
+  const double us = measure(known->function, &call) / known->length;
   if (rank == 0) printf("%s %zu %zu plain %.4f\n", pattern, bytes, count * sizeof(float), us);
   free(call.send);
   free(call.recv);

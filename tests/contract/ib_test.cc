@@ -16,161 +16,10 @@
 
 #include "../../transports/ib/pairing.h"
 #include "drivers/verbs/verbs.h"
-#include "mock_verbs/mock_verbs.h"
-#include "posted_pair.h"
+#include "ib_world.h"
 
 namespace kolo::contract {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-using namespace std::chrono_literals;
-using test::MockVerbs;
-
-// These are for the mock alone.
-bool isReal() { return std::getenv("KOLO_TEST_REAL_VERBS") != nullptr; }
-
-// Devices with other properties than the suite's; all that was made of them must be given back.
-struct World {
-  explicit World(const MockVerbs& properties = {}) {
-    CHECK(MockVerbs::remove() == "");
-    properties.install();
-  }
-  ~World() {
-    CHECK(MockVerbs::remove() == "");
-    MockVerbs{}.install();
-  }
-};
-
-HostOptions with(const std::string& settings, int rank = 0, int timeoutMs = 20000) {
-  HostOptions options;
-  std::snprintf(options.settings, sizeof options.settings, "%s", settings.c_str());
-  options.rank = rank;
-  options.timeoutMs = timeoutMs;
-  return options;
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-// Two ranks of this process, each with an inbox (0) and an outbox (1), and links both ways.
-struct Two {
-  explicit Two(const std::string& settings = "", int timeoutMs = 20000, const char* nearFirst = "", const char* nearSecond = "") {
-    for (int i = 0; i < 2; ++i) {
-      HostOptions options = with(settings, i, timeoutMs);
-      std::snprintf(options.nearNics, sizeof options.nearNics, "%s", i == 0 ? nearFirst : nearSecond);
-      REQUIRE_OK(ranks[i].open("ib", options));
-      registered(ranks[i], kInbox);
-      registered(ranks[i], kInbox);
-      std::memset(ranks[i].data(0), 0, kSignals);
-    }
-    links[0] = linked(ranks[0], ranks[1].address(), ranks[1].descriptor(0));
-    links[1] = linked(ranks[1], ranks[0].address(), ranks[0].descriptor(0));
-  }
-  PostedEnd end(int i) const { return {&ranks[i], 1 - i, links[i], 0, 1}; }
-  std::uint32_t rails() const { return ranks[0].rails(links[0]); }
-  // Progress of both until both have lost the link.
-  std::string awaitLoss() {
-    Status lost[2];
-    for (const auto deadline = Clock::now() + 15s; Clock::now() < deadline && (lost[0].ok() || lost[1].ok());) {
-      for (int i = 0; i < 2; ++i) {
-        ranks[i].progress(1 - i, 200);
-        lost[i] = ranks[i].state(links[i]);
-      }
-    }
-    for (int i = 0; i < 2; ++i) {
-      CHECK(lost[i].code() == koloRemoteError);
-      CHECK(contains(lost[i].message(), "rank " + std::to_string(1 - i)));
-      CHECK(ranks[i].unfinished(links[i]) == 0);
-      CHECK(ranks[i].queued(links[i]) == 0);
-      CHECK(ranks[i].put(links[i], {.memory = 1, .bytes = 8}).code() == koloRemoteError);
-    }
-    return lost[0].message();
-  }
-
-  Rank ranks[2];
-  std::size_t links[2];
-};
-
-// ---- a stream as the core sends it: slots in a mirror, each written anew only when the receiver has shown that it has seen it
-
-constexpr std::uint64_t kSlots = 16;
-constexpr std::size_t kSlotBytes = 64 << 10;
-
-std::uint64_t wordAt(const PostedEnd& end, std::size_t at) {
-  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(end.rank->data(end.inbox) + at)).load(std::memory_order_acquire);
-}
-std::size_t bytesOf(std::uint64_t n) { return n % 3 == 0 ? 56 : n % 3 == 1 ? 1000 + n % 7 : kSlotBytes - n % 64; }
-std::size_t placeOf(std::uint64_t n) { return kSignals + n % kSlots * kSlotBytes; }
-std::uint64_t valueOf(std::uint64_t n, std::size_t i) { return (n << 24 ^ i) * 0x9e3779b97f4a7c15u; }
-
-void fillSlot(unsigned char* to, std::uint64_t n) {
-  for (std::size_t i = 0; i < bytesOf(n); i += 8) {
-    const std::uint64_t value = valueOf(n, i);
-    std::memcpy(to + i, &value, std::min<std::size_t>(8, bytesOf(n) - i));
-  }
-}
-bool isRight(const unsigned char* slot, std::uint64_t n) {
-  for (std::size_t i = 0; i < bytesOf(n); i += 8) {
-    const std::uint64_t value = valueOf(n, i);
-    if (std::memcmp(slot + i, &value, std::min<std::size_t>(8, bytesOf(n) - i)) != 0) return false;
-  }
-  return true;
-}
-
-// Waits for a word to reach a value, and that it never goes back.
-std::string awaitRising(const PostedEnd& end, std::size_t at, std::uint64_t value, std::uint64_t* seen) {
-  const auto deadline = Clock::now() + 60s;
-  for (;;) {
-    const std::uint64_t now = wordAt(end, at);
-    if (now < *seen) return "a signal went back";
-    *seen = now;
-    if (now >= value) return "";
-    if (Clock::now() > deadline) return "a signal does not come";
-    if (!end.rank->progress(end.peer, 200)) {
-      if (const Status state = end.rank->state(end.link); !state.ok()) return state.message();
-    }
-  }
-}
-
-// Message n goes by rail n % rails, and is counted there; the credits come back by rail 0.
-std::string sendStream(const PostedEnd& end, std::uint64_t count, std::uint32_t rails, const std::function<void(std::uint64_t)>& at) {
-  std::uint64_t credits = 0;
-  for (std::uint64_t n = 1; n <= count; ++n) {
-    if (at) at(n);
-    if (n > kSlots) {
-      if (std::string problem = awaitRising(end, 512, n - kSlots, &credits); problem != "") return problem;
-    }
-    const std::size_t place = placeOf(n);
-    fillSlot(end.rank->data(end.outbox) + place, n);
-    const auto rail = static_cast<std::uint32_t>(n % rails);
-    const Status status = putAll(end, {.memory = end.outbox, .from = place, .bytes = bytesOf(n), .to = place, .signalTo = 8 * rail,
-                                       .signal = n, .rail = rail});
-    if (!status.ok()) return status.message();
-  }
-  if (std::string problem = awaitRising(end, 512, count, &credits); problem != "") return problem;
-  return settle(end).message();
-}
-
-std::string takeStream(const PostedEnd& end, std::uint64_t count, std::uint32_t rails) {
-  std::uint64_t seen[4] = {};
-  for (std::uint64_t n = 1; n <= count; ++n) {
-    if (std::string problem = awaitRising(end, 8 * (n % rails), n, &seen[n % rails]); problem != "") return problem;
-    if (!isRight(end.rank->data(end.inbox) + placeOf(n), n)) return "wrong bytes in message " + std::to_string(n);
-    const Status status = putAll(end, {.memory = end.outbox, .signalTo = 512, .signal = n});
-    if (!status.ok()) return status.message();
-  }
-  return settle(end).message();
-}
-
-// Both sides at once; `at` is called before each message is sent.
-void stream(Two& two, std::uint64_t count, const std::function<void(std::uint64_t)>& at = {}) {
-  std::string problem = "not ended";
-  std::thread taker([&] { problem = takeStream(two.end(1), count, two.rails()); });
-  CHECK(sendStream(two.end(0), count, two.rails(), at) == "");
-  taker.join();
-  CHECK(problem == "");
-}
-
-constexpr std::uint64_t kCount = 600;
 
 // From now on nothing gets through the process's connections, as if their network had failed: a filter drops every packet that comes.
 int silenceConnections() {
@@ -292,7 +141,7 @@ TEST_CASE("a rank in no call leaves a lane that its peer has closed", "[ib]") {
   fillSlot(two.ranks[0].data(1) + kSignals, 1);
   REQUIRE_OK(putAll(two.end(0), {.memory = 1, .from = kSignals, .bytes = bytesOf(1), .to = kSignals, .signalTo = 0, .signal = 1}));
   REQUIRE_OK(settle(two.end(0), 10000));
-  CHECK(wordAt(two.end(1), 0) == 1);
+  REQUIRE_OK(awaitSignal(two.end(1), 0, 1, 10000));
   CHECK(isRight(two.ranks[1].data(0) + kSignals, 1));
 }
 
@@ -363,11 +212,11 @@ TEST_CASE("ranks use the NICs near them, unless the user says otherwise", "[ib]"
     DYNAMIC_SECTION("near " << one.near[0] << " and " << one.near[1] << ", " << one.settings) {
       Two two(one.settings, 20000, one.near[0], one.near[1]);
       std::uint64_t before[4];
-      for (int nic = 0; nic < 4; ++nic) before[nic] = MockVerbs::writes(nic);
+      for (int nic = 0; nic < 4; ++nic) before[nic] = MockVerbs::carried(nic);
       stream(two, 100);
       for (int nic = 0; nic < 4; ++nic) {
         const bool isUsed = std::find(one.used.begin(), one.used.end(), nic) != one.used.end();
-        CHECK((MockVerbs::writes(nic) > before[nic]) == isUsed);
+        CHECK((MockVerbs::carried(nic) > before[nic]) == isUsed);
       }
     }
   }
@@ -556,7 +405,7 @@ TEST_CASE("whatever cannot be made is an error with a reason, and nothing is lef
       CHECK(contains(status.message(), "mock0"));
     }
   }
-  for (const char* const function : {"createCq", "createQp", "modifyQp"}) {
+  for (const char* const function : {"createCq", "createQp", "modifyQp", "postReceive"}) {
     DYNAMIC_SECTION(function) {
       const World world;
       Rank one, other;

@@ -92,6 +92,32 @@ const SharedRegion* writable(const SharedPair& to, std::uint64_t at, std::uint64
   return nullptr;
 }
 
+// Into the next buffer. There must be one: to be told that there is none, and to try again, is slow on real devices, where it is none but a
+// mistake.
+ibv_wc_status deliverMessage(const Pair& pair, const Request& request, SharedPair& to, std::uint64_t bytes) {
+  SharedInbox& inbox = world->shared->inboxes[&to - world->shared->pairs];
+  if (inbox.filled == inbox.posted) {
+    world->complain("a message came and there was no buffer for it");
+    return IBV_WC_RNR_RETRY_EXC_ERR;
+  }
+  const SharedInbox::Buffer& buffer = inbox.buffers[inbox.filled % SharedInbox::kMost];
+  if (bytes > buffer.bytes) {
+    to.state = IBV_QPS_ERR;
+    return IBV_WC_REM_INV_REQ_ERR;
+  }
+  std::uint64_t at = buffer.address;
+  bool isThere = copyThere(to.pid, at, request.inlined.data(), request.inlined.size());
+  at += request.inlined.size();
+  for (const ibv_sge& part : request.parts) {
+    isThere = isThere && copyThere(to.pid, at, readable(pair, part), part.length);
+    at += part.length;
+  }
+  if (!isThere) return IBV_WC_RETRY_EXC_ERR;
+  ++world->messages;
+  inbox.arrivals[inbox.filled++ % SharedInbox::kMost] = {buffer.id, static_cast<std::uint32_t>(bytes)};
+  return IBV_WC_SUCCESS;
+}
+
 ibv_wc_status deliver(Pair& pair, const Request& request) {
   SharedPair* const to = findPair(pair.shared->destination);
   std::uint64_t bytes = request.inlined.size();
@@ -100,6 +126,7 @@ ibv_wc_status deliver(Pair& pair, const Request& request) {
     bytes += part.length;
   }
   if (to == nullptr || !reaches(*pair.shared, *to)) return IBV_WC_RETRY_EXC_ERR;
+  if (request.isMessage) return deliverMessage(pair, request, *to, bytes);
   const SharedRegion* const region = writable(*to, request.to, bytes, request.key);
   if (region == nullptr && bytes != 0) {
     to->state = IBV_QPS_ERR;
@@ -113,7 +140,6 @@ ibv_wc_status deliver(Pair& pair, const Request& request) {
     at += part.length;
   }
   if (!isThere) return IBV_WC_RETRY_EXC_ERR;
-  ++world->writes[pair.shared->nic];
   return IBV_WC_SUCCESS;
 }
 
@@ -131,15 +157,17 @@ ibv_wc_status carryOut(Pair& pair, const Request& request) {
 // One request of the pair; false: it has none that may be carried out.
 bool step(Pair& pair) {
   const SharedLock lock(*world->shared);
+  const bool hasCome = tellArrivals(pair);
   if (pair.shared->state == IBV_QPS_ERR) {
     const bool hadAny = !pair.requests.empty();
     flush(pair);
-    return hadAny;
+    return hadAny || hasCome;
   }
-  if (pair.requests.empty() || world->isStalled[pair.shared->nic] || pair.shared->state != IBV_QPS_RTS) return false;
+  if (pair.requests.empty() || world->isStalled[pair.shared->nic] || pair.shared->state != IBV_QPS_RTS) return hasCome;
   const Request request = std::move(pair.requests.front());
   pair.requests.pop_front();
   const ibv_wc_status status = carryOut(pair, request);
+  world->carried[pair.shared->nic] += status == IBV_WC_SUCCESS;
   if (status != IBV_WC_SUCCESS || request.isSignaled) complete(pair, request, status);
   if (status != IBV_WC_SUCCESS) {
     pair.shared->state = IBV_QPS_ERR;
@@ -155,19 +183,51 @@ SharedLock::SharedLock(Shared& shared) : shared_(shared) {
 }
 SharedLock::~SharedLock() { pthread_mutex_unlock(&shared_.mutex); }
 
+namespace {
+
+void enqueue(Pair& pair, const ibv_wc& completion, std::uint64_t index) {
+  if (pair.queue->entries.size() >= static_cast<std::size_t>(pair.queue->cqe)) world->complain("a completion queue overflowed");
+  pair.queue->entries.push_back({completion, world->shared->properties.lateBy, index});
+}
+
+}  // namespace
+
 void complete(Pair& pair, const Request& request, ibv_wc_status status) {
   ibv_wc completion{};
   completion.wr_id = request.id;
   completion.status = status;
-  completion.opcode = IBV_WC_RDMA_WRITE;
+  completion.opcode = request.isMessage ? IBV_WC_SEND : IBV_WC_RDMA_WRITE;
   completion.qp_num = pair.qp_num;
-  if (pair.queue->entries.size() >= static_cast<std::size_t>(pair.queue->cqe)) world->complain("a completion queue overflowed");
-  pair.queue->entries.push_back({completion, world->shared->properties.lateBy, request.index});
+  enqueue(pair, completion, request.index);
+}
+
+bool tellArrivals(Pair& pair) {
+  SharedInbox& inbox = *pair.inbox;
+  const bool hasAny = inbox.told != inbox.filled;
+  for (; inbox.told != inbox.filled; ++inbox.told) {
+    const SharedInbox::Arrival& arrival = inbox.arrivals[inbox.told % SharedInbox::kMost];
+    ibv_wc completion{};
+    completion.wr_id = arrival.id;
+    completion.opcode = IBV_WC_RECV;
+    completion.byte_len = arrival.bytes;
+    completion.qp_num = pair.qp_num;
+    enqueue(pair, completion, 0);
+  }
+  return hasAny;
 }
 
 void flush(Pair& pair) {
+  tellArrivals(pair);
   for (const Request& request : pair.requests) complete(pair, request, IBV_WC_WR_FLUSH_ERR);
   pair.requests.clear();
+  SharedInbox& inbox = *pair.inbox;
+  for (; inbox.told != inbox.posted; inbox.filled = ++inbox.told) {
+    ibv_wc completion{};
+    completion.wr_id = inbox.buffers[inbox.told % SharedInbox::kMost].id;
+    completion.status = IBV_WC_WR_FLUSH_ERR;
+    completion.qp_num = pair.qp_num;
+    enqueue(pair, completion, 0);
+  }
 }
 
 void runEngine() {

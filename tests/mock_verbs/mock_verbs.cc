@@ -176,6 +176,7 @@ drivers::Verbs makeTable() {
           Failing<modifyQp>::as("modifyQp"),
           destroyQp,
           Failing<postSend>::as("postSend"),
+          Failing<postReceive>::as("postReceive"),
           statusText};
 }
 
@@ -355,9 +356,14 @@ void MockVerbs::failCall(const std::string& function, int errnum, int after) {
   world->failingErrno = errnum;
 }
 
-std::uint64_t MockVerbs::writes(int nic) {
+std::uint64_t MockVerbs::carried(int nic) {
   const std::lock_guard lock(world->mutex);
-  return world->writes[nic];
+  return world->carried[nic];
+}
+
+std::uint64_t MockVerbs::messages() {
+  const std::lock_guard lock(world->mutex);
+  return world->messages;
 }
 
 int MockVerbs::pairs() {

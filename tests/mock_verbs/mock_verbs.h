@@ -44,11 +44,12 @@ struct MockVerbs {
 
   // ---- of this process
 
-  // The write after `after` others, by any nic or that one, ends so. isDelivered: its bytes arrive all the same.
+  // The request after `after` others, by any nic or that one, ends so. isDelivered: its bytes arrive all the same.
   static void failWrite(ibv_wc_status status, bool isDelivered = false, int after = 0, int nic = -1);
   static bool hasFailed();                                       // that one
   static void failCall(const std::string& function, int errnum, int after = 0);  // of drivers::Verbs, each time after others; "": none
-  static std::uint64_t writes(int nic);                          // that arrived
+  static std::uint64_t carried(int nic);                         // requests that it has carried out
+  static std::uint64_t messages();                               // of them, those that arrived as messages
   static int pairs();                                            // queue pairs that exist
   static int registrations();
   static int deviceRegistrations(bool byDmaBuf);                 // of them, of memory of (mocked) GPUs

@@ -100,7 +100,7 @@ bool namesMemoryOfGpu(const ibv_send_wr& request) {
 // An errno; what is none but a mistake is noted.
 int check(const Pair& pair, const ibv_send_wr& request) {
   const bool isInline = (request.send_flags & IBV_SEND_INLINE) != 0;
-  if (request.opcode != IBV_WR_RDMA_WRITE) return EINVAL;
+  if (request.opcode != IBV_WR_RDMA_WRITE && request.opcode != IBV_WR_SEND) return EINVAL;
   if (request.num_sge < 0 || static_cast<unsigned>(request.num_sge) > pair.cap.max_send_sge) return EINVAL;
   if (isInline && bytesOf(request) > pair.cap.max_inline_data) return ENOMEM;
   if (isInline && namesMemoryOfGpu(request)) {
@@ -123,6 +123,7 @@ void accept(Pair& pair, const ibv_send_wr& given) {
   request.key = given.wr.rdma.rkey;
   request.isSignaled = pair.signalsAll || (given.send_flags & IBV_SEND_SIGNALED) != 0;
   request.isInline = (given.send_flags & IBV_SEND_INLINE) != 0;
+  request.isMessage = given.opcode == IBV_WR_SEND;
   for (int i = 0; i < given.num_sge; ++i) {
     const ibv_sge& part = given.sg_list[i];
     const auto* const bytes = reinterpret_cast<const unsigned char*>(part.addr);
@@ -230,13 +231,18 @@ ibv_cq* createCq(ibv_context* context, int entries, void*, ibv_comp_channel*, in
 
 int destroyCq(ibv_cq* queue) {
   const Lock lock(world->mutex);
-  if (static_cast<Queue*>(queue)->users != 0) return EBUSY;
+  if (!static_cast<Queue*>(queue)->pairs.empty()) return EBUSY;
   erase(world->queues, queue);
   return 0;
 }
 
 int pollCq(ibv_cq* given, int most, ibv_wc* completions) {
   const Lock lock(world->mutex);
+  {
+    // Another process may have sent; the engine would see it later.
+    const SharedLock sharedLock(*world->shared);
+    for (Pair* const pair : static_cast<Queue*>(given)->pairs) tellArrivals(*pair);
+  }
   auto& entries = static_cast<Queue*>(given)->entries;
   int count = 0;
   while (count < most && !entries.empty() && entries.front().late-- <= 0) {
@@ -255,7 +261,10 @@ ibv_qp* createQp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   SharedPair* const shared = freePair();
   errno = EINVAL;
   if (attributes->qp_type != IBV_QPT_RC || attributes->send_cq == nullptr || attributes->recv_cq == nullptr) return nullptr;
-  if (attributes->cap.max_send_wr > properties.mostRequests || attributes->cap.max_inline_data > properties.maxInline) return nullptr;
+  if (attributes->cap.max_send_wr > properties.mostRequests || attributes->cap.max_inline_data > properties.maxInline ||
+      attributes->cap.max_recv_wr > std::min(properties.mostRequests, SharedInbox::kMost)) {
+    return nullptr;
+  }
   errno = ENOMEM;
   if (shared == nullptr) return nullptr;
   Pair& pair = world->pairs.emplace_back();
@@ -267,7 +276,9 @@ ibv_qp* createQp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   pair.signalsAll = attributes->sq_sig_all != 0;
   pair.qp_num = ++world->shared->next;
   pair.shared = shared;
-  ++pair.queue->users;
+  pair.inbox = &world->shared->inboxes[shared - world->shared->pairs];
+  pair.inbox->posted = pair.inbox->filled = pair.inbox->told = 0;
+  pair.queue->pairs.push_back(&pair);
   ++static_cast<Domain*>(domain)->users;
   const int nic = static_cast<Context*>(domain->context)->nic->index;
   *shared = {};
@@ -291,7 +302,7 @@ int destroyQp(ibv_qp* given) {
   const Lock lock(world->mutex);
   const SharedLock sharedLock(*world->shared);
   Pair& pair = *static_cast<Pair*>(given);
-  --pair.queue->users;
+  std::erase(pair.queue->pairs, &pair);
   --static_cast<Domain*>(pair.pd)->users;
   std::erase_if(pair.queue->entries, [&](const Queue::Entry& entry) { return entry.completion.qp_num == pair.qp_num; });
   *pair.shared = {};
@@ -309,6 +320,35 @@ int postSend(ibv_qp* given, ibv_send_wr* requests, ibv_send_wr** refused) {
     }
     accept(pair, *requests);
   }
+  world->changed.notify_all();
+  return 0;
+}
+
+int postReceive(ibv_qp* given, ibv_recv_wr* requests, ibv_recv_wr** refused) {
+  const Lock lock(world->mutex);
+  const SharedLock sharedLock(*world->shared);
+  Pair& pair = *static_cast<Pair*>(given);
+  SharedInbox& inbox = *pair.inbox;
+  for (; requests != nullptr; requests = requests->next) {
+    *refused = requests;
+    if (pair.shared->state == IBV_QPS_RESET || requests->num_sge != 1) return EINVAL;
+    if (inbox.posted - inbox.told >= pair.cap.max_recv_wr) {
+      world->complain("a buffer was posted to a full queue");
+      return ENOMEM;
+    }
+    const ibv_sge& part = requests->sg_list[0];
+    const bool isRegistered = std::any_of(world->regions.begin(), world->regions.end(), [&](const Region& region) {
+      const auto begin = reinterpret_cast<std::uint64_t>(region.addr);
+      return region.lkey == part.lkey && region.pd == pair.pd && part.addr >= begin && part.length <= region.length &&
+             part.addr - begin <= region.length - part.length && (region.shared->access & IBV_ACCESS_LOCAL_WRITE) != 0;
+    });
+    if (!isRegistered) {
+      world->complain("a buffer to receive into is not registered");
+      return EINVAL;
+    }
+    inbox.buffers[inbox.posted++ % SharedInbox::kMost] = {requests->wr_id, part.addr, part.length};
+  }
+  if (pair.shared->state == IBV_QPS_ERR) flush(pair);
   world->changed.notify_all();
   return 0;
 }

@@ -20,5 +20,6 @@ ibv_qp* createQp(ibv_pd* domain, ibv_qp_init_attr* attributes);
 int modifyQp(ibv_qp* pair, ibv_qp_attr* attributes, int mask);
 int destroyQp(ibv_qp* pair);
 int postSend(ibv_qp* pair, ibv_send_wr* requests, ibv_send_wr** refused);
+int postReceive(ibv_qp* pair, ibv_recv_wr* requests, ibv_recv_wr** refused);
 
 }  // namespace kolo::test::mock_verbs

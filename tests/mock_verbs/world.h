@@ -33,6 +33,23 @@ struct SharedPair {
   std::uint16_t lid, lidOfDestination;
 };
 
+// What a queue pair is to receive into, and what has come: written by whoever sends, of whatever process.
+struct SharedInbox {
+  static constexpr std::uint32_t kMost = 256;
+  struct Buffer {
+    std::uint64_t id, address;
+    std::uint32_t bytes;
+  };
+  struct Arrival {
+    std::uint64_t id;
+    std::uint32_t bytes;
+  };
+  std::uint32_t posted, filled;   // buffers, counted; buffer k stands at k % kMost
+  std::uint32_t told;             // arrivals that are completions
+  Buffer buffers[kMost];
+  Arrival arrivals[kMost];        // likewise, at `filled`
+};
+
 struct SharedRegion {
   std::uint32_t key;  // 0: free
   std::int32_t pid;
@@ -48,6 +65,7 @@ struct Shared {
   std::uint32_t next;     // number of the next object
   bool isDown[kMostNics], isBroken[kMostNics];
   SharedPair pairs[kMostPairs];
+  SharedInbox inboxes[kMostPairs];  // of those
   SharedRegion regions[kMostRegions];
 };
 
@@ -80,6 +98,8 @@ struct Region : ibv_mr {
   bool isOfDevice = false;
 };
 
+struct Pair;
+
 struct Queue : ibv_cq {
   struct Entry {
     ibv_wc completion;
@@ -87,7 +107,7 @@ struct Queue : ibv_cq {
     std::uint64_t index; // of the request, counted for each pair
   };
   std::deque<Entry> entries;
-  int users = 0;
+  std::vector<Pair*> pairs;
 };
 
 struct Request {
@@ -97,11 +117,12 @@ struct Request {
   std::vector<unsigned char> inlined;
   std::uint64_t to;
   std::uint32_t key;
-  bool isSignaled, isInline;
+  bool isSignaled, isInline, isMessage;  // isMessage: into the peer's next buffer
 };
 
 struct Pair : ibv_qp {
   SharedPair* shared;
+  SharedInbox* inbox;
   Queue* queue;
   ibv_qp_cap cap;
   bool signalsAll;
@@ -135,7 +156,7 @@ struct World {
   std::string failingCall;
   int failingErrno = 0, failingAfter = 0;
   bool isStalled[kMostNics] = {};
-  std::uint64_t writes[kMostNics] = {};
+  std::uint64_t carried[kMostNics] = {}, messages = 0;
   std::minstd_rand random;
   std::string complaint;  // the first thing done that is forbidden
 
@@ -150,6 +171,8 @@ extern World* world;  // null: not installed
 void runEngine();
 // Puts a completion into the pair's queue. REQUIRES: world's mutex.
 void complete(Pair& pair, const Request& request, ibv_wc_status status);
+// The same of what has come. REQUIRES: the shared one, too.
+bool tellArrivals(Pair& pair);
 // REQUIRES: world's mutex and the shared one.
 void flush(Pair& pair);
 

@@ -112,7 +112,7 @@ bool Device::hasWork() {
 void Device::workInstead() {
   const Lock lock(work_);
   if (std::exchange(seenCalls_, calls_) != calls_) return hasNews();
-  (void)workAll();
+  (void)workAll(false, -1);
   lookAfter();
 }
 
@@ -134,7 +134,11 @@ void Device::know(std::unique_ptr<Way> way) {
 // What the other threads have brought becomes this thread's.
 void Device::adopt() {
   const Lock lock(lock_);
-  for (std::unique_ptr<Way>& way : arrived_) ways_.push_back(std::move(way));
+  byRank_.resize(static_cast<std::size_t>(party_.ranks));
+  for (std::unique_ptr<Way>& way : arrived_) {
+    byRank_[way->peer.rank] = way.get();
+    ways_.push_back(std::move(way));
+  }
   arrived_.clear();
 }
 
@@ -223,12 +227,13 @@ int Device::greet(const connect::IdKey& id, const connect::Address& peer, connec
 
 // ---- links
 
-int Device::openLink(const connect::Address& peer, const Target& memory, std::uint64_t bytes, const Why& why, Link** opened) {
+int Device::openLink(const connect::Address& peer, const Link& wanted, const Why& why, Link** opened) {
   Way* way = nullptr;
   const int code = connectTo(peer, why, &way);
   if (code != KOLO_TRANSPORT_OK) return code;
   const Lock lock(work_);
-  links_.push_back(std::make_unique<Link>(Link{way, memory, bytes, {}}));
+  links_.push_back(std::make_unique<Link>(wanted));
+  links_.back()->way = way;
   *opened = links_.back().get();
   return KOLO_TRANSPORT_OK;
 }
@@ -246,9 +251,7 @@ void Device::abandon() {
   if (!isOurs()) return;
   const Lock lock(work_);
   adopt();
-  for (const auto& way : ways_) {
-    if (!way->isLost) abandon(*way, "its communicator has failed");
-  }
+  for (const auto& way : ways_) abandon(*way, "its communicator has failed");
 }
 
 // All lanes are closed when this returns.
@@ -260,6 +263,7 @@ void Device::abandonLink(Link& link) {
 
 void Device::abandon(Way& way, const char* why) {
   way.lose(why);
+  way.forgetLast();
   forget(way);
 }
 

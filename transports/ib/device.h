@@ -22,6 +22,7 @@ struct Link {
   Way* way;
   Target memory;
   std::uint64_t bytes;
+  bool isOfDevice;   // a GPU's memory
   Load load;
 };
 
@@ -35,7 +36,8 @@ class Device final : private connect::Callee, private Service::Owner {
   connect::Party& party() { return party_; }
   int registerRegion(const Range& range, const Why& why, Region** region);
   Target relax(Region& region);
-  int openLink(const connect::Address& peer, const Target& memory, std::uint64_t bytes, const Why& why, Link** opened);
+  // wanted: all but its way.
+  int openLink(const connect::Address& peer, const Link& wanted, const Why& why, Link** opened);
   void closeLink(Link* link);
   void abandonLink(Link& link);
   // As koloTransport.deviceNics.
@@ -45,7 +47,7 @@ class Device final : private connect::Callee, private Service::Owner {
   int put(Link& link, const koloTransportPut& put, const Why& why);
   int state(const Link& link, const Why& why);
   Load loadOf(const Link& link);
-  bool progress(int waitUs);
+  bool progress(int peer, int waitUs);
   // Closes all lanes: nothing is waited for any more.
   void abandon();
   // False in a forked child, where all objects are the parent's: giving one back there would take it away here.
@@ -75,7 +77,8 @@ class Device final : private connect::Callee, private Service::Owner {
   void adopt();
   void forget(const Way& way);
   void abandon(Way& way, const char* why);
-  bool workAll();
+  bool workAll(bool byCore, int peer);
+  void activate(Way& way);
   void lookAfter();
   int describe(Link& link, const koloTransportPut& put, const Why& why, Request* request);
 
@@ -92,6 +95,8 @@ class Device final : private connect::Callee, private Service::Owner {
   std::mutex work_;                          // what follows, and the regions
   std::vector<std::unique_ptr<Way>> ways_;   // all that this thread has seen
   std::vector<Way*> active_;                 // with something under way, or waiting
+  std::vector<Way*> byRank_;                 // the newest to each rank
+  std::size_t nextWay_ = 0;                  // of ways_, to be looked at for packets
   std::vector<std::unique_ptr<Link>> links_;
   Clock::time_point lookedAfter_{};
   unsigned idle_ = 0;                        // calls of progress() since something moved

@@ -205,12 +205,9 @@ void Greeting::startTrial(std::uint8_t mask) {
   trialSince_ = Clock::now();
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     if (lanes_[i] == nullptr || !has(mask, i)) continue;
-    Request request;
-    request.hasSignal = true;
-    request.signal = theirs_.nonce + i;
-    request.word = theirs_.probe;
-    request.word.address += 8 * i;
-    if (lanes_[i]->post(request)) trying_ |= bit(i);
+    Target word = theirs_.probe;
+    word.address += 8 * i;
+    if (lanes_[i]->sendWord(word, theirs_.nonce + i)) trying_ |= bit(i);
   }
 }
 
@@ -267,7 +264,13 @@ bool Greeting::conclude(std::uint8_t mask) {
   way_->marker.address += kMarkerAt;
   way_->closedThere = theirs_.probe;
   way_->closedThere.address += kClosedAt;
-  way_->closedHere = reinterpret_cast<const std::uint64_t*>(home_.probes + kProbeBytes * peer_.rank + kClosedAt);
+  const unsigned char* const here = home_.probes + kProbeBytes * peer_.rank;
+  way_->closedHere = reinterpret_cast<const std::uint64_t*>(here + kClosedAt);
+  for (std::size_t i = 0; i < way_->lanes.size(); ++i) {
+    Target credit = theirs_.probe;
+    credit.address += kCreditsAt + 8 * i;
+    way_->lanes[i]->exchangeCredit(reinterpret_cast<const std::uint64_t*>(here + kCreditsAt + 8 * i), nonce_, credit, theirs_.nonce);
+  }
   way_->theirNonce = theirs_.nonce;
   way_->ownNonce = nonce_;
   way_->log = home_.log;

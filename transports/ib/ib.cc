@@ -15,6 +15,7 @@ struct Descriptor {
   Id device;
   Target target;
   std::uint64_t bytes;
+  std::uint64_t isOfDevice;   // the memory is a GPU's: no processor puts anything there
   Proof proof;
 };
 static_assert(std::has_unique_object_representations_v<Descriptor> && sizeof(Descriptor) <= KOLO_TRANSPORT_BLOB_BYTES);
@@ -63,6 +64,7 @@ int registerMemory(Device& device, const koloTransportMemory& range, void** regi
   std::memcpy(descriptor.device, device.party().address.device, sizeof descriptor.device);
   descriptor.target = region->target();
   descriptor.bytes = range.bytes;
+  descriptor.isOfDevice = isOfDevice;
   prove(descriptor, device.party().key);
   toBlob(descriptor, blob);
   *registered = region;
@@ -99,7 +101,7 @@ int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTra
     return why.fail(KOLO_TRANSPORT_ERROR, "the address and the descriptor come from different devices");
   }
   Link* link = nullptr;
-  const int code = device.openLink(address, descriptor.target, descriptor.bytes, why, &link);
+  const int code = device.openLink(address, {nullptr, descriptor.target, descriptor.bytes, descriptor.isOfDevice != 0, {}}, why, &link);
   *linked = link;
   return code;
 }
@@ -125,8 +127,8 @@ uint64_t linkQueued(void* opened, void* linked) { return deviceOf(opened).loadOf
 
 int linkState(void* opened, void* linked, char* text, size_t bytes) { return deviceOf(opened).state(linkOf(linked), {text, bytes}); }
 
-int deviceProgress(void* opened, int, int waitUs) {
-  return guard({nullptr, 0}, [&] { return deviceOf(opened).progress(waitUs) ? 1 : 0; });
+int deviceProgress(void* opened, int peer, int waitUs) {
+  return guard({nullptr, 0}, [&] { return deviceOf(opened).progress(peer, waitUs) ? 1 : 0; });
 }
 
 void deviceAbandon(void* opened) { deviceOf(opened).abandon(); }

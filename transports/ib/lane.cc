@@ -8,7 +8,7 @@
 namespace kolo::ib {
 namespace {
 
-// Work requests of a queue pair; two are a put with a signal.
+// Work requests of a queue pair; two are a long put with a signal.
 constexpr std::uint32_t kDepth = 256;
 // Header lines and small payloads; more is better read from where it lies.
 constexpr std::uint32_t kInline = 220;
@@ -30,13 +30,14 @@ int Lane::open(const Why& why) {
   const Verbs& verbs = nics_.verbs();
   const Nic& nic = nics_.of(port_);
   const std::uint32_t depth = nic.mostRequests > 0 ? std::min(kDepth, static_cast<std::uint32_t>(nic.mostRequests)) : kDepth;
-  queue_ = verbs.createCq(nic.context, static_cast<int>(depth) + 1, nullptr, nullptr, 0);
+  const std::uint32_t room = std::min(depth, kMostPackets);
+  queue_ = verbs.createCq(nic.context, static_cast<int>(depth + room) + 1, nullptr, nullptr, 0);
   if (queue_ == nullptr) return why.fail(KOLO_TRANSPORT_ERROR, "%s: creating a completion queue: %s", port_.name.c_str(), ErrorText(errno).text);
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = queue_;
   attributes.qp_type = IBV_QPT_RC;
   attributes.cap.max_send_wr = depth;
-  attributes.cap.max_recv_wr = 1;
+  attributes.cap.max_recv_wr = room;
   attributes.cap.max_send_sge = attributes.cap.max_recv_sge = 1;
   // What a NIC takes inline is found by trying.
   for (std::uint32_t most : {kInline, 128u, 64u, 8u, 0u}) {
@@ -45,7 +46,7 @@ int Lane::open(const Why& why) {
     if (pair_ != nullptr || errno != EINVAL) break;
   }
   if (pair_ == nullptr) return why.fail(KOLO_TRANSPORT_ERROR, "%s: creating a queue pair: %s", port_.name.c_str(), ErrorText(errno).text);
-  // A signal is always sent inline: the word where it came from may be gone when a NIC gets to it.
+  // A word is always sent inline: the place where it came from may be gone when a NIC gets to it.
   if (inline_ < 8) return why.fail(KOLO_TRANSPORT_ERROR, "%s: takes no 8 bytes inline", port_.name.c_str());
   depth_ = depth;
   randombytes_buf(&sequence_, sizeof sequence_);
@@ -54,7 +55,9 @@ int Lane::open(const Why& why) {
   state.qp_state = IBV_QPS_INIT;
   state.port_num = port_.number;
   state.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
-  const int errnum = verbs.modifyQp(pair_, &state, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  int errnum = verbs.modifyQp(pair_, &state, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  if (errnum == 0) errnum = packets_.open(nic.domain, room);
+  if (errnum == 0) errnum = packets_.makeReady(pair_);
   if (errnum == 0) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "%s: preparing a queue pair: %s", port_.name.c_str(), ErrorText(errnum).text);
 }
@@ -62,6 +65,7 @@ int Lane::open(const Why& why) {
 int Lane::connect(const PairAddress& peer, const PortAddress& peerPort, const Settings& settings, const Why& why) {
   const Verbs& verbs = nics_.verbs();
   theirNic_ = peerPort.nic;
+  theirRoom_ = peer.room;
   ibv_qp_attr state{};
   state.qp_state = IBV_QPS_RTR;
   state.path_mtu = static_cast<ibv_mtu>(std::min(port_.address.mtu, peerPort.mtu));
@@ -94,42 +98,77 @@ int Lane::connect(const PairAddress& peer, const PortAddress& peerPort, const Se
   return why.fail(KOLO_TRANSPORT_ERROR, "%s: connecting a queue pair: %s", port_.name.c_str(), ErrorText(errnum).text);
 }
 
-std::uint32_t Lane::slotsOf(const Request& request) const {
-  const std::uint64_t pieces = (request.bytes + kMostBytes - 1) / kMostBytes;
-  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, pieces + request.hasSignal));
+void Lane::exchangeCredit(const std::uint64_t* here, std::uint64_t nonceHere, const Target& there, std::uint64_t nonceThere) {
+  packets_.expectCredit(here, nonceHere, theirRoom_);
+  creditThere_ = there;
+  nonceThere_ = nonceThere;
 }
 
-ibv_send_wr* Lane::add(std::uint64_t to, std::uint32_t key, const void* from, std::uint64_t bytes, std::uint32_t localKey, bool isInline) {
-  parts_.push_back({reinterpret_cast<std::uint64_t>(from), static_cast<std::uint32_t>(bytes), localKey});
+void Lane::addWrite(std::uint64_t to, std::uint32_t key, const void* from, std::uint64_t bytes, const Region* region) {
+  closePacket();
+  parts_.push_back({reinterpret_cast<std::uint64_t>(from), static_cast<std::uint32_t>(bytes), region != nullptr ? region->localKey(port_.nic) : 0});
   ibv_send_wr request{};
   request.wr_id = ++posted_;
-  request.num_sge = 1;
   request.opcode = IBV_WR_RDMA_WRITE;
-  request.send_flags = isInline ? IBV_SEND_INLINE : 0;
+  request.send_flags = region == nullptr ? IBV_SEND_INLINE : 0;
   request.wr.rdma.remote_addr = to;
   request.wr.rdma.rkey = key;
   chain_.push_back(request);
-  return &chain_.back();
 }
 
-// The bytes, then the signal, on one queue pair: a peer sees them in this order. They are two work requests even where the signal lies right
-// behind the bytes, as in a header line: nothing says in which order the bytes of one request appear (Soft-RoCE copies them as the
-// processor likes; a NIC writes a line at once on today's machines, but nobody promises that). The doorbell is one.
-bool Lane::post(Request request) {
-  chain_.clear();
-  parts_.clear();
-  const bool isInline = fitsInline(request.bytes) && (request.region == nullptr || !request.region->isOfDevice);
-  for (std::uint64_t done = 0; done < request.bytes;) {
-    const std::uint64_t step = std::min(request.bytes - done, kMostBytes);
-    add(request.data.address + done, request.data.keys[theirNic_], request.from + done, step,
-        isInline ? 0 : request.region->localKey(port_.nic), isInline);
+// REQUIRES: credit, if it does not join the packet before.
+void Lane::addRecord(const Request& request) {
+  const std::uint64_t bytes = request.isShort() ? request.bytes : 0;
+  if (!joinsPacket(Record::room(bytes))) {
+    packet_ = packets_.begin();
+    packetBytes_ = 0;
+    parts_.push_back({reinterpret_cast<std::uint64_t>(packet_), 0, packets_.key()});
+    ibv_send_wr send{};
+    send.wr_id = ++posted_;
+    send.opcode = IBV_WR_SEND;
+    chain_.push_back(send);
+  }
+  const Record record{request.data.address, request.hasSignal ? request.word.address : 0, request.signal, request.data.keys[theirNic_],
+                      request.word.keys[theirNic_], static_cast<std::uint32_t>(bytes), 0};
+  std::memcpy(packet_ + packetBytes_, &record, sizeof record);
+  if (bytes != 0) std::memcpy(packet_ + packetBytes_ + sizeof record, request.from, bytes);
+  packetBytes_ += Record::room(bytes);
+  parts_.back().length = packetBytes_;
+}
+
+bool Lane::add(Request request) {
+  const bool isRecord = !request.isWord && (request.isShort() || request.hasSignal);
+  const std::uint64_t written = request.isShort() ? 0 : request.bytes;
+  std::uint64_t slots = (written + kMostBytes - 1) / kMostBytes + request.isWord;
+  if (isRecord && (written != 0 || !joinsPacket(Record::room(request.bytes)))) {
+    ++slots;
+    if (!packets_.hasCredit()) return false;
+  }
+  if (used_ + slots > depth_ - (request.isWord ? 0 : 1)) return false;
+  // Inline: it is copied by the call that posts it, which is the processor's work.
+  const bool isInline = fitsInline(written) && (request.region == nullptr || !request.region->isOfDevice);
+  for (std::uint64_t done = 0; done < written;) {
+    const std::uint64_t step = std::min(written - done, kMostBytes);
+    addWrite(request.data.address + done, request.data.keys[theirNic_], request.from + done, step,
+             isInline ? nullptr : request.region);
     done += step;
   }
-  // Inline: it is copied by the call that posts it.
-  if (request.hasSignal || chain_.empty()) add(request.word.address, request.word.keys[theirNic_], &request.signal, 8, 0, true);
-  // With none under way that will tell, this one does; else one of several, for a telling costs the NIC a write of its own.
+  underWay_.push_back(request);
+  Request& kept = underWay_.back();
+  if (isRecord) addRecord(kept);
+  if (kept.isWord) addWrite(kept.word.address, kept.word.keys[theirNic_], &kept.signal, sizeof kept.signal, nullptr);
+  kept.slots = static_cast<std::uint16_t>(slots);
+  kept.sequence = posted_;
+  used_ += kept.slots;
+  return true;
+}
+
+bool Lane::send() {
+  closePacket();
+  if (chain_.empty()) return true;
   silent_ += static_cast<std::uint32_t>(chain_.size());
   quietPolls_ = 0;
+  // With none under way that will tell, this one does; else one of several, for a telling costs the NIC a write of its own.
   if (signaled_ == 0 || silent_ >= depth_ / kTellings) {
     chain_.back().send_flags |= IBV_SEND_SIGNALED;
     ++signaled_;
@@ -137,22 +176,35 @@ bool Lane::post(Request request) {
   }
   for (std::size_t i = 0; i < chain_.size(); ++i) {
     chain_[i].sg_list = &parts_[i];
+    chain_[i].num_sge = 1;
+    if (chain_[i].opcode == IBV_WR_SEND && fitsInline(parts_[i].length)) chain_[i].send_flags |= IBV_SEND_INLINE;
     chain_[i].next = i + 1 < chain_.size() ? &chain_[i + 1] : nullptr;
   }
-  request.slots = static_cast<std::uint16_t>(chain_.size());
-  request.sequence = posted_;
-  used_ += request.slots;
-  underWay_.push_back(request);
   ibv_send_wr* refused = nullptr;
-  return nics_.verbs().postSend(pair_, chain_.data(), &refused) == 0;
+  const bool isAccepted = nics_.verbs().postSend(pair_, chain_.data(), &refused) == 0;
+  chain_.clear();
+  parts_.clear();
+  return isAccepted;
+}
+
+bool Lane::sendWord(const Target& word, std::uint64_t value) {
+  Request request;
+  request.hasSignal = request.isWord = true;
+  request.word = word;
+  request.signal = value;
+  return add(request) && send();
 }
 
 void Lane::wantCompletion(const Target& marker) {
-  if (underWay_.empty() || signaled_ > 0 || ++quietPolls_ < kQuiet || used_ >= depth_) return;
-  Request request;
-  request.hasSignal = true;
-  request.word = marker;
-  (void)post(request);  // a refusal is followed by an error of what is under way, or by the peer's silence
+  if (underWay_.empty() || signaled_ > 0 || ++quietPolls_ < kQuiet) return;
+  (void)sendWord(marker, 0);  // a refusal is followed by an error of what is under way, or by the peer's silence
+}
+
+bool Lane::giveBack() {
+  if (packets_.isMakingReadyDue() && packets_.makeReady(pair_) != 0) return false;
+  if (!owesCredit() || !hasRoomForWord()) return true;
+  toldThere_ = packets_.ready();
+  return sendWord(creditThere_, nonceThere_ + toldThere_);  // [credit]
 }
 
 std::deque<Request> Lane::takeUnderWay() {
@@ -161,6 +213,7 @@ std::deque<Request> Lane::takeUnderWay() {
 }
 
 void Lane::close() {
+  isClosing_.store(true, std::memory_order_release);  // [closing] before the peer is told, and sends by another lane
   ibv_qp_attr state{};
   state.qp_state = IBV_QPS_ERR;
   (void)nics_.verbs().modifyQp(pair_, &state, IBV_QP_STATE);

@@ -16,6 +16,8 @@ constexpr milliseconds kLookAfter{100};
 // Calls that find nothing before a waiting rank sleeps instead of yielding, and for how long then.
 constexpr unsigned kYields = 2000;
 constexpr int kNapUs = 50;
+// Ways at which nothing is under way that are looked at for packets in one call.
+constexpr std::size_t kLooks = 8;
 
 }  // namespace
 
@@ -29,6 +31,8 @@ int Device::describe(Link& link, const koloTransportPut& put, const Why& why, Re
   request->from = static_cast<const unsigned char*>(put.from);
   request->bytes = put.bytes;
   request->data = link.memory;
+  // What is named by a key may be a GPU's memory too, which no processor writes.
+  request->isWritten = put.key != nullptr || link.isOfDevice;
   if (put.key != nullptr) std::memcpy(&request->data, put.key->data, sizeof request->data);
   request->data.address += put.to;
   if (put.signalTo != KOLO_TRANSPORT_NO_SIGNAL) {
@@ -37,11 +41,17 @@ int Device::describe(Link& link, const koloTransportPut& put, const Why& why, Re
                       static_cast<unsigned long long>(put.signalTo), static_cast<unsigned long long>(link.bytes));
     }
     request->hasSignal = true;
+    request->isWord = link.isOfDevice;
     request->signal = put.signal;
     request->word = link.memory;
     request->word.address += put.signalTo;
   }
   request->region = static_cast<const Region*>(put.memory);
+  constexpr std::size_t kEndOfMore = offsetof(koloTransportPut, more) + sizeof put.more;
+  const std::uint32_t more = put.size >= kEndOfMore ? put.more : KOLO_TRANSPORT_NOTHING;
+  // What is written straight to its place begins at once.
+  request->mayWait = more != KOLO_TRANSPORT_NOTHING && request->isShort();
+  request->isForLater = more == KOLO_TRANSPORT_LATER;
   return KOLO_TRANSPORT_OK;
 }
 
@@ -64,23 +74,25 @@ int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
     request.ownsRegion = true;
   }
   const Way::Outcome outcome = way.put(request);
-  if (outcome == Way::Outcome::kAccepted) {
-    if (!std::exchange(way.isActive, true)) {
-      active_.push_back(&way);
-      service_->rouse();
-    }
-    return KOLO_TRANSPORT_OK;
-  }
-  if (outcome == Way::Outcome::kBusy && request.ownsRegion) regions_.release(const_cast<Region*>(request.region));
+  activate(way);
+  if (outcome == Way::Outcome::kAccepted) return way.isLost ? why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str()) : KOLO_TRANSPORT_OK;
+  if (request.ownsRegion) regions_.release(const_cast<Region*>(request.region));
   if (outcome == Way::Outcome::kLost) return why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str());
   return why.fail(KOLO_TRANSPORT_BUSY, "rail %u to rank %u has as many requests as may wait", put.rail, way.peer.rank);
+}
+
+void Device::activate(Way& way) {
+  if (way.isIdle() || std::exchange(way.isActive, true)) return;
+  active_.push_back(&way);
+  service_->rouse();
 }
 
 int Device::state(const Link& link, const Why& why) {
   if (const int code = connect::checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return KOLO_TRANSPORT_LOST;
   const Lock lock(work_);
   if (hasNews_.load(std::memory_order_relaxed)) lookAfter();
-  return link.way->isLost ? why.fail(KOLO_TRANSPORT_LOST, "%s", link.way->why.c_str()) : KOLO_TRANSPORT_OK;
+  // What had come before is taken first.
+  return link.way->isLost && link.way->takeLast() ? why.fail(KOLO_TRANSPORT_LOST, "%s", link.way->why.c_str()) : KOLO_TRANSPORT_OK;
 }
 
 Load Device::loadOf(const Link& link) {
@@ -88,24 +100,33 @@ Load Device::loadOf(const Link& link) {
   return link.load;
 }
 
-bool Device::progress(int waitUs) {
+bool Device::progress(int peer, int waitUs) {
   if (!isOurs()) return false;
   bool hasMoved;
   {
     const Lock lock(work_);
     ++calls_;
-    hasMoved = workAll();
+    hasMoved = workAll(true, peer);
   }
   if (hasMoved) idle_ = 0;
   else if (waitUs > 0) rest(waitUs);
   return hasMoved;
 }
 
-bool Device::workAll() {
+// Packets may come by any way: that of the rank that is waited for is looked at in each call, the others in turn.
+bool Device::workAll(bool byCore, int peer) {
   if (hasNews_.load(std::memory_order_relaxed)) lookAfter();
   bool hasMoved = false, isOneIdle = false;
+  const auto look = [&](Way& way) {
+    if (way.isActive || way.isLost) return;
+    hasMoved = way.work(byCore) || hasMoved;
+    activate(way);
+  };
+  const bool isKnown = peer >= 0 && static_cast<std::size_t>(peer) < byRank_.size() && byRank_[static_cast<std::size_t>(peer)] != nullptr;
+  if (isKnown) look(*byRank_[static_cast<std::size_t>(peer)]);
+  for (std::size_t i = 0; i < std::min(kLooks, ways_.size()); ++i) look(*ways_[nextWay_++ % ways_.size()]);
   for (Way* const way : active_) {
-    hasMoved = way->work() || hasMoved;
+    hasMoved = way->work(byCore) || hasMoved;
     if (!way->isIdle()) continue;
     way->isActive = false;
     isOneIdle = true;
@@ -123,7 +144,7 @@ void Device::lookAfter() {
     const bool wasLost = way->isLost;
     way->lookAfter(now);
     if (way->isLost && !wasLost) forget(*way);
-    if (!way->isIdle() && !std::exchange(way->isActive, true)) active_.push_back(way.get());
+    activate(*way);
   }
 }
 
@@ -151,7 +172,7 @@ void Device::drain(const Load* load) {
       const Lock lock(work_);
       if (load != nullptr && load->unfinished == 0) return;
       ++calls_;
-      if (workAll()) round = 0;
+      if (workAll(true, -1)) round = 0;
       if (active_.empty() || Clock::now() > deadline) return;
     }
     if (round > 100) rest(kNapUs);

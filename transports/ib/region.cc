@@ -69,6 +69,7 @@ int Regions::acquire(const Range& range, bool isForPeers, const Why& why, Region
   for (std::size_t i = 0; i < nics_.all().size(); ++i) {
     const Nic& nic = nics_.all()[i];
     region.plain[i] = registerWith(nic, range, access);
+    if (region.plain[i] != nullptr && isForPeers && !region.isOfDevice) byKey_[i][region.plain[i]->rkey] = &region;
     if (region.plain[i] != nullptr) continue;
     const int errnum = errno;
     release(&region);
@@ -86,6 +87,7 @@ void Regions::relax(Region& region) {
     region.relaxed[i] = nics_.verbs().regMr(nics_.all()[i].domain, region.address, region.bytes,
                                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING);
     if (region.relaxed[i] == nullptr) return;
+    byKey_[i][region.relaxed[i]->rkey] = &region;
   }
 }
 
@@ -95,8 +97,16 @@ void Regions::release(Region* region) {
   std::erase_if(regions_, [&](const auto& one) { return &one.second == region; });
 }
 
+bool Regions::mayWrite(std::size_t nic, std::uint32_t key, std::uint64_t address, std::uint64_t bytes) const {
+  const auto found = byKey_[nic].find(key);
+  if (found == byKey_[nic].end()) return false;
+  const std::uint64_t begin = reinterpret_cast<std::uint64_t>(found->second->address), room = found->second->bytes;
+  return address >= begin && bytes <= room && address - begin <= room - bytes;
+}
+
 void Regions::deregister(Region& region) {
   for (std::size_t i = 0; i < kMostNics; ++i) {
+    std::erase_if(byKey_[i], [&](const auto& one) { return one.second == &region; });
     if (region.relaxed[i] != nullptr) nics_.verbs().deregMr(region.relaxed[i]);
     if (region.plain[i] != nullptr) nics_.verbs().deregMr(region.plain[i]);
   }

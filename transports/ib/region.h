@@ -41,10 +41,15 @@ class Regions {
   // Each success is paired with one release(). isForPeers: they may write it, too; else this rank's NICs read it only.
   int acquire(const Range& range, bool isForPeers, const Why& why, Region** region);
   void release(Region* region);
+  // Whether peers may have this process write those bytes, of the host's memory, by that key of the NIC's.
+  bool mayWrite(std::size_t nic, std::uint32_t key, std::uint64_t address, std::uint64_t bytes) const;
   // Registers it for relaxed ordering as well, where that can be had; of the host's memory.
   void relax(Region& region);
   // As Nics::forget().
-  void forget() { regions_.clear(); }
+  void forget() {
+    regions_.clear();
+    for (auto& keys : byKey_) keys.clear();
+  }
 
  private:
   struct Name {
@@ -58,6 +63,7 @@ class Regions {
 
   Nics& nics_;
   std::map<Name, Region> regions_;
+  std::array<std::map<std::uint32_t, const Region*>, kMostNics> byKey_;   // of each NIC: those that peers may write
 };
 
 }  // namespace kolo::ib

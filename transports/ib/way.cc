@@ -20,6 +20,11 @@ constexpr milliseconds kDownTime{3000};
 // Without the connection, writes tell whether the peer lives.
 constexpr milliseconds kTryTime{1000};
 
+// Requests that may wait for others do so until there are so many.
+constexpr std::size_t kMostHeld = 16;
+// The buffers of a lane that is closed come back at once, or the NIC does not do as it should.
+constexpr milliseconds kLastTime{1000};
+
 bool sameWord(const Request& a, const Request& b) { return std::memcmp(&a.word, &b.word, sizeof a.word) == 0; }
 
 // Errors that another way would not cure: the request itself is wrong, here or there. IBV_WC_LOC_QP_OP_ERR is not one of them: it says that the
@@ -59,34 +64,34 @@ Way::Outcome Way::put(Request request) {
   if (rails_.empty()) start();
   if (isLost) return Outcome::kLost;
   Rail& rail = rails_[request.rail];
-  Lane& lane = *lanes[rail.lane];
-  if (!lane.hasRoom(request)) (void)pollLane(lane);
-  if (isLost) return Outcome::kLost;
-  Load& load = *request.load;
-  if (rail.waiting.empty() && lane.isOpen && lane.hasRoom(request)) {
-    ++load.unfinished;
-    if (!lane.post(request)) fail(lane, "posting a request was refused");
-    return isLost ? Outcome::kLost : Outcome::kAccepted;
+  if (rail.waiting.size() >= kMostWaiting) {
+    (void)pollLane(*lanes[rail.lane]);
+    (void)pump(rail);
+    if (isLost) return Outcome::kLost;
+    if (rail.waiting.size() >= kMostWaiting) return Outcome::kBusy;
   }
-  if (rail.waiting.size() >= kMostWaiting) return Outcome::kBusy;
-  ++load.unfinished;
-  ++load.queued;
+  ++request.load->unfinished;
+  if (!request.isForLater) ++request.load->queued;
   rail.waiting.push_back(request);
+  if (!request.mayWait || rail.waiting.size() >= kMostHeld) (void)pump(rail);
   return Outcome::kAccepted;
 }
 
 bool Way::isIdle() const {
-  return isLost || (std::all_of(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->isIdle(); }) &&
-                    std::all_of(rails_.begin(), rails_.end(), [](const Rail& rail) { return rail.waiting.empty(); }));
+  if (isLost) return hasTakenLast_;
+  return std::all_of(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->isIdle(); }) &&
+         std::all_of(rails_.begin(), rails_.end(), [](const Rail& rail) { return rail.waiting.empty(); });
 }
 
-bool Way::work() {
+bool Way::work(bool byCore) {
+  if (isLost) return byCore && !hasTakenLast_ && takeLast();
   bool hasMoved = false;
   for (const auto& lane : lanes) {
-    if (isLost || !lane->isOpen || lane->isIdle()) continue;
+    if (isLost || !lane->isOpen) continue;
     hasMoved = pollLane(*lane) || hasMoved;
     if (lane->isOpen) lane->wantCompletion(marker);
   }
+  if (byCore && !isLost) hasMoved = take() || hasMoved;
   for (Rail& rail : rails_) {
     if (!isLost && !rail.waiting.empty()) hasMoved = pump(rail) || hasMoved;
   }
@@ -94,19 +99,85 @@ bool Way::work() {
 }
 
 bool Way::pump(Rail& rail) {
+  Lane& lane = *lanes[rail.lane];
   bool hasMoved = false;
-  while (!rail.waiting.empty()) {
-    Lane& lane = *lanes[rail.lane];
-    if (!lane.isOpen || !lane.hasRoom(rail.waiting.front())) break;
-    const Request request = rail.waiting.front();
+  while (lane.isOpen && !rail.waiting.empty() && lane.add(rail.waiting.front())) {
+    const Request& first = rail.waiting.front();
+    if (first.load != nullptr && !first.isForLater) --first.load->queued;
     rail.waiting.pop_front();
-    if (request.load != nullptr) --request.load->queued;
     hasMoved = true;
-    if (!lane.post(request)) fail(lane, "posting a request was refused");
-    if (isLost) break;
+  }
+  if (hasMoved && !lane.send()) fail(lane, "posting a request was refused");
+  return hasMoved;
+}
+
+// ---- what has come
+
+// Carries out the packets that have come. Those of a lane that is closed go first: what the peer repeats by another lane says that what came by this one
+// is in place, and its signals are newer. The peer repeats nothing before it has heard that the lane is closed, which is said after isClosing
+// is set [closing]; so if a packet that was repeated has been taken from the NIC, as it has before this is asked, then the lane is seen to be closing
+// here, and all its buffers come back: with a packet, or flushed.
+bool Way::take() {
+  bool hasMoved = false, isHeldUp = false;
+  for (const auto& lane : lanes) {
+    if (!lane->isClosing()) continue;   // [closing]
+    if (!lane->packets().isDrained()) hasMoved = pollLane(*lane) || hasMoved;
+    hasMoved = takeFrom(*lane) || hasMoved;
+    isHeldUp = isHeldUp || !lane->packets().isDrained();
+  }
+  if (!isHeldUp) heldUpSince_ = {};
+  else if (heldUpSince_ == Clock::time_point{}) heldUpSince_ = Clock::now();
+  else if (!isLost && Clock::now() > heldUpSince_ + kLastTime) lose("the buffers of a queue pair that has ended do not come back");
+  for (const auto& lane : lanes) {
+    if (isLost || isHeldUp || lane->isClosing()) continue;
+    hasMoved = takeFrom(*lane) || hasMoved;
+    if (!isLost && !lane->giveBack()) fail(*lane, "posting a request was refused");
   }
   return hasMoved;
 }
+
+bool Way::takeFrom(Lane& lane) {
+  Packets& packets = lane.packets();
+  const bool hasAny = packets.hasArrived();
+  for (; packets.hasArrived(); packets.pop()) {
+    if (carryOut(lane.port().nic, packets.front())) continue;
+    lose("it has written to memory that is not registered here, or not any more");
+    forgetLast();
+    break;
+  }
+  return hasAny;
+}
+
+// False: a record is none, or names memory that is not the peers'.
+bool Way::carryOut(std::size_t nic, const Packets::Packet& packet) {
+  for (std::uint32_t at = 0; at < packet.bytes;) {
+    Record record;
+    if (packet.bytes - at < sizeof record) return false;
+    std::memcpy(&record, packet.data + at, sizeof record);
+    if (record.bytes > kShortBytes || Record::room(record.bytes) > packet.bytes - at) return false;
+    if (record.bytes != 0) {
+      if (!regions_.mayWrite(nic, record.key, record.to, record.bytes)) return false;
+      std::memcpy(reinterpret_cast<void*>(record.to), packet.data + at + sizeof record, record.bytes);
+    }
+    if (record.word != 0) {
+      if (record.word % 8 != 0 || !regions_.mayWrite(nic, record.wordKey, record.word, sizeof record.value)) return false;
+      // Behind these bytes, and all that was carried out or written before: whoever reads it acquires them.
+      __atomic_store_n(reinterpret_cast<std::uint64_t*>(record.word), record.value, __ATOMIC_RELEASE);
+    }
+    at += Record::room(record.bytes);
+  }
+  return true;
+}
+
+bool Way::takeLast() {
+  if (hasTakenLast_) return true;
+  (void)take();
+  const bool isDrained = std::all_of(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->packets().isDrained(); });
+  hasTakenLast_ = hasTakenLast_ || isDrained || Clock::now() > lostAt_ + kLastTime;
+  return hasTakenLast_;
+}
+
+// ---- completions
 
 void Way::finish(const Request& request) {
   if (request.load != nullptr) --request.load->unfinished;
@@ -114,9 +185,8 @@ void Way::finish(const Request& request) {
 }
 
 bool Way::pollLane(Lane& lane) {
-  if (!lane.isOpen) return false;
   const Lane::Polled polled = lane.poll([this](const Request& request) { finish(request); });
-  if (polled.status != IBV_WC_SUCCESS) failBy(lane, polled.status);
+  if (polled.status != IBV_WC_SUCCESS && lane.isOpen && !isLost) failBy(lane, polled.status);
   return polled.hasMoved;
 }
 
@@ -174,26 +244,32 @@ void Way::moveRails(std::size_t from) {
   }
 }
 
-// Puts them before what waits: all bytes, then the newest value of each signal.
+// Puts them before what waits: all bytes, then the newest value of each signal. The bytes are written: if the peer has had them, it may have shown
+// that, and what is put next to the same place is perhaps written, and would find its first bytes overwritten again when a packet is carried out.
 void Way::replay(Rail& rail, const std::deque<Request>& requests) const {
   std::deque<Request> again;
   for (Request request : requests) {
     if (request.bytes == 0) continue;
     request.load = nullptr;
-    request.ownsRegion = request.hasSignal = false;
+    request.ownsRegion = request.hasSignal = request.isWord = false;
+    request.isWritten = true;
     again.push_back(request);
   }
   for (auto at = requests.begin(); at != requests.end(); ++at) {
-    if (at->load == nullptr) continue;  // a marker, or bytes that are repeated a second time
+    if (at->load == nullptr) continue;  // a word of the transport's own, or bytes that are repeated a second time
     Request request = *at;
     request.bytes = 0;
     const bool isNewest = request.hasSignal && std::none_of(std::next(at), requests.end(), [&](const Request& later) {
       return later.hasSignal && sameWord(later, request);
     });
     // One without a signal still tells when the bytes before it have arrived.
-    if (!isNewest) request.word = marker;
+    if (!isNewest) {
+      request.word = marker;
+      request.isWord = true;
+    }
     request.hasSignal = true;
     ++request.load->queued;
+    request.isForLater = false;
     again.push_back(request);
   }
   rail.waiting.insert(rail.waiting.begin(), again.begin(), again.end());
@@ -243,6 +319,7 @@ std::string Way::portsDown() const {
 void Way::lose(const std::string& reason) {
   if (isLost) return;
   isLost = true;
+  lostAt_ = Clock::now();
   why = fmt::format("rank {}: {}", peer.rank, reason);
   const auto drop = [this](const std::deque<Request>& requests) {
     for (const Request& request : requests) {
@@ -320,13 +397,9 @@ void Way::tryLife(Clock::time_point now) {
 
 // By the first lane that has room; false: none has.
 bool Way::postTo(const Target& word, std::uint64_t value) {
-  Request request;
-  request.hasSignal = true;
-  request.word = word;
-  request.signal = value;
   for (const auto& lane : lanes) {
-    if (!lane->isOpen || !lane->hasRoom(request)) continue;
-    if (!lane->post(request)) fail(*lane, "posting a request was refused");
+    if (!lane->isOpen || !lane->hasRoomForWord()) continue;
+    if (!lane->sendWord(word, value)) fail(*lane, "posting a request was refused");
     return true;
   }
   return false;

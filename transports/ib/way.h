@@ -7,7 +7,10 @@
 // arrive behind a newer one. What had been under way may have arrived or not, so all of it is repeated: first the bytes of all requests, as
 // they are in this rank's memory now, then the newest value of each signal. The bytes are right because nothing that is under way is changed before
 // the peer has shown that it has seen it (the mirror, src/device/link.h); the order is, because a signal then
-// says what all bytes before it already are; and as older values of a signal are left out, none ever goes back.
+// says what all bytes before it already are; and as older values of a signal are left out, none ever goes back. At the other end the packets that
+// came by a lane that is closed are carried out before all those of others: take() has the argument.
+//
+// Packets are carried out in the core's calls alone (byCore): the service takes them from the NIC, and leaves them.
 //
 // Thread safety: the device's thread, but for what is said to be the service's.
 // Invariants: a request stands in its rail's queue, or under way on the lane that carries the rail. All of a rail's are in order.
@@ -34,9 +37,13 @@ class Way {
   enum class Outcome { kAccepted, kBusy, kLost };
   // Counts it in its load.
   Outcome put(Request request);
-  // Takes completions, posts what waits. True if something has moved.
-  bool work();
-  // Whether work() has nothing to do.
+  // Takes completions and packets, posts what waits. True if something has moved.
+  bool work(bool byCore);
+  // Of a lost way: carries out what had come before. Whether that is all.
+  bool takeLast();
+  // Of a lost way: what had come is not wanted any more.
+  void forgetLast() { hasTakenLast_ = true; }
+  // Whether work() has nothing to do until another packet comes.
   bool isIdle() const;
   // What the service thread has learnt, and what time tells.
   void lookAfter(Clock::time_point now);
@@ -72,6 +79,9 @@ class Way {
   };
   void start();
   bool pollLane(Lane& lane);
+  bool take();
+  bool takeFrom(Lane& lane);
+  bool carryOut(std::size_t nic, const Packets::Packet& packet);
   void fail(Lane& lane, const std::string& what);
   void failBy(Lane& lane, ibv_wc_status status);
   void moveRails(std::size_t from);
@@ -94,6 +104,8 @@ class Way {
   Clock::time_point triedAt_{};    // when a write last asked whether the peer lives
   std::uint64_t saidMask_ = 0;     // of the lanes that the peer has been told of by a write
   Clock::time_point downSince_{};  // the port of the last lane is down
+  Clock::time_point lostAt_{}, heldUpSince_{};
+  bool hasTakenLast_ = false;      // of a lost way
   std::string story_;              // of the lanes that failed
   std::mutex talkLock_;            // the rest
   connect::Talk talk_;

@@ -44,7 +44,7 @@ struct PairAddress {
   std::uint32_t number;
   std::uint32_t sequence;       // of the first packet that it sends
   std::uint8_t port, peerPort;  // of who says it, and of who hears it
-  std::uint8_t unused[2];
+  std::uint16_t room;           // packets that may be sent to it before it tells that some were taken (packets.h)
 };
 
 // Where peers may write: an address of the process, and a key for each of its NICs.
@@ -57,7 +57,7 @@ static_assert(sizeof(Target) == KOLO_TRANSPORT_KEY_BYTES);
 enum class Kind : std::uint8_t { kOffer = 1, kAnswer = 2, kStart = 3, kProven = 4, kClosed = 5 };
 
 struct Message {
-  static constexpr char kMagic[9] = "KOLOibM1";
+  static constexpr char kMagic[9] = "KOLOibM2";
   char magic[8];
   Kind kind;
   std::uint8_t lane;   // Closed
@@ -75,11 +75,13 @@ struct Message {
 static_assert(std::has_unique_object_representations_v<Message>);
 
 // What one peer writes into a rank's memory besides what the core puts: a word for each lane's trial write; one that is rewritten when a
-// completion is wanted and there is nothing else to send; and one that says the same as Closed, in case that the connection has failed with
-// the port: a bit for each lane, and above these the reader's nonce.
-inline constexpr std::size_t kProbeBytes = 64;
+// completion is wanted and there is nothing else to send; one that says the same as Closed, in case that the connection has failed with
+// the port: a bit for each lane, and above these the reader's nonce; and for each lane how many packets have been taken, plus the reader's nonce.
+inline constexpr std::size_t kProbeBytes = 128;
 inline constexpr std::size_t kMarkerAt = 8 * kMostLanes;
 inline constexpr std::size_t kClosedAt = kMarkerAt + 8;
+inline constexpr std::size_t kCreditsAt = 64;
+static_assert(kClosedAt + 8 <= kCreditsAt && kCreditsAt + 8 * kMostLanes <= kProbeBytes);
 inline constexpr std::uint64_t kClosedBits = (1u << kMostLanes) - 1;
 
 }  // namespace kolo::ib

@@ -58,6 +58,8 @@ int pollCq(ibv_cq* queue, int most, ibv_wc* completions) { return ibv_poll_cq(qu
 
 int postSend(ibv_qp* pair, ibv_send_wr* requests, ibv_send_wr** refused) { return ibv_post_send(pair, requests, refused); }
 
+int postReceive(ibv_qp* pair, ibv_recv_wr* requests, ibv_recv_wr** refused) { return ibv_post_recv(pair, requests, refused); }
+
 // Symbols have versions; an older one of the same name takes other structures.
 template <class Function>
 void find(void* library, const char* name, Function& function, const char** missing, const char* version = "IBVERBS_1.1") {
@@ -102,6 +104,7 @@ Result<Verbs> load() {
   table.regDmabufMr = regDmabufMr;
   table.pollCq = pollCq;
   table.postSend = postSend;
+  table.postReceive = postReceive;
   return table;
 }
 

@@ -45,6 +45,7 @@ struct Verbs {
   int (*modifyQp)(ibv_qp* pair, ibv_qp_attr* attributes, int mask);
   int (*destroyQp)(ibv_qp* pair);
   int (*postSend)(ibv_qp* pair, ibv_send_wr* requests, ibv_send_wr** refused);
+  int (*postReceive)(ibv_qp* pair, ibv_recv_wr* requests, ibv_recv_wr** refused);
   const char* (*statusText)(ibv_wc_status status);
 };
 
