@@ -85,7 +85,7 @@ Status runNow(Communicator& communicator, const Operation& operation, void* gpuS
 Status runNow(Communicator& communicator, const Message& message, void* gpuStream) {
   if (communicator.isOnGpu()) return communicator.enqueue({message}, {}, gpuStream);
   if (communicator.failed()) return communicator.failure();
-  communicator.messages().start(message);
+  communicator.messages().start(message, true);
   return communicator.messages().finish();
 }
 // Messages first start, then progress whenever a collective waits, then end: so neither kind can hold up the other.
@@ -95,7 +95,7 @@ Status runNow(Communicator& communicator, Batch& batch, void* gpuStream) {
     sortCollectives(batch.operations);
     return communicator.enqueue(batch.messages, batch.operations, gpuStream);
   }
-  for (const Message& message : batch.messages) communicator.messages().start(message);
+  for (const Message& message : batch.messages) communicator.messages().start(message, batch.messages.size() == 1 && batch.operations.empty());
   Status first;
   sortCollectives(batch.operations);
   for (const Operation& operation : batch.operations) {

@@ -86,15 +86,18 @@ void Messages::post(const Pair& pair, const device::Post& post) {
 }
 
 // As Exchange::signal. REQUIRES: open.
-void Messages::signal(Pair& pair, device::Counter& counter, std::uint64_t value, const void* data, std::uint64_t bytes, std::uint32_t rail) {
+void Messages::signal(Pair& pair, device::Counter& counter, std::uint64_t value, device::Post request) {
   device::storeRelease(counter, value);
-  if (pair.isPosted) post(pair, {rail, data, bytes, &counter, value});
+  if (!pair.isPosted) return;
+  request.counter = &counter;
+  request.value = value;
+  post(pair, request);
 }
 
 // Lines or slots of the peer's have been read. As Exchange::credit: if it needs them, this rank has yet to receive what they are for.
 void Messages::credit(Pair& pair, device::Counter& counter, std::uint64_t value) {
   device::storeRelease(counter, value);
-  if (pair.isPosted) post(pair, {.counter = &counter, .value = value, .isForLater = true});
+  if (pair.isPosted) post(pair, {.counter = &counter, .value = value, .more = device::More::kLater});
 }
 
 void Messages::publishSlot(Pair& pair, const unsigned char* slot, std::uint64_t bytes) {
@@ -105,7 +108,7 @@ void Messages::note(Status status) {
   if (failed_.ok() && !status.ok()) failed_ = std::move(status);
 }
 
-void Messages::start(const Message& message) {
+void Messages::start(const Message& message, bool isAlone) {
   const auto held = owner_.holdLinks();
   const std::uint64_t bytes = message.count * elementBytes(message.datatype);
   const auto datatype = static_cast<std::uint8_t>(message.datatype);
@@ -116,7 +119,7 @@ void Messages::start(const Message& message) {
       sendToSelf(send);
     } else {
       Pair& pair = pairs_[static_cast<std::size_t>(message.peer)];
-      if (!pair.sends.empty() || !startSend(pair, send)) pair.sends.push_back(send);
+      if (!pair.sends.empty() || !startSend(pair, send, isAlone ? device::More::kNothing : device::More::kSoon)) pair.sends.push_back(send);
     }
     return;
   }
@@ -213,11 +216,11 @@ MessageLine* Messages::nextLine(Pair& pair) {
   return &pair.out->lines[number % device::kMessageLines];
 }
 
-void Messages::publishLine(Pair& pair) {
+void Messages::publishLine(Pair& pair, device::More more) {
   ++pair.linesWritten;
   MessageLine& line = pair.out->lines[pair.linesWritten % device::kMessageLines];
   // [line] the line's other fields, and an eager chunk announced by it
-  signal(pair, line.number, pair.linesWritten, &line.bytes, sizeof line - sizeof line.number);
+  signal(pair, line.number, pair.linesWritten, {.data = &line.bytes, .bytes = sizeof line - sizeof line.number, .more = more});
 }
 
 // A free slot of one kind at the peer, or nullptr.
@@ -252,7 +255,7 @@ bool Messages::isRead(const Send& send) const {
 }
 
 // False if it has to wait for a line or a slot.
-bool Messages::startSend(Pair& pair, Send& send) {
+bool Messages::startSend(Pair& pair, Send& send, device::More more) {
   MessageLine* line = nextLine(pair);
   if (line == nullptr) return false;
   const device::WindowRef window =
@@ -283,7 +286,7 @@ bool Messages::startSend(Pair& pair, Send& send) {
     line->offset = line->window != 0 ? window.offset : isRead(send) ? reinterpret_cast<std::uint64_t>(send.data) : 0;
     pair.asked.push_back(send);
   }
-  publishLine(pair);
+  publishLine(pair, more);
   return true;
 }
 
@@ -316,7 +319,7 @@ bool Messages::writeChunks(int peer) {
     const std::uint64_t bytes = std::min<std::uint64_t>(pair.chunkBytes, send->bytes - send->sent);
     executor::copy(slot, send->data + send->sent, bytes, false);
     const auto rail = static_cast<std::uint32_t>(++pair.stream.written % pair.rails);
-    signal(pair, pair.out->chunks[rail], pair.stream.written, slot, bytes, rail);  // [data]
+    signal(pair, pair.out->chunks[rail], pair.stream.written, {.rail = rail, .data = slot, .bytes = bytes});  // [data]
     send->sent += bytes;
     moved = true;
     if (send->sent == send->bytes) {

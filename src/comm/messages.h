@@ -36,8 +36,8 @@ class Messages {
  public:
   Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers, const Windows& windows);
 
-  // Starts one send or receive; finish() ends all that were started.
-  void start(const Message& message);
+  // Starts one send or receive; finish() ends all that were started. isAlone: it is the only one, with nothing else to go together with.
+  void start(const Message& message, bool isAlone);
   // Moves whatever can be moved; never waits. True if anything did. Lines that nobody here waits for are read too only if asked
   // for: where they stand they cost nothing, but a peer whose lines are full waits.
   bool progress(bool readsAll);
@@ -137,8 +137,7 @@ class Messages {
   bool readLanded(Pair& pair);
   Answer clear(Pair& pair, const Receive& receive, const Unexpected& message);
   void release(Pair& pair);
-  void signal(Pair& pair, device::Counter& counter, std::uint64_t value, const void* data = nullptr, std::uint64_t bytes = 0,
-              std::uint32_t rail = 0);
+  void signal(Pair& pair, device::Counter& counter, std::uint64_t value, device::Post request);
   void credit(Pair& pair, device::Counter& counter, std::uint64_t value);
   void aim(Pair& pair);
   bool open(Pair& pair);
@@ -146,9 +145,9 @@ class Messages {
   void activate(int peer);
   void listen();
   void post(const Pair& pair, const device::Post& post);
-  bool startSend(Pair& pair, Send& send);
+  bool startSend(Pair& pair, Send& send, device::More more = device::More::kSoon);
   device::MessageLine* nextLine(Pair& pair);
-  void publishLine(Pair& pair);
+  void publishLine(Pair& pair, device::More more = device::More::kSoon);
   void publishSlot(Pair& pair, const unsigned char* slot, std::uint64_t bytes);
   unsigned char* nextSlot(const Flow& flow, const device::Counter& taken, unsigned char* slots) const;
   void takeMessage(int peer, const device::MessageLine& line);

@@ -310,6 +310,9 @@ std::uint64_t Peers::offsetInPart(int rank, const void* place) const {
   return purpose_.partAt + static_cast<std::uint64_t>(static_cast<const unsigned char*>(place) - (*this)[rank].mirror.data);
 }
 
+static_assert(static_cast<std::uint32_t>(device::More::kNothing) == KOLO_TRANSPORT_NOTHING &&
+              static_cast<std::uint32_t>(device::More::kSoon) == KOLO_TRANSPORT_SOON && static_cast<std::uint32_t>(device::More::kLater) == KOLO_TRANSPORT_LATER);
+
 Status Peers::accept(int rank, koloTransportPut put) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   if (peer.isHeld) {
@@ -318,7 +321,6 @@ Status Peers::accept(int rank, koloTransportPut put) {
     if (peer.isGone) peer.isHeld = false;
     return peer.isGone ? replacement : error(koloInProgress, "rank {} has not yet abandoned the link that was lost", rank);
   }
-  if (put.more == KOLO_TRANSPORT_NOTHING) put.more = KOLO_TRANSPORT_SOON;   // who puts waits for something then, or flushes
   if (peer.reroutes != 0) put.rail = 0;   // what is repeated is overtaken by nothing
   KOLO_TRY(peer.link->put(put));
   if (peer.link->queued() != 0 && std::find(dirty_.begin(), dirty_.end(), rank) == dirty_.end()) dirty_.push_back(rank);
@@ -335,7 +337,7 @@ Status Peers::put(int rank, const device::Post& post) {
                        .to = post.bytes != 0 ? offsetInPart(rank, post.data) : purpose_.partAt,
                        .signalTo = post.counter != nullptr ? offsetInPart(rank, post.counter) : KOLO_TRANSPORT_NO_SIGNAL,
                        .signal = post.value,
-                       .more = post.isForLater ? KOLO_TRANSPORT_LATER : KOLO_TRANSPORT_NOTHING});
+                       .more = static_cast<std::uint32_t>(post.more)});
 }
 
 Status Peers::set(int rank, std::uint64_t at, std::uint64_t value) {
@@ -344,7 +346,7 @@ Status Peers::set(int rank, std::uint64_t at, std::uint64_t value) {
     device::storeRelease(*reinterpret_cast<device::Counter*>(peer.arena + at), value);   // [call]
     return {};
   }
-  return accept(rank, {.size = sizeof(koloTransportPut), .to = at, .signalTo = at, .signal = value});   // [call]
+  return accept(rank, {.size = sizeof(koloTransportPut), .to = at, .signalTo = at, .signal = value, .more = KOLO_TRANSPORT_SOON});   // [call]
 }
 
 Status Peers::put(int rank, const device::Post& post, const koloTransportKey& key, std::uint64_t to) {
@@ -356,7 +358,8 @@ Status Peers::put(int rank, const device::Post& post, const koloTransportKey& ke
                        .key = &key,
                        .to = to,
                        .signalTo = post.counter != nullptr ? offsetInPart(rank, post.counter) : KOLO_TRANSPORT_NO_SIGNAL,
-                       .signal = post.value});
+                       .signal = post.value,
+                       .more = static_cast<std::uint32_t>(post.more)});
 }
 
 bool Peers::progress(int rank, int waitUs) const {

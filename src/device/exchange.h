@@ -430,7 +430,7 @@ class Exchange {
     Counter& head = link.outbox->signals.head;
     storeRelease(head, number);  // [credit]
     if constexpr (Team::kPosts) {
-      if (link.isPosted) team_.post(link, Post{.counter = &head, .value = number, .isForLater = true});
+      if (link.isPosted) team_.post(link, Post{.counter = &head, .value = number, .more = More::kLater});
     }
   }
   // The counter that says that chunk `number` is there.

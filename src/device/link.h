@@ -67,6 +67,10 @@ struct Mailbox {
 
 // Point-to-point messages are described in device/message.h; they have lines and slots of their own.
 
+// What may come before a request goes, to go together with it; as koloTransportPut.more has it. kLater is for a credit: the peer needs it, if at
+// all, in an operation that this rank is in too. There this rank puts something else to it, or waits (Exchange::credit).
+enum class More : std::uint32_t { kNothing, kSoon, kLater };
+
 // A request of a posted link, by addresses in its mirror.
 struct Post {
   std::uint32_t rail = 0;
@@ -74,9 +78,7 @@ struct Post {
   std::uint64_t bytes = 0;
   const Counter* counter = nullptr;
   std::uint64_t value = 0;
-  // A credit: the peer needs it, if at all, in an operation that this rank is in too. There this rank puts something else to it, or waits
-  // (Exchange::credit).
-  bool isForLater = false;
+  More more = More::kSoon;
 };
 
 // What a rank on a GPU has instead of a board's word that a peer is no longer there. Written by the peer, when it goes, after all that it

@@ -8,9 +8,10 @@ namespace {
 
 constexpr std::size_t kWhyBytes = 1024;
 
-// One line written by a transport, which may come from elsewhere: trusted only as far as it ends.
+// One line written by a transport, which may come from elsewhere: trusted only as far as it ends. The rest is left as it is, for all calls make one.
 struct Why {
-  char text[kWhyBytes] = {};
+  Why() { text[0] = '\0'; }
+  char text[kWhyBytes];
   const char* c_str() {
     text[kWhyBytes - 1] = '\0';
     return text[0] != '\0' ? text : "no reason given";

@@ -136,7 +136,7 @@ void Lane::addRecord(const Request& request) {
   parts_.back().length = packetBytes_;
 }
 
-bool Lane::add(Request request) {
+bool Lane::add(const Request& request) {
   const bool isRecord = !request.isWord && (request.isShort() || request.hasSignal);
   const std::uint64_t written = request.isShort() ? 0 : request.bytes;
   std::uint64_t slots = (written + kMostBytes - 1) / kMostBytes + request.isWord;

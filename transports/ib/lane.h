@@ -65,7 +65,7 @@ class Lane {
   // Whether the bytes fit into the request itself.
   bool fitsInline(std::uint64_t bytes) const { return bytes <= inline_; }
   // Adds the request to what send() will hand over. False: there is no room now, or no credit, and nothing is changed.
-  bool add(Request request);
+  bool add(const Request& request);
   // Hands over what was added: one doorbell. False: the NIC refused, and the lane is of no use any more.
   bool send();
   // Whether there is room for a word of the transport's own.

@@ -60,7 +60,7 @@ std::size_t Way::openLanes() const {
   return static_cast<std::size_t>(std::count_if(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->isOpen; }));
 }
 
-Way::Outcome Way::put(Request request) {
+Way::Outcome Way::put(const Request& request) {
   if (rails_.empty()) start();
   if (isLost) return Outcome::kLost;
   Rail& rail = rails_[request.rail];

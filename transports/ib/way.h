@@ -36,7 +36,7 @@ class Way {
 
   enum class Outcome { kAccepted, kBusy, kLost };
   // Counts it in its load.
-  Outcome put(Request request);
+  Outcome put(const Request& request);
   // Takes completions and packets, posts what waits. True if something has moved.
   bool work(bool byCore);
   // Of a lost way: carries out what had come before. Whether that is all.
