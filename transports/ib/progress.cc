@@ -16,6 +16,8 @@ constexpr milliseconds kLookAfter{100};
 // Calls that find nothing before a waiting rank sleeps instead of yielding, and for how long then.
 constexpr unsigned kYields = 2000;
 constexpr int kNapUs = 50;
+// Bytes without a signal that may wait for one, to be handed over with it.
+constexpr std::uint64_t kUnsignaled = 65536;
 // Ways at which nothing is under way that are looked at for packets in one call.
 constexpr std::size_t kLooks = 8;
 
@@ -49,8 +51,9 @@ int Device::describe(Link& link, const koloTransportPut& put, const Why& why, Re
   request->region = static_cast<const Region*>(put.memory);
   constexpr std::size_t kEndOfMore = offsetof(koloTransportPut, more) + sizeof put.more;
   const std::uint32_t more = put.size >= kEndOfMore ? put.more : KOLO_TRANSPORT_NOTHING;
-  // What is written straight to its place begins at once.
-  request->mayWait = more != KOLO_TRANSPORT_NOTHING && request->isShort();
+  // What is written straight to its place begins at once, unless nobody can use it before the signal that comes next.
+  const bool isOfNoUse = !request->hasSignal && request->bytes <= kUnsignaled;
+  request->mayWait = more != KOLO_TRANSPORT_NOTHING && (request->isShort() || isOfNoUse);
   request->isForLater = more == KOLO_TRANSPORT_LATER;
   return KOLO_TRANSPORT_OK;
 }

@@ -21,8 +21,8 @@ using std::chrono::milliseconds;
 constexpr unsigned kCallsPerLook = 64;
 constexpr milliseconds kLookAfter{500};
 // Requests of so few bytes may wait for the next call of the device, or for a longer one, and go with the others in one call of the kernel, and
-// mostly in one packet; unless there are so many already.
-constexpr std::uint64_t kShort = 4096;
+// mostly in one packet; unless there are so many already. So may more bytes that have no signal, which nobody can use before the one that comes.
+constexpr std::uint64_t kShort = 4096, kShortUnsignaled = 65536;
 constexpr std::size_t kMostShort = 16;
 // Rails that end one after the other belong together; those that are still open after this have lost their peer too.
 constexpr milliseconds kEndTime{1000};
@@ -78,7 +78,8 @@ int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
   }
   // What stands in line for room in the kernel's buffers goes when there is some.
   const bool isFirst = !rail.isArmed && !rail.isAwaited;
-  if (outcome == Sender::Outcome::kAccepted && isFirst && more != KOLO_TRANSPORT_NOTHING && put.bytes <= kShort && rail.sender.size() < kMostShort) {
+  const bool isShort = put.bytes <= (put.signalTo == KOLO_TRANSPORT_NO_SIGNAL ? kShortUnsignaled : kShort);
+  if (outcome == Sender::Outcome::kAccepted && isFirst && more != KOLO_TRANSPORT_NOTHING && isShort && rail.sender.size() < kMostShort) {
     if (!std::exchange(rail.isGathering, true)) gathering_.push_back(&rail);
     return KOLO_TRANSPORT_OK;
   }

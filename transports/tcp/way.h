@@ -43,7 +43,7 @@ struct Way {
   std::string why;        // of both
 
   // Takes what has come. True if something has; wrong: what was wrong with it.
-  static constexpr std::size_t kScratch = 16384;
+  static constexpr std::size_t kScratch = 16384 + 1024;   // an eager message (src/comm/messages.h) with its frames
   using Scratch = std::array<unsigned char, kScratch>;
   bool receive(Rail& rail, Scratch& scratch, std::string* wrong);
   bool hasEnded() const;
