@@ -1,4 +1,5 @@
 """Hosts in a virtual machine with Soft-RoCE: ranks with different host identities share no memory, so that NICs are between them."""
+import contextlib
 import os
 import subprocess
 
@@ -53,9 +54,9 @@ class Case(jobs.Case):
     def network(self, hosts=2, **_):
         return Hosts(hosts)
 
-    def sweep(self, network, per_host=1, sizes=SIZES, calls=2):
+    def sweep(self, network, per_host=1, sizes=SIZES, calls=2, environment=None):
         words = [jobs.Programs.perf, "--sizes", ",".join(sizes), "--buffers", "plain", "-n", str(calls), "-w", "1"]
-        return self.start(network, words, per_host)
+        return self.start(network, words, per_host, environment)
 
     def expect_all(self, network, ranks, sizes=SIZES):
         """All collectives, all values right; rank 0 has the table."""
@@ -79,6 +80,14 @@ class Case(jobs.Case):
         set_link(nic, "up")
         self.assertTrue(jobs.soon(lambda: "ACTIVE" in port_state(nic), 10), port_state(nic))
 
+    @contextlib.contextmanager
+    def deleted(self, nic):
+        """The RDMA device is being deleted meanwhile, and can be made again afterwards."""
+        deletion = subprocess.Popen(["rdma", "link", "delete", f"rxe{nic}"])
+        yield
+        self.assertEqual(deletion.wait(jobs.PATIENCE), 0)
+        subprocess.run(["rdma", "link", "add", f"rxe{nic}", "type", "rxe", "netdev", f"eth{nic}"], check=True)
+
     def await_traffic(self, nic, packets):
         """Until this machine has sent so many more."""
         before = packets_sent(nic)
@@ -87,3 +96,7 @@ class Case(jobs.Case):
     def expect_failover(self, ranks):
         for rank in ranks:
             self.assertIn("its rails go by another one", rank.output(), self.story(ranks))
+
+    def expect_tcp_instead(self, ranks):
+        for rank in ranks:
+            self.assertIn("by ib is lost; they go on by tcp", rank.output(), self.story(ranks))

@@ -49,6 +49,50 @@ class Failover(hosts.Case):
         self.expect_failover(ranks)
 
 
+class FailoverToTcp(hosts.Case):
+    """All NICs are lost while TCP has a way that stays, the loopback, which ranks of one machine reach each other by."""
+
+    WAYS = {"KOLO_TRANSPORTS": "ib,tcp", "KOLO_TCP_INTERFACES": "lo"}
+
+    def lose_all(self, ranks):
+        """In the middle of operations."""
+        for nic in (0, 1):
+            self.await_traffic(nic, 200)
+        for nic in (0, 1):
+            self.pull_cable(nic)
+        self.assertTrue(all(rank.process.poll() is None for rank in ranks), self.story(ranks))
+
+    def test_devices_that_are_deleted(self):
+        """Linux 6.1 deletes a Soft-RoCE device when the last program that uses it has ended; until then nothing may change for that program."""
+        ranks = self.start(self.network(3), [Programs.rank, "loop", MUCH, "6"], environment=self.WAYS)
+        self.wait_until_said(ranks, "ready")
+        self.await_traffic(0, 200)
+        with self.deleted(0), self.deleted(1):
+            self.assertTrue(all(rank.process.poll() is None for rank in ranks), self.story(ranks))
+            self.expect_done(ranks)
+
+    def test_in_the_middle_of_an_all_reduce(self):
+        ranks = self.start(self.network(3), [Programs.rank, "loop", MUCH, "6"], environment=self.WAYS)
+        self.wait_until_said(ranks, "ready")
+        self.lose_all(ranks)
+        self.expect_done(ranks)
+        self.expect_tcp_instead(ranks)
+
+    def test_in_the_middle_of_all_collectives(self):
+        network = self.network(2)
+        ranks = self.sweep(network, sizes=["100K"], calls=100, environment=self.WAYS)
+        self.lose_all(ranks)
+        self.expect_all(network, ranks, sizes=["100K"])
+        self.expect_tcp_instead(ranks)
+
+    def test_in_the_middle_of_messages(self):
+        ranks = self.start(self.network(3), [Programs.rank, "messages"], environment=self.WAYS)
+        self.wait_until_said(ranks, "joined")
+        self.lose_all(ranks)
+        self.expect_done(ranks)
+        self.expect_tcp_instead(ranks)
+
+
 class Endings(hosts.Case):
     def begin(self, size, environment=None):
         ranks = self.start(self.network(3), [Programs.rank, "loop", size, ENDLESS], environment=environment)

@@ -52,6 +52,15 @@ class Trouble(hosts.Case):
             self.lose(0, 100)
         self.expect_failure(ranks, 0, since, 30, (REMOTE, TIMEOUT, UNREACHABLE), f"rank {1 - network.machine}")
 
+    def test_the_only_link_goes_silent_and_tcp_has_another(self):
+        network = self.network(3)
+        ranks = self.begin(network, "20", {"KOLO_TRANSPORTS": "ib,tcp", "KOLO_IB_DEVICES": "rxe0", "KOLO_TCP_INTERFACES": "eth1"})
+        if network.machine == 1:
+            self.await_traffic(0, 200)
+            self.lose(0, 100)
+        self.expect_done(ranks)
+        self.expect_tcp_instead(ranks)
+
     def test_a_killed_rank(self):
         network = self.network(4)
         ranks = self.begin(network)
