@@ -10,7 +10,7 @@ const char* Parser::feed(const unsigned char* bytes, std::size_t count) {
   while (count > 0) {
     if (left_ > 0) {
       const std::size_t step = std::min(count, left_);
-      std::memcpy(to_, bytes, step);
+      if (!isForgotten_) std::memcpy(to_, bytes, step);
       bytes += step;
       count -= step;
       if (const char* const wrong = filled(step); wrong != nullptr) return wrong;
@@ -28,7 +28,7 @@ const char* Parser::feed(const unsigned char* bytes, std::size_t count) {
 }
 
 const char* Parser::filled(std::size_t count) {
-  if ((frame_.flags & Frame::kPayloadChecked) != 0) crc_ = crc32c(crc_, to_, count);
+  if ((frame_.flags & Frame::kPayloadChecked) != 0 && !isForgotten_) crc_ = crc32c(crc_, to_, count);
   to_ += count;
   left_ -= count;
   return left_ == 0 ? finish() : nullptr;
@@ -52,7 +52,10 @@ const char* Parser::takeHeader() {
   return left_ == 0 ? finish() : nullptr;
 }
 
+void Parser::forget(std::uint64_t memory) { isForgotten_ = isForgotten_ || (left_ != 0 && frame_.memory == memory); }
+
 const char* Parser::finish() {
+  if (isForgotten_) return "went to memory that was deregistered meanwhile";
   if ((frame_.flags & Frame::kPayloadChecked) != 0 && crc_ != frame_.payloadCrc) {
     return "has a payload with a wrong checksum: it was altered on the way, or by the sender before it was over";
   }

@@ -21,15 +21,15 @@ class Parser {
   const char* feed(const unsigned char* bytes, std::size_t count);
 
   // Where the next bytes of the payload go: they may be received right there; then filled() instead of feed(). Empty: a header comes
-  // first. Valid until memory is deregistered.
-  std::span<unsigned char> room() const { return {to_, left_}; }
+  // first, or what is thrown away. Valid until forget().
+  std::span<unsigned char> room() const { return {to_, isForgotten_ ? 0 : left_}; }
   const char* filled(std::size_t count);
 
   // Of the last frame's payload.
   std::size_t lastBytes() const { return frame_.bytes; }
   bool isBetweenFrames() const { return have_ == 0 && left_ == 0; }
-  // REQUIRES: no frame is half there, or it goes elsewhere.
-  bool writesTo(std::uint64_t memory) const { return left_ != 0 && frame_.memory == memory; }
+  // Nothing is written to that memory any more: of a payload that is half there the rest is thrown away, and then the frame is wrong.
+  void forget(std::uint64_t memory);
 
  private:
   const char* takeHeader();
@@ -41,6 +41,7 @@ class Parser {
   Frame frame_{};
   unsigned char* to_ = nullptr;  // the rest of the payload
   std::size_t left_ = 0;
+  bool isForgotten_ = false;     // goes nowhere
   std::uint32_t crc_ = 0;  // of the payload so far
   std::uint32_t next_ = 0;
 };
