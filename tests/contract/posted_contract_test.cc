@@ -375,21 +375,4 @@ TEST_CASE("what was accepted reaches the peer, also when the device is closed at
   }
 }
 
-TEST_CASE("what was accepted reaches a peer whose own payload was half there when its memory was deregistered", "[posted]") {
-  constexpr std::size_t kBytes = 1 << 20;   // a kernel takes it, and the other does not yet
-  for (const std::string& name : working(koloLinkPosted)) {
-    DYNAMIC_SECTION(name) {
-      PostedPair pair(name);
-      accepted(pair.peer.put(pair.theirLink, {.memory = pair.theirOutbox, .bytes = kMostPayload, .to = kSignals}));
-      progressFor(pair.rank, 1, 20);
-      REQUIRE_OK(pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = kBytes, .to = kSignals, .signalTo = 8, .signal = 1}));
-      std::thread closing([&] { pair.rank.close(); });
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      const Reply reply = pair.awaitThere(8, 1);
-      closing.join();
-      accepted(reply);
-    }
-  }
-}
-
 }  // namespace kolo::contract

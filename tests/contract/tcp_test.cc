@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "../../transports/tcp/parser.h"
@@ -317,6 +318,19 @@ TEST_CASE("with checksums, bytes that change on their way drop the link and are 
   const Reply reply = pair.peer.receive();
   CHECK(reply.code == koloRemoteError);
   CHECK(std::string(reply.message).find("wrong checksum") != std::string::npos);
+}
+
+TEST_CASE("what was accepted reaches a peer whose own payload was half there when its memory was deregistered", "[tcp]") {
+  constexpr std::size_t kBytes = 1 << 20;   // a kernel takes it, and the other does not yet
+  PostedPair pair("tcp");
+  accepted(pair.peer.put(pair.theirLink, {.memory = pair.theirOutbox, .bytes = kMostPayload, .to = kSignals}));
+  progressFor(pair.rank, 1, 20);
+  REQUIRE_OK(pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = kBytes, .to = kSignals, .signalTo = 8, .signal = 1}));
+  std::thread closing([&] { pair.rank.close(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const Reply reply = pair.awaitThere(8, 1);
+  closing.join();
+  accepted(reply);
 }
 
 }  // namespace kolo::contract
