@@ -196,10 +196,10 @@ struct Scene : Pair {
 }  // namespace
 
 TEST_CASE("whatever listens in the peer's place is not taken for the peer", "[connect]") {
-  Scene scene({.timeoutMs = 2000});
   using Over = std::atomic<bool>;
+  constexpr const char* kSilent = "says nothing";
   const std::pair<const char*, Trap::Serve> cases[] = {
-      {"says nothing",
+      {kSilent,
        [](Socket, const Over& isOver) {
          while (!isOver) std::this_thread::sleep_for(5ms);
        }},
@@ -244,6 +244,8 @@ TEST_CASE("whatever listens in the peer's place is not taken for the peer", "[co
   };
   for (const auto& [expected, serve] : cases) {
     DYNAMIC_SECTION(expected) {
+      // Only silence is told by the time that passes; the others say something, on a busy machine perhaps late.
+      Scene scene({.timeoutMs = expected == kSilent ? 2000 : 20000});
       const Trap trap("127.0.0.1", 0, serve);
       const auto begun = Clock::now();
       const auto alone = scene.rank.openLink(moved(scene.peer.address(), trap.port(), {"127.0.0.1"}), scene.memory);
@@ -251,7 +253,7 @@ TEST_CASE("whatever listens in the peer's place is not taken for the peer", "[co
       CHECK(alone.status().code() == koloUnreachable);
       CHECK(contains(alone.status().message(), expected));
       CHECK(contains(alone.status().message(), "127.0.0.1"));
-      CHECK(Clock::now() - begun < 8s);
+      CHECK(Clock::now() - begun < 30s);
       // The same in the first place, and a way to the peer in the second one.
       const Trap good("127.0.0.2", trap.port(),
                       [&](Socket client, const Over& isOver) { relay(std::move(client), scene.port, SIZE_MAX, isOver); });
