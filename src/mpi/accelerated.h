@@ -3,12 +3,18 @@
 // Each function has the parameters of the MPI's. It may decline, and has then done nothing: the call is the MPI's. It declines what it
 // does not cover by what is the same on all ranks; and arguments that MPI's rules forbid, so that the error is the MPI's own. What may
 // differ between ranks (datatypes of the same signature, which of them have gaps, displacements) never decides.
+//
+// A function ends by handing over what is to be done on Kolo (carryOut). Arguments are judged and data packed before, in the call.
 #pragma once
 
 #include <kolo/kolo.h>
 
+#include <memory>
+#include <utility>
+
 #include "mpi/regions.h"
 #include "mpi/session.h"
+#include "mpi/task.h"
 
 namespace kolo::mpi {
 
@@ -22,7 +28,7 @@ class Outcome {
     return outcome;
   }
 
-  // nullptr: it was carried out, with result().
+  // nullptr: it was carried out, with result(); or is to be, by the task.
   const char* whyDeclined() const { return why_; }
   koloResult_t result() const { return result_; }
 
@@ -37,20 +43,35 @@ class Accelerated {
   using Counts = Numbers;
   using Displs = Numbers;
 
-  explicit Accelerated(Session& session) : session_(session), kolo_(session.kolo()), rank_(session.rank()), ranks_(session.ranks()) {}
+  // later: nullptr for calls that block; otherwise where to leave what is to be done.
+  explicit Accelerated(Session& session, std::unique_ptr<Task>* later = nullptr)
+      : session_(session), later_(later), kolo_(session.kolo()), rank_(session.rank()), ranks_(session.ranks()) {}
 
-#define COLLECTIVE(Name, parameters, arguments) Outcome try##Name parameters;
+#define COLLECTIVE(Name, INonblocking, parameters, arguments) Outcome try##Name parameters;
 #include "mpi/collectives.inc"
 #undef COLLECTIVE
 
  private:
   bool isRoot(int root) const { return root >= 0 && root < ranks_; }
   bool areBlocks(const Numbers& counts, const Numbers& displs) const;
+  bool calculates(MPI_Op op, MPI_Datatype datatype) const;
   Elements elements(const void* buffer, MPI_Datatype datatype) const { return {buffer, datatype, session_.comm()}; }
-  koloResult_t shift(const void* send, void* recv, std::size_t bytes, int distance) const;
   Outcome scan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, bool isInclusive);
 
+  // Does run(receiver) and receiver.store(), now or later. So `run` holds what it needs, and nothing of this object.
+  template <class Receiver, class Run>
+  Outcome carryOut(Receiver receiver, Run run) {
+    if (later_ != nullptr) {
+      *later_ = std::make_unique<TaskOf<Receiver, Run>>(std::move(receiver), std::move(run));
+      return koloSuccess;
+    }
+    const koloResult_t result = run(receiver);
+    if (result == koloSuccess) receiver.store();
+    return result;
+  }
+
   Session& session_;
+  std::unique_ptr<Task>* later_;
   koloComm_t kolo_;
   int rank_, ranks_;
 };

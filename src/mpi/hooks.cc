@@ -1,31 +1,17 @@
 // The functions by which programs call: each collective under its two names, MPI_ and PMPI_. Under the second come the calls of Open
 // MPI's Fortran, and those of tools that have taken the first.
 #include <new>
+#include <system_error>
 
 #include "mpi/accelerated.h"
+#include "mpi/errors.h"
 #include "mpi/report.h"
 #include "mpi/session.h"
+#include "mpi/started.h"
 #include "mpi/underneath.h"
 
 namespace kolo::mpi {
 namespace {
-
-int classOf(koloResult_t result) {
-  switch (result) {
-    case koloMismatch: return MPI_ERR_TRUNCATE;   // mostly of counts
-    case koloOutOfMemory: return MPI_ERR_NO_MEM;
-    case koloInvalidOverlap:
-    case koloInvalidPointer: return MPI_ERR_BUFFER;
-    case koloInvalidCount: return MPI_ERR_COUNT;
-    default: return MPI_ERR_OTHER;
-  }
-}
-
-// As the MPI raises an error: by the communicator's handler, which may not return.
-int raise(MPI_Comm comm, int code) {
-  PMPI_Comm_call_errhandler(comm, code);
-  return code;
-}
 
 int conclude(Hook hook, const Session& session, koloResult_t result) {
   if (result == koloSuccess) return MPI_SUCCESS;
@@ -39,6 +25,7 @@ int call(Hook hook, MPI_Comm comm, const Attempt& attempt, const Pass& pass) noe
   const char* why = "the communicator has one rank, or two groups, or is without Kolo";
   try {
     if (Session* const session = Session::of(comm)) {
+      session->settle();
       Accelerated accelerated(*session);
       const Outcome outcome = attempt(accelerated);
       why = outcome.whyDeclined();
@@ -56,19 +43,58 @@ int call(Hook hook, MPI_Comm comm, const Attempt& attempt, const Pass& pass) noe
   return pass();
 }
 
+// The same for nonblocking forms. They may not wait for other ranks, and so not make a session.
+template <class Attempt, class Pass>
+int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt, const Pass& pass) noexcept {
+  const char* why = "the communicator has one rank, or two groups, or is without Kolo, or has had no blocking collective yet";
+  try {
+    Session* const session = request != nullptr ? Session::existing(comm) : nullptr;
+    if (session != nullptr) {
+      std::unique_ptr<Task> task;
+      Accelerated accelerated(*session, &task);
+      why = attempt(accelerated).whyDeclined();
+      if (why == nullptr) {
+        countAccelerated(hook);
+        return startTask(*session, hook, std::move(task), request);
+      }
+    }
+  } catch (const MpiError& error) {
+    return error.code;
+  } catch (const std::bad_alloc&) {
+    return raise(comm, MPI_ERR_NO_MEM);
+  } catch (const std::system_error& error) {
+    complain(std::string(nameOf(hook)) + " needs a thread, and there can be none: " + error.what());
+    return raise(comm, MPI_ERR_NO_MEM);
+  }
+  countPassed(hook, why);
+  return pass();
+}
+
 }  // namespace
+
+// A function under its two names.
+#define KOLO_MPI_DEFINE(name, parameters)                                                       \
+  extern "C" __attribute__((visibility("default"))) int MPI_##name parameters;                  \
+  extern "C" __attribute__((visibility("default"), alias("MPI_" #name))) int PMPI_##name parameters; \
+  extern "C" int MPI_##name parameters
+
+#define KOLO_MPI_HOOKS(Name, INonblocking, suffix, its, parameters, arguments)                    \
+  KOLO_MPI_DEFINE(Name##suffix, parameters) {                                                     \
+    return call(                                                                                  \
+        Hook::k##Name, comm, [&](Accelerated& kolo) { return kolo.try##Name arguments; },         \
+        [&] { return its().Name arguments; });                                                    \
+  }                                                                                               \
+  KOLO_MPI_DEFINE(INonblocking##suffix, KOLO_MPI_NONBLOCKING(parameters)) {                       \
+    return start(                                                                                 \
+        Hook::k##INonblocking, comm, request, [&](Accelerated& kolo) { return kolo.try##Name arguments; }, \
+        [&] { return its().INonblocking KOLO_MPI_WITH_REQUEST(arguments); });                     \
+  }
 
 namespace narrow {
 using Count = int;
 using Counts = const int*;
 using Displs = const int*;
-#define COLLECTIVE(Name, parameters, arguments)                                                             \
-  extern "C" __attribute__((visibility("default"))) int MPI_##Name parameters {                             \
-    return call(                                                                                            \
-        Hook::k##Name, comm, [&](Accelerated& kolo) { return kolo.try##Name arguments; },                   \
-        [&] { return underneath().Name arguments; });                                                       \
-  }                                                                                                         \
-  extern "C" __attribute__((visibility("default"), alias("MPI_" #Name))) int PMPI_##Name parameters;
+#define COLLECTIVE(Name, INonblocking, parameters, arguments) KOLO_MPI_HOOKS(Name, INonblocking, , underneath, parameters, arguments)
 #include "mpi/collectives.inc"
 #undef COLLECTIVE
 }  // namespace narrow
@@ -79,13 +105,8 @@ using Count = MPI_Count;
 using Counts = const MPI_Count*;
 using Displs = const MPI_Aint*;
 #define KOLO_MPI_COUNTS_ONLY
-#define COLLECTIVE(Name, parameters, arguments)                                                             \
-  extern "C" __attribute__((visibility("default"))) int MPI_##Name##_c parameters {                         \
-    return call(                                                                                            \
-        Hook::k##Name, comm, [&](Accelerated& kolo) { return kolo.try##Name arguments; },                   \
-        [&] { return underneathLarge().Name arguments; });                                                  \
-  }                                                                                                         \
-  extern "C" __attribute__((visibility("default"), alias("MPI_" #Name "_c"))) int PMPI_##Name##_c parameters;
+#define COLLECTIVE(Name, INonblocking, parameters, arguments) \
+  KOLO_MPI_HOOKS(Name, INonblocking, _c, underneathLarge, parameters, arguments)
 #include "mpi/collectives.inc"
 #undef COLLECTIVE
 #undef KOLO_MPI_COUNTS_ONLY

@@ -19,12 +19,6 @@ bool isRefused(const void* sendbuf, const void* recvbuf, std::size_t bytes) {
   return !kTakesBufferTwice && bytes != 0 && sendbuf == recvbuf;
 }
 
-template <class Receiver>
-Outcome finish(koloResult_t result, const Receiver& receiver) {
-  if (result == koloSuccess) receiver.store();
-  return result;
-}
-
 }  // namespace
 
 // Displacements belong to the counts; nothing is asked of them but to be there.
@@ -39,10 +33,14 @@ bool Accelerated::areBlocks(const Numbers& counts, const Numbers& displs) const 
 Outcome Accelerated::tryBcast(void* buffer, MPI_Count count, MPI_Datatype datatype, int root, MPI_Comm) {
   const Elements all = elements(buffer, datatype);
   if (!isRoot(root) || !isUsable(all, count)) return unusual();
-  const Region data(all, count);
-  if (rank_ == root) data.load();
-  const koloResult_t result = koloBroadcast(data.data(), data.data(), data.bytes(), koloUint8, root, kolo_, nullptr);
-  return rank_ == root ? result : finish(result, data);
+  Region data(all, count);
+  if (rank_ == root) {
+    data.load();
+    data.discard();
+  }
+  return carryOut(std::move(data), [root, kolo = kolo_](const Region& its) {
+    return koloBroadcast(its.data(), its.data(), its.bytes(), koloUint8, root, kolo, nullptr);
+  });
 }
 
 Outcome Accelerated::tryAllgather(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
@@ -53,9 +51,11 @@ Outcome Accelerated::tryAllgather(const void* sendbuf, MPI_Count sendcount, MPI_
   if (isInPlace) sendcount = recvcount;
   if (!isUsable(all, recvcount) || !isUsable(own, sendcount) || own.bytes(sendcount) != all.bytes(recvcount)) return unusual();
   if (isRefused(sendbuf, recvbuf, all.bytes(recvcount))) return unusual();
-  const Region from(own, sendcount, sendbuf == recvbuf), to(all, recvcount * ranks_);
+  Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
-  return finish(koloAllGather(from.data(), to.data(), from.bytes(), koloUint8, kolo_, nullptr), to);
+  return carryOut(Region(all, recvcount * ranks_), [from = std::move(from), kolo = kolo_](const Region& to) {
+    return koloAllGather(from.data(), to.data(), from.bytes(), koloUint8, kolo, nullptr);
+  });
 }
 
 // Kolo wants the same displacements on all ranks, MPI does not: so all ranks give none.
@@ -69,10 +69,12 @@ Outcome Accelerated::tryAllgatherv(const void* sendbuf, MPI_Count sendcount, MPI
   if (isInPlace) sendcount = mine;
   if (!isUsable(all, mine) || !isUsable(own, sendcount) || own.bytes(sendcount) != all.bytes(mine)) return unusual();
   if (isRefused(sendbuf, recvbuf, own.bytes(sendcount))) return unusual();
-  const Region from(own, sendcount, sendbuf == recvbuf);
-  const Blocks to(all, ranks_, recvcounts, displs, Blocks::Placing::kInARow);
+  Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
-  return finish(koloAllGatherv(from.data(), to.data(), to.counts(), nullptr, koloUint8, kolo_, nullptr), to);
+  return carryOut(Blocks(all, ranks_, recvcounts, displs, Blocks::Placing::kInARow),
+                  [from = std::move(from), kolo = kolo_](const Blocks& to) {
+                    return koloAllGatherv(from.data(), to.data(), to.counts(), nullptr, koloUint8, kolo, nullptr);
+                  });
 }
 
 Outcome Accelerated::tryGather(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
@@ -86,9 +88,11 @@ Outcome Accelerated::tryGather(const void* sendbuf, MPI_Count sendcount, MPI_Dat
   if (!isUsable(all, recvcount) || !isUsable(own, sendcount)) return unusual();
   const std::size_t bytes = own.bytes(sendcount);
   if (isAtRoot && (bytes != all.bytes(recvcount) || isRefused(sendbuf, recvbuf, bytes))) return unusual();
-  const Region from(own, sendcount, sendbuf == recvbuf), to(all, recvcount * ranks_);
+  Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
-  return finish(koloGather(from.data(), to.data(), bytes, koloUint8, root, kolo_, nullptr), to);
+  return carryOut(Region(all, recvcount * ranks_), [from = std::move(from), bytes, root, kolo = kolo_](const Region& to) {
+    return koloGather(from.data(), to.data(), bytes, koloUint8, root, kolo, nullptr);
+  });
 }
 
 Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, Numbers recvcounts,
@@ -98,9 +102,11 @@ Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Da
   if (!isAtRoot) {
     const Elements own = elements(sendbuf, sendtype);
     if (!isUsable(own, sendcount)) return unusual();
-    const Region from(own, sendcount);
+    Region from(own, sendcount);
     from.load();
-    return koloGatherv(from.data(), from.bytes(), nullptr, nullptr, nullptr, koloUint8, root, kolo_, nullptr);
+    return carryOut(Nothing(), [from = std::move(from), root, kolo = kolo_](const Nothing&) {
+      return koloGatherv(from.data(), from.bytes(), nullptr, nullptr, nullptr, koloUint8, root, kolo, nullptr);
+    });
   }
   const Elements all = elements(recvbuf, recvtype);
   const Elements own = isInPlace ? elements(all.at(displs[rank_]), recvtype) : elements(sendbuf, sendtype);
@@ -108,10 +114,12 @@ Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Da
   if (!isUsable(all, recvcounts[rank_]) || !isUsable(own, sendcount)) return unusual();
   const std::size_t bytes = own.bytes(sendcount);
   if (bytes != all.bytes(recvcounts[rank_]) || isRefused(sendbuf, recvbuf, bytes)) return unusual();
-  const Region from(own, sendcount, sendbuf == recvbuf);
-  const Blocks to(all, ranks_, recvcounts, displs, Blocks::Placing::kFree);
+  Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
-  return finish(koloGatherv(from.data(), bytes, to.data(), to.counts(), to.displs(), koloUint8, root, kolo_, nullptr), to);
+  return carryOut(Blocks(all, ranks_, recvcounts, displs, Blocks::Placing::kFree),
+                  [from = std::move(from), bytes, root, kolo = kolo_](const Blocks& to) {
+                    return koloGatherv(from.data(), bytes, to.data(), to.counts(), to.displs(), koloUint8, root, kolo, nullptr);
+                  });
 }
 
 Outcome Accelerated::tryScatter(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
@@ -125,10 +133,12 @@ Outcome Accelerated::tryScatter(const void* sendbuf, MPI_Count sendcount, MPI_Da
   if (!isUsable(all, sendcount) || !isUsable(own, recvcount)) return unusual();
   const std::size_t bytes = own.bytes(recvcount);
   if (isAtRoot && (bytes != all.bytes(sendcount) || isRefused(sendbuf, recvbuf, bytes))) return unusual();
-  const Region from(all, sendcount * ranks_), to(own, recvcount, sendbuf == recvbuf);
+  Region from(all, sendcount * ranks_), to(own, recvcount, sendbuf == recvbuf);
   from.load();
-  const koloResult_t result = koloScatter(from.data(), to.data(), bytes, koloUint8, root, kolo_, nullptr);
-  return isInPlace ? result : finish(result, to);
+  if (isInPlace) to.discard();
+  return carryOut(std::move(to), [from = std::move(from), bytes, root, kolo = kolo_](const Region& its) {
+    return koloScatter(from.data(), its.data(), bytes, koloUint8, root, kolo, nullptr);
+  });
 }
 
 Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype, void* recvbuf,
@@ -138,8 +148,9 @@ Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Number
   if (!isAtRoot) {
     const Elements own = elements(recvbuf, recvtype);
     if (!isUsable(own, recvcount)) return unusual();
-    const Region to(own, recvcount);
-    return finish(koloScatterv(nullptr, nullptr, nullptr, to.data(), to.bytes(), koloUint8, root, kolo_, nullptr), to);
+    return carryOut(Region(own, recvcount), [root, kolo = kolo_](const Region& to) {
+      return koloScatterv(nullptr, nullptr, nullptr, to.data(), to.bytes(), koloUint8, root, kolo, nullptr);
+    });
   }
   const Elements all = elements(sendbuf, sendtype);
   const Elements own = isInPlace ? elements(all.at(displs[rank_]), sendtype) : elements(recvbuf, recvtype);
@@ -147,29 +158,34 @@ Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Number
   if (!isUsable(all, sendcounts[rank_]) || !isUsable(own, recvcount)) return unusual();
   const std::size_t bytes = own.bytes(recvcount);
   if (bytes != all.bytes(sendcounts[rank_]) || isRefused(sendbuf, recvbuf, bytes)) return unusual();
-  const Blocks from(all, ranks_, sendcounts, displs, Blocks::Placing::kFree);
-  const Region to(own, recvcount, sendbuf == recvbuf);
+  Blocks from(all, ranks_, sendcounts, displs, Blocks::Placing::kFree);
+  Region to(own, recvcount, sendbuf == recvbuf);
   from.load();
-  const koloResult_t result =
-      koloScatterv(from.data(), from.counts(), from.displs(), to.data(), bytes, koloUint8, root, kolo_, nullptr);
-  return isInPlace ? result : finish(result, to);
+  if (isInPlace) to.discard();
+  return carryOut(std::move(to), [from = std::move(from), bytes, root, kolo = kolo_](const Region& its) {
+    return koloScatterv(from.data(), from.counts(), from.displs(), its.data(), bytes, koloUint8, root, kolo, nullptr);
+  });
 }
 
 Outcome Accelerated::tryAlltoall(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
                                  MPI_Datatype recvtype, MPI_Comm) {
   const Elements all = elements(recvbuf, recvtype);
   if (!isUsable(all, recvcount)) return unusual();
-  const Region to(all, recvcount * ranks_);
+  Region to(all, recvcount * ranks_);
   const std::size_t bytes = all.bytes(recvcount);
   if (sendbuf == MPI_IN_PLACE) {
     to.load();
-    return finish(koloAllToAll(to.data(), to.data(), bytes, koloUint8, kolo_, nullptr), to);
+    return carryOut(std::move(to), [bytes, kolo = kolo_](const Region& its) {
+      return koloAllToAll(its.data(), its.data(), bytes, koloUint8, kolo, nullptr);
+    });
   }
   const Elements own = elements(sendbuf, sendtype);
   if (!isUsable(own, sendcount) || own.bytes(sendcount) != bytes || isRefused(sendbuf, recvbuf, bytes)) return unusual();
-  const Region from(own, sendcount * ranks_, sendbuf == recvbuf);
+  Region from(own, sendcount * ranks_, sendbuf == recvbuf);
   from.load();
-  return finish(koloAllToAll(from.data(), to.data(), bytes, koloUint8, kolo_, nullptr), to);
+  return carryOut(std::move(to), [from = std::move(from), bytes, kolo = kolo_](const Region& its) {
+    return koloAllToAll(from.data(), its.data(), bytes, koloUint8, kolo, nullptr);
+  });
 }
 
 Outcome Accelerated::tryAlltoallv(const void* sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype, void* recvbuf,
@@ -182,11 +198,13 @@ Outcome Accelerated::tryAlltoallv(const void* sendbuf, Numbers sendcounts, Numbe
   if (!isUsable(all, recvcounts[rank_]) || !isUsable(own, mine) || own.bytes(mine) != all.bytes(recvcounts[rank_])) return unusual();
   if (isRefused(sendbuf, recvbuf, own.bytes(mine))) return unusual();
   const auto placing = isInPlace || sendbuf == recvbuf ? Blocks::Placing::kCopied : Blocks::Placing::kFree;
-  const Blocks from(own, ranks_, isInPlace ? recvcounts : sendcounts, isInPlace ? rdispls : sdispls, placing);
-  const Blocks to(all, ranks_, recvcounts, rdispls, Blocks::Placing::kFree);
+  Blocks from(own, ranks_, isInPlace ? recvcounts : sendcounts, isInPlace ? rdispls : sdispls, placing);
   from.load();
-  return finish(koloAllToAllv(from.data(), from.counts(), from.displs(), to.data(), to.counts(), to.displs(), koloUint8, kolo_, nullptr),
-                to);
+  return carryOut(Blocks(all, ranks_, recvcounts, rdispls, Blocks::Placing::kFree),
+                  [from = std::move(from), kolo = kolo_](const Blocks& to) {
+                    return koloAllToAllv(from.data(), from.counts(), from.displs(), to.data(), to.counts(), to.displs(), koloUint8,
+                                         kolo, nullptr);
+                  });
 }
 
 }  // namespace kolo::mpi

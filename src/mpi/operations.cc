@@ -40,4 +40,6 @@ bool isCovered(MPI_Op op, MPI_Datatype datatype) {
   return number != nullptr && found != nullptr && found->isDefinedFor(number->kind);
 }
 
+bool isNative(MPI_Op op, MPI_Datatype datatype) { return findNumber(datatype)->isNative && findOperator(op)->isNative; }
+
 }  // namespace kolo::mpi

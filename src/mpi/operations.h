@@ -22,5 +22,7 @@ const Operator* findOperator(MPI_Op op);
 
 // Whether MPI defines a predefined operation on a predefined datatype, of a length that Kolo can carry.
 bool isCovered(MPI_Op op, MPI_Datatype datatype);
+// Whether Kolo calculates it itself, of what is covered.
+bool isNative(MPI_Op op, MPI_Datatype datatype);
 
 }  // namespace kolo::mpi

@@ -10,6 +10,7 @@
 namespace kolo::mpi {
 namespace {
 
+// By what is the same on all ranks.
 Outcome notCovered() { return Outcome::declined("not a predefined operation on a predefined datatype of at most 16 bytes"); }
 Outcome unusual() { return Outcome::declined("MPI has to judge the arguments"); }
 
@@ -32,48 +33,116 @@ void reduceLocal(const void* in, void* inout, MPI_Count count, std::size_t eleme
   }
 }
 
+
+// To the rank that is so much higher, and from the one that is so much lower, where there are such.
+koloResult_t shift(const Session& session, const void* send, void* recv, std::size_t bytes, int distance) {
+  const int rank = session.rank();
+  koloResult_t result = koloGroupStart();
+  if (result != koloSuccess) return result;
+  if (rank + distance < session.ranks()) (void)koloSend(send, bytes, koloUint8, rank + distance, session.kolo(), nullptr);
+  if (rank >= distance) (void)koloRecv(recv, bytes, koloUint8, rank - distance, session.kolo(), nullptr);
+  return koloGroupEnd();   // with the first error
+}
+
+// A scan whose result is in recvbuf.
+struct Scan {
+  const Session& session;
+  const void* input;
+  void* recvbuf;
+  MPI_Count count;
+  MPI_Datatype datatype;
+  MPI_Op op;
+  bool isInclusive;
+
+  koloResult_t run() const;
+};
+
+// By recursive doubling (Hillis and Steele, "Data parallel algorithms", 1986): after the step of distance d, `acc` is the fold of the 2d
+// ranks that end with this one, and what arrives next that of the ranks before those. Operands stay in the order of the ranks.
+koloResult_t Scan::run() const {
+  const auto extent = static_cast<std::size_t>(formOf(datatype).extent);
+  const std::size_t bytes = static_cast<std::size_t>(count) * extent;
+  if (bytes == 0) return koloSuccess;
+
+  const auto arriving = std::make_unique_for_overwrite<unsigned char[]>(bytes);
+  const auto copy = std::make_unique_for_overwrite<unsigned char[]>(isInclusive ? 0 : bytes);
+  void* const acc = isInclusive ? recvbuf : copy.get();
+  if (acc != input) std::memcpy(acc, input, bytes);
+  for (int distance = 1; distance < session.ranks(); distance *= 2) {
+    const koloResult_t result = shift(session, acc, arriving.get(), bytes, distance);
+    if (result != koloSuccess) return result;
+    if (session.rank() < distance) continue;
+    reduceLocal(arriving.get(), acc, count, extent, datatype, op);
+    if (isInclusive) continue;
+    if (distance == 1) {
+      std::memcpy(recvbuf, arriving.get(), bytes);
+    } else {
+      reduceLocal(arriving.get(), recvbuf, count, extent, datatype, op);
+    }
+  }
+  return koloSuccess;
+}
+
 }  // namespace
 
-Outcome Accelerated::tryBarrier(MPI_Comm) { return koloBarrier(kolo_, nullptr); }
+// Whether Kolo has the reduction, or the MPI calculates for it; in a nonblocking call, in any thread.
+bool Accelerated::calculates(MPI_Op op, MPI_Datatype datatype) const {
+  return isCovered(op, datatype) && (later_ == nullptr || isNative(op, datatype) || session_.mayCalculateAnywhere());
+}
+
+Outcome Accelerated::tryBarrier(MPI_Comm) {
+  return carryOut(Nothing(), [kolo = kolo_](const Nothing&) { return koloBarrier(kolo, nullptr); });
+}
 
 Outcome Accelerated::tryAllreduce(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm) {
-  const auto reduction = session_.findReduction(op, datatype);
-  if (!reduction) return notCovered();
+  if (!calculates(op, datatype)) return notCovered();
   if (!areBuffers(sendbuf, recvbuf, count)) return unusual();
   const void* const input = isInPlace(sendbuf, recvbuf) ? recvbuf : sendbuf;
-  return koloAllReduce(input, recvbuf, static_cast<std::size_t>(count), reduction->datatype, reduction->op, kolo_, nullptr);
+  return carryOut(Nothing(), [=, &session = session_](const Nothing&) {
+    return session.reduce(op, datatype, [&](const Reduction& by) {
+      return koloAllReduce(input, recvbuf, static_cast<std::size_t>(count), by.datatype, by.op, session.kolo(), nullptr);
+    });
+  });
 }
 
 Outcome Accelerated::tryReduce(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, int root,
                                MPI_Comm) {
-  const auto reduction = session_.findReduction(op, datatype);
-  if (!reduction) return notCovered();
+  if (!calculates(op, datatype)) return notCovered();
   const bool isAtRoot = rank_ == root, inPlace = sendbuf == MPI_IN_PLACE;
   const bool isRight = isAtRoot ? areBuffers(sendbuf, recvbuf, count) && (sendbuf != recvbuf || count == 0)
                                 : areBuffers(sendbuf, &count, count) && !inPlace;
   if (!isRoot(root) || !isRight) return unusual();
-  return koloReduce(inPlace ? recvbuf : sendbuf, isAtRoot ? recvbuf : nullptr, static_cast<std::size_t>(count),
-                    reduction->datatype, reduction->op, root, kolo_, nullptr);
+  const void* const input = inPlace ? recvbuf : sendbuf;
+  void* const output = isAtRoot ? recvbuf : nullptr;
+  return carryOut(Nothing(), [=, &session = session_](const Nothing&) {
+    return session.reduce(op, datatype, [&](const Reduction& by) {
+      return koloReduce(input, output, static_cast<std::size_t>(count), by.datatype, by.op, root, session.kolo(), nullptr);
+    });
+  });
 }
 
 // In place, MPI takes the input from recvbuf and wants the result at its beginning, Kolo leaves it at this rank's block.
 Outcome Accelerated::tryReduce_scatter_block(const void* sendbuf, void* recvbuf, MPI_Count recvcount, MPI_Datatype datatype, MPI_Op op,
                                              MPI_Comm) {
-  const auto reduction = session_.findReduction(op, datatype);
-  if (!reduction) return notCovered();
+  if (!calculates(op, datatype)) return notCovered();
   if (!areBuffers(sendbuf, recvbuf, recvcount)) return unusual();
   const auto count = static_cast<std::size_t>(recvcount);
-  if (!isInPlace(sendbuf, recvbuf)) return koloReduceScatter(sendbuf, recvbuf, count, reduction->datatype, reduction->op, kolo_, nullptr);
-  const std::size_t bytes = count * koloDataTypeSize(reduction->datatype);
-  unsigned char* const mine = static_cast<unsigned char*>(recvbuf) + bytes * static_cast<std::size_t>(rank_);
-  const koloResult_t result = koloReduceScatter(recvbuf, mine, count, reduction->datatype, reduction->op, kolo_, nullptr);
-  if (result == koloSuccess && bytes != 0) std::memmove(recvbuf, mine, bytes);
-  return result;
+  const bool inPlace = isInPlace(sendbuf, recvbuf);
+  return carryOut(Nothing(), [=, &session = session_](const Nothing&) {
+    return session.reduce(op, datatype, [&](const Reduction& by) {
+      const koloComm_t kolo = session.kolo();
+      if (!inPlace) return koloReduceScatter(sendbuf, recvbuf, count, by.datatype, by.op, kolo, nullptr);
+      const std::size_t bytes = count * koloDataTypeSize(by.datatype);
+      unsigned char* const mine = static_cast<unsigned char*>(recvbuf) + bytes * static_cast<std::size_t>(session.rank());
+      const koloResult_t result = koloReduceScatter(recvbuf, mine, count, by.datatype, by.op, kolo, nullptr);
+      if (result == koloSuccess && bytes != 0) std::memmove(recvbuf, mine, bytes);
+      return result;
+    });
+  });
 }
 
 Outcome Accelerated::tryReduce_scatter(const void* sendbuf, void* recvbuf, Numbers recvcounts, MPI_Datatype datatype, MPI_Op op, MPI_Comm) {
-  const auto reduction = session_.findReduction(op, datatype);
-  if (!reduction) return notCovered();
+  if (!calculates(op, datatype)) return notCovered();
   if (!areBlocks(recvcounts, recvcounts)) return unusual();
   std::vector<std::size_t> counts;
   std::size_t before = 0, total = 0;
@@ -82,15 +151,18 @@ Outcome Accelerated::tryReduce_scatter(const void* sendbuf, void* recvbuf, Numbe
     total += counts.back();
     if (i < rank_) before += counts.back();
   }
-  const std::size_t size = koloDataTypeSize(reduction->datatype), bytes = counts[static_cast<std::size_t>(rank_)] * size;
+  const std::size_t size = koloDataTypeSize(findNumber(datatype)->datatype), bytes = counts[static_cast<std::size_t>(rank_)] * size;
   const bool inPlace = isInPlace(sendbuf, recvbuf);
   if (total != 0 && (sendbuf == nullptr || ((inPlace || bytes != 0) && !areBuffers(sendbuf, recvbuf, 1)))) return unusual();
   const void* const input = inPlace ? recvbuf : sendbuf;
   unsigned char* const output = static_cast<unsigned char*>(recvbuf) + (inPlace ? before * size : 0);
-  const koloResult_t result =
-      koloReduceScatterv(input, output, counts.data(), nullptr, reduction->datatype, reduction->op, kolo_, nullptr);
-  if (result == koloSuccess && inPlace && bytes != 0) std::memmove(recvbuf, output, bytes);
-  return result;
+  return carryOut(Nothing(), [=, counts = std::move(counts), &session = session_](const Nothing&) {
+    const koloResult_t result = session.reduce(op, datatype, [&](const Reduction& by) {
+      return koloReduceScatterv(input, output, counts.data(), nullptr, by.datatype, by.op, session.kolo(), nullptr);
+    });
+    if (result == koloSuccess && inPlace && bytes != 0) std::memmove(recvbuf, output, bytes);
+    return result;
+  });
 }
 
 Outcome Accelerated::tryScan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm) {
@@ -101,42 +173,12 @@ Outcome Accelerated::tryExscan(const void* sendbuf, void* recvbuf, MPI_Count cou
   return scan(sendbuf, recvbuf, count, datatype, op, false);
 }
 
-// To the rank that is so much higher, and from the one that is so much lower, where there are such.
-koloResult_t Accelerated::shift(const void* send, void* recv, std::size_t bytes, int distance) const {
-  koloResult_t result = koloGroupStart();
-  if (result != koloSuccess) return result;
-  if (rank_ + distance < ranks_) (void)koloSend(send, bytes, koloUint8, rank_ + distance, kolo_, nullptr);
-  if (rank_ >= distance) (void)koloRecv(recv, bytes, koloUint8, rank_ - distance, kolo_, nullptr);
-  return koloGroupEnd();   // with the first error
-}
-
-// By recursive doubling (Hillis and Steele, "Data parallel algorithms", 1986): after the step of distance d, `acc` is the fold of the 2d
-// ranks that end with this one, and what arrives next that of the ranks before those. Operands stay in the order of the ranks.
+// The MPI calculates for it in any case.
 Outcome Accelerated::scan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, bool isInclusive) {
-  if (!isCovered(op, datatype)) return notCovered();
+  if (!isCovered(op, datatype) || (later_ != nullptr && !session_.mayCalculateAnywhere())) return notCovered();
   if (!areBuffers(sendbuf, recvbuf, count)) return unusual();
-  const auto extent = static_cast<std::size_t>(formOf(datatype).extent);
-  const std::size_t bytes = static_cast<std::size_t>(count) * extent;
-  if (bytes == 0) return koloSuccess;
-
-  const auto arriving = std::make_unique_for_overwrite<unsigned char[]>(bytes);
-  const auto copy = std::make_unique_for_overwrite<unsigned char[]>(isInclusive ? 0 : bytes);
-  void* const acc = isInclusive ? recvbuf : copy.get();
   const void* const input = isInPlace(sendbuf, recvbuf) ? recvbuf : sendbuf;
-  if (acc != input) std::memcpy(acc, input, bytes);
-  for (int distance = 1; distance < ranks_; distance *= 2) {
-    const koloResult_t result = shift(acc, arriving.get(), bytes, distance);
-    if (result != koloSuccess) return result;
-    if (rank_ < distance) continue;
-    reduceLocal(arriving.get(), acc, count, extent, datatype, op);
-    if (isInclusive) continue;
-    if (distance == 1) {
-      std::memcpy(recvbuf, arriving.get(), bytes);
-    } else {
-      reduceLocal(arriving.get(), recvbuf, count, extent, datatype, op);
-    }
-  }
-  return koloSuccess;
+  return carryOut(Nothing(), [its = Scan{session_, input, recvbuf, count, datatype, op, isInclusive}](const Nothing&) { return its.run(); });
 }
 
 }  // namespace kolo::mpi

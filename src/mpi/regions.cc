@@ -47,6 +47,14 @@ void Elements::unpack(const unsigned char* from, MPI_Count first, MPI_Count coun
   });
 }
 
+void KeptDatatype::keep(Elements& elements) {
+  if (!elements.form.isRun) {
+    check(PMPI_Type_dup(elements.datatype, &copy_));
+    elements.datatype = copy_;
+  }
+  elements.comm = MPI_COMM_SELF;
+}
+
 Region::Region(const Elements& elements, MPI_Count count, bool isCopied) : elements_(elements), count_(count) {
   if (!elements.form.isRun || isCopied) copy_ = std::make_unique_for_overwrite<unsigned char[]>(bytes());
 }
@@ -56,7 +64,7 @@ void Region::load(MPI_Count first, MPI_Count count) const {
 }
 
 void Region::store() const {
-  if (copy_) elements_.unpack(copy_.get(), 0, count_);
+  if (copy_ && isStored_) elements_.unpack(copy_.get(), 0, count_);
 }
 
 // Kolo's displacements are not negative: they begin at the block that lies first. Those of empty blocks may be anything.

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "mpi/datatypes.h"
@@ -53,6 +54,22 @@ struct Elements {
   Form form;
 };
 
+// A datatype that a program may free before its data are unpacked.
+class KeptDatatype {
+ public:
+  KeptDatatype() = default;
+  KeptDatatype(KeptDatatype&& other) noexcept : copy_(std::exchange(other.copy_, MPI_DATATYPE_NULL)) {}
+  KeptDatatype& operator=(KeptDatatype&&) = delete;
+  ~KeptDatatype() {
+    if (copy_ != MPI_DATATYPE_NULL) PMPI_Type_free(&copy_);
+  }
+  // Lets `elements` have a copy, and no use for the communicator, which may be freed too.
+  void keep(Elements& elements);
+
+ private:
+  MPI_Datatype copy_ = MPI_DATATYPE_NULL;
+};
+
 // Elements one after the other. Where Kolo reads them, load() comes before; where it writes them, store() after.
 class Region {
  public:
@@ -64,11 +81,19 @@ class Region {
   void load() const { load(0, count_); }
   void load(MPI_Count first, MPI_Count count) const;
   void store() const;
+  // What it holds is not to be stored.
+  void discard() { isStored_ = false; }
+  // To be stored when the call is over in which it was made.
+  void outliveTheCall() {
+    if (copy_ && isStored_) datatype_.keep(elements_);
+  }
 
  private:
   Elements elements_;
   MPI_Count count_;
+  bool isStored_ = true;
   std::unique_ptr<unsigned char[]> copy_;
+  KeptDatatype datatype_;
 };
 
 // A block of elements for each rank, at the program's displacements.
@@ -90,6 +115,10 @@ class Blocks {
   void load() const;
   void load(int i) const;
   void store() const;
+  // As Region's; the counts and displacements that it was made of stay the caller's.
+  void outliveTheCall() {
+    if (copy_) datatype_.keep(elements_);
+  }
 
  private:
   bool isInARow() const;
@@ -101,6 +130,7 @@ class Blocks {
   unsigned char* data_ = nullptr;
   std::vector<std::size_t> lengths_, begins_;
   std::unique_ptr<unsigned char[]> copy_;
+  KeptDatatype datatype_;
 };
 
 }  // namespace kolo::mpi

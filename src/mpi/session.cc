@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "mpi/operations.h"
 #include "mpi/report.h"
+#include "mpi/started.h"
 #include "mpi/underneath.h"
 
 namespace kolo::mpi {
@@ -19,6 +21,8 @@ class Sessions {
   // Whether the MPI is up, and the sessions with it.
   bool isOpen() { return state_.load(std::memory_order_acquire) == State::kOpen || open(); }   // [open]
   int keyval() const { return keyval_; }
+  // Whoever remembers what he found here has to look again when it has changed.
+  std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }   // [change]
 
   Session* add(std::unique_ptr<Session> session) {
     const std::lock_guard lock(mutex_);
@@ -33,6 +37,7 @@ class Sessions {
     if (found == all_.end()) return;
     removed = std::move(*found);
     all_.erase(found);
+    change();
   }
 
  private:
@@ -41,8 +46,11 @@ class Sessions {
   bool open();
   void close();
   static int finalize(MPI_Comm comm, int keyval, void* attribute, void* extra);
-  static void progress(void* context);
+  void progress();
+  // A thread that may use a new communicator with an old one's handle knows of it from the one that freed that, after this.
+  void change() { changes_.fetch_add(1, std::memory_order_release); }   // [change]
 
+  std::atomic<std::uint64_t> changes_{1};
   std::atomic<State> state_{State::kClosed};
   std::mutex mutex_;
   std::vector<std::unique_ptr<Session>> all_;   // in the order in which they were made
@@ -84,7 +92,9 @@ bool Sessions::open() {
 // Communicators that the program did not free: their sessions go, their attributes stay to the MPI.
 void Sessions::close() {
   state_.store(State::kOver, std::memory_order_release);
+  change();
   for (const auto& each : all_) each->retire();
+  sweepFreed();
   int rank = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (rank == 0) printStatistics(rank);
@@ -100,21 +110,59 @@ int Sessions::finalize(MPI_Comm, int, void* attribute, void*) {
 
 // While Kolo waits, the MPI must go on: a peer may be unable to come before it has received what this rank sends. Both MPIs make
 // progress while they test a request that is not complete (MPICH does not while it probes). One thread at a time may test it.
-void Sessions::progress(void* context) {
-  auto* const all = static_cast<Sessions*>(context);
-  const std::unique_lock lock(all->testing_, std::try_to_lock);
+void Sessions::progress() {
+  const std::unique_lock lock(testing_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   int done = 0;
-  PMPI_Test(&all->never_, &done, MPI_STATUS_IGNORE);
+  underneath().Test(&never_, &done, MPI_STATUS_IGNORE);
+}
+
+namespace {
+
+// The session that the thread used last: looking for the attribute costs as much as a short collective.
+struct Last {
+  MPI_Comm comm;
+  Session* session;          // nullptr: without Kolo
+  std::uint64_t changes;     // when it was found
+};
+[[gnu::tls_model("initial-exec")]] thread_local constinit Last last = {};
+[[gnu::tls_model("initial-exec")]] thread_local constinit bool isOwnThread = false;
+
+}  // namespace
+
+// The communicator's session, found or made; nullptr: there is none. make(): of one without an attribute.
+template <class Make>
+Session* Session::find(MPI_Comm comm, const Make& make) {
+  const std::uint64_t changes = sessions().changes();
+  if (last.changes == changes && last.comm == comm) return last.session;
+  if (comm == MPI_COMM_NULL || !sessions().isOpen()) return nullptr;
+  void* attribute = nullptr;
+  int isThere = 0;
+  if (PMPI_Comm_get_attr(comm, sessions().keyval(), &attribute, &isThere) != MPI_SUCCESS) return nullptr;
+  Session* session = isThere != 0 ? static_cast<Session*>(attribute) : make();
+  if (session == nullptr) return nullptr;   // may be made later
+  if (session->kolo_ == nullptr) session = nullptr;
+  last = {comm, session, changes};
+  return session;
 }
 
 Session* Session::of(MPI_Comm comm) {
-  if (comm == MPI_COMM_NULL || !sessions().isOpen()) return nullptr;
-  void* attribute = nullptr;
-  int found = 0;
-  if (PMPI_Comm_get_attr(comm, sessions().keyval(), &attribute, &found) != MPI_SUCCESS) return nullptr;
-  Session* const session = found != 0 ? static_cast<Session*>(attribute) : make(comm);
-  return session->kolo_ != nullptr ? session : nullptr;
+  return find(comm, [comm] { return make(comm); });
+}
+
+Session* Session::existing(MPI_Comm comm) {
+  return find(comm, []() -> Session* { return nullptr; });
+}
+
+void Session::progress() {
+  if (!isOwnThread) sessions().progress();
+}
+
+void Session::enterOwnThread() { isOwnThread = true; }
+
+Backlog& Session::backlog() {
+  if (!backlog_) backlog_ = std::make_unique<Backlog>();
+  return *backlog_;
 }
 
 Session* Session::make(MPI_Comm comm) {
@@ -128,12 +176,13 @@ Session* Session::make(MPI_Comm comm) {
   return session;
 }
 
-// Collective. The lowest rank that is not ready; INT_MAX if all are.
-int Session::firstUnready(bool isReady) const {
-  const int mine = isReady ? INT_MAX : rank_;
-  int first = INT_MAX;
-  underneath().Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm_);
-  return first;
+// Collective. The lowest rank that is not ready; INT_MAX if all are. Finds the least level of threads, too.
+int Session::firstUnready(bool isReady) {
+  int mine[] = {isReady ? INT_MAX : rank_, MPI_THREAD_SINGLE}, least[] = {0, MPI_THREAD_SINGLE};
+  PMPI_Query_thread(&mine[1]);
+  underneath().Allreduce(mine, least, 2, MPI_INT, MPI_MIN, comm_);
+  mayCalculateAnywhere_ = least[1] == MPI_THREAD_MULTIPLE;
+  return least[0];
 }
 
 // Collective. Kolo's communicator, or none on all ranks. A process where it could not start once does not try again: that might take
@@ -152,7 +201,7 @@ void Session::start() {
   int first = firstUnready(isReady);
   if (first == INT_MAX) first = firstUnready(made(join(id)));
   if (first == INT_MAX) {
-    koloCommSetProgress(kolo_, Sessions::progress, &sessions());
+    koloCommSetProgress(kolo_, [](void*) { progress(); }, nullptr);
     return;
   }
   if (kolo_ != nullptr) koloCommAbort(kolo_);
@@ -177,6 +226,7 @@ koloResult_t Session::join(const koloUniqueId& id) {
 
 // What was collective before is complete here; the other ranks need nothing more of this one.
 void Session::retire() {
+  backlog_.reset();
   if (kolo_ != nullptr && koloCommDestroy(kolo_) != koloSuccess) warn(koloGetLastError(nullptr));
   kolo_ = nullptr;
 }
@@ -194,25 +244,24 @@ void Session::fold(void* acc, const void* in, size_t count, koloDataType_t, void
 }
 
 // All ranks ask for the same operations in the same order, so that their handles are alike.
-std::optional<koloRedOp_t> Session::borrow(MPI_Op op, MPI_Datatype datatype) {
-  const auto known = std::find_if(borrowed_.begin(), borrowed_.end(),
-                                  [&](const Borrowed& each) { return each.op == op && each.datatype == datatype; });
-  if (known != borrowed_.end()) return known->handle;
-  borrowed_.push_back({op, datatype, koloMaxRedOp});
-  Borrowed& fresh = borrowed_.back();
-  if (koloRedOpCreate(&fresh.handle, fold, 1, &fresh, kolo_) == koloSuccess) return fresh.handle;
-  borrowed_.pop_back();
-  return std::nullopt;
+koloResult_t Session::borrow(MPI_Op op, MPI_Datatype datatype, koloRedOp_t& handle) {
+  auto known = std::find_if(borrowed_.begin(), borrowed_.end(),
+                            [&](const Borrowed& each) { return each.op == op && each.datatype == datatype; });
+  if (known == borrowed_.end()) {
+    known = borrowed_.insert(borrowed_.end(), {op, datatype, koloMaxRedOp});
+    const koloResult_t result = koloRedOpCreate(&known->handle, fold, 1, &*known, kolo_);
+    if (result != koloSuccess) {
+      borrowed_.erase(known);
+      return result;
+    }
+  }
+  handle = known->handle;
+  return koloSuccess;
 }
 
-std::optional<Reduction> Session::findReduction(MPI_Op op, MPI_Datatype datatype) {
-  if (!isCovered(op, datatype)) return std::nullopt;
-  const Number* const number = findNumber(datatype);
-  const Operator* const found = findOperator(op);
-  if (number->isNative && found->isNative) return Reduction{number->datatype, found->kolo};
-  const std::optional<koloRedOp_t> handle = borrow(op, datatype);
-  if (!handle) return std::nullopt;
-  return Reduction{number->datatype, *handle};
+koloResult_t Session::findReduction(MPI_Op op, MPI_Datatype datatype, Reduction& reduction) {
+  reduction = {findNumber(datatype)->datatype, findOperator(op)->kolo};
+  return isNative(op, datatype) ? koloSuccess : borrow(op, datatype, reduction.op);
 }
 
 }  // namespace kolo::mpi

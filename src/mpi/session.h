@@ -9,9 +9,10 @@
 #include <kolo/kolo.h>
 
 #include <list>
-#include <optional>
+#include <memory>
 #include <string>
 
+#include "mpi/backlog.h"
 #include "mpi/datatypes.h"
 #include "mpi/mpi_header.h"
 
@@ -29,6 +30,13 @@ class Session {
   // ranks, or the MPI is not initialised, or not any more. All ranks find the same. The first call on a communicator is
   // collective.
   static Session* of(MPI_Comm comm);
+  // The same, but for one that is not there yet: for calls that may not wait for other ranks. As ranks have called the same blocking
+  // collectives before, all of them find it or none does.
+  static Session* existing(MPI_Comm comm);
+
+  // Lets the MPI go on: for threads that wait. In a backlog's own thread it does nothing.
+  static void progress();
+  static void enterOwnThread();
 
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -39,9 +47,23 @@ class Session {
   int ranks() const { return ranks_; }
   MPI_Comm comm() const { return comm_; }
 
-  // nullopt: not covered (operations.h), which depends on the arguments alone, the same on all ranks. Where Kolo has no such operation,
-  // it calls that of the MPI (MPI_Reduce_local).
-  std::optional<Reduction> findReduction(MPI_Op op, MPI_Datatype datatype);
+  // Calls function(Reduction) -> koloResult_t for what is covered (operations.h). Where Kolo has no such operation, it calls that of
+  // the MPI (MPI_Reduce_local). In the order of the communicator's collectives.
+  template <class Function>
+  koloResult_t reduce(MPI_Op op, MPI_Datatype datatype, const Function& function) {
+    Reduction reduction{};
+    const koloResult_t result = findReduction(op, datatype, reduction);
+    return result == koloSuccess ? function(reduction) : result;
+  }
+  // Whether the MPI may calculate in any thread, on all ranks: they have asked for MPI_THREAD_MULTIPLE.
+  bool mayCalculateAnywhere() const { return mayCalculateAnywhere_; }
+
+  // Its nonblocking collectives. Throws std::system_error where there can be no thread for them.
+  Backlog& backlog();
+  // Returns when its nonblocking collectives are over: blocking ones come after them.
+  void settle() {
+    if (backlog_) backlog_->drain();
+  }
 
  private:
   // An operation that the MPI carries out, on elements that Kolo only knows the length of.
@@ -52,12 +74,15 @@ class Session {
   };
 
   explicit Session(MPI_Comm comm) : comm_(comm) {}
+  template <class Make>
+  static Session* find(MPI_Comm comm, const Make& make);
   static Session* make(MPI_Comm comm);
   void start();
-  int firstUnready(bool isReady) const;
+  int firstUnready(bool isReady);
   koloResult_t join(const koloUniqueId& id);
   void retire();
-  std::optional<koloRedOp_t> borrow(MPI_Op op, MPI_Datatype datatype);
+  koloResult_t findReduction(MPI_Op op, MPI_Datatype datatype, Reduction& reduction);
+  koloResult_t borrow(MPI_Op op, MPI_Datatype datatype, koloRedOp_t& handle);
   static void fold(void* acc, const void* in, size_t count, koloDataType_t carrier, void* context);
   static int release(MPI_Comm comm, int keyval, void* attribute, void* extra);
   friend class Sessions;
@@ -65,7 +90,9 @@ class Session {
   MPI_Comm comm_;
   int rank_ = 0, ranks_ = 1;
   koloComm_t kolo_ = nullptr;
+  bool mayCalculateAnywhere_ = false;
   std::list<Borrowed> borrowed_;   // places that koloRedOpCreate has been given
+  std::unique_ptr<Backlog> backlog_;
 };
 
 }  // namespace kolo::mpi

@@ -21,9 +21,14 @@ void find(Function& place, const char* name) {
 const Underneath& underneath() {
   static const Underneath found = [] {
     Underneath its;
-#define COLLECTIVE(Name, parameters, arguments) find(its.Name, "PMPI_" #Name);
+#define COLLECTIVE(Name, INonblocking, parameters, arguments) \
+  find(its.Name, "PMPI_" #Name);                              \
+  find(its.INonblocking, "PMPI_" #INonblocking);
 #include "mpi/collectives.inc"
 #undef COLLECTIVE
+#define COMPLETION(Name, parameters, arguments) find(its.Name, "PMPI_" #Name);
+#include "mpi/completions.inc"
+#undef COMPLETION
     return its;
   }();
   return found;
@@ -34,7 +39,9 @@ const UnderneathLarge& underneathLarge() {
   static const UnderneathLarge found = [] {
     UnderneathLarge its;
 #define KOLO_MPI_COUNTS_ONLY
-#define COLLECTIVE(Name, parameters, arguments) find(its.Name, "PMPI_" #Name "_c");
+#define COLLECTIVE(Name, INonblocking, parameters, arguments) \
+  find(its.Name, "PMPI_" #Name "_c");                         \
+  find(its.INonblocking, "PMPI_" #INonblocking "_c");
 #include "mpi/collectives.inc"
 #undef COLLECTIVE
 #undef KOLO_MPI_COUNTS_ONLY

@@ -1,5 +1,5 @@
-// The MPI underneath: its own collectives. By their names, MPI_ and PMPI_ alike, they are the interposer's; so they are looked up
-// behind it.
+// The MPI underneath: its own functions, of those that are taken over. By their names, MPI_ and PMPI_ alike, they are the
+// interposer's; so they are looked up behind it.
 //
 // Thread safety: all functions.
 #pragma once
@@ -8,13 +8,23 @@
 
 namespace kolo::mpi {
 
+// The parameters of a nonblocking form: those of the other, and a place for the request.
+#define KOLO_MPI_WITHOUT_PARENTHESES(...) __VA_ARGS__
+#define KOLO_MPI_NONBLOCKING(parameters) (KOLO_MPI_WITHOUT_PARENTHESES parameters, MPI_Request* request)
+#define KOLO_MPI_WITH_REQUEST(arguments) (KOLO_MPI_WITHOUT_PARENTHESES arguments, request)
+
 struct Underneath {
   using Count = int;
   using Counts = const int*;
   using Displs = const int*;
-#define COLLECTIVE(Name, parameters, arguments) int(*Name) parameters;
+#define COLLECTIVE(Name, INonblocking, parameters, arguments) \
+  int(*Name) parameters;                                      \
+  int(*INonblocking) KOLO_MPI_NONBLOCKING(parameters);
 #include "mpi/collectives.inc"
 #undef COLLECTIVE
+#define COMPLETION(Name, parameters, arguments) int(*Name) parameters;
+#include "mpi/completions.inc"
+#undef COMPLETION
 };
 
 // Ends the process where the MPI has no such function: then it is none.
@@ -26,7 +36,9 @@ struct UnderneathLarge {
   using Counts = const MPI_Count*;
   using Displs = const MPI_Aint*;
 #define KOLO_MPI_COUNTS_ONLY
-#define COLLECTIVE(Name, parameters, arguments) int(*Name) parameters;
+#define COLLECTIVE(Name, INonblocking, parameters, arguments) \
+  int(*Name) parameters;                                      \
+  int(*INonblocking) KOLO_MPI_NONBLOCKING(parameters);
 #include "mpi/collectives.inc"
 #undef COLLECTIVE
 #undef KOLO_MPI_COUNTS_ONLY

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs MPI programs under kolo-mpirun, as its users do.
 
-usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR FORTRAN_SOURCE [CASE...]
+usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR RANDOM_NONBLOCKING NONBLOCKING FORTRAN_SOURCE [CASE...]
 
 FAMILY is openmpi or mpich. The exit status is 77 where its mpirun is not installed; the last line says so.
 """
@@ -30,7 +30,7 @@ ODD_RANKS_FAIL = 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in *[13579]) export KO
 
 
 class Given:
-    family = wrapper = random = behaviour = fortran = launcher = None
+    family = wrapper = random = behaviour = random_nonblocking = nonblocking = fortran = launcher = None
 
 
 class Job:
@@ -62,6 +62,9 @@ class Interposer(unittest.TestCase):
 
     def behaves(self, what, ranks=4, settings=None):
         return self.ok(Job(ranks, [Given.behaviour, what], settings), f"{what}: ok")
+
+    def goes_on(self, what, ranks=4):
+        return self.ok(Job(ranks, [Given.nonblocking, what]), f"{what}: ok").calls()
 
     def random(self, ranks, seed, rounds=250, settings=None):
         job = Job(ranks, [Given.random, str(rounds), str(seed)], settings)
@@ -112,6 +115,47 @@ class Interposer(unittest.TestCase):
         self.assertEqual(job.status, 3, job.output)
         self.assertLess(job.seconds, 30)
 
+    def test_random_nonblocking_collectives_agree_with_the_mpi_s_own(self):
+        for ranks, level in ((2, "single"), (4, "multiple"), (5, "single")):
+            job = Job(ranks, [Given.random_nonblocking, "80", str(ranks), level])
+            calls = self.ok(job, "80 rounds agree").calls()
+            started = {name: counts for name, counts in calls.items() if name.startswith("MPI_I")}
+            self.assertEqual(len(started), 15, calls)
+            for name, (accelerated, passed) in started.items():
+                calculates_alone = level == "multiple" or name not in ("MPI_Iscan", "MPI_Iexscan")
+                self.assertGreater(accelerated + (0 if calculates_alone else passed), 0, name)
+
+    def test_nonblocking_collectives_go_on_while_their_rank_is_in_a_receive(self):
+        self.assertEqual(self.goes_on("receive")["MPI_Iallreduce"], (20, 0))
+
+    def test_nonblocking_collectives_of_two_communicators_in_any_order(self):
+        self.assertEqual(self.goes_on("orders")["MPI_Iallreduce"], (40, 0))
+
+    def test_blocking_collectives_and_messages_while_others_are_under_way(self):
+        calls = self.goes_on("blocking")
+        self.assertEqual((calls["MPI_Iallreduce"], calls["MPI_Bcast"]), ((40, 20), (20, 0)))
+
+    def test_a_nonblocking_collective_that_is_a_communicator_s_first_waits_for_nobody(self):
+        self.assertEqual(self.goes_on("first")["MPI_Iallreduce"], (0, 1))
+
+    def test_nonblocking_collectives_that_are_only_tested_for(self):
+        self.assertEqual(self.goes_on("tests")["MPI_Iallreduce"], (20, 0))
+
+    def test_requests_that_are_freed_before_their_collectives_are_over(self):
+        self.assertEqual(self.goes_on("freed")["MPI_Iallreduce"], (2, 0))
+
+    def test_communicators_that_are_freed_before_their_collectives_are_over(self):
+        self.assertEqual(self.goes_on("communicator")["MPI_Iallreduce"], (40, 0))
+
+    def test_requests_are_the_mpi_s_own(self):
+        self.assertEqual(self.goes_on("statuses")["MPI_Iallreduce"], (1, 0))
+
+    def test_threads_that_start_and_complete_nonblocking_collectives(self):
+        self.assertEqual(self.goes_on("threads", ranks=2)["MPI_Iallreduce"], (600, 0))
+
+    def test_errors_of_nonblocking_collectives_come_when_they_are_completed(self):
+        self.goes_on("errors")
+
     def test_fortran_by_all_three_interfaces(self):
         compiler = f"mpifort.{Given.family}"
         if shutil.which(compiler) is None or shutil.which("gfortran") is None:
@@ -120,7 +164,8 @@ class Interposer(unittest.TestCase):
             program = os.path.join(folder, "in_fortran")
             subprocess.run([compiler, "-w", Given.fortran, "-o", program], cwd=folder, check=True, timeout=BOUND)
             job = self.ok(Job(4, [program]), "fortran: ok")
-        self.assertEqual(job.calls(), {"MPI_Barrier": (3, 0), "MPI_Bcast": (1, 0), "MPI_Allreduce": (5, 0)})
+        self.assertEqual(job.calls(), {"MPI_Barrier": (3, 0), "MPI_Bcast": (1, 0), "MPI_Allreduce": (5, 0), "MPI_Iallreduce": (1, 0),
+                                       "MPI_Iallgatherv": (1, 0), "MPI_Ibcast": (1, 0), "MPI_Ibarrier": (1, 0)})
 
     def test_kolo_mpirun_says_what_it_cannot_use(self):
         job = Job(1, ["true"], {"KOLO_MPIRUN": "/nowhere/mpirun"})
@@ -148,9 +193,10 @@ def run(cases):
 
 
 def main():
-    if len(sys.argv) < 6:
+    if len(sys.argv) < 8:
         sys.exit(__doc__)
-    Given.family, Given.wrapper, Given.random, Given.behaviour, Given.fortran, *cases = sys.argv[1:]
+    (Given.family, Given.wrapper, Given.random, Given.behaviour, Given.random_nonblocking, Given.nonblocking, Given.fortran,
+     *cases) = sys.argv[1:]
     Given.launcher = LAUNCHERS[Given.family]()
     return guard.run_guarded(lambda: run(cases))
 

@@ -1,0 +1,149 @@
+#include "mpi/backlog.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <new>
+
+#include "mpi/errors.h"
+#include "mpi/regions.h"
+#include "mpi/session.h"
+
+namespace kolo::mpi {
+namespace {
+
+// A thread for which signals are none of its business: they are the program's.
+template <class Function>
+std::thread startQuietly(Function function) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  struct Restore {
+    ~Restore() { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
+    const sigset_t& mask;
+  } const restore{before};
+  return std::thread(function);
+}
+
+}  // namespace
+
+void Pending::execute() {
+  try {
+    const koloResult_t result = task_->run();
+    code_ = classOf(result);
+    if (result != koloSuccess) message_ = koloGetLastError(nullptr);
+  } catch (const MpiError& error) {
+    code_ = error.code;
+    message_ = "the MPI could not calculate";
+  } catch (const std::bad_alloc&) {
+    code_ = MPI_ERR_NO_MEM;
+    message_ = "out of memory";
+  }
+  isOver_.store(true, std::memory_order_release);   // [over] with its results; from here on it may be gone
+}
+
+Backlog::Backlog() : thread_(startQuietly([this] { work(); })) {}
+
+Backlog::~Backlog() {
+  drain();
+  {
+    const std::lock_guard lock(mutex_);
+    isStopping_ = true;
+  }
+  added_.notify_one();
+  thread_.join();
+}
+
+void Backlog::add(Pending& pending) {
+  bool isAsleep = false;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(&pending);
+    left_.fetch_add(1, std::memory_order_relaxed);
+    isAsleep = std::exchange(isAsleep_, false);
+  }
+  if (isAsleep) added_.notify_one();
+}
+
+void Backlog::hurry() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.empty() || std::exchange(isHurried_, true)) return;
+  }
+  added_.notify_one();
+}
+
+void Backlog::executeFirst(Lock& lock) {
+  Pending* const first = waiting_.front();
+  waiting_.pop_front();
+  ++begun_;
+  isExecuting_ = true;
+  lock.unlock();
+  first->execute();
+  lock.lock();
+  isExecuting_ = false;
+  left_.fetch_sub(1, std::memory_order_relaxed);
+  over_.notify_all();
+}
+
+void Backlog::waitForOthers(Lock& lock) {
+  lock.unlock();
+  Session::progress();
+  lock.lock();
+  if (isExecuting_) over_.wait_for(lock, kNap);
+}
+
+void Backlog::waitFor(const Pending& pending) {
+  if (pending.isOver()) return;
+  Lock lock(mutex_);
+  while (!pending.isOver()) {
+    if (isExecuting_) {
+      waitForOthers(lock);
+    } else {
+      executeFirst(lock);
+    }
+  }
+}
+
+void Backlog::drain() {
+  if (left_.load(std::memory_order_relaxed) == 0) return;   // what the program's threads did before this call is seen here
+  Lock lock(mutex_);
+  while (isExecuting_ || !waiting_.empty()) {
+    if (isExecuting_) {
+      waitForOthers(lock);
+    } else {
+      executeFirst(lock);
+    }
+  }
+}
+
+// What stands first is executed if it did so at the look before, or at once if somebody is in a hurry.
+void Backlog::work() {
+  Session::enterOwnThread();
+  Lock lock(mutex_);
+  std::uint64_t seen = 0;   // at the last look: begun_, if there was something first
+  int idleLooks = 0;
+  while (!isStopping_) {
+    if (waiting_.empty()) {
+      isHurried_ = false;
+      seen = 0;
+      ++idleLooks;
+    } else {
+      idleLooks = 0;
+      if (!isExecuting_ && (seen == begun_ + 1 || isHurried_)) {
+        executeFirst(lock);
+        continue;
+      }
+      seen = begun_ + 1;
+    }
+    if (idleLooks <= kLooks) {
+      added_.wait_for(lock, kLook);
+      continue;
+    }
+    isAsleep_ = true;
+    added_.wait(lock, [this] { return !isAsleep_ || isStopping_; });
+    idleLooks = 0;
+  }
+}
+
+}  // namespace kolo::mpi

@@ -1,0 +1,97 @@
+// The nonblocking collectives of one communicator, from the call until they are over on this rank.
+//
+// They are executed one after the other, in the order of the calls, which MPI wants to be the same on all ranks, blocking collectives
+// included. So nothing that is executed waits for a rank that is to execute something else first; and that a collective waits for
+// those before it is no harm, as every rank that has called it has called those.
+//
+// Who executes them: a thread of the program's that has to wait for one of them anyway does so at once, which costs no more than a
+// blocking call. Whatever nobody has waited for after a moment, a thread of the backlog's executes: the program may be calculating,
+// or in a call of the MPI's that waits for what a peer does only after the collective; no such program may hang.
+// That thread calls nothing of the MPI's that needs MPI_THREAD_MULTIPLE where the program did not ask for it (Task::run).
+//
+// While it is idle and has been given something lately it looks from time to time; so a call need not wake it, which would cost more
+// than a short collective.
+//
+// Thread safety: all functions, but for the destructor.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "mpi/task.h"
+
+namespace kolo::mpi {
+
+// A collective in a backlog. REQUIRES: exists until it is over.
+class Pending {
+ public:
+  explicit Pending(std::unique_ptr<Task> task) : task_(std::move(task)) {}
+
+  bool isOver() const { return isOver_.load(std::memory_order_acquire); }   // [over] before its results are read
+
+  // When it is over. In the MPI's error codes and in words.
+  int code() const { return code_; }
+  const std::string& message() const { return message_; }
+
+ protected:
+  ~Pending() = default;
+
+  std::unique_ptr<Task> task_;
+  int code_ = 0;          // MPI_SUCCESS
+  std::string message_;
+
+ private:
+  void execute();
+  friend class Backlog;
+
+  std::atomic<bool> isOver_{false};
+};
+
+class Backlog {
+ public:
+  // Throws std::system_error where there can be no thread.
+  Backlog();
+  // Waits until everything is over.
+  ~Backlog();
+  Backlog(const Backlog&) = delete;
+  Backlog& operator=(const Backlog&) = delete;
+
+  void add(Pending& pending);
+  // Returns when it is over, which may be the caller's work. In a thread of the program's.
+  void waitFor(const Pending& pending);
+  // The same for all that was added.
+  void drain();
+  // Lets the backlog's thread begin at once with what nobody has begun: for who asks again and again, but does not wait.
+  void hurry();
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  static constexpr std::chrono::microseconds kLook{100};   // between two looks of the idle thread
+  static constexpr int kLooks = 100;                       // without anything new; then it sleeps until it is woken
+  static constexpr std::chrono::microseconds kNap{50};     // of who waits for another thread's execution, and makes progress between
+
+  void executeFirst(Lock& lock);
+  void waitForOthers(Lock& lock);
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable added_, over_;
+  std::deque<Pending*> waiting_;
+  std::uint64_t begun_ = 0;    // how many have been executed, or are being
+  bool isExecuting_ = false;   // the last of these, by somebody
+  bool isAsleep_ = false;      // the thread needs to be woken
+  bool isHurried_ = false;     // it shall not wait for others to come first
+  bool isStopping_ = false;
+  std::atomic<std::size_t> left_{0};   // not over
+  std::thread thread_;
+};
+
+}  // namespace kolo::mpi

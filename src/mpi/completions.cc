@@ -1,0 +1,107 @@
+// The functions by which programs complete requests, under their two names: what they have of ours is completed first (started.h).
+#include <sched.h>
+#include <time.h>
+
+#include <new>
+
+#include "mpi/errors.h"
+#include "mpi/started.h"
+#include "mpi/underneath.h"
+
+namespace kolo::mpi {
+namespace {
+
+// Between two questions of a call that waits.
+class Patience {
+ public:
+  void pause() {
+    if (++rounds_ < kYields) {
+      sched_yield();
+    } else {
+      const timespec nap{0, 20'000};
+      nanosleep(&nap, nullptr);
+    }
+  }
+
+ private:
+  static constexpr int kYields = 100;
+  int rounds_ = 0;
+};
+
+int completeWait(MPI_Request* request, MPI_Status* status) {
+  if (request != nullptr) completeAll(1, request);
+  return underneath().Wait(request, status);
+}
+
+int completeWaitall(int count, MPI_Request* requests, MPI_Status* statuses) {
+  if (requests != nullptr) completeAll(count, requests);
+  return underneath().Waitall(count, requests, statuses);
+}
+
+// While one of ours may be the first, neither the MPI nor Kolo may be waited in.
+int completeWaitany(int count, MPI_Request* requests, int* index, MPI_Status* status) {
+  if (requests == nullptr || !hasTasks(count, requests)) return underneath().Waitany(count, requests, index, status);
+  for (Patience patience;; patience.pause()) {
+    completeWhatIsOver(count, requests);
+    int flag = 0;
+    const int code = underneath().Testany(count, requests, index, &flag, status);
+    if (code != MPI_SUCCESS || flag != 0) return code;
+  }
+}
+
+int completeWaitsome(int count, MPI_Request* requests, int* outcount, int* indices, MPI_Status* statuses) {
+  if (requests == nullptr || !hasTasks(count, requests)) return underneath().Waitsome(count, requests, outcount, indices, statuses);
+  for (Patience patience;; patience.pause()) {
+    completeWhatIsOver(count, requests);
+    const int code = underneath().Testsome(count, requests, outcount, indices, statuses);
+    if (code != MPI_SUCCESS || *outcount != 0) return code;
+  }
+}
+
+int completeTest(MPI_Request* request, int* flag, MPI_Status* status) {
+  if (request != nullptr) completeWhatIsOver(1, request);
+  return underneath().Test(request, flag, status);
+}
+
+int completeTestall(int count, MPI_Request* requests, int* flag, MPI_Status* statuses) {
+  if (requests != nullptr) completeWhatIsOver(count, requests);
+  return underneath().Testall(count, requests, flag, statuses);
+}
+
+int completeTestany(int count, MPI_Request* requests, int* index, int* flag, MPI_Status* status) {
+  if (requests != nullptr) completeWhatIsOver(count, requests);
+  return underneath().Testany(count, requests, index, flag, status);
+}
+
+int completeTestsome(int count, MPI_Request* requests, int* outcount, int* indices, MPI_Status* statuses) {
+  if (requests != nullptr) completeWhatIsOver(count, requests);
+  return underneath().Testsome(count, requests, outcount, indices, statuses);
+}
+
+int completeRequest_get_status(MPI_Request request, int* flag, MPI_Status* status) {
+  completeWhatIsOver(1, &request);
+  return underneath().Request_get_status(request, flag, status);
+}
+
+int completeRequest_free(MPI_Request* request) {
+  if (request == nullptr || !freeBeforeItIsOver(*request)) return underneath().Request_free(request);
+  *request = MPI_REQUEST_NULL;
+  return MPI_SUCCESS;
+}
+
+}  // namespace
+
+#define COMPLETION(Name, parameters, arguments)                                               \
+  extern "C" __attribute__((visibility("default"))) int MPI_##Name parameters {               \
+    try {                                                                                     \
+      sweepFreed();                                                                           \
+      return complete##Name arguments;                                                        \
+    } catch (const std::bad_alloc&) {                                                         \
+      return raise(MPI_COMM_SELF, MPI_ERR_NO_MEM);                                            \
+    }                                                                                         \
+  }                                                                                           \
+  extern "C" __attribute__((visibility("default"), alias("MPI_" #Name))) int PMPI_##Name parameters;
+#include "mpi/completions.inc"
+#undef COMPLETION
+
+}  // namespace kolo::mpi

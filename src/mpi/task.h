@@ -1,0 +1,44 @@
+// What a call does on Kolo, apart from when: a blocking call does it at once, a nonblocking one later, and maybe in another thread.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <utility>
+
+namespace kolo::mpi {
+
+class Task {
+ public:
+  Task() = default;
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+  virtual ~Task() = default;
+
+  // The operation on Kolo: in any thread, in the order of the calls on its communicator. It waits for the other ranks. It calls
+  // nothing of the MPI's, but to calculate (Session::mayCalculateAnywhere).
+  virtual koloResult_t run() = 0;
+  // Puts what arrived where the program wants it, after a run that succeeded: in a thread of the program's that is in a call of
+  // MPI's, as the MPI unpacks it.
+  virtual void store() = 0;
+};
+
+// For operations that leave their results where they belong.
+struct Nothing {
+  void store() const {}
+  void outliveTheCall() {}
+};
+
+// run(receiver), then receiver.store().
+template <class Receiver, class Run>
+class TaskOf final : public Task {
+ public:
+  TaskOf(Receiver receiver, Run run) : receiver_(std::move(receiver)), run_(std::move(run)) { receiver_.outliveTheCall(); }
+  koloResult_t run() override { return run_(receiver_); }
+  void store() override { receiver_.store(); }
+
+ private:
+  Receiver receiver_;
+  Run run_;
+};
+
+}  // namespace kolo::mpi

@@ -1,0 +1,256 @@
+// What MPI programs may rely on with nonblocking collectives beside results, one thing for each run. All of it on communicators
+// where Kolo has begun; each rank must end by itself, or the job hangs.
+//
+// usage: kolo-mpi-nonblocking-FAMILY receive|orders|blocking|first|tests|freed|communicator|statuses|threads|errors
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "its_own.h"
+
+namespace {
+
+int rank = 0, ranks = 0;
+
+void expect(bool holds, const std::string& what) {
+  if (holds) return;
+  std::fprintf(stderr, "rank %d: expected that %s\n", rank, what.c_str());
+  MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+// A sum of all ranks under way.
+struct Sum {
+  explicit Sum(MPI_Comm comm) { MPI_Iallreduce(&own, &total, 1, MPI_INT, MPI_SUM, comm, &request); }
+  Sum(const Sum&) = delete;
+  Sum& operator=(const Sum&) = delete;
+  void check() const { expect(total == ranks * (ranks - 1) / 2, "the sum is right, not " + std::to_string(total)); }
+
+  int own = rank, total = -1;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+// A copy of the world on which Kolo has begun.
+MPI_Comm begun() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Barrier(comm);
+  return comm;
+}
+
+// The first rank is in a receive, for a message that the second sends after the collective: nobody but the MPI runs on that rank.
+void receive() {
+  for (int round = 0; round < 20; ++round) {
+    Sum sum(MPI_COMM_WORLD);
+    int message = round;
+    if (rank == 0) MPI_Recv(&message, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Wait(&sum.request, MPI_STATUS_IGNORE);
+    if (rank == 1) MPI_Send(&message, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+    sum.check();
+  }
+}
+
+// On two communicators each rank starts in its own order, and waits in another.
+void orders() {
+  MPI_Comm comms[] = {begun(), begun()};
+  for (int round = 0; round < 20; ++round) {
+    const int first = (rank + round) % 2;
+    Sum one(comms[first]), other(comms[1 - first]);
+    MPI_Wait(rank / 2 % 2 == 0 ? &one.request : &other.request, MPI_STATUS_IGNORE);
+    MPI_Wait(&one.request, MPI_STATUS_IGNORE);
+    MPI_Wait(&other.request, MPI_STATUS_IGNORE);
+    one.check();
+    other.check();
+  }
+  MPI_Comm_free(&comms[0]);
+  MPI_Comm_free(&comms[1]);
+}
+
+// Blocking collectives and messages while others are under way, of Kolo's and of the MPI's own (which has the products of long doubles).
+void blocking() {
+  for (int round = 0; round < 20; ++round) {
+    Sum before(MPI_COMM_WORLD);
+    long double factor = 2, product = 0;
+    MPI_Request own = MPI_REQUEST_NULL;
+    MPI_Iallreduce(&factor, &product, 1, MPI_LONG_DOUBLE, MPI_PROD, MPI_COMM_WORLD, &own);
+    Sum after(MPI_COMM_WORLD);
+    int from = -1, root = round % ranks;
+    int sent = rank == root ? round : -1;
+    MPI_Bcast(&sent, 1, MPI_INT, root, MPI_COMM_WORLD);
+    MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % ranks, 0, &from, 1, MPI_INT, (rank + ranks - 1) % ranks, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Request all[] = {after.request, own, before.request};
+    MPI_Waitall(3, all, MPI_STATUSES_IGNORE);
+    before.check();
+    after.check();
+    expect(sent == round && from == (rank + ranks - 1) % ranks, "the broadcast and the message came");
+    expect(product == static_cast<long double>(1 << ranks), "the product is right");
+  }
+}
+
+// The first collective of a communicator may not wait for others: the first rank comes only when the others tell it to.
+void first() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  int token = 0;
+  if (rank == 0) MPI_Recv(&token, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  Sum sum(comm);
+  if (rank == 1) MPI_Send(&token, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+  MPI_Wait(&sum.request, MPI_STATUS_IGNORE);
+  sum.check();
+  MPI_Comm_free(&comm);
+}
+
+// A program that only tests, and answers messages meanwhile: the last rank comes when all others have had an answer.
+void tests() {
+  for (int round = 0; round < 20; ++round) {
+    if (rank == ranks - 1) {
+      for (int other = 0; other + 1 < ranks; ++other) {
+        int answer = -1;
+        MPI_Sendrecv(&rank, 1, MPI_INT, other, 0, &answer, 1, MPI_INT, other, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        expect(answer == other, "the answer comes");
+      }
+    }
+    Sum sum(MPI_COMM_WORLD);
+    int flag = 0, isAnswered = rank == ranks - 1 ? 1 : 0;
+    while (flag == 0) {
+      MPI_Test(&sum.request, &flag, MPI_STATUS_IGNORE);
+      if (isAnswered != 0) continue;
+      expect(flag == 0, "nobody gets out before the last has come");
+      int question = 0;
+      MPI_Iprobe(ranks - 1, 0, MPI_COMM_WORLD, &isAnswered, MPI_STATUS_IGNORE);
+      if (isAnswered == 0) continue;
+      MPI_Recv(&question, 1, MPI_INT, ranks - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Send(&rank, 1, MPI_INT, ranks - 1, 1, MPI_COMM_WORLD);
+    }
+    sum.check();
+  }
+}
+
+// Requests that are freed before their collectives are over; a blocking one comes after those.
+void freed() {
+  std::vector<int> twos(1000, 2), left(2000, -1);
+  MPI_Datatype gaps = MPI_DATATYPE_NULL;
+  MPI_Type_vector(1000, 1, 2, MPI_INT, &gaps);
+  MPI_Type_commit(&gaps);
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  MPI_Ibcast(rank == 1 ? twos.data() : left.data(), rank == 1 ? 1000 : 1, rank == 1 ? MPI_INT : gaps, 1, MPI_COMM_WORLD, &request);
+  MPI_Request_free(&request);
+  expect(request == MPI_REQUEST_NULL, "a freed request is none");
+  MPI_Type_free(&gaps);
+  Sum sum(MPI_COMM_WORLD);
+  MPI_Wait(&sum.request, MPI_STATUS_IGNORE);
+  MPI_Barrier(MPI_COMM_WORLD);
+  Sum last(MPI_COMM_WORLD);   // where the interposer has an occasion
+  MPI_Request_free(&last.request);
+  MPI_Barrier(MPI_COMM_WORLD);
+  last.check();
+  for (std::size_t i = 0; rank != 1 && i < left.size(); ++i) expect(left[i] == (i % 2 == 0 ? 2 : -1), "what a freed request is for comes");
+}
+
+// Collectives end though their communicator has been freed, and a new one may have its handle.
+void communicator() {
+  for (int round = 0; round < 20; ++round) {
+    MPI_Comm comm = begun();
+    std::vector<int> in(5000, rank), out(5000);
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Iallreduce(in.data(), out.data(), 5000, MPI_INT, MPI_MAX, comm, &request);
+    MPI_Comm_free(&comm);
+    comm = begun();
+    Sum sum(comm);
+    MPI_Wait(&sum.request, MPI_STATUS_IGNORE);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    sum.check();
+    expect(out.front() == ranks - 1 && out.back() == ranks - 1, "the maximum is right");
+    MPI_Comm_free(&comm);
+  }
+}
+
+// An empty status, and a request that lives on in Fortran's handles and among inactive ones.
+void statuses() {
+  Sum sum(MPI_COMM_WORLD);
+  sum.request = MPI_Request_f2c(MPI_Request_c2f(sum.request));
+  MPI_Request all[] = {MPI_REQUEST_NULL, sum.request, MPI_REQUEST_NULL};
+  MPI_Send_init(&rank, 1, MPI_INT, rank, 0, MPI_COMM_WORLD, &all[2]);
+  MPI_Status status;
+  std::memset(&status, 0x77, sizeof status);
+  int index = -1, count = -1, cancelled = -1;
+  MPI_Waitany(3, all, &index, &status);
+  expect(index == 1 && all[1] == MPI_REQUEST_NULL, "the collective's request is the one that completes");
+  MPI_Get_count(&status, MPI_INT, &count);
+  MPI_Test_cancelled(&status, &cancelled);
+  expect(count == 0 && cancelled == 0, "the status is empty");
+  expect(status.MPI_SOURCE == MPI_ANY_SOURCE && status.MPI_TAG == MPI_ANY_TAG, "the status has no source and no tag");
+  MPI_Waitany(3, all, &index, &status);
+  expect(index == MPI_UNDEFINED, "nothing is left to wait for");
+  MPI_Request_free(&all[2]);
+  sum.check();
+}
+
+// Threads with a communicator each; and requests that one thread starts and others wait for.
+void threads() {
+  std::vector<MPI_Comm> comms = {begun(), begun(), begun()};
+  std::vector<std::thread> running;
+  for (const MPI_Comm comm : comms) {
+    running.emplace_back([comm] {
+      for (int i = 0; i < 100; ++i) {
+        Sum one(comm), other(comm);
+        std::thread waiting([&one] { MPI_Wait(&one.request, MPI_STATUS_IGNORE); });
+        MPI_Wait(&other.request, MPI_STATUS_IGNORE);
+        waiting.join();
+        one.check();
+        other.check();
+      }
+    });
+  }
+  for (std::thread& each : running) each.join();
+  for (MPI_Comm& each : comms) MPI_Comm_free(&each);
+}
+
+// What the ranks disagree on is told to each when it completes the request.
+void errors() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  MPI_Comm spoilt[] = {begun(), begun()};
+  std::vector<int> in(1000), out(1000);
+  const auto start = [&](MPI_Comm comm) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int code = MPI_Iallreduce(in.data(), out.data(), rank == 0 ? 1000 : 999, MPI_INT, MPI_SUM, comm, &request);
+    expect(code == MPI_SUCCESS, "the call itself is right");
+    return request;
+  };
+  const auto classOf = [](int code) {
+    int its = 0;
+    MPI_Error_class(code, &its);
+    return its;
+  };
+  MPI_Request request = start(spoilt[0]);
+  expect(classOf(MPI_Wait(&request, MPI_STATUS_IGNORE)) == MPI_ERR_TRUNCATE, "MPI_Wait tells the error");
+  MPI_Request all[] = {MPI_REQUEST_NULL, start(spoilt[1])};
+  MPI_Status statuses[2];
+  expect(classOf(MPI_Waitall(2, all, statuses)) == MPI_ERR_IN_STATUS, "MPI_Waitall says where to look");
+  expect(statuses[1].MPI_ERROR != MPI_SUCCESS, "the status tells of an error");   // MPICH says MPI_ERR_OTHER, whatever it is
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::map<std::string, std::function<void()>> all = {
+      {"receive", receive}, {"orders", orders}, {"blocking", blocking}, {"first", first}, {"tests", tests}, {"freed", freed},
+      {"communicator", communicator}, {"statuses", statuses}, {"threads", threads}, {"errors", errors}};
+  const std::string what = argc > 1 ? argv[1] : "";
+  if (all.find(what) == all.end()) return 2;
+  int provided = 0;
+  MPI_Init_thread(&argc, &argv, what == "threads" ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Barrier(MPI_COMM_WORLD);   // Kolo begins here
+  all.at(what)();
+  if (rank == 0) std::printf("%s: ok\n", what.c_str());
+  MPI_Finalize();
+  return 0;
+}
