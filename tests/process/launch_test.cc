@@ -64,6 +64,19 @@ int tryToJoin(const std::vector<std::string>&) {
 }
 KOLO_ROLE(tryToJoin);
 
+// Rank 1 says much before it meets the others.
+int sayMuch(const std::vector<std::string>&) {
+  koloComm_t comm = nullptr;
+  int rank = -1;
+  MUST_OK(koloCommInitFromEnv(&comm, nullptr));
+  MUST_OK(koloCommUserRank(comm, &rank));
+  for (int line = 0; line < 10000 && rank == 1; ++line) std::printf("this is line %d of ten thousand\n", line);
+  MUST_OK(koloBarrier(comm, nullptr));
+  MUST_OK(koloCommDestroy(comm));
+  return 0;
+}
+KOLO_ROLE(sayMuch);
+
 // arguments: the id in hexadecimal, the number of ranks, this process's ranks. Those are threads of it.
 int joinById(const std::vector<std::string>& arguments) {
   koloUniqueId id;
@@ -206,6 +219,8 @@ TEST_CASE("processes join by what torchrun, Slurm, Open MPI and MPICH say") {
         return Environment{{"PMI_RANK", rank}, {"PMI_SIZE", size}};
       })).expectSuccess();
 }
+
+TEST_CASE("what a test's process says does not wait for the test to read it") { Job(2, "sayMuch").expectSuccess(); }
 
 TEST_CASE("two jobs of one launcher at once are told apart by KOLO_JOB") {
   Job one(3, "joinFromEnvironment"), two(2, "joinFromEnvironment");

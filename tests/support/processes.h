@@ -42,11 +42,12 @@ class Process {
   Ended wait(std::chrono::milliseconds limit);
 
  private:
+  bool hasEnded() const;
   bool readSome(std::chrono::steady_clock::time_point end);
 
   pid_t pid_ = -1;
-  int pipe_ = -1;
-  std::string output_;
+  int file_ = -1;        // what it writes, in memory: in a pipe it would wait for this process, which waits for another one
+  std::string output_;   // of that, what has been read
 };
 
 // A role: what a copy does. Its result is the exit code.
