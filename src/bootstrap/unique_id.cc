@@ -6,7 +6,6 @@ namespace kolo::bootstrap {
 namespace {
 
 constexpr std::string_view kMagic = "KOLO";
-constexpr std::uint8_t kFormat = 1;
 constexpr std::uint8_t kFlagExplicitRoot = 1;
 constexpr std::uint8_t kFlagBoundToOne = 2;
 constexpr std::size_t kChecksumBytes = 12;
@@ -29,7 +28,7 @@ std::string_view view(const unsigned char* bytes, std::size_t count) {
 koloUniqueId encodeId(const IdContents& contents) {
   Encoder body;
   const int flags = (contents.explicitRoot ? kFlagExplicitRoot : 0) | (contents.boundToOne ? kFlagBoundToOne : 0);
-  body.raw(kMagic).number(kFormat).number(static_cast<std::uint8_t>(flags)).number(contents.port);
+  body.raw(kMagic).number(contents.format).number(static_cast<std::uint8_t>(flags)).number(contents.port);
   body.number(contents.version).number(contents.makerPid).raw(view(contents.host.data(), contents.host.size()));
   body.number(static_cast<std::uint8_t>(std::min(contents.addresses.size(), kMaxAddresses)));
   for (std::size_t i = 0; i < kMaxAddresses; ++i) {
@@ -54,15 +53,15 @@ Result<IdContents> decodeId(const koloUniqueId& id) {
                  "koloGetUniqueId");
   }
   IdContents contents;
-  const auto format = decoder.number<std::uint8_t>();
+  contents.format = decoder.number<std::uint8_t>();
   const auto flags = decoder.number<std::uint8_t>();
   contents.explicitRoot = (flags & kFlagExplicitRoot) != 0;
   contents.boundToOne = (flags & kFlagBoundToOne) != 0;
   contents.port = decoder.number<std::uint16_t>();
   contents.version = decoder.number<std::uint32_t>();
-  if (format != kFormat || contents.version != KOLO_VERSION_CODE) {
-    return error(koloMismatch, "the unique id was made by Kolo {}, this process runs Kolo {}",
-                 describeVersion(contents.version), describeVersion(KOLO_VERSION_CODE));
+  if (contents.format != kIdFormat) {
+    return error(koloMismatch, "the unique id was made by Kolo {} (format {}), this process runs Kolo {} (format {})",
+                 describeVersion(contents.version), contents.format, describeVersion(KOLO_VERSION_CODE), kIdFormat);
   }
   contents.makerPid = decoder.number<std::uint32_t>();
   const std::string_view host = decoder.raw(contents.host.size());

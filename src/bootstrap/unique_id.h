@@ -18,8 +18,10 @@
 namespace kolo::bootstrap {
 
 constexpr std::size_t kMaxAddresses = 3;
+constexpr std::uint8_t kIdFormat = 1;   // of what follows it; what is before the maker's pid is the same in all formats
 
 struct IdContents {
+  std::uint8_t format = kIdFormat;
   // Of a root given by the user: its hub may come up later, so a refused connection is retried until the deadline.
   bool explicitRoot = false;
   // The listener does not serve the loopback address.
@@ -33,7 +35,8 @@ struct IdContents {
 };
 
 koloUniqueId encodeId(const IdContents& contents);
-// koloInvalidArgument: not an id, or damaged. koloMismatch: of another version of the library, both printed.
+// koloInvalidArgument: not an id, or damaged. koloMismatch: of a version of the library that writes ids in another format, both printed. Another
+// version alone is no error here: its hub is to refuse this rank, so that all ranks hear of it at once.
 Result<IdContents> decodeId(const koloUniqueId& id);
 
 }  // namespace kolo::bootstrap

@@ -28,9 +28,10 @@ TEST_CASE("a unique id survives being copied and nothing else", "[bootstrap]") {
   CHECK(contains(joined.status().message(), "not a unique id"));
 }
 
-TEST_CASE("an id of another version of the library is refused with both versions", "[bootstrap]") {
+TEST_CASE("an id in the format of another version of the library is refused with both versions", "[bootstrap]") {
   IdContents contents = contentsOf(newId());
   contents.version = 123456;
+  contents.format = kIdFormat + 1;
   const Status status = join(encodeId(contents), 0, 1, 100).status();
   CHECK(status.code() == koloMismatch);
   CHECK(contains(status.message(), "12.34.56"));
