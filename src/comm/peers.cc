@@ -124,13 +124,14 @@ Status Peers::registerArenaWith(transport::Device& device) {
   return {};
 }
 
-// How this rank's arena is reached.
+// How this rank's arena is reached, and why not otherwise.
 std::string Peers::offer() const {
   BlobWriter writer;
   writer.put(static_cast<std::uint32_t>(registrations_.size()));
   for (const Registration& each : registrations_) {
     writer.putText(each.device->name()).put(each.isOnDevice).putBlob(each.device->address()).putBlob(each.memory->descriptor());
   }
+  writer.putText(leftOut_);
   return writer.text();
 }
 
@@ -185,6 +186,7 @@ Result<Peers::Route> Peers::findRoute(const Peer& peer, int rank, const transpor
     const koloTransportBlob address = reader.getBlob();
     offers[name] = {isOnDevice, address, reader.getBlob()};
   }
+  const std::string leftOutThere = reader.getText();
   auto device = devices_.begin();
   if (after != nullptr) {
     device = std::find_if(device, devices_.end(), [&](const auto& one) { return one.get() == after; });
@@ -200,9 +202,11 @@ Result<Peers::Route> Peers::findRoute(const Peer& peer, int rank, const transpor
     ((*device)->isPosted() ? ofPosted : ofMapped) += "; " + link.status().message();
   }
   // First what should have worked: between hosts nobody expects to share memory.
-  const std::string reasons = peer.isNear ? ofMapped + ofPosted : ofPosted + ofMapped;
-  return error(koloUnreachable, "rank {} cannot be reached from rank {} by any {}transport that both have{}", rank, rank_,
-               after != nullptr ? "other " : "", (reasons.empty() ? std::string("; there is none") : reasons) + leftOut_);
+  std::string reasons = peer.isNear ? ofMapped + ofPosted : ofPosted + ofMapped;
+  if (reasons.empty()) reasons = "; there is none";
+  if (!leftOutThere.empty()) reasons += fmt::format("; on rank {}{}", rank, leftOutThere.substr(1));
+  return error(koloUnreachable, "rank {} cannot be reached from rank {} by any {}transport that both have{}{}", rank, rank_,
+               after != nullptr ? "other " : "", reasons, leftOut_);
 }
 
 Status Peers::openLink(Peer& peer, int rank) {

@@ -43,6 +43,41 @@ int fewFiles(const std::vector<std::string>& arguments) {
 }
 KOLO_ROLE(fewFiles);
 
+// Rank 1 may open no further file once it has joined. arguments: "split", "memory", or "connect": what is tried then.
+int noMoreFiles(const std::vector<std::string>& arguments) {
+  const auto say = [](const char* what, koloResult_t result) {
+    if (result == koloSuccess) std::printf("%s works\n", what);
+    else std::printf("%s failed %d %s\n", what, result, koloGetLastError(nullptr));
+  };
+  koloComm_t comm = nullptr;
+  MUST_OK(koloCommInitFromEnv(&comm, nullptr));
+  int one = 1, sum = 0;
+  const auto addUp = [&] { return koloAllReduce(&one, &sum, 1, koloInt32, koloSum, comm, nullptr); };
+  const bool isLimited = std::string(std::getenv("KOLO_RANK")) == "1";
+  if (arguments[0] != "connect") MUST_OK(addUp());
+  rlimit before{};
+  MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit none = before;
+  const int next = dup(0);
+  close(next);
+  none.rlim_cur = static_cast<rlim_t>(next);
+  if (isLimited) MUST(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  if (arguments[0] == "split") {
+    koloComm_t part = nullptr;
+    const koloResult_t result = koloCommSplit(comm, 0, 0, &part, nullptr);
+    say("split", result);
+    if (result == koloSuccess) koloCommDestroy(part);
+  }
+  void* memory = nullptr;
+  if (arguments[0] == "memory") say("memory", koloMemAlloc(&memory, 1 << 20));
+  say("sum", addUp());
+  if (isLimited) MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  if (memory != nullptr) MUST_OK(koloMemFree(memory));
+  koloCommDestroy(comm);
+  return 0;
+}
+KOLO_ROLE(noMoreFiles);
+
 // File descriptors, threads and mappings of shared memory.
 std::array<long, 3> holdings() {
   std::array<long, 3> count{};
@@ -142,6 +177,28 @@ TEST_CASE("a rank with few file descriptors works, or says its limit, and the ot
   for (const char* transport : {"shm", "tcp"}) {
     for (int files = 4; files <= 24; files += 2) expectWorkOrLimit(files, {{"KOLO_TRANSPORTS", transport}});
   }
+}
+
+TEST_CASE("a rank that runs out of file descriptors later says its limit, the others name it, and what needs none goes on") {
+  struct Case {
+    const char *what, *transport, *failing;
+    bool failsEverywhere, sums;
+  };
+  const Case one = GENERATE(Case{"split", "shm", "split failed", true, true}, Case{"split", "tcp", "split failed", true, true},
+                            Case{"memory", "shm", "memory failed", false, true}, Case{"connect", "tcp", "sum failed", true, false});
+  const auto since = std::chrono::steady_clock::now();
+  Job job(3, "noMoreFiles", {one.what},
+          {{"KOLO_TRANSPORTS", one.transport}, {"KOLO_CONNECT_ALL_RANKS", "1"}, {"KOLO_INIT_TIMEOUT_MS", std::to_string(4000 * kSlowness)}});
+  for (int rank = 0; rank < 3; ++rank) {
+    const Ended ended = job.wait(rank);
+    INFO(one.what << " by " << one.transport << ", rank " << rank << ":\n" << ended.output);
+    CHECK(ended.exitedWith(0));
+    CHECK(has(ended.output, "sum works") == one.sums);
+    CHECK(has(ended.output, one.failing) == (rank == 1 || one.failsEverywhere));
+    if (rank == 1) CHECK((has(ended.output, "open files") && has(ended.output, "ulimit -n")));
+    else if (one.failsEverywhere) CHECK(has(ended.output, "rank 1"));
+  }
+  CHECK(std::chrono::steady_clock::now() - since < 15s * kSlowness);
 }
 
 TEST_CASE("what a rank keeps for each other rank is little") {

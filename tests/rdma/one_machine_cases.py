@@ -4,7 +4,7 @@ import time
 import hosts
 from jobs import Programs
 
-REMOTE, TIMEOUT, UNREACHABLE = 5, 7, 20
+SYSTEM, REMOTE, TIMEOUT, UNREACHABLE = 1, 5, 7, 20
 MUCH, ENDLESS = str(4 << 20), "1000000"
 
 
@@ -29,6 +29,33 @@ class Collectives(hosts.Case):
 class Messages(hosts.Case):
     def test_between_all_pairs(self):
         self.expect_done(self.start(self.network(3), [Programs.rank, "messages"]))
+
+
+class Limits(hosts.Case):
+    """Rank 1 may lock little of its memory (root could all the same, by a capability), or open few files."""
+
+    def begin(self, limit, environment=None):
+        words = ["setpriv", "--bounding-set=-ipc_lock", "sh", "-c", f"[ $KOLO_RANK = 0 ] || ulimit {limit}; exec {Programs.rank} loop 100000 3"]
+        return self.start(self.network(2), words, environment=environment)
+
+    def expect_named(self, limit, text):
+        since = time.monotonic()
+        ranks = self.begin(limit)
+        for number in (0, 1):
+            self.expect_failure(ranks, number, since, 30, (SYSTEM, UNREACHABLE), "on rank 1" if number == 0 else "", text)
+
+    def test_a_full_limit_of_locked_memory_is_named_on_all_ranks(self):
+        for kibibytes in (64, 7000):  # too little for what a rank receives in; for what it sends from
+            self.expect_named(f"-l {kibibytes}", f"this process may lock {kibibytes} KiB; raise that with ulimit -l")
+
+    def test_tcp_locks_nothing(self):
+        ranks = self.begin("-l 64", {"KOLO_TRANSPORTS": "ib,tcp", "KOLO_TCP_INTERFACES": "lo"})
+        self.expect_done(ranks)
+        self.assertIn("this process may lock 64 KiB", ranks[1].output(), self.story(ranks))
+
+    def test_too_few_files_are_named_on_all_ranks(self):
+        for files in (8, 12):  # too few to look for NICs; to use them
+            self.expect_named(f"-n {files}", f"limit of {files} open files; raise it .ulimit -n")
 
 
 class Failover(hosts.Case):

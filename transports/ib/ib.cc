@@ -1,6 +1,10 @@
 // Posted links over InfiniBand and RoCE. See README.md.
 //
 // Thread safety: as the table demands: one device from one thread at a time, different devices concurrently.
+#include <sys/eventfd.h>
+
+#include <array>
+#include <cerrno>
 #include <memory>
 
 #include "device.h"
@@ -23,8 +27,17 @@ static_assert(std::has_unique_object_representations_v<Descriptor> && sizeof(Des
 Device& deviceOf(void* opened) { return *static_cast<Device*>(opened); }
 Link& linkOf(void* opened) { return *static_cast<Link*>(opened); }
 
+// libibverbs needs so many for a moment, and finds no device where it cannot open them.
+constexpr int kFilesToLook = 4;
+
 int probe(char* text, size_t bytes) {
   const Why why{text, bytes};
+  std::array<connect::Socket, kFilesToLook> files;
+  for (connect::Socket& file : files) {
+    file = connect::Socket(eventfd(0, EFD_CLOEXEC));
+    if (!file) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "RDMA devices cannot be looked for: %s", ErrorText(errno).text);
+  }
+  files = {};
   if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "libsodium cannot be initialised");
   const auto verbs = drivers::verbs();
   if (!verbs.ok()) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "%s", verbs.status().message().c_str());

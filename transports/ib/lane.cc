@@ -56,7 +56,10 @@ int Lane::open(const Why& why) {
   state.port_num = port_.number;
   state.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
   int errnum = verbs.modifyQp(pair_, &state, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-  if (errnum == 0) errnum = packets_.open(nic.domain, room);
+  if (errnum == 0 && (errnum = packets_.open(nic.domain, room)) != 0) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "%s: registering memory for packets: %s%s", port_.name.c_str(), ErrorText(errnum).text,
+                    lockingLimit(errnum).c_str());
+  }
   if (errnum == 0) errnum = packets_.makeReady(pair_);
   if (errnum == 0) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "%s: preparing a queue pair: %s", port_.name.c_str(), ErrorText(errnum).text);

@@ -8,15 +8,6 @@
 namespace kolo::ib {
 namespace {
 
-std::string limitText() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-    return "this process has no limit of its own (a container or the NIC may have one)";
-  }
-  return fmt::format("this process may lock {} KiB; raise that with ulimit -l, \"memlock\" in /etc/security/limits.conf, "
-                     "LimitMEMLOCK= of a service, or --ulimit memlock=-1 of a container", limit.rlim_cur >> 10);
-}
-
 // Memory of a device is an offer that the core has alternatives to.
 int refused(const Range& range, const Nic& nic, int errnum, const Why& why) {
   const auto bytes = static_cast<unsigned long long>(range.bytes);
@@ -29,12 +20,21 @@ int refused(const Range& range, const Nic& nic, int errnum, const Why& why) {
     return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "registering %llu bytes of a device with %s by their address: %s (it takes the kernel module "
                     "nvidia-peermem)", bytes, nic.name.c_str(), error.text);
   }
-  const bool isLimit = errnum == ENOMEM || errnum == EAGAIN || errnum == EPERM;
-  return why.fail(KOLO_TRANSPORT_ERROR, "registering %llu bytes with %s: %s%s%s", bytes, nic.name.c_str(), error.text,
-                  isLimit ? ": its pages are locked in memory, and " : "", isLimit ? limitText().c_str() : "");
+  return why.fail(KOLO_TRANSPORT_ERROR, "registering %llu bytes with %s: %s%s", bytes, nic.name.c_str(), error.text,
+                  lockingLimit(errnum).c_str());
 }
 
 }  // namespace
+
+std::string lockingLimit(int errnum) {
+  if (errnum != ENOMEM && errnum != EAGAIN && errnum != EPERM) return "";
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return ": its pages are locked in memory, and this process has no limit of its own (a container or the NIC may have one)";
+  }
+  return fmt::format(": its pages are locked in memory, and this process may lock {} KiB; raise that with ulimit -l, \"memlock\" in "
+                     "/etc/security/limits.conf, LimitMEMLOCK= of a service, or --ulimit memlock=-1 of a container", limit.rlim_cur >> 10);
+}
 
 Target Region::target() const {
   Target target{reinterpret_cast<std::uint64_t>(address), {}};

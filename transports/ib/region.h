@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "nic.h"
 
@@ -34,6 +35,9 @@ struct Region {
   // For data alone: what is named by a key never holds signals.
   Target relaxedTarget() const;
 };
+
+// What to say of a registration that was refused so: which limit there is for locked pages, and how to raise it; "" if that was not why.
+std::string lockingLimit(int errnum);
 
 class Regions {
  public:
