@@ -66,6 +66,23 @@ bool hasSeveralNics(const std::string& mount) {
   return count("infiniband", "") > 1 || count("net", "device") > 1;
 }
 
+void addSoftRdma(std::vector<Nic>& nics, const std::string& mount) {
+  std::error_code ignored;
+  std::vector<Nic> found;
+  for (const auto& device : std::filesystem::directory_iterator(std::filesystem::path(mount) / "class" / "infiniband", ignored)) {
+    std::ifstream stream(device.path() / "parent");
+    std::string name;
+    if (!std::getline(stream, name)) continue;
+    const auto parent = std::find_if(nics.begin(), nics.end(), [&](const Nic& nic) { return !nic.isRdma && nic.name == name; });
+    if (parent == nics.end()) continue;
+    found.push_back(*parent);
+    found.back().name = device.path().filename();
+    found.back().isRdma = true;
+  }
+  std::sort(found.begin(), found.end(), [](const Nic& a, const Nic& b) { return a.name < b.name; });   // folders have no order
+  nics.insert(nics.end(), found.begin(), found.end());
+}
+
 void readSpeeds(std::vector<Nic>& nics, const std::string& mount) {
   const std::filesystem::path classes = std::filesystem::path(mount) / "class";
   for (Nic& nic : nics) {

@@ -215,6 +215,7 @@ const std::vector<Nic>& nics() {
     const Result<Topology> loaded = loadTopology(true, nullptr);
     if (!loaded.ok()) log::warn("hwloc cannot read this machine's devices ({}); no NIC is known to be near", loaded.status().message());
     std::vector<Nic> list = loaded.ok() ? readNics(loaded.value().get()) : std::vector<Nic>();
+    addSoftRdma(list, "/sys");
     readSpeeds(list, "/sys");
     return list;
   }();

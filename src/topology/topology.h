@@ -31,7 +31,7 @@ struct Place {
   int core = -1;
 };
 
-// A network interface, or an RDMA device; a card may be both, under two names. Those made by software alone are not among them.
+// A network interface, or an RDMA device; a card may be both, under two names. Interfaces made by software alone are not among them.
 struct Nic {
   std::string name;           // the operating system's: "eth0", "mlx5_0"
   bool isRdma = false;
@@ -83,6 +83,10 @@ std::vector<int> ringOrder(const std::vector<Place>& places);
 // come first. turn: how many ranks before this one have the same NICs nearest; each begins with another one, so that all are used
 // alike. A pure function.
 std::vector<std::string> nicsNear(const std::vector<Nic>& nics, const Place& place, int turn);
+
+// Adds the RDMA devices that software makes of interfaces among them (Soft-RoCE, Soft-iWARP), by the system mounted at `mount` ("/sys"): they are
+// where the interface is.
+void addSoftRdma(std::vector<Nic>& nics, const std::string& mount);
 
 // Fills in the speeds that the system mounted at `mount` ("/sys") tells.
 void readSpeeds(std::vector<Nic>& nics, const std::string& mount);

@@ -31,6 +31,18 @@ class Messages(hosts.Case):
         self.expect_done(self.start(self.network(3), [Programs.rank, "messages"]))
 
 
+class NearNics(hosts.Case):
+    def test_ranks_of_a_host_begin_with_different_ones(self):
+        """With one rail, all that a rank sends goes by the NIC with which it begins."""
+        before = [hosts.packets_sent(nic) for nic in (0, 1)]
+        ranks = self.start(self.network(2), [Programs.rank, "loop", MUCH, "3"], per_host=2, environment={"KOLO_IB_RAILS": "1"})
+        self.expect_done(ranks)
+        for number, rank in enumerate(ranks):
+            self.assertIn(f"rank {(number + 2) % 4} by 1 rail of rxe{number % 2} port 1", rank.output(), self.story(ranks))
+        for nic in (0, 1):
+            self.assertGreater(hosts.packets_sent(nic) - before[nic], 1000, f"rxe{nic}{self.story(ranks)}")
+
+
 class Limits(hosts.Case):
     """Rank 1 may lock little of its memory (root could all the same, by a capability), or open few files."""
 

@@ -16,6 +16,7 @@ using kolo::topology::Nic;
 using kolo::topology::nicsNear;
 using kolo::topology::Place;
 using Names = std::vector<std::string>;
+namespace fs = std::filesystem;
 
 constexpr int kNetwork = 2, kRdma = 3;   // hwloc's numbers of kinds of devices
 constexpr int kCores = 4;                // of each package, which is a NUMA node
@@ -146,15 +147,45 @@ TEST_CASE("what is no description of a machine is refused", "[nics]") {
   CHECK_FALSE(kolo::topology::describe("no machine", {0}).ok());
 }
 
-TEST_CASE("the speed of NICs is read where the system tells it", "[nics]") {
-  namespace fs = std::filesystem;
+namespace {
+
+// What a system tells in its files.
+struct System {
+  System() { REQUIRE(mkdtemp(name.data()) != nullptr); }
+  ~System() { fs::remove_all(name); }
+  void write(const char* at, const char* text) const {
+    fs::create_directories((root() / at).parent_path());
+    std::ofstream(root() / at) << text;
+  }
+  fs::path root() const { return name; }
+
   std::string name = (fs::temp_directory_path() / "kolo-nics-XXXXXX").string();
-  REQUIRE(mkdtemp(name.data()) != nullptr);
-  const fs::path root = name;
-  const auto write = [&](const char* at, const char* text) {
-    fs::create_directories((root / at).parent_path());
-    std::ofstream(root / at) << text;
-  };
+};
+
+}  // namespace
+
+TEST_CASE("RDMA devices that software makes of interfaces are where these are", "[nics]") {
+  const System system;
+  system.write("class/infiniband/rxe1/parent", "eth1\n");
+  system.write("class/infiniband/rxe0/parent", "eth0\n");
+  system.write("class/infiniband/siw0/parent", "lo\n");   // no NIC
+  fs::create_directories(system.root() / "class/infiniband/mlx5_0");
+  std::vector<Nic> nics = {{.name = "eth0", .place = {.package = 0, .numa = 0}}, {.name = "eth1", .place = {.package = 1, .numa = 1}}};
+  kolo::topology::addSoftRdma(nics, system.name);
+  REQUIRE(nics.size() == 4);
+  CHECK(nics[2].name == "rxe0");
+  CHECK(nics[2].place.numa == 0);
+  CHECK(nics[3].name == "rxe1");
+  CHECK(nics[3].place.numa == 1);
+  CHECK((nics[2].isRdma && nics[3].isRdma && !nics[0].isRdma));
+  CHECK(nicsNear(nics, {.package = 1, .numa = 1}, 0) == Names{"rxe1", "eth1"});
+}
+
+TEST_CASE("the speed of NICs is read where the system tells it", "[nics]") {
+  const System system;
+  const auto write = [&](const char* at, const char* text) { system.write(at, text); };
+  const std::string& name = system.name;
+  const fs::path root = system.root();
   write("class/net/eth0/speed", "25000\n");
   write("class/net/eth1/speed", "-1\n");
   write("class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)\n");
