@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs MPI programs under kolo-mpirun, as its users do.
 
-usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR RANDOM_NONBLOCKING NONBLOCKING FORTRAN_SOURCE [CASE...]
+usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR RANDOM_NONBLOCKING NONBLOCKING [CASE...]
 
 FAMILY is openmpi or mpich. The exit status is 77 where its mpirun is not installed; the last line says so.
 """
@@ -17,7 +17,8 @@ import tempfile
 import time
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "launchers"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, os.pardir, "launchers"))
 
 import guard
 import launchers
@@ -30,7 +31,7 @@ ODD_RANKS_FAIL = 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in *[13579]) export KO
 
 
 class Given:
-    family = wrapper = random = behaviour = random_nonblocking = nonblocking = fortran = launcher = None
+    family = wrapper = random = behaviour = random_nonblocking = nonblocking = launcher = None
 
 
 class Job:
@@ -156,16 +157,63 @@ class Interposer(unittest.TestCase):
     def test_errors_of_nonblocking_collectives_come_when_they_are_completed(self):
         self.goes_on("errors")
 
+    def compiled(self, folder, compiler, source):
+        """The program that the family's compiler makes of a source beside this file."""
+        command = f"{compiler}.{Given.family}"
+        if shutil.which(command) is None or (compiler == "mpifort" and shutil.which("gfortran") is None):
+            self.skipTest(f"there is no {command}, or no compiler for it")
+        program = os.path.join(folder, "program")
+        subprocess.run([command, "-w", "-O1", os.path.join(HERE, source), "-o", program, "-lm"], cwd=folder, check=True, timeout=BOUND)
+        return program
+
     def test_fortran_by_all_three_interfaces(self):
-        compiler = f"mpifort.{Given.family}"
-        if shutil.which(compiler) is None or shutil.which("gfortran") is None:
-            self.skipTest(f"there is no {compiler}, or no gfortran")
         with tempfile.TemporaryDirectory() as folder:
-            program = os.path.join(folder, "in_fortran")
-            subprocess.run([compiler, "-w", Given.fortran, "-o", program], cwd=folder, check=True, timeout=BOUND)
-            job = self.ok(Job(4, [program]), "fortran: ok")
+            job = self.ok(Job(4, [self.compiled(folder, "mpifort", "in_fortran.f90")]), "fortran: ok")
         self.assertEqual(job.calls(), {"MPI_Barrier": (3, 0), "MPI_Bcast": (1, 0), "MPI_Allreduce": (5, 0), "MPI_Iallreduce": (1, 0),
                                        "MPI_Iallgatherv": (1, 0), "MPI_Ibcast": (1, 0), "MPI_Ibarrier": (1, 0)})
+
+    def test_a_small_application_in_c(self):
+        with tempfile.TemporaryDirectory() as folder:
+            calls = self.ok(Job(4, [self.compiled(folder, "mpicc", "conjugate_gradient.c")]), "solved after").calls()
+        self.assertGreater(calls["MPI_Iallreduce"][0], 100)
+        self.assertEqual({passed for _, passed in calls.values()}, {0}, calls)
+
+    def test_a_small_application_in_fortran(self):
+        with tempfile.TemporaryDirectory() as folder:
+            calls = self.ok(Job(4, [self.compiled(folder, "mpifort", "heat.f90")]), "solved").calls()
+        self.assertGreater(calls["MPI_Allreduce"][0], 100)
+        self.assertEqual({passed for _, passed in calls.values()}, {0}, calls)
+
+    def test_hpcc_verifies_as_it_does_alone(self):
+        program, sample = shutil.which("hpcc"), "/usr/share/doc/hpcc/examples/_hpccinf.txt"
+        if program is None or not os.path.exists(sample):
+            self.skipTest("there is no hpcc, or not its sample of an input (package hpcc)")
+        libraries = subprocess.run(["ldd", program], stdout=subprocess.PIPE, check=True, timeout=BOUND).stdout.decode()
+        if ("libmpich" in libraries) != (Given.family == "mpich"):
+            self.skipTest(f"hpcc is another MPI's program, not {Given.family}'s")
+        alone, _ = self.verified_by_hpcc(program, sample, Given.launcher.program)
+        verified, calls = self.verified_by_hpcc(program, sample, Given.wrapper)
+        self.assertEqual(verified, alone)
+        self.assertGreaterEqual(len(verified), 15, verified)
+        for name in ("MPI_Bcast", "MPI_Allreduce", "MPI_Alltoall", "MPI_Barrier"):
+            self.assertGreater(calls[name][0], 10, calls)
+
+    def verified_by_hpcc(self, program, sample, wrapper):
+        """The lines of its output that say whether results are right; the calls."""
+        with open(sample, encoding="ascii") as file:
+            text = file.read()
+        for line, value in ((r"\d+(?= +Ns)", "200"), (r"\d+(?= +NBs)", "32"), (r"\d+(?= +Ps)", "1"), (r"\d+(?= +Qs)", "2")):
+            text, done = re.subn(rf"(?m)^{line}", value, text)
+            self.assertEqual(done, 1, line)
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "hpccinf.txt"), "w", encoding="ascii") as file:
+                file.write(text)
+            job = Job(2, ["/bin/sh", "-c", f"cd {folder} && exec {program}"], wrapper=wrapper)
+            self.assertEqual(job.status, 0, job.output)
+            with open(os.path.join(folder, "hpccoutf.txt"), encoding="ascii") as file:
+                output = file.read()
+        said = r"Found \d+ errors|tests? completed and|\|\|Ax-b|Solution Validates|^Success=|^PTRANS_residual=|_Errors(Fraction)?="
+        return [line for line in output.splitlines() if re.search(said, line)], job.calls()
 
     def test_kolo_mpirun_says_what_it_cannot_use(self):
         job = Job(1, ["true"], {"KOLO_MPIRUN": "/nowhere/mpirun"})
@@ -193,9 +241,9 @@ def run(cases):
 
 
 def main():
-    if len(sys.argv) < 8:
+    if len(sys.argv) < 7:
         sys.exit(__doc__)
-    (Given.family, Given.wrapper, Given.random, Given.behaviour, Given.random_nonblocking, Given.nonblocking, Given.fortran,
+    (Given.family, Given.wrapper, Given.random, Given.behaviour, Given.random_nonblocking, Given.nonblocking,
      *cases) = sys.argv[1:]
     Given.launcher = LAUNCHERS[Given.family]()
     return guard.run_guarded(lambda: run(cases))
