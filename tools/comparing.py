@@ -1,4 +1,4 @@
-"""What the comparisons with other libraries have in common: compare-peers, compare-network."""
+"""What the comparisons with other libraries have in common: compare-peers, compare-network, compare-mpi."""
 import os
 import pathlib
 import shlex
@@ -55,6 +55,24 @@ def install_packages(what, packages):
         fail(f"{what} is not installed, and there is no apt-get to install {' '.join(packages)} with")
     print(f"# installing {' '.join(packages)}", flush=True)
     run(command)
+
+
+def cores():
+    """The sets of hardware threads, one for each physical core that we may run on."""
+    found = set()
+    for cpu in os.sched_getaffinity(0):
+        siblings = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        found.add(siblings.read_text().strip() if siblings.exists() else str(cpu))
+    return found
+
+
+def launcher(peer, ranks):
+    fits = ranks <= len(cores())
+    if peer == "openmpi":
+        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        placing = ["--map-by", "core", "--bind-to", "core"] if fits else ["--oversubscribe", "--bind-to", "none"]
+        return ["mpirun.openmpi", *root, *placing, "-np", str(ranks)]
+    return ["mpirun.mpich", *(["-bind-to", "core"] if fits else []), "-np", str(ranks)]
 
 
 def build_mpi(peer, folder):
