@@ -104,7 +104,8 @@ typedef struct {
 /* One request of a posted link: bytes of this process's memory to the peer's, then a signal. */
 typedef struct {
   uint32_t size;
-  uint32_t rail;               /* below linkRails: those of one rail take effect in order, those of different rails in any */
+  uint32_t rail;               /* below linkRails: those of one rail take effect in order, those of different rails in any.
+                                  A place that was put to is put to again once the peer has shown that it has seen the first */
   const void* from;            /* may be read until the request is over (linkUnfinished), and is sent as it then is */
   uint64_t bytes;              /* 0: the signal alone. 8, to an aligned place: there in one piece for the thread that makes the peer's progress */
   void* memory;                /* the registration in which `from` lies; NULL: any other memory */

@@ -52,7 +52,11 @@ struct ArenaLayout {
   };
 
   int ranks = 1;
-  std::uint32_t slots = 4;
+  // Chunk k goes by rail k % rails and stands in slot k % slots: what is put into a slot goes by one rail, so that a repeated request is overtaken
+  // by nothing newer for the same slot.
+  static constexpr std::uint32_t kSlots = 4;
+  static_assert(kSlots % device::kMaxRails == 0);
+  std::uint32_t slots = kSlots;
   std::uint32_t slotBytes = 1 << 17;
 
   // Slots such that a rank's staging stays under stagingBytes.

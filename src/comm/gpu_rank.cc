@@ -198,6 +198,7 @@ class CudaRank final : public GpuRank {
     if (proxy_ != nullptr) proxy_->finish(membership_.initTimeoutMs);
   }
   void close(bool failed) override {
+    if (proxy_ != nullptr) proxy_->end();   // until then its thread asks this object for it, of a loss
     proxy_.reset();
     if (failed && throughHost_ != nullptr) throughHost_->abandon();
   }

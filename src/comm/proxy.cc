@@ -34,9 +34,11 @@ Proxy::Proxy(Setup setup)
       goneNs_(goodbyes_.size()), given_(setup_.rings.size()),
       thread_([this] { work(); }) {}
 
-Proxy::~Proxy() {
+Proxy::~Proxy() { end(); }
+
+void Proxy::end() {
   stop();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Proxy::expect(unsigned channels, bool again) {

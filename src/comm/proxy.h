@@ -9,7 +9,7 @@
 // arrive. Then the kernels that wait for the peer are told (device::kLinkLost); and if there was a request for it, that is a fault of its
 // operation, found by fault() like those of kernels.
 //
-// Thread safety: expect() and finish() from one thread at a time; stop(), fault() and lossOf() from any. The Peers are the proxy's alone
+// Thread safety: expect(), finish() and end() from one thread at a time; stop(), fault() and lossOf() from any. The Peers are the proxy's alone
 // from its making to its end, but for what never changes: mapped arenas, names.
 #pragma once
 
@@ -43,7 +43,7 @@ class Proxy {
   };
 
   explicit Proxy(Setup setup);
-  ~Proxy();   // stops
+  ~Proxy();   // ends it
   Proxy(const Proxy&) = delete;
 
   // Before a launch of so many channels; again: it may be repeated at any time.
@@ -53,6 +53,8 @@ class Proxy {
   void finish(int timeoutMs);
   // Ends soon, whatever is left.
   void stop();
+  // Has ended. Not from its own thread.
+  void end();
 
   // The request that could not be carried out, as a fault of its operation.
   std::optional<device::Fault> fault() const;

@@ -16,6 +16,20 @@ struct Ends {
   CUdeviceptr to = 0, from = 0;
 };
 
+// In whole words where they are aligned: a NIC may be writing there.
+void read(void* to, const void* from, std::size_t bytes) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  if (reinterpret_cast<std::uintptr_t>(from) % kWord != 0 || bytes % kWord != 0) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  for (std::size_t at = 0; at < bytes; at += kWord) {
+    const auto* const place = reinterpret_cast<const std::uint64_t*>(static_cast<const unsigned char*>(from) + at);
+    const std::uint64_t word = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+    std::memcpy(static_cast<unsigned char*>(to) + at, &word, kWord);
+  }
+}
+
 CUresult copy(CUstream handle, void* to, const void* from, std::size_t bytes, const Ends& ends) {
   if (bytes == 0) return CUDA_SUCCESS;
   const std::lock_guard lock(world->mutex);
@@ -37,10 +51,10 @@ CUresult copy(CUstream handle, void* to, const void* from, std::size_t bytes, co
       } else if (bytes == sizeof(std::uint64_t) && reinterpret_cast<std::uintptr_t>(to) % sizeof(std::uint64_t) == 0) {
         // Whole, and after what was done before, as the hardware does it: somebody may be looking.
         std::uint64_t word;
-        std::memcpy(&word, from, sizeof word);
+        read(&word, from, sizeof word);
         std::atomic_ref(*static_cast<std::uint64_t*>(to)).store(word, std::memory_order_release);
       } else {
-        std::memcpy(to, from, bytes);
+        read(to, from, bytes);
       }
     };
   });

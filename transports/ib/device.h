@@ -79,6 +79,7 @@ class Device final : private connect::Callee, private Service::Owner {
   void abandon(Way& way, const char* why);
   bool workAll(bool byCore, int peer);
   void activate(Way& way);
+  int answerLost(Way& way, const Why& why);
   void lookAfter();
   int describe(Link& link, const koloTransportPut& put, const Why& why, Request* request);
 

@@ -46,6 +46,8 @@ int Lane::open(const Why& why) {
     if (pair_ != nullptr || errno != EINVAL) break;
   }
   if (pair_ == nullptr) return why.fail(KOLO_TRANSPORT_ERROR, "%s: creating a queue pair: %s", port_.name.c_str(), ErrorText(errno).text);
+  // A long put with a signal takes two, and one is kept.
+  if (depth < 3) return why.fail(KOLO_TRANSPORT_ERROR, "%s: takes %u work requests at a time, expected 3 or more", port_.name.c_str(), depth);
   // A word is always sent inline: the place where it came from may be gone when a NIC gets to it.
   if (inline_ < 8) return why.fail(KOLO_TRANSPORT_ERROR, "%s: takes no 8 bytes inline", port_.name.c_str());
   depth_ = depth;
@@ -215,8 +217,9 @@ std::deque<Request> Lane::takeUnderWay() {
   return std::exchange(underWay_, {});
 }
 
-void Lane::close() {
-  isClosing_.store(true, std::memory_order_release);  // [closing] before the peer is told, and sends by another lane
+void Lane::close(std::uint32_t number) {
+  std::uint32_t open = 0;
+  closing_.compare_exchange_strong(open, number, std::memory_order_acq_rel);  // [closing] before the peer is told, and sends by another lane
   ibv_qp_attr state{};
   state.qp_state = IBV_QPS_ERR;
   (void)nics_.verbs().modifyQp(pair_, &state, IBV_QP_STATE);

@@ -92,10 +92,12 @@ class Lane {
   // Makes buffers of packets ready again, and tells the peer, where it is time for that. Returns as send().
   bool giveBack();
 
-  // Nothing is sent or accepted any more, from the return on. From any thread.
-  void close();
-  // Whether it has been called [closing].
-  bool isClosing() const { return isClosing_.load(std::memory_order_acquire); }
+  // Nothing is sent or accepted any more, from the return on. number: which of the way's lanes this is to be closed, from 1 on; counts the first time.
+  // From any thread.
+  void close(std::uint32_t number);
+  // That number; 0: it has not been called [closing].
+  std::uint32_t closing() const { return closing_.load(std::memory_order_acquire); }
+  bool isClosing() const { return closing() != 0; }
 
   bool isOpen = true;     // requests may be posted; the device's thread
   bool isMoved = false;   // its rails go by others
@@ -130,7 +132,7 @@ class Lane {
   Packets packets_;
   Target creditThere_{};
   std::uint64_t nonceThere_ = 0, toldThere_ = 0;
-  std::atomic<bool> isClosing_{false};
+  std::atomic<std::uint32_t> closing_{0};
 };
 
 template <class Finish>
@@ -146,7 +148,8 @@ Lane::Polled Lane::poll(Finish finish) {
       const ibv_wc& completion = completions[i];
       const bool isGood = completion.status == IBV_WC_SUCCESS;
       if ((completion.wr_id & Packets::kReceive) != 0) {
-        if (isGood) packets_.arrive(static_cast<std::uint32_t>(completion.wr_id), completion.byte_len);
+        // What else takes a buffer (a write with immediate data) is of nobody who speaks this protocol.
+        if (isGood) packets_.arrive(static_cast<std::uint32_t>(completion.wr_id), completion.opcode == IBV_WC_RECV ? completion.byte_len : kNoPacket);
         else packets_.comeBackEmpty();
         // What was under way ends with an error of its own, which says more.
         if (!isGood && underWay_.empty() && result.status == IBV_WC_SUCCESS) result.status = completion.status;

@@ -66,8 +66,4 @@ void Packets::pop() {
   ++taken_;
 }
 
-void Packets::drop() {
-  while (hasArrived()) pop();
-}
-
 }  // namespace kolo::ib

@@ -25,7 +25,10 @@ namespace kolo::ib {
 // The most that a request may have to go as a record.
 inline constexpr std::uint64_t kShortBytes = 256;
 inline constexpr std::uint32_t kPacketBytes = 512;
-inline constexpr std::uint32_t kMostPackets = 64;  // of a ring
+// Of a ring. To a rank in no call a peer may send one for each operation that it may run ahead (32) and, where it waits for another, one for each board
+// of these (32), its message lines (16), and some chunks, calls and credits, and is to be held up by none of them.
+inline constexpr std::uint32_t kMostPackets = 128;
+inline constexpr std::uint32_t kNoPacket = UINT32_MAX;   // bytes of what has arrived and is none
 
 struct Record {
   std::uint64_t to;     // where the bytes go, by the receiver's addresses
@@ -78,7 +81,6 @@ class Packets {
   // The oldest that has not been taken. REQUIRES: hasArrived().
   Packet front() const { return {incoming(arrived_.front().index), arrived_.front().bytes}; }
   void pop();
-  void drop();
   // How many were taken, of those whose buffers are ready again.
   std::uint64_t ready() const { return ready_; }
 

@@ -63,7 +63,7 @@ int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
   const Lock lock(work_);
   ++calls_;
   Way& way = *link.way;
-  if (way.isLost) return why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str());
+  if (way.isLost) return answerLost(way, why);
   if (put.rail >= way.rails) return why.fail(KOLO_TRANSPORT_ERROR, "rail %u of a link with %u", put.rail, way.rails);
   Request request;
   if (const int code = describe(link, put, why, &request); code != KOLO_TRANSPORT_OK) return code;
@@ -78,10 +78,16 @@ int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
   }
   const Way::Outcome outcome = way.put(request);
   activate(way);
-  if (outcome == Way::Outcome::kAccepted) return way.isLost ? why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str()) : KOLO_TRANSPORT_OK;
+  if (outcome == Way::Outcome::kAccepted) return way.isLost ? answerLost(way, why) : KOLO_TRANSPORT_OK;
   if (request.ownsRegion) regions_.release(const_cast<Region*>(request.region));
-  if (outcome == Way::Outcome::kLost) return why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str());
+  if (outcome == Way::Outcome::kLost) return answerLost(way, why);
   return why.fail(KOLO_TRANSPORT_BUSY, "rail %u to rank %u has as many requests as may wait", put.rail, way.peer.rank);
+}
+
+// What the peer had sent is taken first: the core may give the way up for another one, by which a peer that has gone sends nothing again.
+int Device::answerLost(Way& way, const Why& why) {
+  if (way.takeLast()) return why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str());
+  return why.fail(KOLO_TRANSPORT_BUSY, "what rank %u sent last is being taken", way.peer.rank);
 }
 
 void Device::activate(Way& way) {
@@ -151,8 +157,7 @@ void Device::lookAfter() {
   }
 }
 
-// What a peer writes appears in memory, and no descriptor tells of it: the core looks at its counters between these calls, so that they must
-// be short. Yielding leaves the core to whoever has something to do (on a machine with a core for each rank nobody has, and the next look
+// What has come is asked of the NIC, and no descriptor tells of it, so that these calls must be short. Yielding leaves the core to whoever has something to do (on a machine with a core for each rank nobody has, and the next look
 // comes at once); after some thousand looks in vain nobody notices a twentieth of a millisecond.
 void Device::rest(int waitUs) {
   {

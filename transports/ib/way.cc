@@ -95,6 +95,9 @@ bool Way::work(bool byCore) {
   for (Rail& rail : rails_) {
     if (!isLost && !rail.waiting.empty()) hasMoved = pump(rail) || hasMoved;
   }
+  for (const auto& lane : lanes) {
+    if (!isLost && lane->isOpen && !lane->isClosing() && !lane->giveBack()) fail(*lane, "posting a request was refused");
+  }
   return hasMoved;
 }
 
@@ -113,17 +116,18 @@ bool Way::pump(Rail& rail) {
 
 // ---- what has come
 
-// Carries out the packets that have come. Those of a lane that is closed go first: what the peer repeats by another lane says that what came by this one
-// is in place, and its signals are newer. The peer repeats nothing before it has heard that the lane is closed, which is said after isClosing
-// is set [closing]; so if a packet that was repeated has been taken from the NIC, as it has before this is asked, then the lane is seen to be closing
-// here, and all its buffers come back: with a packet, or flushed.
+// Carries out the packets that have come. Those of lanes that are closed go first, in the order in which they were closed: what the peer repeats by
+// another lane says that what came by this one is in place, and its signals are newer. The peer repeats nothing before it has heard that the lane is
+// closed, which is said after closing() is set [closing]; so if a packet that was repeated has been taken from the NIC, as it has before this is
+// asked, then the lane is seen to be closing here, and all its buffers come back: with a packet, or flushed.
 bool Way::take() {
   bool hasMoved = false, isHeldUp = false;
-  for (const auto& lane : lanes) {
-    if (!lane->isClosing()) continue;   // [closing]
+  for (Lane* const lane : closedLanes()) {   // [closing]
     if (!lane->packets().isDrained()) hasMoved = pollLane(*lane) || hasMoved;
     hasMoved = takeFrom(*lane) || hasMoved;
-    isHeldUp = isHeldUp || !lane->packets().isDrained();
+    if (hasTakenLast_) return true;
+    isHeldUp = !lane->packets().isDrained();
+    if (isHeldUp) break;
   }
   if (!isHeldUp) heldUpSince_ = {};
   else if (heldUpSince_ == Clock::time_point{}) heldUpSince_ = Clock::now();
@@ -131,10 +135,21 @@ bool Way::take() {
   for (const auto& lane : lanes) {
     if (isLost || isHeldUp || lane->isClosing()) continue;
     hasMoved = takeFrom(*lane) || hasMoved;
-    if (!isLost && !lane->giveBack()) fail(*lane, "posting a request was refused");
   }
   return hasMoved;
 }
+
+std::vector<Lane*> Way::closedLanes() const {
+  std::vector<Lane*> closed;
+  if (closings_.load(std::memory_order_acquire) == 0) return closed;   // [closing]
+  for (const auto& lane : lanes) {
+    if (lane->isClosing()) closed.push_back(lane.get());
+  }
+  std::sort(closed.begin(), closed.end(), [](const Lane* a, const Lane* b) { return a->closing() < b->closing(); });
+  return closed;
+}
+
+void Way::close(Lane& lane) { lane.close(closings_.fetch_add(1, std::memory_order_acq_rel) + 1); }
 
 bool Way::takeFrom(Lane& lane) {
   Packets& packets = lane.packets();
@@ -150,6 +165,7 @@ bool Way::takeFrom(Lane& lane) {
 
 // False: a record is none, or names memory that is not the peers'.
 bool Way::carryOut(std::size_t nic, const Packets::Packet& packet) {
+  if (packet.bytes > kPacketBytes) return false;
   for (std::uint32_t at = 0; at < packet.bytes;) {
     Record record;
     if (packet.bytes - at < sizeof record) return false;
@@ -205,7 +221,7 @@ void Way::failBy(Lane& lane, ibv_wc_status status) {
 void Way::fail(Lane& lane, const std::string& what) {
   if (!lane.isOpen || isLost) return;
   lane.isOpen = false;
-  lane.close();
+  close(lane);
   const int index = indexOf(lane);
   story_ += fmt::format("{}lane {} by {}: {}", story_.empty() ? "" : "; ", index, lane.port().name, what);
   sayClosed(static_cast<std::size_t>(index));
@@ -329,7 +345,7 @@ void Way::lose(const std::string& reason) {
   };
   for (const auto& lane : lanes) {
     lane->isOpen = false;
-    lane->close();
+    close(*lane);
     drop(lane->takeUnderWay());
   }
   for (Rail& rail : rails_) drop(std::exchange(rail.waiting, {}));
@@ -365,7 +381,7 @@ Way::Heard Way::hear() {
     }
     if (!isProven(message, key_) || message.kind != Kind::kClosed || message.lane >= lanes.size()) return Heard::kEnded;
     Lane& lane = *lanes[message.lane];
-    lane.close();  // before it is said, for the peer then repeats what it has sent
+    close(lane);  // before it is said, for the peer then repeats what it has sent
     sayClosed(message.lane);
     lane.isClosedThere.store(true, std::memory_order_release);  // [closed] what the peer still had on its way has come, or never will
   }
@@ -383,7 +399,7 @@ void Way::hearClosedByWrite() {
   if (((word ^ ownNonce) & ~kClosedBits) != 0) return;  // nothing yet, or of a way before this one
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     if ((word >> i & 1) == 0 || lanes[i]->isClosedThere.load(std::memory_order_relaxed)) continue;
-    lanes[i]->close();
+    close(*lanes[i]);
     lanes[i]->isClosedThere.store(true, std::memory_order_release);  // [closed]
   }
 }

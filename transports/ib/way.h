@@ -91,6 +91,8 @@ class Way {
   std::size_t openLanes() const;
   std::string portsDown() const;
   void sayClosed(std::size_t lane);
+  void close(Lane& lane);   // from either thread
+  std::vector<Lane*> closedLanes() const;
   void sayClosedByWrite();
   void hearClosedByWrite();
   void tryLife(Clock::time_point now);
@@ -106,6 +108,7 @@ class Way {
   Clock::time_point downSince_{};  // the port of the last lane is down
   Clock::time_point lostAt_{}, heldUpSince_{};
   bool hasTakenLast_ = false;      // of a lost way
+  std::atomic<std::uint32_t> closings_{0};   // calls of close()
   std::string story_;              // of the lanes that failed
   std::mutex talkLock_;            // the rest
   connect::Talk talk_;
