@@ -118,9 +118,9 @@ typedef struct {
                                   struct whose size ends before it */
 } koloTransportPut;
 #define KOLO_TRANSPORT_NOTHING 0u
-#define KOLO_TRANSPORT_SOON 1u  /* the next call of this device, which comes soon; counted by linkQueued until then */
-#define KOLO_TRANSPORT_LATER 2u /* the next put of its rail, or deviceProgress: nobody needs it before this rank does one or the other. linkQueued
-                                  does not count it */
+#define KOLO_TRANSPORT_SOON 1u  /* the next puts of its rail, up to one that waits for nothing, or deviceProgress, one of which comes soon; counted by
+                                  linkQueued until then */
+#define KOLO_TRANSPORT_LATER 2u /* the same, but nobody needs it before this rank does one or the other. linkQueued does not count it */
 #define KOLO_TRANSPORT_NO_SIGNAL UINT64_MAX
 
 /* A NIC by which links go. */

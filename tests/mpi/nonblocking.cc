@@ -10,17 +10,13 @@
 #include <thread>
 #include <vector>
 
-#include "its_own.h"
+#include "expect.h"
 
 namespace {
 
-int rank = 0, ranks = 0;
-
-void expect(bool holds, const std::string& what) {
-  if (holds) return;
-  std::fprintf(stderr, "rank %d: expected that %s\n", rank, what.c_str());
-  MPI_Abort(MPI_COMM_WORLD, 1);
-}
+using kolo::test::expect;
+using kolo::test::rank;
+using kolo::test::ranks;
 
 // A sum of all ranks under way.
 struct Sum {

@@ -6,8 +6,8 @@
 // Thread safety: one thread at a time, but for close().
 // Invariants: the requests under way stand in the order in which they were posted, which is the one in which the peer sees them. At most
 // depth_ work requests are under way, and the completion queue has room for a completion of each and of each packet that arrives, so neither
-// overflows. One of them is kept for words, so that there is room for a marker: whenever nothing will tell of its completion, something that did
-// has left its place.
+// overflows. One of them is kept for words. There is room for a marker when it is wanted: what is under way then was posted since the last
+// request that told of its completion, which is a quarter of the queue at most.
 #pragma once
 
 #include <atomic>

@@ -44,7 +44,7 @@ static_assert(sizeof(Record) == 40 && Record::room(kShortBytes) <= kPacketBytes)
 
 class Packets {
  public:
-  Packets(const Verbs& verbs) : verbs_(verbs) {}
+  explicit Packets(const Verbs& verbs) : verbs_(verbs) {}
   ~Packets();
   Packets(const Packets&) = delete;
   Packets& operator=(const Packets&) = delete;

@@ -67,8 +67,7 @@ class HostTeam {
     return context_.polling.until([&] { return device::loadAcquire(counter) >= target; });
   }
   // What comes by posted links comes while the owner makes progress, which takes a system call or a few. Where this rank is thought to have a core it
-  // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share one, as
-  // containers do. Of three such ranks on two cores 8 bytes took 42 us instead of 45 with six looks; of two ranks as long as before.
+  // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share one, as containers do.
   bool pollAndProgress(const device::Counter& counter, std::uint64_t target, int peer) {
     const int most = context_.polling.polls >= kPollsOfALook ? 1 : 0;
     for (int idle = 0, rounds = 0; idle <= most && rounds < kMostRounds; ++rounds) {
