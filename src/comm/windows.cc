@@ -9,7 +9,7 @@
 namespace kolo::comm {
 namespace {
 
-// This rank's range registered with every transport in use; the blob tells peers the descriptors by transport name.
+// This rank's range registered with every transport in use that maps; the blob tells peers the descriptors by transport name.
 std::string registerEverywhere(Window& window, const Peers& peers) {
   koloTransportMemory range{sizeof(koloTransportMemory), window.begin, window.bytes, -1, 0, peers.memoryKind()};
   if (const auto backing = memory::findBacking(window.begin, window.bytes); backing.has_value()) {
@@ -20,6 +20,7 @@ std::string registerEverywhere(Window& window, const Peers& peers) {
   std::uint32_t registered = 0;
   for (const auto& device : peers.devices()) {
     if (window.bytes == 0) break;
+    if (device->isPosted()) continue;   // maps nothing; registering may take all pages of the range, touched or not
     auto registration = device->registerMemory(range);
     if (!registration.ok()) {
       log::info("window at {}: {}", fmt::ptr(window.begin), registration.status().message());

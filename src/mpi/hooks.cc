@@ -26,6 +26,7 @@ int call(Hook hook, MPI_Comm comm, const Attempt& attempt, const Pass& pass) noe
   try {
     if (Session* const session = Session::of(comm)) {
       session->settle();
+      session->shareNew();
       Accelerated accelerated(*session);
       const Outcome outcome = attempt(accelerated);
       why = outcome.whyDeclined();

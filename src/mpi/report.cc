@@ -25,6 +25,7 @@ struct Calls {
   std::atomic<std::uint64_t> accelerated{0}, passed{0};
 };
 std::array<Calls, kHooks> calls;
+std::atomic<std::uint64_t> allocated{0}, registered{0};
 
 std::string_view environment(const char* name) {
   const char* const value = std::getenv(name);
@@ -69,6 +70,9 @@ void countPassed(Hook hook, const char* why) {
   if (tellsReasons()) tellReason(hook, why);
 }
 
+void countAllocated() { allocated.fetch_add(1, std::memory_order_relaxed); }
+void countRegistered() { registered.fetch_add(1, std::memory_order_relaxed); }
+
 void printStatistics(int rank) {
   if (!countsCalls()) return;
   std::string text = "rank " + std::to_string(rank) + ", calls accelerated and passed on:";
@@ -78,6 +82,9 @@ void printStatistics(int rank) {
     text += std::string(" ") + kNames[i] + "=" + std::to_string(accelerated) + "," + std::to_string(passed);
   }
   complain(text);
+  if (allocated == 0 && registered == 0) return;
+  complain("rank " + std::to_string(rank) + ", memory that collectives need not copy: blocks=" + std::to_string(allocated) +
+           " registrations=" + std::to_string(registered));
 }
 
 }  // namespace kolo::mpi

@@ -26,6 +26,9 @@ void complain(const std::string& text);
 void countAccelerated(Hook hook);
 // why: a literal; said once for each hook and reason.
 void countPassed(Hook hook, const char* why);
+// Memory that other ranks can map, given to the program; and made a window of a communicator's.
+void countAllocated();
+void countRegistered();
 // The counts of this process, if they were asked for. rank: in MPI_COMM_WORLD.
 void printStatistics(int rank);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "mpi/operations.h"
+#include "mpi/pool.h"
 #include "mpi/report.h"
 #include "mpi/started.h"
 #include "mpi/underneath.h"
@@ -154,6 +155,13 @@ Session* Session::existing(MPI_Comm comm) {
   return find(comm, []() -> Session* { return nullptr; });
 }
 
+bool Session::mayBe() {
+  int ranks = 1;
+  if (!sessions().isOpen() || sessions().hasFailed_) return false;
+  PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  return ranks > 1;
+}
+
 void Session::progress() {
   if (!isOwnThread) sessions().progress();
 }
@@ -176,12 +184,13 @@ Session* Session::make(MPI_Comm comm) {
   return session;
 }
 
-// Collective. The lowest rank that is not ready; INT_MAX if all are. Finds the least level of threads, too.
+// Collective. The lowest rank that is not ready; INT_MAX if all are. Finds the least level of threads, and the most segments of memory, too.
 int Session::firstUnready(bool isReady) {
-  int mine[] = {isReady ? INT_MAX : rank_, MPI_THREAD_SINGLE}, least[] = {0, MPI_THREAD_SINGLE};
+  int mine[] = {isReady ? INT_MAX : rank_, MPI_THREAD_SINGLE, -newSegments()}, least[] = {0, MPI_THREAD_SINGLE, 0};
   PMPI_Query_thread(&mine[1]);
-  underneath().Allreduce(mine, least, 2, MPI_INT, MPI_MIN, comm_);
+  underneath().Allreduce(mine, least, 3, MPI_INT, MPI_MIN, comm_);
   mayCalculateAnywhere_ = least[1] == MPI_THREAD_MULTIPLE;
+  toRegister_ = -least[2];
   return least[0];
 }
 
@@ -202,6 +211,7 @@ void Session::start() {
   if (first == INT_MAX) first = firstUnready(made(join(id)));
   if (first == INT_MAX) {
     koloCommSetProgress(kolo_, [](void*) { progress(); }, nullptr);
+    registerSegments(toRegister_);
     return;
   }
   if (kolo_ != nullptr) koloCommAbort(kolo_);
@@ -211,6 +221,27 @@ void Session::start() {
          ", so the program's collectives are left to the MPI underneath: " + why);
   }
   sessions().hasFailed_ = true;
+}
+
+int Session::newSegments() const { return static_cast<int>(pool().segments() - registered_); }
+
+void Session::lookForNew() {
+  betweenLooks_ = std::min(2 * betweenLooks_, kMostBetweenLooks);
+  callsBeforeLook_ = betweenLooks_;
+  int mine = newSegments(), most = 0;
+  if (koloAllReduce(&mine, &most, 1, koloInt32, koloMax, kolo_, nullptr) == koloSuccess) registerSegments(most);
+}
+
+// Collective. Ranks that have fewer give none. If it fails, so has the communicator, and the program's next call hears of it.
+void Session::registerSegments(int rounds) {
+  for (; rounds > 0; --rounds) {
+    Pool::Segment segment{nullptr, 0};
+    if (newSegments() > 0) segment = pool().segment(registered_++);
+    koloWindow_t window = nullptr;   // its end is its communicator's
+    if (koloWindowRegister(kolo_, segment.begin, segment.bytes, &window) != koloSuccess) return;
+    int isZeroCopy = 0;
+    if (koloWindowIsZeroCopy(window, &isZeroCopy) == koloSuccess && isZeroCopy != 0) countRegistered();
+  }
 }
 
 koloResult_t Session::join(const koloUniqueId& id) {

@@ -34,6 +34,10 @@ class Session {
   // collectives before, all of them find it or none does.
   static Session* existing(MPI_Comm comm);
 
+  // Whether communicators of this process may have sessions, as far as is known: the MPI is initialised, there are several ranks, and Kolo
+  // has not failed to start.
+  static bool mayBe();
+
   // Lets the MPI go on: for threads that wait. In a backlog's own thread it does nothing.
   static void progress();
   static void enterOwnThread();
@@ -64,6 +68,11 @@ class Session {
   void settle() {
     if (backlog_) backlog_->drain();
   }
+  // In each blocking collective, and so by all ranks: now and then they see whether some have new segments of memory (pool.h), and
+  // register them together.
+  void shareNew() {
+    if (--callsBeforeLook_ == 0) lookForNew();
+  }
 
  private:
   // An operation that the MPI carries out, on elements that Kolo only knows the length of.
@@ -79,6 +88,9 @@ class Session {
   static Session* make(MPI_Comm comm);
   void start();
   int firstUnready(bool isReady);
+  int newSegments() const;
+  void lookForNew();
+  void registerSegments(int rounds);
   koloResult_t join(const koloUniqueId& id);
   void retire();
   koloResult_t findReduction(MPI_Op op, MPI_Datatype datatype, Reduction& reduction);
@@ -91,6 +103,10 @@ class Session {
   int rank_ = 0, ranks_ = 1;
   koloComm_t kolo_ = nullptr;
   bool mayCalculateAnywhere_ = false;
+  static constexpr int kMostBetweenLooks = 256;   // a look costs what a short collective does
+  int betweenLooks_ = 1, callsBeforeLook_ = 1;    // the former doubles up to the most
+  std::size_t registered_ = 0;                    // of the pool's segments
+  int toRegister_ = 0;                            // the most that any rank has
   std::list<Borrowed> borrowed_;   // places that koloRedOpCreate has been given
   std::unique_ptr<Backlog> backlog_;
 };

@@ -29,6 +29,9 @@ const Underneath& underneath() {
 #define COMPLETION(Name, parameters, arguments) find(its.Name, "PMPI_" #Name);
 #include "mpi/completions.inc"
 #undef COMPLETION
+#define MEMORY(Name, parameters, arguments) find(its.Name, "PMPI_" #Name);
+#include "mpi/memory.inc"
+#undef MEMORY
     return its;
   }();
   return found;

@@ -25,6 +25,9 @@ struct Underneath {
 #define COMPLETION(Name, parameters, arguments) int(*Name) parameters;
 #include "mpi/completions.inc"
 #undef COMPLETION
+#define MEMORY(Name, parameters, arguments) int(*Name) parameters;
+#include "mpi/memory.inc"
+#undef MEMORY
 };
 
 // Ends the process where the MPI has no such function: then it is none.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs MPI programs under kolo-mpirun, as its users do.
 
-usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR RANDOM_NONBLOCKING NONBLOCKING [CASE...]
+usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR RANDOM_NONBLOCKING NONBLOCKING MEMORY [CASE...]
 
 FAMILY is openmpi or mpich. The exit status is 77 where its mpirun is not installed; the last line says so.
 """
@@ -31,7 +31,7 @@ ODD_RANKS_FAIL = 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in *[13579]) export KO
 
 
 class Given:
-    family = wrapper = random = behaviour = random_nonblocking = nonblocking = launcher = None
+    family = wrapper = random = behaviour = random_nonblocking = nonblocking = memory = launcher = None
 
 
 class Job:
@@ -53,6 +53,11 @@ class Job:
         """{name: (accelerated, passed on)} of rank 0."""
         line = re.search(r"calls accelerated and passed on:(.*)", self.output)
         return {name: (int(a), int(p)) for name, a, p in re.findall(r"(MPI_\w+)=(\d+),(\d+)", line.group(1))} if line else {}
+
+    def memory(self):
+        """(blocks of memory, registrations) of rank 0."""
+        numbers = re.search(r"memory that collectives need not copy: blocks=(\d+) registrations=(\d+)", self.output)
+        return tuple(map(int, numbers.groups())) if numbers else (0, 0)
 
 
 class Interposer(unittest.TestCase):
@@ -157,13 +162,45 @@ class Interposer(unittest.TestCase):
     def test_errors_of_nonblocking_collectives_come_when_they_are_completed(self):
         self.goes_on("errors")
 
-    def compiled(self, folder, compiler, source):
+    def keeps(self, what, ranks=2, settings=None):
+        """The numbers of blocks of memory, and of registrations, on rank 0."""
+        return self.ok(Job(ranks, [Given.memory, what], settings), f"{what}: ok").memory()
+
+    def test_memory_of_the_mpi_s_is_used_where_it_is(self):
+        self.assertEqual(self.keeps("before"), (3, 2))  # of one segment with two communicators
+
+    def test_memory_that_comes_after_the_first_collective_is_used_where_it_is(self):
+        self.assertEqual(self.keeps("later"), (3, 1))
+
+    def test_memory_that_some_ranks_have(self):
+        self.assertEqual(self.keeps("some", ranks=4), (601, 3))  # at first, and when rank 0 has more, and rank 1; not of rank 2's last
+
+    def test_blocks_of_memory_come_and_go(self):
+        self.keeps("blocks")
+
+    def test_ordinary_memory_goes_through_copies(self):
+        self.assertEqual(self.keeps("ordinary"), (0, 0))
+
+    def test_memory_of_the_mpi_s_where_kolo_cannot_start(self):
+        job = self.ok(Job(4, ["/bin/sh", "-c", ODD_RANKS_FAIL, Given.memory, "some"]), "some: ok")
+        self.assertEqual(job.output.count("did not start"), 1, job.output)
+        self.assertEqual(job.memory()[1], 0, job.output)
+
+    def test_memory_of_the_mpi_s_in_a_job_of_one_rank(self):
+        self.assertEqual(self.keeps("some", ranks=1), (0, 0))
+
+    def test_memory_of_the_mpi_s_in_fortran(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = self.ok(Job(2, [self.compiled(folder, "mpifort", "memory_in_fortran.f90", "-fcray-pointer")]), "fortran: ok")
+        self.assertEqual(job.memory(), (3, 1))
+
+    def compiled(self, folder, compiler, source, *options):
         """The program that the family's compiler makes of a source beside this file."""
         command = f"{compiler}.{Given.family}"
         if shutil.which(command) is None or (compiler == "mpifort" and shutil.which("gfortran") is None):
             self.skipTest(f"there is no {command}, or no compiler for it")
         program = os.path.join(folder, "program")
-        subprocess.run([command, "-w", "-O1", os.path.join(HERE, source), "-o", program, "-lm"], cwd=folder, check=True, timeout=BOUND)
+        subprocess.run([command, "-w", "-O1", *options, os.path.join(HERE, source), "-o", program, "-lm"], cwd=folder, check=True, timeout=BOUND)
         return program
 
     def test_fortran_by_all_three_interfaces(self):
@@ -241,10 +278,10 @@ def run(cases):
 
 
 def main():
-    if len(sys.argv) < 7:
+    if len(sys.argv) < 8:
         sys.exit(__doc__)
     (Given.family, Given.wrapper, Given.random, Given.behaviour, Given.random_nonblocking, Given.nonblocking,
-     *cases) = sys.argv[1:]
+     Given.memory, *cases) = sys.argv[1:]
     Given.launcher = LAUNCHERS[Given.family]()
     return guard.run_guarded(lambda: run(cases))
 

@@ -1,0 +1,193 @@
+// Memory from the MPI, which the interposer gives: one thing for each run.
+//
+// usage: kolo-mpi-memory-FAMILY before|later|some|blocks|ordinary
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "expect.h"
+
+namespace {
+
+using kolo::test::expect;
+using kolo::test::rank;
+using kolo::test::ranks;
+
+constexpr int kCount = 1 << 20;   // doubles: 8 MiB
+constexpr long kBytes = kCount * static_cast<long>(sizeof(double));
+
+double* allocate(int count, MPI_Info info = MPI_INFO_NULL) {
+  void* memory = nullptr;
+  MPI_Alloc_mem(static_cast<MPI_Aint>(sizeof(double)) * count, info, &memory);
+  expect(memory != nullptr, "there is memory");
+  return static_cast<double*>(memory);
+}
+
+// Bytes of the pages that this process has touched in mappings of other ranks' memory: of such files as `own` is not in.
+long touchedOfOthers(const void* own) {
+  std::ifstream maps("/proc/self/smaps");
+  bool isOthers = false;
+  long kilobytes = 0;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    char dash = 0;
+    std::istringstream words(line);
+    if (words >> std::hex >> begin >> dash >> end && dash == '-') {
+      const auto at = reinterpret_cast<std::uintptr_t>(own);
+      isOthers = line.find("/memfd:kolo (") != std::string::npos && !(begin <= at && at < end);
+    } else if (isOthers && line.rfind("Rss:", 0) == 0) {
+      kilobytes += std::stol(line.substr(4));
+    }
+  }
+  return kilobytes << 10;
+}
+
+void fill(double* buffer, int count) {
+  for (int i = 0; i < count; ++i) buffer[i] = rank + i % 7;
+}
+
+void expectSum(const double* buffer, int count) {
+  for (int i = 0; i < count; ++i) {
+    const double sum = ranks * (ranks - 1) / 2 + ranks * (i % 7);
+    expect(buffer[i] == sum, "element " + std::to_string(i) + " is " + std::to_string(sum) + ", not " + std::to_string(buffer[i]));
+  }
+}
+
+// A sum of vectors that each rank reads where its peers have them, and writes there, shows in the pages that it has touched.
+void expectZeroCopy() {
+  double* const in = allocate(kCount);
+  double* const out = allocate(kCount);
+  fill(in, kCount);
+  MPI_Allreduce(in, out, kCount, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  expectSum(out, kCount);
+  const long touched = touchedOfOthers(in);
+  expect(touched >= kBytes / 2, "the peers' memory is used where it is, not only " + std::to_string(touched) + " bytes of it");
+  MPI_Barrier(MPI_COMM_WORLD);   // pages that are given back are gone from all ranks
+  MPI_Free_mem(in);
+  MPI_Free_mem(out);
+}
+
+// What other ranks cannot map is not, and that is seen.
+void ordinary() {
+  std::vector<double> in(kCount), out(kCount);
+  fill(in.data(), kCount);
+  MPI_Allreduce(in.data(), out.data(), kCount, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  expectSum(out.data(), kCount);
+  expect(touchedOfOthers(nullptr) == 0, "ordinary memory is not used where it is");
+}
+
+void before() {
+  expectZeroCopy();
+  MPI_Comm reversed = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
+  double* const buffer = allocate(kCount);
+  fill(buffer, kCount);
+  MPI_Allreduce(MPI_IN_PLACE, buffer, kCount, MPI_DOUBLE, MPI_SUM, reversed);
+  expectSum(buffer, kCount);
+  MPI_Comm_free(&reversed);
+  MPI_Free_mem(buffer);
+}
+
+// Communicators that are there hear of it within 256 collectives.
+void later() {
+  ordinary();
+  double* const first = allocate(1);
+  for (int i = 0; i < 520; ++i) MPI_Barrier(MPI_COMM_WORLD);
+  expectZeroCopy();
+  MPI_Free_mem(first);
+}
+
+// Some ranks have more of it than others, or none.
+void some() {
+  for (int round = 0; round < 300; ++round) {
+    std::vector<double> ordinaryIn(1000), ordinaryOut(1000);
+    const bool hasIn = rank % 2 == 0, hasOut = rank % 3 == 0;
+    double* const in = hasIn ? allocate(1000) : ordinaryIn.data();
+    double* const out = hasOut ? allocate(1000) : ordinaryOut.data();
+    // Larger than a segment, so that there are several: on one rank, and later on another.
+    double* const large = rank == round / 100 && round % 100 == 50 ? allocate(40 << 20) : nullptr;
+    fill(in, 1000);
+    MPI_Allreduce(in, out, 1000, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    expectSum(out, 1000);
+    if (hasIn) MPI_Free_mem(in);
+    if (hasOut) MPI_Free_mem(out);
+    if (large != nullptr) MPI_Free_mem(large);
+  }
+}
+
+long touched(const void* begin, std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> isThere(bytes / page);
+  mincore(const_cast<void*>(begin), bytes, isThere.data());
+  return static_cast<long>(page) * std::count_if(isThere.begin(), isThere.end(), [](unsigned char each) { return (each & 1) != 0; });
+}
+
+// Blocks of many sizes, allocated and given back in any order, do not overlap and keep what is written to them.
+void blocks() {
+  struct Block {
+    double* begin;
+    int count;
+    double value;
+  };
+  std::mt19937 random(static_cast<unsigned>(rank));
+  std::vector<Block> all;
+  for (int round = 0; round < 4000; ++round) {
+    if (all.size() < 60 && random() % 5 < 3) {
+      const int count = 1 + static_cast<int>(random() % (random() % 8 == 0 ? 1000000 : 300));
+      double* const begin = allocate(count);
+      expect(reinterpret_cast<std::uintptr_t>(begin) % 16 == 0, "blocks are aligned");
+      begin[0] = begin[count - 1] = round;
+      all.push_back({begin, count, static_cast<double>(round)});
+    } else if (!all.empty()) {
+      std::swap(all[random() % all.size()], all.back());
+      const Block& last = all.back();
+      expect(last.begin[0] == last.value && last.begin[last.count - 1] == last.value, "blocks keep what is in them");
+      MPI_Free_mem(last.begin);
+      all.pop_back();
+    }
+  }
+  for (const Block& each : all) MPI_Free_mem(each.begin);
+  double* const large = allocate(kCount);
+  fill(large, kCount);
+  expect(touched(large, kBytes) == kBytes, "pages that are written to are there");
+  MPI_Free_mem(large);
+  expect(touched(large, kBytes) == 0, "the pages of what is given back go back to the system");
+
+  MPI_Info info = MPI_INFO_NULL;
+  MPI_Info_create(&info);
+  MPI_Info_set(info, const_cast<char*>("mpi_minimum_memory_alignment"), const_cast<char*>("1024"));
+  double* const small = allocate(1);
+  double* const aligned = allocate(1, info);
+  expect(reinterpret_cast<std::uintptr_t>(aligned) % 1024 == 0, "a block is aligned as it was asked for");
+  MPI_Free_mem(small);
+  MPI_Free_mem(aligned);
+  MPI_Info_free(&info);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  void* none = nullptr;
+  expect(MPI_Alloc_mem(-1, MPI_INFO_NULL, &none) != MPI_SUCCESS, "a negative size is an error");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (what == "before") before();
+  else if (what == "later") later();
+  else if (what == "some") some();
+  else if (what == "blocks") blocks();
+  else if (what == "ordinary") ordinary();
+  else expect(false, "the first argument says what to do");
+  if (rank == 0) std::printf("%s: ok\n", what.c_str());
+  MPI_Finalize();
+}
