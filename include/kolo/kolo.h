@@ -250,7 +250,7 @@ KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_
 /* Buffers: sendbuf and recvbuf may be the same where "in place" is stated, and must not overlap otherwise.
  * An operation's result is ready when the call returns (stream NULL) or when the stream has reached it (on GPUs always).
  * Ranks that call different things get koloMismatch, all of them. One that only gives (the root of a broadcast or scatter, the
- * others in a reduce or gather) and repeats the same call may run up to 32 calls ahead of the others: it then gets the error
+ * others in a reduce or gather) and repeats one of its last calls may run up to 32 calls ahead of the others: it then gets the error
  * from one of its next calls, koloCommFinalize and koloCommDestroy included. */
 
 /* recvbuf[i] = fold over ranks of sendbuf[i]. In place: sendbuf == recvbuf. */

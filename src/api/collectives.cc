@@ -14,12 +14,12 @@ using comm::Operation;
 using comm::VectorCounts;
 using device::Collective;
 
-// The communicator, if this is what loops do: its last call again, by a thread that has it to itself. The call has then been
+// The communicator, if this is what loops do: one of its last calls again, by a thread that has it to itself. The call has then been
 // checked, planned and described.
 inline Inside<comm::Communicator> findRepeated(const Call& call, koloComm_t comm, koloStream_t stream) {
   if (stream != nullptr || !caller.isPlain()) return {};
   Inside<comm::Communicator> communicator = communicators.remember(reinterpret_cast<std::uintptr_t>(comm)).enter();
-  if (!communicator || !communicator->repeats(call)) return {};
+  if (!communicator || !communicator->recall(call)) return {};
   return communicator;
 }
 

@@ -84,10 +84,10 @@ class Communicator final : public executor::LinkOwner {
   // One collective, to its end. REQUIRES: the turn.
   Status run(const Operation& operation);
 
-  // Whether this is the last operation again, for which everything has been checked and prepared. REQUIRES: the turn; not a
-  // v-variant.
-  bool repeats(const Call& call) const { return call == repeatable_; }
-  // REQUIRES: the turn; repeats().
+  // Whether this is one of the last operations again, for which everything has been checked and prepared; if so, runAgain() runs it.
+  // REQUIRES: the turn; not a v-variant.
+  bool recall(const Call& call);
+  // REQUIRES: the turn; recall() has said so, and nothing ran since.
   Status runAgain();
 
   // Whether buffers lie in a GPU's memory, and streams are CUDA's.
@@ -176,7 +176,9 @@ class Communicator final : public executor::LinkOwner {
   void onFailure(const bootstrap::Failure& failure);
   void record(const bootstrap::Failure& failure);
 
-  void forget() { repeatable_ = kNothing; }
+  void forget() {
+    for (Prepared& each : prepared_) each.call = kNothing;
+  }
   Status execute();
   Status checkFold(const Operation& operation) const;
   Status addToLaunch(const std::vector<Message>& messages);
@@ -220,7 +222,7 @@ class Communicator final : public executor::LinkOwner {
   Cause findCause(const WaitStep& own) const;
   Status giveUp(const WaitStep& own);
   std::vector<device::Work> gpuWorks_;   // of the launch that is being made: messages, then collectives
-  std::mutex gpuMutex_;                  // work_ and sequence_, on a GPU: questions come from any thread
+  std::mutex gpuMutex_;                  // now_->work and sequence_, on a GPU: questions come from any thread
   std::optional<device::Fault> readBoard(const device::Work& work, int peer) const;
   const Board& boardOf(int peer) const;
   const Notice& noticeOf(int peer) const;
@@ -250,13 +252,18 @@ class Communicator final : public executor::LinkOwner {
   std::array<std::array<std::optional<planner::Choice>, kClasses>, static_cast<std::size_t>(device::Collective::kCount)>
       plans_;
 
-  // The last operation and what was prepared for it: programs call the same operation on the same buffers again and again.
-  Operation last_;
+  // The last operations and what was prepared for them: programs call the same few on the same buffers again and again, in turn.
   static constexpr Call kNothing{.collective = device::Collective::kCount};
-  Call repeatable_ = kNothing;   // last_, if it is one whose repetition is seen by comparing what the caller says
-  device::Work work_;
+  struct Prepared {
+    Call call = kNothing;   // or an operation whose repetition is seen by comparing what the caller says
+    device::Work work;
+    executor::Context context;
+  };
+  std::array<Prepared, 4> prepared_;
+  std::size_t preparing_ = 0;          // which was prepared last
+  Prepared* now_ = prepared_.data();   // the last that ran, or runs
+  Operation last_;                     // the last that was prepared: its counts and custom reduction are in use, if it is now_
   device::Fault fault_;
-  executor::Context context_;
   executor::UserReduction user_;
   UserProgress userProgress_;
 

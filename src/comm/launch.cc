@@ -128,7 +128,7 @@ Status Communicator::enqueue(const std::vector<Message>& messages, const std::ve
   }
   const std::lock_guard lock(gpuMutex_);
   sequence_ += gpuWorks_.size();
-  if (!gpuWorks_.empty()) work_ = gpuWorks_.back();   // what a failure names
+  if (!gpuWorks_.empty()) now_->work = gpuWorks_.back();   // what a failure names
   return {};
 }
 
@@ -139,7 +139,7 @@ void Communicator::checkGpu() {
     if (const Status broken = gpu_->broken(); !broken.ok()) {
       const std::lock_guard lock(gpuMutex_);
       fail({koloSystemError, membership_.members[static_cast<std::size_t>(rank())],
-            fmt::format("device {} of rank {} failed in or before {}: {}", options_.device, rank(), label(work_), broken.message())});
+            fmt::format("device {} of rank {} failed in or before {}: {}", options_.device, rank(), label(now_->work), broken.message())});
     }
     return;
   }

@@ -196,37 +196,49 @@ Status Communicator::checkFold(const Operation& operation) const {
                "is available for up to {} ranks; this communicator has {}", algorithms::kMaxLineRanks, ranks());
 }
 
+bool Communicator::recall(const Call& call) {
+  if (now_->call == call) return true;
+  const auto found = std::find_if(prepared_.begin(), prepared_.end(), [&](const Prepared& each) { return each.call == call; });
+  if (found == prepared_.end()) return false;
+  now_ = &*found;
+  return true;
+}
+
+// In the place of the operation that was prepared longest ago.
 Status Communicator::run(const Operation& operation) {
-  if (repeats(operation) && operation.counts == nullptr) return runAgain();
+  if (operation.counts == nullptr && operation.custom == nullptr && recall(operation)) return runAgain();
   if (failed()) return failure();
   KOLO_TRY(checkFold(operation));
-  forget();
-  work_ = Work();
-  prepare(operation, work_);
+  preparing_ = (preparing_ + 1) % prepared_.size();
+  now_ = &prepared_[preparing_];
+  now_->call = kNothing;
+  now_->work = Work();
+  prepare(operation, now_->work);
   last_ = operation;
-  if (operation.counts == nullptr && operation.custom == nullptr && !isFinalized()) repeatable_ = operation;
+  if (operation.counts == nullptr && operation.custom == nullptr && !isFinalized()) now_->call = operation;
   return execute();
 }
 
-// The first of a row has been checked before this rank went on. That the others repeat it too is believed until they say
+// The first time it has been checked before this rank went on. That the others repeat it too is believed until they say
 // something else: a rank that only gives need not wait for each of them each time.
 Status Communicator::runAgain() {
   if (failed()) return failure();
-  work_.mayOwe = true;
+  now_->work.mayOwe = true;
   return execute();
 }
 
-// The operation that work_ describes, as the communicator's next.
+// The operation that now_ describes, as the communicator's next.
 Status Communicator::execute() {
-  work_.signature.sequence = static_cast<std::uint16_t>(++sequence_);
-  work_.word = (work_.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence_ << Signature::kSequenceAt;
+  Work& work = now_->work;
+  work.signature.sequence = static_cast<std::uint16_t>(++sequence_);
+  work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence_ << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
-  if (ranks() > 1) postOnBoard(work_);
+  if (ranks() > 1) postOnBoard(work);
   const auto held = holdLinks();
   executor::Executor* const test = testExecutor.load(std::memory_order_relaxed);
-  (test != nullptr ? *test : executor::hostExecutor()).run(work_, context_);
+  (test != nullptr ? *test : executor::hostExecutor()).run(work, now_->context);
   if (posts() && fault_.kind == Fault::kNone) fault_ = flush(false);
-  if (fault_.kind != Fault::kNone) return conclude(work_, fault_);
+  if (fault_.kind != Fault::kNone) return conclude(work, fault_);
   endWait();
   return {};
 }
@@ -240,7 +252,7 @@ Status Communicator::settle() {
   if (ranks() == 1 || failed()) return {};
   const auto held = holdLinks();
   Fault fault;
-  Work work = work_;   // what this rank called last: a peer that has posted it on its board is only late with its header
+  Work work = now_->work;   // what this rank called last: a peer that has posted it on its board is only late with its header
   work.links = links_.data();   // there may have been no operation yet
   work.members = nullptr;       // all of them
   work.fault = &fault;
@@ -278,7 +290,8 @@ void Communicator::followOrder(Work& work) const {
 // Everything about an operation but its number: how its buffers are laid out, which algorithm it takes, and in what chunks.
 void Communicator::prepare(const Operation& operation, Work& work) {
   describe(operation, work);
-  context_ = {.owner = this, .polling = polling_, .posts = posts(), .datatype = operation.datatype};
+  executor::Context& context = now_->context;
+  context = {.owner = this, .polling = polling_, .posts = posts(), .datatype = operation.datatype};
   if (const CustomReduction* const custom = operation.custom.get(); custom != nullptr) {
     if (custom->isPreMulSum) {
       std::copy_n(custom->scalar.data(), sizeof work.scalar, work.scalar);
@@ -289,13 +302,13 @@ void Communicator::prepare(const Operation& operation, Work& work) {
       work.signature.op = static_cast<std::uint8_t>(work.op);
       user_ = custom->user;
       user_.datatype = operation.datatype;   // known only now: the function works with every datatype
-      context_.user = &user_;
+      context.user = &user_;
     }
   }
   if (operation.reduces()) work.yieldsTruth = yieldsTruth(operation.datatype, work.op);
   if (ranks() == 1 && work.yieldsTruth) work.op = device::ReduceOp::kLogicalOr;
   // Where data is only moved, a "fold" of one source copies it to several places.
-  if (context_.user == nullptr) context_.kernel = executor::reduceKernel(operation.datatype, work.op);
+  if (context.user == nullptr) context.kernel = executor::reduceKernel(operation.datatype, work.op);
   const std::uint64_t bytes = plannedBytes(operation, work.elementBytes);
   const planner::Choice choice = planFor(operation, bytes);
   work.signature.algorithm = choice.algorithm;
@@ -329,7 +342,10 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   }
   const std::uint64_t scratch =
       planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
-  if (gpu_ == nullptr && scratch_.size() < scratch) scratch_.resize(scratch);
+  if (gpu_ == nullptr && scratch_.size() < scratch) {
+    forget();   // the others point to the old one
+    scratch_.resize(scratch);
+  }
   work.scratch = scratch_.data();
 }
 

@@ -353,6 +353,25 @@ TEST_CASE("a giver that repeats itself runs ahead of a receiver that does nothin
   }
 }
 
+TEST_CASE("a giver that repeats some calls in turn runs ahead, and each brings its own data") {
+  constexpr int kCalls = 3;
+  World world(2);
+  std::atomic<bool> given{false};
+  world.run([&](Self& self) {
+    int values[kCalls][kCalls] = {};
+    const auto broadcast = [&](int which) {
+      for (int& value : values[which]) value = self.rank == 0 ? which + 1 : 0;
+      EXPECT_OK(self, koloBroadcast(values[which], values[which], static_cast<size_t>(which + 1), koloInt32, 0, self.comm, nullptr));
+      for (int i = 0; i <= which; ++i) EXPECT(self, values[which][i] == which + 1);
+    };
+    for (int i = 0; i < kCalls; ++i) broadcast(i);
+    while (self.rank == 1 && !given) std::this_thread::yield();
+    for (int i = 0; i < 32; ++i) broadcast(i % kCalls);
+    given = true;
+    EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+  });
+}
+
 TEST_CASE("a mismatch after many repeats reaches the giver by its next calls") {
   for (const int ranks : {2, 3}) {
     INFO(ranks << " ranks");
