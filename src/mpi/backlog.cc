@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <new>
 
 #include "mpi/errors.h"
@@ -123,8 +124,10 @@ void Backlog::work() {
   Lock lock(mutex_);
   std::uint64_t seen = 0;   // at the last look: begun_, if there was something first
   int idleLooks = 0;
+  Interval seldom = kLook;
   while (!isStopping_) {
-    if (waiting_.empty()) {
+    const bool isIdle = waiting_.empty();
+    if (isIdle) {
       isHurried_ = false;
       seen = 0;
       ++idleLooks;
@@ -132,12 +135,14 @@ void Backlog::work() {
       idleLooks = 0;
       if (!isExecuting_ && (seen == begun_ + 1 || isHurried_)) {
         executeFirst(lock);
+        seldom = kLook;
         continue;
       }
       seen = begun_ + 1;
     }
     if (idleLooks <= kLooks) {
-      added_.wait_for(lock, kLook);
+      added_.wait_for(lock, isIdle ? seldom : kLook);
+      if (isIdle) seldom = std::min(2 * seldom, kLongestLook);
       continue;
     }
     isAsleep_ = true;

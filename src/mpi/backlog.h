@@ -10,7 +10,8 @@
 // That thread calls nothing of the MPI's that needs MPI_THREAD_MULTIPLE where the program did not ask for it (Task::run).
 //
 // While it is idle and has been given something lately it looks from time to time; so a call need not wake it, which would cost more
-// than a short collective.
+// than a short collective. It looks the more seldom the longer the program's threads leave nothing to it, for each look costs the thread on
+// whose core it is as much as some collectives; but what it has seen once it soon looks for again.
 //
 // Thread safety: all functions, but for the destructor.
 #pragma once
@@ -30,11 +31,9 @@
 
 namespace kolo::mpi {
 
-// A collective in a backlog. REQUIRES: exists until it is over.
+// A collective in a backlog, and after it the next. REQUIRES: exists until it is over.
 class Pending {
  public:
-  explicit Pending(std::unique_ptr<Task> task) : task_(std::move(task)) {}
-
   bool isOver() const { return isOver_.load(std::memory_order_acquire); }   // [over] before its results are read
 
   // When it is over. In the MPI's error codes and in words.
@@ -42,7 +41,15 @@ class Pending {
   const std::string& message() const { return message_; }
 
  protected:
+  Pending() = default;
   ~Pending() = default;
+  // REQUIRES: in no backlog.
+  void renew(std::unique_ptr<Task> task) {
+    task_ = std::move(task);
+    code_ = 0;
+    message_.clear();
+    isOver_.store(false, std::memory_order_relaxed);   // who may ask knows of it from this thread
+  }
 
   std::unique_ptr<Task> task_;
   int code_ = 0;          // MPI_SUCCESS
@@ -74,8 +81,10 @@ class Backlog {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  static constexpr std::chrono::microseconds kLook{100};   // between two looks of the idle thread
-  static constexpr int kLooks = 100;                       // without anything new; then it sleeps until it is woken
+  using Interval = std::chrono::microseconds;
+  static constexpr Interval kLook{100};            // until the thread looks again for what it has seen, and at first between any two looks
+  static constexpr Interval kLongestLook{1600};    // between two looks when there was nothing to execute for a while
+  static constexpr int kLooks = 100;               // that find nothing; then it sleeps until it is woken
   static constexpr std::chrono::microseconds kNap{50};     // of who waits for another thread's execution, and makes progress between
 
   void executeFirst(Lock& lock);

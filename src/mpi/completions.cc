@@ -29,12 +29,12 @@ class Patience {
 };
 
 int completeWait(MPI_Request* request, MPI_Status* status) {
-  if (request != nullptr) completeAll(1, request);
+  if (request != nullptr) takeAll(1, request);
   return underneath().Wait(request, status);
 }
 
 int completeWaitall(int count, MPI_Request* requests, MPI_Status* statuses) {
-  if (requests != nullptr) completeAll(count, requests);
+  if (requests != nullptr) takeAll(count, requests);
   return underneath().Waitall(count, requests, statuses);
 }
 
@@ -42,7 +42,7 @@ int completeWaitall(int count, MPI_Request* requests, MPI_Status* statuses) {
 int completeWaitany(int count, MPI_Request* requests, int* index, MPI_Status* status) {
   if (requests == nullptr || !hasTasks(count, requests)) return underneath().Waitany(count, requests, index, status);
   for (Patience patience;; patience.pause()) {
-    completeWhatIsOver(count, requests);
+    declareWhatIsOver(count, requests);
     int flag = 0;
     const int code = underneath().Testany(count, requests, index, &flag, status);
     if (code != MPI_SUCCESS || flag != 0) return code;
@@ -52,39 +52,39 @@ int completeWaitany(int count, MPI_Request* requests, int* index, MPI_Status* st
 int completeWaitsome(int count, MPI_Request* requests, int* outcount, int* indices, MPI_Status* statuses) {
   if (requests == nullptr || !hasTasks(count, requests)) return underneath().Waitsome(count, requests, outcount, indices, statuses);
   for (Patience patience;; patience.pause()) {
-    completeWhatIsOver(count, requests);
+    declareWhatIsOver(count, requests);
     const int code = underneath().Testsome(count, requests, outcount, indices, statuses);
     if (code != MPI_SUCCESS || *outcount != 0) return code;
   }
 }
 
 int completeTest(MPI_Request* request, int* flag, MPI_Status* status) {
-  if (request != nullptr) completeWhatIsOver(1, request);
+  if (request != nullptr && !takeIfAllAreOver(1, request)) declareWhatIsOver(1, request);
   return underneath().Test(request, flag, status);
 }
 
 int completeTestall(int count, MPI_Request* requests, int* flag, MPI_Status* statuses) {
-  if (requests != nullptr) completeWhatIsOver(count, requests);
+  if (requests != nullptr && !takeIfAllAreOver(count, requests)) declareWhatIsOver(count, requests);
   return underneath().Testall(count, requests, flag, statuses);
 }
 
 int completeTestany(int count, MPI_Request* requests, int* index, int* flag, MPI_Status* status) {
-  if (requests != nullptr) completeWhatIsOver(count, requests);
+  if (requests != nullptr) declareWhatIsOver(count, requests);
   return underneath().Testany(count, requests, index, flag, status);
 }
 
 int completeTestsome(int count, MPI_Request* requests, int* outcount, int* indices, MPI_Status* statuses) {
-  if (requests != nullptr) completeWhatIsOver(count, requests);
+  if (requests != nullptr) declareWhatIsOver(count, requests);
   return underneath().Testsome(count, requests, outcount, indices, statuses);
 }
 
 int completeRequest_get_status(MPI_Request request, int* flag, MPI_Status* status) {
-  completeWhatIsOver(1, &request);
+  declareWhatIsOver(1, &request);
   return underneath().Request_get_status(request, flag, status);
 }
 
 int completeRequest_free(MPI_Request* request) {
-  if (request == nullptr || !freeBeforeItIsOver(*request)) return underneath().Request_free(request);
+  if (request == nullptr || !letGo(*request)) return underneath().Request_free(request);
   *request = MPI_REQUEST_NULL;
   return MPI_SUCCESS;
 }

@@ -95,7 +95,7 @@ void Sessions::close() {
   state_.store(State::kOver, std::memory_order_release);
   change();
   for (const auto& each : all_) each->retire();
-  sweepFreed();
+  endRequests();
   int rank = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (rank == 0) printStatistics(rank);

@@ -1,15 +1,17 @@
 // Nonblocking collectives that the program has a request for.
 //
 // The request is the MPI's own, a generalized one (MPI_Grequest_start), so the program can put it in arrays among others, convert it for
-// Fortran, and ask about it as it likes. Generalized requests are completed by those who made them. This is done in the calls
-// that complete requests, which are taken over: before the MPI looks, those that are over (Backlog) are stored and declared
-// complete. Nobody else ever waits for a request, so that is early enough; and it is a thread of the program's that is in a call
-// of the MPI's, so that no other thread needs to call the MPI.
+// Fortran, and ask about it as it likes. But its end is mostly not the MPI's business: the functions that complete requests are taken
+// over, and where one of them finds that a collective is over (Backlog), and needs no more than that, it takes the request from the program and
+// keeps it for the next collective. To make and complete a generalized request costs several times as much as a short collective.
+// Where the MPI has to decide (which of many requests is the first, what an error is in an array of statuses), the request is
+// declared complete, and goes the MPI's way. Nobody else ever waits for a request, so either is early enough; and it is a thread of the
+// program's that is in a call of the MPI's, so that no other thread needs to call the MPI.
 //
 // MPI forbids to free the request of a collective before it is complete. Where a program does so, the collective goes on, and its
-// request is completed when there is an occasion (sweepFreed).
+// request is taken back when there is an occasion (sweepFreed).
 //
-// Thread safety: all functions; the MPI wants one thread at a time to complete a request.
+// Thread safety: all functions but endRequests; the MPI wants one thread at a time to complete a request.
 #pragma once
 
 #include <memory>
@@ -24,14 +26,22 @@ namespace kolo::mpi {
 // Gives the task to the session's backlog. Returns an error code of the MPI's. Throws as Session::backlog does.
 int startTask(Session& session, Hook hook, std::unique_ptr<Task> task, MPI_Request* request);
 
-// For requests of any kind, MPI_REQUEST_NULL included: those of tasks that are over, or that have to be, are declared complete.
-void completeWhatIsOver(int count, const MPI_Request* requests);
-void completeAll(int count, const MPI_Request* requests);   // waits for them
+// The following are for requests of any kind, MPI_REQUEST_NULL included.
+
+// Waits for those that are of tasks, and takes them: they are MPI_REQUEST_NULL then, whose status is what theirs is. Only those of tasks
+// that failed are declared complete, and left.
+void takeAll(int count, MPI_Request* requests);
+// The same without waiting, if all are of tasks that are over, or none: whether it was so, and was done.
+bool takeIfAllAreOver(int count, MPI_Request* requests);
+// Those of tasks that are over are declared complete; what stands before the others begins.
+void declareWhatIsOver(int count, const MPI_Request* requests);
 // Whether any is of a task.
 bool hasTasks(int count, const MPI_Request* requests);
 
-// Whether the request is of a task that is not over. Then it is the program's no longer, as after MPI_Request_free.
-bool freeBeforeItIsOver(MPI_Request request);
+// Whether the request is of a task, over or not. Then it is the program's no longer, as after MPI_Request_free.
+bool letGo(MPI_Request request);
 void sweepFreed();
+// Gives back to the MPI what is kept, at the end. No other function may run.
+void endRequests();
 
 }  // namespace kolo::mpi

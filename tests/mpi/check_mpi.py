@@ -156,6 +156,9 @@ class Interposer(unittest.TestCase):
     def test_requests_are_the_mpi_s_own(self):
         self.assertEqual(self.goes_on("statuses")["MPI_Iallreduce"], (1, 0))
 
+    def test_requests_serve_one_collective_after_the_other(self):
+        self.assertEqual(self.goes_on("again")["MPI_Iallreduce"], (400, 0))
+
     def test_threads_that_start_and_complete_nonblocking_collectives(self):
         self.assertEqual(self.goes_on("threads", ranks=2)["MPI_Iallreduce"], (600, 0))
 

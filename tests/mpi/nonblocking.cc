@@ -1,7 +1,7 @@
 // What MPI programs may rely on with nonblocking collectives beside results, one thing for each run. All of it on communicators
 // where Kolo has begun; each rank must end by itself, or the job hangs.
 //
-// usage: kolo-mpi-nonblocking-FAMILY receive|orders|blocking|first|tests|freed|communicator|statuses|threads|errors
+// usage: kolo-mpi-nonblocking-FAMILY receive|orders|blocking|first|tests|freed|communicator|statuses|again|threads|errors
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -186,6 +186,72 @@ void statuses() {
   sum.check();
 }
 
+// Requests are the program's again and again: whichever function completes one, the next collective has one that is as good.
+void again() {
+  const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+  for (int round = 0; round < 200; ++round) {
+    Sum one(MPI_COMM_WORLD), other(MPI_COMM_WORLD);
+    int message = -1, sent = round, flag = 0, index = -1, count = 0, indices[4] = {};
+    MPI_Request all[4] = {one.request, MPI_REQUEST_NULL, other.request, MPI_REQUEST_NULL};
+    MPI_Irecv(&message, 1, MPI_INT, from, round, MPI_COMM_WORLD, &all[1]);
+    MPI_Isend(&sent, 1, MPI_INT, to, round, MPI_COMM_WORLD, &all[3]);
+    MPI_Status statuses[4];
+    std::memset(statuses, 0x77, sizeof statuses);
+    const auto isEmpty = [](const MPI_Status& status) { return status.MPI_SOURCE == MPI_ANY_SOURCE && status.MPI_TAG == MPI_ANY_TAG; };
+    const bool areMixed = round % 8 < 4;
+    switch (round % 8) {
+      case 0: MPI_Waitall(4, all, statuses); break;
+      case 1:
+        while (flag == 0) MPI_Testall(4, all, &flag, statuses);
+        break;
+      case 2:
+        for (int left = 4; left > 0; --left) {
+          MPI_Status status;
+          MPI_Waitany(4, all, &index, &status);
+          statuses[index] = status;
+        }
+        break;
+      case 3:
+        for (int left = 4; left > 0; left -= count) {
+          MPI_Status some[4];
+          MPI_Waitsome(4, all, &count, indices, some);
+          for (int i = 0; i < count; ++i) statuses[indices[i]] = some[i];
+        }
+        break;
+      case 4:
+        MPI_Wait(&all[0], &statuses[0]);
+        while (flag == 0) MPI_Test(&all[2], &flag, &statuses[2]);
+        break;
+      case 5:
+        while (flag == 0) MPI_Request_get_status(all[0], &flag, &statuses[0]);
+        expect(all[0] != MPI_REQUEST_NULL, "a request that was asked about is still there");
+        MPI_Wait(&all[0], &statuses[0]);
+        MPI_Wait(&all[2], &statuses[2]);
+        break;
+      case 6: {
+        MPI_Request both[] = {all[0], all[2]};
+        while (flag == 0) MPI_Testall(2, both, &flag, MPI_STATUSES_IGNORE);
+        all[0] = both[0];
+        all[2] = both[1];
+        break;
+      }
+      default:
+        MPI_Wait(&all[2], &statuses[2]);
+        MPI_Request_free(&all[0]);   // of one that is over
+        break;
+    }
+    if (!areMixed) MPI_Waitall(4, all, MPI_STATUSES_IGNORE);
+    one.check();
+    other.check();
+    expect(message == round, "the message came");
+    for (const MPI_Request each : all) expect(each == MPI_REQUEST_NULL, "no request is left");
+    if (areMixed) {
+      expect(isEmpty(statuses[0]) && isEmpty(statuses[2]), "the status of a collective is empty");
+      expect(statuses[1].MPI_SOURCE == from && statuses[1].MPI_TAG == round, "the status of a message is its own");
+    }
+  }
+}
+
 // Threads with a communicator each; and requests that one thread starts and others wait for.
 void threads() {
   std::vector<MPI_Comm> comms = {begun(), begun(), begun()};
@@ -237,7 +303,7 @@ void errors() {
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<void()>> all = {
       {"receive", receive}, {"orders", orders}, {"blocking", blocking}, {"first", first}, {"tests", tests}, {"freed", freed},
-      {"communicator", communicator}, {"statuses", statuses}, {"threads", threads}, {"errors", errors}};
+      {"communicator", communicator}, {"statuses", statuses}, {"again", again}, {"threads", threads}, {"errors", errors}};
   const std::string what = argc > 1 ? argv[1] : "";
   if (all.find(what) == all.end()) return 2;
   int provided = 0;
