@@ -109,7 +109,8 @@ typedef struct {
   const void* from;            /* may be read until the request is over (linkUnfinished), and is sent as it then is */
   uint64_t bytes;              /* 0: the signal alone. 8, to an aligned place: there in one piece for the thread that makes the peer's progress */
   void* memory;                /* the registration in which `from` lies; NULL: any other memory */
-  const koloTransportKey* key; /* of the peer's memory to write to; NULL: the one that the link was opened to */
+  const koloTransportKey* key; /* of the peer's memory to write to; NULL: the one that the link was opened to. By a key nothing is written a second
+                                  time after its signal has been seen: the peer may use the memory for something else then */
   uint64_t to;                 /* offset in it */
   uint64_t signalTo;           /* offset in the link's memory of an aligned 64-bit word; KOLO_TRANSPORT_NO_SIGNAL: none */
   uint64_t signal;             /* what is stored there, in one piece, once these bytes and those of all earlier puts of the
@@ -195,7 +196,8 @@ typedef struct koloTransport {
    * links have been lost is told by linkState. */
   int (*deviceProgress)(void* device, int peer, int waitUs);
 
-  /* 1: any memory may be given to memoryRegister at no cost, for a single operation. 0: registering pins pages. */
+  /* 1: any memory may be given to memoryRegister at no cost, for a single operation. 0: registering pins pages. Even then a part of what is
+   * registered already should cost next to nothing: of windows the core registers, for a single message, what it is to be put into. */
   uint32_t registersCheaply;
 
   /* Optional: NULL, or absent from a table whose size ends before it. The communicator has failed: nothing that was accepted need

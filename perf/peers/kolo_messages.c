@@ -3,8 +3,9 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * Usage: kolo_messages SIZES PATTERNS      PATTERNS: one_way, stream, ping_pong, rally, by commas. Two ranks, as koloCommInitFromEnv finds them.
- * Rank 0 prints a line for each measurement: pattern, size asked for, bytes moved, plain, microseconds of a call,
+ * Usage: kolo_messages SIZES PATTERNS [MEMORY]      PATTERNS: one_way, stream, ping_pong, rally, by commas. MEMORY: plain, or window.
+ * Two ranks, as koloCommInitFromEnv finds them.
+ * Rank 0 prints a line for each measurement: pattern, size asked for, bytes moved, memory, microseconds of a call,
  * of a stream those of one of its messages, of a rally those of one message there and back.
  */
 #include <kolo/kolo.h>
@@ -58,11 +59,30 @@ static void rally(const call_t* c) {
   for (int i = 0; i < RALLY_LENGTH; ++i) ping_pong(c);
 }
 
-static float* allocate(size_t bytes) {
-  void* memory = NULL;
-  if (posix_memalign(&memory, 4096, bytes) != 0) exit(2);
-  memset(memory, 0, bytes);
+typedef struct {
+  void* data;
+  koloWindow_t window; /* NULL: ordinary memory */
+} memory_t;
+
+static memory_t allocate(size_t bytes, int in_window) {
+  memory_t memory = {NULL, NULL};
+  if (!in_window) {
+    if (posix_memalign(&memory.data, 4096, bytes) != 0) exit(2);
+  } else {
+    check(koloMemAlloc(&memory.data, bytes));
+    check(koloWindowRegister(comm, memory.data, bytes, &memory.window));
+  }
+  memset(memory.data, 0, bytes);
   return memory;
+}
+
+static void release(memory_t memory) {
+  if (memory.window == NULL) {
+    free(memory.data);
+    return;
+  }
+  check(koloWindowDeregister(comm, memory.window));
+  check(koloMemFree(memory.data));
 }
 
 typedef struct {
@@ -81,21 +101,25 @@ static const pattern_t* find(const char* name) {
   exit(2);
 }
 
-static void run(const char* pattern, size_t bytes) {
+static void run(const char* pattern, size_t bytes, int in_window) {
   const size_t count = bytes < sizeof(float) ? 1 : bytes / sizeof(float);
-  const call_t call = {count, allocate(count * sizeof(float)), allocate(count * sizeof(float))};
+  const memory_t out = allocate(count * sizeof(float), in_window), in = allocate(count * sizeof(float), in_window);
+  const call_t call = {count, out.data, in.data};
   const pattern_t* const known = find(pattern);
   const double us = measure(known->function, &call) / known->length;
-  if (rank == 0) printf("%s %zu %zu plain %.4f\n", pattern, bytes, count * sizeof(float), us);
-  free(call.send);
-  free(call.recv);
+  if (rank == 0) printf("%s %zu %zu %s %.4f\n", pattern, bytes, count * sizeof(float), in_window ? "window" : "plain", us);
+  release(out);
+  release(in);
 }
 
 int main(int argc, char** argv) {
   enum { most = 64 };
   size_t sizes[most];
   int ranks = 0, size_count = 0;
-  if (argc != 3) return fprintf(stderr, "usage: kolo_messages SIZES PATTERNS\n"), 2;
+  const int in_window = argc == 4 && strcmp(argv[3], "window") == 0;
+  if ((argc != 3 && argc != 4) || (argc == 4 && !in_window && strcmp(argv[3], "plain") != 0)) {
+    return fprintf(stderr, "usage: kolo_messages SIZES PATTERNS [plain|window]\n"), 2;
+  }
   check(koloCommInitFromEnv(&comm, NULL));
   check(koloCommUserRank(comm, &rank));
   check(koloCommCount(comm, &ranks));
@@ -104,7 +128,7 @@ int main(int argc, char** argv) {
     sizes[size_count++] = strtoull(word, NULL, 10);
   }
   for (char* word = strtok(argv[2], ","); word != NULL; word = strtok(NULL, ",")) {
-    for (int i = 0; i < size_count; ++i) run(word, sizes[i]);
+    for (int i = 0; i < size_count; ++i) run(word, sizes[i], in_window);
   }
   check(koloCommDestroy(comm));
   return 0;

@@ -53,7 +53,6 @@ std::vector<device::Post> ArenaLayout::requestsFor(const Part& mirror) const {
   for (const device::MessageLine& line : lane.lines) announce(line.number, &line.bytes, sizeof line - sizeof line.number);
   for (const device::Counter& chunks : lane.chunks) announce(chunks);
   for (const device::Counter* const counter : {&lane.linesTaken, &lane.eagerTaken, &lane.chunksTaken}) announce(*counter);
-  for (const device::Counter& landed : lane.landed) announce(landed);
   for (const BoardEntry& entry : mirror.notice->entries) {
     announce(entry.signature);
     announce(entry.count);

@@ -135,6 +135,8 @@ class Communicator final : public executor::LinkOwner {
   bool progress(int peer) override { return peers_->progress(peer, 0); }
   // Whether some links are posted; the same on all ranks.
   bool posts() const { return !allMapped_; }
+  // Whether a posted link that is lost may be replaced by one of another transport.
+  bool mayReroute() const { return mayReroute_; }
   // Keeps the caretaker from posted links, while the calling thread uses them.
   [[nodiscard]] std::unique_lock<std::mutex> holdLinks() {
     return mayReroute_ ? std::unique_lock(linksMutex_) : std::unique_lock<std::mutex>();

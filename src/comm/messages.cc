@@ -60,8 +60,22 @@ device::Fault Messages::call(int peer) {
   }
 }
 
-device::Fault Messages::callAgain(int peer) {
-  return pairs_[static_cast<std::size_t>(peer)].out != nullptr ? call(peer) : device::Fault{};
+// What was to be put straight by the link that is lost, and has not all arrived, goes by chunks now, behind all that has been cleared
+// before: the peer, which no longer heeds the old clearances, has them in the same order.
+device::Fault Messages::beginAgain(int peer) {
+  Pair& pair = pairs_[static_cast<std::size_t>(peer)];
+  if (pair.out == nullptr) return {};
+  if (device::Fault fault = call(peer); fault.kind != device::Fault::kNone) return fault;
+  for (auto next = pair.arriving.begin(), end = pair.arriving.end(); next != end;) {
+    const auto stream = next++;
+    if (stream->registration == nullptr || isCurrent(pair, stream->clearance)) continue;
+    stream->registration.reset();
+    stream->clearance = {};
+    pair.answers.push_back({MessageKind::kClear, stream->id, std::min(stream->bytes, stream->capacity)});
+    ++unanswered_;
+    pair.arriving.splice(pair.arriving.end(), pair.arriving, stream);
+  }
+  return {};
 }
 
 void Messages::activate(int peer) {
@@ -171,7 +185,7 @@ void Messages::deliver(const Receive& receive, const Unexpected& message) {
   }
   Pair& pair = pairs_[static_cast<std::size_t>(message.peer)];
   const device::WindowRef& at = message.source;
-  if (at.index != 0 || at.offset != 0) {
+  if (!pair.isPosted && (at.index != 0 || at.offset != 0)) {
     if (at.index == 0) {
       if (!owner_.read(message.peer, receive.data, at.offset, bytes)) note(owner_.readFailure(message.peer));
     } else {
@@ -240,8 +254,9 @@ bool Messages::writeAnswers(int peer) {
     line->kind = answer.kind;
     line->id = answer.id;
     line->bytes = answer.bytes;
-    line->clearance.hasKey = answer.hasKey ? 1 : 0;
-    if (answer.hasKey) std::memcpy(line->clearance.key, answer.key.data, sizeof line->clearance.key);
+    line->tag = static_cast<std::int32_t>(answer.clearance.reroutes);
+    line->clearance.number = answer.clearance.number;
+    std::memcpy(line->clearance.key, answer.clearance.key.data, sizeof line->clearance.key);
     publishLine(pair);
     pair.answers.pop_front();
     --unanswered_;
@@ -282,8 +297,13 @@ bool Messages::startSend(Pair& pair, Send& send, device::More more) {
   } else {
     line->kind = MessageKind::kRequest;
     line->id = send.id = ++pair.requests;
-    line->window = static_cast<std::uint8_t>(window.index <= 255 ? window.index : 0);
-    line->offset = line->window != 0 ? window.offset : isRead(send) ? reinterpret_cast<std::uint64_t>(send.data) : 0;
+    if (pair.isPosted) {
+      line->window = windows_.isRegistered(send.data, send.bytes, *peers_[pair.peer].device) ? 1 : 0;
+      line->offset = 0;
+    } else {
+      line->window = static_cast<std::uint8_t>(window.index <= 255 ? window.index : 0);
+      line->offset = line->window != 0 ? window.offset : isRead(send) ? reinterpret_cast<std::uint64_t>(send.data) : 0;
+    }
     pair.asked.push_back(send);
   }
   publishLine(pair, more);
@@ -307,9 +327,13 @@ bool Messages::writeChunks(int peer) {
   while (!pair.cleared.empty()) {
     const auto send = std::find_if(pair.asked.begin(), pair.asked.end(),
                                    [&](const Send& one) { return one.id == pair.cleared.front().id; });
-    if (pair.cleared.front().hasKey) {
-      if (!putSome(pair, *send, pair.cleared.front())) break;
-      pair.asked.erase(send);
+    if (const Clearance& to = pair.cleared.front().to; to.number != 0) {
+      const bool isOld = !isCurrent(pair, to);   // another will come
+      if (!isOld && !putSome(pair, *send, pair.cleared.front())) break;
+      if (!isOld && !to.endsByAnswer) {
+        pair.asked.erase(send);
+        ++pair.leaving;
+      }
       pair.cleared.pop_front();
       moved = true;
       continue;
@@ -335,8 +359,8 @@ bool Messages::writeChunks(int peer) {
 
 void Messages::answered(Pair& pair, const MessageLine& line) {
   if (line.kind == MessageKind::kClear) {
-    Cleared cleared{line.id, line.bytes, line.clearance.hasKey != 0, {}};
-    std::memcpy(cleared.key.data, line.clearance.key, sizeof cleared.key.data);
+    Cleared cleared{line.id, line.bytes, {{}, line.clearance.number, static_cast<std::uint64_t>(line.tag), endsByAnswer(pair)}};
+    std::memcpy(cleared.to.key.data, line.clearance.key, sizeof cleared.to.key.data);
     pair.cleared.push_back(cleared);
     return;
   }
@@ -431,23 +455,30 @@ bool Messages::readChunks(int peer) {
 
 // ---- long messages by posted links: straight from the sender's buffer into the receiver's
 
-// The clearance of a request: to the receive buffer itself, where the transport may be told of it for a single message.
+// The answer to a request: to put it into the receive buffer itself, if both ends can have that at no cost; else to send chunks.
 Messages::Answer Messages::clear(Pair& pair, const Receive& receive, const Unexpected& message) {
   Answer answer{MessageKind::kClear, message.id, std::min(message.bytes, receive.capacity)};
-  Stream stream{receive.data, receive.capacity, message.bytes, 0, nullptr};
-  if (pair.isPosted && answer.bytes != 0 && peers_[pair.peer].device->registersCheaply()) {
-    auto registration = peers_[pair.peer].device->registerMemory(
-        {sizeof(koloTransportMemory), receive.data, answer.bytes, -1, 0, koloMemoryHost});
-    if (registration.ok()) {
-      if (const auto key = registration.value()->key(); key.ok()) {
-        answer.key = key.value();
-        answer.hasKey = true;
-        stream.registration = registration.take();
-      }
-    }
-  }
+  Stream stream{receive.data, receive.capacity, message.bytes, message.id};
+  if (pair.isPosted && answer.bytes != 0) answer.clearance = clearStraight(pair, stream, answer.bytes, message.source.index != 0);
   pair.arriving.push_back(std::move(stream));
   return answer;
+}
+
+// isKnownThere: the sender's transport knows the memory that it is to read.
+Messages::Clearance Messages::clearStraight(Pair& pair, Stream& stream, std::uint64_t bytes, bool isKnownThere) {
+  transport::Device& device = *peers_[pair.peer].device;
+  if (!device.registersCheaply()) {
+    // What has been put to the user's memory is not repeated: a link of several rails would be lost with one of them (transports/ib/way.h).
+    const bool isSafe = pair.rails == 1 || owner_.mayReroute();
+    if (!isSafe || !isKnownThere || !windows_.isRegistered(stream.data, bytes, device)) return {};
+  }
+  auto registration = device.registerMemory({sizeof(koloTransportMemory), stream.data, bytes, -1, 0, koloMemoryHost});
+  if (!registration.ok()) return {};
+  const auto key = registration.value()->key();
+  if (!key.ok()) return {};
+  stream.registration = registration.take();
+  stream.clearance = {key.value(), ++pair.straight, peers_[pair.peer].reroutes, endsByAnswer(pair)};
+  return stream.clearance;
 }
 
 // A part for each rail, and on each the number of the message. False: the transport has no room for more.
@@ -459,25 +490,28 @@ bool Messages::putSome(Pair& pair, const Send& send, Cleared& to) {
     const std::uint64_t end = to.rail + 1 == pair.rails ? to.bytes : std::min(to.bytes, begin + share);
     const device::Counter& counter = pair.out->landed[to.rail];
     const Status accepted =
-        peers_.put(pair.peer, {to.rail, send.data + begin, end - begin, &counter, pair.put + 1}, to.key, begin);   // [landed]
+        peers_.put(pair.peer, {to.rail, send.data + begin, end - begin, &counter, to.to.number}, to.to.key, begin);   // [landed]
     if (accepted.code() == koloInProgress) return false;
     if (!accepted.ok()) {
       broken_ = owner_.lost(pair.peer, accepted);
       return false;
     }
   }
-  ++pair.put;
-  ++pair.leaving;
   return true;
 }
 
 bool Messages::readLanded(Pair& pair) {
+  const Stream& stream = pair.arriving.front();
   for (std::uint32_t rail = 0; rail < pair.rails; ++rail) {
-    if (device::loadAcquire(pair.in->landed[rail]) <= pair.landed) return false;  // [landed]
+    if (device::loadAcquire(pair.in->landed[rail]) < stream.clearance.number) return false;  // [landed]
   }
-  ++pair.landed;
+  if (stream.clearance.endsByAnswer) {
+    pair.answers.push_back({MessageKind::kDone, stream.id});
+    ++unanswered_;
+  }
   pair.arriving.pop_front();
   --unfinished_;
+  writeAnswers(pair.peer);
   return true;
 }
 

@@ -42,8 +42,8 @@ class Messages {
   // for: where they stand they cost nothing, but a peer whose lines are full waits.
   bool progress(bool readsAll);
   bool idle() const { return unfinished_ == 0; }
-  // Says once more to a peer what opened the lane, if anything did: its link has been replaced.
-  device::Fault callAgain(int peer);
+  // The link to a peer has been replaced: says once more what opened the lane, if anything did, and clears anew what had not arrived.
+  device::Fault beginAgain(int peer);
   // Waits until all that was started is done; the first error among them.
   Status finish();
 
@@ -74,29 +74,36 @@ class Messages {
     std::vector<unsigned char> data;  // inline and eager
     bool isRequest = false;
     std::uint32_t id = 0;
-    device::WindowRef source;         // of a request: where the data may be taken from; without a window: the address, or 0
+    device::WindowRef source;         // of a request: as its line says
   };
-  // A long message that arrives in chunks, in the order in which it was cleared; or, by a posted link, in its own memory, which is
-  // registered meanwhile.
+  // The memory that a message is put straight into, by a posted link.
+  struct Clearance {
+    koloTransportKey key{};
+    std::uint64_t number = 0;                   // 0: there is none
+    std::uint64_t reroutes = 0;                 // of the link when it was given: good for that one alone
+    bool endsByAnswer = false;                  // the send ends with the receiver's word that all has arrived, not when it has been read
+  };
+  // A long message that arrives in chunks, in the order in which it was cleared; or in its own memory, which is registered meanwhile.
   struct Stream {
     unsigned char* data;
-    std::uint64_t capacity, bytes, arrived = 0;
+    std::uint64_t capacity, bytes;
+    std::uint32_t id;                           // of the request
+    std::uint64_t arrived = 0;
+    Clearance clearance;
     std::unique_ptr<transport::Memory> registration;
   };
-  // A request that has been cleared: by chunks, or to memory of the peer.
+  // A request that has been cleared.
   struct Cleared {
     std::uint32_t id;
     std::uint64_t bytes;
-    bool hasKey;
-    koloTransportKey key;
+    Clearance to;
     std::uint32_t rail = 0;                     // the next to be used
   };
   struct Answer {
     device::MessageKind kind;
     std::uint32_t id;
     std::uint64_t bytes = 0;
-    bool hasKey = false;
-    koloTransportKey key{};
+    Clearance clearance;
   };
   // Slots of one kind: written to the peer, read from it.
   struct Flow {
@@ -123,7 +130,7 @@ class Messages {
     std::list<Cleared> cleared;                 // requests whose data goes next, in order
     std::list<Stream> arriving;
     std::list<Answer> answers;                  // to be written
-    std::uint64_t put = 0, landed = 0;          // messages put into the peer's buffers, and by it into mine
+    std::uint64_t straight = 0;                 // clearances given, with a key
     std::uint64_t leaving = 0;                  // sends that have been put, whose data the transport may still read
   };
 
@@ -136,6 +143,10 @@ class Messages {
   bool putSome(Pair& pair, const Send& send, Cleared& to);
   bool readLanded(Pair& pair);
   Answer clear(Pair& pair, const Receive& receive, const Unexpected& message);
+  Clearance clearStraight(Pair& pair, Stream& stream, std::uint64_t bytes, bool isKnownThere);
+  bool isCurrent(const Pair& pair, const Clearance& clearance) const { return clearance.reroutes == peers_[pair.peer].reroutes; }
+  // Whether that is so of what is put straight by the pair's link: one that may be replaced says nothing of what it had under way.
+  bool endsByAnswer(const Pair& pair) const { return !peers_[pair.peer].device->registersCheaply(); }
   void release(Pair& pair);
   void signal(Pair& pair, device::Counter& counter, std::uint64_t value, device::Post request);
   void credit(Pair& pair, device::Counter& counter, std::uint64_t value);

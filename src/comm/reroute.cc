@@ -52,7 +52,7 @@ Fault Communicator::repeat(int peer) {
     if (const Fault fault = post(peer, request, false); fault.kind != Fault::kNone) return fault;
     if ((*peers_)[peer].isHeld) return {};   // the new link is lost too, and replaced: all again, then
   }
-  return messages_->callAgain(peer);
+  return messages_->beginAgain(peer);
 }
 
 // Between the calls of the communicator's user; who is in one looks for himself.

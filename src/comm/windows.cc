@@ -103,6 +103,17 @@ Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer,
   return result;
 }
 
+bool Windows::isRegistered(const void* buffer, std::uint64_t bytes, const transport::Device& device) const {
+  const auto* const at = static_cast<const unsigned char*>(buffer);
+  return std::any_of(windows_.begin(), windows_.end(), [&](const std::unique_ptr<Window>& window) {
+    if (window == nullptr) return false;
+    const auto offset = static_cast<std::uint64_t>(at - window->begin);   // as in find()
+    return offset <= window->bytes && bytes <= window->bytes - offset &&
+           std::any_of(window->registrations.begin(), window->registrations.end(),
+                       [&](const auto& registration) { return &registration->device() == &device; });
+  });
+}
+
 Status Windows::remove(Membership& membership, Window* window) {
   BlobWriter mine;
   mine.put(window->index);

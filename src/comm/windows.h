@@ -48,6 +48,8 @@ class Windows {
     }
     return {};
   }
+  // Whether some window holds the range, so that registering it with this device again costs nothing; zero-copy or not.
+  bool isRegistered(const void* buffer, std::uint64_t bytes, const transport::Device& device) const;
   const Window& at(std::uint32_t index) const { return *windows_[index]; }
   // Begin of each window in a rank's memory, as this process sees it; the array stays where it is.
   unsigned char* const* tableOf(int rank) const { return table(rank); }

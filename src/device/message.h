@@ -22,15 +22,16 @@ enum class MessageKind : std::uint8_t {
   kInline,    // the data is in the line
   kEager,     // the data is in the next eager slot
   kRequest,   // too long for a chunk: waits to be matched; in a window if `window` is set, at `offset`; without a window,
-              // `offset` is 0 or the address from which it may be read
-  kClear,     // answer to request `id`: send the chunks; or, with a key, put `bytes` bytes into the memory that it names
-  kDone       // answer to request `id`: I have taken the data where it was
+              // `offset` is 0 or the address from which it may be read. By a posted link: `window` is 1 if the transport knows the memory
+  kClear,     // answer to request `id`: send the chunks; or, with a key, put `bytes` bytes into the memory that it names. If the transport
+              // has been replaced since (`tag`), to no avail: another answer follows
+  kDone       // answer to request `id`: I have taken the data where it was, or it has arrived
 };
 
 struct alignas(64) MessageLine {
   Counter number;          // written last, released [line]
   std::uint64_t bytes;
-  std::int32_t tag;
+  std::int32_t tag;        // of an answer with a key: how often the link had been replaced when it was given
   std::uint32_t id;        // of a request; counted by the sender of the request
   MessageKind kind;
   std::uint8_t datatype;
@@ -40,7 +41,7 @@ struct alignas(64) MessageLine {
     unsigned char payload[kInlineBytes];
     struct {
       unsigned char key[24];
-      std::uint32_t hasKey;
+      std::uint64_t number;    // of the messages put straight; 0: there is no key
     } clearance;
   };
 };
@@ -52,7 +53,8 @@ struct MessageLane {
   Counter linesTaken;                // lines of mine that the peer has read [line credit]
   Counter eagerTaken;                // eager slots of mine that the peer has emptied [data credit]
   Counter chunksTaken;               // stream slots of mine that the peer has emptied [data credit]
-  // By a posted link: messages of which the peer has put all that goes by this rail straight into the receivers' buffers [landed]
+  // By a posted link: the last message, by the number of its clearance, of which the peer has put all that goes by this rail straight into the
+  // receiver's buffer [landed]
   Counter landed[kMaxRails];
 };
 

@@ -83,6 +83,7 @@ class Memory {
   const koloTransportBlob& descriptor() const { return descriptor_; }
   // Posted only: what peers name it by.
   Result<koloTransportKey> key() const;
+  const Device& device() const { return *device_; }
   void* handle() const { return memory_; }
 
  private:

@@ -75,6 +75,22 @@ TEST_CASE("a write that is refused as it is ends the link on both sides", "[ib]"
   }
 }
 
+TEST_CASE("a lane that fails with bytes for a user's buffer ends the link: they are not sent twice", "[ib]") {
+  if (isReal()) return;
+  for (const bool isDelivered : {true, false}) {
+    DYNAMIC_SECTION((isDelivered ? "they have arrived" : "they have not arrived")) {
+      const World world;
+      Two two;
+      REQUIRE(two.rails() == 2);
+      const auto key = two.ranks[1].key(0);
+      REQUIRE_OK(key.status());
+      MockVerbs::failWrite(IBV_WC_RETRY_EXC_ERR, isDelivered);
+      REQUIRE_OK(putAll(two.end(0), {.memory = 1, .bytes = 5000, .to = kSignals, .signalTo = 8, .signal = 1, .hasKey = true, .key = key.value()}));
+      CHECK(contains(two.awaitLoss(), "not sent twice"));
+    }
+  }
+}
+
 TEST_CASE("short queues, late completions and any order among queue pairs change nothing", "[ib]") {
   if (isReal()) return;
   for (const auto& [requests, lateBy, shuffle] : {std::tuple{4u, 0, 0u}, {8u, 3, 1u}, {4096u, 20, 2u}, {16u, 1, 3u}}) {
@@ -364,17 +380,35 @@ TEST_CASE("one range is registered once, however often", "[ib]") {
   const auto device = transport::Device::open(table, host);
   REQUIRE_OK(device.status());
   std::vector<unsigned char> memory(kBytes);
-  const koloTransportMemory range{sizeof range, memory.data(), memory.size(), -1, 0, koloMemoryHost};
-  auto first = device.value()->registerMemory(range);
+  const auto range = [&](std::size_t begin, std::size_t end) {
+    return koloTransportMemory{sizeof(koloTransportMemory), memory.data() + begin, end - begin, -1, 0, koloMemoryHost};
+  };
+  const std::size_t end = memory.size() - 100;
+  const int before = MockVerbs::registrations();
+  auto first = device.value()->registerMemory(range(0, end));
   REQUIRE_OK(first.status());
   const int registrations = MockVerbs::registrations();
-  auto second = device.value()->registerMemory(range);
+  CHECK(registrations == before + 2);
+  auto second = device.value()->registerMemory(range(0, end));
   REQUIRE_OK(second.status());
+  // Nor is a part of it, and keys of both name the same.
+  auto part = device.value()->registerMemory(range(100, end));
+  REQUIRE_OK(part.status());
   CHECK(MockVerbs::registrations() == registrations);
+  REQUIRE_OK(part.value()->key().status());
+  const int withKeys = MockVerbs::registrations();   // what keys name is registered for relaxed ordering, too
+  REQUIRE_OK(first.value()->key().status());
+  CHECK(MockVerbs::registrations() == withKeys);
+  // What reaches beyond it is.
+  auto beyond = device.value()->registerMemory(range(100, end + 1));
+  REQUIRE_OK(beyond.status());
+  CHECK(MockVerbs::registrations() == withKeys + 2);
+  beyond.value().reset();
   first.value().reset();
-  CHECK(MockVerbs::registrations() == registrations);
   second.value().reset();
-  CHECK(MockVerbs::registrations() == registrations - 2);
+  CHECK(MockVerbs::registrations() == withKeys);
+  part.value().reset();
+  CHECK(MockVerbs::registrations() == before);
 }
 
 TEST_CASE("memory that nobody has registered is sent all the same", "[ib]") {

@@ -278,10 +278,10 @@ Target Device::relax(Region& region) {
   return region.relaxedTarget();
 }
 
-// The last to use it waits for all: which requests read it is not worth knowing.
+// The last to use it waits for all: which requests read it is not worth knowing. Those that read a part of what stays registered may go on.
 void Device::deregister(Region* region) {
   if (!isOurs()) return;
-  if (region->users == 1) drain(nullptr);
+  if (region->users == 1 && region->whole == nullptr) drain(nullptr);
   const Lock lock(work_);
   regions_.release(region);
 }

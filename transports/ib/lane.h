@@ -10,6 +10,7 @@
 // request that told of its completion, which is a quarter of the queue at most.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -32,6 +33,7 @@ struct Request {
   std::uint64_t bytes = 0;
   const Region* region = nullptr;   // in which `from` lies; null: the bytes are few, and go with the request itself
   bool ownsRegion = false;          // it was registered for this request
+  bool isOnce = false;              // the bytes are never repeated: what they are written to may be in use again before that is known here
   bool isWritten = false;           // the bytes are written straight to their place, however few they are
   bool hasSignal = false;
   bool isWord = false;              // the signal is written, which needs no credit: a word of the transport's own, or in a GPU's memory
@@ -84,6 +86,10 @@ class Lane {
   void wantCompletion(const Target& marker);
 
   bool isIdle() const { return underWay_.empty() && !owesCredit(); }
+  // Whether a request is under way that may not be repeated by another lane.
+  bool carriesOnce() const {
+    return std::any_of(underWay_.begin(), underWay_.end(), [](const Request& request) { return request.isOnce; });
+  }
   // All that is under way, taken out.
   std::deque<Request> takeUnderWay();
 

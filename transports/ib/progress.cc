@@ -35,6 +35,7 @@ int Device::describe(Link& link, const koloTransportPut& put, const Why& why, Re
   request->data = link.memory;
   // What is named by a key may be a GPU's memory too, which no processor writes.
   request->isWritten = put.key != nullptr || link.isOfDevice;
+  request->isOnce = put.key != nullptr && put.bytes != 0;
   if (put.key != nullptr) std::memcpy(&request->data, put.key->data, sizeof request->data);
   request->data.address += put.to;
   if (put.signalTo != KOLO_TRANSPORT_NO_SIGNAL) {

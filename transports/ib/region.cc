@@ -62,6 +62,13 @@ int Regions::acquire(const Range& range, bool isForPeers, const Why& why, Region
   region.address = static_cast<unsigned char*>(range.address);
   region.bytes = range.bytes;
   region.isOfDevice = range.isOfDevice;
+  if (Region* const whole = findWhole(range); whole != nullptr) {
+    ++whole->users;
+    region.whole = whole;
+    region.plain = whole->plain;
+    region.relaxed = whole->relaxed;
+    return KOLO_TRANSPORT_OK;
+  }
   // Not relaxed: signals lie in it. A device may let a relaxed write pass an earlier one, but never a plain one, so that data may
   // be relaxed and the signal behind it may not (PCI Express, table of ordering rules: a posted request without the attribute
   // stays behind all posted ones). Memory that is linked holds both, and one registration has one attribute.
@@ -79,8 +86,24 @@ int Regions::acquire(const Range& range, bool isForPeers, const Why& why, Region
   return KOLO_TRANSPORT_OK;
 }
 
+// A registration for peers that holds the range, of the host's memory.
+Region* Regions::findWhole(const Range& range) {
+  if (range.isOfDevice) return nullptr;
+  for (auto& [name, region] : regions_) {
+    const std::uint64_t offset = reinterpret_cast<std::uint64_t>(range.address) - reinterpret_cast<std::uint64_t>(region.address);
+    const bool isWhole = name.isForPeers && !region.isOfDevice && region.whole == nullptr && region.plain[0] != nullptr;
+    if (isWhole && offset <= region.bytes && range.bytes <= region.bytes - offset) return &region;
+  }
+  return nullptr;
+}
+
 void Regions::relax(Region& region) {
   if (region.isOfDevice) return;
+  if (region.whole != nullptr) {
+    relax(*region.whole);
+    region.relaxed = region.whole->relaxed;
+    return;
+  }
   for (std::size_t i = 0; i < nics_.all().size(); ++i) {
     if (region.relaxed[i] != nullptr) continue;
     // A NIC that knows nothing of it leaves the attribute out; one that has no room for another registration does with the plain one.
@@ -93,8 +116,10 @@ void Regions::relax(Region& region) {
 
 void Regions::release(Region* region) {
   if (--region->users > 0) return;
-  deregister(*region);
+  Region* const whole = region->whole;
+  if (whole == nullptr) deregister(*region);
   std::erase_if(regions_, [&](const auto& one) { return &one.second == region; });
+  if (whole != nullptr) release(whole);
 }
 
 bool Regions::mayWrite(std::size_t nic, std::uint32_t key, std::uint64_t address, std::uint64_t bytes) const {

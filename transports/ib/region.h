@@ -1,5 +1,5 @@
 // Memory that the NICs may read and that peers may write: one registration of each range with each NIC, shared by all who register the
-// same range while it lasts. Registering pins the pages, so nothing is kept longer than that: the range may be unmapped then.
+// same range, or a part of it, while it lasts. Registering pins the pages, so nothing is kept longer than that: the range may be unmapped then.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -27,6 +27,7 @@ struct Region {
   std::uint64_t bytes = 0;
   bool isOfDevice = false;   // the processor cannot touch it: nothing of it goes inline
   std::array<ibv_mr*, kMostNics> plain{}, relaxed{};
+  Region* whole = nullptr;   // of which this is a part, and whose registrations these are; null: they are its own
   int users = 0;
 
   std::uint32_t localKey(std::size_t nic) const { return plain[nic]->lkey; }
@@ -63,6 +64,7 @@ class Regions {
     auto operator<=>(const Name&) const = default;
   };
   ibv_mr* registerWith(const Nic& nic, const Range& range, unsigned access) const;
+  Region* findWhole(const Range& range);
   void deregister(Region& region);
 
   Nics& nics_;

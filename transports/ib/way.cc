@@ -226,6 +226,7 @@ void Way::fail(Lane& lane, const std::string& what) {
   story_ += fmt::format("{}lane {} by {}: {}", story_.empty() ? "" : "; ", index, lane.port().name, what);
   sayClosed(static_cast<std::size_t>(index));
   if (openLanes() == 0) return lose(fmt::format("no way is left: {}", story_));
+  if (lane.carriesOnce()) return lose(fmt::format("{}, with bytes on their way to a user's buffer, which are not sent twice", story_));
   failedAt_ = Clock::now();
   saidMask_ = 0;  // what was said may have been on this very lane
   sayClosedByWrite();

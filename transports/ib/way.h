@@ -10,6 +10,9 @@
 // says what all bytes before it already are; and as older values of a signal are left out, none ever goes back. At the other end the packets that
 // came by a lane that is closed are carried out before all those of others: take() has the argument.
 //
+// Bytes that are named by a key go to memory which is their user's as soon as they are there, and never again after that. So they are not repeated: with
+// the lane that fails while it carries some, the way is lost, and the core, which knows what has arrived, goes on by another transport.
+//
 // Packets are carried out in the core's calls alone (byCore): the service takes them from the NIC, and leaves them.
 //
 // Thread safety: the device's thread, but for what is said to be the service's.
