@@ -295,18 +295,23 @@ void Way::replay(Rail& rail, const std::deque<Request>& requests) const {
 void Way::lookAfter(Clock::time_point now) {
   if (isLost) return;
   bool isOneUp = false, isWaiting = false;
+  // Before what its end says: a peer that goes for want of a way has said so of its lanes.
+  const bool isAlone = hasEnded.load(std::memory_order_acquire);  // [ended]
+  hearClosedByWrite();
+  for (const auto& lane : lanes) {
+    if (lane->isOpen && lane->isClosedThere.load(std::memory_order_acquire)) fail(*lane, "the peer has closed it");  // [closed]
+    if (isLost) return;
+  }
   for (const auto& lane : lanes) isOneUp = isOneUp || (lane->isOpen && !lane->port().isDown.load(std::memory_order_relaxed));
-  if (hasEnded.load(std::memory_order_acquire)) {  // [ended]
+  if (isAlone) {
     const std::string before = story_.empty() ? "" : "; before that: " + story_;
     return lose(isOneUp ? "it has closed its connection: its process has ended, or has left the communicator" + before : portsDown());
   }
-  hearClosedByWrite();
   if (isSilent.load(std::memory_order_acquire)) tryLife(now);  // [ended]
   for (std::size_t i = 0; i < lanes.size() && !isLost; ++i) {
     Lane& lane = *lanes[i];
     if (lane.isClosedThere.load(std::memory_order_acquire)) {  // [closed]
-      if (lane.isOpen) fail(lane, "the peer has closed it");
-      else moveRails(i);
+      if (!lane.isOpen) moveRails(i);
     } else if (lane.isOpen && isOneUp && lane.port().isDown.load(std::memory_order_relaxed)) {
       fail(lane, "its port is down");
     }
@@ -350,6 +355,7 @@ void Way::lose(const std::string& reason) {
     drop(lane->takeUnderWay());
   }
   for (Rail& rail : rails_) drop(std::exchange(rail.waiting, {}));
+  for (std::size_t i = 0; i < lanes.size(); ++i) sayClosed(i);
   (void)shutdown(talk_.fd(), SHUT_RDWR);  // the peer loses it too
 }
 
