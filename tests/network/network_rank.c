@@ -5,6 +5,7 @@
  * network_rank join            joins and leaves
  * network_rank messages        messages between all pairs, of many sizes
  * network_rank loop BYTES N    so many all-reduces of so many bytes
+ * network_rank windows BYTES N so many messages of so many bytes from each rank to the next, from window to window
  *
  * Every role says "joined" once it has a communicator, "done" at the end, or "failed CODE MS MESSAGE", with the monotonic clock's
  * milliseconds, and then destroys the communicator as a program would; and "left" after that.
@@ -128,6 +129,26 @@ static int loop(size_t bytes, int times) {
   return goes;
 }
 
+static int windows(size_t bytes, int times) {
+  const size_t count = bytes / sizeof(int);
+  const int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
+  void *out = NULL, *in = NULL;
+  koloWindow_t of_out, of_in;
+  int goes = !failed(koloMemAlloc(&out, bytes)) && !failed(koloMemAlloc(&in, bytes)) && !failed(koloWindowRegister(comm, out, bytes, &of_out)) &&
+             !failed(koloWindowRegister(comm, in, bytes, &of_in));
+  for (int i = 0; i < times && goes; ++i) {
+    for (size_t at = 0; at < count; ++at) ((int*)out)[at] = value(rank, i, at);
+    goes = !failed(koloGroupStart()) && !failed(koloSend(out, count, koloInt32, next, comm, NULL)) &&
+           !failed(koloRecv(in, count, koloInt32, last, comm, NULL)) && !failed(koloGroupEnd());
+    for (size_t at = 0; at < count && goes; ++at) {
+      if (((const int*)in)[at] != value(last, i, at)) wrong("a message", at);
+    }
+    if (i == 1) puts("ready");
+  }
+  return goes && !failed(koloWindowDeregister(comm, of_out)) && !failed(koloWindowDeregister(comm, of_in)) && !failed(koloMemFree(out)) &&
+         !failed(koloMemFree(in));
+}
+
 int main(int argc, char** argv) {
   int well = 0;
   const char* const role = argc > 1 ? argv[1] : "";
@@ -136,6 +157,7 @@ int main(int argc, char** argv) {
   if (strcmp(role, "join") == 0) well = !failed(koloBarrier(comm, NULL));
   if (strcmp(role, "messages") == 0) well = messages();
   if (strcmp(role, "loop") == 0 && argc == 4) well = loop(strtoull(argv[2], NULL, 10), atoi(argv[3]));
+  if (strcmp(role, "windows") == 0 && argc == 4) well = windows(strtoull(argv[2], NULL, 10), atoi(argv[3]));
   if (well) puts("done");
   koloCommDestroy(comm);
   return puts("left") < 0;

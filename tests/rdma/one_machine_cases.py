@@ -124,6 +124,22 @@ class FailoverToTcp(hosts.Case):
         self.expect_all(network, ranks, sizes=["100K"])
         self.expect_tcp_instead(ranks)
 
+    def test_in_the_middle_of_messages_between_windows(self):
+        """These are written by the NIC straight from the one into the other."""
+        ranks = self.start(self.network(3), [Programs.rank, "windows", MUCH, "20"], environment=self.WAYS)
+        self.wait_until_said(ranks, "ready")
+        self.lose_all(ranks)
+        self.expect_done(ranks)
+        self.expect_tcp_instead(ranks)
+
+    def test_of_one_nic_in_the_middle_of_messages_between_windows(self):
+        """What it was writing is not repeated by the other one: TCP takes over, if there was any."""
+        ranks = self.start(self.network(3), [Programs.rank, "windows", MUCH, "20"], environment=self.WAYS)
+        self.wait_until_said(ranks, "ready")
+        self.await_traffic(0, 200)
+        self.pull_cable(0)
+        self.expect_done(ranks)
+
     def test_in_the_middle_of_messages(self):
         ranks = self.start(self.network(3), [Programs.rank, "messages"], environment=self.WAYS)
         self.wait_until_said(ranks, "joined")
