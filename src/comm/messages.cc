@@ -13,7 +13,7 @@ namespace kolo::comm {
 using device::MessageKind;
 using device::MessageLine;
 
-Messages::Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers, const Windows& windows)
+Messages::Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers, Windows& windows)
     : owner_(owner), peers_(peers), layout_(layout), windows_(windows), pairs_(static_cast<std::size_t>(layout.ranks)),
       eagerBytes_(std::min<std::uint64_t>(layout.slotBytes, kEagerBytes)),
       calls_(reinterpret_cast<const device::Counter*>(peers.arena() + layout.callAt(0))) {
@@ -298,7 +298,7 @@ bool Messages::startSend(Pair& pair, Send& send, device::More more) {
     line->kind = MessageKind::kRequest;
     line->id = send.id = ++pair.requests;
     if (pair.isPosted) {
-      line->window = windows_.isRegistered(send.data, send.bytes, *peers_[pair.peer].device) ? 1 : 0;
+      line->window = windows_.isKnown(send.data, send.bytes, *peers_[pair.peer].device) ? 1 : 0;
       line->offset = 0;
     } else {
       line->window = static_cast<std::uint8_t>(window.index <= 255 ? window.index : 0);
@@ -470,7 +470,7 @@ Messages::Clearance Messages::clearStraight(Pair& pair, Stream& stream, std::uin
   if (!device.registersCheaply()) {
     // What has been put to the user's memory is not repeated: a link of several rails would be lost with one of them (transports/ib/way.h).
     const bool isSafe = pair.rails == 1 || owner_.mayReroute();
-    if (!isSafe || !isKnownThere || !windows_.isRegistered(stream.data, bytes, device)) return {};
+    if (!isSafe || !isKnownThere || !windows_.isKnown(stream.data, bytes, device)) return {};
   }
   auto registration = device.registerMemory({sizeof(koloTransportMemory), stream.data, bytes, -1, 0, koloMemoryHost});
   if (!registration.ok()) return {};

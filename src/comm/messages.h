@@ -34,7 +34,7 @@ inline constexpr std::uint64_t kStreamChunkBytes = 32768;
 
 class Messages {
  public:
-  Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers, const Windows& windows);
+  Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers, Windows& windows);
 
   // Starts one send or receive; finish() ends all that were started. isAlone: it is the only one, with nothing else to go together with.
   void start(const Message& message, bool isAlone);
@@ -175,7 +175,7 @@ class Messages {
   Communicator& owner_;
   Peers& peers_;
   const ArenaLayout layout_;
-  const Windows& windows_;
+  Windows& windows_;
   std::vector<Pair> pairs_;
   const std::uint64_t eagerBytes_;     // the same on all ranks, as the slots are
   std::vector<Receive> receives_;      // posted, not matched

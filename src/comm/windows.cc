@@ -9,18 +9,23 @@
 namespace kolo::comm {
 namespace {
 
-// This rank's range registered with every transport in use that maps; the blob tells peers the descriptors by transport name.
-std::string registerEverywhere(Window& window, const Peers& peers) {
-  koloTransportMemory range{sizeof(koloTransportMemory), window.begin, window.bytes, -1, 0, peers.memoryKind()};
+koloTransportMemory rangeOf(const Window& window, std::uint32_t kind) {
+  koloTransportMemory range{sizeof(koloTransportMemory), window.begin, window.bytes, -1, 0, kind};
   if (const auto backing = memory::findBacking(window.begin, window.bytes); backing.has_value()) {
     range.fd = backing->fd;
     range.fdOffset = backing->fdOffset;
   }
+  return range;
+}
+
+// This rank's range registered with every transport in use that maps; the blob tells peers the descriptors by transport name.
+std::string registerEverywhere(Window& window, const Peers& peers) {
+  const koloTransportMemory range = rangeOf(window, peers.memoryKind());
   BlobWriter descriptors;
   std::uint32_t registered = 0;
   for (const auto& device : peers.devices()) {
     if (window.bytes == 0) break;
-    if (device->isPosted()) continue;   // maps nothing; registering may take all pages of the range, touched or not
+    if (device->isPosted()) continue;   // maps nothing; see isKnown()
     auto registration = device->registerMemory(range);
     if (!registration.ok()) {
       log::info("window at {}: {}", fmt::ptr(window.begin), registration.status().message());
@@ -103,15 +108,27 @@ Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer,
   return result;
 }
 
-bool Windows::isRegistered(const void* buffer, std::uint64_t bytes, const transport::Device& device) const {
+bool Windows::isKnown(const void* buffer, std::uint64_t bytes, transport::Device& device) {
   const auto* const at = static_cast<const unsigned char*>(buffer);
-  return std::any_of(windows_.begin(), windows_.end(), [&](const std::unique_ptr<Window>& window) {
+  const auto holds = [&](const std::unique_ptr<Window>& window) {
     if (window == nullptr) return false;
     const auto offset = static_cast<std::uint64_t>(at - window->begin);   // as in find()
-    return offset <= window->bytes && bytes <= window->bytes - offset &&
-           std::any_of(window->registrations.begin(), window->registrations.end(),
-                       [&](const auto& registration) { return &registration->device() == &device; });
-  });
+    return offset <= window->bytes && bytes <= window->bytes - offset;
+  };
+  const auto found = std::find_if(windows_.begin(), windows_.end(), holds);
+  if (found == windows_.end()) return false;
+  Window& window = **found;
+  const auto isOfDevice = [&](const auto& registration) { return &registration->device() == &device; };
+  if (std::any_of(window.registrations.begin(), window.registrations.end(), isOfDevice)) return true;
+  if (std::find(window.refusedBy.begin(), window.refusedBy.end(), &device) != window.refusedBy.end()) return false;
+  auto registration = device.registerMemory(rangeOf(window, koloMemoryHost));
+  if (!registration.ok()) {
+    log::info("window at {}: long messages go through staging: {}", fmt::ptr(window.begin), registration.status().message());
+    window.refusedBy.push_back(&device);
+    return false;
+  }
+  window.registrations.push_back(registration.take());
+  return true;
 }
 
 Status Windows::remove(Membership& membership, Window* window) {

@@ -20,7 +20,8 @@ struct Window {
   bool zeroCopy = false;        // the same on all ranks
   std::uint64_t allocationId = 0;   // on a GPU: of the memory that was registered
   memory::Hold hold;
-  std::vector<std::unique_ptr<transport::Memory>> registrations;
+  std::vector<std::unique_ptr<transport::Memory>> registrations;   // with those who map it, and with those that Windows::isKnown() was asked of
+  std::vector<const transport::Device*> refusedBy;                 // of the latter
   std::vector<std::unique_ptr<transport::Link>> links;
 };
 
@@ -48,8 +49,9 @@ class Windows {
     }
     return {};
   }
-  // Whether some window holds the range, so that registering it with this device again costs nothing; zero-copy or not.
-  bool isRegistered(const void* buffer, std::uint64_t bytes, const transport::Device& device) const;
+  // Whether some window holds the range, and is registered with this device of posted links, so that registering the range again costs
+  // nothing. The window is registered when this is first asked: not before, as that takes all of its pages, touched or not.
+  bool isKnown(const void* buffer, std::uint64_t bytes, transport::Device& device);
   const Window& at(std::uint32_t index) const { return *windows_[index]; }
   // Begin of each window in a rank's memory, as this process sees it; the array stays where it is.
   unsigned char* const* tableOf(int rank) const { return table(rank); }
