@@ -1,5 +1,6 @@
 // Collectives over posted links, and over posted links between groups of ranks that share memory: by a transport that does
 // everything late and out of order (tests/plugin/late.c).
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -124,6 +125,30 @@ TEST_CASE("posted links: every algorithm while links are lost and replaced", "[p
   Batch batch(world, testSeed() + 1000 + static_cast<std::uint64_t>(shape.ranks));
   addEveryAlgorithm(batch, shape.ranks, kSlowdown > 1 ? 1 : 4, false, shape.perHost == 2);
   batch.run();
+}
+
+// The transport that may be replaced registers no memory for a single message, but a part of a window.
+TEST_CASE("posted links: a long message goes straight where both ends are in windows", "[posted][reroute]") {
+  constexpr std::size_t kMessage = 1 << 20, kWindow = 4 << 20;
+  const bool sendsFromWindow = GENERATE(true, false), receivesIntoWindow = GENERATE(true, false);
+  const UseExecutor host(0);
+  World world({.ranks = 2, .windowBytes = kWindow, .latePerHost = 1, .losesAfter = 1 << 30});
+  void* const library = dlopen(std::getenv("KOLO_TEST_LOSSY_PLUGIN"), RTLD_NOW | RTLD_NOLOAD);
+  REQUIRE(library != nullptr);
+  const auto straightBytes = reinterpret_cast<unsigned long (*)()>(dlsym(library, "koloLateStraightBytes"));
+  const unsigned long before = straightBytes();
+  std::vector<unsigned char> ordinaryOut(kMessage), ordinaryIn(kMessage);
+  unsigned char* const out = sendsFromWindow ? world.window(0) + kWindow - kMessage : ordinaryOut.data();
+  unsigned char* const in = receivesIntoWindow ? world.window(1) + 12345 : ordinaryIn.data();
+  world.run([&](int rank) {
+    if (rank == 0) std::fill_n(out, kMessage, static_cast<unsigned char>(0x5c));
+    const koloResult_t result = rank == 0 ? koloSend(out, kMessage, koloUint8, 1, world.comm(0), nullptr)
+                                          : koloRecv(in, kMessage, koloUint8, 0, world.comm(1), nullptr);
+    if (result != koloSuccess) std::abort();
+  });
+  CHECK(std::all_of(in, in + kMessage, [](unsigned char byte) { return byte == 0x5c; }));
+  CHECK(straightBytes() - before == (sendsFromWindow && receivesIntoWindow ? kMessage : 0));
+  dlclose(library);
 }
 
 // Of all lengths: in a line, in a slot, in chunks, and put straight into the receiver's buffer: where both ends are in windows, or once TCP has

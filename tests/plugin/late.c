@@ -46,6 +46,11 @@ static unsigned long calls;
 __attribute__((visibility("default"))) unsigned long koloLateCalls(void);
 unsigned long koloLateCalls(void) { return __atomic_load_n(&calls, __ATOMIC_RELAXED); }
 
+/* Bytes put by a key: straight to where a user wants them. */
+static unsigned long straightBytes;
+__attribute__((visibility("default"))) unsigned long koloLateStraightBytes(void);
+unsigned long koloLateStraightBytes(void) { return __atomic_load_n(&straightBytes, __ATOMIC_RELAXED); }
+
 typedef struct Link {
   struct Device* device;
   int peer;
@@ -309,6 +314,7 @@ static int linkPut(void* opened, void* linked, const koloTransportPut* put, char
   if (*queued == kMostQueued || draw(opened) % 4 == 0) return snprintf(why, whyBytes, "busy"), KOLO_TRANSPORT_BUSY;
   link->queue[put->rail][*queued] = *put;
   if (put->key != NULL) link->keys[put->rail][*queued] = *put->key;
+  if (put->key != NULL) __atomic_fetch_add(&straightBytes, (unsigned long)put->bytes, __ATOMIC_RELAXED);
   ++*queued;
   return KOLO_TRANSPORT_OK;
 }
