@@ -77,6 +77,17 @@ KOLO_DEVICE_CALL void directTwoShot(device::Exchange<Team>& exchange) {
   }
 }
 
+// Whoever takes from the root, or gives to it, says when he is done, and goes: the root has no business in his buffers.
+template <class Team>
+KOLO_DEVICE_CALL void finishAtRoot(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  if (work.rank == work.root) {
+    exchange.awaitFinishedAll();
+  } else {
+    exchange.sayFinished(work.root);
+  }
+}
+
 // The root fills its own buffer; if it has nothing to do there (in place), it helps: it pushes the first 1/n of everybody's
 // buffer while they pull the rest. Into ordinary buffers it cannot push.
 template <class Team>
@@ -89,25 +100,45 @@ KOLO_DEVICE_CALL void directBroadcast(device::Exchange<Team>& exchange, bool can
   if (work.rank != work.root) {
     exchange.take(work.recv + exchange.bytesOf(pushed), work.root, exchange.bytesOf(pushed),
                   exchange.bytesOf(count - pushed));
-    return;
+  } else {
+    if (!rootIsIdle) exchange.copy(work.recv, work.send, exchange.bytesOf(count), work.streaming);
+    for (int i = 1; i < work.ranks && pushed != 0; ++i) {
+      exchange.copy(exchange.recvOf(device::ringRank(work.rank, i, work.ranks)), work.send, exchange.bytesOf(pushed),
+                    work.streaming);
+    }
   }
-  if (!rootIsIdle) exchange.copy(work.recv, work.send, exchange.bytesOf(count), work.streaming);
-  for (int i = 1; i < work.ranks && pushed != 0; ++i) {
-    exchange.copy(exchange.recvOf(device::ringRank(work.rank, i, work.ranks)), work.send, exchange.bytesOf(pushed),
-                  work.streaming);
+  if (pushed != 0) {
+    exchange.finishAll();
+  } else {
+    finishAtRoot(exchange);
   }
 }
 
-// Block `block` of rank `from`'s input into block `from` of this rank's output, for all ranks, own one last.
+// Whether a rank copies its own block while it waits for the others' headers, whatever way the other blocks will go.
+KOLO_DEVICE bool copiesOwnBlockFirst(const device::Work& work) {
+  using device::Collective;
+  return work.readsPeers && (work.signature.collective == Collective::kAllGather || work.signature.collective == Collective::kAllToAll);
+}
+
+template <class Team>
+KOLO_DEVICE_CALL void copyOwnBlock(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const std::uint64_t from = work.signature.collective == device::Collective::kAllGather ? 0 : work.sendLayout.block(work.rank).begin;
+  const device::Range to = work.recvLayout.block(work.rank);
+  exchange.copy(work.recv + exchange.bytesOf(to.begin), work.send + exchange.bytesOf(from), exchange.bytesOf(to.count), work.streaming);
+}
+
+// Block `block` of rank `from`'s input into block `from` of this rank's output, for all ranks, own one last if that is not done yet.
 template <class Team>
 KOLO_DEVICE_CALL void directTake(device::Exchange<Team>& exchange, bool sameBlock) {
   const device::Work& work = exchange.work();
-  for (int i = 1; i <= work.ranks; ++i) {
+  for (int i = 1; i < work.ranks; ++i) {
     const int from = device::ringRank(work.rank, i, work.ranks);
     const device::Range to = work.recvLayout.block(from);
     const std::uint64_t begin = sameBlock ? 0 : work.sendLayout.block(work.rank).begin;   // as the peer's
     exchange.take(work.recv + exchange.bytesOf(to.begin), from, exchange.bytesOf(begin), exchange.bytesOf(to.count));
   }
+  if (!copiesOwnBlockFirst(work)) copyOwnBlock(exchange);
 }
 
 // canPush: all buffers are shared; otherwise all inputs are readable, and the collective is one that only takes.
@@ -137,7 +168,7 @@ KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, device::Algori
       directFold(exchange, {0, block.count}, block.begin, work.rank, work.rank + 1);
       break;
     }
-    case Collective::kBroadcast: directBroadcast(exchange, canPush); break;
+    case Collective::kBroadcast: directBroadcast(exchange, canPush); return;
     case Collective::kAllGather: directTake(exchange, true); break;
     case Collective::kAllToAll: directTake(exchange, false); break;
     default: break;

@@ -104,11 +104,7 @@ KOLO_DEVICE_CALL void directRooted(device::Exchange<Team>& exchange) {
   } else {
     exchange.take(work.recv, work.root, place, bytes);
   }
-  if (work.rank == work.root) {
-    exchange.finishAll();
-  } else {
-    exchange.finish(work.root);
-  }
+  finishAtRoot(exchange);
 }
 
 // REQUIRES: met all, or announced to all if sendsBeforeMeeting() (gather and scatter: the root has met all, the others the root).

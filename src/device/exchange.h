@@ -187,11 +187,19 @@ class Exchange {
   }
 
   // Ends a direct operation: this rank touches the peers' buffers no more; waits until they say the same.
-  KOLO_DEVICE_CALL void finish(int peer) {
-    finishEach(1, [&](int) { return peer; });
-  }
   KOLO_DEVICE_CALL void finishAll() {
-    finishEach(work_.ranks - 1, [&](int i) { return peerAt(i); });
+    team_.sync();
+    team_.spread(work_.ranks - 1, [&](int i) { sayDone(linkTo(peerAt(i))); });
+    team_.spread(work_.ranks - 1, [&](int i) { awaitDone(linkTo(peerAt(i))); });
+  }
+  // The halves of it, for where only one rank of a pair touches the other's buffers: that one says when it is done, the other waits.
+  KOLO_DEVICE_CALL void sayFinished(int peer) {
+    team_.sync();
+    team_.spread(1, [&](int) { sayDone(linkTo(peer)); });
+  }
+  KOLO_DEVICE_CALL void awaitFinishedAll() {
+    team_.sync();
+    team_.spread(work_.ranks - 1, [&](int i) { awaitDone(linkTo(peerAt(i))); });
   }
 
   // ---- slots: staging in the receiver's memory
@@ -471,17 +479,11 @@ class Exchange {
     }
   }
 
-  template <class PeerAt>
-  KOLO_DEVICE void finishEach(int count, PeerAt peerAt) {
-    team_.sync();
-    team_.spread(count, [&](int i) {
-      Link& link = linkTo(peerAt(i));
-      signal(link, link.outbox->signals.done, ++link.finished);  // [done] after all loads and stores by this team
-    });
-    team_.spread(count, [&](int i) {
-      const Link& link = linkTo(peerAt(i));
-      team_.waitAlone(link.inbox->signals.done, link.finished, link.peer);  // [done]
-    });
+  // By one thread, in spread().
+  KOLO_DEVICE void sayDone(Link& link) { signal(link, link.outbox->signals.done, ++link.taken); }  // [done] after all loads and stores by this team
+  KOLO_DEVICE void awaitDone(Link& link) {
+    ++link.finished;
+    team_.waitAlone(link.inbox->signals.done, link.finished, link.peer);  // [done]
   }
 
   struct Cursor {

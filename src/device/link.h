@@ -126,8 +126,8 @@ struct Link {
   std::uint64_t sent = 0;        // chunks put
   std::uint64_t credited = 0;    // head, when it was last read: reading it costs a miss
   std::uint64_t received = 0;    // chunks taken
-  std::uint64_t finished = 0;    // direct operations ended with it; of messages, those that it has taken from me
-  std::uint64_t taken = 0;       // messages taken from it
+  std::uint64_t finished = 0;    // direct operations that it has said to have ended with me; of messages, those that it has taken from me
+  std::uint64_t taken = 0;       // direct operations that I have said to have ended with it; messages taken from it
   Expectation expected[kHeaderLines];   // of the headers owed, by line
   MessageFlow sending, receiving;
 };
