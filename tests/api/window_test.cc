@@ -1,6 +1,8 @@
 // Memory and windows.
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
+#include <vector>
 
 #include "collectives_table.h"
 #include "support/ranks.h"
@@ -236,6 +238,7 @@ TEST_CASE("every collective works on windows, plainly and in place") {
       EXPECT_OK(self, koloWindowDeregister(self.comm, window));
       EXPECT_OK(self, koloMemFree(memory));
     });
+    ::unsetenv("KOLO_SINGLE_COPY_BYTES");
   }
 }
 
@@ -272,5 +275,37 @@ TEST_CASE("a window larger than the address space is refused") {
   koloWindow_t window = nullptr;
   for (const size_t bytes : {static_cast<size_t>(-1), static_cast<size_t>(PTRDIFF_MAX) + 1}) {
     CHECK_CODE(koloInvalidCount, koloWindowRegister(world[0], &value, bytes, &window));
+  }
+}
+
+// Whether the root's data are in a window, read where they are, or staged is decided from the headers, of which ranks with ordinary buffers read
+// the root's alone; nobody may wait for one that has gone.
+TEST_CASE("broadcasts of which any of the ranks have registered their buffers, read where they are and staged") {
+  constexpr size_t kCount = 5000;
+  for (const char* from : {"0", "9223372036854775807"}) {
+    ::setenv("KOLO_SINGLE_COPY_BYTES", from, 1);
+    World world(3);
+    world.run([&](Self& self) {
+      int* const memory = allocate(self, kCount);
+      std::vector<int> gathered(3 * kCount);
+      for (int registered = 0; registered < 8; ++registered) {
+        const bool mine = (registered >> self.rank & 1) != 0;
+        koloWindow_t window = nullptr;
+        EXPECT_OK(self, koloWindowRegister(self.comm, mine ? memory : nullptr, mine ? kCount * sizeof(int) : 0, &window));
+        for (int root = 0; root < 3; ++root) {
+          for (int round = 0; round < 3; ++round) {
+            std::fill(memory, memory + kCount, self.rank == root ? 100 * root + round : -1);
+            EXPECT_OK(self, koloBroadcast(memory, memory, kCount, koloInt32, root, self.comm, nullptr));
+            EXPECT(self, std::all_of(memory, memory + kCount, [&](int value) { return value == 100 * root + round; }));
+          }
+        }
+        std::fill(memory, memory + kCount, self.rank);
+        EXPECT_OK(self, koloAllGather(memory, gathered.data(), kCount, koloInt32, self.comm, nullptr));
+        for (size_t i = 0; i < gathered.size(); ++i) EXPECT(self, gathered[i] == static_cast<int>(i / kCount));
+        EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+      }
+      EXPECT_OK(self, koloMemFree(memory));
+    });
+    ::unsetenv("KOLO_SINGLE_COPY_BYTES");
   }
 }
