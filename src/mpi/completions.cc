@@ -28,19 +28,27 @@ class Patience {
   int rounds_ = 0;
 };
 
+// call(functions): what is not ours is for the MPI, and for a tool before it to see.
+template <class Call>
+int passOn(const Call& call) {
+  return PassedOn::carryOut([&](bool isNext) { return call(isNext ? following() : underneath()); });
+}
+
 int completeWait(MPI_Request* request, MPI_Status* status) {
   if (request != nullptr) takeAll(1, request);
-  return underneath().Wait(request, status);
+  return passOn([&](const Underneath& its) { return its.Wait(request, status); });
 }
 
 int completeWaitall(int count, MPI_Request* requests, MPI_Status* statuses) {
   if (requests != nullptr) takeAll(count, requests);
-  return underneath().Waitall(count, requests, statuses);
+  return passOn([&](const Underneath& its) { return its.Waitall(count, requests, statuses); });
 }
 
 // While one of ours may be the first, neither the MPI nor Kolo may be waited in.
 int completeWaitany(int count, MPI_Request* requests, int* index, MPI_Status* status) {
-  if (requests == nullptr || !hasTasks(count, requests)) return underneath().Waitany(count, requests, index, status);
+  if (requests == nullptr || !hasTasks(count, requests)) {
+    return passOn([&](const Underneath& its) { return its.Waitany(count, requests, index, status); });
+  }
   for (Patience patience;; patience.pause()) {
     declareWhatIsOver(count, requests);
     int flag = 0;
@@ -50,7 +58,9 @@ int completeWaitany(int count, MPI_Request* requests, int* index, MPI_Status* st
 }
 
 int completeWaitsome(int count, MPI_Request* requests, int* outcount, int* indices, MPI_Status* statuses) {
-  if (requests == nullptr || !hasTasks(count, requests)) return underneath().Waitsome(count, requests, outcount, indices, statuses);
+  if (requests == nullptr || !hasTasks(count, requests)) {
+    return passOn([&](const Underneath& its) { return its.Waitsome(count, requests, outcount, indices, statuses); });
+  }
   for (Patience patience;; patience.pause()) {
     declareWhatIsOver(count, requests);
     const int code = underneath().Testsome(count, requests, outcount, indices, statuses);
@@ -60,31 +70,33 @@ int completeWaitsome(int count, MPI_Request* requests, int* outcount, int* indic
 
 int completeTest(MPI_Request* request, int* flag, MPI_Status* status) {
   if (request != nullptr && !takeIfAllAreOver(1, request)) declareWhatIsOver(1, request);
-  return underneath().Test(request, flag, status);
+  return passOn([&](const Underneath& its) { return its.Test(request, flag, status); });
 }
 
 int completeTestall(int count, MPI_Request* requests, int* flag, MPI_Status* statuses) {
   if (requests != nullptr && !takeIfAllAreOver(count, requests)) declareWhatIsOver(count, requests);
-  return underneath().Testall(count, requests, flag, statuses);
+  return passOn([&](const Underneath& its) { return its.Testall(count, requests, flag, statuses); });
 }
 
 int completeTestany(int count, MPI_Request* requests, int* index, int* flag, MPI_Status* status) {
   if (requests != nullptr) declareWhatIsOver(count, requests);
-  return underneath().Testany(count, requests, index, flag, status);
+  return passOn([&](const Underneath& its) { return its.Testany(count, requests, index, flag, status); });
 }
 
 int completeTestsome(int count, MPI_Request* requests, int* outcount, int* indices, MPI_Status* statuses) {
   if (requests != nullptr) declareWhatIsOver(count, requests);
-  return underneath().Testsome(count, requests, outcount, indices, statuses);
+  return passOn([&](const Underneath& its) { return its.Testsome(count, requests, outcount, indices, statuses); });
 }
 
 int completeRequest_get_status(MPI_Request request, int* flag, MPI_Status* status) {
   declareWhatIsOver(1, &request);
-  return underneath().Request_get_status(request, flag, status);
+  return passOn([&](const Underneath& its) { return its.Request_get_status(request, flag, status); });
 }
 
 int completeRequest_free(MPI_Request* request) {
-  if (request == nullptr || !letGo(*request)) return underneath().Request_free(request);
+  if (request == nullptr || !letGo(*request)) {
+    return passOn([&](const Underneath& its) { return its.Request_free(request); });
+  }
   *request = MPI_REQUEST_NULL;
   return MPI_SUCCESS;
 }

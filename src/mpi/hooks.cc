@@ -19,9 +19,10 @@ int conclude(Hook hook, const Session& session, koloResult_t result) {
   return raise(session.comm(), classOf(result));
 }
 
-// attempt(Accelerated&) -> Outcome; pass() calls the MPI underneath.
+// attempt(Accelerated&) -> Outcome; pass(whether to what follows) calls the MPI underneath, or a tool before it.
 template <class Attempt, class Pass>
 int call(Hook hook, MPI_Comm comm, const Attempt& attempt, const Pass& pass) noexcept {
+  if (PassedOn::isUnderWay()) return pass(false);
   const char* why = "the communicator has one rank, or two groups, or is without Kolo";
   try {
     if (Session* const session = Session::of(comm)) {
@@ -41,12 +42,13 @@ int call(Hook hook, MPI_Comm comm, const Attempt& attempt, const Pass& pass) noe
     return raise(comm, MPI_ERR_NO_MEM);
   }
   countPassed(hook, why);
-  return pass();
+  return PassedOn::carryOut(pass);
 }
 
 // The same for nonblocking forms. They may not wait for other ranks, and so not make a session.
 template <class Attempt, class Pass>
 int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt, const Pass& pass) noexcept {
+  if (PassedOn::isUnderWay()) return pass(false);
   const char* why = "the communicator has one rank, or two groups, or is without Kolo, or has had no blocking collective yet";
   try {
     Session* const session = request != nullptr ? Session::existing(comm) : nullptr;
@@ -68,7 +70,7 @@ int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt
     return raise(comm, MPI_ERR_NO_MEM);
   }
   countPassed(hook, why);
-  return pass();
+  return PassedOn::carryOut(pass);
 }
 
 }  // namespace
@@ -79,23 +81,24 @@ int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt
   extern "C" __attribute__((visibility("default"), alias("MPI_" #name))) int PMPI_##name parameters; \
   extern "C" int MPI_##name parameters
 
-#define KOLO_MPI_HOOKS(Name, INonblocking, suffix, its, parameters, arguments)                    \
+#define KOLO_MPI_HOOKS(Name, INonblocking, suffix, its, next, parameters, arguments)              \
   KOLO_MPI_DEFINE(Name##suffix, parameters) {                                                     \
     return call(                                                                                  \
         Hook::k##Name, comm, [&](Accelerated& kolo) { return kolo.try##Name arguments; },         \
-        [&] { return its().Name arguments; });                                                    \
+        [&](bool isNext) { return (isNext ? next() : its()).Name arguments; });                   \
   }                                                                                               \
   KOLO_MPI_DEFINE(INonblocking##suffix, KOLO_MPI_NONBLOCKING(parameters)) {                       \
     return start(                                                                                 \
         Hook::k##INonblocking, comm, request, [&](Accelerated& kolo) { return kolo.try##Name arguments; }, \
-        [&] { return its().INonblocking KOLO_MPI_WITH_REQUEST(arguments); });                     \
+        [&](bool isNext) { return (isNext ? next() : its()).INonblocking KOLO_MPI_WITH_REQUEST(arguments); }); \
   }
 
 namespace narrow {
 using Count = int;
 using Counts = const int*;
 using Displs = const int*;
-#define COLLECTIVE(Name, INonblocking, parameters, arguments) KOLO_MPI_HOOKS(Name, INonblocking, , underneath, parameters, arguments)
+#define COLLECTIVE(Name, INonblocking, parameters, arguments) \
+  KOLO_MPI_HOOKS(Name, INonblocking, , underneath, following, parameters, arguments)
 #include "mpi/collectives.inc"
 #undef COLLECTIVE
 }  // namespace narrow
@@ -107,7 +110,7 @@ using Counts = const MPI_Count*;
 using Displs = const MPI_Aint*;
 #define KOLO_MPI_COUNTS_ONLY
 #define COLLECTIVE(Name, INonblocking, parameters, arguments) \
-  KOLO_MPI_HOOKS(Name, INonblocking, _c, underneathLarge, parameters, arguments)
+  KOLO_MPI_HOOKS(Name, INonblocking, _c, underneathLarge, followingLarge, parameters, arguments)
 #include "mpi/collectives.inc"
 #undef COLLECTIVE
 #undef KOLO_MPI_COUNTS_ONLY

@@ -32,6 +32,11 @@ struct Underneath {
 
 // Ends the process where the MPI has no such function: then it is none.
 const Underneath& underneath();
+// What a program would call by the names without P if the interposer were not there: those of a tool that was loaded behind it, where the
+// tool has them, or the MPI's.
+const Underneath& following();
+// Whether there is such a tool.
+bool isToolBehind();
 
 #if MPI_VERSION >= 4
 struct UnderneathLarge {
@@ -47,6 +52,26 @@ struct UnderneathLarge {
 #undef KOLO_MPI_COUNTS_ONLY
 };
 const UnderneathLarge& underneathLarge();
+const UnderneathLarge& followingLarge();
 #endif
+
+// A call that the thread has passed on to a tool behind the interposer. What the tool calls by the profiling interface leads here again, and
+// then goes to the MPI.
+class PassedOn {
+ public:
+  static bool isUnderWay() { return isUnderWay_; }
+  // call(whether by what follows, not the MPI itself)
+  template <class Call>
+  static int carryOut(const Call& call) {
+    if (isUnderWay_ || !isToolBehind()) return call(false);
+    isUnderWay_ = true;
+    const int code = call(true);
+    isUnderWay_ = false;
+    return code;
+  }
+
+ private:
+  [[gnu::tls_model("initial-exec")]] static inline thread_local constinit bool isUnderWay_ = false;
+};
 
 }  // namespace kolo::mpi

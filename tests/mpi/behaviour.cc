@@ -1,6 +1,6 @@
 // What an MPI program may rely on beside results, one thing for each run.
 //
-// usage: kolo-mpi-behaviour-FAMILY progress|errors|lifetime|threads|fork|passing|tool|abort
+// usage: kolo-mpi-behaviour-FAMILY progress|errors|lifetime|threads|fork|passing|tool|profiled|abort|abort-nonblocking
 #include <dirent.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -147,15 +147,24 @@ void threads() {
 
 void forks() {
   expect(sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2, "the sum is right");
-  const pid_t child = fork();
-  if (child == 0) {
-    execl("/bin/true", "true", nullptr);
-    _exit(1);
+  // One that becomes another program, and one that ends by itself; also while a collective is under way in a thread of the interposer's.
+  for (const bool isOther : {true, false}) {
+    std::vector<int> in(1 << 20, rank), out(in.size());
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Iallreduce(in.data(), out.data(), 1 << 20, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+    const pid_t child = fork();
+    if (child == 0) {
+      if (isOther) execl("/bin/true", "true", nullptr);
+      const std::vector<char> memory(1 << 20, 'x');
+      _exit(memory.back() == 'x' && !isOther ? 0 : 1);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    expect(status == 0, "the child ends well");
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    expect(out.back() == ranks * (ranks - 1) / 2, "the sum that was under way is right");
+    expect(sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2, "the sum is right after a fork");
   }
-  int status = 1;
-  waitpid(child, &status, 0);
-  expect(status == 0, "another program runs");
-  expect(sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2, "the sum is right after a fork");
 }
 
 void keepLeft(void* in, void* inout, int* count, MPI_Datatype*) { std::memcpy(inout, in, static_cast<std::size_t>(*count) * sizeof(int)); }
@@ -186,6 +195,33 @@ void tool() {
   expect(sum == ranks * (ranks - 1) / 2, "the sum is right");
 }
 
+// What a tool has to count: calls that are accelerated, and some that are passed on.
+void profiled() {
+  for (int i = 0; i < 5; ++i) expect(sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2, "the sum is right");
+  MPI_Op op = MPI_OP_NULL;
+  MPI_Op_create(keepLeft, 0, &op);
+  int first = -1, greatest = -1;
+  for (int i = 0; i < 2; ++i) MPI_Allreduce(&rank, &first, 1, MPI_INT, op, MPI_COMM_WORLD);
+  expect(first == 0, "the leftmost operand stays");
+  MPI_Op_free(&op);
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallreduce(&rank, &greatest, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  expect(greatest == ranks - 1, "the greatest is right");
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+void abortWhileNonblockingIsUnderWay() {
+  sumOfRanks(MPI_COMM_WORLD);
+  int sum = 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (rank != 0) MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));   // others' threads wait for rank 0
+  if (rank == ranks - 1) MPI_Abort(MPI_COMM_WORLD, 3);
+  if (rank == 0) MPI_Recv(&sum, 1, MPI_INT, ranks - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
 void abortWhileOthersWait() {
   if (rank == ranks - 1) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -212,6 +248,8 @@ int main(int argc, char** argv) {
   else if (what == "fork") forks();
   else if (what == "passing") passing();
   else if (what == "tool") tool();
+  else if (what == "profiled") profiled();
+  else if (what == "abort-nonblocking") abortWhileNonblockingIsUnderWay();
   else if (what == "abort") abortWhileOthersWait();
   else expect(false, "the first argument says what to do");
   if (rank == 0) std::printf("%s: ok\n", what.c_str());

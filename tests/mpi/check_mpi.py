@@ -117,9 +117,36 @@ class Interposer(unittest.TestCase):
         self.assertEqual(self.behaves("tool").calls(), {"MPI_Allreduce": (7, 0)})
 
     def test_mpi_abort_ends_the_job_while_others_wait(self):
-        job = Job(4, [Given.behaviour, "abort"])
-        self.assertEqual(job.status, 3, job.output)
-        self.assertLess(job.seconds, 30)
+        for what in ("abort", "abort-nonblocking"):
+            job = Job(4, [Given.behaviour, what])
+            self.assertEqual(job.status, 3, job.output)
+
+    def counted(self, preload):
+        """What the tool and the interposer count, with the tool in a place."""
+        with tempfile.TemporaryDirectory() as folder:
+            tool = self.compiled(folder, "mpicc", "counting_tool.c", "-shared", "-fPIC")
+            script = f'export LD_PRELOAD="{preload.format(tool=tool)}"; exec "$0" "$@"'
+            job = self.ok(Job(4, ["/bin/sh", "-c", script, Given.behaviour, "profiled"]), "profiled: ok")
+        self.assertEqual(job.calls(), {"MPI_Allreduce": (5, 2), "MPI_Iallreduce": (1, 0), "MPI_Barrier": (1, 0)})
+        return dict(re.findall(r"(\w+)=(\d+)", re.search("tool: (.*)", job.output).group(1)))
+
+    def test_a_profiling_tool_before_the_interposer_counts_all_calls(self):
+        self.assertEqual(self.counted("{tool}:$LD_PRELOAD"), {"allreduces": "7", "nonblocking": "1", "barriers": "1", "waits": "1"})
+
+    def test_a_profiling_tool_behind_the_interposer_counts_what_is_passed_on(self):
+        self.assertEqual(self.counted("$LD_PRELOAD:{tool}"), {"allreduces": "2", "nonblocking": "0", "barriers": "0", "waits": "1"})
+
+    def test_programs_that_load_mpi_when_they_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plugin = self.compiled(folder, "mpicc", "plugin.c", "-shared", "-fPIC")
+            plugin = shutil.copy(plugin, os.path.join(folder, "plugin.so"))
+            program = self.compiled(folder, "mpicc", "loads_mpi.c", "-Wl,--as-needed")
+            linked = subprocess.run(["ldd", program], stdout=subprocess.PIPE, check=True, timeout=BOUND).stdout.decode()
+            self.assertNotIn("libmpi", linked)
+            calls = self.ok(Job(4, [program, "plugin", plugin]), "loaded: ok").calls()
+            self.assertEqual(calls, {"MPI_Allreduce": (5, 0), "MPI_Iallreduce": (1, 0)})
+            for how in ("local", "global"):  # the functions that they find are the MPI's own
+                self.assertEqual(self.ok(Job(4, [program, how]), "loaded: ok").calls(), {})
 
     def test_random_nonblocking_collectives_agree_with_the_mpi_s_own(self):
         for ranks, level in ((2, "single"), (4, "multiple"), (5, "single")):
