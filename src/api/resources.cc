@@ -19,6 +19,26 @@ Result<Pin<WindowEntry>> findWindow(koloWindow_t window) {
   return found;
 }
 
+// What a window may lie over.
+Status checkRange(const void* buffer, std::size_t bytes) {
+  KOLO_TRY(checkPointer({"buffer", buffer, bytes}));
+  if (bytes > static_cast<std::uintptr_t>(PTRDIFF_MAX) || reinterpret_cast<std::uintptr_t>(buffer) + bytes < bytes) {
+    return error(koloInvalidCount, "bytes is {}: a window of so many from {} exceeds the address space", bytes, fmt::ptr(buffer));
+  }
+  return {};
+}
+
+// add() -> Result<comm::Window*>, in the communicator's turn.
+template <class Add>
+Status addWindow(const Pin<comm::Communicator>& communicator, koloWindow_t* window, const Add& add) {
+  if (communicator->failed()) return communicator->failure();
+  auto entry = std::make_unique<WindowEntry>();
+  entry->communicator = communicator.get();
+  KOLO_TRY(refuseInGroupOrReduction());
+  KOLO_ASSIGN(entry->window, inTurn(*communicator, add));
+  return giveHandle(window, windows, std::move(entry), "window");
+}
+
 }  // namespace
 }  // namespace kolo::api
 
@@ -105,17 +125,22 @@ KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t b
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("window", window));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-    KOLO_TRY(checkPointer({"buffer", buffer, bytes}));
-    if (bytes > static_cast<std::uintptr_t>(PTRDIFF_MAX) || reinterpret_cast<std::uintptr_t>(buffer) + bytes < bytes) {
-      return error(koloInvalidCount, "bytes is {}: a window of so many from {} exceeds the address space", bytes,
-                   fmt::ptr(buffer));
+    KOLO_TRY(checkRange(buffer, bytes));
+    return addWindow(communicator, window, [&] { return communicator->addWindow(buffer, bytes); });
+  });
+}
+
+KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* parts, const size_t* bytes, koloWindow_t* window) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("window", window));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    if (parts == nullptr || bytes == nullptr) {
+      return error(koloInvalidPointer, "{} is NULL, expected an entry for each rank", parts == nullptr ? "parts" : "bytes");
     }
-    if (communicator->failed()) return communicator->failure();
-    auto entry = std::make_unique<WindowEntry>();
-    entry->communicator = communicator.get();
-    KOLO_TRY(refuseInGroupOrReduction());
-    KOLO_ASSIGN(entry->window, inTurn(*communicator, [&] { return communicator->addWindow(buffer, bytes); }));
-    return giveHandle(window, windows, std::move(entry), "window");
+    for (int i = 0; i < communicator->ranks(); ++i) {
+      if (parts[i] != nullptr || i == communicator->rank()) KOLO_TRY(checkRange(parts[i], bytes[i]));
+    }
+    return addWindow(communicator, window, [&] { return communicator->addMappedWindow(parts, bytes); });
   });
 }
 

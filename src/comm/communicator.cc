@@ -330,6 +330,11 @@ Result<Window*> Communicator::addWindow(void* buffer, std::size_t bytes) {
   return window;
 }
 
+Result<Window*> Communicator::addMappedWindow(void* const* parts, const std::size_t* bytes) {
+  if (gpu_ != nullptr) return error(koloUnsupported, "the communicator is on GPUs, expected one on the host");
+  return windows().addMapped(membership_, *peers_, parts, bytes);
+}
+
 Status Communicator::removeWindow(Window* window) {
   forget();
   if (gpu_ != nullptr) (void)gpu_->drain();   // kernels use it until they end; those of a failed communicator end soon

@@ -73,6 +73,8 @@ class Communicator final : public executor::LinkOwner {
   }
   // Collective. REQUIRES: the turn.
   Result<Window*> addWindow(void* buffer, std::size_t bytes);
+  // Of memory that this process has mapped for all ranks: an array each, by rank. Host memory only.
+  Result<Window*> addMappedWindow(void* const* parts, const std::size_t* bytes);
   // Collective, but for one that has failed. REQUIRES: the turn.
   Status removeWindow(Window* window);
   const Peers& peers() const { return *peers_; }

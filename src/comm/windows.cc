@@ -62,7 +62,8 @@ Status Windows::open(int ranks) {
   return {};
 }
 
-Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer, std::size_t bytes) {
+// With an index that is free.
+Result<std::unique_ptr<Window>> Windows::make(void* buffer, std::size_t bytes) const {
   const auto free = std::find(windows_.begin(), windows_.end(), nullptr);
   const auto index = static_cast<std::uint32_t>(free - windows_.begin());
   if (index == kMost) {
@@ -73,10 +74,15 @@ Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer,
   window->bytes = bytes;
   window->index = index;
   window->hold = memory::Hold(buffer);
+  return window;
+}
+
+Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer, std::size_t bytes) {
+  KOLO_ASSIGN(std::unique_ptr<Window> window, make(buffer, bytes));
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(registerEverywhere(*window, peers)));
   std::string why;
   for (int rank = 0; rank < membership.ranks(); ++rank) {
-    unsigned char*& place = table(rank)[index];
+    unsigned char*& place = table(rank)[window->index];
     if (rank == membership.rank) {
       place = window->begin;
       continue;
@@ -91,17 +97,43 @@ Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer,
     place = link.value() != nullptr ? link.value()->mapped() : nullptr;
     window->links.push_back(link.take());
   }
-  // Zero-copy for all ranks or for none, so that all choose alike.
+  return keep(membership, std::move(window), why);
+}
+
+Result<Window*> Windows::addMapped(Membership& membership, Peers& peers, void* const* parts, const std::size_t* bytes) {
+  const auto own = static_cast<std::size_t>(membership.rank);
+  KOLO_ASSIGN(std::unique_ptr<Window> window, make(parts[own], bytes[own]));
+  BlobWriter mine;
+  mine.put(static_cast<std::uint64_t>(bytes[own]));
+  KOLO_ASSIGN(const std::vector<std::string> theirs, membership.allGather(mine.text()));
+  std::string why;
+  for (int rank = 0; rank < membership.ranks(); ++rank) {
+    const auto i = static_cast<std::size_t>(rank);
+    table(rank)[window->index] = static_cast<unsigned char*>(parts[i]);
+    if (rank == membership.rank || !why.empty()) continue;
+    (void)peers.open(rank);
+    const auto given = BlobReader(theirs[i]).get<std::uint64_t>();
+    if (given != bytes[i]) why = fmt::format("rank {} gives {} bytes, which rank {} takes to be {}", rank, given, membership.rank, bytes[i]);
+    if (given != 0 && parts[i] == nullptr) why = fmt::format("rank {} has not mapped the memory of rank {}", membership.rank, rank);
+    // What is said by a posted link may arrive before what was written past it.
+    if (peers[rank].device == nullptr || peers[rank].isPosted()) why = fmt::format("rank {} is reached by messages", rank);
+  }
+  return keep(membership, std::move(window), why);
+}
+
+// Zero-copy for all ranks or for none, so that all choose alike. why: what keeps this rank from it, if anything does.
+Result<Window*> Windows::keep(Membership& membership, std::unique_ptr<Window> window, const std::string& why) {
+  const std::uint32_t index = window->index;
   BlobWriter verdict;
   verdict.put(static_cast<std::uint8_t>(why.empty()));
   KOLO_ASSIGN(const std::vector<std::string> verdicts, membership.allGather(verdict.text()));
   window->zeroCopy = std::all_of(verdicts.begin(), verdicts.end(),
                                  [](const std::string& text) { return BlobReader(text).get<std::uint8_t>() == 1; });
   if (!window->zeroCopy) {
-    log::info("window at {}, {} bytes: operations on it go through staging: {}", fmt::ptr(buffer), bytes,
+    log::info("window at {}, {} bytes: operations on it go through staging: {}", fmt::ptr(window->begin), window->bytes,
               why.empty() ? "another rank's part cannot be mapped" : why);
   }
-  if (window->zeroCopy && bytes != 0) extents_.insert(extents_.begin(), {window->begin, bytes, index});
+  if (window->zeroCopy && window->bytes != 0) extents_.insert(extents_.begin(), {window->begin, window->bytes, index});
   Window* result = window.get();
   if (index == windows_.size()) windows_.emplace_back();
   windows_[index] = std::move(window);

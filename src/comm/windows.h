@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -34,6 +35,8 @@ class Windows {
 
   // Collective. The window stays owned here.
   Result<Window*> add(Membership& membership, Peers& peers, void* buffer, std::size_t bytes);
+  // Collective, for memory that this process has mapped for all ranks itself: where it sees each rank's, and how much it takes that to be.
+  Result<Window*> addMapped(Membership& membership, Peers& peers, void* const* parts, const std::size_t* bytes);
   // Collective.
   Status remove(Membership& membership, Window* window);
   // Of a communicator that failed: without the others.
@@ -62,6 +65,9 @@ class Windows {
     std::uint64_t bytes;
     std::uint32_t index;
   };
+
+  Result<std::unique_ptr<Window>> make(void* buffer, std::size_t bytes) const;
+  Result<Window*> keep(Membership& membership, std::unique_ptr<Window> window, const std::string& why);
 
   unsigned char** table(int rank) const {
     return reinterpret_cast<unsigned char**>(tables_.data()) + static_cast<std::size_t>(rank) * kMost;

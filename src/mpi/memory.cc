@@ -1,8 +1,11 @@
-// The functions by which programs get memory, under their two names. What other ranks can map comes from here (pool.h); sessions
-// tell them of it.
+// The functions by which programs get memory, under their two names. Blocks come from here (pool.h); sessions tell the other ranks
+// of them. The memory of windows is the MPI's, but such that it has mapped it for all ranks.
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <new>
 #include <optional>
+#include <vector>
 
 #include "mpi/errors.h"
 #include "mpi/pool.h"
@@ -39,6 +42,126 @@ int getAlloc_mem(MPI_Aint size, MPI_Info info, void* baseptr) {
 }
 
 int getFree_mem(void* base) { return pool().give(base) ? MPI_SUCCESS : underneath().Free_mem(base); }
+
+// The program's windows whose memory Kolo knows, or that pass for others.
+class Windows {
+ public:
+  struct Known {
+    std::uint64_t session;   // its number
+    koloWindow_t window;     // or nullptr
+    bool isAllocated;        // by MPI_Win_allocate
+  };
+  void add(MPI_Win win, const Known& known) {
+    const std::lock_guard lock(mutex_);
+    all_.emplace(win, known);
+  }
+  std::optional<Known> find(MPI_Win win) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = all_.find(win);
+    return found != all_.end() ? std::optional(found->second) : std::nullopt;
+  }
+  void remove(MPI_Win win) {
+    const std::lock_guard lock(mutex_);
+    all_.erase(win);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<MPI_Win, Known> all_;
+};
+
+// Never destroyed, as sessions.
+Windows& windows() {
+  static auto* const made = new Windows;
+  return *made;
+}
+
+// Collective, for a window of shared memory.
+void makeKnown(MPI_Win win, Session& session, bool isAllocated) {
+  std::vector<void*> parts(static_cast<std::size_t>(session.ranks()));
+  std::vector<std::size_t> bytes(parts.size());
+  for (int rank = 0; rank < session.ranks(); ++rank) {
+    MPI_Aint size = 0;
+    int unit = 0;
+    PMPI_Win_shared_query(win, rank, &size, &unit, &parts[static_cast<std::size_t>(rank)]);
+    bytes[static_cast<std::size_t>(rank)] = static_cast<std::size_t>(size);
+  }
+  countAllocated();
+  windows().add(win, {session.number(), session.adopt(parts.data(), bytes.data()), isAllocated});
+}
+
+// While it lives, errors on the communicator are returned.
+class ErrorsReturned {
+ public:
+  explicit ErrorsReturned(MPI_Comm comm) : comm_(comm) {
+    PMPI_Comm_get_errhandler(comm, &its_);
+    PMPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  }
+  ~ErrorsReturned() {
+    PMPI_Comm_set_errhandler(comm_, its_);
+    PMPI_Errhandler_free(&its_);
+  }
+  ErrorsReturned(const ErrorsReturned&) = delete;
+  ErrorsReturned& operator=(const ErrorsReturned&) = delete;
+
+ private:
+  MPI_Comm comm_;
+  MPI_Errhandler its_ = MPI_ERRHANDLER_NULL;
+};
+
+// Collective: a window of shared memory in the place of one that the MPI would allocate as it likes. Whether all ranks have it.
+bool allocateShared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win) {
+  MPI_Info its = MPI_INFO_NULL;
+  if (info == MPI_INFO_NULL) {
+    PMPI_Info_create(&its);
+  } else {
+    PMPI_Info_dup(info, &its);
+  }
+  PMPI_Info_set(its, const_cast<char*>("alloc_shared_noncontig"), const_cast<char*>("true"));
+  const ErrorsReturned returned(comm);
+  int isThere = underneath().Win_allocate_shared(size, unit, its, comm, baseptr, win) == MPI_SUCCESS ? 1 : 0, isEverywhere = 0;
+  PMPI_Info_free(&its);
+  underneath().Allreduce(&isThere, &isEverywhere, 1, MPI_INT, MPI_MIN, comm);
+  return isEverywhere != 0;   // what only some have is not freed, for that would be collective
+}
+
+// Memory that the MPI alone knows how peers map cannot be given to Kolo; the MPI says it of windows of shared memory only. Both MPIs
+// access these as they do what they allocate on one host, so remote access is as fast.
+int getWin_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win) {
+  const bool isLegal = size >= 0 && disp_unit > 0 && baseptr != nullptr && win != nullptr;
+  Session* const session = isLegal ? Session::of(comm) : nullptr;
+  if (session == nullptr || !session->isOnOneHost() || !allocateShared(size, disp_unit, info, comm, baseptr, win)) {
+    return underneath().Win_allocate(size, disp_unit, info, comm, baseptr, win);
+  }
+  makeKnown(*win, *session, true);
+  return MPI_SUCCESS;
+}
+
+int getWin_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win) {
+  const int code = underneath().Win_allocate_shared(size, disp_unit, info, comm, baseptr, win);
+  Session* const session = code == MPI_SUCCESS ? Session::of(comm) : nullptr;
+  if (session != nullptr) makeKnown(*win, *session, false);
+  return code;
+}
+
+int getWin_free(MPI_Win* win) {
+  if (const auto known = win != nullptr ? windows().find(*win) : std::nullopt) {
+    Session* const session = Session::withNumber(known->session);
+    if (session != nullptr && known->window != nullptr) session->abandon(known->window);
+    windows().remove(*win);
+  }
+  return underneath().Win_free(win);
+}
+
+// The kind of window that the program asked for.
+int getWin_get_attr(MPI_Win win, int keyval, void* value, int* flag) {
+  static int allocated = MPI_WIN_FLAVOR_ALLOCATE;
+  const int code = underneath().Win_get_attr(win, keyval, value, flag);
+  if (code != MPI_SUCCESS || keyval != MPI_WIN_CREATE_FLAVOR || *flag == 0) return code;
+  const auto known = windows().find(win);
+  if (known && known->isAllocated) *static_cast<int**>(value) = &allocated;
+  return code;
+}
 
 }  // namespace
 

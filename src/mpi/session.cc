@@ -27,8 +27,14 @@ class Sessions {
 
   Session* add(std::unique_ptr<Session> session) {
     const std::lock_guard lock(mutex_);
+    session->number_ = ++made_;
     all_.push_back(std::move(session));
     return all_.back().get();
+  }
+  Session* withNumber(std::uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(all_.begin(), all_.end(), [number](const auto& each) { return each->number_ == number; });
+    return found != all_.end() && (*found)->kolo_ != nullptr ? found->get() : nullptr;
   }
   // The session ends after the lock, for that may wait for other ranks.
   void remove(const Session* session) {
@@ -55,6 +61,7 @@ class Sessions {
   std::atomic<State> state_{State::kClosed};
   std::mutex mutex_;
   std::vector<std::unique_ptr<Session>> all_;   // in the order in which they were made
+  std::uint64_t made_ = 0;
   int keyval_ = MPI_KEYVAL_INVALID;             // of sessions
   int finalizer_ = MPI_KEYVAL_INVALID;          // of MPI_COMM_SELF's attribute, whose end is the beginning of MPI_Finalize
   MPI_Comm own_ = MPI_COMM_NULL;                // of this process
@@ -184,7 +191,7 @@ Session* Session::make(MPI_Comm comm) {
   return session;
 }
 
-// Collective. The lowest rank that is not ready; INT_MAX if all are. Finds the least level of threads, and the most segments of memory, too.
+// Collective. The lowest rank that is not ready; INT_MAX if all are. Finds the least level of threads, too, and the most new segments.
 int Session::firstUnready(bool isReady) {
   int mine[] = {isReady ? INT_MAX : rank_, MPI_THREAD_SINGLE, -newSegments()}, least[] = {0, MPI_THREAD_SINGLE, 0};
   PMPI_Query_thread(&mine[1]);
@@ -242,6 +249,34 @@ void Session::registerSegments(int rounds) {
     int isZeroCopy = 0;
     if (koloWindowIsZeroCopy(window, &isZeroCopy) == koloSuccess && isZeroCopy != 0) countRegistered();
   }
+}
+
+Session* Session::withNumber(std::uint64_t number) { return sessions().withNumber(number); }
+
+bool Session::isOnOneHost() {
+  if (place_ == Place::kUnknown) {
+    MPI_Comm here = MPI_COMM_NULL;
+    int ranksHere = 0;
+    PMPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+    PMPI_Comm_size(here, &ranksHere);
+    PMPI_Comm_free(&here);
+    place_ = ranksHere == ranks_ ? Place::kOneHost : Place::kSeveralHosts;   // if it is one, then for all ranks
+  }
+  return place_ == Place::kOneHost;
+}
+
+koloWindow_t Session::adopt(void* const* parts, const std::size_t* bytes) {
+  settle();
+  koloWindow_t window = nullptr;
+  if (koloWindowRegisterMapped(kolo_, parts, bytes, &window) != koloSuccess) return nullptr;
+  int isZeroCopy = 0;
+  if (koloWindowIsZeroCopy(window, &isZeroCopy) == koloSuccess && isZeroCopy != 0) countRegistered();
+  return window;
+}
+
+void Session::abandon(koloWindow_t window) {
+  settle();
+  if (koloWindowDeregister(kolo_, window) != koloSuccess) warn(koloGetLastError(nullptr));
 }
 
 koloResult_t Session::join(const koloUniqueId& id) {

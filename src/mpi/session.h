@@ -8,6 +8,7 @@
 
 #include <kolo/kolo.h>
 
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <string>
@@ -68,6 +69,17 @@ class Session {
   void settle() {
     if (backlog_) backlog_->drain();
   }
+  // Collective, the first time: whether all ranks are on one host, as the MPI sees it.
+  bool isOnOneHost();
+  // Collective. Memory that this process has mapped for all ranks, as koloWindowRegisterMapped takes it; and the end of that, which may
+  // also be the session's. nullptr: collectives use it like any other.
+  koloWindow_t adopt(void* const* parts, const std::size_t* bytes);
+  void abandon(koloWindow_t window);
+  // No other session of the process has, or had, the same.
+  std::uint64_t number() const { return number_; }
+  // nullptr: it is no more.
+  static Session* withNumber(std::uint64_t number);
+
   // In each blocking collective, and so by all ranks: now and then they see whether some have new segments of memory (pool.h), and
   // register them together.
   void shareNew() {
@@ -99,7 +111,11 @@ class Session {
   static int release(MPI_Comm comm, int keyval, void* attribute, void* extra);
   friend class Sessions;
 
+  enum class Place { kUnknown, kOneHost, kSeveralHosts };
+
   MPI_Comm comm_;
+  std::uint64_t number_ = 0;
+  Place place_ = Place::kUnknown;
   int rank_ = 0, ranks_ = 1;
   koloComm_t kolo_ = nullptr;
   bool mayCalculateAnywhere_ = false;

@@ -273,6 +273,13 @@ TEST_CASE("NULL places for results are refused") {
   CHECK_CODE(koloInvalidPointer, koloCommShrink(comm, nullptr, 0, nullptr, nullptr));
   CHECK_CODE(koloInvalidPointer, koloMemAlloc(nullptr, 1));
   CHECK_CODE(koloInvalidPointer, koloWindowRegister(comm, nullptr, 0, nullptr));
+  void* const parts[kRanks] = {};
+  const size_t bytes[kRanks] = {8, 8, 8};
+  koloWindow_t window = nullptr;
+  CHECK_CODE(koloInvalidPointer, koloWindowRegisterMapped(comm, parts, bytes, nullptr));
+  CHECK_CODE(koloInvalidPointer, koloWindowRegisterMapped(comm, nullptr, bytes, &window));
+  CHECK_CODE(koloInvalidPointer, koloWindowRegisterMapped(comm, parts, nullptr, &window));
+  CHECK_CODE(koloInvalidPointer, koloWindowRegisterMapped(comm, parts, bytes, &window));
   CHECK_CODE(koloInvalidPointer, koloWindowIsZeroCopy(nullptr, nullptr));
   CHECK_CODE(koloInvalidPointer, koloRedOpCreatePreMulSum(nullptr, &scalar, koloInt32, koloScalarHostImmediate, comm));
   CHECK_CODE(koloInvalidPointer, koloRedOpCreatePreMulSum(&op, nullptr, koloInt32, koloScalarHostImmediate, comm));

@@ -83,6 +83,33 @@ TEST_CASE("ordinary memory registers and is zero-copy between threads") {
   });
 }
 
+TEST_CASE("memory that the ranks have mapped themselves is zero-copy, unless one sees it otherwise than another gives it") {
+  World world(3);
+  std::vector<int> memory[3] = {std::vector<int>(30000), std::vector<int>(), std::vector<int>(20000)};
+  enum class Sight { kRight, kOtherBytes, kNotMapped };
+  for (const Sight sight : {Sight::kRight, Sight::kOtherBytes, Sight::kNotMapped}) {
+    world.run([&](Self& self) {
+      void* parts[3];
+      size_t bytes[3];
+      for (size_t i = 0; i < 3; ++i) {
+        parts[i] = memory[i].data();
+        bytes[i] = memory[i].size() * sizeof(int);
+      }
+      if (self.rank == 2 && sight == Sight::kOtherBytes) bytes[0] /= 2;
+      if (self.rank == 2 && sight == Sight::kNotMapped) parts[0] = nullptr;
+      koloWindow_t window = nullptr;
+      EXPECT_OK(self, koloWindowRegisterMapped(self.comm, parts, bytes, &window));
+      int zeroCopy = -1;
+      EXPECT_OK(self, koloWindowIsZeroCopy(window, &zeroCopy));
+      EXPECT(self, zeroCopy == (sight == Sight::kRight ? 1 : 0));
+      std::vector<int> plain(20000);
+      int* const buffer = self.rank == 1 ? plain.data() : memory[self.rank].data();
+      sumAndExpect(self, buffer + 1, buffer + 10001, 9000);
+      EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+    });
+  }
+}
+
 TEST_CASE("parts of a window may differ in size, and be empty") {
   World world(3);
   world.run([](Self& self) {

@@ -208,6 +208,17 @@ class Interposer(unittest.TestCase):
     def test_blocks_of_memory_come_and_go(self):
         self.keeps("blocks")
 
+    def test_memory_of_windows_is_used_where_it_is(self):
+        for what in ("window", "shared"):
+            self.assertEqual(self.keeps(what), (1, 1))
+
+    def test_windows_come_and_go(self):
+        self.assertEqual(self.keeps("windows", ranks=3), (20, 20))
+
+    def test_windows_where_kolo_cannot_start(self):
+        job = self.ok(Job(4, ["/bin/sh", "-c", ODD_RANKS_FAIL, Given.memory, "windows"]), "windows: ok")
+        self.assertEqual(job.memory(), (0, 0), job.output)
+
     def test_ordinary_memory_goes_through_copies(self):
         self.assertEqual(self.keeps("ordinary"), (0, 0))
 
@@ -222,7 +233,7 @@ class Interposer(unittest.TestCase):
     def test_memory_of_the_mpi_s_in_fortran(self):
         with tempfile.TemporaryDirectory() as folder:
             job = self.ok(Job(2, [self.compiled(folder, "mpifort", "memory_in_fortran.f90", "-fcray-pointer")]), "fortran: ok")
-        self.assertEqual(job.memory(), (3, 1))
+        self.assertEqual(job.memory(), (4, 2))
 
     def compiled(self, folder, compiler, source, *options):
         """The program that the family's compiler makes of a source beside this file."""

@@ -1,6 +1,6 @@
 // Memory from the MPI, which the interposer gives: one thing for each run.
 //
-// usage: kolo-mpi-memory-FAMILY before|later|some|blocks|ordinary
+// usage: kolo-mpi-memory-FAMILY before|later|some|blocks|ordinary|window|shared|windows
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -30,10 +30,11 @@ double* allocate(int count, MPI_Info info = MPI_INFO_NULL) {
   return static_cast<double*>(memory);
 }
 
-// Bytes of the pages that this process has touched in mappings of other ranks' memory: of such files as `own` is not in.
-long touchedOfOthers(const void* own) {
+// Bytes of the pages that this process has touched in those of its mappings that isMeant(line, whether `own` is in it).
+template <class IsMeant>
+long touchedWhere(const void* own, const IsMeant& isMeant) {
   std::ifstream maps("/proc/self/smaps");
-  bool isOthers = false;
+  bool isOne = false;
   long kilobytes = 0;
   for (std::string line; std::getline(maps, line);) {
     std::uintptr_t begin = 0, end = 0;
@@ -41,12 +42,22 @@ long touchedOfOthers(const void* own) {
     std::istringstream words(line);
     if (words >> std::hex >> begin >> dash >> end && dash == '-') {
       const auto at = reinterpret_cast<std::uintptr_t>(own);
-      isOthers = line.find("/memfd:kolo (") != std::string::npos && !(begin <= at && at < end);
-    } else if (isOthers && line.rfind("Rss:", 0) == 0) {
+      isOne = isMeant(line, begin <= at && at < end);
+    } else if (isOne && line.rfind("Rss:", 0) == 0) {
       kilobytes += std::stol(line.substr(4));
     }
   }
   return kilobytes << 10;
+}
+
+// In mappings of memory that Kolo gave to other ranks.
+long touchedOfOthers(const void* own) {
+  return touchedWhere(own, [](const std::string& line, bool isOwn) { return !isOwn && line.find("/memfd:kolo (") != std::string::npos; });
+}
+
+// In the one mapping in which `own` is.
+long touchedAround(const void* own) {
+  return touchedWhere(own, [](const std::string&, bool isOwn) { return isOwn; });
 }
 
 void fill(double* buffer, int count) {
@@ -175,6 +186,77 @@ void blocks() {
   expect(MPI_Alloc_mem(-1, MPI_INFO_NULL, &none) != MPI_SUCCESS, "a negative size is an error");
 }
 
+int flavourOf(MPI_Win win) {
+  int* flavour = nullptr;
+  int isThere = 0;
+  MPI_Win_get_attr(win, MPI_WIN_CREATE_FLAVOR, &flavour, &isThere);
+  expect(isThere == 1, "windows have a flavour");
+  return *flavour;
+}
+
+// The memory of a window is mapped by all ranks from the beginning, and so only what a collective touches is new.
+template <class Allocate>
+void windowBy(const Allocate& allocateWindow, int flavour) {
+  void* memory = nullptr;
+  MPI_Win win = MPI_WIN_NULL;
+  allocateWindow(2 * kBytes, &memory, &win);
+  expect(flavourOf(win) == flavour, "the window is of the flavour that was asked for");
+  auto* const in = static_cast<double*>(memory);
+  double* const out = in + kCount;
+  fill(in, kCount);
+  std::fill(out, out + kCount, -1.0);
+  const long touched = touchedAround(in);
+  MPI_Allreduce(in, out, kCount, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  expectSum(out, kCount);
+  const long more = touchedAround(in) - touched;
+  expect(more >= kBytes / 2, "the peers' memory is used where it is, not only " + std::to_string(more) + " bytes of it");
+  MPI_Barrier(MPI_COMM_WORLD);
+
+  MPI_Win_lock_all(0, win);
+  const double given = 100 + rank;
+  const int next = (rank + 1) % ranks;
+  MPI_Put(&given, 1, MPI_DOUBLE, next, 0, 1, MPI_DOUBLE, win);
+  MPI_Win_unlock_all(win);
+  MPI_Barrier(MPI_COMM_WORLD);
+  expect(in[0] == 100 + (rank + ranks - 1) % ranks, "what the rank before has put is there");
+  MPI_Win_free(&win);
+  expect(win == MPI_WIN_NULL, "the window is gone");
+}
+
+void window() {
+  windowBy([](MPI_Aint bytes, void* memory, MPI_Win* win) { MPI_Win_allocate(bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, memory, win); },
+           MPI_WIN_FLAVOR_ALLOCATE);
+}
+
+void shared() {
+  windowBy(
+      [](MPI_Aint bytes, void* memory, MPI_Win* win) { MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, memory, win); },
+      MPI_WIN_FLAVOR_SHARED);
+}
+
+// Windows come and go, before and after their communicators, and with different sizes on each rank.
+void windows() {
+  for (int round = 0; round < 20; ++round) {
+    MPI_Comm copy = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    MPI_Win win = MPI_WIN_NULL;
+    double* memory = nullptr;
+    const int count = rank == round % ranks ? 0 : 2000 + 100 * rank;
+    MPI_Win_allocate(static_cast<MPI_Aint>(sizeof(double)) * count, sizeof(double), MPI_INFO_NULL, copy, &memory, &win);
+    std::vector<double> other(2000);
+    double* const buffer = count == 0 ? other.data() : memory;
+    fill(buffer, 2000);
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Barrier(copy);
+    MPI_Iallreduce(MPI_IN_PLACE, buffer, 2000, MPI_DOUBLE, MPI_SUM, copy, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    if (round % 2 == 0) MPI_Comm_free(&copy);
+    expectSum(buffer, 2000);
+    MPI_Win_free(&win);
+    if (round % 2 == 1) MPI_Comm_free(&copy);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -187,6 +269,9 @@ int main(int argc, char** argv) {
   else if (what == "some") some();
   else if (what == "blocks") blocks();
   else if (what == "ordinary") ordinary();
+  else if (what == "window") window();
+  else if (what == "shared") shared();
+  else if (what == "windows") windows();
   else expect(false, "the first argument says what to do");
   if (rank == 0) std::printf("%s: ok\n", what.c_str());
   MPI_Finalize();

@@ -64,6 +64,23 @@ subroutine by_f08(ranks)
   call MPI_Free_mem(values)
 end subroutine
 
+subroutine by_window(ranks)
+  use mpi_f08
+  use, intrinsic :: iso_c_binding
+  use answers
+  implicit none
+  integer, intent(in) :: ranks
+  type(c_ptr) :: memory
+  type(MPI_Win) :: win
+  real(c_double), pointer :: values(:)
+  call MPI_Win_allocate(8000_MPI_ADDRESS_KIND, 8, MPI_INFO_NULL, MPI_COMM_WORLD, memory, win)
+  call c_f_pointer(memory, values, [1000])
+  values = 1
+  call MPI_Allreduce(MPI_IN_PLACE, values, 1000, MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD)
+  call check(values, ranks)
+  call MPI_Win_free(win)
+end subroutine
+
 program memory_in_fortran
   use mpi_f08
   implicit none
@@ -74,6 +91,7 @@ program memory_in_fortran
   call by_f77(ranks)
   call by_module(ranks)
   call by_f08(ranks)
+  call by_window(ranks)
   if (rank == 0) print *, 'fortran: ok'
   call MPI_Finalize()
 end program
