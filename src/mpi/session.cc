@@ -240,7 +240,12 @@ void Session::lookForNew() {
 }
 
 // Collective. Ranks that have fewer give none. If it fails, so has the communicator, and the program's next call hears of it.
+// Between hosts there is nothing to gain, and registering for InfiniBand takes a segment's pages, touched or not.
 void Session::registerSegments(int rounds) {
+  if (rounds > 0 && !isOnOneHost()) {
+    registered_ = pool().segments();
+    return;
+  }
   for (; rounds > 0; --rounds) {
     Pool::Segment segment{nullptr, 0};
     if (newSegments() > 0) segment = pool().segment(registered_++);
