@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "comm/cause.h"
+#include "comm/core_sharing.h"
 #include "comm/gpu_rank.h"
 #include "comm/hosts.h"
 #include "comm/messages.h"
@@ -134,7 +135,7 @@ class Communicator final : public executor::LinkOwner {
 
   device::Fault open(device::Link& link) override;
   device::Fault post(const device::Work& work, const device::Link& link, const device::Post& post) override;
-  bool progress(int peer) override { return peers_->progress(peer, 0); }
+  bool progress(int peer) override;
   // Whether some links are posted; the same on all ranks.
   bool posts() const { return !allMapped_; }
   // Whether a posted link that is lost may be replaced by one of another transport.
@@ -210,6 +211,7 @@ class Communicator final : public executor::LinkOwner {
   void aim(device::Link& link);
   std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;
   void rest(int peer, bool forLong, bool maySleep);
+  void yield();
   int jobRank(int rank) const { return membership_.members[static_cast<std::size_t>(rank)]; }
   Status conclude(const device::Work& work, const device::Fault& fault);
   std::string describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other, const Called& otherCalled) const;
@@ -274,6 +276,7 @@ class Communicator final : public executor::LinkOwner {
   std::uint64_t sequence_ = 0;
   std::uint64_t children_ = 0;
   executor::Polling polling_;
+  CoreSharing sharing_;
   std::uint64_t streamingBytes_ = 0;
   std::uint64_t singleCopyBytes_ = UINT64_MAX;
   bool allMapped_ = true;       // all ranks reach all others' memory by mapped links

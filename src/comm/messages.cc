@@ -534,7 +534,7 @@ bool Messages::progressPair(int peer, bool readsAll) {
 
 bool Messages::progress(bool readsAll) {
   if (broken_.kind != device::Fault::kNone) return false;
-  bool moved = owner_.posts() && peers_.progress(-1, 0);
+  bool moved = owner_.posts() && owner_.progress(-1);
   if (!silent_.empty()) listen();
   const std::size_t count = active_.size(), begin = first_;
   for (std::size_t i = 0; i < count; ++i) {
@@ -560,9 +560,10 @@ int Messages::waitedFor() const {
 Status Messages::finish() {
   const auto held = owner_.holdLinks();
   executor::WaitState state;
+  const executor::Polling polling = owner_.posts() ? owner_.polling().ofPosted() : owner_.polling();
   // Answers still to be written are somebody else's progress: this rank may not leave before they are out.
   while (unfinished_ != 0 || unanswered_ != 0) {
-    if (owner_.polling().until([&] { return progress(false); })) {
+    if (polling.until([&] { return progress(false); })) {
       state = {};
       continue;
     }

@@ -66,11 +66,9 @@ class HostTeam {
   bool poll(const device::Counter& counter, std::uint64_t target) const {
     return context_.polling.until([&] { return device::loadAcquire(counter) >= target; });
   }
-  // What comes by posted links comes while the owner makes progress, which takes a system call or a few. Where this rank is thought to have a core it
-  // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share one, as containers do.
   bool pollAndProgress(const device::Counter& counter, std::uint64_t target, int peer) {
-    const int most = context_.polling.polls >= kPollsOfALook ? 1 : 0;
-    for (int idle = 0, rounds = 0; idle <= most && rounds < kMostRounds; ++rounds) {
+    const int most = context_.polling.looks();
+    for (int idle = 0, rounds = 0; idle < most && rounds < kMostRounds; ++rounds) {
       if (device::loadAcquire(counter) >= target) return true;
       if (!context_.owner->progress(peer)) ++idle;
     }
@@ -94,7 +92,6 @@ class HostTeam {
 
   const device::Work& work_;
   const Context& context_;
-  static constexpr int kPollsOfALook = 128;
   static constexpr int kMostRounds = 10000;   // before the owner is asked whether to go on
   bool failed_ = false;
 };
