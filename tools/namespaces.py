@@ -270,7 +270,7 @@ class Network:
         return ["ip", "netns", "exec", name_of(host), "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name_of(host),
                 *map(str, words)]
 
-    agent = "/run/agent"  # HOST COMMAND...: what ssh is elsewhere
+    agent = "/run/agent"  # [-FLAG...] HOST COMMAND...: what ssh is elsewhere; flags, such as Hydra's -x, mean nothing here
 
     # ---- trouble while it runs
 
@@ -347,8 +347,8 @@ class Network:
 
     def _write_agent(self):
         with open(self.agent, "w", encoding="ascii") as file:
-            file.write('#!/bin/sh\nhost=$1\nshift\nexec ip netns exec "$host" unshare --uts sh -c \'hostname "$0" && eval "$1"\' '
-                       '"$host" "$*"\n')
+            file.write('#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nhost=$1\nshift\n'
+                       'exec ip netns exec "$host" unshare --uts sh -c \'hostname "$0" && eval "$1"\' "$host" "$*"\n')
         os.chmod(self.agent, 0o755)
 
     def _nft(self, host, script):

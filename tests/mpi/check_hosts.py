@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""MPI programs under kolo-mpirun on two hosts, which are network namespaces of this machine.
+
+usage: check_hosts.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES MEMORY [CASE...]
+
+FAMILY is openmpi or mpich. The exit status is 77 where its mpirun is not installed or namespaces cannot be made; the last line says why.
+"""
+import sys
+
+sys.dont_write_bytecode = True
+
+import os
+import re
+import subprocess
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+for folder in (os.path.join(HERE, os.pardir, "launchers"), os.path.join(HERE, os.pardir, os.pardir, "tools")):
+    sys.path.insert(0, folder)
+
+import launchers
+import namespaces
+
+BOUND = 120  # seconds for one job
+LAUNCHERS = {"openmpi": launchers.OpenMpi, "mpich": launchers.Mpich}
+# The MPIs' own messages: through the network of the test, which they would not all find by themselves.
+OPTIONS = {"openmpi": lambda subnet: ["--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "tcp,vader,self", "--mca",
+                                      "btl_tcp_if_include", subnet, "--mca", "oob_tcp_if_include", subnet],
+           "mpich": lambda _: ["-iface", "eth0"]}
+SETTINGS = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
+
+
+class Given:
+    family = wrapper = random = memory = launcher = None
+
+
+class Hosts(unittest.TestCase):
+    def setUp(self):
+        try:
+            self.network = namespaces.Network(2)
+        except namespaces.Unavailable as reason:
+            self.skipTest(str(reason))
+        self.addCleanup(self.network.close)
+
+    def job(self, words, settings=None, wrapper=None, options=()):
+        """What four ranks print, two on each host."""
+        launcher, network = Given.launcher, self.network
+        there = launcher.over_hosts([namespaces.name_of(host) for host in range(2)], network.agent, 2)
+        command = launcher.command(4, words, [*OPTIONS[Given.family](network.subnet()), *there, *options])
+        environment = {**os.environ, **launcher.environment(), **SETTINGS, "KOLO_MPIRUN": launcher.program, "KOLO_MPI_STATISTICS": "1",
+                       **(settings or {})}
+        done = subprocess.run(network.command(0, [wrapper or Given.wrapper, *command[1:]]), env=environment, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=BOUND, check=False)
+        output = done.stdout.decode(errors="replace")
+        self.assertEqual(done.returncode, 0, output)
+        return output
+
+    def counts(self, output):
+        """(calls accelerated, calls passed on) of rank 0, over all functions."""
+        line = re.search(r"calls accelerated and passed on:(.*)", output)
+        self.assertIsNotNone(line, output)
+        pairs = re.findall(r"=(\d+),(\d+)", line.group(1))
+        return sum(int(a) for a, _ in pairs), sum(int(p) for _, p in pairs)
+
+    def test_collectives_agree_with_the_mpi_s_own(self):
+        output = self.job([Given.random, "60", "3"])
+        self.assertIn("60 rounds agree", output)
+        accelerated, passed = self.counts(output)
+        self.assertGreater(accelerated, 2 * passed, output)
+
+    def test_the_interposer_alone_preloaded(self):
+        library = os.path.join(os.path.dirname(os.path.dirname(Given.wrapper)), "src", "mpi", f"libkolo-mpi-{Given.family}.so")
+        option = {"openmpi": ["-x", f"LD_PRELOAD={library}"], "mpich": ["-genv", "LD_PRELOAD", library]}[Given.family]
+        output = self.job([Given.random, "20", "4"], wrapper=Given.launcher.program, options=option)
+        self.assertIn("20 rounds agree", output)
+        self.assertGreater(self.counts(output)[0], 0, output)
+
+    def test_memory_of_the_mpi_s(self):
+        output = self.job([Given.memory, "some"])
+        self.assertIn("some: ok", output)
+        self.assertNotRegex(output, "registrations=[1-9]")  # no rank maps what is on the other host
+
+    def test_where_kolo_cannot_reach_the_other_host_the_program_runs_with_one_warning(self):
+        unreached = {"no transport leads there": {"KOLO_TRANSPORTS": "shm"},
+                     "ranks listen where nobody else can call": {"KOLO_INTERFACE": "lo", "KOLO_INIT_TIMEOUT_MS": "2000"}}
+        for why, settings in unreached.items():
+            with self.subTest(why):
+                output = self.job([Given.memory, "some"], settings)  # the first collective is all ranks'
+                self.assertIn("some: ok", output)
+                self.assertEqual(output.count("kolo-mpi: Kolo did not start"), 1, output)
+                self.assertEqual(self.counts(output)[0], 0, output)
+
+
+def run(cases):
+    reason = Given.launcher.missing()
+    if reason is not None:
+        print(f"not tried: {reason}")
+        return namespaces.SKIPPED
+    loader = unittest.TestLoader()
+    loader.testNamePatterns = [f"*{case}*" for case in cases] or None
+    done = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(loader.loadTestsFromTestCase(Hosts))
+    if done.wasSuccessful() and done.testsRun == len(done.skipped):
+        print(f"not tried: {done.skipped[0][1] if done.skipped else 'no case has this name'}")
+        return namespaces.SKIPPED
+    return 0 if done.wasSuccessful() else 1
+
+
+def main():
+    if len(sys.argv) < 5:
+        sys.exit(__doc__)
+    Given.family, Given.wrapper, Given.random, Given.memory, *cases = sys.argv[1:]
+    Given.launcher = LAUNCHERS[Given.family]()
+    return namespaces.run(lambda: run(cases))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
