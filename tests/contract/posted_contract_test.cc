@@ -313,7 +313,7 @@ TEST_CASE("ranks that seem to be on two machines reach each other", "[posted]") 
 TEST_CASE("links that both sides open at once do not wait for each other", "[posted]") {
   for (const std::string& name : working(koloLinkPosted)) {
     DYNAMIC_SECTION(name) {
-      const auto begun = Clock::now();
+      // Who waits for the other does so until its patience is over, which is checked of each round: starting processes takes what it takes.
       for (int round = 0; round < 20; ++round) {
         Pair pair(name);
         const Reply theirs = accepted(pair.peer.registerMemory(kBytes));
@@ -321,11 +321,12 @@ TEST_CASE("links that both sides open at once do not wait for each other", "[pos
         Request request{Op::kLink};
         request.address = pair.rank.address();
         request.descriptor = pair.rank.descriptor(mine);
+        const auto begun = Clock::now();
         pair.peer.send(request);
         linked(pair.rank, pair.peer.address(), theirs.blob);
         accepted(pair.peer.receive());
+        CHECK(Clock::now() - begun < std::chrono::milliseconds(HostOptions().timeoutMs) / 2);
       }
-      CHECK(Clock::now() - begun < 30s);
     }
   }
 }
