@@ -44,34 +44,6 @@ KOLO_DEVICE bool sendsBeforeMeeting(const device::Work& work) {
   return !shared;
 }
 
-// Whether all that this rank needs to know is the root's header: in a broadcast, if its own buffer is one that rules out the form
-// with all buffers in windows. Then it need not wait for others that are late.
-KOLO_DEVICE bool asksRootOnly(const device::Work& work) {
-  return work.signature.collective == device::Collective::kBroadcast && work.rank != work.root && work.readsPeers &&
-         !(work.shareable && work.recvRef.index != 0);
-}
-
-// Takes the root's input, if it can be read. False: it cannot, and all have been met.
-template <class Team>
-KOLO_DEVICE_CALL bool readRoot(device::Exchange<Team>& exchange) {
-  const device::Work& work = exchange.work();
-  exchange.announceAll();
-  if (!exchange.meet(work.root)) return true;
-  for (int i = 1; i < work.ranks; ++i) {
-    const int peer = device::ringRank(work.rank, i, work.ranks);
-    if (peer != work.root) exchange.owe(peer);
-  }
-  exchange.team().sync();
-  if (exchange.sendIsReadable(work.root)) {
-    directBroadcast(exchange, false);
-    return true;
-  }
-  for (int i = 1; i < work.ranks; ++i) {
-    if (!exchange.settle(device::ringRank(work.rank, i, work.ranks), 0)) return true;
-  }
-  return false;
-}
-
 // Everybody (in gather and scatter: everybody and the root) announces and meets, or leaves the meeting for later.
 template <class Team>
 KOLO_DEVICE_CALL bool meetEverybody(device::Exchange<Team>& exchange, bool later) {
@@ -146,11 +118,6 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
     exchange.announceAll();
     team.sync();
     executeStaged(exchange, true);
-    team.sync();
-    return;
-  }
-  if (asksRootOnly(work) && work.direct != Algorithm::kCount) {
-    if (!readRoot(exchange)) executeStaged(exchange, true);
     team.sync();
     return;
   }
