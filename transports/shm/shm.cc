@@ -27,7 +27,6 @@ struct Memory {
 
 struct Link {
   Mapping mapping;       // empty in the same process
-  bool inProcess;
   pid_t pid;             // of the peer, as it sees itself
   int readErrno;         // why its ordinary memory cannot be read; 0: it can
 };
@@ -166,14 +165,13 @@ int openLink(const Device& device, const koloTransportBlob* peerAddress, const k
   if (code != KOLO_TRANSPORT_OK) return code;
   auto link = std::make_unique<Link>();
   link->pid = address.pid;
-  link->inProcess = isInProcess(device, address);
-  if (link->inProcess) {
+  if (isInProcess(device, address)) {
     code = openInProcess(descriptor, why, mapped);
   } else {
     code = openAcross(device, address, descriptor, why, &link->mapping);
     *mapped = link->mapping.first;
-    link->readErrno = code == KOLO_TRANSPORT_OK ? tryReading(address) : 0;
   }
+  link->readErrno = code == KOLO_TRANSPORT_OK ? tryReading(address) : 0;
   if (code == KOLO_TRANSPORT_OK) *linked = link.release();
   return code;
 }
@@ -199,10 +197,7 @@ int linkRead(void*, void* linked, void* to, std::uint64_t from, std::uint64_t by
                     "peer (same user, kernel.yama.ptrace_scope 0)",
                     static_cast<int>(link.pid), ErrorText(link.readErrno).text);
   }
-  if (link.inProcess) {
-    if (bytes != 0) std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
-    return KOLO_TRANSPORT_OK;
-  }
+  // In this process, too: a peer whose operation has failed may have given its buffer back, which must be an error here and not a crash.
   const int failure = bytes != 0 ? readMemory(link.pid, to, from, bytes) : 0;
   if (failure == 0) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "process_vm_readv of %llu bytes from process %d: %s",
