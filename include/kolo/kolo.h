@@ -342,7 +342,7 @@ KOLO_API koloResult_t koloMemAllocOn(void** ptr, size_t bytes, int device);
 /* NULL is allowed. Windows over the memory must be deregistered before. */
 KOLO_API koloResult_t koloMemFree(void* ptr);
 /* Collective over comm: each rank gives memory of its own (sizes may differ, 0 and NULL included). Operations whose
- * buffers lie in windows are zero-copy, at any offsets. Memory that did not come from koloMemAlloc registers too, but is
+ * buffers lie in windows are zero-copy, at any offsets; between hosts, messages of more than 16 KiB are. Memory that did not come from koloMemAlloc registers too, but is
  * zero-copy only between ranks of one process; koloWindowIsZeroCopy tells. Registering memory twice is harmless. On a GPU
  * memory from koloMemAllocOn and cudaMalloc is zero-copy between processes too; memory from pools (cudaMallocAsync) is staged. Memory
  * must not be freed before its windows are deregistered. */

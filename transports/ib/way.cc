@@ -310,8 +310,8 @@ void Way::lookAfter(Clock::time_point now) {
   if (isSilent.load(std::memory_order_acquire)) tryLife(now);  // [ended]
   for (std::size_t i = 0; i < lanes.size() && !isLost; ++i) {
     Lane& lane = *lanes[i];
-    if (lane.isClosedThere.load(std::memory_order_acquire)) {  // [closed]
-      if (!lane.isOpen) moveRails(i);
+    if (!lane.isOpen && lane.isClosedThere.load(std::memory_order_acquire)) {  // [closed]
+      moveRails(i);
     } else if (lane.isOpen && isOneUp && lane.port().isDown.load(std::memory_order_relaxed)) {
       fail(lane, "its port is down");
     }
