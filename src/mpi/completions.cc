@@ -5,6 +5,7 @@
 #include <new>
 
 #include "mpi/errors.h"
+#include "mpi/on_host.h"
 #include "mpi/started.h"
 #include "mpi/underneath.h"
 
@@ -30,72 +31,76 @@ class Patience {
 
 // call(functions): what is not ours is for the MPI, and for a tool before it to see.
 template <class Call>
-int passOn(const Call& call) {
-  return PassedOn::carryOut([&](bool isNext) { return call(isNext ? following() : underneath()); });
+int passOn(int count, const MPI_Request* requests, const Call& call) {
+  const Arrivals arrivals(count, requests);
+  return arrivals.store(PassedOn::carryOut([&](bool isNext) { return call(isNext ? following() : underneath()); }));
 }
 
 int completeWait(MPI_Request* request, MPI_Status* status) {
   if (request != nullptr) takeAll(1, request);
-  return passOn([&](const Underneath& its) { return its.Wait(request, status); });
+  return passOn(1, request, [&](const Underneath& its) { return its.Wait(request, status); });
 }
 
 int completeWaitall(int count, MPI_Request* requests, MPI_Status* statuses) {
   if (requests != nullptr) takeAll(count, requests);
-  return passOn([&](const Underneath& its) { return its.Waitall(count, requests, statuses); });
+  return passOn(count, requests, [&](const Underneath& its) { return its.Waitall(count, requests, statuses); });
 }
 
 // While one of ours may be the first, neither the MPI nor Kolo may be waited in.
 int completeWaitany(int count, MPI_Request* requests, int* index, MPI_Status* status) {
   if (requests == nullptr || !hasTasks(count, requests)) {
-    return passOn([&](const Underneath& its) { return its.Waitany(count, requests, index, status); });
+    return passOn(count, requests, [&](const Underneath& its) { return its.Waitany(count, requests, index, status); });
   }
   for (Patience patience;; patience.pause()) {
     declareWhatIsOver(count, requests);
     int flag = 0;
-    const int code = underneath().Testany(count, requests, index, &flag, status);
+    const Arrivals arrivals(count, requests);
+    const int code = arrivals.store(underneath().Testany(count, requests, index, &flag, status));
     if (code != MPI_SUCCESS || flag != 0) return code;
   }
 }
 
 int completeWaitsome(int count, MPI_Request* requests, int* outcount, int* indices, MPI_Status* statuses) {
   if (requests == nullptr || !hasTasks(count, requests)) {
-    return passOn([&](const Underneath& its) { return its.Waitsome(count, requests, outcount, indices, statuses); });
+    return passOn(count, requests, [&](const Underneath& its) { return its.Waitsome(count, requests, outcount, indices, statuses); });
   }
   for (Patience patience;; patience.pause()) {
     declareWhatIsOver(count, requests);
-    const int code = underneath().Testsome(count, requests, outcount, indices, statuses);
+    const Arrivals arrivals(count, requests);
+    const int code = arrivals.store(underneath().Testsome(count, requests, outcount, indices, statuses));
     if (code != MPI_SUCCESS || *outcount != 0) return code;
   }
 }
 
 int completeTest(MPI_Request* request, int* flag, MPI_Status* status) {
   if (request != nullptr && !takeIfAllAreOver(1, request)) declareWhatIsOver(1, request);
-  return passOn([&](const Underneath& its) { return its.Test(request, flag, status); });
+  return passOn(1, request, [&](const Underneath& its) { return its.Test(request, flag, status); });
 }
 
 int completeTestall(int count, MPI_Request* requests, int* flag, MPI_Status* statuses) {
   if (requests != nullptr && !takeIfAllAreOver(count, requests)) declareWhatIsOver(count, requests);
-  return passOn([&](const Underneath& its) { return its.Testall(count, requests, flag, statuses); });
+  return passOn(count, requests, [&](const Underneath& its) { return its.Testall(count, requests, flag, statuses); });
 }
 
 int completeTestany(int count, MPI_Request* requests, int* index, int* flag, MPI_Status* status) {
   if (requests != nullptr) declareWhatIsOver(count, requests);
-  return passOn([&](const Underneath& its) { return its.Testany(count, requests, index, flag, status); });
+  return passOn(count, requests, [&](const Underneath& its) { return its.Testany(count, requests, index, flag, status); });
 }
 
 int completeTestsome(int count, MPI_Request* requests, int* outcount, int* indices, MPI_Status* statuses) {
   if (requests != nullptr) declareWhatIsOver(count, requests);
-  return passOn([&](const Underneath& its) { return its.Testsome(count, requests, outcount, indices, statuses); });
+  return passOn(count, requests, [&](const Underneath& its) { return its.Testsome(count, requests, outcount, indices, statuses); });
 }
 
 int completeRequest_get_status(MPI_Request request, int* flag, MPI_Status* status) {
   declareWhatIsOver(1, &request);
-  return passOn([&](const Underneath& its) { return its.Request_get_status(request, flag, status); });
+  const int code = passOn(0, nullptr, [&](const Underneath& its) { return its.Request_get_status(request, flag, status); });
+  return code == MPI_SUCCESS && *flag != 0 ? Arrivals(1, &request).storeAll(code) : code;
 }
 
 int completeRequest_free(MPI_Request* request) {
   if (request == nullptr || !letGo(*request)) {
-    return passOn([&](const Underneath& its) { return its.Request_free(request); });
+    return passOn(0, nullptr, [&](const Underneath& its) { return its.Request_free(request); });
   }
   *request = MPI_REQUEST_NULL;
   return MPI_SUCCESS;

@@ -5,6 +5,7 @@
 
 #include "mpi/accelerated.h"
 #include "mpi/errors.h"
+#include "mpi/on_host.h"
 #include "mpi/report.h"
 #include "mpi/session.h"
 #include "mpi/started.h"
@@ -45,9 +46,25 @@ int call(Hook hook, MPI_Comm comm, const Attempt& attempt, const Pass& pass) noe
   return PassedOn::carryOut(pass);
 }
 
-// The same for nonblocking forms. They may not wait for other ranks, and so not make a session.
+// A task whose buffers are copies of a GPU's.
+class TaskOnHost final : public Task {
+ public:
+  TaskOnHost(std::unique_ptr<Task> task, std::unique_ptr<OnHost> buffers) : buffers_(std::move(buffers)), task_(std::move(task)) {}
+  koloResult_t run() override { return task_->run(); }
+  void store() override {
+    task_->store();
+    if (const int code = buffers_->store(); code != MPI_SUCCESS) throw MpiError{code};
+  }
+
+ private:
+  std::unique_ptr<OnHost> buffers_;   // outlive the task
+  std::unique_ptr<Task> task_;
+};
+
+// The same for nonblocking forms. They may not wait for other ranks, and so not make a session. buffers: nullptr, or what the arguments are
+// copies of.
 template <class Attempt, class Pass>
-int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt, const Pass& pass) noexcept {
+int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt, const Pass& pass, std::unique_ptr<OnHost> buffers) noexcept {
   if (PassedOn::isUnderWay()) return pass(false);
   const char* why = "the communicator has one rank, or two groups, or is without Kolo, or has had no blocking collective yet";
   try {
@@ -58,6 +75,7 @@ int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt
       why = attempt(accelerated).whyDeclined();
       if (why == nullptr) {
         countAccelerated(hook);
+        if (buffers != nullptr) task = std::make_unique<TaskOnHost>(std::move(task), std::move(buffers));
         return startTask(*session, hook, std::move(task), request);
       }
     }
@@ -70,7 +88,31 @@ int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt
     return raise(comm, MPI_ERR_NO_MEM);
   }
   countPassed(hook, why);
-  return PassedOn::carryOut(pass);
+  const int code = PassedOn::carryOut(pass);
+  if (buffers == nullptr || code != MPI_SUCCESS || request == nullptr) return code;
+  const int stored = storeWhenComplete(*request, std::move(buffers));
+  return stored == MPI_SUCCESS ? stored : raise(comm, stored);
+}
+
+int storeNow(MPI_Comm comm, const OnHost& buffers) {
+  const int code = buffers.store();
+  return code == MPI_SUCCESS ? code : raise(comm, code);
+}
+
+// replace(OnHost&) gives the call's arguments copies for what is a GPU's; carryOut(std::unique_ptr<OnHost>) is the call then: nullptr: with
+// the program's own buffers.
+template <class Replace, class CarryOut>
+int withBuffersOnHost(Hook hook, MPI_Comm comm, const Replace& replace, const CarryOut& carryOut) noexcept {
+  std::unique_ptr<OnHost> buffers;
+  try {
+    buffers = std::make_unique<OnHost>(hook, comm);
+    replace(*buffers);
+  } catch (const MpiError& error) {
+    return raise(comm, error.code);
+  } catch (const std::bad_alloc&) {
+    return raise(comm, MPI_ERR_NO_MEM);
+  }
+  return carryOut(buffers->isAny() ? std::move(buffers) : nullptr);
 }
 
 }  // namespace
@@ -81,16 +123,25 @@ int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt
   extern "C" __attribute__((visibility("default"), alias("MPI_" #name))) int PMPI_##name parameters; \
   extern "C" int MPI_##name parameters
 
-#define KOLO_MPI_HOOKS(Name, INonblocking, suffix, its, next, parameters, arguments)              \
-  KOLO_MPI_DEFINE(Name##suffix, parameters) {                                                     \
-    return call(                                                                                  \
-        Hook::k##Name, comm, [&](Accelerated& kolo) { return kolo.try##Name arguments; },         \
-        [&](bool isNext) { return (isNext ? next() : its()).Name arguments; });                   \
-  }                                                                                               \
-  KOLO_MPI_DEFINE(INonblocking##suffix, KOLO_MPI_NONBLOCKING(parameters)) {                       \
-    return start(                                                                                 \
-        Hook::k##INonblocking, comm, request, [&](Accelerated& kolo) { return kolo.try##Name arguments; }, \
-        [&](bool isNext) { return (isNext ? next() : its()).INonblocking KOLO_MPI_WITH_REQUEST(arguments); }); \
+#define KOLO_MPI_HOOKS(Name, INonblocking, suffix, its, next, parameters, arguments)                       \
+  KOLO_MPI_DEFINE(Name##suffix, parameters) {                                                              \
+    const auto carryOut = [&](const std::unique_ptr<OnHost>& buffers) {                                    \
+      const int code = call(                                                                               \
+          Hook::k##Name, comm, [&](Accelerated& kolo) { return kolo.try##Name arguments; },                \
+          [&](bool isNext) { return (isNext ? next() : its()).Name arguments; });                          \
+      return buffers == nullptr || code != MPI_SUCCESS ? code : storeNow(comm, *buffers);                  \
+    };                                                                                                     \
+    if (!OnHost::isNeeded()) return carryOut(nullptr);                                                     \
+    return withBuffersOnHost(Hook::k##Name, comm, [&](OnHost& onHost) { onHost.Name arguments; }, carryOut); \
+  }                                                                                                        \
+  KOLO_MPI_DEFINE(INonblocking##suffix, KOLO_MPI_NONBLOCKING(parameters)) {                                \
+    const auto carryOut = [&](std::unique_ptr<OnHost> buffers) {                                           \
+      return start(                                                                                        \
+          Hook::k##INonblocking, comm, request, [&](Accelerated& kolo) { return kolo.try##Name arguments; }, \
+          [&](bool isNext) { return (isNext ? next() : its()).INonblocking KOLO_MPI_WITH_REQUEST(arguments); }, std::move(buffers)); \
+    };                                                                                                     \
+    if (!OnHost::isNeeded()) return carryOut(nullptr);                                                     \
+    return withBuffersOnHost(Hook::k##INonblocking, comm, [&](OnHost& onHost) { onHost.Name arguments; }, carryOut); \
   }
 
 namespace narrow {

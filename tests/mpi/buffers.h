@@ -37,6 +37,7 @@ class Buffer {
  public:
   explicit Buffer(int elements) : bytes_(static_cast<std::size_t>(elements) * 48 + 2 * kAround, 0x5a) {}
   unsigned char* data() { return bytes_.data() + kAround; }
+  std::vector<unsigned char>& all() { return bytes_; }   // with those around
   void randomize(Random& random) {
     for (std::size_t i = kAround; i + kAround < bytes_.size(); ++i) bytes_[i] = static_cast<unsigned char>(random());
   }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs MPI programs under kolo-mpirun, as its users do.
 
-usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR RANDOM_NONBLOCKING NONBLOCKING MEMORY [CASE...]
+usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR RANDOM_NONBLOCKING NONBLOCKING MEMORY [LIBCUDA] [CASE...]
 
-FAMILY is openmpi or mpich. The exit status is 77 where its mpirun is not installed; the last line says so.
+FAMILY is openmpi or mpich; LIBCUDA the path of a libcuda.so.1 for tests. The exit status is 77 where its mpirun is not installed; the last line says so.
 """
 import sys
 
@@ -31,7 +31,7 @@ ODD_RANKS_FAIL = 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in *[13579]) export KO
 
 
 class Given:
-    family = wrapper = random = behaviour = random_nonblocking = nonblocking = memory = launcher = None
+    family = wrapper = random = behaviour = random_nonblocking = nonblocking = memory = launcher = libcuda = None
 
 
 class Job:
@@ -235,6 +235,28 @@ class Interposer(unittest.TestCase):
             job = self.ok(Job(2, [self.compiled(folder, "mpifort", "memory_in_fortran.f90", "-fcray-pointer")]), "fortran: ok")
         self.assertEqual(job.memory(), (4, 2))
 
+    def on_gpu(self, words, said, ranks=4):
+        """The number of calls of each collective, where most buffers are in a GPU's memory."""
+        if Given.libcuda is None:
+            self.skipTest("the build has no CUDA")
+        job = self.ok(Job(ranks, words, {"KOLO_TEST_LIBCUDA": Given.libcuda}), said)
+        self.assertGreater(int(re.search(r"buffers of GPUs that were copied: (\d+)", job.output).group(1)), 15, job.output)
+        return job
+
+    def test_buffers_in_the_memory_of_a_gpu(self):
+        for ranks in (1, 2, 4):
+            self.on_gpu([Given.random, "250", str(ranks)], "250 rounds agree", ranks)
+
+    def test_buffers_in_the_memory_of_a_gpu_where_kolo_cannot_start(self):
+        job = self.on_gpu(["/bin/sh", "-c", ODD_RANKS_FAIL, Given.random, "60", "7"], "60 rounds agree")
+        self.assertEqual(sum(accelerated for accelerated, _ in job.calls().values()), 0)
+
+    def test_nonblocking_collectives_in_the_memory_of_a_gpu(self):
+        for ranks, level in ((2, "multiple"), (4, "single")):
+            self.on_gpu([Given.random_nonblocking, "80", str(ranks), level], "80 rounds agree", ranks)
+        calls = self.on_gpu([Given.nonblocking, "gpu"], "gpu: ok").calls()
+        self.assertEqual(calls["MPI_Iallreduce"], (10, 10))
+
     def compiled(self, folder, compiler, source, *options):
         """The program that the family's compiler makes of a source beside this file."""
         command = f"{compiler}.{Given.family}"
@@ -323,6 +345,8 @@ def main():
         sys.exit(__doc__)
     (Given.family, Given.wrapper, Given.random, Given.behaviour, Given.random_nonblocking, Given.nonblocking,
      Given.memory, *cases) = sys.argv[1:]
+    if cases and "libcuda.so" in cases[0]:
+        Given.libcuda = os.path.abspath(cases.pop(0))
     Given.launcher = LAUNCHERS[Given.family]()
     return guard.run_guarded(lambda: run(cases))
 

@@ -1,7 +1,7 @@
 // What MPI programs may rely on with nonblocking collectives beside results, one thing for each run. All of it on communicators
 // where Kolo has begun; each rank must end by itself, or the job hangs.
 //
-// usage: kolo-mpi-nonblocking-FAMILY receive|orders|blocking|first|tests|freed|communicator|statuses|again|threads|errors
+// usage: kolo-mpi-nonblocking-FAMILY receive|orders|blocking|first|tests|freed|communicator|statuses|again|threads|errors|gpu
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "expect.h"
+#include "on_gpu.h"
 
 namespace {
 
 using kolo::test::expect;
+using kolo::test::Gpu;
 using kolo::test::rank;
 using kolo::test::ranks;
 
@@ -298,12 +300,115 @@ void errors() {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
+// Ints in a GPU's memory.
+class Ints {
+ public:
+  explicit Ints(const std::vector<int>& values) : count_(values.size()), data_(Gpu::get()->allocate(count_ * sizeof(int))) { put(0, values); }
+  ~Ints() { free(); }
+  Ints(const Ints&) = delete;
+  int* data() const { return reinterpret_cast<int*>(data_); }
+  void put(std::size_t at, const std::vector<int>& values) {
+    Gpu::get()->upload(data_ + at * sizeof(int), values.data(), values.size() * sizeof(int));
+  }
+  std::vector<int> get() const {
+    std::vector<int> values(count_);
+    Gpu::get()->download(values.data(), data_, count_ * sizeof(int));
+    return values;
+  }
+  void free() {
+    if (data_ != nullptr) Gpu::get()->free(data_);
+    data_ = nullptr;
+  }
+
+ private:
+  std::size_t count_;
+  unsigned char* data_;
+};
+
+// Of collectives of the MPI's own results come by whichever function completes the request.
+void completeOnGpu(MPI_Comm comm) {
+  for (int how = 0; how < 9; ++how) {
+    Ints own({rank, 1}), total({-1, -1});
+    MPI_Request requests[] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    MPI_Iallreduce(own.data(), total.data(), 2, MPI_INT, MPI_SUM, comm, &requests[1]);
+    int flag = 0, index = -1, indices[2], done = 0;
+    const auto until = [&](const auto& test) {
+      while (flag == 0) test();
+    };
+    switch (how) {
+      case 0: MPI_Wait(&requests[1], MPI_STATUS_IGNORE); break;
+      case 1: MPI_Waitall(2, requests, MPI_STATUSES_IGNORE); break;
+      case 2: MPI_Waitany(2, requests, &index, MPI_STATUS_IGNORE); break;
+      case 3: MPI_Waitsome(2, requests, &done, indices, MPI_STATUSES_IGNORE); break;
+      case 4: until([&] { MPI_Test(&requests[1], &flag, MPI_STATUS_IGNORE); }); break;
+      case 5: until([&] { MPI_Testall(2, requests, &flag, MPI_STATUSES_IGNORE); }); break;
+      case 6: until([&] { MPI_Testany(2, requests, &index, &flag, MPI_STATUS_IGNORE); }); break;
+      case 7: until([&] { MPI_Testsome(2, requests, &flag, indices, MPI_STATUSES_IGNORE); }); break;
+      default: until([&] { MPI_Request_get_status(requests[1], &flag, MPI_STATUS_IGNORE); });
+    }
+    expect(total.get() == std::vector<int>{ranks * (ranks - 1) / 2, ranks}, "the sum is in the GPU's memory by way " + std::to_string(how));
+    MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
+  }
+}
+
+// Between data that arrive the program goes on writing.
+void writeBetween() {
+  MPI_Datatype every = MPI_DATATYPE_NULL;
+  MPI_Type_vector(3, 1, 2, MPI_INT, &every);
+  MPI_Type_commit(&every);
+  const bool isRoot = rank == 0;
+  Ints buffer(isRoot ? std::vector<int>{1, 0, 2, 0, 3, 0} : std::vector<int>(6, -1));
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibcast(buffer.data(), 1, every, 0, MPI_COMM_WORLD, &request);
+  buffer.put(1, {10});
+  buffer.put(3, {20});
+  MPI_Type_free(&every);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  expect(buffer.get() == std::vector<int>{1, 10, 2, 20, 3, isRoot ? 0 : -1}, "what was written between the data stays");
+}
+
+// Where the driver cannot copy, the call fails.
+void failToCopy() {
+  const auto isOfBuffer = [](int code) {
+    int its = 0;
+    MPI_Error_class(code, &its);
+    return its == MPI_ERR_BUFFER;
+  };
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  Ints in({1, 2}), out({0, 0});
+  expect(isOfBuffer(MPI_Allreduce(in.data(), out.data(), 2000, MPI_INT, MPI_SUM, MPI_COMM_WORLD)), "a buffer that is too short is an error");
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallreduce(in.data(), out.data(), 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+  out.free();
+  expect(isOfBuffer(MPI_Wait(&request, MPI_STATUS_IGNORE)), "a buffer that is gone is an error");
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  Ints other({0, 0});
+  MPI_Iallreduce(in.data(), other.data(), 2, MPI_INT, MPI_SUM, comm, &request);
+  other.free();
+  expect(isOfBuffer(MPI_Wait(&request, MPI_STATUS_IGNORE)), "it is one where the collective is the MPI's own, too");
+  MPI_Comm_free(&comm);
+}
+
+void gpu() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  completeOnGpu(comm);   // the MPI's own: Kolo has not begun there
+  MPI_Barrier(comm);
+  completeOnGpu(comm);
+  MPI_Comm_free(&comm);
+  writeBetween();
+  failToCopy();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<void()>> all = {
       {"receive", receive}, {"orders", orders}, {"blocking", blocking}, {"first", first}, {"tests", tests}, {"freed", freed},
-      {"communicator", communicator}, {"statuses", statuses}, {"again", again}, {"threads", threads}, {"errors", errors}};
+      {"communicator", communicator}, {"statuses", statuses}, {"again", again}, {"threads", threads}, {"errors", errors},
+      {"gpu", gpu}};
   const std::string what = argc > 1 ? argv[1] : "";
   if (all.find(what) == all.end()) return 2;
   int provided = 0;

@@ -1,8 +1,10 @@
 // Random collectives on random communicators, each done twice on the same input: as programs call it, and by the MPI's own function. What
 // is received, and all bytes around it, must be the same.
 //
+// With KOLO_TEST_LIBCUDA most buffers of the former lie in a GPU's memory.
+//
 // usage: kolo-mpi-random-FAMILY ROUNDS SEED
-#include "buffers.h"
+#include "on_gpu.h"
 
 using namespace kolo::test;
 
@@ -24,11 +26,17 @@ struct Test {
 };
 
 // Calls `collective(send, recv, own)` twice, and compares what it left in both buffers. own: whether it shall be the MPI's.
-template <class Collective>
-void compare(Buffer& send, Buffer& recv, const Collective& collective) {
+// hide(recv) overwrites what is undefined.
+template <class Collective, class Hide>
+void compare(Test& test, Buffer& send, Buffer& recv, const Collective& collective, const Hide& hide) {
   Buffer otherSend = send, otherRecv = recv;
-  collective(send.data(), recv.data(), false);
+  const Placed placedSend(send, test.own), placedRecv(recv, test.own);
+  collective(placedSend.data(), placedRecv.data(), false);
+  placedSend.fetch();
+  placedRecv.fetch();
   collective(otherSend.data(), otherRecv.data(), true);
+  hide(recv.data());
+  hide(otherRecv.data());
   send.expectSameAs(otherSend);
   recv.expectSameAs(otherRecv);
 }
@@ -54,27 +62,26 @@ void reduce(Test& test, const Number& number) {
   fill(recv, number, op, total, test.own);
   // What is the input in place is the result's place as well. The rest of it is undefined after a reduce-scatter.
   const std::size_t mine = static_cast<std::size_t>(kind == 4 ? count : counts[static_cast<std::size_t>(test.rank)]);
-  compare(send, recv, [&](unsigned char* s, unsigned char* r, bool own) {
+  compare(test, send, recv, [&](unsigned char* s, unsigned char* r, bool own) {
     const void* const from = inPlace ? MPI_IN_PLACE : s;
     const void* const toRoot = inPlace && test.rank == root ? MPI_IN_PLACE : s;
     switch (kind) {
       case 0: (own ? ITS_OWN(MPI_Allreduce) : MPI_Allreduce)(from, r, count, type, op, test.comm); break;
       case 1: {
-        const std::vector<unsigned char> copy(r, r + count * layoutOf(type).extent);
+        const std::vector<unsigned char> copy(r, r + (own ? count * layoutOf(type).extent : 0));
         const void* const input = toRoot == MPI_IN_PLACE && own ? copy.data() : toRoot;
         (own ? ITS_OWN(MPI_Reduce) : MPI_Reduce)(input, r, count, type, op, root, test.comm);
         break;
       }
       case 2: (own ? ITS_OWN(MPI_Scan) : MPI_Scan)(from, r, count, type, op, test.comm); break;
-      case 3:
-        (own ? ITS_OWN(MPI_Exscan) : MPI_Exscan)(from, r, count, type, op, test.comm);
-        if (test.rank == 0) std::memset(r, 0, static_cast<std::size_t>(count * layoutOf(type).extent));   // undefined there
-        break;
+      case 3: (own ? ITS_OWN(MPI_Exscan) : MPI_Exscan)(from, r, count, type, op, test.comm); break;
       case 4: (own ? ITS_OWN(MPI_Reduce_scatter_block) : MPI_Reduce_scatter_block)(from, r, count, type, op, test.comm); break;
       default: (own ? ITS_OWN(MPI_Reduce_scatter) : MPI_Reduce_scatter)(from, r, counts.data(), type, op, test.comm);
     }
-    const std::size_t extent = static_cast<std::size_t>(layoutOf(type).extent);
-    if (kind >= 4 && inPlace) std::memset(r + mine * extent, 0, (static_cast<std::size_t>(total) - mine) * extent);
+  }, [&](unsigned char* r) {
+    const std::size_t extent = static_cast<std::size_t>(layoutOf(type).extent), all = static_cast<std::size_t>(total) * extent;
+    if (kind >= 4 && inPlace) std::memset(r + mine * extent, 0, all - mine * extent);
+    if (kind == 3 && test.rank == 0) std::memset(r, 0, all);
   });
 }
 
@@ -102,7 +109,8 @@ void move(Test& test, const std::vector<MPI_Datatype>& alike) {
   const int kind = test.draw(9), count = test.drawCount() / (4 * test.ranks), root = test.draw(test.ranks);
   // MPICH's own MPI_Alltoallv fails in place with this datatype.
   const bool inPlace = test.coin() && !(kind == 8 && alike[0] == MPI_LONG_DOUBLE_INT);
-  const bool atRoot = test.rank == root, inARow = test.coin();
+  // Where a rank is alone, MPICH's own MPI_Allgatherv puts its block at the beginning, wherever it belongs.
+  const bool atRoot = test.rank == root, inARow = test.coin() || (kind == 5 && test.ranks == 1);
   const MPI_Datatype sendType = test.pick(alike), recvType = test.pick(alike);
   const auto n = static_cast<std::size_t>(test.ranks);
   // lengths[i][j]: of the block that rank i sends to rank j
@@ -128,7 +136,7 @@ void move(Test& test, const std::vector<MPI_Datatype>& alike) {
   const void* const here = MPI_IN_PLACE;
   // Datatypes with data before their address need room there.
   const auto shifted = [](unsigned char* buffer, MPI_Datatype type) { return buffer - std::min<MPI_Aint>(0, layoutOf(type).begin); };
-  compare(send, recv, [&](unsigned char* sent, unsigned char* received, bool own) {
+  compare(test, send, recv, [&](unsigned char* sent, unsigned char* received, bool own) {
     unsigned char* const s = shifted(sent, sendType);
     unsigned char* const r = shifted(received, recvType);
     const void* const from = inPlace ? here : s;
@@ -154,7 +162,7 @@ void move(Test& test, const std::vector<MPI_Datatype>& alike) {
         (own ? ITS_OWN(MPI_Alltoallv) : MPI_Alltoallv)(from, out.counts.data(), out.displs.data(), sendType, r, in.counts.data(),
                                                        in.displs.data(), recvType, comm);
     }
-  });
+  }, [](unsigned char*) {});
 }
 
 // ---- communicators

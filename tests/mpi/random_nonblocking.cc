@@ -3,11 +3,14 @@
 // collective comes in between, datatypes are freed before they have been used, and so are communicators. What is received, and
 // all bytes around it, must be what the MPI's own blocking function leaves.
 //
+// With KOLO_TEST_LIBCUDA most buffers lie in a GPU's memory.
+//
 // usage: kolo-mpi-random-nonblocking-FAMILY ROUNDS SEED single|multiple
 //   The last is the level of threads that the program asks for.
 #include <numeric>
+#include <optional>
 
-#include "buffers.h"
+#include "on_gpu.h"
 
 using namespace kolo::test;
 
@@ -55,11 +58,14 @@ class Collective {
       received_.randomize(own);
     }
     expected_ = received_;
+    where_ = own;
   }
 
   // The datatype is the program's no longer when this returns.
   MPI_Request start() {
     MPI_Datatype used = datatype_;
+    sends_.emplace(send_, where_);
+    receives_.emplace(received_, where_);
     if (!reduces()) MPI_Type_dup(datatype_, &used);
     MPI_Request request = MPI_REQUEST_NULL;
     startWith(used, &request);
@@ -69,6 +75,8 @@ class Collective {
 
   // Collective. The communicator may be another one of the same ranks.
   void check(MPI_Comm comm) {
+    sends_->fetch();
+    receives_->fetch();
     calculate(comm);
     what = "nonblocking collective " + std::to_string(kind_) + " of " + std::to_string(count_);
     hideUndefined(received_);
@@ -82,13 +90,13 @@ class Collective {
   bool reduces() const { return kind_ < 6; }
   int mine() const { return counts_[static_cast<std::size_t>(rank_)]; }
   // Data may lie before the address of an element.
-  unsigned char* at(Buffer& buffer) const { return buffer.data() - std::min<MPI_Aint>(0, layoutOf(datatype_).begin); }
+  unsigned char* at(unsigned char* buffer) const { return buffer - std::min<MPI_Aint>(0, layoutOf(datatype_).begin); }
   const int* counts() const { return counts_.data(); }
   const int* displs() const { return displs_.data(); }
 
   void startWith(MPI_Datatype type, MPI_Request* request) {
-    unsigned char* const s = at(send_);
-    unsigned char* const r = at(received_);
+    unsigned char* const s = at(sends_->data());
+    unsigned char* const r = at(receives_->data());
     switch (kind_) {
       case 0: MPI_Iallreduce(s, r, count_, type, op_, comm_, request); break;
       case 1: MPI_Ireduce(s, r, count_, type, op_, root_, comm_, request); break;
@@ -109,8 +117,8 @@ class Collective {
   }
 
   void calculate(MPI_Comm comm) {
-    unsigned char* const s = at(send_);
-    unsigned char* const r = at(expected_);
+    unsigned char* const s = at(send_.data());
+    unsigned char* const r = at(expected_.data());
     const MPI_Datatype type = datatype_;
     switch (kind_) {
       case 0: ITS_OWN(MPI_Allreduce)(s, r, count_, type, op_, comm); break;
@@ -143,6 +151,8 @@ class Collective {
   MPI_Datatype datatype_ = MPI_DATATYPE_NULL;
   std::vector<int> counts_, displs_, toMe_, places_;
   Buffer send_{0}, received_{0}, expected_{0};
+  Random where_;
+  std::optional<Placed> sends_, receives_;   // where the call has them
 };
 
 // ---- completion

@@ -52,8 +52,8 @@ ib_write_bw -F -d rxe0 -x 1 -p 18610 -D 30 127.0.0.1 >failing 2>&1 &
 client=$!
 until [ "$(cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts)" -gt $((sent + 1000)) ]; do sleep 0.1; done
 ip link set eth0 down
-wait $client && echo "no error with the link down"
-grep -o "Completion with error" failing
+# Mostly "Completion with error"; on a slow machine it may fail first in telling its other side.
+wait $client && echo "no error with the link down" || { echo "an error with the link down, $?:"; cat failing; echo "end of the error"; }
 printf 'to standard error, without an end of line' >/dev/stderr
 sleep 1000 & # it must not hold up the end
 exit 3
@@ -110,9 +110,8 @@ class RdmaVm(unittest.TestCase):
                         "passed: a 'quoted' value, two words, <>", "locked memory: unlimited", "changed", "nothing else in /tmp",
                         "rxe0: 4: ACTIVE, RoCE v2, 0000:0000:0000:0000:0000:ffff:0a4d:0001", "wrote over rxe0",
                         "rxe1: 4: ACTIVE, RoCE v2, 0000:0000:0000:0000:0000:ffff:0a4d:0101", "wrote over rxe1",
-                        "\t\t\tactive_mtu:\t\t4096 (5)", "netem works", "tbf works", "Completion with error",
+                        "\t\t\tactive_mtu:\t\t4096 (5)", "netem works", "tbf works", "end of the error",
                         "to standard error, without an end of line")
-            self.assertNotIn("no error with the link down", done.stdout)
             self.assertEqual(Path(folder, "out/report").read_text(encoding="ascii"), "report\n")
             self.assertEqual(precious.read_text(encoding="ascii"), "kept\n")
 

@@ -1,0 +1,364 @@
+#include "mpi/on_host.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <unordered_map>
+
+#include "mpi/datatypes.h"
+#include "mpi/pool.h"
+#include "mpi/underneath.h"
+
+namespace kolo::mpi {
+namespace {
+
+using gpu::Pieces;
+
+// A run of data, from an address on.
+struct Run {
+  std::ptrdiff_t begin;
+  std::size_t bytes;
+};
+
+// The data of one element, with the gaps between them.
+struct Bounds {
+  MPI_Aint begin, bytes;
+};
+Bounds boundsOf(MPI_Datatype datatype) {
+  Bounds bounds{};
+  PMPI_Type_get_true_extent(datatype, &bounds.begin, &bounds.bytes);
+  return bounds;
+}
+
+// The runs of one element that has gaps, lowest first: those of the bytes that the MPI writes when it unpacks.
+std::vector<Run> runsOf(MPI_Datatype datatype, const Form& form, const Bounds& bounds) {
+  std::vector<unsigned char> ones(form.size, 1), mask(static_cast<std::size_t>(bounds.bytes));
+  int position = 0;
+  const int code = PMPI_Unpack(ones.data(), static_cast<int>(ones.size()), &position, mask.data() - bounds.begin, 1, datatype, MPI_COMM_SELF);
+  if (code != MPI_SUCCESS) throw MpiError{code};
+  std::vector<Run> runs;
+  for (std::size_t at = 0; at < mask.size();) {
+    const std::size_t begin = at;
+    while (at < mask.size() && mask[at] == mask[begin]) ++at;
+    if (mask[begin] != 0) runs.push_back({bounds.begin + static_cast<std::ptrdiff_t>(begin), at - begin});
+  }
+  return runs;
+}
+
+// Puts together what lies one behind the other, or with equal gaps. Offsets are from `base` on.
+class Gathering {
+ public:
+  explicit Gathering(std::ptrdiff_t base) : base_(base) {}
+
+  void add(const Run& run) {
+    const auto offset = static_cast<std::size_t>(run.begin - base_);
+    if (!pieces_.empty()) {
+      Pieces& last = pieces_.back();
+      const std::size_t end = last.offset + (last.rows - 1) * last.pitch + last.width;
+      if (last.rows == 1 && offset == end) {
+        last.width += run.bytes;
+        return;
+      }
+      if (run.bytes == last.width && offset >= end) {
+        if (last.rows == 1) last.pitch = offset - last.offset;
+        if (offset == last.offset + last.rows * last.pitch) {
+          ++last.rows;
+          return;
+        }
+      }
+    }
+    pieces_.push_back({offset, run.bytes, run.bytes, 1});
+  }
+  std::vector<Pieces> take() { return std::move(pieces_); }
+
+ private:
+  std::ptrdiff_t base_;
+  std::vector<Pieces> pieces_;
+};
+
+// Where requests of the MPI's own leave what arrives.
+class Awaited {
+ public:
+  bool isAny() const { return count_.load(std::memory_order_relaxed) != 0; }   // of those that this thread can know of
+  void add(MPI_Request request, std::unique_ptr<OnHost> buffers) {
+    const std::lock_guard lock(mutex_);
+    all_[keyOf(request)] = std::move(buffers);
+    count_.store(all_.size(), std::memory_order_relaxed);
+  }
+  bool has(MPI_Request request) {
+    const std::lock_guard lock(mutex_);
+    return all_.count(keyOf(request)) != 0;
+  }
+  std::unique_ptr<OnHost> take(MPI_Request request) {
+    const std::lock_guard lock(mutex_);
+    auto node = all_.extract(keyOf(request));
+    count_.store(all_.size(), std::memory_order_relaxed);
+    return node.empty() ? nullptr : std::move(node.mapped());
+  }
+
+ private:
+  // Handles are pointers in one MPI and integers in the other; both convert.
+  static std::uintptr_t keyOf(MPI_Request request) { return (std::uintptr_t)request; }   // NOLINT
+
+  std::atomic<std::size_t> count_{0};
+  std::mutex mutex_;
+  std::unordered_map<std::uintptr_t, std::unique_ptr<OnHost>> all_;
+};
+
+// Never destroyed, as sessions.
+Awaited& awaited() {
+  static auto* const made = new Awaited;
+  return *made;
+}
+
+}  // namespace
+
+// ---- the communicator, which is asked only where a process uses GPUs
+
+int OnHost::rank() const {
+  int rank = 0;
+  PMPI_Comm_rank(comm_, &rank);
+  return rank;
+}
+
+int OnHost::ownRanks() const {
+  int ranks = 0;
+  PMPI_Comm_size(comm_, &ranks);
+  return ranks;
+}
+
+bool OnHost::isOfTwoGroups() const {
+  int between = 0;
+  PMPI_Comm_test_inter(comm_, &between);
+  return between != 0;
+}
+
+// With whom blocks are exchanged: of two groups those of the other one.
+MPI_Count OnHost::ranks() const {
+  if (!isOfTwoGroups()) return ownRanks();
+  int ranks = 0;
+  PMPI_Comm_remote_size(comm_, &ranks);
+  return ranks;
+}
+
+// Between two groups, `root` is a rank of the other one, or says that this rank is it, or that it has no part.
+OnHost::Role OnHost::roleAt(int root) const {
+  if (isOfTwoGroups()) return {root == MPI_ROOT, root >= 0};
+  return {root == rank(), true};
+}
+
+// ---- what each collective reads and writes
+
+OnHost::Data OnHost::blocks(const Numbers& counts, const Numbers& displs, MPI_Datatype datatype) const {
+  Data data{datatype, {}};
+  if (!counts.isGiven() || !displs.isGiven()) return data;
+  const MPI_Count n = ranks();
+  for (int i = 0; i < n; ++i) data.parts.push_back({displs[i], counts[i]});
+  return data;
+}
+
+void OnHost::bring(const void*& sendbuf, const Data& sent) {
+  void* buffer = const_cast<void*>(sendbuf);
+  replace(buffer, sent, Use::kRead);
+  sendbuf = buffer;
+}
+
+void OnHost::bring(const void*& sendbuf, const Data& sent, void*& recvbuf, const Data& received) {
+  if (sendbuf == MPI_IN_PLACE) return replace(recvbuf, received, Use::kBoth);
+  bring(sendbuf, sent);
+  replace(recvbuf, received, Use::kWritten);
+}
+
+void OnHost::Bcast(void*& buffer, Count count, MPI_Datatype datatype, int root, MPI_Comm) {
+  const Role role = roleAt(root);
+  if (role.isRoot) {
+    replace(buffer, elements(count, datatype), Use::kRead);
+  } else if (role.isMember) {
+    replace(buffer, elements(count, datatype), Use::kWritten);
+  }
+}
+
+void OnHost::Allreduce(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op, MPI_Comm) {
+  bring(sendbuf, elements(count, datatype), recvbuf, elements(count, datatype));
+}
+
+void OnHost::Reduce(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op, int root, MPI_Comm) {
+  toRoot(sendbuf, elements(count, datatype), recvbuf, [&] { return elements(count, datatype); }, root);
+}
+
+void OnHost::Reduce_scatter_block(const void*& sendbuf, void*& recvbuf, Count recvcount, MPI_Datatype datatype, MPI_Op, MPI_Comm) {
+  const Data all = elements(recvcount * ownRanks(), datatype);
+  bring(sendbuf, all, recvbuf, sendbuf == MPI_IN_PLACE ? all : elements(recvcount, datatype));
+}
+
+void OnHost::Reduce_scatter(const void*& sendbuf, void*& recvbuf, Numbers recvcounts, MPI_Datatype datatype, MPI_Op, MPI_Comm) {
+  if (!recvcounts.isGiven()) return;
+  const int n = ownRanks();
+  Count total = 0;
+  for (int i = 0; i < n; ++i) total += recvcounts[i];
+  const Data all = elements(total, datatype);
+  bring(sendbuf, all, recvbuf, sendbuf == MPI_IN_PLACE ? all : elements(recvcounts[rank()], datatype));
+}
+
+void OnHost::Scan(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
+  Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
+}
+
+// The first rank's result stays as it is.
+void OnHost::Exscan(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op, MPI_Comm) {
+  if (sendbuf != MPI_IN_PLACE) bring(sendbuf, elements(count, datatype));
+  replace(recvbuf, elements(count, datatype), Use::kBoth);
+}
+
+void OnHost::Allgather(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount, MPI_Datatype recvtype,
+                       MPI_Comm) {
+  bring(sendbuf, elements(sendcount, sendtype), recvbuf, elements(recvcount * ranks(), recvtype));
+}
+
+void OnHost::Allgatherv(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts, Numbers displs,
+                        MPI_Datatype recvtype, MPI_Comm) {
+  bring(sendbuf, elements(sendcount, sendtype), recvbuf, blocks(recvcounts, displs, recvtype));
+}
+
+void OnHost::Gather(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount, MPI_Datatype recvtype,
+                    int root, MPI_Comm) {
+  toRoot(sendbuf, elements(sendcount, sendtype), recvbuf, [&] { return elements(recvcount * ranks(), recvtype); }, root);
+}
+
+void OnHost::Gatherv(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts, Numbers displs,
+                     MPI_Datatype recvtype, int root, MPI_Comm) {
+  toRoot(sendbuf, elements(sendcount, sendtype), recvbuf, [&] { return blocks(recvcounts, displs, recvtype); }, root);
+}
+
+void OnHost::Scatter(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount, MPI_Datatype recvtype,
+                     int root, MPI_Comm) {
+  fromRoot(sendbuf, [&] { return elements(sendcount * ranks(), sendtype); }, recvbuf, elements(recvcount, recvtype), root);
+}
+
+void OnHost::Scatterv(const void*& sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
+                      MPI_Datatype recvtype, int root, MPI_Comm) {
+  fromRoot(sendbuf, [&] { return blocks(sendcounts, displs, sendtype); }, recvbuf, elements(recvcount, recvtype), root);
+}
+
+void OnHost::Alltoall(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount, MPI_Datatype recvtype,
+                      MPI_Comm) {
+  bring(sendbuf, elements(sendcount * ranks(), sendtype), recvbuf, elements(recvcount * ranks(), recvtype));
+}
+
+void OnHost::Alltoallv(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts,
+                       Numbers rdispls, MPI_Datatype recvtype, MPI_Comm) {
+  if (sendbuf != MPI_IN_PLACE) bring(sendbuf, blocks(sendcounts, sdispls, sendtype));
+  replace(recvbuf, blocks(recvcounts, rdispls, recvtype), sendbuf == MPI_IN_PLACE ? Use::kBoth : Use::kWritten);
+}
+
+// ---- copies
+
+OnHost::~OnHost() {
+  for (const Copy& copy : copies_) {
+    if (!pool().give(copy.memory)) std::free(copy.memory);
+  }
+}
+
+// Where it lies at the same distance from a cache line as the program's does.
+void OnHost::replace(void*& buffer, const Data& data, Use use) {
+  if (buffer == MPI_IN_PLACE || data.datatype == MPI_DATATYPE_NULL) return;
+  const Form form = formOf(data.datatype);
+  // What pairs have between and behind their parts goes along with them in reductions.
+  const bool isPair = !form.isRun && findNumber(data.datatype) != nullptr;
+  const Bounds bounds = form.isRun || isPair ? Bounds{0, form.extent} : boundsOf(data.datatype);
+  std::ptrdiff_t begin = PTRDIFF_MAX, end = PTRDIFF_MIN;
+  for (const Part& part : data.parts) {
+    if (part.count < 0) return;
+    if (part.count == 0 || form.size == 0) continue;
+    const std::ptrdiff_t first = part.first * form.extent + bounds.begin, last = first + (part.count - 1) * form.extent;
+    begin = std::min({begin, first, last});
+    end = std::max({end, first + bounds.bytes, last + bounds.bytes});
+  }
+  if (begin >= end) return;
+  auto* const device = reinterpret_cast<unsigned char*>(reinterpret_cast<std::uintptr_t>(buffer) + static_cast<std::uintptr_t>(begin));
+  if (!gpu::owns(device)) return;
+
+  const std::vector<Run> runs = form.isRun ? std::vector<Run>{} : runsOf(data.datatype, form, bounds);
+  // Elements one after the other, if `each` is empty.
+  const auto gather = [&](const std::vector<Run>& each, std::size_t size) {
+    Gathering gathering(begin);
+    for (const Part& part : data.parts) {
+      if (each.empty() && part.count > 0) gathering.add({part.first * form.extent, static_cast<std::size_t>(part.count) * size});
+      for (Count i = 0; !each.empty() && i < part.count; ++i) {
+        for (const Run& run : each) gathering.add({(part.first + i) * form.extent + run.begin, run.bytes});
+      }
+    }
+    return gathering.take();
+  };
+  std::vector<Pieces> described = gather(runs, form.size);
+  constexpr std::size_t kLine = 64;
+  const std::size_t shift = reinterpret_cast<std::uintptr_t>(device) % kLine, bytes = static_cast<std::size_t>(end - begin) + shift;
+  void* memory = pool().take(bytes, kLine);
+  if (memory == nullptr) memory = std::aligned_alloc(kLine, (bytes + kLine - 1) / kLine * kLine);
+  if (memory == nullptr) throw std::bad_alloc();
+  copies_.push_back({memory, static_cast<unsigned char*>(memory) + shift, device, {}});
+  Copy& copy = copies_.back();
+  if (use != Use::kWritten) {
+    for (const Pieces& each : isPair ? gather({}, static_cast<std::size_t>(form.extent)) : described) {
+      if (const char* const error = gpu::toHost(copy.data, device, each)) throw MpiError{explain("from", error)};
+    }
+  }
+  if (use != Use::kRead) copy.written = std::move(described);
+  buffer = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(copy.data) - static_cast<std::uintptr_t>(begin));
+  countStaged();
+}
+
+int OnHost::store() const {
+  for (const Copy& copy : copies_) {
+    for (const Pieces& each : copy.written) {
+      if (const char* const error = gpu::fromHost(copy.device, copy.data, each)) return explain("to", error);
+    }
+  }
+  return MPI_SUCCESS;
+}
+
+int OnHost::explain(const char* direction, const char* error) const {
+  complain(std::string(nameOf(hook_)) + ": copying " + direction + " a GPU's memory: " + error);
+  return MPI_ERR_BUFFER;
+}
+
+// ---- requests of the MPI's own
+
+// MPIs give the same request to all collectives that are over at once.
+int storeWhenComplete(MPI_Request request, std::unique_ptr<OnHost> buffers) {
+  int isComplete = 0;
+  const int code = underneath().Request_get_status(request, &isComplete, MPI_STATUS_IGNORE);
+  if (code == MPI_SUCCESS && isComplete != 0) return buffers->store();
+  awaited().add(request, std::move(buffers));
+  return MPI_SUCCESS;
+}
+
+Arrivals::Arrivals(int count, const MPI_Request* requests) : requests_(requests) {
+  if (requests == nullptr || !awaited().isAny()) return;
+  for (int i = 0; i < count; ++i) {
+    if (requests[i] != MPI_REQUEST_NULL && awaited().has(requests[i])) awaited_.emplace_back(i, requests[i]);
+  }
+}
+
+int Arrivals::store(int code) const {
+  for (const auto& [i, request] : awaited_) {
+    if (requests_[i] == MPI_REQUEST_NULL) code = storeOne(request, code);
+  }
+  return code;
+}
+
+int Arrivals::storeAll(int code) const {
+  for (const auto& [i, request] : awaited_) code = storeOne(request, code);
+  return code;
+}
+
+int Arrivals::storeOne(MPI_Request request, int code) {
+  const std::unique_ptr<OnHost> buffers = awaited().take(request);
+  const int stored = buffers != nullptr ? buffers->store() : MPI_SUCCESS;
+  return code == MPI_SUCCESS ? stored : code;
+}
+
+}  // namespace kolo::mpi
