@@ -294,12 +294,16 @@ void OnHost::replace(void*& buffer, const Data& data, Use use) {
     return gathering.take();
   };
   std::vector<Pieces> described = gather(runs, form.size);
+  // With the buffer's own address, even if no data are there: so it is no other buffer's.
+  const std::ptrdiff_t low = buffer == MPI_BOTTOM ? begin : std::min<std::ptrdiff_t>(begin, 0);
+  const std::ptrdiff_t high = buffer == MPI_BOTTOM ? end : std::max<std::ptrdiff_t>(end, 1);
   constexpr std::size_t kLine = 64;
-  const std::size_t shift = reinterpret_cast<std::uintptr_t>(device) % kLine, bytes = static_cast<std::size_t>(end - begin) + shift;
+  const std::size_t shift = reinterpret_cast<std::uintptr_t>(device - (begin - low)) % kLine;
+  const std::size_t bytes = static_cast<std::size_t>(high - low) + shift;
   void* memory = pool().take(bytes, kLine);
   if (memory == nullptr) memory = std::aligned_alloc(kLine, (bytes + kLine - 1) / kLine * kLine);
   if (memory == nullptr) throw std::bad_alloc();
-  copies_.push_back({memory, static_cast<unsigned char*>(memory) + shift, device, {}});
+  copies_.push_back({memory, static_cast<unsigned char*>(memory) + shift + (begin - low), device, {}});
   Copy& copy = copies_.back();
   if (use != Use::kWritten) {
     for (const Pieces& each : isPair ? gather({}, static_cast<std::size_t>(form.extent)) : described) {
