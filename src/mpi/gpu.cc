@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <link.h>
+#include <time.h>
 
 #include <atomic>
 #include <cstdint>
@@ -59,7 +60,8 @@ const Driver* find() {
 }
 
 std::atomic<const Driver*> found{nullptr};
-std::atomic<unsigned long long> searchedAt{0};   // objectsLoaded()
+unsigned long long searchedAt = 0;       // objectsLoaded(), under the lock
+std::atomic<std::int64_t> askedAt{-1};   // when the loader was last asked, by the coarse clock
 
 struct Place {
   unsigned type = 0;
@@ -137,13 +139,18 @@ const char* copy(unsigned char* host, const unsigned char* device, const Pieces&
 
 }  // namespace
 
+// To load the driver and to have memory of it takes far longer than a tick of the coarse clock, which is cheaper to read than to ask the loader.
 bool isUsed() {
-  const unsigned long long loaded = objectsLoaded();
-  if (searchedAt.load(std::memory_order_acquire) != loaded) {   // [found]
+  timespec clock{};
+  (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &clock);
+  const std::int64_t now = clock.tv_sec * std::int64_t{1'000'000'000} + clock.tv_nsec;
+  if (askedAt.load(std::memory_order_acquire) != now) {   // [found]
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
-    if (found.load(std::memory_order_relaxed) == nullptr) found.store(find(), std::memory_order_release);   // [found]
-    searchedAt.store(loaded, std::memory_order_release);   // [found]
+    const unsigned long long loaded = objectsLoaded();
+    if (found.load(std::memory_order_relaxed) == nullptr && searchedAt != loaded) found.store(find(), std::memory_order_release);   // [found]
+    searchedAt = loaded;
+    askedAt.store(now, std::memory_order_release);   // [found]
   }
   return found.load(std::memory_order_acquire) != nullptr;   // [found]
 }

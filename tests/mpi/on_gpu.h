@@ -4,10 +4,12 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <thread>
 
 #include "buffers.h"
 
@@ -49,6 +51,7 @@ class Gpu {
     find("cuDevicePrimaryCtxRetain", retain_);
     find("cuCtxPushCurrent_v2", push_);
     find("cuCtxPopCurrent_v2", pop_);
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));   // a real one takes longer than that to begin
   }
 
   static unsigned long long addressOf(const unsigned char* memory) { return reinterpret_cast<unsigned long long>(memory); }
