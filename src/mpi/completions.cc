@@ -32,7 +32,7 @@ class Patience {
 // call(functions): what is not ours is for the MPI, and for a tool before it to see.
 template <class Call>
 int passOn(int count, const MPI_Request* requests, const Call& call) {
-  const Arrivals arrivals(count, requests);
+  Arrivals arrivals(count, requests);
   return arrivals.store(PassedOn::carryOut([&](bool isNext) { return call(isNext ? following() : underneath()); }));
 }
 
@@ -54,7 +54,7 @@ int completeWaitany(int count, MPI_Request* requests, int* index, MPI_Status* st
   for (Patience patience;; patience.pause()) {
     declareWhatIsOver(count, requests);
     int flag = 0;
-    const Arrivals arrivals(count, requests);
+    Arrivals arrivals(count, requests);
     const int code = arrivals.store(underneath().Testany(count, requests, index, &flag, status));
     if (code != MPI_SUCCESS || flag != 0) return code;
   }
@@ -66,7 +66,7 @@ int completeWaitsome(int count, MPI_Request* requests, int* outcount, int* indic
   }
   for (Patience patience;; patience.pause()) {
     declareWhatIsOver(count, requests);
-    const Arrivals arrivals(count, requests);
+    Arrivals arrivals(count, requests);
     const int code = arrivals.store(underneath().Testsome(count, requests, outcount, indices, statuses));
     if (code != MPI_SUCCESS || *outcount != 0) return code;
   }
@@ -94,8 +94,9 @@ int completeTestsome(int count, MPI_Request* requests, int* outcount, int* indic
 
 int completeRequest_get_status(MPI_Request request, int* flag, MPI_Status* status) {
   declareWhatIsOver(1, &request);
+  Arrivals arrivals(1, &request);
   const int code = passOn(0, nullptr, [&](const Underneath& its) { return its.Request_get_status(request, flag, status); });
-  return code == MPI_SUCCESS && *flag != 0 ? Arrivals(1, &request).storeAll(code) : code;
+  return arrivals.store(code, code == MPI_SUCCESS && *flag != 0);
 }
 
 int completeRequest_free(MPI_Request* request) {

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #endif
 
@@ -19,9 +18,10 @@ namespace kolo::mpi::gpu {
 namespace {
 
 // The names are the driver's; cuda.h makes the current version of each out of them.
-#define KOLO_MPI_CUDA(X) \
-  X(cuPointerGetAttributes) X(cuDeviceGet) X(cuDevicePrimaryCtxRetain) X(cuCtxPushCurrent) X(cuCtxPopCurrent) \
-  X(cuMemcpyDtoH) X(cuMemcpyHtoD) X(cuMemcpy2D) X(cuGetErrorName)
+#define KOLO_MPI_CUDA(X)                                                                                                 \
+  X(cuPointerGetAttributes) X(cuDeviceGet) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) \
+  X(cuCtxPopCurrent) X(cuThreadExchangeStreamCaptureMode) X(cuStreamCreate) X(cuStreamSynchronize) X(cuStreamDestroy)  \
+  X(cuMemcpyDtoHAsync) X(cuMemcpyHtoDAsync) X(cuMemcpy2DAsync) X(cuGetErrorName)
 #define KOLO_TEXT_(name) #name
 #define KOLO_TEXT(name) KOLO_TEXT_(name)   // of what cuda.h makes of the name
 
@@ -79,26 +79,46 @@ Place placeOf(const Driver& driver, const void* address) {
   return place;
 }
 
-// The device's primary context, which is kept for good, as the runtime keeps it.
-CUresult primaryContext(const Driver& driver, int ordinal, CUcontext* context) {
-  static std::mutex mutex;
-  static auto& kept = *new std::map<int, CUcontext>;
-  const std::lock_guard lock(mutex);
-  if (const auto known = kept.find(ordinal); known != kept.end()) {
-    *context = known->second;
-    return CUDA_SUCCESS;
+// The context of some memory, or its device's primary one, current for a scope, with a stream of its own. A synchronous copy would wait for the program's
+// streams, and return before the last bytes have arrived where the host's memory is not pinned.
+class Scope {
+ public:
+  Scope(const Driver& driver, const Place& place) : driver_(driver) {
+    CUcontext context = place.context;
+    if (context == nullptr) {
+      result_ = driver.cuDeviceGet(&device_, place.device);
+      if (result_ == CUDA_SUCCESS) result_ = driver.cuDevicePrimaryCtxRetain(&context, device_);
+      isRetained_ = result_ == CUDA_SUCCESS;
+    }
+    if (result_ == CUDA_SUCCESS) result_ = driver.cuCtxPushCurrent(context);
+    isPushed_ = result_ == CUDA_SUCCESS;
+    (void)driver.cuThreadExchangeStreamCaptureMode(&mode_);
+    if (result_ == CUDA_SUCCESS) result_ = driver.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
   }
-  CUdevice device = 0;
-  if (const CUresult result = driver.cuDeviceGet(&device, ordinal); result != CUDA_SUCCESS) return result;
-  const CUresult result = driver.cuDevicePrimaryCtxRetain(context, device);
-  if (result == CUDA_SUCCESS) kept.emplace(ordinal, *context);
-  return result;
-}
+  Scope(const Scope&) = delete;
+  ~Scope() {
+    if (stream_ != nullptr) (void)driver_.cuStreamDestroy(stream_);
+    (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+    CUcontext popped = nullptr;
+    if (isPushed_) (void)driver_.cuCtxPopCurrent(&popped);
+    if (isRetained_) (void)driver_.cuDevicePrimaryCtxRelease(device_);
+  }
+  CUresult result() const { return result_; }
+  CUstream stream() const { return stream_; }
+
+ private:
+  const Driver& driver_;
+  CUresult result_ = CUDA_SUCCESS;
+  CUdevice device_ = 0;
+  CUstream stream_ = nullptr;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;   // then the thread's own again
+  bool isRetained_ = false, isPushed_ = false;
+};
 
 // What the driver takes as the distance of rows.
 constexpr std::size_t kMostPitch = INT32_MAX;
 
-CUresult copyRows(const Driver& driver, unsigned char* host, const unsigned char* device, const Pieces& pieces, bool isToHost) {
+CUresult enqueue(const Driver& driver, CUstream stream, unsigned char* host, const unsigned char* device, const Pieces& pieces, bool isToHost) {
   unsigned char* const here = host + pieces.offset;
   const auto there = reinterpret_cast<CUdeviceptr>(device + pieces.offset);
   if (pieces.rows > 1 && pieces.pitch <= kMostPitch) {
@@ -110,28 +130,28 @@ CUresult copyRows(const Driver& driver, unsigned char* host, const unsigned char
     what.srcPitch = what.dstPitch = pieces.pitch;
     what.WidthInBytes = pieces.width;
     what.Height = pieces.rows;
-    return driver.cuMemcpy2D(&what);
+    return driver.cuMemcpy2DAsync(&what, stream);
   }
   CUresult result = CUDA_SUCCESS;
   for (std::size_t row = 0; row < pieces.rows && result == CUDA_SUCCESS; ++row) {
     const std::size_t offset = row * pieces.pitch;
-    result = isToHost ? driver.cuMemcpyDtoH(here + offset, there + offset, pieces.width)
-                      : driver.cuMemcpyHtoD(there + offset, here + offset, pieces.width);
+    result = isToHost ? driver.cuMemcpyDtoHAsync(here + offset, there + offset, pieces.width, stream)
+                      : driver.cuMemcpyHtoDAsync(there + offset, here + offset, pieces.width, stream);
   }
   return result;
 }
 
-const char* copy(unsigned char* host, const unsigned char* device, const Pieces& pieces, bool isToHost) {
-  if (pieces.rows == 0 || pieces.width == 0) return nullptr;
+const char* copy(unsigned char* host, const unsigned char* device, const std::vector<Pieces>& all, bool isToHost) {
+  if (all.empty()) return nullptr;
   const Driver& driver = *found.load(std::memory_order_acquire);   // [found]
-  const Place place = placeOf(driver, device + pieces.offset);
-  CUcontext context = place.context;
-  CUresult result = context != nullptr ? CUDA_SUCCESS : primaryContext(driver, place.device, &context);
-  if (result == CUDA_SUCCESS) result = driver.cuCtxPushCurrent(context);
-  if (result == CUDA_SUCCESS) {
-    result = copyRows(driver, host, device, pieces, isToHost);
-    (void)driver.cuCtxPopCurrent(&context);
+  const Scope scope(driver, placeOf(driver, device + all.front().offset));
+  CUresult result = scope.result();
+  for (auto each = all.begin(); each != all.end() && result == CUDA_SUCCESS; ++each) {
+    result = enqueue(driver, scope.stream(), host, device, *each, isToHost);
   }
+  // Also after an error: what was begun must not go on behind the caller's back.
+  const CUresult end = scope.stream() != nullptr ? driver.cuStreamSynchronize(scope.stream()) : CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) result = end;
   if (result == CUDA_SUCCESS) return nullptr;
   const char* name = nullptr;
   return driver.cuGetErrorName(result, &name) == CUDA_SUCCESS && name != nullptr ? name : "an unknown error";
@@ -160,18 +180,18 @@ bool owns(const void* address) {
   return place.type == CU_MEMORYTYPE_DEVICE || place.isManaged != 0;
 }
 
-const char* toHost(unsigned char* host, const unsigned char* device, const Pieces& pieces) { return copy(host, device, pieces, true); }
+const char* toHost(unsigned char* host, const unsigned char* device, const std::vector<Pieces>& all) { return copy(host, device, all, true); }
 
-const char* fromHost(unsigned char* device, const unsigned char* host, const Pieces& pieces) {
-  return copy(const_cast<unsigned char*>(host), device, pieces, false);
+const char* fromHost(unsigned char* device, const unsigned char* host, const std::vector<Pieces>& all) {
+  return copy(const_cast<unsigned char*>(host), device, all, false);
 }
 
 #else
 
 bool isUsed() { return false; }
 bool owns(const void*) { return false; }
-const char* toHost(unsigned char*, const unsigned char*, const Pieces&) { return "this build has no CUDA"; }
-const char* fromHost(unsigned char*, const unsigned char*, const Pieces&) { return "this build has no CUDA"; }
+const char* toHost(unsigned char*, const unsigned char*, const std::vector<Pieces>&) { return "this build has no CUDA"; }
+const char* fromHost(unsigned char*, const unsigned char*, const std::vector<Pieces>&) { return "this build has no CUDA"; }
 
 #endif
 

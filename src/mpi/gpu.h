@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 namespace kolo::mpi::gpu {
 
@@ -18,8 +19,9 @@ struct Pieces {
   std::size_t offset;
   std::size_t width, pitch, rows;
 };
-// Returns when it is done: nullptr, or what the driver called the error. REQUIRES: isUsed().
-const char* toHost(unsigned char* host, const unsigned char* device, const Pieces& pieces);
-const char* fromHost(unsigned char* device, const unsigned char* host, const Pieces& pieces);
+// All of one buffer's. Return when the bytes have arrived: nullptr, or what the driver called the error. They wait for nothing that the program's streams have
+// under way, and are no part of a graph that it captures. REQUIRES: isUsed().
+const char* toHost(unsigned char* host, const unsigned char* device, const std::vector<Pieces>& all);
+const char* fromHost(unsigned char* device, const unsigned char* host, const std::vector<Pieces>& all);
 
 }  // namespace kolo::mpi::gpu

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "mpi/datatypes.h"
+#include "mpi/errors.h"
 #include "mpi/pool.h"
 #include "mpi/underneath.h"
 
@@ -72,12 +73,41 @@ class Gathering {
     }
     pieces_.push_back({offset, run.bytes, run.bytes, 1});
   }
+  // The same of so many elements. They may lie in any order, but not within each other.
+  void addRows(const Run& run, std::ptrdiff_t distance, std::size_t count) {
+    const std::ptrdiff_t first = distance < 0 ? run.begin + distance * static_cast<std::ptrdiff_t>(count - 1) : run.begin;
+    const auto pitch = static_cast<std::size_t>(distance < 0 ? -distance : distance);
+    if (pitch == run.bytes || count == 1) {
+      add({first, run.bytes * count});
+    } else if (pitch > run.bytes) {
+      pieces_.push_back({static_cast<std::size_t>(first - base_), run.bytes, pitch, count});
+    } else {
+      for (std::size_t i = 0; i < count; ++i) add({first + static_cast<std::ptrdiff_t>(i * pitch), run.bytes});
+    }
+  }
   std::vector<Pieces> take() { return std::move(pieces_); }
 
  private:
   std::ptrdiff_t base_;
   std::vector<Pieces> pieces_;
 };
+
+// The runs of all elements of the parts, in as few pieces as one of two ways finds: element by element, or run by run.
+template <class Parts>
+std::vector<Pieces> gather(const Parts& parts, const std::vector<Run>& runs, MPI_Aint extent, std::ptrdiff_t base) {
+  Gathering byElement(base), byRun(base);
+  for (const auto& part : parts) {
+    if (part.count <= 0) continue;
+    const std::ptrdiff_t first = part.first * extent;
+    for (const Run& run : runs) byRun.addRows({first + run.begin, run.bytes}, extent, static_cast<std::size_t>(part.count));
+    if (runs.size() == 1) continue;
+    for (MPI_Count i = 0; i < part.count; ++i) {
+      for (const Run& run : runs) byElement.add({first + i * extent + run.begin, run.bytes});
+    }
+  }
+  std::vector<Pieces> ofRuns = byRun.take(), ofElements = byElement.take();
+  return runs.size() > 1 && ofElements.size() < ofRuns.size() ? ofElements : ofRuns;
+}
 
 // Where requests of the MPI's own leave what arrives.
 class Awaited {
@@ -87,10 +117,6 @@ class Awaited {
     const std::lock_guard lock(mutex_);
     all_[keyOf(request)] = std::move(buffers);
     count_.store(all_.size(), std::memory_order_relaxed);
-  }
-  bool has(MPI_Request request) {
-    const std::lock_guard lock(mutex_);
-    return all_.count(keyOf(request)) != 0;
   }
   std::unique_ptr<OnHost> take(MPI_Request request) {
     const std::lock_guard lock(mutex_);
@@ -281,19 +307,8 @@ void OnHost::replace(void*& buffer, const Data& data, Use use) {
   auto* const device = reinterpret_cast<unsigned char*>(reinterpret_cast<std::uintptr_t>(buffer) + static_cast<std::uintptr_t>(begin));
   if (!gpu::owns(device)) return;
 
-  const std::vector<Run> runs = form.isRun ? std::vector<Run>{} : runsOf(data.datatype, form, bounds);
-  // Elements one after the other, if `each` is empty.
-  const auto gather = [&](const std::vector<Run>& each, std::size_t size) {
-    Gathering gathering(begin);
-    for (const Part& part : data.parts) {
-      if (each.empty() && part.count > 0) gathering.add({part.first * form.extent, static_cast<std::size_t>(part.count) * size});
-      for (Count i = 0; !each.empty() && i < part.count; ++i) {
-        for (const Run& run : each) gathering.add({(part.first + i) * form.extent + run.begin, run.bytes});
-      }
-    }
-    return gathering.take();
-  };
-  std::vector<Pieces> described = gather(runs, form.size);
+  const std::vector<Run> runs = form.isRun ? std::vector<Run>{{0, form.size}} : runsOf(data.datatype, form, bounds);
+  std::vector<Pieces> described = gather(data.parts, runs, form.extent, begin);
   // With the buffer's own address, even if no data are there: so it is no other buffer's.
   const std::ptrdiff_t low = buffer == MPI_BOTTOM ? begin : std::min<std::ptrdiff_t>(begin, 0);
   const std::ptrdiff_t high = buffer == MPI_BOTTOM ? end : std::max<std::ptrdiff_t>(end, 1);
@@ -306,9 +321,9 @@ void OnHost::replace(void*& buffer, const Data& data, Use use) {
   copies_.push_back({memory, static_cast<unsigned char*>(memory) + shift + (begin - low), device, {}});
   Copy& copy = copies_.back();
   if (use != Use::kWritten) {
-    for (const Pieces& each : isPair ? gather({}, static_cast<std::size_t>(form.extent)) : described) {
-      if (const char* const error = gpu::toHost(copy.data, device, each)) throw MpiError{explain("from", error)};
-    }
+    const std::vector<Run> whole = {{0, static_cast<std::size_t>(form.extent)}};
+    const char* const error = gpu::toHost(copy.data, device, isPair ? gather(data.parts, whole, form.extent, begin) : described);
+    if (error != nullptr) throw MpiError{explain("from", error)};
   }
   if (use != Use::kRead) copy.written = std::move(described);
   buffer = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(copy.data) - static_cast<std::uintptr_t>(begin));
@@ -317,9 +332,7 @@ void OnHost::replace(void*& buffer, const Data& data, Use use) {
 
 int OnHost::store() const {
   for (const Copy& copy : copies_) {
-    for (const Pieces& each : copy.written) {
-      if (const char* const error = gpu::fromHost(copy.device, copy.data, each)) return explain("to", error);
-    }
+    if (const char* const error = gpu::fromHost(copy.device, copy.data, copy.written)) return explain("to", error);
   }
   return MPI_SUCCESS;
 }
@@ -340,29 +353,27 @@ int storeWhenComplete(MPI_Request request, std::unique_ptr<OnHost> buffers) {
   return MPI_SUCCESS;
 }
 
+// They are taken before the MPI may give their requests' handles to others, and those put back that go on.
 Arrivals::Arrivals(int count, const MPI_Request* requests) : requests_(requests) {
   if (requests == nullptr || !awaited().isAny()) return;
   for (int i = 0; i < count; ++i) {
-    if (requests[i] != MPI_REQUEST_NULL && awaited().has(requests[i])) awaited_.emplace_back(i, requests[i]);
+    if (requests[i] == MPI_REQUEST_NULL) continue;
+    if (std::unique_ptr<OnHost> buffers = awaited().take(requests[i])) awaited_.push_back({i, requests[i], std::move(buffers)});
   }
 }
 
-int Arrivals::store(int code) const {
-  for (const auto& [i, request] : awaited_) {
-    if (requests_[i] == MPI_REQUEST_NULL) code = storeOne(request, code);
+int Arrivals::store(int code, bool areComplete) {
+  const bool hasData = code == MPI_SUCCESS || code == MPI_ERR_IN_STATUS;
+  int stored = MPI_SUCCESS;
+  for (auto& [i, request, buffers] : awaited_) {
+    if (!areComplete && requests_[i] != MPI_REQUEST_NULL) {
+      awaited().add(request, std::move(buffers));
+    } else if (const int its = hasData ? buffers->store() : MPI_SUCCESS; its != MPI_SUCCESS) {
+      stored = its;
+    }
   }
-  return code;
-}
-
-int Arrivals::storeAll(int code) const {
-  for (const auto& [i, request] : awaited_) code = storeOne(request, code);
-  return code;
-}
-
-int Arrivals::storeOne(MPI_Request request, int code) {
-  const std::unique_ptr<OnHost> buffers = awaited().take(request);
-  const int stored = buffers != nullptr ? buffers->store() : MPI_SUCCESS;
-  return code == MPI_SUCCESS ? stored : code;
+  awaited_.clear();
+  return code == MPI_SUCCESS && stored != MPI_SUCCESS ? raise(MPI_COMM_SELF, stored) : code;
 }
 
 }  // namespace kolo::mpi

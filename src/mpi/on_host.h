@@ -118,17 +118,19 @@ int storeWhenComplete(MPI_Request request, std::unique_ptr<OnHost> buffers);
 class Arrivals {
  public:
   Arrivals(int count, const MPI_Request* requests);
-  // After the function, which returned `code`: stores what came with the requests that it took from the program. The same code, or that of an
-  // error.
-  int store(int code) const;
-  // The same for a function that takes none, where all are complete.
-  int storeAll(int code) const;
+  // After the function, which returned `code`, in any case: stores what came with the requests that it took from the program; areComplete: all,
+  // though it has not taken them. The same code, or that of an error, which has been raised.
+  int store(int code, bool areComplete = false);
 
  private:
-  static int storeOne(MPI_Request request, int code);
+  struct Awaiting {
+    int index;
+    MPI_Request request;
+    std::unique_ptr<OnHost> buffers;
+  };
 
   const MPI_Request* requests_;
-  std::vector<std::pair<int, MPI_Request>> awaited_;
+  std::vector<Awaiting> awaited_;
 };
 
 }  // namespace kolo::mpi

@@ -7,8 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -37,7 +40,6 @@ const Allocation* find(CUdeviceptr address, std::size_t bytes, std::size_t* offs
 }
 
 CUresult copy(void* host, CUdeviceptr device, std::size_t bytes, bool isToHost) {
-  if (pushed == 0) return CUDA_ERROR_INVALID_CONTEXT;
   const std::lock_guard lock(mutex);
   std::size_t offset = 0;
   const Allocation* const its = find(device, bytes, &offset);
@@ -49,6 +51,10 @@ CUresult copy(void* host, CUdeviceptr device, std::size_t bytes, bool isToHost) 
   }
   return CUDA_SUCCESS;
 }
+
+// What has been given to a stream is done when somebody waits for it, as late as may be.
+using Stream = std::vector<std::function<CUresult()>>;
+Stream& of(CUstream stream) { return *reinterpret_cast<Stream*>(stream); }
 
 }  // namespace
 
@@ -120,19 +126,60 @@ CUresult cuCtxPopCurrent(CUcontext* popped) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  static thread_local CUstreamCaptureMode its = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  std::swap(its, *mode);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+  if (pushed == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  *stream = reinterpret_cast<CUstream>(new Stream);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+  CUresult first = CUDA_SUCCESS;
+  for (const auto& each : std::exchange(of(stream), {})) {
+    if (const CUresult result = each(); first == CUDA_SUCCESS) first = result;
+  }
+  return first;
+}
+
+CUresult cuStreamDestroy(CUstream stream) {
+  delete &of(stream);
+  return CUDA_SUCCESS;
+}
+
 CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, std::size_t bytes) { return copy(to, from, bytes, true); }
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, std::size_t bytes) { return copy(const_cast<void*>(from), to, bytes, false); }
 
-CUresult cuMemcpy2D(const CUDA_MEMCPY2D* what) {
-  const bool isToHost = what->dstMemoryType == CU_MEMORYTYPE_HOST;
-  if ((isToHost ? what->srcMemoryType : what->dstMemoryType) != CU_MEMORYTYPE_UNIFIED) return CUDA_ERROR_INVALID_VALUE;
-  if (what->srcPitch < what->WidthInBytes || what->dstPitch < what->WidthInBytes) return CUDA_ERROR_INVALID_VALUE;
-  for (std::size_t row = 0; row < what->Height; ++row) {
-    unsigned char* const host = static_cast<unsigned char*>(isToHost ? what->dstHost : const_cast<void*>(what->srcHost)) +
-                                row * (isToHost ? what->dstPitch : what->srcPitch);
-    const CUdeviceptr device = isToHost ? what->srcDevice + row * what->srcPitch : what->dstDevice + row * what->dstPitch;
-    if (const CUresult result = copy(host, device, what->WidthInBytes, isToHost); result != CUDA_SUCCESS) return result;
-  }
+CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  of(stream).push_back([=] { return copy(to, from, bytes, true); });
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
+  of(stream).push_back([=] { return copy(const_cast<void*>(from), to, bytes, false); });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* given, CUstream stream) {
+  const CUDA_MEMCPY2D what = *given;
+  const bool isToHost = what.dstMemoryType == CU_MEMORYTYPE_HOST;
+  if ((isToHost ? what.srcMemoryType : what.dstMemoryType) != CU_MEMORYTYPE_UNIFIED) return CUDA_ERROR_INVALID_VALUE;
+  if (what.srcPitch < what.WidthInBytes || what.dstPitch < what.WidthInBytes) return CUDA_ERROR_INVALID_VALUE;
+  of(stream).push_back([=] {
+    for (std::size_t row = 0; row < what.Height; ++row) {
+      unsigned char* const host = static_cast<unsigned char*>(isToHost ? what.dstHost : const_cast<void*>(what.srcHost)) +
+                                  row * (isToHost ? what.dstPitch : what.srcPitch);
+      const CUdeviceptr device = isToHost ? what.srcDevice + row * what.srcPitch : what.dstDevice + row * what.dstPitch;
+      if (const CUresult result = copy(host, device, what.WidthInBytes, isToHost); result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+  });
   return CUDA_SUCCESS;
 }
 
