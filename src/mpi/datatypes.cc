@@ -102,9 +102,6 @@ Known examine(const Listed& entry) {
   return known;
 }
 
-// Handles are pointers in one MPI and integers in the other; both convert.
-std::uintptr_t keyOf(MPI_Datatype datatype) { return (std::uintptr_t)datatype; }   // NOLINT
-
 using Table = std::unordered_map<std::uintptr_t, Known>;
 
 // Some are MPI_DATATYPE_NULL, or have no bytes, where the MPI was built without a Fortran or C++ compiler that has them.

@@ -5,7 +5,15 @@
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
+#include <cstdint>
+
 namespace kolo::mpi {
+
+// Handles are pointers in one MPI and integers in the other; both convert.
+template <class Handle>
+std::uintptr_t keyOf(Handle handle) {
+  return (std::uintptr_t)handle;   // NOLINT
+}
 
 // MPI forbids a program to give the same buffer twice. MPICH refuses it; Open MPI (but for MPI_Reduce) does what was meant. Programs
 // rely on that, and it may be one rank alone that does it.

@@ -92,21 +92,24 @@ class Gathering {
   std::vector<Pieces> pieces_;
 };
 
-// The runs of all elements of the parts, in as few pieces as one of two ways finds: element by element, or run by run.
+// The runs of all elements of the parts, in few pieces: run by run, or, where that takes more pieces than there are elements, element by element.
 template <class Parts>
 std::vector<Pieces> gather(const Parts& parts, const std::vector<Run>& runs, MPI_Aint extent, std::ptrdiff_t base) {
-  Gathering byElement(base), byRun(base);
+  Gathering byRun(base), byElement(base);
+  std::size_t elements = 0;
   for (const auto& part : parts) {
     if (part.count <= 0) continue;
-    const std::ptrdiff_t first = part.first * extent;
-    for (const Run& run : runs) byRun.addRows({first + run.begin, run.bytes}, extent, static_cast<std::size_t>(part.count));
-    if (runs.size() == 1) continue;
+    elements += static_cast<std::size_t>(part.count);
+    for (const Run& run : runs) byRun.addRows({part.first * extent + run.begin, run.bytes}, extent, static_cast<std::size_t>(part.count));
+  }
+  std::vector<Pieces> pieces = byRun.take();
+  if (pieces.size() <= elements) return pieces;
+  for (const auto& part : parts) {
     for (MPI_Count i = 0; i < part.count; ++i) {
-      for (const Run& run : runs) byElement.add({first + i * extent + run.begin, run.bytes});
+      for (const Run& run : runs) byElement.add({(part.first + i) * extent + run.begin, run.bytes});
     }
   }
-  std::vector<Pieces> ofRuns = byRun.take(), ofElements = byElement.take();
-  return runs.size() > 1 && ofElements.size() < ofRuns.size() ? ofElements : ofRuns;
+  return byElement.take();
 }
 
 // Where requests of the MPI's own leave what arrives.
@@ -126,9 +129,6 @@ class Awaited {
   }
 
  private:
-  // Handles are pointers in one MPI and integers in the other; both convert.
-  static std::uintptr_t keyOf(MPI_Request request) { return (std::uintptr_t)request; }   // NOLINT
-
   std::atomic<std::size_t> count_{0};
   std::mutex mutex_;
   std::unordered_map<std::uintptr_t, std::unique_ptr<OnHost>> all_;

@@ -128,9 +128,6 @@ class Requests {
   }
 
  private:
-  // Handles are pointers in one MPI and integers in the other; both convert.
-  static std::uintptr_t keyOf(MPI_Request request) { return (std::uintptr_t)request; }   // NOLINT
-
   // Under the lock.
   void count(int change) { underWay_.store(underWay_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed); }
 

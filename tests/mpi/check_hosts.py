@@ -9,6 +9,7 @@ import sys
 
 sys.dont_write_bytecode = True
 
+import glob
 import os
 import re
 import subprocess
@@ -32,14 +33,31 @@ OPTIONS = {"openmpi": lambda subnet: ["--bind-to", "none", "--mca", "pml", "ob1"
 SETTINGS = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
 
 
-# Printed when Kolo has ended, at the beginning of MPI_Finalize. MPICH's own end hangs in one job of five here, by UCX's TCP between two hosts, with
-# Kolo or without it.
+# Printed by the first rank when Kolo has ended there, at the beginning of MPI_Finalize. MPICH's own end hangs in one job of five here, by UCX's TCP
+# between two hosts, with Kolo or without it.
 COUNTED = "calls accelerated and passed on:"
 FINALIZING = 10
+KOLO_THREADS = {"kolo-net", "kolo-shm"}  # of communicators; the root's bootstrap has one that stays
 
 
 class Given:
     family = wrapper = random = memory = launcher = None
+
+
+def threads_of(program):
+    """The names of all threads of the processes that run it."""
+    names = set()
+    for process in glob.glob("/proc/[0-9]*"):
+        try:
+            with open(f"{process}/cmdline", encoding="utf-8", errors="replace") as file:
+                if file.read().split("\0")[0] != program:
+                    continue
+            for path in glob.glob(f"{process}/task/*/comm"):
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    names.add(file.read().strip())
+        except OSError:
+            pass  # it has ended
+    return names
 
 
 def read(file):
@@ -64,12 +82,12 @@ class Hosts(unittest.TestCase):
         with tempfile.TemporaryFile() as file:
             with subprocess.Popen(network.command(0, [wrapper or Given.wrapper, *command[1:]]), env=environment, stdin=subprocess.DEVNULL,
                                   stdout=file, stderr=subprocess.STDOUT) as running:
-                status = self.wait(running, file)
+                status = self.wait(running, file, words[0])
             output = read(file)
         self.assertEqual(status, 0, output)
         return output
 
-    def wait(self, running, file):
+    def wait(self, running, file, program):
         """The exit status; what would be that of a rank that hangs in MPICH is 0."""
         end, counted = time.monotonic() + BOUND, None
         while running.poll() is None:
@@ -77,7 +95,9 @@ class Hosts(unittest.TestCase):
             if counted is None and COUNTED in read(file):
                 counted = now
             if counted is not None and Given.family == "mpich" and now > counted + FINALIZING:
+                threads = threads_of(program)
                 self.stop(running)
+                self.assertFalse(threads & KOLO_THREADS, f"Kolo has not ended on all ranks: {read(file)}")
                 return 0
             if now > end:
                 self.stop(running)

@@ -236,7 +236,7 @@ class Interposer(unittest.TestCase):
         self.assertEqual(job.memory(), (4, 2))
 
     def on_gpu(self, words, said, ranks=4):
-        """The number of calls of each collective, where most buffers are in a GPU's memory."""
+        """A job most of whose buffers are in a GPU's memory."""
         if Given.libcuda is None:
             self.skipTest("the build has no CUDA")
         job = self.ok(Job(ranks, words, {"KOLO_TEST_LIBCUDA": Given.libcuda}), said)
