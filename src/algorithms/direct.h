@@ -44,9 +44,9 @@ KOLO_DEVICE_CALL bool everyInputIsReadable(device::Exchange<Team>& exchange) {
   return true;
 }
 
-// Folds elements [range) of all ranks' inputs at `inputBegin`, in rank order, into the outputs of ranks [first, last).
+// Folds elements [range) of all ranks' inputs, in rank order, into the outputs of ranks [first, last).
 template <class Team>
-KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range range, std::uint64_t inputBegin, int first, int last) {
+KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range range, int first, int last) {
   const device::Work& work = exchange.work();
   const void* inputs[kMaxDirectRanks];
   void* outputs[kMaxDirectRanks];
@@ -55,7 +55,7 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
   for (std::uint64_t at = 0; at < range.count && !exchange.failed(); at += step) {
     const std::uint64_t count = range.count - at < step ? range.count - at : step;
     for (int rank = 0; rank < work.ranks; ++rank) {
-      inputs[rank] = exchange.sendOf(rank) + exchange.bytesOf(inputBegin + range.begin + at);
+      inputs[rank] = exchange.sendOf(rank) + exchange.bytesOf(range.begin + at);
     }
     for (int rank = first; rank < last; ++rank) {
       outputs[rank - first] = exchange.recvOf(rank) + exchange.bytesOf(range.begin + at);
@@ -71,9 +71,9 @@ KOLO_DEVICE_CALL void directTwoShot(device::Exchange<Team>& exchange) {
   const device::Range slice =
       device::alignedPart(work.recvLayout.block(0).count, work.ranks, work.rank, exchange.work().grain());
   if (work.signature.collective == device::Collective::kReduce) {
-    directFold(exchange, slice, 0, work.root, work.root + 1);
+    directFold(exchange, slice, work.root, work.root + 1);
   } else {
-    directFold(exchange, slice, 0, 0, work.ranks);
+    directFold(exchange, slice, 0, work.ranks);
   }
 }
 
@@ -82,7 +82,7 @@ template <class Team>
 KOLO_DEVICE_CALL void finishAtRoot(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (work.rank == work.root) {
-    exchange.awaitFinishedAll();
+    exchange.awaitFinished([](int) { return true; });
   } else {
     exchange.sayFinished(work.root);
   }
@@ -120,25 +120,16 @@ KOLO_DEVICE bool copiesOwnBlockFirst(const device::Work& work) {
   return work.readsPeers && (work.signature.collective == Collective::kAllGather || work.signature.collective == Collective::kAllToAll);
 }
 
+// What every rank has for this one into the block of the output that is for it; this rank's own last, if that is not done yet.
 template <class Team>
-KOLO_DEVICE_CALL void copyOwnBlock(device::Exchange<Team>& exchange) {
-  const device::Work& work = exchange.work();
-  const std::uint64_t from = work.signature.collective == device::Collective::kAllGather ? 0 : work.sendLayout.block(work.rank).begin;
-  const device::Range to = work.recvLayout.block(work.rank);
-  exchange.copy(work.recv + exchange.bytesOf(to.begin), work.send + exchange.bytesOf(from), exchange.bytesOf(to.count), work.streaming);
-}
-
-// Block `block` of rank `from`'s input into block `from` of this rank's output, for all ranks, own one last if that is not done yet.
-template <class Team>
-KOLO_DEVICE_CALL void directTake(device::Exchange<Team>& exchange, bool sameBlock) {
+KOLO_DEVICE_CALL void directTake(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   for (int i = 1; i < work.ranks; ++i) {
     const int from = device::ringRank(work.rank, i, work.ranks);
-    const device::Range to = work.recvLayout.block(from);
-    const std::uint64_t begin = sameBlock ? 0 : work.sendLayout.block(work.rank).begin;   // as the peer's
-    exchange.take(work.recv + exchange.bytesOf(to.begin), from, exchange.bytesOf(begin), exchange.bytesOf(to.count));
+    const device::Piece to = exchange.pieceFrom(from);
+    exchange.take(to.data, from, 0, to.bytes);
   }
-  if (!copiesOwnBlockFirst(work)) copyOwnBlock(exchange);
+  if (!copiesOwnBlockFirst(work)) exchange.copyOwn();
 }
 
 // canPush: all buffers are shared; otherwise all inputs are readable, and the collective is one that only takes.
@@ -153,24 +144,20 @@ KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, device::Algori
       if (algorithm == device::Algorithm::kTwoShot) {
         directTwoShot(exchange);
       } else {
-        directFold(exchange, {0, length}, 0, work.rank, work.rank + 1);
+        directFold(exchange, {0, length}, work.rank, work.rank + 1);
       }
       break;
     case Collective::kReduce:
       if (algorithm == device::Algorithm::kTwoShot) {
         directTwoShot(exchange);
       } else if (work.rank == work.root) {
-        directFold(exchange, {0, length}, 0, work.rank, work.rank + 1);
+        directFold(exchange, {0, length}, work.rank, work.rank + 1);
       }
       break;
-    case Collective::kReduceScatter: {
-      const device::Range block = work.sendLayout.block(work.rank);
-      directFold(exchange, {0, block.count}, block.begin, work.rank, work.rank + 1);
-      break;
-    }
+    case Collective::kReduceScatter: directFold(exchange, {0, work.partTo(work.rank).count}, work.rank, work.rank + 1); break;
     case Collective::kBroadcast: directBroadcast(exchange, canPush); return;
-    case Collective::kAllGather: directTake(exchange, true); break;
-    case Collective::kAllToAll: directTake(exchange, false); break;
+    case Collective::kAllGather:
+    case Collective::kAllToAll: directTake(exchange); break;
     default: break;
   }
   exchange.finishAll();

@@ -16,15 +16,6 @@
 
 namespace kolo::algorithms {
 
-// Whether this rank knows, before it has met anybody, that it sends one-shot through staging and gets nothing: then it need
-// not wait for the others' headers. Others' buffers matter only if its own is in a window, or if it is the root's that counts.
-KOLO_DEVICE bool givesThroughStaging(const device::Work& work) {
-  if (work.signature.algorithm != device::Algorithm::kOneShot || !device::onlyGives(work)) return false;
-  if (work.direct == device::Algorithm::kCount) return true;
-  const bool taken = work.shareable && (work.sendRef.index != 0 || work.readsPeers);
-  return !taken && work.signature.collective != device::Collective::kGather;
-}
-
 // Whether this rank knows, before it has met anybody, that its data goes through the slots: its own buffers rule out the other
 // ways, which need those of all. Then it sends at once and meets the others when it needs what they sent: one wait instead of
 // two, which counts most where ranks share cores.
@@ -38,6 +29,7 @@ KOLO_DEVICE bool sendsBeforeMeeting(const device::Work& work) {
                      collective == Collective::kReduceScatter;
   const bool fits = (reduces && (algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot)) ||
                     (moves && (algorithm == Algorithm::kOneShot || algorithm == Algorithm::kPairwise));
+  if (work.pairsFromBytes != 0 && collective == Collective::kAllToAll) return true;   // pairs see to the rest themselves
   if (!fits || work.readsPeers) return false;
   if (work.direct == Algorithm::kCount || work.scaled) return true;
   const bool shared = work.shareable && work.sendRef.index != 0 && (!reduces || work.recvRef.index != 0);
@@ -55,7 +47,7 @@ KOLO_DEVICE_CALL bool meetEverybody(device::Exchange<Team>& exchange, bool later
     return !exchange.failed();
   }
   exchange.announceAll();
-  if (copiesOwnBlockFirst(work)) copyOwnBlock(exchange);
+  if (copiesOwnBlockFirst(work)) exchange.copyOwn();
   if (!later) return exchange.meetAll();
   for (int i = 1; i < work.ranks; ++i) exchange.owe(device::ringRank(work.rank, i, work.ranks));
   return !exchange.failed();
@@ -68,8 +60,9 @@ KOLO_DEVICE_CALL bool executeDirect(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (device::isIn(work.signature.collective, device::kMeetsRootOnly)) {
     const bool gather = work.signature.collective == device::Collective::kGather;
-    if (!(gather ? exchange.recvIsShared(work.root) : exchange.sendIsReadable(work.root))) return false;
-    directRooted(exchange);
+    const bool isDirect = gather ? exchange.recvIsShared(work.root) : exchange.sendIsReadable(work.root);
+    if (!isDirect && work.pairsFromBytes == 0) return false;
+    moveFromOrToRoot(exchange);
     return true;
   }
   const bool shared = everyBufferIsShared(exchange);

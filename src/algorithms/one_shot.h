@@ -18,10 +18,7 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
   const int n = work.ranks;
   const bool toAll = work.signature.collective != Collective::kReduce;
   const bool folds = toAll || work.rank == work.root;
-  const auto inputFor = [&](int rank) {
-    return work.signature.collective == Collective::kReduceScatter ? work.sendLayout.block(rank)
-                                                                   : work.sendLayout.block(0);
-  };
+  const auto inputFor = [&](int rank) { return work.partTo(rank); };
   std::uint64_t longest = 0;
   for (int rank = 0; rank < n; ++rank) longest = inputFor(rank).count > longest ? inputFor(rank).count : longest;
 
@@ -50,64 +47,64 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
   exchange.meetRest();   // where there was nothing to fold
 }
 
-// Block by block for collectives that only move data: what rank `from` has for rank `to`, as both of them see it.
-template <class Team>
-KOLO_DEVICE_CALL void oneShotMove(device::Exchange<Team>& exchange) {
-  using device::Collective;
-  const device::Work& work = exchange.work();
-  const int n = work.ranks;
-  const bool scattered = work.signature.collective == Collective::kScatter;
-  const bool gathered = work.signature.collective != Collective::kBroadcast &&
-                        work.signature.collective != Collective::kScatter;
-  const bool fromRootOnly = !gathered;
-  const bool toRootOnly = work.signature.collective == Collective::kGather;
-  const bool sends = !fromRootOnly || work.rank == work.root;
-  const bool receives = !toRootOnly || work.rank == work.root;
-  const auto outAt = [&](int peer) {
-    const device::Range block = work.sendLayout.block(scattered ? peer : 0);
-    return device::Piece{const_cast<unsigned char*>(work.send) + exchange.bytesOf(block.begin),
-                         exchange.bytesOf(block.count)};
-  };
-  const auto inAt = [&](int peer) {
-    const device::Range block = work.recvLayout.block(gathered ? peer : 0);
-    return device::Piece{work.recv + exchange.bytesOf(block.begin), exchange.bytesOf(block.count)};
-  };
-
-  if (sends && receives) {
-    exchange.copy(inAt(work.rank).data, outAt(work.rank).data, inAt(work.rank).bytes, work.streaming);
-  }
-  if (fromRootOnly || toRootOnly) {
-    for (int i = 1; i < n; ++i) {
-      const int peer = device::ringRank(work.rank, i, n);
-      const bool sendsTo = sends && (!toRootOnly || peer == work.root) && work.rank != (toRootOnly ? work.root : -1);
-      const bool receivesFrom = receives && (!fromRootOnly || peer == work.root) &&
-                                work.rank != (fromRootOnly ? work.root : -1);
-      exchange.exchange(peer, sendsTo ? 1 : 0, [&](int) { return outAt(peer); }, peer, receivesFrom ? 1 : 0,
-                        [&](int) { return inAt(peer); });
-    }
-    return;
-  }
-  trade(exchange, outAt, inAt);
+// Whether this rank knows, before it has met anybody, that it sends one-shot through staging and gets nothing: then it need
+// not wait for the others' headers. Others' buffers matter only if its own is in a window, or if it is the root's that counts.
+KOLO_DEVICE bool givesThroughStaging(const device::Work& work) {
+  if (work.signature.algorithm != device::Algorithm::kOneShot || !device::onlyGives(work)) return false;
+  if (work.direct == device::Algorithm::kCount) return true;
+  if (work.signature.collective == device::Collective::kGather) return work.partTo(work.root).count * work.elementBytes < work.pairsFromBytes;
+  return !(work.shareable && (work.sendRef.index != 0 || work.readsPeers));
 }
 
-// Gather and scatter when the root's buffer is in a window (scatter: or can be read): everybody moves its own block, no
-// staging, all at once.
+// Broadcast, scatter and gather: the root's side, and the others'. Direct, with the root's buffer in a window (scatter: or readable),
+// everybody moves its own block, no staging, all at once.
 template <class Team>
-KOLO_DEVICE_CALL void directRooted(device::Exchange<Team>& exchange) {
-  const device::Work& work = exchange.work();
-  const bool gather = work.signature.collective == device::Collective::kGather;
-  const std::uint64_t bytes = exchange.bytesOf(gather ? work.sendLayout.block(0).count : work.recvLayout.block(0).count);
-  const device::Layout& blocks = gather ? work.recvLayout : work.sendLayout;   // of the root
-  const std::uint64_t place = exchange.bytesOf(blocks.block(work.rank).begin);
-  if (gather) {
-    exchange.copy(exchange.recvOf(work.root) + place, work.send, bytes, work.streaming);
+KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
+  using Way = typename device::Exchange<Team>::Way;
+  const int peers = exchange.work().ranks - 1;
+  const auto wayOf = [&](int peer) { return gives ? exchange.wayTo(peer) : exchange.wayFrom(peer); };
+  exchange.copyOwn();
+  for (int i = 0; i < peers; ++i) {
+    const int peer = exchange.peerAt(i);
+    if (wayOf(peer) != Way::kSlots) continue;
+    exchange.exchange(peer, gives ? 1 : 0, [&](int) { return exchange.pieceTo(peer); }, peer, gives ? 0 : 1,
+                      [&](int) { return exchange.pieceFrom(peer); });
+  }
+  if (!gives) exchange.takeFromHeaders(peers, [&](int i) { return exchange.peerAt(i); });
+  exchange.awaitFinished([&](int peer) { return wayOf(peer) == Way::kDirect; });
+}
+template <class Team>
+KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) {
+  using Way = typename device::Exchange<Team>::Way;
+  const int root = exchange.work().root;
+  const device::Piece out = exchange.pieceTo(root), in = exchange.pieceFrom(root);
+  const Way way = gets ? exchange.wayFrom(root) : exchange.wayTo(root);
+  if (way == Way::kSlots) {
+    exchange.exchange(root, gets ? 0 : 1, [&](int) { return out; }, root, gets ? 1 : 0, [&](int) { return in; });
+  } else if (way == Way::kHeader) {
+    if (gets) exchange.takeFromHeaders(1, [&](int) { return root; });
   } else {
-    exchange.take(work.recv, work.root, place, bytes);
+    if (gets) {
+      exchange.take(in.data, root, 0, in.bytes);
+    } else {
+      exchange.copy(exchange.recvOf(root), out.data, out.bytes, exchange.work().streaming);
+    }
+    exchange.sayFinished(root);
   }
-  finishAtRoot(exchange);
+}
+template <class Team>
+KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const bool fromRoot = device::isIn(work.signature.collective, device::kFromRoot);
+  if (work.rank == work.root) {
+    moveAtRoot(exchange, fromRoot);
+  } else {
+    moveWithRoot(exchange, fromRoot);
+  }
 }
 
-// REQUIRES: met all, or announced to all if sendsBeforeMeeting() (gather and scatter: the root has met all, the others the root).
+// REQUIRES: met all, or announced to all if sendsBeforeMeeting() (gather and scatter: the root has met all, the others the root, or owe that
+// if givesThroughStaging()).
 template <class Team>
 KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange) {
   using device::Collective;
@@ -116,8 +113,14 @@ KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange) {
     case Collective::kReduce:
     case Collective::kReduceScatter: oneShotFold(exchange); break;
     // In place, what a block is exchanged for must have its own place: only the order of pairwise does that.
+    case Collective::kAllGather:
     case Collective::kAllToAll: runPairwise(exchange); break;
-    default: oneShotMove(exchange); break;
+    case Collective::kBroadcast:
+    case Collective::kGather:
+    case Collective::kScatter: moveFromOrToRoot(exchange); break;
+    case Collective::kBarrier:
+    case Collective::kSendRecv:
+    case Collective::kCount: break;
   }
 }
 

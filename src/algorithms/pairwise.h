@@ -1,27 +1,44 @@
 // pairwise: every rank trades a block with every other, in n rounds; in round i rank r trades with rank (i - r) mod n, so that in
 // every round the ranks form pairs (one is alone). As both blocks of a trade in an all-to-all have the same place in their
-// buffers, it works in place.
+// buffers, it works in place. Where only pairs know how much they trade, each also decides for itself which way a block
+// goes.
 #pragma once
 
 #include "device/exchange.h"
 
 namespace kolo::algorithms {
 
-// REQUIRES: announced to all.
-// outAt(peer) to every peer, inAt(peer) from it. Blocks that fit into the slots are all sent before the first is awaited: then
-// a rank waits for all others once, and not for each in its turn, which is what counts where ranks share cores.
-template <class Team, class OutAt, class InAt>
-KOLO_DEVICE_CALL void trade(device::Exchange<Team>& exchange, OutAt outAt, InAt inAt) {
+// Takes the blocks that are not sent, and waits until this rank's have been taken. REQUIRES: met all.
+template <class Team>
+KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
+  using Way = typename device::Exchange<Team>::Way;
+  const device::Work& work = exchange.work();
+  for (int i = 0; i < work.ranks - 1 && !exchange.failed(); ++i) {
+    const int peer = exchange.peerAt(i);
+    if (exchange.wayFrom(peer) != Way::kDirect) continue;
+    exchange.take(exchange.pieceFrom(peer).data, peer, 0, exchange.pieceFrom(peer).bytes);
+    exchange.sayFinished(peer);
+  }
+  exchange.awaitFinished([&](int peer) { return exchange.wayTo(peer) == Way::kDirect; });
+}
+
+// All-to-all, and all-gather. REQUIRES: announced to all.
+// Blocks that fit into the slots are all sent before the first is awaited: then a rank waits for all others once, and not for each in its
+// turn, which is what counts where ranks share cores.
+template <class Team>
+KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
+  using Way = typename device::Exchange<Team>::Way;
   const device::Work& work = exchange.work();
   const int n = work.ranks;
+  exchange.copyOwn();
   const auto with = [&](int peer, bool sends, bool receives) {
-    exchange.exchange(peer, sends ? 1 : 0, [&](int) { return outAt(peer); }, peer, receives ? 1 : 0,
-                      [&](int) { return inAt(peer); });
+    exchange.exchange(peer, sends && exchange.wayTo(peer) == Way::kSlots ? 1 : 0, [&](int) { return exchange.pieceTo(peer); }, peer,
+                      receives && exchange.wayFrom(peer) == Way::kSlots ? 1 : 0, [&](int) { return exchange.pieceFrom(peer); });
   };
   bool fits = true;
-  for (int i = 1; i < n; ++i) {
-    const std::uint64_t bytes = outAt(device::ringRank(work.rank, i, n)).bytes;
-    fits = fits && bytes <= std::uint64_t{work.slots} * work.chunkBytes;
+  for (int i = 0; i < n - 1; ++i) {
+    const int peer = exchange.peerAt(i);
+    fits = fits && (exchange.wayTo(peer) != Way::kSlots || exchange.pieceTo(peer).bytes <= std::uint64_t{work.slots} * work.chunkBytes);
   }
   if (!fits && !exchange.meetRest()) return;
   for (int round = 0; round < n; ++round) {
@@ -33,22 +50,9 @@ KOLO_DEVICE_CALL void trade(device::Exchange<Team>& exchange, OutAt outAt, InAt 
     const int peer = device::ringRank(round, -work.rank, n);
     if (peer != work.rank) with(peer, false, true);
   }
-}
-
-// REQUIRES: announced to all.
-template <class Team>
-KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
-  const device::Work& work = exchange.work();
-  const auto outAt = [&](int peer) {
-    const device::Range block = work.sendLayout.block(peer);
-    return device::Piece{const_cast<unsigned char*>(work.send) + exchange.bytesOf(block.begin), exchange.bytesOf(block.count)};
-  };
-  const auto inAt = [&](int peer) {
-    const device::Range block = work.recvLayout.block(peer);
-    return device::Piece{work.recv + exchange.bytesOf(block.begin), exchange.bytesOf(block.count)};
-  };
-  exchange.copy(inAt(work.rank).data, outAt(work.rank).data, outAt(work.rank).bytes, work.streaming);
-  trade(exchange, outAt, inAt);
+  if (work.pairsFromBytes == 0) return;
+  exchange.takeFromHeaders(n - 1, [&](int i) { return exchange.peerAt(i); });
+  tradeDirectly(exchange);
 }
 
 }  // namespace kolo::algorithms

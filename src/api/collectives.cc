@@ -10,16 +10,18 @@ namespace kolo::api {
 namespace {
 
 using comm::Call;
+using comm::CountArrays;
 using comm::Operation;
 using comm::VectorCounts;
 using device::Collective;
 
 // The communicator, if this is what loops do: one of its last calls again, by a thread that has it to itself. The call has then been
 // checked, planned and described.
-inline Inside<comm::Communicator> findRepeated(const Call& call, koloComm_t comm, koloStream_t stream) {
+template <class... Counts>
+Inside<comm::Communicator> findRepeated(const Call& call, koloComm_t comm, koloStream_t stream, const Counts&... counts) {
   if (stream != nullptr || !caller.isPlain()) return {};
   Inside<comm::Communicator> communicator = communicators.remember(reinterpret_cast<std::uintptr_t>(comm)).enter();
-  if (!communicator || !communicator->recall(call)) return {};
+  if (!communicator || !communicator->recall(call, counts...)) return {};
   return communicator;
 }
 
@@ -61,11 +63,11 @@ Status submitCollective(Operation& operation, koloComm_t comm, koloStream_t stre
   });
 }
 
-// One that the call describes in full.
-template <class Check>
-koloResult_t run(const char* function, const Call& call, koloComm_t comm, koloStream_t stream, Check&& check) noexcept {
+// One that the call, and the counts of a v-variant, describe in full.
+template <class Check, class... Counts>
+koloResult_t run(const char* function, const Call& call, koloComm_t comm, koloStream_t stream, Check&& check, const Counts&... counts) noexcept {
   return guard(function, [&]() -> Status {
-    if (const Inside<comm::Communicator> communicator = findRepeated(call, comm, stream)) return communicator->runAgain();
+    if (const Inside<comm::Communicator> communicator = findRepeated(call, comm, stream, counts...)) return communicator->runAgain();
     Operation operation{call, {}, {}};
     return submitCollective(operation, comm, stream, check);
   });
@@ -183,8 +185,7 @@ Status takeCounts(const Given& given, const comm::Communicator& communicator, ko
 // The v-variant of a collective with one block in one buffer and the blocks of all ranks, described by `given`, in the
 // other. With a root only the root's arrays count, and operation.count is the one block's length; without, it is found in them.
 template <const Shape& shape>
-koloResult_t vectorCollective(const char* function, const Call& call, const Given& given, koloComm_t comm,
-                              koloStream_t stream) noexcept {
+koloResult_t vectorCollective(const char* function, Call call, const Given& given, koloComm_t comm, koloStream_t stream) noexcept {
   static_assert(shape.send != shape.recv);
   constexpr bool gathers = shape.recv == kEach, rooted = shape.root != Root::kNone;
   const auto check = [&](comm::Communicator& communicator, Operation& o) -> Status {
@@ -213,8 +214,7 @@ koloResult_t vectorCollective(const char* function, const Call& call, const Give
       return error(koloInvalidCount, "{}[{}] is {} and {} is {}: expected the root's own block to be equally long in both",
                    given.name, mine, counts[mine], gathers ? "sendcount" : "recvcount", o.count);
     }
-    o.count = counts[mine];
-    one.bytes = o.count * size;
+    one.bytes = counts[mine] * size;
     all.bytes = extent * size;
     KOLO_TRY(checkPlace(communicator, send));
     KOLO_TRY(checkPlace(communicator, recv));
@@ -222,11 +222,11 @@ koloResult_t vectorCollective(const char* function, const Call& call, const Give
     o.counts = std::move(taken);
     return {};
   };
-  return guard(function, [&]() -> Status {
-    Operation operation{call, {}, {}};
-    operation.collective = shape.collective;
-    return submitCollective(operation, comm, stream, check);
-  });
+  call.collective = shape.collective;
+  call.vector = true;
+  return run(function, call, comm, stream, check,
+             gathers ? CountArrays{.recvCounts = given.counts, .recvDispls = given.displs}
+                     : CountArrays{.sendCounts = given.counts, .sendDispls = given.displs});
 }
 
 // One end of a message.
@@ -361,11 +361,8 @@ KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcount
     o.counts = std::move(taken);
     return {};
   };
-  return guard(__func__, [&]() -> Status {
-    Operation operation{
-        {.send = sendbuf, .recv = recvbuf, .collective = Collective::kAllToAll, .datatype = datatype}, {}, {}};
-    return submitCollective(operation, comm, stream, check);
-  });
+  return run(__func__, {.send = sendbuf, .recv = recvbuf, .collective = Collective::kAllToAll, .datatype = datatype, .vector = true}, comm, stream,
+             check, CountArrays{sendcounts, senddispls, recvcounts, recvdispls});
 }
 
 KOLO_API koloResult_t koloSendTag(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,

@@ -88,8 +88,9 @@ class Communicator final : public executor::LinkOwner {
   Status run(const Operation& operation);
 
   // Whether this is one of the last operations again, for which everything has been checked and prepared; if so, runAgain() runs it.
-  // REQUIRES: the turn; not a v-variant.
+  // REQUIRES: the turn; no reduction that a user made. A v-variant comes with its counts.
   bool recall(const Call& call);
+  bool recall(const Call& call, const CountArrays& counts);
   // REQUIRES: the turn; recall() has said so, and nothing ran since.
   Status runAgain();
 
@@ -199,7 +200,8 @@ class Communicator final : public executor::LinkOwner {
   planner::Choice planFor(const Operation& operation, std::uint64_t bytes);
   planner::Query queryFor(const Operation& operation) const;
   bool readsPeers(const device::Work& work, std::uint64_t bytes) const;
-  std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes) const;
+  void decideByPairs(device::Work& work, std::uint64_t longestBytes) const;
+  std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes, bool countsDiffer) const;
   void postOnBoard(const device::Work& work);
   void notify();
   void sayGoodbye();
@@ -209,6 +211,8 @@ class Communicator final : public executor::LinkOwner {
   device::Fault repeat(int peer);
   void sayGoodbye(int peer);
   void aim(device::Link& link);
+  template <class Condition>
+  bool recallIf(Condition condition);
   std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;
   void rest(int peer, bool forLong, bool maySleep);
   void yield();
@@ -264,11 +268,13 @@ class Communicator final : public executor::LinkOwner {
     Call call = kNothing;   // or an operation whose repetition is seen by comparing what the caller says
     device::Work work;
     executor::Context context;
+    // What these point to.
+    std::shared_ptr<const VectorCounts> counts;
+    std::shared_ptr<const CustomReduction> custom;
   };
   std::array<Prepared, 4> prepared_;
   std::size_t preparing_ = 0;          // which was prepared last
   Prepared* now_ = prepared_.data();   // the last that ran, or runs
-  Operation last_;                     // the last that was prepared: its counts and custom reduction are in use, if it is now_
   device::Fault fault_;
   executor::UserReduction user_;
   UserProgress userProgress_;

@@ -11,9 +11,33 @@
 
 namespace kolo::comm {
 
-// Counts and displacements of a v-variant, copied from the caller.
+// A v-variant's arrays of one number for each rank, as a caller gives them. Without displacements blocks are in a row.
+struct CountArrays {
+  const std::size_t* sendCounts = nullptr;
+  const std::size_t* sendDispls = nullptr;
+  const std::size_t* recvCounts = nullptr;
+  const std::size_t* recvDispls = nullptr;
+};
+
+// The same, copied; empty where the operation does not look at them.
 struct VectorCounts {
   std::vector<std::uint64_t> sendCounts, sendDispls, recvCounts, recvDispls;
+
+  bool are(const CountArrays& given) const {
+    return same(sendCounts, sendDispls, given.sendCounts, given.sendDispls) && same(recvCounts, recvDispls, given.recvCounts, given.recvDispls);
+  }
+  CountArrays arrays() const { return {sendCounts.data(), sendDispls.data(), recvCounts.data(), recvDispls.data()}; }
+
+ private:
+  static bool same(const std::vector<std::uint64_t>& counts, const std::vector<std::uint64_t>& displs, const std::size_t* givenCounts,
+                   const std::size_t* givenDispls) {
+    if (!counts.empty() && givenCounts == nullptr) return false;
+    std::uint64_t next = 0;
+    for (std::size_t i = 0; i < counts.size(); next += counts[i++]) {
+      if (counts[i] != givenCounts[i] || displs[i] != (givenDispls != nullptr ? givenDispls[i] : next)) return false;
+    }
+    return true;
+  }
 };
 
 struct CustomReduction;
@@ -22,11 +46,12 @@ struct CustomReduction;
 struct Call {
   const void* send = nullptr;
   void* recv = nullptr;
-  std::uint64_t count = 0;          // as in the API; v-variants: of this rank's own block
+  std::uint64_t count = 0;          // as in the API; 0 where only arrays say it
   device::Collective collective = device::Collective::kBarrier;
   koloDataType_t datatype = koloInt8;
   koloRedOp_t op = koloSum;
   int root = 0;
+  bool vector = false;              // a v-variant
 
   bool operator==(const Call&) const = default;
   bool reduces() const { return device::isIn(collective, device::kReducing); }

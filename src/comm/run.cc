@@ -28,9 +28,16 @@ std::uint64_t digest(const std::vector<std::uint64_t>& values, std::uint64_t see
 
 // What the planner calls the size: bytes of one block, of the longest where they differ.
 std::uint64_t plannedBytes(const Operation& operation, std::uint64_t elementBytes) {
-  if (operation.counts == nullptr) return operation.count * elementBytes;
-  const auto& counts = operation.reduces() ? operation.counts->sendCounts : operation.counts->recvCounts;
-  return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end()) * elementBytes;
+  if (!operation.vector) return operation.count * elementBytes;
+  const auto longest = [](const std::vector<std::uint64_t>& counts) {
+    return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
+  };
+  return std::max(longest(operation.counts->sendCounts), longest(operation.counts->recvCounts)) * elementBytes;
+}
+
+// Whether ranks know only what they themselves give and get.
+bool countsDiffer(const Call& call) {
+  return call.vector && call.collective != Collective::kAllGather && call.collective != Collective::kReduceScatter;
 }
 
 // Whether results are 0 or 1 whatever the input was.
@@ -91,9 +98,8 @@ koloPlan_t Communicator::describePlan(const planner::Query& query) const {
 planner::Query Communicator::queryFor(const Operation& operation) const {
   planner::Query query;
   query.collective = operation.collective;
-  query.vector = operation.counts != nullptr;
-  query.countsKnown = !query.vector || operation.collective == Collective::kAllGather ||
-                      operation.collective == Collective::kReduceScatter;
+  query.vector = operation.vector;
+  query.countsKnown = !countsDiffer(operation);
   query.inOrder = operation.reduces() && inOrder(operation);
   return query;
 }
@@ -121,23 +127,18 @@ planner::Choice Communicator::planFor(const Operation& operation, std::uint64_t 
 // A sender fills one slot while the receiver empties another, so a message of some length goes in two chunks or more; a long
 // one in chunks that stay in the caches of both (measured on a Skylake server with 1 MiB of L2: 64 KiB). On a GPU in whole slots: each
 // chunk is a call of functions that save registers for their callers.
-std::uint32_t Communicator::chunkFor(const Work& work, std::uint64_t bytes) const {
-  const Collective collective = work.signature.collective;
-  const bool countsDiffer = work.signature.vector &&   // and this rank does not know those of the others
-                            collective != Collective::kAllGather && collective != Collective::kReduceScatter;
-  if (countsDiffer) return machine_.slotBytes;
+std::uint32_t Communicator::chunkFor(const Work& work, std::uint64_t bytes, bool countsDiffer) const {
   const bool inSlices = work.signature.algorithm == device::Algorithm::kTwoShot;
   const std::uint64_t message = (inSlices ? bytes / static_cast<std::uint64_t>(ranks()) : bytes) / static_cast<std::uint64_t>(work.channels);
   const std::uint64_t most = gpu_ != nullptr ? machine_.slotBytes : 65536;
+  if (countsDiffer) return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, machine_.slotBytes));
   const std::uint64_t chunk = std::clamp<std::uint64_t>(message / 2 / 4096 * 4096, 8192, most);
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, machine_.slotBytes));
 }
 
 void Communicator::describeBlocks(const Operation& operation, Work& work) {
-  const std::uint64_t count = operation.count;
-  work.headerCount = count;
-  work.sendLayout.count = work.recvLayout.count = count;
-  if (operation.counts == nullptr) return;
+  work.headerCount = work.sendLayout.count = work.recvLayout.count = operation.count;
+  if (!operation.vector) return;
   const VectorCounts& counts = *operation.counts;
   const auto use = [](device::Layout& layout, const auto& lengths, const auto& displs) {
     if (lengths.empty()) return;
@@ -147,8 +148,14 @@ void Communicator::describeBlocks(const Operation& operation, Work& work) {
   use(work.sendLayout, counts.sendCounts, counts.sendDispls);
   use(work.recvLayout, counts.recvCounts, counts.recvDispls);
   switch (operation.collective) {
-    case Collective::kAllGather: work.headerCount = digest(counts.recvCounts, 1); break;
-    case Collective::kReduceScatter: work.headerCount = digest(counts.sendDispls, digest(counts.sendCounts, 2)); break;
+    case Collective::kAllGather:
+      work.headerCount = digest(counts.recvCounts, 1);
+      work.sendLayout.count = counts.recvCounts[static_cast<std::size_t>(rank())];
+      break;
+    case Collective::kReduceScatter:
+      work.headerCount = digest(counts.sendDispls, digest(counts.sendCounts, 2));
+      work.recvLayout.count = counts.sendCounts[static_cast<std::size_t>(rank())];
+      break;
     case Collective::kAllToAll:
       work.countTo = counts.sendCounts.data();
       work.countFrom = counts.recvCounts.data();
@@ -167,7 +174,7 @@ void Communicator::describe(const Operation& operation, Work& work) {
   work.signature.collective = operation.collective;
   work.signature.datatype = static_cast<std::uint8_t>(operation.datatype);
   work.signature.op = device::Signature::kNoOp;
-  work.signature.vector = operation.counts != nullptr;
+  work.signature.vector = operation.vector;
   work.signature.root = static_cast<std::uint32_t>(operation.root);
   work.elementBytes = static_cast<std::uint32_t>(elementBytes(operation.datatype));
   work.rank = rank();
@@ -196,26 +203,37 @@ Status Communicator::checkFold(const Operation& operation) const {
                "is available for up to {} ranks; this communicator has {}", algorithms::kMaxLineRanks, ranks());
 }
 
-bool Communicator::recall(const Call& call) {
-  if (now_->call == call) return true;
-  const auto found = std::find_if(prepared_.begin(), prepared_.end(), [&](const Prepared& each) { return each.call == call; });
+template <class Condition>
+bool Communicator::recallIf(Condition condition) {
+  if (condition(*now_)) return true;
+  const auto found = std::find_if(prepared_.begin(), prepared_.end(), condition);
   if (found == prepared_.end()) return false;
   now_ = &*found;
   return true;
 }
 
+bool Communicator::recall(const Call& call) {
+  return recallIf([&](const Prepared& each) { return each.call == call; });
+}
+
+bool Communicator::recall(const Call& call, const CountArrays& counts) {
+  return recallIf([&](const Prepared& each) { return each.call == call && each.counts->are(counts); });
+}
+
 // In the place of the operation that was prepared longest ago.
 Status Communicator::run(const Operation& operation) {
-  if (operation.counts == nullptr && operation.custom == nullptr && recall(operation)) return runAgain();
+  const bool isRecallable = operation.custom == nullptr;
+  if (isRecallable && (operation.vector ? recall(operation, operation.counts->arrays()) : recall(operation))) return runAgain();
   if (failed()) return failure();
   KOLO_TRY(checkFold(operation));
   preparing_ = (preparing_ + 1) % prepared_.size();
   now_ = &prepared_[preparing_];
   now_->call = kNothing;
   now_->work = Work();
+  now_->counts = operation.counts;
+  now_->custom = operation.custom;
   prepare(operation, now_->work);
-  last_ = operation;
-  if (operation.counts == nullptr && operation.custom == nullptr && !isFinalized()) now_->call = operation;
+  if (isRecallable && !isFinalized()) now_->call = operation;
   return execute();
 }
 
@@ -325,21 +343,19 @@ void Communicator::prepare(const Operation& operation, Work& work) {
     query.bytes = bytes;
     work.channels = planner::channelsFor(choice.algorithm, query, machine_);
   }
-  work.chunkBytes = chunkFor(work, bytes);
+  work.chunkBytes = chunkFor(work, bytes, countsDiffer(operation));
   work.chunksAtOnce = machine_.mapped ? 1 : work.slots - 1;   // between hosts a chunk is long under way; where it is not, the caches count
   const bool divided = device::isIn(operation.collective, device::kSendsBlocks | device::kReceivesBlocks);
   work.streaming = (divided ? bytes * static_cast<std::uint64_t>(ranks()) : bytes) >= streamingBytes_;
   if (choice.direct != device::Algorithm::kCount) {
     const bool inPlace = operation.send == operation.recv;
-    const bool conflicts =
-        (operation.collective == Collective::kAllToAll && (inPlace || work.signature.vector)) ||
-        (operation.collective == Collective::kAllReduce && inPlace && choice.direct == device::Algorithm::kOneShot) ||
-        ((operation.collective == Collective::kGather || operation.collective == Collective::kScatter) &&
-         work.signature.vector);
+    const bool conflicts = (operation.collective == Collective::kAllToAll && inPlace) ||
+                           (operation.collective == Collective::kAllReduce && inPlace && choice.direct == device::Algorithm::kOneShot);
     work.shareable = !conflicts && !work.scaled;
-    work.readsPeers = readsPeers(work, bytes);
     if (work.shareable) shareBuffers(operation, work);
+    work.readsPeers = readsPeers(work, bytes);
   }
+  if (countsDiffer(operation)) decideByPairs(work, bytes);
   const std::uint64_t scratch =
       planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
   if (gpu_ == nullptr && scratch_.size() < scratch) {
@@ -362,9 +378,19 @@ bool Communicator::readsPeers(const Work& work, std::uint64_t bytes) const {
   }
 }
 
+// A block in a window is taken from there if a message would be; one in ordinary memory as in the other collectives. Nothing is offered if
+// no block is long enough. Of gather's blocks the senders have to know it too, so it does not depend on the root's buffer.
+void Communicator::decideByPairs(Work& work, std::uint64_t longestBytes) const {
+  const bool byWindow = work.signature.collective == Collective::kGather || work.sendRef.index != 0;
+  work.pairsFromBytes = work.direct == device::Algorithm::kCount ? UINT64_MAX
+                        : byWindow                               ? kEagerWindowBytes + 1
+                                                                 : std::max<std::uint64_t>(singleCopyBytes_, device::kHeaderPayloadBytes + 1);
+  work.shareable = work.shareable && longestBytes >= work.pairsFromBytes;
+}
+
 // Bytes of this rank's whole input.
 std::uint64_t Communicator::inputBytes(const Operation& operation, const Work& work) const {
-  if (operation.counts == nullptr) return operation.count * work.elementBytes * static_cast<std::uint64_t>(ranks());
+  if (!operation.vector) return operation.count * work.elementBytes * static_cast<std::uint64_t>(ranks());
   std::uint64_t end = 0;
   const VectorCounts& counts = *operation.counts;
   for (std::size_t i = 0; i < counts.sendCounts.size(); ++i) end = std::max(end, counts.sendDispls[i] + counts.sendCounts[i]);

@@ -66,10 +66,14 @@ class Exchange {
     Header& line = link.outbox->header[number % kHeaderLines];
     line.signature = work_.word;
     line.count = work_.countTo != nullptr ? work_.countTo[peer] : work_.headerCount;
+    if (payload == nullptr && isShort(pieceTo(peer)) && gives(work_, work_.rank, peer)) {
+      payload = pieceTo(peer).data;
+      payloadBytes = static_cast<std::uint32_t>(pieceTo(peer).bytes);
+    }
     if (payload != nullptr) {
       copyShort(line.payload, payload, payloadBytes);
     } else {
-      const WindowRef send = offered(work_.sendRef, work_.send), recv = offered(work_.recvRef, work_.recv);
+      const WindowRef send = offeredInput(peer), recv = offeredOutput(peer);
       line.refs = {send.offset, recv.offset, send.index, recv.index};
     }
     signal(link, line.number, number, 0, &line, kHeaderBytesBeforeNumber);  // [header] everything above is visible to whoever reads this number
@@ -100,7 +104,7 @@ class Exchange {
     if (!team_.leader() || team_.failed()) return;
     Link& link = linkTo(peer);
     ++link.owed;
-    link.expected[link.announced % kHeaderLines] = {work_.word, work_.headerCount};
+    link.expected[link.announced % kHeaderLines] = {work_.word, work_.countFrom != nullptr ? work_.countFrom[peer] : work_.headerCount};
   }
 
   // Waits until the peer owes at most `most` headers of earlier operations; takes those that are there anyway.
@@ -151,32 +155,37 @@ class Exchange {
     return good;
   }
 
-  // ---- windows; after meet(peer)
+  // ---- windows; after meet(peer). What is called the peer's input or output is the part that concerns this rank: all of a buffer that is
+  // not divided, else its own block, wherever that lies. Of its own this rank sees likewise what is for itself.
 
-  KOLO_DEVICE bool sendIsShared(int peer) const {
-    return peer == work_.rank ? work_.shareable && work_.sendRef.index != 0 : headerOf(peer).refs.sendWindow != 0;
-  }
+  KOLO_DEVICE bool sendIsShared(int peer) const { return sendRefOf(peer).index != 0; }
   KOLO_DEVICE bool recvIsShared(int peer) const {
-    return peer == work_.rank ? work_.shareable && work_.recvRef.index != 0 : headerOf(peer).refs.recvWindow != 0;
+    return (peer == work_.rank ? offeredOutput(peer).index : headerOf(peer).refs.recvWindow) != 0;
   }
-  // Begin of the peer's buffer as this process sees it. REQUIRES: it is shared.
+  // Where it begins, as this process sees it. REQUIRES: it is shared.
   KOLO_DEVICE const unsigned char* sendOf(int peer) const {
-    if (peer == work_.rank) return work_.send;
+    if (peer == work_.rank) return pieceTo(peer).data;
     const Header& line = headerOf(peer);
     return linkTo(peer).windows[line.refs.sendWindow - 1] + line.refs.sendOffset;
   }
   KOLO_DEVICE unsigned char* recvOf(int peer) const {
-    if (peer == work_.rank) return work_.recv;
+    if (peer == work_.rank) return pieceFrom(peer).data;
     const Header& line = headerOf(peer);
     return linkTo(peer).windows[line.refs.recvWindow - 1] + line.refs.recvOffset;
   }
-
   // Whether the peer's input may be taken, by whatever way.
-  KOLO_DEVICE bool sendIsReadable(int peer) const {
-    if (peer != work_.rank) return headerOf(peer).refs.sendWindow != 0 || headerOf(peer).refs.sendOffset != 0;
-    const WindowRef own = offered(work_.sendRef, work_.send);
-    return own.index != 0 || own.offset != 0;
+  KOLO_DEVICE bool sendIsReadable(int peer) const { return isGiven(sendRefOf(peer)); }
+  // What this rank has for a peer, and where what it gets from it is to lie; of itself, too.
+  KOLO_DEVICE Piece pieceTo(int peer) const {
+    const Range part = work_.partTo(peer);
+    return {const_cast<unsigned char*>(work_.send) + bytesOf(part.begin), bytesOf(part.count)};
   }
+  KOLO_DEVICE Piece pieceFrom(int peer) const {
+    const Range part = work_.partFrom(peer);
+    return {work_.recv + bytesOf(part.begin), bytesOf(part.count)};
+  }
+  // What it has for itself.
+  KOLO_DEVICE_CALL void copyOwn() { copy(pieceFrom(work_.rank).data, pieceTo(work_.rank).data, pieceFrom(work_.rank).bytes, work_.streaming); }
   // Copies [begin, begin + bytes) of a rank's input. REQUIRES: readable; met. All threads call.
   KOLO_DEVICE_CALL void take(unsigned char* dst, int peer, std::uint64_t begin, std::uint64_t bytes) {
     if (peer == work_.rank || sendIsShared(peer)) {
@@ -184,6 +193,37 @@ class Exchange {
     } else if (bytes != 0 && !team_.failed()) {
       team_.read(linkTo(peer).peer, dst, headerOf(peer).refs.sendOffset + begin, bytes);
     }
+  }
+
+  // ---- the way of a block, where it is chosen for each: with a root, and where only pairs know the lengths. Both ends see the same.
+
+  enum class Way {
+    kHeader,   // with the header
+    kSlots,
+    kDirect    // by the receiver's hand from where it is, or, to the root of a gather, by the giver's hand to where it goes
+  };
+  // From this rank to a peer. After meet(peer), if this rank may have to write there.
+  KOLO_DEVICE Way wayTo(int peer) const {
+    if (isShort(pieceTo(peer))) return Way::kHeader;
+    if (!choosesWays()) return Way::kSlots;
+    if (work_.signature.collective != Collective::kGather) return isGiven(offeredInput(peer)) ? Way::kDirect : Way::kSlots;
+    const bool mayWrite = work_.direct != Algorithm::kCount && pieceTo(peer).bytes >= work_.pairsFromBytes;   // else the peer may not be met yet
+    return mayWrite && recvIsShared(peer) ? Way::kDirect : Way::kSlots;
+  }
+  // From a peer to this rank. After meet(peer).
+  KOLO_DEVICE Way wayFrom(int peer) const {
+    if (isShort(pieceFrom(peer))) return Way::kHeader;
+    if (!choosesWays()) return Way::kSlots;
+    const bool isGather = work_.signature.collective == Collective::kGather;
+    return (isGather ? offeredOutput(peer).index != 0 : sendIsReadable(peer)) ? Way::kDirect : Way::kSlots;
+  }
+  // What came with headers, from those peers of which wayFrom() says so; peerAt(i) for each i below count.
+  template <class PeerAt>
+  KOLO_DEVICE void takeFromHeaders(int count, PeerAt peerAt) {
+    team_.spread(count, [&](int i) {
+      const Piece to = pieceFrom(peerAt(i));
+      if (isShort(to)) copyLine(to.data, headerOf(peerAt(i)).payload, to.bytes);
+    });
   }
 
   // Ends a direct operation: this rank touches the peers' buffers no more; waits until they say the same.
@@ -197,9 +237,13 @@ class Exchange {
     team_.sync();
     team_.spread(1, [&](int) { sayDone(linkTo(peer)); });
   }
-  KOLO_DEVICE_CALL void awaitFinishedAll() {
+  // With those peers of which it is so.
+  template <class Condition>
+  KOLO_DEVICE void awaitFinished(Condition condition) {
     team_.sync();
-    team_.spread(work_.ranks - 1, [&](int i) { awaitDone(linkTo(peerAt(i))); });
+    team_.spread(work_.ranks - 1, [&](int i) {
+      if (condition(peerAt(i))) awaitDone(linkTo(peerAt(i)));
+    });
   }
 
   // ---- slots: staging in the receiver's memory
@@ -446,11 +490,22 @@ class Exchange {
     return link.inbox->signals.tail[number & link.railMask];
   }
 
-  // What a header says about a buffer.
-  KOLO_DEVICE WindowRef offered(const WindowRef& ref, const void* buffer) const {
-    if (!work_.shareable || (ref.index == 0 && !work_.readsPeers)) return {};
-    return ref.index != 0 ? ref : WindowRef{reinterpret_cast<std::uint64_t>(buffer), 0};
+  // What a header says about the part of a buffer that concerns the peer: its place in a window, or its address.
+  KOLO_DEVICE WindowRef offered(const WindowRef& ref, const unsigned char* buffer, const Range& part) const {
+    if (!work_.shareable || buffer == nullptr || (ref.index == 0 && !work_.readsPeers)) return {};
+    if (bytesOf(part.count) < work_.pairsFromBytes) return {};
+    return {(ref.index != 0 ? ref.offset : reinterpret_cast<std::uint64_t>(buffer)) + bytesOf(part.begin), ref.index};
   }
+  KOLO_DEVICE WindowRef offeredInput(int peer) const { return offered(work_.sendRef, work_.send, work_.partTo(peer)); }
+  KOLO_DEVICE WindowRef offeredOutput(int peer) const { return offered(work_.recvRef, work_.recv, work_.partFrom(peer)); }
+  KOLO_DEVICE WindowRef sendRefOf(int peer) const {
+    if (peer == work_.rank) return offeredInput(peer);
+    const Header& line = headerOf(peer);
+    return {line.refs.sendOffset, line.refs.sendWindow};
+  }
+  KOLO_DEVICE bool choosesWays() const { return work_.pairsFromBytes != 0 || isIn(work_.signature.collective, kMeetsRootOnly); }
+  KOLO_DEVICE bool isShort(const Piece& piece) const { return work_.pairsFromBytes != 0 && piece.bytes <= kHeaderPayloadBytes; }
+  KOLO_DEVICE static bool isGiven(const WindowRef& ref) { return ref.index != 0 || ref.offset != 0; }
 
   KOLO_DEVICE int next(int rank) const { return nextRank(rank, work_.ranks); }
 

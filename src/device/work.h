@@ -146,6 +146,9 @@ struct Work {
   bool mayOwe = false;                          // a repeat: headers that change nothing here may be read later
   bool readsPeers = false;                      // inputs in no window may be read by their address; the same on all ranks
   bool shareable = false;                       // both refs may be used by the peers (not in-place all-to-all, ...)
+  // Not 0: only pairs of ranks know how long their blocks are, so each decides for itself which way a block goes. One that is shorter than
+  // this does not go directly. More than a header's payload; the same on all ranks that need to know it. 0: all decide alike, for all blocks.
+  std::uint64_t pairsFromBytes = 0;
 
   std::uint64_t headerCount = 0;                // the count in the header, where it is the same for all peers
   const std::uint64_t* countTo = nullptr;       // else: by peer, what I say
@@ -167,9 +170,19 @@ struct Work {
   Fault* fault = nullptr;
   PostBox* posts = nullptr;                     // on a GPU, of this channel; null: no link is posted
 
+  // What of `send` is for a peer, and what of `recv` comes from it.
+  KOLO_DEVICE Range partTo(int peer) const { return sendLayout.block(isIn(signature.collective, kSendsBlocks) ? peer : 0); }
+  KOLO_DEVICE Range partFrom(int peer) const { return recvLayout.block(isIn(signature.collective, kReceivesBlocks) ? peer : 0); }
+
   // Elements at whose multiples data is cut: 64 bytes' worth.
   KOLO_DEVICE std::uint64_t grain() const { return elementBytes < 64 ? 64 / elementBytes : 1; }
 };
+
+// Whether a rank has something for another: not between ranks that are both not the root.
+KOLO_DEVICE bool gives(const Work& work, int from, int to) {
+  if (isIn(work.signature.collective, kFromRoot)) return from == work.root;
+  return !isIn(work.signature.collective, kToRoot) || to == work.root;
+}
 
 // Whether this rank gets nothing from the others in the operation, or gives them nothing.
 KOLO_DEVICE bool onlyGives(const Work& work) { return isIn(work.signature.collective, work.rank == work.root ? kFromRoot : kToRoot); }

@@ -145,6 +145,7 @@ Outcome Accelerated::tryReduce_scatter(const void* sendbuf, void* recvbuf, Numbe
   if (!calculates(op, datatype)) return notCovered();
   if (!areBlocks(recvcounts, recvcounts)) return unusual();
   std::vector<std::size_t> counts;
+  counts.reserve(static_cast<std::size_t>(ranks_));
   std::size_t before = 0, total = 0;
   for (int i = 0; i < ranks_; ++i) {
     counts.push_back(static_cast<std::size_t>(recvcounts[i]));

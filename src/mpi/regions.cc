@@ -69,15 +69,17 @@ void Region::store() const {
 
 // Kolo's displacements are not negative: they begin at the block that lies first. Those of empty blocks may be anything.
 Blocks::Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing)
-    : elements_(elements), ranks_(ranks), counts_(counts), displs_(displs) {
+    : elements_(elements), ranks_(ranks), counts_(counts), displs_(displs),
+      numbers_(std::make_unique_for_overwrite<std::size_t[]>(2 * static_cast<std::size_t>(ranks))), lengths_(numbers_.get()),
+      begins_(lengths_ + ranks) {
   std::optional<MPI_Count> first;
   for (int i = 0; i < ranks; ++i) {
     if (counts[i] != 0) first = std::min(first.value_or(displs[i]), displs[i]);
   }
   data_ = elements.at(first.value_or(0));
   for (int i = 0; i < ranks; ++i) {
-    lengths_.push_back(elements.bytes(counts[i]));
-    begins_.push_back(counts[i] != 0 ? static_cast<std::size_t>((displs[i] - *first) * elements.form.extent) : 0);
+    lengths_[i] = elements.bytes(counts[i]);
+    begins_[i] = counts[i] != 0 ? static_cast<std::size_t>((displs[i] - *first) * elements.form.extent) : 0;
   }
   const bool fits = elements.form.isRun && (placing == Placing::kFree || (placing == Placing::kInARow && isInARow()));
   if (!fits) useOwnMemory();
@@ -85,7 +87,7 @@ Blocks::Blocks(const Elements& elements, int ranks, const Numbers& counts, const
 
 bool Blocks::isInARow() const {
   std::size_t end = 0;
-  for (std::size_t i = 0; i < lengths_.size(); end += lengths_[i++]) {
+  for (int i = 0; i < ranks_; end += lengths_[i++]) {
     if (lengths_[i] != 0 && begins_[i] != end) return false;
   }
   return true;
@@ -93,7 +95,7 @@ bool Blocks::isInARow() const {
 
 void Blocks::useOwnMemory() {
   std::size_t end = 0;
-  for (std::size_t i = 0; i < lengths_.size(); end += lengths_[i++]) begins_[i] = end;
+  for (int i = 0; i < ranks_; end += lengths_[i++]) begins_[i] = end;
   copy_ = std::make_unique_for_overwrite<unsigned char[]>(end);
   data_ = copy_.get();
 }

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "mpi/datatypes.h"
 #include "mpi/mpi_header.h"
@@ -108,10 +107,10 @@ class Blocks {
   Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing);
 
   unsigned char* data() const { return data_; }
-  const std::size_t* counts() const { return lengths_.data(); }   // in bytes
-  const std::size_t* displs() const { return begins_.data(); }    // in bytes, from data() on
-  unsigned char* block(int i) const { return data_ + begins_[static_cast<std::size_t>(i)]; }
-  std::size_t length(int i) const { return lengths_[static_cast<std::size_t>(i)]; }
+  const std::size_t* counts() const { return lengths_; }   // in bytes
+  const std::size_t* displs() const { return begins_; }    // in bytes, from data() on
+  unsigned char* block(int i) const { return data_ + begins_[i]; }
+  std::size_t length(int i) const { return lengths_[i]; }
   void load() const;
   void load(int i) const;
   void store() const;
@@ -128,7 +127,8 @@ class Blocks {
   int ranks_;
   Numbers counts_, displs_;
   unsigned char* data_ = nullptr;
-  std::vector<std::size_t> lengths_, begins_;
+  std::unique_ptr<std::size_t[]> numbers_;
+  std::size_t *lengths_, *begins_;   // in numbers_
   std::unique_ptr<unsigned char[]> copy_;
   KeptDatatype datatype_;
 };

@@ -126,13 +126,15 @@ std::vector<Candidate> candidates(const Query& query, const Machine& machine, co
   return result;
 }
 
-// The best zero-copy form, if it beats the best through staging: it costs a meeting of all ranks.
+// The best zero-copy form, if it beats the best through staging: it costs a meeting of all ranks. Where counts differ, each pair decides by
+// the block in question.
 Algorithm bestDirectForm(const Query& query, const Machine& machine, const std::vector<Wish>& wishes, double stagedUs) {
   Algorithm best = Algorithm::kCount;
   double bestUs = stagedUs;
   for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot}) {
     const Algorithm form = directFormOf(algorithm, query.collective, machine);
     if (form != algorithm || !fits(algorithm, query, machine) || isForbidden(algorithm, query, wishes)) continue;
+    if (!query.countsKnown) return form;
     const double us = predictUs(form, true, query, machine);
     if (us <= bestUs) {
       best = form;

@@ -353,6 +353,61 @@ TEST_CASE("a giver that repeats itself runs ahead of a receiver that does nothin
   }
 }
 
+// The same with counts of each rank's own: what is remembered is the call and all its numbers, not where the arrays lie.
+TEST_CASE("a giver that repeats a call with counts runs ahead, as long as the numbers are the same") {
+  constexpr int kAhead = 3;   // slots
+  World world(2);
+  std::atomic<int> given{0};
+  world.run([&](Self& self) {
+    std::vector<int> values(10), received(4);
+    const auto scatter = [&](size_t its, const size_t* displs) {
+      const size_t counts[] = {1, its};
+      std::fill(received.begin(), received.end(), -1);
+      EXPECT_OK(self, koloScatterv(values.data(), counts, displs, received.data(), counts[self.rank], koloInt32, 0, self.comm, nullptr));
+    };
+    const auto expect = [&](size_t its, int first) {
+      if (self.rank == 0) its = 1, first = values[0];
+      for (size_t i = 0; i < received.size(); ++i) EXPECT(self, received[i] == (i < its ? first + static_cast<int>(i) : -1));
+    };
+    const size_t inARow[] = {0, 1}, apart[] = {0, 5};
+    for (int round = 1; round <= 3; ++round) {
+      for (size_t i = 0; i < values.size(); ++i) values[i] = 100 * round + static_cast<int>(i);
+      scatter(4, nullptr);
+      expect(4, 100 * round + 1);
+      while (self.rank == 1 && given < round) std::this_thread::yield();
+      for (int i = 0; i < kAhead; ++i) scatter(4, i % 2 == 0 ? inARow : nullptr);   // the root does not wait
+      expect(4, 100 * round + 1);
+      if (self.rank == 0) given = round;
+      EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+      scatter(4, apart);
+      expect(4, 100 * round + 5);
+      scatter(3, apart);
+      expect(3, 100 * round + 5);
+      scatter(0, apart);
+      expect(0, 0);
+      EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+    }
+  });
+}
+
+TEST_CASE("counts that no longer match after many repeats are a mismatch on all ranks") {
+  for (const int ranks : {2, 3}) {
+    INFO(ranks << " ranks");
+    expectMismatch(ranks, KOLO_CONFIG_INITIALIZER, [](Self& self) {
+      int send[6] = {}, recv[6] = {};
+      size_t counts[3] = {2, 2, 2};
+      for (int i = 0; i < 50; ++i) {
+        const koloResult_t result = koloScatterv(send, counts, nullptr, recv, 2, koloInt32, 0, self.comm, nullptr);
+        if (result != koloSuccess) return result;
+      }
+      counts[1] = 1;
+      koloResult_t result = koloScatterv(send, counts, nullptr, recv, 2, koloInt32, 0, self.comm, nullptr);
+      if (result == koloSuccess) result = koloBarrier(self.comm, nullptr);
+      return result;
+    }, {"count 2", "count 1", "number 51", "scatterv"});
+  }
+}
+
 TEST_CASE("a giver that repeats some calls in turn runs ahead, and each brings its own data") {
   constexpr int kCalls = 3;
   World world(2);

@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "algorithms/direct.h"
 #include "algorithms/names.h"
+#include "comm/messages.h"
 
 namespace kolo::tests {
 namespace {
@@ -444,13 +446,46 @@ std::string Case::compare(const Bytes& expected, const unsigned char* actual, bo
   return "";
 }
 
+// Where pairs decide by themselves whether a block goes past the slots: by its length and its buffer alone.
+std::string Case::wrongPairs(const World& world) const {
+  const bool mayBeDirect = !world.posts() && world.ranks() <= algorithms::kMaxDirectRanks;
+  enum Way { kStaged, kPerhaps, kDirect };   // perhaps: if the machine lets ranks read each other's ordinary memory
+  const auto wayOf = [&](std::size_t from, std::size_t to) {
+    if (!mayBeDirect) return kStaged;
+    const std::size_t bytes = bytesOf(problem_, problem_.send[from][problem_.send[from].size() > 1 ? to : 0].count);
+    const bool gathers = problem_.collective == koloCollectiveGather;
+    if (gathers ? sides_[to].recvInWindow : sides_[from].sendInWindow) return bytes > comm::kEagerWindowBytes ? kDirect : kStaged;
+    return !gathers && bytes >= kSingleCopyBytes ? kPerhaps : kStaged;
+  };
+  const std::size_t n = sides_.size(), root = static_cast<std::size_t>(problem_.root);
+  for (std::size_t rank = 0; rank < n; ++rank) {
+    Way most = kStaged;
+    for (std::size_t peer = 0; peer < n; ++peer) {
+      if (peer == rank) continue;
+      const bool sends = problem_.collective == koloCollectiveAllToAll || (problem_.collective == koloCollectiveScatter ? rank : peer) == root;
+      const bool receives = problem_.collective == koloCollectiveAllToAll || (problem_.collective == koloCollectiveScatter ? peer : rank) == root;
+      if (sends) most = std::max(most, wayOf(rank, peer));
+      if (receives) most = std::max(most, wayOf(peer, rank));
+    }
+    const bool direct = sides_[rank].trace.zeroCopy;
+    if (most != kPerhaps && direct != (most == kDirect)) return fmt::format("rank {} went {} staging", rank, direct ? "without" : "only through");
+  }
+  return "";
+}
+
 std::string Case::wrongAlgorithm(const World& world) const {
   const Trace& first = traceOf(0);
   if (world.ranks() == 1 || world.isOnGpu()) return "";
+  const bool counted = !problem_.vector || problem_.collective == koloCollectiveAllGather ||
+                       problem_.collective == koloCollectiveReduceScatter;
   for (int rank = 0; rank < world.ranks(); ++rank) {
     const Trace& trace = traceOf(rank);
     if (!trace.ran || trace.algorithm != first.algorithm) return "the ranks ran different algorithms";
-    if (!problem_.rooted() && trace.zeroCopy != first.zeroCopy) return "only some ranks went without staging";
+    const bool together = !problem_.rooted() && (counted || problem_.collective != koloCollectiveAllToAll);
+    if (together && trace.zeroCopy != first.zeroCopy) return "only some ranks went without staging";
+  }
+  if (!counted) {
+    if (std::string wrong = wrongPairs(world); !wrong.empty()) return wrong;
   }
   std::size_t longest = 0;
   for (const auto* sides : {&problem_.send, &problem_.recv}) {
@@ -459,8 +494,6 @@ std::string Case::wrongAlgorithm(const World& world) const {
     }
   }
   const std::string ran = name(first.algorithm), wanted = wanted_.algorithm;
-  const bool counted = !problem_.vector || problem_.collective == koloCollectiveAllGather ||
-                       problem_.collective == koloCollectiveReduceScatter;
   if (ran == "line" && (longest > kLineBytes || !counted)) return "a line cannot carry this";
   const bool ordered = problem_.reduces() && (world.reproducible() || problem_.reduction == Reduction::kAffine);
   if (ordered && ran != "line" && ran != "one_shot" && ran != "two_shot") return ran + " does not fold in rank order";

@@ -98,6 +98,7 @@ class Case {
   std::string compare(const Bytes& expected, const unsigned char* actual, bool bits) const;
   bool bitsMatter(const World& world) const;
   std::string wrongAlgorithm(const World& world) const;
+  std::string wrongPairs(const World& world) const;
 
   Wanted wanted_;
   Problem problem_;

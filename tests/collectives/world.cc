@@ -32,10 +32,10 @@ class Recorder final : public executor::Executor {
   }
 
  private:
-  // Only zero-copy operations end by counting `finished`.
+  // Only where a rank uses another's buffer do the two end by counting, the one `taken` and the other `finished`.
   static std::uint64_t directOperations(const device::Work& work) {
     std::uint64_t sum = 0;
-    for (int rank = 0; rank < work.ranks; ++rank) sum += work.links[rank].finished;
+    for (int rank = 0; rank < work.ranks; ++rank) sum += work.links[rank].finished + work.links[rank].taken;
     return sum;
   }
 
@@ -50,6 +50,7 @@ class ScopedSettings {
   explicit ScopedSettings(const WorldOptions& options) : latePerHost_(options.latePerHost) {
     ::setenv("KOLO_STAGING_BYTES", options.staging.c_str(), 1);
     ::setenv("KOLO_STREAMING_BYTES", options.streaming.c_str(), 1);
+    ::setenv("KOLO_SINGLE_COPY_BYTES", std::to_string(kSingleCopyBytes).c_str(), 1);
     if (options.latePerHost > 0) {
       const bool isLossy = options.losesAfter > 0;
       const char* const plugin = std::getenv(isLossy ? "KOLO_TEST_LOSSY_PLUGIN" : "KOLO_TEST_LATE_PLUGIN");
@@ -66,6 +67,7 @@ class ScopedSettings {
   ~ScopedSettings() {
     ::unsetenv("KOLO_STAGING_BYTES");
     ::unsetenv("KOLO_STREAMING_BYTES");
+    ::unsetenv("KOLO_SINGLE_COPY_BYTES");
     if (latePerHost_ > 0) {
       for (const char* name : {"KOLO_TRANSPORT_PLUGINS", "KOLO_TRANSPORTS", "KOLO_TEST_LATE_PER_HOST", "KOLO_TEST_LATE_HOSTS", "KOLO_TEST_LATE_LOSES", "KOLO_CONNECT_ALL_RANKS"}) ::unsetenv(name);
     }

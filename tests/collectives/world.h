@@ -32,6 +32,9 @@ inline constexpr int kSlowdown = 6;
 inline constexpr int kSlowdown = 1;
 #endif
 
+// From how many bytes on ordinary memory is read where it is, if the machine lets one process read another's.
+inline constexpr std::size_t kSingleCopyBytes = 8192;
+
 struct WorldOptions {
   int ranks = 2;
   bool reproducible = false;
@@ -56,6 +59,7 @@ class World {
   int ranks() const { return static_cast<int>(comms_.size()); }
   koloComm_t comm(int rank) const { return comms_[static_cast<std::size_t>(rank)]; }
   bool reproducible() const { return options_.reproducible; }
+  bool posts() const { return options_.latePerHost > 0; }
   bool isOnGpu() const { return options_.device >= 0; }
   koloStream_t stream(int rank) const { return isOnGpu() ? streams_[static_cast<std::size_t>(rank)] : nullptr; }
   // Returns when the rank's stream has done everything.
@@ -100,7 +104,7 @@ class Watchdog {
 struct Trace {
   bool ran = false;                                        // false: one rank alone needs no executor
   device::Algorithm algorithm = device::Algorithm::kCount; // as agreed in the headers
-  bool zeroCopy = false;
+  bool zeroCopy = false;                                   // with some peer
   std::vector<int> order;                                  // of the ranks, if they were numbered anew
 };
 Trace takeTrace();
