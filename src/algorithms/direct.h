@@ -22,9 +22,6 @@ KOLO_DEVICE_CALL bool everyBufferIsShared(device::Exchange<Team>& exchange) {
     switch (work.signature.collective) {
       case Collective::kAllReduce: good = exchange.sendIsShared(rank) && exchange.recvIsShared(rank); break;
       case Collective::kReduce: good = exchange.sendIsShared(rank) && (!isRoot || exchange.recvIsShared(rank)); break;
-      case Collective::kBroadcast: good = (!isRoot || exchange.sendIsShared(rank)) && exchange.recvIsShared(rank); break;
-      case Collective::kGather: good = !isRoot || exchange.recvIsShared(rank); break;
-      case Collective::kScatter: good = !isRoot || exchange.sendIsShared(rank); break;
       default: good = exchange.sendIsShared(rank); break;
     }
     if (!good) return false;
@@ -37,7 +34,6 @@ template <class Team>
 KOLO_DEVICE_CALL bool everyInputIsReadable(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (!work.readsPeers) return false;
-  if (work.signature.collective == device::Collective::kBroadcast) return exchange.sendIsReadable(work.root);
   for (int rank = 0; rank < work.ranks; ++rank) {
     if (!exchange.sendIsReadable(rank)) return false;
   }
@@ -77,43 +73,6 @@ KOLO_DEVICE_CALL void directTwoShot(device::Exchange<Team>& exchange) {
   }
 }
 
-// Whoever takes from the root, or gives to it, says when he is done, and goes: the root has no business in his buffers.
-template <class Team>
-KOLO_DEVICE_CALL void finishAtRoot(device::Exchange<Team>& exchange) {
-  const device::Work& work = exchange.work();
-  if (work.rank == work.root) {
-    exchange.awaitFinished([](int) { return true; });
-  } else {
-    exchange.sayFinished(work.root);
-  }
-}
-
-// The root fills its own buffer; if it has nothing to do there (in place), it helps: it pushes the first 1/n of everybody's
-// buffer while they pull the rest. Into ordinary buffers it cannot push.
-template <class Team>
-KOLO_DEVICE_CALL void directBroadcast(device::Exchange<Team>& exchange, bool canPush) {
-  const device::Work& work = exchange.work();
-  const std::uint64_t count = work.recvLayout.block(0).count;
-  const bool rootIsIdle = canPush && exchange.recvOf(work.root) == exchange.sendOf(work.root);
-  const std::uint64_t pushed =
-      rootIsIdle ? device::alignedPart(count, work.ranks, 0, exchange.work().grain()).count : 0;
-  if (work.rank != work.root) {
-    exchange.take(work.recv + exchange.bytesOf(pushed), work.root, exchange.bytesOf(pushed),
-                  exchange.bytesOf(count - pushed));
-  } else {
-    if (!rootIsIdle) exchange.copy(work.recv, work.send, exchange.bytesOf(count), work.streaming);
-    for (int i = 1; i < work.ranks && pushed != 0; ++i) {
-      exchange.copy(exchange.recvOf(device::ringRank(work.rank, i, work.ranks)), work.send, exchange.bytesOf(pushed),
-                    work.streaming);
-    }
-  }
-  if (pushed != 0) {
-    exchange.finishAll();
-  } else {
-    finishAtRoot(exchange);
-  }
-}
-
 // Whether a rank copies its own block while it waits for the others' headers, whatever way the other blocks will go.
 KOLO_DEVICE bool copiesOwnBlockFirst(const device::Work& work) {
   using device::Collective;
@@ -132,10 +91,9 @@ KOLO_DEVICE_CALL void directTake(device::Exchange<Team>& exchange) {
   if (!copiesOwnBlockFirst(work)) exchange.copyOwn();
 }
 
-// canPush: all buffers are shared; otherwise all inputs are readable, and the collective is one that only takes.
-// REQUIRES: met all peers.
+// REQUIRES: met all peers; all buffers are shared, or all inputs readable, and the collective is one that only takes.
 template <class Team>
-KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, device::Algorithm algorithm, bool canPush) {
+KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, device::Algorithm algorithm) {
   using device::Collective;
   const device::Work& work = exchange.work();
   const std::uint64_t length = work.recvLayout.block(0).count;
@@ -155,7 +113,6 @@ KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, device::Algori
       }
       break;
     case Collective::kReduceScatter: directFold(exchange, {0, work.partTo(work.rank).count}, work.rank, work.rank + 1); break;
-    case Collective::kBroadcast: directBroadcast(exchange, canPush); return;
     case Collective::kAllGather:
     case Collective::kAllToAll: directTake(exchange); break;
     default: break;

@@ -36,7 +36,7 @@ KOLO_DEVICE bool sendsBeforeMeeting(const device::Work& work) {
   return !shared;
 }
 
-// Everybody (in gather and scatter: everybody and the root) announces and meets, or leaves the meeting for later.
+// Everybody (in broadcast, gather and scatter: everybody and the root) announces and meets, or leaves the meeting for later.
 template <class Team>
 KOLO_DEVICE_CALL bool meetEverybody(device::Exchange<Team>& exchange, bool later) {
   const device::Work& work = exchange.work();
@@ -65,9 +65,8 @@ KOLO_DEVICE_CALL bool executeDirect(device::Exchange<Team>& exchange) {
     moveFromOrToRoot(exchange);
     return true;
   }
-  const bool shared = everyBufferIsShared(exchange);
-  if (!shared && !everyInputIsReadable(exchange)) return false;
-  runDirect(exchange, work.direct, shared);
+  if (!everyBufferIsShared(exchange) && !everyInputIsReadable(exchange)) return false;
+  runDirect(exchange, work.direct);
   return true;
 }
 
@@ -77,7 +76,7 @@ KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, bool met) 
   switch (exchange.work().signature.algorithm) {
     case Algorithm::kLine: runLine(exchange); break;
     case Algorithm::kOneShot: runOneShotStaged(exchange); break;
-    case Algorithm::kTwoShot: runTwoShot(exchange); break;
+    case Algorithm::kTwoShot: runTwoShot(exchange, met); break;
     case Algorithm::kPairwise: runPairwise(exchange); break;
     case Algorithm::kRing: runRing(exchange, false, met); break;
     case Algorithm::kBiring: runRing(exchange, true, met); break;

@@ -56,7 +56,18 @@ KOLO_DEVICE bool givesThroughStaging(const device::Work& work) {
   return !(work.shareable && (work.sendRef.index != 0 || work.readsPeers));
 }
 
-// Broadcast, scatter and gather: the root's side, and the others'. Direct, with the root's buffer in a window (scatter: or readable),
+// What the root of a broadcast writes into a peer's buffer while the peer takes the rest: the first 1/n, if the root has nothing else to do (in
+// place), and can write there. Both know it.
+template <class Team>
+KOLO_DEVICE std::uint64_t pushedBytes(const device::Exchange<Team>& exchange, int peer) {
+  const device::Work& work = exchange.work();
+  const int root = work.root;
+  const bool isShared = exchange.sendIsShared(root) && exchange.recvIsShared(root) && exchange.recvIsShared(peer);
+  if (work.signature.collective != device::Collective::kBroadcast || !isShared || exchange.sendOf(root) != exchange.recvOf(root)) return 0;
+  return exchange.bytesOf(device::alignedPart(work.recvLayout.block(0).count, work.ranks, 0, work.grain()).count);
+}
+
+// Broadcast, scatter and gather: the root's side, and the others'. Direct, with the root's buffer in a window (broadcast, scatter: or readable),
 // everybody moves its own block, no staging, all at once.
 template <class Team>
 KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
@@ -66,7 +77,14 @@ KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
   exchange.copyOwn();
   for (int i = 0; i < peers; ++i) {
     const int peer = exchange.peerAt(i);
-    if (wayOf(peer) != Way::kSlots) continue;
+    if (wayOf(peer) == Way::kHeader) continue;
+    if (wayOf(peer) == Way::kDirect) {
+      const std::uint64_t pushed = pushedBytes(exchange, peer);
+      if (pushed == 0) continue;
+      exchange.copy(exchange.recvOf(peer), exchange.pieceTo(peer).data, pushed, exchange.work().streaming);
+      exchange.sayFinished(peer);
+      continue;
+    }
     exchange.exchange(peer, gives ? 1 : 0, [&](int) { return exchange.pieceTo(peer); }, peer, gives ? 0 : 1,
                       [&](int) { return exchange.pieceFrom(peer); });
   }
@@ -84,12 +102,14 @@ KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) 
   } else if (way == Way::kHeader) {
     if (gets) exchange.takeFromHeaders(1, [&](int) { return root; });
   } else {
+    const std::uint64_t pushed = pushedBytes(exchange, exchange.work().rank);
     if (gets) {
-      exchange.take(in.data, root, 0, in.bytes);
+      exchange.take(in.data + pushed, root, pushed, in.bytes - pushed);
     } else {
       exchange.copy(exchange.recvOf(root), out.data, out.bytes, exchange.work().streaming);
     }
     exchange.sayFinished(root);
+    exchange.awaitFinished([&](int peer) { return pushed != 0 && peer == root; });
   }
 }
 template <class Team>

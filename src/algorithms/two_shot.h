@@ -60,12 +60,28 @@ KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange) {
   }  exchange.meetRest();   // where there was nothing to fold
 }
 
-// Broadcast as scatter and all-gather of slices: the root sends each byte once. REQUIRES: met all.
+// Those who are not the root meet each other. REQUIRES: they have met the root.
 template <class Team>
-KOLO_DEVICE_CALL void runTwoShotBroadcast(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL bool meetBesidesRoot(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const auto visit = [&](auto action) {
+    for (int i = 0; i < work.ranks - 1 && work.rank != work.root; ++i) {
+      if (exchange.peerAt(i) != work.root) action(exchange.peerAt(i));
+    }
+  };
+  bool good = true;
+  visit([&](int peer) { exchange.announce(peer); });
+  visit([&](int peer) { good = good && exchange.meet(peer); });
+  return good;
+}
+
+// Broadcast as scatter and all-gather of slices: the root sends each byte once. REQUIRES: met all, or the root alone, and the root all.
+template <class Team>
+KOLO_DEVICE_CALL void runTwoShotBroadcast(device::Exchange<Team>& exchange, bool met) {
   const device::Work& work = exchange.work();
   const int n = work.ranks;
   const bool isRoot = work.rank == work.root;
+  if (!met && !meetBesidesRoot(exchange)) return;
   const std::uint64_t total = work.recvLayout.block(0).count;
   const std::uint64_t step = exchange.chunkElements() * static_cast<std::uint64_t>(n - 1);
   // Slices go to the n - 1 ranks after the root.
@@ -103,9 +119,9 @@ KOLO_DEVICE_CALL void runTwoShotBroadcast(device::Exchange<Team>& exchange) {
 }
 
 template <class Team>
-KOLO_DEVICE_CALL void runTwoShot(device::Exchange<Team>& exchange) {
+KOLO_DEVICE_CALL void runTwoShot(device::Exchange<Team>& exchange, bool met) {
   if (exchange.work().signature.collective == device::Collective::kBroadcast) {
-    runTwoShotBroadcast(exchange);
+    runTwoShotBroadcast(exchange, met);
   } else {
     runTwoShotStaged(exchange);
   }

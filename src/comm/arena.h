@@ -31,6 +31,7 @@ struct alignas(64) Board {
   static constexpr int kEntries = 4 * device::kMaxOwed;   // a rank may be as far ahead of one that reads
   std::array<BoardEntry, kEntries> entries;
   device::Counter left;        // 1: the rank has destroyed its communicator
+  device::Counter gaveUp;      // 1: it has left an operation with an error, and its buffers are the caller's again
 };
 
 // What is sent of a board to a peer by a posted link, when its writer has waited for a while.

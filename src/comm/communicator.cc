@@ -240,6 +240,7 @@ void Communicator::aim(device::Link& link) {
   link.outbox = out.mailbox;
   link.outSlots = out.slots;
   link.isPosted = (*peers_)[link.peer].isPosted();
+  link.gaveUp = link.isPosted ? nullptr : &boardOf(link.peer).gaveUp;
   link.railMask = (*peers_)[link.peer].link->rails() - 1;
 }
 

@@ -203,6 +203,7 @@ class Communicator final : public executor::LinkOwner {
   void decideByPairs(device::Work& work, std::uint64_t longestBytes) const;
   std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes, bool countsDiffer) const;
   void postOnBoard(const device::Work& work);
+  void releaseBuffers();
   void notify();
   void sayGoodbye();
   device::Fault followReroutes();

@@ -256,7 +256,10 @@ Status Communicator::execute() {
   executor::Executor* const test = testExecutor.load(std::memory_order_relaxed);
   (test != nullptr ? *test : executor::hostExecutor()).run(work, now_->context);
   if (posts() && fault_.kind == Fault::kNone) fault_ = flush(false);
-  if (fault_.kind != Fault::kNone) return conclude(work, fault_);
+  if (fault_.kind != Fault::kNone) {
+    releaseBuffers();
+    return conclude(work, fault_);
+  }
   endWait();
   return {};
 }

@@ -45,6 +45,12 @@ void Communicator::postOnBoard(const Work& work) {
   device::storeRelease(entry.sequence, sequence_);  // [board]
 }
 
+// The caller may do with its buffers what it likes, though peers may still read there. Whoever has read looks at this afterwards.
+void Communicator::releaseBuffers() {
+  device::storeRelease(reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt())->gaveUp, 1);
+  device::fence();   // [gave up] before what the caller writes
+}
+
 // What an entry of a peer's board says about the operation in which this rank waits.
 std::optional<Fault> Communicator::checkEntry(const Work& work, const BoardEntry& entry, int peer) const {
   const std::uint64_t before = device::loadAcquire(entry.sequence);  // [board]

@@ -35,6 +35,7 @@ __device__ inline void storeRelease(Counter& counter, std::uint64_t value) {
 __device__ inline void storeRelaxed(Counter& counter, std::uint64_t value) {
   asm volatile("st.relaxed.sys.u64 [%0], %1;" : : "l"(&counter.value), "l"(value) : "memory");
 }
+__device__ inline void fence() { asm volatile("fence.acq_rel.sys;" : : : "memory"); }
 
 #else
 
@@ -53,6 +54,9 @@ KOLO_DEVICE void storeRelease(Counter& counter, std::uint64_t value) {
 KOLO_DEVICE void storeRelaxed(Counter& counter, std::uint64_t value) {
   std::atomic_ref<std::uint64_t>(counter.value).store(value, std::memory_order_relaxed);
 }
+
+// What this thread did before, plain memory included, is before what it does after, for whoever has a fence of its own between.
+KOLO_DEVICE void fence() { std::atomic_thread_fence(std::memory_order_acq_rel); }
 
 #endif
 

@@ -230,12 +230,18 @@ class Exchange {
   KOLO_DEVICE_CALL void finishAll() {
     team_.sync();
     team_.spread(work_.ranks - 1, [&](int i) { sayDone(linkTo(peerAt(i))); });
-    team_.spread(work_.ranks - 1, [&](int i) { awaitDone(linkTo(peerAt(i))); });
+    team_.spread(work_.ranks - 1, [&](int i) {
+      awaitDone(linkTo(peerAt(i)));
+      confirm(linkTo(peerAt(i)));
+    });
   }
   // The halves of it, for where only one rank of a pair touches the other's buffers: that one says when it is done, the other waits.
   KOLO_DEVICE_CALL void sayFinished(int peer) {
     team_.sync();
-    team_.spread(1, [&](int) { sayDone(linkTo(peer)); });
+    team_.spread(1, [&](int) {
+      confirm(linkTo(peer));
+      sayDone(linkTo(peer));
+    });
   }
   // With those peers of which it is so.
   template <class Condition>
@@ -534,6 +540,13 @@ class Exchange {
     }
   }
 
+  // What has been read in the peer's buffers was what it had there for this operation. A peer that has given up, because of a third rank, say,
+  // had them back: then this rank waits to hear why. On a GPU nobody sees that; such a peer's buffers are not to be written until all know.
+  KOLO_DEVICE void confirm(const Link& link) {
+    if (link.gaveUp == nullptr || team_.failed()) return;
+    fence();   // [gave up] after what was read
+    if (loadRelaxed(*link.gaveUp) != 0) (void)team_.waitAlone(link.inbox->signals.done, ~std::uint64_t{0}, link.peer);
+  }
   // By one thread, in spread().
   KOLO_DEVICE void sayDone(Link& link) { signal(link, link.outbox->signals.done, ++link.taken); }  // [done] after all loads and stores by this team
   KOLO_DEVICE void awaitDone(Link& link) {

@@ -33,8 +33,8 @@ inline constexpr std::uint32_t kReducing = setOf(Collective::kAllReduce, Collect
 inline constexpr std::uint32_t kSendsBlocks =
     setOf(Collective::kReduceScatter, Collective::kAllToAll, Collective::kScatter);
 inline constexpr std::uint32_t kReceivesBlocks = setOf(Collective::kAllGather, Collective::kAllToAll, Collective::kGather);
-// All data has one end at the root, so the others need not meet each other.
-inline constexpr std::uint32_t kMeetsRootOnly = setOf(Collective::kGather, Collective::kScatter);
+// All data has one end at the root, so the others need not meet each other. An algorithm that relays has its own neighbours.
+inline constexpr std::uint32_t kMeetsRootOnly = setOf(Collective::kBroadcast, Collective::kGather, Collective::kScatter);
 
 // What must be the same on all ranks, in one word of the header.
 struct Signature {

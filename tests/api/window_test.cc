@@ -1,7 +1,10 @@
 // Memory and windows.
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <numeric>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives_table.h"
@@ -302,6 +305,61 @@ TEST_CASE("a window larger than the address space is refused") {
   koloWindow_t window = nullptr;
   for (const size_t bytes : {static_cast<size_t>(-1), static_cast<size_t>(PTRDIFF_MAX) + 1}) {
     CHECK_CODE(koloInvalidCount, koloWindowRegister(world[0], &value, bytes, &window));
+  }
+}
+
+// The root gives up, because rank 2 has called something else, and uses its buffer for other things while rank 1 still reads there. Rank 1 must
+// not take what it finds for the root's data.
+TEST_CASE("data of a rank that has given up meanwhile are not taken for those of the operation") {
+  if (kSanitized) return;   // it is a race, outside Kolo
+  static constexpr int kValue = 1234567;
+  constexpr size_t kCount = 6'000'000;
+  using Call = koloResult_t (*)(Self&, const int*, int*);
+  const std::pair<const char*, Call> calls[] = {
+      {"broadcast", [](Self& self, const int* send, int* recv) {
+         return koloBroadcast(send, recv, kCount, koloInt32, 0, self.comm, nullptr);
+       }},
+      {"scatter", [](Self& self, const int* send, int* recv) {
+         return koloScatter(send, recv, kCount / 3, koloInt32, 0, self.comm, nullptr);
+       }},
+      {"scatterv", [](Self& self, const int* send, int* recv) {
+         const size_t counts[] = {0, kCount, 0};
+         return koloScatterv(send, counts, nullptr, recv, counts[self.rank], koloInt32, 0, self.comm, nullptr);
+       }}};
+  for (const auto& [name, call] : calls) {
+    for (const bool inWindow : {true, false}) {
+      INFO(name << (inWindow ? " in a window" : " in ordinary memory"));
+      ::setenv("KOLO_SINGLE_COPY_BYTES", "4096", 1);
+      World world(3);
+      std::atomic<bool> entering{false};
+      std::atomic<int> over{0};
+      world.run([&](Self& self) {
+        std::vector<int> ordinary(kCount, kValue), received(kCount, kValue);
+        int* const memory = allocate(self, kCount);
+        std::fill(memory, memory + kCount, kValue);
+        koloWindow_t window = nullptr;
+        EXPECT_OK(self, koloWindowRegister(self.comm, memory, kCount * sizeof(int), &window));
+        EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+        int* const send = inWindow ? memory : ordinary.data();
+        koloResult_t result = koloSuccess;
+        if (self.rank == 2) {
+          result = koloAllReduce(send, received.data(), 1, koloInt32, koloMax, self.comm, nullptr);
+        } else {
+          while (self.rank == 0 && !entering) std::this_thread::yield();
+          entering = true;
+          result = call(self, send, received.data());
+        }
+        if (self.rank == 0) std::fill(send, send + kCount, -1);
+        const bool isWhole = std::all_of(received.begin(), received.end(), [](int value) { return value == kValue; });
+        EXPECT(self, result != koloSuccess || (self.rank == 1 && isWhole));
+        for (++over; over < 3;) std::this_thread::yield();
+        while (koloBarrier(self.comm, nullptr) == koloSuccess) {
+        }
+        EXPECT(self, koloWindowDeregister(self.comm, window) != koloSuccess);
+        EXPECT_OK(self, koloMemFree(memory));
+      });
+      ::unsetenv("KOLO_SINGLE_COPY_BYTES");
+    }
   }
 }
 
