@@ -245,6 +245,11 @@ KOLO_API koloResult_t koloCommUserRank(koloComm_t comm, int* rank);
  * long as comm. */
 typedef void (*koloProgressFunction_t)(void* context);
 KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_t function, void* context);
+/* mayWait 0: operations that the calling thread gives to no stream do not wait for other ranks, until it says 1. One that has to, or might,
+ * returns koloInProgress and has done nothing; it is still the next one. What is done at once is a collective in which this rank only
+ * gives (a broadcast's root, say), if it is one of the communicator's last ones again, and there is room for what it gives: for whoever wants to
+ * have given early what others will ask for. Groups, streams and the functions that are no operations wait as ever; on GPUs nothing does. */
+KOLO_API koloResult_t koloSetMayWait(int mayWait);
 
 /* ------------------------------------------------------------ collectives */
 /* Buffers: sendbuf and recvbuf may be the same where "in place" is stated, and must not overlap otherwise.

@@ -49,7 +49,7 @@ Status submit(What& what, koloComm_t comm, koloStream_t stream, Check&& check) {
     if (communicator->isOnGpu()) KOLO_TRY(communicator->gpu()->checkStream(stream));
     return comm::submit(communicator, target, what);
   }();
-  if (!status.ok()) comm::groupRefuse(status);
+  if (!status.ok() && status.code() != koloInProgress) comm::groupRefuse(status);
   return status;
 }
 

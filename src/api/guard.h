@@ -26,8 +26,9 @@ koloResult_t guard(const char* function, Body&& body) noexcept {
   try {
     const Status status = body();
     if (status.ok()) return koloSuccess;
+    if (status.code() == koloInProgress) return koloInProgress;   // no error
     lastError() = fmt::format("{}: {}", function, status.message());
-    if (status.code() != koloInProgress) log::info("{}", lastError());
+    log::info("{}", lastError());
     return status.code();
   } catch (const std::bad_alloc&) {
     lastError().clear();

@@ -57,6 +57,14 @@ KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_
   });
 }
 
+KOLO_API koloResult_t koloSetMayWait(int mayWait) {
+  return guard(__func__, [&]() -> Status {
+    if (mayWait != 0 && mayWait != 1) return error(koloInvalidArgument, "mayWait is {}, expected 0 or 1", mayWait);
+    caller.mayWait = mayWait == 1;
+    return {};
+  });
+}
+
 KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collective, size_t count,
                                       koloDataType_t datatype, koloRedOp_t op, int registered, koloPlan_t* plan) {
   return guard(__func__, [&]() -> Status {

@@ -1,11 +1,14 @@
 // What the library remembers of the calling thread between and during its calls.
 #pragma once
 
+#include <utility>
+
 namespace kolo {
 
 struct Caller {
   int openGroups = 0;      // koloGroupStart without koloGroupEnd yet
   int userFunctions = 0;   // functions of the user's (reductions, progress) that the library is calling on this thread
+  bool mayWait = true;     // for other ranks, in an operation
 
   // Neither: an operation may run at once, and may be waited for.
   bool isPlain() const { return (openGroups | userFunctions) == 0; }
@@ -20,6 +23,15 @@ struct InUserFunction {
   ~InUserFunction() { --caller.userFunctions; }
   InUserFunction(const InUserFunction&) = delete;
   InUserFunction& operator=(const InUserFunction&) = delete;
+};
+
+// While the library waits for other ranks whatever the calling thread has said.
+struct MayWait {
+  MayWait() : before(std::exchange(caller.mayWait, true)) {}
+  ~MayWait() { caller.mayWait = before; }
+  MayWait(const MayWait&) = delete;
+  MayWait& operator=(const MayWait&) = delete;
+  const bool before;
 };
 
 }  // namespace kolo

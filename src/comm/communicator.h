@@ -84,7 +84,8 @@ class Communicator final : public executor::LinkOwner {
   // Runs what is given to it in order, on a thread of its own: groups over several communicators.
   Stream& worker();
 
-  // One collective, to its end. REQUIRES: the turn.
+  // One collective, to its end; koloInProgress: it might have to wait, which the calling thread may not, and nothing was done (base/caller.h). So
+  // does runAgain(). REQUIRES: the turn.
   Status run(const Operation& operation);
 
   // Whether this is one of the last operations again, for which everything has been checked and prepared; if so, runAgain() runs it.
@@ -182,6 +183,7 @@ class Communicator final : public executor::LinkOwner {
   void onFailure(const bootstrap::Failure& failure);
   void record(const bootstrap::Failure& failure);
 
+  bool runsAtOnce() const;
   void forget() {
     for (Prepared& each : prepared_) each.call = kNothing;
   }

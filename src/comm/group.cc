@@ -85,12 +85,14 @@ Status runNow(Communicator& communicator, const Operation& operation, void* gpuS
 Status runNow(Communicator& communicator, const Message& message, void* gpuStream) {
   if (communicator.isOnGpu()) return communicator.enqueue({message}, {}, gpuStream);
   if (communicator.failed()) return communicator.failure();
+  if (!caller.mayWait) return Status(koloInProgress, {});
   communicator.messages().start(message, true);
   return communicator.messages().finish();
 }
 // Messages first start, then progress whenever a collective waits, then end: so neither kind can hold up the other.
 Status runNow(Communicator& communicator, Batch& batch, void* gpuStream) {
   if (communicator.failed()) return communicator.failure();
+  const MayWait asEver;
   if (communicator.isOnGpu()) {
     sortCollectives(batch.operations);
     return communicator.enqueue(batch.messages, batch.operations, gpuStream);

@@ -4,6 +4,8 @@
 
 #include "algorithms/line.h"
 #include "algorithms/names.h"
+#include "algorithms/one_shot.h"
+#include "base/caller.h"
 #include "base/datatypes.h"
 #include "comm/communicator.h"
 #include "executor/host/host_team.h"
@@ -225,6 +227,7 @@ Status Communicator::run(const Operation& operation) {
   const bool isRecallable = operation.custom == nullptr;
   if (isRecallable && (operation.vector ? recall(operation, operation.counts->arrays()) : recall(operation))) return runAgain();
   if (failed()) return failure();
+  if (!caller.mayWait && ranks() > 1) return Status(koloInProgress, {});
   KOLO_TRY(checkFold(operation));
   preparing_ = (preparing_ + 1) % prepared_.size();
   now_ = &prepared_[preparing_];
@@ -241,8 +244,31 @@ Status Communicator::run(const Operation& operation) {
 // something else: a rank that only gives need not wait for each of them each time.
 Status Communicator::runAgain() {
   if (failed()) return failure();
+  if (!caller.mayWait && !runsAtOnce()) return Status(koloInProgress, {});
   now_->work.mayOwe = true;
   return execute();
+}
+
+// Whether runAgain() would not wait for other ranks, as far as is known: this rank only gives, and there is room.
+bool Communicator::runsAtOnce() const {
+  const Work& work = now_->work;
+  if (ranks() == 1) return true;
+  const bool isLine = work.signature.algorithm == device::Algorithm::kLine;
+  if (posts() || gpu_ != nullptr || !device::onlyGives(work) || !(isLine || algorithms::givesThroughStaging(work))) return false;
+  const auto hasRoom = [&](int peer) {
+    const device::Link& link = links_[static_cast<std::size_t>(peer)];
+    if (link.outbox == nullptr) return false;
+    const device::Header& next = link.inbox->header[(link.met + 1) % device::kHeaderLines];
+    if (link.owed == device::kMaxOwed && device::loadAcquire(next.number) <= link.met) return false;  // [header]
+    const std::uint64_t bytes = work.partTo(peer).count * work.elementBytes;
+    if (isLine || bytes < std::min<std::uint64_t>(work.pairsFromBytes, device::kHeaderPayloadBytes + 1)) return true;
+    return link.sent + (bytes + work.chunkBytes - 1) / work.chunkBytes <= device::loadAcquire(link.inbox->signals.head) + work.slots;  // [credit]
+  };
+  if (rank() != work.root) return hasRoom(work.root);
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer != rank() && !hasRoom(peer)) return false;
+  }
+  return true;
 }
 
 // The operation that now_ describes, as the communicator's next.

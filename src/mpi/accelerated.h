@@ -60,9 +60,9 @@ class Accelerated {
 
   // Does run(receiver) and receiver.store(), now or later. So `run` holds what it needs, and nothing of this object.
   template <class Receiver, class Run>
-  Outcome carryOut(Receiver receiver, Run run) {
+  Outcome carryOut(Receiver receiver, Run run, bool onlyGives = false) {
     if (later_ != nullptr) {
-      *later_ = std::make_unique<TaskOf<Receiver, Run>>(std::move(receiver), std::move(run));
+      *later_ = std::make_unique<TaskOf<Receiver, Run>>(std::move(receiver), std::move(run), onlyGives);
       return koloSuccess;
     }
     const koloResult_t result = run(receiver);

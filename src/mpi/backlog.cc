@@ -28,9 +28,10 @@ std::thread startQuietly(Function function) {
 
 }  // namespace
 
-void Pending::execute() {
+koloResult_t Pending::run() {
   try {
     const koloResult_t result = task_->run();
+    if (result == koloInProgress) return result;
     code_ = classOf(result);
     if (result != koloSuccess) message_ = koloGetLastError(nullptr);
   } catch (const MpiError& error) {
@@ -41,6 +42,16 @@ void Pending::execute() {
     message_ = "out of memory";
   }
   isOver_.store(true, std::memory_order_release);   // [over] with its results; from here on it may be gone
+  return koloSuccess;
+}
+
+void Pending::execute() { (void)run(); }
+
+bool Pending::executeWithoutWaiting() {
+  koloSetMayWait(0);
+  const koloResult_t result = run();
+  koloSetMayWait(1);
+  return result != koloInProgress;
 }
 
 Backlog::Backlog() : thread_(startQuietly([this] { work(); })) {}
@@ -58,7 +69,8 @@ Backlog::~Backlog() {
 void Backlog::add(Pending& pending) {
   bool isAsleep = false;
   {
-    const std::lock_guard lock(mutex_);
+    Lock lock(mutex_);
+    if (executeAtOnce(lock, pending)) return;
     waiting_.push_back(&pending);
     left_.fetch_add(1, std::memory_order_relaxed);
     isAsleep = std::exchange(isAsleep_, false);
@@ -85,6 +97,19 @@ void Backlog::executeFirst(Lock& lock) {
   isExecuting_ = false;
   left_.fetch_sub(1, std::memory_order_relaxed);
   over_.notify_all();
+}
+
+// Only if it is its turn. While it is tried, no other can begin.
+bool Backlog::executeAtOnce(Lock& lock, Pending& pending) {
+  if (!pending.task_->onlyGives() || isExecuting_ || !waiting_.empty()) return false;
+  isExecuting_ = true;
+  lock.unlock();
+  const bool isOver = pending.executeWithoutWaiting();
+  lock.lock();
+  isExecuting_ = false;
+  if (isOver) ++begun_;
+  over_.notify_all();
+  return isOver;
 }
 
 void Backlog::waitForOthers(Lock& lock) {

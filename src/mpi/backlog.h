@@ -4,7 +4,8 @@
 // included. So nothing that is executed waits for a rank that is to execute something else first; and that a collective waits for
 // those before it is no harm, as every rank that has called it has called those.
 //
-// Who executes them: a thread of the program's that has to wait for one of them anyway does so at once, which costs no more than a
+// Who executes them: one in which this rank only gives, and need not wait for anybody, is executed in the call, so that its data are there when
+// others ask for them. A thread of the program's that has to wait for one of them anyway does so at once, which costs no more than a
 // blocking call. Whatever nobody has waited for after a moment, a thread of the backlog's executes: the program may be calculating,
 // or in a call of the MPI's that waits for what a peer does only after the collective; no such program may hang.
 // That thread calls nothing of the MPI's that needs MPI_THREAD_MULTIPLE where the program did not ask for it (Task::run).
@@ -57,6 +58,9 @@ class Pending {
 
  private:
   void execute();
+  // Whether it is over now, which it is if nothing of it has to wait for other ranks.
+  bool executeWithoutWaiting();
+  koloResult_t run();
   friend class Backlog;
 
   std::atomic<bool> isOver_{false};
@@ -71,6 +75,7 @@ class Backlog {
   Backlog(const Backlog&) = delete;
   Backlog& operator=(const Backlog&) = delete;
 
+  // In a thread of the program's.
   void add(Pending& pending);
   // Returns when it is over, which may be the caller's work. In a thread of the program's.
   void waitFor(const Pending& pending);
@@ -88,6 +93,7 @@ class Backlog {
   static constexpr std::chrono::microseconds kNap{50};     // of who waits for another thread's execution, and makes progress between
 
   void executeFirst(Lock& lock);
+  bool executeAtOnce(Lock& lock, Pending& pending);
   void waitForOthers(Lock& lock);
   void work();
 

@@ -55,6 +55,7 @@ class TaskOnHost final : public Task {
     task_->store();
     if (const int code = buffers_->store(); code != MPI_SUCCESS) throw MpiError{code};
   }
+  bool onlyGives() const override { return task_->onlyGives(); }
 
  private:
   std::unique_ptr<OnHost> buffers_;   // outlive the task

@@ -40,7 +40,7 @@ Outcome Accelerated::tryBcast(void* buffer, MPI_Count count, MPI_Datatype dataty
   }
   return carryOut(std::move(data), [root, kolo = kolo_](const Region& its) {
     return koloBroadcast(its.data(), its.data(), its.bytes(), koloUint8, root, kolo, nullptr);
-  });
+  }, rank_ == root);
 }
 
 Outcome Accelerated::tryAllgather(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
@@ -92,7 +92,7 @@ Outcome Accelerated::tryGather(const void* sendbuf, MPI_Count sendcount, MPI_Dat
   from.load();
   return carryOut(Region(all, recvcount * ranks_), [from = std::move(from), bytes, root, kolo = kolo_](const Region& to) {
     return koloGather(from.data(), to.data(), bytes, koloUint8, root, kolo, nullptr);
-  });
+  }, !isAtRoot);
 }
 
 Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, Numbers recvcounts,
@@ -106,7 +106,7 @@ Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Da
     from.load();
     return carryOut(Nothing(), [from = std::move(from), root, kolo = kolo_](const Nothing&) {
       return koloGatherv(from.data(), from.bytes(), nullptr, nullptr, nullptr, koloUint8, root, kolo, nullptr);
-    });
+    }, true);
   }
   const Elements all = elements(recvbuf, recvtype);
   const Elements own = isInPlace ? elements(all.at(displs[rank_]), recvtype) : elements(sendbuf, sendtype);
@@ -138,7 +138,7 @@ Outcome Accelerated::tryScatter(const void* sendbuf, MPI_Count sendcount, MPI_Da
   if (isInPlace) to.discard();
   return carryOut(std::move(to), [from = std::move(from), bytes, root, kolo = kolo_](const Region& its) {
     return koloScatter(from.data(), its.data(), bytes, koloUint8, root, kolo, nullptr);
-  });
+  }, isAtRoot);
 }
 
 Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype, void* recvbuf,
@@ -164,7 +164,7 @@ Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Number
   if (isInPlace) to.discard();
   return carryOut(std::move(to), [from = std::move(from), bytes, root, kolo = kolo_](const Region& its) {
     return koloScatterv(from.data(), from.counts(), from.displs(), its.data(), bytes, koloUint8, root, kolo, nullptr);
-  });
+  }, true);
 }
 
 Outcome Accelerated::tryAlltoall(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,

@@ -118,7 +118,7 @@ Outcome Accelerated::tryReduce(const void* sendbuf, void* recvbuf, MPI_Count cou
     return session.reduce(op, datatype, [&](const Reduction& by) {
       return koloReduce(input, output, static_cast<std::size_t>(count), by.datatype, by.op, root, session.kolo(), nullptr);
     });
-  });
+  }, !isAtRoot);
 }
 
 // In place, MPI takes the input from recvbuf and wants the result at its beginning, Kolo leaves it at this rank's block.

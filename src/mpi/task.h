@@ -20,6 +20,8 @@ class Task {
   // Puts what arrived where the program wants it, after a run that succeeded: in a thread of the program's that is in a call of
   // MPI's, as the MPI unpacks it.
   virtual void store() = 0;
+  // Whether this rank gets nothing, and so may be able to do its part at once.
+  virtual bool onlyGives() const = 0;
 };
 
 // For operations that leave their results where they belong.
@@ -32,13 +34,17 @@ struct Nothing {
 template <class Receiver, class Run>
 class TaskOf final : public Task {
  public:
-  TaskOf(Receiver receiver, Run run) : receiver_(std::move(receiver)), run_(std::move(run)) { receiver_.outliveTheCall(); }
+  TaskOf(Receiver receiver, Run run, bool onlyGives) : receiver_(std::move(receiver)), run_(std::move(run)), onlyGives_(onlyGives) {
+    receiver_.outliveTheCall();
+  }
   koloResult_t run() override { return run_(receiver_); }
   void store() override { receiver_.store(); }
+  bool onlyGives() const override { return onlyGives_; }
 
  private:
   Receiver receiver_;
   Run run_;
+  bool onlyGives_;
 };
 
 }  // namespace kolo::mpi

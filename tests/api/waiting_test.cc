@@ -99,6 +99,61 @@ TEST_CASE("a rank that has called something else, and is in no call, is found ou
   });
 }
 
+TEST_CASE("a rank that may not wait does what it can do alone, and the rest when it may") {
+  for (const size_t count : {size_t{2}, size_t{500}}) {   // in the header, and in one of four slots
+    const int atOnce = count == 2 ? 32 : 4;
+    const World world(2);
+    std::atomic<int> stage{0};
+    const auto await = [&](int which) {
+      while (stage < which) std::this_thread::yield();
+    };
+    world.run([&](Self& self) {
+      std::vector<int> one(count, -1), all(2 * count, 7);
+      const auto give = [&](int value) {
+        std::fill(all.begin(), all.end(), value);
+        return koloScatter(all.data(), one.data(), count, koloInt32, 0, self.comm, nullptr);
+      };
+      const auto take = [&](int value) {
+        one.assign(count, -1);
+        EXPECT_OK(self, koloScatter(nullptr, one.data(), count, koloInt32, 0, self.comm, nullptr));
+        EXPECT(self, one == std::vector<int>(count, value));
+      };
+      EXPECT_CODE(self, koloInvalidArgument, koloSetMayWait(2));
+      if (self.rank == 1) {
+        take(-2);
+        stage = 1;
+        await(2);
+        for (int i = 0; i < atOnce; ++i) take(i);
+        EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+        stage = 3;
+        take(50);
+        EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+        return;
+      }
+      EXPECT_OK(self, koloSetMayWait(0));
+      EXPECT(self, give(-1) == koloInProgress);   // it is no repeat
+      EXPECT_OK(self, koloSetMayWait(1));
+      EXPECT_OK(self, give(-2));
+      await(1);
+      EXPECT_OK(self, koloSetMayWait(0));
+      for (int i = 0; i < atOnce; ++i) EXPECT(self, give(i) == koloSuccess);
+      EXPECT(self, give(atOnce) == koloInProgress);   // there is no room
+      EXPECT(self, koloBarrier(self.comm, nullptr) == koloInProgress);
+      EXPECT(self, koloSend(all.data(), 1, koloInt32, 1, self.comm, nullptr) == koloInProgress);
+      EXPECT(self, koloRecv(all.data(), 1, koloInt32, 1, self.comm, nullptr) == koloInProgress);
+      EXPECT(self, koloGather(all.data(), all.data(), 1, koloInt32, 0, self.comm, nullptr) == koloInProgress);
+      stage = 2;
+      EXPECT_OK(self, koloSetMayWait(1));
+      EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+      EXPECT_OK(self, koloSetMayWait(0));
+      await(3);
+      EXPECT(self, give(50) == koloSuccess);   // there is room again
+      EXPECT_OK(self, koloSetMayWait(1));
+      EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+    });
+  }
+}
+
 namespace {
 
 // How often it was called, and what an operation inside it returned.

@@ -186,6 +186,10 @@ class Interposer(unittest.TestCase):
     def test_requests_serve_one_collective_after_the_other(self):
         self.assertEqual(self.goes_on("again")["MPI_Iallreduce"], (400, 0))
 
+    def test_who_only_gives_has_done_so_when_the_call_returns(self):
+        for ranks in (2, 5):
+            self.assertEqual(self.goes_on("gives", ranks)["MPI_Ibcast"], (40, 0))
+
     def test_threads_that_start_and_complete_nonblocking_collectives(self):
         self.assertEqual(self.goes_on("threads", ranks=2)["MPI_Iallreduce"], (600, 0))
 

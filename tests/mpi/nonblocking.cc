@@ -1,7 +1,7 @@
 // What MPI programs may rely on with nonblocking collectives beside results, one thing for each run. All of it on communicators
 // where Kolo has begun; each rank must end by itself, or the job hangs.
 //
-// usage: kolo-mpi-nonblocking-FAMILY receive|orders|blocking|first|tests|freed|communicator|statuses|again|threads|errors|gpu
+// usage: kolo-mpi-nonblocking-FAMILY receive|orders|blocking|first|tests|freed|communicator|statuses|again|gives|threads|errors|gpu
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -254,6 +254,58 @@ void again() {
   }
 }
 
+// A rank that only gives has done so when the call returns, if it has made the call before and there is room: whatever the others do.
+void gives() {
+  const auto size = static_cast<std::size_t>(ranks);
+  std::vector<int> one(2), all(2 * size), counts(size, 2), begins(size);
+  for (std::size_t i = 0; i < size; ++i) begins[i] = 2 * static_cast<int>(i);
+  struct Kind {
+    const char* name;
+    bool isFromRoot;
+    std::function<void(MPI_Request*)> start;
+  };
+  const std::vector<Kind> kinds = {
+      {"broadcast", true, [&](MPI_Request* request) { MPI_Ibcast(one.data(), 2, MPI_INT, 0, MPI_COMM_WORLD, request); }},
+      {"scatter", true, [&](MPI_Request* request) {
+         MPI_Iscatter(all.data(), 2, MPI_INT, one.data(), 2, MPI_INT, 0, MPI_COMM_WORLD, request);
+       }},
+      {"scatterv", true, [&](MPI_Request* request) {
+         MPI_Iscatterv(all.data(), counts.data(), begins.data(), MPI_INT, one.data(), 2, MPI_INT, 0, MPI_COMM_WORLD, request);
+       }},
+      {"gather", false, [&](MPI_Request* request) {
+         MPI_Igather(one.data(), 2, MPI_INT, all.data(), 2, MPI_INT, 0, MPI_COMM_WORLD, request);
+       }},
+      {"gatherv", false, [&](MPI_Request* request) {
+         MPI_Igatherv(one.data(), 2, MPI_INT, all.data(), counts.data(), begins.data(), MPI_INT, 0, MPI_COMM_WORLD, request);
+       }},
+      {"reduce", false, [&](MPI_Request* request) {
+         MPI_Ireduce(one.data(), all.data(), 2, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD, request);
+       }}};
+  for (const Kind& kind : kinds) {
+    const std::string name = kind.name;
+    for (int round = 0; round < 40; ++round) {
+      one.assign(2, kind.isFromRoot ? rank == 0 ? round : -1 : round + rank);
+      all.assign(all.size(), kind.isFromRoot ? round : -1);
+      MPI_Request request = MPI_REQUEST_NULL;
+      kind.start(&request);
+      if (kind.isFromRoot == (rank == 0) && round > 0) {
+        int flag = 0;
+        MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
+        expect(flag != 0, "who only gives has done so: " + name + ", round " + std::to_string(round));
+      }
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+      if (kind.isFromRoot) {
+        expect(one[0] == round && one[1] == round, "all have what the root gave: " + name);
+      } else if (rank == 0 && name == "reduce") {
+        expect(all[1] == ranks * round + ranks * (ranks - 1) / 2, "the root has the sum");
+      } else if (rank == 0) {
+        for (int i = 0; i < ranks; ++i) expect(all[2 * static_cast<std::size_t>(i) + 1] == round + i, "the root has what all gave: " + name);
+      }
+      if (round % 8 == 7) MPI_Barrier(MPI_COMM_WORLD);   // none is so far ahead that there is no room
+    }
+  }
+}
+
 // Threads with a communicator each; and requests that one thread starts and others wait for.
 void threads() {
   std::vector<MPI_Comm> comms = {begun(), begun(), begun()};
@@ -407,7 +459,7 @@ void gpu() {
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<void()>> all = {
       {"receive", receive}, {"orders", orders}, {"blocking", blocking}, {"first", first}, {"tests", tests}, {"freed", freed},
-      {"communicator", communicator}, {"statuses", statuses}, {"again", again}, {"threads", threads}, {"errors", errors},
+      {"communicator", communicator}, {"statuses", statuses}, {"again", again}, {"gives", gives}, {"threads", threads}, {"errors", errors},
       {"gpu", gpu}};
   const std::string what = argc > 1 ? argv[1] : "";
   if (all.find(what) == all.end()) return 2;
