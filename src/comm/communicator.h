@@ -277,7 +277,8 @@ class Communicator final : public executor::LinkOwner {
   };
   std::array<Prepared, 4> prepared_;
   std::size_t preparing_ = 0;          // which was prepared last
-  Prepared* now_ = prepared_.data();   // the last that ran, or runs
+  Prepared* now_ = prepared_.data();   // the last that was recalled or prepared, to be run
+  Prepared* ran_ = now_;               // the last that ran, or runs
   device::Fault fault_;
   executor::UserReduction user_;
   UserProgress userProgress_;

@@ -273,6 +273,7 @@ bool Communicator::runsAtOnce() const {
 
 // The operation that now_ describes, as the communicator's next.
 Status Communicator::execute() {
+  ran_ = now_;
   Work& work = now_->work;
   work.signature.sequence = static_cast<std::uint16_t>(++sequence_);
   work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence_ << Signature::kSequenceAt;
@@ -299,7 +300,7 @@ Status Communicator::settle() {
   if (ranks() == 1 || failed()) return {};
   const auto held = holdLinks();
   Fault fault;
-  Work work = now_->work;   // what this rank called last: a peer that has posted it on its board is only late with its header
+  Work work = ran_->work;   // what this rank called last: a peer that has posted it on its board is only late with its header
   work.links = links_.data();   // there may have been no operation yet
   work.members = nullptr;       // all of them
   work.fault = &fault;
