@@ -5,7 +5,8 @@
  * Usage: mpi_bench SIZES COLLECTIVES [MEMORY]      e.g.  mpi_bench 8,2048,131072 all_reduce,broadcast
  * Sizes are bytes, counted as kolo-perf counts them (perf/README.md); float, sum, root 0. Rank 0 prints a line for each
  * measurement: collective, size asked for, bytes moved, memory (malloc or alloc_mem), microseconds of a call. MEMORY: one of
- * these only. one_way and ping_pong are messages between ranks 0 and 1. method.h has the method.
+ * these only. one_way and ping_pong are messages between ranks 0 and 1. "+barrier" behind a collective's name: each call and a
+ * barrier after it, both measured. method.h has the method.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -25,9 +26,14 @@ typedef void (*function_t)(const call_t*);
 
 static int rank, ranks;
 
+/* Whether a name, but for "+barrier", is this one. */
+static int is(const char* name, const char* which) {
+  const size_t length = strlen(which);
+  return strncmp(name, which, length) == 0 && (name[length] == '\0' || strcmp(name + length, "+barrier") == 0);
+}
+
 static int holds_blocks(const char* name) {
-  return strcmp(name, "all_gather") == 0 || strcmp(name, "reduce_scatter") == 0 || strcmp(name, "all_to_all") == 0 ||
-         strcmp(name, "gather") == 0 || strcmp(name, "scatter") == 0;
+  return is(name, "all_gather") || is(name, "reduce_scatter") || is(name, "all_to_all") || is(name, "gather") || is(name, "scatter");
 }
 
 static void all_reduce(const call_t* c) {
@@ -83,9 +89,15 @@ static const struct {
 
 static function_t find(const char* name) {
   for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
-    if (strcmp(table[i].name, name) == 0) return table[i].function;
+    if (is(name, table[i].name)) return table[i].function;
   }
   return NULL;
+}
+
+static function_t before_barrier;
+static void then_barrier(const call_t* c) {
+  before_barrier(c);
+  MPI_Barrier(MPI_COMM_WORLD);
 }
 
 static void wait_for_all(void) { MPI_Barrier(MPI_COMM_WORLD); }
@@ -114,7 +126,8 @@ static void run_size(const char* name, function_t function, size_t asked, int by
   if (count == 0) count = 1;
   const int moves = strcmp(name, "barrier") != 0;
   const call_t call = {name, count, send, recv};
-  const double us = measure(function, &call);
+  before_barrier = function;
+  const double us = measure(strchr(name, '+') != NULL ? then_barrier : function, &call);
   if (rank == 0) {
     printf("%s %zu %zu %s %.4f\n", name, moves ? asked : 0, moves ? count * blocks * sizeof(float) : 0,
            by_mpi ? "alloc_mem" : "malloc", us);
