@@ -58,7 +58,7 @@ typedef KOLO_ENUM {
   koloInvalidArgument = 3,     /* an argument that has no code of its own below */
   koloInvalidUsage = 4,        /* a legal call at the wrong time (group misuse, finalised communicator, ...) */
   koloRemoteError = 5,         /* another rank died or failed; the message names it */
-  koloInProgress = 6,          /* not finished yet (koloStreamQuery) */
+  koloInProgress = 6,          /* not finished yet (koloStreamQuery), or not begun (koloSetMayWait) */
   koloTimeout = 7,             /* a deadline passed; the message names the rank and step waited for */
   koloAborted = 8,             /* koloCommAbort was called, here or on another rank */
   koloMismatch = 9,            /* the ranks did not call the same operation; the message prints both sides */
@@ -248,15 +248,19 @@ KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_
 /* mayWait 0: operations that the calling thread gives to no stream do not wait for other ranks, until it says 1. One that has to, or might,
  * returns koloInProgress and has done nothing; it is still the next one. What is done at once is a collective in which this rank only
  * gives (a broadcast's root, say), if it is one of the communicator's last ones again, and there is room for what it gives: for whoever wants to
- * have given early what others will ask for. Groups, streams and the functions that are no operations wait as ever; on GPUs nothing does. */
+ * have given early what others will ask for. Groups, streams and the functions that are no operations wait as ever, and so does an operation
+ * behind one that another thread or a stream has begun on the communicator; on GPUs nothing waits. */
 KOLO_API koloResult_t koloSetMayWait(int mayWait);
 
 /* ------------------------------------------------------------ collectives */
 /* Buffers: sendbuf and recvbuf may be the same where "in place" is stated, and must not overlap otherwise.
  * An operation's result is ready when the call returns (stream NULL) or when the stream has reached it (on GPUs always).
- * Ranks that call different things get koloMismatch, all of them. One that only gives (the root of a broadcast or scatter, the
- * others in a reduce or gather) and repeats one of its last calls may run up to 32 calls ahead of the others: it then gets the error
- * from one of its next calls, koloCommFinalize and koloCommDestroy included. */
+ * Ranks that call different things get koloMismatch, all of them: a rank whose own part was over before that, from one of its next calls,
+ * koloCommFinalize and koloCommDestroy included. So it is with one that got all it needs from a root that a third rank then does not meet, and
+ * with one that only gives (the root of a broadcast or scatter, the others in a reduce or gather) and repeats one of its last calls: it may run
+ * up to 32 calls ahead of the others.
+ * A call that returns an error gives its buffers back, though peers may still read there. What they read then does not count; but on GPUs
+ * nobody notices that they were written, and windows of ranks that are threads of one process must not be freed, before all have returned. */
 
 /* recvbuf[i] = fold over ranks of sendbuf[i]. In place: sendbuf == recvbuf. */
 KOLO_API koloResult_t koloAllReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,

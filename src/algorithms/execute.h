@@ -54,7 +54,7 @@ KOLO_DEVICE_CALL bool meetEverybody(device::Exchange<Team>& exchange, bool later
 }
 
 // The zero-copy form if all buffers lie in windows, or the single-copy form if the inputs can be read where they are: all ranks
-// see from the same headers which it is. False: neither. REQUIRES: met.
+// see from the same headers which it is. With a root, and where pairs decide, each block goes its way. False: nothing was done. REQUIRES: met.
 template <class Team>
 KOLO_DEVICE_CALL bool executeDirect(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();

@@ -82,7 +82,7 @@ KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
       const std::uint64_t pushed = pushedBytes(exchange, peer);
       if (pushed == 0) continue;
       exchange.copy(exchange.recvOf(peer), exchange.pieceTo(peer).data, pushed, exchange.work().streaming);
-      exchange.sayFinished(peer);
+      exchange.sayFinished(peer, false);
       continue;
     }
     exchange.exchange(peer, gives ? 1 : 0, [&](int) { return exchange.pieceTo(peer); }, peer, gives ? 0 : 1,
@@ -108,7 +108,7 @@ KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) 
     } else {
       exchange.copy(exchange.recvOf(root), out.data, out.bytes, exchange.work().streaming);
     }
-    exchange.sayFinished(root);
+    exchange.sayFinished(root, gets);
     exchange.awaitFinished([&](int peer) { return pushed != 0 && peer == root; });
   }
 }
@@ -123,7 +123,7 @@ KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange) {
   }
 }
 
-// REQUIRES: met all, or announced to all if sendsBeforeMeeting() (gather and scatter: the root has met all, the others the root, or owe that
+// REQUIRES: met all, or announced to all if sendsBeforeMeeting() (broadcast, gather and scatter: the root has met all, the others the root, or owe that
 // if givesThroughStaging()).
 template <class Team>
 KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange) {

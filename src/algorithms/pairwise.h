@@ -17,7 +17,7 @@ KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
     const int peer = exchange.peerAt(i);
     if (exchange.wayFrom(peer) != Way::kDirect) continue;
     exchange.take(exchange.pieceFrom(peer).data, peer, 0, exchange.pieceFrom(peer).bytes);
-    exchange.sayFinished(peer);
+    exchange.sayFinished(peer, true);
   }
   exchange.awaitFinished([&](int peer) { return exchange.wayTo(peer) == Way::kDirect; });
 }

@@ -206,6 +206,7 @@ class Communicator final : public executor::LinkOwner {
   std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes, bool countsDiffer) const;
   void postOnBoard(const device::Work& work);
   void releaseBuffers();
+  bool hearsWhyGivenUp(int peer) const;
   void notify();
   void sayGoodbye();
   device::Fault followReroutes();

@@ -255,18 +255,20 @@ bool Communicator::runsAtOnce() const {
   if (ranks() == 1) return true;
   const bool isLine = work.signature.algorithm == device::Algorithm::kLine;
   if (posts() || gpu_ != nullptr || !device::onlyGives(work) || !(isLine || algorithms::givesThroughStaging(work))) return false;
+  // One-shot, all ranks of a reduce announce themselves to all.
+  const bool toAll = rank() == work.root || (!isLine && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
   const auto hasRoom = [&](int peer) {
     const device::Link& link = links_[static_cast<std::size_t>(peer)];
     if (link.outbox == nullptr) return false;
     const device::Header& next = link.inbox->header[(link.met + 1) % device::kHeaderLines];
     if (link.owed == device::kMaxOwed && device::loadAcquire(next.number) <= link.met) return false;  // [header]
+    if (!device::gives(work, rank(), peer)) return true;
     const std::uint64_t bytes = work.partTo(peer).count * work.elementBytes;
     if (isLine || bytes < std::min<std::uint64_t>(work.pairsFromBytes, device::kHeaderPayloadBytes + 1)) return true;
     return link.sent + (bytes + work.chunkBytes - 1) / work.chunkBytes <= device::loadAcquire(link.inbox->signals.head) + work.slots;  // [credit]
   };
-  if (rank() != work.root) return hasRoom(work.root);
   for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer != rank() && !hasRoom(peer)) return false;
+    if (peer != rank() && (toAll || peer == work.root) && !hasRoom(peer)) return false;
   }
   return true;
 }

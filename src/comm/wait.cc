@@ -280,6 +280,15 @@ std::string Communicator::describeMismatch(std::uint64_t number, int one, const 
                      kolo::describe(Signature::unpack(otherCalled.word), otherCalled.count));
 }
 
+// Whether a peer whose buffer could not be read has given up, and why: it says so on its board before its caller can take the memory away, and
+// to the control plane soon after.
+bool Communicator::hearsWhyGivenUp(int peer) const {
+  constexpr int kRounds = 1000;
+  const timespec nap{0, 1'000'000};
+  for (int i = 0; i < kRounds && !failed() && device::loadAcquire(boardOf(peer).gaveUp) != 0; ++i) nanosleep(&nap, nullptr);  // [gave up]
+  return failed();
+}
+
 Status Communicator::conclude(const Work& work, const Fault& fault) {
   bootstrap::Failure failure;
   const std::string mine = kolo::describe(work.signature, work.headerCount);
@@ -300,6 +309,7 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
       break;
     }
     case Fault::kUnreadable:
+      if (hearsWhyGivenUp(fault.peer)) return conclude(work, {Fault::kAborted, fault.peer, 0, 0});
       failure = {koloRemoteError, jobRank(fault.peer),
                  fmt::format("rank {} could not read the send buffer of rank {} in {}: {}: {}", rank(), fault.peer,
                              label(work), mine, readFailure_.message())};

@@ -45,8 +45,8 @@ class Exchange {
 
   // ---- headers
 
-  // Opens the operation towards a peer. Waits only if as many headers as may be are owed by it. Once per operation and peer;
-  // meet() or owe() must follow.
+  // Opens the operation towards a peer. Waits only if as many headers as may be are owed by it. As often as the peer announces itself to this
+  // rank; meet() or owe() must follow.
   KOLO_DEVICE_CALL void announce(int peer, const void* payload = nullptr, std::uint32_t payloadBytes = 0) {
     const Link& link = linkTo(peer);
     if (link.owed == kMaxOwed && !settle(peer, kMaxOwed - 1)) return;
@@ -235,12 +235,13 @@ class Exchange {
       confirm(linkTo(peerAt(i)));
     });
   }
-  // The halves of it, for where only one rank of a pair touches the other's buffers: that one says when it is done, the other waits.
-  KOLO_DEVICE_CALL void sayFinished(int peer) {
+  // The halves of it, for where only one rank of a pair touches the other's buffers: that one says when it is done, the other waits. After a
+  // failure nothing is said: something has not been done. hasRead: in the peer's buffer; else it has written there.
+  KOLO_DEVICE_CALL void sayFinished(int peer, bool hasRead) {
     team_.sync();
     team_.spread(1, [&](int) {
-      confirm(linkTo(peer));
-      sayDone(linkTo(peer));
+      if (hasRead) confirm(linkTo(peer));
+      if (!team_.failed()) sayDone(linkTo(peer));
     });
   }
   // With those peers of which it is so.

@@ -120,7 +120,8 @@ struct Work {
   Signature signature;
   std::uint64_t word = 0;                       // signature.pack()
   // The algorithm to use if all buffers lie in windows: kOneShot or kTwoShot, or kCount for "the same in either case".
-  // All ranks read this from all headers, so they decide alike although each knows only its own buffers beforehand.
+  // All ranks read this from all headers, so they decide alike although each knows only its own buffers beforehand; or those who meet do, each
+  // pair for itself.
   Algorithm direct = Algorithm::kCount;
   ReduceOp op = ReduceOp::kSum;
   std::uint32_t divisor = 1;                    // avg: the number of ranks
@@ -144,7 +145,7 @@ struct Work {
   Layout recvLayout;
   WindowRef sendRef, recvRef;
   bool mayOwe = false;                          // a repeat: headers that change nothing here may be read later
-  bool readsPeers = false;                      // inputs in no window may be read by their address; the same on all ranks
+  bool readsPeers = false;                      // inputs in no window may be read by their address; the same on all ranks that decide alike
   bool shareable = false;                       // both refs may be used by the peers (not in-place all-to-all, ...)
   // Not 0: only pairs of ranks know how long their blocks are, so each decides for itself which way a block goes. One that is shorter than
   // this does not go directly. More than a header's payload; the same on all ranks that need to know it. 0: all decide alike, for all blocks.

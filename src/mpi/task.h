@@ -14,13 +14,14 @@ class Task {
   Task& operator=(const Task&) = delete;
   virtual ~Task() = default;
 
-  // The operation on Kolo: in any thread, in the order of the calls on its communicator. It waits for the other ranks. It calls
+  // The operation on Kolo: in any thread, in the order of the calls on its communicator. It waits for the other ranks, but
+  // where koloSetMayWait forbids it: koloInProgress, and nothing was done. It calls
   // nothing of the MPI's, but to calculate (Session::mayCalculateAnywhere).
   virtual koloResult_t run() = 0;
   // Puts what arrived where the program wants it, after a run that succeeded: in a thread of the program's that is in a call of
   // MPI's, as the MPI unpacks it.
   virtual void store() = 0;
-  // Whether this rank gets nothing, and so may be able to do its part at once.
+  // Whether this rank gets nothing from others, and so may be able to do its part at once.
   virtual bool onlyGives() const = 0;
 };
 

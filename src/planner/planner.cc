@@ -126,7 +126,7 @@ std::vector<Candidate> candidates(const Query& query, const Machine& machine, co
   return result;
 }
 
-// The best zero-copy form, if it beats the best through staging: it costs a meeting of all ranks. Where counts differ, each pair decides by
+// The best zero-copy form, if it beats the best through staging: it costs a meeting, of all ranks or with the root. Where counts differ, each pair decides by
 // the block in question.
 Algorithm bestDirectForm(const Query& query, const Machine& machine, const std::vector<Wish>& wishes, double stagedUs) {
   Algorithm best = Algorithm::kCount;

@@ -1,6 +1,7 @@
 // Memory and windows.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <numeric>
 #include <thread>
@@ -360,6 +361,35 @@ TEST_CASE("data of a rank that has given up meanwhile are not taken for those of
       });
       ::unsetenv("KOLO_SINGLE_COPY_BYTES");
     }
+  }
+}
+
+// Rank 1 gives up while rank 2 is late; the root finds out while it writes the beginning of everybody's buffer. What it has not written, it must
+// not say to be there.
+TEST_CASE("the root of a broadcast that fails while it writes into others' buffers does not say that it has written there") {
+  using namespace std::chrono_literals;
+  constexpr size_t kCount = 600'000;
+  for (int trial = 0; trial < 3; ++trial) {
+    World world(3);
+    std::atomic<int> over{0};
+    world.run([&](Self& self) {
+      koloConfig_t config = KOLO_CONFIG_INITIALIZER;
+      config.timeoutMs = self.rank == 1 ? 300 * kSlowness : 0;
+      koloComm_t comm = nullptr;
+      EXPECT_OK(self, koloCommSplit(self.comm, 0, self.rank, &comm, &config));
+      int* const memory = allocate(self, kCount);
+      koloWindow_t window = nullptr;
+      EXPECT_OK(self, koloWindowRegister(comm, memory, kCount * sizeof(int), &window));
+      std::fill(memory, memory + kCount, self.rank == 0 ? 7 : -1);
+      EXPECT_OK(self, koloBarrier(comm, nullptr));
+      if (self.rank == 2) std::this_thread::sleep_for(340ms * kSlowness);
+      const koloResult_t result = koloBroadcast(memory, memory, kCount, koloInt32, 0, comm, nullptr);
+      EXPECT(self, result != koloSuccess || std::all_of(memory, memory + kCount, [](int value) { return value == 7; }));
+      for (++over; over < 3;) std::this_thread::yield();
+      (void)koloWindowDeregister(comm, window);
+      EXPECT_OK(self, koloMemFree(memory));
+      (void)koloCommAbort(comm);
+    });
   }
 }
 
