@@ -203,7 +203,7 @@ class Communicator final : public executor::LinkOwner {
   planner::Query queryFor(const Operation& operation) const;
   bool readsPeers(const device::Work& work, std::uint64_t bytes) const;
   void decideByPairs(device::Work& work, std::uint64_t longestBytes) const;
-  std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes, bool countsDiffer) const;
+  std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes) const;
   void postOnBoard(const device::Work& work);
   void releaseBuffers();
   bool hearsWhyGivenUp(int peer) const;

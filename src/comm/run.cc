@@ -129,11 +129,11 @@ planner::Choice Communicator::planFor(const Operation& operation, std::uint64_t 
 // A sender fills one slot while the receiver empties another, so a message of some length goes in two chunks or more; a long
 // one in chunks that stay in the caches of both (measured on a Skylake server with 1 MiB of L2: 64 KiB). On a GPU in whole slots: each
 // chunk is a call of functions that save registers for their callers.
-std::uint32_t Communicator::chunkFor(const Work& work, std::uint64_t bytes, bool countsDiffer) const {
+std::uint32_t Communicator::chunkFor(const Work& work, std::uint64_t bytes) const {
   const bool inSlices = work.signature.algorithm == device::Algorithm::kTwoShot;
   const std::uint64_t message = (inSlices ? bytes / static_cast<std::uint64_t>(ranks()) : bytes) / static_cast<std::uint64_t>(work.channels);
   const std::uint64_t most = gpu_ != nullptr ? machine_.slotBytes : 65536;
-  if (countsDiffer) return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, machine_.slotBytes));
+  if (work.pairsFromBytes != 0) return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, machine_.slotBytes));
   const std::uint64_t chunk = std::clamp<std::uint64_t>(message / 2 / 4096 * 4096, 8192, most);
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, machine_.slotBytes));
 }
@@ -264,7 +264,7 @@ bool Communicator::runsAtOnce() const {
     if (link.owed == device::kMaxOwed && device::loadAcquire(next.number) <= link.met) return false;  // [header]
     if (!device::gives(work, rank(), peer)) return true;
     const std::uint64_t bytes = work.partTo(peer).count * work.elementBytes;
-    if (isLine || bytes < std::min<std::uint64_t>(work.pairsFromBytes, device::kHeaderPayloadBytes + 1)) return true;
+    if (isLine || work.fitsHeader(bytes)) return true;
     return link.sent + (bytes + work.chunkBytes - 1) / work.chunkBytes <= device::loadAcquire(link.inbox->signals.head) + work.slots;  // [credit]
   };
   for (int peer = 0; peer < ranks(); ++peer) {
@@ -375,7 +375,6 @@ void Communicator::prepare(const Operation& operation, Work& work) {
     query.bytes = bytes;
     work.channels = planner::channelsFor(choice.algorithm, query, machine_);
   }
-  work.chunkBytes = chunkFor(work, bytes, countsDiffer(operation));
   work.chunksAtOnce = machine_.mapped ? 1 : work.slots - 1;   // between hosts a chunk is long under way; where it is not, the caches count
   const bool divided = device::isIn(operation.collective, device::kSendsBlocks | device::kReceivesBlocks);
   work.streaming = (divided ? bytes * static_cast<std::uint64_t>(ranks()) : bytes) >= streamingBytes_;
@@ -388,6 +387,7 @@ void Communicator::prepare(const Operation& operation, Work& work) {
     work.readsPeers = readsPeers(work, bytes);
   }
   if (countsDiffer(operation)) decideByPairs(work, bytes);
+  work.chunkBytes = chunkFor(work, bytes);
   const std::uint64_t scratch =
       planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
   if (gpu_ == nullptr && scratch_.size() < scratch) {

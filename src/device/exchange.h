@@ -24,15 +24,10 @@
 #include "device/copy_short.h"
 #include "device/host_device.h"
 #include "device/link.h"
+#include "device/pieces.h"
 #include "device/work.h"
 
 namespace kolo::device {
-
-// A run of bytes in this process.
-struct Piece {
-  unsigned char* data;
-  std::uint64_t bytes;
-};
 
 template <class Team>
 class Exchange {
@@ -412,11 +407,12 @@ class Exchange {
   // (Work::chunksAtOnce): a wire that has a latency is kept busy, and with one more slot than these nobody waits for a slot that is not emptied.
   template <class OutAt, class InAt>
   KOLO_DEVICE void exchange(int to, int outPieces, OutAt outAt, int from, int inPieces, InAt inAt) {
-    Cursor out, in;
+    PieceStream<OutAt> out(outPieces, outAt);
+    PieceStream<InAt> in(inPieces, inAt);
     bool sending = true, receiving = true;
     for (std::uint32_t turn = 1; sending || receiving; turn += turn < work_.chunksAtOnce ? 1 : 0) {
-      if (sending) sending = sendSome(to, outPieces, outAt, out);
-      if (receiving && turn == work_.chunksAtOnce) receiving = recvSome(from, inPieces, inAt, in);
+      if (sending) sending = sendSome(to, out);
+      if (receiving && turn == work_.chunksAtOnce) receiving = recvSome(from, in);
     }
     team_.sync();
   }
@@ -511,7 +507,7 @@ class Exchange {
     return {line.refs.sendOffset, line.refs.sendWindow};
   }
   KOLO_DEVICE bool choosesWays() const { return work_.pairsFromBytes != 0 || isIn(work_.signature.collective, kMeetsRootOnly); }
-  KOLO_DEVICE bool isShort(const Piece& piece) const { return work_.pairsFromBytes != 0 && piece.bytes <= kHeaderPayloadBytes; }
+  KOLO_DEVICE bool isShort(const Piece& piece) const { return work_.fitsHeader(piece.bytes); }
   KOLO_DEVICE static bool isGiven(const WindowRef& ref) { return ref.index != 0 || ref.offset != 0; }
 
   KOLO_DEVICE int next(int rank) const { return nextRank(rank, work_.ranks); }
@@ -555,19 +551,14 @@ class Exchange {
     team_.waitAlone(link.inbox->signals.done, link.finished, link.peer);  // [done]
   }
 
-  struct Cursor {
-    int piece = 0;
-    std::uint64_t offset = 0;   // bytes of it that are done
-  };
-
   // One slot's worth; false when there was nothing left.
   template <class At>
-  KOLO_DEVICE bool sendSome(int peer, int pieces, At at, Cursor& cursor) {
-    if (!skipEmpty(pieces, at, cursor)) return false;
+  KOLO_DEVICE bool sendSome(int peer, PieceStream<At>& stream) {
+    if (!stream.skipEmpty()) return false;
     unsigned char* slot = acquireSlot(peer);
     if (slot == nullptr) return false;
     std::uint64_t filled = 0;
-    walk(pieces, at, cursor, [&](std::uint64_t place, unsigned char* data, std::uint64_t bytes) {
+    stream.takeChunk(work_.chunkBytes, [&](std::uint64_t place, unsigned char* data, std::uint64_t bytes) {
       team_.copy(slot + place, data, bytes, false);
       filled = place + bytes;
     });
@@ -575,35 +566,16 @@ class Exchange {
     return true;
   }
   template <class At>
-  KOLO_DEVICE bool recvSome(int peer, int pieces, At at, Cursor& cursor) {
-    if (!skipEmpty(pieces, at, cursor)) return false;
+  KOLO_DEVICE bool recvSome(int peer, PieceStream<At>& stream) {
+    if (!stream.skipEmpty()) return false;
     const unsigned char* slot = awaitSlot(peer);
     if (slot == nullptr) return false;
-    walk(pieces, at, cursor, [&](std::uint64_t place, unsigned char* data, std::uint64_t bytes) {
+    stream.takeChunk(work_.chunkBytes, [&](std::uint64_t place, unsigned char* data, std::uint64_t bytes) {
       team_.copy(data, slot + place, bytes, work_.streaming);
     });
     releaseSlot(peer);
     return true;
   }
-  template <class At>
-  KOLO_DEVICE static bool skipEmpty(int pieces, At at, Cursor& cursor) {
-    while (cursor.piece < pieces && at(cursor.piece).bytes == cursor.offset) cursor = {cursor.piece + 1, 0};
-    return cursor.piece < pieces;
-  }
-  template <class At, class Each>
-  KOLO_DEVICE void walk(int pieces, At at, Cursor& cursor, Each each) {
-    std::uint64_t place = 0;
-    while (place < work_.chunkBytes && cursor.piece < pieces) {
-      const Piece piece = at(cursor.piece);
-      const std::uint64_t left = piece.bytes - cursor.offset, room = work_.chunkBytes - place;
-      const std::uint64_t bytes = left < room ? left : room;
-      if (bytes != 0) each(place, piece.data + cursor.offset, bytes);
-      place += bytes;
-      cursor.offset += bytes;
-      if (cursor.offset == piece.bytes) cursor = {cursor.piece + 1, 0};
-    }
-  }
-
   Team& team_;
   const Work& work_;
 };

@@ -175,6 +175,9 @@ struct Work {
   KOLO_DEVICE Range partTo(int peer) const { return sendLayout.block(isIn(signature.collective, kSendsBlocks) ? peer : 0); }
   KOLO_DEVICE Range partFrom(int peer) const { return recvLayout.block(isIn(signature.collective, kReceivesBlocks) ? peer : 0); }
 
+  // Whether a block of a pair's own goes with its header.
+  KOLO_DEVICE bool fitsHeader(std::uint64_t bytes) const { return pairsFromBytes != 0 && bytes <= kHeaderPayloadBytes; }
+
   // Elements at whose multiples data is cut: 64 bytes' worth.
   KOLO_DEVICE std::uint64_t grain() const { return elementBytes < 64 ? 64 / elementBytes : 1; }
 };

@@ -28,10 +28,10 @@ std::thread startQuietly(Function function) {
 
 }  // namespace
 
-koloResult_t Pending::run() {
+bool Pending::execute() {
   try {
     const koloResult_t result = task_->run();
-    if (result == koloInProgress) return result;
+    if (result == koloInProgress) return false;
     code_ = classOf(result);
     if (result != koloSuccess) message_ = koloGetLastError(nullptr);
   } catch (const MpiError& error) {
@@ -42,16 +42,14 @@ koloResult_t Pending::run() {
     message_ = "out of memory";
   }
   isOver_.store(true, std::memory_order_release);   // [over] with its results; from here on it may be gone
-  return koloSuccess;
+  return true;
 }
-
-void Pending::execute() { (void)run(); }
 
 bool Pending::executeWithoutWaiting() {
   koloSetMayWait(0);
-  const koloResult_t result = run();
+  const bool isOver = execute();
   koloSetMayWait(1);
-  return result != koloInProgress;
+  return isOver;
 }
 
 Backlog::Backlog() : thread_(startQuietly([this] { work(); })) {}
@@ -92,7 +90,7 @@ void Backlog::executeFirst(Lock& lock) {
   ++begun_;
   isExecuting_ = true;
   lock.unlock();
-  first->execute();
+  (void)first->execute();   // it may wait
   lock.lock();
   isExecuting_ = false;
   left_.fetch_sub(1, std::memory_order_relaxed);

@@ -57,10 +57,9 @@ class Pending {
   std::string message_;
 
  private:
-  void execute();
-  // Whether it is over now, which it is if nothing of it has to wait for other ranks.
+  // Whether it is over now, as it is but where it has to wait for other ranks, and may not.
+  bool execute();
   bool executeWithoutWaiting();
-  koloResult_t run();
   friend class Backlog;
 
   std::atomic<bool> isOver_{false};
