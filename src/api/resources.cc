@@ -153,8 +153,8 @@ KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window)
       if (entry->communicator != communicator.get()) {
         return error(koloInvalidHandle, "the window belongs to another communicator");
       }
-      Status status = communicator->removeWindow(entry->window);
-      if (!status.ok() && !communicator->failed()) return status;   // nothing was taken away
+      Status status = communicator->removeWindow(&entry->window);
+      if (entry->window != nullptr) return status;
       entry = Pin<WindowEntry>();
       const auto handle = reinterpret_cast<std::uintptr_t>(window);
       const std::unique_ptr<WindowEntry> retired(windows.retire(handle));

@@ -336,15 +336,14 @@ Result<Window*> Communicator::addMappedWindow(void* const* parts, const std::siz
   return windows().addMapped(membership_, *peers_, parts, bytes);
 }
 
-Status Communicator::removeWindow(Window* window) {
+Status Communicator::removeWindow(Window** window) {
   forget();
   if (gpu_ != nullptr) (void)gpu_->drain();   // kernels use it until they end; those of a failed communicator end soon
-  if (!failed()) {
-    Status status = windows_.remove(membership_, window);
-    if (status.ok() || !failed()) return status;   // nothing was taken away
-  }
-  windows_.drop(*window);
-  return failure();
+  Status status = failed() ? failure() : Windows::agree(membership_, **window);
+  if (status.code() == koloMismatch && !failed()) return status;
+  windows_.drop(**window);
+  *window = nullptr;
+  return !status.ok() && failed() ? failure() : status;
 }
 
 Status Communicator::checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const {

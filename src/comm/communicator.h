@@ -76,8 +76,9 @@ class Communicator final : public executor::LinkOwner {
   Result<Window*> addWindow(void* buffer, std::size_t bytes);
   // Of memory that this process has mapped for all ranks: an array each, by rank. Host memory only.
   Result<Window*> addMappedWindow(void* const* parts, const std::size_t* bytes);
-  // Collective, but for one that has failed. REQUIRES: the turn.
-  Status removeWindow(Window* window);
+  // Collective, but for one that has failed. The window stays, and *window with it, only if ranks gave different ones; otherwise *window becomes
+  // nullptr, also if the others did not answer: what is this rank's is taken away. REQUIRES: the turn.
+  Status removeWindow(Window** window);
   const Peers& peers() const { return *peers_; }
   Reductions& reductions() { return reductions_; }
   Messages& messages() { return *messages_; }

@@ -163,18 +163,16 @@ bool Windows::isKnown(const void* buffer, std::uint64_t bytes, transport::Device
   return true;
 }
 
-Status Windows::remove(Membership& membership, Window* window) {
+Status Windows::agree(Membership& membership, const Window& window) {
   BlobWriter mine;
-  mine.put(window->index);
+  mine.put(window.index);
   KOLO_ASSIGN(const std::vector<std::string> theirs, membership.allGather(mine.text()));
   for (std::size_t rank = 0; rank < theirs.size(); ++rank) {
     const auto index = BlobReader(theirs[rank]).get<std::uint32_t>();
-    if (index != window->index) {
-      return error(koloMismatch, "rank {} deregisters window {}, rank {} window {}", membership.rank, window->index, rank,
-                   index);
+    if (index != window.index) {
+      return error(koloMismatch, "rank {} deregisters window {}, rank {} window {}", membership.rank, window.index, rank, index);
     }
   }
-  drop(*window);
   return {};
 }
 

@@ -37,9 +37,8 @@ class Windows {
   Result<Window*> add(Membership& membership, Peers& peers, void* buffer, std::size_t bytes);
   // Collective, for memory that this process has mapped for all ranks itself: where it sees each rank's, and how much it takes that to be.
   Result<Window*> addMapped(Membership& membership, Peers& peers, void* const* parts, const std::size_t* bytes);
-  // Collective.
-  Status remove(Membership& membership, Window* window);
-  // Of a communicator that failed: without the others.
+  // Collective: an error unless all ranks name the same window. Takes nothing away.
+  static Status agree(Membership& membership, const Window& window);
   void drop(const Window& window);
 
   // Where the range lies; index 0 if in no zero-copy window.

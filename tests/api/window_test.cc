@@ -393,6 +393,26 @@ TEST_CASE("the root of a broadcast that fails while it writes into others' buffe
   }
 }
 
+// Also of a communicator that knows of no failure: the others do not answer in time, and do not come until then.
+TEST_CASE("a rank that deregisters a window alone gets an error and may free its memory") {
+  ::setenv("KOLO_INIT_TIMEOUT_MS", "200", 1);
+  World world(2);
+  ::unsetenv("KOLO_INIT_TIMEOUT_MS");
+  std::atomic<bool> over{false};
+  world.run([&](Self& self) {
+    int* const memory = allocate(self, 10);
+    koloWindow_t window = nullptr;
+    EXPECT_OK(self, koloWindowRegister(self.comm, memory, 10 * sizeof(int), &window));
+    if (self.rank == 1) {
+      while (!over) std::this_thread::yield();
+    }
+    EXPECT(self, koloWindowDeregister(self.comm, window) == koloTimeout);
+    EXPECT(self, koloWindowDeregister(self.comm, window) == koloInvalidHandle);
+    EXPECT_OK(self, koloMemFree(memory));
+    over = true;
+  });
+}
+
 // Whether the root's data are in a window, read where they are, or staged is decided from the headers, of which ranks with ordinary buffers read
 // the root's alone; nobody may wait for one that has gone.
 TEST_CASE("broadcasts of which any of the ranks have registered their buffers, read where they are and staged") {
