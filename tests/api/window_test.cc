@@ -10,6 +10,7 @@
 
 #include "collectives_table.h"
 #include "support/ranks.h"
+#include "support/settings.h"
 
 using namespace kolo::test;
 
@@ -269,7 +270,6 @@ TEST_CASE("every collective works on windows, plainly and in place") {
       EXPECT_OK(self, koloWindowDeregister(self.comm, window));
       EXPECT_OK(self, koloMemFree(memory));
     });
-    ::unsetenv("KOLO_SINGLE_COPY_BYTES");
   }
 }
 
@@ -327,41 +327,41 @@ TEST_CASE("data of a rank that has given up meanwhile are not taken for those of
          const size_t counts[] = {0, kCount, 0};
          return koloScatterv(send, counts, nullptr, recv, counts[self.rank], koloInt32, 0, self.comm, nullptr);
        }}};
-  for (const auto& [name, call] : calls) {
-    for (const bool inWindow : {true, false}) {
-      INFO(name << (inWindow ? " in a window" : " in ordinary memory"));
-      ::setenv("KOLO_SINGLE_COPY_BYTES", "4096", 1);
-      World world(3);
-      std::atomic<bool> entering{false};
-      std::atomic<int> over{0};
-      world.run([&](Self& self) {
-        std::vector<int> ordinary(kCount, kValue), received(kCount, kValue);
-        int* const memory = allocate(self, kCount);
-        std::fill(memory, memory + kCount, kValue);
-        koloWindow_t window = nullptr;
-        EXPECT_OK(self, koloWindowRegister(self.comm, memory, kCount * sizeof(int), &window));
-        EXPECT_OK(self, koloBarrier(self.comm, nullptr));
-        int* const send = inWindow ? memory : ordinary.data();
-        koloResult_t result = koloSuccess;
-        if (self.rank == 2) {
-          result = koloAllReduce(send, received.data(), 1, koloInt32, koloMax, self.comm, nullptr);
-        } else {
-          while (self.rank == 0 && !entering) std::this_thread::yield();
-          entering = true;
-          result = call(self, send, received.data());
-        }
-        if (self.rank == 0) std::fill(send, send + kCount, -1);
-        const bool isWhole = std::all_of(received.begin(), received.end(), [](int value) { return value == kValue; });
-        EXPECT(self, result != koloSuccess || (self.rank == 1 && isWhole));
-        for (++over; over < 3;) std::this_thread::yield();
-        while (koloBarrier(self.comm, nullptr) == koloSuccess) {
-        }
-        EXPECT(self, koloWindowDeregister(self.comm, window) != koloSuccess);
-        EXPECT_OK(self, koloMemFree(memory));
-      });
-      ::unsetenv("KOLO_SINGLE_COPY_BYTES");
+  withSettings({{"KOLO_SINGLE_COPY_BYTES", "4096"}}, [&] {
+    for (const auto& [name, call] : calls) {
+      for (const bool inWindow : {true, false}) {
+        INFO(name << (inWindow ? " in a window" : " in ordinary memory"));
+        World world(3);
+        std::atomic<bool> entering{false};
+        std::atomic<int> over{0};
+        world.run([&](Self& self) {
+          std::vector<int> ordinary(kCount, kValue), received(kCount, kValue);
+          int* const memory = allocate(self, kCount);
+          std::fill(memory, memory + kCount, kValue);
+          koloWindow_t window = nullptr;
+          EXPECT_OK(self, koloWindowRegister(self.comm, memory, kCount * sizeof(int), &window));
+          EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+          int* const send = inWindow ? memory : ordinary.data();
+          koloResult_t result = koloSuccess;
+          if (self.rank == 2) {
+            result = koloAllReduce(send, received.data(), 1, koloInt32, koloMax, self.comm, nullptr);
+          } else {
+            while (self.rank == 0 && !entering) std::this_thread::yield();
+            entering = true;
+            result = call(self, send, received.data());
+          }
+          if (self.rank == 0) std::fill(send, send + kCount, -1);
+          const bool isWhole = std::all_of(received.begin(), received.end(), [](int value) { return value == kValue; });
+          EXPECT(self, result != koloSuccess || (self.rank == 1 && isWhole));
+          for (++over; over < 3;) std::this_thread::yield();
+          while (koloBarrier(self.comm, nullptr) == koloSuccess) {
+          }
+          EXPECT(self, koloWindowDeregister(self.comm, window) != koloSuccess);
+          EXPECT_OK(self, koloMemFree(memory));
+        });
+      }
     }
-  }
+  });
 }
 
 // Rank 1 gives up while rank 2 is late; the root finds out while it writes the beginning of everybody's buffer. What it has not written, it must
@@ -395,21 +395,21 @@ TEST_CASE("the root of a broadcast that fails while it writes into others' buffe
 
 // Also of a communicator that knows of no failure: the others do not answer in time, and do not come until then.
 TEST_CASE("a rank that deregisters a window alone gets an error and may free its memory") {
-  ::setenv("KOLO_INIT_TIMEOUT_MS", "200", 1);
-  World world(2);
-  ::unsetenv("KOLO_INIT_TIMEOUT_MS");
-  std::atomic<bool> over{false};
-  world.run([&](Self& self) {
-    int* const memory = allocate(self, 10);
-    koloWindow_t window = nullptr;
-    EXPECT_OK(self, koloWindowRegister(self.comm, memory, 10 * sizeof(int), &window));
-    if (self.rank == 1) {
-      while (!over) std::this_thread::yield();
-    }
-    EXPECT(self, koloWindowDeregister(self.comm, window) == koloTimeout);
-    EXPECT(self, koloWindowDeregister(self.comm, window) == koloInvalidHandle);
-    EXPECT_OK(self, koloMemFree(memory));
-    over = true;
+  withSettings({{"KOLO_INIT_TIMEOUT_MS", "200"}}, [] {
+    World world(2);
+    std::atomic<bool> over{false};
+    world.run([&](Self& self) {
+      int* const memory = allocate(self, 10);
+      koloWindow_t window = nullptr;
+      EXPECT_OK(self, koloWindowRegister(self.comm, memory, 10 * sizeof(int), &window));
+      if (self.rank == 1) {
+        while (!over) std::this_thread::yield();
+      }
+      EXPECT(self, koloWindowDeregister(self.comm, window) == koloTimeout);
+      EXPECT(self, koloWindowDeregister(self.comm, window) == koloInvalidHandle);
+      EXPECT_OK(self, koloMemFree(memory));
+      over = true;
+    });
   });
 }
 
@@ -418,29 +418,29 @@ TEST_CASE("a rank that deregisters a window alone gets an error and may free its
 TEST_CASE("broadcasts of which any of the ranks have registered their buffers, read where they are and staged") {
   constexpr size_t kCount = 5000;
   for (const char* from : {"0", "9223372036854775807"}) {
-    ::setenv("KOLO_SINGLE_COPY_BYTES", from, 1);
-    World world(3);
-    world.run([&](Self& self) {
-      int* const memory = allocate(self, kCount);
-      std::vector<int> gathered(3 * kCount);
-      for (int registered = 0; registered < 8; ++registered) {
-        const bool mine = (registered >> self.rank & 1) != 0;
-        koloWindow_t window = nullptr;
-        EXPECT_OK(self, koloWindowRegister(self.comm, mine ? memory : nullptr, mine ? kCount * sizeof(int) : 0, &window));
-        for (int root = 0; root < 3; ++root) {
-          for (int round = 0; round < 3; ++round) {
-            std::fill(memory, memory + kCount, self.rank == root ? 100 * root + round : -1);
-            EXPECT_OK(self, koloBroadcast(memory, memory, kCount, koloInt32, root, self.comm, nullptr));
-            EXPECT(self, std::all_of(memory, memory + kCount, [&](int value) { return value == 100 * root + round; }));
+    withSettings({{"KOLO_SINGLE_COPY_BYTES", from}}, [] {
+      World world(3);
+      world.run([&](Self& self) {
+        int* const memory = allocate(self, kCount);
+        std::vector<int> gathered(3 * kCount);
+        for (int registered = 0; registered < 8; ++registered) {
+          const bool mine = (registered >> self.rank & 1) != 0;
+          koloWindow_t window = nullptr;
+          EXPECT_OK(self, koloWindowRegister(self.comm, mine ? memory : nullptr, mine ? kCount * sizeof(int) : 0, &window));
+          for (int root = 0; root < 3; ++root) {
+            for (int round = 0; round < 3; ++round) {
+              std::fill(memory, memory + kCount, self.rank == root ? 100 * root + round : -1);
+              EXPECT_OK(self, koloBroadcast(memory, memory, kCount, koloInt32, root, self.comm, nullptr));
+              EXPECT(self, std::all_of(memory, memory + kCount, [&](int value) { return value == 100 * root + round; }));
+            }
           }
+          std::fill(memory, memory + kCount, self.rank);
+          EXPECT_OK(self, koloAllGather(memory, gathered.data(), kCount, koloInt32, self.comm, nullptr));
+          for (size_t i = 0; i < gathered.size(); ++i) EXPECT(self, gathered[i] == static_cast<int>(i / kCount));
+          EXPECT_OK(self, koloWindowDeregister(self.comm, window));
         }
-        std::fill(memory, memory + kCount, self.rank);
-        EXPECT_OK(self, koloAllGather(memory, gathered.data(), kCount, koloInt32, self.comm, nullptr));
-        for (size_t i = 0; i < gathered.size(); ++i) EXPECT(self, gathered[i] == static_cast<int>(i / kCount));
-        EXPECT_OK(self, koloWindowDeregister(self.comm, window));
-      }
-      EXPECT_OK(self, koloMemFree(memory));
+        EXPECT_OK(self, koloMemFree(memory));
+      });
     });
-    ::unsetenv("KOLO_SINGLE_COPY_BYTES");
   }
 }
