@@ -10,6 +10,14 @@ namespace kolo::algorithms {
 
 inline constexpr int kMaxDirectRanks = 64;
 
+// Of each peer's input, where it has to be read before it is folded; of all together, which is to stay in a core's cache.
+KOLO_DEVICE std::uint64_t readAtOnce(int ranks) {
+  constexpr std::uint64_t kTogether = 1 << 17, kPage = 1 << 12;
+  const std::uint64_t pages = kTogether / static_cast<std::uint64_t>(ranks - 1) / kPage;
+  return (pages != 0 ? pages : 1) * kPage;
+}
+KOLO_DEVICE std::uint64_t readBytes(int ranks) { return readAtOnce(ranks) * static_cast<std::uint64_t>(ranks - 1); }
+
 // Every rank decides this alike, from all headers. REQUIRES: met all.
 template <class Team>
 KOLO_DEVICE_CALL bool everyBufferIsShared(device::Exchange<Team>& exchange) {
@@ -40,23 +48,29 @@ KOLO_DEVICE_CALL bool everyInputIsReadable(device::Exchange<Team>& exchange) {
   return true;
 }
 
-// Folds elements [range) of all ranks' inputs, in rank order, into the outputs of ranks [first, last).
+// Folds elements [range) of all ranks' inputs, in rank order, into the outputs of ranks [first, last); `own`: this rank's. What is in no window is
+// brought here before.
 template <class Team>
-KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range range, int first, int last) {
+KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range range, int first, int last, unsigned char* own) {
   const device::Work& work = exchange.work();
   const void* inputs[kMaxDirectRanks];
   void* outputs[kMaxDirectRanks];
   // Long ranges go in blocks, so that the inputs of many ranks are not all streamed through a host's cache at once.
-  const std::uint64_t step = Team::kFoldBytes / work.elementBytes;
+  const std::uint64_t bytes = work.readsPeers ? readAtOnce(work.ranks) : Team::kFoldBytes;
+  const std::uint64_t step = bytes / work.elementBytes;
   for (std::uint64_t at = 0; at < range.count && !exchange.failed(); at += step) {
     const std::uint64_t count = range.count - at < step ? range.count - at : step;
     for (int rank = 0; rank < work.ranks; ++rank) {
-      inputs[rank] = exchange.sendOf(rank) + exchange.bytesOf(range.begin + at);
+      const int place = rank < work.rank ? rank : rank - 1;   // this rank's own is not brought
+      unsigned char* const scratch = work.scratch + static_cast<std::uint64_t>(place) * bytes;
+      inputs[rank] = exchange.bring(scratch, rank, exchange.bytesOf(range.begin + at), exchange.bytesOf(count));
     }
     for (int rank = first; rank < last; ++rank) {
-      outputs[rank - first] = exchange.recvOf(rank) + exchange.bytesOf(range.begin + at);
+      outputs[rank - first] = (rank == work.rank ? own : exchange.recvOf(rank)) + exchange.bytesOf(range.begin + at);
     }
+    if (work.readsPeers) exchange.team().sync();
     exchange.fold(outputs, last - first, inputs, work.ranks, -1, exchange.bytesOf(count), true, work.streaming);
+    if (work.readsPeers) exchange.team().sync();
   }
 }
 
@@ -64,12 +78,11 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
 template <class Team>
 KOLO_DEVICE_CALL void directTwoShot(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
-  const device::Range slice =
-      device::alignedPart(work.recvLayout.block(0).count, work.ranks, work.rank, exchange.work().grain());
+  const device::Range slice = device::alignedPart(work.recvLayout.block(0).count, work.ranks, work.rank, work.grain());
   if (work.signature.collective == device::Collective::kReduce) {
-    directFold(exchange, slice, work.root, work.root + 1);
+    directFold(exchange, slice, work.root, work.root + 1, work.recv);
   } else {
-    directFold(exchange, slice, 0, work.ranks);
+    directFold(exchange, slice, 0, work.ranks, work.recv);
   }
 }
 
@@ -91,33 +104,30 @@ KOLO_DEVICE_CALL void directTake(device::Exchange<Team>& exchange) {
   if (!copiesOwnBlockFirst(work)) exchange.copyOwn();
 }
 
-// REQUIRES: met all peers; all buffers are shared, or all inputs readable, and the collective is one that only takes.
+// REQUIRES: met all peers; all buffers are shared, or all inputs readable.
 template <class Team>
-KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, device::Algorithm algorithm) {
+KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, bool areShared) {
   using device::Collective;
   const device::Work& work = exchange.work();
-  const std::uint64_t length = work.recvLayout.block(0).count;
-  switch (work.signature.collective) {
-    case Collective::kAllReduce:
-      if (algorithm == device::Algorithm::kTwoShot) {
-        directTwoShot(exchange);
-      } else {
-        directFold(exchange, {0, length}, work.rank, work.rank + 1);
-      }
-      break;
-    case Collective::kReduce:
-      if (algorithm == device::Algorithm::kTwoShot) {
-        directTwoShot(exchange);
-      } else if (work.rank == work.root) {
-        directFold(exchange, {0, length}, work.rank, work.rank + 1);
-      }
-      break;
-    case Collective::kReduceScatter: directFold(exchange, {0, work.partTo(work.rank).count}, work.rank, work.rank + 1); break;
-    case Collective::kAllGather:
-    case Collective::kAllToAll: directTake(exchange); break;
-    default: break;
+  const Collective collective = work.signature.collective;
+  const bool isTwoShot = areShared && work.direct == device::Algorithm::kTwoShot;
+  if (collective == Collective::kAllGather || collective == Collective::kAllToAll) {
+    directTake(exchange);
+    exchange.finishAll();
+    return;
   }
+  if (isTwoShot && collective != Collective::kReduceScatter) {
+    directTwoShot(exchange);
+    exchange.finishAll();
+    return;
+  }
+  // One-shot: the output where it is needed. All-reduce in place, of what others read meanwhile, puts it aside until they have.
+  const std::uint64_t length = collective == Collective::kReduceScatter ? work.partTo(work.rank).count : work.recvLayout.block(0).count;
+  const bool aside = collective == Collective::kAllReduce && work.send == work.recv;
+  unsigned char* const result = aside ? work.scratch + readBytes(work.ranks) : work.recv;
+  if (collective != Collective::kReduce || work.rank == work.root) directFold(exchange, {0, length}, work.rank, work.rank + 1, result);
   exchange.finishAll();
+  if (aside) exchange.copy(work.recv, result, exchange.bytesOf(length), work.streaming);
 }
 
 }  // namespace kolo::algorithms

@@ -65,8 +65,9 @@ KOLO_DEVICE_CALL bool executeDirect(device::Exchange<Team>& exchange) {
     moveFromOrToRoot(exchange);
     return true;
   }
-  if (!everyBufferIsShared(exchange) && !everyInputIsReadable(exchange)) return false;
-  runDirect(exchange, work.direct);
+  const bool areShared = everyBufferIsShared(exchange);
+  if (!areShared && !everyInputIsReadable(exchange)) return false;
+  runDirect(exchange, areShared);
   return true;
 }
 

@@ -23,6 +23,7 @@ struct Surroundings {
   std::vector<planner::Uplink> uplinks;  // of each rank
   int cores = 1;                      // that the ranks share
   std::uint64_t singleCopyBytes = 0;
+  std::uint64_t exchangeCopyBytes = 0;   // the same where everybody has to meet everybody
 };
 
 // From how many bytes on a copy by the kernel out of the peer's ordinary memory is used instead of two through staging. On AMD
@@ -30,6 +31,9 @@ struct Surroundings {
 // ranks) it takes as long at 4 KiB, and from 8 KiB on a quarter more and soon half as much again:
 // perf/results/2026-11-22-single-copy-intel.txt.
 constexpr std::uint64_t kSingleCopyBytesOnIntel = 8192;
+// Where ranks share cores and all meet before they read, that costs more than the second copy up to here:
+// perf/results/2026-11-23-single-copy-4-ranks.txt.
+constexpr std::uint64_t kSingleCopyBytesSharingCores = 32768;
 
 std::uint64_t ownSingleCopyBytes(const Peers& peers) {
   for (int rank = 0; rank < peers.ranks(); ++rank) {
@@ -69,17 +73,20 @@ planner::Uplink hearUplink(int host, BlobReader& reader) {
 Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   const topology::Machine& mine = topology::machine();
   BlobWriter writer;
-  writer.put(ownSingleCopyBytes(peers)).put(topology::placeOfProcess(peers.leader()));
+  writer.put(ownSingleCopyBytes(peers)).put(static_cast<std::uint8_t>(settings::integer("KOLO_SINGLE_COPY_BYTES") >= 0));
+  writer.put(topology::placeOfProcess(peers.leader()));
   writer.put(transport::identity().hostId).put(mine.cpuQuota).put(static_cast<std::uint32_t>(mine.allowedThreads.size()));
   for (const int thread : mine.allowedThreads) writer.put(thread);
   tellUplink(peers.network(), writer);
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));
   std::set<std::pair<std::string, int>> threads;
   double quota = 0;
+  bool isWished = false;   // how many bytes one copy is for
   Surroundings result;
   for (const std::string& blob : blobs) {
     BlobReader reader(blob);
     result.singleCopyBytes = std::max(result.singleCopyBytes, reader.get<std::uint64_t>());
+    isWished = reader.get<std::uint8_t>() != 0 || isWished;
     result.places.push_back(reader.get<topology::Place>());
     result.allMapped = result.allMapped && result.places.back().host == 0;
     const auto host = reader.get<std::array<char, 16>>();
@@ -93,6 +100,8 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   const int cores = std::max<int>(1, static_cast<int>(threads.size()));
   if (!result.allMapped) result.singleCopyBytes = UINT64_MAX;
   result.cores = quota > 0 ? std::clamp(static_cast<int>(quota), 1, cores) : cores;
+  const bool sharesCores = membership.ranks() > result.cores;
+  result.exchangeCopyBytes = sharesCores && !isWished ? std::max(result.singleCopyBytes, kSingleCopyBytesSharingCores) : result.singleCopyBytes;
   return result;
 }
 
@@ -185,6 +194,7 @@ Status Communicator::connect() {
   KOLO_ASSIGN(const Surroundings around, surroundings(membership_, *peers_));
   machine_.cores = around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
+  exchangeCopyBytes_ = around.exchangeCopyBytes;
   allMapped_ = machine_.mapped = around.allMapped;
   if (options_.device < 0) hosts_.arrange(around.places, rank(), machine_);
   planner::useUplinks(around.uplinks, machine_);

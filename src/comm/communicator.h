@@ -290,7 +290,8 @@ class Communicator final : public executor::LinkOwner {
   executor::Polling polling_;
   CoreSharing sharing_;
   std::uint64_t streamingBytes_ = 0;
-  std::uint64_t singleCopyBytes_ = UINT64_MAX;
+  std::uint64_t singleCopyBytes_ = UINT64_MAX;     // from which on blocks in ordinary memory are read
+  std::uint64_t exchangeCopyBytes_ = UINT64_MAX;   // the same where everybody meets everybody; at least as many
   bool allMapped_ = true;       // all ranks reach all others' memory by mapped links
   bool usesCuda_ = false;       // pointers may be a device's
   Status readFailure_;   // of the last read() that failed

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "algorithms/direct.h"
 #include "algorithms/line.h"
 #include "algorithms/names.h"
 #include "algorithms/one_shot.h"
@@ -21,6 +22,8 @@ using device::Signature;
 using device::Work;
 
 std::atomic<executor::Executor*> testExecutor{nullptr};
+
+constexpr std::uint64_t kMostReadForAllReduce = 512 << 10;
 
 // FNV-1a over the counts: what v-variants compare instead of one count.
 std::uint64_t digest(const std::vector<std::uint64_t>& values, std::uint64_t seed) {
@@ -380,16 +383,16 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   work.streaming = (divided ? bytes * static_cast<std::uint64_t>(ranks()) : bytes) >= streamingBytes_;
   if (choice.direct != device::Algorithm::kCount) {
     const bool inPlace = operation.send == operation.recv;
-    const bool conflicts = (operation.collective == Collective::kAllToAll && inPlace) ||
-                           (operation.collective == Collective::kAllReduce && inPlace && choice.direct == device::Algorithm::kOneShot);
-    work.shareable = !conflicts && !work.scaled;
+    work.readsPeers = !work.scaled && readsPeers(work, bytes);
+    const bool readsWhatIsWritten = operation.collective == Collective::kAllToAll ||
+                                    (operation.collective == Collective::kAllReduce && choice.direct == device::Algorithm::kOneShot && !work.readsPeers);
+    work.shareable = !(inPlace && readsWhatIsWritten) && !work.scaled;
     if (work.shareable) shareBuffers(operation, work);
-    work.readsPeers = readsPeers(work, bytes);
   }
   if (countsDiffer(operation)) decideByPairs(work, bytes);
   work.chunkBytes = chunkFor(work, bytes);
-  const std::uint64_t scratch =
-      planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
+  std::uint64_t scratch = planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
+  if (work.readsPeers && operation.reduces()) scratch = std::max(scratch, algorithms::readBytes(ranks()) + bytes);   // and, in place, the result
   if (gpu_ == nullptr && scratch_.size() < scratch) {
     forget();   // the others point to the old one
     scratch_.resize(scratch);
@@ -397,15 +400,19 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   work.scratch = scratch_.data();
 }
 
-// Whether ordinary buffers are read where they are: from a size on, where data is only moved and each rank takes it from where
-// it is at first. An algorithm that relays, if it was asked for, goes on relaying.
+// Whether ordinary buffers are read where they are: from a size on, where each rank takes what it needs from where it is at first. An algorithm that
+// relays, if it was asked for, goes on relaying. The inputs of an all-reduce are read by two ranks only, and not if they do not stay in the caches:
+// then staging moves less (perf/results/2026-11-23-single-copy-reductions.txt).
 bool Communicator::readsPeers(const Work& work, std::uint64_t bytes) const {
-  if (bytes == 0 || bytes < singleCopyBytes_) return false;
+  if (bytes == 0 || bytes < singleCopyBytes_ || ranks() == 1) return false;
+  const bool waitsLonger = exchangeCopyBytes_ != singleCopyBytes_;   // ranks share cores, and nobody asked for one copy all the same
   switch (work.signature.collective) {
     case Collective::kBroadcast:
-    case Collective::kAllGather:
-    case Collective::kAllToAll:
     case Collective::kScatter: return true;
+    case Collective::kAllGather:
+    case Collective::kAllToAll: return bytes >= exchangeCopyBytes_;
+    case Collective::kReduceScatter: return !waitsLonger;
+    case Collective::kAllReduce: return ranks() == 2 && bytes <= kMostReadForAllReduce && !waitsLonger;
     default: return false;
   }
 }
@@ -414,9 +421,10 @@ bool Communicator::readsPeers(const Work& work, std::uint64_t bytes) const {
 // no block is long enough. Of gather's blocks the senders have to know it too, so it does not depend on the root's buffer.
 void Communicator::decideByPairs(Work& work, std::uint64_t longestBytes) const {
   const bool byWindow = work.signature.collective == Collective::kGather || work.sendRef.index != 0;
+  const std::uint64_t fromBytes = work.signature.collective == Collective::kAllToAll ? exchangeCopyBytes_ : singleCopyBytes_;
   work.pairsFromBytes = work.direct == device::Algorithm::kCount ? UINT64_MAX
                         : byWindow                               ? kEagerWindowBytes + 1
-                                                                 : std::max<std::uint64_t>(singleCopyBytes_, device::kHeaderPayloadBytes + 1);
+                                                                 : std::max<std::uint64_t>(fromBytes, device::kHeaderPayloadBytes + 1);
   work.shareable = work.shareable && longestBytes >= work.pairsFromBytes;
 }
 
