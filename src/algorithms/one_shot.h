@@ -67,8 +67,8 @@ KOLO_DEVICE std::uint64_t pushedBytes(const device::Exchange<Team>& exchange, in
   return exchange.bytesOf(device::alignedPart(work.recvLayout.block(0).count, work.ranks, 0, work.grain()).count);
 }
 
-// Broadcast, scatter and gather: the root's side, and the others'. Direct, with the root's buffer in a window (broadcast, scatter: or readable),
-// everybody moves its own block, no staging, all at once.
+// Broadcast, scatter and gather: the root's side, and the others'. With the root's buffer in a window (broadcast, scatter: or readable), everybody
+// moves its own block, no staging, all at once. Otherwise the root of a gather takes blocks that it can read.
 template <class Team>
 KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
   using Way = typename device::Exchange<Team>::Way;
@@ -77,19 +77,20 @@ KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
   exchange.copyOwn();
   for (int i = 0; i < peers; ++i) {
     const int peer = exchange.peerAt(i);
-    if (wayOf(peer) == Way::kHeader) continue;
-    if (wayOf(peer) == Way::kDirect) {
-      const std::uint64_t pushed = pushedBytes(exchange, peer);
-      if (pushed == 0) continue;
+    const Way way = wayOf(peer);
+    const std::uint64_t pushed = gives && way == Way::kTaken ? pushedBytes(exchange, peer) : 0;
+    if (way == Way::kSlots) {
+      exchange.exchange(peer, gives ? 1 : 0, [&](int) { return exchange.pieceTo(peer); }, peer, gives ? 0 : 1,
+                        [&](int) { return exchange.pieceFrom(peer); });
+    } else if (pushed != 0) {
       exchange.copy(exchange.recvOf(peer), exchange.pieceTo(peer).data, pushed, exchange.work().streaming);
       exchange.sayFinished(peer, false);
-      continue;
+    } else if (!gives && way == Way::kTaken) {
+      takeAll(exchange, peer);
     }
-    exchange.exchange(peer, gives ? 1 : 0, [&](int) { return exchange.pieceTo(peer); }, peer, gives ? 0 : 1,
-                      [&](int) { return exchange.pieceFrom(peer); });
   }
   if (!gives) exchange.takeFromHeaders(peers, [&](int i) { return exchange.peerAt(i); });
-  exchange.awaitFinished([&](int peer) { return wayOf(peer) == Way::kDirect; });
+  exchange.awaitFinished([&](int peer) { return wayOf(peer) == (gives ? Way::kTaken : Way::kWritten); });
 }
 template <class Team>
 KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) {
@@ -101,15 +102,16 @@ KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) 
     exchange.exchange(root, gets ? 0 : 1, [&](int) { return out; }, root, gets ? 1 : 0, [&](int) { return in; });
   } else if (way == Way::kHeader) {
     if (gets) exchange.takeFromHeaders(1, [&](int) { return root; });
+  } else if (way == Way::kWritten) {
+    exchange.copy(exchange.recvOf(root), out.data, out.bytes, exchange.work().streaming);
+    exchange.sayFinished(root, false);
   } else {
-    const std::uint64_t pushed = pushedBytes(exchange, exchange.work().rank);
+    const std::uint64_t pushed = gets ? pushedBytes(exchange, exchange.work().rank) : 0;
     if (gets) {
       exchange.take(in.data + pushed, root, pushed, in.bytes - pushed);
-    } else {
-      exchange.copy(exchange.recvOf(root), out.data, out.bytes, exchange.work().streaming);
+      exchange.sayFinished(root, true);
     }
-    exchange.sayFinished(root, gets);
-    exchange.awaitFinished([&](int peer) { return pushed != 0 && peer == root; });
+    exchange.awaitFinished([&](int peer) { return peer == root && (pushed != 0 || !gets); });
   }
 }
 template <class Team>

@@ -8,6 +8,14 @@
 
 namespace kolo::algorithms {
 
+// A block from where it is; its owner may have it back.
+template <class Team>
+KOLO_DEVICE_CALL void takeAll(device::Exchange<Team>& exchange, int peer) {
+  const device::Piece block = exchange.pieceFrom(peer);
+  exchange.take(block.data, peer, 0, block.bytes);
+  exchange.sayFinished(peer, true);
+}
+
 // Takes the blocks that are not sent, and waits until this rank's have been taken. REQUIRES: met all.
 template <class Team>
 KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
@@ -15,11 +23,9 @@ KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   for (int i = 0; i < work.ranks - 1 && !exchange.failed(); ++i) {
     const int peer = exchange.peerAt(i);
-    if (exchange.wayFrom(peer) != Way::kDirect) continue;
-    exchange.take(exchange.pieceFrom(peer).data, peer, 0, exchange.pieceFrom(peer).bytes);
-    exchange.sayFinished(peer, true);
+    if (exchange.wayFrom(peer) == Way::kTaken) takeAll(exchange, peer);
   }
-  exchange.awaitFinished([&](int peer) { return exchange.wayTo(peer) == Way::kDirect; });
+  exchange.awaitFinished([&](int peer) { return exchange.wayTo(peer) == Way::kTaken; });
 }
 
 // All-to-all, and all-gather. REQUIRES: announced to all.

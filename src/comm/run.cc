@@ -24,6 +24,7 @@ using device::Work;
 std::atomic<executor::Executor*> testExecutor{nullptr};
 
 constexpr std::uint64_t kMostReadForAllReduce = 512 << 10;
+constexpr std::uint64_t kMostReadForGather = 128 << 10;
 
 // FNV-1a over the counts: what v-variants compare instead of one count.
 std::uint64_t digest(const std::vector<std::uint64_t>& values, std::uint64_t seed) {
@@ -132,11 +133,11 @@ planner::Choice Communicator::planFor(const Operation& operation, std::uint64_t 
 // A sender fills one slot while the receiver empties another, so a message of some length goes in two chunks or more; a long
 // one in chunks that stay in the caches of both (measured on a Skylake server with 1 MiB of L2: 64 KiB). On a GPU in whole slots: each
 // chunk is a call of functions that save registers for their callers.
-std::uint32_t Communicator::chunkFor(const Work& work, std::uint64_t bytes) const {
+std::uint32_t Communicator::chunkFor(const Work& work, std::uint64_t bytes, bool areAlike) const {
   const bool inSlices = work.signature.algorithm == device::Algorithm::kTwoShot;
   const std::uint64_t message = (inSlices ? bytes / static_cast<std::uint64_t>(ranks()) : bytes) / static_cast<std::uint64_t>(work.channels);
   const std::uint64_t most = gpu_ != nullptr ? machine_.slotBytes : 65536;
-  if (work.pairsFromBytes != 0) return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, machine_.slotBytes));
+  if (!areAlike) return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, machine_.slotBytes));
   const std::uint64_t chunk = std::clamp<std::uint64_t>(message / 2 / 4096 * 4096, 8192, most);
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, machine_.slotBytes));
 }
@@ -381,16 +382,19 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   work.chunksAtOnce = machine_.mapped ? 1 : work.slots - 1;   // between hosts a chunk is long under way; where it is not, the caches count
   const bool divided = device::isIn(operation.collective, device::kSendsBlocks | device::kReceivesBlocks);
   work.streaming = (divided ? bytes * static_cast<std::uint64_t>(ranks()) : bytes) >= streamingBytes_;
+  // Of gatherv, all but the root know their own block only.
+  const std::uint64_t longest = operation.collective == Collective::kGather ? std::max(bytes, work.partTo(work.root).count * work.elementBytes) : bytes;
   if (choice.direct != device::Algorithm::kCount) {
     const bool inPlace = operation.send == operation.recv;
-    work.readsPeers = !work.scaled && readsPeers(work, bytes);
+    work.readsPeers = !work.scaled && readsPeers(work, longest);
     const bool readsWhatIsWritten = operation.collective == Collective::kAllToAll ||
                                     (operation.collective == Collective::kAllReduce && choice.direct == device::Algorithm::kOneShot && !work.readsPeers);
     work.shareable = !(inPlace && readsWhatIsWritten) && !work.scaled;
     if (work.shareable) shareBuffers(operation, work);
   }
-  if (countsDiffer(operation)) decideByPairs(work, bytes);
-  work.chunkBytes = chunkFor(work, bytes);
+  const bool isPlainGather = operation.collective == Collective::kGather && choice.algorithm == device::Algorithm::kOneShot && gpu_ == nullptr;
+  if (countsDiffer(operation) || isPlainGather) decideByPairs(work, longest);
+  work.chunkBytes = chunkFor(work, bytes, !countsDiffer(operation));
   std::uint64_t scratch = planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
   if (work.readsPeers && operation.reduces()) scratch = std::max(scratch, algorithms::readBytes(ranks()) + bytes);   // and, in place, the result
   if (gpu_ == nullptr && scratch_.size() < scratch) {
@@ -402,29 +406,31 @@ void Communicator::prepare(const Operation& operation, Work& work) {
 
 // Whether ordinary buffers are read where they are: from a size on, where each rank takes what it needs from where it is at first. An algorithm that
 // relays, if it was asked for, goes on relaying. The inputs of an all-reduce are read by two ranks only, and not if they do not stay in the caches:
-// then staging moves less (perf/results/2026-11-23-single-copy-reductions.txt).
+// then staging moves less (perf/results/2026-11-23-single-copy-reductions.txt). What goes to one root is copied by the others rather than by the root
+// alone, if it is long.
 bool Communicator::readsPeers(const Work& work, std::uint64_t bytes) const {
   if (bytes == 0 || bytes < singleCopyBytes_ || ranks() == 1) return false;
-  const bool waitsLonger = exchangeCopyBytes_ != singleCopyBytes_;   // ranks share cores, and nobody asked for one copy all the same
   switch (work.signature.collective) {
     case Collective::kBroadcast:
     case Collective::kScatter: return true;
+    case Collective::kGather: return bytes <= kMostReadForGather && !waitsLonger();
     case Collective::kAllGather:
     case Collective::kAllToAll: return bytes >= exchangeCopyBytes_;
-    case Collective::kReduceScatter: return !waitsLonger;
-    case Collective::kAllReduce: return ranks() == 2 && bytes <= kMostReadForAllReduce && !waitsLonger;
+    case Collective::kReduceScatter: return !waitsLonger();
+    case Collective::kAllReduce: return ranks() == 2 && bytes <= kMostReadForAllReduce && !waitsLonger();
     default: return false;
   }
 }
 
 // A block in a window is taken from there if a message would be; one in ordinary memory as in the other collectives. Nothing is offered if
-// no block is long enough. Of gather's blocks the senders have to know it too, so it does not depend on the root's buffer.
+// no block is long enough. Of gather's blocks the senders have to know it too, so it does not depend on the root's buffer; and a sender has to
+// wait for the root to know that.
 void Communicator::decideByPairs(Work& work, std::uint64_t longestBytes) const {
-  const bool byWindow = work.signature.collective == Collective::kGather || work.sendRef.index != 0;
-  const std::uint64_t fromBytes = work.signature.collective == Collective::kAllToAll ? exchangeCopyBytes_ : singleCopyBytes_;
-  work.pairsFromBytes = work.direct == device::Algorithm::kCount ? UINT64_MAX
-                        : byWindow                               ? kEagerWindowBytes + 1
-                                                                 : std::max<std::uint64_t>(fromBytes, device::kHeaderPayloadBytes + 1);
+  const bool isGather = work.signature.collective == Collective::kGather;
+  std::uint64_t fromBytes = work.signature.collective == Collective::kAllToAll ? exchangeCopyBytes_ : singleCopyBytes_;
+  if (isGather || work.sendRef.index != 0) fromBytes = kEagerWindowBytes + 1;
+  if (isGather && waitsLonger()) fromBytes = std::max(fromBytes, exchangeCopyBytes_);
+  work.pairsFromBytes = work.direct == device::Algorithm::kCount ? UINT64_MAX : std::max<std::uint64_t>(fromBytes, device::kHeaderPayloadBytes + 1);
   work.shareable = work.shareable && longestBytes >= work.pairsFromBytes;
 }
 

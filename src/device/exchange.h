@@ -202,22 +202,23 @@ class Exchange {
   enum class Way {
     kHeader,   // with the header
     kSlots,
-    kDirect    // by the receiver's hand from where it is, or, to the root of a gather, by the giver's hand to where it goes
+    kTaken,    // by the receiver's hand, from where it is
+    kWritten   // by the giver's hand, to where it goes: to the root of a gather
   };
   // From this rank to a peer. After meet(peer), if this rank may have to write there.
   KOLO_DEVICE Way wayTo(int peer) const {
     if (isShort(pieceTo(peer))) return Way::kHeader;
     if (!choosesWays()) return Way::kSlots;
-    if (work_.signature.collective != Collective::kGather) return isGiven(offeredInput(peer)) ? Way::kDirect : Way::kSlots;
-    const bool mayWrite = work_.direct != Algorithm::kCount && pieceTo(peer).bytes >= work_.pairsFromBytes;   // else the peer may not be met yet
-    return mayWrite && recvIsShared(peer) ? Way::kDirect : Way::kSlots;
+    const bool mayWrite = isWrittenTo(pieceTo(peer));   // else the peer may not be met yet
+    if (mayWrite && recvIsShared(peer)) return Way::kWritten;
+    return isGiven(offeredInput(peer)) ? Way::kTaken : Way::kSlots;
   }
   // From a peer to this rank. After meet(peer).
   KOLO_DEVICE Way wayFrom(int peer) const {
     if (isShort(pieceFrom(peer))) return Way::kHeader;
     if (!choosesWays()) return Way::kSlots;
-    const bool isGather = work_.signature.collective == Collective::kGather;
-    return (isGather ? offeredOutput(peer).index != 0 : sendIsReadable(peer)) ? Way::kDirect : Way::kSlots;
+    if (isWrittenTo(pieceFrom(peer)) && offeredOutput(peer).index != 0) return Way::kWritten;
+    return sendIsReadable(peer) ? Way::kTaken : Way::kSlots;
   }
   // What came with headers, from those peers of which wayFrom() says so; peerAt(i) for each i below count.
   template <class PeerAt>
@@ -514,6 +515,10 @@ class Exchange {
     return {line.refs.sendOffset, line.refs.sendWindow};
   }
   KOLO_DEVICE bool choosesWays() const { return work_.pairsFromBytes != 0 || isIn(work_.signature.collective, kMeetsRootOnly); }
+  // Whether what goes to the root is written into its buffer, if that is in a window.
+  KOLO_DEVICE bool isWrittenTo(const Piece& piece) const {
+    return work_.signature.collective == Collective::kGather && work_.direct != Algorithm::kCount && piece.bytes >= work_.pairsFromBytes;
+  }
   KOLO_DEVICE bool isShort(const Piece& piece) const { return work_.fitsHeader(piece.bytes); }
   KOLO_DEVICE static bool isGiven(const WindowRef& ref) { return ref.index != 0 || ref.offset != 0; }
 
