@@ -65,7 +65,7 @@ std::string Account::encode() const {
 std::string Communicator::giveAccount(std::string_view question) const {
   BlobReader reader(question);
   const auto number = reader.get<std::uint64_t>();
-  const auto& board = *reinterpret_cast<const Board*>(peers_->arena() + layout_.boardAt());
+  const Board& board = ownBoard();
   Account account;
   account.asked = readEntry(board.entries[number % Board::kEntries], number);
   for (const BoardEntry& entry : board.entries) account.last = std::max(account.last, device::loadAcquire(entry.sequence));

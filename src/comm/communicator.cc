@@ -193,6 +193,7 @@ Status Communicator::connect() {
   KOLO_ASSIGN(peers_, Peers::connect(membership_, Given::ofNewHostMemory(layout_.bytes()), staging, options_.transports, settings));
   KOLO_ASSIGN(const Surroundings around, surroundings(membership_, *peers_));
   machine_.cores = around.cores;
+  spreads_ = settings::integer("KOLO_SPREAD") != 0 && options_.device < 0 && around.allMapped && ranks() > around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
   exchangeCopyBytes_ = around.exchangeCopyBytes;
   allMapped_ = machine_.mapped = around.allMapped;
@@ -279,8 +280,7 @@ Communicator::~Communicator() {
 void Communicator::sayGoodbye() {
   if (gpu_ != nullptr) gpu_->leave();
   // Peers that still wait for this rank find out; the arena outlives this object in their mappings.
-  auto* board = reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt());
-  device::storeRelease(board->left, 1);  // [left]
+  device::storeRelease(ownBoard().left, 1);  // [left]
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer != rank() && (*peers_)[peer].isPosted()) sayGoodbye(peer);
   }

@@ -23,6 +23,7 @@
 #include "comm/operation.h"
 #include "comm/peers.h"
 #include "comm/reductions.h"
+#include "comm/spreading.h"
 #include "comm/turn.h"
 #include "comm/windows.h"
 #include "executor/context.h"
@@ -223,6 +224,7 @@ class Communicator final : public executor::LinkOwner {
   std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;
   void rest(int peer, bool forLong, bool maySleep);
   void yield();
+  void spread(std::int64_t nowNs);
   int jobRank(int rank) const { return membership_.members[static_cast<std::size_t>(rank)]; }
   Status conclude(const device::Work& work, const device::Fault& fault);
   std::string describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other, const Called& otherCalled) const;
@@ -242,6 +244,7 @@ class Communicator final : public executor::LinkOwner {
   std::mutex gpuMutex_;                  // now_->work and sequence_, on a GPU: questions come from any thread
   std::optional<device::Fault> readBoard(const device::Work& work, int peer) const;
   const Board& boardOf(int peer) const;
+  Board& ownBoard() const;
   const Notice& noticeOf(int peer) const;
   bool hasSaidGoodbye(int peer) const;
   std::string label(const device::Work& work) const;
@@ -291,6 +294,9 @@ class Communicator final : public executor::LinkOwner {
   std::uint64_t children_ = 0;
   executor::Polling polling_;
   CoreSharing sharing_;
+  Spreading spreading_;
+  bool spreads_ = false;   // ranks share cores, and each sees the boards of all
+  int thread_ = -1;        // what this rank's board says
   std::uint64_t streamingBytes_ = 0;
   std::uint64_t singleCopyBytes_ = UINT64_MAX;     // from which on blocks in ordinary memory are read
   std::uint64_t exchangeCopyBytes_ = UINT64_MAX;   // the same where everybody meets everybody; at least as many

@@ -9,6 +9,7 @@
 #include "algorithms/names.h"
 #include "base/caller.h"
 #include "comm/communicator.h"
+#include "topology/topology.h"
 
 namespace kolo::comm {
 namespace {
@@ -36,9 +37,10 @@ const Board& Communicator::boardOf(int peer) const {
   return *reinterpret_cast<const Board*>((*peers_)[peer].arena + layout_.boardAt());
 }
 
+Board& Communicator::ownBoard() const { return *reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt()); }
+
 void Communicator::postOnBoard(const Work& work) {
-  auto* board = reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt());
-  BoardEntry& entry = board->entries[sequence_ % Board::kEntries];
+  BoardEntry& entry = ownBoard().entries[sequence_ % Board::kEntries];
   device::storeRelease(entry.sequence, 0);   // a reader that sees the new fields sees this, or the new sequence
   device::storeRelease(entry.signature, work.word);
   device::storeRelease(entry.count, work.headerCount);
@@ -47,7 +49,7 @@ void Communicator::postOnBoard(const Work& work) {
 
 // The caller may do with its buffers what it likes, though peers may still read there. Whoever has read looks at this afterwards.
 void Communicator::releaseBuffers() {
-  device::storeRelease(reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt())->gaveUp, 1);
+  device::storeRelease(ownBoard().gaveUp, 1);
   device::fence();   // [gave up] before what the caller writes
 }
 
@@ -87,7 +89,7 @@ bool Communicator::hasSaidGoodbye(int peer) const {
 // Sends what is new on the board to the peers that cannot read it, in each operation in which this rank waits for long: one of them may
 // wait for it, though it waits for another. By signals alone, which are whole however the peer reads meanwhile.
 void Communicator::notify() {
-  const auto& board = *reinterpret_cast<const Board*>(peers_->arena() + layout_.boardAt());
+  const Board& board = ownBoard();
   const std::uint64_t oldest = sequence_ > device::kMaxOwed ? sequence_ - device::kMaxOwed : 0;
   for (std::uint64_t number = std::max(notified_, oldest) + 1; number <= sequence_; ++number) {
     const BoardEntry& mine = board.entries[number % Board::kEntries];
@@ -131,6 +133,7 @@ Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessa
     waiting_.say({peer, isMessage, state.startedNs, now});
   }
   if (isOver) return {Fault::kTimeout, peer, 0, 0};
+  if (spreads_) spread(now);
   // One or the other: the function may let others run itself, as Open MPI's does where ranks are more than cores, and what was waited for may
   // have come meanwhile.
   if (++state.rounds % 2 == 0 && userProgress_.function != nullptr) {
@@ -172,6 +175,23 @@ void Communicator::rest(int peer, bool forLong, bool maySleep) {
   } else {
     yield();
   }
+}
+
+// Where ranks are is said as often as they wait, so that others know; who reads it a little too early or late is put right the next time.
+void Communicator::spread(std::int64_t nowNs) {
+  if (const int thread = sched_getcpu(); thread != thread_) {
+    thread_ = thread;
+    device::storeRelaxed(ownBoard().thread, static_cast<std::uint64_t>(thread + 1));
+  }
+  if (!spreading_.isDue(nowNs)) return;
+  std::vector<int> threadOf(static_cast<std::size_t>(ranks()), -1);
+  threadOf[static_cast<std::size_t>(rank())] = thread_;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer == rank() || !peers_->isOpen(peer)) continue;
+    threadOf[static_cast<std::size_t>(peer)] = static_cast<int>(device::loadRelaxed(boardOf(peer).thread)) - 1;
+  }
+  const int target = Spreading::target(threadOf, rank(), topology::machine().allowedThreads);
+  if (target >= 0) topology::moveTo(target);
 }
 
 void Communicator::yield() {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -29,21 +30,32 @@ struct Facts {
   Place place;
 };
 
+// Hardware threads, as the kernel notes them.
+struct Affinity {
+  std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set{nullptr, [](cpu_set_t* memory) { CPU_FREE(memory); }};
+  std::size_t bytes = 0;
+  bool has(int thread) const { return static_cast<std::size_t>(thread) < 8 * bytes && CPU_ISSET_S(static_cast<std::size_t>(thread), bytes, set.get()); }
+};
+
+// Of a thread of this process, 0: the calling one; an empty one if it cannot be had.
+Affinity affinityOf(pid_t thread) {
+  for (int capacity = CPU_SETSIZE; capacity <= 1 << 20; capacity *= 4) {  // the kernel's mask may be larger than ours
+    Affinity affinity;
+    affinity.set.reset(CPU_ALLOC(static_cast<std::size_t>(capacity)));
+    if (affinity.set == nullptr) break;
+    affinity.bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(capacity));
+    if (sched_getaffinity(thread, affinity.bytes, affinity.set.get()) == 0) return affinity;
+    if (errno != EINVAL) break;
+  }
+  return {};
+}
+
 // Of the main thread, which is what a launcher bound; another thread may since have been pinned by the program.
 std::vector<int> readAffinity() {
   std::vector<int> threads;
-  for (int capacity = CPU_SETSIZE; capacity <= 1 << 20; capacity *= 4) {  // the kernel's mask may be larger than ours
-    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(static_cast<std::size_t>(capacity)),
-                                                               [](cpu_set_t* memory) { CPU_FREE(memory); });
-    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(capacity));
-    if (set == nullptr) break;
-    if (sched_getaffinity(getpid(), bytes, set.get()) == 0) {
-      for (int thread = 0; thread < capacity; ++thread) {
-        if (CPU_ISSET_S(static_cast<std::size_t>(thread), bytes, set.get())) threads.push_back(thread);
-      }
-      break;
-    }
-    if (errno != EINVAL) break;
+  const Affinity affinity = affinityOf(getpid());
+  for (int thread = 0; static_cast<std::size_t>(thread) < 8 * affinity.bytes; ++thread) {
+    if (affinity.has(thread)) threads.push_back(thread);
   }
   if (threads.empty()) threads.push_back(0);
   return threads;
@@ -220,6 +232,20 @@ const std::vector<Nic>& nics() {
     return list;
   }();
   return found;
+}
+
+void moveTo(int thread) {
+  const Affinity before = affinityOf(0);
+  if (!before.has(thread)) return;
+  Affinity one;
+  one.set.reset(CPU_ALLOC(8 * before.bytes));
+  if (one.set == nullptr) return;
+  CPU_ZERO_S(before.bytes, one.set.get());
+  CPU_SET_S(static_cast<std::size_t>(thread), before.bytes, one.set.get());
+  if (sched_setaffinity(0, before.bytes, one.set.get()) != 0) return;
+  if (sched_setaffinity(0, before.bytes, before.set.get()) != 0) {
+    log::warn("a thread that was moved to hardware thread {} has to stay there: {}", thread, std::strerror(errno));
+  }
 }
 
 int availableCores() { return basics().available; }

@@ -70,6 +70,9 @@ int availableCores();
 // mounted at `mount` (version 2: cpu.max; version 1: cpu/cpu.cfs_quota_us and cpu.cfs_period_us); 0: no limit.
 double cpuQuota(const std::string& membership, const std::string& mount);
 
+// Moves the calling thread to a hardware thread, if it may run there, and leaves it free to run where it might before.
+void moveTo(int thread);
+
 // The place that this process's affinity, as found at the first call, binds it to.
 Place placeOfProcess(int host);
 
