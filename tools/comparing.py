@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
+MOST_ATTEMPTS = 6  # for a pair of runs on a machine that changes
+STEADY = 1.3  # readings of the exchange that differ by less are of one machine
 PACKAGES = {"openmpi": ["libopenmpi-dev", "openmpi-bin"], "mpich": ["libmpich-dev", "mpich"]}
 
 
@@ -92,3 +94,38 @@ def version_of(peer):
         return "Open MPI " + run(["mpirun.openmpi", "--version"]).split("\n")[0].split()[-1]
     lines = [line.split(":", 1)[1].strip() for line in run(["mpichversion"]).splitlines() if "Version" in line]
     return f"MPICH {lines[0]}" if lines else "MPICH"
+
+
+class Limits:
+    """What the machine allows, read again and again: a cache line's exchange (ns), and copying (GB/s a core)."""
+
+    def __init__(self, folder):
+        self.program = folder / "limits"
+        run(["cc", "-std=gnu11", "-O2", "-o", self.program, TOP / "perf" / "peers" / "limits.c"])
+        firsts = sorted(int(siblings.replace("-", ",").split(",")[0]) for siblings in cores())
+        self.cores = [str(core) for core in firsts[:2]]
+        self.exchanges, self.copies = [], []
+
+    def read(self):
+        """The exchange now; None on one core."""
+        if len(self.cores) < 2:
+            return None
+        exchange, copy = map(float, run([self.program, *self.cores]).split())
+        self.exchanges.append(exchange)
+        self.copies.append(copy)
+        return exchange
+
+    def pair(self, first, second):
+        """What the two give, run one after the other on a machine that stayed as it was, if that can be had."""
+        for attempt in range(1, MOST_ATTEMPTS + 1):
+            before, one = self.exchanges[-1] if self.exchanges else self.read(), first()
+            between, other = self.read(), second()
+            readings = [before, between, self.read()]
+            if None in readings or max(readings) < STEADY * min(readings) or attempt == MOST_ATTEMPTS:
+                return one, other
+
+    def text(self):
+        if not self.exchanges:
+            return "one core"
+        return (f"a cache line's exchange {min(self.exchanges):.0f} to {max(self.exchanges):.0f} ns, copying 32 MiB "
+                f"{min(self.copies):.1f} to {max(self.copies):.1f} GB/s on each of two cores at once")
