@@ -361,8 +361,9 @@ KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t b
  * itself says. Zero-copy unless sizes differ, a rank sees another's not (NULL), or some are not reached by shared memory; where it is not,
  * it is staged. The memory must stay mapped until the window is deregistered. koloUnsupported on GPUs. */
 KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* parts, const size_t* bytes, koloWindow_t* window);
-/* Collective over the window's communicator. If ranks give different windows all get koloMismatch and keep them; after any other error, such as
- * that of a communicator that has failed, the calling rank's window is gone and its memory may be freed. */
+/* Collective over the window's communicator. A call that is refused (inside a group, for a wrong handle) changes nothing, nor does one in which ranks
+ * give different windows (koloMismatch). Of a communicator that has failed, or fails now because others do not answer, the window is taken from the
+ * calling rank all the same, and its memory may be freed. */
 KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window);
 KOLO_API koloResult_t koloWindowIsZeroCopy(koloWindow_t window, int* zeroCopy);
 

@@ -217,7 +217,7 @@ Status Communicator::connect() {
                                  .transports = options_.transports, .nearNics = nics, .onFault = [this] { checkGpu(); }};
     KOLO_ASSIGN(gpu_, GpuRank::connect(membership_, wishes));
     KOLO_TRY(arrangeGpus(around.uplinks));
-    singleCopyBytes_ = UINT64_MAX;
+    singleCopyBytes_ = exchangeCopyBytes_ = UINT64_MAX;
   }
   usesCuda_ = drivers::usesCuda();
   messages_ = std::make_unique<Messages>(*this, layout_, *peers_, windows_);
@@ -350,7 +350,9 @@ Status Communicator::removeWindow(Window** window) {
   forget();
   if (gpu_ != nullptr) (void)gpu_->drain();   // kernels use it until they end; those of a failed communicator end soon
   Status status = failed() ? failure() : Windows::agree(membership_, **window);
-  if (status.code() == koloMismatch && !failed()) return status;
+  if (!failed() && status.code() == koloMismatch) return status;
+  // Others who have not answered still have it, and would name it in headers.
+  if (!failed() && !status.ok()) fail({status.code(), jobRank(rank()), status.message()});
   windows_.drop(**window);
   *window = nullptr;
   return !status.ok() && failed() ? failure() : status;

@@ -78,7 +78,7 @@ class Communicator final : public executor::LinkOwner {
   // Of memory that this process has mapped for all ranks: an array each, by rank. Host memory only.
   Result<Window*> addMappedWindow(void* const* parts, const std::size_t* bytes);
   // Collective, but for one that has failed. The window stays, and *window with it, only if ranks gave different ones; otherwise *window becomes
-  // nullptr, also if the others did not answer: what is this rank's is taken away. REQUIRES: the turn.
+  // nullptr, also if the others did not answer, by which the communicator fails. REQUIRES: the turn.
   Status removeWindow(Window** window);
   const Peers& peers() const { return *peers_; }
   Reductions& reductions() { return reductions_; }

@@ -396,7 +396,10 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   if (countsDiffer(operation) || isPlainGather) decideByPairs(work, longest);
   work.chunkBytes = chunkFor(work, bytes, !countsDiffer(operation));
   std::uint64_t scratch = planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
-  if (work.readsPeers && operation.reduces()) scratch = std::max(scratch, algorithms::readBytes(ranks()) + bytes);   // and, in place, the result
+  if (work.readsPeers && operation.reduces()) {
+    const bool aside = operation.collective == Collective::kAllReduce && operation.send == operation.recv;
+    scratch = std::max(scratch, algorithms::readBytes(ranks()) + (aside ? bytes : 0));
+  }
   if (gpu_ == nullptr && scratch_.size() < scratch) {
     forget();   // the others point to the old one
     scratch_.resize(scratch);

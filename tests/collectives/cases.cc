@@ -454,8 +454,9 @@ std::string Case::wrongPairs(const World& world) const {
     if (!mayBeDirect) return kStaged;
     const std::size_t bytes = bytesOf(problem_, problem_.send[from][problem_.send[from].size() > 1 ? to : 0].count);
     const bool gathers = problem_.collective == koloCollectiveGather;
-    if (gathers ? sides_[to].recvInWindow : sides_[from].sendInWindow) return bytes > comm::kEagerWindowBytes ? kDirect : kStaged;
-    return !gathers && bytes >= kSingleCopyBytes ? kPerhaps : kStaged;
+    const bool inWindow = sides_[from].sendInWindow || (gathers && sides_[to].recvInWindow);
+    if (inWindow) return bytes > comm::kEagerWindowBytes ? kDirect : kStaged;
+    return bytes >= kSingleCopyBytes ? kPerhaps : kStaged;
   };
   const std::size_t n = sides_.size(), root = static_cast<std::size_t>(problem_.root);
   for (std::size_t rank = 0; rank < n; ++rank) {
