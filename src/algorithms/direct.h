@@ -1,7 +1,7 @@
 // Zero-copy forms, for when all buffers lie in windows: every rank takes what it needs straight from the peers' memory
 // and the work is divided evenly. One-shot: each output is computed where it is needed. Two-shot: each rank computes one slice
-// and writes it to all, which moves the least memory that an all-reduce can (2 n S in all). Those that only take also serve
-// ordinary buffers, where a transport can read them.
+// and writes it to all, which moves the least memory that an all-reduce can (2 n S in all). Those that only take, and the
+// one-shot reductions, also serve ordinary buffers, where a transport can read them.
 #pragma once
 
 #include "device/exchange.h"

@@ -205,7 +205,8 @@ class Communicator final : public executor::LinkOwner {
   planner::Query queryFor(const Operation& operation) const;
   bool readsPeers(const device::Work& work, std::uint64_t bytes) const;
   void decideByPairs(device::Work& work, std::uint64_t longestBytes) const;
-  // Whether ranks share cores, so that waiting for each other costs more than another copy; and nobody has asked for one copy all the same.
+  // Whether ranks share cores, so that waiting for each other costs more than another copy; and nobody has asked for one copy all the same. False,
+  // too, where this processor is not to use one copy below that size.
   bool waitsLonger() const { return exchangeCopyBytes_ != singleCopyBytes_; }
   std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes, bool areAlike) const;
   void postOnBoard(const device::Work& work);

@@ -183,17 +183,13 @@ class Exchange {
   KOLO_DEVICE_CALL void copyOwn() { copy(pieceFrom(work_.rank).data, pieceTo(work_.rank).data, pieceFrom(work_.rank).bytes, work_.streaming); }
   // Copies [begin, begin + bytes) of a rank's input. REQUIRES: readable; met. All threads call.
   KOLO_DEVICE_CALL void take(unsigned char* dst, int peer, std::uint64_t begin, std::uint64_t bytes) {
-    if (sendIsShared(peer) || peer == work_.rank) {
-      copy(dst, sendOf(peer) + begin, bytes, work_.streaming);
-    } else {
-      read(dst, peer, headerOf(peer).refs.sendOffset + begin, bytes);
-    }
+    copy(dst, bring(dst, peer, begin, bytes), bytes, work_.streaming);   // nothing to copy if it has been read to there
   }
   // Where [begin, begin + bytes) of a rank's input lies: in place, or in `scratch`, where it has been read to. REQUIRES: readable; met. After a
   // barrier since `scratch` was used; another must follow.
   KOLO_DEVICE_CALL const unsigned char* bring(unsigned char* scratch, int peer, std::uint64_t begin, std::uint64_t bytes) {
-    if (sendIsShared(peer) || peer == work_.rank) return sendOf(peer) + begin;
-    read(scratch, peer, headerOf(peer).refs.sendOffset + begin, bytes);
+    if (peer == work_.rank || sendIsShared(peer)) return sendOf(peer) + begin;
+    if (bytes != 0 && !team_.failed()) team_.read(linkTo(peer).peer, scratch, headerOf(peer).refs.sendOffset + begin, bytes);
     return scratch;
   }
 
@@ -521,11 +517,6 @@ class Exchange {
   }
   KOLO_DEVICE bool isShort(const Piece& piece) const { return work_.fitsHeader(piece.bytes); }
   KOLO_DEVICE static bool isGiven(const WindowRef& ref) { return ref.index != 0 || ref.offset != 0; }
-
-  // Out of ordinary memory of the peer.
-  KOLO_DEVICE void read(unsigned char* dst, int peer, std::uint64_t from, std::uint64_t bytes) {
-    if (bytes != 0 && !team_.failed()) team_.read(linkTo(peer).peer, dst, from, bytes);
-  }
 
   KOLO_DEVICE int next(int rank) const { return nextRank(rank, work_.ranks); }
 
