@@ -60,10 +60,10 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
   const std::uint64_t step = bytes / work.elementBytes;
   for (std::uint64_t at = 0; at < range.count && !exchange.failed(); at += step) {
     const std::uint64_t count = range.count - at < step ? range.count - at : step;
+    unsigned char* scratch = work.scratch;   // null where no peer is read
     for (int rank = 0; rank < work.ranks; ++rank) {
-      const int place = rank < work.rank ? rank : rank - 1;   // this rank's own is not brought
-      unsigned char* const scratch = work.scratch + static_cast<std::uint64_t>(place) * bytes;
       inputs[rank] = exchange.bring(scratch, rank, exchange.bytesOf(range.begin + at), exchange.bytesOf(count));
+      if (work.readsPeers && rank != work.rank) scratch += bytes;
     }
     for (int rank = first; rank < last; ++rank) {
       outputs[rank - first] = (rank == work.rank ? own : exchange.recvOf(rank)) + exchange.bytesOf(range.begin + at);
