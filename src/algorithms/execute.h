@@ -105,8 +105,9 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
     team.sync();
     return;
   }
-  const bool needsAll = work.direct != Algorithm::kCount || algorithm == Algorithm::kOneShot ||
-                        algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kPairwise;
+  const bool needsAll = work.signature.collective != device::Collective::kBarrier &&
+                        (work.direct != Algorithm::kCount || algorithm == Algorithm::kOneShot ||
+                         algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kPairwise);
   if (sendsBeforeMeeting(work)) {
     exchange.announceAll();
     team.sync();

@@ -53,7 +53,7 @@ KOLO_DEVICE bool givesThroughStaging(const device::Work& work) {
   if (work.signature.algorithm != device::Algorithm::kOneShot || !device::onlyGives(work)) return false;
   if (work.direct == device::Algorithm::kCount) return true;
   if (work.signature.collective == device::Collective::kGather) return work.partTo(work.root).count * work.elementBytes < work.pairsFromBytes;
-  return !(work.shareable && (work.sendRef.index != 0 || work.readsPeers));
+  return work.givesAhead || !(work.shareable && (work.sendRef.index != 0 || work.readsPeers));
 }
 
 // What the root of a broadcast writes into a peer's buffer while the peer takes the rest: the first 1/n, if the root has nothing else to do (in

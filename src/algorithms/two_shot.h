@@ -1,5 +1,5 @@
 // two-shot through staging: blocks small enough to stay in the caches go through the slots; inside each block every rank
-// reduces one slice from all inputs and hands it to all. The zero-copy form is in direct.h.
+// reduces one slice from all inputs and hands it to all. The zero-copy form is in direct.h. A barrier has one slice, the root's.
 #pragma once
 
 #include "algorithms/direct.h"
@@ -118,12 +118,24 @@ KOLO_DEVICE_CALL void runTwoShotBroadcast(device::Exchange<Team>& exchange, bool
   }
 }
 
+// Header lines only: all tell the root, which tells all, and so goes on first.
+template <class Team>
+KOLO_DEVICE_CALL void runTwoShotBarrier(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  if (work.rank == work.root) {
+    if (exchange.meetAll()) exchange.announceAll();
+  } else {
+    exchange.announce(work.root);
+    exchange.meet(work.root);
+  }
+}
+
 template <class Team>
 KOLO_DEVICE_CALL void runTwoShot(device::Exchange<Team>& exchange, bool met) {
-  if (exchange.work().signature.collective == device::Collective::kBroadcast) {
-    runTwoShotBroadcast(exchange, met);
-  } else {
-    runTwoShotStaged(exchange);
+  switch (exchange.work().signature.collective) {
+    case device::Collective::kBroadcast: runTwoShotBroadcast(exchange, met); break;
+    case device::Collective::kBarrier: runTwoShotBarrier(exchange); break;
+    default: runTwoShotStaged(exchange); break;
   }
 }
 

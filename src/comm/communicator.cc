@@ -23,7 +23,7 @@ struct Surroundings {
   std::vector<planner::Uplink> uplinks;  // of each rank
   int cores = 1;                      // that the ranks share
   std::uint64_t singleCopyBytes = 0;
-  std::uint64_t exchangeCopyBytes = 0;   // the same where everybody has to meet everybody
+  bool waitsLonger = false;
 };
 
 // From how many bytes on a copy by the kernel out of the peer's ordinary memory is used instead of two through staging. On AMD
@@ -31,9 +31,6 @@ struct Surroundings {
 // ranks) it takes as long at 4 KiB, and from 8 KiB on a quarter more and soon half as much again:
 // perf/results/2026-11-22-single-copy-intel.txt.
 constexpr std::uint64_t kSingleCopyBytesOnIntel = 8192;
-// Where ranks share cores and all meet before they read, that costs more than the second copy up to here:
-// perf/results/2026-11-23-single-copy-4-ranks.txt.
-constexpr std::uint64_t kSingleCopyBytesSharingCores = 32768;
 
 std::uint64_t ownSingleCopyBytes(const Peers& peers) {
   for (int rank = 0; rank < peers.ranks(); ++rank) {
@@ -100,8 +97,7 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   const int cores = std::max<int>(1, static_cast<int>(threads.size()));
   if (!result.allMapped) result.singleCopyBytes = UINT64_MAX;
   result.cores = quota > 0 ? std::clamp(static_cast<int>(quota), 1, cores) : cores;
-  const bool sharesCores = membership.ranks() > result.cores;
-  result.exchangeCopyBytes = sharesCores && !isWished ? std::max(result.singleCopyBytes, kSingleCopyBytesSharingCores) : result.singleCopyBytes;
+  result.waitsLonger = result.allMapped && membership.ranks() > result.cores && !isWished;
   return result;
 }
 
@@ -195,7 +191,7 @@ Status Communicator::connect() {
   machine_.cores = around.cores;
   spreads_ = settings::integer("KOLO_SPREAD") != 0 && options_.device < 0 && around.allMapped && ranks() > around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
-  exchangeCopyBytes_ = around.exchangeCopyBytes;
+  waitsLonger_ = around.waitsLonger && options_.device < 0;
   allMapped_ = machine_.mapped = around.allMapped;
   if (options_.device < 0) hosts_.arrange(around.places, rank(), machine_);
   planner::useUplinks(around.uplinks, machine_);
@@ -217,7 +213,7 @@ Status Communicator::connect() {
                                  .transports = options_.transports, .nearNics = nics, .onFault = [this] { checkGpu(); }};
     KOLO_ASSIGN(gpu_, GpuRank::connect(membership_, wishes));
     KOLO_TRY(arrangeGpus(around.uplinks));
-    singleCopyBytes_ = exchangeCopyBytes_ = UINT64_MAX;
+    singleCopyBytes_ = UINT64_MAX;
   }
   usesCuda_ = drivers::usesCuda();
   messages_ = std::make_unique<Messages>(*this, layout_, *peers_, windows_);
@@ -373,7 +369,11 @@ Status Communicator::setWishes(std::string_view text) {
 }
 
 planner::Choice Communicator::plan(const planner::Query& query) const {
-  return planner::choose(query, machine_, wishes_);
+  planner::Choice choice = planner::choose(query, machine_, wishes_);
+  // Nobody relays what all can take from the root; so the root is free to give it to all, and not to wait (longestAhead).
+  const bool isTaken = query.collective == device::Collective::kBroadcast && choice.direct != device::Algorithm::kCount && query.bytes >= singleCopyBytes_;
+  if (isTaken && waitsLonger_ && !choice.isAskedFor) choice.algorithm = device::Algorithm::kOneShot;
+  return choice;
 }
 
 std::string Communicator::explain(const planner::Query& query) const {

@@ -199,15 +199,15 @@ class Communicator final : public executor::LinkOwner {
   void shareBuffers(const Operation& operation, device::Work& work);
   void prepare(const Operation& operation, device::Work& work);
   void followOrder(device::Work& work) const;
+  void followRoot(device::Work& work) const;
   void describe(const Operation& operation, device::Work& work);
   void describeBlocks(const Operation& operation, device::Work& work);
   planner::Choice planFor(const Operation& operation, std::uint64_t bytes);
   planner::Query queryFor(const Operation& operation) const;
   bool readsPeers(const device::Work& work, std::uint64_t bytes) const;
+  std::uint64_t exchangeCopyBytes() const;
+  std::uint64_t longestAhead(const device::Work& work) const;
   void decideByPairs(device::Work& work, std::uint64_t longestBytes) const;
-  // Whether ranks share cores, so that waiting for each other costs more than another copy; and nobody has asked for one copy all the same. False,
-  // too, where this processor is not to use one copy below that size.
-  bool waitsLonger() const { return exchangeCopyBytes_ != singleCopyBytes_; }
   std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes, bool areAlike) const;
   void postOnBoard(const device::Work& work);
   void releaseBuffers();
@@ -279,6 +279,9 @@ class Communicator final : public executor::LinkOwner {
     Call call = kNothing;   // or an operation whose repetition is seen by comparing what the caller says
     device::Work work;
     executor::Context context;
+    std::uint64_t longestAhead = UINT64_MAX;                    // that may be given ahead; UINT64_MAX: nothing
+    device::Algorithm behindRoot = device::Algorithm::kCount;   // planner::Choice's, and
+    device::Algorithm behindOthers = device::Algorithm::kCount;
     // What these point to.
     std::shared_ptr<const VectorCounts> counts;
     std::shared_ptr<const CustomReduction> custom;
@@ -292,6 +295,7 @@ class Communicator final : public executor::LinkOwner {
   UserProgress userProgress_;
 
   std::uint64_t sequence_ = 0;
+  int rootThatGave_ = -1;   // in the last operation; -1: none
   std::uint64_t children_ = 0;
   executor::Polling polling_;
   CoreSharing sharing_;
@@ -300,7 +304,8 @@ class Communicator final : public executor::LinkOwner {
   int thread_ = -1;        // what this rank's board says
   std::uint64_t streamingBytes_ = 0;
   std::uint64_t singleCopyBytes_ = UINT64_MAX;     // from which on blocks in ordinary memory are read
-  std::uint64_t exchangeCopyBytes_ = UINT64_MAX;   // the same where everybody meets everybody; at least as many
+  // Ranks share cores, so that waiting for each other costs more than another copy, of what is not long; and nobody has asked for one copy all the same.
+  bool waitsLonger_ = false;
   bool allMapped_ = true;       // all ranks reach all others' memory by mapped links
   bool usesCuda_ = false;       // pointers may be a device's
   Status readFailure_;   // of the last read() that failed

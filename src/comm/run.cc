@@ -25,6 +25,10 @@ std::atomic<executor::Executor*> testExecutor{nullptr};
 
 constexpr std::uint64_t kMostReadForAllReduce = 512 << 10;
 constexpr std::uint64_t kMostReadForGather = 128 << 10;
+// Where ranks share cores. Below that a meeting of all before they read costs more than a second copy: perf/results/2026-11-23-single-copy-4-ranks.txt.
+constexpr std::uint64_t kWorthMeeting = 32 << 10;
+// Up to there a root gives by two copies, so as not to wait: at all, and when it was told not to wait.
+constexpr std::uint64_t kMostGivenAhead = 16 << 10, kMostGivenAheadWithoutWaiting = 128 << 10;
 
 // FNV-1a over the counts: what v-variants compare instead of one count.
 std::uint64_t digest(const std::vector<std::uint64_t>& values, std::uint64_t seed) {
@@ -248,8 +252,14 @@ Status Communicator::run(const Operation& operation) {
 // something else: a rank that only gives need not wait for each of them each time.
 Status Communicator::runAgain() {
   if (failed()) return failure();
-  if (!caller.mayWait && !runsAtOnce()) return Status(koloInProgress, {});
-  now_->work.mayOwe = true;
+  Work& work = now_->work;
+  work.givesAhead = now_->longestAhead <= (caller.mayWait ? kMostGivenAhead : kMostGivenAheadWithoutWaiting);
+  if (work.givesAhead || !caller.mayWait) {
+    const bool atOnce = runsAtOnce();
+    if (!atOnce && !caller.mayWait) return Status(koloInProgress, {});
+    work.givesAhead = work.givesAhead && atOnce;
+  }
+  work.mayOwe = true;
   return execute();
 }
 
@@ -281,6 +291,8 @@ bool Communicator::runsAtOnce() const {
 Status Communicator::execute() {
   ran_ = now_;
   Work& work = now_->work;
+  if (now_->behindRoot != device::Algorithm::kCount) followRoot(work);
+  rootThatGave_ = device::isIn(work.signature.collective, device::kFromRoot) ? work.root : -1;
   work.signature.sequence = static_cast<std::uint16_t>(++sequence_);
   work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence_ << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
@@ -341,6 +353,14 @@ void Communicator::followOrder(Work& work) const {
   if (device::isIn(collective, device::kReceivesBlocks)) work.recvLayout.order = work.members;
 }
 
+// A barrier's algorithm, by what was executed before it, which is the same on all ranks.
+void Communicator::followRoot(Work& work) const {
+  const bool isBehindRoot = rootThatGave_ >= 0;
+  work.signature.algorithm = isBehindRoot ? now_->behindRoot : now_->behindOthers;
+  work.root = isBehindRoot ? rootThatGave_ : 0;
+  work.word = work.signature.pack();
+}
+
 // Everything about an operation but its number: how its buffers are laid out, which algorithm it takes, and in what chunks.
 void Communicator::prepare(const Operation& operation, Work& work) {
   describe(operation, work);
@@ -373,6 +393,8 @@ void Communicator::prepare(const Operation& operation, Work& work) {
     work.within = choice.within;
     work.between = choice.between;
   }
+  now_->behindRoot = choice.behindRoot;
+  now_->behindOthers = choice.algorithm;
   followOrder(work);
   if (gpu_ != nullptr) {
     planner::Query query = queryFor(operation);
@@ -395,6 +417,7 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   const bool isPlainGather = operation.collective == Collective::kGather && choice.algorithm == device::Algorithm::kOneShot && gpu_ == nullptr;
   if (countsDiffer(operation) || isPlainGather) decideByPairs(work, longest);
   work.chunkBytes = chunkFor(work, bytes, !countsDiffer(operation));
+  now_->longestAhead = longestAhead(work);
   std::uint64_t scratch = planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
   if (work.readsPeers && operation.reduces()) {
     const bool aside = operation.collective == Collective::kAllReduce && operation.send == operation.recv;
@@ -407,6 +430,15 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   work.scratch = scratch_.data();
 }
 
+// Bytes of a root's longest block, if the others would take its data, and it may put them into slots instead, where waiting costs more than a copy.
+std::uint64_t Communicator::longestAhead(const Work& work) const {
+  const bool gives = device::isIn(work.signature.collective, device::kFromRoot) && rank() == work.root;
+  if (!gives || !waitsLonger_ || work.signature.algorithm != device::Algorithm::kOneShot || algorithms::givesThroughStaging(work)) return UINT64_MAX;
+  std::uint64_t longest = 0;
+  for (int peer = 0; peer < ranks(); ++peer) longest = std::max(longest, work.partTo(peer).count * work.elementBytes);
+  return longest;
+}
+
 // Whether ordinary buffers are read where they are: from a size on, where each rank takes what it needs from where it is at first. An algorithm that
 // relays, if it was asked for, goes on relaying. The inputs of an all-reduce are read by two ranks only, and not if they do not stay in the caches:
 // then staging moves less (perf/results/2026-11-23-single-copy-reductions.txt). What goes to one root is copied by the others rather than by the root
@@ -416,23 +448,26 @@ bool Communicator::readsPeers(const Work& work, std::uint64_t bytes) const {
   switch (work.signature.collective) {
     case Collective::kBroadcast:
     case Collective::kScatter: return true;
-    case Collective::kGather: return bytes <= kMostReadForGather && !waitsLonger();
+    case Collective::kGather: return bytes <= kMostReadForGather && !waitsLonger_;
     case Collective::kAllGather:
-    case Collective::kAllToAll: return bytes >= exchangeCopyBytes_;
-    case Collective::kReduceScatter: return !waitsLonger();
-    case Collective::kAllReduce: return ranks() == 2 && bytes <= kMostReadForAllReduce && !waitsLonger();
+    case Collective::kAllToAll: return bytes >= exchangeCopyBytes();
+    case Collective::kReduceScatter: return !waitsLonger_;
+    case Collective::kAllReduce: return ranks() == 2 && bytes <= kMostReadForAllReduce && !waitsLonger_;
     default: return false;
   }
 }
+
+// Where everybody has to meet everybody before anything is read.
+std::uint64_t Communicator::exchangeCopyBytes() const { return waitsLonger_ ? std::max(singleCopyBytes_, kWorthMeeting) : singleCopyBytes_; }
 
 // A block in a window is taken from there if a message would be; one in ordinary memory as in the other collectives. Nothing is offered if
 // no block is long enough. Of gather's blocks the senders have to know it too, so it does not depend on the root's buffer; and a sender has to
 // wait for the root to know that.
 void Communicator::decideByPairs(Work& work, std::uint64_t longestBytes) const {
   const bool isGather = work.signature.collective == Collective::kGather;
-  std::uint64_t fromBytes = work.signature.collective == Collective::kAllToAll ? exchangeCopyBytes_ : singleCopyBytes_;
+  std::uint64_t fromBytes = work.signature.collective == Collective::kAllToAll ? exchangeCopyBytes() : singleCopyBytes_;
   if (isGather || work.sendRef.index != 0) fromBytes = kEagerWindowBytes + 1;
-  if (isGather && waitsLonger()) fromBytes = std::max(fromBytes, exchangeCopyBytes_);
+  if (isGather && waitsLonger_) fromBytes = std::max(fromBytes, kWorthMeeting);
   work.pairsFromBytes = work.direct == device::Algorithm::kCount ? UINT64_MAX : std::max<std::uint64_t>(fromBytes, device::kHeaderPayloadBytes + 1);
   work.shareable = work.shareable && longestBytes >= work.pairsFromBytes;
 }

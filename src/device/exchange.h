@@ -499,7 +499,7 @@ class Exchange {
 
   // What a header says about the part of a buffer that concerns the peer: its place in a window, or its address.
   KOLO_DEVICE WindowRef offered(const WindowRef& ref, const unsigned char* buffer, const Range& part) const {
-    if (!work_.shareable || buffer == nullptr || (ref.index == 0 && !work_.readsPeers)) return {};
+    if (!work_.shareable || work_.givesAhead || buffer == nullptr || (ref.index == 0 && !work_.readsPeers)) return {};
     if (bytesOf(part.count) < work_.pairsFromBytes) return {};
     return {(ref.index != 0 ? ref.offset : reinterpret_cast<std::uint64_t>(buffer)) + bytesOf(part.begin), ref.index};
   }

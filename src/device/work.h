@@ -147,6 +147,7 @@ struct Work {
   bool mayOwe = false;                          // a repeat: headers that change nothing here may be read later
   bool readsPeers = false;                      // inputs in no window may be read by their address; the same on all ranks that decide alike
   bool shareable = false;                       // both refs may be used by the peers (not in-place all-to-all, ...)
+  bool givesAhead = false;                      // this time this rank offers no buffer, but puts what it gives into slots and need not wait
   // Not 0: each pair of ranks decides for itself which way a block goes, as where only they know how long it is. One that is shorter than
   // this does not go directly. More than a header's payload; the same on all ranks that need to know it. 0: all decide alike, for all blocks.
   std::uint64_t pairsFromBytes = 0;

@@ -42,6 +42,7 @@ Wire ofOneShot(Collective collective, const Shape& at, double size) {
 }
 
 Wire ofTwoShot(Collective collective, const Shape& at, double size) {
+  if (collective == Collective::kBarrier) return at.ofOne(2, at.others(), 64 * at.others());
   const Wire all = everybody(at, size / at.n);
   if (collective == Collective::kAllReduce) return {2, 2 * all.messages, 2 * all.bytes, 2 * all.rankBytes};
   const double ofRoot = at.others() * size / at.n;

@@ -152,7 +152,7 @@ bool isWrittenFor(Algorithm algorithm, Collective collective) {
     case Algorithm::kOneShot: return collective != Collective::kBarrier;
     case Algorithm::kTwoShot:
       return collective == Collective::kAllReduce || collective == Collective::kReduce ||
-             collective == Collective::kBroadcast;
+             collective == Collective::kBroadcast || collective == Collective::kBarrier;
     case Algorithm::kRing:
       return collective == Collective::kAllReduce || collective == Collective::kReduce ||
              collective == Collective::kBroadcast || collective == Collective::kAllGather ||
@@ -228,6 +228,7 @@ bool haveRanges(const std::vector<Wish>& wishes) {
 Choice choose(const Query& query, const Machine& machine, const std::vector<Wish>& wishes) {
   Choice choice;
   if (const Wish* force = findForce(query, wishes); force != nullptr && fits(force->algorithm, query, machine)) {
+    choice.isAskedFor = true;
     choice.algorithm = force->algorithm;
     choice.direct = directFormOf(force->algorithm, query.collective, machine);
   } else {
@@ -237,6 +238,10 @@ Choice choose(const Query& query, const Machine& machine, const std::vector<Wish
                        : query.bytes <= device::kHeaderPayloadBytes && fits(Algorithm::kLine, query, machine)
                            ? Algorithm::kLine
                            : Algorithm::kOneShot;
+    const bool sharesCores = machine.mapped && machine.ranks > machine.cores;
+    if (query.collective == Collective::kBarrier && sharesCores && !isForbidden(Algorithm::kTwoShot, query, wishes)) {
+      choice.behindRoot = Algorithm::kTwoShot;
+    }
     if (choice.algorithm != Algorithm::kLine) {
       choice.direct = bestDirectForm(query, machine, wishes, predictUs(choice.algorithm, false, query, machine));
     }
@@ -281,6 +286,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     if (algorithm == choice.algorithm && algorithm == Algorithm::kHierarchical) {
       remark += fmt::format(": {} inside hosts, {} between them", name(choice.within), name(choice.between));
     }
+    if (algorithm == choice.behindRoot) remark = "chosen behind a broadcast or a scatter";
     if (algorithm == choice.direct) remark += remark.empty() ? "chosen zero-copy" : ", chosen zero-copy";
     const bool known = fits(algorithm, query, machine);
     const bool direct = known && directFormOf(algorithm, query.collective, machine) == algorithm;

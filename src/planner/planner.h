@@ -48,6 +48,10 @@ struct Query {
 struct Choice {
   device::Algorithm algorithm = device::Algorithm::kCount;   // through staging
   device::Algorithm direct = device::Algorithm::kCount;      // if all buffers turn out to be in windows
+  // A barrier's, behind a collective whose root only gives, with the same root; kCount: as behind any other. Where ranks share cores, a root that
+  // goes on first has given what it gives next, in most programs, before the others come for it, and none of them takes its turns in vain.
+  device::Algorithm behindRoot = device::Algorithm::kCount;
+  bool isAskedFor = false;                                   // by a wish
   double predictedUs = 0;                                    // of the one that query.registered selects
   device::Algorithm within = device::Algorithm::kCount;      // of a hierarchical one: inside a host
   device::Algorithm between = device::Algorithm::kCount;     // and between hosts

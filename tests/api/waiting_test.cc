@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "support/one_core.h"
 #include "support/ranks.h"
 
 using namespace kolo::test;
@@ -151,6 +152,45 @@ TEST_CASE("a rank that may not wait does what it can do alone, and the rest when
       EXPECT_OK(self, koloSetMayWait(1));
       EXPECT_OK(self, koloBarrier(self.comm, nullptr));
     });
+  }
+}
+
+// What the others would otherwise take from where it is goes into slots then, up to 128 KiB; where cores are not shared only what goes there anyway.
+TEST_CASE("a rank that may not wait gives the others what they take later, and has its buffer back") {
+  const OneCore one;
+  const World world(3);
+  const auto expectGiven = [&](size_t bytes, bool scatters, bool atOnce) {
+    INFO(bytes << " bytes, " << (scatters ? "scatter" : "broadcast"));
+    world.run([&](Self& self) {
+      constexpr int kRoot = 1, kTimes = 12;
+      const size_t blocks = scatters && self.rank == kRoot ? 3 : 1;
+      std::vector<unsigned char> given(blocks * bytes), taken(bytes);
+      const auto move = [&] {
+        if (scatters) return koloScatter(given.data(), taken.data(), bytes, koloUint8, kRoot, self.comm, nullptr);
+        return koloBroadcast(given.data(), taken.data(), bytes, koloUint8, kRoot, self.comm, nullptr);
+      };
+      for (int i = 1; i <= kTimes; ++i) {
+        const auto value = static_cast<unsigned char>(i);
+        std::fill(given.begin(), given.end(), value);
+        std::fill(taken.begin(), taken.end(), 0);
+        koloResult_t result = koloInProgress;
+        if (self.rank == kRoot) {
+          EXPECT_OK(self, koloSetMayWait(0));
+          result = move();
+          EXPECT_OK(self, koloSetMayWait(1));
+          if (i > 1 && atOnce) EXPECT(self, result == koloSuccess);
+        }
+        if (result == koloInProgress) result = move();
+        EXPECT(self, result == koloSuccess);
+        std::fill(given.begin(), given.end(), 0xee);
+        EXPECT(self, taken == std::vector<unsigned char>(bytes, value));
+        EXPECT_OK(self, koloBarrier(self.comm, nullptr));   // there is room again
+      }
+    });
+  };
+  for (const bool scatters : {false, true}) {
+    for (const size_t bytes : {size_t{1}, size_t{8192}, size_t{16383}, size_t{100003}, size_t{131072}}) expectGiven(bytes, scatters, true);
+    expectGiven(300007, scatters, false);
   }
 }
 

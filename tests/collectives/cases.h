@@ -53,7 +53,8 @@ class Case {
   // Makes the call as `rank`, with the algorithm forced. Notes the result and what executed it.
   void call(const World& world, int rank);
   // "" or what is wrong with the result.
-  std::string verify(const World& world) const;   // once
+  // before: the case that was called before it; null: unknown.
+  std::string verify(const World& world, const Case* before) const;   // once
   std::string describe() const;
   const Problem& problem() const { return problem_; }
   // The recv buffers of a rank, block after block, as they are now.
@@ -97,7 +98,7 @@ class Case {
   koloResult_t invokeVector(const World& world, int rank, koloRedOp_t op);
   std::string compare(const Bytes& expected, const unsigned char* actual, bool bits) const;
   bool bitsMatter(const World& world) const;
-  std::string wrongAlgorithm(const World& world) const;
+  std::string wrongAlgorithm(const World& world, const Case* before) const;
   std::string wrongPairs(const World& world) const;
 
   Wanted wanted_;

@@ -1,7 +1,9 @@
 // Random collectives against the oracle, on the host executor.
 #include <catch2/catch.hpp>
 
+#include "algorithms/names.h"
 #include "batch.h"
+#include "support/one_core.h"
 
 namespace kolo::tests {
 namespace {
@@ -109,6 +111,52 @@ TEST_CASE("collectives: large buffers through large slots") {
       batch.add(wanted);
     }
     batch.run();
+  }
+}
+
+// The root, so as not to wait, may put into slots what the others would take; and it goes on first where a barrier follows.
+TEST_CASE("collectives: ranks that share a core, copying as they do by default") {
+  const int ranks = GENERATE(2, 3, 6);
+  const test::OneCore one;
+  const UseExecutor host(0);
+  WorldOptions options;
+  options.ranks = ranks;
+  options.singleCopy = "-1";
+  World world(options);
+  Batch batch(world, testSeed() + 600 + static_cast<std::uint64_t>(ranks));
+  addEveryAlgorithm(batch, ranks, kSlowdown > 1 ? 1 : 2);
+  addEveryVector(batch, ranks, 1);
+  batch.run();
+}
+
+TEST_CASE("collectives: where ranks share cores a barrier goes through the root of the broadcast or scatter before it, and no other") {
+  const test::OneCore one;
+  const UseExecutor host(0);
+  WorldOptions options;
+  options.ranks = 3;
+  World world(options);
+  std::vector<std::size_t> used(3);
+  Random random(testSeed() + 700);
+  std::vector<std::unique_ptr<Case>> cases;
+  std::vector<std::string> expected;
+  const auto add = [&](koloCollective_t collective, const std::string& algorithm) {
+    Wanted wanted = randomWanted(collective, "", 3, random);
+    wanted.count = 10;
+    cases.push_back(Case::make(world, wanted, used, random));
+    expected.push_back(algorithm);
+  };
+  for (const koloCollective_t collective : {koloCollectiveBroadcast, koloCollectiveGather, koloCollectiveScatter, koloCollectiveAllReduce}) {
+    const bool gives = collective == koloCollectiveBroadcast || collective == koloCollectiveScatter;
+    for (int turn = 0; turn < 4; ++turn) {   // by several roots, and again
+      add(collective, "");
+      add(koloCollectiveBarrier, gives ? "two_shot" : "line");
+      add(koloCollectiveBarrier, "line");
+    }
+  }
+  runCases(world, cases, testSeed());
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    INFO("case " << i << ": " << cases[i]->describe());
+    if (!expected[i].empty()) CHECK(name(cases[i]->traceOf(0).algorithm) == expected[i]);
   }
 }
 

@@ -50,7 +50,7 @@ class ScopedSettings {
   explicit ScopedSettings(const WorldOptions& options) : latePerHost_(options.latePerHost) {
     ::setenv("KOLO_STAGING_BYTES", options.staging.c_str(), 1);
     ::setenv("KOLO_STREAMING_BYTES", options.streaming.c_str(), 1);
-    ::setenv("KOLO_SINGLE_COPY_BYTES", std::to_string(kSingleCopyBytes).c_str(), 1);
+    ::setenv("KOLO_SINGLE_COPY_BYTES", options.singleCopy.c_str(), 1);
     if (options.latePerHost > 0) {
       const bool isLossy = options.losesAfter > 0;
       const char* const plugin = std::getenv(isLossy ? "KOLO_TEST_LOSSY_PLUGIN" : "KOLO_TEST_LATE_PLUGIN");

@@ -40,6 +40,7 @@ struct WorldOptions {
   bool reproducible = false;
   std::string staging = "64K";      // KOLO_STAGING_BYTES: with 64K a slot has 4096 bytes
   std::string streaming = "4M";     // KOLO_STREAMING_BYTES
+  std::string singleCopy = std::to_string(kSingleCopyBytes);   // KOLO_SINGLE_COPY_BYTES
   std::size_t windowBytes = 8 << 20;
   int device = KOLO_HOST;           // else: all ranks on this CUDA device, each with a stream of its own
   int latePerHost = 0;              // > 0: posted links, late ones, between groups of so many ranks (tests/plugin/late.c)
@@ -60,6 +61,7 @@ class World {
   koloComm_t comm(int rank) const { return comms_[static_cast<std::size_t>(rank)]; }
   bool reproducible() const { return options_.reproducible; }
   bool posts() const { return options_.latePerHost > 0; }
+  bool copiesByDefault() const { return options_.singleCopy == "-1"; }   // by processor, and whether ranks share cores
   bool isOnGpu() const { return options_.device >= 0; }
   koloStream_t stream(int rank) const { return isOnGpu() ? streams_[static_cast<std::size_t>(rank)] : nullptr; }
   // Returns when the rank's stream has done everything.

@@ -75,6 +75,22 @@ TEST_CASE("planner: the choice does not depend on whether this rank's own buffer
   }
 }
 
+TEST_CASE("planner: behind a root that gave, a barrier goes through it where ranks share cores, unless somebody wishes otherwise") {
+  const auto behindRoot = [](Collective collective, const Machine& machine, const char* wished) {
+    return planner::choose({.collective = collective}, machine, wishes(wished)).behindRoot;
+  };
+  const Machine few = machineOf(4, 2);
+  CHECK(behindRoot(Collective::kBarrier, few, "") == Algorithm::kTwoShot);
+  CHECK(behindRoot(Collective::kBarrier, few, "all_reduce:tree") == Algorithm::kTwoShot);
+  CHECK(behindRoot(Collective::kBarrier, few, "barrier:line") == Algorithm::kCount);
+  CHECK(behindRoot(Collective::kBarrier, few, "barrier:^two_shot") == Algorithm::kCount);
+  CHECK(behindRoot(Collective::kBarrier, machineOf(4, 4), "") == Algorithm::kCount);
+  CHECK(behindRoot(Collective::kAllReduce, few, "") == Algorithm::kCount);
+  Machine apart = few;
+  apart.mapped = false;
+  CHECK(behindRoot(Collective::kBarrier, apart, "") == Algorithm::kCount);
+}
+
 TEST_CASE("planner: a wish forces where it fits and in its range only; the last one wins") {
   const auto list = wishes("all_reduce:ring@1K-64K,all_reduce:tree@8K-,broadcast:tree");
   const auto chosen = [&](Collective collective, std::uint64_t bytes) {
