@@ -412,7 +412,8 @@ typedef struct {
   double predictedUs;   /* by the planner's model */
 } koloPlan_t;
 
-/* What the planner would do. registered: whether all buffers lie in windows. */
+/* What the planner would do. registered: whether all buffers lie in windows. Where ranks share cores, a barrier behind a broadcast or a scatter is
+ * two_shot all the same, through that root, unless another algorithm was asked for. */
 KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collective, size_t count,
                                       koloDataType_t datatype, koloRedOp_t op, int registered, koloPlan_t* plan);
 /* The same as text: every candidate, its predicted time, and why the winner won. Writes at most size bytes including

@@ -286,7 +286,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     if (algorithm == choice.algorithm && algorithm == Algorithm::kHierarchical) {
       remark += fmt::format(": {} inside hosts, {} between them", name(choice.within), name(choice.between));
     }
-    if (algorithm == choice.behindRoot) remark = "chosen behind a broadcast or a scatter";
+    if (algorithm == choice.behindRoot) remark = "chosen behind a broadcast or a scatter, whose root goes on first";
     if (algorithm == choice.direct) remark += remark.empty() ? "chosen zero-copy" : ", chosen zero-copy";
     const bool known = fits(algorithm, query, machine);
     const bool direct = known && directFormOf(algorithm, query.collective, machine) == algorithm;
