@@ -238,6 +238,9 @@ KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* async
 KOLO_API const char* koloGetLastError(koloComm_t comm);
 KOLO_API koloResult_t koloCommCount(koloComm_t comm, int* count);
 KOLO_API koloResult_t koloCommUserRank(koloComm_t comm, int* rank);
+/* How many cores (hardware threads) comm's ranks may use, all together, by their affinity and by the quota of their control group: where that is less
+ * than koloCommCount, they share cores. */
+KOLO_API koloResult_t koloCommCores(koloComm_t comm, int* cores);
 /* A thread that waits in an operation of comm, and has polled for a while in vain, calls function(context) again and again: for
  * programs in which another library must go on meanwhile, because what it owes a peer may be what keeps that peer from
  * coming. The function must return soon, and may not call operations, groups, the end of a communicator or this function

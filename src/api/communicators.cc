@@ -230,6 +230,15 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm) {
   });
 }
 
+KOLO_API koloResult_t koloCommCores(koloComm_t comm, int* cores) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("cores", cores));
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    *cores = communicator->cores();
+    return {};
+  });
+}
+
 KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("asyncError", asyncError));

@@ -173,6 +173,7 @@ class Communicator final : public executor::LinkOwner {
   const executor::Polling& polling() const { return polling_; }
   std::uint64_t streamingBytes() const { return streamingBytes_; }
   // From how many bytes on ordinary buffers are read where they are; the same on all ranks.
+  int cores() const { return machine_.cores; }   // that all ranks may use
   std::uint64_t singleCopyBytes() const { return singleCopyBytes_; }
 
   // Tests replace it by the emulated block.

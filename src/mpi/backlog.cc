@@ -52,7 +52,7 @@ bool Pending::executeWithoutWaiting() {
   return isOver;
 }
 
-Backlog::Backlog() : thread_(startQuietly([this] { work(); })) {}
+Backlog::Backlog(bool sharesCores) : look_(sharesCores ? kLookSharingCores : kLook), thread_(startQuietly([this] { work(); })) {}
 
 Backlog::~Backlog() {
   drain();
@@ -147,7 +147,7 @@ void Backlog::work() {
   Lock lock(mutex_);
   std::uint64_t seen = 0;   // at the last look: begun_, if there was something first
   int idleLooks = 0;
-  Interval seldom = kLook;
+  Interval seldom = look_;
   while (!isStopping_) {
     const bool isIdle = waiting_.empty();
     if (isIdle) {
@@ -158,14 +158,14 @@ void Backlog::work() {
       idleLooks = 0;
       if (!isExecuting_ && (seen == begun_ + 1 || isHurried_)) {
         executeFirst(lock);
-        seldom = kLook;
+        seldom = look_;
         continue;
       }
       seen = begun_ + 1;
     }
     if (idleLooks <= kLooks) {
-      added_.wait_for(lock, isIdle ? seldom : kLook);
-      if (isIdle) seldom = std::min(2 * seldom, kLongestLook);
+      added_.wait_for(lock, isIdle ? seldom : look_);
+      if (isIdle) seldom = std::min(2 * seldom, kSeldom * look_);
       continue;
     }
     isAsleep_ = true;

@@ -68,6 +68,7 @@ class Sessions {
   MPI_Request never_ = MPI_REQUEST_NULL;        // receives there, where nobody sends
   std::mutex testing_;
   std::atomic<bool> hasFailed_{false};          // Kolo could not start on a communicator
+  std::atomic<bool> sharesCores_{false};        // a communicator has, or had, more ranks than cores
   friend class Session;
 };
 
@@ -176,7 +177,7 @@ void Session::progress() {
 void Session::enterOwnThread() { isOwnThread = true; }
 
 Backlog& Session::backlog() {
-  if (!backlog_) backlog_ = std::make_unique<Backlog>();
+  if (!backlog_) backlog_ = std::make_unique<Backlog>(sessions().sharesCores_);
   return *backlog_;
 }
 
@@ -217,6 +218,8 @@ void Session::start() {
   int first = firstUnready(isReady);
   if (first == INT_MAX) first = firstUnready(made(join(id)));
   if (first == INT_MAX) {
+    int cores = 0;
+    if (koloCommCores(kolo_, &cores) == koloSuccess && ranks_ > cores) sessions().sharesCores_ = true;
     koloCommSetProgress(kolo_, [](void*) { progress(); }, nullptr);
     registerSegments(toRegister_);
     return;

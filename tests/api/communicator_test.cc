@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "collectives_table.h"
+#include "support/one_core.h"
 #include "support/ranks.h"
 
 using namespace kolo::test;
@@ -29,6 +30,29 @@ void expectIs(Self& self, koloComm_t comm, int rank, int ranks) {
 }
 
 }  // namespace
+
+TEST_CASE("a communicator says how many cores its ranks may use together") {
+  const auto expectCores = [](int expected) {
+    const World world(3);
+    world.run([&](Self& self) {
+      int cores = 0;
+      EXPECT_OK(self, koloCommCores(self.comm, &cores));
+      EXPECT(self, cores == expected);
+    });
+  };
+  cpu_set_t allowed;
+  REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+  {
+    const OneCore one;
+    expectCores(1);
+  }
+  const World world(1);
+  world.run([&](Self& self) {
+    int cores = 0;
+    EXPECT_OK(self, koloCommCores(self.comm, &cores));
+    EXPECT(self, cores >= 1 && cores <= CPU_COUNT(&allowed));   // less by a quota
+  });
+}
 
 TEST_CASE("version, names and phrases are there for every value") {
   int version = 0;
