@@ -54,6 +54,7 @@ class Accelerated {
  private:
   bool isRoot(int root) const { return root >= 0 && root < ranks_; }
   bool areBlocks(const Numbers& counts, const Numbers& displs) const;
+  std::vector<Elements> elementsOfEach(const void* buffer, const Numbers& counts, const Numbers& displs, const MPI_Datatype* datatypes) const;
   bool calculates(MPI_Op op, MPI_Datatype datatype) const;
   Elements elements(const void* buffer, MPI_Datatype datatype) const { return {buffer, datatype, session_.comm()}; }
   Outcome scan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, bool isInclusive);

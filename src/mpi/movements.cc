@@ -1,5 +1,7 @@
 // The collectives that only move data, as bytes. What a rank gives and gets in place is described as what it is, a block of the
 // other buffer: where no copy is made, Kolo sees the same address and works in place.
+#include <cstdint>
+
 #include "mpi/accelerated.h"
 
 namespace kolo::mpi {
@@ -205,6 +207,38 @@ Outcome Accelerated::tryAlltoallv(const void* sendbuf, Numbers sendcounts, Numbe
                     return koloAllToAllv(from.data(), from.counts(), from.displs(), to.data(), to.counts(), to.displs(), koloUint8,
                                          kolo, nullptr);
                   });
+}
+
+// A rank's block from its displacement on. One without elements may have no datatype.
+std::vector<Elements> Accelerated::elementsOfEach(const void* buffer, const Numbers& counts, const Numbers& displs,
+                                                  const MPI_Datatype* datatypes) const {
+  std::vector<Elements> each;
+  each.reserve(static_cast<std::size_t>(ranks_));
+  for (int i = 0; i < ranks_; ++i) {
+    const auto at = reinterpret_cast<std::uintptr_t>(buffer) + static_cast<std::uintptr_t>(displs[i]);
+    each.push_back(elements(reinterpret_cast<const void*>(at), counts[i] != 0 ? datatypes[i] : MPI_BYTE));
+  }
+  return each;
+}
+
+Outcome Accelerated::tryAlltoallw(const void* sendbuf, Numbers sendcounts, Numbers sdispls, const MPI_Datatype* sendtypes, void* recvbuf,
+                                  Numbers recvcounts, Numbers rdispls, const MPI_Datatype* recvtypes, MPI_Comm) {
+  const bool isInPlace = sendbuf == MPI_IN_PLACE;
+  const auto areThere = [&](const Numbers& counts, const Numbers& displs, const MPI_Datatype* types) { return areBlocks(counts, displs) && types != nullptr; };
+  if (!areThere(recvcounts, rdispls, recvtypes) || (!isInPlace && !areThere(sendcounts, sdispls, sendtypes))) return unusual();
+  std::vector<Elements> all = elementsOfEach(recvbuf, recvcounts, rdispls, recvtypes);
+  std::vector<Elements> own = isInPlace ? all : elementsOfEach(sendbuf, sendcounts, sdispls, sendtypes);
+  const Numbers& given = isInPlace ? recvcounts : sendcounts;
+  for (int i = 0; i < ranks_; ++i) {
+    if (!isUsable(all[static_cast<std::size_t>(i)], recvcounts[i]) || !isUsable(own[static_cast<std::size_t>(i)], given[i])) return unusual();
+  }
+  const auto mine = static_cast<std::size_t>(rank_);
+  if (own[mine].bytes(given[rank_]) != all[mine].bytes(recvcounts[rank_])) return unusual();
+  Blocks from(std::move(own), given, isInPlace || sendbuf == recvbuf ? Blocks::Placing::kCopied : Blocks::Placing::kFree);
+  from.load();
+  return carryOut(Blocks(std::move(all), recvcounts, Blocks::Placing::kFree), [from = std::move(from), kolo = kolo_](const Blocks& to) {
+    return koloAllToAllv(from.data(), from.counts(), from.displs(), to.data(), to.counts(), to.displs(), koloUint8, kolo, nullptr);
+  });
 }
 
 }  // namespace kolo::mpi

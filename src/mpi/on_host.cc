@@ -179,7 +179,7 @@ OnHost::Role OnHost::roleAt(int root) const {
 // ---- what each collective reads and writes
 
 OnHost::Data OnHost::blocks(const Numbers& counts, const Numbers& displs, MPI_Datatype datatype) const {
-  Data data{datatype, {}};
+  Data data{datatype, {}, 0};
   if (!counts.isGiven() || !displs.isGiven()) return data;
   const MPI_Count n = ranks();
   for (int i = 0; i < n; ++i) data.parts.push_back({displs[i], counts[i]});
@@ -280,6 +280,25 @@ void OnHost::Alltoallv(const void*& sendbuf, Numbers sendcounts, Numbers sdispls
   replace(recvbuf, blocks(recvcounts, rdispls, recvtype), sendbuf == MPI_IN_PLACE ? Use::kBoth : Use::kWritten);
 }
 
+std::vector<OnHost::Data> OnHost::blocksOfEach(const Numbers& counts, const Numbers& displs, const MPI_Datatype* datatypes) const {
+  std::vector<Data> each;
+  if (!counts.isGiven() || !displs.isGiven() || datatypes == nullptr) return each;
+  const MPI_Count n = ranks();
+  for (int i = 0; i < n; ++i) each.push_back({counts[i] != 0 ? datatypes[i] : MPI_DATATYPE_NULL, {{0, counts[i]}}, static_cast<std::ptrdiff_t>(displs[i])});
+  return each;
+}
+
+void OnHost::Alltoallw(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, const MPI_Datatype* sendtypes, void*& recvbuf,
+                       Numbers recvcounts, Numbers rdispls, const MPI_Datatype* recvtypes, MPI_Comm) {
+  const bool isInPlace = sendbuf == MPI_IN_PLACE;
+  if (!isInPlace) {
+    void* buffer = const_cast<void*>(sendbuf);
+    replace(buffer, blocksOfEach(sendcounts, sdispls, sendtypes), Use::kRead);
+    sendbuf = buffer;
+  }
+  replace(recvbuf, blocksOfEach(recvcounts, rdispls, recvtypes), isInPlace ? Use::kBoth : Use::kWritten);
+}
+
 // ---- copies
 
 OnHost::~OnHost() {
@@ -289,26 +308,42 @@ OnHost::~OnHost() {
 }
 
 // Where it lies at the same distance from a cache line as the program's does.
-void OnHost::replace(void*& buffer, const Data& data, Use use) {
-  if (buffer == MPI_IN_PLACE || data.datatype == MPI_DATATYPE_NULL) return;
-  const Form form = formOf(data.datatype);
-  // What pairs have between and behind their parts goes along with them in reductions.
-  const bool isPair = !form.isRun && findNumber(data.datatype) != nullptr;
-  const Bounds bounds = form.isRun || isPair ? Bounds{0, form.extent} : boundsOf(data.datatype);
+void OnHost::replace(void*& buffer, std::span<const Data> all, Use use) {
+  if (buffer == MPI_IN_PLACE) return;
+  struct Shaped {
+    const Data& data;
+    Form form;
+    bool isPair;   // what pairs have between and behind their parts goes along with them in reductions
+    Bounds bounds;
+  };
+  std::vector<Shaped> shaped;
   std::ptrdiff_t begin = PTRDIFF_MAX, end = PTRDIFF_MIN;
-  for (const Part& part : data.parts) {
-    if (part.count < 0) return;
-    if (part.count == 0 || form.size == 0) continue;
-    const std::ptrdiff_t first = part.first * form.extent + bounds.begin, last = first + (part.count - 1) * form.extent;
-    begin = std::min({begin, first, last});
-    end = std::max({end, first + bounds.bytes, last + bounds.bytes});
+  for (const Data& data : all) {
+    if (data.datatype == MPI_DATATYPE_NULL) continue;
+    const Form form = formOf(data.datatype);
+    const bool isPair = !form.isRun && findNumber(data.datatype) != nullptr;
+    const Bounds bounds = form.isRun || isPair ? Bounds{0, form.extent} : boundsOf(data.datatype);
+    for (const Part& part : data.parts) {
+      if (part.count < 0) return;
+      if (part.count == 0 || form.size == 0) continue;
+      const std::ptrdiff_t first = data.begin + part.first * form.extent + bounds.begin, last = first + (part.count - 1) * form.extent;
+      begin = std::min({begin, first, last});
+      end = std::max({end, first + bounds.bytes, last + bounds.bytes});
+    }
+    if (form.size != 0) shaped.push_back({data, form, isPair, bounds});
   }
   if (begin >= end) return;
   auto* const device = reinterpret_cast<unsigned char*>(reinterpret_cast<std::uintptr_t>(buffer) + static_cast<std::uintptr_t>(begin));
   if (!gpu::owns(device)) return;
 
-  const std::vector<Run> runs = form.isRun ? std::vector<Run>{{0, form.size}} : runsOf(data.datatype, form, bounds);
-  std::vector<Pieces> described = gather(data.parts, runs, form.extent, begin);
+  std::vector<Pieces> described, read;
+  const auto append = [](std::vector<Pieces>& to, std::vector<Pieces> pieces) { to.insert(to.end(), pieces.begin(), pieces.end()); };
+  for (const auto& [data, form, isPair, bounds] : shaped) {
+    const std::vector<Run> runs = form.isRun ? std::vector<Run>{{0, form.size}} : runsOf(data.datatype, form, bounds);
+    append(described, gather(data.parts, runs, form.extent, begin - data.begin));
+    const std::vector<Run> whole = {{0, static_cast<std::size_t>(form.extent)}};
+    if (use != Use::kWritten) append(read, gather(data.parts, isPair ? whole : runs, form.extent, begin - data.begin));
+  }
   // With the buffer's own address, even if no data are there: so it is no other buffer's.
   const std::ptrdiff_t low = buffer == MPI_BOTTOM ? begin : std::min<std::ptrdiff_t>(begin, 0);
   const std::ptrdiff_t high = buffer == MPI_BOTTOM ? end : std::max<std::ptrdiff_t>(end, 1);
@@ -321,8 +356,7 @@ void OnHost::replace(void*& buffer, const Data& data, Use use) {
   copies_.push_back({memory, static_cast<unsigned char*>(memory) + shift + (begin - low), device, {}});
   Copy& copy = copies_.back();
   if (use != Use::kWritten) {
-    const std::vector<Run> whole = {{0, static_cast<std::size_t>(form.extent)}};
-    const char* const error = gpu::toHost(copy.data, device, isPair ? gather(data.parts, whole, form.extent, begin) : described);
+    const char* const error = gpu::toHost(copy.data, device, read);
     if (error != nullptr) throw MpiError{explain("from", error)};
   }
   if (use != Use::kRead) copy.written = std::move(described);

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,8 @@ class OnHost {
   void Alltoall(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount, MPI_Datatype recvtype, MPI_Comm);
   void Alltoallv(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts,
                  Numbers rdispls, MPI_Datatype recvtype, MPI_Comm);
+  void Alltoallw(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, const MPI_Datatype* sendtypes, void*& recvbuf, Numbers recvcounts,
+                 Numbers rdispls, const MPI_Datatype* recvtypes, MPI_Comm);
 
   // Whether any buffer was a GPU's.
   bool isAny() const { return !copies_.empty(); }
@@ -73,13 +76,14 @@ class OnHost {
   struct Data {
     MPI_Datatype datatype;
     std::vector<Part> parts;
+    std::ptrdiff_t begin = 0;   // of element 0, in bytes
   };
   enum class Use { kRead, kWritten, kBoth };
   struct Role {
     bool isRoot, isMember;   // of those that the root gives to or takes from, the root among them
   };
 
-  Data elements(Count count, MPI_Datatype datatype) const { return {datatype, {{0, count}}}; }
+  Data elements(Count count, MPI_Datatype datatype) const { return {datatype, {{0, count}}, 0}; }
   Data blocks(const Numbers& counts, const Numbers& displs, MPI_Datatype datatype) const;
   void bring(const void*& sendbuf, const Data& sent);
   void bring(const void*& sendbuf, const Data& sent, void*& recvbuf, const Data& received);
@@ -97,7 +101,9 @@ class OnHost {
     if (role.isRoot) bring(sendbuf, sent());
     if (role.isMember) replace(recvbuf, received, Use::kWritten);
   }
-  void replace(void*& buffer, const Data& data, Use use);
+  std::vector<Data> blocksOfEach(const Numbers& counts, const Numbers& displs, const MPI_Datatype* datatypes) const;
+  void replace(void*& buffer, const Data& data, Use use) { replace(buffer, std::span(&data, 1), use); }
+  void replace(void*& buffer, std::span<const Data> all, Use use);
   int explain(const char* direction, const char* error) const;
   int rank() const;
   int ownRanks() const;

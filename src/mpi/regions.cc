@@ -1,6 +1,7 @@
 #include "mpi/regions.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 
@@ -69,19 +70,34 @@ void Region::store() const {
 
 // Kolo's displacements are not negative: they begin at the block that lies first. Those of empty blocks may be anything.
 Blocks::Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing)
-    : elements_(elements), ranks_(ranks), counts_(counts), displs_(displs),
-      numbers_(std::make_unique_for_overwrite<std::size_t[]>(2 * static_cast<std::size_t>(ranks))), lengths_(numbers_.get()),
-      begins_(lengths_ + ranks) {
-  std::optional<MPI_Count> first;
-  for (int i = 0; i < ranks; ++i) {
-    if (counts[i] != 0) first = std::min(first.value_or(displs[i]), displs[i]);
+    : elements_(elements), ranks_(ranks), counts_(counts), displs_(displs) {
+  place(placing);
+}
+
+Blocks::Blocks(std::vector<Elements> elements, const Numbers& counts, Placing placing)
+    : elements_(elements.front()), own_(std::move(elements)), ranks_(static_cast<int>(own_.size())), counts_(counts),
+      displs_(static_cast<const int*>(nullptr)) {
+  place(placing);
+}
+
+void Blocks::place(Placing placing) {
+  numbers_ = std::make_unique_for_overwrite<std::size_t[]>(2 * static_cast<std::size_t>(ranks_));
+  lengths_ = numbers_.get();
+  begins_ = lengths_ + ranks_;
+  const auto addressOf = [&](int i) { return reinterpret_cast<std::uintptr_t>(elementsOf(i).buffer) + static_cast<std::uintptr_t>(firstOf(i) * elementsOf(i).form.extent); };
+  std::optional<std::uintptr_t> first;
+  bool areRuns = true;
+  for (int i = 0; i < ranks_; ++i) {
+    if (counts_[i] == 0) continue;
+    first = std::min(first.value_or(UINTPTR_MAX), addressOf(i));
+    areRuns = areRuns && elementsOf(i).form.isRun;
   }
-  data_ = elements.at(first.value_or(0));
-  for (int i = 0; i < ranks; ++i) {
-    lengths_[i] = elements.bytes(counts[i]);
-    begins_[i] = counts[i] != 0 ? static_cast<std::size_t>((displs[i] - *first) * elements.form.extent) : 0;
+  data_ = first ? reinterpret_cast<unsigned char*>(*first) : elements_.buffer;
+  for (int i = 0; i < ranks_; ++i) {
+    lengths_[i] = elementsOf(i).bytes(counts_[i]);
+    begins_[i] = counts_[i] != 0 ? addressOf(i) - *first : 0;
   }
-  const bool fits = elements.form.isRun && (placing == Placing::kFree || (placing == Placing::kInARow && isInARow()));
+  const bool fits = areRuns && (placing == Placing::kFree || (placing == Placing::kInARow && isInARow()));
   if (!fits) useOwnMemory();
 }
 
@@ -105,12 +121,19 @@ void Blocks::load() const {
 }
 
 void Blocks::load(int i) const {
-  if (copy_) elements_.pack(displs_[i], counts_[i], block(i));
+  if (copy_) elementsOf(i).pack(firstOf(i), counts_[i], block(i));
 }
 
 void Blocks::store() const {
   if (!copy_) return;
-  for (int i = 0; i < ranks_; ++i) elements_.unpack(block(i), displs_[i], counts_[i]);
+  for (int i = 0; i < ranks_; ++i) elementsOf(i).unpack(block(i), firstOf(i), counts_[i]);
+}
+
+void Blocks::outliveTheCall() {
+  if (!copy_) return;
+  if (own_.empty()) datatype_.keep(elements_);
+  datatypes_.resize(own_.size());
+  for (std::size_t i = 0; i < own_.size(); ++i) datatypes_[i].keep(own_[i]);
 }
 
 }  // namespace kolo::mpi

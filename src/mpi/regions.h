@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "mpi/datatypes.h"
 #include "mpi/mpi_header.h"
@@ -105,6 +106,8 @@ class Blocks {
   };
   // REQUIRES: no count is negative.
   Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing);
+  // Of elements of its own for each rank, each from its buffer on. REQUIRES: ... and there is a rank.
+  Blocks(std::vector<Elements> elements, const Numbers& counts, Placing placing);
 
   unsigned char* data() const { return data_; }
   const std::size_t* counts() const { return lengths_; }   // in bytes
@@ -115,15 +118,17 @@ class Blocks {
   void load(int i) const;
   void store() const;
   // As Region's; the counts and displacements that it was made of stay the caller's.
-  void outliveTheCall() {
-    if (copy_) datatype_.keep(elements_);
-  }
+  void outliveTheCall();
 
  private:
+  const Elements& elementsOf(int i) const { return own_.empty() ? elements_ : own_[static_cast<std::size_t>(i)]; }
+  MPI_Count firstOf(int i) const { return own_.empty() ? displs_[i] : 0; }
+  void place(Placing placing);
   bool isInARow() const;
   void useOwnMemory();
 
-  Elements elements_;
+  Elements elements_;            // of all,
+  std::vector<Elements> own_;    // or of each rank; then there are no displacements
   int ranks_;
   Numbers counts_, displs_;
   unsigned char* data_ = nullptr;
@@ -131,6 +136,7 @@ class Blocks {
   std::size_t *lengths_, *begins_;   // in numbers_
   std::unique_ptr<unsigned char[]> copy_;
   KeptDatatype datatype_;
+  std::vector<KeptDatatype> datatypes_;
 };
 
 }  // namespace kolo::mpi

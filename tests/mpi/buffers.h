@@ -35,7 +35,8 @@ inline Layout layoutOf(MPI_Datatype datatype) {
 // Room for elements of any of the datatypes, with bytes around them that nobody may write.
 class Buffer {
  public:
-  explicit Buffer(int elements) : bytes_(static_cast<std::size_t>(elements) * 48 + 2 * kAround, 0x5a) {}
+  static constexpr int kMostExtent = 48;
+  explicit Buffer(int elements) : bytes_(static_cast<std::size_t>(elements) * kMostExtent + 2 * kAround, 0x5a) {}
   unsigned char* data() { return bytes_.data() + kAround; }
   std::vector<unsigned char>& all() { return bytes_; }   // with those around
   void randomize(Random& random) {

@@ -105,10 +105,23 @@ Plan place(const std::vector<int>& counts, bool inARow, Random& random) {
   return plan;
 }
 
+// The same blocks, each of a datatype of its own, and where they begin, in bytes.
+struct Mixed {
+  Mixed(Test& test, const std::vector<MPI_Datatype>& alike, const Plan& plan) {
+    for (const int place : plan.displs) {
+      types.push_back(test.pick(alike));
+      begins.push_back(place * Buffer::kMostExtent - static_cast<int>(std::min<MPI_Aint>(0, layoutOf(types.back()).begin)));
+    }
+  }
+  std::vector<MPI_Datatype> types;
+  std::vector<int> begins;
+};
+
 void move(Test& test, const std::vector<MPI_Datatype>& alike) {
-  const int kind = test.draw(9), count = test.drawCount() / (4 * test.ranks), root = test.draw(test.ranks);
-  // MPICH's own MPI_Alltoallv fails in place with this datatype.
-  const bool inPlace = test.coin() && !(kind == 8 && alike[0] == MPI_LONG_DOUBLE_INT);
+  // Where a rank is alone, Open MPI's own MPI_Alltoallw moves nothing.
+  const int kind = test.draw(test.ranks > 1 ? 10 : 9), count = test.drawCount() / (4 * test.ranks), root = test.draw(test.ranks);
+  // MPICH's own MPI_Alltoallv and MPI_Alltoallw fail in place with this datatype.
+  const bool inPlace = test.coin() && !(kind >= 8 && alike[0] == MPI_LONG_DOUBLE_INT);
   // Where a rank is alone, MPICH's own MPI_Allgatherv puts its block at the beginning, wherever it belongs.
   const bool atRoot = test.rank == root, inARow = test.coin() || (kind == 5 && test.ranks == 1);
   const MPI_Datatype sendType = test.pick(alike), recvType = test.pick(alike);
@@ -118,7 +131,7 @@ void move(Test& test, const std::vector<MPI_Datatype>& alike) {
   for (auto& row : lengths) {
     for (int& each : row) each = test.draw(count + 1);
   }
-  if (inPlace && kind == 8) {   // what is sent has the length of what comes
+  if (inPlace && kind >= 8) {   // what is sent has the length of what comes
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t j = 0; j < i; ++j) lengths[i][j] = lengths[j][i];
     }
@@ -126,7 +139,7 @@ void move(Test& test, const std::vector<MPI_Datatype>& alike) {
   const auto me = static_cast<std::size_t>(test.rank);
   std::vector<int> toOthers = lengths[me], toMe(n), ofEach(n);
   for (std::size_t i = 0; i < n; ++i) toMe[i] = lengths[i][me], ofEach[i] = lengths[i][i];
-  const Plan out = place(kind == 8 ? toOthers : ofEach, inARow, test.own), in = place(kind == 8 ? toMe : ofEach, inARow, test.own);
+  const Plan out = place(kind >= 8 ? toOthers : ofEach, inARow, test.own), in = place(kind >= 8 ? toMe : ofEach, inARow, test.own);
   const int mine = ofEach[me];
   what = "movement " + std::to_string(kind) + " of " + std::to_string(count) + (inPlace ? " in place" : "");
 
@@ -136,6 +149,7 @@ void move(Test& test, const std::vector<MPI_Datatype>& alike) {
   const void* const here = MPI_IN_PLACE;
   // Datatypes with data before their address need room there.
   const auto shifted = [](unsigned char* buffer, MPI_Datatype type) { return buffer - std::min<MPI_Aint>(0, layoutOf(type).begin); };
+  const Mixed outMixed(test, alike, out), inMixed(test, alike, in);
   compare(test, send, recv, [&](unsigned char* sent, unsigned char* received, bool own) {
     unsigned char* const s = shifted(sent, sendType);
     unsigned char* const r = shifted(received, recvType);
@@ -158,9 +172,13 @@ void move(Test& test, const std::vector<MPI_Datatype>& alike) {
       case 7:
         (own ? ITS_OWN(MPI_Scatterv) : MPI_Scatterv)(s, out.counts.data(), out.displs.data(), sendType, atPlace, mine, recvType, root, comm);
         break;
-      default:
+      case 8:
         (own ? ITS_OWN(MPI_Alltoallv) : MPI_Alltoallv)(from, out.counts.data(), out.displs.data(), sendType, r, in.counts.data(),
                                                        in.displs.data(), recvType, comm);
+        break;
+      default:
+        (own ? ITS_OWN(MPI_Alltoallw) : MPI_Alltoallw)(inPlace ? here : sent, out.counts.data(), outMixed.begins.data(), outMixed.types.data(), received,
+                                                       in.counts.data(), inMixed.begins.data(), inMixed.types.data(), comm);
     }
   }, [](unsigned char*) {});
 }

@@ -16,7 +16,7 @@ using namespace kolo::test;
 
 namespace {
 
-constexpr int kKinds = 15;
+constexpr int kKinds = 16;
 
 // Open MPI itself dies of a communicator that is freed while its own nonblocking collectives are under way there.
 #ifdef OPEN_MPI
@@ -93,6 +93,11 @@ class Collective {
   unsigned char* at(unsigned char* buffer) const { return buffer - std::min<MPI_Aint>(0, layoutOf(datatype_).begin); }
   const int* counts() const { return counts_.data(); }
   const int* displs() const { return displs_.data(); }
+  const int* inBytes(const std::vector<int>& displs, std::vector<int>& bytes) const {
+    bytes = displs;
+    for (int& each : bytes) each *= static_cast<int>(layoutOf(datatype_).extent);
+    return bytes.data();
+  }
 
   void startWith(MPI_Datatype type, MPI_Request* request) {
     unsigned char* const s = at(sends_->data());
@@ -112,7 +117,10 @@ class Collective {
       case 11: MPI_Iscatter(s, count_, type, r, count_, type, root_, comm_, request); break;
       case 12: MPI_Iscatterv(s, counts(), displs(), type, r, mine(), type, root_, comm_, request); break;
       case 13: MPI_Ialltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, r, count_, type, comm_, request); break;
-      default: MPI_Ialltoallv(s, counts(), displs(), type, r, toMe_.data(), places_.data(), type, comm_, request);
+      case 14: MPI_Ialltoallv(s, counts(), displs(), type, r, toMe_.data(), places_.data(), type, comm_, request); break;
+      default:
+        types_.assign(counts_.size(), type);
+        MPI_Ialltoallw(s, counts(), inBytes(displs_, sentFrom_), types_.data(), r, toMe_.data(), inBytes(places_, receivedAt_), types_.data(), comm_, request);
     }
   }
 
@@ -135,7 +143,7 @@ class Collective {
       case 11: ITS_OWN(MPI_Scatter)(s, count_, type, r, count_, type, root_, comm); break;
       case 12: ITS_OWN(MPI_Scatterv)(s, counts(), displs(), type, r, mine(), type, root_, comm); break;
       case 13: ITS_OWN(MPI_Alltoall)(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, r, count_, type, comm); break;
-      default: ITS_OWN(MPI_Alltoallv)(s, counts(), displs(), type, r, toMe_.data(), places_.data(), type, comm);
+      default: ITS_OWN(MPI_Alltoallv)(s, counts(), displs(), type, r, toMe_.data(), places_.data(), type, comm);   // and MPI_Alltoallw
     }
   }
 
@@ -149,7 +157,8 @@ class Collective {
   const Number* number_ = nullptr;
   MPI_Op op_ = MPI_OP_NULL;
   MPI_Datatype datatype_ = MPI_DATATYPE_NULL;
-  std::vector<int> counts_, displs_, toMe_, places_;
+  std::vector<int> counts_, displs_, toMe_, places_, sentFrom_, receivedAt_;
+  std::vector<MPI_Datatype> types_;   // of MPI_Ialltoallw
   Buffer send_{0}, received_{0}, expected_{0};
   Random where_;
   std::optional<Placed> sends_, receives_;   // where the call has them
