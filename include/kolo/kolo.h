@@ -238,8 +238,8 @@ KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* async
 KOLO_API const char* koloGetLastError(koloComm_t comm);
 KOLO_API koloResult_t koloCommCount(koloComm_t comm, int* count);
 KOLO_API koloResult_t koloCommUserRank(koloComm_t comm, int* rank);
-/* How many cores (hardware threads) comm's ranks may use, all together, by their affinity and by the quota of their control group: where that is less
- * than koloCommCount, they share cores. */
+/* How many cores (hardware threads) of hosts comm's ranks may use, all together, by their affinity and the quotas of their control groups when comm was
+ * made: where that is less than koloCommCount, they share cores. */
 KOLO_API koloResult_t koloCommCores(koloComm_t comm, int* cores);
 /* A thread that waits in an operation of comm, and has polled for a while in vain, calls function(context) again and again: for
  * programs in which another library must go on meanwhile, because what it owes a peer may be what keeps that peer from
@@ -355,7 +355,8 @@ KOLO_API koloResult_t koloMemAllocOn(void** ptr, size_t bytes, int device);
 KOLO_API koloResult_t koloMemFree(void* ptr);
 /* Collective over comm: each rank gives memory of its own (sizes may differ, 0 and NULL included). Operations whose
  * buffers lie in windows are zero-copy, at any offsets; between hosts, messages of more than 16 KiB are. Memory that did not come from koloMemAlloc registers too, but is
- * zero-copy only between ranks of one process; koloWindowIsZeroCopy tells. Registering memory twice is harmless. On a GPU
+ * zero-copy only between ranks of one process; koloWindowIsZeroCopy tells. (Where ranks share cores short blocks may be staged all the same,
+ * which is faster there: koloCommGetPlan.) Registering memory twice is harmless. On a GPU
  * memory from koloMemAllocOn and cudaMalloc is zero-copy between processes too; memory from pools (cudaMallocAsync) is staged. Memory
  * must not be freed before its windows are deregistered. */
 KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window);
@@ -416,7 +417,8 @@ typedef struct {
 } koloPlan_t;
 
 /* What the planner would do. registered: whether all buffers lie in windows. Where ranks share cores, a barrier behind a broadcast or a scatter is
- * two_shot all the same, through that root, unless another algorithm was asked for. */
+ * two_shot all the same, through that root, unless another algorithm was asked for, or this one forbidden; and the root of a repeated broadcast or
+ * scatter of up to 16 KiB for each rank (128 KiB when it may not wait, koloSetMayWait) puts it into staging, though the others could take it. */
 KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collective, size_t count,
                                       koloDataType_t datatype, koloRedOp_t op, int registered, koloPlan_t* plan);
 /* The same as text: every candidate, its predicted time, and why the winner won. Writes at most size bytes including

@@ -60,7 +60,7 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
   const std::uint64_t step = bytes / work.elementBytes;
   for (std::uint64_t at = 0; at < range.count && !exchange.failed(); at += step) {
     const std::uint64_t count = range.count - at < step ? range.count - at : step;
-    unsigned char* scratch = work.scratch;   // null where no peer is read
+    unsigned char* scratch = work.scratch;   // may be null where no peer is read
     for (int rank = 0; rank < work.ranks; ++rank) {
       inputs[rank] = exchange.bring(scratch, rank, exchange.bytesOf(range.begin + at), exchange.bytesOf(count));
       if (work.readsPeers && rank != work.rank) scratch += bytes;

@@ -1,5 +1,6 @@
 // two-shot through staging: blocks small enough to stay in the caches go through the slots; inside each block every rank
-// reduces one slice from all inputs and hands it to all. The zero-copy form is in direct.h. A barrier has one slice, the root's.
+// reduces one slice from all inputs and hands it to all. The zero-copy form is in direct.h. A barrier has no data: all tell
+// a root, which tells all.
 #pragma once
 
 #include "algorithms/direct.h"
@@ -118,7 +119,7 @@ KOLO_DEVICE_CALL void runTwoShotBroadcast(device::Exchange<Team>& exchange, bool
   }
 }
 
-// Header lines only: all tell the root, which tells all, and so goes on first.
+// Header lines only. The root goes on first.
 template <class Team>
 KOLO_DEVICE_CALL void runTwoShotBarrier(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
+#include <numeric>
 #include <set>
 
 #include "base/log.h"
@@ -76,8 +78,13 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   for (const int thread : mine.allowedThreads) writer.put(thread);
   tellUplink(peers.network(), writer);
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));
-  std::set<std::pair<std::string, int>> threads;
-  double quota = 0;
+  struct Host {
+    std::set<int> threads;
+    double quota = 0;   // 0: none
+
+    int cores() const { return std::max(1, static_cast<int>(quota > 0 ? std::min(quota, static_cast<double>(threads.size())) : static_cast<double>(threads.size()))); }
+  };
+  std::map<std::string, Host> hosts;
   bool isWished = false;   // how many bytes one copy is for
   Surroundings result;
   for (const std::string& blob : blobs) {
@@ -86,17 +93,15 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
     isWished = reader.get<std::uint8_t>() != 0 || isWished;
     result.places.push_back(reader.get<topology::Place>());
     result.allMapped = result.allMapped && result.places.back().host == 0;
-    const auto host = reader.get<std::array<char, 16>>();
-    const auto limit = reader.get<double>();
-    if (limit > 0 && (quota == 0 || limit < quota)) quota = limit;
-    for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
-      threads.emplace(std::string(host.data(), host.size()), reader.get<int>());
-    }
+    const auto id = reader.get<std::array<char, 16>>();
+    Host& host = hosts[std::string(id.data(), id.size())];
+    const auto quota = reader.get<double>();
+    if (quota > 0 && (host.quota == 0 || quota < host.quota)) host.quota = quota;
+    for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) host.threads.insert(reader.get<int>());
     result.uplinks.push_back(hearUplink(result.places.back().host, reader));
   }
-  const int cores = std::max<int>(1, static_cast<int>(threads.size()));
   if (!result.allMapped) result.singleCopyBytes = UINT64_MAX;
-  result.cores = quota > 0 ? std::clamp(static_cast<int>(quota), 1, cores) : cores;
+  result.cores = std::accumulate(hosts.begin(), hosts.end(), 0, [](int sum, const auto& host) { return sum + host.second.cores(); });
   result.waitsLonger = result.allMapped && membership.ranks() > result.cores && !isWished;
   return result;
 }
@@ -188,10 +193,11 @@ Status Communicator::connect() {
                                .mostAtOnce = static_cast<int>(settings::integer("KOLO_CONNECT_ALL_RANKS")), .nearNics = nics};
   KOLO_ASSIGN(peers_, Peers::connect(membership_, Given::ofNewHostMemory(layout_.bytes()), staging, options_.transports, settings));
   KOLO_ASSIGN(const Surroundings around, surroundings(membership_, *peers_));
-  machine_.cores = around.cores;
+  machine_.cores = cores_ = around.cores;
   spreads_ = settings::integer("KOLO_SPREAD") != 0 && options_.device < 0 && around.allMapped && ranks() > around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
   waitsLonger_ = around.waitsLonger && options_.device < 0;
+  if (waitsLonger_) machine_.takenFromBytes = singleCopyBytes_;
   allMapped_ = machine_.mapped = around.allMapped;
   if (options_.device < 0) hosts_.arrange(around.places, rank(), machine_);
   planner::useUplinks(around.uplinks, machine_);
@@ -369,11 +375,7 @@ Status Communicator::setWishes(std::string_view text) {
 }
 
 planner::Choice Communicator::plan(const planner::Query& query) const {
-  planner::Choice choice = planner::choose(query, machine_, wishes_);
-  // Nobody relays what all can take from the root; so the root is free to give it to all, and not to wait (longestAhead).
-  const bool isTaken = query.collective == device::Collective::kBroadcast && choice.direct != device::Algorithm::kCount && query.bytes >= singleCopyBytes_;
-  if (isTaken && waitsLonger_ && !choice.isAskedFor) choice.algorithm = device::Algorithm::kOneShot;
-  return choice;
+  return planner::choose(query, machine_, wishes_);
 }
 
 std::string Communicator::explain(const planner::Query& query) const {

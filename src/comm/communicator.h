@@ -170,10 +170,10 @@ class Communicator final : public executor::LinkOwner {
   device::Fault lost(int peer, Status why);
   // The error of messages that waited in vain; peer -1: for any.
   Status giveUpMessages(const device::Fault& fault, int peer);
+  int cores() const { return cores_; }   // that the ranks may use, all together
   const executor::Polling& polling() const { return polling_; }
   std::uint64_t streamingBytes() const { return streamingBytes_; }
   // From how many bytes on ordinary buffers are read where they are; the same on all ranks.
-  int cores() const { return machine_.cores; }   // that all ranks may use
   std::uint64_t singleCopyBytes() const { return singleCopyBytes_; }
 
   // Tests replace it by the emulated block.
@@ -296,6 +296,7 @@ class Communicator final : public executor::LinkOwner {
   UserProgress userProgress_;
 
   std::uint64_t sequence_ = 0;
+  int cores_ = 1;
   int rootThatGave_ = -1;   // in the last operation; -1: none
   std::uint64_t children_ = 0;
   executor::Polling polling_;

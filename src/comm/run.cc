@@ -292,7 +292,7 @@ Status Communicator::execute() {
   ran_ = now_;
   Work& work = now_->work;
   if (now_->behindRoot != device::Algorithm::kCount) followRoot(work);
-  rootThatGave_ = device::isIn(work.signature.collective, device::kFromRoot) ? work.root : -1;
+  rootThatGave_ = device::isIn(work.signature.collective, device::kFromRoot) ? static_cast<int>(work.signature.root) : -1;
   work.signature.sequence = static_cast<std::uint16_t>(++sequence_);
   work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence_ << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
@@ -357,8 +357,12 @@ void Communicator::followOrder(Work& work) const {
 void Communicator::followRoot(Work& work) const {
   const bool isBehindRoot = rootThatGave_ >= 0;
   work.signature.algorithm = isBehindRoot ? now_->behindRoot : now_->behindOthers;
-  work.root = isBehindRoot ? rootThatGave_ : 0;
+  work.signature.root = static_cast<std::uint32_t>(isBehindRoot ? rootThatGave_ : 0);
   work.word = work.signature.pack();
+  work.members = nullptr;
+  work.rank = rank();
+  work.root = static_cast<int>(work.signature.root);
+  followOrder(work);
 }
 
 // Everything about an operation but its number: how its buffers are laid out, which algorithm it takes, and in what chunks.
@@ -435,7 +439,9 @@ std::uint64_t Communicator::longestAhead(const Work& work) const {
   const bool gives = device::isIn(work.signature.collective, device::kFromRoot) && rank() == work.root;
   if (!gives || !waitsLonger_ || work.signature.algorithm != device::Algorithm::kOneShot || algorithms::givesThroughStaging(work)) return UINT64_MAX;
   std::uint64_t longest = 0;
-  for (int peer = 0; peer < ranks(); ++peer) longest = std::max(longest, work.partTo(peer).count * work.elementBytes);
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer != rank()) longest = std::max(longest, work.partTo(peer).count * work.elementBytes);
+  }
   return longest;
 }
 

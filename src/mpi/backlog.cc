@@ -165,7 +165,7 @@ void Backlog::work() {
     }
     if (idleLooks <= kLooks) {
       added_.wait_for(lock, isIdle ? seldom : look_);
-      if (isIdle) seldom = std::min(2 * seldom, kSeldom * look_);
+      if (isIdle) seldom = std::min(2 * seldom, kLongestLook);
       continue;
     }
     isAsleep_ = true;

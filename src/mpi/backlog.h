@@ -88,8 +88,8 @@ class Backlog {
   using Lock = std::unique_lock<std::mutex>;
   using Interval = std::chrono::microseconds;
   static constexpr Interval kLook{100};            // until the thread looks again for what it has seen, and at first between any two looks
-  static constexpr Interval kLookSharingCores{4000};
-  static constexpr int kSeldom = 16;               // at most so many of these between two looks, when there was nothing to execute for a while
+  static constexpr Interval kLookSharingCores{1000};
+  static constexpr Interval kLongestLook{1600};    // between two looks when there was nothing to execute for a while
   static constexpr int kLooks = 100;               // that find nothing; then it sleeps until it is woken
   static constexpr std::chrono::microseconds kNap{50};     // of who waits for another thread's execution, and makes progress between
 

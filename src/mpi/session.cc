@@ -68,7 +68,7 @@ class Sessions {
   MPI_Request never_ = MPI_REQUEST_NULL;        // receives there, where nobody sends
   std::mutex testing_;
   std::atomic<bool> hasFailed_{false};          // Kolo could not start on a communicator
-  std::atomic<bool> sharesCores_{false};        // a communicator has, or had, more ranks than cores
+  std::atomic<bool> sharesCores_{false};        // a communicator has, or had, more ranks than cores; lines that are made later know it
   friend class Session;
 };
 

@@ -118,6 +118,8 @@ std::vector<Candidate> candidates(const Query& query, const Machine& machine, co
   std::vector<Candidate> result;
   for (int i = 0; i < static_cast<int>(Algorithm::kCount); ++i) {
     const auto algorithm = static_cast<Algorithm>(i);
+    const bool isThroughRoot = query.collective == Collective::kBarrier && algorithm == Algorithm::kTwoShot;   // two messages one behind the other
+    if (isThroughRoot && !machine.mapped) continue;
     if (fits(algorithm, query, machine) && !isForbidden(algorithm, query, wishes)) {
       result.push_back({algorithm, predictUs(algorithm, false, query, machine)});
     }
@@ -142,6 +144,11 @@ Algorithm bestDirectForm(const Query& query, const Machine& machine, const std::
     }
   }
   return best;
+}
+
+// Whether the others take a broadcast's data themselves. Then nobody relays, and a root that does not want to wait for them may give to all at once instead.
+bool isTaken(const Choice& choice, const Query& query, const Machine& machine) {
+  return query.collective == Collective::kBroadcast && choice.direct != Algorithm::kCount && query.bytes >= machine.takenFromBytes;
 }
 
 }  // namespace
@@ -228,7 +235,6 @@ bool haveRanges(const std::vector<Wish>& wishes) {
 Choice choose(const Query& query, const Machine& machine, const std::vector<Wish>& wishes) {
   Choice choice;
   if (const Wish* force = findForce(query, wishes); force != nullptr && fits(force->algorithm, query, machine)) {
-    choice.isAskedFor = true;
     choice.algorithm = force->algorithm;
     choice.direct = directFormOf(force->algorithm, query.collective, machine);
   } else {
@@ -245,6 +251,7 @@ Choice choose(const Query& query, const Machine& machine, const std::vector<Wish
     if (choice.algorithm != Algorithm::kLine) {
       choice.direct = bestDirectForm(query, machine, wishes, predictUs(choice.algorithm, false, query, machine));
     }
+    if (isTaken(choice, query, machine)) choice.algorithm = Algorithm::kOneShot;
   }
   if (choice.algorithm == Algorithm::kHierarchical) {
     const Steps steps = stepsOf(query, machine);
@@ -286,7 +293,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     if (algorithm == choice.algorithm && algorithm == Algorithm::kHierarchical) {
       remark += fmt::format(": {} inside hosts, {} between them", name(choice.within), name(choice.between));
     }
-    if (algorithm == choice.behindRoot) remark = "chosen behind a broadcast or a scatter, whose root goes on first";
+    if (algorithm == choice.behindRoot && algorithm != choice.algorithm) remark = "chosen behind a broadcast or a scatter, whose root goes on first";
     if (algorithm == choice.direct) remark += remark.empty() ? "chosen zero-copy" : ", chosen zero-copy";
     const bool known = fits(algorithm, query, machine);
     const bool direct = known && directFormOf(algorithm, query.collective, machine) == algorithm;
@@ -300,7 +307,8 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
                 ? fmt::format("{} was asked for\n", name(force->algorithm))
                 : fmt::format("{} was asked for but does not fit; the least predicted time won\n", name(force->algorithm));
   } else {
-    text += fmt::format("{} has the least predicted time", name(choice.algorithm));
+    text += isTaken(choice, query, machine) ? fmt::format("{}, for the others take the data from where they are", name(choice.algorithm))
+                                            : fmt::format("{} has the least predicted time", name(choice.algorithm));
     if (moves) {
       text += fmt::format(" through staging; zero-copy when all buffers lie in windows: {}", name(choice.direct));
     }

@@ -20,6 +20,7 @@ struct Machine {
   int cores = 1;                  // that these ranks may use
   double hopUs = 0.12;            // one cache line from core to core
   double switchUs = 1.5;          // one rank's turn when there are more ranks than cores
+  std::uint64_t takenFromBytes = UINT64_MAX;   // then: from how many bytes on the others take a broadcast's data from where the root has them
   double cacheGBps = 12.0;        // a core's copy out of caches
   double memoryGBps = 6.0;        // a core's copy out of memory
   double cacheBytes = 8 << 20;    // beyond that, memory
@@ -48,10 +49,9 @@ struct Query {
 struct Choice {
   device::Algorithm algorithm = device::Algorithm::kCount;   // through staging
   device::Algorithm direct = device::Algorithm::kCount;      // if all buffers turn out to be in windows
-  // A barrier's, behind a collective whose root only gives, with the same root; kCount: as behind any other. Where ranks share cores, a root that
-  // goes on first has given what it gives next, in most programs, before the others come for it, and none of them takes its turns in vain.
+  // A barrier's, behind a collective whose root only gives, with the same root; kCount: as behind any other. Where ranks of one host share cores, a root
+  // that goes on first has given what it gives next, in most programs, before the others come for it, and none of them takes its turns in vain.
   device::Algorithm behindRoot = device::Algorithm::kCount;
-  bool isAskedFor = false;                                   // by a wish
   double predictedUs = 0;                                    // of the one that query.registered selects
   device::Algorithm within = device::Algorithm::kCount;      // of a hierarchical one: inside a host
   device::Algorithm between = device::Algorithm::kCount;     // and between hosts

@@ -114,7 +114,7 @@ TEST_CASE("collectives: large buffers through large slots") {
   }
 }
 
-// The root, so as not to wait, may put into slots what the others would take; and it goes on first where a barrier follows.
+// Where they share cores, ranks choose other ways for the same data. (What a root gives ahead takes repeated calls: tests/api/rooted_test.cc.)
 TEST_CASE("collectives: ranks that share a core, copying as they do by default") {
   const int ranks = GENERATE(2, 3, 6);
   const test::OneCore one;

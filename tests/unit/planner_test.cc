@@ -91,6 +91,31 @@ TEST_CASE("planner: behind a root that gave, a barrier goes through it where ran
   CHECK(behindRoot(Collective::kBarrier, apart, "") == Algorithm::kCount);
 }
 
+TEST_CASE("planner: what the others take from a broadcast's root is not relayed, unless somebody wishes it") {
+  Machine machine = machineOf(4, 2);
+  const Query query{.collective = Collective::kBroadcast, .bytes = 65536};
+  const Algorithm usual = planner::choose(query, machine, {}).algorithm;
+  REQUIRE(usual != Algorithm::kOneShot);
+  machine.takenFromBytes = 65537;
+  CHECK(planner::choose(query, machine, {}).algorithm == usual);
+  machine.takenFromBytes = 65536;
+  CHECK(planner::choose(query, machine, {}).algorithm == Algorithm::kOneShot);
+  CHECK(planner::explain(query, machine, {}).find("one_shot, for the others take the data") != std::string::npos);
+  CHECK(planner::choose(query, machine, wishes("broadcast:tree")).algorithm == Algorithm::kTree);
+  CHECK(planner::choose(query, machine, wishes("broadcast:^one_shot")).algorithm != Algorithm::kOneShot);
+}
+
+TEST_CASE("planner: between hosts a barrier does not go through one rank") {
+  Machine machine = machineOf(16, 16);
+  machine.mapped = false;
+  for (const int hosts : {2, 4, 8}) {
+    machine.hosts = hosts;
+    machine.perHost = 16 / hosts;
+    CHECK(planner::choose({.collective = Collective::kBarrier}, machine, {}).algorithm != Algorithm::kTwoShot);
+    CHECK(planner::choose({.collective = Collective::kBarrier}, machine, wishes("barrier:two_shot")).algorithm == Algorithm::kTwoShot);
+  }
+}
+
 TEST_CASE("planner: a wish forces where it fits and in its range only; the last one wins") {
   const auto list = wishes("all_reduce:ring@1K-64K,all_reduce:tree@8K-,broadcast:tree");
   const auto chosen = [&](Collective collective, std::uint64_t bytes) {
