@@ -418,7 +418,7 @@ typedef struct {
 
 /* What the planner would do. registered: whether all buffers lie in windows. Where ranks share cores, a barrier behind a broadcast or a scatter is
  * two_shot all the same, through that root, unless another algorithm was asked for, or this one forbidden; and the root of a repeated broadcast or
- * scatter of up to 16 KiB for each rank (128 KiB when it may not wait, koloSetMayWait) puts it into staging, though the others could take it. */
+ * scatter of up to 16 KiB for each rank (128 KiB when it may not wait, koloSetMayWait), 512 KiB in all, puts it into staging, though the others could take it. */
 KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collective, size_t count,
                                       koloDataType_t datatype, koloRedOp_t op, int registered, koloPlan_t* plan);
 /* The same as text: every candidate, its predicted time, and why the winner won. Writes at most size bytes including

@@ -29,6 +29,7 @@ constexpr std::uint64_t kMostReadForGather = 128 << 10;
 constexpr std::uint64_t kWorthMeeting = 32 << 10;
 // Up to there a root gives by two copies, so as not to wait: at all, and when it was told not to wait.
 constexpr std::uint64_t kMostGivenAhead = 16 << 10, kMostGivenAheadWithoutWaiting = 128 << 10;
+constexpr std::uint64_t kMostGivenAheadInAll = 512 << 10;   // to all ranks, by the root alone
 
 // FNV-1a over the counts: what v-variants compare instead of one count.
 std::uint64_t digest(const std::vector<std::uint64_t>& values, std::uint64_t seed) {
@@ -438,11 +439,14 @@ void Communicator::prepare(const Operation& operation, Work& work) {
 std::uint64_t Communicator::longestAhead(const Work& work) const {
   const bool gives = device::isIn(work.signature.collective, device::kFromRoot) && rank() == work.root;
   if (!gives || !waitsLonger_ || work.signature.algorithm != device::Algorithm::kOneShot || algorithms::givesThroughStaging(work)) return UINT64_MAX;
-  std::uint64_t longest = 0;
+  std::uint64_t longest = 0, all = 0;
   for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer != rank()) longest = std::max(longest, work.partTo(peer).count * work.elementBytes);
+    if (peer == rank()) continue;
+    const std::uint64_t bytes = work.partTo(peer).count * work.elementBytes;
+    longest = std::max(longest, bytes);
+    all += bytes;
   }
-  return longest;
+  return all <= kMostGivenAheadInAll ? longest : UINT64_MAX;
 }
 
 // Whether ordinary buffers are read where they are: from a size on, where each rank takes what it needs from where it is at first. An algorithm that
