@@ -74,8 +74,9 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   BlobWriter writer;
   writer.put(ownSingleCopyBytes(peers)).put(static_cast<std::uint8_t>(settings::integer("KOLO_SINGLE_COPY_BYTES") >= 0));
   writer.put(topology::placeOfProcess(peers.leader()));
-  writer.put(transport::identity().hostId).put(mine.cpuQuota).put(static_cast<std::uint32_t>(mine.allowedThreads.size()));
-  for (const int thread : mine.allowedThreads) writer.put(thread);
+  const std::vector<int> allowed = topology::allowedThreads();
+  writer.put(transport::identity().hostId).put(mine.cpuQuota).put(static_cast<std::uint32_t>(allowed.size()));
+  for (const int thread : allowed) writer.put(thread);
   tellUplink(peers.network(), writer);
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));
   struct Host {

@@ -50,17 +50,6 @@ Affinity affinityOf(pid_t thread) {
   return {};
 }
 
-// Of the main thread, which is what a launcher bound; another thread may since have been pinned by the program.
-std::vector<int> readAffinity() {
-  std::vector<int> threads;
-  const Affinity affinity = affinityOf(getpid());
-  for (int thread = 0; static_cast<std::size_t>(thread) < 8 * affinity.bytes; ++thread) {
-    if (affinity.has(thread)) threads.push_back(thread);
-  }
-  if (threads.empty()) threads.push_back(0);
-  return threads;
-}
-
 double readQuota() {
   std::ifstream file("/proc/self/cgroup");
   std::ostringstream membership;
@@ -86,7 +75,7 @@ const Machine& basics() {
     machine.cores = machine.threads;
     machine.memoryBytes = static_cast<std::uint64_t>(std::max(0L, sysconf(_SC_PHYS_PAGES))) *
                           static_cast<std::uint64_t>(std::max(0L, sysconf(_SC_PAGESIZE)));
-    machine.allowedThreads = readAffinity();
+    machine.allowedThreads = allowedThreads();
     machine.cpuQuota = readQuota();
     machine.available = static_cast<int>(machine.allowedThreads.size());
     if (machine.cpuQuota > 0 && machine.cpuQuota < machine.available) {
@@ -219,6 +208,16 @@ const Facts& facts() {
 }
 
 }  // namespace
+
+std::vector<int> allowedThreads() {
+  std::vector<int> threads;
+  const Affinity affinity = affinityOf(getpid());
+  for (int thread = 0; static_cast<std::size_t>(thread) < 8 * affinity.bytes; ++thread) {
+    if (affinity.has(thread)) threads.push_back(thread);
+  }
+  if (threads.empty()) threads.push_back(0);
+  return threads;
+}
 
 const Machine& machine() { return facts().machine; }
 

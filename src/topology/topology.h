@@ -49,7 +49,7 @@ struct Machine {
   int threads = 1;  // hardware threads of the machine, allowed to this process or not
   std::uint64_t memoryBytes = 0;
   std::vector<Cache> caches;        // by level
-  std::vector<int> allowedThreads;  // operating system's numbers, ascending: this process's affinity
+  std::vector<int> allowedThreads;  // allowedThreads() at the first call
   double cpuQuota = 0;              // of its control groups, in cores; 0: no limit
   int available = 1;                // availableCores()
 };
@@ -69,6 +69,10 @@ int availableCores();
 // The tightest CPU quota, in cores, of a process whose /proc/self/cgroup reads `membership`, with the control groups
 // mounted at `mount` (version 2: cpu.max; version 1: cpu/cpu.cfs_quota_us and cpu.cfs_period_us); 0: no limit.
 double cpuQuota(const std::string& membership, const std::string& mount);
+
+// This process's affinity now, that is its main thread's, which a launcher binds (the program may have pinned others): the operating system's
+// numbers, ascending.
+std::vector<int> allowedThreads();
 
 // Moves the calling thread to a hardware thread, if it may run there, and leaves it free to run where it might before.
 void moveTo(int thread);
