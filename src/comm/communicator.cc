@@ -83,7 +83,10 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
     std::set<int> threads;
     double quota = 0;   // 0: none
 
-    int cores() const { return std::max(1, static_cast<int>(quota > 0 ? std::min(quota, static_cast<double>(threads.size())) : static_cast<double>(threads.size()))); }
+    int cores() const {
+      const int allowed = static_cast<int>(threads.size());
+      return std::max(1, quota > 0 ? std::min(static_cast<int>(quota), allowed) : allowed);
+    }
   };
   std::map<std::string, Host> hosts;
   bool isWished = false;   // how many bytes one copy is for

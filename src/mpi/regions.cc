@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <span>
 
 namespace kolo::mpi {
 namespace {
@@ -84,7 +85,10 @@ void Blocks::place(Placing placing) {
   numbers_ = std::make_unique_for_overwrite<std::size_t[]>(2 * static_cast<std::size_t>(ranks_));
   lengths_ = numbers_.get();
   begins_ = lengths_ + ranks_;
-  const auto addressOf = [&](int i) { return reinterpret_cast<std::uintptr_t>(elementsOf(i).buffer) + static_cast<std::uintptr_t>(firstOf(i) * elementsOf(i).form.extent); };
+  const auto addressOf = [&](int i) {
+    const Elements& elements = elementsOf(i);
+    return reinterpret_cast<std::uintptr_t>(elements.buffer) + static_cast<std::uintptr_t>(firstOf(i) * elements.form.extent);
+  };
   std::optional<std::uintptr_t> first;
   bool areRuns = true;
   for (int i = 0; i < ranks_; ++i) {
@@ -131,9 +135,9 @@ void Blocks::store() const {
 
 void Blocks::outliveTheCall() {
   if (!copy_) return;
-  if (own_.empty()) datatype_.keep(elements_);
-  datatypes_.resize(own_.size());
-  for (std::size_t i = 0; i < own_.size(); ++i) datatypes_[i].keep(own_[i]);
+  const std::span all = own_.empty() ? std::span(&elements_, 1) : std::span(own_);
+  datatypes_.resize(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) datatypes_[i].keep(all[i]);
 }
 
 }  // namespace kolo::mpi

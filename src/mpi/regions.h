@@ -106,7 +106,7 @@ class Blocks {
   };
   // REQUIRES: no count is negative.
   Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing);
-  // Of elements of its own for each rank, each from its buffer on. REQUIRES: ... and there is a rank.
+  // Elements of its own for each rank, at least one, each block from its elements' buffer on. REQUIRES: no count is negative.
   Blocks(std::vector<Elements> elements, const Numbers& counts, Placing placing);
 
   unsigned char* data() const { return data_; }
@@ -135,7 +135,6 @@ class Blocks {
   std::unique_ptr<std::size_t[]> numbers_;
   std::size_t *lengths_, *begins_;   // in numbers_
   std::unique_ptr<unsigned char[]> copy_;
-  KeptDatatype datatype_;
   std::vector<KeptDatatype> datatypes_;
 };
 

@@ -501,7 +501,8 @@ std::string Case::wrongAlgorithm(const World& world, const Case* before) const {
   if (ordered && ran != "line" && ran != "one_shot" && ran != "two_shot") return ran + " does not fold in rank order";
   const bool customOrder = problem_.reduction == Reduction::kAffine;   // koloCommGetPlan is not told of the function
   // Where ranks share cores, a barrier behind a broadcast or a scatter, which koloCommGetPlan is not told of either.
-  const bool mayBeBehindRoot = before == nullptr || before->problem_.collective == koloCollectiveBroadcast || before->problem_.collective == koloCollectiveScatter;
+  const bool mayBeBehindRoot = before == nullptr || before->problem_.collective == koloCollectiveBroadcast ||
+                               before->problem_.collective == koloCollectiveScatter;
   const bool followsRoot = problem_.collective == koloCollectiveBarrier && wanted.empty() && mayBeBehindRoot && ran == "two_shot";
   if (!problem_.vector && !customOrder && !followsRoot && sides_[0].planned != ran) return fmt::format("{} was planned and {} ran", sides_[0].planned, ran);
   if (wanted.empty() || wanted == ran || ordered) return "";
