@@ -141,36 +141,39 @@ void Backlog::drain() {
   }
 }
 
-// What stands first is executed if it did so at the look before, or at once if somebody is in a hurry.
+// What stands first is executed if it did so at the look before, or at once if somebody is in a hurry. If another does by then, the
+// program's threads get on without this one, which leaves them alone as if nothing had been there.
 void Backlog::work() {
   Session::enterOwnThread();
   Lock lock(mutex_);
-  std::uint64_t seen = 0;   // at the last look: begun_, if there was something first
+  constexpr std::uint64_t kNothing = 0;
+  std::uint64_t suspected = kNothing;   // what stood first at the last look, by its number
   int idleLooks = 0;
   Interval seldom = look_;
   while (!isStopping_) {
-    const bool isIdle = waiting_.empty();
-    if (isIdle) {
+    const std::uint64_t first = waiting_.empty() ? kNothing : begun_ + 1;
+    if (first == kNothing) {
       isHurried_ = false;
-      seen = 0;
       ++idleLooks;
     } else {
       idleLooks = 0;
-      if (!isExecuting_ && (seen == begun_ + 1 || isHurried_)) {
+      if (!isExecuting_ && (first == suspected || isHurried_)) {
         executeFirst(lock);
+        suspected = kNothing;
         seldom = look_;
         continue;
       }
-      seen = begun_ + 1;
     }
-    if (idleLooks <= kLooks) {
-      added_.wait_for(lock, isIdle ? seldom : look_);
-      if (isIdle) seldom = std::min(2 * seldom, kLongestLook);
+    if (idleLooks > kLooks) {
+      isAsleep_ = true;
+      added_.wait(lock, [this] { return !isAsleep_ || isStopping_; });
+      idleLooks = 0;
       continue;
     }
-    isAsleep_ = true;
-    added_.wait(lock, [this] { return !isAsleep_ || isStopping_; });
-    idleLooks = 0;
+    const bool isSuspicious = first != kNothing && (suspected == kNothing || first == suspected);
+    suspected = isSuspicious ? first : kNothing;
+    added_.wait_for(lock, isSuspicious ? look_ : seldom);
+    if (!isSuspicious) seldom = std::min(2 * seldom, kLongestLook);
   }
 }
 

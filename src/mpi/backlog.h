@@ -10,9 +10,9 @@
 // or in a call of the MPI's that waits for what a peer does only after the collective; no such program may hang.
 // That thread calls nothing of the MPI's that needs MPI_THREAD_MULTIPLE where the program did not ask for it (Task::run).
 //
-// While it is idle and has been given something lately it looks from time to time; so a call need not wake it, which would cost more
-// than a short collective. It looks the more seldom the longer the program's threads leave nothing to it, for each look costs the thread on
-// whose core it is as much as some collectives; but what it has seen once it soon looks for again.
+// While the program uses it, the thread looks from time to time; so a call need not wake it, which would cost more than a short collective. It looks the
+// more seldom the longer the program's threads leave nothing to it, for each look costs the thread on whose core it is as much as some
+// collectives; but for what it has seen once it soon looks again, and takes it over if nobody has begun with it.
 //
 // Thread safety: all functions, but for the destructor.
 #pragma once
@@ -89,7 +89,7 @@ class Backlog {
   using Interval = std::chrono::microseconds;
   static constexpr Interval kLook{100};            // until the thread looks again for what it has seen, and at first between any two looks
   static constexpr Interval kLookSharingCores{1000};
-  static constexpr Interval kLongestLook{1600};    // between two looks when there was nothing to execute for a while
+  static constexpr Interval kLongestLook{1600};    // between two looks when there was nothing for it to execute for a while
   static constexpr int kLooks = 100;               // that find nothing; then it sleeps until it is woken
   static constexpr std::chrono::microseconds kNap{50};     // of who waits for another thread's execution, and makes progress between
 

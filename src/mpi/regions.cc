@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <span>
 
 namespace kolo::mpi {
@@ -82,40 +81,39 @@ Blocks::Blocks(std::vector<Elements> elements, const Numbers& counts, Placing pl
 }
 
 void Blocks::place(Placing placing) {
-  numbers_ = std::make_unique_for_overwrite<std::size_t[]>(2 * static_cast<std::size_t>(ranks_));
-  lengths_ = numbers_.get();
-  begins_ = lengths_ + ranks_;
-  const auto addressOf = [&](int i) {
-    const Elements& elements = elementsOf(i);
-    return reinterpret_cast<std::uintptr_t>(elements.buffer) + static_cast<std::uintptr_t>(firstOf(i) * elements.form.extent);
-  };
-  std::optional<std::uintptr_t> first;
+  if (ranks_ > kFew) many_ = std::make_unique_for_overwrite<std::size_t[]>(2 * static_cast<std::size_t>(ranks_));
+  std::size_t* const lengths = numbers();
+  std::size_t* const begins = lengths + ranks_;   // addresses, at first
+  constexpr std::uintptr_t kNone = UINTPTR_MAX;
+  std::uintptr_t first = kNone;
   bool areRuns = true;
   for (int i = 0; i < ranks_; ++i) {
-    if (counts_[i] == 0) continue;
-    first = std::min(first.value_or(UINTPTR_MAX), addressOf(i));
-    areRuns = areRuns && elementsOf(i).form.isRun;
+    const Elements& elements = elementsOf(i);
+    const MPI_Count count = counts_[i];
+    lengths[i] = elements.bytes(count);
+    begins[i] = reinterpret_cast<std::uintptr_t>(elements.buffer) + static_cast<std::uintptr_t>(firstOf(i) * elements.form.extent);
+    if (count == 0) continue;
+    first = std::min(first, begins[i]);
+    areRuns = areRuns && elements.form.isRun;
   }
-  data_ = first ? reinterpret_cast<unsigned char*>(*first) : elements_.buffer;
-  for (int i = 0; i < ranks_; ++i) {
-    lengths_[i] = elementsOf(i).bytes(counts_[i]);
-    begins_[i] = counts_[i] != 0 ? addressOf(i) - *first : 0;
-  }
+  data_ = first != kNone ? reinterpret_cast<unsigned char*>(first) : elements_.buffer;
+  for (int i = 0; i < ranks_; ++i) begins[i] = counts_[i] != 0 ? begins[i] - first : 0;
   const bool fits = areRuns && (placing == Placing::kFree || (placing == Placing::kInARow && isInARow()));
   if (!fits) useOwnMemory();
 }
 
 bool Blocks::isInARow() const {
   std::size_t end = 0;
-  for (int i = 0; i < ranks_; end += lengths_[i++]) {
-    if (lengths_[i] != 0 && begins_[i] != end) return false;
+  for (int i = 0; i < ranks_; end += length(i++)) {
+    if (length(i) != 0 && displs()[i] != end) return false;
   }
   return true;
 }
 
 void Blocks::useOwnMemory() {
   std::size_t end = 0;
-  for (int i = 0; i < ranks_; end += lengths_[i++]) begins_[i] = end;
+  std::size_t* const begins = numbers() + ranks_;
+  for (int i = 0; i < ranks_; end += length(i++)) begins[i] = end;
   copy_ = std::make_unique_for_overwrite<unsigned char[]>(end);
   data_ = copy_.get();
 }

@@ -5,6 +5,7 @@
 // Packing may throw MpiError. An element of such a datatype may have up to INT_MAX bytes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -110,10 +111,10 @@ class Blocks {
   Blocks(std::vector<Elements> elements, const Numbers& counts, Placing placing);
 
   unsigned char* data() const { return data_; }
-  const std::size_t* counts() const { return lengths_; }   // in bytes
-  const std::size_t* displs() const { return begins_; }    // in bytes, from data() on
-  unsigned char* block(int i) const { return data_ + begins_[i]; }
-  std::size_t length(int i) const { return lengths_[i]; }
+  const std::size_t* counts() const { return many_ ? many_.get() : few_.data(); }   // in bytes
+  const std::size_t* displs() const { return counts() + ranks_; }                   // in bytes, from data() on
+  unsigned char* block(int i) const { return data_ + displs()[i]; }
+  std::size_t length(int i) const { return counts()[i]; }
   void load() const;
   void load(int i) const;
   void store() const;
@@ -123,6 +124,7 @@ class Blocks {
  private:
   const Elements& elementsOf(int i) const { return own_.empty() ? elements_ : own_[static_cast<std::size_t>(i)]; }
   MPI_Count firstOf(int i) const { return own_.empty() ? displs_[i] : 0; }
+  std::size_t* numbers() { return many_ ? many_.get() : few_.data(); }
   void place(Placing placing);
   bool isInARow() const;
   void useOwnMemory();
@@ -132,8 +134,9 @@ class Blocks {
   int ranks_;
   Numbers counts_, displs_;
   unsigned char* data_ = nullptr;
-  std::unique_ptr<std::size_t[]> numbers_;
-  std::size_t *lengths_, *begins_;   // in numbers_
+  static constexpr int kFew = 8;
+  std::array<std::size_t, 2 * kFew> few_{};   // counts() and displs() of so many ranks; to allocate them costs as much as to move a few bytes
+  std::unique_ptr<std::size_t[]> many_;       // those of more
   std::unique_ptr<unsigned char[]> copy_;
   std::vector<KeptDatatype> datatypes_;
 };

@@ -16,7 +16,7 @@
 
 namespace kolo::mpi {
 
-// All sessions of the process, from the first collective until MPI_Finalize.
+// All sessions of the process, from MPI_Init, or the first collective, until MPI_Finalize.
 class Sessions {
  public:
   // Whether the MPI is up, and the sessions with it.

@@ -1,6 +1,7 @@
 // A communicator of the program's and Kolo's communicator beside it, of the same ranks in the same order.
 //
-// It hangs on the communicator as an attribute, which copies of the communicator do not get, and is made by the first collective on it.
+// It hangs on the communicator as an attribute, which copies of the communicator do not get, and is made by the first collective on it; MPI_COMM_WORLD's
+// in MPI_Init (startup.cc).
 // When the program frees the communicator, or at the beginning of MPI_Finalize, Kolo's goes too.
 //
 // Thread safety: of() from any thread; what it returns as MPI's communicators are: one collective at a time.

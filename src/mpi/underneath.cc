@@ -33,6 +33,9 @@ Underneath findAll(Names names) {
 #define MEMORY(Name, parameters, arguments) find(its.Name, names, "PMPI_" #Name);
 #include "mpi/memory.inc"
 #undef MEMORY
+#define STARTUP(Name, parameters, arguments) find(its.Name, names, "PMPI_" #Name);
+#include "mpi/startup.inc"
+#undef STARTUP
   return its;
 }
 
@@ -85,6 +88,9 @@ bool isToolBehind() {
 #define COMPLETION(Name, parameters, arguments) isOther |= following().Name != underneath().Name;
 #include "mpi/completions.inc"
 #undef COMPLETION
+#define STARTUP(Name, parameters, arguments) isOther |= following().Name != underneath().Name;
+#include "mpi/startup.inc"
+#undef STARTUP
     return isOther;
   }();
   return is;

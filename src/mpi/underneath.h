@@ -28,6 +28,9 @@ struct Underneath {
 #define MEMORY(Name, parameters, arguments) int(*Name) parameters;
 #include "mpi/memory.inc"
 #undef MEMORY
+#define STARTUP(Name, parameters, arguments) int(*Name) parameters;
+#include "mpi/startup.inc"
+#undef STARTUP
 };
 
 // Ends the process where the MPI has no such function: then it is none.

@@ -3,7 +3,12 @@
 #include <mpi.h>
 #include <stdio.h>
 
-static int allreduces, nonblocking, barriers, waits;
+static int inits, allreduces, nonblocking, barriers, waits;
+
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
+  ++inits;
+  return PMPI_Init_thread(argc, argv, required, provided);
+}
 
 int MPI_Allreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   ++allreduces;
@@ -28,6 +33,6 @@ int MPI_Wait(MPI_Request *request, MPI_Status *status) {
 int MPI_Finalize(void) {
   int rank;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  if (rank == 0) fprintf(stderr, "tool: allreduces=%d nonblocking=%d barriers=%d waits=%d\n", allreduces, nonblocking, barriers, waits);
+  if (rank == 0) fprintf(stderr, "tool: inits=%d allreduces=%d nonblocking=%d barriers=%d waits=%d\n", inits, allreduces, nonblocking, barriers, waits);
   return PMPI_Finalize();
 }

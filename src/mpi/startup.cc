@@ -1,0 +1,35 @@
+// The functions by which programs initialise the MPI, under their two names. All ranks are in them together, so that MPI_COMM_WORLD gets its
+// counterpart here, and even a program's first collective may be a nonblocking one. Where these are not called by name, the first
+// blocking collective makes it.
+#include <new>
+
+#include "mpi/session.h"
+#include "mpi/underneath.h"
+
+namespace kolo::mpi {
+namespace {
+
+// call(whether by what follows, not the MPI itself)
+template <class Call>
+int startUp(const Call& call) {
+  if (PassedOn::isUnderWay()) return call(false);   // the tool's, which this was passed on to
+  const int code = PassedOn::carryOut(call);
+  try {
+    if (code == MPI_SUCCESS) (void)Session::of(MPI_COMM_WORLD);
+  } catch (const std::bad_alloc&) {
+    // The first collective will try again, and say so.
+  }
+  return code;
+}
+
+}  // namespace
+
+#define STARTUP(Name, parameters, arguments)                                                                       \
+  extern "C" __attribute__((visibility("default"))) int MPI_##Name parameters {                                    \
+    return startUp([&](bool isNext) { return (isNext ? following() : underneath()).Name arguments; });             \
+  }                                                                                                                \
+  extern "C" __attribute__((visibility("default"), alias("MPI_" #Name))) int PMPI_##Name parameters;
+#include "mpi/startup.inc"
+#undef STARTUP
+
+}  // namespace kolo::mpi
