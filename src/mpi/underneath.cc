@@ -88,6 +88,9 @@ bool isToolBehind() {
 #define COMPLETION(Name, parameters, arguments) isOther |= following().Name != underneath().Name;
 #include "mpi/completions.inc"
 #undef COMPLETION
+#define MEMORY(Name, parameters, arguments) isOther |= following().Name != underneath().Name;
+#include "mpi/memory.inc"
+#undef MEMORY
 #define STARTUP(Name, parameters, arguments) isOther |= following().Name != underneath().Name;
 #include "mpi/startup.inc"
 #undef STARTUP

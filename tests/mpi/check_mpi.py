@@ -131,10 +131,12 @@ class Interposer(unittest.TestCase):
         return dict(re.findall(r"(\w+)=(\d+)", re.search("tool: (.*)", job.output).group(1)))
 
     def test_a_profiling_tool_before_the_interposer_counts_all_calls(self):
-        self.assertEqual(self.counted("{tool}:$LD_PRELOAD"), {"inits": "1", "allreduces": "7", "nonblocking": "1", "barriers": "1", "waits": "1"})
+        self.assertEqual(self.counted("{tool}:$LD_PRELOAD"), {"inits": "1", "allreduces": "7", "nonblocking": "1", "barriers": "1", "waits": "1",
+                                                                 "frees": "2"})
 
     def test_a_profiling_tool_behind_the_interposer_counts_what_is_passed_on(self):
-        self.assertEqual(self.counted("$LD_PRELOAD:{tool}"), {"inits": "1", "allreduces": "2", "nonblocking": "0", "barriers": "0", "waits": "1"})
+        self.assertEqual(self.counted("$LD_PRELOAD:{tool}"), {"inits": "1", "allreduces": "2", "nonblocking": "0", "barriers": "0", "waits": "1",
+                                                                 "frees": "1"})
 
     def test_programs_that_load_mpi_when_they_run(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -3,7 +3,7 @@
 #include <mpi.h>
 #include <stdio.h>
 
-static int inits, allreduces, nonblocking, barriers, waits;
+static int inits, allreduces, nonblocking, barriers, waits, frees;
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
   ++inits;
@@ -30,9 +30,14 @@ int MPI_Wait(MPI_Request *request, MPI_Status *status) {
   return PMPI_Wait(request, status);
 }
 
+int MPI_Free_mem(void *base) {
+  ++frees;
+  return PMPI_Free_mem(base);
+}
+
 int MPI_Finalize(void) {
   int rank;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  if (rank == 0) fprintf(stderr, "tool: inits=%d allreduces=%d nonblocking=%d barriers=%d waits=%d\n", inits, allreduces, nonblocking, barriers, waits);
+  if (rank == 0) fprintf(stderr, "tool: inits=%d allreduces=%d nonblocking=%d barriers=%d waits=%d frees=%d\n", inits, allreduces, nonblocking, barriers, waits, frees);
   return PMPI_Finalize();
 }
