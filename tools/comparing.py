@@ -97,22 +97,23 @@ def version_of(peer):
 
 
 class Limits:
-    """What the machine allows, read again and again: a cache line's exchange (ns), and copying (GB/s a core)."""
+    """What the machine allows, read again and again: a cache line's exchange (ns), copying (GB/s a core), an all-gather of 128 KiB (us)."""
 
     def __init__(self, folder):
         self.program = folder / "limits"
         run(["cc", "-std=gnu11", "-O2", "-o", self.program, TOP / "perf" / "peers" / "limits.c"])
         firsts = sorted(int(siblings.replace("-", ",").split(",")[0]) for siblings in cores())
         self.cores = [str(core) for core in firsts[:2]]
-        self.exchanges, self.copies = [], []
+        self.exchanges, self.copies, self.gathers = [], [], []
 
     def read(self):
         """The exchange now; None on one core."""
         if len(self.cores) < 2:
             return None
-        exchange, copy = map(float, run([self.program, *self.cores]).split())
+        exchange, copy, gather = map(float, run([self.program, *self.cores]).split())
         self.exchanges.append(exchange)
         self.copies.append(copy)
+        self.gathers.append(gather)
         return exchange
 
     def pair(self, first, second):
@@ -128,4 +129,6 @@ class Limits:
         if not self.exchanges:
             return "one core"
         return (f"a cache line's exchange {min(self.exchanges):.0f} to {max(self.exchanges):.0f} ns, copying 32 MiB "
-                f"{min(self.copies):.1f} to {max(self.copies):.1f} GB/s on each of two cores at once")
+                f"{min(self.copies):.1f} to {max(self.copies):.1f} GB/s on each of two cores at once"
+                + (f", an all-gather of 128 KiB of ordinary memory by hand, one copy of each block, {min(self.gathers):.1f} to "
+                   f"{max(self.gathers):.1f} us" if min(self.gathers) > 0 else ""))

@@ -1,10 +1,11 @@
-/* What the machine itself allows between two of its cores: the time in which two processes exchange one cache line each, and
- * how fast both copy at once.
+/* What the machine itself allows between two of its cores: the time in which two processes exchange one cache line each, how fast both copy at
+ * once, and the time of the least work that an all-gather of ordinary memory is.
  *
- * usage: limits CORE CORE      prints: EXCHANGE_NS COPY_GBPS
+ * usage: limits CORE CORE      prints: EXCHANGE_NS COPY_GBPS GATHER_US
  *
  * The exchange is the shape of the smallest all-reduce: each writes a line and waits for the other's. The copy is of 32 MiB, out
- * of memory, by memcpy, in both processes at the same time; GB/s (10^9) of bytes copied by each.
+ * of memory, by memcpy, in both processes at the same time; GB/s (10^9) of bytes copied by each. The all-gather is of 128 KiB a process: the kernel
+ * copies the other's out of its memory (process_vm_readv), memcpy one's own, the same buffers each time; 0 where the kernel refuses.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,12 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { kExchanges = 100000, kRepeats = 3, kPage = 4096 };
-static const size_t kCopyBytes = (size_t)32 << 20;
+enum { kExchanges = 100000, kGathers = 1000, kRepeats = 3, kPage = 4096 };
+static const size_t kCopyBytes = (size_t)32 << 20, kGatherBytes = (size_t)128 << 10;
 
 static double now_ns(void) {
   struct timespec t;
@@ -35,6 +37,13 @@ static void bind_to(int core) {
   if (sched_setaffinity(0, sizeof set, &set) != 0) {
     perror("limits: sched_setaffinity");
     exit(2);
+  }
+}
+
+/* Returns when both have come. */
+static void meet(atomic_long* mine, atomic_long* theirs, long number) {
+  atomic_store_explicit(mine, number, memory_order_release);
+  while (atomic_load_explicit(theirs, memory_order_acquire) < number) {
   }
 }
 
@@ -55,30 +64,39 @@ int main(int argc, char** argv) {
     return 2;
   }
   const int me = child == 0;
+  const pid_t other = me ? getppid() : child;
   bind_to(atoi(argv[1 + me]));
   atomic_long* const mine = (atomic_long*)(void*)(shared + me * kPage);
   atomic_long* const theirs = (atomic_long*)(void*)(shared + !me * kPage);
   memset(from, me, kCopyBytes);
   memset(to, me, kCopyBytes);
   long number = 0;
-  double exchange = 1e18, copy = 1e18;
+  double exchange = 1e18, copy = 1e18, gather = 1e18;
+  int isRefused = 0;
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
     double begin = now_ns();
-    for (int i = 0; i < kExchanges; ++i) {
-      atomic_store_explicit(mine, ++number, memory_order_release);
-      while (atomic_load_explicit(theirs, memory_order_acquire) < number) {
-      }
-    }
+    for (int i = 0; i < kExchanges; ++i) meet(mine, theirs, ++number);
     double each = (now_ns() - begin) / kExchanges;
     exchange = each < exchange ? each : exchange;
     begin = now_ns();
     memcpy(to, from, kCopyBytes);
     each = now_ns() - begin;
     copy = each < copy ? each : copy;
+    each = 0;
+    for (int i = 0; i < kGathers; ++i) {
+      meet(mine, theirs, ++number);
+      begin = now_ns();
+      const struct iovec there = {from, kGatherBytes}, here = {to, kGatherBytes};
+      if (process_vm_readv(other, &here, 1, &there, 1, 0) != (ssize_t)kGatherBytes) isRefused = 1;
+      memcpy(to + kGatherBytes, from, kGatherBytes);
+      each += (now_ns() - begin) / kGathers;
+    }
+    gather = each < gather ? each : gather;
+    meet(mine, theirs, ++number);
   }
   if (me) _exit(0);
   int status = 0;
   if (waitpid(child, &status, 0) != child || status != 0) return 2;
-  printf("%.1f %.2f\n", exchange, (double)kCopyBytes / copy);
+  printf("%.1f %.2f %.2f\n", exchange, (double)kCopyBytes / copy, isRefused ? 0 : gather / 1000);
   return 0;
 }
