@@ -56,14 +56,14 @@ KOLO_DEVICE bool givesThroughStaging(const device::Work& work) {
   return work.givesAhead || !(work.shareable && (work.sendRef.index != 0 || work.readsPeers));
 }
 
-// What the root of a broadcast writes into a peer's buffer while the peer takes the rest: the first 1/n, if the root has nothing else to do (in
+// What the root of a broadcast puts into a peer's buffer while the peer takes the rest: the first 1/n, if the root has nothing else to do (in
 // place), and can write there. Both know it.
 template <class Team>
 KOLO_DEVICE std::uint64_t pushedBytes(const device::Exchange<Team>& exchange, int peer) {
   const device::Work& work = exchange.work();
   const int root = work.root;
-  const bool isShared = exchange.sendIsShared(root) && exchange.recvIsShared(root) && exchange.recvIsShared(peer);
-  if (work.signature.collective != device::Collective::kBroadcast || !isShared || exchange.sendOf(root) != exchange.recvOf(root)) return 0;
+  if (work.signature.collective != device::Collective::kBroadcast) return 0;
+  if (!exchange.sendIsReadable(root) || !exchange.isInPlace(root) || !exchange.recvIsWritable(peer)) return 0;
   return exchange.bytesOf(device::alignedPart(work.recvLayout.block(0).count, work.ranks, 0, work.grain()).count);
 }
 
@@ -83,7 +83,7 @@ KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
       exchange.exchange(peer, gives ? 1 : 0, [&](int) { return exchange.pieceTo(peer); }, peer, gives ? 0 : 1,
                         [&](int) { return exchange.pieceFrom(peer); });
     } else if (pushed != 0) {
-      exchange.copy(exchange.recvOf(peer), exchange.pieceTo(peer).data, pushed, exchange.work().streaming);
+      exchange.put(peer, 0, exchange.pieceTo(peer).data, pushed);
       exchange.sayFinished(peer, false);
     } else if (!gives && way == Way::kTaken) {
       takeAll(exchange, peer);
@@ -103,7 +103,7 @@ KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) 
   } else if (way == Way::kHeader) {
     if (gets) exchange.takeFromHeaders(1, [&](int) { return root; });
   } else if (way == Way::kWritten) {
-    exchange.copy(exchange.recvOf(root), out.data, out.bytes, exchange.work().streaming);
+    exchange.put(root, 0, out.data, out.bytes);
     exchange.sayFinished(root, false);
   } else {
     const std::uint64_t pushed = gets ? pushedBytes(exchange, exchange.work().rank) : 0;

@@ -25,6 +25,7 @@ struct Surroundings {
   std::vector<planner::Uplink> uplinks;  // of each rank
   int cores = 1;                      // that the ranks share
   std::uint64_t singleCopyBytes = 0;
+  bool writesPeers = true;
   bool waitsLonger = false;
 };
 
@@ -43,6 +44,13 @@ std::uint64_t ownSingleCopyBytes(const Peers& peers) {
   const std::int64_t wish = settings::integer("KOLO_SINGLE_COPY_BYTES");
   if (wish >= 0) return static_cast<std::uint64_t>(wish);
   return topology::machine().cpuModel.find("Intel") != std::string::npos ? kSingleCopyBytesOnIntel : UINT64_MAX;
+}
+
+bool writesAll(const Peers& peers) {
+  for (int rank = 0; rank < peers.ranks(); ++rank) {
+    if (peers.isOpen(rank) && !peers[rank].isPosted() && !peers[rank].link->writes()) return false;
+  }
+  return true;
 }
 
 // By what this rank reaches other hosts, for the planner.
@@ -72,7 +80,8 @@ planner::Uplink hearUplink(int host, BlobReader& reader) {
 Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   const topology::Machine& mine = topology::machine();
   BlobWriter writer;
-  writer.put(ownSingleCopyBytes(peers)).put(static_cast<std::uint8_t>(settings::integer("KOLO_SINGLE_COPY_BYTES") >= 0));
+  writer.put(ownSingleCopyBytes(peers)).put(static_cast<std::uint8_t>(writesAll(peers)));
+  writer.put(static_cast<std::uint8_t>(settings::integer("KOLO_SINGLE_COPY_BYTES") >= 0));
   writer.put(topology::placeOfProcess(peers.leader()));
   const std::vector<int> allowed = topology::allowedThreads();
   writer.put(transport::identity().hostId).put(mine.cpuQuota).put(static_cast<std::uint32_t>(allowed.size()));
@@ -94,6 +103,7 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   for (const std::string& blob : blobs) {
     BlobReader reader(blob);
     result.singleCopyBytes = std::max(result.singleCopyBytes, reader.get<std::uint64_t>());
+    result.writesPeers = reader.get<std::uint8_t>() != 0 && result.writesPeers;
     isWished = reader.get<std::uint8_t>() != 0 || isWished;
     result.places.push_back(reader.get<topology::Place>());
     result.allMapped = result.allMapped && result.places.back().host == 0;
@@ -200,6 +210,7 @@ Status Communicator::connect() {
   machine_.cores = cores_ = around.cores;
   spreads_ = settings::integer("KOLO_SPREAD") != 0 && options_.device < 0 && around.allMapped && ranks() > around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
+  writesPeers_ = around.writesPeers;
   waitsLonger_ = around.waitsLonger && options_.device < 0;
   if (waitsLonger_) machine_.takenFromBytes = singleCopyBytes_;
   allMapped_ = machine_.mapped = around.allMapped;

@@ -152,6 +152,7 @@ class Communicator final : public executor::LinkOwner {
   device::Fault post(int peer, const device::Post& post, bool isMessage = true);
   device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
   bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) override;
+  bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) override;
   // The error of a message whose read() failed.
   Status readFailure(int peer) const;
   // The same for any wait: kNone, or why to give up. peer -1: for nobody in particular.
@@ -206,12 +207,14 @@ class Communicator final : public executor::LinkOwner {
   planner::Choice planFor(const Operation& operation, std::uint64_t bytes);
   planner::Query queryFor(const Operation& operation) const;
   bool readsPeers(const device::Work& work, std::uint64_t bytes) const;
+  bool writesPeers(const device::Work& work, std::uint64_t bytes) const;
   std::uint64_t exchangeCopyBytes() const;
   std::uint64_t longestAhead(const device::Work& work) const;
   void decideByPairs(device::Work& work, std::uint64_t longestBytes) const;
   std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes, bool areAlike) const;
   void postOnBoard(const device::Work& work);
   void releaseBuffers();
+  void awaitWriters();
   bool hearsWhyGivenUp(int peer) const;
   void notify();
   void sayGoodbye();
@@ -306,11 +309,12 @@ class Communicator final : public executor::LinkOwner {
   int thread_ = -1;        // what this rank's board says
   std::uint64_t streamingBytes_ = 0;
   std::uint64_t singleCopyBytes_ = UINT64_MAX;     // from which on blocks in ordinary memory are read
+  bool writesPeers_ = false;                       // they may be written, too
   // Ranks share cores, so that waiting for each other costs more than another copy, of what is not long; and nobody has asked for one copy all the same.
   bool waitsLonger_ = false;
   bool allMapped_ = true;       // all ranks reach all others' memory by mapped links
   bool usesCuda_ = false;       // pointers may be a device's
-  Status readFailure_;   // of the last read() that failed
+  Status readFailure_;   // of the last read(), or write(), that failed
   Status lostLink_;      // why a posted link was lost
   std::int64_t followedNs_ = 0;  // when it was last looked whether peers have abandoned their links
   bool followsReroutes_ = false;

@@ -27,6 +27,8 @@ constexpr std::uint64_t kMostReadForAllReduce = 512 << 10;
 constexpr std::uint64_t kMostReadForGather = 128 << 10;
 // Where ranks share cores. Below that a meeting of all before they read costs more than a second copy: perf/results/2026-11-23-single-copy-4-ranks.txt.
 constexpr std::uint64_t kWorthMeeting = 32 << 10;
+// To divide a shorter broadcast between reading and writing saves less than the second system call takes.
+constexpr std::uint64_t kWorthPushing = 32 << 10;
 // Up to there a root gives by two copies, so as not to wait: at all, and when it was told not to wait.
 constexpr std::uint64_t kMostGivenAhead = 16 << 10, kMostGivenAheadWithoutWaiting = 128 << 10;
 constexpr std::uint64_t kMostGivenAheadInAll = 512 << 10;   // to all ranks, by the root alone
@@ -414,6 +416,7 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   if (choice.direct != device::Algorithm::kCount) {
     const bool inPlace = operation.send == operation.recv;
     work.readsPeers = !work.scaled && readsPeers(work, longest);
+    work.writesPeers = !work.scaled && writesPeers(work, longest);
     const bool readsWhatIsWritten = operation.collective == Collective::kAllToAll ||
                                     (operation.collective == Collective::kAllReduce && choice.direct == device::Algorithm::kOneShot && !work.readsPeers);
     work.shareable = !(inPlace && readsWhatIsWritten) && !work.scaled;
@@ -465,6 +468,13 @@ bool Communicator::readsPeers(const Work& work, std::uint64_t bytes) const {
     case Collective::kAllReduce: return ranks() == 2 && bytes <= kMostReadForAllReduce && !waitsLonger_;
     default: return false;
   }
+}
+
+// Likewise: what goes to one root is written there by all at once, and the root of a broadcast, who would only wait, does a part of the work.
+bool Communicator::writesPeers(const Work& work, std::uint64_t bytes) const {
+  if (!writesPeers_ || waitsLonger_ || bytes == 0 || bytes < singleCopyBytes_ || ranks() == 1) return false;
+  const bool isWorthPushing = work.signature.collective == Collective::kBroadcast && bytes >= kWorthPushing;
+  return work.signature.collective == Collective::kGather || isWorthPushing;
 }
 
 // Where everybody has to meet everybody before anything is read.

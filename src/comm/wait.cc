@@ -47,10 +47,27 @@ void Communicator::postOnBoard(const Work& work) {
   device::storeRelease(entry.sequence, sequence_);  // [board]
 }
 
-// The caller may do with its buffers what it likes, though peers may still read there. Whoever has read looks at this afterwards.
+// The caller may do with its buffers what it likes, though peers may still read there. Whoever has read looks at this afterwards; whoever
+// writes says so and looks at this before, so that either the writer sees it, or the writer is seen here and waited for.
 void Communicator::releaseBuffers() {
-  device::storeRelease(ownBoard().gaveUp, 1);
-  device::fence();   // [gave up] before what the caller writes
+  std::atomic_ref(ownBoard().gaveUp.value).store(1);   // [gave up] in one order with [writes]
+  device::fence();   // before what the caller writes
+  if (writesPeers_) awaitWriters();
+}
+
+// A piece takes a millisecond at most. A process that was stopped or killed in the middle of one has done with it all the same: the system call
+// is over before.
+void Communicator::awaitWriters() {
+  constexpr int kRounds = 10'000;   // a second, or more
+  const timespec nap{0, 100'000};
+  const auto writesHere = [&](int peer) {
+    return peer != rank() && peers_->isOpen(peer) && !(*peers_)[peer].isPosted() &&
+           std::atomic_ref(const_cast<std::uint64_t&>(boardOf(peer).writes.value)).load() == static_cast<std::uint64_t>(rank()) + 1;   // [writes]
+  };
+  int round = 0;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    for (; round < kRounds && writesHere(peer); ++round) nanosleep(&nap, nullptr);
+  }
 }
 
 // What an entry of a peer's board says about the operation in which this rank waits.
@@ -280,6 +297,21 @@ bool Communicator::read(int peer, void* to, std::uint64_t from, std::uint64_t by
   return readFailure_.ok();
 }
 
+bool Communicator::write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {
+  constexpr std::uint64_t kPiece = 4 << 20;
+  readFailure_ = {};
+  for (std::uint64_t done = 0; done < bytes && readFailure_.ok(); done += kPiece) {
+    std::atomic_ref(ownBoard().writes.value).store(static_cast<std::uint64_t>(peer) + 1);   // [writes] in one order with [gave up]: before it is read
+    if (std::atomic_ref(const_cast<std::uint64_t&>(boardOf(peer).gaveUp.value)).load() == 0) {   // [gave up]
+      readFailure_ = (*peers_)[peer].link->write(to + done, static_cast<const unsigned char*>(from) + done, std::min(kPiece, bytes - done));
+    } else {
+      readFailure_ = Status(koloRemoteError, "it has given up");
+    }
+    device::storeRelease(ownBoard().writes, 0);   // [writes] after what was written
+  }
+  return readFailure_.ok();
+}
+
 Status Communicator::readFailure(int peer) const {
   return error(koloRemoteError, "rank {} could not read the message of rank {}: {}", rank(), peer, readFailure_.message());
 }
@@ -329,10 +361,12 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
       break;
     }
     case Fault::kUnreadable:
+    case Fault::kUnwritable:
       if (hearsWhyGivenUp(fault.peer)) return conclude(work, {Fault::kAborted, fault.peer, 0, 0});
       failure = {koloRemoteError, jobRank(fault.peer),
-                 fmt::format("rank {} could not read the send buffer of rank {} in {}: {}: {}", rank(), fault.peer,
-                             label(work), mine, readFailure_.message())};
+                 fmt::format("rank {} could not {} buffer of rank {} in {}: {}: {}", rank(),
+                             fault.kind == Fault::kUnreadable ? "read the send" : "write the receive", fault.peer, label(work), mine,
+                             readFailure_.message())};
       break;
     case Fault::kLost:
       failure = {koloRemoteError, jobRank(fault.peer),

@@ -6,7 +6,7 @@
 //   int polls() const                          in a round
 //   kPosts                                     whether it serves posted links, by the ring of the work's channel: then also
 //   uint64 add(counter)                        adds one; acquires and releases; gives the sum
-//   bool read(peer, to, from, bytes)           as Team::read, by the leader; false where it is not possible
+//   bool read(peer, to, from, bytes), write(peer, to, from, bytes)   as Team's, by the leader; false where it is not possible
 //   void reduce(index, work, args)             blockReduce() of the work's datatype and operation; index: thread() and threads()
 #pragma once
 
@@ -108,6 +108,9 @@ class BlockTeam {
   }
   KOLO_DEVICE void read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
     if (leader() && !platform_.read(peer, to, from, bytes)) fail({.kind = Fault::kUnreadable, .peer = peer});
+  }
+  KOLO_DEVICE void write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {
+    if (leader() && !platform_.write(peer, to, from, bytes)) fail({.kind = Fault::kUnwritable, .peer = peer});
   }
   KOLO_DEVICE void reduce(const ReduceArgs& args) { platform_.reduce(index(), work_, args); }
   KOLO_DEVICE void reduceAlone(const ReduceArgs& args) { platform_.reduce(BlockIndex{0, 1}, work_, args); }

@@ -170,6 +170,13 @@ class Exchange {
   }
   // Whether the peer's input may be taken, by whatever way.
   KOLO_DEVICE bool sendIsReadable(int peer) const { return isGiven(sendRefOf(peer)); }
+  // Whether something may be put into the peer's output, likewise.
+  KOLO_DEVICE bool recvIsWritable(int peer) const { return isGiven(recvRefOf(peer)); }
+  // Whether the peer's input is its output.
+  KOLO_DEVICE bool isInPlace(int peer) const {
+    const WindowRef send = sendRefOf(peer), recv = recvRefOf(peer);
+    return send.index == recv.index && send.offset == recv.offset;
+  }
   // What this rank has for a peer, and where what it gets from it is to lie; of itself, too.
   KOLO_DEVICE Piece pieceTo(int peer) const {
     const Range part = work_.partTo(peer);
@@ -193,6 +200,15 @@ class Exchange {
     return scratch;
   }
 
+  // Copies into a peer's output, from `begin` on. REQUIRES: writable; met. All threads call.
+  KOLO_DEVICE_CALL void put(int peer, std::uint64_t begin, const unsigned char* src, std::uint64_t bytes) {
+    if (recvIsShared(peer)) {
+      copy(recvOf(peer) + begin, src, bytes, work_.streaming);
+    } else if (bytes != 0 && !team_.failed()) {
+      team_.write(linkTo(peer).peer, recvRefOf(peer).offset + begin, src, bytes);
+    }
+  }
+
   // ---- the way of a block, where it is chosen for each: with a root, and where only pairs know the lengths. Both ends see the same.
 
   enum class Way {
@@ -206,14 +222,14 @@ class Exchange {
     if (isShort(pieceTo(peer))) return Way::kHeader;
     if (!choosesWays()) return Way::kSlots;
     const bool mayWrite = isWrittenTo(pieceTo(peer));   // else the peer may not be met yet
-    if (mayWrite && recvIsShared(peer)) return Way::kWritten;
+    if (mayWrite && recvIsWritable(peer)) return Way::kWritten;
     return isGiven(offeredInput(peer)) ? Way::kTaken : Way::kSlots;
   }
   // From a peer to this rank. After meet(peer).
   KOLO_DEVICE Way wayFrom(int peer) const {
     if (isShort(pieceFrom(peer))) return Way::kHeader;
     if (!choosesWays()) return Way::kSlots;
-    if (isWrittenTo(pieceFrom(peer)) && offeredOutput(peer).index != 0) return Way::kWritten;
+    if (isWrittenTo(pieceFrom(peer)) && isGiven(offeredOutput(peer))) return Way::kWritten;
     return sendIsReadable(peer) ? Way::kTaken : Way::kSlots;
   }
   // What came with headers, from those peers of which wayFrom() says so; peerAt(i) for each i below count.
@@ -498,20 +514,25 @@ class Exchange {
   }
 
   // What a header says about the part of a buffer that concerns the peer: its place in a window, or its address.
-  KOLO_DEVICE WindowRef offered(const WindowRef& ref, const unsigned char* buffer, const Range& part) const {
-    if (!work_.shareable || work_.givesAhead || buffer == nullptr || (ref.index == 0 && !work_.readsPeers)) return {};
+  KOLO_DEVICE WindowRef offered(const WindowRef& ref, const unsigned char* buffer, const Range& part, bool byAddress) const {
+    if (!work_.shareable || work_.givesAhead || buffer == nullptr || (ref.index == 0 && !byAddress)) return {};
     if (bytesOf(part.count) < work_.pairsFromBytes) return {};
     return {(ref.index != 0 ? ref.offset : reinterpret_cast<std::uint64_t>(buffer)) + bytesOf(part.begin), ref.index};
   }
-  KOLO_DEVICE WindowRef offeredInput(int peer) const { return offered(work_.sendRef, work_.send, work_.partTo(peer)); }
-  KOLO_DEVICE WindowRef offeredOutput(int peer) const { return offered(work_.recvRef, work_.recv, work_.partFrom(peer)); }
+  KOLO_DEVICE WindowRef offeredInput(int peer) const { return offered(work_.sendRef, work_.send, work_.partTo(peer), work_.readsPeers); }
+  KOLO_DEVICE WindowRef offeredOutput(int peer) const { return offered(work_.recvRef, work_.recv, work_.partFrom(peer), work_.writesPeers); }
   KOLO_DEVICE WindowRef sendRefOf(int peer) const {
     if (peer == work_.rank) return offeredInput(peer);
     const Header& line = headerOf(peer);
     return {line.refs.sendOffset, line.refs.sendWindow};
   }
+  KOLO_DEVICE WindowRef recvRefOf(int peer) const {
+    if (peer == work_.rank) return offeredOutput(peer);
+    const Header& line = headerOf(peer);
+    return {line.refs.recvOffset, line.refs.recvWindow};
+  }
   KOLO_DEVICE bool choosesWays() const { return work_.pairsFromBytes != 0 || isIn(work_.signature.collective, kMeetsRootOnly); }
-  // Whether what goes to the root is written into its buffer, if that is in a window.
+  // Whether what goes to the root is written into its buffer, if that may be.
   KOLO_DEVICE bool isWrittenTo(const Piece& piece) const {
     return work_.signature.collective == Collective::kGather && work_.direct != Algorithm::kCount && piece.bytes >= work_.pairsFromBytes;
   }

@@ -67,7 +67,7 @@ struct Signature {
 
 // Why a team gave up. The leader writes the first one; the host reads it afterwards and puts it into words.
 struct Fault {
-  enum Kind : std::uint32_t { kNone, kMismatch, kTimeout, kLeft, kAborted, kUnreadable, kLost } kind = kNone;
+  enum Kind : std::uint32_t { kNone, kMismatch, kTimeout, kLeft, kAborted, kUnreadable, kUnwritable, kLost } kind = kNone;
   int peer = -1;                   // whose header or signal it was
   std::uint64_t signature = 0;     // kMismatch: what the peer called
   std::uint64_t count = 0;
@@ -146,6 +146,7 @@ struct Work {
   WindowRef sendRef, recvRef;
   bool mayOwe = false;                          // a repeat: headers that change nothing here may be read later
   bool readsPeers = false;                      // inputs in no window may be read by their address; the same on all ranks that decide alike
+  bool writesPeers = false;                     // likewise outputs be written; each rank offers its own, or does not
   bool shareable = false;                       // both refs may be used by the peers (not in-place all-to-all, ...)
   bool givesAhead = false;                      // this time this rank offers no buffer, but puts what it gives into slots and need not wait
   // Not 0: each pair of ranks decides for itself which way a block goes, as where only they know how long it is. One that is shorter than

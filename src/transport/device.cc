@@ -106,6 +106,8 @@ Result<std::unique_ptr<Link>> Device::openLink(const koloTransportBlob& peerAddr
   const bool canRead = table_->size >= kEndOfRead && table_->linkRead != nullptr;
   link->reads_ = canRead ? link->read(nullptr, 0, 0)
                          : error(koloUnsupported, "transport {} does not read ordinary memory of a peer", table_->name);
+  constexpr std::size_t kEndOfWrite = offsetof(koloTransport, linkWrite) + sizeof table_->linkWrite;
+  link->writes_ = link->reads_.ok() && table_->size >= kEndOfWrite && table_->linkWrite != nullptr;
   return link;
 }
 
@@ -163,6 +165,13 @@ Status Link::read(void* to, std::uint64_t from, std::uint64_t bytes) const {
   const koloTransport* const table = device_->table_;
   const int code = table->linkRead(device_->device_, link_, to, from, bytes, why.text, kWhyBytes);
   return code == KOLO_TRANSPORT_OK ? Status() : toStatus(code, table, "reading a peer's memory", why);
+}
+
+Status Link::write(std::uint64_t to, const void* from, std::uint64_t bytes) const {
+  Why why;
+  const koloTransport* const table = device_->table_;
+  const int code = table->linkWrite(device_->device_, link_, to, from, bytes, why.text, kWhyBytes);
+  return code == KOLO_TRANSPORT_OK ? Status() : toStatus(code, table, "writing a peer's memory", why);
 }
 
 // A memory or a link without a device was never made: the call that was to make it failed.

@@ -113,6 +113,9 @@ class Link {
   const Status& reads() const { return reads_; }
   // Copies from ordinary memory of the peer, by its address there. REQUIRES: reads().
   Status read(void* to, std::uint64_t from, std::uint64_t bytes) const;
+  // The same the other way, where this is so: copies into ordinary memory of the peer.
+  bool writes() const { return writes_; }
+  Status write(std::uint64_t to, const void* from, std::uint64_t bytes) const;
 
  private:
   friend class Device;
@@ -121,6 +124,7 @@ class Link {
   unsigned char* mapped_ = nullptr;
   std::uint32_t rails_ = 1;
   Status reads_;
+  bool writes_ = false;
 };
 
 // Random, one for each process / equal on one running kernel (boot id).

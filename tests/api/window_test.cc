@@ -393,6 +393,34 @@ TEST_CASE("the root of a broadcast that fails while it writes into others' buffe
   }
 }
 
+// The root of a gather gives up, for another rank has called something else, and its buffer is the caller's again, before the last one comes, who
+// finds there where its block was to go.
+TEST_CASE("nobody writes into ordinary memory of a root that has given up") {
+  constexpr size_t kCount = 20'000;
+  withSettings({{"KOLO_SINGLE_COPY_BYTES", "4096"}}, [] {
+    for (int trial = 0; trial < 20; ++trial) {
+      World world(3);
+      std::atomic<bool> released{false};
+      std::atomic<int> over{0};
+      world.run([&](Self& self) {
+        std::vector<int> block(kCount, 7), all(3 * kCount, 0);
+        EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+        while (self.rank == 1 && !released) {
+        }
+        const koloResult_t result = self.rank == 2 ? koloAllReduce(block.data(), all.data(), 1, koloInt32, koloMax, self.comm, nullptr)
+                                                   : koloGather(block.data(), all.data(), kCount, koloInt32, 0, self.comm, nullptr);
+        EXPECT(self, result != koloSuccess);
+        if (self.rank == 0) {
+          std::fill(all.begin(), all.end(), -1);
+          released = true;
+        }
+        for (++over; over < 3;) std::this_thread::yield();
+        EXPECT(self, self.rank != 0 || std::count(all.begin(), all.end(), -1) == 3 * kCount);
+      });
+    }
+  });
+}
+
 // The others do not answer in time. They still have the window: nothing may go on.
 TEST_CASE("a rank that deregisters a window alone gets an error and may free its memory") {
   withSettings({{"KOLO_INIT_TIMEOUT_MS", "200"}}, [] {
@@ -419,7 +447,7 @@ TEST_CASE("a rank that deregisters a window alone gets an error and may free its
 // Whether the root's data are in a window, read where they are, or staged is decided from the headers, of which ranks with ordinary buffers read
 // the root's alone; nobody may wait for one that has gone.
 TEST_CASE("broadcasts of which any of the ranks have registered their buffers, read where they are and staged") {
-  constexpr size_t kCount = 5000;
+  constexpr size_t kCount = 10'000;   // long enough for the root to write a part itself
   for (const char* from : {"0", "9223372036854775807"}) {
     withSettings({{"KOLO_SINGLE_COPY_BYTES", from}}, [] {
       World world(3);

@@ -62,6 +62,10 @@ class Rank {
   Status read(std::size_t link, void* to, std::uint64_t from, std::uint64_t bytes) const {
     return links_[link]->read(to, from, bytes);
   }
+  bool writes(std::size_t link) const { return links_[link]->writes(); }
+  Status write(std::size_t link, std::uint64_t to, const void* from, std::uint64_t bytes) const {
+    return links_[link]->write(to, from, bytes);
+  }
   void closeLink(std::size_t link) { links_[link].reset(); }
 
   // Of posted links.

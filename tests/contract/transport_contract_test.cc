@@ -201,6 +201,34 @@ TEST_CASE("ordinary memory of a peer is read by its address, or the transport sa
   }
 }
 
+TEST_CASE("ordinary memory of a peer is written by its address, where a transport writes at all", "[transport]") {
+  for (const std::string& name : working(koloLinkMapped)) {
+    DYNAMIC_SECTION(name) {
+      Pair pair(name);
+      const Reply file = accepted(pair.peer.registerMemory(kBytes));
+      const std::size_t link = linked(pair.rank, pair.peer.address(), file.blob);
+      if (!pair.rank.writes(link)) {
+        CHECK(name != "shm");
+        continue;
+      }
+      CHECK(pair.rank.reads(link).ok());   // never the one without the other
+      const Reply ordinary = accepted(pair.peer.registerMemory(kBytes, 0, Backing::kOrdinary));
+      const std::uint64_t to = pair.peer.value(Op::kAddressOfOwn, ordinary.value);
+      std::vector<unsigned char> from(kBytes, 7);
+      from.back() = 8;
+      pair.peer.value(Op::kStoreOwn, ordinary.value, 0, 5);
+      REQUIRE_OK(pair.rank.write(link, to + 1, from.data() + 1, kBytes - 1));   // odd
+      const auto at = [&](std::uint64_t place) { return pair.peer.value(Op::kLoadOwn, ordinary.value, place); };
+      CHECK(at(0) == 5);
+      CHECK(at(1) == 7);
+      CHECK(at(kBytes - 1) == 8);
+      CHECK(pair.rank.write(link, 8, from.data(), kBytes).message() != "");   // nothing is mapped there
+      pair.peer.kill();
+      CHECK(pair.rank.write(link, to, from.data(), kBytes).message() != "");
+    }
+  }
+}
+
 TEST_CASE("ordinary memory of this process is read too, where a transport reads at all", "[transport]") {
   for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {

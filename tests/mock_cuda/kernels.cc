@@ -67,6 +67,7 @@ class MockPlatform {
     return {};
   }
   bool read(int, void*, std::uint64_t, std::uint64_t) { return false; }
+  bool write(int, std::uint64_t, const void*, std::uint64_t) { return false; }
   void reduce(const device::BlockIndex& index, const device::Work& work, const device::ReduceArgs& args) {
     executor::reduceInBlock(index, static_cast<koloDataType_t>(work.signature.datatype), work.op, args);
   }

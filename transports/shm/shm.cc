@@ -130,20 +130,22 @@ int openAcross(const Device& device, const Address& address, const Descriptor& d
   return code;
 }
 
-// All of the range or an errno. In chunks: the kernel holds the pages of one call all at once.
-int readMemory(pid_t pid, void* to, std::uint64_t from, std::uint64_t bytes) {
+// process_vm_readv or process_vm_writev, of all of the range, or an errno. In chunks: the kernel holds the pages of one call all at once.
+template <class Call>
+int copyAcross(const Call& call, pid_t pid, const void* hereAt, std::uint64_t thereAt, std::uint64_t bytes) {
   constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
   for (std::uint64_t done = 0; done < bytes;) {
     const std::size_t step = std::min(bytes - done, kMostBytes);
-    const iovec here{static_cast<unsigned char*>(to) + done, step};
-    const iovec there{reinterpret_cast<void*>(from + done), step};
-    const ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
-    if (got < 0) return errno;
-    if (got == 0) return EFAULT;
-    done += static_cast<std::uint64_t>(got);
+    const iovec here{const_cast<unsigned char*>(static_cast<const unsigned char*>(hereAt)) + done, step};
+    const iovec there{reinterpret_cast<void*>(thereAt + done), step};
+    const ssize_t moved = call(pid, &here, 1, &there, 1, 0);
+    if (moved < 0) return errno;
+    if (moved == 0) return EFAULT;
+    done += static_cast<std::uint64_t>(moved);
   }
   return 0;
 }
+int readMemory(pid_t pid, void* to, std::uint64_t from, std::uint64_t bytes) { return copyAcross(process_vm_readv, pid, to, from, bytes); }
 
 // A pid means something only within its namespace, and a policy may forbid reading (ptrace access): reading what the peer
 // said stands there tells. Should the peer die and its pid be given to another process, what is read then is of no use, and
@@ -204,6 +206,16 @@ int linkRead(void*, void* linked, void* to, std::uint64_t from, std::uint64_t by
                   static_cast<unsigned long long>(bytes), static_cast<int>(link.pid), ErrorText(failure).text);
 }
 
+// The kernel asks for the same rights as for reading.
+int linkWrite(void*, void* linked, std::uint64_t to, const void* from, std::uint64_t bytes, char* text, size_t textBytes) {
+  const Why why{text, textBytes};
+  const Link& link = *static_cast<const Link*>(linked);
+  const int failure = link.readErrno != 0 ? link.readErrno : copyAcross(process_vm_writev, link.pid, from, to, bytes);
+  if (failure == 0) return KOLO_TRANSPORT_OK;
+  return why.fail(KOLO_TRANSPORT_ERROR, "process_vm_writev of %llu bytes to process %d: %s", static_cast<unsigned long long>(bytes),
+                  static_cast<int>(link.pid), ErrorText(failure).text);
+}
+
 }  // namespace
 }  // namespace kolo::shm
 
@@ -211,8 +223,11 @@ extern "C" const koloTransport* koloTransportShm(void);
 
 const koloTransport* koloTransportShm(void) {
   using namespace kolo::shm;
-  static const koloTransport table = {
-      KOLO_TRANSPORT_ABI, sizeof(koloTransport), "shm",    koloLinkMapped, probe, deviceOpen, deviceClose,
-      memoryRegister,     memoryDeregister,      linkOpen, linkClose,      linkRead, koloMemoryHost};
+  static const koloTransport table = [] {
+    koloTransport its = {KOLO_TRANSPORT_ABI, sizeof(koloTransport), "shm",    koloLinkMapped, probe, deviceOpen, deviceClose,
+                         memoryRegister,     memoryDeregister,      linkOpen, linkClose,      linkRead, koloMemoryHost};
+    its.linkWrite = linkWrite;
+    return its;
+  }();
   return &table;
 }

@@ -88,6 +88,7 @@ class CudaPlatform {
   }
 
   __device__ bool read(int, void*, std::uint64_t, std::uint64_t) { return false; }   // no operation on a GPU asks for it
+  __device__ bool write(int, std::uint64_t, const void*, std::uint64_t) { return false; }
 
   __device__ void reduce(const device::BlockIndex& index, const device::Work& work, const device::ReduceArgs& args) {
     kReduceTable.function[work.signature.datatype][static_cast<int>(work.op)](index, args);

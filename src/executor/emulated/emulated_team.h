@@ -76,6 +76,9 @@ class EmulatedPlatform {
   bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
     return block_.context.owner->read(peer, to, from, bytes);
   }
+  bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {
+    return block_.context.owner->write(peer, to, from, bytes);
+  }
   void reduce(const device::BlockIndex& index, const device::Work& work, const device::ReduceArgs& args) {
     if (work.op != device::ReduceOp::kUser) return reduceInBlock(index, block_.context.datatype, work.op, args);
     // A user's function is the host's: no GPU runs it, and no two threads of a block share it.

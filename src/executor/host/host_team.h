@@ -56,6 +56,9 @@ class HostTeam {
   void read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
     if (!context_.owner->read(peer, to, from, bytes)) fail({.kind = device::Fault::kUnreadable, .peer = peer});
   }
+  void write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {
+    if (!context_.owner->write(peer, to, from, bytes)) fail({.kind = device::Fault::kUnwritable, .peer = peer});
+  }
   void reduce(const device::ReduceArgs& args) {
     if (work_.op == device::ReduceOp::kUser) return userFold(*context_.user, args);
     context_.kernel(args);
