@@ -393,29 +393,29 @@ TEST_CASE("the root of a broadcast that fails while it writes into others' buffe
   }
 }
 
-// The root of a gather gives up, for another rank has called something else, and its buffer is the caller's again, before the last one comes, who
-// finds there where its block was to go.
+// The root of a gather gives up, for the last rank calls something else, while another writes a long block into its buffer, which is the caller's
+// again then: of each page it changes a number.
 TEST_CASE("nobody writes into ordinary memory of a root that has given up") {
-  constexpr size_t kCount = 20'000;
+  constexpr size_t kPage = 4096 / sizeof(int), kPages = 8000;
   withSettings({{"KOLO_SINGLE_COPY_BYTES", "4096"}}, [] {
     for (int trial = 0; trial < 20; ++trial) {
       World world(3);
-      std::atomic<bool> released{false};
+      std::atomic<bool> entering{false};
       std::atomic<int> over{0};
       world.run([&](Self& self) {
-        std::vector<int> block(kCount, 7), all(3 * kCount, 0);
+        const size_t counts[] = {0, kPages * kPage, 0};
+        std::vector<int> block(self.rank == 1 ? counts[1] : 1, 7), all(self.rank == 0 ? counts[1] : 1, 0);
         EXPECT_OK(self, koloBarrier(self.comm, nullptr));
-        while (self.rank == 1 && !released) {
-        }
-        const koloResult_t result = self.rank == 2 ? koloAllReduce(block.data(), all.data(), 1, koloInt32, koloMax, self.comm, nullptr)
-                                                   : koloGather(block.data(), all.data(), kCount, koloInt32, 0, self.comm, nullptr);
-        EXPECT(self, result != koloSuccess);
-        if (self.rank == 0) {
-          std::fill(all.begin(), all.end(), -1);
-          released = true;
-        }
+        if (self.rank == 1) entering = true;
+        while (self.rank == 2 && !entering) std::this_thread::yield();
+        if (self.rank == 2) std::this_thread::sleep_for(std::chrono::microseconds(200 * trial));
+        const koloResult_t result =
+            self.rank == 2 ? koloAllReduce(block.data(), all.data(), 1, koloInt32, koloMax, self.comm, nullptr)
+                           : koloGatherv(block.data(), counts[self.rank], all.data(), counts, nullptr, koloInt32, 0, self.comm, nullptr);
+        EXPECT(self, result != koloSuccess || self.rank == 1);
+        for (size_t page = 0; self.rank == 0 && page < kPages; ++page) all[page * kPage] = -1;
         for (++over; over < 3;) std::this_thread::yield();
-        EXPECT(self, self.rank != 0 || std::count(all.begin(), all.end(), -1) == 3 * kCount);
+        for (size_t page = 0; self.rank == 0 && page < kPages; ++page) EXPECT(self, all[page * kPage] == -1);
       });
     }
   });
