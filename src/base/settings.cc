@@ -89,8 +89,8 @@ constexpr Setting kTable[] = {
      .meaning = "buffers at least this large are written past the caches (non-temporal stores)", .low = 0,
      .high = INT64_C(1) << 50},
     {.name = "KOLO_SINGLE_COPY_BYTES", .kind = Kind::kInteger, .fallback = "-1",
-     .meaning = "blocks and messages in ordinary buffers are read out of the other process from this many bytes on, instead of "
-                "being staged; 0: always; -1: by the processor, and by whether ranks share cores",
+     .meaning = "blocks and messages in ordinary buffers are read out of the other process, or written into it, from this many bytes "
+                "on, instead of being staged; 0: always; -1: by the processor, and by whether ranks share cores",
      .low = -1, .high = INT64_MAX},
     {.name = "KOLO_SPIN", .kind = Kind::kInteger, .fallback = "-1",
      .meaning = "polls before a waiting rank yields its core; -1: by whether the machine has a core for each rank",
