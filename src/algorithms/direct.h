@@ -1,7 +1,7 @@
 // Zero-copy forms, for when all buffers lie in windows: every rank takes what it needs straight from the peers' memory
 // and the work is divided evenly. One-shot: each output is computed where it is needed. Two-shot: each rank computes one slice
-// and writes it to all, which moves the least memory that an all-reduce can (2 n S in all). Those that only take, and the
-// one-shot reductions, also serve ordinary buffers, where a transport can read them.
+// and writes it to all, which moves the least memory that an all-reduce can (2 n S in all). They also serve ordinary buffers: those that only take,
+// and the one-shot reductions, where a transport can read them, two-shot where it can write them, too.
 #pragma once
 
 #include "device/exchange.h"
@@ -48,8 +48,19 @@ KOLO_DEVICE_CALL bool everyInputIsReadable(device::Exchange<Team>& exchange) {
   return true;
 }
 
+// Likewise: whether the results of an all-reduce can be put wherever they are to be.
+template <class Team>
+KOLO_DEVICE_CALL bool everyOutputIsWritable(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  if (!work.writesPeers || work.signature.collective != device::Collective::kAllReduce) return false;
+  for (int rank = 0; rank < work.ranks; ++rank) {
+    if (!exchange.recvIsWritable(rank)) return false;
+  }
+  return true;
+}
+
 // Folds elements [range) of all ranks' inputs, in rank order, into the outputs of ranks [first, last); `own`: this rank's. What is in no window is
-// brought here before.
+// brought here before, or put there after.
 template <class Team>
 KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range range, int first, int last, unsigned char* own) {
   const device::Work& work = exchange.work();
@@ -58,6 +69,7 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
   // Long ranges go in blocks, so that the inputs of many ranks are not all streamed through a host's cache at once.
   const std::uint64_t bytes = work.readsPeers ? readAtOnce(work.ranks) : Team::kFoldBytes;
   const std::uint64_t step = bytes / work.elementBytes;
+  const auto isPut = [&](int rank) { return rank != work.rank && !exchange.recvIsShared(rank); };   // then own is one of the outputs
   for (std::uint64_t at = 0; at < range.count && !exchange.failed(); at += step) {
     const std::uint64_t count = range.count - at < step ? range.count - at : step;
     unsigned char* scratch = work.scratch;   // may be null where no peer is read
@@ -65,12 +77,18 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
       inputs[rank] = exchange.bring(scratch, rank, exchange.bytesOf(range.begin + at), exchange.bytesOf(count));
       if (work.readsPeers && rank != work.rank) scratch += bytes;
     }
+    const std::uint64_t place = exchange.bytesOf(range.begin + at);
+    int outputCount = 0;
     for (int rank = first; rank < last; ++rank) {
-      outputs[rank - first] = (rank == work.rank ? own : exchange.recvOf(rank)) + exchange.bytesOf(range.begin + at);
+      if (!isPut(rank)) outputs[outputCount++] = (rank == work.rank ? own : exchange.recvOf(rank)) + place;
     }
+    const bool puts = outputCount < last - first;
     if (work.readsPeers) exchange.team().sync();
-    exchange.fold(outputs, last - first, inputs, work.ranks, -1, exchange.bytesOf(count), true, work.streaming);
+    exchange.fold(outputs, outputCount, inputs, work.ranks, -1, exchange.bytesOf(count), true, work.streaming && !puts);
     if (work.readsPeers) exchange.team().sync();
+    for (int rank = first; rank < last && puts; ++rank) {
+      if (isPut(rank)) exchange.put(rank, place, own + place, exchange.bytesOf(count));
+    }
   }
 }
 
@@ -110,7 +128,7 @@ KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, bool areShared
   using device::Collective;
   const device::Work& work = exchange.work();
   const Collective collective = work.signature.collective;
-  const bool isTwoShot = areShared && work.direct == device::Algorithm::kTwoShot;
+  const bool isTwoShot = areShared ? work.direct == device::Algorithm::kTwoShot : everyOutputIsWritable(exchange);
   if (collective == Collective::kAllGather || collective == Collective::kAllToAll) {
     directTake(exchange);
     exchange.finishAll();

@@ -29,6 +29,8 @@ constexpr std::uint64_t kMostReadForGather = 128 << 10;
 constexpr std::uint64_t kWorthMeeting = 32 << 10;
 // To divide a shorter broadcast between reading and writing saves less than the second system call takes.
 constexpr std::uint64_t kWorthPushing = 32 << 10;
+// Two ranks fold half of an all-reduce each from there on, and write it to the other, instead of all of it: to hand over costs more than to fold less.
+constexpr std::uint64_t kWorthHalving = 64 << 10;
 // Up to there a root gives by two copies, so as not to wait: at all, and when it was told not to wait.
 constexpr std::uint64_t kMostGivenAhead = 16 << 10, kMostGivenAheadWithoutWaiting = 128 << 10;
 constexpr std::uint64_t kMostGivenAheadInAll = 512 << 10;   // to all ranks, by the root alone
@@ -428,7 +430,8 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   now_->longestAhead = longestAhead(work);
   std::uint64_t scratch = planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
   if (work.readsPeers && operation.reduces()) {
-    const bool aside = operation.collective == Collective::kAllReduce && operation.send == operation.recv;
+    const bool isOneShot = choice.direct == device::Algorithm::kOneShot || !work.writesPeers;   // in windows, or by reading alone
+    const bool aside = operation.collective == Collective::kAllReduce && operation.send == operation.recv && isOneShot;
     scratch = std::max(scratch, algorithms::readBytes(ranks()) + (aside ? bytes : 0));
   }
   if (gpu_ == nullptr && scratch_.size() < scratch) {
@@ -453,9 +456,9 @@ std::uint64_t Communicator::longestAhead(const Work& work) const {
 }
 
 // Whether ordinary buffers are read where they are: from a size on, where each rank takes what it needs from where it is at first. An algorithm that
-// relays, if it was asked for, goes on relaying. The inputs of an all-reduce are read by two ranks only, and not if they do not stay in the caches:
-// then staging moves less (perf/results/2026-11-23-single-copy-reductions.txt). What goes to one root is copied by the others rather than by the root
-// alone, if it is long.
+// relays, if it was asked for, goes on relaying. The inputs of an all-reduce are read by two ranks only, and, where results cannot be written, not if
+// they do not stay in the caches: then staging moves less (perf/results/2026-11-23-single-copy-reductions.txt). What goes to one root is copied by the
+// others rather than by the root alone, if it is long.
 bool Communicator::readsPeers(const Work& work, std::uint64_t bytes) const {
   if (bytes == 0 || bytes < singleCopyBytes_ || ranks() == 1) return false;
   switch (work.signature.collective) {
@@ -465,16 +468,21 @@ bool Communicator::readsPeers(const Work& work, std::uint64_t bytes) const {
     case Collective::kAllGather:
     case Collective::kAllToAll: return bytes >= exchangeCopyBytes();
     case Collective::kReduceScatter: return !waitsLonger_;
-    case Collective::kAllReduce: return ranks() == 2 && bytes <= kMostReadForAllReduce && !waitsLonger_;
+    case Collective::kAllReduce: return ranks() == 2 && (bytes <= kMostReadForAllReduce || writesPeers_) && !waitsLonger_;
     default: return false;
   }
 }
 
-// Likewise: what goes to one root is written there by all at once, and the root of a broadcast, who would only wait, does a part of the work.
+// Likewise: what goes to one root is written there by all at once; the root of a broadcast, who would only wait, does a part of the work; and of two
+// ranks each folds one half of an all-reduce.
 bool Communicator::writesPeers(const Work& work, std::uint64_t bytes) const {
   if (!writesPeers_ || waitsLonger_ || bytes == 0 || bytes < singleCopyBytes_ || ranks() == 1) return false;
-  const bool isWorthPushing = work.signature.collective == Collective::kBroadcast && bytes >= kWorthPushing;
-  return work.signature.collective == Collective::kGather || isWorthPushing;
+  switch (work.signature.collective) {
+    case Collective::kGather: return true;
+    case Collective::kBroadcast: return bytes >= kWorthPushing;
+    case Collective::kAllReduce: return ranks() == 2 && bytes >= kWorthHalving;
+    default: return false;
+  }
 }
 
 // Where everybody has to meet everybody before anything is read.
