@@ -475,3 +475,36 @@ TEST_CASE("broadcasts of which any of the ranks have registered their buffers, r
     });
   }
 }
+
+// Likewise of all-reduces: each of two ranks writes its half of the result where the other wants it, in a window or not.
+TEST_CASE("all-reduces of two ranks of which any have registered their buffers, in place or not, written where they are and staged") {
+  for (const char* from : {"0", "9223372036854775807"}) {
+    withSettings({{"KOLO_SINGLE_COPY_BYTES", from}}, [] {
+      World world(2);
+      world.run([&](Self& self) {
+        for (const size_t count : {size_t{16'384}, size_t{20'001}, size_t{300'007}}) {
+          int* const memory = allocate(self, 2 * count);
+          for (int registered = 0; registered < 4; ++registered) {
+            const bool mine = (registered >> self.rank & 1) != 0;
+            koloWindow_t window = nullptr;
+            EXPECT_OK(self, koloWindowRegister(self.comm, mine ? memory : nullptr, mine ? 2 * count * sizeof(int) : 0, &window));
+            for (const int inPlace : {0, 1, 2, 3}) {   // by rank
+              int* const send = memory;
+              int* const recv = (inPlace >> self.rank & 1) != 0 ? memory : memory + count;
+              for (int round = 0; round < 2; ++round) {
+                std::fill(memory, memory + 2 * count, -1);
+                for (size_t i = 0; i < count; ++i) send[i] = static_cast<int>(i) * (self.rank + 1) + round;
+                EXPECT_OK(self, koloAllReduce(send, recv, count, koloInt32, koloSum, self.comm, nullptr));
+                size_t wrong = 0;
+                for (size_t i = 0; i < count; ++i) wrong += recv[i] != static_cast<int>(i) * 3 + 2 * round ? 1 : 0;
+                EXPECT(self, wrong == 0);
+              }
+            }
+            EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+          }
+          EXPECT_OK(self, koloMemFree(memory));
+        }
+      });
+    });
+  }
+}
