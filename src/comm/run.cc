@@ -27,9 +27,9 @@ constexpr std::uint64_t kMostReadForAllReduce = 512 << 10;
 constexpr std::uint64_t kMostReadForGather = 128 << 10;
 // Where ranks share cores. Below that a meeting of all before they read costs more than a second copy: perf/results/2026-11-23-single-copy-4-ranks.txt.
 constexpr std::uint64_t kWorthMeeting = 32 << 10;
-// To divide a shorter broadcast between reading and writing saves less than the second system call takes.
+// From there on the root of a broadcast writes a part of it itself, and two ranks fold half of an all-reduce each, and write it to the other. To fold
+// less than that oneself is quicker than to hand it over: perf/results/2026-11-23-single-copy-writing.txt.
 constexpr std::uint64_t kWorthPushing = 32 << 10;
-// Two ranks fold half of an all-reduce each from there on, and write it to the other, instead of all of it: to hand over costs more than to fold less.
 constexpr std::uint64_t kWorthHalving = 64 << 10;
 // Up to there a root gives by two copies, so as not to wait: at all, and when it was told not to wait.
 constexpr std::uint64_t kMostGivenAhead = 16 << 10, kMostGivenAheadWithoutWaiting = 128 << 10;
