@@ -223,8 +223,8 @@ typedef struct koloTransport {
   uint32_t putNs;        /* of the caller's time for a short put */
   uint32_t mostMegabits; /* a second, one way, that a rank gets through whatever its NICs are capable of */
 
-  /* Of mapped links, optional likewise: linkRead the other way, on each link on which that works. Copies `bytes` bytes from `from` to the address
-   * `to` of the link's peer, ordinary memory that the peer gives for that, and keeps until it is told that it has been written. */
+  /* Of mapped links, optional likewise: linkRead the other way. Copies `bytes` bytes from `from` to the address `to` of the link's peer, ordinary
+   * memory that the peer gives for that, and keeps until it is told that it has been written. With 0 bytes: whether this works on the link, likewise. */
   int (*linkWrite)(void* device, void* link, uint64_t to, const void* from, uint64_t bytes, char* why, size_t whyBytes);
 } koloTransport;
 

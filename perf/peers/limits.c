@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
   memset(to, me, kCopyBytes);
   long number = 0;
   double exchange = 1e18, copy = 1e18, gather = 1e18;
-  int isRefused = 0;
+  atomic_int* const isRefused = (atomic_int*)(void*)(shared + 64);
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
     double begin = now_ns();
     for (int i = 0; i < kExchanges; ++i) meet(mine, theirs, ++number);
@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
       meet(mine, theirs, ++number);
       begin = now_ns();
       const struct iovec there = {from, kGatherBytes}, here = {to, kGatherBytes};
-      if (process_vm_readv(other, &here, 1, &there, 1, 0) != (ssize_t)kGatherBytes) isRefused = 1;
+      if (process_vm_readv(other, &here, 1, &there, 1, 0) != (ssize_t)kGatherBytes) atomic_store(isRefused, 1);
       memcpy(to + kGatherBytes, from, kGatherBytes);
       each += (now_ns() - begin) / kGathers;
     }
@@ -97,6 +97,6 @@ int main(int argc, char** argv) {
   if (me) _exit(0);
   int status = 0;
   if (waitpid(child, &status, 0) != child || status != 0) return 2;
-  printf("%.1f %.2f %.2f\n", exchange, (double)kCopyBytes / copy, isRefused ? 0 : gather / 1000);
+  printf("%.1f %.2f %.2f\n", exchange, (double)kCopyBytes / copy, atomic_load(isRefused) ? 0 : gather / 1000);
   return 0;
 }

@@ -324,11 +324,18 @@ void Communicator::record(const bootstrap::Failure& failure) {
   if (gpu_ != nullptr) gpu_->stop();
 }
 
+bool Communicator::isReported(int peer) const {
+  const std::lock_guard lock(failureMutex_);
+  return reported_.count(peer) != 0;
+}
+
 void Communicator::onFailure(const bootstrap::Failure& failure) {
   bootstrap::Failure mine = failure;
   const auto member = std::find(membership_.members.begin(), membership_.members.end(), failure.rank);
   if (failure.code == koloRemoteError && member != membership_.members.end()) {
     const auto at = member - membership_.members.begin();
+    const std::lock_guard lock(failureMutex_);
+    reported_.insert(static_cast<int>(at));
     if (at != failure.rank) mine.message = fmt::format("rank {} of communicator {}: {}", at, options_.name, failure.message);
   }
   log::info("communicator {} has failed on rank {}: {}", options_.name, rank(), mine.message);

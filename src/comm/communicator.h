@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -185,6 +186,8 @@ class Communicator final : public executor::LinkOwner {
   Status connect();
   Status arrangeGpus(std::vector<planner::Uplink> uplinks);
   void onFailure(const bootstrap::Failure& failure);
+  // Whether the peer has died, or somebody could not go on because of it.
+  bool isReported(int peer) const;
   void record(const bootstrap::Failure& failure);
 
   bool runsAtOnce() const;
@@ -328,6 +331,7 @@ class Communicator final : public executor::LinkOwner {
   std::atomic<std::uint32_t> stop_{0};
   mutable std::mutex failureMutex_;
   Status failure_;
+  std::set<int> reported_;
 
   bool mayReroute_ = false;   // a link that is lost may be replaced
   std::mutex linksMutex_;

@@ -55,18 +55,18 @@ void Communicator::releaseBuffers() {
   if (writesPeers_) awaitWriters();
 }
 
-// A piece takes a millisecond at most. A process that was stopped or killed in the middle of one has done with it all the same: the system call
-// is over before.
+// A piece takes a millisecond or so. A process that was killed in the middle has left the kernel before others hear of its death; its mark stays, though.
+// One that is stopped just there, or waits for its pages, is not waited for longer than this.
 void Communicator::awaitWriters() {
-  constexpr int kRounds = 10'000;   // a second, or more
+  constexpr std::int64_t kLongestNs = 2'000'000'000, kOfTheDeadNs = 50'000'000;
   const timespec nap{0, 100'000};
+  const std::int64_t begin = nowNs();
   const auto writesHere = [&](int peer) {
     return peer != rank() && peers_->isOpen(peer) && !(*peers_)[peer].isPosted() &&
            std::atomic_ref(const_cast<std::uint64_t&>(boardOf(peer).writes.value)).load() == static_cast<std::uint64_t>(rank()) + 1;   // [writes]
   };
-  int round = 0;
   for (int peer = 0; peer < ranks(); ++peer) {
-    for (; round < kRounds && writesHere(peer); ++round) nanosleep(&nap, nullptr);
+    while (writesHere(peer) && nowNs() - begin < (isReported(peer) ? kOfTheDeadNs : kLongestNs)) nanosleep(&nap, nullptr);
   }
 }
 
@@ -302,10 +302,11 @@ bool Communicator::write(int peer, std::uint64_t to, const void* from, std::uint
   readFailure_ = {};
   for (std::uint64_t done = 0; done < bytes && readFailure_.ok(); done += kPiece) {
     std::atomic_ref(ownBoard().writes.value).store(static_cast<std::uint64_t>(peer) + 1);   // [writes] in one order with [gave up]: before it is read
-    if (std::atomic_ref(const_cast<std::uint64_t&>(boardOf(peer).gaveUp.value)).load() == 0) {   // [gave up]
+    const bool hasGivenUp = std::atomic_ref(const_cast<std::uint64_t&>(boardOf(peer).gaveUp.value)).load() != 0;   // [gave up]
+    if (!hasGivenUp && !failed()) {
       readFailure_ = (*peers_)[peer].link->write(to + done, static_cast<const unsigned char*>(from) + done, std::min(kPiece, bytes - done));
     } else {
-      readFailure_ = Status(koloRemoteError, "it has given up");
+      readFailure_ = Status(koloRemoteError, "the operation has failed");
     }
     device::storeRelease(ownBoard().writes, 0);   // [writes] after what was written
   }
@@ -362,7 +363,7 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
     }
     case Fault::kUnreadable:
     case Fault::kUnwritable:
-      if (hearsWhyGivenUp(fault.peer)) return conclude(work, {Fault::kAborted, fault.peer, 0, 0});
+      if (failed() || hearsWhyGivenUp(fault.peer)) return conclude(work, {Fault::kAborted, fault.peer, 0, 0});
       failure = {koloRemoteError, jobRank(fault.peer),
                  fmt::format("rank {} could not {} buffer of rank {} in {}: {}: {}", rank(),
                              fault.kind == Fault::kUnreadable ? "read the send" : "write the receive", fault.peer, label(work), mine,

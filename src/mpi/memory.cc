@@ -152,22 +152,25 @@ int getWin_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm
   return code;
 }
 
+// Of windows that were not passed on nobody else knows.
 int getWin_free(MPI_Win* win) {
-  if (const auto known = win != nullptr ? windows().find(*win) : std::nullopt) {
+  const auto known = win != nullptr ? windows().find(*win) : std::nullopt;
+  if (known) {
     Session* const session = Session::withNumber(known->session);
     if (session != nullptr && known->window != nullptr) session->abandon(known->window);
     windows().remove(*win);
   }
+  if (known && known->isAllocated) return underneath().Win_free(win);
   return passOn([&](const Underneath& its) { return its.Win_free(win); });
 }
 
 // The kind of window that the program asked for.
 int getWin_get_attr(MPI_Win win, int keyval, void* value, int* flag) {
   static int allocated = MPI_WIN_FLAVOR_ALLOCATE;
-  const int code = passOn([&](const Underneath& its) { return its.Win_get_attr(win, keyval, value, flag); });
-  if (code != MPI_SUCCESS || keyval != MPI_WIN_CREATE_FLAVOR || *flag == 0) return code;
   const auto known = windows().find(win);
-  if (known && known->isAllocated) *static_cast<int**>(value) = &allocated;
+  if (!known || !known->isAllocated) return passOn([&](const Underneath& its) { return its.Win_get_attr(win, keyval, value, flag); });
+  const int code = underneath().Win_get_attr(win, keyval, value, flag);
+  if (code == MPI_SUCCESS && keyval == MPI_WIN_CREATE_FLAVOR && *flag != 0) *static_cast<int**>(value) = &allocated;
   return code;
 }
 

@@ -91,8 +91,9 @@ void Blocks::place(Placing placing) {
     const Elements& elements = elementsOf(i);
     const MPI_Count count = counts_[i];
     lengths[i] = elements.bytes(count);
-    begins[i] = reinterpret_cast<std::uintptr_t>(elements.buffer) + static_cast<std::uintptr_t>(firstOf(i) * elements.form.extent);
+    begins[i] = 0;
     if (count == 0) continue;
+    begins[i] = reinterpret_cast<std::uintptr_t>(elements.buffer) + static_cast<std::uintptr_t>(firstOf(i) * elements.form.extent);
     first = std::min(first, begins[i]);
     areRuns = areRuns && elements.form.isRun;
   }

@@ -1,5 +1,5 @@
 // The functions by which programs initialise the MPI, under their two names. All ranks are in them together, so that MPI_COMM_WORLD gets its
-// counterpart here, and even a program's first collective may be a nonblocking one. Where these are not called by name, the first
+// counterpart here, and even a program's first collective may be a nonblocking one. Where no rank calls these by name, the first
 // blocking collective makes it.
 #include <new>
 

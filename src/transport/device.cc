@@ -107,7 +107,8 @@ Result<std::unique_ptr<Link>> Device::openLink(const koloTransportBlob& peerAddr
   link->reads_ = canRead ? link->read(nullptr, 0, 0)
                          : error(koloUnsupported, "transport {} does not read ordinary memory of a peer", table_->name);
   constexpr std::size_t kEndOfWrite = offsetof(koloTransport, linkWrite) + sizeof table_->linkWrite;
-  link->writes_ = link->reads_.ok() && table_->size >= kEndOfWrite && table_->linkWrite != nullptr;
+  const bool canWrite = link->reads_.ok() && table_->size >= kEndOfWrite && table_->linkWrite != nullptr;
+  link->writes_ = canWrite && link->write(0, nullptr, 0).ok();
   return link;
 }
 
@@ -170,6 +171,7 @@ Status Link::read(void* to, std::uint64_t from, std::uint64_t bytes) const {
 Status Link::write(std::uint64_t to, const void* from, std::uint64_t bytes) const {
   Why why;
   const koloTransport* const table = device_->table_;
+  if (bytes != 0 && !writes_) return error(koloUnsupported, "transport {} does not write ordinary memory of this peer", table->name);
   const int code = table->linkWrite(device_->device_, link_, to, from, bytes, why.text, kWhyBytes);
   return code == KOLO_TRANSPORT_OK ? Status() : toStatus(code, table, "writing a peer's memory", why);
 }

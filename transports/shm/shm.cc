@@ -29,6 +29,7 @@ struct Link {
   Mapping mapping;       // empty in the same process
   pid_t pid;             // of the peer, as it sees itself
   int readErrno;         // why its ordinary memory cannot be read; 0: it can
+  int writeErrno;        // likewise written
 };
 
 int probe(char* text, size_t bytes) {
@@ -157,6 +158,12 @@ int tryReading(const Address& address) {
   return same(found, address.processId) ? 0 : ESRCH;
 }
 
+// The kernel asks for the same rights as for reading, so the peer is left alone: what else may forbid it forbids the call itself (seccomp).
+int tryWriting(const Address& address) {
+  const iovec nothing{nullptr, 0};
+  return process_vm_writev(address.pid, &nothing, 1, &nothing, 1, 0) == 0 ? 0 : errno;
+}
+
 int openLink(const Device& device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
              void** linked, void** mapped, const Why& why) {
   if (const int code = checkProcess(device, why); code != KOLO_TRANSPORT_OK) return code;
@@ -174,6 +181,7 @@ int openLink(const Device& device, const koloTransportBlob* peerAddress, const k
     *mapped = link->mapping.first;
   }
   link->readErrno = code == KOLO_TRANSPORT_OK ? tryReading(address) : 0;
+  link->writeErrno = link->readErrno == 0 ? tryWriting(address) : link->readErrno;
   if (code == KOLO_TRANSPORT_OK) *linked = link.release();
   return code;
 }
@@ -206,11 +214,12 @@ int linkRead(void*, void* linked, void* to, std::uint64_t from, std::uint64_t by
                   static_cast<unsigned long long>(bytes), static_cast<int>(link.pid), ErrorText(failure).text);
 }
 
-// The kernel asks for the same rights as for reading.
+// A pid that another process has got meanwhile: the core does not write to a rank that has been reported dead, and pids do not come back within
+// the moment that takes.
 int linkWrite(void*, void* linked, std::uint64_t to, const void* from, std::uint64_t bytes, char* text, size_t textBytes) {
   const Why why{text, textBytes};
   const Link& link = *static_cast<const Link*>(linked);
-  const int failure = link.readErrno != 0 ? link.readErrno : copyAcross(process_vm_writev, link.pid, from, to, bytes);
+  const int failure = link.writeErrno != 0 ? link.writeErrno : copyAcross(process_vm_writev, link.pid, from, to, bytes);
   if (failure == 0) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "process_vm_writev of %llu bytes to process %d: %s", static_cast<unsigned long long>(bytes),
                   static_cast<int>(link.pid), ErrorText(failure).text);
