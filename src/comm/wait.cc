@@ -27,6 +27,10 @@ constexpr std::uint64_t kTurnsInACrowd = 2;
 // the processor that is to be woken answers after as long as several messages take.
 constexpr std::int64_t kAwakeNs = 1'000'000;
 
+// Of two who store each one of two counters and then load the other, one at least sees what the other has stored.
+void storeInOneOrder(device::Counter& counter, std::uint64_t value) { std::atomic_ref(counter.value).store(value); }
+std::uint64_t loadInOneOrder(const device::Counter& counter) { return std::atomic_ref(const_cast<std::uint64_t&>(counter.value)).load(); }
+
 constexpr std::int64_t kBoardIntervalNs = 10'000'000;   // a rank that waits reads its peer's board, and says that it waits, this often
 
 }  // namespace
@@ -50,7 +54,7 @@ void Communicator::postOnBoard(const Work& work) {
 // The caller may do with its buffers what it likes, though peers may still read there. Whoever has read looks at this afterwards; whoever
 // writes says so and looks at this before, so that either the writer sees it, or the writer is seen here and waited for.
 void Communicator::releaseBuffers() {
-  std::atomic_ref(ownBoard().gaveUp.value).store(1);   // [gave up] in one order with [writes]
+  storeInOneOrder(ownBoard().gaveUp, 1);   // [gave up] before [writes] is read
   device::fence();   // before what the caller writes
   if (writesPeers_) awaitWriters();
 }
@@ -63,7 +67,7 @@ void Communicator::awaitWriters() {
   const std::int64_t begin = nowNs();
   const auto writesHere = [&](int peer) {
     return peer != rank() && peers_->isOpen(peer) && !(*peers_)[peer].isPosted() &&
-           std::atomic_ref(const_cast<std::uint64_t&>(boardOf(peer).writes.value)).load() == static_cast<std::uint64_t>(rank()) + 1;   // [writes]
+           loadInOneOrder(boardOf(peer).writes) == static_cast<std::uint64_t>(rank()) + 1;   // [writes]
   };
   for (int peer = 0; peer < ranks(); ++peer) {
     while (writesHere(peer) && nowNs() - begin < (isReported(peer) ? kOfTheDeadNs : kLongestNs)) nanosleep(&nap, nullptr);
@@ -301,8 +305,8 @@ bool Communicator::write(int peer, std::uint64_t to, const void* from, std::uint
   constexpr std::uint64_t kPiece = 4 << 20;
   readFailure_ = {};
   for (std::uint64_t done = 0; done < bytes && readFailure_.ok(); done += kPiece) {
-    std::atomic_ref(ownBoard().writes.value).store(static_cast<std::uint64_t>(peer) + 1);   // [writes] in one order with [gave up]: before it is read
-    const bool hasGivenUp = std::atomic_ref(const_cast<std::uint64_t&>(boardOf(peer).gaveUp.value)).load() != 0;   // [gave up]
+    storeInOneOrder(ownBoard().writes, static_cast<std::uint64_t>(peer) + 1);   // [writes] before [gave up] is read
+    const bool hasGivenUp = loadInOneOrder(boardOf(peer).gaveUp) != 0;           // [gave up]
     if (!hasGivenUp && !failed()) {
       readFailure_ = (*peers_)[peer].link->write(to + done, static_cast<const unsigned char*>(from) + done, std::min(kPiece, bytes - done));
     } else {

@@ -33,7 +33,7 @@ class Patience {
 template <class Call>
 int passOn(int count, const MPI_Request* requests, const Call& call) {
   Arrivals arrivals(count, requests);
-  return arrivals.store(PassedOn::carryOut([&](bool isNext) { return call(isNext ? following() : underneath()); }));
+  return arrivals.store(PassedOn::carryOutBy(call));
 }
 
 int completeWait(MPI_Request* request, MPI_Status* status) {

@@ -16,12 +16,6 @@
 namespace kolo::mpi {
 namespace {
 
-// What is left to the MPI, and for a tool before it to see, which goes on by the profiling interface, and so here again. call(functions)
-template <class Call>
-int passOn(const Call& call) {
-  return PassedOn::carryOut([&](bool isNext) { return call(isNext ? following() : underneath()); });
-}
-
 // What the program asks for by MPI 4's hint, or 1; nothing for what the pool cannot promise.
 std::optional<std::size_t> alignmentOf(MPI_Info info) {
   constexpr std::size_t kMost = 4096;
@@ -44,11 +38,11 @@ int getAlloc_mem(MPI_Aint size, MPI_Info info, void* baseptr) {
       return MPI_SUCCESS;
     }
   }
-  return passOn([&](const Underneath& its) { return its.Alloc_mem(size, info, baseptr); });
+  return PassedOn::carryOutBy([&](const Underneath& its) { return its.Alloc_mem(size, info, baseptr); });
 }
 
 int getFree_mem(void* base) {
-  return pool().give(base) ? MPI_SUCCESS : passOn([&](const Underneath& its) { return its.Free_mem(base); });
+  return pool().give(base) ? MPI_SUCCESS : PassedOn::carryOutBy([&](const Underneath& its) { return its.Free_mem(base); });
 }
 
 // The program's windows whose memory Kolo knows, or that pass for others.
@@ -139,14 +133,14 @@ int getWin_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, 
   const bool isLegal = size >= 0 && disp_unit > 0 && baseptr != nullptr && win != nullptr;
   Session* const session = isLegal && !PassedOn::isUnderWay() ? Session::of(comm) : nullptr;
   if (session == nullptr || !session->isOnOneHost() || !allocateShared(size, disp_unit, info, comm, baseptr, win)) {
-    return passOn([&](const Underneath& its) { return its.Win_allocate(size, disp_unit, info, comm, baseptr, win); });
+    return PassedOn::carryOutBy([&](const Underneath& its) { return its.Win_allocate(size, disp_unit, info, comm, baseptr, win); });
   }
   makeKnown(*win, *session, true);
   return MPI_SUCCESS;
 }
 
 int getWin_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win) {
-  const int code = passOn([&](const Underneath& its) { return its.Win_allocate_shared(size, disp_unit, info, comm, baseptr, win); });
+  const int code = PassedOn::carryOutBy([&](const Underneath& its) { return its.Win_allocate_shared(size, disp_unit, info, comm, baseptr, win); });
   Session* const session = code == MPI_SUCCESS && !PassedOn::isUnderWay() ? Session::of(comm) : nullptr;
   if (session != nullptr) makeKnown(*win, *session, false);
   return code;
@@ -161,14 +155,14 @@ int getWin_free(MPI_Win* win) {
     windows().remove(*win);
   }
   if (known && known->isAllocated) return underneath().Win_free(win);
-  return passOn([&](const Underneath& its) { return its.Win_free(win); });
+  return PassedOn::carryOutBy([&](const Underneath& its) { return its.Win_free(win); });
 }
 
 // The kind of window that the program asked for.
 int getWin_get_attr(MPI_Win win, int keyval, void* value, int* flag) {
   static int allocated = MPI_WIN_FLAVOR_ALLOCATE;
   const auto known = windows().find(win);
-  if (!known || !known->isAllocated) return passOn([&](const Underneath& its) { return its.Win_get_attr(win, keyval, value, flag); });
+  if (!known || !known->isAllocated) return PassedOn::carryOutBy([&](const Underneath& its) { return its.Win_get_attr(win, keyval, value, flag); });
   const int code = underneath().Win_get_attr(win, keyval, value, flag);
   if (code == MPI_SUCCESS && keyval == MPI_WIN_CREATE_FLAVOR && *flag != 0) *static_cast<int**>(value) = &allocated;
   return code;

@@ -9,13 +9,12 @@
 namespace kolo::mpi {
 namespace {
 
-// call(whether by what follows, not the MPI itself)
+// call(the functions to go on by)
 template <class Call>
 int startUp(const Call& call) {
-  if (PassedOn::isUnderWay()) return call(false);   // the tool's, which this was passed on to
-  const int code = PassedOn::carryOut(call);
+  const int code = PassedOn::carryOutBy(call);
   try {
-    if (code == MPI_SUCCESS) (void)Session::of(MPI_COMM_WORLD);
+    if (code == MPI_SUCCESS && !PassedOn::isUnderWay()) (void)Session::of(MPI_COMM_WORLD);   // else this was a tool's call, in the program's
   } catch (const std::bad_alloc&) {
     // The first collective will try again, and say so.
   }
@@ -26,7 +25,7 @@ int startUp(const Call& call) {
 
 #define STARTUP(Name, parameters, arguments)                                                                       \
   extern "C" __attribute__((visibility("default"))) int MPI_##Name parameters {                                    \
-    return startUp([&](bool isNext) { return (isNext ? following() : underneath()).Name arguments; });             \
+    return startUp([&](const Underneath& its) { return its.Name arguments; });                                     \
   }                                                                                                                \
   extern "C" __attribute__((visibility("default"), alias("MPI_" #Name))) int PMPI_##Name parameters;
 #include "mpi/startup.inc"

@@ -72,6 +72,11 @@ class PassedOn {
     isUnderWay_ = false;
     return code;
   }
+  // call(the functions to go on by)
+  template <class Call>
+  static int carryOutBy(const Call& call) {
+    return carryOut([&](bool isNext) { return call(isNext ? following() : underneath()); });
+  }
 
  private:
   [[gnu::tls_model("initial-exec")]] static inline thread_local constinit bool isUnderWay_ = false;

@@ -232,11 +232,19 @@ extern "C" const koloTransport* koloTransportShm(void);
 
 const koloTransport* koloTransportShm(void) {
   using namespace kolo::shm;
-  static const koloTransport table = [] {
-    koloTransport its = {KOLO_TRANSPORT_ABI, sizeof(koloTransport), "shm",    koloLinkMapped, probe, deviceOpen, deviceClose,
-                         memoryRegister,     memoryDeregister,      linkOpen, linkClose,      linkRead, koloMemoryHost};
-    its.linkWrite = linkWrite;
-    return its;
-  }();
+  static const koloTransport table = {.abi = KOLO_TRANSPORT_ABI,
+                                      .size = sizeof(koloTransport),
+                                      .name = "shm",
+                                      .linkKind = koloLinkMapped,
+                                      .probe = probe,
+                                      .deviceOpen = deviceOpen,
+                                      .deviceClose = deviceClose,
+                                      .memoryRegister = memoryRegister,
+                                      .memoryDeregister = memoryDeregister,
+                                      .linkOpen = linkOpen,
+                                      .linkClose = linkClose,
+                                      .linkRead = linkRead,
+                                      .memoryKind = koloMemoryHost,
+                                      .linkWrite = linkWrite};
   return &table;
 }
