@@ -24,6 +24,7 @@ KOLO_DEVICE bool sendsBeforeMeeting(const device::Work& work) {
   using device::Collective;
   const Algorithm algorithm = work.signature.algorithm;
   const Collective collective = work.signature.collective;
+  if (device::isIn(collective, device::kMeetsRootOnly)) return false;
   const bool reduces = collective == Collective::kAllReduce;
   const bool moves = collective == Collective::kAllGather || collective == Collective::kAllToAll ||
                      collective == Collective::kReduceScatter;
@@ -117,7 +118,7 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
   }
   const bool later = work.mayOwe && givesThroughStaging(work);
   const bool good = !needsAll || meetEverybody(exchange, later);
-  const bool done = good && !later && work.direct != Algorithm::kCount && executeDirect(exchange);
+  const bool done = good && (later ? givesByHeader(work) : work.direct != Algorithm::kCount && executeDirect(exchange));
   if (good && !done) executeStaged(exchange, needsAll && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
   team.sync();
 }

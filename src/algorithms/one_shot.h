@@ -56,6 +56,11 @@ KOLO_DEVICE bool givesThroughStaging(const device::Work& work) {
   return work.givesAhead || !(work.shareable && (work.sendRef.index != 0 || work.readsPeers));
 }
 
+// Likewise, whether its header takes all that it gives: then nothing is left to do.
+KOLO_DEVICE bool givesByHeader(const device::Work& work) {
+  return work.rank != work.root && work.fitsHeader(work.partTo(work.root).count * work.elementBytes);
+}
+
 // What the root of a broadcast puts into a peer's buffer while the peer takes the rest: the first 1/n, if the root has nothing else to do (in
 // place), and can write there. Both know it.
 template <class Team>
@@ -73,42 +78,45 @@ template <class Team>
 KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
   using Way = typename device::Exchange<Team>::Way;
   const int peers = exchange.work().ranks - 1;
-  const auto wayOf = [&](int peer) { return gives ? exchange.wayTo(peer) : exchange.wayFrom(peer); };
+  const auto moveOf = [&](int peer) { return gives ? exchange.moveTo(peer) : exchange.moveFrom(peer); };
+  const Way theirs = gives ? Way::kTaken : Way::kWritten;   // what the peers do by themselves, and say when they have
+  bool awaits = false;
   exchange.copyOwn();
   for (int i = 0; i < peers; ++i) {
     const int peer = exchange.peerAt(i);
-    const Way way = wayOf(peer);
-    const std::uint64_t pushed = gives && way == Way::kTaken ? pushedBytes(exchange, peer) : 0;
-    if (way == Way::kSlots) {
-      exchange.exchange(peer, gives ? 1 : 0, [&](int) { return exchange.pieceTo(peer); }, peer, gives ? 0 : 1,
-                        [&](int) { return exchange.pieceFrom(peer); });
+    const typename device::Exchange<Team>::Move move = moveOf(peer);
+    const device::Piece& block = move.piece;
+    awaits = awaits || move.way == theirs;
+    const std::uint64_t pushed = gives && move.way == Way::kTaken ? pushedBytes(exchange, peer) : 0;
+    if (move.way == Way::kSlots) {
+      exchange.exchange(peer, gives ? 1 : 0, [&](int) { return block; }, peer, gives ? 0 : 1, [&](int) { return block; });
     } else if (pushed != 0) {
-      exchange.put(peer, 0, exchange.pieceTo(peer).data, pushed);
+      exchange.put(peer, 0, block.data, pushed);
       exchange.sayFinished(peer, false);
-    } else if (!gives && way == Way::kTaken) {
+    } else if (!gives && move.way == Way::kTaken) {
       takeAll(exchange, peer);
     }
   }
   if (!gives) exchange.takeFromHeaders(peers, [&](int i) { return exchange.peerAt(i); });
-  exchange.awaitFinished([&](int peer) { return wayOf(peer) == (gives ? Way::kTaken : Way::kWritten); });
+  if (awaits) exchange.awaitFinished([&](int peer) { return moveOf(peer).way == theirs; });
 }
 template <class Team>
 KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) {
   using Way = typename device::Exchange<Team>::Way;
   const int root = exchange.work().root;
-  const device::Piece out = exchange.pieceTo(root), in = exchange.pieceFrom(root);
-  const Way way = gets ? exchange.wayFrom(root) : exchange.wayTo(root);
-  if (way == Way::kSlots) {
-    exchange.exchange(root, gets ? 0 : 1, [&](int) { return out; }, root, gets ? 1 : 0, [&](int) { return in; });
-  } else if (way == Way::kHeader) {
+  const typename device::Exchange<Team>::Move move = gets ? exchange.moveFrom(root) : exchange.moveTo(root);
+  const device::Piece& block = move.piece;
+  if (move.way == Way::kSlots) {
+    exchange.exchange(root, gets ? 0 : 1, [&](int) { return block; }, root, gets ? 1 : 0, [&](int) { return block; });
+  } else if (move.way == Way::kHeader) {
     if (gets) exchange.takeFromHeaders(1, [&](int) { return root; });
-  } else if (way == Way::kWritten) {
-    exchange.put(root, 0, out.data, out.bytes);
+  } else if (move.way == Way::kWritten) {
+    exchange.put(root, 0, block.data, block.bytes);
     exchange.sayFinished(root, false);
   } else {
     const std::uint64_t pushed = gets ? pushedBytes(exchange, exchange.work().rank) : 0;
     if (gets) {
-      exchange.take(in.data + pushed, root, pushed, in.bytes - pushed);
+      exchange.take(block.data + pushed, root, pushed, block.bytes - pushed);
       exchange.sayFinished(root, true);
     }
     exchange.awaitFinished([&](int peer) { return peer == root && (pushed != 0 || !gets); });

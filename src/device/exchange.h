@@ -61,9 +61,11 @@ class Exchange {
     Header& line = link.outbox->header[number % kHeaderLines];
     line.signature = work_.word;
     line.count = work_.countTo != nullptr ? work_.countTo[peer] : work_.headerCount;
-    if (payload == nullptr && isShort(pieceTo(peer)) && gives(work_, work_.rank, peer)) {
-      payload = pieceTo(peer).data;
-      payloadBytes = static_cast<std::uint32_t>(pieceTo(peer).bytes);
+    if (payload == nullptr && work_.pairsFromBytes != 0 && gives(work_, work_.rank, peer)) {
+      if (const Piece piece = pieceTo(peer); isShort(piece)) {
+        payload = piece.data;
+        payloadBytes = static_cast<std::uint32_t>(piece.bytes);
+      }
     }
     if (payload != nullptr) {
       copyShort(line.payload, payload, payloadBytes);
@@ -187,7 +189,10 @@ class Exchange {
     return {work_.recv + bytesOf(part.begin), bytesOf(part.count)};
   }
   // What it has for itself.
-  KOLO_DEVICE_CALL void copyOwn() { copy(pieceFrom(work_.rank).data, pieceTo(work_.rank).data, pieceFrom(work_.rank).bytes, work_.streaming); }
+  KOLO_DEVICE_CALL void copyOwn() {
+    const Piece to = pieceFrom(work_.rank);
+    copy(to.data, pieceTo(work_.rank).data, to.bytes, work_.streaming);
+  }
   // Copies [begin, begin + bytes) of a rank's input. REQUIRES: readable; met. All threads call.
   KOLO_DEVICE_CALL void take(unsigned char* dst, int peer, std::uint64_t begin, std::uint64_t bytes) {
     copy(dst, bring(dst, peer, begin, bytes), bytes, work_.streaming);   // nothing to copy if it has been read to there
@@ -217,22 +222,22 @@ class Exchange {
     kTaken,    // by the receiver's hand, from where it is
     kWritten   // by the giver's hand, to where it goes: to the root of a gather
   };
+  // One block: where it lies here, and its way.
+  struct Move {
+    Piece piece;
+    Way way;
+  };
   // From this rank to a peer. After meet(peer), if this rank may have to write there.
-  KOLO_DEVICE Way wayTo(int peer) const {
-    if (isShort(pieceTo(peer))) return Way::kHeader;
-    if (!choosesWays()) return Way::kSlots;
-    const bool mayWrite = isWrittenTo(pieceTo(peer));   // else the peer may not be met yet
-    if (mayWrite && recvIsWritable(peer)) return Way::kWritten;
-    return isGiven(offeredInput(peer)) ? Way::kTaken : Way::kSlots;
+  KOLO_DEVICE Move moveTo(int peer) const {
+    const Piece piece = pieceTo(peer);
+    return {piece, wayTo(peer, piece)};
   }
   // From a peer to this rank. After meet(peer).
-  KOLO_DEVICE Way wayFrom(int peer) const {
-    if (isShort(pieceFrom(peer))) return Way::kHeader;
-    if (!choosesWays()) return Way::kSlots;
-    if (isWrittenTo(pieceFrom(peer)) && isGiven(offeredOutput(peer))) return Way::kWritten;
-    return sendIsReadable(peer) ? Way::kTaken : Way::kSlots;
+  KOLO_DEVICE Move moveFrom(int peer) const {
+    const Piece piece = pieceFrom(peer);
+    return {piece, wayFrom(peer, piece)};
   }
-  // What came with headers, from those peers of which wayFrom() says so; peerAt(i) for each i below count.
+  // What came with headers, from those peers of which moveFrom() says so; peerAt(i) for each i below count.
   template <class PeerAt>
   KOLO_DEVICE void takeFromHeaders(int count, PeerAt peerAt) {
     team_.spread(count, [&](int i) {
@@ -530,6 +535,19 @@ class Exchange {
     if (peer == work_.rank) return offeredOutput(peer);
     const Header& line = headerOf(peer);
     return {line.refs.recvOffset, line.refs.recvWindow};
+  }
+  KOLO_DEVICE Way wayTo(int peer, const Piece& piece) const {
+    if (isShort(piece)) return Way::kHeader;
+    if (!choosesWays()) return Way::kSlots;
+    const bool mayWrite = isWrittenTo(piece);   // else the peer may not be met yet
+    if (mayWrite && recvIsWritable(peer)) return Way::kWritten;
+    return isGiven(offeredInput(peer)) ? Way::kTaken : Way::kSlots;
+  }
+  KOLO_DEVICE Way wayFrom(int peer, const Piece& piece) const {
+    if (isShort(piece)) return Way::kHeader;
+    if (!choosesWays()) return Way::kSlots;
+    if (isWrittenTo(piece) && isGiven(offeredOutput(peer))) return Way::kWritten;
+    return sendIsReadable(peer) ? Way::kTaken : Way::kSlots;
   }
   KOLO_DEVICE bool choosesWays() const { return work_.pairsFromBytes != 0 || isIn(work_.signature.collective, kMeetsRootOnly); }
   // Whether what goes to the root is written into its buffer, if that may be.

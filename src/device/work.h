@@ -91,16 +91,17 @@ struct Layout {
   std::uint64_t grain = 1;
 
   KOLO_DEVICE Range block(int i) const {
-    const Range whole = wholeBlock(order != nullptr ? order[i] : i);
-    if (channels == 1) return whole;
-    const Range part = alignedPart(whole.count, channels, channel, grain);
-    return {whole.begin + part.begin, part.count};
+    if (order != nullptr) i = order[i];
+    const Range whole = parts != 0 ? partOfWhole(i) : counts != nullptr ? Range{displs[i], counts[i]} : Range{count * static_cast<std::uint64_t>(i), count};
+    return channels == 1 ? whole : ofChannel(whole);
   }
 
  private:
-  KOLO_DEVICE Range wholeBlock(int i) const {
-    if (counts != nullptr) return {displs[i], counts[i]};
-    return parts != 0 ? alignedPart(count, parts, i, grain) : Range{count * static_cast<std::uint64_t>(i), count};
+  // Apart, so that what is asked for again and again is short.
+  KOLO_DEVICE_CALL Range partOfWhole(int i) const { return alignedPart(count, parts, i, grain); }
+  KOLO_DEVICE_CALL Range ofChannel(const Range& whole) const {
+    const Range part = alignedPart(whole.count, channels, channel, grain);
+    return {whole.begin + part.begin, part.count};
   }
 };
 
