@@ -59,16 +59,22 @@ class Accelerated {
   Elements elements(const void* buffer, MPI_Datatype datatype) const { return {buffer, datatype, session_.comm()}; }
   Outcome scan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, bool isInclusive);
 
-  // Does run(receiver) and receiver.store(), now or later. So `run` holds what it needs, and nothing of this object.
-  template <class Receiver, class Run>
-  Outcome carryOut(Receiver receiver, Run run, bool onlyGives = false) {
+  // Does run(from, to) and to.store(), now or later; what is given for these stays with the task. So `run` holds what else it needs, and nothing
+  // of this object.
+  template <class From, class To, class Run>
+  Outcome carryOut(From&& from, To&& to, Run&& run, bool onlyGives = false) {
     if (later_ != nullptr) {
-      *later_ = std::make_unique<TaskOf<Receiver, Run>>(std::move(receiver), std::move(run), onlyGives);
+      *later_ = std::make_unique<TaskOf<From, To, Run>>(std::move(from), std::move(to), std::move(run), onlyGives);
       return koloSuccess;
     }
-    const koloResult_t result = run(receiver);
-    if (result == koloSuccess) receiver.store();
+    const koloResult_t result = run(from, to);
+    if (result == koloSuccess) to.store();
     return result;
+  }
+  // The same of run(), for operations whose data are where they belong.
+  template <class Run>
+  Outcome carryOut(Run&& run, bool onlyGives = false) {
+    return carryOut(Nothing(), Nothing(), [run = std::move(run)](const Nothing&, const Nothing&) { return run(); }, onlyGives);
   }
 
   Session& session_;

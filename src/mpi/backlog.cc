@@ -67,8 +67,8 @@ Backlog::~Backlog() {
 void Backlog::add(Pending& pending) {
   bool isAsleep = false;
   {
-    Lock lock(mutex_);
-    if (executeAtOnce(lock, pending)) return;
+    const std::lock_guard lock(mutex_);
+    if (executeAtOnce(pending)) return;
     waiting_.push_back(&pending);
     left_.fetch_add(1, std::memory_order_relaxed);
     isAsleep = std::exchange(isAsleep_, false);
@@ -97,16 +97,11 @@ void Backlog::executeFirst(Lock& lock) {
   over_.notify_all();
 }
 
-// Only if it is its turn. While it is tried, no other can begin.
-bool Backlog::executeAtOnce(Lock& lock, Pending& pending) {
+// Only if it is its turn. Under the lock, which costs more than what is done: nobody could begin with another meanwhile, and nobody is waited for.
+bool Backlog::executeAtOnce(Pending& pending) {
   if (!pending.task_->onlyGives() || isExecuting_ || !waiting_.empty()) return false;
-  isExecuting_ = true;
-  lock.unlock();
   const bool isOver = pending.executeWithoutWaiting();
-  lock.lock();
-  isExecuting_ = false;
   if (isOver) ++begun_;
-  over_.notify_all();
   return isOver;
 }
 

@@ -94,7 +94,7 @@ class Backlog {
   static constexpr std::chrono::microseconds kNap{50};     // of who waits for another thread's execution, and makes progress between
 
   void executeFirst(Lock& lock);
-  bool executeAtOnce(Lock& lock, Pending& pending);
+  bool executeAtOnce(Pending& pending);
   void waitForOthers(Lock& lock);
   void work();
 

@@ -118,9 +118,23 @@ const Table& table() {
   return made;
 }
 
-const Known* find(MPI_Datatype datatype) {
+// The predefined datatype that the thread used last: what is known of it stays true.
+struct Last {
+  MPI_Datatype datatype;
+  const Known* known;   // nullptr: none yet
+};
+[[gnu::tls_model("initial-exec")]] thread_local constinit Last last = {};
+
+[[gnu::noinline]] const Known* search(MPI_Datatype datatype) {
   const auto found = table().find(keyOf(datatype));
-  return found != table().end() ? &found->second : nullptr;
+  if (found == table().end()) return nullptr;
+  last = {datatype, &found->second};
+  return last.known;
+}
+
+// nullptr: it is not predefined, or has no data here.
+const Known* find(MPI_Datatype datatype) {
+  return last.known != nullptr && last.datatype == datatype ? last.known : search(datatype);
 }
 
 // What a derived datatype was made of.

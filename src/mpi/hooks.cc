@@ -14,15 +14,14 @@
 namespace kolo::mpi {
 namespace {
 
-int conclude(Hook hook, const Session& session, koloResult_t result) {
-  if (result == koloSuccess) return MPI_SUCCESS;
+int fail(Hook hook, const Session& session, koloResult_t result) {
   complain(std::string(nameOf(hook)) + " on rank " + std::to_string(session.rank()) + ": " + koloGetLastError(nullptr));
   return raise(session.comm(), classOf(result));
 }
 
 // attempt(Accelerated&) -> Outcome; pass(whether to what follows) calls the MPI underneath, or a tool before it.
 template <class Attempt, class Pass>
-int call(Hook hook, MPI_Comm comm, const Attempt& attempt, const Pass& pass) noexcept {
+[[gnu::always_inline]] inline int call(Hook hook, MPI_Comm comm, const Attempt& attempt, const Pass& pass) noexcept {
   if (PassedOn::isUnderWay()) return pass(false);
   const char* why = "the communicator has one rank, or two groups, or is without Kolo";
   try {
@@ -34,7 +33,7 @@ int call(Hook hook, MPI_Comm comm, const Attempt& attempt, const Pass& pass) noe
       why = outcome.whyDeclined();
       if (why == nullptr) {
         countAccelerated(hook);
-        return conclude(hook, *session, outcome.result());
+        return outcome.result() == koloSuccess ? MPI_SUCCESS : fail(hook, *session, outcome.result());
       }
     }
   } catch (const MpiError& error) {
@@ -127,7 +126,7 @@ int withBuffersOnHost(Hook hook, MPI_Comm comm, const Replace& replace, const Ca
 
 #define KOLO_MPI_HOOKS(Name, INonblocking, suffix, its, next, parameters, arguments)                       \
   KOLO_MPI_DEFINE(Name##suffix, parameters) {                                                              \
-    const auto carryOut = [&](const std::unique_ptr<OnHost>& buffers) {                                    \
+    const auto carryOut = [&](const std::unique_ptr<OnHost>& buffers) __attribute__((always_inline)) {     \
       const int code = call(                                                                               \
           Hook::k##Name, comm, [&](Accelerated& kolo) { return kolo.try##Name arguments; },                \
           [&](bool isNext) { return (isNext ? next() : its()).Name arguments; });                          \

@@ -40,8 +40,8 @@ Outcome Accelerated::tryBcast(void* buffer, MPI_Count count, MPI_Datatype dataty
     data.load();
     data.discard();
   }
-  return carryOut(std::move(data), [root, kolo = kolo_](const Region& its) {
-    return koloBroadcast(its.data(), its.data(), its.bytes(), koloUint8, root, kolo, nullptr);
+  return carryOut(Nothing(), std::move(data), [root, kolo = kolo_](const Nothing&, const Region& out) {
+    return koloBroadcast(out.data(), out.data(), out.bytes(), koloUint8, root, kolo, nullptr);
   }, rank_ == root);
 }
 
@@ -55,8 +55,8 @@ Outcome Accelerated::tryAllgather(const void* sendbuf, MPI_Count sendcount, MPI_
   if (isRefused(sendbuf, recvbuf, all.bytes(recvcount))) return unusual();
   Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
-  return carryOut(Region(all, recvcount * ranks_), [from = std::move(from), kolo = kolo_](const Region& to) {
-    return koloAllGather(from.data(), to.data(), from.bytes(), koloUint8, kolo, nullptr);
+  return carryOut(std::move(from), Region(all, recvcount * ranks_), [kolo = kolo_](const Region& in, const Region& out) {
+    return koloAllGather(in.data(), out.data(), in.bytes(), koloUint8, kolo, nullptr);
   });
 }
 
@@ -73,10 +73,10 @@ Outcome Accelerated::tryAllgatherv(const void* sendbuf, MPI_Count sendcount, MPI
   if (isRefused(sendbuf, recvbuf, own.bytes(sendcount))) return unusual();
   Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
-  return carryOut(Blocks(all, ranks_, recvcounts, displs, Blocks::Placing::kInARow),
-                  [from = std::move(from), kolo = kolo_](const Blocks& to) {
-                    return koloAllGatherv(from.data(), to.data(), to.counts(), nullptr, koloUint8, kolo, nullptr);
-                  });
+  Blocks to(all, ranks_, recvcounts, displs, Blocks::Placing::kInARow);
+  return carryOut(std::move(from), std::move(to), [kolo = kolo_](const Region& in, const Blocks& out) {
+    return koloAllGatherv(in.data(), out.data(), out.counts(), nullptr, koloUint8, kolo, nullptr);
+  });
 }
 
 Outcome Accelerated::tryGather(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
@@ -92,8 +92,8 @@ Outcome Accelerated::tryGather(const void* sendbuf, MPI_Count sendcount, MPI_Dat
   if (isAtRoot && (bytes != all.bytes(recvcount) || isRefused(sendbuf, recvbuf, bytes))) return unusual();
   Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
-  return carryOut(Region(all, recvcount * ranks_), [from = std::move(from), bytes, root, kolo = kolo_](const Region& to) {
-    return koloGather(from.data(), to.data(), bytes, koloUint8, root, kolo, nullptr);
+  return carryOut(std::move(from), Region(all, recvcount * ranks_), [bytes, root, kolo = kolo_](const Region& in, const Region& out) {
+    return koloGather(in.data(), out.data(), bytes, koloUint8, root, kolo, nullptr);
   }, !isAtRoot);
 }
 
@@ -106,8 +106,8 @@ Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Da
     if (!isUsable(own, sendcount)) return unusual();
     Region from(own, sendcount);
     from.load();
-    return carryOut(Nothing(), [from = std::move(from), root, kolo = kolo_](const Nothing&) {
-      return koloGatherv(from.data(), from.bytes(), nullptr, nullptr, nullptr, koloUint8, root, kolo, nullptr);
+    return carryOut(std::move(from), Nothing(), [root, kolo = kolo_](const Region& in, const Nothing&) {
+      return koloGatherv(in.data(), in.bytes(), nullptr, nullptr, nullptr, koloUint8, root, kolo, nullptr);
     }, true);
   }
   const Elements all = elements(recvbuf, recvtype);
@@ -118,10 +118,10 @@ Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Da
   if (bytes != all.bytes(recvcounts[rank_]) || isRefused(sendbuf, recvbuf, bytes)) return unusual();
   Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
-  return carryOut(Blocks(all, ranks_, recvcounts, displs, Blocks::Placing::kFree),
-                  [from = std::move(from), bytes, root, kolo = kolo_](const Blocks& to) {
-                    return koloGatherv(from.data(), bytes, to.data(), to.counts(), to.displs(), koloUint8, root, kolo, nullptr);
-                  });
+  Blocks to(all, ranks_, recvcounts, displs, Blocks::Placing::kFree);
+  return carryOut(std::move(from), std::move(to), [bytes, root, kolo = kolo_](const Region& in, const Blocks& out) {
+    return koloGatherv(in.data(), bytes, out.data(), out.counts(), out.displs(), koloUint8, root, kolo, nullptr);
+  });
 }
 
 Outcome Accelerated::tryScatter(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
@@ -138,8 +138,8 @@ Outcome Accelerated::tryScatter(const void* sendbuf, MPI_Count sendcount, MPI_Da
   Region from(all, sendcount * ranks_), to(own, recvcount, sendbuf == recvbuf);
   from.load();
   if (isInPlace) to.discard();
-  return carryOut(std::move(to), [from = std::move(from), bytes, root, kolo = kolo_](const Region& its) {
-    return koloScatter(from.data(), its.data(), bytes, koloUint8, root, kolo, nullptr);
+  return carryOut(std::move(from), std::move(to), [bytes, root, kolo = kolo_](const Region& in, const Region& out) {
+    return koloScatter(in.data(), out.data(), bytes, koloUint8, root, kolo, nullptr);
   }, isAtRoot);
 }
 
@@ -150,8 +150,8 @@ Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Number
   if (!isAtRoot) {
     const Elements own = elements(recvbuf, recvtype);
     if (!isUsable(own, recvcount)) return unusual();
-    return carryOut(Region(own, recvcount), [root, kolo = kolo_](const Region& to) {
-      return koloScatterv(nullptr, nullptr, nullptr, to.data(), to.bytes(), koloUint8, root, kolo, nullptr);
+    return carryOut(Nothing(), Region(own, recvcount), [root, kolo = kolo_](const Nothing&, const Region& out) {
+      return koloScatterv(nullptr, nullptr, nullptr, out.data(), out.bytes(), koloUint8, root, kolo, nullptr);
     });
   }
   const Elements all = elements(sendbuf, sendtype);
@@ -164,8 +164,8 @@ Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Number
   Region to(own, recvcount, sendbuf == recvbuf);
   from.load();
   if (isInPlace) to.discard();
-  return carryOut(std::move(to), [from = std::move(from), bytes, root, kolo = kolo_](const Region& its) {
-    return koloScatterv(from.data(), from.counts(), from.displs(), its.data(), bytes, koloUint8, root, kolo, nullptr);
+  return carryOut(std::move(from), std::move(to), [bytes, root, kolo = kolo_](const Blocks& in, const Region& out) {
+    return koloScatterv(in.data(), in.counts(), in.displs(), out.data(), bytes, koloUint8, root, kolo, nullptr);
   }, true);
 }
 
@@ -177,16 +177,16 @@ Outcome Accelerated::tryAlltoall(const void* sendbuf, MPI_Count sendcount, MPI_D
   const std::size_t bytes = all.bytes(recvcount);
   if (sendbuf == MPI_IN_PLACE) {
     to.load();
-    return carryOut(std::move(to), [bytes, kolo = kolo_](const Region& its) {
-      return koloAllToAll(its.data(), its.data(), bytes, koloUint8, kolo, nullptr);
+    return carryOut(Nothing(), std::move(to), [bytes, kolo = kolo_](const Nothing&, const Region& out) {
+      return koloAllToAll(out.data(), out.data(), bytes, koloUint8, kolo, nullptr);
     });
   }
   const Elements own = elements(sendbuf, sendtype);
   if (!isUsable(own, sendcount) || own.bytes(sendcount) != bytes || isRefused(sendbuf, recvbuf, bytes)) return unusual();
   Region from(own, sendcount * ranks_, sendbuf == recvbuf);
   from.load();
-  return carryOut(std::move(to), [from = std::move(from), bytes, kolo = kolo_](const Region& its) {
-    return koloAllToAll(from.data(), its.data(), bytes, koloUint8, kolo, nullptr);
+  return carryOut(std::move(from), std::move(to), [bytes, kolo = kolo_](const Region& in, const Region& out) {
+    return koloAllToAll(in.data(), out.data(), bytes, koloUint8, kolo, nullptr);
   });
 }
 
@@ -202,11 +202,10 @@ Outcome Accelerated::tryAlltoallv(const void* sendbuf, Numbers sendcounts, Numbe
   const auto placing = isInPlace || sendbuf == recvbuf ? Blocks::Placing::kCopied : Blocks::Placing::kFree;
   Blocks from(own, ranks_, isInPlace ? recvcounts : sendcounts, isInPlace ? rdispls : sdispls, placing);
   from.load();
-  return carryOut(Blocks(all, ranks_, recvcounts, rdispls, Blocks::Placing::kFree),
-                  [from = std::move(from), kolo = kolo_](const Blocks& to) {
-                    return koloAllToAllv(from.data(), from.counts(), from.displs(), to.data(), to.counts(), to.displs(), koloUint8,
-                                         kolo, nullptr);
-                  });
+  Blocks to(all, ranks_, recvcounts, rdispls, Blocks::Placing::kFree);
+  return carryOut(std::move(from), std::move(to), [kolo = kolo_](const Blocks& in, const Blocks& out) {
+    return koloAllToAllv(in.data(), in.counts(), in.displs(), out.data(), out.counts(), out.displs(), koloUint8, kolo, nullptr);
+  });
 }
 
 // A rank's block from its displacement on. One without elements may have no datatype.
@@ -236,8 +235,9 @@ Outcome Accelerated::tryAlltoallw(const void* sendbuf, Numbers sendcounts, Numbe
   if (own[mine].bytes(given[rank_]) != all[mine].bytes(recvcounts[rank_])) return unusual();
   Blocks from(std::move(own), given, isInPlace || sendbuf == recvbuf ? Blocks::Placing::kCopied : Blocks::Placing::kFree);
   from.load();
-  return carryOut(Blocks(std::move(all), recvcounts, Blocks::Placing::kFree), [from = std::move(from), kolo = kolo_](const Blocks& to) {
-    return koloAllToAllv(from.data(), from.counts(), from.displs(), to.data(), to.counts(), to.displs(), koloUint8, kolo, nullptr);
+  Blocks to(std::move(all), recvcounts, Blocks::Placing::kFree);
+  return carryOut(std::move(from), std::move(to), [kolo = kolo_](const Blocks& in, const Blocks& out) {
+    return koloAllToAllv(in.data(), in.counts(), in.displs(), out.data(), out.counts(), out.displs(), koloUint8, kolo, nullptr);
   });
 }
 

@@ -91,14 +91,14 @@ bool Accelerated::calculates(MPI_Op op, MPI_Datatype datatype) const {
 }
 
 Outcome Accelerated::tryBarrier(MPI_Comm) {
-  return carryOut(Nothing(), [kolo = kolo_](const Nothing&) { return koloBarrier(kolo, nullptr); });
+  return carryOut([kolo = kolo_] { return koloBarrier(kolo, nullptr); });
 }
 
 Outcome Accelerated::tryAllreduce(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm) {
   if (!calculates(op, datatype)) return notCovered();
   if (!areBuffers(sendbuf, recvbuf, count)) return unusual();
   const void* const input = isInPlace(sendbuf, recvbuf) ? recvbuf : sendbuf;
-  return carryOut(Nothing(), [=, &session = session_](const Nothing&) {
+  return carryOut([=, &session = session_] {
     return session.reduce(op, datatype, [&](const Reduction& by) {
       return koloAllReduce(input, recvbuf, static_cast<std::size_t>(count), by.datatype, by.op, session.kolo(), nullptr);
     });
@@ -114,7 +114,7 @@ Outcome Accelerated::tryReduce(const void* sendbuf, void* recvbuf, MPI_Count cou
   if (!isRoot(root) || !isRight) return unusual();
   const void* const input = inPlace ? recvbuf : sendbuf;
   void* const output = isAtRoot ? recvbuf : nullptr;
-  return carryOut(Nothing(), [=, &session = session_](const Nothing&) {
+  return carryOut([=, &session = session_] {
     return session.reduce(op, datatype, [&](const Reduction& by) {
       return koloReduce(input, output, static_cast<std::size_t>(count), by.datatype, by.op, root, session.kolo(), nullptr);
     });
@@ -128,7 +128,7 @@ Outcome Accelerated::tryReduce_scatter_block(const void* sendbuf, void* recvbuf,
   if (!areBuffers(sendbuf, recvbuf, recvcount)) return unusual();
   const auto count = static_cast<std::size_t>(recvcount);
   const bool inPlace = isInPlace(sendbuf, recvbuf);
-  return carryOut(Nothing(), [=, &session = session_](const Nothing&) {
+  return carryOut([=, &session = session_] {
     return session.reduce(op, datatype, [&](const Reduction& by) {
       const koloComm_t kolo = session.kolo();
       if (!inPlace) return koloReduceScatter(sendbuf, recvbuf, count, by.datatype, by.op, kolo, nullptr);
@@ -157,7 +157,7 @@ Outcome Accelerated::tryReduce_scatter(const void* sendbuf, void* recvbuf, Numbe
   if (total != 0 && (sendbuf == nullptr || ((inPlace || bytes != 0) && !areBuffers(sendbuf, recvbuf, 1)))) return unusual();
   const void* const input = inPlace ? recvbuf : sendbuf;
   unsigned char* const output = static_cast<unsigned char*>(recvbuf) + (inPlace ? before * size : 0);
-  return carryOut(Nothing(), [=, counts = std::move(counts), &session = session_](const Nothing&) {
+  return carryOut([=, counts = std::move(counts), &session = session_] {
     const koloResult_t result = session.reduce(op, datatype, [&](const Reduction& by) {
       return koloReduceScatterv(input, output, counts.data(), nullptr, by.datatype, by.op, session.kolo(), nullptr);
     });
@@ -179,7 +179,7 @@ Outcome Accelerated::scan(const void* sendbuf, void* recvbuf, MPI_Count count, M
   if (!isCovered(op, datatype) || (later_ != nullptr && !session_.mayCalculateAnywhere())) return notCovered();
   if (!areBuffers(sendbuf, recvbuf, count)) return unusual();
   const void* const input = isInPlace(sendbuf, recvbuf) ? recvbuf : sendbuf;
-  return carryOut(Nothing(), [its = Scan{session_, input, recvbuf, count, datatype, op, isInclusive}](const Nothing&) { return its.run(); });
+  return carryOut([its = Scan{session_, input, recvbuf, count, datatype, op, isInclusive}] { return its.run(); });
 }
 
 }  // namespace kolo::mpi

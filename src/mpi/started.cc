@@ -191,14 +191,15 @@ void declareComplete(const Started& started) {
   PMPI_Grequest_complete(started.request());   // it may be gone from here on
 }
 
-// One that is over, of the program's.
-void take(Started& started, MPI_Request& request) {
+// One that is over, of the program's. Whether it was taken.
+bool take(Started& started, MPI_Request& request) {
   if (started.finish() != MPI_SUCCESS) {
     declareComplete(started);
-    return;
+    return false;
   }
   request = MPI_REQUEST_NULL;
   all().keep(started);
+  return true;
 }
 
 }  // namespace
@@ -224,13 +225,15 @@ int startTask(Session& session, Hook hook, std::unique_ptr<Task> task, MPI_Reque
   return MPI_SUCCESS;
 }
 
-void takeAll(int count, MPI_Request* requests) {
+int takeAll(int count, MPI_Request* requests) {
+  int taken = 0;
   for (int i = 0; i < count && all().isAny(); ++i) {
     Started* const found = find(requests[i]);
     if (found == nullptr) continue;
     found->wait();
-    take(*found, requests[i]);
+    if (take(*found, requests[i])) ++taken;
   }
+  return taken;
 }
 
 bool takeIfAllAreOver(int count, MPI_Request* requests) {

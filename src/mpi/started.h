@@ -29,8 +29,8 @@ int startTask(Session& session, Hook hook, std::unique_ptr<Task> task, MPI_Reque
 // The following are for requests of any kind, MPI_REQUEST_NULL included.
 
 // Waits for those that are of tasks, and takes them: they are MPI_REQUEST_NULL then, whose status is what theirs is. Only those of tasks
-// that failed are declared complete, and left.
-void takeAll(int count, MPI_Request* requests);
+// that failed are declared complete, and left. How many were taken.
+int takeAll(int count, MPI_Request* requests);
 // The same without waiting, if all are of tasks that are over, or none: whether it was so, and was done.
 bool takeIfAllAreOver(int count, MPI_Request* requests);
 // Those of tasks that are over are declared complete; what stands before the others begins.

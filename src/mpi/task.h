@@ -25,25 +25,27 @@ class Task {
   virtual bool onlyGives() const = 0;
 };
 
-// For operations that leave their results where they belong.
+// In the place of a buffer that this rank has not, or that is used as it is.
 struct Nothing {
   void store() const {}
   void outliveTheCall() {}
 };
 
-// run(receiver), then receiver.store().
-template <class Receiver, class Run>
+// run(from, to), then to.store().
+template <class From, class To, class Run>
 class TaskOf final : public Task {
  public:
-  TaskOf(Receiver receiver, Run run, bool onlyGives) : receiver_(std::move(receiver)), run_(std::move(run)), onlyGives_(onlyGives) {
-    receiver_.outliveTheCall();
+  TaskOf(From&& from, To&& to, Run&& run, bool onlyGives)
+      : from_(std::move(from)), to_(std::move(to)), run_(std::move(run)), onlyGives_(onlyGives) {
+    to_.outliveTheCall();
   }
-  koloResult_t run() override { return run_(receiver_); }
-  void store() override { receiver_.store(); }
+  koloResult_t run() override { return run_(from_, to_); }
+  void store() override { to_.store(); }
   bool onlyGives() const override { return onlyGives_; }
 
  private:
-  Receiver receiver_;
+  From from_;
+  To to_;
   Run run_;
   bool onlyGives_;
 };
