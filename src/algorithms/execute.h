@@ -61,8 +61,8 @@ KOLO_DEVICE_CALL bool executeDirect(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (device::isIn(work.signature.collective, device::kMeetsRootOnly)) {
     const bool gather = work.signature.collective == device::Collective::kGather;
-    const bool isDirect = gather ? exchange.recvIsShared(work.root) : exchange.sendIsReadable(work.root);
-    if (!isDirect && work.pairsFromBytes == 0) return false;
+    const bool isDirect = work.pairsFromBytes != 0 || (gather ? exchange.recvIsShared(work.root) : exchange.sendIsReadable(work.root));
+    if (!isDirect) return false;
     moveFromOrToRoot(exchange);
     return true;
   }

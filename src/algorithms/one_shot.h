@@ -97,7 +97,7 @@ KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
       takeAll(exchange, peer);
     }
   }
-  if (!gives) exchange.takeFromHeaders(peers, [&](int i) { return exchange.peerAt(i); });
+  if (!gives) exchange.takeFromHeaders();
   if (awaits) exchange.awaitFinished([&](int peer) { return moveOf(peer).way == theirs; });
 }
 template <class Team>
@@ -109,7 +109,7 @@ KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) 
   if (move.way == Way::kSlots) {
     exchange.exchange(root, gets ? 0 : 1, [&](int) { return block; }, root, gets ? 1 : 0, [&](int) { return block; });
   } else if (move.way == Way::kHeader) {
-    if (gets) exchange.takeFromHeaders(1, [&](int) { return root; });
+    if (gets) exchange.takeFromHeader(root, block);
   } else if (move.way == Way::kWritten) {
     exchange.put(root, 0, block.data, block.bytes);
     exchange.sayFinished(root, false);

@@ -57,7 +57,7 @@ KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
     if (peer != work.rank) with(peer, false, true);
   }
   if (work.pairsFromBytes == 0) return;
-  exchange.takeFromHeaders(n - 1, [&](int i) { return exchange.peerAt(i); });
+  exchange.takeFromHeaders();
   tradeDirectly(exchange);
 }
 

@@ -30,16 +30,17 @@ template <class What, class Check>
 Status submit(What& what, koloComm_t comm, koloStream_t stream, Check&& check) {
   const Status status = [&]() -> Status {
     KOLO_TRY(refuseInReduction());
-    KOLO_ASSIGN(const Held<comm::Communicator> communicator, hold(comm));
+    const Held<comm::Communicator> communicator(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
+    if (!communicator) return notACommunicator(comm);
     comm::Target target;
     if (communicator->isOnGpu()) {
       if (streams.remember(reinterpret_cast<std::uintptr_t>(stream))) {
         return error(koloInvalidHandle, "the stream came from koloStreamCreate: expected a cudaStream_t, as the communicator is on GPUs");
       }
       target.gpuStream = stream;
-    } else {
+    } else if (stream != nullptr) {
       target.stream = streams.remember(reinterpret_cast<std::uintptr_t>(stream));
-      if (stream != nullptr && !target.stream) return notAStream(stream);
+      if (!target.stream) return notAStream(stream);
     }
     if (communicator->isFinalized()) {
       return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");

@@ -63,11 +63,6 @@ inline Result<Pin<comm::Communicator>> find(koloComm_t comm) {
   if (!found) return notACommunicator(comm);
   return found;
 }
-inline Result<Held<comm::Communicator>> hold(koloComm_t comm) {
-  Held<comm::Communicator> held(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
-  if (!held) return notACommunicator(comm);
-  return held;
-}
 // Empty for the NULL stream.
 inline Result<Pin<comm::Stream>> find(koloStream_t stream) {
   if (stream == nullptr) return Pin<comm::Stream>();

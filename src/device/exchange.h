@@ -237,13 +237,15 @@ class Exchange {
     const Piece piece = pieceFrom(peer);
     return {piece, wayFrom(peer, piece)};
   }
-  // What came with headers, from those peers of which moveFrom() says so; peerAt(i) for each i below count.
-  template <class PeerAt>
-  KOLO_DEVICE void takeFromHeaders(int count, PeerAt peerAt) {
-    team_.spread(count, [&](int i) {
+  // What came with headers, from those peers of which moveFrom() says so; or from one.
+  KOLO_DEVICE void takeFromHeaders() {
+    team_.spread(work_.ranks - 1, [&](int i) {
       const Piece to = pieceFrom(peerAt(i));
       if (isShort(to)) copyLine(to.data, headerOf(peerAt(i)).payload, to.bytes);
     });
+  }
+  KOLO_DEVICE void takeFromHeader(int peer, const Piece& to) {
+    team_.spread(1, [&](int) { copyLine(to.data, headerOf(peer).payload, to.bytes); });
   }
 
   // Ends a direct operation: this rank touches the peers' buffers no more; waits until they say the same.
@@ -520,12 +522,16 @@ class Exchange {
 
   // What a header says about the part of a buffer that concerns the peer: its place in a window, or its address.
   KOLO_DEVICE WindowRef offered(const WindowRef& ref, const unsigned char* buffer, const Range& part, bool byAddress) const {
-    if (!work_.shareable || work_.givesAhead || buffer == nullptr || (ref.index == 0 && !byAddress)) return {};
+    if (work_.givesAhead || buffer == nullptr || (ref.index == 0 && !byAddress)) return {};
     if (bytesOf(part.count) < work_.pairsFromBytes) return {};
     return {(ref.index != 0 ? ref.offset : reinterpret_cast<std::uint64_t>(buffer)) + bytesOf(part.begin), ref.index};
   }
-  KOLO_DEVICE WindowRef offeredInput(int peer) const { return offered(work_.sendRef, work_.send, work_.partTo(peer), work_.readsPeers); }
-  KOLO_DEVICE WindowRef offeredOutput(int peer) const { return offered(work_.recvRef, work_.recv, work_.partFrom(peer), work_.writesPeers); }
+  KOLO_DEVICE WindowRef offeredInput(int peer) const {
+    return work_.shareable ? offered(work_.sendRef, work_.send, work_.partTo(peer), work_.readsPeers) : WindowRef{};
+  }
+  KOLO_DEVICE WindowRef offeredOutput(int peer) const {
+    return work_.shareable ? offered(work_.recvRef, work_.recv, work_.partFrom(peer), work_.writesPeers) : WindowRef{};
+  }
   KOLO_DEVICE WindowRef sendRefOf(int peer) const {
     if (peer == work_.rank) return offeredInput(peer);
     const Header& line = headerOf(peer);

@@ -199,9 +199,10 @@ void again() {
     MPI_Isend(&sent, 1, MPI_INT, to, round, MPI_COMM_WORLD, &all[3]);
     MPI_Status statuses[4];
     std::memset(statuses, 0x77, sizeof statuses);
+    constexpr int kUntouched = 0x77777777;
     const auto isEmpty = [](const MPI_Status& status) { return status.MPI_SOURCE == MPI_ANY_SOURCE && status.MPI_TAG == MPI_ANY_TAG; };
-    const bool areMixed = round % 8 < 4;
-    switch (round % 8) {
+    const bool areMixed = round % 9 < 4;
+    switch (round % 9) {
       case 0: MPI_Waitall(4, all, statuses); break;
       case 1:
         while (flag == 0) MPI_Testall(4, all, &flag, statuses);
@@ -222,6 +223,8 @@ void again() {
         break;
       case 4:
         MPI_Wait(&all[0], &statuses[0]);
+        MPI_Get_count(&statuses[0], MPI_INT, &count);
+        expect(count == 0 && statuses[0].MPI_ERROR == kUntouched, "a wait for one tells nothing but that there is nothing to tell");
         while (flag == 0) MPI_Test(&all[2], &flag, &statuses[2]);
         break;
       case 5:
@@ -233,6 +236,16 @@ void again() {
       case 6: {
         MPI_Request both[] = {all[0], all[2]};
         while (flag == 0) MPI_Testall(2, both, &flag, MPI_STATUSES_IGNORE);
+        all[0] = both[0];
+        all[2] = both[1];
+        break;
+      }
+      case 7: {
+        MPI_Request both[] = {all[0], all[2]};
+        MPI_Status its[2];
+        std::memset(its, 0x77, sizeof its);
+        MPI_Waitall(2, both, its);
+        expect(isEmpty(its[0]) && isEmpty(its[1]), "each status is empty where nothing but collectives is waited for");
         all[0] = both[0];
         all[2] = both[1];
         break;
