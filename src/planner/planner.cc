@@ -24,7 +24,8 @@ bool keepsOrder(Algorithm algorithm) {
 // Steps that follow each other, and bytes that one rank reads and writes, for S bytes (a block where blocks are divided).
 struct Cost {
   double steps;
-  double bytes;
+  double bytes;         // of the rank with the most,
+  double ofAll = -1;    // and of all together; -1: every rank has as many
 };
 
 Cost stagedCost(Algorithm algorithm, Collective collective, double n, double size) {
@@ -39,7 +40,9 @@ Cost stagedCost(Algorithm algorithm, Collective collective, double n, double siz
       if (collective == Collective::kAllReduce || collective == Collective::kReduceScatter) {
         return {1, size * (3 * (n - 1) + 2)};
       }
-      if (collective == Collective::kBroadcast || collective == Collective::kReduce) return {1, size * 3 * (n - 1)};
+      // The root has most of the work, and the others need not wait for each other. Reading n - 1 streams at a time is a little dearer than one.
+      if (collective == Collective::kBroadcast) return {1, size * (2 * n - 1), size * 4 * (n - 1)};
+      if (collective == Collective::kReduce) return {1, size * (n + 1), size * (3 * n - 1) * 1.15};
       return {steps, size * (4 * (n - 1) + 2)};
     }
     case Algorithm::kTwoShot:
@@ -212,13 +215,14 @@ double predictUs(Algorithm algorithm, bool direct, const Query& query, const Mac
                            : stagedCost(algorithm, query.collective, n, size);
   const double cores = std::max(1, std::min(machine.cores, machine.ranks));
   const double turn = machine.ranks > machine.cores ? machine.switchUs * n / cores : machine.hopUs;
-  double rate = (cost.bytes * n > machine.cacheBytes ? machine.memoryGBps : machine.cacheGBps) * 1e3;
+  const double ofAll = cost.ofAll >= 0 ? cost.ofAll : cost.bytes * n;
+  double rate = (ofAll > machine.cacheBytes ? machine.memoryGBps : machine.cacheGBps) * 1e3;
   if (machine.blockGBps > 0) rate = std::min(rate, machine.blockGBps * 1e3 * channelsFor(algorithm, query, machine));
   // Peers are visited one after the other: a line's read and write for each.
   const double peers = keepsOrder(algorithm) || algorithm == Algorithm::kPairwise ? 0.05 * (n - 1) : 0.1;
   const double chunks = 1 + cost.bytes / machine.slotBytes * 0.05;
   const bool usesSlots = !direct && algorithm != Algorithm::kLine;   // one more line to fetch than the header
-  return cost.steps * turn + peers + (usesSlots ? chunks * machine.hopUs : 0) + cost.bytes * (n / cores) / 2 / rate +
+  return cost.steps * turn + peers + (usesSlots ? chunks * machine.hopUs : 0) + std::max(cost.bytes, ofAll / cores) / 2 / rate +
          networkUs(algorithm, query, machine);
 }
 

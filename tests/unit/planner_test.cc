@@ -93,16 +93,30 @@ TEST_CASE("planner: behind a root that gave, a barrier goes through it where ran
 
 TEST_CASE("planner: what the others take from a broadcast's root is not relayed, unless somebody wishes it") {
   Machine machine = machineOf(4, 2);
-  const Query query{.collective = Collective::kBroadcast, .bytes = 65536};
+  const Query query{.collective = Collective::kBroadcast, .bytes = 1 << 20};
   const Algorithm usual = planner::choose(query, machine, {}).algorithm;
   REQUIRE(usual != Algorithm::kOneShot);
-  machine.takenFromBytes = 65537;
+  machine.takenFromBytes = query.bytes + 1;
   CHECK(planner::choose(query, machine, {}).algorithm == usual);
-  machine.takenFromBytes = 65536;
+  machine.takenFromBytes = query.bytes;
   CHECK(planner::choose(query, machine, {}).algorithm == Algorithm::kOneShot);
   CHECK(planner::explain(query, machine, {}).find("one_shot, for the others take the data") != std::string::npos);
   CHECK(planner::choose(query, machine, wishes("broadcast:tree")).algorithm == Algorithm::kTree);
   CHECK(planner::choose(query, machine, wishes("broadcast:^one_shot")).algorithm != Algorithm::kOneShot);
+}
+
+// Everybody's work counts there, not that of the busiest: two shots and trees only make more of it, and more turns.
+TEST_CASE("planner: where ranks share cores, data of some kilobytes comes from a root, or goes to it, in one step") {
+  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
+    const auto algorithm = [&](std::uint64_t bytes, const Machine& machine) {
+      return planner::choose({.collective = collective, .bytes = bytes}, machine, {}).algorithm;
+    };
+    INFO(koloCollectiveName(static_cast<koloCollective_t>(collective)));
+    for (std::uint64_t bytes = 64; bytes <= 65536; bytes *= 2) CHECK(algorithm(bytes, machineOf(8, 2)) == Algorithm::kOneShot);
+    CHECK(algorithm(1 << 20, machineOf(8, 2)) != Algorithm::kOneShot);
+    CHECK(algorithm(65536, machineOf(8, 8)) != Algorithm::kOneShot);
+    CHECK(algorithm(65536, machineOf(2, 2)) == Algorithm::kOneShot);   // the same, and nobody has to do with more than one other
+  }
 }
 
 TEST_CASE("planner: between hosts a barrier does not go through one rank") {
