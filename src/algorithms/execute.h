@@ -118,8 +118,9 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
   }
   const bool later = work.mayOwe && givesThroughStaging(work);
   const bool good = !needsAll || meetEverybody(exchange, later);
-  const bool done = good && (later ? givesByHeader(work) : work.direct != Algorithm::kCount && executeDirect(exchange));
-  if (good && !done) executeStaged(exchange, needsAll && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
+  const bool isGiven = later && givesByHeader(work);
+  const bool isDirect = good && !later && work.direct != Algorithm::kCount && executeDirect(exchange);
+  if (good && !isGiven && !isDirect) executeStaged(exchange, needsAll && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
   team.sync();
 }
 

@@ -56,9 +56,10 @@ KOLO_DEVICE bool givesThroughStaging(const device::Work& work) {
   return work.givesAhead || !(work.shareable && (work.sendRef.index != 0 || work.readsPeers));
 }
 
-// Likewise, whether its header takes all that it gives: then nothing is left to do.
+// Whether that goes with its header, and so nothing is left to do once that is written.
 KOLO_DEVICE bool givesByHeader(const device::Work& work) {
-  return work.rank != work.root && work.fitsHeader(work.partTo(work.root).count * work.elementBytes);
+  const bool givesOneBlock = work.signature.collective == device::Collective::kGather && work.rank != work.root;
+  return givesOneBlock && work.fitsHeader(work.partTo(work.root).count * work.elementBytes);
 }
 
 // What the root of a broadcast puts into a peer's buffer while the peer takes the rest: the first 1/n, if the root has nothing else to do (in
@@ -78,39 +79,39 @@ template <class Team>
 KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
   using Way = typename device::Exchange<Team>::Way;
   const int peers = exchange.work().ranks - 1;
-  const auto moveOf = [&](int peer) { return gives ? exchange.moveTo(peer) : exchange.moveFrom(peer); };
+  const auto transferOf = [&](int peer) { return gives ? exchange.transferTo(peer) : exchange.transferFrom(peer); };
   const Way theirs = gives ? Way::kTaken : Way::kWritten;   // what the peers do by themselves, and say when they have
   bool awaits = false;
   exchange.copyOwn();
   for (int i = 0; i < peers; ++i) {
     const int peer = exchange.peerAt(i);
-    const typename device::Exchange<Team>::Move move = moveOf(peer);
-    const device::Piece& block = move.piece;
-    awaits = awaits || move.way == theirs;
-    const std::uint64_t pushed = gives && move.way == Way::kTaken ? pushedBytes(exchange, peer) : 0;
-    if (move.way == Way::kSlots) {
+    const typename device::Exchange<Team>::Transfer transfer = transferOf(peer);
+    const device::Piece& block = transfer.piece;
+    awaits = awaits || transfer.way == theirs;
+    const std::uint64_t pushed = gives && transfer.way == Way::kTaken ? pushedBytes(exchange, peer) : 0;
+    if (transfer.way == Way::kSlots) {
       exchange.exchange(peer, gives ? 1 : 0, [&](int) { return block; }, peer, gives ? 0 : 1, [&](int) { return block; });
     } else if (pushed != 0) {
       exchange.put(peer, 0, block.data, pushed);
       exchange.sayFinished(peer, false);
-    } else if (!gives && move.way == Way::kTaken) {
+    } else if (!gives && transfer.way == Way::kTaken) {
       takeAll(exchange, peer);
     }
   }
   if (!gives) exchange.takeFromHeaders();
-  if (awaits) exchange.awaitFinished([&](int peer) { return moveOf(peer).way == theirs; });
+  if (awaits) exchange.awaitFinished([&](int peer) { return transferOf(peer).way == theirs; });
 }
 template <class Team>
 KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) {
   using Way = typename device::Exchange<Team>::Way;
   const int root = exchange.work().root;
-  const typename device::Exchange<Team>::Move move = gets ? exchange.moveFrom(root) : exchange.moveTo(root);
-  const device::Piece& block = move.piece;
-  if (move.way == Way::kSlots) {
+  const typename device::Exchange<Team>::Transfer transfer = gets ? exchange.transferFrom(root) : exchange.transferTo(root);
+  const device::Piece& block = transfer.piece;
+  if (transfer.way == Way::kSlots) {
     exchange.exchange(root, gets ? 0 : 1, [&](int) { return block; }, root, gets ? 1 : 0, [&](int) { return block; });
-  } else if (move.way == Way::kHeader) {
+  } else if (transfer.way == Way::kHeader) {
     if (gets) exchange.takeFromHeader(root, block);
-  } else if (move.way == Way::kWritten) {
+  } else if (transfer.way == Way::kWritten) {
     exchange.put(root, 0, block.data, block.bytes);
     exchange.sayFinished(root, false);
   } else {
@@ -134,7 +135,7 @@ KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange) {
 }
 
 // REQUIRES: met all, or announced to all if sendsBeforeMeeting() (broadcast, gather and scatter: the root has met all, the others the root, or owe that
-// if givesThroughStaging()).
+// if givesThroughStaging(), and not givesByHeader()).
 template <class Team>
 KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange) {
   using device::Collective;

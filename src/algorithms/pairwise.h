@@ -23,9 +23,9 @@ KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   for (int i = 0; i < work.ranks - 1 && !exchange.failed(); ++i) {
     const int peer = exchange.peerAt(i);
-    if (exchange.moveFrom(peer).way == Way::kTaken) takeAll(exchange, peer);
+    if (exchange.transferFrom(peer).way == Way::kTaken) takeAll(exchange, peer);
   }
-  exchange.awaitFinished([&](int peer) { return exchange.moveTo(peer).way == Way::kTaken; });
+  exchange.awaitFinished([&](int peer) { return exchange.transferTo(peer).way == Way::kTaken; });
 }
 
 // All-to-all, and all-gather. REQUIRES: announced to all.
@@ -38,12 +38,12 @@ KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
   const int n = work.ranks;
   exchange.copyOwn();
   const auto with = [&](int peer, bool sends, bool receives) {
-    exchange.exchange(peer, sends && exchange.moveTo(peer).way == Way::kSlots ? 1 : 0, [&](int) { return exchange.pieceTo(peer); }, peer,
-                      receives && exchange.moveFrom(peer).way == Way::kSlots ? 1 : 0, [&](int) { return exchange.pieceFrom(peer); });
+    exchange.exchange(peer, sends && exchange.transferTo(peer).way == Way::kSlots ? 1 : 0, [&](int) { return exchange.pieceTo(peer); }, peer,
+                      receives && exchange.transferFrom(peer).way == Way::kSlots ? 1 : 0, [&](int) { return exchange.pieceFrom(peer); });
   };
   bool fits = true;
   for (int i = 0; i < n - 1; ++i) {
-    const auto out = exchange.moveTo(exchange.peerAt(i));
+    const auto out = exchange.transferTo(exchange.peerAt(i));
     fits = fits && (out.way != Way::kSlots || out.piece.bytes <= std::uint64_t{work.slots} * work.chunkBytes);
   }
   if (!fits && !exchange.meetRest()) return;

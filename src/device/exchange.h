@@ -223,27 +223,28 @@ class Exchange {
     kWritten   // by the giver's hand, to where it goes: to the root of a gather
   };
   // One block: where it lies here, and its way.
-  struct Move {
+  struct Transfer {
     Piece piece;
     Way way;
   };
   // From this rank to a peer. After meet(peer), if this rank may have to write there.
-  KOLO_DEVICE Move moveTo(int peer) const {
+  KOLO_DEVICE Transfer transferTo(int peer) const {
     const Piece piece = pieceTo(peer);
     return {piece, wayTo(peer, piece)};
   }
   // From a peer to this rank. After meet(peer).
-  KOLO_DEVICE Move moveFrom(int peer) const {
+  KOLO_DEVICE Transfer transferFrom(int peer) const {
     const Piece piece = pieceFrom(peer);
     return {piece, wayFrom(peer, piece)};
   }
-  // What came with headers, from those peers of which moveFrom() says so; or from one.
+  // What came with headers, from those peers of which transferFrom() says so.
   KOLO_DEVICE void takeFromHeaders() {
     team_.spread(work_.ranks - 1, [&](int i) {
       const Piece to = pieceFrom(peerAt(i));
       if (isShort(to)) copyLine(to.data, headerOf(peerAt(i)).payload, to.bytes);
     });
   }
+  // What came with one. REQUIRES: transferFrom(peer) is `to`, by its header.
   KOLO_DEVICE void takeFromHeader(int peer, const Piece& to) {
     team_.spread(1, [&](int) { copyLine(to.data, headerOf(peer).payload, to.bytes); });
   }

@@ -92,7 +92,9 @@ struct Layout {
 
   KOLO_DEVICE Range block(int i) const {
     if (order != nullptr) i = order[i];
-    const Range whole = parts != 0 ? partOfWhole(i) : counts != nullptr ? Range{displs[i], counts[i]} : Range{count * static_cast<std::uint64_t>(i), count};
+    const Range whole = counts != nullptr ? Range{displs[i], counts[i]}
+                        : parts != 0      ? partOfWhole(i)
+                                          : Range{count * static_cast<std::uint64_t>(i), count};
     return channels == 1 ? whole : ofChannel(whole);
   }
 

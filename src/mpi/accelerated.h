@@ -10,6 +10,7 @@
 #include <kolo/kolo.h>
 
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "mpi/regions.h"
@@ -59,10 +60,10 @@ class Accelerated {
   Elements elements(const void* buffer, MPI_Datatype datatype) const { return {buffer, datatype, session_.comm()}; }
   Outcome scan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, bool isInclusive);
 
-  // Does run(from, to) and to.store(), now or later; what is given for these stays with the task. So `run` holds what else it needs, and nothing
-  // of this object.
+  // Does run(from, to) and to.store(), now or later: then they move into a task. So `run` holds what else it needs, and nothing of this object.
   template <class From, class To, class Run>
   Outcome carryOut(From&& from, To&& to, Run&& run, bool onlyGives = false) {
+    static_assert(!std::is_reference_v<From> && !std::is_reference_v<To> && !std::is_reference_v<Run>, "they are moved from");
     if (later_ != nullptr) {
       *later_ = std::make_unique<TaskOf<From, To, Run>>(std::move(from), std::move(to), std::move(run), onlyGives);
       return koloSuccess;

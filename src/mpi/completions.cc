@@ -36,7 +36,7 @@ int passOn(int count, const MPI_Request* requests, const Call& call) {
   return arrivals.store(PassedOn::carryOutBy(call));
 }
 
-// The status of what was taken: MPI's empty one. MPI_ERROR is for those to set who report several.
+// The status of what was taken: MPI's empty one. MPI_ERROR is not set by calls that report a single request.
 void makeEmpty(MPI_Status& status) {
   static const MPI_Status empty = [] {
     MPI_Status its{};
@@ -49,11 +49,15 @@ void makeEmpty(MPI_Status& status) {
   status.MPI_ERROR = error;
 }
 
-// Whether the MPI would have nothing to do, and nobody else is to see the call: it need not be passed on.
-bool isAll(int taken, int count) { return taken == count && taken != 0 && !isToolBehind(); }
+// Whether a call whose requests have all been taken may end without the MPI, which would have nothing to do: nobody else is to see it, and there are
+// places for the statuses, or none are wanted.
+bool endsHere(int taken, int count, const MPI_Status* statuses) {
+  const bool arePlaces = statuses != nullptr || statuses == MPI_STATUSES_IGNORE;
+  return taken == count && taken != 0 && arePlaces && !isToolBehind();
+}
 
 int completeWait(MPI_Request* request, MPI_Status* status) {
-  if (request != nullptr && isAll(takeAll(1, request), 1)) {
+  if (request != nullptr && endsHere(takeAll(1, request), 1, status)) {
     if (status != MPI_STATUS_IGNORE) makeEmpty(*status);
     return MPI_SUCCESS;
   }
@@ -61,8 +65,11 @@ int completeWait(MPI_Request* request, MPI_Status* status) {
 }
 
 int completeWaitall(int count, MPI_Request* requests, MPI_Status* statuses) {
-  if (requests != nullptr && isAll(takeAll(count, requests), count)) {
-    for (int i = 0; i < count && statuses != MPI_STATUSES_IGNORE; ++i) makeEmpty(statuses[i]);
+  if (requests != nullptr && endsHere(takeAll(count, requests), count, statuses)) {
+    for (int i = 0; i < count && statuses != MPI_STATUSES_IGNORE; ++i) {
+      makeEmpty(statuses[i]);
+      statuses[i].MPI_ERROR = MPI_SUCCESS;
+    }
     return MPI_SUCCESS;
   }
   return passOn(count, requests, [&](const Underneath& its) { return its.Waitall(count, requests, statuses); });

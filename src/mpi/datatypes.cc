@@ -105,17 +105,18 @@ Known examine(const Listed& entry) {
 using Table = std::unordered_map<std::uintptr_t, Known>;
 
 // Some are MPI_DATATYPE_NULL, or have no bytes, where the MPI was built without a Fortran or C++ compiler that has them.
+// Never destroyed: a program may call MPI from its own destructors.
 const Table& table() {
-  static const Table made = [] {
-    Table all;
+  static const auto* const made = [] {
+    auto* const all = new Table;
     for (const Listed& entry : listed()) {
       if (entry.datatype == MPI_DATATYPE_NULL) continue;
       const Known known = examine(entry);
-      if (known.form.size != 0) all.emplace(keyOf(entry.datatype), known);
+      if (known.form.size != 0) all->emplace(keyOf(entry.datatype), known);
     }
     return all;
   }();
-  return made;
+  return *made;
 }
 
 // The predefined datatype that the thread used last: what is known of it stays true.

@@ -44,7 +44,7 @@ bool tellsReasons() {
 
 void tellReason(Hook hook, const char* why) {
   static std::mutex mutex;
-  static std::set<std::pair<Hook, std::string_view>> told;
+  static auto& told = *new std::set<std::pair<Hook, std::string_view>>;   // never destroyed, as sessions
   const std::lock_guard lock(mutex);
   if (told.emplace(hook, why).second) complain(std::string(nameOf(hook)) + " is left to the MPI underneath: " + why);
 }

@@ -3,6 +3,7 @@
 
 #include <kolo/kolo.h>
 
+#include <type_traits>
 #include <utility>
 
 namespace kolo::mpi {
@@ -34,6 +35,8 @@ struct Nothing {
 // run(from, to), then to.store().
 template <class From, class To, class Run>
 class TaskOf final : public Task {
+  static_assert(!std::is_reference_v<From> && !std::is_reference_v<To> && !std::is_reference_v<Run>, "a task outlives the call");
+
  public:
   TaskOf(From&& from, To&& to, Run&& run, bool onlyGives)
       : from_(std::move(from)), to_(std::move(to)), run_(std::move(run)), onlyGives_(onlyGives) {

@@ -1,11 +1,12 @@
 // What an MPI program may rely on beside results, one thing for each run.
 //
-// usage: kolo-mpi-behaviour-FAMILY progress|errors|lifetime|threads|fork|passing|tool|profiled|abort|abort-nonblocking
+// usage: kolo-mpi-behaviour-FAMILY progress|errors|lifetime|threads|fork|passing|tool|profiled|exit|abort|abort-nonblocking
 #include <dirent.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -221,6 +222,17 @@ void profiled() {
   MPI_Info_free(&info);
 }
 
+// What C++ programs do in the destructors of their global objects; those of others, made later, have run before.
+void atExit() {
+  std::vector<std::vector<char>> filled(200, std::vector<char>(56, 'x'));   // in the place of what has been freed
+  std::vector<int> all(static_cast<std::size_t>(ranks), -1);
+  MPI_Allgather(&rank, 1, MPI_INT, all.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  for (int i = 0; i < ranks; ++i) expect(all[static_cast<std::size_t>(i)] == i, "blocks are gathered");
+  expect(sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2, "the sum is right");
+  if (rank == 0) std::printf("exit: ok\n");
+  MPI_Finalize();
+}
+
 void abortWhileNonblockingIsUnderWay() {
   sumOfRanks(MPI_COMM_WORLD);
   int sum = 0;
@@ -259,6 +271,10 @@ int main(int argc, char** argv) {
   else if (what == "passing") passing();
   else if (what == "tool") tool();
   else if (what == "profiled") profiled();
+  else if (what == "exit") {
+    std::atexit(atExit);   // before the first collective
+    return sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2 ? 0 : 1;
+  }
   else if (what == "abort-nonblocking") abortWhileNonblockingIsUnderWay();
   else if (what == "abort") abortWhileOthersWait();
   else expect(false, "the first argument says what to do");

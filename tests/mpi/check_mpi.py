@@ -108,6 +108,9 @@ class Interposer(unittest.TestCase):
     def test_programs_that_fork(self):
         self.behaves("fork")
 
+    def test_programs_that_call_mpi_as_they_end(self):
+        self.assertEqual(self.behaves("exit").calls(), {"MPI_Allreduce": (2, 0), "MPI_Allgather": (1, 0)})
+
     def test_what_is_not_covered_is_passed_on_and_said(self):
         job = self.behaves("passing", settings={"KOLO_DEBUG": "debug"})
         self.assertEqual(job.calls()["MPI_Allreduce"], (0, 2))
