@@ -40,7 +40,8 @@ Cost stagedCost(Algorithm algorithm, Collective collective, double n, double siz
       if (collective == Collective::kAllReduce || collective == Collective::kReduceScatter) {
         return {1, size * (3 * (n - 1) + 2)};
       }
-      // The root has most of the work, and the others need not wait for each other. Reading n - 1 streams at a time is a little dearer than one.
+      // The root has most of the work, and the others need not wait for each other. Reading n - 1 streams at a time is a little dearer than one
+      // (perf/results/2026-11-23-mpi-with-barrier-openmpi-8ranks.txt, and the same before).
       if (collective == Collective::kBroadcast) return {1, size * (2 * n - 1), size * 4 * (n - 1)};
       if (collective == Collective::kReduce) return {1, size * (n + 1), size * (3 * n - 1) * 1.15};
       return {steps, size * (4 * (n - 1) + 2)};
