@@ -100,8 +100,8 @@ struct Layout {
 
  private:
   // Apart, so that what is asked for again and again is short.
-  KOLO_DEVICE_CALL Range partOfWhole(int i) const { return alignedPart(count, parts, i, grain); }
-  KOLO_DEVICE_CALL Range ofChannel(const Range& whole) const {
+  KOLO_DEVICE Range partOfWhole(int i) const { return alignedPart(count, parts, i, grain); }
+  KOLO_DEVICE Range ofChannel(const Range& whole) const {
     const Range part = alignedPart(whole.count, channels, channel, grain);
     return {whole.begin + part.begin, part.count};
   }

@@ -10,7 +10,6 @@
 #include <kolo/kolo.h>
 
 #include <memory>
-#include <type_traits>
 #include <utility>
 
 #include "mpi/regions.h"
@@ -63,7 +62,6 @@ class Accelerated {
   // Does run(from, to) and to.store(), now or later: then they move into a task. So `run` holds what else it needs, and nothing of this object.
   template <class From, class To, class Run>
   Outcome carryOut(From&& from, To&& to, Run&& run, bool onlyGives = false) {
-    static_assert(!std::is_reference_v<From> && !std::is_reference_v<To> && !std::is_reference_v<Run>, "they are moved from");
     if (later_ != nullptr) {
       *later_ = std::make_unique<TaskOf<From, To, Run>>(std::move(from), std::move(to), std::move(run), onlyGives);
       return koloSuccess;
