@@ -141,6 +141,7 @@ class Communicator final : public executor::LinkOwner {
   device::Fault open(device::Link& link) override;
   device::Fault post(const device::Work& work, const device::Link& link, const device::Post& post) override;
   bool progress(int peer) override;
+  int looks() const override;
   // Whether some links are posted; the same on all ranks.
   bool posts() const { return !allMapped_; }
   // Whether a posted link that is lost may be replaced by one of another transport.

@@ -523,12 +523,13 @@ void Messages::release(Pair& pair) {
 }
 
 bool Messages::progressPair(int peer, bool readsAll) {
-  const bool wrote = writeAnswers(peer);
+  Pair& pair = pairs_[static_cast<std::size_t>(peer)];
+  const bool wrote = !pair.answers.empty() && writeAnswers(peer);
   const bool read = readLines(peer, readsAll);
-  const bool took = readChunks(peer);
-  const bool gave = writeChunks(peer);
-  const bool sent = writeSends(peer);
-  release(pairs_[static_cast<std::size_t>(peer)]);
+  const bool took = !pair.arriving.empty() && readChunks(peer);
+  const bool gave = !pair.cleared.empty() && writeChunks(peer);
+  const bool sent = !pair.sends.empty() && writeSends(peer);
+  if (pair.leaving != 0) release(pair);
   return wrote || read || took || gave || sent;
 }
 
@@ -560,9 +561,10 @@ int Messages::waitedFor() const {
 Status Messages::finish() {
   const auto held = owner_.holdLinks();
   executor::WaitState state;
-  const executor::Polling polling = owner_.posts() ? owner_.polling().ofPosted() : owner_.polling();
+  executor::Polling polling = owner_.polling();
   // Answers still to be written are somebody else's progress: this rank may not leave before they are out.
   while (unfinished_ != 0 || unanswered_ != 0) {
+    if (owner_.posts()) polling.polls = owner_.looks();
     if (polling.until([&] { return progress(false); })) {
       state = {};
       continue;

@@ -31,6 +31,12 @@ constexpr std::int64_t kAwakeNs = 1'000'000;
 void storeInOneOrder(device::Counter& counter, std::uint64_t value) { std::atomic_ref(counter.value).store(value); }
 std::uint64_t loadInOneOrder(const device::Counter& counter) { return std::atomic_ref(const_cast<std::uint64_t&>(counter.value)).load(); }
 
+// What comes by posted links comes while this rank makes progress: a look, which takes up to a few system calls. Where the rank is thought to have a core it
+// looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share one, as containers do. Where
+// nobody has wanted it for some time, it is offered less often, as each offer costs as much as a look or two.
+constexpr int kLooks = 2, kLooksAlone = 32;
+constexpr int kPollsOfALook = 128;
+
 constexpr std::int64_t kBoardIntervalNs = 10'000'000;   // a rank that waits reads its peer's board, and says that it waits, this often
 
 }  // namespace
@@ -223,6 +229,11 @@ void Communicator::yield() {
   const std::int64_t begin = nowNs();
   sched_yield();
   sharing_.yielded(nowNs() - begin);
+}
+
+int Communicator::looks() const {
+  if (polling_.polls < kPollsOfALook) return 1;
+  return sharing_.isUnlikely() ? kLooksAlone : kLooks;
 }
 
 // A rank that waits, has sent, and shares its core lets the others run before it looks: they find all that it sent, and send what it waits for. Else

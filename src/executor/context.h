@@ -37,6 +37,8 @@ class LinkOwner {
   virtual device::Fault post(const device::Work& work, const device::Link& link, const device::Post& post) = 0;
   // Lets the transports of posted links move data, that of this peer first. True if something has moved.
   virtual bool progress(int peer) = 0;
+  // How often in a row progress() is called in vain before keepWaiting() is.
+  virtual int looks() const = 0;
   // Copies from ordinary memory of the peer, by its address there. False: it could not be read; the owner knows why.
   // REQUIRES: work.readsPeers
   virtual bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) = 0;

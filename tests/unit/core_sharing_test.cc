@@ -27,6 +27,25 @@ TEST_CASE("a core that is shared no longer is found out as fast, however long it
   CHECK(yields <= 10);
 }
 
+TEST_CASE("a core is thought to be this rank's own when nobody has taken a turn for some time, until somebody does") {
+  CHECK_FALSE(comm::CoreSharing().isUnlikely());
+  comm::CoreSharing sharing = after(100, kAlone);
+  CHECK(sharing.isUnlikely());
+  sharing.yielded(kTurn);
+  CHECK_FALSE(sharing.isUnlikely());
+  CHECK_FALSE(after(100, kTurn).isUnlikely());
+  CHECK_FALSE(after(100, kSlice).isUnlikely());
+}
+
+TEST_CASE("a slow machine's yields to nobody are not taken for turns") {
+  constexpr std::int64_t kSlowAlone = 1'800, kSlowAloneAtTimes = 2'900, kSlowTurn = 25'000;
+  comm::CoreSharing sharing = after(1, kSlowAlone);
+  for (int i = 0; i < 100; ++i) sharing.yielded(kSlowAloneAtTimes);
+  CHECK(sharing.isUnlikely());
+  for (int i = 0; i < 100; ++i) sharing.yielded(kSlowTurn);
+  CHECK(sharing.isLikely());
+}
+
 TEST_CASE("a turn in vain now and then changes nothing") {
   comm::CoreSharing sharing = after(10, kTurn);
   for (int i = 0; i < 1000; ++i) {

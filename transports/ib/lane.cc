@@ -109,16 +109,25 @@ void Lane::exchangeCredit(const std::uint64_t* here, std::uint64_t nonceHere, co
   nonceThere_ = nonceThere;
 }
 
-void Lane::addWrite(std::uint64_t to, std::uint32_t key, const void* from, std::uint64_t bytes, const Region* region) {
+Lane::Posting& Lane::addPosting(ibv_wr_opcode opcode) {
+  Posting& posting = chain_.emplace_back();
+  posting.request.wr_id = ++posted_;
+  posting.request.opcode = opcode;
+  return posting;
+}
+
+void Lane::addWrite(const Target& to, std::uint64_t offset, const void* from, std::uint64_t bytes, const Region* region) {
   closePacket();
-  parts_.push_back({reinterpret_cast<std::uint64_t>(from), static_cast<std::uint32_t>(bytes), region != nullptr ? region->localKey(port_.nic) : 0});
-  ibv_send_wr request{};
-  request.wr_id = ++posted_;
-  request.opcode = IBV_WR_RDMA_WRITE;
-  request.send_flags = region == nullptr ? IBV_SEND_INLINE : 0;
-  request.wr.rdma.remote_addr = to;
-  request.wr.rdma.rkey = key;
-  chain_.push_back(request);
+  Posting& posting = addPosting(IBV_WR_RDMA_WRITE);
+  posting.part = {reinterpret_cast<std::uint64_t>(from), static_cast<std::uint32_t>(bytes), region != nullptr ? region->localKey(port_.nic) : 0};
+  posting.request.send_flags = region == nullptr ? IBV_SEND_INLINE : 0;
+  posting.request.wr.rdma.remote_addr = to.address + offset;
+  posting.request.wr.rdma.rkey = to.keys[theirNic_];
+}
+
+void Lane::addWord(const Target& to, std::uint64_t value) {
+  addWrite(to, 0, nullptr, sizeof value, nullptr);
+  chain_.back().word = value;
 }
 
 // REQUIRES: credit, if it does not join the packet before.
@@ -127,18 +136,14 @@ void Lane::addRecord(const Request& request) {
   if (!joinsPacket(Record::room(bytes))) {
     packet_ = packets_.begin();
     packetBytes_ = 0;
-    parts_.push_back({reinterpret_cast<std::uint64_t>(packet_), 0, packets_.key()});
-    ibv_send_wr send{};
-    send.wr_id = ++posted_;
-    send.opcode = IBV_WR_SEND;
-    chain_.push_back(send);
+    addPosting(IBV_WR_SEND).part = {reinterpret_cast<std::uint64_t>(packet_), 0, packets_.key()};
   }
   const Record record{request.data.address, request.hasSignal ? request.word.address : 0, request.signal, request.data.keys[theirNic_],
                       request.word.keys[theirNic_], static_cast<std::uint32_t>(bytes), 0};
   std::memcpy(packet_ + packetBytes_, &record, sizeof record);
   if (bytes != 0) std::memcpy(packet_ + packetBytes_ + sizeof record, request.from, bytes);
   packetBytes_ += Record::room(bytes);
-  parts_.back().length = packetBytes_;
+  chain_.back().part.length = packetBytes_;
 }
 
 bool Lane::add(const Request& request) {
@@ -154,14 +159,12 @@ bool Lane::add(const Request& request) {
   const bool isInline = fitsInline(written) && (request.region == nullptr || !request.region->isOfDevice);
   for (std::uint64_t done = 0; done < written;) {
     const std::uint64_t step = std::min(written - done, kMostBytes);
-    addWrite(request.data.address + done, request.data.keys[theirNic_], request.from + done, step,
-             isInline ? nullptr : request.region);
+    addWrite(request.data, done, request.from + done, step, isInline ? nullptr : request.region);
     done += step;
   }
-  underWay_.push_back(request);
-  Request& kept = underWay_.back();
-  if (isRecord) addRecord(kept);
-  if (kept.isWord) addWrite(kept.word.address, kept.word.keys[theirNic_], &kept.signal, sizeof kept.signal, nullptr);
+  if (isRecord) addRecord(request);
+  if (request.isWord) addWord(request.word, request.signal);
+  Request& kept = underWay_.pushBack(request);
   kept.slots = static_cast<std::uint16_t>(slots);
   kept.sequence = posted_;
   used_ += kept.slots;
@@ -175,20 +178,22 @@ bool Lane::send() {
   quietPolls_ = 0;
   // With none under way that will tell, this one does; else one of several, for a telling costs the NIC a write of its own.
   if (signaled_ == 0 || silent_ >= depth_ / kTellings) {
-    chain_.back().send_flags |= IBV_SEND_SIGNALED;
+    chain_.back().request.send_flags |= IBV_SEND_SIGNALED;
     ++signaled_;
     silent_ = 0;
   }
-  for (std::size_t i = 0; i < chain_.size(); ++i) {
-    chain_[i].sg_list = &parts_[i];
-    chain_[i].num_sge = 1;
-    if (chain_[i].opcode == IBV_WR_SEND && fitsInline(parts_[i].length)) chain_[i].send_flags |= IBV_SEND_INLINE;
-    chain_[i].next = i + 1 < chain_.size() ? &chain_[i + 1] : nullptr;
+  ibv_send_wr* next = nullptr;
+  for (auto posting = chain_.rbegin(); posting != chain_.rend(); ++posting) {
+    ibv_send_wr& request = posting->request;
+    if (posting->part.addr == 0) posting->part.addr = reinterpret_cast<std::uint64_t>(&posting->word);
+    if (request.opcode == IBV_WR_SEND && fitsInline(posting->part.length)) request.send_flags |= IBV_SEND_INLINE;
+    request.sg_list = &posting->part;
+    request.num_sge = 1;
+    request.next = std::exchange(next, &request);
   }
   ibv_send_wr* refused = nullptr;
-  const bool isAccepted = nics_.verbs().postSend(pair_, chain_.data(), &refused) == 0;
+  const bool isAccepted = nics_.verbs().postSend(pair_, next, &refused) == 0;
   chain_.clear();
-  parts_.clear();
   return isAccepted;
 }
 
@@ -212,9 +217,9 @@ bool Lane::giveBack() {
   return sendWord(creditThere_, nonceThere_ + toldThere_);  // [credit]
 }
 
-std::deque<Request> Lane::takeUnderWay() {
+std::vector<Request> Lane::takeUnderWay() {
   used_ = 0;
-  return std::exchange(underWay_, {});
+  return underWay_.takeAll();
 }
 
 void Lane::close(std::uint32_t number) {

@@ -12,9 +12,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
 #include <memory>
 
+#include "../common/ring_queue.h"
 #include "packets.h"
 #include "region.h"
 
@@ -88,10 +88,13 @@ class Lane {
   bool isIdle() const { return underWay_.empty() && !owesCredit(); }
   // Whether a request is under way that may not be repeated by another lane.
   bool carriesOnce() const {
-    return std::any_of(underWay_.begin(), underWay_.end(), [](const Request& request) { return request.isOnce; });
+    for (std::size_t i = 0; i < underWay_.size(); ++i) {
+      if (underWay_[i].isOnce) return true;
+    }
+    return false;
   }
   // All that is under way, taken out.
-  std::deque<Request> takeUnderWay();
+  std::vector<Request> takeUnderWay();
 
   // Packets that have come, to be carried out in order.
   Packets& packets() { return packets_; }
@@ -111,8 +114,16 @@ class Lane {
   std::atomic<bool> isClosingSaid{false};   // and has been told
 
  private:
+  // A work request that was added, and is not yet handed over.
+  struct Posting {
+    ibv_send_wr request;
+    ibv_sge part;
+    std::uint64_t word;   // what is written, if `part` has no address
+  };
+  Posting& addPosting(ibv_wr_opcode opcode);
   // region: in which `from` lies; null: the bytes go inline.
-  void addWrite(std::uint64_t to, std::uint32_t key, const void* from, std::uint64_t bytes, const Region* region);
+  void addWrite(const Target& to, std::uint64_t offset, const void* from, std::uint64_t bytes, const Region* region);
+  void addWord(const Target& to, std::uint64_t value);
   void addRecord(const Request& request);
   bool joinsPacket(std::uint32_t recordBytes) const { return packet_ != nullptr && packetBytes_ + recordBytes <= kPacketBytes; }
   void closePacket() { packet_ = nullptr; }
@@ -130,9 +141,8 @@ class Lane {
   std::uint32_t signaled_ = 0;    // work requests under way whose completion will be told
   std::uint32_t silent_ = 0;      // work requests since the last of those
   std::uint32_t quietPolls_ = 0;  // since something was posted
-  std::deque<Request> underWay_;
-  std::vector<ibv_send_wr> chain_;  // added, and not yet handed over
-  std::vector<ibv_sge> parts_;      // one for each of those
+  RingQueue<Request> underWay_;
+  std::vector<Posting> chain_;
   unsigned char* packet_ = nullptr; // the last of those, if it is a packet
   std::uint32_t packetBytes_ = 0;
   Packets packets_;
@@ -168,7 +178,7 @@ Lane::Polled Lane::poll(Finish finish) {
       while (!underWay_.empty() && underWay_.front().sequence <= completion.wr_id) {
         used_ -= underWay_.front().slots;
         finish(underWay_.front());
-        underWay_.pop_front();
+        underWay_.popFront();
       }
     }
   }

@@ -62,7 +62,7 @@ int Packets::makeReady(ibv_qp* pair) {
 
 void Packets::pop() {
   free_.push_back(arrived_.front().index);
-  arrived_.pop_front();
+  arrived_.popFront();
   ++taken_;
 }
 

@@ -15,9 +15,9 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
+#include "../common/ring_queue.h"
 #include "nic.h"
 
 namespace kolo::ib {
@@ -68,7 +68,7 @@ class Packets {
   int makeReady(ibv_qp* pair);
   bool isMakingReadyDue() const { return taken_ - ready_ >= (room_ + 1) / 2; }
   // A buffer has come back, with a packet or, if the queue pair has ended, without one.
-  void arrive(std::uint32_t index, std::uint32_t bytes) { arrived_.push_back({index, bytes}); }
+  void arrive(std::uint32_t index, std::uint32_t bytes) { arrived_.pushBack({index, bytes}); }
   void comeBackEmpty() { ++empty_; }
   // All buffers have come back; of a queue pair that has ended: nothing more will arrive.
   bool isDrained() const { return given_ == taken_ + arrived_.size() + empty_; }
@@ -103,7 +103,7 @@ class Packets {
   std::uint64_t sent_ = 0, credited_ = 0;
   std::uint64_t given_ = 0;            // buffers that the NIC was given
   std::uint64_t taken_ = 0, ready_ = 0, empty_ = 0;
-  std::deque<Arrival> arrived_;
+  RingQueue<Arrival> arrived_;
   std::vector<std::uint32_t> free_;    // buffers
 };
 

@@ -129,13 +129,16 @@ bool Device::workAll(bool byCore, int peer) {
   bool hasMoved = false, isOneIdle = false;
   const auto look = [&](Way& way) {
     if (way.isActive || way.isLost) return;
-    hasMoved = way.work(byCore) || hasMoved;
+    const bool hasPolled = way.poll();
+    if (!hasPolled && !way.hasPackets()) return;
+    hasMoved = way.work(byCore) || hasPolled || hasMoved;
     activate(way);
   };
   const bool isKnown = peer >= 0 && static_cast<std::size_t>(peer) < byRank_.size() && byRank_[static_cast<std::size_t>(peer)] != nullptr;
   if (isKnown) look(*byRank_[static_cast<std::size_t>(peer)]);
   for (std::size_t i = 0; i < std::min(kLooks, ways_.size()); ++i) look(*ways_[nextWay_++ % ways_.size()]);
   for (Way* const way : active_) {
+    hasMoved = (!way->isLost && way->poll()) || hasMoved;
     hasMoved = way->work(byCore) || hasMoved;
     if (!way->isIdle()) continue;
     way->isActive = false;

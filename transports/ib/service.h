@@ -23,7 +23,7 @@ class Service {
     virtual void greeted(const connect::Caller& peer, std::unique_ptr<Way> way) = 0;
     // Something has changed that Way::lookAfter() takes into account.
     virtual void hasNews() = 0;
-    // Whether something is under way.
+    // Whether something is under way, or has been since workInstead() was called.
     virtual bool hasWork() = 0;
     // Now and then while it is: does the core's part if the core does not.
     virtual void workInstead() = 0;
@@ -37,7 +37,7 @@ class Service {
   void stop();
   void answer(const connect::Caller& peer, connect::Socket socket);
   void watch(Way* way);
-  // There is work, where there was none. Cheap, but now and then.
+  // There is work, where there was none. Cheap, but for the first after a pause.
   void rouse() {
     if (isAsleep_.load(std::memory_order_relaxed)) wake();  // [asleep]
   }

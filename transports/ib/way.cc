@@ -25,6 +25,8 @@ constexpr std::size_t kMostHeld = 16;
 // The buffers of a lane that is closed come back at once, or the NIC does not do as it should.
 constexpr milliseconds kLastTime{1000};
 
+constexpr const char* kRefused = "posting a request was refused";
+
 bool sameWord(const Request& a, const Request& b) { return std::memcmp(&a.word, &b.word, sizeof a.word) == 0; }
 
 // Errors that another way would not cure: the request itself is wrong, here or there. IBV_WC_LOC_QP_OP_ERR is not one of them: it says that the
@@ -64,15 +66,21 @@ Way::Outcome Way::put(const Request& request) {
   if (rails_.empty()) start();
   if (isLost) return Outcome::kLost;
   Rail& rail = rails_[request.rail];
+  Lane& lane = *lanes[rail.lane];
+  if (rail.waiting.empty() && !request.mayWait && lane.isOpen && lane.add(request)) {
+    ++request.load->unfinished;
+    if (!lane.send()) fail(lane, kRefused);
+    return Outcome::kAccepted;
+  }
   if (rail.waiting.size() >= kMostWaiting) {
-    (void)pollLane(*lanes[rail.lane]);
+    (void)pollLane(lane);
     (void)pump(rail);
     if (isLost) return Outcome::kLost;
     if (rail.waiting.size() >= kMostWaiting) return Outcome::kBusy;
   }
   ++request.load->unfinished;
   if (!request.isForLater) ++request.load->queued;
-  rail.waiting.push_back(request);
+  rail.waiting.pushBack(request);
   if (!request.mayWait || rail.waiting.size() >= kMostHeld) (void)pump(rail);
   return Outcome::kAccepted;
 }
@@ -83,20 +91,30 @@ bool Way::isIdle() const {
          std::all_of(rails_.begin(), rails_.end(), [](const Rail& rail) { return rail.waiting.empty(); });
 }
 
-bool Way::work(bool byCore) {
-  if (isLost) return byCore && !hasTakenLast_ && takeLast();
+bool Way::poll() {
   bool hasMoved = false;
   for (const auto& lane : lanes) {
     if (isLost || !lane->isOpen) continue;
     hasMoved = pollLane(*lane) || hasMoved;
     if (lane->isOpen) lane->wantCompletion(marker);
   }
-  if (byCore && !isLost) hasMoved = take() || hasMoved;
+  return hasMoved;
+}
+
+// The service may have taken them from the NIC; those of a lane that is closed are still to be.
+bool Way::hasPackets() const {
+  return closings_.load(std::memory_order_acquire) != 0 ||   // [closing]
+         std::any_of(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->packets().hasArrived(); });
+}
+
+bool Way::work(bool byCore) {
+  if (isLost) return byCore && !hasTakenLast_ && takeLast();
+  bool hasMoved = byCore && take();
   for (Rail& rail : rails_) {
     if (!isLost && !rail.waiting.empty()) hasMoved = pump(rail) || hasMoved;
   }
   for (const auto& lane : lanes) {
-    if (!isLost && lane->isOpen && !lane->isClosing() && !lane->giveBack()) fail(*lane, "posting a request was refused");
+    if (!isLost && lane->isOpen && !lane->isClosing() && !lane->giveBack()) fail(*lane, kRefused);
   }
   return hasMoved;
 }
@@ -107,10 +125,10 @@ bool Way::pump(Rail& rail) {
   while (lane.isOpen && !rail.waiting.empty() && lane.add(rail.waiting.front())) {
     const Request& first = rail.waiting.front();
     if (first.load != nullptr && !first.isForLater) --first.load->queued;
-    rail.waiting.pop_front();
+    rail.waiting.popFront();
     hasMoved = true;
   }
-  if (hasMoved && !lane.send()) fail(lane, "posting a request was refused");
+  if (hasMoved && !lane.send()) fail(lane, kRefused);
   return hasMoved;
 }
 
@@ -244,7 +262,7 @@ void Way::moveRails(std::size_t from) {
   if (lane.isMoved || isLost) return;
   if (rails_.empty()) start();
   lane.isMoved = true;
-  const std::deque<Request> underWay = lane.takeUnderWay();
+  const std::vector<Request> underWay = lane.takeUnderWay();
   std::size_t next = from;
   for (std::size_t i = 0; i < rails_.size(); ++i) {
     Rail& rail = rails_[i];
@@ -252,7 +270,7 @@ void Way::moveRails(std::size_t from) {
     do next = (next + 1) % lanes.size();
     while (!lanes[next]->isOpen);
     rail.lane = next;
-    std::deque<Request> its;
+    std::vector<Request> its;
     std::copy_if(underWay.begin(), underWay.end(), std::back_inserter(its), [&](const Request& request) { return request.rail == i; });
     replay(rail, its);
   }
@@ -263,14 +281,14 @@ void Way::moveRails(std::size_t from) {
 
 // Puts them before what waits: all bytes, then the newest value of each signal. The bytes are written: if the peer has had them, it may have shown
 // that, and what is put next to the same place is perhaps written, and would find its first bytes overwritten again when a packet is carried out.
-void Way::replay(Rail& rail, const std::deque<Request>& requests) const {
-  std::deque<Request> again;
+void Way::replay(Rail& rail, const std::vector<Request>& requests) const {
+  const std::vector<Request> waiting = rail.waiting.takeAll();
   for (Request request : requests) {
     if (request.bytes == 0) continue;
     request.load = nullptr;
     request.ownsRegion = request.hasSignal = request.isWord = false;
     request.isWritten = true;
-    again.push_back(request);
+    rail.waiting.pushBack(request);
   }
   for (auto at = requests.begin(); at != requests.end(); ++at) {
     if (at->load == nullptr) continue;  // a word of the transport's own, or bytes that are repeated a second time
@@ -287,9 +305,9 @@ void Way::replay(Rail& rail, const std::deque<Request>& requests) const {
     request.hasSignal = true;
     ++request.load->queued;
     request.isForLater = false;
-    again.push_back(request);
+    rail.waiting.pushBack(request);
   }
-  rail.waiting.insert(rail.waiting.begin(), again.begin(), again.end());
+  for (const Request& request : waiting) rail.waiting.pushBack(request);
 }
 
 void Way::lookAfter(Clock::time_point now) {
@@ -343,7 +361,7 @@ void Way::lose(const std::string& reason) {
   isLost = true;
   lostAt_ = Clock::now();
   why = fmt::format("rank {}: {}", peer.rank, reason);
-  const auto drop = [this](const std::deque<Request>& requests) {
+  const auto drop = [this](const std::vector<Request>& requests) {
     for (const Request& request : requests) {
       if (request.load != nullptr) *request.load = {};
       if (request.ownsRegion) regions_.release(const_cast<Region*>(request.region));
@@ -354,7 +372,7 @@ void Way::lose(const std::string& reason) {
     close(*lane);
     drop(lane->takeUnderWay());
   }
-  for (Rail& rail : rails_) drop(std::exchange(rail.waiting, {}));
+  for (Rail& rail : rails_) drop(rail.waiting.takeAll());
   for (std::size_t i = 0; i < lanes.size(); ++i) sayClosed(i);
   (void)shutdown(talk_.fd(), SHUT_RDWR);  // the peer loses it too
 }
@@ -422,7 +440,7 @@ void Way::tryLife(Clock::time_point now) {
 bool Way::postTo(const Target& word, std::uint64_t value) {
   for (const auto& lane : lanes) {
     if (!lane->isOpen || !lane->hasRoomForWord()) continue;
-    if (!lane->sendWord(word, value)) fail(*lane, "posting a request was refused");
+    if (!lane->sendWord(word, value)) fail(*lane, kRefused);
     return true;
   }
   return false;

@@ -40,13 +40,17 @@ class Way {
   enum class Outcome { kAccepted, kBusy, kLost };
   // Counts it in its load.
   Outcome put(const Request& request);
-  // Takes completions and packets, posts what waits. True if something has moved.
+  // Takes completions and packets from the NICs. True if there were any.
+  bool poll();
+  // Whether packets may be there to be carried out.
+  bool hasPackets() const;
+  // Carries out packets, posts what waits. True if something has moved.
   bool work(bool byCore);
   // Of a lost way: carries out what had come before. Whether that is all.
   bool takeLast();
   // Of a lost way: what had come is not wanted any more.
   void forgetLast() { hasTakenLast_ = true; }
-  // Whether work() has nothing to do until another packet comes.
+  // Whether work() has nothing to do until poll() or hasPackets() says so.
   bool isIdle() const;
   // What the service thread has learnt, and what time tells.
   void lookAfter(Clock::time_point now);
@@ -77,7 +81,7 @@ class Way {
 
  private:
   struct Rail {
-    std::deque<Request> waiting;
+    RingQueue<Request> waiting;
     std::size_t lane = 0;
   };
   void start();
@@ -88,7 +92,7 @@ class Way {
   void fail(Lane& lane, const std::string& what);
   void failBy(Lane& lane, ibv_wc_status status);
   void moveRails(std::size_t from);
-  void replay(Rail& rail, const std::deque<Request>& requests) const;
+  void replay(Rail& rail, const std::vector<Request>& requests) const;
   bool pump(Rail& rail);
   void finish(const Request& request);
   std::size_t openLanes() const;

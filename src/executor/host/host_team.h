@@ -70,7 +70,7 @@ class HostTeam {
     return context_.polling.until([&] { return device::loadAcquire(counter) >= target; });
   }
   bool pollAndProgress(const device::Counter& counter, std::uint64_t target, int peer) {
-    const int most = context_.polling.looks();
+    const int most = context_.owner->looks();
     for (int idle = 0, rounds = 0; idle < most && rounds < kMostRounds; ++rounds) {
       if (device::loadAcquire(counter) >= target) return true;
       if (!context_.owner->progress(peer)) ++idle;

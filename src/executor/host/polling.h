@@ -25,15 +25,6 @@ struct Polling {
   // waited for may need this very core. polls: the user's wish, or less than 0.
   static Polling make(bool everyRankHasACore, int polls);
 
-  // What comes by posted links comes while this rank makes progress, and a look takes a system call or a few. Where the rank is thought to have a core it
-  // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share one, as containers do.
-  int looks() const { return polls >= kPollsOfALook ? 2 : 1; }
-  Polling ofPosted() const {
-    Polling polling = *this;
-    polling.polls = looks();
-    return polling;
-  }
-
   // Whether `arrived` became true within a round.
   template <class Arrived>
   bool until(Arrived arrived) const {
@@ -43,9 +34,6 @@ struct Polling {
     }
     return false;
   }
-
- private:
-  static constexpr int kPollsOfALook = 128;
 };
 
 }  // namespace kolo::executor
