@@ -226,6 +226,10 @@ typedef struct koloTransport {
   /* Of mapped links, optional likewise: linkRead the other way. Copies `bytes` bytes from `from` to the address `to` of the link's peer, ordinary
    * memory that the peer gives for that, and keeps until it is told that it has been written. With 0 bytes: whether this works on the link, likewise. */
   int (*linkWrite)(void* device, void* link, uint64_t to, const void* from, uint64_t bytes, char* why, size_t whyBytes);
+
+  /* Of posted links, optional likewise. 1: deviceProgress that is not to wait makes no system call where nothing has come, so that a rank with a
+   * core of its own calls it many times before it lets others run. */
+  uint32_t looksCheaply;
 } koloTransport;
 
 /* What a shared object exports. */

@@ -3,6 +3,7 @@
 // Thread safety: made by one thread; afterwards only read, except by windows (comm/windows.h), under the communicator's turn.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -118,6 +119,10 @@ class Peers {
   std::uint64_t unfinished(int rank) const { return (*this)[rank].link->unfinished(); }
   // Lets all that is posted move; sleeps up to waitUs if nothing can, with rank -1 for any peer. True if something has moved.
   bool progress(int rank, int waitUs) const;
+  // Whether a look at what has come by them costs no system call.
+  bool looksCheaply() const {
+    return std::all_of(posted_.begin(), posted_.end(), [](const transport::Device* device) { return device->looksCheaply(); });
+  }
   // Whether all requests go on without this rank's help, and none is refused by reroute().
   bool isFlushed();
   // A peer for whose requests that is not so; -1: none.

@@ -31,9 +31,10 @@ constexpr std::int64_t kAwakeNs = 1'000'000;
 void storeInOneOrder(device::Counter& counter, std::uint64_t value) { std::atomic_ref(counter.value).store(value); }
 std::uint64_t loadInOneOrder(const device::Counter& counter) { return std::atomic_ref(const_cast<std::uint64_t&>(counter.value)).load(); }
 
-// What comes by posted links comes while this rank makes progress: a look, which takes up to a few system calls. Where the rank is thought to have a core it
+// What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it
 // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share one, as containers do. Where
-// nobody has wanted it for some time, it is offered less often, as each offer costs as much as a look or two.
+// nobody has wanted it for some time, and looks cost no system call, the core is offered less often, as each offer costs as much as a look or two. With looks
+// of TCP all_gather took 6.7 us for 8 bytes instead of 4.8: what the one rank asks the kernel for, the other's packets wait for.
 constexpr int kLooks = 2, kLooksAlone = 32;
 constexpr int kPollsOfALook = 128;
 
@@ -233,7 +234,7 @@ void Communicator::yield() {
 
 int Communicator::looks() const {
   if (polling_.polls < kPollsOfALook) return 1;
-  return sharing_.isUnlikely() ? kLooksAlone : kLooks;
+  return sharing_.isUnlikely() && peers_->looksCheaply() ? kLooksAlone : kLooks;
 }
 
 // A rank that waits, has sent, and shares its core lets the others run before it looks: they find all that it sent, and send what it waits for. Else

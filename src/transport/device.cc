@@ -8,6 +8,9 @@ namespace {
 
 constexpr std::size_t kWhyBytes = 1024;
 
+// Whether a table, which may be older than this, goes so far.
+#define HAS(table, field) ((table)->size >= offsetof(koloTransport, field) + sizeof (table)->field)
+
 // One line written by a transport, which may come from elsewhere: trusted only as far as it ends. The rest is left as it is, for all calls make one.
 struct Why {
   Why() { text[0] = '\0'; }
@@ -66,8 +69,7 @@ Device::~Device() {
 }
 
 bool Device::abandon() const {
-  constexpr std::size_t kEnd = offsetof(koloTransport, deviceAbandon) + sizeof table_->deviceAbandon;
-  if (table_->size < kEnd || table_->deviceAbandon == nullptr) return false;
+  if (!HAS(table_, deviceAbandon) || table_->deviceAbandon == nullptr) return false;
   table_->deviceAbandon(device_);
   return true;
 }
@@ -102,12 +104,10 @@ Result<std::unique_ptr<Link>> Device::openLink(const koloTransportBlob& peerAddr
     return error(koloInternalError, "transport {}: opening a link succeeded without a pointer", table_->name);
   }
   link->mapped_ = static_cast<unsigned char*>(mapped);
-  constexpr std::size_t kEndOfRead = offsetof(koloTransport, linkRead) + sizeof table_->linkRead;
-  const bool canRead = table_->size >= kEndOfRead && table_->linkRead != nullptr;
+  const bool canRead = HAS(table_, linkRead) && table_->linkRead != nullptr;
   link->reads_ = canRead ? link->read(nullptr, 0, 0)
                          : error(koloUnsupported, "transport {} does not read ordinary memory of a peer", table_->name);
-  constexpr std::size_t kEndOfWrite = offsetof(koloTransport, linkWrite) + sizeof table_->linkWrite;
-  const bool canWrite = link->reads_.ok() && table_->size >= kEndOfWrite && table_->linkWrite != nullptr;
+  const bool canWrite = link->reads_.ok() && HAS(table_, linkWrite) && table_->linkWrite != nullptr;
   link->writes_ = canWrite && link->write(0, nullptr, 0).ok();
   return link;
 }
@@ -131,18 +131,15 @@ Status Link::state() const {
 }
 
 bool Device::linksCanBeAbandoned() const {
-  const bool says = table_->size >= offsetof(koloTransport, linkAbandon) + sizeof table_->linkAbandon;
-  return isPosted() && says && table_->linkAbandon != nullptr && !registersCheaply();
+  return isPosted() && HAS(table_, linkAbandon) && table_->linkAbandon != nullptr && !registersCheaply();
 }
 
-bool Device::registersDeviceMemory() const {
-  const bool says = table_->size >= offsetof(koloTransport, registersDeviceMemory) + sizeof table_->registersDeviceMemory;
-  return isPosted() && says && table_->registersDeviceMemory != 0;
-}
+bool Device::registersDeviceMemory() const { return isPosted() && HAS(table_, registersDeviceMemory) && table_->registersDeviceMemory != 0; }
+
+bool Device::looksCheaply() const { return isPosted() && HAS(table_, looksCheaply) && table_->looksCheaply != 0; }
 
 Device::Network Device::network() const {
-  constexpr std::size_t kEnd = offsetof(koloTransport, mostMegabits) + sizeof table_->mostMegabits;
-  if (!isPosted() || table_->size < kEnd) return {};
+  if (!isPosted() || !HAS(table_, mostMegabits)) return {};
   constexpr int kMostNics = 16;
   Network network{std::vector<koloTransportNic>(kMostNics), table_->messageNs, table_->putNs, table_->mostMegabits};
   const int found = table_->deviceNics != nullptr ? table_->deviceNics(device_, network.nics.data(), kMostNics) : 0;

@@ -49,6 +49,8 @@ class Device : public std::enable_shared_from_this<Device> {
   bool registersCheaply() const { return table_->registersCheaply != 0; }
   // Whether its links may be left for those of another transport (Link::abandon).
   bool linksCanBeAbandoned() const;
+  // Posted only: whether a look at what has come costs no system call.
+  bool looksCheaply() const;
   // Posted only: whether memory of CUDA devices may be registered.
   bool registersDeviceMemory() const;
   // Posted only: moves data; true if something has moved. As deviceProgress of the table.

@@ -10,8 +10,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "../../transports/ib/pairing.h"
@@ -35,6 +38,21 @@ int silenceConnections() {
     silenced += setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
   }
   return silenced;
+}
+
+// How often the transport's threads have gone to sleep.
+std::uint64_t sleepsOfServices() {
+  std::uint64_t sleeps = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    bool isService = false;
+    for (std::string line; std::getline(status, line);) {
+      isService = isService || line == "Name:\tkolo-ib";
+      constexpr std::string_view kField = "voluntary_ctxt_switches:";
+      if (isService && line.starts_with(kField)) sleeps += std::stoull(line.substr(kField.size()));
+    }
+  }
+  return sleeps;
 }
 
 }  // namespace
@@ -171,6 +189,29 @@ TEST_CASE("a rank that has left the operation still carries on what it put", "[i
   CHECK(two.ranks[0].queued(two.links[0]) == 0);
   REQUIRE_OK(awaitSignal(two.end(1), 0, 1, 10000));   // the other rank is in no call
   CHECK(isRight(two.ranks[1].data(0) + kSignals, 1));
+}
+
+TEST_CASE("messages wake no thread, which keeps its tick while they come", "[ib]") {
+  if (isReal()) return;
+  constexpr std::uint64_t kMessages = 400;
+  const World world;
+  Two two;
+  std::uint64_t seen[2] = {0, 0};
+  const auto rally = [&](std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t n = first; n <= last; ++n, std::this_thread::sleep_for(1ms)) {
+      const int from = static_cast<int>(n % 2);
+      REQUIRE_OK(putAll(two.end(from), {.memory = 1, .bytes = 8, .to = kSignals, .signalTo = 8, .signal = n}));
+      REQUIRE(awaitRising(two.end(1 - from), 8, n, &seen[1 - from]) == "");
+      for (int looks = 0; looks < 8; ++looks) two.ranks[from].progress(1 - from, 0);   // nothing is under way any more
+    }
+  };
+  rally(1, 100);   // the first may wake it
+  const std::uint64_t before = sleepsOfServices();
+  const auto begin = Clock::now();
+  rally(101, kMessages);
+  const std::uint64_t sleeps = sleepsOfServices() - before;
+  CHECK(before != 0);
+  CHECK(sleeps <= 20 + 2 * static_cast<std::uint64_t>((Clock::now() - begin) / 50ms));
 }
 
 TEST_CASE("without any way left the link is lost, and says what happened to each", "[ib]") {

@@ -185,6 +185,8 @@ const koloTransport* koloTransportIb(void) {
                                       // ib_write_lat's 1 to 2 us, and what the core does before and after; not measured on hardware.
                                       .messageNs = 3000,
                                       .putNs = 300,
-                                      .mostMegabits = 0};
+                                      .mostMegabits = 0,
+                                      .linkWrite = nullptr,
+                                      .looksCheaply = 1};
   return &table;
 }
