@@ -535,7 +535,8 @@ bool Messages::progressPair(int peer, bool readsAll) {
 
 bool Messages::progress(bool readsAll) {
   if (broken_.kind != device::Fault::kNone) return false;
-  bool moved = owner_.posts() && owner_.progress(-1);
+  // To look for what one peer sends costs less than to look for what anybody does.
+  bool moved = owner_.posts() && owner_.progress(unfinished_ == 1 ? waitedFor() : -1);
   if (!silent_.empty()) listen();
   const std::size_t count = active_.size(), begin = first_;
   for (std::size_t i = 0; i < count; ++i) {

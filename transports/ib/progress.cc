@@ -134,9 +134,12 @@ bool Device::workAll(bool byCore, int peer) {
     hasMoved = way.work(byCore) || hasPolled || hasMoved;
     activate(way);
   };
-  const bool isKnown = peer >= 0 && static_cast<std::size_t>(peer) < byRank_.size() && byRank_[static_cast<std::size_t>(peer)] != nullptr;
-  if (isKnown) look(*byRank_[static_cast<std::size_t>(peer)]);
-  for (std::size_t i = 0; i < std::min(kLooks, ways_.size()); ++i) look(*ways_[nextWay_++ % ways_.size()]);
+  Way* const first = peer >= 0 && static_cast<std::size_t>(peer) < byRank_.size() ? byRank_[static_cast<std::size_t>(peer)] : nullptr;
+  if (first != nullptr) look(*first);
+  for (std::size_t i = 0; i < std::min(kLooks, ways_.size()); ++i) {
+    Way* const way = ways_[nextWay_++ % ways_.size()].get();
+    if (way != first) look(*way);
+  }
   for (Way* const way : active_) {
     hasMoved = (!way->isLost && way->poll()) || hasMoved;
     hasMoved = way->work(byCore) || hasMoved;
