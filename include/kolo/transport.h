@@ -230,6 +230,7 @@ typedef struct koloTransport {
   /* Of posted links, optional likewise. 1: deviceProgress that is not to wait makes no system call where nothing has come, so that a rank with a
    * core of its own calls it many times before it lets others run. */
   uint32_t looksCheaply;
+  uint32_t unused; /* 0 */
 } koloTransport;
 
 /* What a shared object exports. */

@@ -515,9 +515,9 @@ bool Messages::readLanded(Pair& pair) {
   return true;
 }
 
-// Ends the sends whose data nobody reads any more.
+// Ends the sends whose data nobody reads any more. REQUIRES: there are some that have been put.
 void Messages::release(Pair& pair) {
-  if (pair.leaving == 0 || peers_.unfinished(pair.peer) != 0) return;
+  if (peers_.unfinished(pair.peer) != 0) return;
   unfinished_ -= pair.leaving;
   pair.leaving = 0;
 }

@@ -119,7 +119,7 @@ class Peers {
   std::uint64_t unfinished(int rank) const { return (*this)[rank].link->unfinished(); }
   // Lets all that is posted move; sleeps up to waitUs if nothing can, with rank -1 for any peer. True if something has moved.
   bool progress(int rank, int waitUs) const;
-  // Whether a look at what has come by them costs no system call.
+  // Whether a look at what has come by them costs no system call; by those too by which peers may yet be reached.
   bool looksCheaply() const {
     return std::all_of(posted_.begin(), posted_.end(), [](const transport::Device* device) { return device->looksCheaply(); });
   }

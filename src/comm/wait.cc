@@ -31,10 +31,10 @@ constexpr std::int64_t kAwakeNs = 1'000'000;
 void storeInOneOrder(device::Counter& counter, std::uint64_t value) { std::atomic_ref(counter.value).store(value); }
 std::uint64_t loadInOneOrder(const device::Counter& counter) { return std::atomic_ref(const_cast<std::uint64_t&>(counter.value)).load(); }
 
-// What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it
-// looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share one, as containers do. Where
-// nobody has wanted it for some time, and looks cost no system call, the core is offered less often, as each offer costs as much as a look or two. With looks
-// of TCP all_gather took 6.7 us for 8 bytes instead of 4.8: what the one rank asks the kernel for, the other's packets wait for.
+// What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it looks in vain once more, then
+// lets others run: if nobody else wants the core, that costs little; but hosts may share one, as containers do. Where the last yields found nobody,
+// and looks cost no system call, the core is offered less often, for such an offer costs as much as a look or two. With as many looks of TCP
+// all_gather took 6.7 us for 8 bytes instead of 4.8: what the one rank asks the kernel for, the other's packets wait for.
 constexpr int kLooks = 2, kLooksAlone = 32;
 constexpr int kPollsOfALook = 128;
 
@@ -196,6 +196,7 @@ Fault Communicator::checkMessages(int peer, executor::WaitState& state) {
 // waits for posted links may sleep in their transport, which wakes it.
 void Communicator::rest(int peer, bool forLong, bool maySleep) {
   if (maySleep && posts() && (peer < 0 ? !peers_->reachesByMapping() : (*peers_)[peer].isPosted())) {
+    sharing_.sleeps();
     peers_->progress(peer, forLong ? 2000 : 200);
   } else if (forLong) {
     const timespec nap{0, 50'000};
@@ -234,7 +235,7 @@ void Communicator::yield() {
 
 int Communicator::looks() const {
   if (polling_.polls < kPollsOfALook) return 1;
-  return sharing_.isUnlikely() && peers_->looksCheaply() ? kLooksAlone : kLooks;
+  return sharing_.isUnlikely() && peers_->looksCheaply() && userProgress_.function == nullptr ? kLooksAlone : kLooks;
 }
 
 // A rank that waits, has sent, and shares its core lets the others run before it looks: they find all that it sent, and send what it waits for. Else

@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kWhyBytes = 1024;
 
 // Whether a table, which may be older than this, goes so far.
-#define HAS(table, field) ((table)->size >= offsetof(koloTransport, field) + sizeof (table)->field)
+#define REACHES(table, field) ((table)->size >= offsetof(koloTransport, field) + sizeof (table)->field)
 
 // One line written by a transport, which may come from elsewhere: trusted only as far as it ends. The rest is left as it is, for all calls make one.
 struct Why {
@@ -69,7 +69,7 @@ Device::~Device() {
 }
 
 bool Device::abandon() const {
-  if (!HAS(table_, deviceAbandon) || table_->deviceAbandon == nullptr) return false;
+  if (!REACHES(table_, deviceAbandon) || table_->deviceAbandon == nullptr) return false;
   table_->deviceAbandon(device_);
   return true;
 }
@@ -104,10 +104,10 @@ Result<std::unique_ptr<Link>> Device::openLink(const koloTransportBlob& peerAddr
     return error(koloInternalError, "transport {}: opening a link succeeded without a pointer", table_->name);
   }
   link->mapped_ = static_cast<unsigned char*>(mapped);
-  const bool canRead = HAS(table_, linkRead) && table_->linkRead != nullptr;
+  const bool canRead = REACHES(table_, linkRead) && table_->linkRead != nullptr;
   link->reads_ = canRead ? link->read(nullptr, 0, 0)
                          : error(koloUnsupported, "transport {} does not read ordinary memory of a peer", table_->name);
-  const bool canWrite = link->reads_.ok() && HAS(table_, linkWrite) && table_->linkWrite != nullptr;
+  const bool canWrite = link->reads_.ok() && REACHES(table_, linkWrite) && table_->linkWrite != nullptr;
   link->writes_ = canWrite && link->write(0, nullptr, 0).ok();
   return link;
 }
@@ -131,15 +131,15 @@ Status Link::state() const {
 }
 
 bool Device::linksCanBeAbandoned() const {
-  return isPosted() && HAS(table_, linkAbandon) && table_->linkAbandon != nullptr && !registersCheaply();
+  return isPosted() && REACHES(table_, linkAbandon) && table_->linkAbandon != nullptr && !registersCheaply();
 }
 
-bool Device::registersDeviceMemory() const { return isPosted() && HAS(table_, registersDeviceMemory) && table_->registersDeviceMemory != 0; }
+bool Device::registersDeviceMemory() const { return isPosted() && REACHES(table_, registersDeviceMemory) && table_->registersDeviceMemory != 0; }
 
-bool Device::looksCheaply() const { return isPosted() && HAS(table_, looksCheaply) && table_->looksCheaply != 0; }
+bool Device::looksCheaply() const { return isPosted() && REACHES(table_, looksCheaply) && table_->looksCheaply != 0; }
 
 Device::Network Device::network() const {
-  if (!isPosted() || !HAS(table_, mostMegabits)) return {};
+  if (!isPosted() || !REACHES(table_, mostMegabits)) return {};
   constexpr int kMostNics = 16;
   Network network{std::vector<koloTransportNic>(kMostNics), table_->messageNs, table_->putNs, table_->mostMegabits};
   const int found = table_->deviceNics != nullptr ? table_->deviceNics(device_, network.nics.data(), kMostNics) : 0;

@@ -211,7 +211,7 @@ TEST_CASE("messages wake no thread, which keeps its tick while they come", "[ib]
   rally(101, kMessages);
   const std::uint64_t sleeps = sleepsOfServices() - before;
   CHECK(before != 0);
-  CHECK(sleeps <= 20 + 2 * static_cast<std::uint64_t>((Clock::now() - begin) / 50ms));
+  CHECK(sleeps <= 4 + 2 * static_cast<std::uint64_t>((Clock::now() - begin) / 50ms));
 }
 
 TEST_CASE("without any way left the link is lost, and says what happened to each", "[ib]") {

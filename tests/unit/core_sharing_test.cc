@@ -5,7 +5,7 @@
 namespace kolo::test {
 namespace {
 
-constexpr std::int64_t kAlone = 300, kTurn = 6'000, kSlice = 2'800'000;   // nanoseconds that a yield takes
+constexpr std::int64_t kAlone = 300, kShortTurn = 1'800, kTurn = 6'000, kSlice = 2'800'000;   // nanoseconds that a yield takes
 
 comm::CoreSharing after(int yields, std::int64_t ns) {
   comm::CoreSharing sharing;
@@ -31,19 +31,14 @@ TEST_CASE("a core is thought to be this rank's own when nobody has taken a turn 
   CHECK_FALSE(comm::CoreSharing().isUnlikely());
   comm::CoreSharing sharing = after(100, kAlone);
   CHECK(sharing.isUnlikely());
-  sharing.yielded(kTurn);
+  sharing.yielded(kShortTurn);
   CHECK_FALSE(sharing.isUnlikely());
+  CHECK_FALSE(after(100, kShortTurn).isUnlikely());
   CHECK_FALSE(after(100, kTurn).isUnlikely());
   CHECK_FALSE(after(100, kSlice).isUnlikely());
-}
-
-TEST_CASE("a slow machine's yields to nobody are not taken for turns") {
-  constexpr std::int64_t kSlowAlone = 1'800, kSlowAloneAtTimes = 2'900, kSlowTurn = 25'000;
-  comm::CoreSharing sharing = after(1, kSlowAlone);
-  for (int i = 0; i < 100; ++i) sharing.yielded(kSlowAloneAtTimes);
-  CHECK(sharing.isUnlikely());
-  for (int i = 0; i < 100; ++i) sharing.yielded(kSlowTurn);
-  CHECK(sharing.isLikely());
+  sharing = after(100, kAlone);
+  sharing.sleeps();
+  CHECK_FALSE(sharing.isUnlikely());
 }
 
 TEST_CASE("a turn in vain now and then changes nothing") {

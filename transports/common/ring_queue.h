@@ -14,10 +14,10 @@ class RingQueue {
  public:
   bool empty() const { return count_ == 0; }
   std::size_t size() const { return count_; }
-  // The one that is `index` places behind the oldest.
+  // The one that is `index` places behind the oldest. REQUIRES: index < size().
   T& operator[](std::size_t index) { return places_[(first_ + index) & (places_.size() - 1)]; }
   const T& operator[](std::size_t index) const { return places_[(first_ + index) & (places_.size() - 1)]; }
-  // REQUIRES, of all three: not empty.
+  // The oldest. REQUIRES, as popFront(): not empty.
   T& front() { return places_[first_]; }
   const T& front() const { return places_[first_]; }
   void popFront() {
@@ -25,7 +25,7 @@ class RingQueue {
     --count_;
   }
 
-  // Returns where it is, until the next one is added.
+  // Returns where it is, until the next one is added or it is taken. REQUIRES: `item` is none of this queue's.
   T& pushBack(const T& item) {
     if (count_ == places_.size()) grow();
     T& place = (*this)[count_++];

@@ -103,6 +103,7 @@ class Device final : private connect::Callee, private Service::Owner {
   unsigned idle_ = 0;                        // calls of progress() since something moved
 
   unsigned calls_ = 0, seenCalls_ = 0;       // of the core; what the service has seen of them
+  bool wasCalled_ = false;                   // in the service's last tick
 
   std::atomic<bool> hasNews_{false};         // [ib news]
   std::mutex lock_;                          // the rest

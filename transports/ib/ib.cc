@@ -187,6 +187,7 @@ const koloTransport* koloTransportIb(void) {
                                       .putNs = 300,
                                       .mostMegabits = 0,
                                       .linkWrite = nullptr,
-                                      .looksCheaply = 1};
+                                      .looksCheaply = 1,
+                                      .unused = 0};
   return &table;
 }

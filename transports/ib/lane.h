@@ -118,7 +118,7 @@ class Lane {
   struct Posting {
     ibv_send_wr request;
     ibv_sge part;
-    std::uint64_t word;   // what is written, if `part` has no address
+    std::uint64_t word;   // what is written, if `part` has no address: that of the word is known when no more are added
   };
   Posting& addPosting(ibv_wr_opcode opcode);
   // region: in which `from` lies; null: the bytes go inline.

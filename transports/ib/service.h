@@ -23,7 +23,7 @@ class Service {
     virtual void greeted(const connect::Caller& peer, std::unique_ptr<Way> way) = 0;
     // Something has changed that Way::lookAfter() takes into account.
     virtual void hasNews() = 0;
-    // Whether something is under way, or has been since workInstead() was called.
+    // Whether something is under way, or the core has called since the tick before the last.
     virtual bool hasWork() = 0;
     // Now and then while it is: does the core's part if the core does not.
     virtual void workInstead() = 0;

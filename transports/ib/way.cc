@@ -136,7 +136,7 @@ bool Way::pump(Rail& rail) {
 
 // Carries out the packets that have come. Those of lanes that are closed go first, in the order in which they were closed: what the peer repeats by
 // another lane says that what came by this one is in place, and its signals are newer. The peer repeats nothing before it has heard that the lane is
-// closed, which is said after closing() is set [closing]; so if a packet that was repeated has been taken from the NIC, as it has before this is
+// closed, which is said after closing() is set [closing]; so if a packet that was repeated has been taken from the NIC, as it has by poll(), before this is
 // asked, then the lane is seen to be closing here, and all its buffers come back: with a packet, or flushed.
 bool Way::take() {
   bool hasMoved = false, isHeldUp = false;

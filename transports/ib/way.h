@@ -44,7 +44,7 @@ class Way {
   bool poll();
   // Whether packets may be there to be carried out.
   bool hasPackets() const;
-  // Carries out packets, posts what waits. True if something has moved.
+  // Carries out packets, posts what waits. True if something has moved. REQUIRES: poll() has been called just before (take()).
   bool work(bool byCore);
   // Of a lost way: carries out what had come before. Whether that is all.
   bool takeLast();
