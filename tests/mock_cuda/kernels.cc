@@ -15,6 +15,7 @@
 namespace kolo::test::mock {
 namespace {
 
+using executor::cuda::BlockState;
 using executor::cuda::Control;
 using executor::cuda::LaunchParams;
 using executor::cuda::ServeParams;
@@ -25,9 +26,7 @@ struct SharedBlock {
   const unsigned threads;
   executor::BlockBarrier barrier;
   Slices::Grid* sliced = nullptr;   // the grid, if the device goes in time slices
-  LaunchParams launch;
-  device::Work work;
-  device::Fault fault;
+  BlockState state;
 };
 
 class MockPlatform {
@@ -102,15 +101,9 @@ void eachThread(const Grid& grid, const Control& control, const Body& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-void runBlocks(const Grid& grid, const LaunchParams& params) {
-  eachThread(grid, *params.control, [&](MockPlatform& platform, int block, SharedBlock& shared) {
-    executor::cuda::runBlock(platform, params, block, shared.work, shared.fault);
-  });
-}
-
-void serve(const Grid& grid, const ServeParams& params) {
-  eachThread(grid, *params.control, [&](MockPlatform& platform, int block, SharedBlock& shared) {
-    executor::cuda::serveBlock(platform, params, block, static_cast<int>(grid.blocks), shared.launch, shared.work, shared.fault);
+void runBlocks(const Grid& grid, const LaunchParams& launch, const ServeParams& serve) {
+  eachThread(grid, *launch.control, [&](MockPlatform& platform, int block, SharedBlock& shared) {
+    executor::cuda::runKernel(platform, launch, serve, block, static_cast<int>(grid.blocks), shared.state);
   });
 }
 
@@ -131,7 +124,6 @@ struct Prepared<run> {
 
 constexpr std::array kKernels = {
     Kernel{"koloRunBlocks", Prepared<runBlocks>::prepare},
-    Kernel{"koloServe", Prepared<serve>::prepare},
 };
 
 }  // namespace

@@ -57,15 +57,16 @@ KOLO_DEVICE void sayEnded(device::PostBox& box) {
   device::storeRelease(box.ring->ended, number);   // [ended]
 }
 
-// A group's messages; false after a failure. `work` and `fault` are the block's: all its threads see them.
+// A group's messages; false after a failure.
 template <class Platform>
-KOLO_DEVICE bool runMessages(Platform& platform, const LaunchParams& params, int channel, device::Work& work, device::Fault& fault) {
+KOLO_DEVICE bool runMessages(Platform& platform, const LaunchParams& params, int channel, BlockState& state) {
   if (params.messages == 0 || channel >= static_cast<int>(params.messageChannels)) return true;
+  device::Work& work = state.work;
   if (platform.thread() == 0) {
     work = params.list()[0];
     work.links += channel * work.ranks;
-    fault = {};
-    work.fault = &fault;
+    state.fault = {};
+    work.fault = &state.fault;
     work.posts = postsOf(params, channel);
   }
   platform.syncOr(false);
@@ -73,33 +74,31 @@ KOLO_DEVICE bool runMessages(Platform& platform, const LaunchParams& params, int
   device::Exchange<device::BlockTeam<Platform>> exchange(team, work);
   algorithms::MessageGroup<device::BlockTeam<Platform>>(team, exchange, params.list(), params.messages, channel).run();
   team.sync();
-  if (team.failed() && platform.thread() == 0) report(platform, params, work, fault);
+  if (team.failed() && platform.thread() == 0) report(platform, params, work, state.fault);
   platform.syncOr(false);
   return !team.failed();
 }
 
 template <class Platform>
 KOLO_DEVICE bool runCollective(Platform& platform, const LaunchParams& params, const device::Work& described, int channel,
-                               device::Work& work, device::Fault& fault) {
-  Channel& state = params.channels[channel];
-  const bool leads = platform.thread() == 0;
-  std::uint64_t number = 0;
-  if (leads) {
-    number = device::loadRelaxed(state.operations) + 1;
+                               BlockState& state) {
+  device::Work& work = state.work;
+  device::Counter& operations = params.channels[channel].operations;
+  if (platform.thread() == 0) {
     work = described;
     takeChannel(work, channel);
-    fault = {};
-    work.fault = &fault;
+    state.fault = {};
+    work.fault = &state.fault;
     work.posts = postsOf(params, channel);
-    work.word |= number << device::Signature::kSequenceAt;
+    work.word |= (device::loadRelaxed(operations) + 1) << device::Signature::kSequenceAt;
   }
   platform.syncOr(false);
   device::BlockTeam<Platform> team(platform, work);
   algorithms::execute(team, work);
   team.sync();
-  if (leads) {
-    device::storeRelaxed(state.operations, number);
-    if (team.failed()) report(platform, params, work, fault);
+  if (platform.thread() == 0) {
+    device::storeRelaxed(operations, device::loadRelaxed(operations) + 1);
+    if (team.failed()) report(platform, params, work, state.fault);
   }
   platform.syncOr(false);
   return !team.failed();
@@ -107,21 +106,20 @@ KOLO_DEVICE bool runCollective(Platform& platform, const LaunchParams& params, c
 
 // Messages first: they wait for nothing but messages. After a failure what follows would be refused.
 template <class Platform>
-KOLO_DEVICE void runList(Platform& platform, const LaunchParams& params, int channel, device::Work& work, device::Fault& fault) {
+KOLO_DEVICE void runList(Platform& platform, const LaunchParams& params, int channel, BlockState& state) {
   // After a failure the peers may take what this rank sends for what it owed them: nothing more is sent.
   if (platform.syncOr(platform.thread() == 0 && device::loadRelaxed(params.channels[0].failures) != 0)) return;
-  if (!runMessages(platform, params, channel, work, fault)) return;
+  if (!runMessages(platform, params, channel, state)) return;
   for (std::uint32_t i = params.messages; i < params.count; ++i) {
     const device::Work& described = params.list()[i];
-    if (channel < described.channels && !runCollective(platform, params, described, channel, work, fault)) return;
+    if (channel < described.channels && !runCollective(platform, params, described, channel, state)) return;
   }
 }
 
 template <class Platform>
-KOLO_DEVICE_CALL void runBlock(Platform& platform, const LaunchParams& params, int channel, device::Work& work,
-                               device::Fault& fault) {
+KOLO_DEVICE_CALL void runBlock(Platform& platform, const LaunchParams& params, int channel, BlockState& state) {
   platform.setTimeout(params.timeoutNs);
-  runList(platform, params, channel, work, fault);
+  runList(platform, params, channel, state);
   if (params.posts != nullptr && platform.thread() == 0) sayEnded(params.posts[channel]);
 }
 

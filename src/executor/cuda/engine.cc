@@ -85,10 +85,8 @@ Status Gpu::load() {
     return error(koloUnsupported, "this library was built without kernels (the option gpu_architectures is empty): {}", why.message());
   }
   KOLO_CUDA(driver_, cuModuleGetFunction, (&kernel_, module_, "koloRunBlocks"));
-  KOLO_CUDA(driver_, cuModuleGetFunction, (&residentKernel_, module_, "koloServe"));
-  int blocks = 0, residentBlocks = 0, multiprocessors = 0, mps = 0;
+  int blocks = 0, multiprocessors = 0, mps = 0;
   KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&blocks, kernel_, kBlockThreads, 0));
-  KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&residentBlocks, residentKernel_, kBlockThreads, 0));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_));
   (void)driver_.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device_);   // older drivers do not know it
   int clockKhz = 0, widthBits = 0, cacheBytes = 0;
@@ -99,7 +97,7 @@ Status Gpu::load() {
   cacheBytes_ = cacheBytes;
   KOLO_CUDA(driver_, cuDeviceGetUuid, (&uuid_, device_));
   mps_ = mps != 0;
-  residentBlocks_ = std::min(blocks, residentBlocks) * multiprocessors;
+  residentBlocks_ = blocks * multiprocessors;
   KOLO_CUDA(driver_, cuStreamCreate, (&copies_, CU_STREAM_NON_BLOCKING));
   if (residentBlocks_ == 0) return error(koloUnsupported, "device {} cannot hold one block of {} threads", ordinal_, kBlockThreads);
   if (Status status = tryKernels(); !status.ok()) {
@@ -108,7 +106,13 @@ Status Gpu::load() {
   return {};
 }
 
-// A launch of each, with nothing to do. The first launch of a kernel may make the driver resize what threads have of local memory, and wait
+Status Gpu::launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const {
+  void* arguments[] = {const_cast<LaunchParams*>(&params), const_cast<ServeParams*>(&serve)};   // the driver copies them
+  KOLO_CUDA(driver_, cuLaunchKernel, (kernel_, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
+  return {};
+}
+
+// Launches with nothing to do. The first launch of a kernel may make the driver resize what threads have of local memory, and wait
 // for all that runs: later that could be a kernel of another rank, which waits for this launch.
 Status Gpu::tryKernels() {
   KOLO_ASSIGN(const memory::DeviceMemory channel, memory::DeviceMemory::create(ordinal_, sizeof(Channel), false));
@@ -125,10 +129,8 @@ Status Gpu::tryKernels() {
   ServeParams serve{.control = control, .channels = channel.as<Channel>(), .resident = resident.as<Resident>(), .places = nullptr,
                     .instance = 1, .first = 1, .idleNs = 0};
   const auto run = [&]() -> Status {
-    void* arguments[] = {&params};
-    KOLO_CUDA(driver_, cuLaunchKernel, (kernel_, 1, 1, 1, kBlockThreads, 1, 1, 0, copies_, arguments, nullptr));
-    void* serveArguments[] = {&serve};
-    KOLO_CUDA(driver_, cuLaunchKernel, (residentKernel_, 1, 1, 1, kBlockThreads, 1, 1, 0, copies_, serveArguments, nullptr));
+    KOLO_TRY(launch(params, {}, 1, copies_));
+    KOLO_TRY(launch(params, serve, 1, copies_));
     KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
     return {};
   };
@@ -471,8 +473,7 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, st
   if (staysResident) {
     KOLO_TRY(ring(params, stream));
   } else {
-    void* arguments[] = {&params};
-    KOLO_CUDA(driver, cuLaunchKernel, (gpu_->kernel(), blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
+    KOLO_TRY(gpu_->launch(params, {}, blocks, stream));
   }
   KOLO_TRY(orderBeforeOthers(stream, capture));
   if (buffer != nullptr && !capture.active) KOLO_CUDA(driver, cuEventRecord, (buffer->used, stream));
@@ -501,11 +502,9 @@ Status Engine::ring(const LaunchParams& params, CUstream stream) {
   const bool opens = device::loadAcquire(control_->asleep) >= instances_;   // [asleep]
   if (opens) {
     device::storeRelease(control_->opened, number);                         // [opened]
-    ServeParams serve{.control = control_, .channels = channels_.as<Channel>(), .resident = resident, .places = places_,
-                      .instance = ++instances_, .first = number, .idleNs = setup_.idleNs};
-    const unsigned blocks = residentBlocks(setup_.layout);
-    void* arguments[] = {&serve};
-    KOLO_CUDA(driver, cuLaunchKernel, (gpu_->residentKernel(), blocks, 1, 1, kBlockThreads, 1, 1, 0, residentStream_, arguments, nullptr));
+    const ServeParams serve{.control = control_, .channels = channels_.as<Channel>(), .resident = resident, .places = places_,
+                            .instance = ++instances_, .first = number, .idleNs = setup_.idleNs};
+    KOLO_TRY(gpu_->launch(params, serve, residentBlocks(setup_.layout), residentStream_));
   }
   KOLO_CUDA(driver, cuStreamWriteValue64, (stream, reinterpret_cast<CUdeviceptr>(&resident->rung.value), ringOf(number, opens),
                                            CU_STREAM_WRITE_VALUE_DEFAULT));

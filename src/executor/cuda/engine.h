@@ -56,8 +56,8 @@ class Gpu {
   const drivers::CudaDriver& driver() const { return driver_; }
   int ordinal() const { return ordinal_; }
   CUcontext context() const { return context_; }
-  CUfunction kernel() const { return kernel_; }
-  CUfunction residentKernel() const { return residentKernel_; }
+  // The kernel: of one launch, or, with `serve`, resident. REQUIRES: the context.
+  Status launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const;
   const CUuuid& uuid() const { return uuid_; }
   // Whether kernels of several processes run on it side by side (MPS), instead of in turns.
   bool isSharedByProcesses() const { return mps_; }
@@ -113,7 +113,6 @@ class Gpu {
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
   CUfunction kernel_ = nullptr;
-  CUfunction residentKernel_ = nullptr;
   CUstream copies_ = nullptr;   // apart from all others
   int residentBlocks_ = 0;
   double memoryGBps_ = 0, cacheBytes_ = 0;

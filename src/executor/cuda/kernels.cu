@@ -102,19 +102,12 @@ class CudaPlatform {
 }  // namespace
 }  // namespace kolo::executor::cuda
 
-extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads)
-    koloRunBlocks(const __grid_constant__ kolo::executor::cuda::LaunchParams params) {
-  __shared__ kolo::device::Work work;
-  __shared__ kolo::device::Fault fault;
-  kolo::executor::cuda::CudaPlatform platform(*params.control);
-  kolo::executor::cuda::runBlock(platform, params, static_cast<int>(blockIdx.x), work, fault);
-}
-
-extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads)
-    koloServe(const __grid_constant__ kolo::executor::cuda::ServeParams params) {
-  __shared__ kolo::executor::cuda::LaunchParams launch;
-  __shared__ kolo::device::Work work;
-  __shared__ kolo::device::Fault fault;
-  kolo::executor::cuda::CudaPlatform platform(*params.control);
-  kolo::executor::cuda::serveBlock(platform, params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), launch, work, fault);
+// One kernel for both ways to execute launches: what it calls is there once. The second bound asks for all registers that so many threads may
+// have: without it sm_80 had given the resident kernel half of them, and reductions spilled.
+extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads, 1)
+    koloRunBlocks(const __grid_constant__ kolo::executor::cuda::LaunchParams launch,
+                  const __grid_constant__ kolo::executor::cuda::ServeParams serve) {
+  __shared__ kolo::executor::cuda::BlockState state;
+  kolo::executor::cuda::CudaPlatform platform(*launch.control);
+  kolo::executor::cuda::runKernel(platform, launch, serve, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), state);
 }

@@ -43,6 +43,14 @@ struct LaunchParams {
 
   KOLO_DEVICE const device::Work* list() const { return apart != nullptr ? apart : works; }
 };
-static_assert(sizeof(LaunchParams) <= 4096, "a kernel's parameters");
+
+// What the threads of a block share: its shared memory, in which also stands whatever it has to know again after an operation. An
+// operation may use all registers, so that what stayed in one meanwhile would be written to the stack and read again, by each thread.
+struct BlockState {
+  LaunchParams launch;    // the one that the resident kernel executes
+  device::Work work;
+  device::Fault fault;
+  std::uint64_t served;   // launches that the resident kernel's block has executed; its leader's
+};
 
 }  // namespace kolo::executor::cuda

@@ -44,6 +44,7 @@ struct Resident {
 // What is rung for a launch.
 constexpr std::uint64_t ringOf(std::uint64_t launch, bool opensInstance) { return 2 * launch + (opensInstance ? 1 : 0); }
 
+// All 0 for a kernel of one launch.
 struct ServeParams {
   Control* control;
   Channel* channels;            // [blocks]
@@ -98,29 +99,37 @@ KOLO_DEVICE Next awaitLaunch(Platform& platform, const ServeParams& params, int 
   }
 }
 
-// `launch`, `work` and `fault` are the block's: all its threads see them.
 template <class Platform>
-KOLO_DEVICE void serveBlock(Platform& platform, const ServeParams& params, int block, int blocks, LaunchParams& launch,
-                            device::Work& work, device::Fault& fault) {
-  Channel& state = params.channels[block];
-  const bool leads = platform.thread() == 0;
-  std::uint64_t served = leads ? device::loadRelaxed(state.served) : 0;
+KOLO_DEVICE void serveBlock(Platform& platform, const ServeParams& params, int block, int blocks, BlockState& state) {
+  if (platform.thread() == 0) state.served = device::loadRelaxed(params.channels[block].served);
   for (;;) {
-    const bool leaves = leads && awaitLaunch(platform, params, block, served) == Next::kLeave;
+    const bool leaves = platform.thread() == 0 && awaitLaunch(platform, params, block, state.served) == Next::kLeave;
     if (platform.syncOr(leaves)) return;
-    const std::uint64_t place = (device::loadRelaxed(state.served) + 1) % kResidentPlaces;
+    const std::uint64_t place = (state.served + 1) % kResidentPlaces;
     // By all threads: the place is in the host's memory. What is in it is visible since the doorbell.
-    device::blockCopy(device::BlockIndex{platform.thread(), platform.threads()}, &launch, &params.places[place], sizeof launch, false);
+    device::blockCopy(device::BlockIndex{platform.thread(), platform.threads()}, &state.launch, &params.places[place],
+                      sizeof state.launch, false);
     platform.syncOr(false);
-    runBlock(platform, launch, block, work, fault);
+    runBlock(platform, state.launch, block, state);
     platform.syncOr(false);
-    if (!leads) continue;
-    device::storeRelaxed(state.served, ++served);
+    if (platform.thread() != 0) continue;
+    device::storeRelaxed(params.channels[block].served, ++state.served);
     // A launch is given to the next one only when all blocks have done it: so the sum tells which arrival was the last.
-    if (platform.add(params.resident->arrivals) == served * static_cast<std::uint64_t>(blocks)) {
-      device::storeRelease(params.control->completed, served);           // [completed]
-      device::storeRelease(params.resident->done, served);               // [done launch] the stream waits for it
+    if (platform.add(params.resident->arrivals) == state.served * static_cast<std::uint64_t>(blocks)) {
+      device::storeRelease(params.control->completed, state.served);     // [completed]
+      device::storeRelease(params.resident->done, state.served);         // [done launch] the stream waits for it
     }
+  }
+}
+
+// The kernel: of one launch, or resident, which `serve` is for.
+template <class Platform>
+KOLO_DEVICE void runKernel(Platform& platform, const LaunchParams& launch, const ServeParams& serve, int block, int blocks,
+                           BlockState& state) {
+  if (serve.resident != nullptr) {
+    serveBlock(platform, serve, block, blocks, state);
+  } else {
+    runBlock(platform, launch, block, state);
   }
 }
 
