@@ -3,9 +3,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "perf/device.h"
 #include "perf/failure.h"
 #include "perf/machine.h"
 #include "perf/names.h"
@@ -33,6 +35,16 @@ size_t bufferCapacity(const Options& options, int ranks) {
   return std::max(options.sizes.back(), static_cast<size_t>(ranks) * 16);
 }
 
+void resolveGpus(Options& options) {
+  const int count = static_cast<int>(cudaDeviceNames().size());
+  for (const int gpu : options.gpus) {
+    if (gpu >= count) fail("--gpus: there is no device {}, expected 0{}", gpu, count > 1 ? fmt::format(" to {}", count - 1) : "");
+  }
+  if (!options.gpus.empty()) return;
+  options.gpus.resize(static_cast<size_t>(count));
+  std::iota(options.gpus.begin(), options.gpus.end(), 0);
+}
+
 void requirePossible(const Options& options, int ranks) {
   const auto& collectives = options.collectives;
   if (std::any_of(collectives.begin(), collectives.end(), hasRoot) && (options.root < 0 || options.root >= ranks)) {
@@ -42,6 +54,7 @@ void requirePossible(const Options& options, int ranks) {
     fail("nothing to measure: {}", options.inPlace ? "no collective asked for has these datatypes and reductions in place"
                                                    : "no reduction asked for is defined for a datatype asked for");
   }
+  if (options.onGpus) return;
   // As floating-point numbers: what is absurd must not wrap around to something small.
   const double needed = 2.0 * static_cast<double>(bufferCapacity(options, ranks)) *
                         static_cast<double>(options.buffers.size()) * ranks;

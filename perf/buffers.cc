@@ -1,16 +1,13 @@
 #include "perf/buffers.h"
 
-#include <cstdlib>
-#include <cstring>
-
 #include "perf/failure.h"
 
 namespace kolo::perf {
 
 std::string_view bufferKindName(BufferKind kind) { return kind == BufferKind::kRegistered ? "registered" : "plain"; }
 
-Buffers::Buffers(koloComm_t comm, BufferKind kind, size_t capacity)
-    : comm_(comm), kind_(kind), capacity_(capacity), send_(allocate()), recv_(allocate()) {}
+Buffers::Buffers(koloComm_t comm, const Device& device, BufferKind kind, size_t capacity)
+    : comm_(comm), device_(device), kind_(kind), capacity_(capacity), send_(allocate()), recv_(allocate()) {}
 
 Buffers::~Buffers() {
   release(send_);
@@ -22,13 +19,13 @@ Buffers::Area Buffers::allocate() {
   void* memory = nullptr;
   Area area;
   if (kind_ == BufferKind::kRegistered) {
-    check(koloMemAlloc(&memory, bytes), "koloMemAlloc");
-  } else if (posix_memalign(&memory, kFront, bytes) != 0) {
-    fail("no memory for a buffer of {} bytes", bytes);
+    check(koloMemAllocOn(&memory, bytes, device_.ordinal()), "koloMemAllocOn");
+  } else {
+    memory = device_.allocate(bytes);
   }
-  // Touched here, so that no page fault is measured and the pages lie near this rank's core.
-  std::memset(memory, 0, bytes);
   area.memory = static_cast<std::byte*>(memory);
+  // Touched here, so that no page fault is measured and the pages lie near this rank's core.
+  device_.clear(area.memory, bytes);
   if (kind_ == BufferKind::kRegistered) {
     check(koloWindowRegister(comm_, memory, bytes, &area.window), "koloWindowRegister");
   }
@@ -39,7 +36,7 @@ Buffers::Area Buffers::allocate() {
 // end.
 void Buffers::release(Area& area) {
   if (kind_ == BufferKind::kPlain) {
-    std::free(area.memory);
+    device_.free(area.memory);
   } else if (koloWindowDeregister(comm_, area.window) == koloSuccess) {
     (void)koloMemFree(area.memory);
   }

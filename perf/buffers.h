@@ -8,11 +8,12 @@
 #include <string_view>
 
 #include "kolo/kolo.h"
+#include "perf/device.h"
 
 namespace kolo::perf {
 
 enum class BufferKind {
-  kRegistered,  // koloMemAlloc and koloWindowRegister
+  kRegistered,  // koloMemAllocOn and koloWindowRegister
   kPlain        // ordinary memory that the library knows nothing of
 };
 
@@ -23,15 +24,16 @@ constexpr size_t kGuardBytes = 64;
 
 class Buffers {
  public:
-  // capacity: bytes of each of the two. Touches all of it, on the calling thread. Throws Failure.
-  Buffers(koloComm_t comm, BufferKind kind, size_t capacity);
+  // capacity: bytes of each of the two, in the device's memory. Touches all of it, on the calling thread. Throws Failure.
+  Buffers(koloComm_t comm, const Device& device, BufferKind kind, size_t capacity);
   ~Buffers();
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
 
   BufferKind kind() const { return kind_; }
+  const Device& device() const { return device_; }
   size_t capacity() const { return capacity_; }
-  // Page-aligned, with kGuardBytes of writable memory before the first and after the last byte.
+  // On the device; page-aligned, with kGuardBytes of writable memory before the first and after the last byte.
   std::byte* send() const { return send_.memory + kFront; }
   std::byte* recv() const { return recv_.memory + kFront; }
 
@@ -46,6 +48,7 @@ class Buffers {
   void release(Area& area);
 
   koloComm_t comm_;
+  const Device& device_;
   BufferKind kind_;
   size_t capacity_;
   Area send_;

@@ -30,10 +30,11 @@ class Consequence : public Failure {
 };
 
 // Throws Failure with the library's own words unless result is koloSuccess.
-inline void check(koloResult_t result, const char* what) {
+// comm: whose error it is; nullptr: the calling thread's last one.
+inline void check(koloResult_t result, const char* what, koloComm_t comm = nullptr) {
   if (result == koloSuccess) [[likely]]
     return;
-  const std::string message = fmt::format("{}: {}: {}", what, koloGetErrorString(result), koloGetLastError(nullptr));
+  const std::string message = fmt::format("{}: {}: {}", what, koloGetErrorString(result), koloGetLastError(comm));
   if (result == koloRemoteError) throw Consequence(message);
   throw Failure(message);
 }

@@ -138,6 +138,7 @@ std::string facts(const Run& run) {
          fact("kernel", machine.kernel) +
          fact("ranks", fmt::format("{} {}{}", run.ranks, run.threads ? "threads" : "processes",
                                    run.bound ? ", a core each" : "")) +
+         (run.gpus.empty() ? "" : fact("GPUs and their ranks", run.gpus + (run.resident ? "; resident kernels" : ""))) +
          fact("buffers", run.buffers + (run.inPlace ? ", in place" : "")) + fact("transport", run.transport) +
          fact("timer", fmt::format("{:.0f} ns a reading", machine.timerCostNs)) + "</dl>\n";
 }

@@ -193,6 +193,13 @@ std::string launchedRank() {
   return name != nullptr && isSet(name) ? std::getenv(name) : "";
 }
 
+int launchedLocalRank() {
+  for (const char* const name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
+    if (!isSet("KOLO_RANK") && isSet(name)) return std::atoi(std::getenv(name));
+  }
+  return std::atoi(launchedRank().c_str());
+}
+
 int launchRanks(char** argv, int ranks) { return Ranks(argv).run(ranks); }
 
 }  // namespace kolo::perf

@@ -14,6 +14,8 @@ enum ExitStatus { kAllRight = 0, kWrongValues = 1, kRunFailed = 2 };
 bool startedByLauncher();
 // The rank that the launcher gave this process, as it says it; "" without one.
 std::string launchedRank();
+// Its number among the ranks of this host, as the launcher says it, else its rank; 0 without a launcher.
+int launchedLocalRank();
 
 // Runs this executable again `ranks` times with the same arguments and KOLO_RANK, KOLO_SIZE and KOLO_JOB set, each
 // bound to a core where there are cores enough, and waits. When a rank dies, standard error says which and by which

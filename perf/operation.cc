@@ -3,12 +3,13 @@
 namespace kolo::perf {
 namespace {
 
-koloResult_t sendRecv(const Operation& operation, size_t count, const Placement& at, Ranks ranks, koloComm_t comm) {
+koloResult_t sendRecv(const Operation& operation, size_t count, const Placement& at, Ranks ranks, koloComm_t comm,
+                      koloStream_t stream) {
   const int next = (ranks.self + 1) % ranks.count;
   const int previous = (ranks.self + ranks.count - 1) % ranks.count;
   if (const koloResult_t result = koloGroupStart(); result != koloSuccess) return result;
-  const koloResult_t sent = koloSend(at.send, count, operation.datatype, next, comm, nullptr);
-  const koloResult_t received = koloRecv(at.recv, count, operation.datatype, previous, comm, nullptr);
+  const koloResult_t sent = koloSend(at.send, count, operation.datatype, next, comm, stream);
+  const koloResult_t received = koloRecv(at.recv, count, operation.datatype, previous, comm, stream);
   const koloResult_t ended = koloGroupEnd();  // also when a call was refused: the group must be closed
   if (sent != koloSuccess) return sent;
   return received != koloSuccess ? received : ended;
@@ -67,30 +68,30 @@ Placement place(const Operation& operation, const Shape& shape, Ranks ranks, con
 }
 
 koloResult_t runOnce(const Operation& operation, const Shape& shape, const Placement& at, Ranks ranks,
-                     koloComm_t comm) {
+                     koloComm_t comm, koloStream_t stream) {
   const size_t count = shape.count;
   const koloDataType_t type = operation.datatype;
   switch (operation.collective) {
     case koloCollectiveAllReduce:
-      return koloAllReduce(at.send, at.recv, count, type, operation.op, comm, nullptr);
+      return koloAllReduce(at.send, at.recv, count, type, operation.op, comm, stream);
     case koloCollectiveReduce:
-      return koloReduce(at.send, at.recv, count, type, operation.op, operation.root, comm, nullptr);
+      return koloReduce(at.send, at.recv, count, type, operation.op, operation.root, comm, stream);
     case koloCollectiveBroadcast:
-      return koloBroadcast(at.send, at.recv, count, type, operation.root, comm, nullptr);
+      return koloBroadcast(at.send, at.recv, count, type, operation.root, comm, stream);
     case koloCollectiveAllGather:
-      return koloAllGather(at.send, at.recv, count, type, comm, nullptr);
+      return koloAllGather(at.send, at.recv, count, type, comm, stream);
     case koloCollectiveReduceScatter:
-      return koloReduceScatter(at.send, at.recv, count, type, operation.op, comm, nullptr);
+      return koloReduceScatter(at.send, at.recv, count, type, operation.op, comm, stream);
     case koloCollectiveAllToAll:
-      return koloAllToAll(at.send, at.recv, count, type, comm, nullptr);
+      return koloAllToAll(at.send, at.recv, count, type, comm, stream);
     case koloCollectiveGather:
-      return koloGather(at.send, at.recv, count, type, operation.root, comm, nullptr);
+      return koloGather(at.send, at.recv, count, type, operation.root, comm, stream);
     case koloCollectiveScatter:
-      return koloScatter(at.send, at.recv, count, type, operation.root, comm, nullptr);
+      return koloScatter(at.send, at.recv, count, type, operation.root, comm, stream);
     case koloCollectiveBarrier:
-      return koloBarrier(comm, nullptr);
+      return koloBarrier(comm, stream);
     case koloCollectiveSendRecv:
-      return sendRecv(operation, count, at, ranks, comm);
+      return sendRecv(operation, count, at, ranks, comm, stream);
     case koloNumCollectives:
       break;
   }

@@ -18,7 +18,7 @@ struct Texts {
   std::vector<std::string> collectives;
   std::string minBytes = "8", maxBytes = "64M", stepBytes = "0", sizes;
   double factor = 2;
-  std::string datatype = "float32", op = "sum", buffers = "registered", algorithm;
+  std::string datatype = "float32", op = "sum", buffers = "registered", algorithm, gpus;
 };
 
 // What may stand behind an option. CLI11 shows the first text in the help, and as an error what the function returns.
@@ -85,7 +85,7 @@ void declareWhat(CLI::App& app, Texts& texts, Options& options) {
 }
 
 void declareHow(CLI::App& app, Texts& texts, Options& options) {
-  app.add_option("--ranks", options.ranks, "number of ranks (default: one per core, at least 2)")
+  app.add_option("--ranks", options.ranks, "number of ranks (default: one per core or GPU, at least 2)")
       ->check(wholeNumber(1, kMostRanks));
   app.add_option("-n,--iters", options.iterations, "timed calls of each size (default: what 0.15 s allow, at least 5)")
       ->check(wholeNumber(1, kMostCalls));
@@ -95,6 +95,9 @@ void declareHow(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("-c,--check", options.check, "0: do not verify; any other number: verify every value")
       ->capture_default_str()
       ->check(wholeNumber(0));
+  app.add_option("--gpus", texts.gpus,
+                 "measure GPU memory: CUDA devices by commas, or all; the ranks of a host have them in turns");
+  app.add_flag("--resident", options.resident, "GPUs: small operations by the kernel that stays on the device");
   app.add_flag("--threads", options.threads, "ranks are threads of this process");
   app.add_option("--algorithm", texts.algorithm,
                  "ALGORITHM for every collective measured, or COLLECTIVE:ALGORITHM; several by commas; ^ALGORITHM "
@@ -106,6 +109,20 @@ void declareHow(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--json", options.jsonFile, "write results to this file");
   app.add_option("--csv", options.csvFile, "write results to this file");
   app.add_option("--html", options.htmlFile, "write a report with curves to this file");
+}
+
+std::vector<int> parseGpus(const std::string& text) {
+  std::vector<int> gpus;
+  if (text == "all") return gpus;
+  for (const std::string& word : splitList(text)) {
+    int gpu = -1;
+    const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), gpu);
+    if (code != std::errc() || end != word.data() + word.size() || gpu < 0) {
+      fail("--gpus: \"{}\" is no device, expected numbers by commas, such as 0,1, or all", word);
+    }
+    gpus.push_back(gpu);
+  }
+  return gpus;
 }
 
 // An empty text is what a forgotten shell variable leaves; taken for "not given" it would be lost unseen.
@@ -143,6 +160,9 @@ bool parseOptions(int argc, char** argv, Options& options, int& exitStatus) {
   options.ops = parseOps(texts.op);
   options.sizes = parseSizes(app, texts);
   options.buffers = parseBufferKinds(texts.buffers);
+  options.onGpus = !texts.gpus.empty();
+  if (options.onGpus) options.gpus = parseGpus(texts.gpus);
+  if (options.resident && !options.onGpus) fail("--resident is for GPUs, but --gpus was not given");
   if (!texts.algorithm.empty()) options.wishes = parseWishes(texts.algorithm, options.collectives);
   return true;
 }

@@ -26,6 +26,9 @@ struct Options {
   int check = 1;  // 0: values are not verified
   bool inPlace = false;
   bool threads = false;
+  bool onGpus = false;
+  std::vector<int> gpus;   // the devices of a host's ranks, in turns; empty until resolveGpus() for all that there are
+  bool resident = false;
   double timeoutSeconds = 0;  // 0: the library's own
   std::vector<Wish> wishes;   // of algorithms; empty: the planner's choice
   std::string transport;      // empty: the library's choice

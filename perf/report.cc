@@ -56,6 +56,8 @@ nlohmann::ordered_json machineJson(const Run& run) {
             {"ranks_are", run.threads ? "threads" : "processes"},
             {"one_core_each", run.bound},
             {"in_place", run.inPlace},
+            {"gpus", run.gpus},
+            {"resident", run.resident},
             {"init_ms", run.initMs},
             {"memory_after_init_bytes", run.initBytes},
             {"memory_at_end_bytes", run.endBytes}}}};
@@ -90,6 +92,7 @@ Reporter::Reporter(const Run& run) : run_(run), showBar_(isatty(STDERR_FILENO) =
              run_.ranks == 1 ? "" : "s", kind, run_.bound ? ", each bound to a core" : "", run_.buffers, run_.inPlace ? " in place" : "", run_.transport);
   fmt::print("# {}, {} cores, {} memory, {}\n", machine.cpu, machine.cores, formatBytes(machine.memoryBytes),
              machine.kernel);
+  if (!run_.gpus.empty()) fmt::print("# GPUs and their ranks: {}{}\n", run_.gpus, run_.resident ? "; resident kernels" : "");
   fmt::print("# communicator: made in {:.1f} ms by the slowest rank, {} of memory for each\n", run_.initMs, formatBytes(run_.initBytes));
   fmt::print("# time: of one call, by the slowest rank, in batches back to back; bandwidth: from the median\n");
 }

@@ -19,6 +19,8 @@ struct Run {
   bool threads = false;
   bool bound = false;  // each rank to one core
   bool inPlace = false;
+  std::string gpus;          // in whose memory the buffers lie, and the ranks of each; empty: the host's
+  bool resident = false;     // the kernels for small operations there
   std::string buffers;
   std::string transport;
   double initMs = 0;         // making the communicator: the slowest rank

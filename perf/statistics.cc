@@ -21,10 +21,10 @@ std::vector<double> slowestRank(const std::vector<double>& perRank, size_t ranks
   return slowest;
 }
 
-Schedule scheduleFor(double callUs, size_t iterations) {
+Schedule scheduleFor(double callUs, size_t iterations, double batchUs) {
   const double us = std::max(callUs, 1e-3);
   Schedule schedule;
-  schedule.batch = std::clamp<size_t>(static_cast<size_t>(std::ceil(std::min(kBatchUs / us, 1e6))), 1, kMaxBatch);
+  schedule.batch = std::clamp<size_t>(static_cast<size_t>(std::ceil(std::min(batchUs / us, 1e6))), 1, kMaxBatch);
   if (iterations > 0) {
     schedule.batch = std::clamp(schedule.batch, (iterations + kMostSamples - 1) / kMostSamples, iterations);
     schedule.samples = iterations / schedule.batch;

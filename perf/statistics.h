@@ -28,8 +28,10 @@ struct Schedule {
   size_t samples = 1;
 };
 
-// A batch lasts at least kBatchUs, so that neither the timer nor the unequal start of the ranks is seen in it.
+// A batch lasts at least so long, so that neither the timer nor the unequal start of the ranks is seen in it; on a GPU, nor the wait for
+// its stream.
 constexpr double kBatchUs = 20.0;
+constexpr double kGpuBatchUs = 1000.0;
 constexpr size_t kMaxBatch = 256;
 // What one size may take where the caller gave no number of iterations, and the fewest and most samples then.
 constexpr double kBudgetUs = 150e3;
@@ -40,6 +42,6 @@ constexpr size_t kMostSamples = 10'000;
 
 // callUs: an estimate of one call. iterations: the calls asked for, or 0 to let the budget decide. With iterations
 // given, batch * samples is the largest multiple of batch that does not exceed it, and at least 1.
-Schedule scheduleFor(double callUs, size_t iterations);
+Schedule scheduleFor(double callUs, size_t iterations, double batchUs = kBatchUs);
 
 }  // namespace kolo::perf

@@ -23,15 +23,15 @@ struct Point {
 
 class Sweep {
  public:
-  Sweep(koloComm_t comm, const Options& options, Reporter* reporter)
-      : comm_(comm), options_(options), reporter_(reporter) {
+  Sweep(koloComm_t comm, const Options& options, const Device& device, Exchange& exchange, Reporter* reporter)
+      : comm_(comm), options_(options), device_(device), exchange_(exchange), reporter_(reporter) {
     check(koloCommUserRank(comm, &ranks_.self), "koloCommUserRank");
     check(koloCommCount(comm, &ranks_.count), "koloCommCount");
     requirePossible(options, ranks_.count);
     forceAlgorithms();
     const size_t capacity = bufferCapacity(options, ranks_.count);
     for (const BufferKind kind : options.buffers) {
-      buffers_.push_back(std::make_unique<Buffers>(comm, kind, capacity));
+      buffers_.push_back(std::make_unique<Buffers>(comm, device, kind, capacity));
     }
   }
 
@@ -148,13 +148,14 @@ class Sweep {
                   .verified = options_.check > 0};
     result.plan = planOf(point, result.buffers == BufferKind::kRegistered);
     if (options_.check > 0) {
-      result.wrong = sumOverRanks(runVerified(operation, point.shape, ranks_, *point.buffers, comm_));
+      const size_t wrong = runVerified(operation, point.shape, ranks_, *point.buffers, comm_, exchange_);
+      result.wrong = static_cast<size_t>(exchange_.sum(static_cast<double>(wrong)));   // exact up to 2^53
     }
     const Placement at = place(operation, point.shape, ranks_, *point.buffers);
     const Schedule schedule = calibrate(point, at);
     std::vector<double> own(schedule.samples);
     for (double& sample : own) sample = timeBatch(point, at, schedule.batch);
-    const std::vector<double> all = gather(own);
+    const std::vector<double> all = exchange_.gather(own);
     result.timeUs = summarize(slowestRank(all, static_cast<size_t>(ranks_.count), schedule.samples));
     result.iterations = schedule.samples * schedule.batch;
     return result;
@@ -162,48 +163,41 @@ class Sweep {
 
   // Microseconds of one call on this rank, when `batch` calls run back to back.
   double timeBatch(const Point& point, const Placement& at, size_t batch) {
-    check(koloBarrier(comm_, nullptr), "koloBarrier");
+    exchange_.barrier();
     const Clock::time_point begin = Clock::now();
     koloResult_t result = koloSuccess;
     for (size_t i = 0; i < batch && result == koloSuccess; ++i) {
-      result = runOnce(point.operation, point.shape, at, ranks_, comm_);
+      result = runOnce(point.operation, point.shape, at, ranks_, comm_, device_.stream());
     }
+    device_.synchronize();
     const Clock::time_point end = Clock::now();
     check(result, koloCollectiveName(point.operation.collective));
+    checkEnqueued();
     return std::chrono::duration<double, std::micro>(end - begin).count() / static_cast<double>(batch);
+  }
+
+  // Whether what was enqueued has gone well, too.
+  void checkEnqueued() {
+    koloResult_t result = koloSuccess;
+    check(koloCommGetAsyncError(comm_, &result), "koloCommGetAsyncError");
+    check(result, "koloCommGetAsyncError", comm_);
   }
 
   // Warms up, and finds a schedule on which all ranks agree.
   Schedule calibrate(const Point& point, const Placement& at) {
     constexpr size_t kTrialBatch = 16;
     if (options_.warmups > 0) (void)timeBatch(point, at, options_.warmups);
-    double us = maxOverRanks(timeBatch(point, at, 1));
+    const double batchUs = device_.ordinal() == KOLO_HOST ? kBatchUs : kGpuBatchUs;
+    double us = exchange_.greatest(timeBatch(point, at, 1));
     // A single short call is mostly the ranks' unequal exit from the barrier: several tell more.
-    if (us < kBatchUs * kTrialBatch) us = maxOverRanks(timeBatch(point, at, kTrialBatch));
-    return scheduleFor(us, options_.iterations);
-  }
-
-  // The ranks' values, one rank after the other.
-  std::vector<double> gather(const std::vector<double>& own) {
-    std::vector<double> all(own.size() * static_cast<size_t>(ranks_.count));
-    check(koloAllGather(own.data(), all.data(), own.size(), koloFloat64, comm_, nullptr), "koloAllGather of samples");
-    return all;
-  }
-
-  double maxOverRanks(double own) {
-    const std::vector<double> all = gather({own});
-    return *std::max_element(all.begin(), all.end());
-  }
-
-  // Exact up to 2^53 elements.
-  size_t sumOverRanks(size_t own) {
-    double sum = 0;
-    for (const double each : gather({static_cast<double>(own)})) sum += each;
-    return static_cast<size_t>(sum);
+    if (us < batchUs * kTrialBatch) us = exchange_.greatest(timeBatch(point, at, kTrialBatch));
+    return scheduleFor(us, options_.iterations, batchUs);
   }
 
   koloComm_t comm_;
   const Options& options_;
+  const Device& device_;
+  Exchange& exchange_;
   Reporter* reporter_;
   Ranks ranks_{};
   std::vector<std::unique_ptr<Buffers>> buffers_;
@@ -211,8 +205,8 @@ class Sweep {
 
 }  // namespace
 
-std::vector<Result> runSweep(koloComm_t comm, const Options& options, Reporter* reporter) {
-  return Sweep(comm, options, reporter).run();
+std::vector<Result> runSweep(koloComm_t comm, const Options& options, const Device& device, Exchange& exchange, Reporter* reporter) {
+  return Sweep(comm, options, device, exchange, reporter).run();
 }
 
 }  // namespace kolo::perf

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "kolo/kolo.h"
+#include "perf/exchange.h"
 #include "perf/options.h"
 #include "perf/report.h"
 
 namespace kolo::perf {
 
-// reporter: on rank 0; null elsewhere. Returns the same results on all ranks. Throws Failure when the library reports
+// device: where the communicator is. reporter: on rank 0; null elsewhere. Returns the same results on all ranks. Throws Failure when the library reports
 // an error, or when the options are not possible for so many ranks (before.h).
-std::vector<Result> runSweep(koloComm_t comm, const Options& options, Reporter* reporter);
+std::vector<Result> runSweep(koloComm_t comm, const Options& options, const Device& device, Exchange& exchange, Reporter* reporter);
 
 }  // namespace kolo::perf

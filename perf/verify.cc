@@ -18,6 +18,8 @@ struct Area {
   size_t bytes;
 };
 
+Area guarded(const Area& area) { return {area.begin - kGuardBytes, area.bytes + 2 * kGuardBytes}; }
+
 size_t countUnpoisoned(const std::byte* at, size_t bytes) {
   return bytes - static_cast<size_t>(std::count(at, at + bytes, static_cast<std::byte>(kPoison)));
 }
@@ -31,24 +33,27 @@ class Verification {
         at_(place(operation, shape, ranks, buffers)),
         elementBytes_(koloDataTypeSize(operation.datatype)),
         reduces_(isReduction(operation.collective)),
-        seed_(shape.bytes * 31 + static_cast<size_t>(operation.collective)) {
-    // In place the collective may write anywhere in the shared memory, unless the interface keeps the rest; out of
-    // place only what it receives.
-    written_ = at_.inPlace ? Area{buffers.recv(), shape.bytes} : Area{at_.recv, at_.recvElements * elementBytes_};
-  }
+        seed_(shape.bytes * 31 + static_cast<size_t>(operation.collective)),
+        written_(at_.inPlace ? Area{buffers.recv(), shape.bytes} : Area{at_.recv, at_.recvElements * elementBytes_}),
+        writtenView_(buffers.device(), guarded(written_).begin, guarded(written_).bytes),
+        sentView_(buffers.device(), at_.send, at_.sendElements * elementBytes_) {}
 
   const Placement& placement() const { return at_; }
 
   void prepare() const {
-    std::memset(written_.begin - kGuardBytes, kPoison, written_.bytes + 2 * kGuardBytes);
-    fill(at_.send, at_.sendElements, elementBytes_, sentBy(ranks_.self), 0);
+    std::memset(writtenView_.of(guarded(written_).begin), kPoison, guarded(written_).bytes);
+    writtenView_.upload();
+    fill(sentView_.of(at_.send), at_.sendElements, elementBytes_, sentBy(ranks_.self), 0);   // in place over some of the poison
+    sentView_.upload();
   }
 
   size_t wrong() const {
-    size_t count = countUnpoisoned(written_.begin - kGuardBytes, kGuardBytes) +
-                   countUnpoisoned(written_.begin + written_.bytes, kGuardBytes);
+    writtenView_.download();
+    size_t count = countUnpoisoned(writtenView_.of(guarded(written_).begin), kGuardBytes) +
+                   countUnpoisoned(writtenView_.of(written_.begin + written_.bytes), kGuardBytes);
     if (!at_.inPlace) {
-      count += countWrong(at_.send, at_.sendElements, operation_.datatype, sentBy(ranks_.self), 0, Compare::kBytes);
+      sentView_.download();
+      count += countWrong(sentView_.of(at_.send), at_.sendElements, operation_.datatype, sentBy(ranks_.self), 0, Compare::kBytes);
     }
     return at_.recvElements > 0 ? count + wrongResult() : count;
   }
@@ -60,7 +65,7 @@ class Verification {
   }
 
   size_t wrongIn(size_t block, size_t elements, const Table& expected, size_t phase) const {
-    return countWrong(at_.recv + block * shape_.count * elementBytes_, elements, operation_.datatype, expected, phase,
+    return countWrong(writtenView_.of(at_.recv) + block * shape_.count * elementBytes_, elements, operation_.datatype, expected, phase,
                       reduces_ ? Compare::kNumbers : Compare::kBytes);
   }
 
@@ -106,19 +111,25 @@ class Verification {
   size_t elementBytes_;
   bool reduces_;
   size_t seed_;
+  // In place the collective may write anywhere in the shared memory, unless the interface keeps the rest; out of place only what
+  // it receives.
   Area written_;
+  HostView writtenView_, sentView_;
 };
 
 }  // namespace
 
 size_t runVerified(const Operation& operation, const Shape& shape, Ranks ranks, const Buffers& buffers,
-                   koloComm_t comm) {
+                   koloComm_t comm, Exchange& exchange) {
   if (operation.collective == koloCollectiveBarrier) return 0;
   const Verification verification(operation, shape, ranks, buffers);
   verification.prepare();
   // Zero-copy peers read and write these buffers as soon as they enter; nobody may enter before all have filled theirs.
-  check(koloBarrier(comm, nullptr), "koloBarrier");
-  check(runOnce(operation, shape, verification.placement(), ranks, comm), koloCollectiveName(operation.collective));
+  exchange.barrier();
+  const Device& device = buffers.device();
+  check(runOnce(operation, shape, verification.placement(), ranks, comm, device.stream()),
+        koloCollectiveName(operation.collective));
+  device.synchronize();
   return verification.wrong();
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 
+#include "perf/exchange.h"
 #include "perf/operation.h"
 
 namespace kolo::perf {
@@ -14,6 +15,6 @@ namespace kolo::perf {
 // in a send buffer that was not to be changed. Throws Failure when the library reports an error. A barrier moves
 // nothing: 0.
 size_t runVerified(const Operation& operation, const Shape& shape, Ranks ranks, const Buffers& buffers,
-                   koloComm_t comm);
+                   koloComm_t comm, Exchange& exchange);
 
 }  // namespace kolo::perf

@@ -118,6 +118,45 @@ TEST_CASE("kolo-perf takes what it need not refuse, and notes an algorithm that 
   CHECK(countOf(other.output, "does not fit") == 1);
 }
 
+TEST_CASE("kolo-perf measures and verifies what lies in the memory of GPUs") {
+  const Program perf("KOLO_TEST_PERF_ON_MOCK");   // two devices
+  if (!perf) return;
+  const auto run = [&](std::vector<std::string> arguments, const std::vector<const char*>& words, const Environment& environment = {}) {
+    arguments.insert(arguments.end(), {"-n", "5", "-w", "1"});
+    const Ended ended = perf.run(arguments, environment);
+    INFO("status " << ended.status << "\n" << ended.output);
+    CHECK(ended.exitedWith(0));
+    CHECK(ended.output.find("Wrong values: 0 OK") != std::string::npos);
+    for (const char* word : words) CHECK(ended.output.find(word) != std::string::npos);
+  };
+  // All collectives, each also with a length that nothing divides.
+  run({"--threads", "--gpus", "all", "--sizes", "8,1003,40K", "--buffers", "registered,plain", "-r", "1"},
+      {"GPU 0 (Mock GPU): 0; GPU 1 (Mock GPU): 1", "transport p2p"});
+  run({"--threads", "--gpus", "0", "--ranks", "3", "--sizes", "1003", "--in-place"}, {"GPU 0 (Mock GPU): 0, 1, 2"});
+  run({"--gpus", "1,0", "--ranks", "3", "--sizes", "1003", "-d", "int8,float64", "all_reduce", "all_to_all"},
+      {"GPU 0 (Mock GPU): 1; GPU 1 (Mock GPU): 0, 2"});
+  run({"--threads", "--gpus", "all", "--resident", "all_reduce", "--sizes", "1003"}, {"resident kernels"});
+  // The second rank of its host, as a launcher says.
+  run({"--gpus", "all", "broadcast", "--sizes", "8"}, {"GPU 1 (Mock GPU): 0\n"},
+      {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
+}
+
+TEST_CASE("kolo-perf refuses GPUs that there are not") {
+  const Program mocked("KOLO_TEST_PERF_ON_MOCK"), perf("KOLO_TEST_PERF");
+  if (mocked) {
+    mocked.expectRefusal(2, {"--gpus", "0,2"}, {"no device 2", "0 to 1"});
+    mocked.expectRefusal(2, {"--gpus", "0,x"}, {"--gpus", "\"x\""});
+    mocked.expectRefusal(2, {"--gpus", "-1"}, {"--gpus", "-1"});
+    const Ended tooLarge = mocked.run({"--gpus", "all", "all_reduce", "--sizes", "100T"});
+    INFO(tooLarge.output);
+    CHECK(tooLarge.exitedWith(2));
+    CHECK(tooLarge.output.find("out of memory") != std::string::npos);
+  }
+  if (!perf) return;
+  perf.expectRefusal(2, {"--resident"}, {"--resident", "--gpus"});
+  perf.expectRefusal(2, {"--gpus", ""}, {"--gpus", "empty"});
+}
+
 TEST_CASE("kolo-perf ends all ranks at once when it is interrupted, also while it starts them") {
   const Program perf("KOLO_TEST_PERF");
   if (!perf) return;
