@@ -45,7 +45,7 @@ void resolveGpus(Options& options) {
   std::iota(options.gpus.begin(), options.gpus.end(), 0);
 }
 
-void requirePossible(const Options& options, int ranks) {
+void requirePossible(const Options& options, int ranks, int ranksHere) {
   const auto& collectives = options.collectives;
   if (std::any_of(collectives.begin(), collectives.end(), hasRoot) && (options.root < 0 || options.root >= ranks)) {
     fail("--root {} is no rank: there are ranks 0 to {}", options.root, ranks - 1);
@@ -57,10 +57,10 @@ void requirePossible(const Options& options, int ranks) {
   if (options.onGpus) return;
   // As floating-point numbers: what is absurd must not wrap around to something small.
   const double needed = 2.0 * static_cast<double>(bufferCapacity(options, ranks)) *
-                        static_cast<double>(options.buffers.size()) * ranks;
+                        static_cast<double>(options.buffers.size()) * ranksHere;
   if (needed > static_cast<double>(memoryBytes())) {
     fail("sizes up to {} need {:.1f} GiB for the two buffers of each of {} rank{}{}, but the machine's memory is {}",
-         formatBytes(options.sizes.back()), needed / (1u << 30), ranks, ranks == 1 ? "" : "s",
+         formatBytes(options.sizes.back()), needed / (1u << 30), ranksHere, ranksHere == 1 ? "" : "s",
          options.buffers.size() > 1 ? ", registered and plain" : "", formatBytes(memoryBytes()));
   }
 }

@@ -25,6 +25,8 @@ constexpr const char* kTimerSource = "clock_gettime(CLOCK_MONOTONIC)";
 
 Machine readMachine();
 size_t memoryBytes();
+// The same for all processes of this machine, in containers too, and not for those of another. A whole number below 2^53.
+double machineNumber();
 // Of this process: memory that it has touched and that is there, shared memory included.
 size_t residentBytes();
 

@@ -204,7 +204,7 @@ int run(int argc, char** argv) {
   }
   const int places = static_cast<int>(options.onGpus ? options.gpus.size() : usableCores().size());
   const int ranks = options.ranks > 0 ? options.ranks : std::clamp(places, 2, kMostRanks);
-  requirePossible(options, ranks);
+  requirePossible(options, ranks, ranks);
   requireOutputs(options);
   return options.threads ? runThreads(options, ranks) : launchRanks(argv, ranks);
 }

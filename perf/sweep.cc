@@ -6,6 +6,7 @@
 
 #include "perf/before.h"
 #include "perf/failure.h"
+#include "perf/machine.h"
 #include "perf/names.h"
 #include "perf/sizes.h"
 #include "perf/verify.h"
@@ -27,7 +28,8 @@ class Sweep {
       : comm_(comm), options_(options), device_(device), exchange_(exchange), reporter_(reporter) {
     check(koloCommUserRank(comm, &ranks_.self), "koloCommUserRank");
     check(koloCommCount(comm, &ranks_.count), "koloCommCount");
-    requirePossible(options, ranks_.count);
+    const std::vector<double> machines = exchange.gather({machineNumber()});
+    requirePossible(options, ranks_.count, static_cast<int>(std::count(machines.begin(), machines.end(), machineNumber())));
     forceAlgorithms();
     const size_t capacity = bufferCapacity(options, ranks_.count);
     for (const BufferKind kind : options.buffers) {

@@ -7,8 +7,10 @@
 #include <set>
 
 #include "algorithms/names.h"
+#include "perf/before.h"
 #include "perf/failure.h"
 #include "perf/html_report.h"
+#include "perf/machine.h"
 #include "perf/names.h"
 #include "perf/patterns.h"
 #include "perf/report.h"
@@ -149,6 +151,20 @@ TEST_CASE("perf: short calls are batched and long ones measured a few times") {
   CHECK(most.samples <= perf::kMostSamples);
   CHECK(most.batch * most.samples > endless - most.batch);
   CHECK(most.batch * most.samples <= endless);
+}
+
+TEST_CASE("perf: buffers must fit the memory of each machine, whatever the others have to hold") {
+  perf::Options options;
+  options.collectives = {koloCollectiveAllReduce};
+  options.datatypes = {koloFloat32};
+  options.ops = {koloSum};
+  options.buffers = {perf::BufferKind::kRegistered};
+  options.sizes = {perf::memoryBytes() / 5};   // each rank has two
+  CHECK_NOTHROW(perf::requirePossible(options, 2, 2));
+  CHECK_THROWS_AS(perf::requirePossible(options, 3, 3), perf::Failure);
+  CHECK_NOTHROW(perf::requirePossible(options, 64, 2));
+  CHECK(perf::machineNumber() == perf::machineNumber());
+  CHECK(perf::machineNumber() == std::floor(perf::machineNumber()));
 }
 
 namespace {
