@@ -30,6 +30,7 @@ struct Cost {
 
 Cost stagedCost(Algorithm algorithm, Collective collective, double n, double size) {
   const double log = std::ceil(std::log2(n));
+  const bool isRooted = collective == Collective::kGather || collective == Collective::kScatter;   // with blocks
   const bool divided = device::isIn(collective, device::kSendsBlocks | device::kReceivesBlocks);
   const double whole = divided ? size * n : size;
   switch (algorithm) {
@@ -40,7 +41,9 @@ Cost stagedCost(Algorithm algorithm, Collective collective, double n, double siz
       if (collective == Collective::kAllReduce || collective == Collective::kReduceScatter) {
         return {1, size * (3 * (n - 1) + 2)};
       }
-      // The root has most of the work, and the others need not wait for each other. Reading n - 1 streams at a time is a little dearer than one
+      // The root has most of the work, and the others need not wait for each other.
+      if (isRooted) return {1, size * 2 * n, size * (4 * (n - 1) + 2)};
+      // The same. Reading n - 1 streams at a time is a little dearer than one
       // (perf/results/2026-11-23-mpi-with-barrier-openmpi-8ranks.txt, and -before.txt).
       if (collective == Collective::kBroadcast) return {1, size * (2 * n - 1), size * 4 * (n - 1)};
       if (collective == Collective::kReduce) return {1, size * (n + 1), size * (3 * n - 1) * 1.15};
@@ -67,6 +70,7 @@ Cost stagedCost(Algorithm algorithm, Collective collective, double n, double siz
       return {log, collective == Collective::kAllToAll ? whole * (2 * log + 4) : whole * 4};
     case Algorithm::kTree:
       if (collective == Collective::kAllReduce) return {2 * log, size * (3 * log + 6)};
+      if (isRooted) return {log, whole * 4, whole * (2 * log + 2)};   // each block goes on at every second level, in the mean
       if (divided) return {log, whole * 4};
       return {log, size * (2 * log + 2)};
     case Algorithm::kHierarchical:
@@ -82,6 +86,8 @@ Cost directCost(Algorithm algorithm, Collective collective, double n, double siz
     case Collective::kReduce: return algorithm == Algorithm::kTwoShot ? Cost{2, size * (1 + 1 / n)} : Cost{2, size * (n + 1)};
     case Collective::kReduceScatter: return {2, size * (n + 1)};
     case Collective::kBroadcast: return {2, 2 * size};
+    case Collective::kGather:
+    case Collective::kScatter: return {2, size * n, size * n * 2};   // copies in one piece take half of what those through slots do
     default: return {2, 2 * size * n};
   }
 }
