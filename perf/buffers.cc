@@ -10,6 +10,7 @@ Buffers::Buffers(koloComm_t comm, const Device& device, BufferKind kind, size_t 
     : comm_(comm), device_(device), kind_(kind), capacity_(capacity), send_(allocate()), recv_(allocate()) {}
 
 Buffers::~Buffers() {
+  if (isFailing()) return;
   release(send_);
   release(recv_);
 }
@@ -32,8 +33,7 @@ Buffers::Area Buffers::allocate() {
   return area;
 }
 
-// Runs during unwinding too, when the communicator may have failed: what cannot be released is left to the process's
-// end.
+// What cannot be released is left to the process's end.
 void Buffers::release(Area& area) {
   if (kind_ == BufferKind::kPlain) {
     device_.free(area.memory);

@@ -27,8 +27,8 @@ class CudaDevice final : public Device {
     // Kernels of ranks on one device wait for each other: not in a stream that waits for other streams.
     check(driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   }
-  // Runs after failures, too: what does not succeed is left to the process's end.
   ~CudaDevice() override {
+    if (isFailing()) return;
     (void)driver().cuStreamDestroy(stream_);
     (void)driver().cuCtxPopCurrent(nullptr);
     (void)driver().cuDevicePrimaryCtxRelease(device_);

@@ -28,12 +28,12 @@ std::unique_ptr<Device> openDevice(int ordinal) {
   return ordinal == KOLO_HOST ? std::make_unique<Device>() : openCudaDevice(ordinal);
 }
 
-std::vector<std::string> cudaDeviceNames() {
+std::vector<Gpu> gpusHere() {
   const auto devices = drivers::cudaDevices();
   if (!devices.ok()) fail("--gpus: {}", devices.status().message());
-  std::vector<std::string> names;
-  for (const drivers::CudaDevice& device : devices.value()) names.push_back(device.name);
-  return names;
+  std::vector<Gpu> gpus;
+  for (const drivers::CudaDevice& device : devices.value()) gpus.push_back({device.name, device.pciBusId, device.memoryBytes});
+  return gpus;
 }
 
 HostView::HostView(const Device& device, std::byte* begin, size_t bytes) : device_(device), begin_(begin), bytes_(bytes), view_(begin) {

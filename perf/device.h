@@ -35,8 +35,14 @@ class Device {
 // KOLO_HOST: the host's memory. Otherwise the CUDA device, which is the calling thread's current one until the Device goes. Throws Failure.
 std::unique_ptr<Device> openDevice(int ordinal);
 
-// The names of this machine's CUDA devices, in their order. Throws Failure, which says why, if there is none.
-std::vector<std::string> cudaDeviceNames();
+struct Gpu {
+  std::string name;
+  std::string pciBusId;    // the same for all processes of a machine, whatever devices each of them sees
+  size_t memoryBytes = 0;
+};
+
+// The CUDA devices that this process sees, in their order. Throws Failure, which says why, if there is none.
+std::vector<Gpu> gpusHere();
 
 // The host's view of a part of a device's memory: that memory itself where it is the host's, else a copy, brought there and back.
 class HostView {

@@ -21,13 +21,21 @@ Exchange::Exchange(koloComm_t comm, const Device& device)
       all_(device.allocate(ranks_ * kPiece * sizeof(double))) {}
 
 Exchange::~Exchange() {
+  if (isFailing()) return;
   device_.free(own_);
   device_.free(all_);
 }
 
+void Exchange::finish() {
+  device_.synchronize();
+  koloResult_t result = koloSuccess;
+  check(koloCommGetAsyncError(comm_, &result), "koloCommGetAsyncError");
+  check(result, "after the stream's end", comm_);
+}
+
 void Exchange::barrier() {
   check(koloBarrier(comm_, device_.stream()), "koloBarrier");
-  device_.synchronize();
+  finish();
 }
 
 std::vector<double> Exchange::gather(const std::vector<double>& own) {
@@ -36,7 +44,7 @@ std::vector<double> Exchange::gather(const std::vector<double>& own) {
     const size_t count = std::min(kPiece, own.size() - begin);
     device_.copyToDevice(own_, reinterpret_cast<const std::byte*>(own.data() + begin), count * sizeof(double));
     check(koloAllGather(own_, all_, count, koloFloat64, comm_, device_.stream()), "koloAllGather of samples");
-    device_.synchronize();
+    finish();
     device_.copyToHost(reinterpret_cast<std::byte*>(piece.data()), all_, ranks_ * count * sizeof(double));
     for (size_t rank = 0; rank < ranks_; ++rank) {
       std::copy_n(piece.data() + rank * count, count, all.data() + rank * own.size() + begin);

@@ -18,6 +18,8 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
+  // Until all that this rank has enqueued is done; throws if any of it has failed.
+  void finish();
   // Until all ranks are here, and all that they had enqueued before is done.
   void barrier();
   // The ranks' values, one rank after the other. REQUIRES: as many of each.

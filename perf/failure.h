@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -22,6 +23,9 @@ template <typename... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
   throw Failure(fmt::format(format, std::forward<Args>(args)...));
 }
+
+// Whether a failure is on its way to main. Then nothing of a GPU is given back: that could wait for a kernel that waits for other ranks.
+inline bool isFailing() { return std::uncaught_exceptions() > 0; }
 
 // What this rank has to say is only that another one failed, which says it better itself.
 class Consequence : public Failure {

@@ -55,11 +55,16 @@ std::string jobName() {
   return fmt::format("perf-{}-{:08x}", getpid(), random());
 }
 
+sigset_t watchedSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  return signals;
+}
+
 class Ranks {
  public:
-  explicit Ranks(char** argv) : argv_(argv), job_(jobName()), parent_(getpid()), cores_(usableCores()) {
-    sigemptyset(&watched_);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched_, signal);
+  explicit Ranks(char** argv) : argv_(argv), job_(jobName()), parent_(getpid()), cores_(usableCores()), watched_(watchedSignals()) {
     // Blocked, so that they wait for look(): no signal can fall between starting a rank and looking for it.
     sigprocmask(SIG_BLOCK, &watched_, &inherited_);
   }
@@ -185,6 +190,13 @@ class Ranks {
 };
 
 }  // namespace
+
+SignalsHeld::SignalsHeld() {
+  const sigset_t signals = watchedSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, &before_);
+}
+
+SignalsHeld::~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 bool startedByLauncher() { return rankVariable() != nullptr; }
 

@@ -3,12 +3,25 @@
 // Thread safety: not thread safe; used by a process without other threads.
 #pragma once
 
+#include <csignal>
 #include <string>
 
 namespace kolo::perf {
 
 // What this tool exits with.
 enum ExitStatus { kAllRight = 0, kWrongValues = 1, kRunFailed = 2 };
+
+// Threads that are started meanwhile do not take the signals by which ranks end and are ended.
+class SignalsHeld {
+ public:
+  SignalsHeld();
+  ~SignalsHeld();
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 // Whether a launcher (ours, torchrun, Slurm, Open MPI, MPICH) started this process as one rank of a job.
 bool startedByLauncher();

@@ -99,11 +99,13 @@ Machine readMachine() {
   return machine;
 }
 
-double machineNumber() {
+double hashNumber(const std::string& text) {
   std::uint64_t hash = 14695981039346656037U;   // FNV-1a
-  for (const char each : firstLine("/proc/sys/kernel/random/boot_id")) hash = (hash ^ static_cast<unsigned char>(each)) * 1099511628211U;
+  for (const char each : text) hash = (hash ^ static_cast<unsigned char>(each)) * 1099511628211U;
   return static_cast<double>(hash >> 11);
 }
+
+double machineNumber() { return hashNumber(firstLine("/proc/sys/kernel/random/boot_id")); }
 
 size_t memoryBytes() {
   return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));

@@ -27,6 +27,8 @@ Machine readMachine();
 size_t memoryBytes();
 // The same for all processes of this machine, in containers too, and not for those of another. A whole number below 2^53.
 double machineNumber();
+// For texts that ranks compare, as such a number.
+double hashNumber(const std::string& text);
 // Of this process: memory that it has touched and that is there, shared memory included.
 size_t residentBytes();
 

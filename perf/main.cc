@@ -1,5 +1,6 @@
 // kolo-perf: sweeps collectives over sizes, prints a table, writes reports. README.md says how to read the figures.
 #include <algorithm>
+#include <barrier>
 #include <chrono>
 #include <cstdlib>
 #include <map>
@@ -7,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "perf/before.h"
 #include "perf/device.h"
@@ -62,20 +64,29 @@ std::string libraryVersion() {
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
-// "GPU 0 (NVIDIA H200): 0, 2; GPU 1 (NVIDIA H200): 1, 3", from each rank's device. Names are this host's.
-std::string gpusText(const std::vector<double>& ordinals) {
-  std::map<int, std::string> ranksOn;
-  for (size_t rank = 0; rank < ordinals.size(); ++rank) {
-    std::string& ranks = ranksOn[static_cast<int>(ordinals[rank])];
+// What tells a rank's GPU from all others, and how that rank calls it. Numbers, which are what ranks exchange.
+std::vector<double> gpuNumbers(int ordinal) {
+  const auto gpu = static_cast<size_t>(ordinal);
+  return {machineNumber(), hashNumber(gpusHere()[gpu].pciBusId), static_cast<double>(ordinal)};
+}
+
+// "GPU 0 (NVIDIA H200): 0, 2; GPU 1 (NVIDIA H200): 1, 3", from all ranks' numbers. The names are those of this machine's.
+std::string gpusText(const std::vector<double>& numbers) {
+  std::map<std::pair<double, double>, std::string> labels, ranksOn;
+  const std::vector<Gpu> gpus = gpusHere();
+  for (size_t gpu = 0; gpu < gpus.size(); ++gpu) {
+    labels[{machineNumber(), hashNumber(gpus[gpu].pciBusId)}] = fmt::format("GPU {} ({})", gpu, gpus[gpu].name);
+  }
+  for (size_t rank = 0; rank < numbers.size() / 3; ++rank) {
+    const std::pair<double, double> gpu = {numbers[3 * rank], numbers[3 * rank + 1]};
+    labels.try_emplace(gpu, fmt::format("GPU {} of rank {}'s", numbers[3 * rank + 2], rank));
+    std::string& ranks = ranksOn[gpu];
     ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
   }
-  const std::vector<std::string> names = cudaDeviceNames();
-  std::string text;
-  for (const auto& [gpu, ranks] : ranksOn) {
-    const std::string name = static_cast<size_t>(gpu) < names.size() ? names[static_cast<size_t>(gpu)] : "of another host";
-    text += fmt::format("{}GPU {} ({}): {}", text.empty() ? "" : "; ", gpu, name, ranks);
-  }
-  return text;
+  std::vector<std::string> parts;
+  for (const auto& [gpu, ranks] : ranksOn) parts.push_back(labels[gpu] + ": " + ranks);
+  std::sort(parts.begin(), parts.end());
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 Run describeRun(koloComm_t comm, const Options& options) {
@@ -102,8 +113,13 @@ void writeReports(const Run& run, const Options& options, const std::vector<Resu
   if (!options.htmlFile.empty()) writeFile(options.htmlFile, htmlText(run, results));
 }
 
+// The ranks that are threads of this process. What one of them allocates or frees on a GPU may wait for the kernels of another, and those
+// for it: so they meet between that and what they launch.
+using Together = std::barrier<>;
+
 // The measurements themselves, with what they need of the communicator.
-std::vector<Result> measure(koloComm_t comm, const Options& options, const Device& device, const Making& making, std::optional<Run>& run) {
+std::vector<Result> measure(koloComm_t comm, const Options& options, const Device& device, const Making& making, Together& together,
+                            std::optional<Run>& run) {
   int rank = 0, count = 0;
   check(koloCommUserRank(comm, &rank), "koloCommUserRank");
   check(koloCommCount(comm, &count), "koloCommCount");
@@ -111,28 +127,35 @@ std::vector<Result> measure(koloComm_t comm, const Options& options, const Devic
     fail("--ranks {} was given, but the launcher started {}", options.ranks, count);
   }
   std::optional<Reporter> reporter;
+  together.arrive_and_wait();   // all are made
   const double bytes = making.bytesNow();
+  together.arrive_and_wait();
   Exchange exchange(comm, device);
-  const std::vector<double> ordinals = exchange.gather({static_cast<double>(device.ordinal())});
+  together.arrive_and_wait();
+  const std::vector<double> machines = exchange.gather({machineNumber()});
+  requirePossible(options, count, static_cast<int>(std::count(machines.begin(), machines.end(), machineNumber())));
+  const std::string gpus = options.onGpus ? gpusText(exchange.gather(gpuNumbers(device.ordinal()))) : "";
   const double initMs = exchange.greatest(making.ms), initBytes = exchange.greatest(bytes);
   if (rank == 0) {
     requireOutputs(options);
     run = describeRun(comm, options);
-    if (options.onGpus) run->gpus = gpusText(ordinals);
+    run->gpus = gpus;
     run->initMs = initMs;
     run->initBytes = static_cast<size_t>(initBytes);
     reporter.emplace(*run);
   }
-  std::vector<Result> results = runSweep(comm, options, device, exchange, reporter ? &*reporter : nullptr);
-  const double endBytes = exchange.greatest(making.bytesNow());
+  const AllBuffers buffers = makeBuffers(comm, options, device);
+  together.arrive_and_wait();
+  std::vector<Result> results = runSweep(comm, options, device, buffers, exchange, reporter ? &*reporter : nullptr);
+  const double endBytes = exchange.greatest(making.bytesNow());   // the last that is launched
   if (run) run->endBytes = static_cast<size_t>(endBytes);
   return results;
 }
 
 // What one rank does, as a process or as a thread. Destroys comm, unless it throws.
-int runRank(koloComm_t comm, const Options& options, const Device& device, const Making& making) {
+int runRank(koloComm_t comm, const Options& options, const Device& device, const Making& making, Together& together) {
   std::optional<Run> run;   // of rank 0
-  const std::vector<Result> results = measure(comm, options, device, making, run);
+  const std::vector<Result> results = measure(comm, options, device, making, together, run);
   check(koloCommDestroy(comm), "koloCommDestroy");
   if (run) writeReports(*run, options, results);
   const bool wrong = std::any_of(results.begin(), results.end(), [](const Result& r) { return r.wrong > 0; });
@@ -146,32 +169,20 @@ int runProcess(const Options& options) {
   Making making;
   check(koloCommInitFromEnv(&comm, &config), "koloCommInitFromEnv");
   making.end();
-  return runRank(comm, options, *device, making);
+  Together alone(1);
+  return runRank(comm, options, *device, making, alone);
 }
 
-// One of the ranks that are threads.
-int runThread(const Options& options, int ranks, int rank, const koloUniqueId& id, Making making) {
-  const std::unique_ptr<Device> device = openDevice(ordinalFor(options, rank));
-  const koloConfig_t config = configFor(options, device->ordinal());
-  koloComm_t comm = nullptr;
-  check(koloCommInitRankConfig(&comm, ranks, id, rank, &config), "koloCommInitRankConfig");
-  making.end();
-  return runRank(comm, options, *device, making);
-}
-
-// A rank that fails ends the process: the others wait for it inside the library, and there is nothing to save.
-int runThreads(const Options& options, int ranks) {
-  koloUniqueId id;
-  check(koloGetUniqueId(&id), "koloGetUniqueId");
-  const Making making{.ranks = static_cast<size_t>(ranks)};
-  const std::vector<int> cores = usableCores();
+// Calls body(rank) on a thread for each rank, and returns the worst status. A rank that fails ends the process: the others wait for it inside
+// the library, and there is nothing to save.
+template <class Body>
+int onThreads(int ranks, const Body& body) {
   std::vector<int> statuses(static_cast<size_t>(ranks), kAllRight);
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < statuses.size(); ++rank) {
     threads.emplace_back([&, rank] {
-      if (statuses.size() <= cores.size()) bindTo(cores[rank]);
       try {
-        statuses[rank] = runThread(options, ranks, static_cast<int>(rank), id, making);
+        statuses[rank] = body(static_cast<int>(rank));
       } catch (const std::exception& error) {
         letTheCauseSpeak(error);
         static std::mutex first;
@@ -185,11 +196,55 @@ int runThreads(const Options& options, int ranks) {
   return *std::max_element(statuses.begin(), statuses.end());
 }
 
+// After the communicator has been made, so that threads of the library's own may run anywhere.
+void bindThread(int rank, int ranks) {
+  const std::vector<int> cores = usableCores();
+  if (static_cast<size_t>(ranks) <= cores.size()) bindTo(cores[static_cast<size_t>(rank)]);
+}
+
+int runThreads(const Options& options, int ranks) {
+  const koloConfig_t config = configFor(options, KOLO_HOST);
+  std::vector<koloComm_t> comms(static_cast<size_t>(ranks));
+  Making making{.ranks = comms.size()};
+  check(koloCommInitAll(comms.data(), ranks, &config), "koloCommInitAll");
+  making.end();
+  const Device host;
+  Together together(ranks);
+  return onThreads(ranks, [&](int rank) {
+    bindThread(rank, ranks);
+    return runRank(comms[static_cast<size_t>(rank)], options, host, making, together);
+  });
+}
+
+// With devices that may differ the ranks have no configuration in common: each makes its own part of the communicator.
+int runThreadsOnGpus(const Options& options, int ranks) {
+  koloUniqueId id;
+  check(koloGetUniqueId(&id), "koloGetUniqueId");
+  std::optional<Making> common;
+  Together together(ranks);
+  return onThreads(ranks, [&](int rank) {
+    const std::unique_ptr<Device> device = openDevice(ordinalFor(options, rank));
+    const koloConfig_t config = configFor(options, device->ordinal());
+    together.arrive_and_wait();   // all devices are open
+    if (rank == 0) common.emplace(static_cast<size_t>(ranks));
+    together.arrive_and_wait();
+    Making making = *common;
+    koloComm_t comm = nullptr;
+    check(koloCommInitRankConfig(&comm, ranks, id, rank, &config), "koloCommInitRankConfig");
+    making.end();
+    bindThread(rank, ranks);
+    const int status = runRank(comm, options, *device, making, together);
+    together.arrive_and_wait();   // nobody closes a device while another rank still leaves its communicator
+    return status;
+  });
+}
+
 // Ranks on one device wait for each other: their streams should share no queue of the hardware, and no kernel be loaded only when it is
 // first launched. What the caller has set holds.
 void prepareGpus(Options& options) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  const SignalsHeld held;   // by threads that the driver starts: a signal to end is for the one that ends the ranks
   resolveGpus(options);
 }
 
@@ -206,7 +261,8 @@ int run(int argc, char** argv) {
   const int ranks = options.ranks > 0 ? options.ranks : std::clamp(places, 2, kMostRanks);
   requirePossible(options, ranks, ranks);
   requireOutputs(options);
-  return options.threads ? runThreads(options, ranks) : launchRanks(argv, ranks);
+  if (!options.threads) return launchRanks(argv, ranks);
+  return options.onGpus ? runThreadsOnGpus(options, ranks) : runThreads(options, ranks);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include "perf/before.h"
 #include "perf/failure.h"
-#include "perf/machine.h"
 #include "perf/names.h"
 #include "perf/sizes.h"
 #include "perf/verify.h"
@@ -24,17 +23,11 @@ struct Point {
 
 class Sweep {
  public:
-  Sweep(koloComm_t comm, const Options& options, const Device& device, Exchange& exchange, Reporter* reporter)
-      : comm_(comm), options_(options), device_(device), exchange_(exchange), reporter_(reporter) {
+  Sweep(koloComm_t comm, const Options& options, const Device& device, const AllBuffers& buffers, Exchange& exchange, Reporter* reporter)
+      : comm_(comm), options_(options), device_(device), buffers_(buffers), exchange_(exchange), reporter_(reporter) {
     check(koloCommUserRank(comm, &ranks_.self), "koloCommUserRank");
     check(koloCommCount(comm, &ranks_.count), "koloCommCount");
-    const std::vector<double> machines = exchange.gather({machineNumber()});
-    requirePossible(options, ranks_.count, static_cast<int>(std::count(machines.begin(), machines.end(), machineNumber())));
     forceAlgorithms();
-    const size_t capacity = bufferCapacity(options, ranks_.count);
-    for (const BufferKind kind : options.buffers) {
-      buffers_.push_back(std::make_unique<Buffers>(comm, device, kind, capacity));
-    }
   }
 
   std::vector<Result> run() {
@@ -170,19 +163,13 @@ class Sweep {
     koloResult_t result = koloSuccess;
     for (size_t i = 0; i < batch && result == koloSuccess; ++i) {
       result = runOnce(point.operation, point.shape, at, ranks_, comm_, device_.stream());
+      if (options_.resident) device_.synchronize();   // the resident kernel is for streams with nothing to do
     }
     device_.synchronize();
     const Clock::time_point end = Clock::now();
     check(result, koloCollectiveName(point.operation.collective));
-    checkEnqueued();
+    exchange_.finish();
     return std::chrono::duration<double, std::micro>(end - begin).count() / static_cast<double>(batch);
-  }
-
-  // Whether what was enqueued has gone well, too.
-  void checkEnqueued() {
-    koloResult_t result = koloSuccess;
-    check(koloCommGetAsyncError(comm_, &result), "koloCommGetAsyncError");
-    check(result, "koloCommGetAsyncError", comm_);
   }
 
   // Warms up, and finds a schedule on which all ranks agree.
@@ -199,16 +186,26 @@ class Sweep {
   koloComm_t comm_;
   const Options& options_;
   const Device& device_;
+  const AllBuffers& buffers_;
   Exchange& exchange_;
   Reporter* reporter_;
   Ranks ranks_{};
-  std::vector<std::unique_ptr<Buffers>> buffers_;
 };
 
 }  // namespace
 
-std::vector<Result> runSweep(koloComm_t comm, const Options& options, const Device& device, Exchange& exchange, Reporter* reporter) {
-  return Sweep(comm, options, device, exchange, reporter).run();
+AllBuffers makeBuffers(koloComm_t comm, const Options& options, const Device& device) {
+  int ranks = 0;
+  check(koloCommCount(comm, &ranks), "koloCommCount");
+  const size_t capacity = bufferCapacity(options, ranks);
+  AllBuffers buffers;
+  for (const BufferKind kind : options.buffers) buffers.push_back(std::make_unique<Buffers>(comm, device, kind, capacity));
+  return buffers;
+}
+
+std::vector<Result> runSweep(koloComm_t comm, const Options& options, const Device& device, const AllBuffers& buffers, Exchange& exchange,
+                             Reporter* reporter) {
+  return Sweep(comm, options, device, buffers, exchange, reporter).run();
 }
 
 }  // namespace kolo::perf

@@ -126,10 +126,9 @@ size_t runVerified(const Operation& operation, const Shape& shape, Ranks ranks, 
   verification.prepare();
   // Zero-copy peers read and write these buffers as soon as they enter; nobody may enter before all have filled theirs.
   exchange.barrier();
-  const Device& device = buffers.device();
-  check(runOnce(operation, shape, verification.placement(), ranks, comm, device.stream()),
+  check(runOnce(operation, shape, verification.placement(), ranks, comm, buffers.device().stream()),
         koloCollectiveName(operation.collective));
-  device.synchronize();
+  exchange.finish();
   return verification.wrong();
 }
 

@@ -136,9 +136,27 @@ TEST_CASE("kolo-perf measures and verifies what lies in the memory of GPUs") {
   run({"--gpus", "1,0", "--ranks", "3", "--sizes", "1003", "-d", "int8,float64", "all_reduce", "all_to_all"},
       {"GPU 0 (Mock GPU): 1; GPU 1 (Mock GPU): 0, 2"});
   run({"--threads", "--gpus", "all", "--resident", "all_reduce", "--sizes", "1003"}, {"resident kernels"});
+  run({"--threads", "--gpus", "0", "--ranks", "2", "--resident", "--sizes", "1003"}, {"GPU 0 (Mock GPU): 0, 1; resident kernels"});
+  // A rank that frees or allocates waits for what the others have launched on its device.
+  for (int i = 0; i < 20; ++i) {
+    run({"--threads", "--gpus", "0", "--ranks", "2", "all_reduce", "--sizes", "8", "--buffers", "registered,plain", "--timeout", "20"}, {});
+  }
   // The second rank of its host, as a launcher says.
   run({"--gpus", "all", "broadcast", "--sizes", "8"}, {"GPU 1 (Mock GPU): 0\n"},
       {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
+}
+
+TEST_CASE("kolo-perf finds wrong values in the memory of GPUs") {
+  const Program perf("KOLO_TEST_PERF_ON_MOCK");
+  if (!perf) return;
+  for (const char* inPlace : {"", "--in-place"}) {
+    std::vector<std::string> arguments = {"--threads", "--gpus", "all", "all_reduce", "--sizes", "40K", "-n", "5"};
+    if (*inPlace != '\0') arguments.emplace_back(inPlace);
+    const Ended ended = perf.run(arguments, {{"KOLO_TEST_SPOILED", "40000"}});
+    INFO(ended.output);
+    CHECK(ended.exitedWith(1));
+    CHECK(ended.output.find("Wrong values: 0 OK") == std::string::npos);
+  }
 }
 
 TEST_CASE("kolo-perf refuses GPUs that there are not") {
@@ -147,10 +165,7 @@ TEST_CASE("kolo-perf refuses GPUs that there are not") {
     mocked.expectRefusal(2, {"--gpus", "0,2"}, {"no device 2", "0 to 1"});
     mocked.expectRefusal(2, {"--gpus", "0,x"}, {"--gpus", "\"x\""});
     mocked.expectRefusal(2, {"--gpus", "-1"}, {"--gpus", "-1"});
-    const Ended tooLarge = mocked.run({"--gpus", "all", "all_reduce", "--sizes", "100T"});
-    INFO(tooLarge.output);
-    CHECK(tooLarge.exitedWith(2));
-    CHECK(tooLarge.output.find("out of memory") != std::string::npos);
+    mocked.expectRefusal(2, {"--gpus", "all", "all_reduce", "--sizes", "100T"}, {"100 TiB", "GPU 0's memory"});
   }
   if (!perf) return;
   perf.expectRefusal(2, {"--resident"}, {"--resident", "--gpus"});

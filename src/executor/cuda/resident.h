@@ -55,6 +55,8 @@ struct ServeParams {
   std::uint64_t idleNs;         // after which it retires
 };
 
+static_assert(sizeof(LaunchParams) + sizeof(ServeParams) <= 4096, "a kernel's parameters");
+
 // What a block does while it waits for the next launch. Platform, beside what block_team.h wants: nowNs(), rest() (between polls),
 // fence() (sequentially consistent, system-wide), add(counter) (one; acquires and releases; gives the sum).
 enum class Next { kLaunch, kLeave };
