@@ -52,7 +52,14 @@ class MockPlatform {
   }
   void fence() const { std::atomic_thread_fence(std::memory_order_seq_cst); }
   std::uint64_t add(device::Counter& counter) const { return std::atomic_ref(counter.value).fetch_add(1, std::memory_order_acq_rel) + 1; }
-  void rest() const { sched_yield(); }
+
+  // Leaves the core to others, every so often for a moment without wanting it back. Threads that only ever yield kept others of the same core from
+  // it for a minute on Linux 6.18, the kernel's own threads among them, with the locks that these held.
+  void rest() {
+    constexpr timespec kNap{0, 20'000};
+    if (++rests_ % kYields != 0) sched_yield();
+    else nanosleep(&kNap, nullptr);
+  }
 
   device::Fault keepWaiting(int peer, WaitState& state) {
     if (device::loadAcquire(control_.stop) != 0 || device::loadAcquire(control_.faults) != 0) {   // [stop], [fault]
@@ -62,7 +69,7 @@ class MockPlatform {
     if (state.sinceNs == 0) state.sinceNs = now;
     if (timeoutNs_ != 0 && now - state.sinceNs > timeoutNs_) return {.kind = device::Fault::kTimeout, .peer = peer};
     if (block_.sliced != nullptr) world->slices.wait(*block_.sliced);
-    sched_yield();
+    rest();
     return {};
   }
   bool read(int, void*, std::uint64_t, std::uint64_t) { return false; }
@@ -72,10 +79,13 @@ class MockPlatform {
   }
 
  private:
+  static constexpr unsigned kYields = 64;
+
   SharedBlock& block_;
   unsigned thread_;
   const Control& control_;
   std::uint64_t timeoutNs_ = 0;
+  unsigned rests_ = 0;
   unsigned parity_ = 0;
 };
 
