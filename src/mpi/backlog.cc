@@ -93,7 +93,7 @@ void Backlog::executeFirst(Lock& lock) {
   (void)first->execute();   // it may wait
   lock.lock();
   isExecuting_ = false;
-  left_.fetch_sub(1, std::memory_order_relaxed);
+  left_.fetch_sub(1, std::memory_order_release);   // [left] after what the execution has changed
   over_.notify_all();
 }
 
@@ -126,7 +126,7 @@ void Backlog::waitFor(const Pending& pending) {
 }
 
 void Backlog::drain() {
-  if (left_.load(std::memory_order_relaxed) == 0) return;   // what the program's threads did before this call is seen here
+  if (left_.load(std::memory_order_acquire) == 0) return;   // [left] what the program's threads added before this call is seen here
   Lock lock(mutex_);
   while (isExecuting_ || !waiting_.empty()) {
     if (isExecuting_) {

@@ -1,5 +1,7 @@
 // The functions by which programs call: each collective under its two names, MPI_ and PMPI_. Under the second come the calls of Open
 // MPI's Fortran, and those of tools that have taken the first.
+#include <algorithm>
+#include <iterator>
 #include <new>
 #include <system_error>
 
@@ -27,7 +29,7 @@ template <class Attempt, class Pass>
   try {
     if (Session* const session = Session::of(comm)) {
       session->settle();
-      session->shareNew();
+      if (session->isLookDue(true)) session->shareNew();
       Accelerated accelerated(*session);
       const Outcome outcome = attempt(accelerated);
       why = outcome.whyDeclined();
@@ -61,6 +63,29 @@ class TaskOnHost final : public Task {
   std::unique_ptr<Task> task_;
 };
 
+// Whether every rank needs something from every other: then it loses nothing by a look before. Of nonblocking forms.
+bool waitsForAll(Hook hook) {
+  constexpr Hook kSomeOnlyGive[] = {Hook::kIbcast,  Hook::kIreduce,  Hook::kIscan,    Hook::kIexscan,
+                                    Hook::kIgather, Hook::kIgatherv, Hook::kIscatter, Hook::kIscatterv};
+  return std::find(std::begin(kSomeOnlyGive), std::end(kSomeOnlyGive), hook) == std::end(kSomeOnlyGive);
+}
+
+// A task before which the ranks see whether some have new memory. For that this rank needs the others, whatever it gives.
+class TaskAfterLook final : public Task {
+ public:
+  TaskAfterLook(std::unique_ptr<Task> task, Session& session) : session_(session), task_(std::move(task)) {}
+  koloResult_t run() override {
+    session_.shareNew();
+    return task_->run();
+  }
+  void store() override { task_->store(); }
+  bool onlyGives() const override { return false; }
+
+ private:
+  Session& session_;
+  std::unique_ptr<Task> task_;
+};
+
 // The same for nonblocking forms. They may not wait for other ranks, and so not make a session. buffers: nullptr, or what the arguments are
 // copies of.
 template <class Attempt, class Pass>
@@ -76,6 +101,7 @@ int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt
       if (why == nullptr) {
         countAccelerated(hook);
         if (buffers != nullptr) task = std::make_unique<TaskOnHost>(std::move(task), std::move(buffers));
+        if (session->isLookDue(waitsForAll(hook))) task = std::make_unique<TaskAfterLook>(std::move(task), *session);
         return startTask(*session, hook, std::move(task), request);
       }
     }

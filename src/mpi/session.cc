@@ -221,6 +221,7 @@ void Session::start() {
     int cores = 0;
     if (koloCommCores(kolo_, &cores) == koloSuccess && ranks_ > cores) sessions().sharesCores_ = true;
     koloCommSetProgress(kolo_, [](void*) { progress(); }, nullptr);
+    findPlace();
     registerSegments(toRegister_);
     return;
   }
@@ -235,9 +236,13 @@ void Session::start() {
 
 int Session::newSegments() const { return static_cast<int>(pool().segments() - registered_); }
 
-void Session::lookForNew() {
+bool Session::planNextLook() {
   betweenLooks_ = std::min(2 * betweenLooks_, kMostBetweenLooks);
   callsBeforeLook_ = betweenLooks_;
+  return true;
+}
+
+void Session::shareNew() {
   int mine = newSegments(), most = 0;
   if (koloAllReduce(&mine, &most, 1, koloInt32, koloMax, kolo_, nullptr) == koloSuccess) registerSegments(most);
 }
@@ -245,7 +250,7 @@ void Session::lookForNew() {
 // Collective. Ranks that have fewer give none. If it fails, so has the communicator, and the program's next call hears of it.
 // Between hosts there is nothing to gain, and registering for InfiniBand takes a segment's pages, touched or not.
 void Session::registerSegments(int rounds) {
-  if (rounds > 0 && !isOnOneHost()) {
+  if (rounds > 0 && !isOnOneHost_) {
     registered_ = pool().segments();
     return;
   }
@@ -261,16 +266,14 @@ void Session::registerSegments(int rounds) {
 
 Session* Session::withNumber(std::uint64_t number) { return sessions().withNumber(number); }
 
-bool Session::isOnOneHost() {
-  if (place_ == Place::kUnknown) {
-    MPI_Comm here = MPI_COMM_NULL;
-    int ranksHere = 0;
-    PMPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
-    PMPI_Comm_size(here, &ranksHere);
-    PMPI_Comm_free(&here);
-    place_ = ranksHere == ranks_ ? Place::kOneHost : Place::kSeveralHosts;   // if it is one, then for all ranks
-  }
-  return place_ == Place::kOneHost;
+// Collective.
+void Session::findPlace() {
+  MPI_Comm here = MPI_COMM_NULL;
+  int ranksHere = 0;
+  PMPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+  PMPI_Comm_size(here, &ranksHere);
+  PMPI_Comm_free(&here);
+  isOnOneHost_ = ranksHere == ranks_;   // if it is one, then for all ranks
 }
 
 koloWindow_t Session::adopt(void* const* parts, const std::size_t* bytes) {

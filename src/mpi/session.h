@@ -70,8 +70,8 @@ class Session {
   void settle() {
     if (backlog_) backlog_->drain();
   }
-  // Collective, the first time: whether all ranks are on one host, as the MPI sees it.
-  bool isOnOneHost();
+  // Whether all ranks are on one host, as the MPI sees it.
+  bool isOnOneHost() const { return isOnOneHost_; }
   // Collective. Memory that this process has mapped for all ranks, as koloWindowRegisterMapped takes it; and the end of that, which may
   // also be the session's. nullptr: collectives use it like any other.
   koloWindow_t adopt(void* const* parts, const std::size_t* bytes);
@@ -81,11 +81,11 @@ class Session {
   // nullptr: it is no more.
   static Session* withNumber(std::uint64_t number);
 
-  // In each blocking collective, and so by all ranks: now and then they see whether some have new segments of memory (pool.h), and
-  // register them together.
-  void shareNew() {
-    if (--callsBeforeLook_ == 0) lookForNew();
-  }
+  // In each collective, and so by all ranks: whether they are to see before it if some have new segments of memory (pool.h), as they do now and
+  // then. mayWait: otherwise that is put off, for as long as looks are apart at most.
+  bool isLookDue(bool mayWait) { return --callsBeforeLook_ <= (mayWait ? 0 : -kMostBetweenLooks) && planNextLook(); }
+  // Collective, in any thread, in the order of the communicator's collectives: registers what some have, together.
+  void shareNew();
 
  private:
   // An operation that the MPI carries out, on elements that Kolo only knows the length of.
@@ -101,8 +101,9 @@ class Session {
   static Session* make(MPI_Comm comm);
   void start();
   int firstUnready(bool isReady);
+  void findPlace();
   int newSegments() const;
-  void lookForNew();
+  bool planNextLook();
   void registerSegments(int rounds);
   koloResult_t join(const koloUniqueId& id);
   void retire();
@@ -112,17 +113,15 @@ class Session {
   static int release(MPI_Comm comm, int keyval, void* attribute, void* extra);
   friend class Sessions;
 
-  enum class Place { kUnknown, kOneHost, kSeveralHosts };
-
   MPI_Comm comm_;
   std::uint64_t number_ = 0;
-  Place place_ = Place::kUnknown;
   int rank_ = 0, ranks_ = 1;
   koloComm_t kolo_ = nullptr;
   bool mayCalculateAnywhere_ = false;
+  bool isOnOneHost_ = false;
   static constexpr int kMostBetweenLooks = 256;   // a look costs what a short collective does
-  int betweenLooks_ = 1, callsBeforeLook_ = 1;    // the former doubles up to the most
-  std::size_t registered_ = 0;                    // of the pool's segments
+  int betweenLooks_ = 1, callsBeforeLook_ = 1;    // the former doubles up to the most; of the program's threads
+  std::size_t registered_ = 0;                    // of the pool's segments; of who carries out collectives
   int toRegister_ = 0;                            // the most that any rank has
   std::list<Borrowed> borrowed_;   // places that koloRedOpCreate has been given
   std::unique_ptr<Backlog> backlog_;

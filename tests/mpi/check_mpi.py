@@ -214,6 +214,15 @@ class Interposer(unittest.TestCase):
     def test_memory_that_some_ranks_have(self):
         self.assertEqual(self.keeps("some", ranks=4), (601, 3))  # at first, and when rank 0 has more, and rank 1; not of rank 2's last
 
+    def test_memory_that_comes_after_the_first_collective_and_is_used_by_nonblocking_ones_only(self):
+        self.assertEqual(self.keeps("nonblocking"), (3, 1))
+
+    def test_memory_that_is_used_by_nonblocking_collectives_in_which_some_only_give(self):
+        self.assertEqual(self.keeps("rooted"), (2, 1))
+
+    def test_memory_that_some_ranks_have_while_several_collectives_are_under_way(self):
+        self.assertEqual(self.keeps("overlapping", ranks=4), (601, 3))
+
     def test_blocks_of_memory_come_and_go(self):
         self.keeps("blocks")
 

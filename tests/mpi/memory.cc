@@ -1,6 +1,6 @@
 // Memory from the MPI, which the interposer gives: one thing for each run.
 //
-// usage: kolo-mpi-memory-FAMILY before|later|some|blocks|ordinary|window|shared|windows
+// usage: kolo-mpi-memory-FAMILY before|later|some|nonblocking|rooted|overlapping|blocks|ordinary|window|shared|windows
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -71,12 +71,24 @@ void expectSum(const double* buffer, int count) {
   }
 }
 
+using Sum = void (*)(const double* in, double* out, int count);
+
+void addUp(const double* in, double* out, int count) { MPI_Allreduce(in, out, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); }
+
+void wait(MPI_Request request) { MPI_Wait(&request, MPI_STATUS_IGNORE); }
+
+MPI_Request startToAddUp(const double* in, double* out, int count) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallreduce(in, out, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &request);
+  return request;
+}
+
 // A sum of vectors that each rank reads where its peers have them, and writes there, shows in the pages that it has touched.
-void expectZeroCopy() {
+void expectZeroCopy(Sum sum = addUp) {
   double* const in = allocate(kCount);
   double* const out = allocate(kCount);
   fill(in, kCount);
-  MPI_Allreduce(in, out, kCount, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  sum(in, out, kCount);
   expectSum(out, kCount);
   const long touched = touchedOfOthers(in);
   expect(touched >= kBytes / 2, "the peers' memory is used where it is, not only " + std::to_string(touched) + " bytes of it");
@@ -115,21 +127,86 @@ void later() {
   MPI_Free_mem(first);
 }
 
-// Some ranks have more of it than others, or none.
+// So they do where there are only nonblocking ones.
+void nonblocking() {
+  double* const first = allocate(1);
+  for (int i = 0; i < 520; ++i) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Ibarrier(MPI_COMM_WORLD, &request);
+    wait(request);
+  }
+  expectZeroCopy([](const double* in, double* out, int count) { wait(startToAddUp(in, out, count)); });
+  MPI_Free_mem(first);
+}
+
+// And where some ranks only give in each, if later.
+void rooted() {
+  const auto broadcast = [](double* buffer, int count) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Ibcast(buffer, count, MPI_DOUBLE, 0, MPI_COMM_WORLD, &request);
+    wait(request);
+  };
+  double* const first = allocate(1);
+  for (int i = 0; i < 1100; ++i) broadcast(first, 1);
+  double* const large = allocate(kCount);
+  if (rank == 0) fill(large, kCount);
+  broadcast(large, kCount);
+  for (int i = 0; i < kCount; ++i) expect(large[i] == i % 7, "element " + std::to_string(i) + " is rank 0's");
+  const long touched = touchedOfOthers(large);
+  expect(rank == 0 || touched >= kBytes / 2, "rank 0's memory is used where it is, not only " + std::to_string(touched) + " bytes of it");
+  MPI_Barrier(MPI_COMM_WORLD);   // pages that are given back are gone from all ranks
+  MPI_Free_mem(large);
+  MPI_Free_mem(first);
+}
+
+// Buffers of one round, of which some ranks have more from the MPI than others, or none.
+class Mixed {
+ public:
+  static constexpr int kElements = 1000;
+
+  explicit Mixed(int round) : ordinaryIn_(kElements), ordinaryOut_(kElements) {
+    if (rank % 2 == 0) in = allocate(kElements);
+    if (rank % 3 == 0) out = allocate(kElements);
+    // Larger than a segment, so that there are several: on one rank, and later on another.
+    if (rank == round / 100 && round % 100 == 50) large_ = allocate(40 << 20);
+    fill(in, kElements);
+  }
+  ~Mixed() {
+    if (in != ordinaryIn_.data()) MPI_Free_mem(in);
+    if (out != ordinaryOut_.data()) MPI_Free_mem(out);
+    if (large_ != nullptr) MPI_Free_mem(large_);
+  }
+  Mixed(const Mixed&) = delete;
+
+ private:
+  std::vector<double> ordinaryIn_, ordinaryOut_;
+  double* large_ = nullptr;
+
+ public:
+  double* in = ordinaryIn_.data();
+  double* out = ordinaryOut_.data();
+};
+
 void some() {
   for (int round = 0; round < 300; ++round) {
-    std::vector<double> ordinaryIn(1000), ordinaryOut(1000);
-    const bool hasIn = rank % 2 == 0, hasOut = rank % 3 == 0;
-    double* const in = hasIn ? allocate(1000) : ordinaryIn.data();
-    double* const out = hasOut ? allocate(1000) : ordinaryOut.data();
-    // Larger than a segment, so that there are several: on one rank, and later on another.
-    double* const large = rank == round / 100 && round % 100 == 50 ? allocate(40 << 20) : nullptr;
-    fill(in, 1000);
-    MPI_Allreduce(in, out, 1000, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    expectSum(out, 1000);
-    if (hasIn) MPI_Free_mem(in);
-    if (hasOut) MPI_Free_mem(out);
-    if (large != nullptr) MPI_Free_mem(large);
+    const Mixed buffers(round);
+    addUp(buffers.in, buffers.out, Mixed::kElements);
+    expectSum(buffers.out, Mixed::kElements);
+  }
+}
+
+// The same with several under way, blocking ones among them, and completed in any order.
+void overlapping() {
+  for (int round = 0; round < 300; round += 3) {
+    const Mixed first(round), second(round + 1), third(round + 2);
+    const MPI_Request one = startToAddUp(first.in, first.out, Mixed::kElements);
+    const MPI_Request two = startToAddUp(second.in, second.out, Mixed::kElements);
+    if ((round + rank) % 2 == 0) wait(two);
+    if (round % 2 == 0) addUp(third.in, third.out, Mixed::kElements);
+    else wait(startToAddUp(third.in, third.out, Mixed::kElements));
+    if ((round + rank) % 2 != 0) wait(two);
+    wait(one);
+    for (const Mixed* each : {&first, &second, &third}) expectSum(each->out, Mixed::kElements);
   }
 }
 
@@ -267,6 +344,9 @@ int main(int argc, char** argv) {
   if (what == "before") before();
   else if (what == "later") later();
   else if (what == "some") some();
+  else if (what == "nonblocking") nonblocking();
+  else if (what == "rooted") rooted();
+  else if (what == "overlapping") overlapping();
   else if (what == "blocks") blocks();
   else if (what == "ordinary") ordinary();
   else if (what == "window") window();
