@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "api/guard.h"
+#include "base/of_thread.h"
 #include "bootstrap/control.h"
 #include "comm/factory.h"
 
@@ -253,7 +254,10 @@ KOLO_API const char* koloGetLastError(koloComm_t comm) {
   if (comm == nullptr) return lastError().c_str();
   const Result<Pin<comm::Communicator>> found = find(comm);
   if (!found.ok() || !found.value()->failed()) return lastError().c_str();
-  thread_local std::string message;
+  struct Failure {
+    std::string message;
+  };
+  std::string& message = ofThread<Failure>().message;
   message = found.value()->failure().message();
   return message.c_str();
 }

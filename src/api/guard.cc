@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/of_thread.h"
 #include "executor/host/user_fold.h"
 
 namespace kolo::api {
 
 std::string& lastError() {
-  thread_local std::string message;
-  return message;
+  struct LastError {
+    std::string message;
+  };
+  return ofThread<LastError>().message;
 }
 
 namespace {

@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 #include <mutex>
-#include <utility>
 #include <vector>
+
+#include "base/of_thread.h"
 
 namespace kolo {
 namespace {
@@ -59,15 +60,14 @@ bool Bias::isPossible() {
 }
 
 void Bias::give() {
-  struct AtThreadEnd {
-    ~AtThreadEnd() {
-      if (thisThread != nullptr) Threads::all().giveBack(std::exchange(thisThread, nullptr));
+  struct Lease {
+    Thread* const thread = Threads::all().take();
+    ~Lease() {
+      thisThread = nullptr;
+      Threads::all().giveBack(thread);
     }
   };
-  if (thisThread == nullptr) {
-    static thread_local const AtThreadEnd atThreadEnd;
-    thisThread = Threads::all().take();
-  }
+  if (thisThread == nullptr) thisThread = ofThread<Lease>().thread;
   if (owner_.load(std::memory_order_relaxed) != nullptr) return;
   last_.store(thisThread, std::memory_order_relaxed);   // visible to who is served after this turn
   Thread* nobody = nullptr;

@@ -5,6 +5,7 @@
 
 #include "base/caller.h"
 #include "base/log.h"
+#include "base/of_thread.h"
 
 namespace kolo::comm {
 namespace {
@@ -31,20 +32,19 @@ struct Group {
   std::size_t used = 0;         // of earlier groups, used again: small groups are as frequent as small messages
   std::vector<std::function<Status()>> initialisations;
 
-  ~Group() {
-    if (used != 0) log::warn("a thread ended inside a group; its operations are dropped: expected koloGroupEnd");
-  }
+  ~Group();
 };
 
 // At a fixed place in the thread's memory, and without a constructor to be run: every call inside a group comes here.
 [[gnu::tls_model("initial-exec")]] thread_local constinit Group* opened = nullptr;
 
+Group::~Group() {
+  opened = nullptr;
+  if (used != 0) log::warn("a thread ended inside a group; its operations are dropped: expected koloGroupEnd");
+}
+
 [[gnu::noinline]] Group& openFirst() {
-  struct AtThreadEnd {
-    ~AtThreadEnd() { delete std::exchange(opened, nullptr); }
-  };
-  thread_local const AtThreadEnd atThreadEnd;
-  opened = new Group;
+  opened = &ofThread<Group>();
   return *opened;
 }
 

@@ -119,6 +119,38 @@ int crowd(const std::vector<std::string>&) {
 }
 KOLO_ROLE(crowd);
 
+// A global object that keeps a communicator to its end, which comes after that of what the main thread has of its own, and, made before main(), after
+// that of whatever the library makes when it is first used.
+struct Keeper {
+  koloComm_t comm = nullptr;
+
+  ~Keeper() {
+    if (comm == nullptr) return;
+    int one = 1, sum = 0;
+    MUST(koloAllReduce(nullptr, &sum, 1, koloInt32, koloSum, comm, nullptr) != koloSuccess);
+    std::printf("late: %s\n", koloGetLastError(nullptr));
+    MUST_OK(koloGroupStart());
+    MUST_OK(koloAllReduce(&one, &sum, 1, koloInt32, koloSum, comm, nullptr));
+    MUST_OK(koloGroupEnd());
+    MUST(sum > 0);
+    MUST_OK(koloCommDestroy(comm));
+    std::printf("%d are late\n", sum);
+    std::fflush(stdout);
+  }
+};
+Keeper keeper;
+
+int callLate(const std::vector<std::string>&) {
+  const Member me = join();
+  int one = 1, sum = 0;
+  MUST(koloAllReduce(nullptr, &sum, 1, koloInt32, koloSum, me.comm, nullptr) != koloSuccess);   // there is a text
+  MUST_OK(koloAllReduce(&one, &sum, 1, koloInt32, koloSum, me.comm, nullptr));
+  MUST(sum == me.ranks);
+  keeper.comm = me.comm;
+  return 0;
+}
+KOLO_ROLE(callLate);
+
 }  // namespace
 
 TEST_CASE("processes run every collective and message, in windows and outside") {
@@ -134,6 +166,20 @@ TEST_CASE("processes run every collective and message by reading each other's or
     for (const int ranks : {2, 3}) {
       INFO(ranks << " ranks, KOLO_SINGLE_COPY_BYTES=" << from);
       Job(ranks, "everything", {kSanitized ? "20000" : "100000"}, {{"KOLO_SINGLE_COPY_BYTES", from}}).expectSuccess();
+    }
+  }
+}
+
+TEST_CASE("processes whose global objects call when all else of theirs has been destroyed") {
+  for (const bool overNetwork : {false, true}) {
+    INFO((overNetwork ? "by TCP" : "by shared memory"));
+    Job job(3, "callLate", {}, overNetwork ? Environment{{"KOLO_TRANSPORTS", "tcp"}} : Environment{});
+    for (int rank = 0; rank < job.size(); ++rank) {
+      const Ended ended = job.wait(rank);
+      INFO("rank " << rank << ", status " << ended.status << ":\n" << ended.output);
+      CHECK(ended.exitedWith(0));
+      CHECK(ended.output.find("late: koloAllReduce: sendbuf is NULL") != std::string::npos);
+      CHECK(ended.output.find("3 are late") != std::string::npos);
     }
   }
 }
