@@ -59,11 +59,11 @@ const Identity& processIdentity() {
 }
 
 const std::string& hostName() {
-  static const std::string name = [] {
+  static const auto* const name = [] {   // never destroyed: global objects may call until the end
     char text[256] = {};
-    return std::string(::gethostname(text, sizeof text - 1) == 0 && text[0] != '\0' ? text : "unknown host");
+    return new std::string(::gethostname(text, sizeof text - 1) == 0 && text[0] != '\0' ? text : "unknown host");
   }();
-  return name;
+  return *name;
 }
 
 std::uint64_t startTime(int pid) {

@@ -25,6 +25,7 @@ struct TopologyDelete {
 };
 using Topology = std::unique_ptr<hwloc_topology, TopologyDelete>;
 
+// What is found is never destroyed: global objects may call until the end.
 struct Facts {
   Machine machine;
   Place place;
@@ -68,7 +69,7 @@ std::string readCpuModel() {
 
 // What can be said without hwloc. It does not start hwloc, so availableCores() is cheap.
 const Machine& basics() {
-  static const Machine found = [] {
+  static const auto& found = *new const Machine([] {
     Machine machine;
     machine.cpuModel = readCpuModel();
     machine.threads = std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
@@ -82,7 +83,7 @@ const Machine& basics() {
       machine.available = std::max(1, static_cast<int>(std::floor(machine.cpuQuota)));
     }
     return machine;
-  }();
+  }());
   return found;
 }
 
@@ -182,7 +183,7 @@ Place readPlace(hwloc_topology_t topology, const std::vector<int>& allowed) {
 }
 
 const Facts& facts() {
-  static const Facts found = [] {
+  static const auto& found = *new const Facts([] {
     Facts result{basics(), Place{}};
     Result<Topology> loaded = loadTopology(false, nullptr);
     if (!loaded.ok()) {
@@ -203,7 +204,7 @@ const Facts& facts() {
     machine.caches = readCaches(topology);
     result.place = readPlace(topology, machine.allowedThreads);
     return result;
-  }();
+  }());
   return found;
 }
 
@@ -222,14 +223,14 @@ std::vector<int> allowedThreads() {
 const Machine& machine() { return facts().machine; }
 
 const std::vector<Nic>& nics() {
-  static const std::vector<Nic> found = [] {
+  static const auto& found = *new const std::vector<Nic>([] {
     const Result<Topology> loaded = loadTopology(true, nullptr);
     if (!loaded.ok()) log::warn("hwloc cannot read this machine's devices ({}); no NIC is known to be near", loaded.status().message());
     std::vector<Nic> list = loaded.ok() ? readNics(loaded.value().get()) : std::vector<Nic>();
     addSoftRdma(list, "/sys");
     readSpeeds(list, "/sys");
     return list;
-  }();
+  }());
   return found;
 }
 

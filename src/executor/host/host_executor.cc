@@ -14,10 +14,11 @@ class HostExecutor final : public Executor {
   }
 };
 
-constinit HostExecutor theHostExecutor;
-
 }  // namespace
 
-Executor& hostExecutor() { return theHostExecutor; }
+Executor& hostExecutor() {
+  static auto* const only = new HostExecutor;   // never destroyed: global objects may call until the end
+  return *only;
+}
 
 }  // namespace kolo::executor
