@@ -10,6 +10,7 @@
  *  - A count of 0 is legal everywhere, and then the buffer may be NULL.
  *  - A place for a result is written only when the call succeeds.
  *  - Handles are opaque. A handle that was destroyed, or that another library made, is refused with koloInvalidHandle.
+ *  - Communicators on host memory may be used to the end of the process, also by destructors of global objects. CUDA ends before these.
  *  - The library never frees, keeps or writes memory of the caller's beyond what a function's comment says.
  *
  * Thread safety: different communicators may be driven from different threads at the same time. Calls on one
