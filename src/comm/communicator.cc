@@ -377,6 +377,7 @@ Status Communicator::removeWindow(Window** window) {
   if (!failed() && status.code() == koloMismatch) return status;
   // Others who have not answered still have it, and would name it in headers.
   if (!failed() && !status.ok()) fail({status.code(), jobRank(rank()), status.message()});
+  const auto held = holdLinks();   // devices of posted links may have registered it
   windows_.drop(**window);
   *window = nullptr;
   return !status.ok() && failed() ? failure() : status;

@@ -201,5 +201,31 @@ TEST_CASE("posted links: messages while links are lost and replaced", "[posted][
   for (const std::string& what : wrong) CHECK(what == "");
 }
 
+// Between calls, the devices of links that may be replaced are looked after by a thread of the communicator's own.
+TEST_CASE("posted links: windows come and go between calls", "[posted][reroute]") {
+  constexpr std::size_t kMessage = 1 << 20;
+  const UseExecutor host(0);
+  World world({.ranks = 2, .latePerHost = 1, .losesAfter = 2});   // soon by TCP
+  std::vector<std::vector<unsigned char>> buffers(2, std::vector<unsigned char>(kMessage));
+  std::vector<koloResult_t> results(2, koloSuccess);
+  world.run([&](int rank) {
+    koloResult_t& result = results[static_cast<std::size_t>(rank)];
+    std::vector<unsigned char>& buffer = buffers[static_cast<std::size_t>(rank)];
+    const koloComm_t comm = world.comm(rank);
+    for (int round = 1; round <= 8 && result == koloSuccess; ++round) {
+      koloWindow_t window = nullptr;
+      result = koloWindowRegister(comm, buffer.data(), buffer.size(), &window);
+      if (result != koloSuccess) return;
+      if (rank == 0) std::fill(buffer.begin(), buffer.end(), static_cast<unsigned char>(round));
+      result = rank == 0 ? koloSend(buffer.data(), kMessage, koloUint8, 1, comm, nullptr)
+                         : koloRecv(buffer.data(), kMessage, koloUint8, 0, comm, nullptr);
+      std::this_thread::sleep_for(std::chrono::milliseconds(120));   // the thread looks every 50
+      if (result == koloSuccess) result = koloWindowDeregister(comm, window);
+    }
+  });
+  CHECK(results == std::vector<koloResult_t>(2, koloSuccess));
+  CHECK(std::all_of(buffers[1].begin(), buffers[1].end(), [](unsigned char byte) { return byte == 8; }));
+}
+
 }  // namespace
 }  // namespace kolo::tests
