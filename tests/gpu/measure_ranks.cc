@@ -61,7 +61,6 @@ void runBody(Rank& rank, const std::function<void(Rank&)>& body) {
 }
 
 void runProcess(const Setup& setup, int number, const std::string& job, Meeting& meeting, const std::function<void(Rank&)>& body) {
-  (void)prctl(PR_SET_PDEATHSIG, SIGKILL);   // who ends the parent ends the ranks
   setenv("KOLO_RANK", std::to_string(number).c_str(), 1);
   setenv("KOLO_SIZE", std::to_string(setup.ranks).c_str(), 1);
   setenv("KOLO_JOB", job.c_str(), 1);
@@ -218,10 +217,13 @@ bool onProcesses(const Setup& setup, const std::function<void(Rank&)>& body) {
   const std::string job = "kolo-gpu-measure-" + std::to_string(::getpid()) + "-" + std::to_string(jobs++);
   (void)std::fflush(stdout);
   std::vector<pid_t> processes;
+  const pid_t parent = ::getpid();
   for (int number = 0; number < setup.ranks; ++number) {
     const pid_t child = ::fork();
     if (child < 0) fail("fork");
     if (child == 0) {
+      (void)prctl(PR_SET_PDEATHSIG, SIGKILL);   // who ends the parent ends the ranks
+      if (::getppid() != parent) std::_Exit(1);   // before that
       runProcess(setup, number, job, *meeting, body);
       (void)std::fflush(stdout);
       std::_Exit(0);

@@ -52,9 +52,11 @@ Process::Process(const std::string& role, const std::vector<std::string>& argume
   envp.push_back(nullptr);
   file_ = memfd_create("output", MFD_CLOEXEC);
   if (file_ < 0) std::abort();
+  const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);   // nothing outlives a test run that is killed
+    if (getppid() != parent) _exit(127);   // before that
     dup2(file_, STDOUT_FILENO);
     dup2(file_, STDERR_FILENO);
     execve("/proc/self/exe", argv.data(), envp.data());
