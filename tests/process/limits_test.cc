@@ -66,10 +66,9 @@ int noMoreFiles(const std::vector<std::string>& arguments) {
   const char* const sign = std::getenv("KOLO_TEST_SIGN");
   if (isLimited) {
     MUST(setrlimit(RLIMIT_NOFILE, &none) == 0);
-    // What joining needed for a moment is closed in the background, and taken.
-    for (int round = 0; round < 20; ++round, usleep(10000)) {
-      while (dup(0) >= 0) {
-      }
+    // What joining needed for a moment is closed in the background, and taken, until nothing has come for a while.
+    for (int quiet = 0; quiet < 50 * kSlowness; ++quiet, usleep(10000)) {
+      while (dup(0) >= 0) quiet = 0;
     }
     MUST(mkdir(sign, 0700) == 0);
   }
