@@ -206,6 +206,7 @@ class Communicator final : public executor::LinkOwner {
   void prepare(const Operation& operation, device::Work& work);
   void followOrder(device::Work& work) const;
   void followRoot(device::Work& work) const;
+  void letOthersGoFirst();
   void describe(const Operation& operation, device::Work& work);
   void describeBlocks(const Operation& operation, device::Work& work);
   planner::Choice planFor(const Operation& operation, std::uint64_t bytes);
@@ -304,7 +305,8 @@ class Communicator final : public executor::LinkOwner {
 
   std::uint64_t sequence_ = 0;
   int cores_ = 1;
-  int rootThatGave_ = -1;   // in the last operation; -1: none
+  int rootThatGave_ = -1;     // in the last operation; -1: none
+  bool tookFromAll_ = false;  // there, as its root
   std::uint64_t children_ = 0;
   executor::Polling polling_;
   CoreSharing sharing_;

@@ -297,6 +297,8 @@ Status Communicator::execute() {
   ran_ = now_;
   Work& work = now_->work;
   if (now_->behindRoot != device::Algorithm::kCount) followRoot(work);
+  const bool isBehindTaking = tookFromAll_;
+  tookFromAll_ = device::isIn(work.signature.collective, device::kToRoot) && work.rank == work.root;
   rootThatGave_ = device::isIn(work.signature.collective, device::kFromRoot) ? static_cast<int>(work.signature.root) : -1;
   work.signature.sequence = static_cast<std::uint16_t>(++sequence_);
   work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence_ << Signature::kSequenceAt;
@@ -311,7 +313,24 @@ Status Communicator::execute() {
     return conclude(work, fault_);
   }
   endWait();
+  if (isBehindTaking && now_->behindRoot != device::Algorithm::kCount) letOthersGoFirst();
   return {};
+}
+
+// At the end of a barrier behind a gather or a reduce, its root: what the others give next, which takes them one turn, is there when it asks for it. It
+// would wait there for that turn otherwise.
+void Communicator::letOthersGoFirst() {
+  const auto hasCome = [&](int peer) {
+    const device::Link& link = links_[static_cast<std::size_t>(peer)];
+    return peer == rank() || device::loadAcquire(link.inbox->header[(link.met + 1) % device::kHeaderLines].number) > link.met;  // [header]
+  };
+  const auto haveCome = [&] {
+    for (int peer = 0; peer < ranks(); ++peer) {
+      if (!hasCome(peer)) return false;
+    }
+    return true;
+  };
+  if (!polling_.until(haveCome)) yield();
 }
 
 Status Communicator::settle() {
