@@ -52,8 +52,9 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
 KOLO_DEVICE bool givesThroughStaging(const device::Work& work) {
   if (work.signature.algorithm != device::Algorithm::kOneShot || !device::onlyGives(work)) return false;
   if (work.direct == device::Algorithm::kCount) return true;
+  if (work.givesAhead) return true;
   if (work.signature.collective == device::Collective::kGather) return work.partTo(work.root).count * work.elementBytes < work.pairsFromBytes;
-  return work.givesAhead || !(work.shareable && (work.sendRef.index != 0 || work.readsPeers));
+  return !(work.shareable && (work.sendRef.index != 0 || work.readsPeers));
 }
 
 // Whether that goes with its header, and so nothing is left to do once that is written.

@@ -31,9 +31,9 @@ constexpr std::uint64_t kWorthMeeting = 32 << 10;
 // less than that oneself is quicker than to hand it over: perf/results/2026-11-23-single-copy-writing.txt.
 constexpr std::uint64_t kWorthPushing = 32 << 10;
 constexpr std::uint64_t kWorthHalving = 64 << 10;
-// Up to there a root gives by two copies, so as not to wait: at all, and when it was told not to wait.
+// Up to there a rank that only gives does so by two copies, so as not to wait: at all, and when it was told not to wait.
 constexpr std::uint64_t kMostGivenAhead = 16 << 10, kMostGivenAheadWithoutWaiting = 128 << 10;
-constexpr std::uint64_t kMostGivenAheadInAll = 512 << 10;   // to all ranks, by the root alone
+constexpr std::uint64_t kMostGivenAheadInAll = 512 << 10;   // to all ranks, by a root alone
 
 // FNV-1a over the counts: what v-variants compare instead of one count.
 std::uint64_t digest(const std::vector<std::uint64_t>& values, std::uint64_t seed) {
@@ -460,13 +460,14 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   work.scratch = scratch_.data();
 }
 
-// Bytes of a root's longest block, if the others would take its data, and it may put them into slots instead, where waiting costs more than a copy.
+// Bytes of the longest block that this rank gives, if the others would take it, or it would have to meet the root first, and it may put it into slots
+// instead, where waiting costs more than a copy.
 std::uint64_t Communicator::longestAhead(const Work& work) const {
-  const bool gives = device::isIn(work.signature.collective, device::kFromRoot) && rank() == work.root;
+  const bool gives = device::isIn(work.signature.collective, device::kMeetsRootOnly) && device::onlyGives(work);
   if (!gives || !waitsLonger_ || work.signature.algorithm != device::Algorithm::kOneShot || algorithms::givesThroughStaging(work)) return UINT64_MAX;
   std::uint64_t longest = 0, all = 0;
   for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer == rank()) continue;
+    if (peer == rank() || !device::gives(work, rank(), peer)) continue;
     const std::uint64_t bytes = work.partTo(peer).count * work.elementBytes;
     longest = std::max(longest, bytes);
     all += bytes;

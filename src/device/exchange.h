@@ -71,7 +71,7 @@ class Exchange {
       copyShort(line.payload, payload, payloadBytes);
     } else {
       const WindowRef send = offeredInput(peer), recv = offeredOutput(peer);
-      line.refs = {send.offset, recv.offset, send.index, recv.index};
+      line.refs = {send.offset, recv.offset, send.index, givesAheadTo(peer) ? kGivenAhead : recv.index};
     }
     signal(link, line.number, number, 0, &line, kHeaderBytesBeforeNumber);  // [header] everything above is visible to whoever reads this number
   }
@@ -533,6 +533,9 @@ class Exchange {
   KOLO_DEVICE WindowRef offeredOutput(int peer) const {
     return work_.shareable ? offered(work_.recvRef, work_.recv, work_.partFrom(peer), work_.writesPeers) : WindowRef{};
   }
+  // To the root of a gather a rank offers no output; so it has a place to say that its block does not wait for the root's.
+  KOLO_DEVICE bool givesAheadTo(int peer) const { return work_.givesAhead && peer == work_.root && work_.signature.collective == Collective::kGather; }
+  KOLO_DEVICE bool isGivenAhead(int peer) const { return headerOf(peer).refs.recvWindow == kGivenAhead; }
   KOLO_DEVICE WindowRef sendRefOf(int peer) const {
     if (peer == work_.rank) return offeredInput(peer);
     const Header& line = headerOf(peer);
@@ -545,14 +548,14 @@ class Exchange {
   }
   KOLO_DEVICE Way wayTo(int peer, const Piece& piece) const {
     if (isShort(piece)) return Way::kHeader;
-    if (!choosesWays()) return Way::kSlots;
+    if (!choosesWays() || givesAheadTo(peer)) return Way::kSlots;
     const bool mayWrite = isWrittenTo(piece);   // else the peer may not be met yet
     if (mayWrite && recvIsWritable(peer)) return Way::kWritten;
     return isGiven(offeredInput(peer)) ? Way::kTaken : Way::kSlots;
   }
   KOLO_DEVICE Way wayFrom(int peer, const Piece& piece) const {
     if (isShort(piece)) return Way::kHeader;
-    if (!choosesWays()) return Way::kSlots;
+    if (!choosesWays() || isGivenAhead(peer)) return Way::kSlots;
     if (isWrittenTo(piece) && isGiven(offeredOutput(peer))) return Way::kWritten;
     return sendIsReadable(peer) ? Way::kTaken : Way::kSlots;
   }

@@ -33,6 +33,9 @@ struct WindowRef {
   std::uint32_t index = 0;
 };
 
+// In a header to the root of a gather, in the place of the window of an output: the block comes through the slots, whatever the root offers.
+inline constexpr std::uint32_t kGivenAhead = 0xffffffffu;
+
 struct alignas(64) Header {
   // First, so that a vector load of the payload does not reach into the next line: that is where the peer writes next, and to
   // fetch it meanwhile costs a second hop (110 ns of 440 between two cores, although the lanes beyond are masked).

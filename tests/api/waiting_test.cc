@@ -1,4 +1,5 @@
 // What ranks learn when they wait in vain: whose wait it is that the others follow from, and what a rank in no call has called.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
@@ -155,32 +156,40 @@ TEST_CASE("a rank that may not wait does what it can do alone, and the rest when
   }
 }
 
-// Where ranks share cores, what the others would otherwise take from where it is goes into slots then, up to 128 KiB. (Where they would not, a broadcast may be
-// relayed.)
+// Where ranks share cores, what the others would otherwise take from where it is, or what would wait for the root's word of where it goes, goes into slots then,
+// up to 128 KiB. (Where it would not, a broadcast may be relayed.)
 TEST_CASE("a rank that may not wait gives the others what they take later, and has its buffer back") {
   const OneCore one;
   const World world(3);
-  const auto expectGiven = [&](size_t bytes, bool scatters, bool atOnce) {
-    INFO(bytes << " bytes, " << (scatters ? "scatter" : "broadcast"));
+  constexpr int kRoot = 1, kTimes = 12;
+  const auto expectGiven = [&](size_t bytes, koloCollective_t collective, bool atOnce, bool registers) {
+    INFO(bytes << " bytes, " << koloCollectiveName(collective) << (registers ? ", registered" : ""));
     world.run([&](Self& self) {
-      constexpr int kRoot = 1, kTimes = 12;
       koloPlan_t plan{};
-      const koloCollective_t collective = scatters ? koloCollectiveScatter : koloCollectiveBroadcast;
       EXPECT_OK(self, koloCommGetPlan(self.comm, collective, bytes, koloUint8, koloSum, 0, &plan));
       const std::string algorithm = plan.algorithm;
       const bool mayGive = algorithm == "one_shot" || algorithm == "line";
-      const size_t blocks = scatters && self.rank == kRoot ? 3 : 1;
-      std::vector<unsigned char> given(blocks * bytes), taken(bytes);
+      const bool isRoot = self.rank == kRoot, gathers = collective == koloCollectiveGather;
+      const bool gives = isRoot != gathers, takes = !gives;
+      const size_t blocks = collective != koloCollectiveBroadcast && isRoot ? 3 : 1;
+      std::vector<unsigned char> given((gathers ? 1 : blocks) * bytes);
+      const size_t size = std::max<size_t>((gathers ? blocks : 1) * bytes, 1);
+      void* memory = nullptr;
+      koloWindow_t window = nullptr;
+      EXPECT_OK(self, koloMemAlloc(&memory, size));
+      if (registers) EXPECT_OK(self, koloWindowRegister(self.comm, memory, size, &window));
+      auto* const taken = static_cast<unsigned char*>(memory);
       const auto move = [&] {
-        if (scatters) return koloScatter(given.data(), taken.data(), bytes, koloUint8, kRoot, self.comm, nullptr);
-        return koloBroadcast(given.data(), taken.data(), bytes, koloUint8, kRoot, self.comm, nullptr);
+        if (gathers) return koloGather(given.data(), taken, bytes, koloUint8, kRoot, self.comm, nullptr);
+        if (collective == koloCollectiveScatter) return koloScatter(given.data(), taken, bytes, koloUint8, kRoot, self.comm, nullptr);
+        return koloBroadcast(given.data(), taken, bytes, koloUint8, kRoot, self.comm, nullptr);
       };
       for (int i = 1; i <= kTimes; ++i) {
-        const auto value = static_cast<unsigned char>(i);
-        std::fill(given.begin(), given.end(), value);
-        std::fill(taken.begin(), taken.end(), 0);
+        const auto value = [&](int rank) { return static_cast<unsigned char>(i + 20 * rank); };
+        std::fill(given.begin(), given.end(), value(self.rank));
+        std::fill_n(taken, size, 0);
         koloResult_t result = koloInProgress;
-        if (self.rank == kRoot) {
+        if (gives) {
           EXPECT_OK(self, koloSetMayWait(0));
           result = move();
           EXPECT_OK(self, koloSetMayWait(1));
@@ -189,14 +198,22 @@ TEST_CASE("a rank that may not wait gives the others what they take later, and h
         if (result == koloInProgress) result = move();
         EXPECT(self, result == koloSuccess);
         std::fill(given.begin(), given.end(), 0xee);
-        EXPECT(self, taken == std::vector<unsigned char>(bytes, value));
+        for (size_t block = 0; takes && block * bytes < size; ++block) {
+          const unsigned char expected = value(gathers ? static_cast<int>(block) : kRoot);
+          const auto at = taken + block * bytes;
+          EXPECT(self, std::all_of(at, at + bytes, [&](unsigned char each) { return each == expected; }));
+        }
         EXPECT_OK(self, koloBarrier(self.comm, nullptr));   // there is room again
       }
+      if (registers) EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+      EXPECT_OK(self, koloMemFree(memory));
     });
   };
-  for (const bool scatters : {false, true}) {
-    for (const size_t bytes : {size_t{1}, size_t{8192}, size_t{16383}, size_t{100003}, size_t{131072}}) expectGiven(bytes, scatters, true);
-    expectGiven(300007, scatters, false);
+  for (const koloCollective_t collective : {koloCollectiveScatter, koloCollectiveBroadcast, koloCollectiveGather}) {
+    for (const bool registers : {false, true}) {
+      for (const size_t bytes : {size_t{1}, size_t{8192}, size_t{16383}, size_t{100003}, size_t{131072}}) expectGiven(bytes, collective, true, registers);
+      expectGiven(300007, collective, false, registers);
+    }
   }
 }
 
