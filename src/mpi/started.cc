@@ -83,42 +83,41 @@ class Started final : public Pending {
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
-// The requests that are not declared complete: the program's and those that are kept for it, in no order that matters.
+// Of all threads, and apart from the objects below, for every call that completes requests of whatever kind asks them.
+constinit std::atomic<int> underWay{0};            // the program's requests that are of tasks
+constinit std::atomic<std::uint64_t> changes{1};   // of the map below
+constinit std::atomic<bool> areFreed{false};
+
+// Whether the program has one that this thread can know of.
+bool isAny() { return underWay.load(std::memory_order_relaxed) != 0; }
+
+// The requests that are not declared complete: the program's, the threads' spares, and those that are kept for any thread.
 class Requests {
  public:
-  // Whether the program has one that this thread can know of.
-  bool isAny() const { return underWay_.load(std::memory_order_relaxed) != 0; }
-  // Whoever remembers what he found here has to look again when it has changed: a handle may be another request's then. A thread that has such
-  // a handle has it from the one that made the change, after this.
-  std::uint64_t changes() const { return changes_.load(std::memory_order_relaxed); }
-
   // One that was kept; nullptr: there is none.
   Started* takeKept() {
     const std::lock_guard lock(mutex_);
     if (kept_.empty()) return nullptr;
     Started* const taken = kept_.back();
     kept_.pop_back();
-    count(+1);
     return taken;
   }
   void add(Started& started) {
     const std::lock_guard lock(mutex_);
     kept_.reserve(all_.size() + 1);   // keep() does not fail
     all_.emplace(keyOf(started.request()), &started);
-    count(+1);
   }
-  // It is the program's no longer.
+  // Neither the program's nor a thread's any longer.
   void keep(Started& started) {
     const std::lock_guard lock(mutex_);
-    kept_.push_back(&started);
-    count(-1);
+    if (!hasEnded_) kept_.push_back(&started);
   }
-  // It is to be declared complete.
+  // It is to be declared complete. Whoever remembers what he found here has to look again when `changes` has changed: a handle may be another request's
+  // then. A thread that has such a handle has it from the one that made the change, after this.
   void remove(const Started& started) {
     const std::lock_guard lock(mutex_);
     all_.erase(keyOf(started.request()));
-    changes_.fetch_add(1, std::memory_order_relaxed);
-    count(-1);
+    changes.fetch_add(1, std::memory_order_relaxed);
   }
   // nullptr: another kind of request.
   Started* find(MPI_Request request) {
@@ -126,38 +125,43 @@ class Requests {
     const auto found = all_.find(keyOf(request));
     return found != all_.end() ? found->second : nullptr;
   }
+  // At the end, whoever has them: those that stand for nothing that is under way.
+  std::vector<Started*> takeLast() {
+    const std::lock_guard lock(mutex_);
+    hasEnded_ = true;
+    kept_.clear();
+    std::vector<Started*> last;
+    for (const auto& [key, started] : all_) {
+      if (started->isOver()) last.push_back(started);
+    }
+    return last;
+  }
 
  private:
-  // Under the lock.
-  void count(int change) { underWay_.store(underWay_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed); }
-
-  std::atomic<int> underWay_{0};   // the program's
-  std::atomic<std::uint64_t> changes_{1};
   std::mutex mutex_;
   std::unordered_map<std::uintptr_t, Started*> all_;
   std::vector<Started*> kept_;
+  bool hasEnded_ = false;
 };
 
 // What the program has freed and is not over, or was not when somebody looked.
 class Freed {
  public:
-  bool isAny() const { return isAny_.load(std::memory_order_relaxed); }   // if another thread has just freed one, there will be another occasion
   void add(Started* started) {
     const std::lock_guard lock(mutex_);
     all_.push_back(started);
-    isAny_.store(true, std::memory_order_relaxed);
+    areFreed.store(true, std::memory_order_relaxed);
   }
   std::vector<Started*> takeWhatIsOver() {
     const std::lock_guard lock(mutex_);
     const auto first = std::partition(all_.begin(), all_.end(), [](const Started* each) { return !each->isOver(); });
     std::vector<Started*> over(first, all_.end());
     all_.erase(first, all_.end());
-    isAny_.store(!all_.empty(), std::memory_order_relaxed);
+    areFreed.store(!all_.empty(), std::memory_order_relaxed);
     return over;
   }
 
  private:
-  std::atomic<bool> isAny_{false};
   std::mutex mutex_;
   std::vector<Started*> all_;
 };
@@ -180,14 +184,40 @@ struct Last {
 };
 [[gnu::tls_model("initial-exec")]] thread_local constinit Last last = {};
 
+// The request that the thread took last, for its next collective: to keep it and to take it again there costs as much as a short collective.
+class Spare {
+ public:
+  ~Spare() {
+    if (started_ != nullptr) all().keep(*started_);
+  }
+  Started* take() { return std::exchange(started_, nullptr); }
+  // Whether there was a place for it.
+  bool put(Started& started) {
+    if (started_ != nullptr) return false;
+    started_ = &started;
+    return true;
+  }
+
+ private:
+  Started* started_ = nullptr;
+};
+thread_local Spare spare;
+
 Started* find(MPI_Request request) {
-  if (!all().isAny()) return nullptr;
-  if (last.request == request && last.changes == all().changes()) return last.started;
+  if (!isAny()) return nullptr;
+  if (last.request == request && last.changes == changes.load(std::memory_order_relaxed)) return last.started;
   return all().find(request);
+}
+
+// It is not the program's any longer.
+void giveBack(Started& started) {
+  underWay.fetch_sub(1, std::memory_order_relaxed);
+  if (!spare.put(started)) all().keep(started);
 }
 
 void declareComplete(const Started& started) {
   all().remove(started);
+  underWay.fetch_sub(1, std::memory_order_relaxed);
   PMPI_Grequest_complete(started.request());   // it may be gone from here on
 }
 
@@ -198,7 +228,7 @@ bool take(Started& started, MPI_Request& request) {
     return false;
   }
   request = MPI_REQUEST_NULL;
-  all().keep(started);
+  giveBack(started);
   return true;
 }
 
@@ -207,27 +237,29 @@ bool take(Started& started, MPI_Request& request) {
 int startTask(Session& session, Hook hook, std::unique_ptr<Task> task, MPI_Request* request) {
   sweepFreed();
   Backlog& backlog = session.backlog();
-  Started* started = all().takeKept();
+  Started* started = spare.take();
+  if (started == nullptr) started = all().takeKept();
   if (started == nullptr) {
     started = new Started;
     const int code = started->makeRequest();
     if (code != MPI_SUCCESS) return code;
     all().add(*started);
   }
+  underWay.fetch_add(1, std::memory_order_relaxed);
   try {
     started->begin(session, backlog, hook, std::move(task));
   } catch (...) {
-    all().keep(*started);
+    giveBack(*started);
     throw;
   }
-  last = {started->request(), started, all().changes()};
+  last = {started->request(), started, changes.load(std::memory_order_relaxed)};
   *request = started->request();
   return MPI_SUCCESS;
 }
 
 int takeAll(int count, MPI_Request* requests) {
   int taken = 0;
-  for (int i = 0; i < count && all().isAny(); ++i) {
+  for (int i = 0; i < count && isAny(); ++i) {
     Started* const found = find(requests[i]);
     if (found == nullptr) continue;
     found->wait();
@@ -247,7 +279,7 @@ bool takeIfAllAreOver(int count, MPI_Request* requests) {
 }
 
 void declareWhatIsOver(int count, const MPI_Request* requests) {
-  for (int i = 0; i < count && all().isAny(); ++i) {
+  for (int i = 0; i < count && isAny(); ++i) {
     Started* const found = find(requests[i]);
     if (found == nullptr) continue;
     if (found->isOver()) {
@@ -260,7 +292,7 @@ void declareWhatIsOver(int count, const MPI_Request* requests) {
 }
 
 bool hasTasks(int count, const MPI_Request* requests) {
-  return all().isAny() && std::any_of(requests, requests + std::max(count, 0), [](MPI_Request each) { return find(each) != nullptr; });
+  return isAny() && std::any_of(requests, requests + std::max(count, 0), [](MPI_Request each) { return find(each) != nullptr; });
 }
 
 bool letGo(MPI_Request request) {
@@ -273,18 +305,19 @@ bool letGo(MPI_Request request) {
 
 // Of an error the program can be told no more than what finish() says.
 void sweepFreed() {
-  if (!freed().isAny()) return;
+  if (!areFreed.load(std::memory_order_relaxed)) return;   // if another thread has just freed one, there will be another occasion
   for (Started* const each : freed().takeWhatIsOver()) {
     each->finish();
-    all().keep(*each);
+    giveBack(*each);
   }
 }
 
 void endRequests() {
   sweepFreed();
-  while (Started* const each = all().takeKept()) {
+  for (Started* const each : all().takeLast()) {
     MPI_Request request = each->request();
-    declareComplete(*each);
+    all().remove(*each);
+    PMPI_Grequest_complete(request);
     underneath().Request_free(&request);
   }
 }
