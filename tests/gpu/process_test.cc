@@ -94,30 +94,33 @@ Member join(const Words& words, int timeoutMs = 100000) {
 enum class Kind { kOrdinary, kOwnWindow, kDriverWindow, kPoolWindow };
 constexpr std::array kKinds = {Kind::kOrdinary, Kind::kOwnWindow, Kind::kDriverWindow, Kind::kPoolWindow};
 
+// Begins inside an allocation, as memory of an allocator that hands out parts of larger ones does.
 class Area {
  public:
   Area(const Member& me, Kind kind, std::size_t bytes) : me_(me), kind_(kind) {
     void* memory = nullptr;
-    if (kind == Kind::kOwnWindow) MUST_OK(koloMemAllocOn(&memory, bytes, me.device));
-    if (kind == Kind::kPoolWindow) memory = reinterpret_cast<void*>(MockCuda::poolMemory(me.device, bytes));
+    const std::size_t whole = kInside + bytes;
+    if (kind == Kind::kOwnWindow) MUST_OK(koloMemAllocOn(&memory, whole, me.device));
+    if (kind == Kind::kPoolWindow) memory = reinterpret_cast<void*>(MockCuda::poolMemory(me.device, whole));
     if (kind == Kind::kOrdinary || kind == Kind::kDriverWindow) {
       const CurrentDevice current(me.device);
       CUdeviceptr pointer = 0;
-      CUDA_OK(driver().cuMemAlloc(&pointer, bytes));
+      CUDA_OK(driver().cuMemAlloc(&pointer, whole));
       memory = reinterpret_cast<void*>(pointer);
     }
     MUST(memory != nullptr);
-    data_ = static_cast<unsigned char*>(memory);
+    memory_ = static_cast<unsigned char*>(memory);
+    data_ = memory_ + kInside;
     if (kind != Kind::kOrdinary) MUST_OK(koloWindowRegister(me.comm, data_, bytes, &window_));
   }
   ~Area() {
     if (window_ != nullptr) MUST_OK(koloWindowDeregister(me_.comm, window_));
     if (kind_ == Kind::kOwnWindow) {
-      MUST_OK(koloMemFree(data_));
+      MUST_OK(koloMemFree(memory_));
       return;
     }
     const CurrentDevice current(me_.device);
-    CUDA_OK(driver().cuMemFree(reinterpret_cast<CUdeviceptr>(data_)));
+    CUDA_OK(driver().cuMemFree(reinterpret_cast<CUdeviceptr>(memory_)));
   }
   Area(const Area&) = delete;
 
@@ -129,9 +132,11 @@ class Area {
   }
 
  private:
+  static constexpr std::size_t kInside = 512;
+
   const Member& me_;
   Kind kind_;
-  unsigned char* data_ = nullptr;
+  unsigned char *memory_ = nullptr, *data_ = nullptr;
   koloWindow_t window_ = nullptr;
 };
 

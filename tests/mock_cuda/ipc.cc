@@ -18,9 +18,10 @@ struct Handle {
 };
 static_assert(sizeof(Handle) <= sizeof(CUipcMemHandle));
 
+// Of the beginning of an allocation, as the driver's documentation has it.
 CUresult get(CUipcMemHandle* handle, CUdeviceptr pointer) {
   const std::lock_guard lock(world->mutex);
-  const auto at = findRange(pointer);
+  const auto at = world->memory.find(pointer);
   if (at == world->memory.end() || at->second.kind != Kind::kDevice) return CUDA_ERROR_INVALID_VALUE;
   const Range& range = at->second;
   const Handle own{.process = getpid(), .file = range.physical->file, .bytes = range.bytes, .id = range.id};

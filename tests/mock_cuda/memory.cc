@@ -97,10 +97,12 @@ CUresult hostPointer(CUdeviceptr* device, void* pointer, unsigned) {
   return CUDA_SUCCESS;
 }
 
+// Only in a context of the device that has the memory does the real one find it.
 CUresult addressRange(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr pointer) {
+  if (currentDevice() < 0) return CUDA_ERROR_INVALID_CONTEXT;
   const std::lock_guard lock(world->mutex);
   const auto at = findRange(pointer);
-  if (at == world->memory.end() || !at->second.onDevice()) return CUDA_ERROR_NOT_FOUND;
+  if (at == world->memory.end() || !at->second.onDevice() || at->second.physical->device != currentDevice()) return CUDA_ERROR_NOT_FOUND;
   if (base != nullptr) *base = at->first;
   if (bytes != nullptr) *bytes = at->second.bytes;
   return CUDA_SUCCESS;

@@ -39,15 +39,23 @@ const char* explain(Obstacle obstacle) {
   return "";
 }
 
+int deviceOf(const drivers::CudaDriver& driver, CUdeviceptr address, const Why& why, int* device) {
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* values[] = {device};
+  const CUresult result = driver.cuPointerGetAttributes(1, which, values, address);
+  if (result != CUDA_SUCCESS) return failed(driver, result, "cuPointerGetAttributes", KOLO_TRANSPORT_ERROR, why);
+  return KOLO_TRANSPORT_OK;
+}
+
 int describe(const drivers::CudaDriver& driver, CUdeviceptr address, std::uint64_t bytes, bool exports, const Why& why,
              Allocation* allocation) {
   unsigned type = 0;
   int ipcCapable = 0;
   CUmemoryPool pool = nullptr;
-  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                 CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
-  void* values[] = {&type, &allocation->device, &ipcCapable, &pool};
-  CUresult result = driver.cuPointerGetAttributes(4, which, values, address);
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                 CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+  void* values[] = {&type, &ipcCapable, &pool};
+  CUresult result = driver.cuPointerGetAttributes(3, which, values, address);
   if (result != CUDA_SUCCESS) return failed(driver, result, "cuPointerGetAttributes", KOLO_TRANSPORT_ERROR, why);
   if (type != CU_MEMORYTYPE_DEVICE) {
     return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "%p is not memory of a CUDA device", reinterpret_cast<void*>(address));
@@ -73,7 +81,7 @@ int describe(const drivers::CudaDriver& driver, CUdeviceptr address, std::uint64
     return KOLO_TRANSPORT_OK;
   }
   CUipcMemHandle ipc{};
-  if (ipcCapable == 0 || driver.cuIpcGetMemHandle(&ipc, address) != CUDA_SUCCESS) return cannot(Obstacle::kDriver);
+  if (ipcCapable == 0 || driver.cuIpcGetMemHandle(&ipc, allocation->base) != CUDA_SUCCESS) return cannot(Obstacle::kDriver);
   allocation->kind = Export::kIpc;
   return fileOf(ipc, why, &allocation->fd);
 }

@@ -1,6 +1,7 @@
 // Memory of a CUDA device, seen as what another process, or another device of this one, can be given of it.
 //
-// Thread safety: all functions. A context of the device is the thread's current one.
+// Thread safety: all functions. A context of the device is the thread's current one: of the device that has the memory in describe(), of the
+// one that is to reach it otherwise.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +23,15 @@ enum class Obstacle : std::uint32_t { kNothing, kPool, kSeveral, kNotExportable,
 struct Allocation {
   CUdeviceptr base = 0;
   std::uint64_t bytes = 0;
-  int device = -1;
   Export kind = Export::kNone;
   Obstacle obstacle = Obstacle::kNothing;
   int fd = -1;                       // kVmm, kIpc: what is handed over; the caller closes it
 };
 
-// exports: whether another process is to get it; without, only base, bytes and device are found.
+// Which device has the memory at the address; in any context.
+int deviceOf(const drivers::CudaDriver& driver, CUdeviceptr address, const handover::Why& why, int* device);
+
+// exports: whether another process is to get it; without, only base and bytes are found.
 int describe(const drivers::CudaDriver& driver, CUdeviceptr address, std::uint64_t bytes, bool exports, const handover::Why& why,
              Allocation* allocation);
 const char* explain(Obstacle obstacle);

@@ -136,32 +136,30 @@ void memoryDeregister(void*, void* registered) {
 }
 
 // The peer's own pointer on the same device. On another: memory by handle is mapped once more, for this device; the rest is reached
-// by peer access between the contexts.
+// by peer access between the contexts. In which allocation the memory lies only its own device's context can tell: that is in the offer.
 int openInProcess(const Device& device, const Offer& offered, const Why& why, Import* import, void** mapped) {
   Exported memory;
   if (const int code = findHere(offered.memory, why, &memory); code != KOLO_TRANSPORT_OK) return code;
   const drivers::CudaDriver& driver = *device.driver;
-  const auto address = reinterpret_cast<CUdeviceptr>(memory.address);
-  Allocation allocation;
-  if (const int code = describe(driver, address, memory.bytes, false, why, &allocation); code != KOLO_TRANSPORT_OK) return code;
+  int owner = -1;
+  if (const int code = deviceOf(driver, reinterpret_cast<CUdeviceptr>(memory.address), why, &owner); code != KOLO_TRANSPORT_OK) return code;
   *mapped = memory.address;
-  if (allocation.device == device.ordinal) return KOLO_TRANSPORT_OK;
-  if (allocation.obstacle != Obstacle::kNothing) {
-    return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "memory of device %d, for device %d: %s", allocation.device, device.ordinal,
-                    explain(allocation.obstacle));
+  if (owner == device.ordinal) return KOLO_TRANSPORT_OK;
+  if (offered.obstacle == Obstacle::kPool || offered.obstacle == Obstacle::kSeveral) {
+    return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "memory of device %d, for device %d: %s", owner, device.ordinal, explain(offered.obstacle));
   }
   CUdevice peer = 0;
   int possible = 0;
-  CUresult result = driver.cuDeviceGet(&peer, allocation.device);
+  CUresult result = driver.cuDeviceGet(&peer, owner);
   if (result == CUDA_SUCCESS) result = driver.cuDeviceCanAccessPeer(&possible, device.handle, peer);
   if (result != CUDA_SUCCESS) return failed(driver, result, "cuDeviceCanAccessPeer", KOLO_TRANSPORT_ERROR, why);
   if (possible == 0) {
-    return why.fail(KOLO_TRANSPORT_UNREACHABLE, "device %d cannot reach the memory of device %d", device.ordinal, allocation.device);
+    return why.fail(KOLO_TRANSPORT_UNREACHABLE, "device %d cannot reach the memory of device %d", device.ordinal, owner);
   }
   CUmemGenericAllocationHandle handle = 0;
   if (driver.cuMemRetainAllocationHandle(&handle, memory.address) == CUDA_SUCCESS) {
-    const int code = mapHandle(driver, handle, allocation.bytes, device.ordinal, why, import);
-    if (code == KOLO_TRANSPORT_OK) *mapped = reinterpret_cast<void*>(import->base + (address - allocation.base));
+    const int code = mapHandle(driver, handle, offered.allocationBytes, device.ordinal, why, import);
+    if (code == KOLO_TRANSPORT_OK) *mapped = reinterpret_cast<void*>(import->base + offered.offset);
     return code;
   }
   // The peer's context lives as long as its memory does. Peer access stays: others may rely on it.
