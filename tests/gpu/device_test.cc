@@ -453,6 +453,29 @@ TEST_CASE("a communicator may go while its resident kernel is there, or be abort
   }));
 }
 
+TEST_CASE("a resident kernel is given nothing that waits for another stream, which may wait for what it holds", "[mock]") {
+  const MockScene scene(mockFor(1, true));
+  Ranks ranks(oneDevice(1), {.resident = true});
+  const CudaStream busy, idle, opener;
+  const DeviceBuffer gate(2), value(1);
+  gate->fill(0);
+  value->write(1);
+  const auto call = [&](const CudaStream& stream) {
+    CHECK_CODE(koloSuccess, koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, ranks[0], stream.get()));
+  };
+  CUDA_OK(driver().cuStreamWaitValue64(busy.raw(), reinterpret_cast<CUdeviceptr>(gate.data()), 1, CU_STREAM_WAIT_VALUE_GEQ));
+  call(busy);   // launched, when the gate is open
+  call(idle);   // after it
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(MockCuda::mostBlocksAtOnce() == 1);   // of the launches with which a device is begun; a resident kernel has two here
+  CUDA_OK(driver().cuStreamWriteValue64(opener.raw(), reinterpret_cast<CUdeviceptr>(gate.data()), 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+  idle.synchronize();
+  CHECK(value->read(0) == 1);
+  call(idle);   // now it is
+  idle.synchronize();
+  CHECK(MockCuda::mostBlocksAtOnce() == 2);
+}
+
 TEST_CASE("a resident kernel is launched once for many operations, and does not stay for its idle time when its rank goes", "[mock]") {
   const ScopedSetting longest("KOLO_RESIDENT_IDLE_US", "1000000");
   const MockScene scene(mockFor(3, true));

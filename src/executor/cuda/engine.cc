@@ -425,13 +425,15 @@ Result<Engine::Capture> Engine::captureOf(CUstream stream) const {
   return capture;
 }
 
+// Whether the stream's own order is enough for what is not captured: it comes after the last launch, or there was none.
+bool Engine::isInOrder(const Capture& capture) const { return !launched_ || (capture.stream == lastStream_ && !captured_); }
+
 // Launches of a communicator run one after the other, whatever stream they are in, captured or not. Inside of a capture an event of
 // the capture orders them; the first of a capture waits, each time that it is replayed, for what was launched last before.
 Status Engine::orderAfterOthers(CUstream stream, const Capture& capture) {
   const drivers::CudaDriver& driver = gpu_->driver();
   if (!capture.active) {
-    const bool inOrder = !launched_ || (capture.stream == lastStream_ && !captured_);
-    if (!inOrder) KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, CU_EVENT_WAIT_DEFAULT));
+    if (!isInOrder(capture)) KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, CU_EVENT_WAIT_DEFAULT));
   } else if (capture.id == capture_) {
     KOLO_CUDA(driver, cuStreamWaitEvent, (stream, lastInCapture_, CU_EVENT_WAIT_DEFAULT));
   } else {
@@ -486,9 +488,10 @@ bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const C
   if (!setup_.resident || capture.active || params.apart != nullptr) return false;
   if (blocks > residentBlocks(setup_.layout)) return false;
   if (given_ - device::loadAcquire(control_->completed) >= kResidentPlaces - 1) return false;   // [completed] no place is free
-  // What stands before the ring in the stream may need the whole device, or wait for this thread: the kernel would wait for it in vain,
-  // in its place. Only a stream with nothing to do rings at once.
-  return gpu_->driver().cuStreamQuery(stream) == CUDA_SUCCESS;
+  // What stands before the ring may need the whole device, or wait for this thread: the kernel would wait for it in vain, in its place. Only
+  // a stream with nothing to do, and nothing to wait for in another, rings at once.
+  const drivers::CudaDriver& driver = gpu_->driver();
+  return driver.cuStreamQuery(stream) == CUDA_SUCCESS && (isInOrder(capture) || driver.cuEventQuery(last_) == CUDA_SUCCESS);
 }
 
 Status Engine::ring(const LaunchParams& params, CUstream stream) {

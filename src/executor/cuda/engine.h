@@ -203,6 +203,7 @@ class Engine {
   void complete(device::Work& work, bool isMessage) const;
   Status describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, LaunchParams& params, Buffer** buffer);
   Result<Capture> captureOf(CUstream stream) const;
+  bool isInOrder(const Capture& capture) const;
   Status orderAfterOthers(CUstream stream, const Capture& capture);
   Status orderBeforeOthers(CUstream stream, const Capture& capture);
   bool goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture, CUstream stream) const;
