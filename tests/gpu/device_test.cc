@@ -323,6 +323,78 @@ TEST_CASE("a capture may fork: operations of one communicator in two of its stre
   });
 }
 
+namespace {
+
+// A capture of two streams that ends when all that is in it has been called; then a graph to be launched.
+class ForkedCapture {
+ public:
+  ForkedCapture() {
+    const CurrentDevice current(testDevice());
+    CUDA_OK(driver().cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING));
+    CUDA_OK(cudaForTests().cuStreamBeginCapture(stream.raw(), CU_STREAM_CAPTURE_MODE_RELAXED));
+    CUDA_OK(driver().cuEventRecord(event_, stream.raw()));
+    CUDA_OK(driver().cuStreamWaitEvent(side.raw(), event_, 0));
+  }
+  void end() {
+    const CurrentDevice current(testDevice());
+    CUDA_OK(driver().cuEventRecord(event_, side.raw()));
+    CUDA_OK(driver().cuStreamWaitEvent(stream.raw(), event_, 0));
+    CUDA_OK(cudaForTests().cuStreamEndCapture(stream.raw(), &graph_));
+    CUDA_OK(cudaForTests().cuGraphInstantiate(&executable_, graph_, 0));
+  }
+  ~ForkedCapture() {
+    const CurrentDevice current(testDevice());
+    CUDA_OK(cudaForTests().cuGraphExecDestroy(executable_));
+    CUDA_OK(cudaForTests().cuGraphDestroy(graph_));
+    CUDA_OK(driver().cuEventDestroy(event_));
+  }
+  ForkedCapture(const ForkedCapture&) = delete;
+  void launch() const {
+    const CurrentDevice current(testDevice());
+    CUDA_OK(cudaForTests().cuGraphLaunch(executable_, stream.raw()));
+  }
+
+  const CudaStream stream, side;
+
+ private:
+  CUevent event_ = nullptr;
+  CUgraph graph_ = nullptr;
+  CUgraphExec executable_ = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("captures may be interleaved: what is in each comes one after the other in every replay", "[device][capture]") {
+  const int n = GENERATE(1, 2, 3);
+  const DeviceScene scene(mockFor(n));
+  Ranks ranks(oneDevice(n));
+  ranks.run([&](Self& self) {
+    const DeviceBuffer values(40);
+    ranks.together();
+    {
+      ForkedCapture captures[2];
+      for (int i = 0; i < 3; ++i) {
+        for (int which = 0; which < 2; ++which) {
+          for (const CudaStream* stream : {&captures[which].stream, &captures[1 - which].side}) {
+            int* const value = values.data() + (stream == &captures[0].stream || stream == &captures[0].side ? 0 : 20);
+            EXPECT_OK(self, koloAllReduce(value, value, 20, koloInt32, koloSum, self.comm, stream->get()));
+          }
+        }
+      }
+      for (ForkedCapture& capture : captures) capture.end();
+      ranks.together();
+      for (int replay = 0; replay < 3; ++replay) {
+        values->fill(1);
+        for (const ForkedCapture& capture : captures) capture.launch();
+        for (const ForkedCapture& capture : captures) capture.stream.synchronize();
+        EXPECT(self, values->read(0) == power(n, 6));
+        EXPECT(self, values->read(39) == power(n, 6));
+      }
+      ranks.together();
+    }
+  });
+}
+
 // ---- the resident kernel
 
 TEST_CASE("a resident kernel serves what is small, retires when nothing comes, and comes back", "[device][resident]") {

@@ -73,11 +73,16 @@ CUresult instantiate(CUgraphExec* exec, CUgraph handle, unsigned long long) {
   return CUDA_SUCCESS;
 }
 
-// Records and waits of nodes refer to the time of this call.
+// Records and waits of nodes refer to the time of this call: waits to what was recorded before it, not to the graph's own records, for which
+// it has its edges.
 Task bindLaunch(const std::shared_ptr<const Graph>& graph, const std::shared_ptr<Completion>& before,
                 const std::shared_ptr<Completion>& done) {
-  std::vector<Task> tasks;
-  for (const Graph::Node& node : graph->nodes) tasks.push_back(node.bind());
+  std::vector<Task> tasks(graph->nodes.size());
+  for (const bool waits : {true, false}) {
+    for (std::size_t node = 0; node < tasks.size(); ++node) {
+      if (graph->nodes[node].waits == waits) tasks[node] = graph->nodes[node].bind();
+    }
+  }
   return [graph, before, done, tasks] {
     if (before != nullptr) before->wait();
     run(*graph, tasks);

@@ -219,11 +219,12 @@ CUresult waitEvent(CUstream streamHandle, CUevent handle, unsigned flags) {
     stream->capture->invalid = true;
     return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
   }
-  return submitLocked(*stream, streamHandle, [event]() -> Task {
+  const auto wait = [event]() -> Task {
     const auto record = event->last;
     if (record == nullptr || record->capture != nullptr) return [] {};   // never recorded
     return [record] { record->completion.wait(); };
-  });
+  };
+  return submitLocked(*stream, streamHandle, wait, true);
 }
 
 // The event's last record; nullptr: never recorded.
@@ -263,12 +264,12 @@ std::shared_ptr<Stream> findStream(CUstream handle) {
   return own;
 }
 
-CUresult submitLocked(Stream& stream, CUstream handle, Bind bind) {
+CUresult submitLocked(Stream& stream, CUstream handle, Bind bind, bool waits) {
   if (world->broken != CUDA_SUCCESS) return world->broken;
   if (stream.capture != nullptr) {
     if (stream.capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     std::vector<Graph::Node>& nodes = stream.capture->graph->nodes;
-    nodes.push_back({.after = stream.frontier, .bind = std::move(bind)});
+    nodes.push_back({.after = stream.frontier, .bind = std::move(bind), .waits = waits});
     stream.frontier = {nodes.size() - 1};
     return CUDA_SUCCESS;
   }

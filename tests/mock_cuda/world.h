@@ -84,6 +84,7 @@ struct Graph {
   struct Node {
     Nodes after;
     Bind bind;
+    bool waits = false;   // for an external event
   };
   std::vector<Node> nodes;                             // a node comes after all that it depends on
   std::vector<std::shared_ptr<UserObject>> objects;    // gives back its references with the last copy of the graph
@@ -216,8 +217,8 @@ inline int currentDevice() { return deviceOf(currentContext()); }   // -1: none
 std::shared_ptr<Stream> findStream(CUstream handle);
 // In the stream's order, or into its capture.
 CUresult submit(CUstream handle, Bind bind);
-// The same with World::mutex held and a stream at hand.
-CUresult submitLocked(Stream& stream, CUstream handle, Bind bind);
+// The same with World::mutex held and a stream at hand. waits: for an event.
+CUresult submitLocked(Stream& stream, CUstream handle, Bind bind, bool waits = false);
 // Whether the legacy stream would wait for one that is being captured: an error, which ends the capture if `invalidate` says so.
 bool conflictsWithCapture(const Stream& stream, CUstream handle, bool invalidate);
 // Until all streams of the device are idle.

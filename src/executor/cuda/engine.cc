@@ -208,7 +208,6 @@ Status Engine::allocate() {
   control_ = new (control) Control{};
   if (setup_.beforeLaunch) KOLO_TRY(allocateRings());
   KOLO_CUDA(driver, cuEventCreate, (&last_, CU_EVENT_DISABLE_TIMING));
-  KOLO_CUDA(driver, cuEventCreate, (&lastInCapture_, CU_EVENT_DISABLE_TIMING));
   // Allocating pinned memory may wait for kernels, and those for the next launch: what most programs need is there from the start.
   for (int i = 0; i < kFirstBuffers; ++i) KOLO_TRY(addBuffer(kFirstBufferBytes));
   if (!setup_.resident) return {};
@@ -250,7 +249,7 @@ Engine::~Engine() {
     if (buffer->memory != nullptr) (void)driver.cuMemFreeHost(buffer->memory);
   }
   if (last_ != nullptr) (void)driver.cuEventDestroy(last_);
-  if (lastInCapture_ != nullptr) (void)driver.cuEventDestroy(lastInCapture_);
+  for (const CapturedLaunch& launch : captures_) (void)driver.cuEventDestroy(launch.event);
   if (places_ != nullptr) (void)driver.cuMemFreeHost(places_);
   if (rings_ != nullptr) (void)driver.cuMemFreeHost(rings_);
   if (control_ != nullptr) (void)driver.cuMemFreeHost(control_);
@@ -434,8 +433,8 @@ Status Engine::orderAfterOthers(CUstream stream, const Capture& capture) {
   const drivers::CudaDriver& driver = gpu_->driver();
   if (!capture.active) {
     if (!isInOrder(capture)) KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, CU_EVENT_WAIT_DEFAULT));
-  } else if (capture.id == capture_) {
-    KOLO_CUDA(driver, cuStreamWaitEvent, (stream, lastInCapture_, CU_EVENT_WAIT_DEFAULT));
+  } else if (const CUevent last = lastIn(capture); last != nullptr) {
+    KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last, CU_EVENT_WAIT_DEFAULT));
   } else {
     KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, CU_EVENT_WAIT_EXTERNAL));
   }
@@ -450,10 +449,30 @@ Status Engine::orderBeforeOthers(CUstream stream, const Capture& capture) {
     lastStream_ = capture.stream;
     return {};
   }
-  capture_ = capture.id;
   captured_ = true;
   KOLO_CUDA(driver, cuEventRecordWithFlags, (last_, stream, CU_EVENT_RECORD_EXTERNAL));
-  KOLO_CUDA(driver, cuEventRecord, (lastInCapture_, stream));
+  return setLastIn(capture, stream);
+}
+
+// nullptr: nothing was launched in this capture yet.
+CUevent Engine::lastIn(const Capture& capture) const {
+  const auto found = std::find_if(captures_.begin(), captures_.end(), [&](const CapturedLaunch& launch) { return launch.capture == capture.id; });
+  return found != captures_.end() ? found->event : nullptr;
+}
+
+// Captures may be interleaved, so each has its own event; that of the one with the oldest launch is used again when there are too many.
+Status Engine::setLastIn(const Capture& capture, CUstream stream) {
+  const drivers::CudaDriver& driver = gpu_->driver();
+  auto place = std::find_if(captures_.begin(), captures_.end(), [&](const CapturedLaunch& launch) { return launch.capture == capture.id; });
+  if (place == captures_.end() && captures_.size() < kMostCaptures) {
+    CUevent event = nullptr;
+    KOLO_CUDA(driver, cuEventCreate, (&event, CU_EVENT_DISABLE_TIMING));
+    place = captures_.insert(captures_.end(), CapturedLaunch{.capture = 0, .event = event});
+  }
+  if (place == captures_.end()) --place;
+  std::rotate(captures_.begin(), place, place + 1);
+  captures_.front().capture = capture.id;
+  KOLO_CUDA(driver, cuEventRecord, (captures_.front().event, stream));
   return {};
 }
 

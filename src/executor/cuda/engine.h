@@ -193,6 +193,13 @@ class Engine {
     unsigned long long stream = 0;   // id
   };
 
+  // The last launch in a capture, inside of it.
+  struct CapturedLaunch {
+    std::uint64_t capture = 0;   // id
+    CUevent event = nullptr;
+  };
+  static constexpr std::size_t kMostCaptures = 16;   // that may be interleaved: nobody tells when one has ended
+
   Engine(std::shared_ptr<Gpu> gpu, const Setup& setup) : gpu_(std::move(gpu)), setup_(setup) {}
   Status allocate();
   Status allocateRings();
@@ -204,6 +211,8 @@ class Engine {
   Status describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, LaunchParams& params, Buffer** buffer);
   Result<Capture> captureOf(CUstream stream) const;
   bool isInOrder(const Capture& capture) const;
+  CUevent lastIn(const Capture& capture) const;
+  Status setLastIn(const Capture& capture, CUstream stream);
   Status orderAfterOthers(CUstream stream, const Capture& capture);
   Status orderBeforeOthers(CUstream stream, const Capture& capture);
   bool goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture, CUstream stream) const;
@@ -225,9 +234,8 @@ class Engine {
   std::vector<std::unique_ptr<Buffer>> buffers_;
 
   // The order of launches over streams and graphs.
-  CUevent last_ = nullptr;            // after the last launch, or replay of one
-  CUevent lastInCapture_ = nullptr;   // after the last launch that was captured, inside its capture
-  std::uint64_t capture_ = 0;         // which that is
+  CUevent last_ = nullptr;                 // after the last launch, or replay of one
+  std::vector<CapturedLaunch> captures_;   // the one with the newest launch first; those that have ended among them
   unsigned long long lastStream_ = 0;   // its id: handles are used again
   std::atomic<bool> launched_{false};
   bool captured_ = false;             // replays may come at any time
