@@ -57,7 +57,7 @@ Result<bool> Trials::checkMapped(Peers& peers, int peer, CUdeviceptr pad) const 
 }
 
 Result<std::vector<std::string>> Trials::proveMapped(Peers& peers) {
-  const Result<memory::DeviceMemory> pad = memory::DeviceMemory::create(gpu_.ordinal(), sizeof(Line), false);
+  const Result<executor::cuda::Lent> pad = gpu_.lend(executor::cuda::Lent::Where::kDevice, sizeof(Line));
   Status status = pad.status();
   if (status.ok()) status = writeMapped(peers, reinterpret_cast<CUdeviceptr>(pad.value().as<void>()));
   KOLO_TRY(membership_.agree(status));

@@ -19,7 +19,7 @@ namespace kolo::comm {
 class Trials {
  public:
   // All stay as long as this does.
-  Trials(Membership& membership, const executor::cuda::Gpu& gpu, const executor::cuda::ArenaLayout& layout)
+  Trials(Membership& membership, executor::cuda::Gpu& gpu, const executor::cuda::ArenaLayout& layout)
       : membership_(membership), gpu_(gpu), layout_(layout) {}
 
   // Of mapped links. Collective. A pair keeps its links only if both ways work; the others are cut. For each rank, by peer, '1' or '0':
@@ -45,7 +45,7 @@ class Trials {
   Result<std::string> awaitPosted(Peers& peers, const std::vector<Inbox>& inboxes) const;
 
   Membership& membership_;
-  const executor::cuda::Gpu& gpu_;
+  executor::cuda::Gpu& gpu_;
   const executor::cuda::ArenaLayout& layout_;
 };
 

@@ -131,6 +131,30 @@ TEST_CASE("a group may hold operations of two communicators, in any order", "[de
   });
 }
 
+TEST_CASE("a communicator may go while kernels of another wait for what the same thread calls next", "[device][streams]") {
+  const bool resident = GENERATE(false, true);
+  const ScopedSetting channels("KOLO_GPU_CHANNELS", "1");   // there are two communicators
+  const DeviceScene scene(mockFor(4, resident));
+  const DeviceBuffer values(2);
+  const CudaStream streams[2];
+  values->fill(1);
+  Ranks stay(oneDevice(2), {.resident = resident}), go(oneDevice(2), {.resident = resident});
+  const auto call = [&](int rank) {
+    int* const value = values.data() + rank;
+    CHECK_CODE(koloSuccess, koloAllReduce(value, value, 1, koloInt32, koloSum, stay[rank], streams[rank].get()));
+  };
+  call(0);
+  CHECK(endsSoon([&] {
+    for (koloComm_t& comm : go.comms) {
+      CHECK_CODE(koloSuccess, koloCommDestroy(comm));
+      comm = nullptr;
+    }
+  }));
+  call(1);
+  for (const CudaStream& stream : streams) stream.synchronize();
+  CHECK(values->read() == std::vector<int>{2, 2});
+}
+
 // ---- captured graphs
 
 namespace {

@@ -69,6 +69,7 @@ CUresult removeHost(void* pointer, Kind kind, CUresult otherwise) {
 }
 
 CUresult freeHost(void* pointer) {
+  if (world->properties.freeWaits && currentDevice() >= 0) synchronizeDevice(currentDevice());
   const CUresult result = removeHost(pointer, Kind::kHost, CUDA_ERROR_INVALID_VALUE);
   if (result == CUDA_SUCCESS) std::free(pointer);
   return result;

@@ -25,7 +25,7 @@ struct MockCuda {
   bool ordersWrites = true;      // and that its kernels see what NICs write in order
   bool mps = false;              // contexts are shared through MPS
   bool timeSlices = false;       // one grid runs at a time, until all its blocks wait: as processes without MPS have the device
-  bool freeWaits = false;        // cuMemFree waits for all that the device has to do, as the real one does
+  bool freeWaits = false;        // cuMemFree and cuMemFreeHost wait for all that the device has to do, as the real ones do
   std::string failing;           // name of a driver's function that fails from now on
 
   // Puts the mock in the driver's place, with these properties.

@@ -1,9 +1,8 @@
 #include "executor/cuda/engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
-#include <map>
-#include <mutex>
 #include <utility>
 
 #include "base/log.h"
@@ -115,28 +114,22 @@ Status Gpu::launch(const LaunchParams& params, const ServeParams& serve, unsigne
 // Launches with nothing to do. The first launch of a kernel may make the driver resize what threads have of local memory, and wait
 // for all that runs: later that could be a kernel of another rank, which waits for this launch.
 Status Gpu::tryKernels() {
-  KOLO_ASSIGN(const memory::DeviceMemory channel, memory::DeviceMemory::create(ordinal_, sizeof(Channel), false));
-  KOLO_ASSIGN(const memory::DeviceMemory resident, memory::DeviceMemory::create(ordinal_, sizeof(Resident), false));
+  KOLO_ASSIGN(const Lent channel, lend(Lent::Where::kDevice, sizeof(Channel)));
+  KOLO_ASSIGN(const Lent resident, lend(Lent::Where::kDevice, sizeof(Resident)));
+  KOLO_ASSIGN(const Lent pinned, lend(Lent::Where::kHost, sizeof(Control)));
   KOLO_TRY(clear(reinterpret_cast<CUdeviceptr>(channel.as<void>()), sizeof(Channel)));
   KOLO_TRY(clear(reinterpret_cast<CUdeviceptr>(resident.as<void>()), sizeof(Resident)));
-  void* pinned = nullptr;
-  KOLO_CUDA(driver_, cuMemHostAlloc, (&pinned, sizeof(Control), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-  auto* const control = new (pinned) Control{};
+  auto* const control = new (pinned.as<void>()) Control{};
   device::storeRelease(control->quit, 1);   // [quit]
   LaunchParams params{};
   params.control = control;
   params.channels = channel.as<Channel>();
   ServeParams serve{.control = control, .channels = channel.as<Channel>(), .resident = resident.as<Resident>(), .places = nullptr,
                     .instance = 1, .first = 1, .idleNs = 0};
-  const auto run = [&]() -> Status {
-    KOLO_TRY(launch(params, {}, 1, copies_));
-    KOLO_TRY(launch(params, serve, 1, copies_));
-    KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
-    return {};
-  };
-  const Status status = run();
-  (void)driver_.cuMemFreeHost(pinned);
-  return status;
+  KOLO_TRY(launch(params, {}, 1, copies_));
+  KOLO_TRY(launch(params, serve, 1, copies_));
+  KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
+  return {};
 }
 
 Gpu::~Gpu() {
@@ -145,6 +138,12 @@ Gpu::~Gpu() {
     const Current current(*this);
     if (copies_ != nullptr) driver_.cuStreamDestroy(copies_);
     if (module_ != nullptr) driver_.cuModuleUnload(module_);
+    for (const auto& [kind, idle] : idle_) {
+      for (unsigned char* const memory : idle) {
+        if (kind.first == Lent::Where::kHost) (void)driver_.cuMemFreeHost(memory);
+        else (void)driver_.cuMemFree(reinterpret_cast<CUdeviceptr>(memory));
+      }
+    }
   }
   driver_.cuDevicePrimaryCtxRelease(device_);
 }
@@ -155,6 +154,52 @@ int Gpu::take(int wanted) {
     const int got = std::clamp(residentBlocks_ - taken, 0, wanted);
     if (taken_.compare_exchange_weak(taken, taken + got, std::memory_order_relaxed)) return got;
   }
+}
+
+// In powers of two, so that what one communicator gives back fits the next.
+Result<Lent> Gpu::lend(Lent::Where where, std::uint64_t bytes) {
+  Lent lent;
+  lent.where_ = where;
+  lent.bytes_ = std::bit_ceil(std::max(bytes, kPage));
+  {
+    const std::lock_guard lock(mutex_);
+    std::vector<unsigned char*>& idle = idle_[{where, lent.bytes_}];
+    if (!idle.empty()) {
+      lent.begin_ = idle.back();
+      idle.pop_back();
+    }
+  }
+  if (lent.begin_ == nullptr) {
+    const Current current(*this);
+    if (where == Lent::Where::kHost) {
+      void* memory = nullptr;
+      KOLO_CUDA(driver_, cuMemHostAlloc, (&memory, lent.bytes_, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+      lent.begin_ = static_cast<unsigned char*>(memory);
+    } else {
+      CUdeviceptr memory = 0;
+      KOLO_CUDA(driver_, cuMemAlloc, (&memory, lent.bytes_));
+      lent.begin_ = reinterpret_cast<unsigned char*>(memory);
+    }
+  }
+  lent.gpu_ = shared_from_this();
+  return lent;
+}
+
+void Gpu::takeBack(const Lent& lent) {
+  const std::lock_guard lock(mutex_);
+  idle_[{lent.where_, lent.bytes_}].push_back(lent.begin_);
+}
+
+Lent& Lent::operator=(Lent&& other) noexcept {
+  std::swap(gpu_, other.gpu_);
+  std::swap(where_, other.where_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(begin_, other.begin_);
+  return *this;
+}
+
+Lent::~Lent() {
+  if (gpu_ != nullptr) gpu_->takeBack(*this);
 }
 
 Status Gpu::clear(CUdeviceptr to, std::uint64_t bytes) const {
@@ -197,14 +242,14 @@ Status Engine::allocate() {
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
   const auto ranks = static_cast<std::uint64_t>(setup_.ranks), channels = static_cast<std::uint64_t>(setup_.layout.channels);
-  const auto allocate = [&](memory::DeviceMemory& memory, std::uint64_t bytes) -> Status {
-    KOLO_ASSIGN(memory, memory::DeviceMemory::create(gpu_->ordinal(), bytes, false));
+  const auto allocate = [&](Lent& memory, std::uint64_t bytes) -> Status {
+    KOLO_ASSIGN(memory, gpu_->lend(Lent::Where::kDevice, bytes));
     return gpu_->clear(reinterpret_cast<CUdeviceptr>(memory.as<void>()), bytes);
   };
   KOLO_TRY(allocate(links_, static_cast<std::uint64_t>(setup_.layout.lanes()) * ranks * sizeof(device::Link)));
   KOLO_TRY(allocate(channels_, channels * sizeof(Channel)));
   KOLO_TRY(allocate(windows_, ranks * setup_.windows * sizeof(void*)));
-  KOLO_ASSIGN(void* const control, allocatePinned(sizeof(Control)));
+  KOLO_ASSIGN(void* const control, lendPinned(sizeof(Control)));
   control_ = new (control) Control{};
   if (setup_.beforeLaunch) KOLO_TRY(allocateRings());
   KOLO_CUDA(driver, cuEventCreate, (&last_, CU_EVENT_DISABLE_TIMING));
@@ -212,26 +257,25 @@ Status Engine::allocate() {
   for (int i = 0; i < kFirstBuffers; ++i) KOLO_TRY(addBuffer(kFirstBufferBytes));
   if (!setup_.resident) return {};
   KOLO_TRY(allocate(resident_, sizeof(Resident)));
-  KOLO_ASSIGN(void* const places, allocatePinned(kResidentPlaces * sizeof(LaunchParams)));
+  KOLO_ASSIGN(void* const places, lendPinned(kResidentPlaces * sizeof(LaunchParams)));
   places_ = static_cast<LaunchParams*>(places);
   KOLO_CUDA(driver, cuStreamCreate, (&residentStream_, CU_STREAM_NON_BLOCKING));
   return {};
 }
 
-// Of the host, at the same address for the device. REQUIRES: the context.
-Result<void*> Engine::allocatePinned(std::uint64_t bytes) const {
-  void* memory = nullptr;
-  KOLO_CUDA(gpu_->driver(), cuMemHostAlloc, (&memory, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-  return memory;
+// Of the host, at the same address for the device, for as long as the engine lives.
+Result<void*> Engine::lendPinned(std::uint64_t bytes) {
+  KOLO_ASSIGN(Lent memory, gpu_->lend(Lent::Where::kHost, bytes));
+  return pinned_.emplace_back(std::move(memory)).as<void>();
 }
 
 Status Engine::allocateRings() {
   const auto channels = static_cast<std::size_t>(setup_.layout.channels);
-  KOLO_ASSIGN(void* const rings, allocatePinned(channels * sizeof(device::PostRing)));
+  KOLO_ASSIGN(void* const rings, lendPinned(channels * sizeof(device::PostRing)));
   rings_ = static_cast<device::PostRing*>(rings);
   std::vector<device::PostBox> boxes(channels);
   for (std::size_t channel = 0; channel < channels; ++channel) boxes[channel].ring = new (rings_ + channel) device::PostRing{};
-  KOLO_ASSIGN(posts_, memory::DeviceMemory::create(gpu_->ordinal(), channels * sizeof(device::PostBox), false));
+  KOLO_ASSIGN(posts_, gpu_->lend(Lent::Where::kDevice, channels * sizeof(device::PostBox)));
   return gpu_->upload(reinterpret_cast<CUdeviceptr>(posts_.as<void>()), boxes.data(), channels * sizeof(device::PostBox));
 }
 
@@ -246,13 +290,9 @@ Engine::~Engine() {
   }
   for (const auto& buffer : buffers_) {
     if (buffer->used != nullptr) (void)driver.cuEventDestroy(buffer->used);
-    if (buffer->memory != nullptr) (void)driver.cuMemFreeHost(buffer->memory);
   }
   if (last_ != nullptr) (void)driver.cuEventDestroy(last_);
   for (const CapturedLaunch& launch : captures_) (void)driver.cuEventDestroy(launch.event);
-  if (places_ != nullptr) (void)driver.cuMemFreeHost(places_);
-  if (rings_ != nullptr) (void)driver.cuMemFreeHost(rings_);
-  if (control_ != nullptr) (void)driver.cuMemFreeHost(control_);
 }
 
 Status Engine::connect(std::span<const Pair> pairs) {
@@ -286,7 +326,7 @@ Status Engine::setWindow(int rank, std::uint32_t index, unsigned char* begin) {
 
 Status Engine::setHosts(const device::Hosts& hosts) {
   const auto all = static_cast<std::size_t>(hosts.count * hosts.perHost), across = static_cast<std::size_t>(hosts.count);
-  KOLO_ASSIGN(hosts_, memory::DeviceMemory::create(gpu_->ordinal(), sizeof hosts + (all + across) * sizeof(int), false));
+  KOLO_ASSIGN(hosts_, gpu_->lend(Lent::Where::kDevice, sizeof hosts + (all + across) * sizeof(int)));
   int* const ranks = reinterpret_cast<int*>(hosts_.as() + sizeof hosts);
   device::Hosts there = hosts;
   there.ranks = ranks;
@@ -297,7 +337,7 @@ Status Engine::setHosts(const device::Hosts& hosts) {
 }
 
 Status Engine::setOrder(const std::vector<int>& ranks) {
-  KOLO_ASSIGN(order_, memory::DeviceMemory::create(gpu_->ordinal(), ranks.size() * sizeof(int), false));
+  KOLO_ASSIGN(order_, gpu_->lend(Lent::Where::kDevice, ranks.size() * sizeof(int)));
   return gpu_->upload(reinterpret_cast<CUdeviceptr>(order_.as<void>()), ranks.data(), ranks.size() * sizeof(int));
 }
 
@@ -324,10 +364,8 @@ Status Engine::addBuffer(std::uint64_t bytes) {
   const drivers::CudaDriver& driver = gpu_->driver();
   buffers_.push_back(std::make_unique<Buffer>());   // owned before anything in it can fail
   Buffer& buffer = *buffers_.back();
-  KOLO_ASSIGN(void* const memory, allocatePinned(roundUp(bytes, kPage)));
-  buffer.memory = static_cast<unsigned char*>(memory);
+  KOLO_ASSIGN(buffer.memory, gpu_->lend(Lent::Where::kHost, bytes));
   KOLO_CUDA(driver, cuEventCreate, (&buffer.used, CU_EVENT_DISABLE_TIMING));
-  buffer.bytes = roundUp(bytes, kPage);
   return {};
 }
 
@@ -335,7 +373,7 @@ Status Engine::addBuffer(std::uint64_t bytes) {
 Result<Engine::Buffer*> Engine::takeBuffer(std::uint64_t bytes) {
   const drivers::CudaDriver& driver = gpu_->driver();
   for (const auto& buffer : buffers_) {
-    if (buffer->bytes < bytes) continue;
+    if (buffer->memory.bytes() < bytes) continue;
     if (buffer->inGraph != nullptr && buffer->inGraph->load(std::memory_order_acquire)) continue;   // [graph gone]
     buffer->inGraph = nullptr;
     if (driver.cuEventQuery(buffer->used) == CUDA_SUCCESS) return buffer.get();
@@ -405,10 +443,10 @@ Status Engine::describe(std::span<device::Work> works, std::uint32_t messages, s
   }
   const std::uint64_t listBytes = works.size() * sizeof(device::Work);
   KOLO_ASSIGN(*buffer, takeBuffer(listBytes + arrayBytes));
-  unsigned char* arrays = (*buffer)->memory + listBytes;
+  unsigned char* arrays = (*buffer)->memory.as() + listBytes;
   for (device::Work& work : works) arrays += takeArrays(work, arrays);
-  std::memcpy((*buffer)->memory, works.data(), listBytes);
-  params.apart = reinterpret_cast<const device::Work*>((*buffer)->memory);
+  std::memcpy((*buffer)->memory.as(), works.data(), listBytes);
+  params.apart = (*buffer)->memory.as<const device::Work>();
   return {};
 }
 

@@ -2,15 +2,19 @@
 //
 // Thread safety: enqueue() and setWindow() under the communicator's turn; fault(), broken() and stop() from any thread.
 // Invariants: between two launches nothing is freed or waited for, because the kernels of other ranks may be waiting for this thread's
-// next launch; what has to grow grows beside what it was. setWindow(), in which all ranks are, waits.
+// next launch; what has to grow grows beside what it was. setWindow(), in which all ranks are, waits. Nor does the end of an Engine wait for
+// others' kernels: what it gives back is kept by the Gpu.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -47,8 +51,32 @@ struct ArenaLayout {
   void shrinkTo(std::uint64_t mostBytes);
 };
 
+class Gpu;
+
+// Memory that a Gpu lends; it goes back with the object. Movable; not copyable.
+class Lent {
+ public:
+  enum class Where { kDevice, kHost };   // kHost: pinned, at the same address for the device
+
+  Lent() = default;
+  Lent(Lent&& other) noexcept { *this = static_cast<Lent&&>(other); }
+  Lent& operator=(Lent&& other) noexcept;
+  ~Lent();
+
+  template <class T = unsigned char>
+  T* as() const { return reinterpret_cast<T*>(begin_); }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  friend class Gpu;
+  std::shared_ptr<Gpu> gpu_;
+  Where where_ = Where::kDevice;
+  std::uint64_t bytes_ = 0;
+  unsigned char* begin_ = nullptr;
+};
+
 // A device whose primary context is in use, with the kernels loaded into it. One for each device, as long as anybody needs it.
-class Gpu {
+class Gpu : public std::enable_shared_from_this<Gpu> {
  public:
   static Result<std::shared_ptr<Gpu>> open(int ordinal);
   ~Gpu();
@@ -74,6 +102,10 @@ class Gpu {
   // Takes up to `wanted`; how many it got.
   int take(int wanted);
   void giveBack(int blocks) { taken_.fetch_sub(blocks, std::memory_order_relaxed); }
+
+  // At least so many bytes, not zeroed, for a communicator's own purposes. What comes back is kept for who wants as much next: the driver frees
+  // memory when all kernels have ended, and those of another communicator may wait for what this thread launches next. Thread-safe.
+  Result<Lent> lend(Lent::Where where, std::uint64_t bytes);
 
   // Zeroes, or copies; done when it returns, and not waiting for any kernel: others may be waiting for this thread.
   Status clear(CUdeviceptr to, std::uint64_t bytes) const;
@@ -101,7 +133,9 @@ class Gpu {
   };
 
  private:
+  friend class Lent;
   Gpu(const drivers::CudaDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
+  void takeBack(const Lent& lent);
   Status load();
   Status tryKernels();
 
@@ -117,6 +151,8 @@ class Gpu {
   int residentBlocks_ = 0;
   double memoryGBps_ = 0, cacheBytes_ = 0;
   std::atomic<int> taken_{0};
+  std::mutex mutex_;   // of what follows
+  std::map<std::pair<Lent::Where, std::uint64_t>, std::vector<unsigned char*>> idle_;   // what was lent and came back, by its bytes
 };
 
 class Engine {
@@ -180,8 +216,7 @@ class Engine {
  private:
   // Pinned memory for a launch that does not fit a kernel's parameters.
   struct Buffer {
-    unsigned char* memory = nullptr;
-    std::uint64_t bytes = 0;
+    Lent memory;
     CUevent used = nullptr;
     std::shared_ptr<std::atomic<bool>> inGraph;   // until the graph that launches from it is gone
   };
@@ -203,7 +238,7 @@ class Engine {
   Engine(std::shared_ptr<Gpu> gpu, const Setup& setup) : gpu_(std::move(gpu)), setup_(setup) {}
   Status allocate();
   Status allocateRings();
-  Result<void*> allocatePinned(std::uint64_t bytes) const;
+  Result<void*> lendPinned(std::uint64_t bytes);
   Status addBuffer(std::uint64_t bytes);
   Result<Buffer*> takeBuffer(std::uint64_t bytes);
   Status keepForGraph(Buffer& buffer, CUgraph graph);
@@ -220,16 +255,17 @@ class Engine {
 
   std::shared_ptr<Gpu> gpu_;
   Setup setup_;
-  memory::DeviceMemory links_;        // device::Link [lanes][ranks]
-  memory::DeviceMemory channels_;     // Channel [channels]
-  memory::DeviceMemory windows_;      // unsigned char* [ranks][windows]
-  memory::DeviceMemory posts_;        // device::PostBox [channels]
-  memory::DeviceMemory hosts_;        // device::Hosts, and the ranks behind it
-  memory::DeviceMemory order_;        // the ranks in the order of rings
+  Lent links_;        // device::Link [lanes][ranks]
+  Lent channels_;     // Channel [channels]
+  Lent windows_;      // unsigned char* [ranks][windows]
+  Lent posts_;        // device::PostBox [channels]
+  Lent hosts_;        // device::Hosts, and the ranks behind it
+  Lent order_;        // the ranks in the order of rings
   device::PostRing* rings_ = nullptr;
   memory::DeviceMemory scratch_;
   std::uint64_t scratchBytes_ = 0;
   std::vector<memory::DeviceMemory> outgrown_;   // kept: freeing may wait for kernels, and they for what this thread does next
+  std::vector<Lent> pinned_;          // what is pointed to below
   Control* control_ = nullptr;
   std::vector<std::unique_ptr<Buffer>> buffers_;
 
@@ -241,7 +277,7 @@ class Engine {
   bool captured_ = false;             // replays may come at any time
 
   // The resident kernel.
-  memory::DeviceMemory resident_;     // Resident
+  Lent resident_;     // Resident
   LaunchParams* places_ = nullptr;
   CUstream residentStream_ = nullptr;
   std::uint64_t given_ = 0;           // launches
