@@ -481,14 +481,29 @@ class CudaRank final : public GpuRank {
     return pair;
   }
 
+  std::string whyNotResident(bool sharesContext) const {
+    if (!gpu_->canRing()) return fmt::format("device {} has no 64-bit memory operations in streams", gpu_->ordinal());
+    if (!sharesContext || !drivers::hasFewQueues()) return "";
+    return "CUDA was initialised with CUDA_DEVICE_MAX_CONNECTIONS below 16 (8 by default), and the streams of ranks that share a device would "
+           "hold each other up; set it to 32";
+  }
+
+  // Once for the process.
+  void tellOfLazyLoading() const {
+    static std::atomic<bool> told{false};
+    CUmoduleLoadingMode mode = CU_MODULE_EAGER_LOADING;
+    if (gpu_->driver().cuModuleGetLoadingMode(&mode) != CUDA_SUCCESS || mode != CU_MODULE_LAZY_LOADING || told.exchange(true)) return;
+    log::warn("ranks of this process share device {}, and CUDA loads kernels lazily: the first launch of one of the program's own waits for all "
+              "kernels that run, which may wait for what its thread does next; set CUDA_MODULE_LOADING to EAGER", gpu_->ordinal());
+  }
+
   // Nobody goes on, or back, before all have taken hold of all arenas: agree() sees to that.
   Status makeEngine() {
     const bool sharesContext = count([&](const Hello& one) { return one.isOnDevice(mine()) && one.isInProcess(mine()); }) > 1;
-    const bool resident = wishes_.resident && !(sharesContext && drivers::hasFewQueues());
-    if (resident != wishes_.resident) {
-      log::warn("rank {} launches its operations, and has no resident kernel: CUDA was initialised with CUDA_DEVICE_MAX_CONNECTIONS below "
-                "16 (8 by default), and the streams of ranks that share a device would hold each other up; set it to 32", membership_.rank);
-    }
+    const std::string hindrance = wishes_.resident ? whyNotResident(sharesContext) : "";
+    const bool resident = wishes_.resident && hindrance.empty();
+    if (!hindrance.empty()) log::warn("rank {} launches its operations, and has no resident kernel: {}", membership_.rank, hindrance);
+    if (sharesContext) tellOfLazyLoading();
     cuda::Engine::Setup setup{.rank = membership_.rank, .ranks = membership_.ranks(), .layout = layout_, .windows = Windows::kMost,
                               .sharesContext = sharesContext, .resident = resident, .idleNs = wishes_.idleNs, .beforeLaunch = {}};
     if (posts()) setup.beforeLaunch = [this](unsigned blocks, bool again) { proxy_->expect(blocks, again); };

@@ -1,4 +1,8 @@
 // Communicators on mocked GPUs: what only a mock can be told (several devices, few blocks, calls that fail), and what is refused.
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -212,6 +216,55 @@ TEST_CASE("a window is taken away when the kernels that use it have ended", "[mo
     EXPECT(self, values.read(kInts - 1) == 2);
     EXPECT_OK(self, koloMemFree(memory));
   });
+}
+
+namespace {
+
+// What is written to standard error while body() runs.
+std::string writtenBy(const std::function<void()>& body) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+  const int before = ::dup(STDERR_FILENO);
+  REQUIRE(file != nullptr);
+  REQUIRE(::dup2(::fileno(file.get()), STDERR_FILENO) >= 0);
+  body();
+  REQUIRE(::dup2(before, STDERR_FILENO) >= 0);
+  ::close(before);
+  std::string text(static_cast<std::size_t>(::lseek(::fileno(file.get()), 0, SEEK_END)), '\0');
+  REQUIRE(::pread(::fileno(file.get()), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a device whose streams cannot ring launches everything, and says why there is no resident kernel", "[mock]") {
+  const MockScene scene({.multiprocessors = 12, .blockThreads = 2, .streamMemoryOps = false});
+  std::unique_ptr<Ranks> ranks;
+  const std::string said = writtenBy([&] { ranks = std::make_unique<Ranks>(oneDevice(2), RanksOptions{.resident = true}); });
+  CHECK(said.find("no resident kernel: device 0 has no 64-bit memory operations in streams") != std::string::npos);
+  const std::uint64_t before = MockCuda::launches();
+  ranks->run([](Self& self) {
+    DeviceBuffer value(1);
+    const CudaStream stream;
+    value->write(1);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_OK(self, koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, self.comm, stream.get()));
+      stream.synchronize();
+    }
+    EXPECT(self, value->read(0) == 8);
+  });
+  CHECK(MockCuda::launches() - before == 6);
+}
+
+TEST_CASE("ranks that share a device are told that kernels are loaded lazily, once", "[mock]") {
+  const MockScene scene({.lazyLoading = true});
+  const std::string alone = writtenBy([] { const Ranks ranks(oneDevice(1)); });
+  CHECK(alone.find("CUDA_MODULE_LOADING") == std::string::npos);
+  const std::string said = writtenBy([] {
+    for (int i = 0; i < 2; ++i) const Ranks ranks(oneDevice(2));
+  });
+  const std::size_t first = said.find("set CUDA_MODULE_LOADING to EAGER");
+  CHECK(first != std::string::npos);
+  CHECK(said.find("CUDA_MODULE_LOADING", first + 10) == std::string::npos);
 }
 
 TEST_CASE("a stream of Kolo's is refused where one of CUDA's is expected", "[mock]") {

@@ -121,8 +121,8 @@ CUresult deviceAttribute(int* value, CUdevice_attribute which, CUdevice) {
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
-    case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: *value = properties.streamMemoryOps ? 1 : 0; break;
     default: *value = 0;
   }
   return CUDA_SUCCESS;
@@ -192,6 +192,10 @@ void addModules(drivers::CudaDriver& d) {
     const Kernel* const kernel = findKernel(name);
     *function = reinterpret_cast<CUfunction>(const_cast<Kernel*>(kernel));
     return kernel == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+  };
+  d.cuModuleGetLoadingMode = [](CUmoduleLoadingMode* mode) {
+    *mode = world->properties.lazyLoading ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
+    return CUDA_SUCCESS;
   };
   d.cuOccupancyMaxActiveBlocksPerMultiprocessor = [](int* blocks, CUfunction, int, std::size_t) { *blocks = 1; return CUDA_SUCCESS; };
 }

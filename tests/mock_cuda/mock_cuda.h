@@ -25,6 +25,8 @@ struct MockCuda {
   bool ordersWrites = true;      // and that its kernels see what NICs write in order
   bool mps = false;              // contexts are shared through MPS
   bool timeSlices = false;       // one grid runs at a time, until all its blocks wait: as processes without MPS have the device
+  bool streamMemoryOps = true;   // streams write and wait for words of 64 bits
+  bool lazyLoading = false;      // kernels are loaded when they are first launched, as by default
   bool freeWaits = false;        // cuMemFree and cuMemFreeHost wait for all that the device has to do, as the real ones do
   std::string failing;           // name of a driver's function that fails from now on
 

@@ -126,13 +126,14 @@ std::atomic_ref<std::uint64_t> counterAt(CUdeviceptr address) {
 }
 
 CUresult writeValue(CUstream handle, CUdeviceptr address, cuuint64_t value, unsigned flags) {
+  if (!world->properties.streamMemoryOps) return CUDA_ERROR_NOT_SUPPORTED;
   if (flags != CU_STREAM_WRITE_VALUE_DEFAULT || address % sizeof value != 0) return CUDA_ERROR_INVALID_VALUE;
   return submit(handle, [=]() -> Task { return [=] { counterAt(address).store(value, std::memory_order_release); }; });
 }
 
 CUresult waitValue(CUstream handle, CUdeviceptr address, cuuint64_t value, unsigned flags) {
   if (address % sizeof value != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (flags != CU_STREAM_WAIT_VALUE_GEQ) return CUDA_ERROR_NOT_SUPPORTED;
+  if (flags != CU_STREAM_WAIT_VALUE_GEQ || !world->properties.streamMemoryOps) return CUDA_ERROR_NOT_SUPPORTED;
   const auto reached = [=] { return static_cast<std::int64_t>(counterAt(address).load(std::memory_order_acquire) - value) >= 0; };
   return submit(handle, [=]() -> Task {
     return [=] {

@@ -17,7 +17,7 @@ namespace kolo::drivers {
   X(cuDeviceGetPCIBusId) X(cuDeviceGetUuid) X(cuDeviceCanAccessPeer)                                                       \
   X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice)        \
   X(cuCtxEnablePeerAccess)                                                                                                 \
-  X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)                                                             \
+  X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuModuleGetLoadingMode)                                   \
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor) X(cuLaunchKernel)                                                         \
   X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)                           \
   X(cuStreamGetCtx) X(cuStreamGetId) X(cuCtxSynchronize)                                                                   \

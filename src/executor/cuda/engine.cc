@@ -88,6 +88,9 @@ Status Gpu::load() {
   KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&blocks, kernel_, kBlockThreads, 0));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_));
   (void)driver_.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device_);   // older drivers do not know it
+  int rings = 0;
+  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&rings, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device_));
+  canRing_ = rings != 0;
   int clockKhz = 0, widthBits = 0, cacheBytes = 0;
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&clockKhz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device_));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&widthBits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device_));

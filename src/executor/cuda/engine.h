@@ -90,6 +90,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // Whether kernels of several processes run on it side by side (MPS), instead of in turns.
   bool isSharedByProcesses() const { return mps_; }
 
+  // Whether streams can ring a resident kernel's doorbell, and wait for its count.
+  bool canRing() const { return canRing_; }
+
   // Of its memory, as the hardware's clock and width say, and its L2 cache; 0: unknown.
   double memoryGBps() const { return memoryGBps_; }
   double cacheBytes() const { return cacheBytes_; }
@@ -144,6 +147,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   CUdevice device_ = 0;
   CUuuid uuid_{};
   bool mps_ = false;
+  bool canRing_ = false;
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
   CUfunction kernel_ = nullptr;
