@@ -42,7 +42,7 @@ Status Trials::writeMapped(Peers& peers, CUdeviceptr pad) const {
     if (peers[peer].link == nullptr) continue;
     const Line line = lineFrom(rank, peer);
     KOLO_TRY(gpu_.upload(pad, line.data(), sizeof line));
-    KOLO_TRY(gpu_.copy(trialOf(peers[peer].arena, rank), pad, sizeof line));
+    KOLO_TRY(gpu_.moveLine(trialOf(peers[peer].arena, rank), pad));
   }
   return {};
 }
@@ -51,7 +51,7 @@ Status Trials::writeMapped(Peers& peers, CUdeviceptr pad) const {
 Result<bool> Trials::checkMapped(Peers& peers, int peer, CUdeviceptr pad) const {
   Line arrived, read;
   KOLO_TRY(gpu_.download(arrived.data(), trialOf(peers.arena(), peer), sizeof arrived));
-  KOLO_TRY(gpu_.copy(pad, trialOf(peers[peer].arena, peer), sizeof read));
+  KOLO_TRY(gpu_.moveLine(pad, trialOf(peers[peer].arena, peer)));
   KOLO_TRY(gpu_.download(read.data(), pad, sizeof read));
   return arrived == lineFrom(peer, membership_.rank) && read == lineFrom(peer, peer);
 }

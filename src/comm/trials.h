@@ -34,7 +34,7 @@ class Trials {
   Result<std::string> provePosted(Peers& peers, const std::vector<Inbox>& inboxes);
 
  private:
-  using Line = std::array<std::uint64_t, 8>;
+  using Line = std::array<std::uint64_t, executor::cuda::kLineWords>;
   Line lineFrom(int from, int to) const;
   CUdeviceptr trialOf(unsigned char* arena, int peer) const;
   Status writeMapped(Peers& peers, CUdeviceptr pad) const;

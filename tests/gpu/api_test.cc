@@ -12,6 +12,24 @@
 
 namespace kolo::test {
 
+namespace {
+
+// What is written to standard error while body() runs.
+std::string writtenBy(const std::function<void()>& body) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+  const int before = ::dup(STDERR_FILENO);
+  REQUIRE(file != nullptr);
+  REQUIRE(::dup2(::fileno(file.get()), STDERR_FILENO) >= 0);
+  body();
+  REQUIRE(::dup2(before, STDERR_FILENO) >= 0);
+  ::close(before);
+  std::string text(static_cast<std::size_t>(::lseek(::fileno(file.get()), 0, SEEK_END)), '\0');
+  REQUIRE(::pread(::fileno(file.get()), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
+  return text;
+}
+
+}  // namespace
+
 TEST_CASE("the devices of this machine are listed", "[mock]") {
   const MockScene scene({.devices = 3});
   const auto devices = drivers::cudaDevices();
@@ -149,8 +167,12 @@ TEST_CASE("ranks whose devices have no direct way go through the host's memory, 
   const bool broken = GENERATE(false, true);
   const bool byName = GENERATE(false, true);
   const MockScene scene({.devices = 2, .peersReach = broken, .peersBroken = broken});
-  Ranks ranks({0, 1, 0}, {.transports = byName ? "shm" : ""});
-  ranks.run([&](Self& self) {
+  std::unique_ptr<Ranks> ranks;
+  const std::string said = writtenBy([&] {
+    ranks = std::make_unique<Ranks>(std::vector<int>{0, 1, 0}, RanksOptions{.transports = byName ? "shm" : ""});
+  });
+  CHECK((said.find("(PCIe access control, ACS, or an IOMMU between them?)") != std::string::npos) == (broken && !byName));
+  ranks->run([&](Self& self) {
     DeviceBuffer value(30'000, self.rank % 2);
     const CudaStream stream(self.rank % 2);
     for (int i = 0; i < 30'000; ++i) value.data()[i] = i + self.rank;
@@ -217,24 +239,6 @@ TEST_CASE("a window is taken away when the kernels that use it have ended", "[mo
     EXPECT_OK(self, koloMemFree(memory));
   });
 }
-
-namespace {
-
-// What is written to standard error while body() runs.
-std::string writtenBy(const std::function<void()>& body) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
-  const int before = ::dup(STDERR_FILENO);
-  REQUIRE(file != nullptr);
-  REQUIRE(::dup2(::fileno(file.get()), STDERR_FILENO) >= 0);
-  body();
-  REQUIRE(::dup2(before, STDERR_FILENO) >= 0);
-  ::close(before);
-  std::string text(static_cast<std::size_t>(::lseek(::fileno(file.get()), 0, SEEK_END)), '\0');
-  REQUIRE(::pread(::fileno(file.get()), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
-  return text;
-}
-
-}  // namespace
 
 TEST_CASE("a device whose streams cannot ring launches everything, and says why there is no resident kernel", "[mock]") {
   const MockScene scene({.multiprocessors = 12, .blockThreads = 2, .streamMemoryOps = false});

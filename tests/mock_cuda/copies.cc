@@ -6,8 +6,6 @@
 namespace kolo::test::mock {
 namespace {
 
-constexpr int kUnreadable = 0xff;   // what reads of a broken peer bring, as those of a PCIe device that is gone
-
 template <class T = void>
 T* at(CUdeviceptr address) { return reinterpret_cast<T*>(address); }
 
@@ -36,19 +34,11 @@ CUresult copy(CUstream handle, void* to, const void* from, std::size_t bytes, co
   const auto stream = findStream(handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const int device = stream->device >= 0 ? stream->device : currentDevice();
-  const auto isPeers = [&](CUdeviceptr address) {
-    const int owner = address == 0 ? -1 : ownerOf(address);
-    return world->properties.peersBroken && owner >= 0 && owner != device;
-  };
   if (ends.to != 0 && !mayUse(device, ends.to, bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (ends.from != 0 && !mayUse(device, ends.from, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  const bool lost = ends.from != 0 && isPeers(ends.to), unreadable = isPeers(ends.from);
   return submitLocked(*stream, handle, [=]() -> Task {
     return [=] {
-      if (lost) return;
-      if (unreadable) {
-        std::memset(to, kUnreadable, bytes);
-      } else if (bytes == sizeof(std::uint64_t) && reinterpret_cast<std::uintptr_t>(to) % sizeof(std::uint64_t) == 0) {
+      if (bytes == sizeof(std::uint64_t) && reinterpret_cast<std::uintptr_t>(to) % sizeof(std::uint64_t) == 0) {
         // Whole, and after what was done before, as the hardware does it: somebody may be looking.
         std::uint64_t word;
         read(&word, from, sizeof word);

@@ -117,6 +117,22 @@ void runBlocks(const Grid& grid, const LaunchParams& launch, const ServeParams& 
   });
 }
 
+constexpr std::uint64_t kUnreadable = ~std::uint64_t{0};   // what reads of a broken peer bring, as those of a PCIe device that is gone
+
+void moveLine(const Grid& grid, device::Counter* const& to, const device::Counter* const& from) {
+  const auto isBroken = [&](const device::Counter* memory) {
+    const std::lock_guard lock(world->mutex);
+    const int owner = ownerOf(reinterpret_cast<CUdeviceptr>(memory));
+    return world->properties.peersBroken && owner >= 0 && owner != grid.device;
+  };
+  if (isBroken(to)) return;
+  const bool unreadable = isBroken(from);
+  for (unsigned word = 0; word < executor::cuda::kLineWords; ++word) {
+    if (unreadable) device::storeRelease(to[word], kUnreadable);
+    else executor::cuda::moveWord(to, from, word);
+  }
+}
+
 // Of a function void(const Grid&, const Parameter&...): its parameters are the kernel's.
 template <auto run>
 struct Prepared;
@@ -134,6 +150,7 @@ struct Prepared<run> {
 
 constexpr std::array kKernels = {
     Kernel{"koloRunBlocks", Prepared<runBlocks>::prepare},
+    Kernel{"koloMoveLine", Prepared<moveLine>::prepare},
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ struct MockCuda {
   int multiprocessors = 4;       // one block each is resident
   unsigned blockThreads = 3;     // host threads that stand for the threads of a block, at most
   bool peersReach = true;        // devices reach each other's memory
-  bool peersBroken = false;      // but copies to another device's memory get lost, and those from there bring 0xff
+  bool peersBroken = false;      // but lines that kernels move to another device's memory get lost, and those from there bring 0xff
   bool sharesByFile = true;      // allocations can be exported as file descriptors
   bool dmaBuf = true;            // memory can be exported as a dma-buf
   bool peerMemory = true;        // the device says that NICs may register its memory by address

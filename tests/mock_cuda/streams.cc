@@ -100,12 +100,13 @@ CUresult streamId(CUstream handle, unsigned long long* id) {
 CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, CUstream handle,
                 void** arguments, void**) {
   const auto run = reinterpret_cast<const Kernel*>(function)->prepare(arguments);
-  const Grid grid{.blocks = blocks, .blockThreads = std::min(threads, world->properties.blockThreads)};
+  Grid grid{.blocks = blocks, .blockThreads = std::min(threads, world->properties.blockThreads)};
   const int current = currentDevice();
   const std::lock_guard lock(world->mutex);
   const auto stream = findStream(handle);
   if (stream == nullptr || (stream->device >= 0 && current >= 0 && stream->device != current)) return CUDA_ERROR_INVALID_HANDLE;
   const int device = stream->device >= 0 ? stream->device : current;
+  grid.device = device;
   return submitLocked(*stream, handle, [run, grid, device]() -> Task {
     ++world->launches;
     return [run, grid, device] {

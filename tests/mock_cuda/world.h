@@ -172,6 +172,7 @@ bool mayUse(int device, CUdeviceptr address, std::size_t bytes);
 
 struct Grid {
   unsigned blocks = 0, blockThreads = 0;
+  int device = 0;
 };
 struct Kernel {
   const char* name;

@@ -84,6 +84,7 @@ Status Gpu::load() {
     return error(koloUnsupported, "this library was built without kernels (the option gpu_architectures is empty): {}", why.message());
   }
   KOLO_CUDA(driver_, cuModuleGetFunction, (&kernel_, module_, "koloRunBlocks"));
+  KOLO_CUDA(driver_, cuModuleGetFunction, (&moveLine_, module_, "koloMoveLine"));
   int blocks = 0, multiprocessors = 0, mps = 0;
   KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&blocks, kernel_, kBlockThreads, 0));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_));
@@ -131,8 +132,7 @@ Status Gpu::tryKernels() {
                     .instance = 1, .first = 1, .idleNs = 0};
   KOLO_TRY(launch(params, {}, 1, copies_));
   KOLO_TRY(launch(params, serve, 1, copies_));
-  KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
-  return {};
+  return moveLine(reinterpret_cast<CUdeviceptr>(resident.as()), reinterpret_cast<CUdeviceptr>(channel.as()));   // waits for all three
 }
 
 Gpu::~Gpu() {
@@ -226,9 +226,10 @@ Status Gpu::download(void* to, CUdeviceptr from, std::uint64_t bytes) const {
   return {};
 }
 
-Status Gpu::copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes) const {
+Status Gpu::moveLine(CUdeviceptr to, CUdeviceptr from) const {
   const Current current(*this);
-  KOLO_CUDA(driver_, cuMemcpyDtoDAsync, (to, from, bytes, copies_));
+  void* arguments[] = {&to, &from};
+  KOLO_CUDA(driver_, cuLaunchKernel, (moveLine_, 1, 1, 1, kLineWords, 1, 1, 0, copies_, arguments, nullptr));
   KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
   return {};
 }

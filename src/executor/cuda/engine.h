@@ -114,7 +114,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Status clear(CUdeviceptr to, std::uint64_t bytes) const;
   Status upload(CUdeviceptr to, const void* from, std::uint64_t bytes) const;
   Status download(void* to, CUdeviceptr from, std::uint64_t bytes) const;
-  Status copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes) const;
+  // A line of 64 bytes, by a kernel: the driver's copies may take another way than kernels do, through the host's memory even.
+  Status moveLine(CUdeviceptr to, CUdeviceptr from) const;
 
   // Makes the device's context the thread's, for a scope, in which calls that a capture elsewhere in the thread forbids are allowed:
   // what they are made for is not part of it.
@@ -150,7 +151,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   bool canRing_ = false;
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
-  CUfunction kernel_ = nullptr;
+  CUfunction kernel_ = nullptr, moveLine_ = nullptr;
   CUstream copies_ = nullptr;   // apart from all others
   int residentBlocks_ = 0;
   double memoryGBps_ = 0, cacheBytes_ = 0;

@@ -111,3 +111,7 @@ extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads
   kolo::executor::cuda::CudaPlatform platform(*launch.control);
   kolo::executor::cuda::runKernel(platform, launch, serve, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), state);
 }
+
+extern "C" __global__ void koloMoveLine(kolo::device::Counter* to, const kolo::device::Counter* from) {
+  kolo::executor::cuda::moveWord(to, from, threadIdx.x);
+}

@@ -44,6 +44,12 @@ struct LaunchParams {
   KOLO_DEVICE const device::Work* list() const { return apart != nullptr ? apart : works; }
 };
 
+// What koloMoveLine moves, which proves a link (comm/trials.h): by as many threads, each of which reads and writes a word as algorithms do.
+inline constexpr int kLineWords = 8;
+KOLO_DEVICE void moveWord(device::Counter* to, const device::Counter* from, unsigned word) {
+  device::storeRelease(to[word], device::loadAcquire(from[word]));   // the host waits for the kernel, and tells the other rank
+}
+
 // What the threads of a block share: its shared memory, in which also stands whatever it has to know again after an operation. An
 // operation may use all registers, so that what stayed in one meanwhile would be written to the stack and read again, by each thread.
 struct BlockState {
