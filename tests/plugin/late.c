@@ -2,7 +2,7 @@
  * it carries out a request in some later call of deviceProgress or none but the last, reads `from` only then, keeps no order between rails, and
  * is busy often. Ranks of one "host", KOLO_TEST_LATE_PER_HOST of them in a row, or those whose
  * numbers differ by multiples of KOLO_TEST_LATE_HOSTS, do not reach each other by it. The links of a rank that
- * koloLateLose() names are lost.
+ * koloLateLose() names are lost. Two threads in one device, which the contract forbids, end the program.
  * Built with LOSSY, each of its links is lost after some requests, KOLO_TEST_LATE_LOSES of them at most; what was under way then may still
  * arrive, until the peer abandons its end.
  *
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #ifdef LOSSY
 enum { kIsLossy = 1 };
@@ -51,6 +52,11 @@ static unsigned long straightBytes;
 __attribute__((visibility("default"))) unsigned long koloLateStraightBytes(void);
 unsigned long koloLateStraightBytes(void) { return __atomic_load_n(&straightBytes, __ATOMIC_RELAXED); }
 
+/* How long registering and deregistering memory and opening a link take, in milliseconds: long enough for another thread to come in between. */
+static int lingerMs;
+__attribute__((visibility("default"))) void koloLateLinger(int ms);
+void koloLateLinger(int ms) { __atomic_store_n(&lingerMs, ms, __ATOMIC_RELAXED); }
+
 typedef struct Link {
   struct Device* device;
   int peer;
@@ -73,6 +79,7 @@ typedef struct Stray {
 
 typedef struct Device {
   int rank, perHost, hosts;
+  int isInUse;
   uint64_t random;
   Link* links;
   Stray* strays;
@@ -84,6 +91,22 @@ typedef struct {
   unsigned char processId[16];
   int32_t rank;
 } Address;
+
+/* Around what a thread does with a device. No order between threads for a sanitizer here either. */
+static void enter(Device* device) {
+  if (__atomic_exchange_n(&device->isInUse, 1, __ATOMIC_RELAXED) == 0) return;
+  fprintf(stderr, NAME ": two threads are in the device of rank %d\n", device->rank);
+  abort();
+}
+
+static void enterForLong(Device* device) {
+  const int ms = __atomic_load_n(&lingerMs, __ATOMIC_RELAXED);
+  const struct timespec nap = {ms / 1000, ms % 1000 * 1000000L};
+  enter(device);
+  if (ms > 0) nanosleep(&nap, NULL);
+}
+
+static void leave(Device* device) { __atomic_store_n(&device->isInUse, 0, __ATOMIC_RELAXED); }
 
 static uint64_t draw(Device* device) {
   device->random ^= device->random << 13;
@@ -142,6 +165,7 @@ static int memoryRegister(void* opened, const koloTransportMemory* range, void**
                           size_t whyBytes) {
   Memory* memory = calloc(1, sizeof *memory);
   if (memory == NULL) return snprintf(why, whyBytes, "out of memory"), KOLO_TRANSPORT_ERROR;
+  enterForLong(opened);
   memory->owner = opened;
   memory->begin = range->address;
   memory->bytes = range->bytes;
@@ -153,11 +177,12 @@ static int memoryRegister(void* opened, const koloTransportMemory* range, void**
   memcpy(descriptor->data, &memory->id, sizeof memory->id);
   descriptor->bytes = sizeof memory->id;
   *registered = memory;
+  leave(opened);
   return KOLO_TRANSPORT_OK;
 }
 
 static void memoryDeregister(void* opened, void* registered) {
-  (void)opened;
+  enterForLong(opened);
   pthread_rwlock_wrlock(&memoriesLock);
   for (Memory** at = &memories; *at != NULL; at = &(*at)->next) {
     if (*at != registered) continue;
@@ -166,6 +191,7 @@ static void memoryDeregister(void* opened, void* registered) {
   }
   pthread_rwlock_unlock(&memoriesLock);
   free(registered);
+  leave(opened);
 }
 
 static int memoryKey(void* opened, void* registered, koloTransportKey* key, char* why, size_t whyBytes) {
@@ -186,6 +212,7 @@ static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const ko
   }
   link = calloc(1, sizeof *link);
   if (link == NULL) return snprintf(why, whyBytes, "out of memory"), KOLO_TRANSPORT_ERROR;
+  enterForLong(device);
   memcpy(&link->memory, peerMemory->data, sizeof link->memory);
   link->device = device;
   link->peer = peer.rank;
@@ -194,6 +221,7 @@ static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const ko
   device->links = link;
   *mapped = NULL;
   *linked = link;
+  leave(device);
   return KOLO_TRANSPORT_OK;
 }
 
@@ -273,15 +301,18 @@ static void lose(Link* link) {
 static void linkAbandon(void* opened, void* linked) {
   Device* device = opened;
   Link* link = linked;
+  enter(device);
   lose(link);
   pthread_rwlock_wrlock(&memoriesLock);
   device->abandoned[link->peer] = 1;
   pthread_rwlock_unlock(&memoriesLock);
+  leave(device);
 }
 
 static void linkClose(void* opened, void* linked) {
   Link* link = linked;
   Device* device = opened;
+  enter(device);
   for (uint32_t rail = 0; rail < kRails; ++rail) {
     while (link->queued[rail] > 0) carryOut(link, rail);
   }
@@ -291,6 +322,7 @@ static void linkClose(void* opened, void* linked) {
     break;
   }
   free(link);
+  leave(device);
 }
 
 static uint32_t linkRails(void* opened, void* linked) {
@@ -298,20 +330,25 @@ static uint32_t linkRails(void* opened, void* linked) {
   return kRails;
 }
 
-static int linkState(void* opened, void* linked, char* why, size_t whyBytes) {
-  const Link* link = linked;
-  (void)opened;
+static int stateOf(const Link* link, char* why, size_t whyBytes) {
   if (isCut(link)) return snprintf(why, whyBytes, "the test has cut the link to rank %d", link->peer), KOLO_TRANSPORT_LOST;
   if (link->isLost) return snprintf(why, whyBytes, "lost, as it was to be"), KOLO_TRANSPORT_LOST;
   return KOLO_TRANSPORT_OK;
 }
 
-static int linkPut(void* opened, void* linked, const koloTransportPut* put, char* why, size_t whyBytes) {
-  Link* link = linked;
+static int linkState(void* opened, void* linked, char* why, size_t whyBytes) {
+  int state;
+  enter(opened);
+  state = stateOf(linked, why, whyBytes);
+  leave(opened);
+  return state;
+}
+
+static int take(Link* link, const koloTransportPut* put, char* why, size_t whyBytes) {
   int* queued = &link->queued[put->rail];
   if (kIsLossy && !link->isLost && link->left-- == 0) lose(link);
-  if (linkState(opened, linked, why, whyBytes) != KOLO_TRANSPORT_OK) return KOLO_TRANSPORT_LOST;
-  if (*queued == kMostQueued || draw(opened) % 4 == 0) return snprintf(why, whyBytes, "busy"), KOLO_TRANSPORT_BUSY;
+  if (stateOf(link, why, whyBytes) != KOLO_TRANSPORT_OK) return KOLO_TRANSPORT_LOST;
+  if (*queued == kMostQueued || draw(link->device) % 4 == 0) return snprintf(why, whyBytes, "busy"), KOLO_TRANSPORT_BUSY;
   link->queue[put->rail][*queued] = *put;
   if (put->key != NULL) link->keys[put->rail][*queued] = *put->key;
   if (put->key != NULL) __atomic_fetch_add(&straightBytes, (unsigned long)put->bytes, __ATOMIC_RELAXED);
@@ -319,13 +356,22 @@ static int linkPut(void* opened, void* linked, const koloTransportPut* put, char
   return KOLO_TRANSPORT_OK;
 }
 
+static int linkPut(void* opened, void* linked, const koloTransportPut* put, char* why, size_t whyBytes) {
+  int taken;
+  enter(opened);
+  taken = take(linked, put, why, whyBytes);
+  leave(opened);
+  return taken;
+}
+
 static uint64_t linkQueued(void* opened, void* linked) {
   const Link* link = linked;
-  (void)opened;
   uint64_t urgent = 0;
+  enter(opened);
   for (uint32_t rail = 0; rail < kRails && !isCut(link); ++rail) {
     for (int i = 0; i < link->queued[rail]; ++i) urgent += link->queue[rail][i].more != KOLO_TRANSPORT_LATER;
   }
+  leave(opened);
   return urgent;
 }
 
@@ -333,6 +379,7 @@ static int deviceProgress(void* opened, int peer, int waitUs) {
   Device* device = opened;
   int moved = 0;
   (void)peer;
+  enter(device);
   __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
   for (Link* link = device->links; link != NULL; link = link->next) {
     for (uint32_t rail = 0; rail < kRails; ++rail) {
@@ -347,6 +394,7 @@ static int deviceProgress(void* opened, int peer, int waitUs) {
     deliver(device, stray->memory, stray->linkMemory, &stray->put);
     free(stray);
   }
+  leave(device);
   if (moved == 0 && waitUs > 0) sched_yield(); /* the others may share this core */
   return moved;
 }
