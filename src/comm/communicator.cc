@@ -198,7 +198,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Membership membership
 
 Status Communicator::connect() {
   KOLO_TRY(setWishes(options_.algorithm));
-  KOLO_TRY(windows_.open(ranks()));
+  KOLO_TRY(windows_.open(ranks(), [this] { return holdLinks(); }));
   const std::string settings = fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
                                            layout_.slots, layout_.slotBytes, options_.reproducible ? 1 : 0,
                                            options_.algorithm, options_.device < 0 ? "host memory" : options_.resident ? "GPUs, resident" : "GPUs");
@@ -377,7 +377,6 @@ Status Communicator::removeWindow(Window** window) {
   if (!failed() && status.code() == koloMismatch) return status;
   // Others who have not answered still have it, and would name it in headers.
   if (!failed() && !status.ok()) fail({status.code(), jobRank(rank()), status.message()});
-  const auto held = holdLinks();   // devices of posted links may have registered it
   windows_.drop(**window);
   *window = nullptr;
   return !status.ok() && failed() ? failure() : status;

@@ -1,6 +1,7 @@
 // How a communicator's ranks reach each other's memory: devices, the arena, and one opened link for each peer.
 //
-// Thread safety: made by one thread; afterwards only read, except by windows (comm/windows.h), under the communicator's turn.
+// Thread safety: made by one thread; afterwards under the communicator's turn, and with its links held where some are posted: its caretaker
+// (comm/reroute.cc) uses these between calls.
 #pragma once
 
 #include <algorithm>

@@ -57,7 +57,8 @@ Result<std::unique_ptr<transport::Link>> openPart(const Peer& peer, const koloTr
 
 }  // namespace
 
-Status Windows::open(int ranks) {
+Status Windows::open(int ranks, HoldLinks holdLinks) {
+  holdLinks_ = std::move(holdLinks);
   KOLO_ASSIGN(tables_, memory::PrivateMemory::create(static_cast<std::size_t>(ranks) * kMost * sizeof(unsigned char*)));
   return {};
 }
@@ -80,45 +81,53 @@ Result<std::unique_ptr<Window>> Windows::make(void* buffer, std::size_t bytes) c
 Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer, std::size_t bytes) {
   KOLO_ASSIGN(std::unique_ptr<Window> window, make(buffer, bytes));
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(registerEverywhere(*window, peers)));
-  std::string why;
-  for (int rank = 0; rank < membership.ranks(); ++rank) {
-    unsigned char*& place = table(rank)[window->index];
-    if (rank == membership.rank) {
-      place = window->begin;
+  const std::string why = openParts(*window, membership.rank, peers, blobs);
+  return keep(membership, std::move(window), why);
+}
+
+// What keeps this rank from the others' parts; "": nothing does. The links are not held while others are waited for: these may wait for what is
+// repeated by a new link.
+std::string Windows::openParts(Window& window, int own, Peers& peers, const std::vector<std::string>& blobs) {
+  const auto held = holdLinks_();
+  for (int rank = 0; rank < peers.ranks(); ++rank) {
+    unsigned char*& place = table(rank)[window.index];
+    if (rank == own) {
+      place = window.begin;
       continue;
     }
     (void)peers.open(rank);   // openPart() says if it could not be
-    const Peer& peer = peers[rank];
-    auto link = openPart(peer, peers.addressOf(rank), blobs[static_cast<std::size_t>(rank)]);
-    if (!link.ok()) {
-      why = link.status().message();
-      break;
-    }
+    auto link = openPart(peers[rank], peers.addressOf(rank), blobs[static_cast<std::size_t>(rank)]);
+    if (!link.ok()) return link.status().message();
     place = link.value() != nullptr ? link.value()->mapped() : nullptr;
-    window->links.push_back(link.take());
+    window.links.push_back(link.take());
   }
-  return keep(membership, std::move(window), why);
+  return {};
 }
 
 Result<Window*> Windows::addMapped(Membership& membership, Peers& peers, void* const* parts, const std::size_t* bytes) {
   const auto own = static_cast<std::size_t>(membership.rank);
   KOLO_ASSIGN(std::unique_ptr<Window> window, make(parts[own], bytes[own]));
+  for (int rank = 0; rank < membership.ranks(); ++rank) table(rank)[window->index] = static_cast<unsigned char*>(parts[rank]);
   BlobWriter mine;
   mine.put(static_cast<std::uint64_t>(bytes[own]));
   KOLO_ASSIGN(const std::vector<std::string> theirs, membership.allGather(mine.text()));
-  std::string why;
-  for (int rank = 0; rank < membership.ranks(); ++rank) {
-    const auto i = static_cast<std::size_t>(rank);
-    table(rank)[window->index] = static_cast<unsigned char*>(parts[i]);
-    if (rank == membership.rank || !why.empty()) continue;
-    (void)peers.open(rank);
-    const auto given = BlobReader(theirs[i]).get<std::uint64_t>();
-    if (given != bytes[i]) why = fmt::format("rank {} gives {} bytes, which rank {} takes to be {}", rank, given, membership.rank, bytes[i]);
-    if (given != 0 && parts[i] == nullptr) why = fmt::format("rank {} has not mapped the memory of rank {}", membership.rank, rank);
-    // What is said by a posted link may arrive before what was written past it.
-    if (peers[rank].device == nullptr || peers[rank].isPosted()) why = fmt::format("rank {} is reached by messages", rank);
-  }
+  const std::string why = checkMapped(membership.rank, peers, theirs, parts, bytes);
   return keep(membership, std::move(window), why);
+}
+
+// As openParts().
+std::string Windows::checkMapped(int own, Peers& peers, const std::vector<std::string>& theirs, void* const* parts, const std::size_t* bytes) {
+  const auto held = holdLinks_();
+  for (int rank = 0; rank < peers.ranks(); ++rank) {
+    if (rank == own) continue;
+    (void)peers.open(rank);
+    const auto given = BlobReader(theirs[static_cast<std::size_t>(rank)]).get<std::uint64_t>();
+    // What is said by a posted link may arrive before what was written past it.
+    if (peers[rank].device == nullptr || peers[rank].isPosted()) return fmt::format("rank {} is reached by messages", rank);
+    if (given != 0 && parts[rank] == nullptr) return fmt::format("rank {} has not mapped the memory of rank {}", own, rank);
+    if (given != bytes[rank]) return fmt::format("rank {} gives {} bytes, which rank {} takes to be {}", rank, given, own, bytes[rank]);
+  }
+  return {};
 }
 
 // Zero-copy for all ranks or for none, so that all choose alike. why: what keeps this rank from it, if anything does.
@@ -177,6 +186,7 @@ Status Windows::agree(Membership& membership, const Window& window) {
 }
 
 void Windows::drop(const Window& window) {
+  const auto held = holdLinks_();
   const std::uint32_t index = window.index;
   std::erase_if(extents_, [&](const Extent& extent) { return extent.index == index; });
   windows_[index].reset();

@@ -1,9 +1,11 @@
 // The windows of a communicator: memory that all ranks registered together, and where each peer's part lies.
 //
-// Thread safety: under the communicator's turn. find() is on the hot path.
+// Thread safety: under the communicator's turn, isKnown() with its links held. find() is on the hot path.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,8 +32,11 @@ class Windows {
  public:
   static constexpr std::uint32_t kMost = 4096;
 
+  // Keeps other threads from links, and from the devices of posted ones, as Communicator::holdLinks() does.
+  using HoldLinks = std::function<std::unique_lock<std::mutex>()>;
+
   // Makes the tables. Once, before everything else.
-  Status open(int ranks);
+  Status open(int ranks, HoldLinks holdLinks);
 
   // Collective. The window stays owned here.
   Result<Window*> add(Membership& membership, Peers& peers, void* buffer, std::size_t bytes);
@@ -39,6 +44,7 @@ class Windows {
   Result<Window*> addMapped(Membership& membership, Peers& peers, void* const* parts, const std::size_t* bytes);
   // Collective: an error unless all ranks name the same window. Takes nothing away.
   static Status agree(Membership& membership, const Window& window);
+  // Devices of posted links may have registered it.
   void drop(const Window& window);
 
   // Where the range lies; index 0 if in no zero-copy window.
@@ -66,12 +72,15 @@ class Windows {
   };
 
   Result<std::unique_ptr<Window>> make(void* buffer, std::size_t bytes) const;
+  std::string openParts(Window& window, int own, Peers& peers, const std::vector<std::string>& blobs);
+  std::string checkMapped(int own, Peers& peers, const std::vector<std::string>& theirs, void* const* parts, const std::size_t* bytes);
   Result<Window*> keep(Membership& membership, std::unique_ptr<Window> window, const std::string& why);
 
   unsigned char** table(int rank) const {
     return reinterpret_cast<unsigned char**>(tables_.data()) + static_cast<std::size_t>(rank) * kMost;
   }
 
+  HoldLinks holdLinks_;
   memory::PrivateMemory tables_;                   // [rank][window]; takes no memory where no window has been
   std::vector<std::unique_ptr<Window>> windows_;   // by index; null: free
   std::vector<Extent> extents_;                    // zero-copy ones, newest first

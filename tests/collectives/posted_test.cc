@@ -252,5 +252,19 @@ TEST_CASE("posted links: windows come and go between calls", "[posted][reroute]"
   CHECK(std::all_of(buffers[1].begin(), buffers[1].end(), [](unsigned char byte) { return byte == kRounds; }));
 }
 
+// The first window opens the links that nobody has needed before: here that of rank 0 to rank 2.
+TEST_CASE("posted links: a window opens links beside the thread that looks after them", "[posted][reroute]") {
+  const UseExecutor host(0);
+  const Lossy lossy;
+  lossy.linger(kSomeLooks);
+  World world({.ranks = 3, .latePerHost = 2, .losesAfter = 1 << 30, .connectsAll = 1});
+  std::vector<int> sums(3);
+  world.run([&](int rank) {
+    const int one = 1;
+    if (koloAllReduce(&one, &sums[static_cast<std::size_t>(rank)], 1, koloInt32, koloSum, world.comm(rank), nullptr) != koloSuccess) std::abort();
+  });
+  CHECK(sums == std::vector<int>(3, 3));
+}
+
 }  // namespace
 }  // namespace kolo::tests

@@ -58,7 +58,7 @@ class ScopedSettings {
       ::setenv("KOLO_TRANSPORT_PLUGINS", plugin, 1);
       ::setenv("KOLO_TRANSPORTS", isLossy ? "lossy,shm,tcp" : "late,shm", 1);
       ::setenv("KOLO_TEST_LATE_LOSES", std::to_string(options.losesAfter).c_str(), 1);
-      ::setenv("KOLO_CONNECT_ALL_RANKS", "1000", 1);   // its hosts are none that can be told beforehand
+      ::setenv("KOLO_CONNECT_ALL_RANKS", std::to_string(options.connectsAll).c_str(), 1);
       ::setenv("KOLO_TEST_LATE_PER_HOST", std::to_string(options.latePerHost).c_str(), 1);
       if (options.inTurn) ::setenv("KOLO_TEST_LATE_HOSTS", std::to_string(options.ranks / options.latePerHost).c_str(), 1);
     }

@@ -46,6 +46,7 @@ struct WorldOptions {
   int latePerHost = 0;              // > 0: posted links, late ones, between groups of so many ranks (tests/plugin/late.c)
   bool inTurn = false;              // those hosts are given the ranks in turn: a host's ranks do not follow each other
   int losesAfter = 0;               // > 0: their links are lost after so many requests at most, and TCP takes over
+  int connectsAll = 1000;           // KOLO_CONNECT_ALL_RANKS of posted links: their hosts are none that can be told beforehand
   bool resident = false;            // small operations to a kernel that stays on the device
 };
 
