@@ -324,6 +324,7 @@ class Communicator final : public executor::LinkOwner {
   Status lostLink_;      // why a posted link was lost
   std::int64_t followedNs_ = 0;  // when it was last looked whether peers have abandoned their links
   bool followsReroutes_ = false;
+  bool takesCare_ = false;       // who holds the links is the caretaker
   std::uint64_t notified_ = 0;   // the last operation of which peers by posted links have been told
   Inquiry inquiry_;
   Waiting waiting_;

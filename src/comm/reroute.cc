@@ -63,6 +63,7 @@ void Communicator::takeCare(const std::stop_token& stop) {
   while (!never.wait_for(lock, stop, kCareInterval, [] { return false; }) && !stop.stop_requested() && !failed()) {
     const std::unique_lock held(linksMutex_, std::try_to_lock);
     if (!held.owns_lock()) continue;
+    takesCare_ = true;
     (void)peers_->progress(-1, 0);
     (void)followReroutes();
     for (int peer = 0; peer < ranks(); ++peer) {
@@ -71,6 +72,7 @@ void Communicator::takeCare(const std::stop_token& stop) {
     }
     (void)flush(false);   // what is lost for good is found by who waits for it
     endWait();
+    takesCare_ = false;
   }
 }
 

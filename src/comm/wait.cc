@@ -163,8 +163,8 @@ Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessa
   if (isOver) return {Fault::kTimeout, peer, 0, 0};
   if (spreads_) spread(now);
   // One or the other: the function may let others run itself, as Open MPI's does where ranks are more than cores, and what was waited for may
-  // have come meanwhile.
-  if (++state.rounds % 2 == 0 && userProgress_.function != nullptr) {
+  // have come meanwhile. It is for threads of the user's, which may use what others must not.
+  if (++state.rounds % 2 == 0 && !takesCare_ && userProgress_.function != nullptr) {
     const InUserFunction inside;
     userProgress_.function(userProgress_.context);
   } else {

@@ -18,10 +18,12 @@ class Lossy {
   Lossy() : library_(dlopen(std::getenv("KOLO_TEST_LOSSY_PLUGIN"), RTLD_NOW)) { REQUIRE(library_ != nullptr); }
   ~Lossy() {
     linger(std::chrono::milliseconds(0));
+    lose(-1);
     dlclose(library_);
   }
   Lossy(const Lossy&) = delete;
   unsigned long straightBytes() const { return function<unsigned long()>("koloLateStraightBytes")(); }
+  void lose(int rank) const { function<void(int)>("koloLateLose")(rank); }
   void linger(std::chrono::milliseconds time) const { function<void(int)>("koloLateLinger")(static_cast<int>(time.count())); }
 
  private:
@@ -264,6 +266,51 @@ TEST_CASE("posted links: a window opens links beside the thread that looks after
     if (koloAllReduce(&one, &sums[static_cast<std::size_t>(rank)], 1, koloInt32, koloSum, world.comm(rank), nullptr) != koloSuccess) std::abort();
   });
   CHECK(sums == std::vector<int>(3, 3));
+}
+
+// The link from rank 0 is lost while it is in no call, and rank 1 in a function of its user's: so the thread of rank 0's that replaces the link has to
+// wait until rank 1 follows.
+TEST_CASE("posted links: only who is in a call calls its user's function while it waits", "[posted][reroute]") {
+  const UseExecutor host(0);
+  World world({.ranks = 2, .latePerHost = 1, .losesAfter = 1 << 30});
+  const Lossy lossy;
+  struct Shared {
+    const Lossy& lossy;
+    std::thread::id caller{};
+    std::atomic<bool> isLost{false};
+    std::atomic<int> fromOthers{0};
+  } shared{lossy};
+  std::vector<koloResult_t> results(2, koloSuccess);
+  int word = 7;
+  world.run([&](int rank) {
+    const koloComm_t comm = world.comm(rank);
+    koloResult_t& result = results[static_cast<std::size_t>(rank)];
+    result = koloBarrier(comm, nullptr);
+    if (rank == 0) {
+      shared.caller = std::this_thread::get_id();
+      (void)koloCommSetProgress(comm, [](void* context) {
+        Shared& its = *static_cast<Shared*>(context);
+        its.fromOthers += std::this_thread::get_id() != its.caller ? 1 : 0;
+      }, &shared);
+      while (!shared.isLost) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(3 * kSomeLooks);
+      if (result == koloSuccess) result = koloSend(&word, 1, koloInt32, 1, comm, nullptr);
+    } else {
+      (void)koloCommSetProgress(comm, [](void* context) {
+        Shared& its = *static_cast<Shared*>(context);
+        if (its.isLost) return;
+        its.lossy.lose(0);
+        its.isLost = true;
+        std::this_thread::sleep_for(2 * kSomeLooks);
+      }, &shared);
+      int got = 0;
+      if (result == koloSuccess) result = koloRecv(&got, 1, koloInt32, 0, comm, nullptr);
+      if (got != word) result = koloInternalError;
+    }
+    (void)koloCommSetProgress(comm, nullptr, nullptr);
+  });
+  CHECK(results == std::vector<koloResult_t>(2, koloSuccess));
+  CHECK(shared.fromOthers == 0);
 }
 
 }  // namespace
