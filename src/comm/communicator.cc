@@ -389,18 +389,19 @@ Status Communicator::checkPlace(const char* name, const void* buffer, std::uint6
 // ---- choices
 
 Status Communicator::setWishes(std::string_view text) {
-  KOLO_ASSIGN(wishes_, planner::parseWishes(text));
-  wishesHaveRanges_ = planner::haveRanges(wishes_);
+  KOLO_ASSIGN(std::vector<planner::Wish> wishes, planner::parseWishes(text));
+  {
+    const std::lock_guard lock(wishesMutex_);
+    wishes_ = std::move(wishes);
+    wishesHaveRanges_ = planner::haveRanges(wishes_);
+  }
   for (auto& classes : plans_) classes.fill(std::nullopt);
   forget();
   return {};
 }
 
-planner::Choice Communicator::plan(const planner::Query& query) const {
-  return planner::choose(query, machine_, wishes_);
-}
-
 std::string Communicator::explain(const planner::Query& query) const {
+  const std::lock_guard lock(wishesMutex_);
   return planner::explain(query, machine_, wishes_);
 }
 

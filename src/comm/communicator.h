@@ -123,7 +123,7 @@ class Communicator final : public executor::LinkOwner {
   // What threads that wait call meanwhile. REQUIRES: the turn.
   void setProgress(const UserProgress& progress) { userProgress_ = progress; }
   Status setWishes(std::string_view text);
-  planner::Choice plan(const planner::Query& query) const;
+  // The next two may be asked at any time.
   std::string explain(const planner::Query& query) const;
   koloPlan_t describePlan(const planner::Query& query) const;
   planner::Machine machine() const { return machine_; }
@@ -275,6 +275,7 @@ class Communicator final : public executor::LinkOwner {
 
   planner::Machine machine_;
   Hosts hosts_;
+  mutable std::mutex wishesMutex_;   // of those who ask beside the turn, in which alone wishes change
   std::vector<planner::Wish> wishes_;
   bool wishesHaveRanges_ = false;
   // Choices by collective and size class; see planFor().

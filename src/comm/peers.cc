@@ -209,9 +209,14 @@ Result<Peers::Route> Peers::findRoute(const Peer& peer, int rank, const transpor
                after != nullptr ? "other " : "", reasons, leftOut_);
 }
 
+void Peers::goBy(Peer& peer, std::shared_ptr<transport::Device> device) {
+  const std::lock_guard lock(namesMutex_);
+  peer.device = std::move(device);
+}
+
 Status Peers::openLink(Peer& peer, int rank) {
   KOLO_ASSIGN(Route route, findRoute(peer, rank, nullptr));
-  peer.device = std::move(route.device);
+  goBy(peer, std::move(route.device));
   peer.address = route.address;
   peer.isArenaOnDevice = route.isArenaOnDevice;
   peer.link = std::move(route.link);
@@ -399,7 +404,7 @@ Status Peers::reroute(int rank, device::Counter& word) {
   log::warn("the link from rank {} to rank {} by {} is lost; they go on by {}", rank_, rank, peer.device->name(), route.device->name());
   peer.link = std::move(route.link);
   peer.mirror.registration.reset();
-  peer.device = std::move(route.device);
+  goBy(peer, std::move(route.device));
   peer.address = route.address;
   KOLO_TRY(mirror(peer, rank, *peer.device));
   device::storeRelease(word, ++peer.reroutes);
@@ -430,7 +435,7 @@ void Peers::listen() const {
 void Peers::cut(int rank, const Status& why) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   peer.unreached = why;
-  peer.device.reset();
+  goBy(peer, nullptr);
   peer.link.reset();
   peer.arena = nullptr;
 }
@@ -443,6 +448,7 @@ transport::Device::Network Peers::network() const {
 }
 
 std::string Peers::transportNames() const {
+  const std::lock_guard lock(namesMutex_);
   std::string names;
   for (const auto& device : devices_) {
     const bool used = std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.device == device; });

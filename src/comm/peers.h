@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -152,7 +153,7 @@ class Peers {
   const std::vector<std::shared_ptr<transport::Device>>& devices() const { return devices_; }
   // Of the transport that reaches the rank.
   const koloTransportBlob& addressOf(int rank) const { return peers_[static_cast<std::size_t>(rank)].address; }
-  // The transports in use: "shm", "shm+tmpfile", or "self" with one rank.
+  // The transports in use: "shm", "shm+tmpfile", or "self" with one rank. In any thread.
   std::string transportNames() const;
 
  private:
@@ -166,6 +167,7 @@ class Peers {
     bool isArenaOnDevice;
     std::unique_ptr<transport::Link> link;
   };
+  void goBy(Peer& peer, std::shared_ptr<transport::Device> device);
   Result<Route> findRoute(const Peer& peer, int rank, const transport::Device* after);
   Status openLink(Peer& peer, int rank);
   Status registerArena();
@@ -191,6 +193,7 @@ class Peers {
   std::vector<Registration> registrations_;   // of the arena
   Status registerArenaWith(transport::Device& device);
   std::vector<Peer> peers_;
+  mutable std::mutex namesMutex_;   // Peer::device, of those who ask for names, beside whom alone it changes
   std::string holding_;   // key under which this process's other ranks find the arena
 };
 

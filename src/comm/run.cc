@@ -99,9 +99,11 @@ koloPlan_t Communicator::describePlan(const planner::Query& query) const {
     return plan;
   }
   planner::Query planned = query;   // as planFor() does it
-  if (!wishesHaveRanges_) planned.bytes = planner::sizeForClassOf(query.bytes);
   planned.inOrder = query.inOrder || (options_.reproducible && device::isIn(query.collective, device::kReducing));
-  const planner::Choice choice = this->plan(planned);
+  std::unique_lock lock(wishesMutex_);
+  if (!wishesHaveRanges_) planned.bytes = planner::sizeForClassOf(query.bytes);
+  const planner::Choice choice = planner::choose(planned, machine_, wishes_);
+  lock.unlock();
   plan.zeroCopy = query.registered && choice.direct != device::Algorithm::kCount ? 1 : 0;
   plan.channels = planner::channelsFor(plan.zeroCopy != 0 ? choice.direct : choice.algorithm, query, machine_);
   plan.predictedUs = planner::predictUs(plan.zeroCopy != 0 ? choice.direct : choice.algorithm, plan.zeroCopy != 0, query,
@@ -132,7 +134,7 @@ planner::Choice Communicator::planFor(const Operation& operation, std::uint64_t 
   auto& slot = plans_[static_cast<std::size_t>(operation.collective)][sizeClass];
   if (cached && slot.has_value()) return *slot;
   query.bytes = wishesHaveRanges_ ? bytes : planner::sizeForClassOf(bytes);
-  planner::Choice choice = plan(query);
+  planner::Choice choice = planner::choose(query, machine_, wishes_);
   if (cached) slot = choice;
   return choice;
 }

@@ -1,7 +1,10 @@
 // What the library tells about itself and its choices.
+#include <atomic>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "support/ranks.h"
+#include "support/settings.h"
 
 using namespace kolo::test;
 
@@ -162,4 +165,33 @@ TEST_CASE("the plan of one rank is itself") {
   koloPlan_t plan{};
   REQUIRE_OK(koloCommGetPlan(world[0], koloCollectiveAllReduce, 1000, koloFloat32, koloSum, 1, &plan));
   CHECK(std::string(plan.transport) == "self");
+}
+
+// Ranks that have no links yet open them in their operations.
+TEST_CASE("choices may be asked for while they change, and while operations run") {
+  withSettings({{"KOLO_CONNECT_ALL_RANKS", "1"}}, [] {
+    World world(3);
+    std::atomic<bool> isOver{false};
+    std::atomic<int> asked{0}, refused{0};
+    std::thread asker([&] {
+      for (char text[4096]; !isOver; ++asked) {
+        koloPlan_t plan{};
+        if (koloCommGetPlan(world[0], koloCollectiveAllReduce, 1000, koloFloat32, koloSum, 0, &plan) != koloSuccess) ++refused;
+        if (koloExplain(world[0], 0, koloCollectiveAllReduce, 1000, koloFloat32, koloSum, 0, text, sizeof text, nullptr) != koloSuccess) ++refused;
+      }
+    });
+    world.run([&](Self& self) {
+      const auto enough = [&](int calls) { return self.rank != 0 || asked >= calls; };
+      while (!enough(1)) std::this_thread::yield();
+      for (int turn = 0; turn < 100 || !enough(100); ++turn) {
+        EXPECT_OK(self, koloCommSetAlgorithm(self.comm, turn % 2 == 0 ? "all_reduce:ring,broadcast:^tree" : ""));
+        if (turn >= 100) continue;
+        int one = 1, sum = 0;
+        EXPECT_OK(self, koloAllReduce(&one, &sum, 1, koloInt32, koloSum, self.comm, nullptr));
+      }
+    });
+    isOver = true;
+    asker.join();
+    CHECK(refused == 0);
+  });
 }
