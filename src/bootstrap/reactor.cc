@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <utility>
 
 #include "base/log.h"
@@ -22,9 +21,16 @@ constexpr int kLingerPollMs = 5;
 
 }  // namespace
 
+constinit Reactor* Reactor::instance = nullptr;
+
+// Global objects may own communicators to their end. A library ends after who uses it; what is given to atexit() runs before all that was made in or
+// before main().
+void Reactor::end() {
+  if (instance != nullptr && !inForkedChild()) instance->stop();
+}
+
 Result<Reactor*> Reactor::get() {
   static std::mutex mutex;
-  static Reactor* instance = nullptr;  // never destroyed: threads that outlive main may still ask it
   if (inForkedChild()) {
     return error(koloInvalidUsage,
                  "this process was forked (without exec) from one that used Kolo; a forked child cannot use it");
@@ -34,9 +40,6 @@ Result<Reactor*> Reactor::get() {
     auto made = std::unique_ptr<Reactor>(new Reactor);
     KOLO_TRY(made->start());
     instance = made.release();
-    std::atexit([] {
-      if (!inForkedChild()) instance->stop();
-    });
   }
   return instance;
 }

@@ -1,4 +1,7 @@
 // Every collective between processes: in windows and outside, small and large, on few ranks and many.
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -140,6 +143,38 @@ struct Keeper {
 };
 Keeper keeper;
 
+// The same, for what goes through the control plane: the others hear of a rank that dies then.
+struct LateUser {
+  koloComm_t comm = nullptr;
+  koloWindow_t window = nullptr;
+  int rank = 0;
+
+  ~LateUser() {
+    if (comm == nullptr) return;
+    koloComm_t half = nullptr;
+    MUST_OK(koloWindowDeregister(comm, window));
+    MUST_OK(koloCommSplit(comm, rank % 2, 0, &half, nullptr));
+    MUST_OK(koloBarrier(half, nullptr));
+    MUST_OK(koloCommDestroy(half));
+    if (rank == 1) kill(getpid(), SIGKILL);
+    const koloResult_t result = koloBarrier(comm, nullptr);
+    std::printf("late: %s\n", koloGetErrorString(result));
+    std::fflush(stdout);
+    (void)koloCommDestroy(comm);
+  }
+};
+LateUser lateUser;
+
+int dieLate(const std::vector<std::string>&) {
+  static int memory[100];
+  const Member me = join();
+  lateUser.rank = me.rank;
+  MUST_OK(koloWindowRegister(me.comm, memory, sizeof memory, &lateUser.window));
+  lateUser.comm = me.comm;
+  return 0;
+}
+KOLO_ROLE(dieLate);
+
 int callLate(const std::vector<std::string>&) {
   const Member me = join();
   int one = 1, sum = 0;
@@ -181,6 +216,16 @@ TEST_CASE("processes whose global objects call when all else of theirs has been 
       CHECK(ended.output.find("late: koloAllReduce: sendbuf is NULL") != std::string::npos);
       CHECK(ended.output.find("3 are late") != std::string::npos);
     }
+  }
+}
+
+TEST_CASE("processes whose global objects make and end what needs all ranks, until one dies") {
+  Job job(3, "dieLate", {}, {{"KOLO_TIMEOUT_MS", "20000"}});
+  for (const int rank : {0, 2}) {
+    const Ended ended = job.wait(rank);
+    INFO("rank " << rank << ", status " << ended.status << ":\n" << ended.output);
+    CHECK(ended.exitedWith(0));
+    CHECK(ended.output.find("late: a remote rank failed") != std::string::npos);
   }
 }
 
