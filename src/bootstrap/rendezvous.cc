@@ -152,8 +152,8 @@ std::string fileContents(const koloUniqueId& id) {
       .take();
 }
 
-// koloInProgress: nothing (useful) there yet, and why.
-Result<koloUniqueId> readPublished(const std::string& path, Clock::time_point deadline) {
+// What is published; koloInProgress: nothing yet.
+Result<std::string> readOwnFile(const std::string& path) {
   const File file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (file.fd() < 0 && errno == ENOENT) return error(koloInProgress, "rank 0 has not published the job in {}", path);
   struct stat status {};
@@ -162,7 +162,14 @@ Result<koloUniqueId> readPublished(const std::string& path, Clock::time_point de
   char buffer[kMostFileBytes];
   const ssize_t got = ::read(file.fd(), buffer, sizeof buffer);
   if (got < 0) return systemError(errno, "reading " + path);
-  Decoder decoder({buffer, static_cast<std::size_t>(got)});
+  return std::string(buffer, static_cast<std::size_t>(got));
+}
+
+// koloInProgress: nothing (useful) there yet, and why. The file is closed before its process is looked for, which takes one more: a rank at its limit
+// of open files would take every process for dead.
+Result<koloUniqueId> readPublished(const std::string& path, Clock::time_point deadline) {
+  KOLO_ASSIGN(const std::string published, readOwnFile(path));
+  Decoder decoder(published);
   const bool ours = decoder.raw(kFileMagic.size()) == kFileMagic;
   const auto pid = decoder.number<std::uint32_t>();
   const auto started = decoder.number<std::uint64_t>();
