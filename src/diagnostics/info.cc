@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/settings.h"
 #include "drivers/cuda/devices.h"
+#if KOLO_HAVE_VERBS
+#include "drivers/verbs/verbs.h"
+#endif
 #include "executor/host/reduce.h"
 #include "topology/topology.h"
 #include "transport/registry.h"
@@ -29,14 +33,28 @@ Json feature(const char* name, bool built, const std::string& note) {
   return {{"name", name}, {"built", built}, {"note", note}};
 }
 
-// In one line: the GPUs, or why there are none.
+bool hasKernels() { return !std::string_view(KOLO_GPU_ARCHITECTURES).empty(); }
+
+// In one line: whether the library is here, or why it is not used. Which devices there are, the transport says.
+std::string verbsNote() {
+#if KOLO_HAVE_VERBS
+  const auto library = drivers::verbs();
+  return library.ok() ? "libibverbs is installed" : library.status().message();
+#else
+  return "the headers of libibverbs were not there when this was built";
+#endif
+}
+
+// In one line: what kernels there are, and the GPUs, or why there are none.
 std::string cudaNote() {
   const auto devices = drivers::cudaDevices();
-  if (!devices.ok()) return devices.status().message();
-  std::string text;
+  const std::string kernels = hasKernels() ? fmt::format("for {}; ", KOLO_GPU_ARCHITECTURES) : "";
+  if (!devices.ok()) return kernels + devices.status().message();
+  std::string text = kernels;
+  const char* between = "";
   for (const drivers::CudaDevice& device : devices.value()) {
-    text += fmt::format("{}{}: {} ({}, compute capability {}.{})", text.empty() ? "" : "; ", device.ordinal, device.name,
-                        device.pciBusId, device.major, device.minor);
+    text += fmt::format("{}{}: {} ({}, compute capability {}.{})", between, device.ordinal, device.name, device.pciBusId, device.major, device.minor);
+    between = "; ";
   }
   return text;
 }
@@ -59,9 +77,9 @@ const char* nameOf(settings::Kind kind) {
 
 Result<std::string> buildInfo() {
   Json features = Json::array();
-  features.push_back(feature("host executor", true, "ranks are threads or processes of one machine"));
-  features.push_back(feature("CUDA kernels", KOLO_HAVE_CUDA, cudaNote()));
-  features.push_back(feature("verbs (InfiniBand)", false, "not in this version"));
+  features.push_back(feature("host executor", true, "ranks are threads or processes, of one machine or several"));
+  features.push_back(feature("CUDA kernels", hasKernels(), cudaNote()));
+  features.push_back(feature("verbs (InfiniBand)", KOLO_HAVE_VERBS, verbsNote()));
   return textOf({{"version", fmt::format("{}.{}.{}", KOLO_MAJOR, KOLO_MINOR, KOLO_PATCH)},
                  {"version_code", KOLO_VERSION_CODE},
                  {"compiler", compiler()},

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/settings.h"
@@ -47,16 +48,15 @@ TEST_CASE("build info names version, instruction set and what is not built", "[i
   CHECK(info.at("version_code") == KOLO_VERSION_CODE);
   CHECK_FALSE(info.at("isa").get<std::string>().empty());
   CHECK_FALSE(info.at("compiler").get<std::string>().empty());
-  bool saysOfCuda = false;
+  std::map<std::string, bool> built;
   for (const json& feature : info.at("features")) {
-    if (feature.at("name") != "CUDA kernels") continue;
-    saysOfCuda = true;
-    CHECK(feature.at("built") == (KOLO_HAVE_CUDA != 0));
-    const auto note = feature.at("note").get<std::string>();   // the devices, or why there are none, in one line
+    built[feature.at("name")] = feature.at("built");
+    const auto note = feature.at("note").get<std::string>();   // in one line: what there is, or why there is nothing
     CHECK_FALSE(note.empty());
     CHECK(note.find('\n') == std::string::npos);
   }
-  CHECK(saysOfCuda);
+  if (KOLO_HAVE_CUDA == 0) CHECK_FALSE(built.at("CUDA kernels"));
+  CHECK(built.at("verbs (InfiniBand)") == (KOLO_HAVE_VERBS != 0));
 }
 
 TEST_CASE("topology info agrees with itself", "[info]") {
