@@ -215,6 +215,7 @@ class Communicator final : public executor::LinkOwner {
   bool writesPeers(const device::Work& work, std::uint64_t bytes) const;
   std::uint64_t exchangeCopyBytes() const;
   std::uint64_t longestAhead(const device::Work& work) const;
+  bool hasOfferedOutput(int peer) const;
   void decideByPairs(device::Work& work, std::uint64_t longestBytes) const;
   std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes, bool areAlike) const;
   void postOnBoard(const device::Work& work);
@@ -290,6 +291,7 @@ class Communicator final : public executor::LinkOwner {
     device::Work work;
     executor::Context context;
     std::uint64_t longestAhead = UINT64_MAX;                    // that may be given ahead; UINT64_MAX: nothing
+    std::uint64_t mostAhead = 0;                                // that is given ahead by a call that may wait
     device::Algorithm behindRoot = device::Algorithm::kCount;   // planner::Choice's, and
     device::Algorithm behindOthers = device::Algorithm::kCount;
     // What these point to.

@@ -31,7 +31,7 @@ constexpr std::uint64_t kWorthMeeting = 32 << 10;
 // less than that oneself is quicker than to hand it over: perf/results/2026-11-23-single-copy-writing.txt.
 constexpr std::uint64_t kWorthPushing = 32 << 10;
 constexpr std::uint64_t kWorthHalving = 64 << 10;
-// Up to there a rank that only gives does so by two copies, so as not to wait: at all, and when it was told not to wait.
+// Up to there a rank that only gives does so by two copies, so as not to wait: where one copy would do, and when it was told not to wait, or two are made anyway.
 constexpr std::uint64_t kMostGivenAhead = 16 << 10, kMostGivenAheadWithoutWaiting = 128 << 10;
 constexpr std::uint64_t kMostGivenAheadInAll = 512 << 10;   // to all ranks, by a root alone
 
@@ -252,7 +252,16 @@ Status Communicator::run(const Operation& operation) {
   now_->custom = operation.custom;
   prepare(operation, now_->work);
   if (isRecallable && !isFinalized()) now_->call = operation;
-  return execute();
+  KOLO_TRY(execute());
+  if (now_->longestAhead != UINT64_MAX && rank() != now_->work.root && !hasOfferedOutput(now_->work.root)) now_->mostAhead = kMostGivenAheadWithoutWaiting;
+  return {};
+}
+
+// Whether the peer's last header said where its output is.
+bool Communicator::hasOfferedOutput(int peer) const {
+  const device::Link& link = links_[static_cast<std::size_t>(peer)];
+  const device::Header& line = link.inbox->header[link.met % device::kHeaderLines];
+  return line.refs.recvWindow != 0 || line.refs.recvOffset != 0;
 }
 
 // The first time it has been checked before this rank went on. That the others repeat it too is believed until they say
@@ -260,7 +269,7 @@ Status Communicator::run(const Operation& operation) {
 Status Communicator::runAgain() {
   if (failed()) return failure();
   Work& work = now_->work;
-  work.givesAhead = now_->longestAhead <= (caller.mayWait ? kMostGivenAhead : kMostGivenAheadWithoutWaiting);
+  work.givesAhead = now_->longestAhead <= (caller.mayWait ? now_->mostAhead : kMostGivenAheadWithoutWaiting);
   if (work.givesAhead || !caller.mayWait) {
     const bool atOnce = runsAtOnce();
     if (!atOnce && !caller.mayWait) return Status(koloInProgress, {});
@@ -449,6 +458,7 @@ void Communicator::prepare(const Operation& operation, Work& work) {
   if (countsDiffer(operation) || isPlainGather) decideByPairs(work, longest);
   work.chunkBytes = chunkFor(work, bytes, !countsDiffer(operation));
   now_->longestAhead = longestAhead(work);
+  now_->mostAhead = kMostGivenAhead;
   std::uint64_t scratch = planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
   if (work.readsPeers && operation.reduces()) {
     const bool isOneShot = choice.direct == device::Algorithm::kOneShot || !work.writesPeers;   // in windows, or by reading alone
