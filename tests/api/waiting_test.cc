@@ -189,7 +189,7 @@ TEST_CASE("a rank that may not wait gives the others what they take later, and h
         std::fill(given.begin(), given.end(), value(self.rank));
         std::fill_n(taken, size, 0);
         koloResult_t result = koloInProgress;
-        if (gives) {
+        if (gives && i % 3 != 0) {   // now and then it may
           EXPECT_OK(self, koloSetMayWait(0));
           result = move();
           EXPECT_OK(self, koloSetMayWait(1));
