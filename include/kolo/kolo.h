@@ -189,9 +189,9 @@ typedef struct {
                              then cudaStream_t, cast to koloStream_t, and a call returns when its operation is enqueued. All
                              ranks of a communicator use devices, or none does. Ranks that share a device need
                              streams of their own, made with cudaStreamNonBlocking. */
-  int resident;           /* KOLO_RESIDENT: 1: small operations on an idle stream are given to a kernel that stays on the GPU until it
-                             has had nothing to do for KOLO_RESIDENT_IDLE_US, and are not launched. Whatever waits for the device
-                             to be idle (cudaDeviceSynchronize, cudaFree) then waits up to that much longer. The same on all ranks. */
+  int resident;           /* KOLO_RESIDENT: 1: small operations on an idle stream (cudaStreamNonBlocking) are given to a kernel that stays on the GPU until it has had
+                             nothing to do for KOLO_RESIDENT_IDLE_US, and are not launched. Whatever waits for the device to be idle (cudaDeviceSynchronize, cudaFree)
+                             then waits up to that much longer. The same on all ranks; one that cannot have such a kernel says why, and launches. */
 } koloConfig_t;
 
 #define KOLO_HOST (-1)
@@ -421,7 +421,7 @@ typedef struct {
 
 /* What the planner would do. registered: whether all buffers lie in windows. Where ranks share cores, a barrier behind a broadcast or a scatter is
  * two_shot all the same, through that root, unless another algorithm was asked for, or this one forbidden; and the root of a repeated broadcast or
- * scatter of up to 16 KiB for each rank (128 KiB when it may not wait, koloSetMayWait), 512 KiB in all, puts it into staging, though the others could take it. */
+ * scatter of up to 16 KiB for each rank (128 KiB when it may not wait, koloSetMayWait), 512 KiB in all, puts it into staging, though the others could take it; so does, up to 128 KiB, who gives to the root of a repeated gather and may not wait, or was not offered its buffer before. */
 KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collective, size_t count,
                                       koloDataType_t datatype, koloRedOp_t op, int registered, koloPlan_t* plan);
 /* The same as text: every candidate, its predicted time, and why the winner won. Writes at most size bytes including

@@ -253,7 +253,9 @@ Status Communicator::run(const Operation& operation) {
   prepare(operation, now_->work);
   if (isRecallable && !isFinalized()) now_->call = operation;
   KOLO_TRY(execute());
-  if (now_->longestAhead != UINT64_MAX && rank() != now_->work.root && !hasOfferedOutput(now_->work.root)) now_->mostAhead = kMostGivenAheadWithoutWaiting;
+  // To a gather's root: neither is the block written where it goes, nor taken from where it is.
+  const bool isStaged = rank() != now_->work.root && !hasOfferedOutput(now_->work.root) && !(now_->work.shareable && now_->work.sendRef.index != 0);
+  if (now_->longestAhead != UINT64_MAX && isStaged) now_->mostAhead = kMostGivenAheadWithoutWaiting;
   return {};
 }
 
@@ -522,7 +524,7 @@ std::uint64_t Communicator::exchangeCopyBytes() const { return waitsLonger_ ? st
 
 // A block in a window is taken from there if a message would be; one in ordinary memory as in the other collectives. Nothing is offered if
 // no block is long enough. Of gather's blocks the senders have to know it too, so it does not depend on the root's buffer; and a sender has to
-// wait for the root to know that.
+// wait for the root to know that, unless it gives ahead.
 void Communicator::decideByPairs(Work& work, std::uint64_t longestBytes) const {
   const bool isGather = work.signature.collective == Collective::kGather;
   std::uint64_t fromBytes = work.signature.collective == Collective::kAllToAll ? exchangeCopyBytes() : singleCopyBytes_;

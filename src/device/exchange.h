@@ -533,7 +533,7 @@ class Exchange {
   KOLO_DEVICE WindowRef offeredOutput(int peer) const {
     return work_.shareable ? offered(work_.recvRef, work_.recv, work_.partFrom(peer), work_.writesPeers) : WindowRef{};
   }
-  // To the root of a gather a rank offers no output; so it has a place to say that its block does not wait for the root's.
+  // Nobody reads which output a rank offers to the root of a gather: there it can say that its block does not wait for the root's.
   KOLO_DEVICE bool givesAheadTo(int peer) const { return work_.givesAhead && peer == work_.root && work_.signature.collective == Collective::kGather; }
   KOLO_DEVICE bool isGivenAhead(int peer) const { return headerOf(peer).refs.recvWindow == kGivenAhead; }
   KOLO_DEVICE WindowRef sendRefOf(int peer) const {

@@ -40,6 +40,10 @@ class Started final : public Pending {
   void wait() { backlog_->waitFor(*this); }
   void hurry() { backlog_->hurry(); }
 
+  // Asked at the end, when no other thread is in the MPI.
+  bool programHasIt() const { return programHasIt_.load(std::memory_order_relaxed); }
+  void setProgramHasIt(bool has) { programHasIt_.store(has, std::memory_order_relaxed); }
+
   // Once, when it is over: puts what arrived in its place. MPI_SUCCESS, or how it failed.
   int finish() {
     if (code() == MPI_SUCCESS) {
@@ -80,6 +84,7 @@ class Started final : public Pending {
   Hook hook_ = Hook::kCount;
   int rank_ = 0;
   int end_ = MPI_SUCCESS;
+  std::atomic<bool> programHasIt_{false};
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
@@ -125,14 +130,14 @@ class Requests {
     const auto found = all_.find(keyOf(request));
     return found != all_.end() ? found->second : nullptr;
   }
-  // At the end, whoever has them: those that stand for nothing that is under way.
+  // At the end: those that the program does not have, whichever thread keeps them.
   std::vector<Started*> takeLast() {
     const std::lock_guard lock(mutex_);
     hasEnded_ = true;
     kept_.clear();
     std::vector<Started*> last;
     for (const auto& [key, started] : all_) {
-      if (started->isOver()) last.push_back(started);
+      if (!started->programHasIt()) last.push_back(started);
     }
     return last;
   }
@@ -184,24 +189,24 @@ struct Last {
 };
 [[gnu::tls_model("initial-exec")]] thread_local constinit Last last = {};
 
-// The request that the thread took last, for its next collective: to keep it and to take it again there costs as much as a short collective.
-class Spare {
- public:
-  ~Spare() {
-    if (started_ != nullptr) all().keep(*started_);
-  }
-  Started* take() { return std::exchange(started_, nullptr); }
-  // Whether there was a place for it.
-  bool put(Started& started) {
-    if (started_ != nullptr) return false;
-    started_ = &started;
-    return true;
-  }
+// The request that the thread took last, for its next collective: to keep it among all and to take it from there costs as much as a short collective. Programs
+// may call from the destructors of global objects, when what the main thread has of its own has ended: then there is none.
+[[gnu::tls_model("initial-exec")]] thread_local constinit Started* spare = nullptr;
+[[gnu::tls_model("initial-exec")]] thread_local constinit bool hasThreadEnded = false;
 
- private:
-  Started* started_ = nullptr;
-};
-thread_local Spare spare;
+// Whether it became the thread's spare.
+bool becomesSpare(Started& started) {
+  if (spare != nullptr || hasThreadEnded) return false;
+  struct AtThreadEnd {
+    ~AtThreadEnd() {
+      hasThreadEnded = true;
+      if (Started* const last = std::exchange(spare, nullptr); last != nullptr) all().keep(*last);
+    }
+  };
+  static thread_local const AtThreadEnd atThreadEnd;
+  spare = &started;
+  return true;
+}
 
 Started* find(MPI_Request request) {
   if (!isAny()) return nullptr;
@@ -212,7 +217,8 @@ Started* find(MPI_Request request) {
 // It is not the program's any longer.
 void giveBack(Started& started) {
   underWay.fetch_sub(1, std::memory_order_relaxed);
-  if (!spare.put(started)) all().keep(started);
+  started.setProgramHasIt(false);
+  if (!becomesSpare(started)) all().keep(started);
 }
 
 void declareComplete(const Started& started) {
@@ -237,7 +243,7 @@ bool take(Started& started, MPI_Request& request) {
 int startTask(Session& session, Hook hook, std::unique_ptr<Task> task, MPI_Request* request) {
   sweepFreed();
   Backlog& backlog = session.backlog();
-  Started* started = spare.take();
+  Started* started = std::exchange(spare, nullptr);
   if (started == nullptr) started = all().takeKept();
   if (started == nullptr) {
     started = new Started;
@@ -246,6 +252,7 @@ int startTask(Session& session, Hook hook, std::unique_ptr<Task> task, MPI_Reque
     all().add(*started);
   }
   underWay.fetch_add(1, std::memory_order_relaxed);
+  started->setProgramHasIt(true);
   try {
     started->begin(session, backlog, hook, std::move(task));
   } catch (...) {

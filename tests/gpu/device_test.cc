@@ -572,6 +572,21 @@ TEST_CASE("a resident kernel is given nothing that waits for another stream, whi
   CHECK(MockCuda::mostBlocksAtOnce() == 2);
 }
 
+TEST_CASE("a resident kernel is given nothing by streams that wait for the default stream, which may wait for what it holds", "[mock]") {
+  const MockScene scene(mockFor(1, true));
+  Ranks ranks(oneDevice(1), {.resident = true});
+  const DeviceBuffer value(1);
+  value->write(1);
+  const CudaStream waits(testDevice(), CU_STREAM_DEFAULT), alone;
+  const auto blocksOf = [&](const CudaStream& stream) {
+    CHECK_CODE(koloSuccess, koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, ranks[0], stream.get()));
+    stream.synchronize();
+    return MockCuda::mostBlocksAtOnce();
+  };
+  CHECK(blocksOf(waits) == 1);   // of its own launch; a resident kernel has two here
+  CHECK(blocksOf(alone) > 1);
+}
+
 TEST_CASE("a resident kernel is launched once for many operations, and does not stay for its idle time when its rank goes", "[mock]") {
   const ScopedSetting longest("KOLO_RESIDENT_IDLE_US", "1000000");
   const MockScene scene(mockFor(3, true));

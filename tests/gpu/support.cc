@@ -58,9 +58,9 @@ std::vector<int> DeviceInts::read(std::size_t at, std::size_t count) const {
   return values;
 }
 
-CudaStream::CudaStream(int device) : device_(device) {
+CudaStream::CudaStream(int device, unsigned flags) : device_(device) {
   const CurrentDevice current(device);
-  CUDA_OK(driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
+  CUDA_OK(driver().cuStreamCreate(&stream_, flags));
 }
 
 void CudaStream::synchronize() const {

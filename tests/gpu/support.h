@@ -101,7 +101,7 @@ class DeviceBuffer {
 // Does not wait for other streams: ranks that share a device need such.
 class CudaStream {
  public:
-  explicit CudaStream(int device = testDevice());
+  explicit CudaStream(int device = testDevice(), unsigned flags = CU_STREAM_NON_BLOCKING);
   ~CudaStream() { destroy(); }
   CudaStream(const CudaStream&) = delete;
 

@@ -95,6 +95,14 @@ CUresult streamId(CUstream handle, unsigned long long* id) {
   return CUDA_SUCCESS;
 }
 
+CUresult streamFlags(CUstream handle, unsigned* flags) {
+  const std::lock_guard lock(world->mutex);
+  const auto stream = findStream(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *flags = stream->blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
+  return CUDA_SUCCESS;
+}
+
 // ---- kernels and counters
 
 CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, CUstream handle,
@@ -321,6 +329,7 @@ void addStreams(drivers::CudaDriver& d) {
   d.cuCtxSynchronize = synchronizeContext;
   d.cuStreamGetCtx = streamContext;
   d.cuStreamGetId = streamId;
+  d.cuStreamGetFlags = streamFlags;
   d.cuStreamWriteValue64 = writeValue;
   d.cuStreamWaitValue64 = waitValue;
   d.cuLaunchKernel = launch;

@@ -222,6 +222,15 @@ void profiled() {
   MPI_Info_free(&info);
 }
 
+// As many at once.
+void sumNonblocking(int count) {
+  std::vector<int> sums(static_cast<std::size_t>(count), -1);
+  std::vector<MPI_Request> requests(sums.size(), MPI_REQUEST_NULL);
+  for (std::size_t i = 0; i < sums.size(); ++i) MPI_Iallreduce(&rank, &sums[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[i]);
+  for (MPI_Request& each : requests) MPI_Wait(&each, MPI_STATUS_IGNORE);
+  for (const int sum : sums) expect(sum == ranks * (ranks - 1) / 2, "the nonblocking sum is right");
+}
+
 // What C++ programs do in the destructors of their global objects; those of others, made later, have run before.
 void atExit() {
   std::vector<std::vector<char>> filled(200, std::vector<char>(56, 'x'));   // in the place of what has been freed
@@ -229,6 +238,7 @@ void atExit() {
   MPI_Allgather(&rank, 1, MPI_INT, all.data(), 1, MPI_INT, MPI_COMM_WORLD);
   for (int i = 0; i < ranks; ++i) expect(all[static_cast<std::size_t>(i)] == i, "blocks are gathered");
   expect(sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2, "the sum is right");
+  sumNonblocking(2);   // what main()'s thread has kept of its own is gone
   if (rank == 0) std::printf("exit: ok\n");
   MPI_Finalize();
 }
@@ -273,6 +283,7 @@ int main(int argc, char** argv) {
   else if (what == "profiled") profiled();
   else if (what == "exit") {
     std::atexit(atExit);   // before the first collective
+    sumNonblocking(1);
     return sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2 ? 0 : 1;
   }
   else if (what == "abort-nonblocking") abortWhileNonblockingIsUnderWay();

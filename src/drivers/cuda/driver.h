@@ -20,7 +20,7 @@ namespace kolo::drivers {
   X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuModuleGetLoadingMode)                                   \
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor) X(cuLaunchKernel)                                                         \
   X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)                           \
-  X(cuStreamGetCtx) X(cuStreamGetId) X(cuCtxSynchronize)                                                                   \
+  X(cuStreamGetCtx) X(cuStreamGetId) X(cuStreamGetFlags) X(cuCtxSynchronize)                                                                   \
   X(cuStreamGetCaptureInfo) X(cuThreadExchangeStreamCaptureMode) X(cuStreamWriteValue64) X(cuStreamWaitValue64)            \
   X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventRecordWithFlags) X(cuEventQuery) X(cuEventSynchronize)      \
   X(cuGraphRetainUserObject) X(cuUserObjectCreate)                                                                         \

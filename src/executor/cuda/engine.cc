@@ -143,8 +143,7 @@ Gpu::~Gpu() {
     if (module_ != nullptr) driver_.cuModuleUnload(module_);
     for (const auto& [kind, idle] : idle_) {
       for (unsigned char* const memory : idle) {
-        if (kind.first == Lent::Where::kHost) (void)driver_.cuMemFreeHost(memory);
-        else (void)driver_.cuMemFree(reinterpret_cast<CUdeviceptr>(memory));
+        free(kind.first, memory);
       }
     }
   }
@@ -188,7 +187,18 @@ Result<Lent> Gpu::lend(Lent::Where where, std::uint64_t bytes) {
   return lent;
 }
 
+// With the device's context current.
+void Gpu::free(Lent::Where where, unsigned char* memory) const {
+  if (where == Lent::Where::kHost) (void)driver_.cuMemFreeHost(memory);
+  else (void)driver_.cuMemFree(reinterpret_cast<CUdeviceptr>(memory));
+}
+
 void Gpu::takeBack(const Lent& lent) {
+  if (lent.mayStayInUse_) {
+    const Current current(*this);
+    free(lent.where_, lent.begin_);
+    return;
+  }
   const std::lock_guard lock(mutex_);
   idle_[{lent.where_, lent.bytes_}].push_back(lent.begin_);
 }
@@ -197,6 +207,7 @@ Lent& Lent::operator=(Lent&& other) noexcept {
   std::swap(gpu_, other.gpu_);
   std::swap(where_, other.where_);
   std::swap(bytes_, other.bytes_);
+  std::swap(mayStayInUse_, other.mayStayInUse_);
   std::swap(begin_, other.begin_);
   return *this;
 }
@@ -283,10 +294,21 @@ Status Engine::allocateRings() {
   return gpu_->upload(reinterpret_cast<CUdeviceptr>(posts_.as<void>()), boxes.data(), channels * sizeof(device::PostBox));
 }
 
+// Whether no kernel of this rank's runs any more, nor will: of graphs that have been made of its launches nobody knows, and of a launch behind which no event
+// could be recorded neither.
+bool Engine::hasEnded() const {
+  if (!launched_ && unrecorded_ == 0) return true;
+  return gpu_->driver().cuEventSynchronize(last_) == CUDA_SUCCESS && !captured_ && unrecorded_ == 0;
+}
+
 Engine::~Engine() {
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
-  if (launched_) (void)driver.cuEventSynchronize(last_);
+  if (!hasEnded()) {
+    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &hosts_, &order_, &resident_}) memory->setMayStayInUse();
+    for (Lent& memory : pinned_) memory.setMayStayInUse();
+    for (const auto& buffer : buffers_) buffer->memory.setMayStayInUse();
+  }
   if (control_ != nullptr) device::storeRelease(control_->quit, 1);   // [quit]
   if (residentStream_ != nullptr) {
     (void)driver.cuStreamSynchronize(residentStream_);
@@ -533,12 +555,14 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, st
   const bool staysResident = goesToResident(params, blocks, capture, stream);
   if (setup_.beforeLaunch) setup_.beforeLaunch(staysResident ? residentBlocks(setup_.layout) : blocks, capture.active);
   KOLO_TRY(orderAfterOthers(stream, capture));
+  ++unrecorded_;
   if (staysResident) {
     KOLO_TRY(ring(params, stream));
   } else {
     KOLO_TRY(gpu_->launch(params, {}, blocks, stream));
   }
   KOLO_TRY(orderBeforeOthers(stream, capture));
+  --unrecorded_;
   if (buffer != nullptr && !capture.active) KOLO_CUDA(driver, cuEventRecord, (buffer->used, stream));
   return {};
 }
@@ -550,8 +574,10 @@ bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const C
   if (blocks > residentBlocks(setup_.layout)) return false;
   if (given_ - device::loadAcquire(control_->completed) >= kResidentPlaces - 1) return false;   // [completed] no place is free
   // What stands before the ring may need the whole device, or wait for this thread: the kernel would wait for it in vain, in its place. Only
-  // a stream with nothing to do, and nothing to wait for in another, rings at once.
+  // a stream with nothing to do, and nothing to wait for in another, rings at once: not one that waits for the default stream, or that stream itself.
   const drivers::CudaDriver& driver = gpu_->driver();
+  unsigned flags = CU_STREAM_DEFAULT;
+  if (driver.cuStreamGetFlags(stream, &flags) != CUDA_SUCCESS || (flags & CU_STREAM_NON_BLOCKING) == 0) return false;
   return driver.cuStreamQuery(stream) == CUDA_SUCCESS && (isInOrder(capture) || driver.cuEventQuery(last_) == CUDA_SUCCESS);
 }
 

@@ -66,10 +66,13 @@ class Lent {
   template <class T = unsigned char>
   T* as() const { return reinterpret_cast<T*>(begin_); }
   std::uint64_t bytes() const { return bytes_; }
+  // It may still be in use when it goes back: the driver frees it then, when all kernels have ended.
+  void setMayStayInUse() { mayStayInUse_ = true; }
 
  private:
   friend class Gpu;
   std::shared_ptr<Gpu> gpu_;
+  bool mayStayInUse_ = false;
   Where where_ = Where::kDevice;
   std::uint64_t bytes_ = 0;
   unsigned char* begin_ = nullptr;
@@ -138,6 +141,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
  private:
   friend class Lent;
+  void free(Lent::Where where, unsigned char* memory) const;
   Gpu(const drivers::CudaDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
   void takeBack(const Lent& lent);
   Status load();
@@ -243,6 +247,7 @@ class Engine {
   Engine(std::shared_ptr<Gpu> gpu, const Setup& setup) : gpu_(std::move(gpu)), setup_(setup) {}
   Status allocate();
   Status allocateRings();
+  bool hasEnded() const;
   Result<void*> lendPinned(std::uint64_t bytes);
   Status addBuffer(std::uint64_t bytes);
   Result<Buffer*> takeBuffer(std::uint64_t bytes);
@@ -280,6 +285,7 @@ class Engine {
   unsigned long long lastStream_ = 0;   // its id: handles are used again
   std::atomic<bool> launched_{false};
   bool captured_ = false;             // replays may come at any time
+  int unrecorded_ = 0;            // launches behind which last_ was not recorded: one that failed, and so the communicator
 
   // The resident kernel.
   Lent resident_;     // Resident
