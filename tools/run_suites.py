@@ -1,28 +1,36 @@
 #!/usr/bin/env python3
-"""Runs the tests that Meson builds list and counts their test cases.
+"""Builds what the tests need in the given build folders, runs the tests that Meson lists there, and counts their cases.
 
-usage: run_suites.py [--filter TEXT] [--broken N] LABEL=BUILD_DIR...
+usage: run_suites.py [--all] [--filter TEXT] [--broken N] LABEL=BUILD_DIR...
 
-A Catch2 program counts one for each of its test cases, any other program counts one; exit status 77 means skipped. Tests
-of the suite "plain-only" are left out of builds with a sanitizer. The last line is "N passed, N failed", with
-", N skipped" where some were. The exit status is 0 only if something ran and nothing failed.
+The folders are configured already. A folder with a sanitizer runs the tests that name it among their suites ("address", "thread"),
+without the cases tagged [slow]; with --all every test that is not of the suite "plain-only", and every case. Tests of the suite "waits"
+mostly wait for others (virtual machines, launchers, deadlines of networks): they run beside the builds and beside the tests that
+calculate, of which there is one at a time.
+
+A Catch2 program counts one for each of its test cases, any other program counts one; exit status 77 means skipped. The last lines say
+where the time went; the very last one is "N passed, N failed", with ", N skipped" where some were. The exit status is 0 only if something
+ran and nothing failed.
 """
 import argparse
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-import xml.etree.ElementTree as ElementTree
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import test_report
 
 SKIPPED = 77
 SANITIZED_TIMEOUT_FACTOR = 4  # sanitizers slow the tests down by 2 to 20
-OUTPUT_LINES = 60  # the last ones of a failed program
-REPORT_LINES = 40  # of each of a sanitizer's first reports, which come before them
-REPORTS = 3
-REPORT_BEGINS = ("WARNING: ThreadSanitizer", "ERROR: AddressSanitizer", "ERROR: LeakSanitizer", ": runtime error: ")
+WAITING_AT_ONCE = 2  # tests of the suite "waits"
+SLOWEST = 10  # named at the end
 
 SANITIZER_ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
@@ -32,8 +40,8 @@ SANITIZER_ENVIRONMENT = {
 
 
 class Tally:
-    def __init__(self):
-        self.passed = self.failed = self.skipped = 0
+    def __init__(self, passed=0, failed=0, skipped=0):
+        self.passed, self.failed, self.skipped = passed, failed, skipped
 
     def line(self):
         return f"{self.passed} passed, {self.failed} failed" + (f", {self.skipped} skipped" if self.skipped else "")
@@ -45,10 +53,10 @@ class Tally:
 
 
 class Build:
-    """A configured build directory and how its programs are to be run."""
+    """A configured build folder, what of it is built, and how its programs are run."""
 
-    def __init__(self, label, folder):
-        self.label = label
+    def __init__(self, label, folder, everything):
+        self.label, self.everything = label, everything
         self.folder = os.path.abspath(folder)
         options = self._introspect("--buildoptions")
         self.sanitizer = next((o["value"] for o in options if o["name"] == "b_sanitize"), "none")
@@ -61,8 +69,27 @@ class Build:
         return json.loads(done.stdout)
 
     def _applies(self, test):
-        suites = {suite.rpartition(":")[2] for suite in test["suite"]}
-        return self.sanitizer == "none" or "plain-only" not in suites
+        if self.sanitizer == "none":
+            return True
+        if self.everything:
+            return "plain-only" not in suites_of(test)
+        return not suites_of(test).isdisjoint(self.sanitizer.split(","))
+
+    def case_filter(self):
+        """For Catch2 programs."""
+        return [] if self.everything or self.sanitizer == "none" else ["~[slow]"]
+
+    def make(self):
+        """Builds everything, or with a sanitizer what its tests run; whether that worked."""
+        targets = []
+        if self.sanitizer != "none":
+            needed = {target for test in self.tests for target in test.get("depends", [])}
+            targets = sorted({os.path.relpath(file, self.folder) for target in self._introspect("--targets") if target["id"] in needed
+                              for file in target["filename"]})
+            if not targets:
+                return True
+        # Politely: tests that wait for deadlines may run beside.
+        return subprocess.run(["nice", "ninja", "-C", self.folder, "--quiet", *targets], stdin=subprocess.DEVNULL, check=False).returncode == 0
 
     def environment(self, test):
         environment = dict(os.environ)
@@ -71,6 +98,10 @@ class Build:
                 environment.setdefault(name, value)
         environment.update(test.get("env") or {})
         return environment
+
+
+def suites_of(test):
+    return {suite.rpartition(":")[2] for suite in test["suite"]}
 
 
 def without_address_randomization():
@@ -117,107 +148,45 @@ def end_session(process):
         pass
 
 
-def parse_cases(report):
-    """[(name, passed, text of failures)] of Catch2's XML; a case that never ended has passed None. The report of a
-    program that died ends in mid-air, which a pull parser takes."""
-    cases, running = [], None
-    parser = ElementTree.XMLPullParser(["start", "end"])
-    try:
-        parser.feed(report)
-        events = list(parser.read_events())
-    except ElementTree.ParseError as problem:
-        return [(f"unreadable report: {problem}", None, "")]
-    for kind, element in events:
-        if element.tag != "TestCase":
-            continue
-        name = element.get("name")
-        running = name if kind == "start" else None
-        if kind == "end":
-            result = element.find("OverallResult")
-            passed = result is not None and result.get("success") == "true"
-            cases.append((name, passed, "" if passed else failure_text(element)))
-    if running is not None:
-        cases.append((running, None, ""))
-    return cases
-
-
-def failure_text(case):
-    lines = []
-    for element in case.iter():
-        if element.tag == "Expression" and element.get("success") == "false":
-            original = (element.findtext("Original") or "").strip()
-            expanded = (element.findtext("Expanded") or "").strip()
-            lines.append(f"{element.get('filename')}:{element.get('line')}: {original}\n      was {expanded}")
-        if element.tag in ("Exception", "Failure", "FatalErrorCondition", "Info", "Warning"):
-            place = f"{element.get('filename')}:{element.get('line')}: " if element.get("filename") else ""
-            lines.append(f"{place}{element.tag}: {(element.text or '').strip()}")
-    return "\n".join("    " + line for line in lines)
-
-
-def ending(status, timeout):
-    if status is None:
-        return f"ran out of time ({timeout:.0f} s)"
-    if status < 0:
-        return f"died of {signal.Signals(-status).name}"
-    return f"ended with status {status}"
-
-
-def essence(output):
-    """The first reports of a sanitizer, which may stand anywhere, and the end of the output."""
-    lines = output.rstrip().splitlines()
-    begins = [i for i, line in enumerate(lines) if any(text in line for text in REPORT_BEGINS)][:REPORTS]
-    kept = sorted({i for begin in begins for i in range(begin, min(begin + REPORT_LINES, len(lines)))}
-                  | set(range(max(0, len(lines) - OUTPUT_LINES), len(lines))))
-    shown, after = [], 0
-    for i in kept:
-        if i > after:
-            shown.append(f"... {i - after} lines left out")
-        shown.append(lines[i])
-        after = i + 1
-    return "\n".join("    | " + line for line in shown)
-
-
 def run_catch2(build, test, case_filter, timeout):
-    tally, problems = Tally(), []
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.xml")
-        command = build.prefix + test["cmd"] + ["-r", "xml", "-o", report] + case_filter
-        status, output = run(command, build.environment(test), test.get("workdir") or build.folder, timeout)
+        command = build.prefix + test["cmd"] + ["-r", "xml", "-o", report] + build.case_filter() + case_filter
+        environment = {**build.environment(test), "KOLO_TEST_MARKS": "1"}
+        status, output = run(command, environment, test.get("workdir") or build.folder, timeout)
         text = ""
         if os.path.exists(report):
             with open(report, encoding="utf-8", errors="replace") as file:
                 text = file.read()
-    cases = parse_cases(text)
+    tally, problems, failed = Tally(), [], set()
+    cases = test_report.parse_cases(text)
     for name, passed, failures in cases:
         if passed:
             tally.passed += 1
             continue
         tally.failed += 1
-        how = f" (the program {ending(status, timeout)} in it)" if passed is None else ""
+        failed.add(name)
+        how = f" (the program {test_report.ending(status, timeout)} in it)" if passed is None else ""
         problems.append(f"  FAILED {name}{how}\n{failures}".rstrip())
     if status != 0 and tally.failed == 0:
         tally.failed += 1  # a sanitizer's report at exit, or a death between two cases
-        problems.append(f"  FAILED: no case failed, but the program {ending(status, timeout)}")
+        problems.append(f"  FAILED: no case failed, but the program {test_report.ending(status, timeout)}")
     if not cases and not case_filter and tally.failed == 0:
         tally.failed += 1
         problems.append("  FAILED: the program ran no test case")
-    if problems and output.strip():
-        problems.append(essence(output))
-    return tally, problems
+    if problems:
+        problems.append(test_report.output_of_failures(output, failed))
+    return tally, [problem for problem in problems if problem]
 
 
 def run_script(build, test, timeout):
-    tally = Tally()
     status, output = run(build.prefix + test["cmd"], build.environment(test), test.get("workdir") or build.folder, timeout)
     if status == 0:
-        tally.passed = 1
-        return tally, []
+        return Tally(passed=1), []
     if status == SKIPPED:
-        tally.skipped = 1
         reason = output.strip().splitlines()[-1:] or ["no reason given"]
-        return tally, [f"  skipped: {reason[0]}"]
-    tally.failed = 1
-    return tally, [f"  FAILED: {ending(status, timeout)}", essence(output)]
+        return Tally(skipped=1), [f"  skipped: {reason[0]}"]
+    return Tally(failed=1), [f"  FAILED: {test_report.ending(status, timeout)}", test_report.output_of_script(output)]
 
 
 def run_test(build, test, text):
@@ -229,41 +198,103 @@ def run_test(build, test, text):
     return run_script(build, test, timeout) if named else None
 
 
-def run_build(build, text):
-    total = Tally()
-    for test in build.tests:
+class Run:
+    """The builds and their tests, in an order that leaves no core idle, and what came of them."""
+
+    def __init__(self, text=None):
+        self.text = text
+        self.total = Tally()
+        self.build_seconds = {}
+        self.test_seconds = []  # (seconds, "label test")
+        self.waiting = queue.SimpleQueue()
+        self.lock = threading.Lock()
+
+    def everything(self, builds):
+        """The tests that wait begin when their build is there, and go on beside whatever this thread does."""
+        helpers = [threading.Thread(target=self.work_off_waiting, daemon=True) for _ in range(WAITING_AT_ONCE)]
+        for helper in helpers:
+            helper.start()
+        calculating = []
+        for build in builds:
+            if not self.make(build):
+                continue
+            for test in build.tests:
+                if "waits" in suites_of(test):
+                    self.waiting.put((build, test))
+                else:
+                    calculating.append((build, test))
+        for _ in helpers:
+            self.waiting.put(None)
+        for build, test in calculating:
+            self.test(build, test)
+        for helper in helpers:
+            helper.join()
+
+    def work_off_waiting(self):
+        while (work := self.waiting.get()) is not None:
+            self.test(*work)
+
+    def make(self, build):
         begin = time.monotonic()
-        done = run_test(build, test, text)
+        self.say(f"building {build.label} in {build.folder}")
+        made = build.make()
+        self.build_seconds[build.label] = time.monotonic() - begin
+        if not made:
+            self.say(f"{build.label:8} the build failed")
+            with self.lock:
+                self.total.add(Tally(failed=1))
+        return made
+
+    def test(self, build, test):
+        begin = time.monotonic()
+        try:
+            done = run_test(build, test, self.text)
+        except Exception as problem:  # of this tool: a test that was not run must not pass for one that has not failed
+            done = Tally(failed=1), [f"  FAILED: it could not be run: {problem!r}"]
         if done is None:
-            continue
+            return
         tally, problems = done
-        total.add(tally)
-        if text is None or tally.passed + tally.failed + tally.skipped > 0:
-            print(f"{build.label:8} {test['name']:28} {tally.line()}  ({time.monotonic() - begin:.1f} s)")
-        for problem in problems:
-            print(problem)
-        sys.stdout.flush()
-    return total
+        seconds = time.monotonic() - begin
+        with self.lock:
+            self.total.add(tally)
+            self.test_seconds.append((seconds, f"{build.label} {test['name']}"))
+            if self.text is None or tally.passed + tally.failed + tally.skipped > 0:
+                self.say("\n".join([f"{build.label:8} {test['name']:28} {tally.line()}  ({seconds:.1f} s)", *problems]))
+
+    @staticmethod
+    def say(text):
+        print(text, flush=True)
+
+    def where_time_went(self):
+        built = ", ".join(f"{label} {seconds:.0f} s" for label, seconds in self.build_seconds.items())
+        slowest = ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(self.test_seconds, reverse=True)[:SLOWEST])
+        return f"building: {built or 'nothing'}\nslowest: {slowest or 'nothing ran'}"
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--all", action="store_true", help="all tests and cases under the sanitizers too")
     options.add_argument("--filter", metavar="TEXT", help="only programs or cases whose name contains TEXT")
-    options.add_argument("--broken", type=int, default=0, metavar="N", help="builds that failed; each counts as a failure")
+    options.add_argument("--broken", type=int, default=0, metavar="N", help="builds that failed before; each counts as a failure")
     options.add_argument("builds", nargs="*", metavar="LABEL=BUILD_DIR")
     given = options.parse_args()
 
-    total = Tally()
-    total.failed = given.broken
+    builds = []
     for argument in given.builds:
         label, separator, folder = argument.partition("=")
         if not separator:
             options.error(f"{argument} is not LABEL=BUILD_DIR")
-        total.add(run_build(Build(label, folder), given.filter))
-    if total.passed + total.failed == 0:
+        builds.append(Build(label, folder, given.all))
+    begin = time.monotonic()
+    work = Run(given.filter)
+    work.total.failed = given.broken
+    work.everything(builds)
+    if work.total.passed + work.total.failed == 0:
         print("no test was executed")
-    print(total.line())
-    return 0 if total.passed > 0 and total.failed == 0 else 1
+    print(work.where_time_went())
+    print(f"in all: {time.monotonic() - begin:.0f} s")
+    print(work.total.line())
+    return 0 if work.total.passed > 0 and work.total.failed == 0 else 1
 
 
 if __name__ == "__main__":

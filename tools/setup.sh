@@ -138,15 +138,20 @@ kolo_configure() {
   return "$status"
 }
 
-kolo_setup() {
-  local build=$kolo_top/build
+# Installs what is missing and configures; takes the arguments of kolo_setup. $kolo_build is then the build folder.
+kolo_prepare() {
+  kolo_build=$kolo_top/build
   if [[ ${1-} == --build-dir ]]; then
-    build=${2:?--build-dir needs a folder}
+    kolo_build=${2:?--build-dir needs a folder}
     shift 2
   fi
   kolo_install_packages || return 1
   kolo_install_extras
-  echo "building $build"
-  kolo_configure "$build" "$@" || return 1
-  ninja -C "$build" --quiet || return 1
+  kolo_configure "$kolo_build" "$@" || return 1
+}
+
+kolo_setup() {
+  kolo_prepare "$@" || return 1
+  echo "building $kolo_build"
+  ninja -C "$kolo_build" --quiet || return 1
 }

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """The test runner itself: a failure that it overlooked would hide all others. usage: run_suites_test.py RUN_SUITES"""
-import importlib.util
-import io
-import sys
 import contextlib
+import io
+import os
+import sys
+import tempfile
 import time
 import types
 import unittest
 
 sys.dont_write_bytecode = True
-spec = importlib.util.spec_from_file_location("run_suites", sys.argv.pop(1))
-run_suites = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(run_suites)
+sys.path.insert(0, os.path.dirname(sys.argv.pop(1)))
+import run_suites
+import test_report
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<Catch name="t">\n <Group name="t">\n'
 PASSED = '<TestCase name="good"><OverallResult success="true"/></TestCase>\n'
@@ -21,17 +22,18 @@ FAILED = ('<TestCase name="bad"><Expression success="false" type="CHECK" filenam
 TAIL = '</Group></Catch>\n'
 
 
-def build(*commands, timeout=10):
-    tests = [{"name": f"test{i}", "cmd": list(command), "timeout": timeout, "suite": [], "env": {}}
+def build(*commands, timeout=10, suites=(), make=lambda: True):
+    tests = [{"name": f"test{i}", "cmd": list(command), "timeout": timeout, "suite": list(suites), "env": {}}
              for i, command in enumerate(commands)]
-    return types.SimpleNamespace(label="fake", folder=".", tests=tests, factor=1, prefix=[], environment=lambda test: {})
+    return types.SimpleNamespace(label="fake", folder=".", tests=tests, factor=1, prefix=[], environment=lambda test: {}, make=make)
 
 
-def run_quietly(*arguments):
-    output = io.StringIO()
+def run_quietly(*builds, text=None):
+    """The run after its end, and what it printed."""
+    output, run = io.StringIO(), run_suites.Run(text)
     with contextlib.redirect_stdout(output):
-        result = run_suites.run_build(*arguments)
-    return result, output.getvalue()
+        run.everything(builds)
+    return run, output.getvalue()
 
 
 def shell(text):
@@ -40,52 +42,98 @@ def shell(text):
 
 class Reports(unittest.TestCase):
     def test_a_complete_report_lists_what_passed_and_what_failed(self):
-        cases = run_suites.parse_cases(HEAD + PASSED + FAILED + TAIL)
+        cases = test_report.parse_cases(HEAD + PASSED + FAILED + TAIL)
         self.assertEqual([(name, passed) for name, passed, _ in cases], [("good", True), ("bad", False)])
         self.assertIn("a.cc:3: 1 == x", cases[1][2])
         self.assertIn("1 == 2", cases[1][2])
 
     def test_a_report_that_ends_in_mid_air_keeps_what_passed_and_names_the_case_that_died(self):
-        cases = run_suites.parse_cases(HEAD + PASSED + '<TestCase name="fatal"><Expression success="tr')
+        cases = test_report.parse_cases(HEAD + PASSED + '<TestCase name="fatal"><Expression success="tr')
         self.assertEqual([(name, passed) for name, passed, _ in cases], [("good", True), ("fatal", None)])
 
     def test_a_case_without_a_result_has_not_passed(self):
-        self.assertFalse(run_suites.parse_cases(HEAD + '<TestCase name="odd"></TestCase>' + TAIL)[0][1])
+        self.assertFalse(test_report.parse_cases(HEAD + '<TestCase name="odd"></TestCase>' + TAIL)[0][1])
 
     def test_no_report_has_no_cases(self):
-        self.assertEqual(run_suites.parse_cases(""), [])
+        self.assertEqual(test_report.parse_cases(""), [])
 
 
 class Programs(unittest.TestCase):
     def test_exit_statuses_are_counted(self):
-        tally, output = run_quietly(build(shell("exit 0"), shell("echo said; exit 3"), shell("echo why; exit 77")), None)
+        run, output = run_quietly(build(shell("exit 0"), shell("echo said; exit 3"), shell("echo why; exit 77")))
+        tally = run.total
         self.assertEqual((tally.passed, tally.failed, tally.skipped), (1, 1, 1))
         self.assertIn("| said", output)
         self.assertIn("ended with status 3", output)
         self.assertIn("skipped: why", output)
 
     def test_a_program_that_dies_of_a_signal_has_failed(self):
-        tally, output = run_quietly(build(shell("kill -SEGV $$")), None)
-        self.assertEqual(tally.failed, 1)
+        run, output = run_quietly(build(shell("kill -SEGV $$")))
+        self.assertEqual(run.total.failed, 1)
         self.assertIn("SIGSEGV", output)
 
     def test_of_much_output_a_sanitizers_report_and_the_end_are_shown(self):
         much = "seq 1000 1999; echo 'WARNING: ThreadSanitizer: data race'; echo where; seq 2000 2999; exit 66"
-        _, output = run_quietly(build(shell(much)), None)
+        _, output = run_quietly(build(shell(much)))
         for shown in ("| WARNING: ThreadSanitizer: data race", "| where", "| 2999", "| ... 1000 lines left out"):
             self.assertIn(shown, output)
         self.assertNotIn("| 1999", output)
 
     def test_a_program_that_hangs_is_ended_with_its_children(self):
         begin = time.monotonic()
-        tally, output = run_quietly(build(shell("sleep 60 & sleep 60"), timeout=0.3), None)
-        self.assertEqual(tally.failed, 1)
+        run, output = run_quietly(build(shell("sleep 60 & sleep 60"), timeout=0.3))
+        self.assertEqual(run.total.failed, 1)
         self.assertIn("ran out of time", output)
         self.assertLess(time.monotonic() - begin, 20)
 
     def test_a_filter_leaves_other_programs_out(self):
-        tally, _ = run_quietly(build(shell("exit 0"), shell("exit 1")), "test0")
-        self.assertEqual((tally.passed, tally.failed), (1, 0))
+        run, _ = run_quietly(build(shell("exit 0"), shell("exit 1")), text="test0")
+        self.assertEqual((run.total.passed, run.total.failed), (1, 0))
+
+    def test_of_a_failed_script_the_list_of_failures_is_shown_alone(self):
+        rule = "=" * 70
+        _, output = run_quietly(build(shell(f"echo warned; echo; echo {rule}; echo 'FAIL: one'; exit 1")))
+        self.assertIn("| FAIL: one", output)
+        self.assertNotIn("warned", output)
+
+
+class Output(unittest.TestCase):
+    SAID = "begins\n\n== case good\nwarned\n\n== case bad\nfirst\nsecond\n\n== case last\nwarned too\n"
+
+    def test_only_a_failed_case_s_own_output_is_shown(self):
+        shown = test_report.output_of_failures(self.SAID, {"bad"})
+        self.assertEqual(shown, "    output of bad:\n    | first\n    | second")
+
+    def test_a_failed_case_that_said_nothing_shows_nothing_of_the_others(self):
+        self.assertEqual(test_report.output_of_failures(self.SAID, {"silent"}), "")
+
+    def test_a_sanitizer_s_report_is_shown_whichever_case_it_came_in(self):
+        said = self.SAID.replace("warned\n", "WARNING: ThreadSanitizer: data race\n", 1)
+        self.assertIn("output of good:\n    | WARNING: ThreadSanitizer", test_report.output_of_failures(said, set()))
+
+    def test_of_a_program_that_died_behind_its_last_case_the_end_is_shown(self):
+        self.assertEqual(test_report.output_of_failures(self.SAID, set()), "    output of last:\n    | warned too")
+
+
+class Order(unittest.TestCase):
+    def test_tests_that_wait_run_beside_a_later_build_and_beside_what_calculates(self):
+        with tempfile.TemporaryDirectory() as folder:
+            began = os.path.join(folder, "began")
+            wait = f"i=0; while [ ! -e {began} ] && [ $i -lt 500 ]; do sleep 0.02; i=$((i + 1)); done; [ -e {began} ]"
+            waiting = build(shell(wait), suites=["kolo:waits"])
+            # Had the builds waited for the tests of the first, or those for each other, nobody would make the file.
+            later = build(shell(f"touch {began}"), make=lambda: True)
+            run, output = run_quietly(waiting, later)
+            self.assertEqual((run.total.passed, run.total.failed), (2, 0), output)
+
+    def test_the_other_builds_are_tested_where_one_fails(self):
+        run, output = run_quietly(build(shell("exit 0"), make=lambda: False), build(shell("exit 0")))
+        self.assertEqual((run.total.passed, run.total.failed), (1, 1))
+        self.assertIn("the build failed", output)
+
+    def test_the_slowest_tests_and_the_builds_are_named(self):
+        run, _ = run_quietly(build(shell("sleep 0.3"), shell("exit 0")))
+        self.assertRegex(run.where_time_went(), r"building: fake 0 s\nslowest: fake test0 \d+ s, fake test1 0 s")
 
 
 class Totals(unittest.TestCase):
