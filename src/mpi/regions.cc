@@ -8,13 +8,13 @@
 namespace kolo::mpi {
 namespace {
 
-// Calls action(first, count, offset in the packed bytes) for pieces whose bytes the MPI can count in an int.
+// Calls action(how many elements were before, count, offset in the packed bytes) for pieces whose bytes the MPI can count in an int.
 template <class Action>
-void inPieces(std::size_t size, MPI_Count first, MPI_Count count, const Action& action) {
+void inPieces(std::size_t size, std::size_t bytes, const Action& action) {
   constexpr std::size_t kMost = std::size_t{1} << 30;
-  const auto most = static_cast<MPI_Count>(std::max<std::size_t>(1, kMost / std::max<std::size_t>(1, size)));
-  for (MPI_Count done = 0; done < count; done += most) {
-    action(first + done, static_cast<int>(std::min(most, count - done)), static_cast<std::size_t>(done) * size);
+  const std::size_t count = bytes / size, most = std::max<std::size_t>(1, kMost / size);
+  for (std::size_t done = 0; done < count; done += most) {
+    action(static_cast<MPI_Aint>(done), static_cast<int>(std::min(most, count - done)), done * size);
   }
 }
 
@@ -24,27 +24,29 @@ void check(int code) {
 
 }  // namespace
 
-void Elements::pack(MPI_Count first, MPI_Count count, unsigned char* to) const {
-  if (bytes(count) == 0) return;
+void Elements::pack(const unsigned char* elements, std::size_t bytes, unsigned char* to) const {
+  if (bytes == 0) return;
   if (form.isRun) {
-    std::memcpy(to, at(first), bytes(count));
+    std::memcpy(to, elements, bytes);
     return;
   }
-  inPieces(form.size, first, count, [&](MPI_Count begin, int length, std::size_t offset) {
+  inPieces(form.size, bytes, [&](MPI_Aint before, int count, std::size_t offset) {
     int position = 0;
-    check(PMPI_Pack(at(begin), length, datatype, to + offset, static_cast<int>(bytes(length)), &position, comm));
+    const int length = static_cast<int>(this->bytes(count));
+    check(PMPI_Pack(elements + before * form.extent, count, datatype, to + offset, length, &position, comm));
   });
 }
 
-void Elements::unpack(const unsigned char* from, MPI_Count first, MPI_Count count) const {
-  if (bytes(count) == 0) return;
+void Elements::unpack(const unsigned char* from, std::size_t bytes, unsigned char* elements) const {
+  if (bytes == 0) return;
   if (form.isRun) {
-    std::memcpy(at(first), from, bytes(count));
+    std::memcpy(elements, from, bytes);
     return;
   }
-  inPieces(form.size, first, count, [&](MPI_Count begin, int length, std::size_t offset) {
+  inPieces(form.size, bytes, [&](MPI_Aint before, int count, std::size_t offset) {
     int position = 0;
-    check(PMPI_Unpack(from + offset, static_cast<int>(bytes(length)), &position, at(begin), length, datatype, comm));
+    const int length = static_cast<int>(this->bytes(count));
+    check(PMPI_Unpack(from + offset, length, &position, elements + before * form.extent, count, datatype, comm));
   });
 }
 
@@ -60,27 +62,26 @@ Region::Region(const Elements& elements, MPI_Count count, bool isCopied) : eleme
   if (!elements.form.isRun || isCopied) copy_ = std::make_unique_for_overwrite<unsigned char[]>(bytes());
 }
 
-void Region::load(MPI_Count first, MPI_Count count) const {
-  if (copy_) elements_.pack(first, count, copy_.get() + elements_.bytes(first));
+void Region::load() const {
+  if (copy_) elements_.pack(elements_.buffer, bytes(), copy_.get());
 }
 
 void Region::store() const {
-  if (copy_ && isStored_) elements_.unpack(copy_.get(), 0, count_);
+  if (copy_ && isStored_) elements_.unpack(copy_.get(), bytes(), elements_.buffer);
 }
 
 // Kolo's displacements are not negative: they begin at the block that lies first. Those of empty blocks may be anything.
 Blocks::Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing)
-    : elements_(elements), ranks_(ranks), counts_(counts), displs_(displs) {
-  place(placing);
+    : elements_(elements), ranks_(ranks) {
+  place(counts, displs, placing);
 }
 
 Blocks::Blocks(std::vector<Elements> elements, const Numbers& counts, Placing placing)
-    : elements_(elements.front()), own_(std::move(elements)), ranks_(static_cast<int>(own_.size())), counts_(counts),
-      displs_(static_cast<const int*>(nullptr)) {
-  place(placing);
+    : elements_(elements.front()), own_(std::move(elements)), ranks_(static_cast<int>(own_.size())) {
+  place(counts, static_cast<const int*>(nullptr), placing);
 }
 
-void Blocks::place(Placing placing) {
+void Blocks::place(const Numbers& counts, const Numbers& displs, Placing placing) {
   if (ranks_ > kFew) many_ = std::make_unique_for_overwrite<std::size_t[]>(2 * static_cast<std::size_t>(ranks_));
   std::size_t* const lengths = numbers();
   std::size_t* const begins = lengths + ranks_;   // addresses, at first
@@ -89,16 +90,16 @@ void Blocks::place(Placing placing) {
   bool areRuns = true;
   for (int i = 0; i < ranks_; ++i) {
     const Elements& elements = elementsOf(i);
-    const MPI_Count count = counts_[i];
+    const MPI_Count count = counts[i], before = displs.isGiven() ? displs[i] : 0;
     lengths[i] = elements.bytes(count);
     begins[i] = 0;
     if (count == 0) continue;
-    begins[i] = reinterpret_cast<std::uintptr_t>(elements.buffer) + static_cast<std::uintptr_t>(firstOf(i) * elements.form.extent);
+    begins[i] = reinterpret_cast<std::uintptr_t>(elements.buffer) + static_cast<std::uintptr_t>(before * elements.form.extent);
     first = std::min(first, begins[i]);
     areRuns = areRuns && elements.form.isRun;
   }
   data_ = first != kNone ? reinterpret_cast<unsigned char*>(first) : elements_.buffer;
-  for (int i = 0; i < ranks_; ++i) begins[i] = counts_[i] != 0 ? begins[i] - first : 0;
+  for (int i = 0; i < ranks_; ++i) begins[i] = counts[i] != 0 ? begins[i] - first : 0;
   const bool fits = areRuns && (placing == Placing::kFree || (placing == Placing::kInARow && isInARow()));
   if (!fits) useOwnMemory();
 }
@@ -114,22 +115,21 @@ bool Blocks::isInARow() const {
 void Blocks::useOwnMemory() {
   std::size_t end = 0;
   std::size_t* const begins = numbers() + ranks_;
-  for (int i = 0; i < ranks_; end += length(i++)) begins[i] = end;
+  places_.reserve(static_cast<std::size_t>(ranks_));
+  for (int i = 0; i < ranks_; end += length(i++)) {
+    places_.push_back(block(i));
+    begins[i] = end;
+  }
   copy_ = std::make_unique_for_overwrite<unsigned char[]>(end);
   data_ = copy_.get();
 }
 
 void Blocks::load() const {
-  for (int i = 0; i < ranks_; ++i) load(i);
-}
-
-void Blocks::load(int i) const {
-  if (copy_) elementsOf(i).pack(firstOf(i), counts_[i], block(i));
+  for (int i = 0; copy_ && i < ranks_; ++i) elementsOf(i).pack(places_[static_cast<std::size_t>(i)], length(i), block(i));
 }
 
 void Blocks::store() const {
-  if (!copy_) return;
-  for (int i = 0; i < ranks_; ++i) elementsOf(i).unpack(block(i), firstOf(i), counts_[i]);
+  for (int i = 0; copy_ && i < ranks_; ++i) elementsOf(i).unpack(block(i), length(i), places_[static_cast<std::size_t>(i)]);
 }
 
 void Blocks::outliveTheCall() {

@@ -45,9 +45,9 @@ struct Elements {
 
   unsigned char* at(MPI_Count element) const { return buffer + element * form.extent; }
   std::size_t bytes(MPI_Count count) const { return static_cast<std::size_t>(count) * form.size; }
-  // Between `count` elements from `first` on and packed bytes.
-  void pack(MPI_Count first, MPI_Count count, unsigned char* to) const;
-  void unpack(const unsigned char* from, MPI_Count first, MPI_Count count) const;
+  // Between the elements at an address, which is not always the buffer's, and their packed bytes, so many.
+  void pack(const unsigned char* elements, std::size_t bytes, unsigned char* to) const;
+  void unpack(const unsigned char* from, std::size_t bytes, unsigned char* elements) const;
 
   unsigned char* buffer;
   MPI_Datatype datatype;
@@ -79,8 +79,7 @@ class Region {
 
   unsigned char* data() const { return copy_ ? copy_.get() : elements_.buffer; }
   std::size_t bytes() const { return elements_.bytes(count_); }
-  void load() const { load(0, count_); }
-  void load(MPI_Count first, MPI_Count count) const;
+  void load() const;
   void store() const;
   // What it holds is not to be stored.
   void discard() { isStored_ = false; }
@@ -97,7 +96,8 @@ class Region {
   KeptDatatype datatype_;
 };
 
-// A block of elements for each rank, at the program's displacements.
+// A block of elements for each rank, at the program's displacements. The program's arrays of counts, displacements and datatypes are read when it is
+// made, and never again: MPIs have read them when a nonblocking call returns, and programs reuse or free them then.
 class Blocks {
  public:
   enum class Placing {
@@ -116,28 +116,26 @@ class Blocks {
   unsigned char* block(int i) const { return data_ + displs()[i]; }
   std::size_t length(int i) const { return counts()[i]; }
   void load() const;
-  void load(int i) const;
   void store() const;
-  // As Region's; the counts and displacements that it was made of stay the caller's.
+  // As Region's.
   void outliveTheCall();
 
  private:
   const Elements& elementsOf(int i) const { return own_.empty() ? elements_ : own_[static_cast<std::size_t>(i)]; }
-  MPI_Count firstOf(int i) const { return own_.empty() ? displs_[i] : 0; }
   std::size_t* numbers() { return many_ ? many_.get() : few_.data(); }
-  void place(Placing placing);
+  void place(const Numbers& counts, const Numbers& displs, Placing placing);
   bool isInARow() const;
   void useOwnMemory();
 
   Elements elements_;            // of all,
   std::vector<Elements> own_;    // or of each rank; then there are no displacements
   int ranks_;
-  Numbers counts_, displs_;
   unsigned char* data_ = nullptr;
   static constexpr int kFew = 8;
   std::array<std::size_t, 2 * kFew> few_{};   // counts() and displs() of so many ranks; to allocate them costs as much as to move a few bytes
   std::unique_ptr<std::size_t[]> many_;       // those of more
   std::unique_ptr<unsigned char[]> copy_;
+  std::vector<unsigned char*> places_;        // where the program has the blocks, if they are copied
   std::vector<KeptDatatype> datatypes_;
 };
 

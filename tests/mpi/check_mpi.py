@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs MPI programs under kolo-mpirun, as its users do.
 
-usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR RANDOM_NONBLOCKING NONBLOCKING MEMORY [LIBCUDA] [CASE...]
+usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR RANDOM_NONBLOCKING NONBLOCKING MEMORY ARGUMENTS [LIBCUDA] [CASE...]
 
 FAMILY is openmpi or mpich; LIBCUDA the path of a libcuda.so.1 for tests. The exit status is 77 where its mpirun is not installed; the last line says so.
 """
@@ -31,7 +31,7 @@ ODD_RANKS_FAIL = 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in *[13579]) export KO
 
 
 class Given:
-    family = wrapper = random = behaviour = random_nonblocking = nonblocking = memory = launcher = libcuda = None
+    family = wrapper = random = behaviour = random_nonblocking = nonblocking = memory = arguments = launcher = libcuda = None
 
 
 class Job:
@@ -201,6 +201,14 @@ class Interposer(unittest.TestCase):
     def test_errors_of_nonblocking_collectives_come_when_they_are_completed(self):
         self.goes_on("errors")
 
+    def takes(self, what, ranks=3):
+        return self.ok(Job(ranks, [Given.arguments, what]), f"{what}: ok").calls()
+
+    def test_arrays_that_are_gone_when_a_nonblocking_call_has_returned(self):
+        calls = self.takes("arrays")
+        self.assertEqual(len(calls), 6, calls)
+        self.assertEqual({passed for _, passed in calls.values()}, {0}, calls)
+
     def keeps(self, what, ranks=2, settings=None):
         """The numbers of blocks of memory, and of registrations, on rank 0."""
         return self.ok(Job(ranks, [Given.memory, what], settings), f"{what}: ok").memory()
@@ -359,10 +367,10 @@ def run(cases):
 
 
 def main():
-    if len(sys.argv) < 8:
+    if len(sys.argv) < 9:
         sys.exit(__doc__)
     (Given.family, Given.wrapper, Given.random, Given.behaviour, Given.random_nonblocking, Given.nonblocking,
-     Given.memory, *cases) = sys.argv[1:]
+     Given.memory, Given.arguments, *cases) = sys.argv[1:]
     if cases and "libcuda.so" in cases[0]:
         Given.libcuda = os.path.abspath(cases.pop(0))
     Given.launcher = LAUNCHERS[Given.family]()
