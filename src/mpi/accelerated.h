@@ -57,6 +57,7 @@ class Accelerated {
   std::vector<Elements> elementsOfEach(const void* buffer, const Numbers& counts, const Numbers& displs, const MPI_Datatype* datatypes) const;
   bool calculates(MPI_Op op, MPI_Datatype datatype) const;
   Elements elements(const void* buffer, MPI_Datatype datatype) const { return {buffer, datatype, session_.comm()}; }
+  Region ownResult(void* recvbuf, MPI_Count count, MPI_Datatype datatype) const;
   Outcome scan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, bool isInclusive);
 
   // Does run(from, to) and to.store(), now or later: then they move into a task. So `run` holds what else it needs, and nothing of this object.

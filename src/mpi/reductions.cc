@@ -33,7 +33,6 @@ void reduceLocal(const void* in, void* inout, MPI_Count count, std::size_t eleme
   }
 }
 
-
 // To the rank that is so much higher, and from the one that is so much lower, where there are such.
 koloResult_t shift(const Session& session, const void* send, void* recv, std::size_t bytes, int distance) {
   const int rank = session.rank();
@@ -121,23 +120,21 @@ Outcome Accelerated::tryReduce(const void* sendbuf, void* recvbuf, MPI_Count cou
   }, !isAtRoot);
 }
 
-// In place, MPI takes the input from recvbuf and wants the result at its beginning, Kolo leaves it at this rank's block.
+// In place, MPI takes the input from recvbuf, wants the result at its beginning, and leaves the rest as it was. Kolo would put the result where this
+// rank's block of the input is; so it gets memory of its own for that.
 Outcome Accelerated::tryReduce_scatter_block(const void* sendbuf, void* recvbuf, MPI_Count recvcount, MPI_Datatype datatype, MPI_Op op,
                                              MPI_Comm) {
   if (!calculates(op, datatype)) return notCovered();
   if (!areBuffers(sendbuf, recvbuf, recvcount)) return unusual();
   const auto count = static_cast<std::size_t>(recvcount);
-  const bool inPlace = isInPlace(sendbuf, recvbuf);
-  return carryOut([=, &session = session_] {
+  auto scatter = [=, &session = session_](const void* input, void* output) {
     return session.reduce(op, datatype, [&](const Reduction& by) {
-      const koloComm_t kolo = session.kolo();
-      if (!inPlace) return koloReduceScatter(sendbuf, recvbuf, count, by.datatype, by.op, kolo, nullptr);
-      const std::size_t bytes = count * koloDataTypeSize(by.datatype);
-      unsigned char* const mine = static_cast<unsigned char*>(recvbuf) + bytes * static_cast<std::size_t>(session.rank());
-      const koloResult_t result = koloReduceScatter(recvbuf, mine, count, by.datatype, by.op, kolo, nullptr);
-      if (result == koloSuccess && bytes != 0) std::memmove(recvbuf, mine, bytes);
-      return result;
+      return koloReduceScatter(input, output, count, by.datatype, by.op, session.kolo(), nullptr);
     });
+  };
+  if (!isInPlace(sendbuf, recvbuf)) return carryOut([=, scatter = std::move(scatter)] { return scatter(sendbuf, recvbuf); });
+  return carryOut(Nothing(), ownResult(recvbuf, recvcount, datatype), [=, scatter = std::move(scatter)](const Nothing&, const Region& result) {
+    return scatter(recvbuf, result.data());
   });
 }
 
@@ -146,24 +143,28 @@ Outcome Accelerated::tryReduce_scatter(const void* sendbuf, void* recvbuf, Numbe
   if (!areBlocks(recvcounts, recvcounts)) return unusual();
   std::vector<std::size_t> counts;
   counts.reserve(static_cast<std::size_t>(ranks_));
-  std::size_t before = 0, total = 0;
+  std::size_t total = 0;
   for (int i = 0; i < ranks_; ++i) {
     counts.push_back(static_cast<std::size_t>(recvcounts[i]));
     total += counts.back();
-    if (i < rank_) before += counts.back();
   }
-  const std::size_t size = koloDataTypeSize(findNumber(datatype)->datatype), bytes = counts[static_cast<std::size_t>(rank_)] * size;
+  const MPI_Count mine = recvcounts[rank_];
   const bool inPlace = isInPlace(sendbuf, recvbuf);
-  if (total != 0 && (sendbuf == nullptr || ((inPlace || bytes != 0) && !areBuffers(sendbuf, recvbuf, 1)))) return unusual();
-  const void* const input = inPlace ? recvbuf : sendbuf;
-  unsigned char* const output = static_cast<unsigned char*>(recvbuf) + (inPlace ? before * size : 0);
-  return carryOut([=, counts = std::move(counts), &session = session_] {
-    const koloResult_t result = session.reduce(op, datatype, [&](const Reduction& by) {
+  if (total != 0 && (sendbuf == nullptr || ((inPlace || mine != 0) && !areBuffers(sendbuf, recvbuf, 1)))) return unusual();
+  auto scatter = [=, counts = std::move(counts), &session = session_](const void* input, void* output) {
+    return session.reduce(op, datatype, [&](const Reduction& by) {
       return koloReduceScatterv(input, output, counts.data(), nullptr, by.datatype, by.op, session.kolo(), nullptr);
     });
-    if (result == koloSuccess && inPlace && bytes != 0) std::memmove(recvbuf, output, bytes);
-    return result;
+  };
+  if (!inPlace) return carryOut([=, scatter = std::move(scatter)] { return scatter(sendbuf, recvbuf); });
+  return carryOut(Nothing(), ownResult(recvbuf, mine, datatype), [=, scatter = std::move(scatter)](const Nothing&, const Region& result) {
+    return scatter(recvbuf, result.data());
   });
+}
+
+// Memory for numbers that go to recvbuf when all is over, with what pairs have between their parts.
+Region Accelerated::ownResult(void* recvbuf, MPI_Count count, MPI_Datatype datatype) const {
+  return Region(elements(recvbuf, MPI_BYTE), count * formOf(datatype).extent, true);
 }
 
 Outcome Accelerated::tryScan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm) {

@@ -1,6 +1,6 @@
 // What MPI programs may do with the arguments of collectives, and what these leave as it was, one thing for each run.
 //
-// usage: kolo-mpi-arguments-FAMILY arrays
+// usage: kolo-mpi-arguments-FAMILY arrays|tails
 #include <cstring>
 #include <functional>
 #include <map>
@@ -142,10 +142,70 @@ void arrays() {
   expect(out == std::vector<int>(2, ranks * (ranks - 1) / 2), "MPI_Ireduce_scatter has the sum");
 }
 
+// ---- tails
+
+struct Scatter {
+  const char* name;
+  bool areEqual;   // the blocks: of two numbers, else rank i has i + 1
+  std::function<void(void*, const int*, MPI_Datatype, MPI_Op, MPI_Request*)> start;
+};
+
+std::vector<Scatter> scatters() {
+  const MPI_Comm world = MPI_COMM_WORLD;
+  return {
+      {"MPI_Reduce_scatter", false, [=](void* buffer, const int* counts, MPI_Datatype type, MPI_Op op, MPI_Request*) {
+         MPI_Reduce_scatter(MPI_IN_PLACE, buffer, counts, type, op, world);
+       }},
+      {"MPI_Reduce_scatter_block", true, [=](void* buffer, const int*, MPI_Datatype type, MPI_Op op, MPI_Request*) {
+         MPI_Reduce_scatter_block(MPI_IN_PLACE, buffer, 2, type, op, world);
+       }},
+      {"MPI_Ireduce_scatter", false, [=](void* buffer, const int* counts, MPI_Datatype type, MPI_Op op, MPI_Request* request) {
+         MPI_Ireduce_scatter(MPI_IN_PLACE, buffer, counts, type, op, world, request);
+       }},
+      {"MPI_Ireduce_scatter_block", true, [=](void* buffer, const int*, MPI_Datatype type, MPI_Op op, MPI_Request* request) {
+         MPI_Ireduce_scatter_block(MPI_IN_PLACE, buffer, 2, type, op, world, request);
+       }}};
+}
+
+struct Place {
+  int value, owner;
+  bool operator==(const Place& other) const { return value == other.value && owner == other.owner; }
+};
+
+// own(rank, i): the number at i that a rank has; folded(i): that of all ranks.
+template <class T, class Own, class Folded>
+void scatterInPlace(const Scatter& scatter, MPI_Datatype type, MPI_Op op, const Own& own, const Folded& folded) {
+  std::vector<int> counts;
+  std::size_t before = 0, total = 0;
+  for (int i = 0; i < ranks; ++i) {
+    counts.push_back(scatter.areEqual ? 2 : i + 1);
+    if (i == rank) before = total;
+    total += at(counts.back());
+  }
+  std::vector<T> buffer, expected;
+  for (std::size_t i = 0; i < total; ++i) buffer.push_back(own(rank, static_cast<int>(i)));
+  expected = buffer;
+  for (std::size_t i = 0; i < at(counts[at(rank)]); ++i) expected[i] = folded(static_cast<int>(before + i));
+  MPI_Request request = MPI_REQUEST_NULL;
+  scatter.start(buffer.data(), counts.data(), type, op, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  expect(buffer == expected, std::string(scatter.name) + " in place has its result at the beginning, and leaves the rest as it was");
+}
+
+// Both MPIs leave what lies behind the result; of pairs they calculate for Kolo.
+void tails() {
+  for (const Scatter& scatter : scatters()) {
+    scatterInPlace<int>(scatter, MPI_INT, MPI_SUM, [](int of, int i) { return of + i; },
+                        [](int i) { return ranks * i + ranks * (ranks - 1) / 2; });
+    scatterInPlace<Place>(scatter, MPI_2INT, MPI_MAXLOC, [](int of, int i) { return Place{of == i % ranks ? 7 : of, of}; },
+                          [](int i) { return Place{7, i % ranks}; });
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, std::function<void()>> all = {{"arrays", arrays}};
+  const std::map<std::string, std::function<void()>> all = {{"arrays", arrays}, {"tails", tails}};
   const std::string what = argc > 1 ? argv[1] : "";
   if (all.find(what) == all.end()) return 2;
   MPI_Init(&argc, &argv);

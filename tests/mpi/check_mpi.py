@@ -209,6 +209,11 @@ class Interposer(unittest.TestCase):
         self.assertEqual(len(calls), 6, calls)
         self.assertEqual({passed for _, passed in calls.values()}, {0}, calls)
 
+    def test_reduce_scatters_in_place_leave_what_lies_behind_the_result(self):
+        calls = self.takes("tails")
+        self.assertEqual({calls["MPI_Reduce_scatter"], calls["MPI_Reduce_scatter_block"]}, {(2, 0)}, calls)
+        self.assertEqual({calls["MPI_Ireduce_scatter"], calls["MPI_Ireduce_scatter_block"]}, {(1, 1)}, calls)
+
     def keeps(self, what, ranks=2, settings=None):
         """The numbers of blocks of memory, and of registrations, on rank 0."""
         return self.ok(Job(ranks, [Given.memory, what], settings), f"{what}: ok").memory()

@@ -10,6 +10,13 @@ using namespace kolo::test;
 
 namespace {
 
+// Of a few numbers Open MPI's own MPI_Reduce_scatter in place leaves the whole result in the first rank's buffer.
+#ifdef OPEN_MPI
+constexpr bool kMayLeaveWhole = true;
+#else
+constexpr bool kMayLeaveWhole = false;
+#endif
+
 struct Test {
   MPI_Comm comm;
   int rank, ranks;
@@ -60,8 +67,6 @@ void reduce(Test& test, const Number& number) {
   Buffer send(total), recv(total);
   fill(send, number, op, total, test.own);
   fill(recv, number, op, total, test.own);
-  // What is the input in place is the result's place as well. The rest of it is undefined after a reduce-scatter.
-  const std::size_t mine = static_cast<std::size_t>(kind == 4 ? count : counts[static_cast<std::size_t>(test.rank)]);
   compare(test, send, recv, [&](unsigned char* s, unsigned char* r, bool own) {
     const void* const from = inPlace ? MPI_IN_PLACE : s;
     const void* const toRoot = inPlace && test.rank == root ? MPI_IN_PLACE : s;
@@ -79,9 +84,10 @@ void reduce(Test& test, const Number& number) {
       default: (own ? ITS_OWN(MPI_Reduce_scatter) : MPI_Reduce_scatter)(from, r, counts.data(), type, op, test.comm);
     }
   }, [&](unsigned char* r) {
-    const std::size_t extent = static_cast<std::size_t>(layoutOf(type).extent), all = static_cast<std::size_t>(total) * extent;
-    if (kind >= 4 && inPlace) std::memset(r + mine * extent, 0, all - mine * extent);
-    if (kind == 3 && test.rank == 0) std::memset(r, 0, all);
+    const auto extent = static_cast<std::size_t>(layoutOf(type).extent);
+    const bool isWhole = kind == 5 && inPlace && kMayLeaveWhole;
+    const std::size_t first = isWhole ? static_cast<std::size_t>(counts[0]) * extent : 0;
+    if (test.rank == 0 && (kind == 3 || isWhole)) std::memset(r + first, 0, static_cast<std::size_t>(total) * extent - first);
   });
 }
 
