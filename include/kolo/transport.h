@@ -200,8 +200,11 @@ typedef struct koloTransport {
    * registered already should cost next to nothing: of windows the core registers, for a single message, what it is to be put into. */
   uint32_t registersCheaply;
 
-  /* Optional: NULL, or absent from a table whose size ends before it. The communicator has failed: nothing that was accepted need
-   * reach anybody any more. What the core still calls is linkClose, memoryDeregister and deviceClose, which now wait for no peer. */
+  /* Optional: NULL, or absent from a table whose size ends before it. The communicator has failed: nothing that was
+   * accepted need reach anybody any more. When this returns, no memory of the core's or its user's is read for a
+   * request any more, nor written to for one of a peer's, by whatever reads and writes it: this library, the kernel, or
+   * a NIC. What the core still calls is linkClose, memoryDeregister and deviceClose, which now wait for no peer.
+   * Without this function the core puts nothing straight between buffers of its users. */
   void (*deviceAbandon)(void* device);
 
   /* Optional likewise, for transports that do not register cheaply: with it, the core goes on by another transport when a link is lost. Ends the

@@ -40,7 +40,7 @@ Fault Communicator::followReroutes() {
     if (behind() && !peers_->isOpen(peer)) fault = open(peer);
     while (behind() && fault.kind == Fault::kNone) fault = lost(peer, error(koloRemoteError, "rank {} has abandoned its end of the link", peer));
     if ((*peers_)[peer].isHeld && theirs >= (*peers_)[peer].reroutes && fault.kind == Fault::kNone) fault = repeat(peer);
-    if (hasSaidGoodbye(peer) || (*peers_)[peer].isGone) fault = {};   // as in post()
+    if (hasSaidGoodbye(peer) || (*peers_)[peer].isGone) fault = {};  // as in post()
   }
   followsReroutes_ = false;
   return fault;
@@ -62,7 +62,8 @@ void Communicator::takeCare(const std::stop_token& stop) {
   std::unique_lock lock(mutex);
   while (!never.wait_for(lock, stop, kCareInterval, [] { return false; }) && !stop.stop_requested() && !failed()) {
     const std::unique_lock held(linksMutex_, std::try_to_lock);
-    if (!held.owns_lock()) continue;
+    // A call that failed has just let go of the links; its buffers are its caller's again.
+    if (!held.owns_lock() || failed()) continue;
     takesCare_ = true;
     (void)peers_->progress(-1, 0);
     (void)followReroutes();

@@ -68,8 +68,10 @@ Device::~Device() {
   if (device_ != nullptr) table_->deviceClose(device_);
 }
 
+bool Device::canBeAbandoned() const { return REACHES(table_, deviceAbandon) && table_->deviceAbandon != nullptr; }
+
 bool Device::abandon() const {
-  if (!REACHES(table_, deviceAbandon) || table_->deviceAbandon == nullptr) return false;
+  if (!canBeAbandoned()) return false;
   table_->deviceAbandon(device_);
   return true;
 }

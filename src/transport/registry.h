@@ -61,8 +61,10 @@ class Device : public std::enable_shared_from_this<Device> {
     std::uint32_t messageNs = 0, putNs = 0, mostMegabits = 0;
   };
   Network network() const;
-  // What was put need not reach anybody any more: from now on nothing waits for peers. False: the transport does not know of that.
+  // What was put need not reach anybody any more: from now on nothing waits for peers, or reads or writes memory for a
+  // request. False: the transport does not know of that; canBeAbandoned() tells before.
   bool abandon() const;
+  bool canBeAbandoned() const;
 
   // koloUnsupported: this memory cannot be shared by this transport. The fd is borrowed.
   Result<std::unique_ptr<Memory>> registerMemory(const koloTransportMemory& range);

@@ -244,12 +244,16 @@ int Peer::exitStatus() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+// kill() would take -1 for all processes there are.
 void Peer::pause() {
+  if (pid_ <= 0) return;
   ::kill(pid_, SIGSTOP);
   waitpid(pid_, nullptr, WUNTRACED);
 }
 
-void Peer::resume() { ::kill(pid_, SIGCONT); }
+void Peer::resume() {
+  if (pid_ > 0) ::kill(pid_, SIGCONT);
+}
 
 void Peer::send(const Request& request) {
   if (::send(socket_, &request, sizeof request, MSG_NOSIGNAL) != sizeof request) throw std::runtime_error("send");

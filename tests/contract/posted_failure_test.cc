@@ -127,6 +127,35 @@ TEST_CASE("after a failure closing waits for nobody, where the transport knows o
   }
 }
 
+TEST_CASE("after a failure nothing of what was put is read any more, where the transport knows of that", "[posted]") {
+  for (const std::string& name : working(koloLinkPosted)) {
+    for (const char* const settings :
+         {"", "KOLO_TCP_ZEROCOPY_BYTES=1000"}) {  // the kernel reads what it was lent, when it likes
+      if (*settings != '\0' && name != "tcp") continue;
+      DYNAMIC_SECTION(name << " " << settings) {
+        HostOptions options;
+        std::strcpy(options.settings, settings);
+        PostedPair pair(name, options);
+        pair.peer.pause();
+        std::memset(pair.rank.data(pair.outbox), 1, kMostPayload);
+        for (int i = 0; i < 400; ++i) {  // more than the kernels of both sides hold
+          (void)pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = kMostPayload / 8, .to = kSignals});
+          pair.rank.progress(1, 0);
+        }
+        const bool knows = pair.rank.abandon();
+        std::memset(pair.rank.data(pair.outbox), 2, kMostPayload);
+        CHECK_FALSE(pair.rank.progress(1, 0));
+        CHECK(pair.rank.unfinished(pair.link) == 0);
+        pair.peer.resume();
+        (void)pair.peer.value(Op::kProgress, 0, 300);
+        if (knows)
+          CHECK(pair.peer.value(Op::kCount, pair.theirInbox, 2, kSignals) ==
+                kInbox - kSignals);  // bytes that are not 2
+      }
+    }
+  }
+}
+
 TEST_CASE("deviceProgress sleeps as long as it is told, and wakes for what comes", "[posted]") {
   for (const std::string& name : working(koloLinkPosted)) {
     if (name == "ib") continue;  // a NIC tells nobody that a peer has written: there is nothing to wake for, nor to sleep on

@@ -1,10 +1,11 @@
-/* A transport with posted links between threads of one process, which does everything as late, and in as odd an order, as the contract allows:
- * it carries out a request in some later call of deviceProgress or none but the last, reads `from` only then, keeps no order between rails, and
- * is busy often. Ranks of one "host", KOLO_TEST_LATE_PER_HOST of them in a row, or those whose
- * numbers differ by multiples of KOLO_TEST_LATE_HOSTS, do not reach each other by it. The links of a rank that
- * koloLateLose() names are lost. Two threads in one device, which the contract forbids, end the program.
- * Built with LOSSY, each of its links is lost after some requests, KOLO_TEST_LATE_LOSES of them at most; what was under way then may still
- * arrive, until the peer abandons its end.
+/* A transport with posted links between threads of one process, which does everything as late, and in as odd an order,
+ * as the contract allows: it carries out a request in some later call of deviceProgress or none but the last, reads
+ * `from` only then, keeps no order between rails, and is busy often. Ranks of one "host", KOLO_TEST_LATE_PER_HOST of
+ * them in a row, or those whose numbers differ by multiples of KOLO_TEST_LATE_HOSTS, do not reach each other by it. The
+ * links of a rank that koloLateLose() names are lost. What koloLateHold() names waits for koloLateCarryOut(), as what a
+ * NIC does waits for nobody. Two threads in one device, which the contract forbids, end the program. Built with LOSSY,
+ * each of its links is lost after some requests, KOLO_TEST_LATE_LOSES of them at most; what was under way then may
+ * still arrive, until the peer abandons its end.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -57,6 +58,11 @@ static int lingerMs;
 __attribute__((visibility("default"))) void koloLateLinger(int ms);
 void koloLateLinger(int ms) { __atomic_store_n(&lingerMs, ms, __ATOMIC_RELAXED); }
 
+/* Rank whose requests by a key are carried out by koloLateCarryOut() alone; -1: none. */
+static int heldRank = -1;
+__attribute__((visibility("default"))) void koloLateHold(int rank);
+void koloLateHold(int rank) { __atomic_store_n(&heldRank, rank, __ATOMIC_RELAXED); }
+
 typedef struct Link {
   struct Device* device;
   int peer;
@@ -80,12 +86,15 @@ typedef struct Stray {
 typedef struct Device {
   int rank, perHost, hosts;
   int isInUse;
+  int hasFailed; /* abandoned, by its own rank; under memoriesLock */
+  struct Device* next;
   uint64_t random;
   Link* links;
   Stray* strays;
   int abandoned[kMostRanks]; /* peers from whom nothing arrives any more; under memoriesLock */
   unsigned char processId[16];
 } Device;
+static Device* devices; /* under memoriesLock */
 
 typedef struct {
   unsigned char processId[16];
@@ -147,17 +156,32 @@ static int deviceOpen(const koloTransportHost* host, void** opened, koloTranspor
   mine.rank = host->rank;
   memcpy(address->data, &mine, sizeof mine);
   address->bytes = sizeof mine;
+  pthread_rwlock_wrlock(&memoriesLock);
+  device->next = devices;
+  devices = device;
+  pthread_rwlock_unlock(&memoriesLock);
   *opened = device;
   return KOLO_TRANSPORT_OK;
 }
 
-static void deviceClose(void* opened) {
-  Device* device = opened;
+static void forgetStrays(Device* device) {
   while (device->strays != NULL) {
     Stray* stray = device->strays;
     device->strays = stray->next;
     free(stray);
   }
+}
+
+static void deviceClose(void* opened) {
+  Device* device = opened;
+  pthread_rwlock_wrlock(&memoriesLock);
+  for (Device** at = &devices; *at != NULL; at = &(*at)->next) {
+    if (*at != device) continue;
+    *at = device->next;
+    break;
+  }
+  pthread_rwlock_unlock(&memoriesLock);
+  forgetStrays(device);
   free(device);
 }
 
@@ -229,7 +253,7 @@ static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const ko
 static unsigned char* find(const Device* from, uint64_t id, uint64_t offset, uint64_t bytes) {
   for (Memory* memory = memories; memory != NULL; memory = memory->next) {
     if (memory->id != id) continue;
-    if (memory->owner->abandoned[from->rank]) return NULL;
+    if (memory->owner->abandoned[from->rank] || memory->owner->hasFailed) return NULL;
     if (offset + bytes <= memory->bytes) return memory->begin + offset;
     fprintf(stderr, "late: %llu bytes at %llu are outside of a memory of %llu\n", (unsigned long long)bytes, (unsigned long long)offset,
             (unsigned long long)memory->bytes);
@@ -309,6 +333,36 @@ static void linkAbandon(void* opened, void* linked) {
   leave(device);
 }
 
+static void deviceAbandon(void* opened) {
+  Device* device = opened;
+  enter(device);
+  pthread_rwlock_wrlock(&memoriesLock);
+  device->hasFailed = 1;
+  pthread_rwlock_unlock(&memoriesLock);
+  for (Link* link = device->links; link != NULL; link = link->next) {
+    for (uint32_t rail = 0; rail < kRails; ++rail) link->queued[rail] = 0;
+    link->isLost = 1;
+  }
+  forgetStrays(device);
+  leave(device);
+}
+
+/* What a rank has put, as by a NIC: whatever its threads do meanwhile, but for calls of the device. Not while it opens
+ * or closes links. */
+__attribute__((visibility("default"))) void koloLateCarryOut(int rank);
+void koloLateCarryOut(int rank) {
+  for (Device* device = devices; device != NULL; device = device->next) {
+    if (device->rank != rank) continue;
+    enter(device);
+    for (Link* link = device->links; link != NULL; link = link->next) {
+      for (uint32_t rail = 0; rail < kRails; ++rail) {
+        while (link->queued[rail] > 0) carryOut(link, rail);
+      }
+    }
+    leave(device);
+  }
+}
+
 static void linkClose(void* opened, void* linked) {
   Link* link = linked;
   Device* device = opened;
@@ -383,7 +437,9 @@ static int deviceProgress(void* opened, int peer, int waitUs) {
   __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
   for (Link* link = device->links; link != NULL; link = link->next) {
     for (uint32_t rail = 0; rail < kRails; ++rail) {
-      if (link->queued[rail] == 0 || isCut(link) || draw(device) % 3 == 0) continue;
+      const int isHeld = link->queued[rail] != 0 && link->queue[rail][0].key != NULL &&
+                         __atomic_load_n(&heldRank, __ATOMIC_RELAXED) == device->rank;
+      if (link->queued[rail] == 0 || isHeld || isCut(link) || draw(device) % 3 == 0) continue;
       carryOut(link, rail);
       moved = 1;
     }
@@ -421,6 +477,7 @@ __attribute__((visibility("default"))) const koloTransport* koloTransportEntry(v
       .linkState = linkState,
       .deviceProgress = deviceProgress,
       .registersCheaply = !kIsLossy,
+      .deviceAbandon = deviceAbandon,
       .linkAbandon = linkAbandon,
   };
   return &table;

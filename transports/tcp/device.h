@@ -41,8 +41,8 @@ class Device final : private connect::Callee {
   int put(Link& link, const koloTransportPut& put, const Why& why);
   int state(const Link& link, const Why& why);
   bool progress(int peer, int waitUs);
-  // Closing does not wait for the peers.
-  void abandon() { isAbandoned_ = true; }
+  // Nothing moves any more, and closing does not wait for the peers.
+  void abandon();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -68,6 +68,8 @@ class Device final : private connect::Callee {
   void breakDown(Way& way, int errnum);
   void lose(Way& way, const std::string& why);
   void checkEnded(Way& way);
+  bool takeRest(Way& way);
+  static void takeBack(Rail& rail);
   void lookAfter();
   int describe(Link& link, const koloTransportPut& put, const Why& why, Frame* frame) const;
   std::uint64_t drain(Way& way);

@@ -3,6 +3,7 @@
 #include <linux/sockios.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,6 +27,9 @@ constexpr std::uint64_t kShort = 4096, kShortUnsignaled = 65536;
 constexpr std::size_t kMostShort = 16;
 // Rails that end one after the other belong together; those that are still open after this have lost their peer too.
 constexpr milliseconds kEndTime{1000};
+// How long giving back takes at most: a NIC sends what it has been given within microseconds, unless something is wrong
+// with it.
+constexpr milliseconds kTakeBackTime{1000};
 // How long closing a device waits for peers that take nothing.
 constexpr milliseconds kStall{10000};
 
@@ -65,6 +69,7 @@ int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
   if (const int code = connect::checkProcess(party_, why); code != KOLO_TRANSPORT_OK) return code;
   Way& way = *link.way;
   if (way.isBroken) return why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str());
+  if (isAbandoned_) return why.fail(KOLO_TRANSPORT_LOST, "its communicator has failed");
   if (put.rail >= way.rails.size()) {
     return why.fail(KOLO_TRANSPORT_ERROR, "rail %u of a link with %zu", put.rail, way.rails.size());
   }
@@ -103,7 +108,7 @@ int Device::state(const Link& link, const Why& why) {
 }
 
 bool Device::progress(int peer, int waitUs) {
-  if (party_.generation != connect::forkGeneration()) return false;
+  if (party_.generation != connect::forkGeneration() || isAbandoned_) return false;
   adopt();
   bool hasMoved = gathering_.empty() ? false : sendGathered();
   const bool isOne = peer >= 0 && static_cast<std::size_t>(peer) < byRank_.size();
@@ -202,16 +207,54 @@ bool Device::poll(int waitUs) {
   return hasMoved;
 }
 
+bool Device::takeRest(Way& way) {
+  bool hasMoved = false;
+  for (const auto& rail : way.rails) hasMoved |= !way.isLost && work(*rail, true, false);
+  return hasMoved;
+}
+
 // Now and then: what no event tells.
 void Device::lookAfter() {
   const Clock::time_point now = Clock::now();
   if (now < lookedAfter_ + kLookAfter) return;
   lookedAfter_ = now;
   for (const auto& way : ways_) {
-    if (!way->isLost && way->isBroken && now > way->endedAt + kEndTime) lose(*way, way->why);
+    // What the peer sent before is taken first, if this thread has not been here for a while.
+    if (!way->isLost && way->isBroken && now > way->endedAt + kEndTime && !takeRest(*way)) lose(*way, way->why);
     if (way->isLost) continue;
     const auto silent = std::find_if(way->rails.begin(), way->rails.end(), [](const auto& rail) { return isSilent(rail->socket); });
     if (silent != way->rails.end()) lose(*way, "its host has not answered for ten seconds; it is down, or the network between is");
+  }
+}
+
+// Bytes are sent and received in calls of this device only, and those do nothing from here on. What the kernel has
+// taken still goes; but what it has been lent it would go on reading.
+void Device::abandon() {
+  isAbandoned_ = true;
+  if (party_.generation != connect::forkGeneration()) return;
+  for (const auto& way : ways_) {
+    if (way->isLost) continue;
+    const bool hasLent =
+        std::any_of(way->rails.begin(), way->rails.end(), [](const auto& rail) { return rail->sender.hasLent(); });
+    for (const auto& rail : way->rails) {
+      if (hasLent) takeBack(*rail);
+    }
+    if (hasLent)
+      lose(*way, "its communicator has failed");
+    else
+      way->abandon();
+  }
+}
+
+// The kernel forgets the connection, and what was to be sent by it; it gives back what it was lent when no packet that
+// it has made of it is under way any more.
+void Device::takeBack(Rail& rail) {
+  sockaddr nobody{};
+  nobody.sa_family = AF_UNSPEC;
+  (void)::connect(rail.socket.fd(), &nobody, sizeof nobody);
+  const Clock::time_point deadline = Clock::now() + kTakeBackTime;
+  while (rail.sender.hasLent() && Clock::now() < deadline) {
+    if (!rail.sender.reclaim(rail.socket.fd())) std::this_thread::sleep_for(milliseconds(1));
   }
 }
 
