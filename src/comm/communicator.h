@@ -155,6 +155,8 @@ class Communicator final : public executor::LinkOwner {
   device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
   bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) override;
   bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) override;
+  // Of a message that has been read out of the peer's memory (device::mayHaveChanged).
+  bool mayHaveChanged(int peer) const { return device::mayHaveChanged(links_[static_cast<std::size_t>(peer)]); }
   // The error of a message whose read() failed.
   Status readFailure(int peer) const;
   // The same for any wait: kNone, or why to give up. peer -1: for nobody in particular.
@@ -171,7 +173,7 @@ class Communicator final : public executor::LinkOwner {
   // A posted link is lost, or could not be opened: kAborted if that is known to be a part of something larger; kNone if what was to be done
   // may be tried again, for the peer is reached otherwise.
   device::Fault lost(int peer, Status why);
-  // The error of messages that waited in vain; peer -1: for any.
+  // The error of messages that waited in vain; peer -1: for any. From then on their buffers are the caller's again.
   Status giveUpMessages(const device::Fault& fault, int peer);
   int cores() const { return cores_; }   // that the ranks may use, all together
   const executor::Polling& polling() const { return polling_; }
@@ -238,6 +240,7 @@ class Communicator final : public executor::LinkOwner {
   void spread(std::int64_t nowNs);
   int jobRank(int rank) const { return membership_.members[static_cast<std::size_t>(rank)]; }
   Status conclude(const device::Work& work, const device::Fault& fault);
+  Status concludeMessages(const device::Fault& fault, int peer);
   std::string describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other, const Called& otherCalled) const;
   // What other ranks are told of this one, and what it asks of them: cause.cc
   std::string giveAccount(std::string_view question) const;

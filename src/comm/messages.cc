@@ -184,22 +184,34 @@ void Messages::deliver(const Receive& receive, const Unexpected& message) {
     return;
   }
   Pair& pair = pairs_[static_cast<std::size_t>(message.peer)];
-  const device::WindowRef& at = message.source;
-  if (!pair.isPosted && (at.index != 0 || at.offset != 0)) {
-    if (at.index == 0) {
-      if (!owner_.read(message.peer, receive.data, at.offset, bytes)) note(owner_.readFailure(message.peer));
-    } else {
-      const unsigned char* source = windows_.tableOf(message.peer)[at.index - 1] + at.offset;
-      executor::copy(receive.data, source, bytes, bytes >= owner_.streamingBytes());
-    }
-    pair.answers.push_back({MessageKind::kDone, message.id});
-    ++unanswered_;
-    --unfinished_;
-  } else {
+  if (pair.isPosted || (message.source.index == 0 && message.source.offset == 0)) {
     pair.answers.push_back(clear(pair, receive, message));
-    ++unanswered_;
+  } else {
+    if (!takeInPlace(pair, receive, message, bytes)) return;
+    pair.answers.push_back({MessageKind::kDone, message.id});
+    --unfinished_;
   }
+  ++unanswered_;
   writeAnswers(message.peer);
+}
+
+// Out of the sender's memory. False: the sender had its buffer back, perhaps before it was read. Then the receive does not end before this rank knows
+// why the sender gave up, which is what it ends with.
+bool Messages::takeInPlace(Pair& pair, const Receive& receive, const Unexpected& message, std::uint64_t bytes) {
+  const device::WindowRef& at = message.source;
+  bool isRead = true;
+  if (at.index == 0) {
+    isRead = owner_.read(pair.peer, receive.data, at.offset, bytes);
+  } else {
+    const unsigned char* const source = windows_.tableOf(pair.peer)[at.index - 1] + at.offset;
+    executor::copy(receive.data, source, bytes, bytes >= owner_.streamingBytes());
+  }
+  if (owner_.mayHaveChanged(pair.peer)) {
+    doubted_ = pair.peer;
+    return false;
+  }
+  if (!isRead) note(owner_.readFailure(pair.peer));
+  return true;
 }
 
 void Messages::sendToSelf(const Send& send) {
@@ -534,7 +546,7 @@ bool Messages::progressPair(int peer, bool readsAll) {
 }
 
 bool Messages::progress(bool readsAll) {
-  if (broken_.kind != device::Fault::kNone) return false;
+  if (broken_.kind != device::Fault::kNone || doubted_ >= 0) return false;
   // To look for what one peer sends costs less than to look for what anybody does.
   bool moved = owner_.posts() && owner_.progress(unfinished_ == 1 ? waitedFor() : -1);
   if (!silent_.empty()) listen();
@@ -551,6 +563,7 @@ bool Messages::progress(bool readsAll) {
 
 // For messages of errors: somebody without whom this rank cannot go on; -1: anybody.
 int Messages::waitedFor() const {
+  if (doubted_ >= 0) return doubted_;
   if (!receives_.empty()) return receives_.front().peer;
   for (const int peer : active_) {
     const Pair& pair = pairs_[static_cast<std::size_t>(peer)];

@@ -166,6 +166,7 @@ class Messages {
   bool isRead(const Send& send) const;
   void answered(Pair& pair, const device::MessageLine& line);
   void deliver(const Receive& receive, const Unexpected& message);
+  bool takeInPlace(Pair& pair, const Receive& receive, const Unexpected& message, std::uint64_t bytes);
   void sendToSelf(const Send& send);
   void arrived(const Receive& receive, int peer, int tag, std::uint8_t datatype, std::uint64_t bytes);
   bool accepts(const Receive& receive, int peer, int tag) const;
@@ -184,6 +185,7 @@ class Messages {
   std::uint64_t unanswered_ = 0;       // answers that could not be written yet
   Status failed_;                      // the first
   device::Fault broken_;               // a posted link that could not be used; then nothing more is done
+  int doubted_ = -1;                   // a peer of whom it is not known whether its message was read in time; likewise
   std::vector<int> active_;            // peers with whom messages have been exchanged, or are about to be
   std::vector<int> silent_;            // the others
   const device::Counter* calls_;       // one for each peer; 1: it has sent something

@@ -407,6 +407,12 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
 }
 
 Status Communicator::giveUpMessages(const Fault& fault, int peer) {
+  Status why = concludeMessages(fault, peer);
+  releaseBuffers();   // behind that, for peers that find the mark wait for the reason
+  return why;
+}
+
+Status Communicator::concludeMessages(const Fault& fault, int peer) {
   const std::string whom = peer < 0 ? "any rank" : fmt::format("rank {}", peer);
   if (fault.kind == Fault::kTimeout) {
     return giveUp({rank(), peer, sequence_, {}, true, waitedNs(), {}});

@@ -253,10 +253,9 @@ class Exchange {
   KOLO_DEVICE_CALL void finishAll() {
     team_.sync();
     team_.spread(work_.ranks - 1, [&](int i) { sayDone(linkTo(peerAt(i))); });
-    team_.spread(work_.ranks - 1, [&](int i) {
-      awaitDone(linkTo(peerAt(i)));
-      confirm(linkTo(peerAt(i)));
-    });
+    team_.spread(work_.ranks - 1, [&](int i) { awaitDone(linkTo(peerAt(i))); });
+    // Behind all of that: what a third rank has put into this rank's output, it may have read from a peer that had given up meanwhile.
+    team_.spread(work_.ranks - 1, [&](int i) { confirm(linkTo(peerAt(i))); });
   }
   // The halves of it, for where only one rank of a pair touches the other's buffers: that one says when it is done, the other waits. After a
   // failure nothing is said: something has not been done. hasRead: in the peer's buffer; else it has written there.
@@ -594,12 +593,9 @@ class Exchange {
     }
   }
 
-  // What has been read in the peer's buffers was what it had there for this operation. A peer that has given up, because of a third rank, say,
-  // had them back: then this rank waits to hear why. On a GPU nobody sees that; such a peer's buffers are not to be written until all know.
+  // What has been read in the peer's buffers was what the peer had there for this operation; otherwise this rank waits for the reason of the failure.
   KOLO_DEVICE void confirm(const Link& link) {
-    if (link.gaveUp == nullptr || team_.failed()) return;
-    fence();   // [gave up] after what was read
-    if (loadRelaxed(*link.gaveUp) != 0) (void)team_.waitAlone(link.inbox->signals.done, ~std::uint64_t{0}, link.peer);
+    if (!team_.failed() && mayHaveChanged(link)) (void)team_.waitAlone(link.inbox->signals.done, ~std::uint64_t{0}, link.peer);
   }
   // By one thread, in spread().
   KOLO_DEVICE void sayDone(Link& link) { signal(link, link.outbox->signals.done, ++link.taken); }  // [done] after all loads and stores by this team

@@ -136,4 +136,16 @@ struct Link {
   MessageFlow sending, receiving;
 };
 
+// Whether the peer's buffers may have changed before they were read: the peer has left an operation with an error, because of a third rank, say, and
+// its caller had the buffers back. Every reader of a peer's memory asks this behind its reads, whatever way it read by (loads, or a copy by the
+// kernel), and before it counts on what it read.
+//  - The peer sets the mark before its caller can write the buffers [gave up]: a reader that has seen such a write sees the mark.
+//  - A reader that sees the mark may have read the right bytes all the same. It cannot know; the communicator is about to fail, and the reader waits
+//    for the reason of that.
+KOLO_DEVICE bool mayHaveChanged(const Link& link) {
+  if (link.gaveUp == nullptr) return false;
+  fence();   // [gave up] after what was read
+  return loadRelaxed(*link.gaveUp) != 0;
+}
+
 }  // namespace kolo::device
