@@ -66,7 +66,10 @@ Process::Process(const std::string& role, const std::vector<std::string>& argume
 }
 
 Process::Process(Process&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), file_(std::exchange(other.file_, -1)), output_(std::move(other.output_)) {}
+    : pid_(std::exchange(other.pid_, -1)),
+      file_(std::exchange(other.file_, -1)),
+      output_(std::move(other.output_)),
+      ended_(std::move(other.ended_)) {}
 
 Process::~Process() {
   if (pid_ > 0) {
@@ -76,9 +79,13 @@ Process::~Process() {
   if (file_ >= 0) close(file_);
 }
 
-void Process::signal(int number) const { kill(pid_, number); }
+// To the process alone: without one, kill() would take -1 for all processes there are.
+void Process::signal(int number) const {
+  if (pid_ > 0) kill(pid_, number);
+}
 
 bool Process::hasEnded() const {
+  if (pid_ <= 0) return true;
   siginfo_t about{};
   return waitid(P_PID, static_cast<id_t>(pid_), &about, WEXITED | WNOHANG | WNOWAIT) == 0 && about.si_pid == pid_;
 }
@@ -105,24 +112,24 @@ bool Process::waitForLine(const std::string& text, std::chrono::milliseconds lim
 }
 
 Ended Process::wait(std::chrono::milliseconds limit) {
+  if (pid_ <= 0) return ended_;
   const auto end = std::chrono::steady_clock::now() + limit;
   while (readSome(end)) {
   }
-  Ended ended;
   // The output has ended, or the time has.
   for (;;) {
-    if (waitpid(pid_, &ended.status, WNOHANG) == pid_) break;
+    if (waitpid(pid_, &ended_.status, WNOHANG) == pid_) break;
     if (std::chrono::steady_clock::now() >= end) {
       output_ += "\n[did not end in time: killed]";
-      kill(pid_, SIGKILL);
-      waitpid(pid_, &ended.status, 0);
+      signal(SIGKILL);
+      waitpid(pid_, &ended_.status, 0);
       break;
     }
     usleep(1000);
   }
   pid_ = -1;
-  ended.output = output_;
-  return ended;
+  ended_.output = output_;
+  return ended_;
 }
 
 RoleRegistration::RoleRegistration(const char* name, Role role) { roles().emplace(name, std::move(role)); }

@@ -38,7 +38,7 @@ class Process {
   void signal(int number) const;
   // Waits until it has written a line with this text; false if it ended or the time is over first.
   bool waitForLine(const std::string& text, std::chrono::milliseconds limit);
-  // Waits until it ends; kills it when the time is over, and says so in its output.
+  // Waits until it ends; kills it when the time is over, and says so in its output. Asked again, it says the same.
   Ended wait(std::chrono::milliseconds limit);
 
  private:
@@ -48,6 +48,7 @@ class Process {
   pid_t pid_ = -1;
   int file_ = -1;        // what it writes, in memory: in a pipe it would wait for this process, which waits for another one
   std::string output_;   // of that, what has been read
+  Ended ended_;          // once pid_ is -1
 };
 
 // A role: what a copy does. Its result is the exit code.
