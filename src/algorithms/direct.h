@@ -80,7 +80,8 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
     const std::uint64_t place = exchange.bytesOf(range.begin + at);
     int outputCount = 0;
     for (int rank = first; rank < last; ++rank) {
-      if (!isPut(rank)) outputs[outputCount++] = (rank == work.rank ? own : exchange.recvOf(rank)) + place;
+      if (isPut(rank)) continue;
+      outputs[outputCount++] = rank == work.rank ? own + place : exchange.recvOf(rank, place, exchange.bytesOf(count));
     }
     const bool puts = outputCount < last - first;
     if (work.readsPeers) exchange.team().sync();

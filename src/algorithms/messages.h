@@ -163,14 +163,14 @@ class MessageGroup {
       if (!exchange_.hasHeader(peer)) return false;
       if (team_.leader()) {
         exchange_.takeMessageHeader(peer, flow);
-        flow.isDirect = exchange_.headerOf(peer).refs.sendWindow != 0;
+        flow.isDirect = exchange_.sendIsShared(peer);
         flow.isOpen = true;
       }
       team_.sync();
       return true;
     }
     if (flow.isDirect) {
-      exchange_.copy(flow.to, exchange_.sendOf(peer), flow.bytes, work_.streaming);
+      exchange_.copy(flow.to, exchange_.sendOf(peer, 0, flow.bytes), flow.bytes, work_.streaming);
       exchange_.sayTaken(peer);
       if (team_.leader()) next(flow);
       team_.sync();

@@ -299,7 +299,7 @@ void Communicator::sayGoodbye() {
   // Peers that still wait for this rank find out; the arena outlives this object in their mappings.
   device::storeRelease(ownBoard().left, 1);  // [left]
   for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer != rank() && (*peers_)[peer].isPosted()) sayGoodbye(peer);
+    if (peer != rank() && peers_->isOpen(peer)) sayGoodbye(peer);
   }
 }
 

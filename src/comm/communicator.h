@@ -155,8 +155,17 @@ class Communicator final : public executor::LinkOwner {
   device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
   bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) override;
   bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) override;
-  // Of a message that has been read out of the peer's memory (device::mayHaveChanged).
+  // Of a message that has been read out of the peer's memory (device::mayHaveChanged), and where it lies if it is in a
+  // window (device::placeIn).
   bool mayHaveChanged(int peer) const { return device::mayHaveChanged(links_[static_cast<std::size_t>(peer)]); }
+  const unsigned char* placeIn(int peer, const device::WindowRef& ref, std::uint64_t bytes) const {
+    return device::placeIn(links_[static_cast<std::size_t>(peer)], ref, 0, bytes);
+  }
+  // The peer has written what it cannot have: the communicator is to fail.
+  device::Fault distrust(int peer, const std::string& what);
+  // Whether the peer has destroyed its communicator. What it sent before can be read then.
+  bool hasLeft(int peer) const;
+  bool haveAllLeft() const;
   // The error of a message whose read() failed.
   Status readFailure(int peer) const;
   // The same for any wait: kNone, or why to give up. peer -1: for nobody in particular.
@@ -260,7 +269,6 @@ class Communicator final : public executor::LinkOwner {
   const Board& boardOf(int peer) const;
   Board& ownBoard() const;
   const Notice& noticeOf(int peer) const;
-  bool hasSaidGoodbye(int peer) const;
   std::string label(const device::Work& work) const;
   std::string label(const device::Signature& signature, std::uint64_t number) const;
 
@@ -328,6 +336,7 @@ class Communicator final : public executor::LinkOwner {
   bool usesCuda_ = false;       // pointers may be a device's
   Status readFailure_;   // of the last read(), or write(), that failed
   Status lostLink_;      // why a posted link was lost
+  std::string distrusted_;       // what a peer wrote that cannot be
   std::int64_t followedNs_ = 0;  // when it was last looked whether peers have abandoned their links
   bool followsReroutes_ = false;
   bool takesCare_ = false;       // who holds the links is the caretaker

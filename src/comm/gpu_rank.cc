@@ -136,7 +136,9 @@ class CudaRank final : public GpuRank {
   const int* order() const override { return engine_->order(); }
   const device::Hosts* hosts() const override { return engine_->hosts(); }
   int messageChannels() const override { return layout_.messageChannels; }
-  Status setWindow(int rank, std::uint32_t index, unsigned char* begin) override { return engine_->setWindow(rank, index, begin); }
+  Status setWindow(int rank, std::uint32_t index, const device::WindowPart& part) override {
+    return engine_->setWindow(rank, index, part);
+  }
   Status reserveScratch(std::uint64_t bytes) override { return engine_->reserveScratch(bytes); }
 
   Status checkBuffer(const char* name, const void* buffer, std::uint64_t bytes) const override {

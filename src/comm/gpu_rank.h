@@ -52,8 +52,8 @@ class GpuRank {
   // The transports in use: "p2p", "p2p+tcp", or "self" with one rank.
   virtual std::string transportNames() const = 0;
   virtual int messageChannels() const = 0;      // that a message may use
-  // Collective: begin of a rank's part of a window.
-  virtual Status setWindow(int rank, std::uint32_t index, unsigned char* begin) = 0;
+  // Collective: a rank's part of a window.
+  virtual Status setWindow(int rank, std::uint32_t index, const device::WindowPart& part) = 0;
   // Scratch memory, of all channels together.
   virtual Status reserveScratch(std::uint64_t bytes) = 0;
   // Whether the range is memory of this rank's device; why not, in the words of the caller's argument.

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <deque>
 #include <list>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -48,14 +50,23 @@ class Messages {
   Status finish();
 
  private:
+  // The memory that a message is put straight into, by a posted link.
+  struct Clearance {
+    koloTransportKey key{};
+    std::uint64_t number = 0;    // 0: there is none
+    std::uint64_t reroutes = 0;  // of the link when it was given: good for that one alone
+    bool endsByAnswer =
+        false;  // the send ends with the receiver's word that all has arrived, not when it has been read
+  };
   struct Send {
     const unsigned char* data;
     std::uint64_t bytes;
     int peer, tag;
     std::uint8_t datatype;
-    std::uint32_t id = 0;             // of the request
-    bool requested = false;
-    bool cleared = false;
+    std::uint32_t id = 0;                // of the request, and what has become of it:
+    bool isOffered = false;              // it says where the receiver may take the data from
+    std::optional<Clearance> clearedTo;  // the last answer that has come
+    bool hasBeenPut = false;             // there
     std::uint64_t sent = 0;
   };
   struct Receive {
@@ -75,13 +86,6 @@ class Messages {
     bool isRequest = false;
     std::uint32_t id = 0;
     device::WindowRef source;         // of a request: as its line says
-  };
-  // The memory that a message is put straight into, by a posted link.
-  struct Clearance {
-    koloTransportKey key{};
-    std::uint64_t number = 0;                   // 0: there is none
-    std::uint64_t reroutes = 0;                 // of the link when it was given: good for that one alone
-    bool endsByAnswer = false;                  // the send ends with the receiver's word that all has arrived, not when it has been read
   };
   // A long message that arrives in chunks, in the order in which it was cleared; or in its own memory, which is registered meanwhile.
   struct Stream {
@@ -123,7 +127,7 @@ class Messages {
     std::uint64_t linesWritten = 0, linesRead = 0;
     std::uint64_t linesCredited = 0;            // linesTaken, when it was last read: reading it costs a miss
     Flow eager, stream;
-    std::uint32_t requests = 0;
+    std::uint32_t requests = 0, requestsRead = 0;
     // Lists, which take no memory while they are empty: there is a pair for each rank, and few of them exchange messages.
     std::list<Send> sends;                      // not yet on their way, in order
     std::vector<Send> asked;                    // requests that wait for an answer
@@ -140,6 +144,7 @@ class Messages {
   bool writeChunks(int peer);
   bool readLines(int peer, bool readsAll);
   bool readChunks(int peer);
+  bool putStraight(Pair& pair, Send& send);
   bool putSome(Pair& pair, const Send& send, Cleared& to);
   bool readLanded(Pair& pair);
   Answer clear(Pair& pair, const Receive& receive, const Unexpected& message);
@@ -149,7 +154,7 @@ class Messages {
   bool endsByAnswer(const Pair& pair) const { return !peers_[pair.peer].device->registersCheaply(); }
   void release(Pair& pair);
   void signal(Pair& pair, device::Counter& counter, std::uint64_t value, device::Post request);
-  void credit(Pair& pair, device::Counter& counter, std::uint64_t value);
+  void credit(Pair& pair, device::Counter device::MessageLane::*counter, std::uint64_t value);
   void aim(Pair& pair);
   bool open(Pair& pair);
   device::Fault call(int peer);
@@ -161,7 +166,11 @@ class Messages {
   void publishLine(Pair& pair, device::More more = device::More::kSoon);
   void publishSlot(Pair& pair, const unsigned char* slot, std::uint64_t bytes);
   unsigned char* nextSlot(const Flow& flow, const device::Counter& taken, unsigned char* slots) const;
-  void takeMessage(int peer, const device::MessageLine& line);
+  static std::vector<Send>::iterator findAsked(Pair& pair, std::uint32_t id);
+  const char* problemWith(Pair& pair, const device::MessageLine& line);
+  const char* problemWithAnswer(Pair& pair, const device::MessageLine& line);
+  static std::string describe(const device::MessageLine& line, const char* problem);
+  void takeMessage(int peer, const device::MessageLine& line, const unsigned char* payload);
   // Whether the receiver is to read the message where it is.
   bool isRead(const Send& send) const;
   void answered(Pair& pair, const device::MessageLine& line);
@@ -172,6 +181,10 @@ class Messages {
   bool accepts(const Receive& receive, int peer, int tag) const;
   void note(Status status);
   int waitedFor() const;
+  // Whether nothing more is done, until finish() has said why.
+  bool isStuck() const { return broken_.kind != device::Fault::kNone || doubted_ >= 0; }
+  bool goesStraight() const;
+  Status giveUp(const device::Fault& fault, int peer);
 
   Communicator& owner_;
   Peers& peers_;
@@ -184,8 +197,8 @@ class Messages {
   std::uint64_t unfinished_ = 0;       // sends and receives that are not done
   std::uint64_t unanswered_ = 0;       // answers that could not be written yet
   Status failed_;                      // the first
-  device::Fault broken_;               // a posted link that could not be used; then nothing more is done
-  int doubted_ = -1;                   // a peer of whom it is not known whether its message was read in time; likewise
+  device::Fault broken_;               // a peer that cannot be reached, or wrote what cannot be
+  int doubted_ = -1;                   // a peer of whom it is not known whether its message was read in time
   std::vector<int> active_;            // peers with whom messages have been exchanged, or are about to be
   std::vector<int> silent_;            // the others
   const device::Counter* calls_;       // one for each peer; 1: it has sent something

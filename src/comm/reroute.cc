@@ -40,7 +40,7 @@ Fault Communicator::followReroutes() {
     if (behind() && !peers_->isOpen(peer)) fault = open(peer);
     while (behind() && fault.kind == Fault::kNone) fault = lost(peer, error(koloRemoteError, "rank {} has abandoned its end of the link", peer));
     if ((*peers_)[peer].isHeld && theirs >= (*peers_)[peer].reroutes && fault.kind == Fault::kNone) fault = repeat(peer);
-    if (hasSaidGoodbye(peer) || (*peers_)[peer].isGone) fault = {};  // as in post()
+    if (hasLeft(peer) || (*peers_)[peer].isGone) fault = {};  // as in post()
   }
   followsReroutes_ = false;
   return fault;
@@ -68,7 +68,7 @@ void Communicator::takeCare(const std::stop_token& stop) {
     (void)peers_->progress(-1, 0);
     (void)followReroutes();
     for (int peer = 0; peer < ranks(); ++peer) {
-      if (peer == rank() || !peers_->canReroute(peer) || hasSaidGoodbye(peer)) continue;
+      if (peer == rank() || !peers_->canReroute(peer) || hasLeft(peer)) continue;
       if (Status state = peers_->state(peer); !state.ok()) (void)lost(peer, std::move(state));
     }
     (void)flush(false);   // what is lost for good is found by who waits for it

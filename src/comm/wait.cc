@@ -93,11 +93,9 @@ std::optional<Fault> Communicator::checkEntry(const Work& work, const BoardEntry
 // Whether the peer, on whom this rank waits, has left or has called something else as this operation. One whose memory is not
 // mapped sends its board when it waits too (notify).
 std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
+  if (hasLeft(peer)) return Fault{Fault::kLeft, peer, 0, 0};
   if (!peers_->isOpen(peer)) return std::nullopt;
-  if ((*peers_)[peer].isPosted()) {
-    if (hasSaidGoodbye(peer)) return Fault{Fault::kLeft, peer, 0, 0};
-    return checkEntry(work, noticeOf(peer).entries[sequence_ % Board::kEntries], peer);
-  }
+  if ((*peers_)[peer].isPosted()) return checkEntry(work, noticeOf(peer).entries[sequence_ % Board::kEntries], peer);
   const Board& board = boardOf(peer);
   if (device::loadAcquire(board.left) != 0) return Fault{Fault::kLeft, peer, 0, 0};  // [left]
   return checkEntry(work, board.entries[sequence_ % Board::kEntries], peer);
@@ -105,13 +103,16 @@ std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
 
 const Notice& Communicator::noticeOf(int peer) const { return *layout_.part(peers_->arena() + layout_.partAt(peer)).notice; }
 
-// By a posted link: whether that has come by each rail, and with it all that the peer had sent. Whoever has left needs nothing more: what cannot
-// be put any more is not missed, and whoever waits for it finds out.
-bool Communicator::hasSaidGoodbye(int peer) const {
-  for (std::uint32_t rail = 0; rail < railsTo(peer); ++rail) {
-    if (device::loadAcquire(noticeOf(peer).left[rail]) == 0) return false;  // [left]
+// By a posted link: whether the goodbye has come by each rail, and with it all that the peer had sent; the first says
+// how many rails there are, for this rank may have no link to the peer. A peer that has left needs nothing more: what
+// cannot be put any more is not missed, and a rank that waits for it finds out.
+bool Communicator::hasLeft(int peer) const {
+  const Notice& notice = noticeOf(peer);
+  const std::uint64_t rails = device::loadAcquire(notice.left[0]);  // [left]
+  for (std::uint64_t rail = 1; rail < std::min<std::uint64_t>(rails, device::kMaxRails); ++rail) {
+    if (device::loadAcquire(notice.left[rail]) == 0) return false;  // [left]
   }
-  return true;
+  return rails != 0;
 }
 
 // Sends what is new on the board to the peers that cannot read it, in each operation in which this rank waits for long: one of them may
@@ -137,12 +138,14 @@ void Communicator::notify() {
   notified_ = sequence_;
 }
 
-// Tells a peer by a posted link that this rank goes: by each rail, behind what it was sent there before.
+// Tells a peer that this rank goes, behind what it was sent before: by a posted link, by each rail.
 void Communicator::sayGoodbye(int peer) {
   Notice& notice = *layout_.part(peers_->partAt(peer)).notice;
-  for (std::uint32_t rail = 0; rail < railsTo(peer); ++rail) {
-    device::storeRelease(notice.left[rail], 1);
-    const device::Post goodbye{rail, nullptr, 0, &notice.left[rail], 1};
+  const std::uint32_t rails = (*peers_)[peer].isPosted() ? railsTo(peer) : 1;
+  for (std::uint32_t rail = 0; rail < rails; ++rail) {
+    device::storeRelease(notice.left[rail], rails);  // [left]
+    if (!(*peers_)[peer].isPosted()) return;
+    const device::Post goodbye{rail, nullptr, 0, &notice.left[rail], rails};
     for (int tries = 0; tries < 1000 && peers_->put(peer, goodbye).code() == koloInProgress; ++tries) {  // [left]
       peers_->progress(peer, 1000);
       if ((*peers_)[peer].isHeld) (void)followReroutes();
@@ -181,15 +184,26 @@ void Communicator::endWait() {
   if (std::exchange(saysWait_, false)) waiting_.end();
 }
 
-// Messages wait for nobody in particular (-1), or for one peer, whose link may be lost meanwhile.
+// Messages wait for nobody in particular (-1), or for one peer, which may leave meanwhile, or whose link may be lost.
+// What a peer sent before it left is there when it is known to have left: this rank looks once more before it gives up.
 Fault Communicator::checkMessages(int peer, executor::WaitState& state) {
   const Fault fault = checkWait(peer, state, true);
-  if (fault.kind != Fault::kNone || peer < 0 || !(*peers_)[peer].isPosted()) return fault;
   const std::int64_t now = nowNs();
-  if (now - state.checkedNs < kBoardIntervalNs) return {};
+  if (fault.kind != Fault::kNone || now - state.checkedNs < kBoardIntervalNs) return fault;
   state.checkedNs = now;
-  Status link = peers_->state(peer);
-  return link.ok() ? Fault{} : lost(peer, std::move(link));
+  const auto isGone = [&] { return peer >= 0 ? hasLeft(peer) : haveAllLeft(); };
+  if (isGone()) return std::exchange(state.isKnownToBeGone, true) ? Fault{Fault::kLeft, peer, 0, 0} : Fault{};
+  Status link = peer >= 0 ? peers_->state(peer) : Status();
+  if (link.ok()) return {};
+  const Fault loss = lost(peer, std::move(link));
+  return isGone() ? Fault{} : loss;
+}
+
+bool Communicator::haveAllLeft() const {
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer != rank() && !hasLeft(peer)) return false;
+  }
+  return true;
 }
 
 // Leaves the core to others for a moment; forLong: nobody notices a twentieth of a millisecond after a tenth of a second. A rank that
@@ -258,7 +272,7 @@ Fault Communicator::keepWaiting(const Work& work, int peer, executor::WaitState&
   notify();
   if (Status lostLink = peers_->state(peer); !lostLink.ok()) {
     const Fault lasting = lost(peer, std::move(lostLink));
-    if (lasting.kind != Fault::kNone && !hasSaidGoodbye(peer)) return lasting;
+    if (lasting.kind != Fault::kNone && !hasLeft(peer)) return lasting;
   }
   if (const std::optional<Fault> found = readBoard(work, peer)) return *found;
   return inquire(work, peer, state).value_or(Fault{});
@@ -277,7 +291,7 @@ Fault Communicator::post(int peer, const device::Post& post, bool isMessage) {
     const Fault fault = (*peers_)[peer].isGone ? Fault{Fault::kLost, peer, 0, 0}
                         : accepted.code() == koloInProgress ? checkWait(peer, state, isMessage) : lost(peer, std::move(accepted));
     // Whoever waits for a peer that has left, or is reached by no transport any more, finds out; it may need nothing more, and have gone.
-    if (!isBusy && (hasSaidGoodbye(peer) || (*peers_)[peer].isGone)) return {};
+    if (!isBusy && (hasLeft(peer) || (*peers_)[peer].isGone)) return {};
     if (fault.kind != Fault::kNone) return fault;
   }
 }
@@ -287,7 +301,7 @@ Fault Communicator::flush(bool isMessage) {
   executor::WaitState state;
   while (!peers_->isFlushed()) {
     const int peer = peers_->unflushed();
-    if ((*peers_)[peer].isHeld && hasSaidGoodbye(peer)) peers_->release(peer);
+    if ((*peers_)[peer].isHeld && hasLeft(peer)) peers_->release(peer);
     if (peers_->progress(peer, 0)) continue;
     if (const Fault fault = checkWait(peer, state, isMessage); fault.kind != Fault::kNone) return fault;
   }
@@ -300,7 +314,7 @@ Fault Communicator::lost(int peer, Status why) {
   constexpr int kRounds = 100;
   const timespec nap{0, 5'000'000};
   if (reroute(peer, why)) return {};
-  for (int i = 0; i < kRounds && !failed() && !hasSaidGoodbye(peer); ++i) {
+  for (int i = 0; i < kRounds && !failed() && !hasLeft(peer); ++i) {
     nanosleep(&nap, nullptr);
     (void)peers_->progress(-1, 0);   // what it said before is still to be taken
   }
@@ -328,6 +342,15 @@ bool Communicator::write(int peer, std::uint64_t to, const void* from, std::uint
     device::storeRelease(ownBoard().writes, 0);   // [writes] after what was written
   }
   return readFailure_.ok();
+}
+
+Fault Communicator::distrust(int peer, const std::string& what) {
+  distrusted_ = fmt::format(
+      "rank {} wrote to rank {} {}, which a rank of this version does not do: what it wrote was altered, in memory or "
+      "on its way, or "
+      "it runs another build of the library. KOLO_TCP_CHECKSUM=1 finds what is altered on its way by tcp",
+      peer, rank(), what);
+  return {Fault::kCorrupt, peer, 0, 0};
 }
 
 Status Communicator::readFailure(int peer) const {
@@ -391,6 +414,15 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
                  fmt::format("rank {} has no link to rank {} in {}: {}: {}", rank(), fault.peer, label(work), mine,
                              lostLink_.message())};
       break;
+    case Fault::kCorrupt:
+      (void)distrust(
+          fault.peer,
+          fmt::format(
+              "a header that offers memory at offset {} of window {}, where it has registered none that is as long as "
+              "the operation needs",
+              fault.count, fault.signature - 1));
+      failure = {koloRemoteError, jobRank(fault.peer), fmt::format("{}; in {}: {}", distrusted_, label(work), mine)};
+      break;
     case Fault::kLeft:
       failure = {koloRemoteError, jobRank(fault.peer),
                  fmt::format("rank {} destroyed its communicator while rank {} waited for it in {}: {}", fault.peer,
@@ -408,7 +440,7 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
 
 Status Communicator::giveUpMessages(const Fault& fault, int peer) {
   Status why = concludeMessages(fault, peer);
-  releaseBuffers();   // behind that, for peers that find the mark wait for the reason
+  releaseBuffers();  // behind that, for peers that find the mark wait for the reason
   return why;
 }
 
@@ -417,12 +449,20 @@ Status Communicator::concludeMessages(const Fault& fault, int peer) {
   if (fault.kind == Fault::kTimeout) {
     return giveUp({rank(), peer, sequence_, {}, true, waitedNs(), {}});
   }
+  const int culprit = fault.peer < 0 ? -1 : jobRank(fault.peer);
+  std::string mine;  // what is news to the others
   if (fault.kind == Fault::kLost) {
-    const bootstrap::Failure failure{koloRemoteError, jobRank(fault.peer),
-                                     fmt::format("rank {} has no link to rank {} for messages on communicator {}: {}", rank(),
-                                                 fault.peer, options_.name, lostLink_.message())};
-    fail(failure);
-    return Status(failure.code, failure.message);
+    mine = fmt::format("rank {} has no link to rank {} for messages on communicator {}: {}", rank(), fault.peer,
+                       options_.name, lostLink_.message());
+  } else if (fault.kind == Fault::kCorrupt) {
+    mine = fmt::format("{}; communicator {}", distrusted_, options_.name);
+  } else if (fault.kind == Fault::kLeft) {
+    mine = fmt::format("{} destroyed its communicator {} while rank {} waited for a message from or to it",
+                       peer < 0 ? "every other rank" : whom, options_.name, rank());
+  }
+  if (!mine.empty()) {
+    fail({koloRemoteError, culprit, mine});
+    return Status(koloRemoteError, mine);
   }
   const Status why = failure();
   return error(why.code(), "{}; rank {} was waiting for a message from or to {}", why.message(), rank(), whom);

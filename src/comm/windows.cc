@@ -59,7 +59,9 @@ Result<std::unique_ptr<transport::Link>> openPart(const Peer& peer, const koloTr
 
 Status Windows::open(int ranks, HoldLinks holdLinks) {
   holdLinks_ = std::move(holdLinks);
-  KOLO_ASSIGN(tables_, memory::PrivateMemory::create(static_cast<std::size_t>(ranks) * kMost * sizeof(unsigned char*)));
+  ranks_ = ranks;
+  KOLO_ASSIGN(tables_,
+              memory::PrivateMemory::create(static_cast<std::size_t>(ranks) * kMost * sizeof(device::WindowPart)));
   return {};
 }
 
@@ -90,15 +92,16 @@ Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer,
 std::string Windows::openParts(Window& window, int own, Peers& peers, const std::vector<std::string>& blobs) {
   const auto held = holdLinks_();
   for (int rank = 0; rank < peers.ranks(); ++rank) {
-    unsigned char*& place = table(rank)[window.index];
+    device::WindowPart& part = table(rank)[window.index];
     if (rank == own) {
-      place = window.begin;
+      part = {window.begin, window.bytes};
       continue;
     }
     (void)peers.open(rank);   // openPart() says if it could not be
     auto link = openPart(peers[rank], peers.addressOf(rank), blobs[static_cast<std::size_t>(rank)]);
     if (!link.ok()) return link.status().message();
-    place = link.value() != nullptr ? link.value()->mapped() : nullptr;
+    if (link.value() != nullptr)
+      part = {link.value()->mapped(), BlobReader(blobs[static_cast<std::size_t>(rank)]).get<std::uint64_t>()};
     window.links.push_back(link.take());
   }
   return {};
@@ -107,7 +110,8 @@ std::string Windows::openParts(Window& window, int own, Peers& peers, const std:
 Result<Window*> Windows::addMapped(Membership& membership, Peers& peers, void* const* parts, const std::size_t* bytes) {
   const auto own = static_cast<std::size_t>(membership.rank);
   KOLO_ASSIGN(std::unique_ptr<Window> window, make(parts[own], bytes[own]));
-  for (int rank = 0; rank < membership.ranks(); ++rank) table(rank)[window->index] = static_cast<unsigned char*>(parts[rank]);
+  for (int rank = 0; rank < membership.ranks(); ++rank)
+    table(rank)[window->index] = {static_cast<unsigned char*>(parts[rank]), bytes[rank]};
   BlobWriter mine;
   mine.put(static_cast<std::uint64_t>(bytes[own]));
   KOLO_ASSIGN(const std::vector<std::string> theirs, membership.allGather(mine.text()));
@@ -189,6 +193,7 @@ void Windows::drop(const Window& window) {
   const auto held = holdLinks_();
   const std::uint32_t index = window.index;
   std::erase_if(extents_, [&](const Extent& extent) { return extent.index == index; });
+  for (int rank = 0; rank < ranks_; ++rank) table(rank)[index] = {};
   windows_[index].reset();
 }
 

@@ -30,7 +30,7 @@ struct Window {
 
 class Windows {
  public:
-  static constexpr std::uint32_t kMost = 4096;
+  static constexpr std::uint32_t kMost = device::kMostWindows;
 
   // Keeps other threads from links, and from the devices of posted ones, as Communicator::holdLinks() does.
   using HoldLinks = std::function<std::unique_lock<std::mutex>()>;
@@ -61,8 +61,8 @@ class Windows {
   // nothing. The window is registered when this is first asked: not before, as that takes all of its pages, touched or not.
   bool isKnown(const void* buffer, std::uint64_t bytes, transport::Device& device);
   const Window& at(std::uint32_t index) const { return *windows_[index]; }
-  // Begin of each window in a rank's memory, as this process sees it; the array stays where it is.
-  unsigned char* const* tableOf(int rank) const { return table(rank); }
+  // A rank's part of each window; the array stays where it is.
+  const device::WindowPart* tableOf(int rank) const { return table(rank); }
 
  private:
   struct Extent {
@@ -76,11 +76,12 @@ class Windows {
   std::string checkMapped(int own, Peers& peers, const std::vector<std::string>& theirs, void* const* parts, const std::size_t* bytes);
   Result<Window*> keep(Membership& membership, std::unique_ptr<Window> window, const std::string& why);
 
-  unsigned char** table(int rank) const {
-    return reinterpret_cast<unsigned char**>(tables_.data()) + static_cast<std::size_t>(rank) * kMost;
+  device::WindowPart* table(int rank) const {
+    return reinterpret_cast<device::WindowPart*>(tables_.data()) + static_cast<std::size_t>(rank) * kMost;
   }
 
   HoldLinks holdLinks_;
+  int ranks_ = 0;
   memory::PrivateMemory tables_;                   // [rank][window]; takes no memory where no window has been
   std::vector<std::unique_ptr<Window>> windows_;   // by index; null: free
   std::vector<Extent> extents_;                    // zero-copy ones, newest first

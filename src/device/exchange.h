@@ -156,19 +156,14 @@ class Exchange {
   // not divided, else its own block, wherever that lies. Of its own this rank sees likewise what is for itself.
 
   KOLO_DEVICE bool sendIsShared(int peer) const { return sendRefOf(peer).index != 0; }
-  KOLO_DEVICE bool recvIsShared(int peer) const {
-    return (peer == work_.rank ? offeredOutput(peer).index : headerOf(peer).refs.recvWindow) != 0;
+  KOLO_DEVICE bool recvIsShared(int peer) const { return recvRefOf(peer).index != 0; }
+  // Where [begin, begin + bytes) of it lies, as this process sees it; nullptr, after a failure, if the peer has
+  // registered no such memory. REQUIRES: it is shared.
+  KOLO_DEVICE const unsigned char* sendOf(int peer, std::uint64_t begin, std::uint64_t bytes) {
+    return peer == work_.rank ? pieceTo(peer).data + begin : placeOf(peer, linkTo(peer).theirSend, begin, bytes);
   }
-  // Where it begins, as this process sees it. REQUIRES: it is shared.
-  KOLO_DEVICE const unsigned char* sendOf(int peer) const {
-    if (peer == work_.rank) return pieceTo(peer).data;
-    const Header& line = headerOf(peer);
-    return linkTo(peer).windows[line.refs.sendWindow - 1] + line.refs.sendOffset;
-  }
-  KOLO_DEVICE unsigned char* recvOf(int peer) const {
-    if (peer == work_.rank) return pieceFrom(peer).data;
-    const Header& line = headerOf(peer);
-    return linkTo(peer).windows[line.refs.recvWindow - 1] + line.refs.recvOffset;
+  KOLO_DEVICE unsigned char* recvOf(int peer, std::uint64_t begin, std::uint64_t bytes) {
+    return peer == work_.rank ? pieceFrom(peer).data + begin : placeOf(peer, linkTo(peer).theirRecv, begin, bytes);
   }
   // Whether the peer's input may be taken, by whatever way.
   KOLO_DEVICE bool sendIsReadable(int peer) const { return isGiven(sendRefOf(peer)); }
@@ -200,15 +195,15 @@ class Exchange {
   // Where [begin, begin + bytes) of a rank's input lies: in place, or in `scratch`, where it has been read to. REQUIRES: readable; met. After a
   // barrier since `scratch` was used; another must follow.
   KOLO_DEVICE_CALL const unsigned char* bring(unsigned char* scratch, int peer, std::uint64_t begin, std::uint64_t bytes) {
-    if (peer == work_.rank || sendIsShared(peer)) return sendOf(peer) + begin;
-    if (bytes != 0 && !team_.failed()) team_.read(linkTo(peer).peer, scratch, headerOf(peer).refs.sendOffset + begin, bytes);
+    if (peer == work_.rank || sendIsShared(peer)) return sendOf(peer, begin, bytes);
+    if (bytes != 0 && !team_.failed()) team_.read(linkTo(peer).peer, scratch, sendRefOf(peer).offset + begin, bytes);
     return scratch;
   }
 
   // Copies into a peer's output, from `begin` on. REQUIRES: writable; met. All threads call.
   KOLO_DEVICE_CALL void put(int peer, std::uint64_t begin, const unsigned char* src, std::uint64_t bytes) {
     if (recvIsShared(peer)) {
-      copy(recvOf(peer) + begin, src, bytes, work_.streaming);
+      copy(recvOf(peer, begin, bytes), src, bytes, work_.streaming);
     } else if (bytes != 0 && !team_.failed()) {
       team_.write(linkTo(peer).peer, recvRefOf(peer).offset + begin, src, bytes);
     }
@@ -254,7 +249,8 @@ class Exchange {
     team_.sync();
     team_.spread(work_.ranks - 1, [&](int i) { sayDone(linkTo(peerAt(i))); });
     team_.spread(work_.ranks - 1, [&](int i) { awaitDone(linkTo(peerAt(i))); });
-    // Behind all of that: what a third rank has put into this rank's output, it may have read from a peer that had given up meanwhile.
+    // Behind all of that: what a third rank has put into this rank's output, it may have read from a peer that had
+    // given up meanwhile.
     team_.spread(work_.ranks - 1, [&](int i) { confirm(linkTo(peerAt(i))); });
   }
   // The halves of it, for where only one rank of a pair touches the other's buffers: that one says when it is done, the other waits. After a
@@ -334,6 +330,7 @@ class Exchange {
   // Leader only. REQUIRES: hasHeader().
   KOLO_DEVICE void takeMessageHeader(int peer, const MessageFlow& flow) {
     ++linkTo(peer).met;
+    takeRefs(peer);
     check(peer, {flow.word, flow.count}, flow.count);
   }
   KOLO_DEVICE bool hasFreeSlot(int peer) {
@@ -534,16 +531,18 @@ class Exchange {
   }
   // Nobody reads which output a rank offers to the root of a gather: there it can say that its block does not wait for the root's.
   KOLO_DEVICE bool givesAheadTo(int peer) const { return work_.givesAhead && peer == work_.root && work_.signature.collective == Collective::kGather; }
-  KOLO_DEVICE bool isGivenAhead(int peer) const { return headerOf(peer).refs.recvWindow == kGivenAhead; }
+  KOLO_DEVICE bool isGivenAhead(int peer) const { return linkTo(peer).theirRecv.index == kGivenAhead; }
   KOLO_DEVICE WindowRef sendRefOf(int peer) const {
-    if (peer == work_.rank) return offeredInput(peer);
-    const Header& line = headerOf(peer);
-    return {line.refs.sendOffset, line.refs.sendWindow};
+    return peer == work_.rank ? offeredInput(peer) : linkTo(peer).theirSend;
   }
   KOLO_DEVICE WindowRef recvRefOf(int peer) const {
-    if (peer == work_.rank) return offeredOutput(peer);
-    const Header& line = headerOf(peer);
-    return {line.refs.recvOffset, line.refs.recvWindow};
+    return peer == work_.rank ? offeredOutput(peer) : linkTo(peer).theirRecv;
+  }
+  KOLO_DEVICE unsigned char* placeOf(int peer, const WindowRef& ref, std::uint64_t begin, std::uint64_t bytes) {
+    unsigned char* const place = placeIn(linkTo(peer), ref, begin, bytes);
+    if (place == nullptr && bytes != 0)
+      team_.fail({.kind = Fault::kCorrupt, .peer = linkTo(peer).peer, .signature = ref.index, .count = ref.offset});
+    return place;
   }
   KOLO_DEVICE Way wayTo(int peer, const Piece& piece) const {
     if (isShort(piece)) return Way::kHeader;
@@ -573,8 +572,17 @@ class Exchange {
   // The peer's header has come: checks that it says what this rank says.
   KOLO_DEVICE void takeHeader(int peer) {
     ++linkTo(peer).met;
+    if (work_.direct != Algorithm::kCount || choosesWays()) takeRefs(peer);
     check(peer, {work_.word, work_.countFrom != nullptr ? work_.countFrom[peer] : work_.headerCount},
           work_.countTo != nullptr ? work_.countTo[peer] : work_.headerCount);
+  }
+
+  // The line lies in memory that the peer may write at any time.
+  KOLO_DEVICE void takeRefs(int peer) {
+    const Header& line = headerOf(peer);
+    Link& link = linkTo(peer);
+    link.theirSend = {line.refs.sendOffset, line.refs.sendWindow};
+    link.theirRecv = {line.refs.recvOffset, line.refs.recvWindow};
   }
 
   // The header met last against what it is to say; `said` is the count that this rank announced. By one thread.
@@ -593,9 +601,11 @@ class Exchange {
     }
   }
 
-  // What has been read in the peer's buffers was what the peer had there for this operation; otherwise this rank waits for the reason of the failure.
+  // What has been read in the peer's buffers was what the peer had there for this operation; otherwise this rank waits
+  // for the reason of the failure.
   KOLO_DEVICE void confirm(const Link& link) {
-    if (!team_.failed() && mayHaveChanged(link)) (void)team_.waitAlone(link.inbox->signals.done, ~std::uint64_t{0}, link.peer);
+    if (!team_.failed() && mayHaveChanged(link))
+      (void)team_.waitAlone(link.inbox->signals.done, ~std::uint64_t{0}, link.peer);
   }
   // By one thread, in spread().
   KOLO_DEVICE void sayDone(Link& link) { signal(link, link.outbox->signals.done, ++link.taken); }  // [done] after all loads and stores by this team

@@ -33,6 +33,13 @@ struct WindowRef {
   std::uint32_t index = 0;
 };
 
+// A rank's part of a window, as this process sees it.
+struct WindowPart {
+  unsigned char* begin = nullptr;
+  std::uint64_t bytes = 0;
+};
+inline constexpr std::uint32_t kMostWindows = 4096;  // of a communicator
+
 // In a header to the root of a gather, in the place of the window of an output: the block comes through the slots, whatever the root offers.
 inline constexpr std::uint32_t kGivenAhead = 0xffffffffu;
 
@@ -113,7 +120,7 @@ struct Link {
   const unsigned char* inSlots = nullptr;         // likewise
   Mailbox* outbox = nullptr;                      // in the peer's memory, written by me
   unsigned char* outSlots = nullptr;              // likewise
-  unsigned char* const* windows = nullptr;        // begin of the peer's part of each window
+  const WindowPart* windows = nullptr;            // [kMostWindows] what the peer has registered
   // A posted link's outbox, outSlots and signals are this process's mirror of what it writes into the peer's memory; requests
   // bring over what has changed (Exchange::signal).
   bool isPosted = false;
@@ -132,19 +139,33 @@ struct Link {
   std::uint64_t received = 0;    // chunks taken
   std::uint64_t finished = 0;    // direct operations that it has said to have ended with me; of messages, those that it has taken from me
   std::uint64_t taken = 0;       // direct operations that I have said to have ended with it; messages taken from it
+  WindowRef theirSend,
+      theirRecv;  // of the header met last: copied out of it once, and then checked and used (Exchange::takeHeader)
   Expectation expected[kHeaderLines];   // of the headers owed, by line
   MessageFlow sending, receiving;
 };
 
-// Whether the peer's buffers may have changed before they were read: the peer has left an operation with an error, because of a third rank, say, and
-// its caller had the buffers back. Every reader of a peer's memory asks this behind its reads, whatever way it read by (loads, or a copy by the
-// kernel), and before it counts on what it read.
-//  - The peer sets the mark before its caller can write the buffers [gave up]: a reader that has seen such a write sees the mark.
-//  - A reader that sees the mark may have read the right bytes all the same. It cannot know; the communicator is about to fail, and the reader waits
+// Where `bytes` bytes lie, from `begin` on behind what the peer refers to; nullptr: not inside of what it has
+// registered.
+KOLO_DEVICE unsigned char* placeIn(const Link& link, const WindowRef& ref, std::uint64_t begin, std::uint64_t bytes) {
+  if (ref.index == 0 || ref.index > kMostWindows) return nullptr;
+  const WindowPart& part = link.windows[ref.index - 1];
+  const bool isInside =
+      ref.offset <= part.bytes && begin <= part.bytes - ref.offset && bytes <= part.bytes - ref.offset - begin;
+  return isInside ? part.begin + ref.offset + begin : nullptr;
+}
+
+// Whether the peer's buffers may have changed before they were read: the peer has left an operation with an error,
+// because of a third rank, say, and its caller had the buffers back. Every reader of a peer's memory asks this behind
+// its reads, whatever way it read by (loads, or a copy by the kernel), and before it counts on what it read.
+//  - The peer sets the mark before its caller can write the buffers [gave up]: a reader that has seen such a write sees
+//  the mark.
+//  - A reader that sees the mark may have read the right bytes all the same. It cannot know; the communicator is about
+//  to fail, and the reader waits
 //    for the reason of that.
 KOLO_DEVICE bool mayHaveChanged(const Link& link) {
   if (link.gaveUp == nullptr) return false;
-  fence();   // [gave up] after what was read
+  fence();  // [gave up] after what was read
   return loadRelaxed(*link.gaveUp) != 0;
 }
 

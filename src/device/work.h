@@ -67,9 +67,20 @@ struct Signature {
 
 // Why a team gave up. The leader writes the first one; the host reads it afterwards and puts it into words.
 struct Fault {
-  enum Kind : std::uint32_t { kNone, kMismatch, kTimeout, kLeft, kAborted, kUnreadable, kUnwritable, kLost } kind = kNone;
+  enum Kind : std::uint32_t {
+    kNone,
+    kMismatch,
+    kTimeout,
+    kLeft,
+    kAborted,
+    kUnreadable,
+    kUnwritable,
+    kLost,
+    kCorrupt
+  } kind = kNone;
   int peer = -1;                   // whose header or signal it was
-  std::uint64_t signature = 0;     // kMismatch: what the peer called
+  std::uint64_t signature =
+      0;  // kMismatch: what the peer called. kCorrupt: the index, and the offset, of memory that it has not registered
   std::uint64_t count = 0;
   std::uint64_t mine = 0;          // kMismatch, and on a GPU always: what this rank called then
   std::uint64_t mineCount = 0;

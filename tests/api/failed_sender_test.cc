@@ -1,9 +1,12 @@
 // A send that fails gives its buffer back, and the program may write there at once. A receive ends with the bytes that
 // were sent, or with an error: never with what the buffer held later, by whatever way the bytes travel. In these tests
 // the receiver, or the transport, comes late on purpose.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 
 #include "support/ranks.h"
 #include "support/settings.h"
@@ -89,4 +92,26 @@ TEST_CASE("a message is not taken out of a window in which its sender may write 
 
 TEST_CASE("a message is not read out of a buffer that its sender may write again") {
   withSettings({{"KOLO_SINGLE_COPY_BYTES", "0"}, {"KOLO_TRANSPORTS", "shm"}}, [] { expectNothingLater({}); });
+}
+
+TEST_CASE("a message is not put out of a buffer that its sender may write again") {
+  withSettings({{"KOLO_TRANSPORT_PLUGINS", std::getenv("KOLO_TEST_LATE_PLUGIN")}, {"KOLO_TRANSPORTS", "late"}}, [] {
+    void* const late = dlopen(std::getenv("KOLO_TEST_LATE_PLUGIN"), RTLD_NOW);
+    REQUIRE(late != nullptr);
+    const auto straightBytes = reinterpret_cast<unsigned long (*)()>(dlsym(late, "koloLateStraightBytes"));
+    const auto hold = reinterpret_cast<void (*)(int)>(dlsym(late, "koloLateHold"));
+    const auto carryOut = reinterpret_cast<void (*)(int)>(dlsym(late, "koloLateCarryOut"));
+    hold(1);
+    expectNothingLater({.looksBefore = true,
+                        .beforeAbort =
+                            [&](Gate& receiver) {
+                              await([&] {
+                                return straightBytes() == kBytes;
+                              });  // rank 1 has put all of the message, and none has gone
+                              receiver.isOpen = receiver.isWaiting = false;
+                              await([&] { return receiver.isWaiting.load(); });
+                            },
+                        .afterFailing = [&] { carryOut(1); }});
+    dlclose(late);
+  });
 }

@@ -295,3 +295,36 @@ TEST_CASE("a rank that sends without end does not keep a receive from any source
   });
   CHECK(heard);
 }
+
+TEST_CASE(
+    "what a rank sent is received though it has destroyed its communicator since; what it did not send is not waited "
+    "for") {
+  constexpr size_t kBytes = 3000;
+  World world(3);
+  for (const int rank : {0, 2}) {
+    std::thread sender([&] {
+      const std::vector<unsigned char> data = pattern(kBytes, rank);
+      for (int i = 0; i < 3; ++i) koloSendTag(data.data(), kBytes, koloUint8, 1, i, world[rank], nullptr);
+      koloCommDestroy(std::exchange(world[rank], nullptr));
+    });
+    sender.join();
+  }
+  std::vector<unsigned char> received(kBytes);
+  for (int i = 0; i < 6; ++i) {
+    koloRecvStatus_t status{};
+    REQUIRE_OK(koloRecvTag(received.data(), kBytes, koloUint8, KOLO_ANY_SOURCE, i / 2, &status, world[1], nullptr));
+    CHECK(received == pattern(kBytes, status.source));
+  }
+  const int source = GENERATE(0, KOLO_ANY_SOURCE);
+  CHECK_CODE(koloRemoteError, koloRecvTag(received.data(), kBytes, koloUint8, source, 0, nullptr, world[1], nullptr));
+  CHECK(messageHas(source == 0 ? "rank 0 destroyed its communicator world while rank 1 waited"
+                               : "every other rank destroyed its communicator"));
+}
+
+TEST_CASE("a long message to a rank that has destroyed its communicator is an error, not a wait without end") {
+  World world(2);
+  std::thread([&] { koloCommDestroy(std::exchange(world[1], nullptr)); }).join();
+  const std::vector<unsigned char> data(1 << 20);
+  CHECK_CODE(koloRemoteError, koloSend(data.data(), data.size(), koloUint8, 1, world[0], nullptr));
+  CHECK(messageHas("rank 1 destroyed its communicator world while rank 0 waited"));
+}

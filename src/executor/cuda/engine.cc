@@ -263,7 +263,7 @@ Status Engine::allocate() {
   };
   KOLO_TRY(allocate(links_, static_cast<std::uint64_t>(setup_.layout.lanes()) * ranks * sizeof(device::Link)));
   KOLO_TRY(allocate(channels_, channels * sizeof(Channel)));
-  KOLO_TRY(allocate(windows_, ranks * setup_.windows * sizeof(void*)));
+  KOLO_TRY(allocate(windows_, ranks * setup_.windows * sizeof(device::WindowPart)));
   KOLO_ASSIGN(void* const control, lendPinned(sizeof(Control)));
   control_ = new (control) Control{};
   if (setup_.beforeLaunch) KOLO_TRY(allocateRings());
@@ -338,16 +338,17 @@ Status Engine::connect(std::span<const Pair> pairs) {
       link.railMask = pair.rails - 1;
       link.mirror = pair.isPosted ? pair.theirs : nullptr;
       link.left = reinterpret_cast<const device::Counter*>(pair.left);
-      link.windows = windows_.as<unsigned char*>() + static_cast<std::uint64_t>(peer) * setup_.windows;
+      link.windows = windows_.as<device::WindowPart>() + static_cast<std::uint64_t>(peer) * setup_.windows;
     }
   }
   return gpu_->upload(reinterpret_cast<CUdeviceptr>(links_.as<void>()), links.data(), links.size() * sizeof(device::Link));
 }
 
-Status Engine::setWindow(int rank, std::uint32_t index, unsigned char* begin) {
-  unsigned char** const place = windows_.as<unsigned char*>() + static_cast<std::uint64_t>(rank) * setup_.windows + index;
+Status Engine::setWindow(int rank, std::uint32_t index, const device::WindowPart& part) {
+  device::WindowPart* const place =
+      windows_.as<device::WindowPart>() + static_cast<std::uint64_t>(rank) * setup_.windows + index;
   KOLO_TRY(drain());   // what runs may still use the window that was in this place
-  return gpu_->upload(reinterpret_cast<CUdeviceptr>(place), &begin, sizeof begin);
+  return gpu_->upload(reinterpret_cast<CUdeviceptr>(place), &part, sizeof part);
 }
 
 Status Engine::setHosts(const device::Hosts& hosts) {

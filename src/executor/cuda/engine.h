@@ -194,7 +194,7 @@ class Engine {
   // Pairs by rank. Before the first launch.
   Status connect(std::span<const Pair> pairs);
   // Begin of a rank's part of a window.
-  Status setWindow(int rank, std::uint32_t index, unsigned char* begin);
+  Status setWindow(int rank, std::uint32_t index, const device::WindowPart& part);
 
   // The requests of posted links, by channel; for one thread of the host. Empty without Setup::beforeLaunch.
   std::span<device::PostRing> rings() const { return {rings_, rings_ != nullptr ? static_cast<std::size_t>(setup_.layout.channels) : 0}; }
@@ -267,7 +267,7 @@ class Engine {
   Setup setup_;
   Lent links_;        // device::Link [lanes][ranks]
   Lent channels_;     // Channel [channels]
-  Lent windows_;      // unsigned char* [ranks][windows]
+  Lent windows_;      // WindowPart [ranks][windows]
   Lent posts_;        // device::PostBox [channels]
   Lent hosts_;        // device::Hosts, and the ranks behind it
   Lent order_;        // the ranks in the order of rings
