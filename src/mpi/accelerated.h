@@ -1,15 +1,19 @@
 // MPI's collectives by those of Kolo: one call on a communicator that has a session.
 //
-// Each function has the parameters of the MPI's. It may decline, and has then done nothing: the call is the MPI's. It declines what it
-// does not cover by what is the same on all ranks; and arguments that MPI's rules forbid, so that the error is the MPI's own. What may
-// differ between ranks (datatypes of the same signature, which of them have gaps, displacements) never decides.
+// Each function has the parameters of the MPI's. It may decline, and has then done nothing: the call is the MPI's. It
+// declines what it does not cover by what is the same on all ranks; and arguments that the MPI refuses, so that the
+// error is the MPI's own. What may differ between ranks (datatypes of the same signature, which of them have gaps,
+// displacements) never decides, nor does what MPI forbids and the MPI does not refuse: the rank would be in the MPI
+// while the others are in Kolo.
 //
-// A function ends by handing over what is to be done on Kolo (carryOut). Arguments are judged and data packed before, in the call.
+// A function ends by handing over what is to be done on Kolo (carryOut). Arguments are judged and data packed before,
+// in the call: until then nothing is counted, and nobody waited for.
 #pragma once
 
 #include <kolo/kolo.h>
 
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "mpi/regions.h"
@@ -21,20 +25,59 @@ namespace kolo::mpi {
 class Outcome {
  public:
   Outcome(koloResult_t result) : result_(result) {}   // NOLINT: converting on purpose
-  // why: a literal.
+  // By what is the same on all ranks. why: a literal.
   static Outcome declined(const char* why) {
     Outcome outcome(koloSuccess);
     outcome.why_ = why;
     return outcome;
   }
+  // Maybe on this rank alone: by arguments that the MPI refuses without a word to the others.
+  static Outcome refused() {
+    Outcome outcome = declined("MPI has to judge the arguments");
+    outcome.isRefused_ = true;
+    return outcome;
+  }
 
   // nullptr: it was carried out, with result(); or is to be, by the task.
   const char* whyDeclined() const { return why_; }
+  bool isRefused() const { return isRefused_; }
   koloResult_t result() const { return result_; }
 
  private:
   koloResult_t result_;
+  bool isRefused_ = false;
   const char* why_ = nullptr;
+};
+
+// A collective of a session: run(from, to), then to.store().
+template <class From, class To, class Run>
+class TaskOf final : public Task {
+  static_assert(!std::is_reference_v<From> && !std::is_reference_v<To> && !std::is_reference_v<Run>,
+                "a task outlives the call");
+
+ public:
+  TaskOf(Session& session, From&& from, To&& to, Run&& run, bool waitsForAll, bool onlyGives)
+      : session_(session),
+        from_(std::move(from)),
+        to_(std::move(to)),
+        run_(std::move(run)),
+        waitsForAll_(waitsForAll),
+        onlyGives_(onlyGives) {
+    to_.outliveTheCall();
+  }
+  koloResult_t run() override {
+    return session_.carryOut(waitsForAll_, [this] { return run_(from_, to_); });
+  }
+  void store() override { to_.store(); }
+  // For a look before it this rank needs the others, whatever it gives.
+  bool onlyGives() const override { return onlyGives_ && !session_.isLookDue(waitsForAll_); }
+
+ private:
+  Session& session_;
+  From from_;
+  To to_;
+  Run run_;
+  bool waitsForAll_, onlyGives_;
 };
 
 class Accelerated {
@@ -43,9 +86,15 @@ class Accelerated {
   using Counts = Numbers;
   using Displs = Numbers;
 
-  // later: nullptr for calls that block; otherwise where to leave what is to be done.
-  explicit Accelerated(Session& session, std::unique_ptr<Task>* later = nullptr)
-      : session_(session), later_(later), kolo_(session.kolo()), rank_(session.rank()), ranks_(session.ranks()) {}
+  // later: nullptr for calls that block; otherwise where to leave what is to be done. waitsForAll: whether every rank
+  // of such a call needs something from every other.
+  explicit Accelerated(Session& session, std::unique_ptr<Task>* later = nullptr, bool waitsForAll = true)
+      : session_(session),
+        later_(later),
+        waitsForAll_(waitsForAll),
+        kolo_(session.kolo()),
+        rank_(session.rank()),
+        ranks_(session.ranks()) {}
 
 #define COLLECTIVE(Name, INonblocking, parameters, arguments) Outcome try##Name parameters;
 #include "mpi/collectives.inc"
@@ -55,6 +104,7 @@ class Accelerated {
   bool isRoot(int root) const { return root >= 0 && root < ranks_; }
   bool areBlocks(const Numbers& counts, const Numbers& displs) const;
   std::vector<Elements> elementsOfEach(const void* buffer, const Numbers& counts, const Numbers& displs, const MPI_Datatype* datatypes) const;
+  Outcome differ(std::size_t given, std::size_t taken);
   bool calculates(MPI_Op op, MPI_Datatype datatype) const;
   Elements elements(const void* buffer, MPI_Datatype datatype) const { return {buffer, datatype, session_.comm()}; }
   Region ownResult(void* recvbuf, MPI_Count count, MPI_Datatype datatype) const;
@@ -64,10 +114,12 @@ class Accelerated {
   template <class From, class To, class Run>
   Outcome carryOut(From&& from, To&& to, Run&& run, bool onlyGives = false) {
     if (later_ != nullptr) {
-      *later_ = std::make_unique<TaskOf<From, To, Run>>(std::move(from), std::move(to), std::move(run), onlyGives);
+      *later_ = std::make_unique<TaskOf<From, To, Run>>(session_, std::move(from), std::move(to), std::move(run),
+                                                        waitsForAll_, onlyGives);
       return koloSuccess;
     }
-    const koloResult_t result = run(from, to);
+    session_.settle();
+    const koloResult_t result = session_.carryOut(true, [&] { return run(from, to); });
     if (result == koloSuccess) to.store();
     return result;
   }
@@ -79,6 +131,7 @@ class Accelerated {
 
   Session& session_;
   std::unique_ptr<Task>* later_;
+  bool waitsForAll_;
   koloComm_t kolo_;
   int rank_, ranks_;
 };

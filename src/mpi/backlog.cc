@@ -36,7 +36,7 @@ bool Pending::execute() {
     if (result != koloSuccess) message_ = koloGetLastError(nullptr);
   } catch (const MpiError& error) {
     code_ = error.code;
-    message_ = "the MPI could not calculate";
+    message_ = error.what;
   } catch (const std::bad_alloc&) {
     code_ = MPI_ERR_NO_MEM;
     message_ = "out of memory";
@@ -100,7 +100,7 @@ void Backlog::executeFirst(Lock& lock) {
 // Only if it is its turn. Under the lock, for nobody could begin with another meanwhile, and to give it back and take it again costs as much as a short
 // collective. No rank is waited for, and what a rank gives without waiting is half a MiB at most.
 bool Backlog::executeAtOnce(Pending& pending) {
-  if (!pending.task_->onlyGives() || isExecuting_ || !waiting_.empty()) return false;
+  if (isExecuting_ || !waiting_.empty() || !pending.task_->onlyGives()) return false;
   const bool isOver = pending.executeWithoutWaiting();
   if (isOver) ++begun_;
   return isOver;

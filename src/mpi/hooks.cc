@@ -28,8 +28,6 @@ template <class Attempt, class Pass>
   const char* why = "the communicator has one rank, or two groups, or is without Kolo";
   try {
     if (Session* const session = Session::of(comm)) {
-      session->settle();
-      if (session->isLookDue(true)) session->shareNew();
       Accelerated accelerated(*session);
       const Outcome outcome = attempt(accelerated);
       why = outcome.whyDeclined();
@@ -37,6 +35,7 @@ template <class Attempt, class Pass>
         countAccelerated(hook);
         return outcome.result() == koloSuccess ? MPI_SUCCESS : fail(hook, *session, outcome.result());
       }
+      if (!outcome.isRefused()) session->settle();  // quicker than by the backlog's thread
     }
   } catch (const MpiError& error) {
     return error.code;
@@ -63,28 +62,12 @@ class TaskOnHost final : public Task {
   std::unique_ptr<Task> task_;
 };
 
-// Whether every rank needs something from every other: then it loses nothing by a look before. Of nonblocking forms.
+// Whether every rank needs something from every other. Of nonblocking forms.
 bool waitsForAll(Hook hook) {
   constexpr Hook kSomeOnlyGive[] = {Hook::kIbcast,  Hook::kIreduce,  Hook::kIscan,    Hook::kIexscan,
                                     Hook::kIgather, Hook::kIgatherv, Hook::kIscatter, Hook::kIscatterv};
   return std::find(std::begin(kSomeOnlyGive), std::end(kSomeOnlyGive), hook) == std::end(kSomeOnlyGive);
 }
-
-// A task before which the ranks see whether some have new memory. For that this rank needs the others, whatever it gives.
-class TaskAfterLook final : public Task {
- public:
-  TaskAfterLook(std::unique_ptr<Task> task, Session& session) : session_(session), task_(std::move(task)) {}
-  koloResult_t run() override {
-    session_.shareNew();
-    return task_->run();
-  }
-  void store() override { task_->store(); }
-  bool onlyGives() const override { return false; }
-
- private:
-  Session& session_;
-  std::unique_ptr<Task> task_;
-};
 
 // The same for nonblocking forms. They may not wait for other ranks, and so not make a session. buffers: nullptr, or what the arguments are
 // copies of.
@@ -96,12 +79,11 @@ int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt
     Session* const session = request != nullptr ? Session::existing(comm) : nullptr;
     if (session != nullptr) {
       std::unique_ptr<Task> task;
-      Accelerated accelerated(*session, &task);
+      Accelerated accelerated(*session, &task, waitsForAll(hook));
       why = attempt(accelerated).whyDeclined();
       if (why == nullptr) {
         countAccelerated(hook);
         if (buffers != nullptr) task = std::make_unique<TaskOnHost>(std::move(task), std::move(buffers));
-        if (session->isLookDue(waitsForAll(hook))) task = std::make_unique<TaskAfterLook>(std::move(task), *session);
         return startTask(*session, hook, std::move(task), request);
       }
     }

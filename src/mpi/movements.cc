@@ -1,13 +1,13 @@
 // The collectives that only move data, as bytes. What a rank gives and gets in place is described as what it is, a block of the
 // other buffer: where no copy is made, Kolo sees the same address and works in place.
 #include <cstdint>
+#include <string>
 
 #include "mpi/accelerated.h"
+#include "mpi/report.h"
 
 namespace kolo::mpi {
 namespace {
-
-Outcome unusual() { return Outcome::declined("MPI has to judge the arguments"); }
 
 // Data at address 0 are for datatypes with absolute addresses (MPI_BOTTOM), which are no run.
 bool isUsable(const Elements& elements, MPI_Count count) {
@@ -16,9 +16,13 @@ bool isUsable(const Elements& elements, MPI_Count count) {
   return elements.buffer != MPI_IN_PLACE && (elements.buffer != nullptr || !elements.form.isRun);
 }
 
-// The same buffer twice, which the MPI refuses. Where it does not, the rank's own data go through a copy.
-bool isRefused(const void* sendbuf, const void* recvbuf, std::size_t bytes) {
-  return !kTakesBufferTwice && bytes != 0 && sendbuf == recvbuf;
+// Whether the MPI refuses a block that this rank gives itself and takes where it lies: MPICH does so if the datatypes
+// are the same, and counts in bytes of data. What it does not notice it carries out, as Open MPI does all: the rank's
+// own data go through a copy. REQUIRES: the block is equally long in both.
+bool isRefused(const Elements& own, MPI_Count count, const Elements& all, MPI_Count before) {
+  if (kTakesBufferTwice || count == 0 || own.buffer == nullptr || own.datatype != all.datatype) return false;
+  const auto place = reinterpret_cast<std::uintptr_t>(all.buffer) + static_cast<std::uintptr_t>(before) * all.form.size;
+  return reinterpret_cast<std::uintptr_t>(own.buffer) == place;
 }
 
 }  // namespace
@@ -32,9 +36,28 @@ bool Accelerated::areBlocks(const Numbers& counts, const Numbers& displs) const 
   return true;
 }
 
+// This rank gives itself another number of bytes than it takes. MPI forbids that, but no MPI refuses it: the ranks
+// communicate, and data that are too long for their place are cut off and reported. The other ranks may have called
+// rightly, and are in Kolo then. A barrier tells: if they are, it fails on all ranks, and so does the communicator. If
+// it does not, all ranks have called like this one.
+Outcome Accelerated::differ(std::size_t given, std::size_t taken) {
+  const char* const why = "each rank gives itself another number of bytes than it takes";
+  const bool isLater = later_ != nullptr;
+  const Outcome outcome = carryOut([=, rank = rank_, kolo = kolo_] {
+    const koloResult_t result = koloBarrier(kolo, nullptr);
+    if (result == koloSuccess && isLater) throw MpiError{MPI_ERR_TRUNCATE, why};
+    if (result != koloSuccess && result != koloInProgress) {
+      complain("rank " + std::to_string(rank) + " gives itself " + std::to_string(given) + " bytes and takes " +
+               std::to_string(taken) + ", which MPI forbids; this ends Kolo's communicator on all ranks");
+    }
+    return result;
+  });
+  return isLater || outcome.result() != koloSuccess ? outcome : Outcome::declined(why);
+}
+
 Outcome Accelerated::tryBcast(void* buffer, MPI_Count count, MPI_Datatype datatype, int root, MPI_Comm) {
   const Elements all = elements(buffer, datatype);
-  if (!isRoot(root) || !isUsable(all, count)) return unusual();
+  if (!isRoot(root) || !isUsable(all, count)) return Outcome::refused();
   Region data(all, count);
   if (rank_ == root) {
     data.load();
@@ -51,8 +74,9 @@ Outcome Accelerated::tryAllgather(const void* sendbuf, MPI_Count sendcount, MPI_
   const Elements all = elements(recvbuf, recvtype);
   const Elements own = isInPlace ? elements(all.at(rank_ * recvcount), recvtype) : elements(sendbuf, sendtype);
   if (isInPlace) sendcount = recvcount;
-  if (!isUsable(all, recvcount) || !isUsable(own, sendcount) || own.bytes(sendcount) != all.bytes(recvcount)) return unusual();
-  if (isRefused(sendbuf, recvbuf, all.bytes(recvcount))) return unusual();
+  if (!isUsable(all, recvcount) || !isUsable(own, sendcount)) return Outcome::refused();
+  if (own.bytes(sendcount) != all.bytes(recvcount)) return differ(own.bytes(sendcount), all.bytes(recvcount));
+  if (!isInPlace && isRefused(own, sendcount, all, rank_ * recvcount)) return Outcome::refused();
   Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
   return carryOut(std::move(from), Region(all, recvcount * ranks_), [kolo = kolo_](const Region& in, const Region& out) {
@@ -63,14 +87,15 @@ Outcome Accelerated::tryAllgather(const void* sendbuf, MPI_Count sendcount, MPI_
 // Kolo wants the same displacements on all ranks, MPI does not: so all ranks give none.
 Outcome Accelerated::tryAllgatherv(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, Numbers recvcounts,
                                    Numbers displs, MPI_Datatype recvtype, MPI_Comm) {
-  if (!areBlocks(recvcounts, displs)) return unusual();
+  if (!areBlocks(recvcounts, displs)) return Outcome::refused();
   const bool isInPlace = sendbuf == MPI_IN_PLACE;
   const Elements all = elements(recvbuf, recvtype);
   const MPI_Count mine = recvcounts[rank_];
   const Elements own = isInPlace ? elements(all.at(displs[rank_]), recvtype) : elements(sendbuf, sendtype);
   if (isInPlace) sendcount = mine;
-  if (!isUsable(all, mine) || !isUsable(own, sendcount) || own.bytes(sendcount) != all.bytes(mine)) return unusual();
-  if (isRefused(sendbuf, recvbuf, own.bytes(sendcount))) return unusual();
+  if (!isUsable(all, mine) || !isUsable(own, sendcount)) return Outcome::refused();
+  if (own.bytes(sendcount) != all.bytes(mine)) return differ(own.bytes(sendcount), all.bytes(mine));
+  if (!isInPlace && isRefused(own, sendcount, all, displs[rank_])) return Outcome::refused();
   Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
   Blocks to(all, ranks_, recvcounts, displs, Blocks::Placing::kInARow);
@@ -82,14 +107,15 @@ Outcome Accelerated::tryAllgatherv(const void* sendbuf, MPI_Count sendcount, MPI
 Outcome Accelerated::tryGather(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
                                MPI_Datatype recvtype, int root, MPI_Comm) {
   const bool isAtRoot = rank_ == root, isInPlace = isAtRoot && sendbuf == MPI_IN_PLACE;
-  if (!isRoot(root)) return unusual();
+  if (!isRoot(root)) return Outcome::refused();
   if (!isAtRoot) recvcount = 0;
   const Elements all = isAtRoot ? elements(recvbuf, recvtype) : elements(nullptr, MPI_BYTE);
   const Elements own = isInPlace ? elements(all.at(rank_ * recvcount), recvtype) : elements(sendbuf, sendtype);
   if (isInPlace) sendcount = recvcount;
-  if (!isUsable(all, recvcount) || !isUsable(own, sendcount)) return unusual();
+  if (!isUsable(all, recvcount) || !isUsable(own, sendcount)) return Outcome::refused();
   const std::size_t bytes = own.bytes(sendcount);
-  if (isAtRoot && (bytes != all.bytes(recvcount) || isRefused(sendbuf, recvbuf, bytes))) return unusual();
+  if (isAtRoot && bytes != all.bytes(recvcount)) return differ(bytes, all.bytes(recvcount));
+  if (isAtRoot && !isInPlace && isRefused(own, sendcount, all, rank_ * recvcount)) return Outcome::refused();
   Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
   return carryOut(std::move(from), Region(all, recvcount * ranks_), [bytes, root, kolo = kolo_](const Region& in, const Region& out) {
@@ -100,10 +126,10 @@ Outcome Accelerated::tryGather(const void* sendbuf, MPI_Count sendcount, MPI_Dat
 Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, Numbers recvcounts,
                                 Numbers displs, MPI_Datatype recvtype, int root, MPI_Comm) {
   const bool isAtRoot = rank_ == root, isInPlace = isAtRoot && sendbuf == MPI_IN_PLACE;
-  if (!isRoot(root) || (isAtRoot && !areBlocks(recvcounts, displs))) return unusual();
+  if (!isRoot(root) || (isAtRoot && !areBlocks(recvcounts, displs))) return Outcome::refused();
   if (!isAtRoot) {
     const Elements own = elements(sendbuf, sendtype);
-    if (!isUsable(own, sendcount)) return unusual();
+    if (!isUsable(own, sendcount)) return Outcome::refused();
     Region from(own, sendcount);
     from.load();
     return carryOut(std::move(from), Nothing(), [root, kolo = kolo_](const Region& in, const Nothing&) {
@@ -113,9 +139,10 @@ Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Da
   const Elements all = elements(recvbuf, recvtype);
   const Elements own = isInPlace ? elements(all.at(displs[rank_]), recvtype) : elements(sendbuf, sendtype);
   if (isInPlace) sendcount = recvcounts[rank_];
-  if (!isUsable(all, recvcounts[rank_]) || !isUsable(own, sendcount)) return unusual();
+  if (!isUsable(all, recvcounts[rank_]) || !isUsable(own, sendcount)) return Outcome::refused();
   const std::size_t bytes = own.bytes(sendcount);
-  if (bytes != all.bytes(recvcounts[rank_]) || isRefused(sendbuf, recvbuf, bytes)) return unusual();
+  if (bytes != all.bytes(recvcounts[rank_])) return differ(bytes, all.bytes(recvcounts[rank_]));
+  if (!isInPlace && isRefused(own, sendcount, all, displs[rank_])) return Outcome::refused();
   Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
   Blocks to(all, ranks_, recvcounts, displs, Blocks::Placing::kFree);
@@ -127,14 +154,15 @@ Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Da
 Outcome Accelerated::tryScatter(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
                                 MPI_Datatype recvtype, int root, MPI_Comm) {
   const bool isAtRoot = rank_ == root, isInPlace = isAtRoot && recvbuf == MPI_IN_PLACE;
-  if (!isRoot(root)) return unusual();
+  if (!isRoot(root)) return Outcome::refused();
   if (!isAtRoot) sendcount = 0;
   const Elements all = isAtRoot ? elements(sendbuf, sendtype) : elements(nullptr, MPI_BYTE);
   const Elements own = isInPlace ? elements(all.at(rank_ * sendcount), sendtype) : elements(recvbuf, recvtype);
   if (isInPlace) recvcount = sendcount;
-  if (!isUsable(all, sendcount) || !isUsable(own, recvcount)) return unusual();
+  if (!isUsable(all, sendcount) || !isUsable(own, recvcount)) return Outcome::refused();
   const std::size_t bytes = own.bytes(recvcount);
-  if (isAtRoot && (bytes != all.bytes(sendcount) || isRefused(sendbuf, recvbuf, bytes))) return unusual();
+  if (isAtRoot && bytes != all.bytes(sendcount)) return differ(all.bytes(sendcount), bytes);
+  if (isAtRoot && !isInPlace && isRefused(own, recvcount, all, rank_ * sendcount)) return Outcome::refused();
   Region from(all, sendcount * ranks_), to(own, recvcount, sendbuf == recvbuf);
   from.load();
   if (isInPlace) to.discard();
@@ -146,10 +174,10 @@ Outcome Accelerated::tryScatter(const void* sendbuf, MPI_Count sendcount, MPI_Da
 Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype, void* recvbuf,
                                  MPI_Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm) {
   const bool isAtRoot = rank_ == root, isInPlace = isAtRoot && recvbuf == MPI_IN_PLACE;
-  if (!isRoot(root) || (isAtRoot && !areBlocks(sendcounts, displs))) return unusual();
+  if (!isRoot(root) || (isAtRoot && !areBlocks(sendcounts, displs))) return Outcome::refused();
   if (!isAtRoot) {
     const Elements own = elements(recvbuf, recvtype);
-    if (!isUsable(own, recvcount)) return unusual();
+    if (!isUsable(own, recvcount)) return Outcome::refused();
     return carryOut(Nothing(), Region(own, recvcount), [root, kolo = kolo_](const Nothing&, const Region& out) {
       return koloScatterv(nullptr, nullptr, nullptr, out.data(), out.bytes(), koloUint8, root, kolo, nullptr);
     });
@@ -157,9 +185,10 @@ Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Number
   const Elements all = elements(sendbuf, sendtype);
   const Elements own = isInPlace ? elements(all.at(displs[rank_]), sendtype) : elements(recvbuf, recvtype);
   if (isInPlace) recvcount = sendcounts[rank_];
-  if (!isUsable(all, sendcounts[rank_]) || !isUsable(own, recvcount)) return unusual();
+  if (!isUsable(all, sendcounts[rank_]) || !isUsable(own, recvcount)) return Outcome::refused();
   const std::size_t bytes = own.bytes(recvcount);
-  if (bytes != all.bytes(sendcounts[rank_]) || isRefused(sendbuf, recvbuf, bytes)) return unusual();
+  if (bytes != all.bytes(sendcounts[rank_])) return differ(all.bytes(sendcounts[rank_]), bytes);
+  if (!isInPlace && isRefused(own, recvcount, all, displs[rank_])) return Outcome::refused();
   Blocks from(all, ranks_, sendcounts, displs, Blocks::Placing::kFree);
   Region to(own, recvcount, sendbuf == recvbuf);
   from.load();
@@ -172,7 +201,7 @@ Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Number
 Outcome Accelerated::tryAlltoall(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
                                  MPI_Datatype recvtype, MPI_Comm) {
   const Elements all = elements(recvbuf, recvtype);
-  if (!isUsable(all, recvcount)) return unusual();
+  if (!isUsable(all, recvcount)) return Outcome::refused();
   Region to(all, recvcount * ranks_);
   const std::size_t bytes = all.bytes(recvcount);
   if (sendbuf == MPI_IN_PLACE) {
@@ -182,7 +211,9 @@ Outcome Accelerated::tryAlltoall(const void* sendbuf, MPI_Count sendcount, MPI_D
     });
   }
   const Elements own = elements(sendbuf, sendtype);
-  if (!isUsable(own, sendcount) || own.bytes(sendcount) != bytes || isRefused(sendbuf, recvbuf, bytes)) return unusual();
+  if (!isUsable(own, sendcount)) return Outcome::refused();
+  if (own.bytes(sendcount) != bytes) return differ(own.bytes(sendcount), bytes);
+  if (isRefused(own, sendcount, all, 0)) return Outcome::refused();
   Region from(own, sendcount * ranks_, sendbuf == recvbuf);
   from.load();
   return carryOut(std::move(from), std::move(to), [bytes, kolo = kolo_](const Region& in, const Region& out) {
@@ -193,12 +224,13 @@ Outcome Accelerated::tryAlltoall(const void* sendbuf, MPI_Count sendcount, MPI_D
 Outcome Accelerated::tryAlltoallv(const void* sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype, void* recvbuf,
                                   Numbers recvcounts, Numbers rdispls, MPI_Datatype recvtype, MPI_Comm) {
   const bool isInPlace = sendbuf == MPI_IN_PLACE;
-  if (!areBlocks(recvcounts, rdispls) || (!isInPlace && !areBlocks(sendcounts, sdispls))) return unusual();
+  if (!areBlocks(recvcounts, rdispls) || (!isInPlace && !areBlocks(sendcounts, sdispls))) return Outcome::refused();
   const Elements all = elements(recvbuf, recvtype);
   const Elements own = isInPlace ? all : elements(sendbuf, sendtype);
   const MPI_Count mine = isInPlace ? recvcounts[rank_] : sendcounts[rank_];
-  if (!isUsable(all, recvcounts[rank_]) || !isUsable(own, mine) || own.bytes(mine) != all.bytes(recvcounts[rank_])) return unusual();
-  if (isRefused(sendbuf, recvbuf, own.bytes(mine))) return unusual();
+  if (!isUsable(all, recvcounts[rank_]) || !isUsable(own, mine)) return Outcome::refused();
+  if (own.bytes(mine) != all.bytes(recvcounts[rank_])) return differ(own.bytes(mine), all.bytes(recvcounts[rank_]));
+  if (!isInPlace && sendcounts.isSameArray(recvcounts) && isRefused(own, 1, all, 0)) return Outcome::refused();
   const auto placing = isInPlace || sendbuf == recvbuf ? Blocks::Placing::kCopied : Blocks::Placing::kFree;
   Blocks from(own, ranks_, isInPlace ? recvcounts : sendcounts, isInPlace ? rdispls : sdispls, placing);
   from.load();
@@ -224,16 +256,25 @@ Outcome Accelerated::tryAlltoallw(const void* sendbuf, Numbers sendcounts, Numbe
                                   Numbers recvcounts, Numbers rdispls, const MPI_Datatype* recvtypes, MPI_Comm) {
   const bool isInPlace = sendbuf == MPI_IN_PLACE;
   const auto areThere = [&](const Numbers& counts, const Numbers& displs, const MPI_Datatype* types) { return areBlocks(counts, displs) && types != nullptr; };
-  if (!areThere(recvcounts, rdispls, recvtypes) || (!isInPlace && !areThere(sendcounts, sdispls, sendtypes))) return unusual();
+  if (!areThere(recvcounts, rdispls, recvtypes) || (!isInPlace && !areThere(sendcounts, sdispls, sendtypes))) {
+    return Outcome::refused();
+  }
   std::vector<Elements> all = elementsOfEach(recvbuf, recvcounts, rdispls, recvtypes);
   std::vector<Elements> own = isInPlace ? all : elementsOfEach(sendbuf, sendcounts, sdispls, sendtypes);
-  const Numbers& given = isInPlace ? recvcounts : sendcounts;
+  const Numbers& counts = isInPlace ? recvcounts : sendcounts;
   for (int i = 0; i < ranks_; ++i) {
-    if (!isUsable(all[static_cast<std::size_t>(i)], recvcounts[i]) || !isUsable(own[static_cast<std::size_t>(i)], given[i])) return unusual();
+    if (!isUsable(all[static_cast<std::size_t>(i)], recvcounts[i]) ||
+        !isUsable(own[static_cast<std::size_t>(i)], counts[i])) {
+      return Outcome::refused();
+    }
   }
   const auto mine = static_cast<std::size_t>(rank_);
-  if (own[mine].bytes(given[rank_]) != all[mine].bytes(recvcounts[rank_])) return unusual();
-  Blocks from(std::move(own), given, isInPlace || sendbuf == recvbuf ? Blocks::Placing::kCopied : Blocks::Placing::kFree);
+  const std::size_t given = own[mine].bytes(counts[rank_]), taken = all[mine].bytes(recvcounts[rank_]);
+  if (given != taken) return differ(given, taken);
+  const bool isSame = sendbuf == recvbuf && sendtypes == recvtypes && sendcounts.isSameArray(recvcounts);
+  if (!kTakesBufferTwice && isSame && sendbuf != nullptr) return Outcome::refused();
+  Blocks from(std::move(own), counts,
+              isInPlace || sendbuf == recvbuf ? Blocks::Placing::kCopied : Blocks::Placing::kFree);
   from.load();
   Blocks to(std::move(all), recvcounts, Blocks::Placing::kFree);
   return carryOut(std::move(from), std::move(to), [kolo = kolo_](const Blocks& in, const Blocks& out) {

@@ -15,8 +15,9 @@ std::uintptr_t keyOf(Handle handle) {
   return (std::uintptr_t)handle;   // NOLINT
 }
 
-// MPI forbids a program to give the same buffer twice. MPICH refuses it; Open MPI (but for MPI_Reduce) does what was meant. Programs
-// rely on that, and it may be one rank alone that does it.
+// MPI forbids a program to give the same buffer twice. MPICH refuses it where it notices; Open MPI (but for MPI_Reduce)
+// does what was meant, and so does MPICH where it does not notice. Programs rely on that, and it may be one rank alone
+// that does it.
 #ifdef OPEN_MPI
 inline constexpr bool kTakesBufferTwice = true;
 #else

@@ -11,8 +11,9 @@ namespace kolo::mpi {
 namespace {
 
 // By what is the same on all ranks.
-Outcome notCovered() { return Outcome::declined("not a predefined operation on a predefined datatype of at most 16 bytes"); }
-Outcome unusual() { return Outcome::declined("MPI has to judge the arguments"); }
+Outcome notCovered() {
+  return Outcome::declined("not a predefined operation on a predefined datatype of at most 16 bytes");
+}
 
 // MPI_IN_PLACE in the place of sendbuf is a pointer like any other here.
 bool areBuffers(const void* sendbuf, const void* recvbuf, MPI_Count count) {
@@ -95,7 +96,7 @@ Outcome Accelerated::tryBarrier(MPI_Comm) {
 
 Outcome Accelerated::tryAllreduce(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm) {
   if (!calculates(op, datatype)) return notCovered();
-  if (!areBuffers(sendbuf, recvbuf, count)) return unusual();
+  if (!areBuffers(sendbuf, recvbuf, count)) return Outcome::refused();
   const void* const input = isInPlace(sendbuf, recvbuf) ? recvbuf : sendbuf;
   return carryOut([=, &session = session_] {
     return session.reduce(op, datatype, [&](const Reduction& by) {
@@ -110,7 +111,7 @@ Outcome Accelerated::tryReduce(const void* sendbuf, void* recvbuf, MPI_Count cou
   const bool isAtRoot = rank_ == root, inPlace = sendbuf == MPI_IN_PLACE;
   const bool isRight = isAtRoot ? areBuffers(sendbuf, recvbuf, count) && (sendbuf != recvbuf || count == 0)
                                 : areBuffers(sendbuf, &count, count) && !inPlace;
-  if (!isRoot(root) || !isRight) return unusual();
+  if (!isRoot(root) || !isRight) return Outcome::refused();
   const void* const input = inPlace ? recvbuf : sendbuf;
   void* const output = isAtRoot ? recvbuf : nullptr;
   return carryOut([=, &session = session_] {
@@ -120,27 +121,30 @@ Outcome Accelerated::tryReduce(const void* sendbuf, void* recvbuf, MPI_Count cou
   }, !isAtRoot);
 }
 
-// In place, MPI takes the input from recvbuf, wants the result at its beginning, and leaves the rest as it was. Kolo would put the result where this
-// rank's block of the input is; so it gets memory of its own for that.
+// In place, MPI takes the input from recvbuf, wants the result at its beginning, and leaves the rest as it was. Kolo
+// would put the result where this rank's block of the input is; so it gets memory of its own for that.
 Outcome Accelerated::tryReduce_scatter_block(const void* sendbuf, void* recvbuf, MPI_Count recvcount, MPI_Datatype datatype, MPI_Op op,
                                              MPI_Comm) {
   if (!calculates(op, datatype)) return notCovered();
-  if (!areBuffers(sendbuf, recvbuf, recvcount)) return unusual();
+  if (!areBuffers(sendbuf, recvbuf, recvcount)) return Outcome::refused();
   const auto count = static_cast<std::size_t>(recvcount);
   auto scatter = [=, &session = session_](const void* input, void* output) {
     return session.reduce(op, datatype, [&](const Reduction& by) {
       return koloReduceScatter(input, output, count, by.datatype, by.op, session.kolo(), nullptr);
     });
   };
-  if (!isInPlace(sendbuf, recvbuf)) return carryOut([=, scatter = std::move(scatter)] { return scatter(sendbuf, recvbuf); });
-  return carryOut(Nothing(), ownResult(recvbuf, recvcount, datatype), [=, scatter = std::move(scatter)](const Nothing&, const Region& result) {
-    return scatter(recvbuf, result.data());
-  });
+  if (!isInPlace(sendbuf, recvbuf)) {
+    return carryOut([=, scatter = std::move(scatter)] { return scatter(sendbuf, recvbuf); });
+  }
+  return carryOut(Nothing(), ownResult(recvbuf, recvcount, datatype),
+                  [=, scatter = std::move(scatter)](const Nothing&, const Region& result) {
+                    return scatter(recvbuf, result.data());
+                  });
 }
 
 Outcome Accelerated::tryReduce_scatter(const void* sendbuf, void* recvbuf, Numbers recvcounts, MPI_Datatype datatype, MPI_Op op, MPI_Comm) {
   if (!calculates(op, datatype)) return notCovered();
-  if (!areBlocks(recvcounts, recvcounts)) return unusual();
+  if (!areBlocks(recvcounts, recvcounts)) return Outcome::refused();
   std::vector<std::size_t> counts;
   counts.reserve(static_cast<std::size_t>(ranks_));
   std::size_t total = 0;
@@ -150,16 +154,19 @@ Outcome Accelerated::tryReduce_scatter(const void* sendbuf, void* recvbuf, Numbe
   }
   const MPI_Count mine = recvcounts[rank_];
   const bool inPlace = isInPlace(sendbuf, recvbuf);
-  if (total != 0 && (sendbuf == nullptr || ((inPlace || mine != 0) && !areBuffers(sendbuf, recvbuf, 1)))) return unusual();
+  if (total != 0 && (sendbuf == nullptr || ((inPlace || mine != 0) && !areBuffers(sendbuf, recvbuf, 1)))) {
+    return Outcome::refused();
+  }
   auto scatter = [=, counts = std::move(counts), &session = session_](const void* input, void* output) {
     return session.reduce(op, datatype, [&](const Reduction& by) {
       return koloReduceScatterv(input, output, counts.data(), nullptr, by.datatype, by.op, session.kolo(), nullptr);
     });
   };
   if (!inPlace) return carryOut([=, scatter = std::move(scatter)] { return scatter(sendbuf, recvbuf); });
-  return carryOut(Nothing(), ownResult(recvbuf, mine, datatype), [=, scatter = std::move(scatter)](const Nothing&, const Region& result) {
-    return scatter(recvbuf, result.data());
-  });
+  return carryOut(Nothing(), ownResult(recvbuf, mine, datatype),
+                  [=, scatter = std::move(scatter)](const Nothing&, const Region& result) {
+                    return scatter(recvbuf, result.data());
+                  });
 }
 
 // Memory for numbers that go to recvbuf when all is over, with what pairs have between their parts.
@@ -178,7 +185,7 @@ Outcome Accelerated::tryExscan(const void* sendbuf, void* recvbuf, MPI_Count cou
 // The MPI calculates for it in any case.
 Outcome Accelerated::scan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, bool isInclusive) {
   if (!isCovered(op, datatype) || (later_ != nullptr && !session_.mayCalculateAnywhere())) return notCovered();
-  if (!areBuffers(sendbuf, recvbuf, count)) return unusual();
+  if (!areBuffers(sendbuf, recvbuf, count)) return Outcome::refused();
   const void* const input = isInPlace(sendbuf, recvbuf) ? recvbuf : sendbuf;
   return carryOut([its = Scan{session_, input, recvbuf, count, datatype, op, isInclusive}] { return its.run(); });
 }

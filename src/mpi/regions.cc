@@ -8,7 +8,8 @@
 namespace kolo::mpi {
 namespace {
 
-// Calls action(how many elements were before, count, offset in the packed bytes) for pieces whose bytes the MPI can count in an int.
+// Calls action(how many elements were before, count, offset in the packed bytes) for pieces whose bytes the MPI can
+// count in an int.
 template <class Action>
 void inPieces(std::size_t size, std::size_t bytes, const Action& action) {
   constexpr std::size_t kMost = std::size_t{1} << 30;
@@ -94,7 +95,8 @@ void Blocks::place(const Numbers& counts, const Numbers& displs, Placing placing
     lengths[i] = elements.bytes(count);
     begins[i] = 0;
     if (count == 0) continue;
-    begins[i] = reinterpret_cast<std::uintptr_t>(elements.buffer) + static_cast<std::uintptr_t>(before * elements.form.extent);
+    begins[i] =
+        reinterpret_cast<std::uintptr_t>(elements.buffer) + static_cast<std::uintptr_t>(before * elements.form.extent);
     first = std::min(first, begins[i]);
     areRuns = areRuns && elements.form.isRun;
   }
@@ -125,11 +127,15 @@ void Blocks::useOwnMemory() {
 }
 
 void Blocks::load() const {
-  for (int i = 0; copy_ && i < ranks_; ++i) elementsOf(i).pack(places_[static_cast<std::size_t>(i)], length(i), block(i));
+  for (int i = 0; copy_ && i < ranks_; ++i) {
+    elementsOf(i).pack(places_[static_cast<std::size_t>(i)], length(i), block(i));
+  }
 }
 
 void Blocks::store() const {
-  for (int i = 0; copy_ && i < ranks_; ++i) elementsOf(i).unpack(block(i), length(i), places_[static_cast<std::size_t>(i)]);
+  for (int i = 0; copy_ && i < ranks_; ++i) {
+    elementsOf(i).unpack(block(i), length(i), places_[static_cast<std::size_t>(i)]);
+  }
 }
 
 void Blocks::outliveTheCall() {

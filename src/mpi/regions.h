@@ -16,9 +16,11 @@
 
 namespace kolo::mpi {
 
-// What the MPI underneath returned; its error handler has been called.
+// An error in the MPI's terms. In a call its error handler has been called; in a task it is told when the request is
+// completed, and in words here.
 struct MpiError {
   int code;
+  const char* what = "the MPI could not calculate";
 };
 
 // An array of counts or displacements, in either of MPI's widths. It is not copied.
@@ -32,6 +34,7 @@ class Numbers {
     return isWide_ ? static_cast<const MPI_Count*>(values_)[i] : static_cast<const int*>(values_)[i];
   }
   bool isGiven() const { return values_ != nullptr; }
+  bool isSameArray(const Numbers& other) const { return values_ == other.values_; }
 
  private:
   const void* values_;
@@ -96,8 +99,9 @@ class Region {
   KeptDatatype datatype_;
 };
 
-// A block of elements for each rank, at the program's displacements. The program's arrays of counts, displacements and datatypes are read when it is
-// made, and never again: MPIs have read them when a nonblocking call returns, and programs reuse or free them then.
+// A block of elements for each rank, at the program's displacements. The program's arrays of counts, displacements and
+// datatypes are read when it is made, and never again: MPIs have read them when a nonblocking call returns, and
+// programs reuse or free them then.
 class Blocks {
  public:
   enum class Placing {
@@ -135,7 +139,7 @@ class Blocks {
   std::array<std::size_t, 2 * kFew> few_{};   // counts() and displs() of so many ranks; to allocate them costs as much as to move a few bytes
   std::unique_ptr<std::size_t[]> many_;       // those of more
   std::unique_ptr<unsigned char[]> copy_;
-  std::vector<unsigned char*> places_;        // where the program has the blocks, if they are copied
+  std::vector<unsigned char*> places_;  // where the program has the blocks, if they are copied
   std::vector<KeptDatatype> datatypes_;
 };
 

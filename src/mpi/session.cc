@@ -236,15 +236,15 @@ void Session::start() {
 
 int Session::newSegments() const { return static_cast<int>(pool().segments() - registered_); }
 
-bool Session::planNextLook() {
+// Collective. koloInProgress, and nothing is done, where it may not wait.
+koloResult_t Session::look() {
+  int mine = newSegments(), most = 0;
+  const koloResult_t result = koloAllReduce(&mine, &most, 1, koloInt32, koloMax, kolo_, nullptr);
+  if (result != koloSuccess) return result;
   betweenLooks_ = std::min(2 * betweenLooks_, kMostBetweenLooks);
   callsBeforeLook_ = betweenLooks_;
-  return true;
-}
-
-void Session::shareNew() {
-  int mine = newSegments(), most = 0;
-  if (koloAllReduce(&mine, &most, 1, koloInt32, koloMax, kolo_, nullptr) == koloSuccess) registerSegments(most);
+  registerSegments(most);
+  return koloSuccess;
 }
 
 // Collective. Ranks that have fewer give none. If it fails, so has the communicator, and the program's next call hears of it.

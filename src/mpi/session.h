@@ -81,11 +81,22 @@ class Session {
   // nullptr: it is no more.
   static Session* withNumber(std::uint64_t number);
 
-  // In each collective, and so by all ranks: whether they are to see before it if some have new segments of memory (pool.h), as they do now and
-  // then. mayWait: otherwise that is put off, for as long as looks are apart at most.
-  bool isLookDue(bool mayWait) { return --callsBeforeLook_ <= (mayWait ? 0 : -kMostBetweenLooks) && planNextLook(); }
-  // Collective, in any thread, in the order of the communicator's collectives: registers what some have, together.
-  void shareNew();
+  // A collective: run(), on Kolo, whose arguments the MPI would not refuse. In the order of the communicator's
+  // collectives, in any thread. Before it, now and then, the ranks see whether some have new segments of memory
+  // (pool.h). waitsForAll: every rank needs something from every other, and so loses nothing by that; otherwise it is
+  // put off, for as long as looks are apart at most. Collectives are counted when they have been carried out: a rank
+  // whose arguments were refused may make up for that, and the others have called once.
+  template <class Run>
+  koloResult_t carryOut(bool waitsForAll, const Run& run) {
+    if (isLookDue(waitsForAll)) {
+      const koloResult_t result = look();
+      if (result != koloSuccess) return result;
+    }
+    const koloResult_t result = run();
+    if (result == koloSuccess) --callsBeforeLook_;
+    return result;
+  }
+  bool isLookDue(bool waitsForAll) const { return callsBeforeLook_ <= (waitsForAll ? 0 : -kMostBetweenLooks); }
 
  private:
   // An operation that the MPI carries out, on elements that Kolo only knows the length of.
@@ -103,7 +114,7 @@ class Session {
   int firstUnready(bool isReady);
   void findPlace();
   int newSegments() const;
-  bool planNextLook();
+  koloResult_t look();
   void registerSegments(int rounds);
   koloResult_t join(const koloUniqueId& id);
   void retire();
@@ -120,8 +131,9 @@ class Session {
   bool mayCalculateAnywhere_ = false;
   bool isOnOneHost_ = false;
   static constexpr int kMostBetweenLooks = 256;   // a look costs what a short collective does
-  int betweenLooks_ = 1, callsBeforeLook_ = 1;    // the former doubles up to the most; of the program's threads
-  std::size_t registered_ = 0;                    // of the pool's segments; of who carries out collectives
+  // Of who carries out collectives:
+  int betweenLooks_ = 1, callsBeforeLook_ = 0;    // the former doubles up to the most
+  std::size_t registered_ = 0;                    // of the pool's segments
   int toRegister_ = 0;                            // the most that any rank has
   std::list<Borrowed> borrowed_;   // places that koloRedOpCreate has been given
   std::unique_ptr<Backlog> backlog_;

@@ -3,9 +3,6 @@
 
 #include <kolo/kolo.h>
 
-#include <type_traits>
-#include <utility>
-
 namespace kolo::mpi {
 
 class Task {
@@ -22,7 +19,8 @@ class Task {
   // Puts what arrived where the program wants it, after a run that succeeded: in a thread of the program's that is in a call of
   // MPI's, as the MPI unpacks it.
   virtual void store() = 0;
-  // Whether this rank gets nothing from others, and so may be able to do its part at once.
+  // Whether this rank gets nothing from others, and so may be able to do its part at once. Asked when it is the next
+  // one of its communicator.
   virtual bool onlyGives() const = 0;
 };
 
@@ -30,27 +28,6 @@ class Task {
 struct Nothing {
   void store() const {}
   void outliveTheCall() {}
-};
-
-// run(from, to), then to.store().
-template <class From, class To, class Run>
-class TaskOf final : public Task {
-  static_assert(!std::is_reference_v<From> && !std::is_reference_v<To> && !std::is_reference_v<Run>, "a task outlives the call");
-
- public:
-  TaskOf(From&& from, To&& to, Run&& run, bool onlyGives)
-      : from_(std::move(from)), to_(std::move(to)), run_(std::move(run)), onlyGives_(onlyGives) {
-    to_.outliveTheCall();
-  }
-  koloResult_t run() override { return run_(from_, to_); }
-  void store() override { to_.store(); }
-  bool onlyGives() const override { return onlyGives_; }
-
- private:
-  From from_;
-  To to_;
-  Run run_;
-  bool onlyGives_;
 };
 
 }  // namespace kolo::mpi

@@ -214,6 +214,17 @@ class Interposer(unittest.TestCase):
         self.assertEqual({calls["MPI_Reduce_scatter"], calls["MPI_Reduce_scatter_block"]}, {(2, 0)}, calls)
         self.assertEqual({calls["MPI_Ireduce_scatter"], calls["MPI_Ireduce_scatter_block"]}, {(1, 1)}, calls)
 
+    def test_calls_that_are_refused_on_one_rank_are_made_up_for(self):
+        for ranks in (2, 3):
+            self.takes("refused", ranks)
+
+    def test_the_same_buffer_twice_on_one_rank(self):
+        self.takes("twice")
+
+    def test_lengths_that_differ_fail_on_all_ranks(self):
+        job = self.ok(Job(3, [Given.arguments, "lengths"]), "lengths: ok")
+        self.assertIn("rank 0 gives itself 8 bytes and takes 4, which MPI forbids", job.output)
+
     def keeps(self, what, ranks=2, settings=None):
         """The numbers of blocks of memory, and of registrations, on rank 0."""
         return self.ok(Job(ranks, [Given.memory, what], settings), f"{what}: ok").memory()

@@ -67,28 +67,42 @@ void reduce(Test& test, const Number& number) {
   Buffer send(total), recv(total);
   fill(send, number, op, total, test.own);
   fill(recv, number, op, total, test.own);
-  compare(test, send, recv, [&](unsigned char* s, unsigned char* r, bool own) {
-    const void* const from = inPlace ? MPI_IN_PLACE : s;
-    const void* const toRoot = inPlace && test.rank == root ? MPI_IN_PLACE : s;
-    switch (kind) {
-      case 0: (own ? ITS_OWN(MPI_Allreduce) : MPI_Allreduce)(from, r, count, type, op, test.comm); break;
-      case 1: {
-        const std::vector<unsigned char> copy(r, r + (own ? count * layoutOf(type).extent : 0));
-        const void* const input = toRoot == MPI_IN_PLACE && own ? copy.data() : toRoot;
-        (own ? ITS_OWN(MPI_Reduce) : MPI_Reduce)(input, r, count, type, op, root, test.comm);
-        break;
-      }
-      case 2: (own ? ITS_OWN(MPI_Scan) : MPI_Scan)(from, r, count, type, op, test.comm); break;
-      case 3: (own ? ITS_OWN(MPI_Exscan) : MPI_Exscan)(from, r, count, type, op, test.comm); break;
-      case 4: (own ? ITS_OWN(MPI_Reduce_scatter_block) : MPI_Reduce_scatter_block)(from, r, count, type, op, test.comm); break;
-      default: (own ? ITS_OWN(MPI_Reduce_scatter) : MPI_Reduce_scatter)(from, r, counts.data(), type, op, test.comm);
-    }
-  }, [&](unsigned char* r) {
-    const auto extent = static_cast<std::size_t>(layoutOf(type).extent);
-    const bool isWhole = kind == 5 && inPlace && kMayLeaveWhole;
-    const std::size_t first = isWhole ? static_cast<std::size_t>(counts[0]) * extent : 0;
-    if (test.rank == 0 && (kind == 3 || isWhole)) std::memset(r + first, 0, static_cast<std::size_t>(total) * extent - first);
-  });
+  compare(
+      test, send, recv,
+      [&](unsigned char* s, unsigned char* r, bool own) {
+        const void* const from = inPlace ? MPI_IN_PLACE : s;
+        const void* const toRoot = inPlace && test.rank == root ? MPI_IN_PLACE : s;
+        switch (kind) {
+          case 0:
+            (own ? ITS_OWN(MPI_Allreduce) : MPI_Allreduce)(from, r, count, type, op, test.comm);
+            break;
+          case 1: {
+            const std::vector<unsigned char> copy(r, r + (own ? count * layoutOf(type).extent : 0));
+            const void* const input = toRoot == MPI_IN_PLACE && own ? copy.data() : toRoot;
+            (own ? ITS_OWN(MPI_Reduce) : MPI_Reduce)(input, r, count, type, op, root, test.comm);
+            break;
+          }
+          case 2:
+            (own ? ITS_OWN(MPI_Scan) : MPI_Scan)(from, r, count, type, op, test.comm);
+            break;
+          case 3:
+            (own ? ITS_OWN(MPI_Exscan) : MPI_Exscan)(from, r, count, type, op, test.comm);
+            break;
+          case 4:
+            (own ? ITS_OWN(MPI_Reduce_scatter_block) : MPI_Reduce_scatter_block)(from, r, count, type, op, test.comm);
+            break;
+          default:
+            (own ? ITS_OWN(MPI_Reduce_scatter) : MPI_Reduce_scatter)(from, r, counts.data(), type, op, test.comm);
+        }
+      },
+      [&](unsigned char* r) {
+        const auto extent = static_cast<std::size_t>(layoutOf(type).extent);
+        const bool isWhole = kind == 5 && inPlace && kMayLeaveWhole;
+        const std::size_t first = isWhole ? static_cast<std::size_t>(counts[0]) * extent : 0;
+        if (test.rank == 0 && (kind == 3 || isWhole)) {
+          std::memset(r + first, 0, static_cast<std::size_t>(total) * extent - first);
+        }
+      });
 }
 
 // ---- movements
