@@ -127,11 +127,26 @@ typedef KOLO_ENUM {
   koloNumDatatypes = 17
 } koloDataType_t;
 
-/* Reductions. Integers wrap modulo 2^bits. float16, bfloat16 and float8 accumulate in float32 and are rounded to nearest
- * even when stored; one-shot and two-shot store once, rings and trees once for each hop. min and max of floating-point
- * values propagate NaN. avg divides the sum by the number of ranks (integers truncate towards zero). Logical operations
- * read non-zero as true and write 0 or 1. Bitwise operations are for integers and bool. complex has sum, prod, avg and
- * pre-multiplied sum. Values from koloNumOps on are handles made by koloRedOpCreate and koloRedOpCreatePreMulSum. */
+/* Reductions. Integers wrap modulo 2^bits. float16, bfloat16 and float8 accumulate in float32 and are rounded to
+ * nearest even when stored. The algorithms line, one_shot and two_shot store nothing but the result, and reproducible
+ * communicators use no others. The algorithms ring, biring, recursive, tree and hierarchical also store partial
+ * results, in the datatype. There a partial sum or product that is too large becomes infinite (of float8 the largest
+ * number), even if the result would be representable. That holds for sums, pre-multiplied sums and products, but not
+ * for averages.
+ *
+ * min and max of floating-point values propagate NaN. Logical operations read non-zero as true and write 0 or 1.
+ * Bitwise operations are for integers and bool. complex has sum, prod, avg and pre-multiplied sum. Values from
+ * koloNumOps on are handles made by koloRedOpCreate and koloRedOpCreatePreMulSum.
+ *
+ * avg divides the sum by the number of ranks; integers are truncated towards zero. If the datatype has 8 or 16 bits,
+ * the sum may be too large for it, and the result is right by every algorithm. If the datatype is wider, a sum of
+ * integers may wrap, and one of floats become infinite.
+ *   - int8, uint8, int16, uint16: the inputs of all ranks are folded at once. Only line, one_shot and two_shot do
+ *     that, so one of them carries out the average, whatever algorithm was asked for. A communicator of more than 64
+ *     ranks returns koloUnsupported.
+ *   - float16, bfloat16, float8: every algorithm averages them. Partial results are stored divided by a power of two,
+ *     so they are never too large. Each store rounds, as in a sum; a partial result near zero is rounded to a
+ *     multiple of the smallest number of the datatype. */
 typedef KOLO_ENUM {
   koloSum = 0,
   koloProd = 1,
@@ -404,9 +419,12 @@ KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream);
 /* ------------------------------------------------- choices and inspection */
 
 /* Collective in effect: give all ranks the same text. "all_reduce:ring" forces, "all_reduce:^ring" forbids,
- * "all_reduce:ring@1M-" forces from 1 MiB on ("LOW-HIGH", bytes, either may be left out, K, M and G allowed);
- * several by commas; "" returns to the planner's choice. Algorithms: line one_shot two_shot ring biring recursive bruck
- * tree pairwise hierarchical. */
+ * "all_reduce:ring@1M-" forces from 1 MiB on ("LOW-HIGH", bytes, either may be left out, K, M and G allowed); several
+ * by commas; "" returns to the planner's choice. Algorithms: line one_shot two_shot ring biring recursive bruck tree
+ * pairwise hierarchical. The planner chooses for an operation that the algorithm asked for cannot carry out: line
+ * only carries short ones, and only line, one_shot and two_shot fold all inputs at once, which a reproducible
+ * communicator, a reduction that does not commute and an average of 8- or 16-bit integers need. koloExplain tells
+ * what fits. */
 KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text);
 
 typedef struct {

@@ -167,10 +167,11 @@ class Hierarchical {
     outside.rank = hosts_.host;
     return outside;
   }
-  // The inputs of this step are sums already, and its outputs the results.
+  // The inputs of this step are partial results already, each of a host's ranks, and its outputs the results.
   KOLO_DEVICE void foldsTheLast(device::Work& step) const {
     step.scaled = false;
     step.divisor = work_.divisor;
+    if (step.inputRanks != 0) step.inputRanks = static_cast<std::uint32_t>(hosts_.perHost);
   }
   KOLO_DEVICE void run(const device::Work& step) {
     if (!exchange_.failed()) executeStep(exchange_.team(), step);

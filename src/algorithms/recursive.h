@@ -23,6 +23,12 @@ class Folding {
   KOLO_DEVICE int rankOf(int member) const { return member < pairs_ ? 2 * member + 1 : member + pairs_; }
   // The ranks that members [first, last) stand for are consecutive: [firstRank(first), firstRank(last)).
   KOLO_DEVICE int firstRank(int member) const { return member < pairs_ ? 2 * member : member + pairs_; }
+  // How many ranks those members stand for that differ from this one by a multiple of `distance`, a power of two.
+  KOLO_DEVICE int ranksApart(int member, int distance) const {
+    const int first = member & (distance - 1);
+    const int pairs = first < pairs_ ? (pairs_ - first + distance - 1) / distance : 0;
+    return size_ / distance + pairs;
+  }
 
  private:
   int ranks_;
@@ -72,15 +78,19 @@ class Recursive {
         return;
       }
       if (folding_.isPaired(work_.rank)) {
-        reduceInto(work_.rank - 1, result, own, size, true);
+        reduceInto(work_.rank - 1, result, own, size, ofPair());
       } else if (result != own || work_.scaled) {
         exchange_.contribute(result, own, size);
       }
-      eachStep([&](int, int partner) {
+      eachStep([&](int bit, int partner) {
         exchange_.forward(partner, result, size);
-        reduceInto(partner, result, result, size, false);
+        const auto ranksWith = [&](int member) {
+          const int first = member & ~(bit - 1);
+          return folding_.firstRank(first + bit) - folding_.firstRank(first);
+        };
+        const Step step{ranksWith(member_ ^ bit), ranksWith(member_), false, 2 * bit == folding_.size()};
+        reduceInto(partner, result, result, size, step);
       });
-      finishInPlace(result, size);
       if (folding_.isPaired(work_.rank)) exchange_.forward(work_.rank - 1, result, size);
     });
   }
@@ -99,8 +109,6 @@ class Recursive {
     }
     gatherPair(work_.recv, total);
     halve(work_.recv, place);
-    const device::Range mine{place(member_), place(member_ + 1) - place(member_)};
-    finishInPlace(work_.recv + bytes(mine.begin), bytes(mine.count));
     exchange_.team().sync();
     unfold(work_.recv, place);
     if (folding_.isPaired(work_.rank)) forwardAll(work_.rank - 1, work_.recv, total);
@@ -121,8 +129,6 @@ class Recursive {
     }
     gatherPair(work_.scratch, total);
     halve(work_.scratch, [&](int member) { return rankPlace(folding_.firstRank(member)); });
-    const int first = folding_.firstRank(member_), last = folding_.firstRank(member_ + 1);
-    finishInPlace(work_.scratch + bytes(rankPlace(first)), bytes(rankPlace(last) - rankPlace(first)));
     exchange_.team().sync();
     exchange_.copy(work_.recv, work_.scratch + bytes(mine.begin), bytes(mine.count), work_.streaming);
     if (folding_.isPaired(work_.rank)) {
@@ -191,25 +197,29 @@ class Recursive {
     });
   }
 
+  // Two partial results that become one.
+  struct Step {
+    int theirs;        // ranks in the peer's
+    int mine;          // ranks in this rank's own
+    bool ownIsInput;   // this rank's own is its input, still without its scale
+    bool last;         // the two are all ranks
+  };
+  KOLO_DEVICE static Step ofPair() { return {1, 1, true, false}; }
+
   // result = the peer's chunk and `own` folded, the lower rank's first, so that both partners get the same bits.
-  KOLO_DEVICE_CALL void reduceInto(int peer, unsigned char* result, const unsigned char* own, std::uint64_t size, bool ownIsInput) {
+  KOLO_DEVICE_CALL void reduceInto(int peer, unsigned char* result, const unsigned char* own, std::uint64_t size,
+                                   Step step) {
     if (size == 0) return;
     const unsigned char* slot = exchange_.awaitSlot(peer);
     if (slot == nullptr) return;
     const bool peerFirst = peer < work_.rank;
     const void* inputs[] = {peerFirst ? slot : own, peerFirst ? own : slot};
     void* outputs[] = {result};
-    exchange_.fold(outputs, 1, inputs, 2, ownIsInput ? (peerFirst ? 1 : 0) : -1, size, false, false);
+    const float theirs = exchange_.shareOf(step.theirs), mine = exchange_.shareOf(step.mine);
+    const float weights[] = {peerFirst ? theirs : mine, peerFirst ? mine : theirs};
+    exchange_.fold(outputs, 1, inputs, 2, step.ownIsInput ? (peerFirst ? 1 : 0) : -1, size, step.last, false,
+                   {weights, step.theirs + step.mine});
     exchange_.releaseSlot(peer);
-  }
-
-  // avg: the division that ends a fold.
-  KOLO_DEVICE_CALL void finishInPlace(unsigned char* data, std::uint64_t size) {
-    if (work_.divisor <= 1 || size == 0) return;
-    exchange_.team().sync();
-    void* outputs[] = {data};
-    const void* inputs[] = {data};
-    exchange_.fold(outputs, 1, inputs, 1, -1, size, true, false);
   }
 
   // into = this rank's input, with that of the even partner folded in if there is one.
@@ -218,7 +228,7 @@ class Recursive {
       unsigned char* result = into + bytes(chunk.begin);
       const unsigned char* own = work_.send + bytes(chunk.begin);
       if (folding_.isPaired(work_.rank)) {
-        reduceInto(work_.rank - 1, result, own, bytes(chunk.count), true);
+        reduceInto(work_.rank - 1, result, own, bytes(chunk.count), ofPair());
       } else if (result != own || work_.scaled) {
         exchange_.contribute(result, own, bytes(chunk.count));
       }
@@ -233,6 +243,8 @@ class Recursive {
     for (int bit = folding_.size() / 2; bit >= 1; bit /= 2) {
       const int partner = folding_.rankOf(member_ ^ bit);
       const int keep = member_ & ~(bit - 1), give = keep ^ bit;
+      const int theirs = folding_.ranksApart(member_ ^ bit, 2 * bit), mine = folding_.ranksApart(member_, 2 * bit);
+      const Step step{theirs, mine, false, bit == 1};
       const std::uint64_t giveBegin = place(give), giveCount = place(give + bit) - giveBegin;
       const std::uint64_t keepBegin = place(keep), keepCount = place(keep + bit) - keepBegin;
       const std::uint64_t most = giveCount > keepCount ? giveCount : keepCount;
@@ -243,7 +255,7 @@ class Recursive {
         };
         exchange_.forward(partner, data + bytes(giveBegin + chunk.begin), bytes(cut(giveCount)));
         unsigned char* kept = data + bytes(keepBegin + chunk.begin);
-        reduceInto(partner, kept, kept, bytes(cut(keepCount)), false);
+        reduceInto(partner, kept, kept, bytes(cut(keepCount)), step);
       });
     }
   }

@@ -129,7 +129,7 @@ class Ring {
     for (int step = 1; step < work_.ranks - 1; ++step) {
       each(begin, [&](const Lane& lane, std::uint64_t c) {
         const device::Range next = at(lane, step, c);
-        exchange_.recvReduceSend(from(lane), to(lane), work_.send + bytes(next.begin), bytes(next.count));
+        exchange_.recvReduceSend(from(lane), to(lane), work_.send + bytes(next.begin), bytes(next.count), step);
       });
     }
     each(begin, [&](const Lane& lane, std::uint64_t c) { finish(lane, at(lane, work_.ranks - 1, c)); });
@@ -184,7 +184,7 @@ KOLO_DEVICE_CALL void runChain(device::Exchange<Team>& exchange, bool met) {
     const std::uint64_t at = exchange.bytesOf(chunk.begin), bytes = exchange.bytesOf(chunk.count);
     if (reduces) {
       if (!receives) exchange.send(to, work.send + at, bytes);
-      else if (sends) exchange.recvReduceSend(from, to, work.send + at, bytes);
+      else if (sends) exchange.recvReduceSend(from, to, work.send + at, bytes, n - 1 - place);
       else exchange.recvReduce(from, work.recv + at, work.send + at, bytes);
     } else {
       if (!receives) exchange.forward(to, work.send + at, bytes);

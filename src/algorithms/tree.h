@@ -156,11 +156,16 @@ class Tree {
   KOLO_DEVICE_CALL void up(device::Range chunk) {
     const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
     const void* inputs[33];
+    float weights[33];
     int count = 0;
-    inputs[count++] = work_.send + at;
-    binomial_.eachChild([&](int child) { inputs[count++] = exchange_.awaitSlot(rankAt(child)); });
+    const auto add = [&](const void* input, int ranks) {
+      weights[count] = exchange_.shareOf(ranks);
+      inputs[count++] = input;
+    };
+    add(work_.send + at, 1);
+    binomial_.eachChild([&](int child) { add(exchange_.awaitSlot(rankAt(child)), binomial_.subtreeOf(child)); });
     void* output = place_ == 0 ? work_.recv + at : exchange_.acquireSlot(parent());
-    exchange_.fold(&output, 1, inputs, count, 0, bytes, place_ == 0, false);
+    exchange_.fold(&output, 1, inputs, count, 0, bytes, place_ == 0, false, {weights, binomial_.subtreeOf(place_)});
     if (place_ != 0) exchange_.publishSlot(parent(), bytes);
     binomial_.eachChild([&](int child) { exchange_.releaseSlot(rankAt(child)); });
   }

@@ -22,10 +22,11 @@ Result<planner::Query> makeQuery(koloCollective_t collective, size_t count, kolo
   return query;
 }
 
-// Whether an operation would be folded in the order of the ranks: the communicator may ask for it, or a reduction that a user
-// made there. Apart from that all reductions are planned alike.
-bool foldsInOrder(comm::Communicator& communicator, const planner::Query& query, koloRedOp_t op) {
-  comm::Operation operation{{.collective = query.collective, .op = op}, {}, {}};
+// Whether an operation would be folded at once, in the order of the ranks: the communicator may ask for it, a reduction
+// that a user made there, or an average of small integers. Apart from that all reductions are planned alike.
+bool foldsInOrder(comm::Communicator& communicator, const planner::Query& query, koloDataType_t datatype,
+                  koloRedOp_t op) {
+  comm::Operation operation{{.collective = query.collective, .datatype = datatype, .op = op}, {}, {}};
   if (op >= koloNumOps) operation.custom = communicator.reductions().find(op);
   return operation.reduces() && communicator.inOrder(operation);
 }
@@ -71,7 +72,7 @@ KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collecti
     KOLO_TRY(checkResult("plan", plan));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_ASSIGN(planner::Query query, makeQuery(collective, count, datatype, registered));
-    query.inOrder = foldsInOrder(*communicator, query, op);
+    query.inOrder = foldsInOrder(*communicator, query, datatype, op);
     *plan = communicator->describePlan(query);
     return {};
   });
@@ -88,13 +89,13 @@ KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t 
     }
     if (comm != nullptr) {
       KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-      query.inOrder = foldsInOrder(*communicator, query, op);
+      query.inOrder = foldsInOrder(*communicator, query, datatype, op);
       return giveText(communicator->explain(query), text, size, needed);
     }
     if (nranks < 1) return error(koloInvalidRankCount, "nranks is {}, expected 1 or more", nranks);
     KOLO_ASSIGN(const comm::Options options, comm::Options::make(nullptr, nullptr));
     KOLO_ASSIGN(const std::vector<planner::Wish> wishes, planner::parseWishes(options.algorithm));
-    query.inOrder = options.reproducible;
+    query.inOrder = options.reproducible || comm::needsWholeFold(op, datatype);
     planner::Machine machine;
     machine.ranks = nranks;
     machine.cores = topology::availableCores();

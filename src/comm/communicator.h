@@ -56,6 +56,9 @@ struct UserProgress {
 
 // The code behind a predefined reduction; avg is a sum.
 device::ReduceOp reduceOpOf(koloRedOp_t op);
+// Whether a predefined reduction is right only if the inputs of all ranks are folded at once: an average of 8- or
+// 16-bit integers.
+bool needsWholeFold(koloRedOp_t op, koloDataType_t datatype);
 
 class Communicator final : public executor::LinkOwner {
  public:

@@ -9,6 +9,7 @@
 #include "base/caller.h"
 #include "base/datatypes.h"
 #include "comm/communicator.h"
+#include "device/reducers.h"
 #include "executor/host/host_team.h"
 #include "executor/host/reduce.h"
 #include "executor/host/user_fold.h"
@@ -81,8 +82,12 @@ device::ReduceOp reduceOpOf(koloRedOp_t op) {
 
 void Communicator::setExecutor(executor::Executor* executor) { testExecutor.store(executor); }
 
+bool needsWholeFold(koloRedOp_t op, koloDataType_t datatype) {
+  return op == koloAvg && device::averagesAtOnce(datatype);
+}
+
 bool Communicator::inOrder(const Operation& operation) const {
-  if (options_.reproducible) return true;
+  if (options_.reproducible || needsWholeFold(operation.op, operation.datatype)) return true;
   if (operation.op < koloNumOps) return false;
   return operation.custom != nullptr && !operation.custom->commutative;
 }
@@ -209,6 +214,7 @@ void Communicator::describe(const Operation& operation, Work& work) {
     if (operation.op == koloAvg) {
       work.divisor = static_cast<std::uint32_t>(ranks());
       work.signature.op = device::Signature::kAvg;
+      work.inputRanks = device::averagesInShares(operation.datatype) ? 1 : 0;
     }
   }
   describeBlocks(operation, work);
@@ -216,6 +222,12 @@ void Communicator::describe(const Operation& operation, Work& work) {
 
 Status Communicator::checkFold(const Operation& operation) const {
   if (ranks() <= algorithms::kMaxLineRanks || !operation.reduces() || !inOrder(operation)) return {};
+  if (needsWholeFold(operation.op, operation.datatype)) {
+    return error(koloUnsupported, "an average of {} folds the inputs of all ranks at once, so that its sum does not "
+                 "wrap; that is available for up to {} ranks, and this communicator has {}. An average of int32, whose "
+                 "sum may wrap, has no such limit",
+                 koloDataTypeName(operation.datatype), algorithms::kMaxLineRanks, ranks());
+  }
   return error(koloUnsupported, "a fold in rank order (a reproducible communicator, or a reduction that does not commute) "
                "is available for up to {} ranks; this communicator has {}", algorithms::kMaxLineRanks, ranks());
 }

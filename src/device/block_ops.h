@@ -79,8 +79,9 @@ KOLO_DEVICE_CALL void blockCopy(const Team& team, void* dst, const void* src, st
 template <class T, class Op>
 class BlockFold {
  public:
-  KOLO_HD explicit BlockFold(const ReduceArgs& args) : args_(args) {
-    if (kMayScale && args.scaledSource >= 0) {
+  KOLO_HD explicit BlockFold(const ReduceArgs& args) : args_(args), averaging_(args) {
+    if constexpr (kMayScale) {
+      if (args.scaledSource < 0) return;
       T scale;
       __builtin_memcpy(&scale, args.scale, sizeof(T));
       scale_ = widen(scale);
@@ -137,7 +138,12 @@ class BlockFold {
 
  private:
   static constexpr int kElements = kPackBytes / sizeof(T);
-  static constexpr bool kMayScale = std::is_same_v<Op, Sum>;   // scale and divisor are for sums only
+  // Scale and divisor are for sums only. What is not folded in float32 is divided after the fold; small integers are
+  // then Averaged, and bools have no averages.
+  static constexpr bool kIsSum = std::is_same_v<Op, Sum>;
+  static constexpr bool kMayScale = kIsSum && !kIsAveraged<T>;
+  static constexpr bool kMayDivide =
+      kIsSum && !kIsFoldedInFloat<T> && !kIsSmallInteger<T> && !std::is_same_v<T, Bool>;
 
   // Loads all packs of a source before it hands their values to merge(accumulator, value).
   template <int kPacks, class Merge>
@@ -158,34 +164,29 @@ class BlockFold {
     return scaled(source, widen(loaded));
   }
   KOLO_HD Accumulator<T> scaled(int source, Accumulator<T> value) const {
+    value = averaging_.load(args_, value, source);
     if constexpr (kMayScale) {
       if (source == args_.scaledSource) return widen(narrow<T>(Prod::apply<T>(value, scale_)));
     }
     return value;
   }
   KOLO_HD T finish(Accumulator<T> acc) const {
-    if constexpr (kMayScale && !std::is_same_v<T, Bool>) {
+    if constexpr (kMayDivide) {
       if (args_.divisor > 1) acc = divide<T>(acc, args_.divisor);
     }
-    return narrow<T>(acc);
+    return narrow<T>(averaging_.finish(args_, acc));
   }
 
   const ReduceArgs& args_;
+  [[no_unique_address]] Averaging<T, kIsSum && kIsFoldedInFloat<T>> averaging_;
   Accumulator<T> scale_{};
 };
 
-// What ReduceArgs describes. As on the host, scale and divisor are for kSum only, and a single source without them is
-// copied.
-template <class T, ReduceOp kOp, class Team>
-KOLO_DEVICE void blockReduce(const Team& team, const ReduceArgs& args) {
-  static_assert(isDefinedFor<T>(kOp));
+// The whole range, by elements and packs.
+template <class T, class Op, class Team>
+KOLO_DEVICE void blockFold(const Team& team, const ReduceArgs& args) {
+  const BlockFold<T, Op> fold(args);
   const std::uint64_t bytes = args.count * sizeof(T);
-  if (args.srcCount == 1 && args.scaledSource < 0 && args.divisor <= 1) {
-    KOLO_ROLLED
-    for (int d = 0; d < args.dstCount; ++d) blockCopy(team, args.dst[d], args.src[0], bytes, args.streaming);
-    return;
-  }
-  const BlockFold<T, typename ReducerOf<kOp>::Operation> fold(args);
   const std::uint64_t thread = team.thread(), threads = team.threads();
   const int offset = fold.sharedOffset();
   PackSplit split{bytes, 0};
@@ -202,6 +203,23 @@ KOLO_DEVICE void blockReduce(const Team& team, const ReduceArgs& args) {
   for (; at < split.packs; at += threads) fold.template packs<1>(split.head + at * kPackBytes, stride);
   KOLO_ROLLED
   for (std::uint64_t byte = tail + thread * sizeof(T); byte < bytes; byte += threads * sizeof(T)) fold.element(byte);
+}
+
+// What ReduceArgs describes. As on the host, scale and divisor are for kSum only, and a single source without them is
+// copied.
+template <class T, ReduceOp kOp, class Team>
+KOLO_DEVICE void blockReduce(const Team& team, const ReduceArgs& args) {
+  static_assert(isDefinedFor<T>(kOp));
+  if (args.srcCount == 1 && args.scaledSource < 0 && args.divisor <= 1) {
+    const std::uint64_t bytes = args.count * sizeof(T);
+    KOLO_ROLLED
+    for (int d = 0; d < args.dstCount; ++d) blockCopy(team, args.dst[d], args.src[0], bytes, args.streaming);
+    return;
+  }
+  if constexpr (kOp == ReduceOp::kSum && kIsSmallInteger<T>) {
+    if (args.divisor > 1) return blockFold<Averaged<T>, Sum>(team, args);
+  }
+  blockFold<T, typename ReducerOf<kOp>::Operation>(team, args);
 }
 
 }  // namespace kolo::device

@@ -25,6 +25,7 @@
 #include "device/host_device.h"
 #include "device/link.h"
 #include "device/pieces.h"
+#include "device/shares.h"
 #include "device/work.h"
 
 namespace kolo::device {
@@ -390,37 +391,34 @@ class Exchange {
     publishSlot(to, bytes);
     releaseSlot(from);
   }
-  // The next rank gets the previous one's partial result with this rank's contribution folded in.
-  KOLO_DEVICE_CALL void recvReduceSend(int from, int to, const unsigned char* own, std::uint64_t bytes) {
+  // The next rank gets the previous one's partial result, of `before` ranks, with this rank's contribution folded in.
+  KOLO_DEVICE_CALL void recvReduceSend(int from, int to, const unsigned char* own, std::uint64_t bytes, int before) {
     if (bytes == 0) return;
     const unsigned char* slot = awaitSlot(from);
     unsigned char* next = slot != nullptr ? acquireSlot(to) : nullptr;
     if (next == nullptr) return;
     void* outputs[] = {next};
-    const void* inputs[] = {slot, own};
-    fold(outputs, 1, inputs, 2, 1, bytes, false, false);
+    foldOwn(outputs, 1, slot, before, own, bytes, false);
     publishSlot(to, bytes);
     releaseSlot(from);
   }
-  // dst gets the finished result.
+  // dst gets the finished result; the previous rank has sent the partial result of all others.
   KOLO_DEVICE_CALL void recvReduce(int from, unsigned char* dst, const unsigned char* own, std::uint64_t bytes) {
     if (bytes == 0) return;
     if (const unsigned char* slot = awaitSlot(from)) {
       void* outputs[] = {dst};
-      const void* inputs[] = {slot, own};
-      fold(outputs, 1, inputs, 2, 1, bytes, true, work_.streaming);
+      foldOwn(outputs, 1, slot, work_.ranks - 1, own, bytes, work_.streaming);
       releaseSlot(from);
     }
   }
-  // dst and the next rank get the finished result.
+  // dst and the next rank get the finished result; the previous rank has sent the partial result of all others.
   KOLO_DEVICE_CALL void recvReduceForward(int from, int to, unsigned char* dst, const unsigned char* own, std::uint64_t bytes) {
     if (bytes == 0) return;
     const unsigned char* slot = awaitSlot(from);
     unsigned char* next = slot != nullptr ? acquireSlot(to) : nullptr;
     if (next == nullptr) return;
     void* outputs[] = {dst, next};
-    const void* inputs[] = {slot, own};
-    fold(outputs, 2, inputs, 2, 1, bytes, true, false);
+    foldOwn(outputs, 2, slot, work_.ranks - 1, own, bytes, false);
     publishSlot(to, bytes);
     releaseSlot(from);
   }
@@ -457,20 +455,26 @@ class Exchange {
     fold(outputs, 1, inputs, 1, 0, bytes, false, false);
   }
 
-  // outputs = fold of inputs in their order; input `own` is this rank's, still without its scale (-1: none is);
-  // last: the fold is complete, so avg divides.
+  // The weight of a partial result in a fold: see device/shares.h.
+  KOLO_DEVICE float shareOf(int ranks) const { return device::shareOf(work_, ranks); }
+
+  // outputs = fold of inputs in their order; input `own` is this rank's, still without its scale (-1: none is); last:
+  // the fold is complete, so avg divides; parts: of which partial results it is made, if not of inputs of the work
+  // alone.
   KOLO_DEVICE_CALL void fold(void* const* outputs, int outputCount, const void* const* inputs, int inputCount, int own,
-            std::uint64_t bytes, bool last, bool streaming) {
+            std::uint64_t bytes, bool last, bool streaming, FoldParts parts = {}) {
     if (team_.failed()) return;
-    team_.reduce(ReduceArgs{.dst = outputs,
-                            .dstCount = outputCount,
-                            .src = inputs,
-                            .srcCount = inputCount,
-                            .count = bytes / work_.elementBytes,
-                            .scale = work_.scaled && own >= 0 ? work_.scalar : nullptr,
-                            .scaledSource = work_.scaled ? own : -1,
-                            .divisor = last ? work_.divisor : 1,
-                            .streaming = streaming});
+    ReduceArgs args{.dst = outputs,
+                    .dstCount = outputCount,
+                    .src = inputs,
+                    .srcCount = inputCount,
+                    .count = bytes / work_.elementBytes,
+                    .scale = work_.scaled && own >= 0 ? work_.scalar : nullptr,
+                    .scaledSource = work_.scaled ? own : -1,
+                    .divisor = last ? work_.divisor : 1,
+                    .streaming = streaming};
+    foldShares(work_, last, parts, args);
+    team_.reduce(args);
   }
 
   // At most a header's payload; by one thread.
@@ -484,6 +488,14 @@ class Exchange {
 
  private:
   static constexpr bool kIsOneThread = Team::kIsOneThread;
+
+  // outputs = the partial result of `before` ranks, which lies in a slot, with this rank's contribution folded in.
+  KOLO_DEVICE_CALL void foldOwn(void* const* outputs, int outputCount, const unsigned char* slot, int before,
+                                const unsigned char* own, std::uint64_t bytes, bool streaming) {
+    const void* inputs[] = {slot, own};
+    const float weights[] = {shareOf(before), 1};
+    fold(outputs, outputCount, inputs, 2, 1, bytes, before + 1 == work_.ranks, streaming, {weights, before + 1});
+  }
 
   // Peers are numbered as in the work, whose ranks may be a part of the communicator's.
   KOLO_DEVICE Link& linkTo(int peer) const {

@@ -194,6 +194,46 @@ struct ReducerOf<ReduceOp::kBitXor> {
   using Operation = BitXor;
 };
 
+// What an average does to a fold in float32 (A is float, or a vector of them), and nothing to other folds. Sources of
+// bfloat16 are made so small that no sum of theirs is too large for float32. To do so is exact: a power of two up to
+// 2^16 takes the smallest bfloat16 no further than to the smallest float32. (Where denormal floats are not honoured,
+// results near the subnormal ones become 0.)
+template <class T, bool kApplies = kIsFoldedInFloat<T>>
+class Averaging {
+ public:
+  KOLO_HD explicit Averaging(const ReduceArgs& args) : divisor_(static_cast<float>(args.divisor) * args.unit) {
+    if (kNeedsRoom && args.divisor > 1) room_ = 1 / powerAtLeast(divisor_);
+    divisor_ *= room_;
+  }
+  template <class A>
+  KOLO_HD A load(const ReduceArgs& args, A value, int source) const {
+    if (!kNeedsRoom && args.weights == nullptr) return value;
+    return value * (A{} + (args.weights != nullptr ? args.weights[source] * room_ : room_));
+  }
+  template <class A>
+  KOLO_HD A finish(const ReduceArgs& args, A fold) const {
+    return args.divisor > 1 ? fold / (A{} + divisor_) : fold;
+  }
+
+ private:
+  static constexpr bool kNeedsRoom = std::is_same_v<T, Bfloat16>;
+  float divisor_;
+  float room_ = 1;
+};
+template <class T>
+class Averaging<T, false> {
+ public:
+  KOLO_HD explicit Averaging(const ReduceArgs&) {}
+  template <class A>
+  KOLO_HD A load(const ReduceArgs&, A value, int) const {
+    return value;
+  }
+  template <class A>
+  KOLO_HD A finish(const ReduceArgs&, A fold) const {
+    return fold;
+  }
+};
+
 // What an average does to a fold: integers are truncated towards zero. (A double holds a quotient of 32-bit integers so
 // exactly that truncating it truncates the true quotient.)
 template <class T>
@@ -243,6 +283,15 @@ constexpr bool isDefined(ReduceOp op, koloDataType_t datatype) {
 // Whether a fold by kSum may be given a divisor: an average of bools means nothing.
 constexpr bool isAverageDefined(koloDataType_t datatype) {
   return datatype >= 0 && datatype < koloNumDatatypes && datatype != koloBool;
+}
+
+// How the sum behind an average is kept from being too large for its datatype: small integers are all folded at once,
+// for no 8 or 16 bits hold a part of the sum; small floats store shares (device/shares.h). Other datatypes store sums.
+constexpr bool averagesAtOnce(koloDataType_t datatype) {
+  return dispatch(datatype, [](auto tag) { return kIsSmallInteger<typename decltype(tag)::type>; });
+}
+constexpr bool averagesInShares(koloDataType_t datatype) {
+  return dispatch(datatype, [](auto tag) { return kIsNarrowFloat<typename decltype(tag)::type>; });
 }
 
 // Calls functor.template operator()<T, op>() with the type of a datatype and the operation, if code for the two exists.

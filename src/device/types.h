@@ -39,6 +39,11 @@ struct Complex {
   T re;
   T im;
 };
+// An 8- or 16-bit integer as an average folds it: in float32, where the sums of up to 256 such integers are exact.
+template <class T>
+struct Averaged {
+  T value;
+};
 
 static_assert(sizeof(Float16) == 2 && sizeof(Float8E4m3) == 1 && sizeof(Bool) == 1 && sizeof(Complex<double>) == 16);
 
@@ -49,15 +54,24 @@ template <class T>
 inline constexpr bool kIsFloat = kIsNarrowFloat<T> || std::is_floating_point_v<T>;
 template <class T>
 inline constexpr bool kIsComplex = std::is_same_v<T, Complex<float>> || std::is_same_v<T, Complex<double>>;
+template <class T>
+inline constexpr bool kIsSmallInteger = std::is_integral_v<T> && sizeof(T) <= 2;
+template <class T>
+inline constexpr bool kIsAveraged = false;
+template <class T>
+inline constexpr bool kIsAveraged<Averaged<T>> = true;
+template <class T>
+inline constexpr bool kIsFoldedInFloat = kIsNarrowFloat<T> || kIsAveraged<T>;
 
-// What elements of T are accumulated in: float for the 8- and 16-bit floats; the unsigned type of the same width for
-// integers, so that they wrap; 0 or 1 in a byte for bool; T itself otherwise.
+// What elements of T are accumulated in: float for the 8- and 16-bit floats, and for averages of 8- and 16-bit
+// integers; the unsigned type of the same width for other integers, so that they wrap; 0 or 1 in a byte for bool; T
+// itself otherwise.
 template <class T, class = void>
 struct AccumulatorOf {
   using type = T;
 };
 template <class T>
-struct AccumulatorOf<T, std::enable_if_t<kIsNarrowFloat<T>>> {
+struct AccumulatorOf<T, std::enable_if_t<kIsFoldedInFloat<T>>> {
   using type = float;
 };
 template <class T>
@@ -77,6 +91,11 @@ KOLO_HD constexpr To bitCast(From from) {
   return __builtin_bit_cast(To, from);
 }
 
+// The smallest power of two that is not below a number, which is 1 or more.
+KOLO_HD constexpr float powerAtLeast(float number) {
+  return bitCast<float>((bitCast<std::uint32_t>(number) + 0x007fffffu) & 0x7f800000u);
+}
+
 // Whether numbers below 2^31 are below a limit: as signed ones, which every instruction set compares in one step.
 template <class U>
 KOLO_HD constexpr auto isBelow(U value, std::int32_t limit) {
@@ -87,7 +106,7 @@ KOLO_HD constexpr auto isBelow(U value, std::int32_t limit) {
   }
 }
 
-// The value of an integer below 2^24 as a float, exactly.
+// The value of an integer of a magnitude below 2^24 as a float, exactly.
 template <class F, class U>
 KOLO_HD constexpr F smallToFloat(U value) {
   if constexpr (std::is_same_v<F, float>) {
@@ -196,12 +215,33 @@ KOLO_HD constexpr U floatToFloat8E5m2(F value) {
   return (isBelow(magnitude, 0x7f800001) ? number : nan) | ((bits >> 24) & 0x80u);
 }
 
+// ------------------------------------------------- integers of 8 and 16 bits
+
+template <class T, class F, class U>
+KOLO_HD constexpr F smallIntegerToFloat(U bits) {
+  constexpr std::uint32_t kSign = std::is_signed_v<T> ? 1u << (8 * sizeof(T) - 1) : 0;
+  return smallToFloat<F>((bits ^ kSign) - kSign);
+}
+
+// Truncated towards zero, modulo 2^bits.
+template <class T, class F, class U>
+KOLO_HD constexpr U floatToSmallInteger(F value) {
+  constexpr std::uint32_t kMask = (1u << (8 * sizeof(T))) - 1;
+  if constexpr (std::is_same_v<F, float>) {
+    return static_cast<U>(static_cast<std::int32_t>(value)) & kMask;
+  } else {
+    using Signed = decltype(U{} == U{});
+    return bitCast<U>(__builtin_convertvector(value, Signed)) & kMask;
+  }
+}
+
 // --------------------------------------------------- by type, lanes or single
 
 // Lanes of T, each zero-extended to 32 bits, as floats; and back.
 template <class T, class F, class U>
 KOLO_HD constexpr F widenBits(U bits) {
-  static_assert(kIsNarrowFloat<T>);
+  static_assert(kIsFoldedInFloat<T>);
+  if constexpr (kIsAveraged<T>) return smallIntegerToFloat<decltype(T::value), F>(bits);
   if constexpr (std::is_same_v<T, Float16>) return float16ToFloat<F>(bits);
   if constexpr (std::is_same_v<T, Bfloat16>) return bfloat16ToFloat<F>(bits);
   if constexpr (std::is_same_v<T, Float8E4m3>) return float8E4m3ToFloat<F>(bits);
@@ -209,7 +249,8 @@ KOLO_HD constexpr F widenBits(U bits) {
 }
 template <class T, class U, class F>
 KOLO_HD constexpr U narrowBits(F value) {
-  static_assert(kIsNarrowFloat<T>);
+  static_assert(kIsFoldedInFloat<T>);
+  if constexpr (kIsAveraged<T>) return floatToSmallInteger<decltype(T::value), F, U>(value);
   if constexpr (std::is_same_v<T, Float16>) return floatToFloat16<F, U>(value);
   if constexpr (std::is_same_v<T, Bfloat16>) return floatToBfloat16<F, U>(value);
   if constexpr (std::is_same_v<T, Float8E4m3>) return floatToFloat8E4m3<F, U>(value);
@@ -242,6 +283,8 @@ KOLO_HD constexpr Accumulator<T> widen(T element) {
 #endif
   if constexpr (kIsNarrowFloat<T>) {
     return widenBits<T, float>(std::uint32_t{element.bits});
+  } else if constexpr (kIsAveraged<T>) {
+    return static_cast<float>(element.value);
   } else if constexpr (std::is_same_v<T, Bool>) {
     return element.bits != 0 ? 1 : 0;
   } else {
@@ -259,6 +302,8 @@ KOLO_HD constexpr T narrow(Accumulator<T> value) {
 #endif
   if constexpr (kIsNarrowFloat<T>) {
     return T{static_cast<decltype(T::bits)>(narrowBits<T, std::uint32_t>(value))};
+  } else if constexpr (kIsAveraged<T>) {
+    return T{static_cast<decltype(T::value)>(static_cast<std::int32_t>(value))};
   } else if constexpr (std::is_same_v<T, Bool>) {
     return Bool{value};
   } else {

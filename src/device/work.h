@@ -139,6 +139,9 @@ struct Work {
   Algorithm direct = Algorithm::kCount;
   ReduceOp op = ReduceOp::kSum;
   std::uint32_t divisor = 1;                    // avg: the number of ranks
+  // Of an average whose partial results are stored as shares (device/shares.h): how many ranks each input of this work
+  // is a share of, 1 where it is a rank's own. 0: partial results are stored as they are.
+  std::uint32_t inputRanks = 0;
   bool yieldsTruth = false;                     // results are 0 or 1 whatever the input; with one rank, `op` is then kLogicalOr
   bool scaled = false;                          // pre-multiplied sum, and
   alignas(16) unsigned char scalar[16] = {};    // this rank's scalar

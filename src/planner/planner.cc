@@ -291,7 +291,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
   Query query = asked;
   if (!haveRanges(wishes)) query.bytes = sizeForClassOf(asked.bytes);
   if (query.bytes != asked.bytes) text += fmt::format("planned as {} bytes, like all of its class\n", query.bytes);
-  if (query.inOrder && reduces(query.collective)) text += "folded in the order of the ranks\n";
+  if (query.inOrder && reduces(query.collective)) text += "folded at once, in the order of the ranks\n";
   const Choice choice = choose(query, machine, wishes);
   text += fmt::format("{:<12} {:>14} {:>14}\n", "algorithm", "staged us", "zero-copy us");
   for (int i = 0; i < static_cast<int>(Algorithm::kCount); ++i) {

@@ -43,7 +43,8 @@ struct Query {
   bool vector = false;            // counts differ between ranks
   bool countsKnown = true;        // all ranks know all counts
   bool registered = false;        // for predictions only: a choice may depend on nothing that ranks may see differently
-  bool inOrder = false;           // fold strictly in rank order (reproducible, or not commutative)
+  // Fold all inputs at once, in rank order: reproducible, not commutative, or an average of 8- or 16-bit integers.
+  bool inOrder = false;
 };
 
 struct Choice {

@@ -26,7 +26,10 @@ inline bool chance(Random& random, double probability) {
 
 enum class Data {
   kExact,   // sums and products come out the same in any order
-  kRough    // they do not
+  kRough,   // they do not
+  // For types of 8 and 16 bits:
+  kLarge,   // numbers next to the largest (or, of integers, the least): their sums are too large
+  kTiny     // not many of the smallest steps above, or below, 0
 };
 
 // What a case is to be; the rest is chosen at random.
@@ -90,6 +93,7 @@ class Case {
                        std::vector<std::size_t>& windowUsed, Random& random);
   void fillInputs(std::uint64_t seed);
   void fillElement(std::uint8_t* at, std::size_t rank, std::size_t index, Random& random) const;
+  void fillExtreme(std::uint8_t* at, std::size_t index, Random& random) const;
   void expect();
   void uploadAll(const World& world) const;
   void downloadAll(const World& world) const;
@@ -98,6 +102,7 @@ class Case {
   koloResult_t invokeVector(const World& world, int rank, koloRedOp_t op);
   std::string compare(const Bytes& expected, const unsigned char* actual, bool bits) const;
   bool bitsMatter(const World& world) const;
+  double tolerance() const;
   std::string wrongAlgorithm(const World& world, const Case* before) const;
   std::string wrongPairs(const World& world) const;
 

@@ -145,6 +145,25 @@ TEST_CASE("GPU: counts that differ, and large ones, over posted links", "[gpu][p
   batch.run();
 }
 
+TEST_CASE("GPU: averages of small types, of large and of tiny numbers", "[gpu]") {
+  const int ranks = GENERATE(3, 4);
+  Gpu gpu(ranks, 1, 1);
+  World world(gpu.options);
+  Batch batch(world, seedFor(2600, ranks));
+  for (const koloCollective_t collective : {koloCollectiveAllReduce, koloCollectiveReduceScatter}) {
+    for (const std::string& algorithm : algorithmsFor(collective)) {
+      for (const koloDataType_t type : {koloFloat16, koloBfloat16, koloFloat8e4m3, koloInt8, koloUint16}) {
+        Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
+        wanted.datatype = type;
+        wanted.op = koloAvg;
+        wanted.data = type == koloFloat8e4m3 ? Data::kTiny : Data::kLarge;
+        batch.add(wanted);
+      }
+    }
+  }
+  batch.run();
+}
+
 TEST_CASE("GPU: counts that differ from rank to rank", "[gpu]") {
   const int ranks = GENERATE(2, 3, 4, 8);
   Gpu gpu(ranks, 2, ranks > 3 ? 1 : 2);

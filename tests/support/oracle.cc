@@ -114,9 +114,11 @@ void foldIntegers(const Problem& problem, const Sources& sources, std::uint8_t* 
   }
   if (datatype == koloBool) acc = acc != 0 && (problem.op != koloLogicalXor || acc % 2 != 0) ? 1 : 0;
   if (problem.op == koloAvg) {
-    std::uint8_t wrapped[8] = {};
-    std::memcpy(wrapped, &acc, sizeof acc);
-    acc = loadInteger(datatype, wrapped);
+    if (koloDataTypeSize(datatype) > 2) {   // the sums of others do not wrap
+      std::uint8_t wrapped[8] = {};
+      std::memcpy(wrapped, &acc, sizeof acc);
+      acc = loadInteger(datatype, wrapped);
+    }
     const auto n = static_cast<std::int64_t>(sources.size());
     acc = isSigned(datatype) ? static_cast<std::uint64_t>(static_cast<std::int64_t>(acc) / n)
                              : acc / static_cast<std::uint64_t>(n);
@@ -138,11 +140,16 @@ Real combineReals(koloRedOp_t op, Real a, Real b) {
   }
 }
 
+// An average of narrow floats is folded in float32, as if that had no largest number: here in units that are too large
+// for overflow, and small enough for every bfloat16 to be exact.
+constexpr double kAverageUnit = 256;
+
 template <class Real>
 void foldReals(const Problem& problem, const Sources& sources, std::uint8_t* out) {
+  const double unit = problem.op == koloAvg && isNarrow(problem.datatype) ? kAverageUnit : 1;
   Real acc = 0;
   for (std::size_t rank = 0; rank < sources.size(); ++rank) {
-    Real value = static_cast<Real>(decode(problem.datatype, sources[rank]));
+    Real value = static_cast<Real>(decode(problem.datatype, sources[rank]) / unit);
     if (problem.reduction == Reduction::kPreMulSum) {
       // A contribution is rounded to the datatype when it is multiplied.
       std::uint8_t scaled[8];
@@ -153,7 +160,7 @@ void foldReals(const Problem& problem, const Sources& sources, std::uint8_t* out
     acc = rank == 0 ? value : combineReals(problem.op, acc, value);
   }
   if (problem.op == koloAvg) acc /= static_cast<Real>(sources.size());
-  encode(problem.datatype, static_cast<double>(acc), out);
+  encode(problem.datatype, static_cast<double>(acc) * unit, out);
 }
 
 template <class Real>
@@ -318,6 +325,18 @@ double epsilon(koloDataType_t datatype) {
   if (isNarrow(datatype)) return std::ldexp(1, -formatOf(datatype).mantissaBits);
   return std::numeric_limits<float>::epsilon();
 }
+
+double largest(koloDataType_t datatype) {
+  const Format format = formatOf(datatype);
+  const std::uint32_t infinity = ((1u << format.exponentBits) - 1) << format.mantissaBits;
+  return decodeNarrow(format, format.infinities ? infinity - 1 : infinity + (1u << format.mantissaBits) - 2);
+}
+
+double stepAtLargest(koloDataType_t datatype) {
+  return std::ldexp(epsilon(datatype), std::ilogb(largest(datatype)));
+}
+
+double smallest(koloDataType_t datatype) { return decodeNarrow(formatOf(datatype), 1); }
 
 void affineFunction(void* acc, const void* in, std::size_t count, koloDataType_t, void*) {
   // The map x -> a x + b modulo 2^32, a in the low half; first acc, then in.

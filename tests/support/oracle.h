@@ -45,7 +45,7 @@ struct Problem {
 
 // outputs[rank][block]: the bytes that the rank is to find in its recv block. inputs[rank]: begin of its send buffer.
 // Reductions are folded left to right over ranks 0..n-1: float16, bfloat16 and float8 in float32, rounded once at the end; all
-// others in their own type.
+// others in their own type. The sum of an average of a type of 8 or 16 bits neither wraps nor is too large.
 std::vector<std::vector<Bytes>> expectedOutputs(const Problem& problem, const std::vector<const std::uint8_t*>& inputs);
 
 // The elements of floating-point and complex types (whose parts are told one after the other) as numbers.
@@ -58,6 +58,11 @@ bool isSigned(koloDataType_t datatype);
 std::size_t partBytes(koloDataType_t datatype);
 // Distance from 1 to the next larger number.
 double epsilon(koloDataType_t datatype);
+
+// Of float16, bfloat16 and float8: the largest finite number, how much less the next one is, and the smallest above 0.
+double largest(koloDataType_t datatype);
+double stepAtLargest(koloDataType_t datatype);
+double smallest(koloDataType_t datatype);
 
 // The user functions, as koloRedOpCreate wants them.
 void affineFunction(void* acc, const void* in, std::size_t count, koloDataType_t datatype, void* context);

@@ -88,9 +88,13 @@ TEST_CASE("a block scales and divides as the host does", "[block]") {
   forEachDatatype([](auto tag, koloDataType_t datatype) {
     using T = typename decltype(tag)::type;
     if (!device::isAverageDefined(datatype)) return;
-    checkAgainstHost<T, ReduceOp::kSum>(datatype,
-                                        {.count = 700, .sources = {0, 0, 0}, .scaledSource = 2, .divisor = 3});
+    checkAgainstHost<T, ReduceOp::kSum>(datatype, {.count = 700, .sources = {0, 0, 0}, .divisor = 3});
     checkAgainstHost<T, ReduceOp::kSum>(datatype, {.count = 333, .sources = {0, 1}, .divisor = 7});
+    if constexpr (device::kIsNarrowFloat<T>) {
+      checkAgainstHost<T, ReduceOp::kSum>(datatype, {.count = 519, .divisor = 8, .weights = {4, 2}});
+      checkAgainstHost<T, ReduceOp::kSum>(
+          datatype, {.count = 101, .sources = {3, 0}, .divisor = 12, .weights = {2, 1}, .unit = 0.25f});
+    }
   });
 }
 

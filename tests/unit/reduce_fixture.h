@@ -70,6 +70,8 @@ struct Setup {
   int inPlace = -1;  // the source that the first destination is
   int scaledSource = -1;
   std::uint32_t divisor = 1;
+  std::vector<float> weights = {};  // by source; none: all 1
+  float unit = 1;
   bool streaming = false;
   unsigned seed = 1;
 };
@@ -80,7 +82,8 @@ inline std::string describe(const Setup& setup) {
   text += ", destinations at";
   for (const std::size_t at : setup.destinations) text += " " + std::to_string(at);
   return text + ", in place " + std::to_string(setup.inPlace) + ", scaled " + std::to_string(setup.scaledSource) +
-         ", divisor " + std::to_string(setup.divisor) + (setup.streaming ? ", streaming" : "");
+         ", divisor " + std::to_string(setup.divisor) + " of unit " + std::to_string(setup.unit) + ", " +
+         std::to_string(setup.weights.size()) + " weights" + (setup.streaming ? ", streaming" : "");
 }
 
 // Runs what the setup says with reduce(args) and returns what is wrong with the outcome: empty if nothing is. If
@@ -115,6 +118,8 @@ std::string faultOf(const Setup& setup, device::ReduceOp op,
                           .scale = scale,
                           .scaledSource = setup.scaledSource,
                           .divisor = setup.divisor,
+                          .weights = setup.weights.empty() ? nullptr : setup.weights.data(),
+                          .unit = setup.unit,
                           .streaming = setup.streaming};
   std::vector<T> wanted(setup.count);
   for (std::uint64_t i = 0; i < setup.count; ++i) wanted[i] = oracle::expected<T>(args, op, i);

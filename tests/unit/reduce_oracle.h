@@ -200,6 +200,13 @@ A combine(ReduceOp op, A a, A b) {
   }
 }
 
+// As float32 would if it had no largest and no smallest number.
+inline double roundAsFloat(double value) {
+  int exponent = 0;
+  const double fraction = std::frexp(value, &exponent);
+  return std::isfinite(value) ? std::ldexp(std::nearbyint(std::ldexp(fraction, 24)), exponent - 24) : value;
+}
+
 template <class T, class A>
 A average(A value, std::uint32_t divisor) {
   if constexpr (device::kIsComplex<T>) {
@@ -222,10 +229,32 @@ T elementAt(const void* from, std::uint64_t i) {
   return element;
 }
 
+// Element i of an average of a datatype of 8 or 16 bits: its sum is too large for none.
+template <class T>
+T smallAverage(const device::ReduceArgs& args, std::uint64_t i) {
+  if constexpr (std::is_integral_v<T>) {
+    std::int64_t sum = 0;
+    for (int s = 0; s < args.srcCount; ++s) sum += elementAt<T>(args.src[s], i);
+    return static_cast<T>(sum / std::int64_t{args.divisor});
+  } else {
+    const auto load = [&](int s) {
+      const double weight = args.weights == nullptr ? 1 : static_cast<double>(args.weights[s]);
+      return weight * static_cast<double>(open(elementAt<T>(args.src[s], i)));
+    };
+    double sum = load(0);
+    for (int s = 1; s < args.srcCount; ++s) sum = roundAsFloat(sum + load(s));
+    const double divisor = static_cast<double>(static_cast<float>(args.divisor)) * static_cast<double>(args.unit);
+    return close<T>(static_cast<float>(sum / divisor));
+  }
+}
+
 // Element i of the result.
 template <class T>
 T expected(const device::ReduceArgs& args, ReduceOp op, std::uint64_t i) {
   if (args.srcCount == 1 && args.scaledSource < 0 && args.divisor <= 1) return elementAt<T>(args.src[0], i);
+  if constexpr (device::kIsNarrowFloat<T> || (std::is_integral_v<T> && sizeof(T) <= 2)) {
+    if (args.divisor > 1) return smallAverage<T>(args, i);
+  }
   const auto load = [&](int s) {
     auto value = open(elementAt<T>(args.src[s], i));
     if (s == args.scaledSource) value = open(close<T>(combine<T>(ReduceOp::kProd, value, open(elementAt<T>(args.scale, 0)))));

@@ -148,7 +148,7 @@ TEST_CASE("a scale is multiplied into its source only, and a divisor applies onc
     for (std::size_t sources = 1; sources <= 3; ++sources) {
       for (int scaled = -1; scaled < static_cast<int>(sources); ++scaled) {
         for (const std::uint32_t divisor : {1u, 2u, 3u, 7u, 1000u, 4294967295u}) {
-          if (divisor > 1 && !device::isAverageDefined(datatype)) continue;
+          if (divisor > 1 && (scaled >= 0 || !device::isAverageDefined(datatype))) continue;
           Setup setup{.count = 277,
                       .sources = std::vector<std::size_t>(sources, sizeof(T)),
                       .scaledSource = scaled,
@@ -161,6 +161,53 @@ TEST_CASE("a scale is multiplied into its source only, and a divisor applies onc
           setup.count = 1111;
           setup.destinations = {0, 3};
           CHECK(faultOf<T>(setup, ReduceOp::kSum, kernel) == "");
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("an average of shares counts each by its weight", "[reduce]") {
+  forEachSum([](auto tag, executor::ReduceKernel kernel, koloDataType_t) {
+    using T = typename decltype(tag)::type;
+    if constexpr (device::kIsNarrowFloat<T>) {
+      const Setup setups[] = {{.sources = {0, 2}, .divisor = 4, .weights = {2, 1}},
+                              {.sources = {0, 0, 6}, .divisor = 7, .weights = {1, 4, 2}},
+                              {.sources = {0, 0, 0}, .divisor = 9, .unit = 0.25f},
+                              {.sources = {4, 0}, .divisor = 12, .weights = {2, 1}, .unit = 0.25f}};
+      for (Setup setup : setups) {
+        for (const std::uint64_t count : {5, 277, 1111}) {
+          setup.count = count;
+          setup.streaming = count > 1000;
+          setup.seed = static_cast<unsigned>(count);
+          CHECK(faultOf<T>(setup, ReduceOp::kSum, kernel) == "");
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("an average of the largest values is the largest, and one of the smallest the smallest", "[reduce]") {
+  forEachSum([](auto tag, executor::ReduceKernel kernel, koloDataType_t datatype) {
+    using T = typename decltype(tag)::type;
+    if constexpr (device::kIsNarrowFloat<T> || device::kIsSmallInteger<T>) {
+      std::vector<T> extremes;
+      if constexpr (device::kIsNarrowFloat<T>) {
+        const std::size_t largest = oracle::finiteValues<T>().size() - 1;
+        extremes = {T{static_cast<decltype(T::bits)>(largest)}, T{1}};
+      } else {
+        extremes = {std::numeric_limits<T>::max(), std::numeric_limits<T>::min()};
+      }
+      for (const T value : extremes) {
+        for (const int sources : {2, 3, 64}) {
+          const std::vector<T> source(40, value);
+          std::vector<T> result(40);
+          const std::vector<const void*> src(static_cast<std::size_t>(sources), source.data());
+          void* const dst[] = {result.data()};
+          const auto divisor = static_cast<std::uint32_t>(sources);
+          kernel({.dst = dst, .dstCount = 1, .src = src.data(), .srcCount = sources, .count = 39, .divisor = divisor});
+          INFO("datatype " << datatype << ", " << sources << " sources");
+          CHECK(std::memcmp(result.data(), source.data(), 39 * sizeof(T)) == 0);
         }
       }
     }

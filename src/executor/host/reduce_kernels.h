@@ -106,13 +106,17 @@ class Fold {
   using Vector = typename L::Vector;
   using Scalar = device::Accumulator<T>;
   // Vectors in flight. Converting keeps a processor busy with one; several would only make these kernels large.
-  static constexpr int kUnroll = device::kIsNarrowFloat<T> && !kHot<T, Op> ? 1 : 4;
+  static constexpr int kUnroll = device::kIsFoldedInFloat<T> && !kHot<T, Op> ? 1 : 4;
+  // What is not folded in float32 is divided after the fold. Small integers are Averaged then, bools have no averages.
+  static constexpr bool kIsDivided =
+      !device::kIsFoldedInFloat<T> && !device::kIsSmallInteger<T> && !std::is_same_v<T, device::Bool>;
 
   KOLO_HD explicit Fold(const ReduceArgs& args)
       : args_(args),
         first_(static_cast<const Byte*>(args.src[0])),
-        second_(kShape == Shape::kTwo ? static_cast<const Byte*>(args.src[1]) : nullptr) {
-    if constexpr (kShape == Shape::kScaled) {
+        second_(kShape == Shape::kTwo ? static_cast<const Byte*>(args.src[1]) : nullptr),
+        averaging_(args) {
+    if constexpr (kShape == Shape::kScaled && !device::kIsAveraged<T>) {
       if (args.scaledSource >= 0) {
         T scale;
         __builtin_memcpy(&scale, args.scale, sizeof(T));
@@ -168,7 +172,8 @@ class Fold {
   }
 
   KOLO_HD Vector scaled(int source, Vector lanes) const {
-    if constexpr (kShape == Shape::kScaled) {
+    lanes = averaging_.load(args_, lanes, source);
+    if constexpr (kShape == Shape::kScaled && !device::kIsAveraged<T>) {
       if (source == args_.scaledSource) {
         const Vector product = combine<T, device::Prod>(lanes, scaleLanes_);
         if constexpr (std::is_same_v<device::Accumulator<T>, T>) return product;
@@ -179,10 +184,10 @@ class Fold {
   }
 
   KOLO_HD Vector finish(Vector acc) const {
-    if constexpr (kShape == Shape::kScaled && !std::is_same_v<T, device::Bool>) {
+    if constexpr (kShape == Shape::kScaled && kIsDivided) {
       if (args_.divisor > 1) return L::divide(acc, args_.divisor);
     }
-    return acc;
+    return averaging_.finish(args_, acc);
   }
 
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
@@ -204,9 +209,10 @@ class Fold {
     for (const std::uint64_t end = at + bytes; at < end; at += sizeof(T)) {
       Scalar acc = loadOne(0, at);
       for (int s = 1; s < args_.srcCount; ++s) acc = Op::template apply<T>(acc, loadOne(s, at));
-      if constexpr (kShape == Shape::kScaled && !std::is_same_v<T, device::Bool>) {
+      if constexpr (kShape == Shape::kScaled && kIsDivided) {
         if (args_.divisor > 1) acc = device::divide<T>(acc, args_.divisor);
       }
+      acc = averaging_.finish(args_, acc);
       const T element = device::narrow<T>(acc);
       for (int d = 0; d < args_.dstCount; ++d) {
         __builtin_memcpy(static_cast<Byte*>(args_.dst[d]) + at, &element, sizeof(T));
@@ -216,8 +222,9 @@ class Fold {
   KOLO_HD Scalar loadOne(int source, std::uint64_t at) const {
     T element;
     __builtin_memcpy(&element, static_cast<const Byte*>(args_.src[source]) + at, sizeof(T));
-    const Scalar value = device::widen(element);
-    if constexpr (kShape == Shape::kScaled) {
+    Scalar value = device::widen(element);
+    value = averaging_.load(args_, value, source);
+    if constexpr (kShape == Shape::kScaled && !device::kIsAveraged<T>) {
       if (source == args_.scaledSource) return device::widen(device::narrow<T>(device::Prod::apply<T>(value, scale_)));
     }
     return value;
@@ -229,6 +236,7 @@ class Fold {
   const Byte* const second_;
   Scalar scale_{};
   Vector scaleLanes_{};
+  [[no_unique_address]] device::Averaging<T, kShape == Shape::kScaled && device::kIsFoldedInFloat<T>> averaging_;
 };
 
 // ------------------------------------------------------------------ the table
@@ -237,6 +245,9 @@ class Fold {
 template <class T, class U, class Op>
 void reduce(const ReduceArgs& args) {
   if constexpr (std::is_same_v<Op, device::Sum>) {
+    if constexpr (device::kIsSmallInteger<T>) {
+      if (args.divisor > 1) return Fold<device::Averaged<T>, Op, Shape::kScaled>::run(args);
+    }
     if (args.scaledSource >= 0 || args.divisor > 1) return Fold<T, Op, Shape::kScaled>::run(args);
   }
   if (args.srcCount == 1) return copyToAll(args, args.count * sizeof(T));

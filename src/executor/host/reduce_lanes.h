@@ -130,7 +130,7 @@ struct Lanes {
   KOLO_HD static Vector widen(Raw<kBytes> raw) {
     if constexpr (std::is_same_v<T, device::Bool>) {
       return raw != 0 ? Vector{} + Byte{1} : Vector{};
-    } else if constexpr (device::kIsNarrowFloat<T>) {
+    } else if constexpr (device::kIsFoldedInFloat<T>) {
       return widenFloats(raw);
     } else {
       return device::bitCast<Vector>(raw);
@@ -138,7 +138,7 @@ struct Lanes {
   }
 
   KOLO_HD static Raw<kBytes> narrow(Vector lanes) {
-    if constexpr (device::kIsNarrowFloat<T>) {
+    if constexpr (device::kIsFoldedInFloat<T>) {
       return narrowFloats(lanes);
     } else {
       return device::bitCast<Raw<kBytes>>(lanes);
