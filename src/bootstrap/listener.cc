@@ -1,5 +1,6 @@
 #include "bootstrap/listener.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,8 +14,11 @@ namespace kolo::bootstrap {
 namespace {
 
 constexpr auto kHandshakeLimit = std::chrono::seconds(5);
-constexpr std::size_t kMaxStrangers = 256;
-constexpr auto kStrangerGrace = std::chrono::seconds(1);       // younger ones are not pushed out by newcomers
+constexpr std::size_t kMaxSilent = 256;
+constexpr std::size_t kMinSilent = 4;
+constexpr std::size_t kShareOfFiles = 8;  // of this process's descriptors silent strangers have one of so many
+constexpr std::size_t kMaxGreeted = 256;
+constexpr auto kGreetedGrace = std::chrono::seconds(1);        // younger ones are not pushed out by newcomers
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // out of descriptors: the backlog keeps the callers
 constexpr int kAcceptsPerEvent = 64;
 
@@ -25,6 +29,13 @@ using ListenerKey = std::pair<std::uint16_t, std::string>;
 std::map<ListenerKey, std::shared_ptr<Listener>>& listeners() {
   static auto* const all = new std::map<ListenerKey, std::shared_ptr<Listener>>;
   return *all;
+}
+
+// How many strangers that say nothing have a place.
+std::size_t mostSilent() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return kMinSilent;
+  return std::clamp<std::size_t>(static_cast<std::size_t>(files.rlim_cur) / kShareOfFiles, kMinSilent, kMaxSilent);
 }
 
 Result<std::shared_ptr<Listener>> listenerFor(Reactor& reactor, std::uint16_t port) {
@@ -77,6 +88,11 @@ Result<IdContents> startHub(const Secret& secret, std::uint16_t port) {
   return result;
 }
 
+std::shared_ptr<Hub> Listener::hubOf(const Tag& tag) const {
+  const auto found = hubs_.find(tag);
+  return found != hubs_.end() ? found->second : nullptr;
+}
+
 Status Listener::addHub(const Secret& secret) {
   const Tag tag = tagOf(secret);
   const auto found = hubs_.find(tag);
@@ -100,7 +116,9 @@ void Listener::dropHub(const Tag& tag, const Hub* hub) {
 void Listener::close() {
   reactor_.remove(socket_.fd());
   socket_.close();
-  while (!strangers_.empty()) strangers_.front()->drop();
+  for (Strangers* const strangers : {&silent_, &greeted_}) {
+    while (!strangers->empty()) strangers->front()->drop();
+  }
 }
 
 void Listener::pause() {
@@ -111,37 +129,60 @@ void Listener::pause() {
   });
 }
 
+// For one that greets. Those that have are ranks, who soon need the place no longer.
 bool Listener::makeRoom() {
-  if (strangers_.size() < kMaxStrangers) return true;
-  if (Clock::now() - strangers_.front()->since() < kStrangerGrace) return false;
-  strangers_.front()->drop();
+  if (greeted_.size() < kMaxGreeted) return true;
+  if (Clock::now() - greeted_.front()->since() < kGreetedGrace) return false;
+  greeted_.front()->drop();
   return true;
 }
 
 void Listener::onReadable() {
-  for (int i = 0; i < kAcceptsPerEvent; ++i) {
+  for (int i = 0; i < kAcceptsPerEvent && socket_.valid(); ++i) {
     if (!makeRoom()) return pause();
     Socket socket(::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.valid()) {
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (!std::exchange(exhausted_, true)) {
-        log::warn("accepting ranks on port {} has to wait: {}", port_,
-                  systemError(errno, "accept").message());
-      }
-      return pause();
+    if (socket.valid()) {
+      welcome(std::move(socket));
+      continue;
     }
-    exhausted_ = false;
-    tune(socket.fd());
-    const auto stranger = std::make_shared<Stranger>(*this, std::move(socket));
-    strangers_.push_back(stranger);
-    if (!stranger->start().ok()) stranger->drop();
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    const Status why = systemError(errno, "accept");
+    if (!silent_.empty()) {
+      silent_.front()->drop();  // its descriptor is somebody's who may have something to say
+      continue;
+    }
+    if (!std::exchange(exhausted_, true)) log::warn("accepting ranks on port {} has to wait: {}", port_, why.message());
+    return pause();
   }
 }
 
-void Listener::forget(const Stranger* stranger) {
-  strangers_.remove_if([stranger](const std::shared_ptr<Stranger>& each) { return each.get() == stranger; });
+void Listener::welcome(Socket socket) {
+  exhausted_ = false;
+  tune(socket.fd());
+  const auto stranger = std::make_shared<Stranger>(*this, std::move(socket));
+  silent_.push_back(stranger);
+  if (!stranger->start().ok()) return stranger->drop();
+  stranger->onReadable();  // a rank has mostly spoken by now
+  if (silent_.size() > mostSilent()) silent_.front()->drop();
 }
+
+void Listener::hasGreeted(const Stranger* stranger) {
+  const auto found = std::find_if(silent_.begin(), silent_.end(), [&](const auto& each) { return each.get() == stranger; });
+  if (found != silent_.end()) greeted_.splice(greeted_.end(), silent_, found);
+}
+
+void Listener::forget(const Stranger* stranger) {
+  for (Strangers* const strangers : {&silent_, &greeted_}) {
+    strangers->remove_if([stranger](const std::shared_ptr<Stranger>& each) { return each.get() == stranger; });
+  }
+}
+
+Stranger::Stranger(Listener& listener, Socket socket)
+    : listener_(&listener), socket_(std::move(socket)), greeting_([&listener](const Tag& tag) {
+        const std::shared_ptr<Hub> hub = listener.hubOf(tag);
+        return hub != nullptr ? &hub->secret() : nullptr;
+      }) {}
 
 Status Stranger::start() {
   KOLO_TRY(listener_->reactor_.add(socket_.fd(), shared_from_this()));
@@ -160,56 +201,23 @@ void Stranger::drop() {
 }
 
 void Stranger::onReadable() {
-  while (socket_.valid()) {
-    // Never past the handshake: the bytes behind it belong to the session.
-    const std::size_t expected = hello_.empty() ? ClientHello::kBytes : Session::kProofBytes;
-    char buffer[128];
-    const std::size_t most = std::min(sizeof buffer, expected - input_.size());
-    const ssize_t got = ::recv(socket_.fd(), buffer, most, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (got <= 0) return drop();
-    input_.append(buffer, static_cast<std::size_t>(got));
-    if (input_.size() < expected) continue;
-    if (!hello_.empty()) return answerProof();
-    if (!answerHello()) return drop();
-    input_.clear();
-  }
+  if (!socket_.valid()) return;
+  const Greeting::Stage before = greeting_.stage();
+  const Greeting::Stage now = greeting_.advance(socket_);
+  if (now == Greeting::Stage::kOver) return drop();
+  if (now == Greeting::Stage::kProven) return becomeMember();
+  if (now != before) listener_->hasGreeted(this);
 }
 
-bool Stranger::reply(std::string_view bytes) {
-  // A few dozen bytes into an empty socket buffer: what does not fit at once never will.
-  return ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
-}
-
-bool Stranger::answerHello() {
-  ClientHello hello;
-  if (!ClientHello::decode(input_, hello)) return false;
-  hello_ = input_;
-  ServerHello answer;
-  const auto found = listener_->hubs_.find(hello.tag);
-  if (found == listener_->hubs_.end()) answer.reply = Reply::kUnknownJob;
-  randombytes_buf(answer.nonce.data(), answer.nonce.size());
-  const std::string bytes = answer.encode();
-  // With another protocol nothing more can be said; the client finds both versions in the hellos.
-  if (!reply(bytes) || answer.reply != Reply::kOk || hello.protocol != kProtocol) return false;
-  hub_ = found->second;
-  session_ = std::make_unique<Session>(Session::Side::kHub, hub_->secret(), hello_, bytes);
-  return true;
-}
-
-void Stranger::answerProof() {
-  if (session_->check(input_) != Reply::kOk) {
-    (void)reply(Session::refusal());
-    return drop();
-  }
-  if (!reply(session_->prove())) return drop();
+void Stranger::becomeMember() {
+  const std::shared_ptr<Stranger> keep = shared_from_this();
+  const std::shared_ptr<Hub> hub = listener_->hubOf(greeting_.tag());
+  if (hub == nullptr) return drop();  // its time is over since the greeting
   Reactor& reactor = listener_->reactor_;
   reactor.cancel(timer_);
   reactor.remove(socket_.fd());
-  const std::shared_ptr<Stranger> keep = shared_from_this();
   listener_->forget(this);
-  hub_->admit(std::move(socket_), *session_);
+  hub->admit(std::move(socket_), greeting_.session());
 }
 
 }  // namespace kolo::bootstrap

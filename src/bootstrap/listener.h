@@ -2,7 +2,9 @@
 // yet.
 //
 // Strangers cost little and disturb nobody: all they send is of fixed size, they are dropped after 5 s, their number is
-// bounded, and none of them is told anything before it has proved that it holds a job's secret.
+// bounded, and none of them is told anything before it has proved that it holds a job's secret. A stranger that has said nothing yet has its place
+// until so many newer ones have come: a rank speaks at once, so that any number of idle connections keeps no rank out. One that has named a job of
+// this process is no longer pushed out by those.
 //
 // Thread safety: reactor thread only, except startHub.
 #pragma once
@@ -11,6 +13,7 @@
 #include <map>
 #include <memory>
 
+#include "bootstrap/greeting.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/reactor.h"
 #include "bootstrap/unique_id.h"
@@ -34,6 +37,8 @@ class Listener final : public Source, public std::enable_shared_from_this<Listen
   // koloInvalidUsage if a hub of this job is alive here.
   Status addHub(const Secret& secret);
   bool empty() const { return hubs_.empty(); }
+  // The hub of a job; null: it is not here.
+  std::shared_ptr<Hub> hubOf(const Tag& tag) const;
   // Closes the socket and drops the strangers.
   void close();
 
@@ -43,8 +48,13 @@ class Listener final : public Source, public std::enable_shared_from_this<Listen
 
  private:
   friend class Stranger;
+  using Strangers = std::list<std::shared_ptr<Stranger>>;  // oldest first
+
   void pause();
   bool makeRoom();
+  void welcome(Socket socket);
+  // The stranger has said which job it belongs to.
+  void hasGreeted(const Stranger* stranger);
   // The stranger is gone, or became a member.
   void forget(const Stranger* stranger);
   void dropHub(const Tag& tag, const Hub* hub);
@@ -55,13 +65,14 @@ class Listener final : public Source, public std::enable_shared_from_this<Listen
   LocalAddresses local_;
   std::map<Tag, std::shared_ptr<Hub>> hubs_;
   bool exhausted_ = false;                          // out of descriptors, and said so
-  std::list<std::shared_ptr<Stranger>> strangers_;  // oldest first
+  Strangers silent_;
+  Strangers greeted_;
 };
 
 // A connection during the handshake.
 class Stranger final : public Source, public std::enable_shared_from_this<Stranger> {
  public:
-  Stranger(Listener& listener, Socket socket) : listener_(&listener), socket_(std::move(socket)) {}
+  Stranger(Listener& listener, Socket socket);
   Status start();
   Clock::time_point since() const { return since_; }
   void drop();
@@ -71,18 +82,13 @@ class Stranger final : public Source, public std::enable_shared_from_this<Strang
   bool hasOutput() const override { return false; }
 
  private:
-  bool answerHello();
-  void answerProof();
-  bool reply(std::string_view bytes);
+  void becomeMember();
 
   Listener* listener_;  // lives longer: it drops its strangers when it closes
   Socket socket_;
   Clock::time_point since_ = Clock::now();
   Reactor::TimerId timer_ = 0;
-  std::string input_;
-  std::string hello_;  // as it stood on the wire; empty until it has come
-  std::shared_ptr<Hub> hub_;
-  std::unique_ptr<Session> session_;
+  Greeting greeting_;
 };
 
 }  // namespace kolo::bootstrap

@@ -1,4 +1,7 @@
 // The hub's port is open to anybody; only those who hold the job's secret matter.
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <cerrno>
 
 #include "bootstrap_fixture.h"
@@ -117,4 +120,74 @@ TEST_CASE("strangers do not disturb a job", "[bootstrap]") {
   REQUIRE(zero.ok());
   REQUIRE(one.ok());
   leaveAll({zero.value(), one.value()});
+}
+
+namespace {
+
+// So many descriptors for this process, or as many as the system allows it.
+class Files {
+ public:
+  explicit Files(std::size_t count) {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    rlimit wanted = before_;
+    wanted.rlim_cur = std::min<rlim_t>(count, before_.rlim_max);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &wanted) == 0);
+    count_ = static_cast<std::size_t>(wanted.rlim_cur);
+  }
+  ~Files() { (void)::setrlimit(RLIMIT_NOFILE, &before_); }
+  std::size_t count() const { return count_; }
+
+ private:
+  rlimit before_{};
+  std::size_t count_ = 0;
+};
+
+// Connects, and leaves it at that; without waiting, for a listener whose queue is full answers late.
+Socket idleConnection(const IdContents& contents) {
+  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  REQUIRE(socket.valid());
+  sockaddr_storage address;
+  const socklen_t bytes = Address::loopback().fill(contents.port, address);
+  (void)::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), bytes);
+  return socket;
+}
+
+}  // namespace
+
+TEST_CASE("thousands of idle connections keep no rank out", "[bootstrap]") {
+  const Files files(10000);
+  const std::size_t idle = std::min<std::size_t>(4000, files.count() / 2);
+  const koloUniqueId id = newId();
+  const IdContents contents = contentsOf(id);
+  std::vector<Socket> strangers;
+  for (std::size_t i = 0; i < idle; ++i) strangers.push_back(idleConnection(contents));
+  leaveAll(joinAll(id, 4, 0, 5000));
+}
+
+TEST_CASE("a rank that has named its job keeps its place while strangers come", "[bootstrap]") {
+  const koloUniqueId id = newId();
+  const IdContents contents = contentsOf(id);
+  const Socket slow = knock(contents);
+  ClientHello hello;
+  hello.tag = tagOf(contents.secret);
+  push(slow, hello.encode());
+  std::string answer;
+  CHECK_FALSE(closedWithin(slow, 100ms, &answer));
+  CHECK(answer.size() == ServerHello::kBytes);
+  std::vector<Socket> strangers;
+  for (std::size_t i = 0; i < 400; ++i) strangers.push_back(idleConnection(contents));
+  CHECK(closedWithin(strangers.front(), 2000ms));
+  CHECK_FALSE(closedWithin(slow, 100ms));
+  leaveAll(joinAll(id, 2, 0, 5000));
+}
+
+TEST_CASE("strangers leave descriptors to ranks where there are few", "[bootstrap]") {
+  const koloUniqueId id = newId();
+  const IdContents contents = contentsOf(id);
+  std::vector<Socket> strangers;
+  for (std::size_t i = 0; i < 64; ++i) strangers.push_back(idleConnection(contents));
+  const int next = ::dup(0);
+  ::close(next);
+  const Files files(static_cast<std::size_t>(next) + 4);  // a rank takes one, and one on the hub's side
+  leaveAll(joinAll(id, 2, 0, 5000));
 }

@@ -1,0 +1,49 @@
+// The hub's side of a handshake, on a connection of somebody who has proved nothing yet.
+//
+// Thread safety: none; each object belongs to one thread at a time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "bootstrap/socket.h"
+#include "bootstrap/wire.h"
+
+namespace kolo::bootstrap {
+
+class Greeting {
+ public:
+  // The secret of the job that a tag names; null: no such job here.
+  using Find = std::function<const Secret*(const Tag&)>;
+
+  explicit Greeting(Find find) : find_(std::move(find)) {}
+
+  enum class Stage {
+    kSilent,   // has not said which job it belongs to
+    kGreeted,  // has named a job that is here, which takes a number that only its ranks know
+    kProven,   // holds the job's secret
+    kOver,     // to be closed
+  };
+  // Reads and answers as far as it goes without waiting.
+  Stage advance(const Socket& socket);
+  Stage stage() const { return stage_; }
+  // Of the job, once it has greeted.
+  const Tag& tag() const { return tag_; }
+  // Once it is proven.
+  const Session& session() const { return *session_; }
+  Session& session() { return *session_; }
+
+ private:
+  Stage answerHello(const Socket& socket);
+  Stage answerProof(const Socket& socket);
+
+  Find find_;
+  Stage stage_ = Stage::kSilent;
+  std::string input_;
+  Tag tag_{};
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace kolo::bootstrap
