@@ -294,6 +294,19 @@ class Network:
     def unblock(self, one):
         self._nft(one, "delete table inet block")
 
+    def hide(self, one, other, how):
+        """Host `one` has no way to the other. how: unreachable ("No route to host"), or throw ("Network is unreachable")."""
+        for address in self._addresses(other):
+            _ip("route", "add", how, address, host=one)
+
+    def show(self, one, other):
+        """Ends hide()."""
+        for address in self._addresses(other):
+            _ip("route", "delete", address, host=one)
+
+    def _addresses(self, host):
+        return [*([f"10.77.0.{host + 1}/32"] if self.has_ipv4 else []), f"fd77::{host + 1:x}/128"]
+
     # ---- making it
 
     def _make_bridge(self):
@@ -341,9 +354,12 @@ class Network:
         _mount("/run/hosts", "/etc/hosts", None, MS_BIND)
 
     def also_name(self, host, name):
-        """Gives a host another name, from now on."""
-        with open("/run/hosts", "a", encoding="ascii") as file:
-            file.write(f"{self.address(host)} {name}\n")
+        """Gives a host another name, from now on; who had that name before has it no longer."""
+        with open("/run/hosts", "r+", encoding="ascii") as file:
+            lines = [line for line in file if line.split()[1:] != [name]]
+            file.seek(0)
+            file.write("".join(lines) + f"{self.address(host)} {name}\n")
+            file.truncate()
 
     def _write_agent(self):
         with open(self.agent, "w", encoding="ascii") as file:

@@ -124,8 +124,8 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
   if (!posted) return error(koloInvalidUsage, "the process is exiting");
   if (!exchange->over.wait(deadline)) {
     (void)reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence)] { link->withdraw(id); });
-    return error(koloTimeout, "the job's hub did not answer within {} ms in an exchange of ranks {}", patienceMs,
-                 describeRanks(members));
+    return error(koloTimeout, "the job's hub did not answer within {} ms (KOLO_INIT_TIMEOUT_MS) in an exchange of ranks {}",
+                 patienceMs, describeRanks(members));
   }
   KOLO_TRY(exchange->over.status());
   return std::move(exchange->blobs);
@@ -145,10 +145,10 @@ std::string joinFrame(int rank, int ranks, int timeoutMs, Clock::time_point dead
       .take();
 }
 
-Result<std::shared_ptr<Control>> joinHub(const IdContents& contents, int rank, int ranks, int timeoutMs) {
+Result<std::shared_ptr<Control>> joinHub(const IdContents& contents, const std::string& rootName, int rank, int ranks, int timeoutMs) {
   KOLO_ASSIGN(Reactor* const reactor, Reactor::get());
   const auto deadline = Clock::now() + std::chrono::milliseconds(patience(timeoutMs));
-  KOLO_ASSIGN(Dialled dialled, dial(contents, deadline));
+  KOLO_ASSIGN(Dialled dialled, dial(contents, deadline, rootName));
   const auto link = std::make_shared<MemberLink>(*reactor, rank);
   const bool called = reactor->call(
       [&] { link->start(std::move(dialled.socket), dialled.session, joinFrame(rank, ranks, timeoutMs, deadline)); });
@@ -157,7 +157,7 @@ Result<std::shared_ptr<Control>> joinHub(const IdContents& contents, int rank, i
   if (link->joined().wait(deadline + kAnswerGrace)) {
     status = link->joined().status();
   } else {
-    status = error(koloTimeout, "the job's hub did not say within {} ms whether all ranks have joined", timeoutMs);
+    status = error(koloTimeout, "the job's hub did not say within {} ms (KOLO_INIT_TIMEOUT_MS) whether all ranks have joined", timeoutMs);
   }
   if (!status.ok()) {
     (void)reactor->call([&] { link->close(); });
@@ -183,7 +183,7 @@ Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int rank
     return error(koloInvalidRankCount, "{} ranks, expected 1..{}", ranks, kMaxRanks);
   }
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank {}, expected 0..{}", rank, ranks - 1);
-  Result<std::shared_ptr<Control>> result = joinHub(contents, rank, ranks, timeoutMs);
+  Result<std::shared_ptr<Control>> result = joinHub(contents, rootNameOf(id, rank), rank, ranks, timeoutMs);
   KOLO_TRY(finishRendezvous(id, rank, result.status()));
   return result;
 }

@@ -5,20 +5,41 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <thread>
+
+#include "base/log.h"
 
 namespace kolo::bootstrap {
 namespace {
 
-constexpr auto kRefusedRetry = std::chrono::seconds(2);  // a hub of an ordinary id is up before the id exists
-constexpr auto kFirstPause = std::chrono::milliseconds(2);
-constexpr auto kLongestPause = std::chrono::milliseconds(100);
-constexpr auto kShortestAttempt = std::chrono::seconds(1);
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr auto kRefusedRetry = seconds(2);  // a hub of an ordinary id is up before the id exists
+constexpr auto kSilentFor = seconds(1);     // then the user is told what a rank waits for
+constexpr auto kFirstPause = milliseconds(2);
+constexpr auto kLongestPause = milliseconds(100);
+constexpr auto kShortestAttempt = seconds(1);
+// A packet that is lost is sent again after one second and after three. Whoever has not answered by then may not be there yet, and the name
+// may mean another host by now.
+constexpr auto kLongestConnect = seconds(4);
+// Of a hub that is busy with very many ranks. A host that was there before may accept connections and say nothing.
+constexpr auto kLongestHandshake = seconds(15);
+constexpr auto kLookUpAgain = seconds(1);
+constexpr auto kLongestLookUp = seconds(5);
+
+// What may come of an address that did not do.
+enum class Hope : std::uint8_t {
+  kNone,     // an answer that will not change
+  kRefused,  // nobody listens there: the hub has not begun, or is over
+  kLater,    // a host, a network or a hub that may come up
+};
 
 // Why one address did not do.
 struct Attempt {
   Status status;
-  bool mayComeUp = false;  // refused, or a hub that does not know the job yet
+  Hope hope = Hope::kNone;
 };
 
 Status exchangeFailure(int errnum, const std::string& where) {
@@ -84,35 +105,52 @@ Attempt greet(int fd, const IdContents& id, const std::string& where, Clock::tim
   int errnum = 0;
   if (!sendAll(fd, clientBytes, deadline, errnum) ||
       !receiveExactly(fd, ServerHello::kBytes, serverBytes, deadline, errnum)) {
-    return {exchangeFailure(errnum, where), errnum == 0 || errnum == ECONNRESET};
+    return {exchangeFailure(errnum, where), Hope::kLater};
   }
   ServerHello theirs;
   if (!ServerHello::decode(serverBytes, theirs)) {
-    return {error(koloUnreachable, "{} is not Kolo: something else listens there", where), false};
+    return {error(koloUnreachable, "{} is not Kolo: something else listens there", where)};
   }
   if (theirs.protocol != kProtocol) {
     return {
         error(koloMismatch, "{} runs Kolo {} (control protocol {}), this process runs Kolo {} (control protocol {})",
-              where, describeVersion(theirs.version), theirs.protocol, describeVersion(KOLO_VERSION_CODE), kProtocol),
-        false};
+              where, describeVersion(theirs.version), theirs.protocol, describeVersion(KOLO_VERSION_CODE), kProtocol)};
   }
   if (theirs.reply != Reply::kOk) {
     return {error(koloUnreachable, "{} does not know this job: {}", where,
                   id.explicitRoot ? "it is over or has not begun, or KOLO_SECRET or the job's name differ"
                                   : "its ranks have all left, or its time to join is over"),
-            id.explicitRoot};
+            id.explicitRoot ? Hope::kLater : Hope::kNone};
   }
   return {};
+}
+
+Hope hopeAfter(int errnum) {
+  switch (errnum) {
+    case ECONNREFUSED: return Hope::kRefused;
+    case EAFNOSUPPORT:  // a kernel without IPv6
+    case EACCES:        // a filter of this process's own, or of this host's
+    case EPERM: return Hope::kNone;
+    default: return Hope::kLater;
+  }
+}
+
+// A connection to an address: as far as a socket to somebody who listens there.
+Attempt connect(const Address& address, std::uint16_t port, Clock::time_point deadline, Socket& socket) {
+  int errnum = 0;
+  socket = connectTo(address, port, std::min(deadline, Clock::now() + kLongestConnect), errnum);
+  if (errnum == 0) return {};
+  if (errnum == EMFILE || errnum == ENFILE) return {systemError(errnum, "making a control socket")};
+  return {error(koloUnreachable, "{}: {}", address.text(port), std::strerror(errnum)), hopeAfter(errnum)};
 }
 
 Attempt tryAddress(const IdContents& id, const Address& address, Clock::time_point deadline,
                    std::optional<Dialled>& dialled) {
   const std::string where = address.text(id.port);
+  Socket socket;
+  if (Attempt failed = connect(address, id.port, deadline, socket); !failed.status.ok()) return failed;
+  deadline = std::min(deadline, Clock::now() + kLongestHandshake);
   int errnum = 0;
-  Socket socket = connectTo(address, id.port, deadline, errnum);
-  if (errnum == EMFILE || errnum == ENFILE)
-    return {systemError(errnum, "making a control socket"), false};
-  if (errnum != 0) return {error(koloUnreachable, "{}: {}", where, std::strerror(errnum)), errnum == ECONNREFUSED};
   std::string clientBytes;
   std::string serverBytes;
   if (Attempt failed = greet(socket.fd(), id, where, deadline, clientBytes, serverBytes); !failed.status.ok()) {
@@ -122,10 +160,10 @@ Attempt tryAddress(const IdContents& id, const Address& address, Clock::time_poi
   std::string proof;
   if (!sendAll(socket.fd(), session.prove(), deadline, errnum) ||
       !receiveExactly(socket.fd(), Session::kProofBytes, proof, deadline, errnum)) {
-    return {exchangeFailure(errnum, where), errnum == 0 || errnum == ECONNRESET};
+    return {exchangeFailure(errnum, where), Hope::kLater};
   }
   if (session.check(proof) != Reply::kOk) {
-    return {error(koloUnreachable, "{} does not hold this job's secret", where), false};
+    return {error(koloUnreachable, "{} does not hold this job's secret", where)};
   }
   dialled.emplace(Dialled{std::move(socket), session});
   return {};
@@ -138,34 +176,106 @@ std::vector<Address> addressesToTry(const IdContents& id) {
   return result;
 }
 
-}  // namespace
+// Tries the addresses, one after the other, again and again while there is hope.
+class Search {
+ public:
+  Search(const IdContents& id, const std::string& rootName, Clock::time_point deadline)
+      : id_(id), rootName_(rootName), deadline_(deadline), addresses_(addressesToTry(id)) {}
 
-Result<Dialled> dial(const IdContents& id, Clock::time_point deadline) {
-  const std::vector<Address> addresses = addressesToTry(id);
-  if (addresses.empty()) {
+  Result<Dialled> run();
+
+ private:
+  std::optional<Dialled> tryAll();
+  bool isHopeless() const;
+  bool isOwn(const Address& address);
+  void lookUpAgain();
+  Status failure(bool inTime) const;
+
+  const IdContents& id_;
+  const std::string& rootName_;
+  const Clock::time_point begun_ = Clock::now();
+  const Clock::time_point deadline_;
+  std::vector<Address> addresses_;
+  std::optional<std::vector<Address>> own_;
+  Clock::time_point lookedUp_ = begun_;
+  // Of the last round:
+  koloResult_t code_ = koloUnreachable;
+  std::string reasons_;
+  bool mayComeLater_ = false;
+  bool isRefused_ = false;
+  bool isRefusedByItsHost_ = false;  // at an address that this host does not have itself
+};
+
+Result<Dialled> Search::run() {
+  if (addresses_.empty()) {
     return error(koloUnreachable, "the unique id was made on another host, which has no address to be reached at");
   }
-  const Clock::time_point retryUntil = id.explicitRoot ? deadline : std::min(deadline, Clock::now() + kRefusedRetry);
+  bool isTold = false;
   for (Clock::duration pause = kFirstPause;; pause = std::min<Clock::duration>(pause * 2, kLongestPause)) {
-    std::string reasons;
-    koloResult_t code = koloUnreachable;
-    bool mayComeUp = false;
-    for (std::size_t i = 0; i < addresses.size(); ++i) {
-      const auto share =
-          std::max<Clock::duration>((deadline - Clock::now()) / (addresses.size() - i), kShortestAttempt);
-      std::optional<Dialled> dialled;
-      const Attempt attempt = tryAddress(id, addresses[i], std::min(deadline, Clock::now() + share), dialled);
-      if (dialled.has_value()) return std::move(*dialled);
-      if (attempt.status.code() != koloUnreachable) code = attempt.status.code();
-      mayComeUp = mayComeUp || attempt.mayComeUp;
-      reasons += (reasons.empty() ? "" : "; ") + attempt.status.message();
-    }
+    if (std::optional<Dialled> dialled = tryAll(); dialled.has_value()) return std::move(*dialled);
     const Clock::time_point next = Clock::now() + pause;
-    if (code != koloUnreachable || !mayComeUp || next >= retryUntil) {
-      return error(code, "the job's hub cannot be reached: {}", reasons);
+    if (isHopeless()) return failure(true);
+    if (next >= deadline_) return failure(false);
+    if (!isTold && Clock::now() - begun_ > kSilentFor) {
+      isTold = true;
+      log::warn("{}; it is tried again", failure(true).message());
     }
     std::this_thread::sleep_until(next);
+    lookUpAgain();
   }
+}
+
+std::optional<Dialled> Search::tryAll() {
+  code_ = koloUnreachable;
+  reasons_.clear();
+  mayComeLater_ = isRefused_ = isRefusedByItsHost_ = false;
+  for (std::size_t i = 0; i < addresses_.size(); ++i) {
+    const auto share =
+        std::max<Clock::duration>((deadline_ - Clock::now()) / (addresses_.size() - i), kShortestAttempt);
+    std::optional<Dialled> dialled;
+    const Attempt attempt = tryAddress(id_, addresses_[i], std::min(deadline_, Clock::now() + share), dialled);
+    if (dialled.has_value()) return dialled;
+    if (attempt.status.code() != koloUnreachable) code_ = attempt.status.code();
+    // A name may mean another host soon, whatever this one answers.
+    mayComeLater_ = mayComeLater_ || attempt.hope == Hope::kLater || (!rootName_.empty() && code_ == koloUnreachable);
+    isRefused_ = isRefused_ || attempt.hope == Hope::kRefused;
+    if (attempt.hope == Hope::kRefused && !id_.explicitRoot && !isOwn(addresses_[i])) isRefusedByItsHost_ = true;
+    reasons_ += (reasons_.empty() ? "" : "; ") + attempt.status.message();
+  }
+  return std::nullopt;
+}
+
+// A root that the user named may come up at any time. Of an ordinary id the hub has been there, and its host may be out of reach for now; but who
+// refuses is there. Several hosts may have one address (of a bridge of containers), so that this one refusing itself says nothing.
+bool Search::isHopeless() const {
+  if (code_ != koloUnreachable || (!mayComeLater_ && !isRefused_)) return true;
+  if (id_.explicitRoot || Clock::now() - begun_ < kRefusedRetry) return false;
+  return isRefusedByItsHost_ || !mayComeLater_;
+}
+
+bool Search::isOwn(const Address& address) {
+  if (!own_.has_value()) own_ = ownAddresses();
+  return address == Address::loopback() || std::find(own_->begin(), own_->end(), address) != own_->end();
+}
+
+void Search::lookUpAgain() {
+  const Clock::time_point now = Clock::now();
+  if (rootName_.empty() || now - lookedUp_ < kLookUpAgain) return;
+  const Result<std::vector<Address>> found = lookUp(rootName_, kMaxAddresses, std::min(deadline_, now + kLongestLookUp));
+  lookedUp_ = Clock::now();
+  if (found.ok()) addresses_ = found.value();
+}
+
+Status Search::failure(bool inTime) const {
+  if (inTime) return error(code_, "the job's hub cannot be reached: {}", reasons_);
+  const auto ms = std::chrono::ceil<milliseconds>(deadline_ - begun_).count();
+  return error(code_, "the job's hub has not been reached within {} ms (KOLO_INIT_TIMEOUT_MS): {}", ms, reasons_);
+}
+
+}  // namespace
+
+Result<Dialled> dial(const IdContents& id, Clock::time_point deadline, const std::string& rootName) {
+  return Search(id, rootName, deadline).run();
 }
 
 bool answers(const IdContents& id, Clock::time_point deadline) {

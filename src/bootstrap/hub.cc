@@ -113,7 +113,7 @@ void Hub::claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::u
   const auto deadline = Clock::now() + std::chrono::milliseconds(leftMs);
   member->joinTimer = reactor_.at(deadline, [self = shared_from_this(), timeoutMs] {
     const std::vector<int> absent = self->absentRanks();
-    self->failJob(error(koloTimeout, "{} {} of {} {} not joined within {} ms", absent.size() == 1 ? "rank" : "ranks",
+    self->failJob(error(koloTimeout, "{} {} of {} {} not joined within {} ms (KOLO_INIT_TIMEOUT_MS)", absent.size() == 1 ? "rank" : "ranks",
                         describeRanks(absent), self->slots_.size(), absent.size() == 1 ? "has" : "have", timeoutMs));
   });
 }

@@ -126,7 +126,7 @@ void Hub::timeOutContribution(const GatherKey& key, std::size_t index, std::uint
   const MemberPtr member = found->second.parts[index].from;
   const std::vector<int> missing = missingRanks(found->second);
   const std::string why =
-      fmt::format("waited {} ms for {} {} to take part in an exchange of {} ranks", timeoutMs,
+      fmt::format("waited {} ms (KOLO_INIT_TIMEOUT_MS) for {} {} to take part in an exchange of {} ranks", timeoutMs,
                   missing.size() == 1 ? "rank" : "ranks", describeRanks(missing), found->second.parts.size());
   // Only this one gives up: others may have more patience, but they cannot count on its blob any more.
   withdraw(key, index);

@@ -44,6 +44,7 @@ struct Book {
     std::string file;
     Clock::time_point since{};
     bool publisher = false;  // rank 0, which removes the file
+    std::string rootName;    // of the root's host, where its addresses come from a name
   };
   std::mutex mutex;
   std::map<std::pair<std::string, int>, int> jobsBefore;   // (name, rank)
@@ -197,7 +198,7 @@ Result<koloUniqueId> fetch(const std::string& directory, const std::string& file
     Result<koloUniqueId> id = readPublished(path, deadline);
     if (id.ok() || id.status().code() != koloInProgress) return id;
     if (Clock::now() + pause >= deadline) {
-      return error(koloTimeout, "waited {} ms for rank 0: {}. {}", timeoutMs, id.status().message(),
+      return error(koloTimeout, "waited {} ms (KOLO_INIT_TIMEOUT_MS) for rank 0: {}. {}", timeoutMs, id.status().message(),
                    explainAbsence(directory, file, start));
     }
     std::this_thread::sleep_for(pause);
@@ -264,13 +265,14 @@ Result<koloUniqueId> throughRoot(const LauncherJob& job, int timeoutMs) {
     contents.secret = secret;
     Result<std::vector<Address>> found = resolve(host, kMaxAddresses, Clock::now() + std::chrono::milliseconds(timeoutMs));
     if (!found.ok()) {
-      return error(koloUnreachable, "rank {} has looked for rank 0 at {} (by {}) for {} ms: {}", job.rank, job.root,
+      return error(koloUnreachable, "rank {} has looked for rank 0 at {} (by {}) for {} ms (KOLO_INIT_TIMEOUT_MS): {}", job.rank, job.root,
                    job.rootFrom, timeoutMs, found.status().message());
     }
     contents.addresses = found.take();
   }
   const koloUniqueId id = encodeId(contents);
-  remember(id, job, {});
+  Address literal;
+  remember(id, job, {.rootName = parseAddress(host, literal) ? std::string() : host});
   return id;
 }
 
@@ -283,6 +285,13 @@ Result<koloUniqueId> rendezvous(const LauncherJob& job, int timeoutMs) {
   }
   if (job.ranks == 1) return createUniqueId();
   return job.root.empty() ? throughFile(job, timeoutMs) : throughRoot(job, timeoutMs);
+}
+
+std::string rootNameOf(const koloUniqueId& id, int rank) {
+  Book& all = book();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.pending.find({std::string(id.internal, sizeof id.internal), rank});
+  return found != all.pending.end() ? found->second.rootName : std::string();
 }
 
 Status finishRendezvous(const koloUniqueId& id, int rank, Status joined) {

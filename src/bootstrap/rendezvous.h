@@ -5,9 +5,14 @@
 
 #include <kolo/kolo.h>
 
+#include <string>
+
 #include "base/status.h"
 
 namespace kolo::bootstrap {
+
+// The host name that the addresses in this id come from, if it came from rendezvous() with a root that is named so; else empty.
+std::string rootNameOf(const koloUniqueId& id, int rank);
 
 // An attempt to join with this id is over. If the id came from rendezvous(): rank 0 takes its file away, and after a
 // success the rank's next rendezvous of that job name is the next job. Returns how the attempt ended, and of one that waited

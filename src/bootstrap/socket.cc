@@ -157,18 +157,6 @@ struct Lookup {
   }
 };
 
-Result<std::vector<Address>> lookUp(const std::string& host, Clock::time_point deadline) {
-  const auto lookup = std::make_shared<Lookup>();
-  std::thread([lookup, host] { lookup->run(host); }).detach();
-  std::unique_lock lock(lookup->mutex);
-  if (!lookup->changed.wait_until(lock, deadline, [&] { return lookup->isDone; })) {
-    return error(koloUnreachable, "the host name \"{}\" does not resolve: the resolver has not answered in time", host);
-  }
-  if (!lookup->why.empty()) return error(koloUnreachable, "the host name \"{}\" does not resolve: {}", host, lookup->why);
-  if (lookup->found.empty()) return error(koloUnreachable, "the host name \"{}\" has no usable address", host);
-  return lookup->found;
-}
-
 }  // namespace
 
 Socket::Socket(int fd) : fd_(fd) {
@@ -226,9 +214,7 @@ Result<LocalAddresses> localAddresses(std::size_t most) {
   const std::string wanted = settings::text("KOLO_INTERFACE");
   if (!wanted.empty()) {
     result.any = false;
-    Address literal;
-    literal.v6 = wanted.find(':') != std::string::npos;
-    if (::inet_pton(literal.v6 ? AF_INET6 : AF_INET, wanted.c_str(), literal.bytes) == 1) {
+    if (Address literal; parseAddress(wanted, literal)) {
       result.reachable = {literal};
     } else {
       result.reachable = interfaceAddresses(wanted);
@@ -255,11 +241,38 @@ Result<LocalAddresses> localAddresses(std::size_t most) {
   return result;
 }
 
+std::vector<Address> ownAddresses() { return interfaceAddresses(""); }
+
+bool parseAddress(const std::string& text, Address& address) {
+  Address parsed;
+  parsed.v6 = text.find(':') != std::string::npos;
+  if (::inet_pton(parsed.v6 ? AF_INET6 : AF_INET, text.c_str(), parsed.bytes) != 1) return false;
+  address = parsed;
+  return true;
+}
+
+Result<std::vector<Address>> lookUp(const std::string& host, std::size_t most, Clock::time_point deadline) {
+  if (Address literal; parseAddress(host, literal)) return std::vector<Address>{literal};
+  const auto lookup = std::make_shared<Lookup>();
+  try {
+    std::thread([lookup, host] { lookup->run(host); }).detach();
+  } catch (const std::system_error&) {
+    lookup->run(host);  // no threads for this process: the resolver takes as long as it takes
+  }
+  std::unique_lock lock(lookup->mutex);
+  if (!lookup->changed.wait_until(lock, deadline, [&] { return lookup->isDone; })) {
+    return error(koloUnreachable, "the host name \"{}\" does not resolve: the resolver has not answered in time", host);
+  }
+  if (!lookup->why.empty()) return error(koloUnreachable, "the host name \"{}\" does not resolve: {}", host, lookup->why);
+  if (lookup->found.empty()) return error(koloUnreachable, "the host name \"{}\" has no usable address", host);
+  if (lookup->found.size() > most) lookup->found.resize(most);
+  return lookup->found;
+}
+
 Result<std::vector<Address>> resolve(const std::string& host, std::size_t most, Clock::time_point deadline) {
   Status why;
   for (Clock::duration pause = kFirstLookupPause;; pause = std::min<Clock::duration>(pause * 2, kLongestLookupPause)) {
-    Result<std::vector<Address>> found = lookUp(host, deadline);
-    if (found.ok() && found.value().size() > most) found.value().resize(most);
+    Result<std::vector<Address>> found = lookUp(host, most, deadline);
     if (found.ok()) return found;
     if (why.ok() || Clock::now() < deadline) why = found.status();   // the resolver's own word before that it gave none in time
     if (Clock::now() + pause >= deadline) return why;

@@ -29,16 +29,54 @@ class Rendezvous(Case):
         since = time.monotonic()
         ranks = self.join(self.network(3), KOLO_ROOT=f"nobody.invalid:{PORT}")
         for rank in (1, 2):
-            self.expect_failure(ranks, rank, since, 8, (UNREACHABLE,), "nobody.invalid", "KOLO_ROOT")
+            self.expect_failure(ranks, rank, since, 8, (UNREACHABLE,), "nobody.invalid", "KOLO_ROOT", "KOLO_INIT_TIMEOUT_MS")
         self.expect_failure(ranks, 0, since, 8, FAILED, r"\b1-2\b")
 
     def test_by_a_name_that_comes_late(self):
         network = self.network(3)
-        ranks = self.join(network, KOLO_ROOT=f"late:{PORT}", KOLO_INIT_TIMEOUT_MS="20000")
+        # A resolver that reaches no server may take ten seconds to say so.
+        ranks = self.join(network, KOLO_ROOT=f"late:{PORT}", KOLO_INIT_TIMEOUT_MS="60000")
         for rank in ranks[1:]:
             self.assertTrue(rank.has_said('"late" does not resolve'), self.story(ranks))
         network.also_name(0, "late")
         self.expect_done(ranks)
+
+    def test_with_a_root_that_cannot_be_reached_at_first(self):
+        network = self.network(2)
+        for root, how, words in ((network.endpoint(0, PORT), "unreachable", "No route to host"), (f"host0:{PORT}", "throw", "Network is unreachable"),
+                                 ("", "unreachable", "No route to host")):  # the last one: the address is in a file
+            with self.subTest(root=root):
+                network.hide(1, 0, how)
+                ranks = self.join(network, KOLO_ROOT=root, KOLO_INIT_TIMEOUT_MS="20000")
+                self.assertTrue(ranks[1].has_said(words), self.story(ranks))
+                network.show(1, 0)
+                self.expect_done(ranks)
+
+    def test_by_a_name_that_is_of_another_host_at_first(self):
+        network = self.network(3)
+        network.also_name(1, "moving")
+        ranks = self.join(network, KOLO_ROOT=f"moving:{PORT}", KOLO_INIT_TIMEOUT_MS="20000")
+        for rank in ranks[1:]:
+            self.assertTrue(rank.has_said("Connection refused"), self.story(ranks))
+        network.also_name(0, "moving")
+        self.expect_done(ranks)
+
+    def test_by_a_name_that_is_of_a_host_without_an_answer_at_first(self):
+        network = self.network(3)
+        network.block(1, 2)
+        network.also_name(2, "moving")
+        late = self.join(network, only=[1], KOLO_SIZE="2", KOLO_ROOT=f"moving:{PORT}", KOLO_INIT_TIMEOUT_MS="20000")
+        self.assertTrue(late[0].has_said("timed out"), self.story(late))
+        network.also_name(0, "moving")
+        self.expect_done(late + self.join(network, only=[0], KOLO_SIZE="2", KOLO_ROOT=f"moving:{PORT}", KOLO_INIT_TIMEOUT_MS="20000"))
+
+    def test_with_a_root_that_is_never_there(self):
+        network = self.network(2)
+        network.hide(1, 0, "unreachable")
+        since = time.monotonic()
+        ranks = self.join(network, KOLO_INIT_TIMEOUT_MS="1500")
+        self.expect_failure(ranks, 1, since, 8, (UNREACHABLE,), "No route to host", "1500 ms .KOLO_INIT_TIMEOUT_MS")
+        self.expect_failure(ranks, 0, since, 8, (TIMEOUT,), "rank 1", "1500 ms .KOLO_INIT_TIMEOUT_MS")
 
     def test_at_an_address_where_the_root_is_not(self):
         network = self.network(3)

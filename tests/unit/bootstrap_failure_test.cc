@@ -170,6 +170,7 @@ TEST_CASE("a gather times out with the names of those missing, and can be done o
   const Status late = controls[0]->allGather(5, 1, upTo(4), 0, "x", 200).status();
   CHECK(late.code() == koloTimeout);
   CHECK(contains(late.message(), "ranks 1-3"));
+  CHECK(contains(late.message(), "KOLO_INIT_TIMEOUT_MS"));
   std::atomic<int> right{0};
   onThreads(4, [&](int rank) {
     right += controls[static_cast<std::size_t>(rank)]->allGather(5, 1, upTo(4), rank, "y", kPatienceMs).ok() ? 1 : 0;

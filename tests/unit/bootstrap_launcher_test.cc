@@ -259,6 +259,7 @@ TEST_CASE("what a crashed job left behind does not mislead the next one of its n
   const Status alone = rendezvous(other, 200).status();
   CHECK(alone.code() == koloTimeout);
   CHECK(contains(alone.message(), "which is dead"));
+  CHECK(contains(alone.message(), "KOLO_INIT_TIMEOUT_MS"));
   requireAllOk(meet(job));
 }
 
@@ -300,6 +301,7 @@ TEST_CASE("a root that does not resolve, or is no host and port, is named", "[bo
   CHECK(unresolved.code() == koloUnreachable);
   CHECK(contains(unresolved.message(), "no-such-host.invalid"));
   CHECK(contains(unresolved.message(), "by MASTER_ADDR"));
+  CHECK(contains(unresolved.message(), "KOLO_INIT_TIMEOUT_MS"));
   CHECK(Clock::now() - since < 5s);
   job.root = "head";
   CHECK(rendezvous(job, 1000).status().code() == koloInvalidEnvironment);
