@@ -138,30 +138,29 @@ const Known* find(MPI_Datatype datatype) {
   return last.known != nullptr && last.datatype == datatype ? last.known : search(datatype);
 }
 
-// What a derived datatype was made of.
+// What a derived datatype was made of. The constructors of MPI 4 that take large counts have these and displacements in
+// one array; here both are where the other constructors have them.
 class Contents {
  public:
   explicit Contents(MPI_Datatype datatype) {
-    int numbers = 0, addresses = 0, types = 0;
-    PMPI_Type_get_envelope(datatype, &numbers, &addresses, &types, &combiner);
-    if (isPredefined(combiner)) return;
-    integers.resize(static_cast<std::size_t>(numbers));
-    displacements.resize(static_cast<std::size_t>(addresses));
-    datatypes.resize(static_cast<std::size_t>(types));
-    PMPI_Type_get_contents(datatype, numbers, addresses, types, integers.data(), displacements.data(), datatypes.data());
+#if MPI_VERSION >= 4
+    if (hasLargeCounts()) {
+      takeLarge(datatype);
+      return;
+    }
+#endif
+    take(datatype);
   }
   ~Contents() {
     for (MPI_Datatype each : datatypes) {
-      int numbers = 0, addresses = 0, types = 0, how = 0;
-      PMPI_Type_get_envelope(each, &numbers, &addresses, &types, &how);
-      if (!isPredefined(how)) PMPI_Type_free(&each);
+      if (!isPredefined(combinerOf(each))) PMPI_Type_free(&each);
     }
   }
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;
 
   int combiner = MPI_COMBINER_NAMED;
-  std::vector<int> integers;
+  std::vector<MPI_Count> counts;
   std::vector<MPI_Aint> displacements;
   std::vector<MPI_Datatype> datatypes;
 
@@ -170,7 +169,55 @@ class Contents {
     return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX ||
            combiner == MPI_COMBINER_F90_INTEGER;
   }
+  static int combinerOf(MPI_Datatype datatype);
+  void take(MPI_Datatype datatype);
+  void takeLarge(MPI_Datatype datatype);
 };
+
+int Contents::combinerOf(MPI_Datatype datatype) {
+  int combiner = MPI_COMBINER_NAMED;
+#if MPI_VERSION >= 4
+  if (hasLargeCounts()) {
+    MPI_Count numbers = 0, addresses = 0, large = 0, types = 0;
+    PMPI_Type_get_envelope_c(datatype, &numbers, &addresses, &large, &types, &combiner);
+    return combiner;
+  }
+#endif
+  int numbers = 0, addresses = 0, types = 0;
+  PMPI_Type_get_envelope(datatype, &numbers, &addresses, &types, &combiner);
+  return combiner;
+}
+
+void Contents::take(MPI_Datatype datatype) {
+  int numbers = 0, addresses = 0, types = 0;
+  PMPI_Type_get_envelope(datatype, &numbers, &addresses, &types, &combiner);
+  if (isPredefined(combiner)) return;
+  std::vector<int> integers(static_cast<std::size_t>(numbers));
+  displacements.resize(static_cast<std::size_t>(addresses));
+  datatypes.resize(static_cast<std::size_t>(types));
+  PMPI_Type_get_contents(datatype, numbers, addresses, types, integers.data(), displacements.data(), datatypes.data());
+  counts.assign(integers.begin(), integers.end());
+}
+
+#if MPI_VERSION >= 4
+// Of a datatype of either kind of constructor.
+void Contents::takeLarge(MPI_Datatype datatype) {
+  MPI_Count numbers = 0, addresses = 0, large = 0, types = 0;
+  PMPI_Type_get_envelope_c(datatype, &numbers, &addresses, &large, &types, &combiner);
+  if (isPredefined(combiner)) return;
+  std::vector<int> integers(static_cast<std::size_t>(numbers));
+  displacements.resize(static_cast<std::size_t>(addresses));
+  counts.resize(static_cast<std::size_t>(large));
+  datatypes.resize(static_cast<std::size_t>(types));
+  PMPI_Type_get_contents_c(datatype, numbers, addresses, large, types, integers.data(), displacements.data(),
+                           counts.data(), datatypes.data());
+  if (large == 0) {
+    counts.assign(integers.begin(), integers.end());
+  } else if (combiner == MPI_COMBINER_STRUCT) {
+    displacements.assign(counts.end() - types, counts.end());
+  }
+}
+#endif
 
 bool isDense(MPI_Datatype datatype);
 
@@ -180,11 +227,11 @@ bool isRun(MPI_Datatype datatype) { return measure(datatype).isRun && isDense(da
 bool isDenseStruct(const Contents& its) {
   MPI_Aint end = 0;
   for (std::size_t i = 0; i < its.datatypes.size(); ++i) {
-    const int count = its.integers[i + 1];
+    const MPI_Count count = its.counts[i + 1];
     if (count == 0) continue;
     if (its.displacements[i] != end) return false;
     if (count == 1 ? !isDense(its.datatypes[i]) : !isRun(its.datatypes[i])) return false;
-    end += static_cast<MPI_Aint>(measure(its.datatypes[i]).size) * count;
+    end += static_cast<MPI_Aint>(measure(its.datatypes[i]).size) * static_cast<MPI_Aint>(count);
   }
   return true;
 }
@@ -199,7 +246,7 @@ bool isDense(MPI_Datatype datatype) {
     case MPI_COMBINER_RESIZED: return isDense(its.datatypes[0]);
     case MPI_COMBINER_CONTIGUOUS: return isRun(its.datatypes[0]);
     case MPI_COMBINER_VECTOR:   // count, length of a block, stride
-      return isRun(its.datatypes[0]) && (its.integers[0] <= 1 || its.integers[1] == its.integers[2]);
+      return isRun(its.datatypes[0]) && (its.counts[0] <= 1 || its.counts[1] == its.counts[2]);
     case MPI_COMBINER_STRUCT: return isDenseStruct(its);
     default: return false;
   }

@@ -7,7 +7,20 @@
 
 #include <cstdint>
 
+// MPI 4's functions for datatypes of large counts. The MPI underneath may be an older one of the same binary interface:
+// it has neither these nor such datatypes.
+#if MPI_VERSION >= 4
+#pragma weak PMPI_Type_get_envelope_c
+#pragma weak PMPI_Type_get_contents_c
+#pragma weak PMPI_Pack_c
+#pragma weak PMPI_Unpack_c
+#endif
+
 namespace kolo::mpi {
+
+#if MPI_VERSION >= 4
+inline bool hasLargeCounts() { return PMPI_Type_get_envelope_c != nullptr; }
+#endif
 
 // Handles are pointers in one MPI and integers in the other; both convert.
 template <class Handle>

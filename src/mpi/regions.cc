@@ -6,54 +6,31 @@
 #include <span>
 
 namespace kolo::mpi {
-namespace {
-
-// Calls action(how many elements were before, count, offset in the packed bytes) for pieces whose bytes the MPI can
-// count in an int.
-template <class Action>
-void inPieces(std::size_t size, std::size_t bytes, const Action& action) {
-  constexpr std::size_t kMost = std::size_t{1} << 30;
-  const std::size_t count = bytes / size, most = std::max<std::size_t>(1, kMost / size);
-  for (std::size_t done = 0; done < count; done += most) {
-    action(static_cast<MPI_Aint>(done), static_cast<int>(std::min(most, count - done)), done * size);
-  }
-}
-
-void check(int code) {
-  if (code != MPI_SUCCESS) throw MpiError{code};
-}
-
-}  // namespace
-
 void Elements::pack(const unsigned char* elements, std::size_t bytes, unsigned char* to) const {
   if (bytes == 0) return;
   if (form.isRun) {
     std::memcpy(to, elements, bytes);
-    return;
+  } else {
+    mpi::pack(unpacked(const_cast<unsigned char*>(elements), bytes), to, comm);
   }
-  inPieces(form.size, bytes, [&](MPI_Aint before, int count, std::size_t offset) {
-    int position = 0;
-    const int length = static_cast<int>(this->bytes(count));
-    check(PMPI_Pack(elements + before * form.extent, count, datatype, to + offset, length, &position, comm));
-  });
 }
 
 void Elements::unpack(const unsigned char* from, std::size_t bytes, unsigned char* elements) const {
   if (bytes == 0) return;
   if (form.isRun) {
     std::memcpy(elements, from, bytes);
-    return;
+  } else {
+    mpi::unpack(from, unpacked(elements, bytes), comm);
   }
-  inPieces(form.size, bytes, [&](MPI_Aint before, int count, std::size_t offset) {
-    int position = 0;
-    const int length = static_cast<int>(this->bytes(count));
-    check(PMPI_Unpack(from + offset, length, &position, elements + before * form.extent, count, datatype, comm));
-  });
+}
+
+Unpacked Elements::unpacked(unsigned char* elements, std::size_t bytes) const {
+  return {elements, static_cast<MPI_Count>(bytes / form.size), datatype, form.size, form.extent};
 }
 
 void KeptDatatype::keep(Elements& elements) {
   if (!elements.form.isRun) {
-    check(PMPI_Type_dup(elements.datatype, &copy_));
+    if (const int code = PMPI_Type_dup(elements.datatype, &copy_); code != MPI_SUCCESS) throw MpiError{code};
     elements.datatype = copy_;
   }
   elements.comm = MPI_COMM_SELF;

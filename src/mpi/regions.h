@@ -1,8 +1,8 @@
-// The program's buffers as Kolo takes them: bytes in a row. Data of datatypes with gaps, or in another order than the signature's,
-// go through a copy, packed and unpacked by the MPI. Which ranks need one is each rank's own affair: the bytes that move
-// are the same.
+// The program's buffers as Kolo takes them: bytes in a row. Data of datatypes with gaps, or in another order than the
+// signature's, go through a copy, packed and unpacked by the MPI. Which ranks need one is each rank's own affair: the
+// bytes that move are the same.
 //
-// Packing may throw MpiError. An element of such a datatype may have up to INT_MAX bytes.
+// Packing may throw MpiError.
 #pragma once
 
 #include <array>
@@ -13,15 +13,9 @@
 
 #include "mpi/datatypes.h"
 #include "mpi/mpi_header.h"
+#include "mpi/packing.h"
 
 namespace kolo::mpi {
-
-// An error in the MPI's terms. In a call its error handler has been called; in a task it is told when the request is
-// completed, and in words here.
-struct MpiError {
-  int code;
-  const char* what = "the MPI could not calculate";
-};
 
 // An array of counts or displacements, in either of MPI's widths. It is not copied.
 class Numbers {
@@ -51,6 +45,7 @@ struct Elements {
   // Between the elements at an address, which is not always the buffer's, and their packed bytes, so many.
   void pack(const unsigned char* elements, std::size_t bytes, unsigned char* to) const;
   void unpack(const unsigned char* from, std::size_t bytes, unsigned char* elements) const;
+  Unpacked unpacked(unsigned char* elements, std::size_t bytes) const;
 
   unsigned char* buffer;
   MPI_Datatype datatype;

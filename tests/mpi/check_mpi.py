@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs MPI programs under kolo-mpirun, as its users do.
 
-usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR RANDOM_NONBLOCKING NONBLOCKING MEMORY ARGUMENTS [LIBCUDA] [CASE...]
+usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR RANDOM_NONBLOCKING NONBLOCKING MEMORY ARGUMENTS LARGE
+                    [LIBCUDA] [CASE...]
 
 FAMILY is openmpi or mpich; LIBCUDA the path of a libcuda.so.1 for tests. The exit status is 77 where its mpirun is not installed; the last line says so.
 """
@@ -31,7 +32,8 @@ ODD_RANKS_FAIL = 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in *[13579]) export KO
 
 
 class Given:
-    family = wrapper = random = behaviour = random_nonblocking = nonblocking = memory = arguments = launcher = libcuda = None
+    family = wrapper = random = behaviour = random_nonblocking = nonblocking = memory = arguments = large = None
+    launcher = libcuda = None
 
 
 class Job:
@@ -225,6 +227,22 @@ class Interposer(unittest.TestCase):
         job = self.ok(Job(3, [Given.arguments, "lengths"]), "lengths: ok")
         self.assertIn("rank 0 gives itself 8 bytes and takes 4, which MPI forbids", job.output)
 
+    def test_datatypes_that_all_constructors_make(self):
+        job = self.ok(Job(3, [Given.large, "types"]), "types: ok")
+        self.assertEqual(job.calls(), {"MPI_Bcast": (30, 0), "MPI_Ibcast": (30, 0)})
+
+    def test_collectives_with_large_counts(self):
+        job = self.ok(Job(3, [Given.large, "counts"]), "counts: ok")
+        if "no large counts" in job.output:
+            self.skipTest("the MPI is of version 3")
+        calls = job.calls()
+        self.assertEqual(len(calls), 32, calls)
+        self.assertEqual({name for name, (_, passed) in calls.items() if passed != 0}, {"MPI_Iscan", "MPI_Iexscan"}, calls)
+
+    def test_elements_of_more_than_two_gib(self):
+        job = self.ok(Job(2, [Given.large, "element"], bound=4 * BOUND), "element: ok")
+        self.assertEqual(job.calls(), {"MPI_Bcast": (1, 0)})
+
     def keeps(self, what, ranks=2, settings=None):
         """The numbers of blocks of memory, and of registrations, on rank 0."""
         return self.ok(Job(ranks, [Given.memory, what], settings), f"{what}: ok").memory()
@@ -383,10 +401,10 @@ def run(cases):
 
 
 def main():
-    if len(sys.argv) < 9:
+    if len(sys.argv) < 10:
         sys.exit(__doc__)
     (Given.family, Given.wrapper, Given.random, Given.behaviour, Given.random_nonblocking, Given.nonblocking,
-     Given.memory, Given.arguments, *cases) = sys.argv[1:]
+     Given.memory, Given.arguments, Given.large, *cases) = sys.argv[1:]
     if cases and "libcuda.so" in cases[0]:
         Given.libcuda = os.path.abspath(cases.pop(0))
     Given.launcher = LAUNCHERS[Given.family]()
