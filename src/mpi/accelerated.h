@@ -105,6 +105,7 @@ class Accelerated {
   bool areBlocks(const Numbers& counts, const Numbers& displs) const;
   std::vector<Elements> elementsOfEach(const void* buffer, const Numbers& counts, const Numbers& displs, const MPI_Datatype* datatypes) const;
   Outcome differ(std::size_t given, std::size_t taken);
+  Outcome exchange(Blocks&& from, Blocks&& to);
   bool calculates(MPI_Op op, MPI_Datatype datatype) const;
   Elements elements(const void* buffer, MPI_Datatype datatype) const { return {buffer, datatype, session_.comm()}; }
   Region ownResult(void* recvbuf, MPI_Count count, MPI_Datatype datatype) const;

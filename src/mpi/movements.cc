@@ -143,9 +143,9 @@ Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Da
   const std::size_t bytes = own.bytes(sendcount);
   if (bytes != all.bytes(recvcounts[rank_])) return differ(bytes, all.bytes(recvcounts[rank_]));
   if (!isInPlace && isRefused(own, sendcount, all, displs[rank_])) return Outcome::refused();
-  Region from(own, sendcount, sendbuf == recvbuf);
-  from.load();
   Blocks to(all, ranks_, recvcounts, displs, Blocks::Placing::kFree);
+  Region from(own, sendcount, !isInPlace && to.spans(own.buffer, bytes));
+  from.load();
   return carryOut(std::move(from), std::move(to), [bytes, root, kolo = kolo_](const Region& in, const Blocks& out) {
     return koloGatherv(in.data(), bytes, out.data(), out.counts(), out.displs(), koloUint8, root, kolo, nullptr);
   });
@@ -190,7 +190,7 @@ Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Number
   if (bytes != all.bytes(sendcounts[rank_])) return differ(all.bytes(sendcounts[rank_]), bytes);
   if (!isInPlace && isRefused(own, recvcount, all, displs[rank_])) return Outcome::refused();
   Blocks from(all, ranks_, sendcounts, displs, Blocks::Placing::kFree);
-  Region to(own, recvcount, sendbuf == recvbuf);
+  Region to(own, recvcount, !isInPlace && from.spans(own.buffer, bytes));
   from.load();
   if (isInPlace) to.discard();
   return carryOut(std::move(from), std::move(to), [bytes, root, kolo = kolo_](const Blocks& in, const Region& out) {
@@ -231,12 +231,19 @@ Outcome Accelerated::tryAlltoallv(const void* sendbuf, Numbers sendcounts, Numbe
   if (!isUsable(all, recvcounts[rank_]) || !isUsable(own, mine)) return Outcome::refused();
   if (own.bytes(mine) != all.bytes(recvcounts[rank_])) return differ(own.bytes(mine), all.bytes(recvcounts[rank_]));
   if (!isInPlace && sendcounts.isSameArray(recvcounts) && isRefused(own, 1, all, 0)) return Outcome::refused();
-  const auto placing = isInPlace || sendbuf == recvbuf ? Blocks::Placing::kCopied : Blocks::Placing::kFree;
-  Blocks from(own, ranks_, isInPlace ? recvcounts : sendcounts, isInPlace ? rdispls : sdispls, placing);
+  const Numbers& counts = isInPlace ? recvcounts : sendcounts;
+  const Numbers& displs = isInPlace ? rdispls : sdispls;
+  return exchange(Blocks(own, ranks_, counts, displs, Blocks::Placing::kFree),
+                  Blocks(all, ranks_, recvcounts, rdispls, Blocks::Placing::kFree));
+}
+
+// Blocks from each rank to each. In place they are the same.
+Outcome Accelerated::exchange(Blocks&& from, Blocks&& to) {
+  if (to.spans(from.data(), from.extent())) from.copy();
   from.load();
-  Blocks to(all, ranks_, recvcounts, rdispls, Blocks::Placing::kFree);
   return carryOut(std::move(from), std::move(to), [kolo = kolo_](const Blocks& in, const Blocks& out) {
-    return koloAllToAllv(in.data(), in.counts(), in.displs(), out.data(), out.counts(), out.displs(), koloUint8, kolo, nullptr);
+    return koloAllToAllv(in.data(), in.counts(), in.displs(), out.data(), out.counts(), out.displs(), koloUint8, kolo,
+                         nullptr);
   });
 }
 
@@ -273,13 +280,8 @@ Outcome Accelerated::tryAlltoallw(const void* sendbuf, Numbers sendcounts, Numbe
   if (given != taken) return differ(given, taken);
   const bool isSame = sendbuf == recvbuf && sendtypes == recvtypes && sendcounts.isSameArray(recvcounts);
   if (!kTakesBufferTwice && isSame && sendbuf != nullptr) return Outcome::refused();
-  Blocks from(std::move(own), counts,
-              isInPlace || sendbuf == recvbuf ? Blocks::Placing::kCopied : Blocks::Placing::kFree);
-  from.load();
-  Blocks to(std::move(all), recvcounts, Blocks::Placing::kFree);
-  return carryOut(std::move(from), std::move(to), [kolo = kolo_](const Blocks& in, const Blocks& out) {
-    return koloAllToAllv(in.data(), in.counts(), in.displs(), out.data(), out.counts(), out.displs(), koloUint8, kolo, nullptr);
-  });
+  return exchange(Blocks(std::move(own), counts, Blocks::Placing::kFree),
+                  Blocks(std::move(all), recvcounts, Blocks::Placing::kFree));
 }
 
 }  // namespace kolo::mpi

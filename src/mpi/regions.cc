@@ -78,7 +78,10 @@ void Blocks::place(const Numbers& counts, const Numbers& displs, Placing placing
     areRuns = areRuns && elements.form.isRun;
   }
   data_ = first != kNone ? reinterpret_cast<unsigned char*>(first) : elements_.buffer;
-  for (int i = 0; i < ranks_; ++i) begins[i] = counts[i] != 0 ? begins[i] - first : 0;
+  for (int i = 0; i < ranks_; ++i) {
+    begins[i] = counts[i] != 0 ? begins[i] - first : 0;
+    extent_ = std::max(extent_, begins[i] + lengths[i]);
+  }
   const bool fits = areRuns && (placing == Placing::kFree || (placing == Placing::kInARow && isInARow()));
   if (!fits) useOwnMemory();
 }
@@ -101,6 +104,12 @@ void Blocks::useOwnMemory() {
   }
   copy_ = std::make_unique_for_overwrite<unsigned char[]>(end);
   data_ = copy_.get();
+  extent_ = end;
+}
+
+bool Blocks::spans(const unsigned char* data, std::size_t bytes) const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(data_), other = reinterpret_cast<std::uintptr_t>(data);
+  return bytes != 0 && extent_ != 0 && other < begin + extent_ && begin < other + bytes;
 }
 
 void Blocks::load() const {

@@ -100,9 +100,8 @@ class Region {
 class Blocks {
  public:
   enum class Placing {
-    kFree,    // where they are, if no copy is needed
-    kInARow,  // one after the other; where they are, if they are so there
-    kCopied   // in memory of their own
+    kFree,   // where they are, if no copy is needed
+    kInARow  // one after the other; where they are, if they are so there
   };
   // REQUIRES: no count is negative.
   Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing);
@@ -114,6 +113,14 @@ class Blocks {
   const std::size_t* displs() const { return counts() + ranks_; }                   // in bytes, from data() on
   unsigned char* block(int i) const { return data_ + displs()[i]; }
   std::size_t length(int i) const { return counts()[i]; }
+  std::size_t extent() const { return extent_; }  // from data() to the end of the block that ends last
+  // Whether any of these bytes lie between data() and that end. In a gap of theirs a program may have what it likes,
+  // and Kolo takes blocks for one buffer.
+  bool spans(const unsigned char* data, std::size_t bytes) const;
+  // They are to be in memory of their own. Before load().
+  void copy() {
+    if (!copy_) useOwnMemory();
+  }
   void load() const;
   void store() const;
   // As Region's.
@@ -130,6 +137,7 @@ class Blocks {
   std::vector<Elements> own_;    // or of each rank; then there are no displacements
   int ranks_;
   unsigned char* data_ = nullptr;
+  std::size_t extent_ = 0;
   static constexpr int kFew = 8;
   std::array<std::size_t, 2 * kFew> few_{};   // counts() and displs() of so many ranks; to allocate them costs as much as to move a few bytes
   std::unique_ptr<std::size_t[]> many_;       // those of more

@@ -1,6 +1,6 @@
 // What MPI programs may do with the arguments of collectives, and what these leave as it was, one thing for each run.
 //
-// usage: kolo-mpi-arguments-FAMILY arrays|tails|refused|twice|lengths
+// usage: kolo-mpi-arguments-FAMILY arrays|tails|refused|twice|lengths|between
 #include <cstring>
 #include <functional>
 #include <map>
@@ -427,11 +427,34 @@ void lengths() {
   for (int i = 0; i < ranks; ++i) expect(recv[at(3 * i)] == i, "short blocks come if all ranks call alike");
 }
 
+// ---- between
+
+// What a rank gives lies between the places of what it takes, or the other way round: no byte is both.
+void between() {
+  const Blocks blocks(1, 1);
+  const int root = ranks - 1;
+  for (const int kind : {1, 3, 5, 7, 8}) {
+    const std::string name = "movement " + std::to_string(kind) + " between";
+    std::vector<int> buffer(at(3 * ranks + 1), -1);
+    const bool givesAll = isScatter(kind) || isForEachPair(kind), takesAll = !isScatter(kind);
+    int* const given = buffer.data() + 1;  // the places of blocks are three ints apart
+    for (int i = 0; i < (givesAll ? ranks : 1); ++i) given[3 * i] = 100 * rank + i;
+    const std::vector<int> before = buffer;
+    expect(move(kind, given, buffer.data(), root, blocks, false, MPI_COMM_WORLD) == MPI_SUCCESS, name + " succeeds");
+    std::vector<int> expected = before;
+    const int own = isForEachPair(kind) ? rank : 0;
+    if (isScatter(kind)) expected[0] = 100 * root + rank;
+    for (int i = 0; takesAll && (kind != 1 || rank == root) && i < ranks; ++i) expected[at(3 * i)] = 100 * i + own;
+    expect(buffer == expected, name + " brings all blocks, and leaves what was given");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, std::function<void()>> all = {
-      {"arrays", arrays}, {"tails", tails}, {"refused", refused}, {"twice", twice}, {"lengths", lengths}};
+  const std::map<std::string, std::function<void()>> all = {{"arrays", arrays},   {"tails", tails},
+                                                            {"refused", refused}, {"twice", twice},
+                                                            {"lengths", lengths}, {"between", between}};
   const std::string what = argc > 1 ? argv[1] : "";
   if (all.find(what) == all.end()) return 2;
   MPI_Init(&argc, &argv);

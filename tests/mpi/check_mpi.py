@@ -220,6 +220,9 @@ class Interposer(unittest.TestCase):
         for ranks in (2, 3):
             self.takes("refused", ranks)
 
+    def test_data_between_the_places_of_others(self):
+        self.assertEqual({passed for _, passed in self.takes("between").values()}, {0})
+
     def test_the_same_buffer_twice_on_one_rank(self):
         self.takes("twice")
 
