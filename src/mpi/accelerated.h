@@ -86,8 +86,8 @@ class Accelerated {
   using Counts = Numbers;
   using Displs = Numbers;
 
-  // later: nullptr for calls that block; otherwise where to leave what is to be done. waitsForAll: whether every rank
-  // of such a call needs something from every other.
+  // later: nullptr for calls that block; otherwise where to leave what is to be done. waitsForAll: as Session::carryOut has
+  // it; a call that blocks may wait for all in any case.
   explicit Accelerated(Session& session, std::unique_ptr<Task>* later = nullptr, bool waitsForAll = true)
       : session_(session),
         later_(later),
@@ -120,7 +120,7 @@ class Accelerated {
       return koloSuccess;
     }
     session_.settle();
-    const koloResult_t result = session_.carryOut(true, [&] { return run(from, to); });
+    const koloResult_t result = session_.carryOut(waitsForAll_, [&] { return run(from, to); });
     if (result == koloSuccess) to.store();
     return result;
   }
