@@ -47,11 +47,10 @@ class Control {
 
   // All-gather of small blobs (up to 1 MiB each) among n callers that give the same key, sequence and members, and
   // distinct indices 0..n-1, where members[index] is the caller's job rank; result[i] is the blob of index i. Returns
-  // early with koloRemoteError naming the job rank if one of `members` dies or leaves before it has contributed; with a
-  // failure that is reported for the key while this waits; with koloMismatch if the members differ; with koloTimeout
-  // naming those still missing (timeoutMs <= 0: no deadline). Several may be in flight with different (key, sequence),
-  // and one that failed may be done over. A failure reported earlier does not matter: survivors may go on using the
-  // key. Not from a callback.
+  // early with koloRemoteError naming the job rank if one of `members` dies or leaves before it has contributed; with
+  // the first failure that was reported for the key, earlier or while this waits; with koloMismatch if the members
+  // differ; with koloTimeout naming those still missing (timeoutMs <= 0: no deadline). Several may be in flight with
+  // different (key, sequence), and one that failed otherwise than by a report may be done over. Not from a callback.
   virtual Result<std::vector<std::string>> allGather(std::uint64_t key, std::uint64_t sequence,
                                                      const std::vector<int>& members, int index, std::string_view mine,
                                                      int timeoutMs) = 0;
@@ -65,7 +64,8 @@ class Control {
   // No callback for key runs, or will run, after this returns. (Not from a callback.)
   virtual void unsubscribe(std::uint64_t key) = 0;
 
-  // Tells all ranks subscribed to the key (this one included, through its callback).
+  // Tells all ranks subscribed to the key (this one included, through its callback), and ends the key's gathers: those
+  // in flight, and those to come.
   virtual void reportFailure(std::uint64_t key, const Failure& failure) = 0;
 
   // Asks a rank of the job, this one included, about a key. Its reactor thread answers, whatever its other threads do: only of a

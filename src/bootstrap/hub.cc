@@ -159,7 +159,10 @@ void Hub::onLeave(const MemberPtr& member) {
   member->channel->send(frame(Frame::kFarewell).take());
   member->channel->closeWhenSent();
   if (complete_) {
-    goneFromJob(rank, State::kLeft, fmt::format("{} has left the job", describe(*member)));
+    // A rank often leaves because another has died: the ranks that miss the first one are to hear of the second.
+    goneFromJob(rank, State::kLeft,
+                fmt::format("{} has left the job{}", describe(*member),
+                            lastDeath_.empty() ? "" : ", after " + lastDeath_ + " had died"));
   } else {
     failJob(error(koloRemoteError, "{} gave up while ranks were joining", describe(*member)));
   }
@@ -178,6 +181,7 @@ void Hub::onClosed(const MemberPtr& member, const std::string& why) {
     reactor_.post([self = shared_from_this()] { self->flushDeaths(); });
   }
   newlyDead_.push_back(member->rank);
+  lastDeath_ = describe(*member);
   goneFromJob(member->rank, State::kDead, fmt::format("{} died: {}", describe(*member), why));
 }
 

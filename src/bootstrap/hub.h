@@ -50,6 +50,11 @@ class Hub : public std::enable_shared_from_this<Hub> {
   using MemberPtr = std::shared_ptr<Member>;
 
   enum class State : std::uint8_t { kAbsent, kJoined, kLeft, kDead };
+  // What ranks have reported for a key.
+  struct Reported {
+    Status first;
+    std::vector<SharedFrame> frames;  // of the first kMaxFailuresPerKey, as kReported
+  };
   struct Slot {
     State state = State::kAbsent;
     MemberPtr member;      // while joined
@@ -98,7 +103,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void completeGather(const GatherKey& key);
   void failGather(const GatherKey& key, koloResult_t code, const std::string& why);
   void failGathersWaitingFor(int rank);
-  std::optional<int> goneMemberMissed(const Gather& gather) const;
+  Status whyHopeless(std::uint64_t key, const Gather& gather) const;
   void timeOutContribution(const GatherKey& key, std::size_t index, std::uint32_t timeoutMs);
   void withdraw(const GatherKey& key, std::size_t index);
   static std::vector<int> missingRanks(const Gather& gather);
@@ -110,14 +115,15 @@ class Hub : public std::enable_shared_from_this<Hub> {
   bool complete_ = false;
   int alive_ = 0;            // joined and neither left nor dead
   int gone_ = 0;             // left or dead
+  std::string lastDeath_;    // "rank 3 (pid 7 on host)": the rank that died last; empty: none has
   std::string firstClaim_;   // who said first how many ranks there are
   std::vector<Slot> slots_;  // by rank; sized by the first to join
   std::set<MemberPtr> unjoined_;
   std::vector<int> newlyDead_;
   std::map<GatherKey, Gather> gathers_;
   std::unordered_map<std::uint64_t, std::set<MemberPtr>> subscribers_;
-  std::unordered_map<std::uint64_t, std::vector<SharedFrame>> failures_;  // by key, as kReported frames
-  std::deque<std::uint64_t> failedKeys_;                                  // oldest first
+  std::unordered_map<std::uint64_t, Reported> failures_;  // by key
+  std::deque<std::uint64_t> failedKeys_;                  // oldest first
 };
 
 }  // namespace kolo::bootstrap

@@ -49,20 +49,25 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
       [self = shared_from_this(), id, index, timeoutMs] { self->timeOutContribution(id, index, timeoutMs); });
   if (++gather.have == gather.parts.size()) {
     completeGather(id);
-  } else if (const std::optional<int> gone = goneMemberMissed(gather)) {
-    failGather(id, koloRemoteError, slots_[static_cast<std::size_t>(*gone)].farewell);
+  } else if (const Status why = whyHopeless(key, gather); !why.ok()) {
+    failGather(id, why.code(), why.message());
   }
   return true;
 }
 
-// A member that will not contribute any more.
-std::optional<int> Hub::goneMemberMissed(const Gather& gather) const {
-  if (gone_ == 0) return std::nullopt;
-  for (std::size_t i = 0; i < gather.parts.size(); ++i) {
-    const State state = slots_[static_cast<std::size_t>(gather.members[i])].state;
-    if (gather.parts[i].from == nullptr && state != State::kJoined) return gather.members[i];
+// Why some member will not contribute any more, or success. A death comes first: it is the reason of reports and
+// farewells that follow it. A report tells more than the farewell of the rank that made it.
+Status Hub::whyHopeless(std::uint64_t key, const Gather& gather) const {
+  const Slot* missed = nullptr;
+  for (std::size_t i = 0; i < gather.parts.size() && gone_ != 0; ++i) {
+    const Slot& slot = slots_[static_cast<std::size_t>(gather.members[i])];
+    if (gather.parts[i].from != nullptr || slot.state == State::kJoined) continue;
+    if (missed == nullptr || slot.state == State::kDead) missed = &slot;
+    if (slot.state == State::kDead) break;
   }
-  return std::nullopt;
+  if (missed != nullptr && missed->state == State::kDead) return Status(koloRemoteError, missed->farewell);
+  if (const auto known = failures_.find(key); known != failures_.end()) return known->second.first;
+  return missed != nullptr ? Status(koloRemoteError, missed->farewell) : Status();
 }
 
 void Hub::completeGather(const GatherKey& key) {
@@ -165,7 +170,7 @@ bool Hub::onSubscribe(const MemberPtr& member, Decoder& decoder) {
   if (!member->subscriptions.insert(key).second) return true;
   subscribers_[key].insert(member);
   if (const auto known = failures_.find(key); known != failures_.end()) {
-    for (const SharedFrame& failure : known->second) member->channel->send(failure);
+    for (const SharedFrame& failure : known->second.frames) member->channel->send(failure);
   }
   return true;
 }
@@ -191,8 +196,10 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   const auto rank = decoder.number<std::int32_t>();
   const std::string message(decoder.text());
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
-  std::vector<SharedFrame>& known = failures_[key];
+  Reported& reported = failures_[key];
+  std::vector<SharedFrame>& known = reported.frames;
   if (known.empty()) {
+    reported.first = Status(static_cast<koloResult_t>(code), message);
     failedKeys_.push_back(key);
     if (failedKeys_.size() > kMaxFailedKeys) {
       failures_.erase(failedKeys_.front());

@@ -165,6 +165,46 @@ TEST_CASE("a reported failure ends the gathers of its key", "[bootstrap]") {
   leaveAll(controls);
 }
 
+TEST_CASE(
+    "a reported failure ends the gathers of its key that begin later, and tells more than the farewell of who reported "
+    "it",
+    "[bootstrap]") {
+  const std::vector<ControlPtr> controls = joinAll(newId(), 3);
+  controls[0]->reportFailure(5, {koloOutOfMemory, 0, "on rank 0: out of memory"});
+  controls[0]->reportFailure(5, {koloAborted, 0, "a later one"});
+  controls[0]->leave();
+  for (const std::size_t rank : {1, 2}) {
+    const Status status =
+        controls[rank]->allGather(5, rank, upTo(3), static_cast<int>(rank), "x", kPatienceMs).status();
+    CHECK(status.code() == koloOutOfMemory);
+    CHECK(status.message() == "on rank 0: out of memory");
+  }
+  CHECK(contains(controls[1]->allGather(6, 1, upTo(3), 1, "x", kPatienceMs).status().message(), "rank 0"));  // has left
+  leaveAll({controls[1], controls[2]});
+}
+
+TEST_CASE("a gather that misses several ranks names the one that died, not those that left because of it",
+          "[bootstrap]") {
+  std::vector<ControlPtr> controls = joinAll(newId(), 5);
+  Inbox inbox;
+  controls[1]->subscribe(1, upTo(5), inbox.callback());
+  controls[3].reset();
+  REQUIRE(inbox.waitFor(1));
+  controls[0]->leave();
+  controls[4]->leave();
+  const auto gather = [&](const std::vector<int>& members) {
+    return controls[1]->allGather(1, 1, members, 1, "x", kPatienceMs).status();
+  };
+  const Status ofAll = gather(upTo(5));
+  CHECK(ofAll.code() == koloRemoteError);
+  CHECK(contains(ofAll.message(), fmt::format("rank 3 (pid {} on ", ::getpid())));
+  CHECK(contains(ofAll.message(), "died: connection closed"));
+  const Status ofOthers = gather({0, 1, 2});  // the dead one is not among them
+  CHECK(contains(ofOthers.message(), "rank 0"));
+  CHECK(contains(ofOthers.message(), "has left the job, after rank 3"));
+  leaveAll({controls[1], controls[2]});
+}
+
 TEST_CASE("a gather times out with the names of those missing, and can be done over", "[bootstrap]") {
   const std::vector<ControlPtr> controls = joinAll(newId(), 4);
   const Status late = controls[0]->allGather(5, 1, upTo(4), 0, "x", 200).status();
