@@ -19,7 +19,12 @@ Status checkRanks(int ranks) {
 Status deliver(koloComm_t* place, comm::Owned communicator) {
   comm::Turn& turn = communicator->turn();
   koloComm_t handle = nullptr;
-  KOLO_TRY(giveHandle(&handle, communicators, std::move(communicator), "communicator"));
+  if (Status given = giveHandle(&handle, communicators, std::move(communicator), "communicator"); !given.ok()) {
+    communicator->fail({given.code(), communicator->membership().control->rank(),
+                        fmt::format("rank {} cannot use communicator {}: {}", communicator->rank(),
+                                    communicator->options().name, given.message())});
+    return given;
+  }
   turn.leanOn(communicators.biasOf(reinterpret_cast<std::uintptr_t>(handle)));
   *place = handle;
   return {};

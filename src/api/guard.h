@@ -84,9 +84,9 @@ Status checkResult(const char* name, const void* place);
 // The caller's text: cut to `size` bytes with its terminator; *needed, which may be NULL, gets the whole length.
 Status giveText(const std::string& text, char* place, std::size_t size, std::size_t* needed);
 
-// Makes a handle for an object, which goes where no handle is left. kind: "stream".
+// Makes a handle for an object; where none is left, the object stays the caller's. kind: "stream".
 template <class Handle, class Table, class T>
-Status giveHandle(Handle* place, Table& table, std::unique_ptr<T> object, const char* kind) {
+Status giveHandle(Handle* place, Table& table, std::unique_ptr<T>&& object, const char* kind) {
   const std::uintptr_t handle = table.add(object.get());
   if (handle == 0) return error(koloOutOfMemory, "all {} handles of this process are in use", kind);
   object.release();

@@ -193,6 +193,7 @@ Communicator::Communicator(Membership membership, const Options& options)
 Result<std::unique_ptr<Communicator>> Communicator::create(Membership membership, const Options& options) {
   std::unique_ptr<Communicator> communicator(new Communicator(std::move(membership), options));
   KOLO_TRY(communicator->connect());
+  communicator->isMade_ = true;
   return communicator;
 }
 
@@ -288,10 +289,12 @@ Communicator::~Communicator() {
   caretaker_ = {};
   if (peers_ == nullptr) return;
   membership_.control->unsubscribe(membership_.key);
-  // After a failure the peers learn, or know, what it was: leaving is not the reason why they wait in vain.
-  if (!failed()) sayGoodbye();
-  if (gpu_ != nullptr) gpu_->close(failed());   // before what its thread may use to tell of a fault
-  if (failed()) peers_->abandon();
+  // After a failure the peers learn, or know, what it was: leaving is not the reason why they wait in vain. The peers
+  // of a communicator that was not made wholly are told by the rank that made it (comm/factory.cc).
+  const bool isInUse = isMade_ && !failed();
+  if (isInUse) sayGoodbye();
+  if (gpu_ != nullptr) gpu_->close(!isInUse);  // before what its thread may use to tell of a fault
+  if (!isInUse) peers_->abandon();
 }
 
 void Communicator::sayGoodbye() {

@@ -355,6 +355,7 @@ class Communicator final : public executor::LinkOwner {
   Status failure_;
   std::set<int> reported_;
 
+  bool isMade_ = false;       // connect() has ended well; until then links and messages may not be there
   bool mayReroute_ = false;   // a link that is lost may be replaced
   std::mutex linksMutex_;
   std::jthread caretaker_;   // only then; last, for it uses the rest

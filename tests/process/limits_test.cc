@@ -1,4 +1,5 @@
 // Ranks that the system gives too little, and how little a rank takes.
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -121,6 +122,21 @@ int failAgain(const std::vector<std::string>&) {
 }
 KOLO_ROLE(failAgain);
 
+// Makes a communicator of more ranks than the process may have threads: each is to have more memory for its stack than
+// there is for all.
+int fewThreads(const std::vector<std::string>&) {
+  pthread_attr_t attributes;
+  MUST(pthread_attr_init(&attributes) == 0 && pthread_attr_setstacksize(&attributes, std::size_t{4} << 30) == 0);
+  MUST(pthread_setattr_default_np(&attributes) == 0);
+  const rlimit most{std::size_t{14} << 30, std::size_t{14} << 30};  // for three of them, and the control plane's
+  MUST(setrlimit(RLIMIT_AS, &most) == 0);
+  std::array<koloComm_t, 6> comms{};
+  const koloResult_t result = koloCommInitAll(comms.data(), static_cast<int>(comms.size()), nullptr);
+  std::printf("failed %d %s\n", result, koloGetLastError(nullptr));
+  return 0;
+}
+KOLO_ROLE(fewThreads);
+
 // Memory of this process alone, without what it shares.
 long ownKiB() {
   std::ifstream status("/proc/self/status");
@@ -213,6 +229,16 @@ TEST_CASE("a rank that runs out of file descriptors later says its limit, the ot
   }
   CHECK(std::filesystem::remove(sign));
   CHECK(std::chrono::steady_clock::now() - since < 15s * kSlowness);
+}
+
+TEST_CASE("ranks of one process for which there are not enough threads are an error") {
+  if (kSanitized) return;  // the sanitizers need more memory than there is here
+  Job job("fewThreads", {Environment{}});
+  const Ended ended = job.wait(0);
+  INFO(ended.output);
+  CHECK(ended.exitedWith(0));
+  CHECK(has(ended.output, "failed " + std::to_string(koloSystemError)));
+  CHECK(has(ended.output, "of 6 has no thread"));
 }
 
 TEST_CASE("what a rank keeps for each other rank is little") {
