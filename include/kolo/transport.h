@@ -38,9 +38,11 @@ extern "C" {
 
 enum {
   KOLO_TRANSPORT_OK = 0,
-  KOLO_TRANSPORT_UNREACHABLE = 1, /* this peer cannot be reached by this transport: the core tries the next one */
+  KOLO_TRANSPORT_UNREACHABLE = 1, /* this peer cannot be reached by this transport, nor this rank from there: both ends
+                                     try the next one */
   KOLO_TRANSPORT_UNSHAREABLE = 2, /* this memory cannot be shared by this transport: the core stages instead */
-  KOLO_TRANSPORT_ERROR = 3,       /* it should have worked */
+  KOLO_TRANSPORT_ERROR = 3,       /* it should have worked. linkOpen that fails so while all ranks open their links makes
+                                     both ends go on by the next transport; a link that is opened later fails */
   KOLO_TRANSPORT_BUSY = 4,        /* linkPut: as much is under way as may be; progress, then try again */
   KOLO_TRANSPORT_LOST = 5         /* the link is broken for good: its peer, or the way there, has gone */
 };

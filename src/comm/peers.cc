@@ -154,107 +154,21 @@ Result<bool> Peers::mirrorOnDevice(Peer& peer, int rank, transport::Device& devi
   return peer.mirror.isOnDevice;
 }
 
-// Registers the mirror for the device by which its bytes are to go.
-Status Peers::mirror(Peer& peer, int rank, transport::Device& device) {
-  KOLO_ASSIGN(const bool isOnDevice, mirrorOnDevice(peer, rank, device));
-  if (!isOnDevice) {
-    const std::uint64_t bytes = purpose_.partBytes;
-    if (peer.mirror.data == nullptr) {
-      KOLO_ASSIGN(memory::PrivateMemory created, memory::PrivateMemory::create(bytes));
-      auto memory = std::make_shared<memory::PrivateMemory>(std::move(created));
-      peer.mirror = {.owner = memory, .data = memory->data(), .isOnDevice = false, .registration = nullptr};
-    }
-    const koloTransportMemory range{sizeof range, peer.mirror.data, bytes, -1, 0, koloMemoryHost};
-    KOLO_ASSIGN(peer.mirror.registration, device.registerMemory(range));
+// Memory for the mirror, if there is none yet, registered for the device by which its bytes are to go.
+Status Peers::mirrorOnHost(Peer& peer, transport::Device& device) const {
+  const std::uint64_t bytes = purpose_.partBytes;
+  if (peer.mirror.data == nullptr) {
+    KOLO_ASSIGN(memory::PrivateMemory created, memory::PrivateMemory::create(bytes));
+    auto memory = std::make_shared<memory::PrivateMemory>(std::move(created));
+    peer.mirror = {.owner = memory, .data = memory->data(), .isOnDevice = false, .registration = nullptr};
   }
+  const koloTransportMemory range{sizeof range, peer.mirror.data, bytes, -1, 0, koloMemoryHost};
+  KOLO_ASSIGN(peer.mirror.registration, device.registerMemory(range));
+  return {};
+}
+
+void Peers::listenTo(transport::Device& device) {
   if (std::find(posted_.begin(), posted_.end(), &device) == posted_.end()) posted_.push_back(&device);
-  return {};
-}
-
-// By the first transport, in this rank's order of preference, that both sides have and that reaches the peer; after: by the first that comes
-// after this one, and has posted links.
-Result<Peers::Route> Peers::findRoute(const Peer& peer, int rank, const transport::Device* after) {
-  BlobReader reader(peer.offer);
-  struct Offer {
-    bool isOnDevice;
-    koloTransportBlob address, memory;
-  };
-  std::map<std::string, Offer> offers;
-  for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
-    const std::string name = reader.getText();
-    const bool isOnDevice = reader.get<bool>();
-    const koloTransportBlob address = reader.getBlob();
-    offers[name] = {isOnDevice, address, reader.getBlob()};
-  }
-  const std::string leftOutThere = reader.getText();
-  auto device = devices_.begin();
-  if (after != nullptr) {
-    device = std::find_if(device, devices_.end(), [&](const auto& one) { return one.get() == after; });
-    if (device != devices_.end()) ++device;
-  }
-  std::string ofMapped, ofPosted;
-  for (; device != devices_.end(); ++device) {
-    const auto offer = offers.find((*device)->name());
-    if (offer == offers.end() || (after != nullptr && !(*device)->isPosted())) continue;
-    const Offer& theirs = offer->second;
-    auto link = (*device)->openLink(theirs.address, theirs.memory);
-    if (link.ok()) return Route{*device, theirs.address, theirs.isOnDevice, link.take()};
-    ((*device)->isPosted() ? ofPosted : ofMapped) += "; " + link.status().message();
-  }
-  // First what should have worked: between hosts nobody expects to share memory.
-  std::string reasons = peer.isNear ? ofMapped + ofPosted : ofPosted + ofMapped;
-  if (reasons.empty()) reasons = "; there is none";
-  if (!leftOutThere.empty()) reasons += fmt::format("; on rank {}{}", rank, leftOutThere.substr(1));
-  return error(koloUnreachable, "rank {} cannot be reached from rank {} by any {}transport that both have{}{}", rank, rank_,
-               after != nullptr ? "other " : "", reasons, leftOut_);
-}
-
-void Peers::goBy(Peer& peer, std::shared_ptr<transport::Device> device) {
-  const std::lock_guard lock(namesMutex_);
-  peer.device = std::move(device);
-}
-
-Status Peers::openLink(Peer& peer, int rank) {
-  KOLO_ASSIGN(Route route, findRoute(peer, rank, nullptr));
-  goBy(peer, std::move(route.device));
-  peer.address = route.address;
-  peer.isArenaOnDevice = route.isArenaOnDevice;
-  peer.link = std::move(route.link);
-  peer.arena = peer.link->mapped();
-  if (!peer.link->canBeAbandoned()) peer.offer = {};
-  return peer.isPosted() ? mirror(peer, rank, *peer.device) : Status();
-}
-
-Status Peers::open(int rank) {
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  if (peer.link != nullptr || !peer.unreached.ok()) return peer.unreached;
-  peer.unreached = openLink(peer, rank);
-  if (!peer.unreached.ok()) peer.offer = {};
-  KOLO_TRY(peer.unreached);
-  const std::lock_guard lock(holdings().mutex);
-  const auto held = holdings().arenas.find(holdingPrefix_ + std::to_string(rank));
-  if (held != holdings().arenas.end()) peer.held = held->second;
-  return {};
-}
-
-bool Peers::isLeftOut(int rank) const { return !purpose_.without.empty() && purpose_.without[static_cast<std::size_t>(rank)]; }
-
-// Links to all, or to one on this host.
-Status Peers::openFirst() {
-  const bool all = ranks() <= purpose_.mostAtOnce;
-  for (int rank = 0; rank < ranks(); ++rank) {
-    if (rank == rank_ || !(all || (*this)[rank].isNear) || isLeftOut(rank)) continue;
-    Status opened = open(rank);
-    if (!opened.ok() && !purpose_.mayMiss) return opened;
-    if (!all) break;
-  }
-  // Peers that are not mapped may speak before this rank does.
-  for (const auto& device : devices_) {
-    const bool allNear = std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.isNear; }) == ranks() - 1;
-    const bool listed = std::find(posted_.begin(), posted_.end(), device.get()) != posted_.end();
-    if (!all && device->isPosted() && !listed && (!allNear || !reachesByMapping())) posted_.push_back(device.get());
-  }
-  return {};
 }
 
 int Peers::leader() const {
@@ -281,6 +195,8 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Giv
   BlobWriter offer;
   const HostKey mine = hostKey();
   offer.put(static_cast<std::int32_t>(local.code())).putText(local.message()).putText(settingsText).put(mine);
+  bool atOnce = membership.ranks() <= purpose.mostAtOnce;
+  offer.put(atOnce);
   if (local.ok()) {
     peers->holding_ = peers->holdingPrefix_ + std::to_string(membership.rank);
     const std::lock_guard lock(holdings().mutex);
@@ -298,12 +214,19 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Giv
                     theirs);
     }
     peers->peers_[rank].isNear = reader.get<HostKey>() == mine && static_cast<int>(rank) != membership.rank;
+    atOnce = reader.get<bool>() && atOnce;
     peers->peers_[rank].offer = reader.rest();
   }
   blobs.clear();
-  if (local.ok()) local = peers->openFirst();
-  KOLO_TRY(membership.agree(local));
+  if (local.ok()) local = peers->openFirst(atOnce);
+  KOLO_TRY(peers->agreeOnWays(membership, std::move(local), atOnce));
   return peers;
+}
+
+void Peers::hold(Peer& peer, int rank) const {
+  const std::lock_guard lock(holdings().mutex);
+  const auto held = holdings().arenas.find(holdingPrefix_ + std::to_string(rank));
+  if (held != holdings().arenas.end()) peer.held = held->second;
 }
 
 unsigned char* Peers::partAt(int rank) const {
@@ -400,13 +323,15 @@ Status Peers::reroute(int rank, device::Counter& word) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   peer.isGone = true;   // until there is another
   peer.link->abandon();
-  KOLO_ASSIGN(Route route, findRoute(peer, rank, peer.device.get()));
+  KOLO_ASSIGN(Route route, findRoute(peer, rank, {.first = peer.way + 1u, .isReplacement = true}));
   log::warn("the link from rank {} to rank {} by {} is lost; they go on by {}", rank_, rank, peer.device->name(), route.device->name());
   peer.link = std::move(route.link);
   peer.mirror.registration.reset();
   goBy(peer, std::move(route.device));
   peer.address = route.address;
-  KOLO_TRY(mirror(peer, rank, *peer.device));
+  peer.way = route.way;
+  KOLO_TRY(mirrorOnHost(peer, *peer.device));
+  listenTo(*peer.device);
   device::storeRelease(word, ++peer.reroutes);
   peer.isHeld = false;
   Status told;
@@ -438,6 +363,7 @@ void Peers::cut(int rank, const Status& why) {
   goBy(peer, nullptr);
   peer.link.reset();
   peer.arena = nullptr;
+  peer.way = kNoWay;
 }
 
 transport::Device::Network Peers::network() const {

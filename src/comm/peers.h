@@ -53,6 +53,8 @@ struct Mirror {
   std::unique_ptr<transport::Memory> registration;
 };
 
+inline constexpr std::uint8_t kNoWay = 255;
+
 struct Peer {
   std::shared_ptr<transport::Device> device;     // the transport that reaches it; null: none does, and
   Status unreached;                              // why
@@ -63,6 +65,7 @@ struct Peer {
   unsigned char* arena = nullptr;                // null by a posted link
   bool isArenaOnDevice = false;                  // of a posted link: it leads to memory of the peer's GPU
   std::string offer;                             // by which transports it can be reached, as long as another link may be opened
+  std::uint8_t way = kNoWay;  // which of the transports that both ends have its link goes by (routes.cc)
   bool isNear = false;                           // on this host, as far as can be known before
   std::uint64_t reroutes = 0;                    // how often its posted link has been replaced
   bool isGone = false;                           // and could not be, the last time
@@ -97,7 +100,8 @@ class Peers {
   std::uint32_t memoryKind() const { return given_.range.kind; }
   int ranks() const { return static_cast<int>(peers_.size()); }
   const Peer& operator[](int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
-  // Opens the link to a peer, if it is not open yet. As long as host->timeoutMs. koloUnreachable says why there is none.
+  // Opens the link to a peer, if it is not open yet. As long as host->timeoutMs. koloUnreachable says why there is
+  // none. Alone: the peer does the same when it needs the link, and must come to the same transport.
   Status open(int rank);
   bool isOpen(int rank) const { return (*this)[rank].link != nullptr; }
   // The least rank whose memory this one maps, its own included.
@@ -160,21 +164,41 @@ class Peers {
   Status openDevices(Membership& membership, const Purpose& purpose, const std::string& transports);
   Status accept(int rank, koloTransportPut put);
   std::uint64_t offsetInPart(int rank, const void* place) const;
+  // ---- which transport a pair goes by: routes.cc
+  // A transport that both ends of a pair have, and what the peer has said for it.
+  struct Candidate {
+    std::shared_ptr<transport::Device> device;
+    bool isArenaOnDevice;
+    koloTransportBlob address, memory;
+  };
   // A link to a peer, and by what.
   struct Route {
     std::shared_ptr<transport::Device> device;
     koloTransportBlob address;
     bool isArenaOnDevice;
     std::unique_ptr<transport::Link> link;
+    std::uint8_t way;
   };
+  struct Search {
+    std::size_t first = 0;       // way to begin with
+    bool isReplacement = false;  // of a posted link that is lost, by another one
+    bool isAlone = false;  // the peer is not there to agree: no transport is passed over but those that say UNREACHABLE
+  };
+  std::vector<Candidate> candidates(const Peer& peer, int rank, std::string* leftOutThere) const;
   void goBy(Peer& peer, std::shared_ptr<transport::Device> device);
-  Result<Route> findRoute(const Peer& peer, int rank, const transport::Device* after);
-  Status openLink(Peer& peer, int rank);
+  Result<Route> findRoute(Peer& peer, int rank, const Search& search);
+  Status open(int rank, const Search& search);
+  Status openLink(Peer& peer, int rank, const Search& search);
+  static void forgetOffer(Peer& peer);
+  Status follow(int rank, std::uint8_t way);
+  Status agreeOnWays(Membership& membership, Status mine, bool all);
   Status registerArena();
   std::string offer() const;
-  Status mirror(Peer& peer, int rank, transport::Device& device);
+  void hold(Peer& peer, int rank) const;
+  Status mirrorOnHost(Peer& peer, transport::Device& device) const;
+  void listenTo(transport::Device& device);
   Result<bool> mirrorOnDevice(Peer& peer, int rank, transport::Device& device) const;
-  Status openFirst();
+  Status openFirst(bool all);
   bool isLeftOut(int rank) const;
 
   std::vector<std::shared_ptr<transport::Device>> devices_;

@@ -3,9 +3,9 @@
  * `from` only then, keeps no order between rails, and is busy often. Ranks of one "host", KOLO_TEST_LATE_PER_HOST of
  * them in a row, or those whose numbers differ by multiples of KOLO_TEST_LATE_HOSTS, do not reach each other by it. The
  * links of a rank that koloLateLose() names are lost. What koloLateHold() names waits for koloLateCarryOut(), as what a
- * NIC does waits for nobody. Two threads in one device, which the contract forbids, end the program. Built with LOSSY,
- * each of its links is lost after some requests, KOLO_TEST_LATE_LOSES of them at most; what was under way then may
- * still arrive, until the peer abandons its end.
+ * NIC does waits for nobody. The call that koloLateFail() counts to fails. Two threads in one device, which the
+ * contract forbids, end the program. Built with LOSSY, each of its links is lost after some requests,
+ * KOLO_TEST_LATE_LOSES of them at most; what was under way then may still arrive, until the peer abandons its end.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -62,6 +62,28 @@ void koloLateLinger(int ms) { __atomic_store_n(&lingerMs, ms, __ATOMIC_RELAXED);
 static int heldRank = -1;
 __attribute__((visibility("default"))) void koloLateHold(int rank);
 void koloLateHold(int rank) { __atomic_store_n(&heldRank, rank, __ATOMIC_RELAXED); }
+
+/* The call that fails, and its code. Calls are those of a rank's devices that make something, from 1 on. */
+static int failingRank = -1, failsIn, failingCode;
+__attribute__((visibility("default"))) void koloLateFail(int rank, int call, int code);
+void koloLateFail(int rank, int call, int code) {
+  __atomic_store_n(&failingCode, code, __ATOMIC_RELAXED);
+  __atomic_store_n(&failsIn, call, __ATOMIC_RELAXED);
+  __atomic_store_n(&failingRank, rank, __ATOMIC_RELAXED);
+}
+/* Whether it has failed; no other will. */
+__attribute__((visibility("default"))) int koloLateHasFailed(void);
+int koloLateHasFailed(void) {
+  __atomic_store_n(&failingRank, -1, __ATOMIC_RELAXED);
+  return __atomic_load_n(&failsIn, __ATOMIC_RELAXED) <= 0;
+}
+
+static int tryCall(int rank, char* why, size_t whyBytes) {
+  if (rank != __atomic_load_n(&failingRank, __ATOMIC_RELAXED)) return KOLO_TRANSPORT_OK;
+  if (__atomic_sub_fetch(&failsIn, 1, __ATOMIC_RELAXED) != 0) return KOLO_TRANSPORT_OK;
+  snprintf(why, whyBytes, "a fault of rank %d that a test wants", rank);
+  return __atomic_load_n(&failingCode, __ATOMIC_RELAXED);
+}
 
 typedef struct Link {
   struct Device* device;
@@ -142,9 +164,11 @@ static int probe(char* why, size_t whyBytes) {
 static int hostOf(const Device* device, int rank) { return device->hosts > 0 ? rank % device->hosts : rank / device->perHost; }
 
 static int deviceOpen(const koloTransportHost* host, void** opened, koloTransportBlob* address, char* why, size_t whyBytes) {
-  Device* device = calloc(1, sizeof *device);
+  const int outcome = tryCall(host->rank, why, whyBytes);
+  Device* device = outcome == KOLO_TRANSPORT_OK ? calloc(1, sizeof *device) : NULL;
   const char *perHost = getenv("KOLO_TEST_LATE_PER_HOST"), *hosts = getenv("KOLO_TEST_LATE_HOSTS");
   Address mine;
+  if (outcome != KOLO_TRANSPORT_OK) return outcome;
   if (device == NULL) return snprintf(why, whyBytes, "out of memory"), KOLO_TRANSPORT_ERROR;
   device->rank = host->rank;
   device->perHost = perHost != NULL ? atoi(perHost) : 1;
@@ -187,7 +211,9 @@ static void deviceClose(void* opened) {
 
 static int memoryRegister(void* opened, const koloTransportMemory* range, void** registered, koloTransportBlob* descriptor, char* why,
                           size_t whyBytes) {
-  Memory* memory = calloc(1, sizeof *memory);
+  const int outcome = tryCall(((Device*)opened)->rank, why, whyBytes);
+  Memory* memory = outcome == KOLO_TRANSPORT_OK ? calloc(1, sizeof *memory) : NULL;
+  if (outcome != KOLO_TRANSPORT_OK) return outcome;
   if (memory == NULL) return snprintf(why, whyBytes, "out of memory"), KOLO_TRANSPORT_ERROR;
   enterForLong(opened);
   memory->owner = opened;
@@ -230,6 +256,8 @@ static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const ko
   Device* device = opened;
   Address peer;
   Link* link;
+  const int outcome = tryCall(device->rank, why, whyBytes);
+  if (outcome != KOLO_TRANSPORT_OK) return outcome;
   memcpy(&peer, peerAddress->data, sizeof peer);
   if (memcmp(peer.processId, device->processId, sizeof peer.processId) != 0 || hostOf(device, peer.rank) == hostOf(device, device->rank)) {
     return snprintf(why, whyBytes, "rank %d counts as one of this host, or is another process", peer.rank), KOLO_TRANSPORT_UNREACHABLE;

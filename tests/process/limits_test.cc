@@ -206,6 +206,15 @@ TEST_CASE("a rank with few file descriptors works, or says its limit, and the ot
   }
 }
 
+// What one rank cannot have of shared memory the other end of the pair may have: both go by TCP then, or the reason is
+// told.
+TEST_CASE("a rank with few file descriptors goes by the transport that its peers go by") {
+  if (kSanitized) return;  // as above
+  for (int files = 12; files <= 22; ++files) expectWorkOrLimit(files, {{"KOLO_TRANSPORTS", "shm,tcp"}});
+  for (int files = 13; files <= 19; files += 2)
+    expectWorkOrLimit(files, {{"KOLO_TRANSPORTS", "shm,tcp"}, {"KOLO_CONNECT_ALL_RANKS", "1"}});
+}
+
 TEST_CASE("a rank that runs out of file descriptors later says its limit, the others name it, and what needs none goes on") {
   struct Case {
     const char *what, *transport, *failing;

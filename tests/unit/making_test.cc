@@ -2,6 +2,13 @@
 // destroyed, and the ranks can make another.
 #include "support/making.h"
 
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <functional>
+
+#include "base/settings.h"
+
 using namespace kolo;
 using namespace kolo::test;
 
@@ -14,12 +21,140 @@ comm::Options optionsFor(const std::string& transports) {
   return options.take();
 }
 
+// The transport of tests/plugin/late.c, before shared memory, and what can be told it.
+class Late {
+ public:
+  explicit Late(int mostAtOnce) {
+    const char* const path = std::getenv("KOLO_TEST_LATE_PLUGIN");
+    REQUIRE(path != nullptr);
+    ::setenv("KOLO_TRANSPORT_PLUGINS", path, 1);
+    ::setenv("KOLO_CONNECT_ALL_RANKS", std::to_string(mostAtOnce).c_str(), 1);
+    settings::reload();
+    library_ = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(library_ != nullptr);
+  }
+  ~Late() {
+    (void)hasFailed();
+    ::unsetenv("KOLO_TRANSPORT_PLUGINS");
+    ::unsetenv("KOLO_CONNECT_ALL_RANKS");
+    settings::reload();
+  }
+  Late(const Late&) = delete;
+
+  void failAt(int rank, int call, int code) const {
+    reinterpret_cast<void (*)(int, int, int)>(dlsym(library_, "koloLateFail"))(rank, call, code);
+  }
+  bool hasFailed() const { return reinterpret_cast<int (*)()>(dlsym(library_, "koloLateHasFailed"))() != 0; }
+
+ private:
+  void* library_;
+};
+
+// Makes a communicator and adds up in it; and that both ends of each pair go by one transport.
+class Worker {
+ public:
+  explicit Worker(int ranks)
+      : names_(static_cast<std::size_t>(ranks), std::vector<std::string>(static_cast<std::size_t>(ranks))) {}
+
+  Result<comm::Owned> operator()(comm::Communicator& whole) {
+    Result<comm::Owned> made = comm::split(whole, 0, 0, nullptr);
+    KOLO_TRY(made.status());
+    comm::Communicator& part = *made.value();
+    for (const std::size_t count : {std::size_t{1}, std::size_t{100000}}) {
+      std::vector<int> ones(count, 1), sums(count);
+      comm::Operation sum;
+      sum.send = ones.data();
+      sum.recv = sums.data();
+      sum.count = count;
+      sum.collective = device::Collective::kAllReduce;
+      sum.datatype = koloInt32;
+      KOLO_TRY(part.run(sum));
+      if (sums != std::vector<int>(count, part.ranks()))
+        return error(koloInternalError, "rank {} has a wrong sum", part.rank());
+    }
+    KOLO_TRY(part.settle());
+    std::vector<std::string>& mine = names_[static_cast<std::size_t>(part.rank())];
+    for (int peer = 0; peer < part.ranks(); ++peer) {
+      if (part.peers().isOpen(peer)) mine[static_cast<std::size_t>(peer)] = part.peers()[peer].device->name();
+    }
+    return made;
+  }
+  void expectAlike() const {
+    for (std::size_t one = 0; one < names_.size(); ++one) {
+      for (std::size_t other = 0; other < one; ++other) {
+        INFO("ranks " << one << " and " << other);
+        CHECK(names_[one][other] == names_[other][one]);
+      }
+    }
+  }
+  std::string nameOf(std::size_t rank, std::size_t peer) const { return names_[rank][peer]; }
+
+ private:
+  std::vector<std::vector<std::string>> names_;
+};
+
 }  // namespace
 
 TEST_CASE("a rank that fails or dies at any exchange of making a communicator is named by the others") {
   const char* const transports = GENERATE("shm", "tcp");
   INFO(transports);
   for (const Way& way : {bySplit(), byShrink()}) failAtEachExchange(way, optionsFor(transports), 3, 1);
+}
+
+TEST_CASE("a transport that fails in any call on one rank is left by both ends of the pair, or all ranks say why") {
+  const Late late(8);
+  const int code = GENERATE(as<int>(), KOLO_TRANSPORT_ERROR, KOLO_TRANSPORT_UNREACHABLE);
+  INFO("code " << code);
+  // Another transport takes over.
+  Makers makers(3, optionsFor("late,shm"));
+  int calls = 0;
+  for (bool failed = true; failed; calls += failed) {
+    INFO("call " << calls + 1 << " fails on rank 1");
+    late.failAt(1, calls + 1, code);
+    Worker worker(3);
+    expectAllMade(makers.make(std::ref(worker)));
+    failed = late.hasFailed();
+    worker.expectAlike();
+    CHECK(worker.nameOf(0, 2) == "late");
+    const bool byShm = worker.nameOf(0, 1) == "shm" || worker.nameOf(1, 2) == "shm";
+    CHECK(byShm == failed);
+  }
+  CHECK(calls == 6);  // the device, its memory, and for each of two peers a link and the memory that is put from
+  // There is no other.
+  Makers alone(3, optionsFor("late"));
+  for (int call = 1; call <= calls; ++call) {
+    INFO("call " << call << " fails on rank 1, and there is no other transport");
+    late.failAt(1, call, code);
+    expectAllNamed(alone.make(Makers::split), 1);
+    CHECK(late.hasFailed());
+    expectAllMade(alone.make(Makers::split));
+  }
+}
+
+TEST_CASE("ranks that prefer different transports go by one") {
+  const Late late(8);
+  Makers makers(3, optionsFor("late,shm"));
+  Worker worker(3);
+  koloConfig_t config = KOLO_CONFIG_INITIALIZER;
+  config.transports = "shm,late";
+  expectAllMade(makers.make([&](comm::Communicator& whole) -> Result<comm::Owned> {
+    KOLO_ASSIGN(const comm::Owned made, comm::split(whole, 0, 0, whole.rank() == 1 ? &config : nullptr));
+    return worker(*made);
+  }));
+  worker.expectAlike();
+}
+
+TEST_CASE("a link that is made at first use and should have worked fails with the reason, for its peer may go by it") {
+  const Late late(1);
+  Makers makers(3, optionsFor("late,shm"));
+  const auto links = [](comm::Communicator& whole, Worker& worker) { return worker(whole); };
+  Worker worker(3);
+  late.failAt(1, 3, KOLO_TRANSPORT_ERROR);  // behind the device and its memory
+  const std::vector<Status> statuses = makers.make([&](comm::Communicator& whole) { return links(whole, worker); });
+  CHECK(late.hasFailed());
+  expectAllNamed(statuses, 1);
+  CHECK(statuses[0].message().find("a fault of rank 1 that a test wants") != std::string::npos);
+  CHECK(statuses[2].message().find("a fault of rank 1 that a test wants") != std::string::npos);
 }
 
 TEST_CASE("a configuration that one rank's split refuses is told to all, and the next split works") {

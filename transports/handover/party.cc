@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace kolo::handover {
@@ -95,8 +96,14 @@ int checkMachine(const Party& party, const Address& address, const Why& why) {
 
 int fetch(const Party& party, const Address& address, const Descriptor& descriptor, const Why& why, int* fd) {
   if (descriptor.socketName[0] == '\0') {
-    return why.fail(KOLO_TRANSPORT_UNREACHABLE, "process %d has no socket to hand its memory over: %s", address.pid,
-                    descriptor.serverErrno != 0 ? ErrorText(descriptor.serverErrno).text : "it is alone in its communicator");
+    if (descriptor.serverErrno == 0) {
+      return why.fail(KOLO_TRANSPORT_UNREACHABLE,
+                      "process %d has no socket to hand its memory over: it is alone in its communicator", address.pid);
+    }
+    const bool isAtLimit = descriptor.serverErrno == EMFILE;  // its own, not this process's
+    return why.fail(KOLO_TRANSPORT_ERROR, "process %d has no socket to hand its memory over: %s", address.pid,
+                    isAtLimit ? "it is at its limit of open files; raise it there (ulimit -n, LimitNOFILE)"
+                              : ErrorText(descriptor.serverErrno).text);
   }
   const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(party.timeoutMs);
   return fetchFile(address, descriptor, party.key, deadline, why, fd);
