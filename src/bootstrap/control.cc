@@ -124,7 +124,8 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
   if (!posted) return error(koloInvalidUsage, "the process is exiting");
   if (!exchange->over.wait(deadline)) {
     (void)reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence)] { link->withdraw(id); });
-    return error(koloTimeout, "the job's hub did not answer within {} ms (KOLO_INIT_TIMEOUT_MS) in an exchange of ranks {}",
+    return error(koloTimeout,
+                 "the job's hub did not answer within {} ms (KOLO_INIT_TIMEOUT_MS) in an exchange of ranks {}",
                  patienceMs, describeRanks(members));
   }
   KOLO_TRY(exchange->over.status());
@@ -145,25 +146,60 @@ std::string joinFrame(int rank, int ranks, int timeoutMs, Clock::time_point dead
       .take();
 }
 
-Result<std::shared_ptr<Control>> joinHub(const IdContents& contents, const std::string& rootName, int rank, int ranks, int timeoutMs) {
-  KOLO_ASSIGN(Reactor* const reactor, Reactor::get());
+std::string declineFrame(int rank, int ranks, const Status& why) {
+  return frame(Frame::kDecline)
+      .number(static_cast<std::int32_t>(rank))
+      .number(static_cast<std::int32_t>(ranks))
+      .number(static_cast<std::uint32_t>(::getpid()))
+      .text(hostName())
+      .text(std::string_view(why.message()).substr(0, kMaxBlobBytes))
+      .take();
+}
+
+// A rank that has found the hub and cannot go on: the others would wait for it until their time is over.
+Status decline(Dialled& dialled, int rank, int ranks, Status why) {
+  (void)tell(dialled, declineFrame(rank, ranks, why), Clock::now() + kFarewellLimit);
+  return why;
+}
+
+// A rank that cannot even reach the hub tells the others if the hub is in its own process.
+Status failedToDial(const IdContents& contents, int rank, int ranks, Status why) {
+  failHub(contents.secret, rank, ranks,
+          error(koloRemoteError, "rank {} (pid {} on {}) cannot take part: {}", rank, ::getpid(), hostName(),
+                why.message()));
+  return why;
+}
+
+Result<std::shared_ptr<Control>> joinHub(const IdContents& contents, const std::string& rootName, int rank, int ranks,
+                                         int timeoutMs) {
+  if (inForkedChild()) return Reactor::get().status();
   const auto deadline = Clock::now() + std::chrono::milliseconds(patience(timeoutMs));
-  KOLO_ASSIGN(Dialled dialled, dial(contents, deadline, rootName));
-  const auto link = std::make_shared<MemberLink>(*reactor, rank);
-  const bool called = reactor->call(
-      [&] { link->start(std::move(dialled.socket), dialled.session, joinFrame(rank, ranks, timeoutMs, deadline)); });
+  Result<Dialled> dialled = dial(contents, deadline, rootName);
+  if (!dialled.ok()) return failedToDial(contents, rank, ranks, dialled.status());
+  const Result<Reactor*> reactor = Reactor::get();
+  if (!reactor.ok()) return decline(dialled.value(), rank, ranks, reactor.status());
+  // On this thread, so that the hub knows who it is that goes away if the reactor cannot serve the connection.
+  if (!tell(dialled.value(), joinFrame(rank, ranks, timeoutMs, deadline), deadline + kAnswerGrace)) {
+    return error(koloUnreachable, "the job's hub closed the connection before rank {} had joined", rank);
+  }
+  const auto link = std::make_shared<MemberLink>(*reactor.value(), rank);
+  const bool called =
+      reactor.value()->call([&] { link->start(std::move(dialled.value().socket), dialled.value().session); });
   if (!called) return error(koloInvalidUsage, "the process is exiting");
   Status status;
   if (link->joined().wait(deadline + kAnswerGrace)) {
     status = link->joined().status();
   } else {
-    status = error(koloTimeout, "the job's hub did not say within {} ms (KOLO_INIT_TIMEOUT_MS) whether all ranks have joined", timeoutMs);
+    status =
+        error(koloTimeout,
+              "the job's hub did not say within {} ms (KOLO_INIT_TIMEOUT_MS) whether all ranks have joined", timeoutMs);
   }
   if (!status.ok()) {
-    (void)reactor->call([&] { link->close(); });
+    (void)reactor.value()->call([&] { link->close(); });
     return status;
   }
-  return std::shared_ptr<Control>(std::make_shared<MemberControl>(*reactor, link, contents.secret, rank, ranks));
+  return std::shared_ptr<Control>(
+      std::make_shared<MemberControl>(*reactor.value(), link, contents.secret, rank, ranks));
 }
 
 }  // namespace
@@ -184,7 +220,7 @@ Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int rank
   }
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank {}, expected 0..{}", rank, ranks - 1);
   Result<std::shared_ptr<Control>> result = joinHub(contents, rootNameOf(id, rank), rank, ranks, timeoutMs);
-  KOLO_TRY(finishRendezvous(id, rank, result.status()));
+  KOLO_TRY(finishRendezvous(id, contents.secret, rank, result.status()));
   return result;
 }
 

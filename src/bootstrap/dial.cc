@@ -21,8 +21,8 @@ constexpr auto kSilentFor = seconds(1);     // then the user is told what a rank
 constexpr auto kFirstPause = milliseconds(2);
 constexpr auto kLongestPause = milliseconds(100);
 constexpr auto kShortestAttempt = seconds(1);
-// A packet that is lost is sent again after one second and after three. Whoever has not answered by then may not be there yet, and the name
-// may mean another host by now.
+// The kernel sends a lost packet again after one second and after three. A host that has not answered by then may not be
+// there yet, and the name may mean another host by now.
 constexpr auto kLongestConnect = seconds(4);
 // Of a hub that is busy with very many ranks. A host that was there before may accept connections and say nothing.
 constexpr auto kLongestHandshake = seconds(15);
@@ -32,7 +32,7 @@ constexpr auto kLongestLookUp = seconds(5);
 // What may come of an address that did not do.
 enum class Hope : std::uint8_t {
   kNone,     // an answer that will not change
-  kRefused,  // nobody listens there: the hub has not begun, or is over
+  kRefused,  // no socket listens there: the hub has not begun, or is over
   kLater,    // a host, a network or a hub that may come up
 };
 
@@ -112,9 +112,9 @@ Attempt greet(int fd, const IdContents& id, const std::string& where, Clock::tim
     return {error(koloUnreachable, "{} is not Kolo: something else listens there", where)};
   }
   if (theirs.protocol != kProtocol) {
-    return {
-        error(koloMismatch, "{} runs Kolo {} (control protocol {}), this process runs Kolo {} (control protocol {})",
-              where, describeVersion(theirs.version), theirs.protocol, describeVersion(KOLO_VERSION_CODE), kProtocol)};
+    return {error(koloMismatch,
+                  "{} runs Kolo {} (control protocol {}), this process runs Kolo {} (control protocol {})", where,
+                  describeVersion(theirs.version), theirs.protocol, describeVersion(KOLO_VERSION_CODE), kProtocol)};
   }
   if (theirs.reply != Reply::kOk) {
     return {error(koloUnreachable, "{} does not know this job: {}", where,
@@ -127,15 +127,18 @@ Attempt greet(int fd, const IdContents& id, const std::string& where, Clock::tim
 
 Hope hopeAfter(int errnum) {
   switch (errnum) {
-    case ECONNREFUSED: return Hope::kRefused;
+    case ECONNREFUSED:
+      return Hope::kRefused;
     case EAFNOSUPPORT:  // a kernel without IPv6
     case EACCES:        // a filter of this process's own, or of this host's
-    case EPERM: return Hope::kNone;
-    default: return Hope::kLater;
+    case EPERM:
+      return Hope::kNone;
+    default:
+      return Hope::kLater;
   }
 }
 
-// A connection to an address: as far as a socket to somebody who listens there.
+// The connection alone, before any handshake.
 Attempt connect(const Address& address, std::uint16_t port, Clock::time_point deadline, Socket& socket) {
   int errnum = 0;
   socket = connectTo(address, port, std::min(deadline, Clock::now() + kLongestConnect), errnum);
@@ -245,8 +248,9 @@ std::optional<Dialled> Search::tryAll() {
   return std::nullopt;
 }
 
-// A root that the user named may come up at any time. Of an ordinary id the hub has been there, and its host may be out of reach for now; but who
-// refuses is there. Several hosts may have one address (of a bridge of containers), so that this one refusing itself says nothing.
+// A root that the user named may come up at any time. Of an ordinary id the hub has been there, and its host may be out
+// of reach for now; but who refuses is there. Several hosts may have one address (of a bridge of containers), so that
+// this one refusing itself says nothing.
 bool Search::isHopeless() const {
   if (code_ != koloUnreachable || (!mayComeLater_ && !isRefused_)) return true;
   if (id_.explicitRoot || Clock::now() - begun_ < kRefusedRetry) return false;
@@ -261,7 +265,8 @@ bool Search::isOwn(const Address& address) {
 void Search::lookUpAgain() {
   const Clock::time_point now = Clock::now();
   if (rootName_.empty() || now - lookedUp_ < kLookUpAgain) return;
-  const Result<std::vector<Address>> found = lookUp(rootName_, kMaxAddresses, std::min(deadline_, now + kLongestLookUp));
+  const Result<std::vector<Address>> found =
+      lookUp(rootName_, kMaxAddresses, std::min(deadline_, now + kLongestLookUp));
   lookedUp_ = Clock::now();
   if (found.ok()) addresses_ = found.value();
 }
@@ -276,6 +281,13 @@ Status Search::failure(bool inTime) const {
 
 Result<Dialled> dial(const IdContents& id, Clock::time_point deadline, const std::string& rootName) {
   return Search(id, rootName, deadline).run();
+}
+
+bool tell(Dialled& dialled, std::string_view frame, Clock::time_point deadline) {
+  std::string sealed;
+  dialled.session.seal(frame, sealed);
+  int errnum = 0;
+  return sendAll(dialled.socket.fd(), sealed, deadline, errnum);
 }
 
 bool answers(const IdContents& id, Clock::time_point deadline) {

@@ -1,4 +1,4 @@
-// The hub's side of a handshake, on a connection of somebody who has proved nothing yet.
+// The hub's side of a handshake, on a connection whose other end has proved nothing yet.
 //
 // Thread safety: none; each object belongs to one thread at a time.
 #pragma once

@@ -26,12 +26,15 @@ void Hub::admit(Socket socket, const Session& session) {
   } else {
     log::warn("a rank was turned away: {}", started.message());
     member->channel->close();
+    failJob(
+        error(koloRemoteError, "pid {} on {} cannot serve all ranks: {}", ::getpid(), hostName(), started.message()));
   }
 }
 
 bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
   Decoder decoder(bytes);
   const auto kind = static_cast<Frame>(decoder.number<std::uint8_t>());
+  if (member->rank < 0 && kind == Frame::kDecline) return onDecline(decoder);
   if (member->rank < 0) return kind == Frame::kJoin && onJoin(member, decoder);
   if (kind == Frame::kLeave) {
     onLeave(member);
@@ -73,6 +76,7 @@ bool Hub::onJoin(const MemberPtr& member, Decoder& decoder) {
   unjoined_.erase(member);
   if (failed()) {
     refuse(member, failed_);
+    markTold(rank);
     return true;
   }
   if (version != KOLO_VERSION_CODE) {
@@ -80,16 +84,36 @@ bool Hub::onJoin(const MemberPtr& member, Decoder& decoder) {
         error(koloMismatch, "{} runs Kolo {}, pid {} on {} (which made the unique id) runs Kolo {}", describe(*member),
               describeVersion(version), ::getpid(), hostName(), describeVersion(KOLO_VERSION_CODE));
     refuse(member, why);
-    if (!complete_) failJob(why);
+    if (!complete_) fail(rank, ranks, why);
     return true;
   }
   claim(member, ranks, leftMs, timeoutMs);
   return true;
 }
 
+// The rank closes the connection itself.
+bool Hub::onDecline(Decoder& decoder) {
+  Member rank;
+  rank.rank = decoder.number<std::int32_t>();
+  const auto ranks = decoder.number<std::int32_t>();
+  rank.pid = decoder.number<std::uint32_t>();
+  rank.host = decoder.text();
+  const std::string why(decoder.text());
+  if (!decoder.done() || ranks < 1 || ranks > kMaxRanks || rank.rank < 0 || rank.rank >= ranks) return false;
+  fail(rank.rank, ranks, error(koloRemoteError, "{} cannot take part: {}", describe(rank), why));
+  return true;
+}
+
+void Hub::fail(int rank, int ranks, const Status& why) {
+  if (slots_.empty()) expected_ = ranks;
+  failJob(why);
+  markTold(rank);
+}
+
 void Hub::claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::uint32_t timeoutMs) {
   if (slots_.empty()) {
     slots_.resize(static_cast<std::size_t>(ranks));
+    expected_ = ranks;
     firstClaim_ = describe(*member);
   }
   const auto known = static_cast<int>(slots_.size());
@@ -97,7 +121,7 @@ void Hub::claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::u
     const Status why = error(koloInvalidRankCount, "the ranks disagree on their number: {} says {}, {} says {}",
                              firstClaim_, known, describe(*member), ranks);
     refuse(member, why);
-    if (!complete_) failJob(why);
+    if (!complete_) fail(member->rank, known, why);
     return;
   }
   Slot& slot = slots_[static_cast<std::size_t>(member->rank)];
@@ -113,8 +137,9 @@ void Hub::claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::u
   const auto deadline = Clock::now() + std::chrono::milliseconds(leftMs);
   member->joinTimer = reactor_.at(deadline, [self = shared_from_this(), timeoutMs] {
     const std::vector<int> absent = self->absentRanks();
-    self->failJob(error(koloTimeout, "{} {} of {} {} not joined within {} ms (KOLO_INIT_TIMEOUT_MS)", absent.size() == 1 ? "rank" : "ranks",
-                        describeRanks(absent), self->slots_.size(), absent.size() == 1 ? "has" : "have", timeoutMs));
+    self->failJob(error(koloTimeout, "{} {} of {} {} not joined within {} ms (KOLO_INIT_TIMEOUT_MS)",
+                        absent.size() == 1 ? "rank" : "ranks", describeRanks(absent), self->slots_.size(),
+                        absent.size() == 1 ? "has" : "have", timeoutMs));
   });
 }
 
@@ -127,14 +152,31 @@ void Hub::refuse(const MemberPtr& member, const Status& why) {
 void Hub::failJob(Status why) {
   if (failed() || complete_) return;
   failed_ = std::move(why);
+  // A rank that comes after the time to join is not waited for.
+  if (failed_.code() != koloTimeout) awaitedUntil_ = Clock::now() + kLastWordsTime;
   for (Slot& slot : slots_) {
     if (slot.member == nullptr) continue;
     reactor_.cancel(slot.member->joinTimer);
     refuse(slot.member, failed_);
+    markTold(slot.member->rank);
     slot = Slot();
   }
   alive_ = 0;
   reactor_.at(Clock::now() + kFailedJobKept, [self = shared_from_this()] { self->finish(); });
+}
+
+void Hub::markTold(int rank) {
+  told_.insert(rank);
+  if (allTold()) runToldTasks();
+}
+
+void Hub::whenTold(std::function<void()> task) {
+  toldTasks_.push_back(std::move(task));
+  if (!failed() || allTold()) runToldTasks();
+}
+
+void Hub::runToldTasks() {
+  for (const std::function<void()>& task : std::exchange(toldTasks_, {})) task();
 }
 
 void Hub::welcomeAll() {
@@ -164,7 +206,7 @@ void Hub::onLeave(const MemberPtr& member) {
                 fmt::format("{} has left the job{}", describe(*member),
                             lastDeath_.empty() ? "" : ", after " + lastDeath_ + " had died"));
   } else {
-    failJob(error(koloRemoteError, "{} gave up while ranks were joining", describe(*member)));
+    fail(rank, expected_, error(koloRemoteError, "{} gave up while ranks were joining", describe(*member)));
   }
 }
 
@@ -174,7 +216,8 @@ void Hub::onClosed(const MemberPtr& member, const std::string& why) {
   const Slot* const slot = slots_.empty() ? nullptr : &slots_[static_cast<std::size_t>(member->rank)];
   if (slot == nullptr || slot->member != member) return;  // refused
   if (!complete_) {
-    return failJob(error(koloRemoteError, "{} died while ranks were joining: {}", describe(*member), why));
+    return fail(member->rank, expected_,
+                error(koloRemoteError, "{} died while ranks were joining: {}", describe(*member), why));
   }
   if (newlyDead_.empty()) {
     // After the events of this round: deaths of one moment, a node's or a job's, are told in one frame.
@@ -202,6 +245,7 @@ void Hub::goneFromJob(int rank, State state, std::string farewell) {
 void Hub::finish() {
   for (const MemberPtr& late : unjoined_) late->channel->close();
   unjoined_.clear();
+  runToldTasks();
   over_(this);
 }
 

@@ -24,6 +24,9 @@ namespace kolo::bootstrap {
 constexpr int kMaxRanks = 1 << 17;
 constexpr std::size_t kMaxFailedKeys = 4096;
 constexpr std::size_t kMaxFailuresPerKey = 16;
+// How long a process that knows that a job will not form stays to tell that to ranks that have not come yet. Ranks that
+// are started together come within that time.
+constexpr auto kLastWordsTime = std::chrono::seconds(10);
 
 class Hub : public std::enable_shared_from_this<Hub> {
  public:
@@ -34,6 +37,15 @@ class Hub : public std::enable_shared_from_this<Hub> {
   const Secret& secret() const { return secret_; }
   // The job failed to form; it will not any more.
   bool failed() const { return !failed_.ok(); }
+  // The job, of so many ranks, will not form, and why, which this rank knows; of one that has formed nothing comes of
+  // this.
+  void fail(int rank, int ranks, const Status& why);
+  // The job failed to form, and ranks that are probably about to come have not been told yet.
+  bool isAwaited() const { return failed() && !allTold() && Clock::now() < awaitedUntil_; }
+  // Runs the task once all ranks have been told that the job failed to form, or that can wait no longer.
+  void whenTold(std::function<void()> task);
+  // The process exits.
+  void end() { runToldTasks(); }
   // Takes over a connection whose other end has proved that it holds the secret.
   void admit(Socket socket, const Session& session);
 
@@ -78,9 +90,13 @@ class Hub : public std::enable_shared_from_this<Hub> {
 
   // Joining: hub.cc
   bool onJoin(const MemberPtr& member, Decoder& decoder);
+  bool onDecline(Decoder& decoder);
   void claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::uint32_t timeoutMs);
   void refuse(const MemberPtr& member, const Status& why);
   void failJob(Status why);
+  bool allTold() const { return static_cast<int>(told_.size()) >= expected_; }
+  void markTold(int rank);
+  void runToldTasks();
   void welcomeAll();
   void onLeave(const MemberPtr& member);
   void finish();
@@ -112,6 +128,10 @@ class Hub : public std::enable_shared_from_this<Hub> {
   Secret secret_;
   std::function<void(const Hub*)> over_;
   Status failed_;
+  int expected_ = 0;    // ranks of the job, as far as is known
+  std::set<int> told_;  // ranks that know that it failed to form
+  Clock::time_point awaitedUntil_{};
+  std::vector<std::function<void()>> toldTasks_;
   bool complete_ = false;
   int alive_ = 0;            // joined and neither left nor dead
   int gone_ = 0;             // left or dead

@@ -51,6 +51,14 @@ Result<std::shared_ptr<Listener>> listenerFor(Reactor& reactor, std::uint16_t po
   return listener;
 }
 
+// The hub of a job; null: it is not in this process.
+std::shared_ptr<Hub> hubHere(const Tag& tag) {
+  for (const auto& [key, listener] : listeners()) {
+    if (std::shared_ptr<Hub> hub = listener->hubOf(tag); hub != nullptr) return hub;
+  }
+  return nullptr;
+}
+
 void closeIfEmpty(const Listener* listener) {
   for (auto each = listeners().begin(); each != listeners().end(); ++each) {
     if (each->second.get() != listener || !listener->empty()) continue;
@@ -68,14 +76,8 @@ Result<IdContents> startHubOnReactor(Reactor& reactor, const Secret& secret, std
     closeIfEmpty(listener.get());
     return added;
   }
-  IdContents id;
-  id.explicitRoot = port != 0;
-  id.boundToOne = !listener->local().any;
+  IdContents id = contentsOfId(secret, listener->local(), port != 0);
   id.port = listener->port();
-  id.makerPid = static_cast<std::uint32_t>(::getpid());
-  id.host = hostIdentity();
-  id.addresses = listener->local().reachable;
-  id.secret = secret;
   return id;
 }
 
@@ -86,6 +88,33 @@ Result<IdContents> startHub(const Secret& secret, std::uint16_t port) {
   Result<IdContents> result = error(koloInvalidUsage, "the process is exiting");
   (void)reactor->call([&] { result = startHubOnReactor(*reactor, secret, port); });
   return result;
+}
+
+void failHub(const Secret& secret, int rank, int ranks, const Status& why) {
+  Reactor* const reactor = Reactor::running();
+  if (reactor == nullptr) return;
+  (void)reactor->call([&] {
+    if (const std::shared_ptr<Hub> hub = hubHere(tagOf(secret)); hub != nullptr) hub->fail(rank, ranks, why);
+  });
+}
+
+void whenTold(const Secret& secret, const std::function<void()>& task) {
+  bool isHere = false;
+  const auto hand = [&] {
+    const std::shared_ptr<Hub> hub = hubHere(tagOf(secret));
+    isHere = hub != nullptr;
+    if (isHere) hub->whenTold(task);
+  };
+  if (Reactor* const reactor = Reactor::running(); reactor != nullptr) (void)reactor->call(hand);
+  if (!isHere) task();
+}
+
+bool Listener::isAwaited() const {
+  return std::any_of(hubs_.begin(), hubs_.end(), [](const auto& each) { return each.second->isAwaited(); });
+}
+
+void Listener::onEnd() {
+  for (const auto& [tag, hub] : hubs_) hub->end();
 }
 
 std::shared_ptr<Hub> Listener::hubOf(const Tag& tag) const {
@@ -149,7 +178,7 @@ void Listener::onReadable() {
     if (errno == EINTR || errno == ECONNABORTED) continue;
     const Status why = systemError(errno, "accept");
     if (!silent_.empty()) {
-      silent_.front()->drop();  // its descriptor is somebody's who may have something to say
+      silent_.front()->drop();  // the next connection, which may be a rank's, gets its descriptor
       continue;
     }
     if (!std::exchange(exhausted_, true)) log::warn("accepting ranks on port {} has to wait: {}", port_, why.message());
@@ -168,7 +197,8 @@ void Listener::welcome(Socket socket) {
 }
 
 void Listener::hasGreeted(const Stranger* stranger) {
-  const auto found = std::find_if(silent_.begin(), silent_.end(), [&](const auto& each) { return each.get() == stranger; });
+  const auto found =
+      std::find_if(silent_.begin(), silent_.end(), [&](const auto& each) { return each.get() == stranger; });
   if (found != silent_.end()) greeted_.splice(greeted_.end(), silent_, found);
 }
 

@@ -2,9 +2,9 @@
 // yet.
 //
 // Strangers cost little and disturb nobody: all they send is of fixed size, they are dropped after 5 s, their number is
-// bounded, and none of them is told anything before it has proved that it holds a job's secret. A stranger that has said nothing yet has its place
-// until so many newer ones have come: a rank speaks at once, so that any number of idle connections keeps no rank out. One that has named a job of
-// this process is no longer pushed out by those.
+// bounded, and none of them is told anything before it has proved that it holds a job's secret. A stranger that has
+// said nothing yet has its place until so many newer ones have come: a rank speaks at once, so that any number of idle
+// connections keeps no rank out. One that has named a job of this process is no longer pushed out by those.
 //
 // Thread safety: reactor thread only, except startHub.
 #pragma once
@@ -24,6 +24,14 @@ namespace kolo::bootstrap {
 // explicit root. Thread safety: any thread. Errors: koloSystemError (address:port and why), koloInvalidUsage (this
 // process runs this very job already, or was forked).
 Result<IdContents> startHub(const Secret& secret, std::uint16_t port);
+
+// Ends a job that is still forming, of so many ranks, whose hub is in this process, if it is: all its ranks but this
+// one, which knows, are told why. Thread safety: any thread.
+void failHub(const Secret& secret, int rank, int ranks, const Status& why);
+
+// Runs the task when the hub of a job that failed to form, if it is in this process, has told all ranks, or waits for
+// them no longer; at once if it is not. On this thread or the reactor's. Thread safety: any thread.
+void whenTold(const Secret& secret, const std::function<void()>& task);
 
 class Stranger;
 
@@ -45,6 +53,8 @@ class Listener final : public Source, public std::enable_shared_from_this<Listen
   void onReadable() override;
   void onWritable() override {}
   bool hasOutput() const override { return false; }
+  bool isAwaited() const override;
+  void onEnd() override;
 
  private:
   friend class Stranger;

@@ -6,17 +6,14 @@
 
 namespace kolo::bootstrap {
 
-void MemberLink::start(Socket socket, const Session& session, std::string joinFrame) {
+void MemberLink::start(Socket socket, const Session& session) {
   channel_ = std::make_shared<Channel>(reactor_, std::move(socket), session);
   const Status started =
       channel_->start({.onFrame = [self = shared_from_this()](std::string_view bytes) { return self->onFrame(bytes); },
                        .onClosed = [self = shared_from_this()](const std::string& why) { self->onClosed(why); }});
-  if (!started.ok()) {
-    unusable_ = started;
-    joined_.finish(started);
-    return;
-  }
-  channel_->send(std::move(joinFrame));
+  if (started.ok()) return;
+  unusable_ = started;
+  joined_.finish(started);
 }
 
 void MemberLink::gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, std::string frame) {

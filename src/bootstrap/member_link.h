@@ -71,9 +71,9 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
 
   MemberLink(Reactor& reactor, int rank) : reactor_(reactor), rank_(rank) {}
 
-  // Takes the connection and says who we are; joined() is finished when all ranks have joined, or with the reason why
-  // not.
-  void start(Socket socket, const Session& session, std::string joinFrame);
+  // Takes the connection, over which this rank has said who it is; joined() is finished when all ranks have joined, or
+  // with the reason why not.
+  void start(Socket socket, const Session& session);
   Handover& joined() { return joined_; }  // any thread
   Handover& left() { return left_; }      // any thread
 

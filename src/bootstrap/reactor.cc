@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -29,13 +30,27 @@ void Reactor::end() {
   if (instance != nullptr && !inForkedChild()) instance->stop();
 }
 
+namespace {
+
+std::mutex& startMutex() {
+  static auto* const mutex = new std::mutex;  // never destroyed: threads that outlive main may still ask
+  return *mutex;
+}
+
+}  // namespace
+
+Reactor* Reactor::running() {
+  if (inForkedChild()) return nullptr;
+  const std::lock_guard lock(startMutex());
+  return instance;
+}
+
 Result<Reactor*> Reactor::get() {
-  static std::mutex mutex;
   if (inForkedChild()) {
     return error(koloInvalidUsage,
                  "this process was forked (without exec) from one that used Kolo; a forked child cannot use it");
   }
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(startMutex());
   if (instance == nullptr) {
     auto made = std::unique_ptr<Reactor>(new Reactor);
     KOLO_TRY(made->start());
@@ -187,13 +202,13 @@ bool Reactor::mayStop() {
   {
     const std::lock_guard lock(mutex_);
     if (!stopping_) return false;
-    if (Clock::now() >= stopBy_) return true;
-    if (!posted_.empty()) return false;
+    if (!posted_.empty() && Clock::now() < stopBy_) return false;
   }
-  for (const auto& [fd, source] : sources_) {
-    if (source->hasOutput()) return false;
-  }
-  return true;
+  // A source that is awaited decides for how long.
+  const bool mayLinger = Clock::now() < stopBy_;
+  return std::none_of(sources_.begin(), sources_.end(), [&](const auto& each) {
+    return each.second->isAwaited() || (mayLinger && each.second->hasOutput());
+  });
 }
 
 void Reactor::dispatch(int fd, unsigned events) {
@@ -234,6 +249,7 @@ void Reactor::run() {
     runTimers();
     runLater();
   }
+  for (const auto& [fd, source] : std::unordered_map<int, std::shared_ptr<Source>>(sources_)) source->onEnd();
 }
 
 }  // namespace kolo::bootstrap

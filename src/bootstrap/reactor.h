@@ -31,6 +31,10 @@ class Source {
   virtual void onWritable() = 0;
   // Has output that an exiting process should still try to send.
   virtual bool hasOutput() const = 0;
+  // Has something to say to others who are about to come, for which an exiting process should stay for some time.
+  virtual bool isAwaited() const { return false; }
+  // The process exits, and no event will come any more.
+  virtual void onEnd() {}
 };
 
 class Reactor {
@@ -40,6 +44,8 @@ class Reactor {
 
   // koloInvalidUsage in a forked child, or while the process exits.
   static Result<Reactor*> get();
+  // Null: it has not started, or this is a forked child.
+  static Reactor* running();
 
   // Runs the task on the reactor thread, in the order posted. False: the process exits or is a forked child; the task
   // is dropped.

@@ -2,21 +2,15 @@
 //
 // On one host it goes through a file in a directory that only this user can write or read:
 //   $XDG_RUNTIME_DIR or $TMPDIR or /tmp, /kolo-UID (0700) / HASH.id (0600)
-// where HASH names the job and how many jobs of that name this process has been in before. Rank 0 makes it appear
-// whole, by rename, and removes it when its attempt to join is over. The file says which process made it, so what a
-// crashed job left behind is not taken for the news of the next one. Ranks of different users do not meet there: whoever
-// could read the file could join. Those who waited in vain are told so.
+// where HASH names the job and how many jobs of that name this process has been in before. Rank 0 removes it when its
+// attempt to join is over; after a failure, when all ranks know of that. Ranks of different users do not meet there:
+// whoever could read the file could join. Those who waited in vain are told so.
 //
 // Over several hosts the secret is derived, by all ranks, from KOLO_SECRET and the job's name.
 #include "bootstrap/rendezvous.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -25,14 +19,14 @@
 #include "base/settings.h"
 #include "bootstrap/control.h"
 #include "bootstrap/dial.h"
+#include "bootstrap/last_words.h"
 #include "bootstrap/listener.h"
 #include "bootstrap/other_users.h"
+#include "bootstrap/published.h"
 
 namespace kolo::bootstrap {
 namespace {
 
-constexpr std::string_view kFileMagic = "KOLOfile1";
-constexpr std::size_t kMostFileBytes = 512;
 constexpr auto kFirstPause = std::chrono::milliseconds(1);
 constexpr auto kLongestPause = std::chrono::milliseconds(20);
 
@@ -56,6 +50,9 @@ Book& book() {
   return *instance;
 }
 
+// How long a rank 0 stays that has no socket, and tells the others by the file alone: no reader says that it has read.
+constexpr auto kUnheardWordsTime = std::chrono::seconds(3);
+
 std::string numberedName(const LauncherJob& job) {
   Book& all = book();
   const std::lock_guard lock(all.mutex);
@@ -75,121 +72,6 @@ std::string explainAbsence(const std::string& directory, const std::string& file
   return explainUsers(directory, file, std::chrono::ceil<std::chrono::seconds>(Clock::now() - since) + kStartApart);
 }
 
-// Owns a file descriptor that is not a socket.
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-Status checkOwnership(const struct stat& status, const std::string& path, mode_t kind, std::string_view what) {
-  if ((status.st_mode & S_IFMT) != kind || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
-    return error(koloSystemError,
-                 "{} is not {} of user {} alone (owner {}, mode {:o}): remove it, or set XDG_RUNTIME_DIR or TMPDIR",
-                 path, what, ::geteuid(), status.st_uid, status.st_mode & 07777);
-  }
-  return {};
-}
-
-// The private directory, made if it does not exist.
-Result<std::string> privateDirectory() {
-  std::string base = "/tmp";
-  for (const char* const name : {"TMPDIR", "XDG_RUNTIME_DIR"}) {
-    const char* const value = std::getenv(name);
-    if (value != nullptr && value[0] == '/' && ::access(value, W_OK | X_OK) == 0) base = value;
-  }
-  const std::string path = meetingPlace(base, ::geteuid());
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return systemError(errno, "making the directory " + path);
-  struct stat status {};
-  // Not following a link: somebody else's link could lead anywhere.
-  if (::lstat(path.c_str(), &status) != 0) return systemError(errno, "looking at the directory " + path);
-  KOLO_TRY(checkOwnership(status, path, S_IFDIR, "a directory"));
-  // Its time is all that other users see of it: that a rank of this user has come by.
-  (void)::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
-  return path;
-}
-
-std::string fileName(const std::string& numbered) {
-  unsigned char hash[16];
-  crypto_generichash(hash, sizeof hash, reinterpret_cast<const unsigned char*>(numbered.data()), numbered.size(),
-                     nullptr, 0);
-  char hex[2 * sizeof hash + 1];
-  sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
-  return std::string(hex) + ".id";
-}
-
-Status writeWhole(const std::string& path, std::string_view bytes) {
-  const std::string temporary = fmt::format("{}.{}.{}", path, ::getpid(), randombytes_random());
-  {
-    const File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (file.fd() < 0) return systemError(errno, "making " + temporary);
-    if (::write(file.fd(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
-      const int errnum = errno;
-      ::unlink(temporary.c_str());
-      return systemError(errnum, "writing " + temporary);
-    }
-  }
-  if (::rename(temporary.c_str(), path.c_str()) == 0) return {};
-  const int errnum = errno;
-  ::unlink(temporary.c_str());
-  return systemError(errnum, "renaming " + temporary);
-}
-
-std::string fileContents(const koloUniqueId& id) {
-  return Encoder()
-      .raw(kFileMagic)
-      .number(static_cast<std::uint32_t>(::getpid()))
-      .number(startTime(::getpid()))
-      .number(pidNamespace())
-      .raw({id.internal, sizeof id.internal})
-      .take();
-}
-
-// What is published; koloInProgress: nothing yet.
-Result<std::string> readOwnFile(const std::string& path) {
-  const File file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (file.fd() < 0 && errno == ENOENT) return error(koloInProgress, "rank 0 has not published the job in {}", path);
-  struct stat status {};
-  if (file.fd() < 0 || ::fstat(file.fd(), &status) != 0) return systemError(errno, "opening " + path);
-  KOLO_TRY(checkOwnership(status, path, S_IFREG, "a file"));
-  char buffer[kMostFileBytes];
-  const ssize_t got = ::read(file.fd(), buffer, sizeof buffer);
-  if (got < 0) return systemError(errno, "reading " + path);
-  return std::string(buffer, static_cast<std::size_t>(got));
-}
-
-// koloInProgress: nothing (useful) there yet, and why. The file is closed before its process is looked for, which takes one more: a rank at its limit
-// of open files would take every process for dead.
-Result<koloUniqueId> readPublished(const std::string& path, Clock::time_point deadline) {
-  KOLO_ASSIGN(const std::string published, readOwnFile(path));
-  Decoder decoder(published);
-  const bool ours = decoder.raw(kFileMagic.size()) == kFileMagic;
-  const auto pid = decoder.number<std::uint32_t>();
-  const auto started = decoder.number<std::uint64_t>();
-  const auto space = decoder.number<std::uint64_t>();
-  const std::string_view bytes = decoder.raw(KOLO_UNIQUE_ID_BYTES);
-  if (!ours || !decoder.done()) return error(koloInProgress, "{} is not a rendezvous file of this version", path);
-  koloUniqueId id;
-  std::memcpy(id.internal, bytes.data(), sizeof id.internal);
-  if (space == pidNamespace()) {
-    if (startTime(static_cast<int>(pid)) == started) return id;
-    return error(koloInProgress, "{} was left behind by process {}, which is dead; rank 0 has not replaced it", path,
-                 pid);
-  }
-  // Pids of another container mean nothing here: ask the hub itself.
-  KOLO_ASSIGN(const IdContents contents, decodeId(id));
-  if (answers(contents, std::min(deadline, Clock::now() + std::chrono::seconds(1)))) return id;
-  return error(koloInProgress, "the process that wrote {} does not answer", path);
-}
-
 Result<koloUniqueId> fetch(const std::string& directory, const std::string& file, int timeoutMs) {
   const std::string path = directory + "/" + file;
   const auto start = Clock::now();
@@ -198,11 +80,42 @@ Result<koloUniqueId> fetch(const std::string& directory, const std::string& file
     Result<koloUniqueId> id = readPublished(path, deadline);
     if (id.ok() || id.status().code() != koloInProgress) return id;
     if (Clock::now() + pause >= deadline) {
-      return error(koloTimeout, "waited {} ms (KOLO_INIT_TIMEOUT_MS) for rank 0: {}. {}", timeoutMs, id.status().message(),
-                   explainAbsence(directory, file, start));
+      return error(koloTimeout, "waited {} ms (KOLO_INIT_TIMEOUT_MS) for rank 0: {}. {}", timeoutMs,
+                   id.status().message(), explainAbsence(directory, file, start));
     }
     std::this_thread::sleep_for(pause);
   }
+}
+
+Status saidBy0(const Status& why) {
+  return error(koloRemoteError, "rank 0 (pid {} on {}) cannot go on: {}", ::getpid(), hostName(), why.message());
+}
+
+Clock::duration lastWordsTime(const Status& why, Clock::duration limit, int timeoutMs) {
+  limit = std::min<Clock::duration>(limit, std::chrono::milliseconds(timeoutMs));
+  log::warn("rank 0 cannot go on: {}. It tells the others, for {} ms at most, before it returns", why.message(),
+            std::chrono::ceil<std::chrono::milliseconds>(limit).count());
+  return limit;
+}
+
+// This rank 0 cannot run the hub: the other ranks are told why.
+void giveUp(const Status& why, const LauncherJob& job, int timeoutMs, LastWords words) {
+  const auto limit = lastWordsTime(why, kLastWordsTime, timeoutMs);
+  words.tell(saidBy0(why), job.ranks - 1, Clock::now() + limit);
+}
+
+// Where even sockets cannot be had the words stand in the file.
+void giveUpThroughFile(const Status& why, const LauncherJob& job, int timeoutMs, const std::string& path) {
+  Secret secret;
+  randombytes_buf(secret.data(), secret.size());
+  Result<LastWords> words = LastWords::listen(secret, 0);
+  if (words.ok()) {
+    const koloUniqueId id = encodeId(words.value().id());
+    if (publish(path, id).ok()) giveUp(why, job, timeoutMs, words.take());
+  } else if (publishFailure(path, saidBy0(why)).ok()) {
+    std::this_thread::sleep_for(lastWordsTime(why, kUnheardWordsTime, timeoutMs));
+  }
+  ::unlink(path.c_str());
 }
 
 Result<koloUniqueId> throughFile(const LauncherJob& job, int timeoutMs) {
@@ -215,15 +128,20 @@ Result<koloUniqueId> throughFile(const LauncherJob& job, int timeoutMs) {
   }
   KOLO_ASSIGN(const std::string directory, privateDirectory());
   Book::Pending pending{.directory = directory, .file = fileName(numberedName(job)), .since = Clock::now()};
+  const std::string path = directory + "/" + pending.file;
   if (job.rank != 0) {
     KOLO_ASSIGN(const koloUniqueId id, fetch(directory, pending.file, timeoutMs));
     remember(id, job, std::move(pending));
     return id;
   }
-  KOLO_ASSIGN(const koloUniqueId id, createUniqueId());
-  KOLO_TRY(writeWhole(directory + "/" + pending.file, fileContents(id)));
+  const Result<koloUniqueId> id = createUniqueId();
+  if (!id.ok()) {
+    giveUpThroughFile(id.status(), job, timeoutMs, path);
+    return id.status();
+  }
+  KOLO_TRY(publish(path, id.value()));
   pending.publisher = true;
-  remember(id, job, std::move(pending));
+  remember(id.value(), job, std::move(pending));
   return id;
 }
 
@@ -253,23 +171,37 @@ Secret agreedSecret(const LauncherJob& job) {
   return expand(base, numberedName(job) + " at " + job.root);
 }
 
+Result<IdContents> hubAtRoot(const LauncherJob& job, const Secret& secret, std::uint16_t port, int timeoutMs) {
+  Result<IdContents> hub = startHub(secret, port);
+  if (hub.ok()) return hub;
+  if (Result<LastWords> words = LastWords::listen(secret, port); words.ok())
+    giveUp(hub.status(), job, timeoutMs, words.take());
+  return hub;
+}
+
+Result<IdContents> hubBeyondRoot(const LauncherJob& job, const Secret& secret, const std::string& host,
+                                 std::uint16_t port, int timeoutMs) {
+  IdContents contents;
+  contents.explicitRoot = true;
+  contents.port = port;
+  contents.secret = secret;
+  Result<std::vector<Address>> found =
+      resolve(host, kMaxAddresses, Clock::now() + std::chrono::milliseconds(timeoutMs));
+  if (!found.ok()) {
+    return error(koloUnreachable, "rank {} has looked for rank 0 at {} (by {}) for {} ms (KOLO_INIT_TIMEOUT_MS): {}",
+                 job.rank, job.root, job.rootFrom, timeoutMs, found.status().message());
+  }
+  contents.addresses = found.take();
+  return contents;
+}
+
 Result<koloUniqueId> throughRoot(const LauncherJob& job, int timeoutMs) {
   std::string host;
-  IdContents contents;
-  KOLO_TRY(splitRoot(job, host, contents.port));
+  std::uint16_t port = 0;
+  KOLO_TRY(splitRoot(job, host, port));
   const Secret secret = agreedSecret(job);
-  if (job.rank == 0) {
-    KOLO_ASSIGN(contents, startHub(secret, contents.port));
-  } else {
-    contents.explicitRoot = true;
-    contents.secret = secret;
-    Result<std::vector<Address>> found = resolve(host, kMaxAddresses, Clock::now() + std::chrono::milliseconds(timeoutMs));
-    if (!found.ok()) {
-      return error(koloUnreachable, "rank {} has looked for rank 0 at {} (by {}) for {} ms (KOLO_INIT_TIMEOUT_MS): {}", job.rank, job.root,
-                   job.rootFrom, timeoutMs, found.status().message());
-    }
-    contents.addresses = found.take();
-  }
+  KOLO_ASSIGN(const IdContents contents, job.rank == 0 ? hubAtRoot(job, secret, port, timeoutMs)
+                                                       : hubBeyondRoot(job, secret, host, port, timeoutMs));
   const koloUniqueId id = encodeId(contents);
   Address literal;
   remember(id, job, {.rootName = parseAddress(host, literal) ? std::string() : host});
@@ -294,7 +226,7 @@ std::string rootNameOf(const koloUniqueId& id, int rank) {
   return found != all.pending.end() ? found->second.rootName : std::string();
 }
 
-Status finishRendezvous(const koloUniqueId& id, int rank, Status joined) {
+Status finishRendezvous(const koloUniqueId& id, const Secret& secret, int rank, Status joined) {
   Book& all = book();
   Book::Pending pending;
   {
@@ -305,7 +237,14 @@ Status finishRendezvous(const koloUniqueId& id, int rank, Status joined) {
     // Only a job that formed counts: its ranks all know that it did, so they keep numbering alike.
     if (joined.ok()) ++all.jobsBefore[{pending.jobName, rank}];
   }
-  if (pending.publisher) ::unlink((pending.directory + "/" + pending.file).c_str());
+  if (pending.publisher) {
+    const std::string path = pending.directory + "/" + pending.file;
+    if (joined.ok() || joined.code() == koloTimeout) {
+      ::unlink(path.c_str());
+    } else {
+      whenTold(secret, [path, id] { retract(path, id); });
+    }
+  }
   if (joined.code() != koloTimeout || pending.directory.empty()) return joined;
   return error(koloTimeout, "{}. {}", joined.message(), explainAbsence(pending.directory, pending.file, pending.since));
 }

@@ -263,7 +263,8 @@ Result<std::vector<Address>> lookUp(const std::string& host, std::size_t most, C
   if (!lookup->changed.wait_until(lock, deadline, [&] { return lookup->isDone; })) {
     return error(koloUnreachable, "the host name \"{}\" does not resolve: the resolver has not answered in time", host);
   }
-  if (!lookup->why.empty()) return error(koloUnreachable, "the host name \"{}\" does not resolve: {}", host, lookup->why);
+  if (!lookup->why.empty())
+    return error(koloUnreachable, "the host name \"{}\" does not resolve: {}", host, lookup->why);
   if (lookup->found.empty()) return error(koloUnreachable, "the host name \"{}\" has no usable address", host);
   if (lookup->found.size() > most) lookup->found.resize(most);
   return lookup->found;

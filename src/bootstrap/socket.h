@@ -71,7 +71,8 @@ std::vector<Address> ownAddresses();
 
 // The text of an address; false if it is none.
 bool parseAddress(const std::string& text, Address& address);
-// The addresses of a host, at most `most`. koloUnreachable, with the name and the resolver's reason, or that it has not answered by the deadline.
+// The addresses of a host, at most `most`. koloUnreachable, with the name and the resolver's reason, or that it has not
+// answered by the deadline.
 Result<std::vector<Address>> lookUp(const std::string& host, std::size_t most, Clock::time_point deadline);
 // The same. A name that does not resolve is asked for again until the deadline, for it may come late.
 Result<std::vector<Address>> resolve(const std::string& host, std::size_t most, Clock::time_point deadline);

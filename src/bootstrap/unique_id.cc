@@ -1,5 +1,7 @@
 #include "bootstrap/unique_id.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace kolo::bootstrap {
@@ -24,6 +26,17 @@ std::string_view view(const unsigned char* bytes, std::size_t count) {
 }
 
 }  // namespace
+
+IdContents contentsOfId(const Secret& secret, const LocalAddresses& local, bool explicitRoot) {
+  IdContents id;
+  id.explicitRoot = explicitRoot;
+  id.boundToOne = !local.any;
+  id.makerPid = static_cast<std::uint32_t>(::getpid());
+  id.host = hostIdentity();
+  id.addresses = local.reachable;
+  id.secret = secret;
+  return id;
+}
 
 koloUniqueId encodeId(const IdContents& contents) {
   Encoder body;

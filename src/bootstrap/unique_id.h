@@ -34,6 +34,9 @@ struct IdContents {
   Secret secret{};
 };
 
+// Of a hub of this process that listens at these addresses; its port is still to be filled in.
+IdContents contentsOfId(const Secret& secret, const LocalAddresses& local, bool explicitRoot);
+
 koloUniqueId encodeId(const IdContents& contents);
 // koloInvalidArgument: not an id, or damaged. koloMismatch: of a version of the library that writes ids in another format, both printed. Another
 // version alone is no error here: its hub is to refuse this rank, so that all ranks hear of it at once.

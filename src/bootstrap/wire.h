@@ -168,6 +168,7 @@ enum class Frame : std::uint8_t {
   kLeave = 7,        // -
   kAsk = 8,          // key, number of the question, rank asked, question
   kAnswer = 9,       // rank that asked, number of the question, answer
+  kDecline = 10,     // rank, ranks, pid, host, why: it will not join, though the others wait for it
   // hub -> rank
   kWelcome = 32,       // the hub's pid, host, ranks that live in its process
   kRefused = 33,       // code, message

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "bootstrap/listener.h"
 #include "bootstrap_fixture.h"
 
 using namespace kolo;
@@ -391,8 +392,50 @@ TEST_CASE("a rank killed while others join ends their wait", "[bootstrap]") {
     std::this_thread::sleep_for(100ms);
   }
   waiting.join();
-  CHECK(status.code() == koloRemoteError);
-  CHECK(contains(status.message(), "rank 1 (pid 4711 on elsewhere) died while ranks were joining"));
+  const Status late = join(id, 2, 3, kPatienceMs).status();  // told, too
+  for (const Status* const each : {&std::as_const(status), &late}) {
+    CHECK(each->code() == koloRemoteError);
+    CHECK(contains(each->message(), "rank 1 (pid 4711 on elsewhere) died while ranks were joining"));
+  }
+}
+
+TEST_CASE("a rank that declines ends the wait of those who wait and of those who come later", "[bootstrap]") {
+  const koloUniqueId id = newId();
+  const bool isFirst = GENERATE(true, false);  // before any other has come
+  const auto decline = [&] {
+    Result<Dialled> raw = dial(contentsOf(id), Clock::now() + 5s);
+    REQUIRE(raw.ok());
+    const std::string words = frame(Frame::kDecline)
+                                  .number(std::int32_t{1})
+                                  .number(std::int32_t{3})
+                                  .number(std::uint32_t{4711})
+                                  .text("elsewhere")
+                                  .text("its disk is full")
+                                  .take();
+    REQUIRE(tell(raw.value(), words, Clock::now() + 5s));
+  };
+  Status statuses[2];
+  if (isFirst) decline();
+  std::thread waiting([&] { statuses[0] = join(id, 0, 3, kPatienceMs).status(); });
+  if (!isFirst) decline();
+  waiting.join();
+  statuses[1] = join(id, 2, 3, kPatienceMs).status();
+  for (const Status& status : statuses) {
+    CHECK(status.code() == koloRemoteError);
+    CHECK(contains(status.message(), "rank 1 (pid 4711 on elsewhere) cannot take part: its disk is full"));
+  }
+}
+
+TEST_CASE("a rank that cannot dial the hub of its own process ends the wait of all", "[bootstrap]") {
+  const koloUniqueId id = newId();
+  Status waiting;
+  std::thread rank([&] { waiting = join(id, 1, 3, kPatienceMs).status(); });
+  failHub(contentsOf(id).secret, 0, 3, error(koloRemoteError, "rank 0 has no descriptors"));
+  rank.join();
+  for (const Status& status : {waiting, join(id, 2, 3, kPatienceMs).status()}) {
+    CHECK(status.code() == koloRemoteError);
+    CHECK(status.message() == "rank 0 has no descriptors");
+  }
 }
 
 TEST_CASE("a forked child is told that it cannot use the control plane", "[bootstrap]") {

@@ -184,10 +184,11 @@ TEST_CASE("a rank that has named its job keeps its place while strangers come", 
 TEST_CASE("strangers leave descriptors to ranks where there are few", "[bootstrap]") {
   const koloUniqueId id = newId();
   const IdContents contents = contentsOf(id);
-  std::vector<Socket> strangers;
-  for (std::size_t i = 0; i < 64; ++i) strangers.push_back(idleConnection(contents));
   const int next = ::dup(0);
   ::close(next);
-  const Files files(static_cast<std::size_t>(next) + 4);  // a rank takes one, and one on the hub's side
-  leaveAll(joinAll(id, 2, 0, 5000));
+  const Files files(static_cast<std::size_t>(next) + 64 + 24);
+  std::vector<Socket> strangers;
+  for (std::size_t i = 0; i < 64; ++i) strangers.push_back(idleConnection(contents));
+  CHECK(closedWithin(strangers.front(), 2000ms));
+  leaveAll(joinAll(id, 4, 0, 5000));
 }

@@ -1,0 +1,33 @@
+// The file by which the ranks of one host find the job's id, or learn that there is none.
+//
+// It lies in a directory that only this user can write or read, and appears whole, by rename. It says which process
+// made it, so what a crashed job left behind is not taken for the news of the next one.
+//
+// Thread safety: all functions, from any thread.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <string>
+
+#include "base/status.h"
+#include "bootstrap/socket.h"
+
+namespace kolo::bootstrap {
+
+// Where the files of this user are; made if it does not exist.
+Result<std::string> privateDirectory();
+// Of the job that is called so.
+std::string fileName(const std::string& numbered);
+
+// Writes the id, or why there is none, in place of what is there.
+Status publish(const std::string& path, const koloUniqueId& id);
+Status publishFailure(const std::string& path, const Status& why);
+// Takes away what publish() has written; not what came after it.
+void retract(const std::string& path, const koloUniqueId& id);
+
+// koloInProgress: nothing (useful) there yet, and why. Another error: of this file, or what publishFailure() has
+// written.
+Result<koloUniqueId> readPublished(const std::string& path, Clock::time_point deadline);
+
+}  // namespace kolo::bootstrap
