@@ -294,6 +294,14 @@ class Network:
     def unblock(self, one):
         self._nft(one, "delete table inet block")
 
+    def open_only(self, host, ports):
+        """A firewall on a host, which drops all packets of new connections but to these ports ("17000-17009")."""
+        self._nft(host, f"""add table inet ports
+            add chain inet ports in {{ type filter hook input priority 0; }}
+            add rule inet ports in iif lo accept
+            add rule inet ports in tcp dport {ports} accept
+            add rule inet ports in tcp flags & (syn | ack) == syn drop""")
+
     def hide(self, one, other, how):
         """Host `one` has no way to the other. how: unreachable ("No route to host"), or throw ("Network is unreachable")."""
         for address in self._addresses(other):

@@ -25,6 +25,9 @@ constexpr Setting kTable[] = {
      .meaning = "name that tells jobs on one machine apart when the launcher gives none"},
     {.name = "KOLO_INTERFACE", .kind = Kind::kText, .fallback = "",
      .meaning = "network interface or address that the rendezvous listens on"},
+    {.name = "KOLO_PORT_RANGE", .kind = Kind::kPorts, .fallback = "",
+     .meaning = "TCP ports at which ranks listen, for the rendezvous and for data, where a firewall lets only some "
+                "through: 17000-17999; a process takes one, that of rank 0 two; empty: any"},
     {.name = "KOLO_TCP_INTERFACES", .kind = Kind::kText, .fallback = "",
      .meaning = "network interfaces or addresses for data, in order of preference, separated by commas; ^ before the first: all but "
                 "these; empty: by speed and reach"},
@@ -118,6 +121,7 @@ std::string describe(const Setting& setting) {
     case Kind::kInteger: return fmt::format("a whole number from {} to {}", setting.low, setting.high);
     case Kind::kBytes: return fmt::format("bytes such as 65536, 64K or 1.5M, from {} to {}", setting.low, setting.high);
     case Kind::kBool: return "1 or 0";
+    case Kind::kPorts: return "a range of ports such as 17000-17999, from 1 to 65535";
     case Kind::kText: break;
   }
   return setting.words != nullptr ? fmt::format("one of {}", setting.words) : "text";
@@ -137,6 +141,10 @@ Result<std::int64_t> parse(const Setting& setting, std::string_view text) {
     case Kind::kInteger: return parseInteger(text);
     case Kind::kBytes: return parseBytes(text);
     case Kind::kBool: return parseBool(text);
+    case Kind::kPorts: {
+      KOLO_ASSIGN(const Ports range, parsePorts(text));
+      return std::int64_t{range.first};
+    }
     case Kind::kText: break;
   }
   if (setting.words != nullptr && !isOneOf(text, setting.words)) return error(koloInvalidEnvironment, "not a word");
@@ -146,7 +154,7 @@ Result<std::int64_t> parse(const Setting& setting, std::string_view text) {
 bool isLegal(const Setting& setting, std::string_view text) {
   const Result<std::int64_t> number = parse(setting, text);
   if (!number.ok()) return false;
-  if (setting.kind == Kind::kText || setting.kind == Kind::kBool) return true;
+  if (setting.kind != Kind::kInteger && setting.kind != Kind::kBytes) return true;
   return number.value() >= setting.low && number.value() <= setting.high;
 }
 
@@ -202,6 +210,8 @@ std::int64_t integer(std::string_view name) {
   return parse(value.setting, value.text).value();
 }
 
+Ports ports(std::string_view name) { return parsePorts(find(name).text).value(); }
+
 void reload() {
   Store& from = store();
   const std::lock_guard lock(from.mutex);
@@ -235,6 +245,17 @@ Result<std::int64_t> parseBytes(std::string_view text) {
     return error(koloInvalidArgument, "\"{}\" is not a number of bytes such as 65536, 64K or 1.5M", text);
   }
   return static_cast<std::int64_t>(bytes);
+}
+
+Result<Ports> parsePorts(std::string_view text) {
+  if (text.empty()) return Ports();
+  const std::size_t dash = text.find('-');
+  const Result<std::int64_t> first = parseInteger(text.substr(0, dash));
+  const Result<std::int64_t> last = dash == std::string_view::npos ? first : parseInteger(text.substr(dash + 1));
+  if (!first.ok() || !last.ok() || first.value() < 1 || last.value() < first.value() || last.value() > 65535) {
+    return error(koloInvalidArgument, "\"{}\" is not a range of ports such as 17000-17999", text);
+  }
+  return Ports{static_cast<int>(first.value()), static_cast<int>(last.value())};
 }
 
 Result<std::int64_t> parseBool(std::string_view text) {

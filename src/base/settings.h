@@ -14,7 +14,7 @@
 
 namespace kolo::settings {
 
-enum class Kind { kText, kInteger, kBytes, kBool };
+enum class Kind { kText, kInteger, kBytes, kBool, kPorts };
 
 struct Setting {
   const char* name;
@@ -32,6 +32,15 @@ struct Value {
   std::string source;   // "default" or "environment"
 };
 
+// A range of ports, of one at least; first 0: any port.
+struct Ports {
+  int first = 0;
+  int last = 0;
+  bool isAny() const { return first == 0; }
+  bool contains(int port) const { return port >= first && port <= last; }
+  int count() const { return last - first + 1; }
+};
+
 // All settings with the values in force.
 std::vector<Value> all();
 // koloInvalidEnvironment with the first malformed variable: its name, its value, what was expected.
@@ -40,6 +49,7 @@ Status validate();
 // The value of a setting in the table; an unknown name is a bug and aborts.
 std::string text(std::string_view name);
 std::int64_t integer(std::string_view name);   // integers, bytes and bools (0, 1)
+Ports ports(std::string_view name);
 
 // "64K", "1.5M", "2G", "123": bytes in powers of 1024.
 Result<std::int64_t> parseBytes(std::string_view text);
@@ -47,6 +57,9 @@ Result<std::int64_t> parseBytes(std::string_view text);
 Result<std::int64_t> parseInteger(std::string_view text);
 // "1", "0", "true", "false", "yes", "no", "on", "off".
 Result<std::int64_t> parseBool(std::string_view text);
+
+// "17000-17999", "17000"; "": any.
+Result<Ports> parsePorts(std::string_view text);
 
 // Reads the environment anew (tests).
 void reload();

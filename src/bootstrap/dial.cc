@@ -40,6 +40,7 @@ enum class Hope : std::uint8_t {
 struct Attempt {
   Status status;
   Hope hope = Hope::kNone;
+  bool isSilent = false;  // a host did not answer, or said that it may not be reached
 };
 
 Status exchangeFailure(int errnum, const std::string& where) {
@@ -144,7 +145,8 @@ Attempt connect(const Address& address, std::uint16_t port, Clock::time_point de
   socket = connectTo(address, port, std::min(deadline, Clock::now() + kLongestConnect), errnum);
   if (errnum == 0) return {};
   if (errnum == EMFILE || errnum == ENFILE) return {systemError(errnum, "making a control socket")};
-  return {error(koloUnreachable, "{}: {}", address.text(port), std::strerror(errnum)), hopeAfter(errnum)};
+  return {error(koloUnreachable, "{}: {}", address.text(port), std::strerror(errnum)), hopeAfter(errnum),
+          errnum == ETIMEDOUT || errnum == EHOSTUNREACH};
 }
 
 Attempt tryAddress(const IdContents& id, const Address& address, Clock::time_point deadline,
@@ -206,6 +208,7 @@ class Search {
   std::string reasons_;
   bool mayComeLater_ = false;
   bool isRefused_ = false;
+  bool isSilent_ = false;            // a host did not answer, or is not to be reached
   bool isRefusedByItsHost_ = false;  // at an address that this host does not have itself
 };
 
@@ -231,7 +234,7 @@ Result<Dialled> Search::run() {
 std::optional<Dialled> Search::tryAll() {
   code_ = koloUnreachable;
   reasons_.clear();
-  mayComeLater_ = isRefused_ = isRefusedByItsHost_ = false;
+  mayComeLater_ = isRefused_ = isSilent_ = isRefusedByItsHost_ = false;
   for (std::size_t i = 0; i < addresses_.size(); ++i) {
     const auto share =
         std::max<Clock::duration>((deadline_ - Clock::now()) / (addresses_.size() - i), kShortestAttempt);
@@ -242,6 +245,7 @@ std::optional<Dialled> Search::tryAll() {
     // A name may mean another host soon, whatever this one answers.
     mayComeLater_ = mayComeLater_ || attempt.hope == Hope::kLater || (!rootName_.empty() && code_ == koloUnreachable);
     isRefused_ = isRefused_ || attempt.hope == Hope::kRefused;
+    isSilent_ = isSilent_ || attempt.isSilent;
     if (attempt.hope == Hope::kRefused && !id_.explicitRoot && !isOwn(addresses_[i])) isRefusedByItsHost_ = true;
     reasons_ += (reasons_.empty() ? "" : "; ") + attempt.status.message();
   }
@@ -272,9 +276,16 @@ void Search::lookUpAgain() {
 }
 
 Status Search::failure(bool inTime) const {
-  if (inTime) return error(code_, "the job's hub cannot be reached: {}", reasons_);
   const auto ms = std::chrono::ceil<milliseconds>(deadline_ - begun_).count();
-  return error(code_, "the job's hub has not been reached within {} ms (KOLO_INIT_TIMEOUT_MS): {}", ms, reasons_);
+  std::string text = inTime ? "the job's hub cannot be reached"
+                            : fmt::format("the job's hub has not been reached within {} ms (KOLO_INIT_TIMEOUT_MS)", ms);
+  text += ": " + reasons_;
+  if (isSilent_ && id_.explicitRoot) {
+    text += fmt::format("; if a firewall keeps port {} shut, name another one by KOLO_ROOT", id_.port);
+  } else if (isSilent_) {
+    text += fmt::format("; if a firewall keeps port {} shut, KOLO_PORT_RANGE says which ports may be used", id_.port);
+  }
+  return {code_, std::move(text)};
 }
 
 }  // namespace

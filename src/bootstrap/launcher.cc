@@ -90,6 +90,26 @@ Result<bool> readKolo(LauncherJob& job) {
   return true;
 }
 
+// A port that all ranks of a job agree on: of those that the user allows, or below the range from which the kernel
+// chooses.
+int portFor(const std::string& jobName) {
+  settings::Ports range = settings::ports("KOLO_PORT_RANGE");
+  if (range.isAny()) range = {17000, 31999};
+  unsigned hash = 2166136261u;  // FNV-1a
+  for (const char c : jobName) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return range.first + static_cast<int>(hash % static_cast<unsigned>(range.count()));
+}
+
+// PyTorch's own store listens on MASTER_PORT itself.
+int portBeside(int masterPort, const std::string& run) {
+  const settings::Ports range = settings::ports("KOLO_PORT_RANGE");
+  const int beside = masterPort < 65535 ? masterPort + 1 : masterPort - 1;
+  if (range.isAny() || range.contains(beside)) return beside;
+  const int other = portFor(fmt::format("{} {}", run, masterPort));
+  if (other != masterPort) return other;
+  return other < range.last ? other + 1 : range.first;
+}
+
 Result<bool> readTorchrun(LauncherJob& job) {
   const std::string rank = variable("RANK");
   const std::string size = variable("WORLD_SIZE");
@@ -104,9 +124,8 @@ Result<bool> readTorchrun(LauncherJob& job) {
     KOLO_ASSIGN(portNumber, wholeNumber("MASTER_PORT", port, 1, 65535, "a port"));
   }
   if (job.root.empty() && onSeveralHosts(job) && !address.empty() && portNumber > 0) {
-    // PyTorch's own store listens on MASTER_PORT itself.
     job.root = fmt::format("{}:{}", address.find(':') == std::string::npos ? address : "[" + address + "]",
-                           portNumber < 65535 ? portNumber + 1 : portNumber - 1);
+                           portBeside(portNumber, variable("TORCHELASTIC_RUN_ID")));
     job.rootFrom = "MASTER_ADDR";
   }
   const std::string run = variable("TORCHELASTIC_RUN_ID");
@@ -137,15 +156,6 @@ std::string firstHost(const std::string& list) {
   if (end == std::string::npos || close == std::string::npos) return {};
   const std::size_t next = std::min(list.find(',', close), list.size());
   return list.substr(0, open) + list.substr(open + 1, end - open - 1) + list.substr(close + 1, next - close - 1);
-}
-
-// A port that all ranks of a job agree on, below the range from which the kernel chooses.
-int portFor(const std::string& jobName) {
-  constexpr unsigned kLowest = 17000;
-  constexpr unsigned kPorts = 15000;
-  unsigned hash = 2166136261u;  // FNV-1a
-  for (const char c : jobName) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
-  return static_cast<int>(kLowest + hash % kPorts);
 }
 
 // Where the ranks of a step on several hosts meet.

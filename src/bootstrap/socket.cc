@@ -25,7 +25,6 @@
 namespace kolo::bootstrap {
 namespace {
 
-constexpr int kBacklog = 1024;
 constexpr int kKeepIdleSeconds = 5;
 constexpr int kKeepIntervalSeconds = 2;
 constexpr int kKeepProbes = 3;
@@ -112,22 +111,45 @@ std::vector<Address> interfaceAddresses(const std::string& interface) {
   return found;
 }
 
-Result<Socket> listenOnAddress(const Address& address, bool any, std::uint16_t port, std::uint16_t& chosen) {
-  Socket socket(::socket(address.v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return systemError(errno, "making a listening socket");
-  setOption(socket.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (address.v6) setOption(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, any ? 0 : 1);
+// What a listener is bound to.
+struct Bound {
+  Socket socket;
+  std::uint16_t port = 0;
+  int errnum = 0;  // no socket: why
+  const char* what = "making a listening socket";
+};
+
+Bound listenOnAddress(const Address& address, bool any, std::uint16_t port) {
+  Bound bound;
+  const auto fail = [&bound](const char* what) {
+    bound.errnum = errno;
+    bound.what = what;
+    bound.socket = Socket();
+    return std::move(bound);
+  };
+  bound.socket = Socket(::socket(address.v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!bound.socket.valid()) return fail("making a listening socket");
+  const int fd = bound.socket.fd();
+  setOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (address.v6) setOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, any ? 0 : 1);
   sockaddr_storage storage;
   socklen_t size = address.fill(port, storage);
   auto* const name = reinterpret_cast<sockaddr*>(&storage);
-  if (::bind(socket.fd(), name, size) != 0 || ::listen(socket.fd(), kBacklog) != 0) {
-    return systemError(errno, fmt::format("listening on {}", address.text(port)));
-  }
+  if (::bind(fd, name, size) != 0 || ::listen(fd, SOMAXCONN) != 0) return fail("listening");
   size = sizeof storage;
-  if (::getsockname(socket.fd(), name, &size) != 0) return systemError(errno, "asking for the port listened on");
-  chosen = ntohs(address.v6 ? reinterpret_cast<sockaddr_in6*>(name)->sin6_port
-                            : reinterpret_cast<sockaddr_in*>(name)->sin_port);
-  return socket;
+  if (::getsockname(fd, name, &size) != 0) return fail("asking for the port listened on");
+  bound.port = ntohs(address.v6 ? reinterpret_cast<sockaddr_in6*>(name)->sin6_port
+                                : reinterpret_cast<sockaddr_in*>(name)->sin_port);
+  return bound;
+}
+
+// Both kinds of address where the kernel has IPv6.
+Bound listenAt(const LocalAddresses& local, std::uint16_t port) {
+  if (!local.any) return listenOnAddress(local.reachable.front(), false, port);
+  Bound both = listenOnAddress(Address{.v6 = true}, true, port);
+  if (both.errnum == 0 || both.errnum == EADDRINUSE) return both;
+  Bound v4 = listenOnAddress(Address{}, true, port);
+  return v4.errnum == 0 ? std::move(v4) : std::move(both);
 }
 
 // One question to the resolver, which a thread of its own waits for: the resolver knows no deadline. What comes after ours is
@@ -283,13 +305,24 @@ Result<std::vector<Address>> resolve(const std::string& host, std::size_t most, 
 }
 
 Result<Socket> listenOn(const LocalAddresses& local, std::uint16_t port, std::uint16_t& chosen) {
-  if (!local.any) return listenOnAddress(local.reachable.front(), false, port, chosen);
-  Address any;
-  any.v6 = true;
-  Result<Socket> both = listenOnAddress(any, true, port, chosen);
-  if (both.ok()) return both;
-  Result<Socket> v4 = listenOnAddress(Address{}, true, port, chosen);
-  return v4.ok() ? std::move(v4) : std::move(both);
+  const settings::Ports range = port == 0 ? settings::ports("KOLO_PORT_RANGE") : settings::Ports();
+  // Where processes start together each begins at another port.
+  Bound bound;
+  for (int i = 0; i < (range.isAny() ? 1 : range.count()); ++i) {
+    const int next = range.isAny() ? port : range.first + (::getpid() + i) % range.count();
+    bound = listenAt(local, static_cast<std::uint16_t>(next));
+    if (bound.errnum != EADDRINUSE) break;
+  }
+  if (bound.errnum == EADDRINUSE && !range.isAny()) {
+    return error(koloSystemError, "all {} ports of KOLO_PORT_RANGE={} are in use on this host, expected a free one",
+                 range.count(), settings::text("KOLO_PORT_RANGE"));
+  }
+  if (bound.errnum != 0) {
+    const Address where = local.any ? Address{.v6 = true} : local.reachable.front();
+    return systemError(bound.errnum, fmt::format("{} on {}", bound.what, where.text(port)));
+  }
+  chosen = bound.port;
+  return std::move(bound.socket);
 }
 
 Socket connectTo(const Address& address, std::uint16_t port, Clock::time_point deadline, int& errnum) {

@@ -77,7 +77,7 @@ Result<std::vector<Address>> lookUp(const std::string& host, std::size_t most, C
 // The same. A name that does not resolve is asked for again until the deadline, for it may come late.
 Result<std::vector<Address>> resolve(const std::string& host, std::size_t most, Clock::time_point deadline);
 
-// Port 0: the kernel chooses. Dual-stack where IPv6 exists.
+// Port 0: one of KOLO_PORT_RANGE, or the kernel chooses. Dual-stack where IPv6 exists.
 Result<Socket> listenOn(const LocalAddresses& local, std::uint16_t port, std::uint16_t& chosen);
 
 // errno is 0 on success, ETIMEDOUT at the deadline. The socket is non-blocking and tuned.

@@ -67,6 +67,8 @@ const char* nameOf(settings::Kind kind) {
       return "bytes";
     case settings::Kind::kBool:
       return "bool";
+    case settings::Kind::kPorts:
+      return "ports";
     case settings::Kind::kText:
       break;
   }

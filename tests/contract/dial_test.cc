@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -366,6 +367,31 @@ TEST_CASE("silent, babbling and numerous clients do not keep a rank from being d
   strangers.clear();
   while (scene.peer.value(Op::kOpenFiles) > files + 1 && Clock::now() - before < 20s) std::this_thread::sleep_for(20ms);
   CHECK(scene.peer.value(Op::kOpenFiles) == files + 1);
+}
+
+TEST_CASE("a process listens at a port of the range that the user gave, and says when there is none left",
+          "[connect]") {
+  const auto isFree = [](int port) {
+    const Socket probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in own = at("127.0.0.1", static_cast<std::uint16_t>(port));
+    return bind(probe.fd, reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0;
+  };
+  // Two neighbours below the range from which the kernel chooses.
+  int first = 20000 + getpid() % 10000;
+  while (!isFree(first) || !isFree(first + 1)) first += 2;
+  HostOptions options;
+  const std::string range = std::to_string(first) + "-" + std::to_string(first + 1);
+  std::snprintf(options.settings, sizeof options.settings, "KOLO_PORT_RANGE=%s", range.c_str());
+  Scene scene(options);
+  const std::uint16_t own = addressOf(scene.rank.address()).port;
+  CHECK(std::min(own, scene.port) == first);
+  CHECK(std::max(own, scene.port) == first + 1);
+  CHECK(scene.link().status().message() == "");
+  Peer third;
+  options.rank = 1;
+  const std::string why = third.open("tcp", options).message;
+  INFO(why);
+  CHECK(contains(why, "all 2 ports of KOLO_PORT_RANGE=" + range));
 }
 
 TEST_CASE("dialling a stopped process is an error when the time is over", "[connect]") {

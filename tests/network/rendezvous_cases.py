@@ -78,6 +78,28 @@ class Rendezvous(Case):
         self.expect_failure(ranks, 1, since, 8, (UNREACHABLE,), "No route to host", "1500 ms .KOLO_INIT_TIMEOUT_MS")
         self.expect_failure(ranks, 0, since, 8, (TIMEOUT,), "rank 1", "1500 ms .KOLO_INIT_TIMEOUT_MS")
 
+    def through_firewalls(self, **environment):
+        network = self.network(3)
+        for host in range(3):
+            network.open_only(host, "18000-18005")
+        since = time.monotonic()
+        return since, self.start(network, [Programs.rank, "loop", "100000", "3"], environment=environment, host_ids=True, per_host=2)
+
+    def test_through_a_firewall_that_lets_some_ports_through(self):
+        root = f"10.77.0.1:{18005}"
+        self.expect_done(self.through_firewalls(KOLO_PORT_RANGE="18000-18004", KOLO_ROOT=root)[1])
+        self.doCleanups()
+        self.expect_done(self.through_firewalls(KOLO_PORT_RANGE="18000-18005", KOLO_ROOT="")[1])
+
+    def test_through_a_firewall_that_does_not_let_them_through(self):
+        since, ranks = self.through_firewalls(KOLO_ROOT="", KOLO_INIT_TIMEOUT_MS="1500")
+        for rank in range(2, 6):
+            self.expect_failure(ranks, rank, since, 8, (UNREACHABLE, TIMEOUT), "KOLO_PORT_RANGE", "KOLO_INIT_TIMEOUT_MS")
+        self.doCleanups()
+        since, ranks = self.through_firewalls(KOLO_ROOT="10.77.0.1:18005", KOLO_INIT_TIMEOUT_MS="3000")
+        for rank in range(6):
+            self.expect_failure(ranks, rank, since, 10, FAILED, "KOLO_PORT_RANGE")
+
     def test_at_an_address_where_the_root_is_not(self):
         network = self.network(3)
         since = time.monotonic()

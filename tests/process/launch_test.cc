@@ -293,6 +293,8 @@ TEST_CASE("an environment variable that is malformed is named with its value and
   expect({{"KOLO_REPRODUCIBLE", "maybe"}}, {"KOLO_REPRODUCIBLE", "maybe"});
   expect({{"KOLO_DEBUG", "loud"}}, {"KOLO_DEBUG", "loud", "warn"});
   expect({{"KOLO_ISA", "mmx"}}, {"KOLO_ISA", "mmx", "avx2"});
+  expect({{"KOLO_PORT_RANGE", "17000-70000"}}, {"KOLO_PORT_RANGE", "17000-70000", "17000-17999"});
+  expect({{"KOLO_PORT_RANGE", "17001-17000"}}, {"KOLO_PORT_RANGE", "17001-17000", "expected"});
   expect({{"KOLO_ALGORITHM", "all_reduce:fast"}}, {"KOLO_ALGORITHM", "fast", "ring"});
   expect({{"KOLO_RANK", "0"}}, {"KOLO_RANK", "KOLO_SIZE"});
   expect({{"KOLO_RANK", "2"}, {"KOLO_SIZE", "2"}}, {"KOLO_RANK", "\"2\"", "0 to 1"});

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
@@ -28,6 +29,7 @@ class Environment {
                                    "KOLO_JOB",
                                    "KOLO_SECRET",
                                    "KOLO_INTERFACE",
+                                   "KOLO_PORT_RANGE",
                                    "RANK",
                                    "WORLD_SIZE",
                                    "MASTER_ADDR",
@@ -164,6 +166,61 @@ TEST_CASE("each launcher's variables are understood", "[bootstrap]") {
   CHECK(job.launcher == "mpich");
   CHECK(job.localRanks == 2);
   CHECK(contains(job.jobName, fmt::format("pid {} started", ::getppid())));
+}
+
+TEST_CASE("where ranks meet by a launcher's word is a port that the user allows", "[bootstrap]") {
+  const auto portOf = [](Variables variables, const std::string& range) {
+    variables.emplace_back("KOLO_PORT_RANGE", range);
+    const Environment environment(variables);
+    const Result<LauncherJob> job = readLauncher();
+    REQUIRE(job.ok());
+    return std::stoi(job.value().root.substr(job.value().root.rfind(':') + 1));
+  };
+  const Variables torchrun = {{"RANK", "3"},
+                              {"WORLD_SIZE", "8"},
+                              {"LOCAL_WORLD_SIZE", "4"},
+                              {"MASTER_ADDR", "node0"},
+                              {"MASTER_PORT", "29500"}};
+  CHECK(portOf(torchrun, "") == 29501);
+  CHECK(portOf(torchrun, "29000-30000") == 29501);
+  CHECK(portOf(torchrun, "29499-29500") == 29499);  // not PyTorch's own
+  CHECK(portOf(torchrun, "17000-17001") / 2 == 8500);
+  const Variables slurm = {{"SLURM_STEP_ID", "2"}, {"SLURM_PROCID", "5"},          {"SLURM_NTASKS", "6"},
+                           {"SLURM_JOB_ID", "99"}, {"SLURM_STEP_NODELIST", "a,b"}, {"SLURM_STEP_NUM_NODES", "2"}};
+  CHECK(portOf(slurm, "") >= 17000);
+  CHECK(portOf(slurm, "40000-40001") / 2 == 20000);
+}
+
+TEST_CASE("listeners take the ports of a range, each another one, and say when there is none left", "[bootstrap]") {
+  // Neighbours that are free now, below the range from which the kernel chooses.
+  for (int first = 20000 + ::getpid() % 10000;; first += 3) {
+    REQUIRE(first < 32000);
+    std::uint16_t chosen[3] = {};
+    {
+      const Environment environment(Variables{{"KOLO_PORT_RANGE", ""}});
+      std::vector<Socket> probes;
+      for (int i = 0; i < 3; ++i) {
+        Result<Socket> probe = listenOn({}, static_cast<std::uint16_t>(first + i), chosen[i]);
+        if (probe.ok()) probes.push_back(probe.take());
+      }
+      if (probes.size() < 3) continue;
+    }
+    const std::string range = fmt::format("{}-{}", first, first + 2);
+    const Environment environment(Variables{{"KOLO_PORT_RANGE", range}});
+    std::vector<Socket> listeners;
+    for (std::uint16_t& port : chosen) {
+      Result<Socket> listener = listenOn({}, 0, port);
+      REQUIRE(listener.status().message() == "");
+      listeners.push_back(listener.take());
+    }
+    std::sort(std::begin(chosen), std::end(chosen));
+    for (int i = 0; i < 3; ++i) CHECK(chosen[i] == first + i);
+    std::uint16_t none = 0;
+    const Status full = listenOn({}, 0, none).status();
+    CHECK(full.code() == koloSystemError);
+    CHECK(contains(full.message(), "all 3 ports of KOLO_PORT_RANGE=" + range));
+    return;
+  }
 }
 
 TEST_CASE("half-set and malformed launcher variables are named", "[bootstrap]") {

@@ -37,7 +37,7 @@ void Attempt::startConnecting(const Place& to, std::uint16_t port) {
   const int fd = socket.fd();
   talk_ = Talk(std::move(socket));
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 || errno == EINPROGRESS || errno == EINTR) return;
-  fail(ErrorText(errno).text);
+  failToConnect(errno);
 }
 
 short Attempt::awaits() const {
@@ -70,6 +70,11 @@ bool Attempt::fail(std::string story) {
   return false;
 }
 
+bool Attempt::failToConnect(int errnum) {
+  isSilent_ = errnum == ETIMEDOUT || errnum == EHOSTUNREACH;
+  return fail(ErrorText(errnum).text);
+}
+
 // A listener that closes before the end was too busy.
 bool Attempt::failByTalk() {
   if (stage_ == Stage::kFailed || talk_.failed() == 0) return false;
@@ -85,7 +90,7 @@ bool Attempt::finishConnecting() {
   int errnum = 0;
   socklen_t bytes = sizeof errnum;
   if (getsockopt(fd(), SOL_SOCKET, SO_ERROR, &errnum, &bytes) != 0) errnum = errno;
-  if (errnum != 0) return fail(ErrorText(errnum).text);
+  if (errnum != 0) return failToConnect(errnum);
   talk_.say(hello_);
   stage_ = Stage::kChallenge;
   return true;

@@ -32,6 +32,8 @@ class Attempt {
   bool isConnected() const { return stage_ > Stage::kConnecting && stage_ != Stage::kFailed; }
   // May succeed if tried again: the listener was too busy, or has no files for now.
   bool isWorthRepeating() const { return isWorthRepeating_; }
+  // The other host has not answered, or is said to be out of reach, as behind a firewall.
+  bool isSilent() const { return stage_ == Stage::kConnecting || isSilent_; }
   // What happened so far, for people.
   std::string story() const;
   short awaits() const;
@@ -51,6 +53,7 @@ class Attempt {
   bool hearFilling();
   bool hearVerdict();
   bool fail(std::string story);
+  bool failToConnect(int errnum);
   bool failByTalk();
 
   const Key* communicators_;
@@ -58,6 +61,7 @@ class Attempt {
   Talk talk_{Socket()};
   Stage stage_ = Stage::kConnecting;
   bool isWorthRepeating_ = false;
+  bool isSilent_ = false;
   int ownErrno_ = 0;
   std::string story_;
   Decision decision_ = Decision::kHave;

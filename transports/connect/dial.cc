@@ -28,6 +28,7 @@ class Race {
   Attempt* run(std::vector<Place> places);
   std::string story() const;
   int ownErrno() const;
+  bool isSilent() const;
 
  private:
   void start(Clock::time_point now);
@@ -133,6 +134,10 @@ std::string Race::story() const {
   return text;
 }
 
+bool Race::isSilent() const {
+  return std::any_of(attempts_.begin(), attempts_.end(), [](const Attempt& attempt) { return attempt.isSilent(); });
+}
+
 int Race::ownErrno() const {
   for (const Attempt& attempt : attempts_) {
     if (attempt.ownErrno() != 0) return attempt.ownErrno();
@@ -177,8 +182,10 @@ int explain(const Address& peer, const Race& race, const Why& why) {
   if (race.ownErrno() != 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "connecting to rank %u: %s", peer.rank, ErrorText(race.ownErrno()).text);
   }
-  return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u (process %u, port %u) cannot be reached: %s", peer.rank, peer.pid, peer.port,
-                  race.story().c_str());
+  return why.fail(
+      KOLO_TRANSPORT_UNREACHABLE, "rank %u (process %u, port %u) cannot be reached: %s%s", peer.rank, peer.pid,
+      peer.port, race.story().c_str(),
+      race.isSilent() ? "; if a firewall keeps that port shut, KOLO_PORT_RANGE says which ports may be used" : "");
 }
 
 }  // namespace

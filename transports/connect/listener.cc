@@ -25,7 +25,42 @@ constexpr milliseconds kPressedTime{500};
 constexpr milliseconds kPause{20};
 constexpr int kMostRefusedAtOnce = 16;
 
+// For both kinds of address; a kernel without IPv6 has the other one. 0, or an errno.
+int listenAt(std::uint16_t port, Socket* listener) {
+  int errnum = 0;
+  for (const bool isV6 : {true, false}) {
+    Place any;
+    any.isV6 = isV6;
+    *listener = Socket(socket(isV6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int no = 0, yes = 1;
+    sockaddr_storage address;
+    const socklen_t bytes = toSocketAddress(any, port, &address);
+    const bool isReady = *listener &&
+                         (!isV6 || setsockopt(listener->fd(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == 0) &&
+                         // A port that the user chose may have connections that were closed a moment ago.
+                         (port == 0 || setsockopt(listener->fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0) &&
+                         bind(listener->fd(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0 &&
+                         listen(listener->fd(), SOMAXCONN) == 0;
+    if (isReady) return 0;
+    errnum = errno;
+    if (isOutOfFiles(errnum) || errnum == EADDRINUSE) break;
+  }
+  listener->close();
+  return errnum;
+}
+
 }  // namespace
+
+Ports parsePorts(std::string_view text) {
+  const std::string all(text);
+  Ports ports;
+  unsigned first = 0, last = 0;
+  const int count = std::sscanf(all.c_str(), "%u-%u", &first, &last);
+  if (count < 1) return ports;
+  ports.first = static_cast<std::uint16_t>(first);
+  ports.last = static_cast<std::uint16_t>(count == 2 ? last : first);
+  return ports;
+}
 
 IdKey keyOf(const Id& id) {
   IdKey key;
@@ -58,7 +93,7 @@ Listener::Listener() {
   (void)pthread_atfork(before, inParent, inChild);
 }
 
-int Listener::add(const Id& device, const Key& key, std::uint32_t rank, Callee* callee) {
+int Listener::add(const Id& device, const Key& key, std::uint32_t rank, const Ports& ports, Callee* callee) {
   const std::lock_guard lock(lifecycle_);
   bool isFirst;
   {
@@ -66,7 +101,7 @@ int Listener::add(const Id& device, const Key& key, std::uint32_t rank, Callee* 
     isFirst = members_.empty();
     members_[keyOf(device)] = {{key, rank}, callee};
   }
-  const int errnum = isFirst ? start() : 0;
+  const int errnum = isFirst ? start(ports) : 0;
   if (errnum != 0) {
     const std::lock_guard stateLock(state_);
     members_.clear();
@@ -97,9 +132,9 @@ std::uint16_t Listener::port() {
 }
 
 // REQUIRES: lifecycle_ held
-int Listener::start() {
+int Listener::start(const Ports& ports) {
   const std::lock_guard lock(state_);
-  int errnum = openSockets();
+  int errnum = openSockets(ports);
   if (errnum == 0) {
     // The application's signals are not for this thread.
     sigset_t all;
@@ -121,29 +156,21 @@ int Listener::start() {
   return errnum;
 }
 
-// A kernel without IPv6 has the other one. REQUIRES: state_ held
-int Listener::openSockets() {
-  constexpr int kKind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+// REQUIRES: state_ held
+int Listener::openSockets(const Ports& ports) {
   wake_ = Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_) return errno;
   spare_ = Socket(eventfd(0, EFD_CLOEXEC));
   if (!spare_) return errno;
-  Place any;
-  any.isV6 = true;
-  listener_ = Socket(socket(AF_INET6, kKind, 0));
-  const int no = 0;
-  sockaddr_storage address;
-  socklen_t bytes = toSocketAddress(any, 0, &address);
-  if (!listener_ || setsockopt(listener_.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) != 0 ||
-      bind(listener_.fd(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) {
-    if (!listener_ && isOutOfFiles(errno)) return errno;
-    any.isV6 = false;
-    listener_ = Socket(socket(AF_INET, kKind, 0));
-    bytes = toSocketAddress(any, 0, &address);
-    if (!listener_ || bind(listener_.fd(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) return errno;
+  int errnum = EADDRINUSE;
+  // Where processes start together each begins at another port.
+  for (int i = 0; i < ports.count() && errnum == EADDRINUSE; ++i) {
+    const int next = ports.first + (getpid() + i) % ports.count();
+    errnum = listenAt(static_cast<std::uint16_t>(next), &listener_);
   }
-  if (listen(listener_.fd(), SOMAXCONN) != 0) return errno;
-  bytes = sizeof address;
+  if (errnum != 0) return errnum;
+  sockaddr_storage address;
+  socklen_t bytes = sizeof address;
   if (getsockname(listener_.fd(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return errno;
   // Both kinds of address have the port at the same place.
   port_ = ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);

@@ -13,6 +13,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "answer.h"
@@ -41,14 +42,24 @@ class Callee {
   ~Callee() = default;
 };
 
+// At which ports a listener may be; first 0: any.
+struct Ports {
+  std::uint16_t first = 0;
+  std::uint16_t last = 0;
+  bool isAny() const { return first == 0; }
+  int count() const { return last - first + 1; }
+};
+// As KOLO_PORT_RANGE, whose form the library has checked.
+Ports parsePorts(std::string_view text);
+
 class Listener : private Directory {
  public:
   // One for each process, never destroyed: the thread may run while the process exits.
   static Listener& instance();
 
-  // Starts the thread if it does not run, and lets others dial the device. 0, or an errno; each success is paired with one remove(), the
-  // last of which ends the thread.
-  int add(const Id& device, const Key& key, std::uint32_t rank, Callee* callee);
+  // Starts the thread if it does not run, and lets others dial the device. 0, or an errno; each success is paired with
+  // one remove(), the last of which ends the thread. ports: where to listen, if this is the first device.
+  int add(const Id& device, const Key& key, std::uint32_t rank, const Ports& ports, Callee* callee);
   void remove(const Id& device);
   // Valid while a device is there.
   std::uint16_t port();
@@ -67,8 +78,8 @@ class Listener : private Directory {
   };
 
   Listener();
-  int start();
-  int openSockets();
+  int start(const Ports& ports);
+  int openSockets(const Ports& ports);
   void closeSockets();
   void serve();
   int pollTimeout(Clock::time_point now) const;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 
@@ -84,7 +85,13 @@ int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* calle
   nameNetwork(host, &address.network);
   if (const int code = publish(host, wishes, party, why); code != KOLO_TRANSPORT_OK) return code;
   if (host.ranks > 1) {
-    const int errnum = Listener::instance().add(address.device, party->key, address.rank, callee);
+    const Ports ports = parsePorts(wishes.ports);
+    const int errnum = Listener::instance().add(address.device, party->key, address.rank, ports, callee);
+    if (errnum == EADDRINUSE && !ports.isAny()) {
+      return why.fail(KOLO_TRANSPORT_ERROR,
+                      "listening for the other ranks: all %d ports of KOLO_PORT_RANGE=%u-%u are in use on this host",
+                      ports.count(), ports.first, ports.last);
+    }
     if (errnum != 0) {
       return why.fail(KOLO_TRANSPORT_ERROR, "listening for the other ranks: %s",
                       ErrorText(errnum).text);

@@ -14,6 +14,7 @@ namespace kolo::connect {
 struct Wishes {
   const char* purpose;          // of the transport, for its key
   std::string_view interfaces;  // as KOLO_TCP_INTERFACES
+  std::string_view ports;       // as KOLO_PORT_RANGE
   int rails;                    // connections to each peer; 0: by the network's speed
 };
 

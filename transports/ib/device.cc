@@ -39,7 +39,8 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
   if (const int errnum = host.ranks > 1 ? service_->start() : 0; errnum != 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "starting a thread: %s", ErrorText(errnum).text);
   }
-  const connect::Wishes wishes{"kolo transport ib", settingOf(host, "KOLO_TCP_INTERFACES"), 1};
+  const connect::Wishes wishes{"kolo transport ib", settingOf(host, "KOLO_TCP_INTERFACES"),
+                               settingOf(host, "KOLO_PORT_RANGE"), 1};
   const int code = connect::openParty(host, wishes, this, &party_, why);
   if (code == KOLO_TRANSPORT_OK) toBlob(party_.address, address);
   return code;

@@ -42,7 +42,8 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
   }
   byRank_.resize(static_cast<std::size_t>(std::max(host.ranks, 1)));
   const std::string sockets(settingOf(host, "KOLO_TCP_SOCKETS"));
-  const connect::Wishes wishes{"kolo transport tcp", settingOf(host, "KOLO_TCP_INTERFACES"), std::atoi(sockets.c_str())};
+  const connect::Wishes wishes{"kolo transport tcp", settingOf(host, "KOLO_TCP_INTERFACES"),
+                               settingOf(host, "KOLO_PORT_RANGE"), std::atoi(sockets.c_str())};
   const int code = connect::openParty(host, wishes, this, &party_, why);
   if (code == KOLO_TRANSPORT_OK) common::toBlob(party_.address, address);
   return code;
