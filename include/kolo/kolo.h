@@ -240,8 +240,8 @@ KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloCom
 /* Collective over the ranks of comm that are not excluded; works when excluded ranks are dead and comm has failed. */
 KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, int excludeCount, koloComm_t* newcomm,
                                      const koloConfig_t* config);
-/* Waits until all operations enqueued here have finished, and until all ranks have entered those in which this rank only
- * gave. Afterwards operations are refused; questions are answered. */
+/* Waits until all operations enqueued here have finished, and until all ranks have entered those in which this rank
+ * only gave (but see koloSetMayWait). Afterwards operations are refused; questions are answered. */
 KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
 /* Finalises if that was not done, and frees the communicator. The handle is dead afterwards, whatever is returned. */
 KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
@@ -264,11 +264,14 @@ KOLO_API koloResult_t koloCommCores(koloComm_t comm, int* cores);
  * long as comm. */
 typedef void (*koloProgressFunction_t)(void* context);
 KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_t function, void* context);
-/* mayWait 0: operations that the calling thread gives to no stream do not wait for other ranks, until it says 1. One that has to, or might,
- * returns koloInProgress and has done nothing; it is still the next one. What is done at once is a collective in which this rank only
- * gives (a broadcast's root, say), if it is one of the communicator's last ones again, and there is room for what it gives: for whoever wants to
- * have given early what others will ask for. Groups, streams and the functions that are no operations wait as ever, and so does an operation
- * behind one that another thread or a stream has begun on the communicator; on GPUs nothing waits. */
+/* mayWait 0: operations that the calling thread gives to no stream do not wait for other ranks, until it says 1. One
+ * that has to, or might, returns koloInProgress and has done nothing; it is still the next one. What is done at once is
+ * a collective in which this rank only gives (a broadcast's root, say), if it is one of the communicator's last ones
+ * again, and there is room for what it gives: for whoever wants to have given early what others will ask for.
+ * koloCommFinalize returns koloInProgress, and has done nothing, while it would have to wait for other ranks to enter
+ * operations in which this rank only gave. Groups, streams and the other functions that are no operations wait as ever,
+ * and so does an operation behind one that another thread or a stream has begun on the communicator; on GPUs nothing
+ * waits. */
 KOLO_API koloResult_t koloSetMayWait(int mayWait);
 
 /* ------------------------------------------------------------ collectives */

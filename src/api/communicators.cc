@@ -44,10 +44,12 @@ Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, c
   return {};
 }
 
-// Waits for what was issued, here and, as far as this rank gave to them, by the others. A communicator that failed is not
-// waited for: everything returns by itself.
-Status finalize(comm::Communicator& communicator) {
+// Waits for what was issued, here and, as far as this rank gave to them, by the others. A communicator that failed is
+// not waited for: everything returns by itself. mayWait: otherwise koloInProgress says that others have still to enter,
+// and nothing was done.
+Status finalize(comm::Communicator& communicator, bool mayWait = true) {
   const comm::InTurn served(communicator.turn());
+  if (!mayWait && !communicator.settlesAtOnce()) return Status(koloInProgress, {});
   communicator.setFinalized();
   return communicator.settle();
 }
@@ -210,7 +212,7 @@ KOLO_API koloResult_t koloCommFinalize(koloComm_t comm) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(refuseInGroupOrReduction());
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-    Status status = finalize(*communicator);
+    Status status = finalize(*communicator, caller.mayWait);
     return communicator->failed() ? communicator->failure() : std::move(status);
   });
 }

@@ -116,6 +116,8 @@ class Communicator final : public executor::LinkOwner {
   // Waits for the headers that other ranks still owe, the last check of operations in which this rank only gave.
   // REQUIRES: the turn.
   Status settle();
+  // Whether settle() would not have to wait for other ranks now. REQUIRES: the turn.
+  bool settlesAtOnce();
 
   // The failure that ended this communicator, or success.
   Status failure() const;

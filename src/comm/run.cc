@@ -382,6 +382,17 @@ Status Communicator::settle() {
   return {};
 }
 
+bool Communicator::settlesAtOnce() {
+  if (gpu_ != nullptr || ranks() == 1 || failed()) return true;
+  const auto held = holdLinks();
+  if (posts()) (void)peers_->progress(-1, 0);
+  return std::all_of(links_.begin(), links_.end(), [](const device::Link& link) {
+    const std::uint64_t last = link.met + link.owed;
+    return link.owed == 0 ||
+           device::loadAcquire(link.inbox->header[last % device::kHeaderLines].number) >= last;  // [header]
+  });
+}
+
 // Where ranks that follow each other by number are not near each other (placed on hosts in turn, say), algorithms whose ranks talk
 // to neighbours number them anew, host by host: a ring then leaves each host once. Not those that move runs of the ranks' blocks.
 void Communicator::followOrder(Work& work) const {

@@ -156,6 +156,34 @@ TEST_CASE("a rank that may not wait does what it can do alone, and the rest when
   }
 }
 
+TEST_CASE("a rank that may not wait learns that others have still to come before it can finalise") {
+  const World world(3);
+  std::atomic<bool> tried{false};
+  world.run([&](Self& self) {
+    int value = 7;
+    const auto broadcast = [&] { return koloBroadcast(&value, &value, 1, koloInt32, 0, self.comm, nullptr); };
+    EXPECT_OK(self, broadcast());
+    EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+    while (self.rank == 2 && !tried) std::this_thread::yield();
+    EXPECT_OK(self, broadcast());
+    if (self.rank != 0) return;
+    EXPECT_OK(self, koloSetMayWait(0));
+    EXPECT(self, koloCommFinalize(self.comm) == koloInProgress);
+    EXPECT(self, broadcast() == koloSuccess);  // it was not finalised
+    tried = true;
+    EXPECT_OK(self, koloSetMayWait(1));
+  });
+  world.run([&](Self& self) {
+    int value = 7;
+    if (self.rank != 0) EXPECT_OK(self, koloBroadcast(&value, &value, 1, koloInt32, 0, self.comm, nullptr));
+    EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+    EXPECT_OK(self, koloSetMayWait(0));
+    EXPECT_OK(self, koloCommFinalize(self.comm));
+    EXPECT_CODE(self, koloInvalidUsage, koloBarrier(self.comm, nullptr));
+    EXPECT_OK(self, koloSetMayWait(1));
+  });
+}
+
 // Where ranks share cores, what the others would otherwise take from where it is, or what would wait for the root's word of where it goes, goes into slots then,
 // up to 128 KiB. (Where it would not, a broadcast may be relayed.)
 TEST_CASE("a rank that may not wait gives the others what they take later, and has its buffer back") {
