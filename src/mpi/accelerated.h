@@ -87,8 +87,8 @@ class Accelerated {
   using Displs = Numbers;
 
   // later: nullptr for calls that block; otherwise where to leave what is to be done. waitsForAll: as Session::carryOut has
-  // it; a call that blocks may wait for all in any case.
-  explicit Accelerated(Session& session, std::unique_ptr<Task>* later = nullptr, bool waitsForAll = true)
+  // it.
+  Accelerated(Session& session, std::unique_ptr<Task>* later, bool waitsForAll)
       : session_(session),
         later_(later),
         waitsForAll_(waitsForAll),

@@ -76,6 +76,11 @@ void Backlog::add(Pending& pending) {
   if (isAsleep) added_.notify_one();
 }
 
+bool Backlog::isIdle() {
+  const Lock lock(mutex_);
+  return !isExecuting_ && waiting_.empty();
+}
+
 void Backlog::hurry() {
   {
     const std::lock_guard lock(mutex_);

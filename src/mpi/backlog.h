@@ -81,6 +81,8 @@ class Backlog {
   void waitFor(const Pending& pending);
   // The same for all that was added.
   void drain();
+  // Whether nothing is left of it, by whoever.
+  bool isIdle();
   // Lets the backlog's thread begin at once with what nobody has begun: for who asks again and again, but does not wait.
   void hurry();
 

@@ -131,7 +131,7 @@ bool allocateShared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void*
 // access these as they do what they allocate on one host, so remote access is as fast.
 int getWin_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win) {
   const bool isLegal = size >= 0 && disp_unit > 0 && baseptr != nullptr && win != nullptr;
-  Session* const session = isLegal && !PassedOn::isUnderWay() ? Session::of(comm) : nullptr;
+  Session* const session = isLegal && !PassedOn::isUnderWay() ? Session::made(comm) : nullptr;
   if (session == nullptr || !session->isOnOneHost() || !allocateShared(size, disp_unit, info, comm, baseptr, win)) {
     return PassedOn::carryOutBy([&](const Underneath& its) { return its.Win_allocate(size, disp_unit, info, comm, baseptr, win); });
   }
@@ -141,7 +141,7 @@ int getWin_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, 
 
 int getWin_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win) {
   const int code = PassedOn::carryOutBy([&](const Underneath& its) { return its.Win_allocate_shared(size, disp_unit, info, comm, baseptr, win); });
-  Session* const session = code == MPI_SUCCESS && !PassedOn::isUnderWay() ? Session::of(comm) : nullptr;
+  Session* const session = code == MPI_SUCCESS && !PassedOn::isUnderWay() ? Session::made(comm) : nullptr;
   if (session != nullptr) makeKnown(*win, *session, false);
   return code;
 }

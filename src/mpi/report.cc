@@ -25,7 +25,7 @@ struct Calls {
   std::atomic<std::uint64_t> accelerated{0}, passed{0};
 };
 std::array<Calls, kHooks> calls;
-std::atomic<std::uint64_t> allocated{0}, registered{0}, staged{0};
+std::atomic<std::uint64_t> allocated{0}, registered{0}, staged{0}, made{0};
 
 std::string_view environment(const char* name) {
   const char* const value = std::getenv(name);
@@ -71,6 +71,7 @@ void countPassed(Hook hook, const char* why) {
 }
 
 void countAllocated() { allocated.fetch_add(1, std::memory_order_relaxed); }
+void countMade() { made.fetch_add(1, std::memory_order_relaxed); }
 void countStaged() { staged.fetch_add(1, std::memory_order_relaxed); }
 void countRegistered() { registered.fetch_add(1, std::memory_order_relaxed); }
 
@@ -83,6 +84,7 @@ void printStatistics(int rank) {
     text += std::string(" ") + kNames[i] + "=" + std::to_string(accelerated) + "," + std::to_string(passed);
   }
   complain(text);
+  complain("rank " + std::to_string(rank) + ", communicators that were given a counterpart: " + std::to_string(made));
   if (staged != 0) complain("rank " + std::to_string(rank) + ", buffers of GPUs that were copied: " + std::to_string(staged));
   if (allocated == 0 && registered == 0) return;
   complain("rank " + std::to_string(rank) + ", memory that collectives need not copy: blocks=" + std::to_string(allocated) +

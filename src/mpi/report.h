@@ -29,6 +29,8 @@ void countPassed(Hook hook, const char* why);
 // Memory that other ranks can map, given to the program; and made a window of a communicator's.
 void countAllocated();
 void countRegistered();
+// A counterpart of a communicator.
+void countMade();
 // A buffer in a GPU's memory that a call had a copy of.
 void countStaged();
 // The counts of this process, if they were asked for. rank: in MPI_COMM_WORLD.

@@ -1,130 +1,19 @@
 #include "mpi/session.h"
 
 #include <algorithm>
-#include <atomic>
 #include <climits>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "mpi/operations.h"
 #include "mpi/pool.h"
 #include "mpi/report.h"
+#include "mpi/sessions.h"
 #include "mpi/started.h"
 #include "mpi/underneath.h"
 
 namespace kolo::mpi {
-
-// All sessions of the process, from MPI_Init, or the first collective, until MPI_Finalize.
-class Sessions {
- public:
-  // Whether the MPI is up, and the sessions with it.
-  bool isOpen() { return state_.load(std::memory_order_acquire) == State::kOpen || open(); }   // [open]
-  int keyval() const { return keyval_; }
-  // Whoever remembers what he found here has to look again when it has changed.
-  std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }   // [change]
-
-  Session* add(std::unique_ptr<Session> session) {
-    const std::lock_guard lock(mutex_);
-    session->number_ = ++made_;
-    all_.push_back(std::move(session));
-    return all_.back().get();
-  }
-  Session* withNumber(std::uint64_t number) {
-    const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(all_.begin(), all_.end(), [number](const auto& each) { return each->number_ == number; });
-    return found != all_.end() && (*found)->kolo_ != nullptr ? found->get() : nullptr;
-  }
-  // The session ends after the lock, for that may wait for other ranks.
-  void remove(const Session* session) {
-    std::unique_ptr<Session> removed;
-    const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(all_.begin(), all_.end(), [session](const auto& each) { return each.get() == session; });
-    if (found == all_.end()) return;
-    removed = std::move(*found);
-    all_.erase(found);
-    change();
-  }
-
- private:
-  enum class State { kClosed, kOpen, kOver };
-
-  bool open();
-  void close();
-  static int finalize(MPI_Comm comm, int keyval, void* attribute, void* extra);
-  void progress();
-  // A thread that may use a new communicator with an old one's handle knows of it from the one that freed that, after this.
-  void change() { changes_.fetch_add(1, std::memory_order_release); }   // [change]
-
-  std::atomic<std::uint64_t> changes_{1};
-  std::atomic<State> state_{State::kClosed};
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Session>> all_;   // in the order in which they were made
-  std::uint64_t made_ = 0;
-  int keyval_ = MPI_KEYVAL_INVALID;             // of sessions
-  int finalizer_ = MPI_KEYVAL_INVALID;          // of MPI_COMM_SELF's attribute, whose end is the beginning of MPI_Finalize
-  MPI_Comm own_ = MPI_COMM_NULL;                // of this process
-  MPI_Request never_ = MPI_REQUEST_NULL;        // receives there, where nobody sends
-  std::mutex testing_;
-  std::atomic<bool> hasFailed_{false};          // Kolo could not start on a communicator
-  std::atomic<bool> sharesCores_{false};        // a communicator has, or had, more ranks than cores; lines that are made later know it
-  friend class Session;
-};
-
-namespace {
-
-// Never destroyed: a program may call MPI from its own destructors.
-Sessions& sessions() {
-  static auto* const all = new Sessions;
-  return *all;
-}
-
-}  // namespace
-
-bool Sessions::open() {
-  const std::lock_guard lock(mutex_);
-  if (state_ != State::kClosed) return state_ == State::kOpen;
-  int initialized = 0, finalized = 0;
-  PMPI_Initialized(&initialized);
-  PMPI_Finalized(&finalized);
-  if (initialized == 0 || finalized != 0) return false;
-  PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, Session::release, &keyval_, nullptr);
-  PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalize, &finalizer_, nullptr);
-  PMPI_Comm_set_attr(MPI_COMM_SELF, finalizer_, this);
-  PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &own_);   // not a duplicate, which would copy the program's attributes
-  PMPI_Irecv(nullptr, 0, MPI_BYTE, 0, 0, own_, &never_);
-  state_.store(State::kOpen, std::memory_order_release);   // [open] with the keyvals
-  return true;
-}
-
-// Communicators that the program did not free: their sessions go, their attributes stay to the MPI.
-void Sessions::close() {
-  state_.store(State::kOver, std::memory_order_release);
-  change();
-  for (const auto& each : all_) each->retire();
-  endRequests();
-  int rank = 0;
-  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  if (rank == 0) printStatistics(rank);
-  PMPI_Cancel(&never_);
-  PMPI_Wait(&never_, MPI_STATUS_IGNORE);
-  PMPI_Comm_free(&own_);
-}
-
-int Sessions::finalize(MPI_Comm, int, void* attribute, void*) {
-  static_cast<Sessions*>(attribute)->close();
-  return MPI_SUCCESS;
-}
-
-// While Kolo waits, the MPI must go on: a peer may be unable to come before it has received what this rank sends. Both MPIs make
-// progress while they test a request that is not complete (MPICH does not while it probes). One thread at a time may test it.
-void Sessions::progress() {
-  const std::unique_lock lock(testing_, std::try_to_lock);
-  if (!lock.owns_lock()) return;
-  int done = 0;
-  underneath().Test(&never_, &done, MPI_STATUS_IGNORE);
-}
 
 namespace {
 
@@ -139,33 +28,68 @@ struct Last {
 
 }  // namespace
 
-// The communicator's session, found or made; nullptr: there is none. make(): of one without an attribute.
-template <class Make>
-Session* Session::find(MPI_Comm comm, const Make& make) {
+// The communicator's session, if it has a counterpart, or gets it now. A young one is not remembered: it may get one.
+Session* Session::find(MPI_Comm comm, When when, Session** young) {
   const std::uint64_t changes = sessions().changes();
   if (last.changes == changes && last.comm == comm) return last.session;
-  if (comm == MPI_COMM_NULL || !sessions().isOpen()) return nullptr;
-  void* attribute = nullptr;
-  int isThere = 0;
-  if (PMPI_Comm_get_attr(comm, sessions().keyval(), &attribute, &isThere) != MPI_SUCCESS) return nullptr;
-  Session* session = isThere != 0 ? static_cast<Session*>(attribute) : make();
-  if (session == nullptr) return nullptr;   // may be made later
+  Session* session = attached(comm);
+  if (session == nullptr) return nullptr;
+  if (session->isYoung()) {
+    if (!session->isDue(when)) {
+      if (young != nullptr) *young = session;
+      return nullptr;
+    }
+    session->start();
+  }
   if (session->kolo_ == nullptr) session = nullptr;
   last = {comm, session, changes};
   return session;
 }
 
-Session* Session::of(MPI_Comm comm) {
-  return find(comm, [comm] { return make(comm); });
+// The communicator's session, found or new; nullptr: it can have none.
+Session* Session::attached(MPI_Comm comm) {
+  if (comm == MPI_COMM_NULL || !sessions().isOpen()) return nullptr;
+  void* attribute = nullptr;
+  int isThere = 0;
+  if (PMPI_Comm_get_attr(comm, sessions().keyval(), &attribute, &isThere) != MPI_SUCCESS) return nullptr;
+  return isThere != 0 ? static_cast<Session*>(attribute) : attach(comm);
 }
 
-Session* Session::existing(MPI_Comm comm) {
-  return find(comm, []() -> Session* { return nullptr; });
+Session* Session::attach(MPI_Comm comm) {
+  Session* const session = sessions().add(std::unique_ptr<Session>(new Session(comm)));
+  int between = 0;
+  PMPI_Comm_test_inter(comm, &between);
+  PMPI_Comm_size(comm, &session->ranks_);
+  PMPI_Comm_rank(comm, &session->rank_);
+  if (between != 0 || session->ranks_ == 1) session->counterpart_ = Counterpart::kNever;
+  PMPI_Comm_set_attr(comm, sessions().keyval(), session);
+  return session;
+}
+
+bool Session::isDue(When when) const {
+  return when == When::kNow || (when == When::kIfDue && (comm_ == MPI_COMM_WORLD || sessions().price() == 0));
+}
+
+Session* Session::of(MPI_Comm comm, Session** young) { return find(comm, When::kIfDue, young); }
+
+Session* Session::made(MPI_Comm comm) { return find(comm, When::kNow, nullptr); }
+
+Session* Session::existing(MPI_Comm comm, Session** young) { return find(comm, When::kNotNow, young); }
+
+void Session::grow(std::size_t bytes, Meeting meeting) {
+  // So many bytes take the MPI as long as a short collective.
+  constexpr std::size_t kBytesOfACollective = std::size_t{16} << 10;
+  // Where some ranks only give, MPI lets the MPI wait for all of them, but programs have been written for MPIs that do
+  // not. Most communicators that are used a lot are sometimes used by a collective of the other kind.
+  constexpr std::uint64_t kDearer = 8;
+  worth_ += 1 + bytes / kBytesOfACollective;
+  if (meeting == Meeting::kOfNone) return;
+  if (worth_ >= sessions().price() * (meeting == Meeting::kOfAll ? 1 : kDearer)) start();
 }
 
 bool Session::mayBe() {
   int ranks = 1;
-  if (!sessions().isOpen() || sessions().hasFailed_) return false;
+  if (!sessions().isOpen() || sessions().hasFailed()) return false;
   PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
   return ranks > 1;
 }
@@ -177,26 +101,19 @@ void Session::progress() {
 void Session::enterOwnThread() { isOwnThread = true; }
 
 Backlog& Session::backlog() {
-  if (!backlog_) backlog_ = std::make_unique<Backlog>(sessions().sharesCores_);
+  if (!backlog_) backlog_ = std::make_unique<Backlog>(sessions().sharesCores());
   return *backlog_;
 }
 
-Session* Session::make(MPI_Comm comm) {
-  Session* const session = sessions().add(std::unique_ptr<Session>(new Session(comm)));
-  int between = 0;
-  PMPI_Comm_test_inter(comm, &between);
-  PMPI_Comm_size(comm, &session->ranks_);
-  PMPI_Comm_rank(comm, &session->rank_);
-  if (between == 0 && session->ranks_ > 1) session->start();
-  PMPI_Comm_set_attr(comm, sessions().keyval(), session);
-  return session;
-}
-
-// Collective. The lowest rank that is not ready; INT_MAX if all are. Finds the least level of threads, too, and the most new segments.
+// Collective. The lowest rank that is not ready; INT_MAX if all are. Finds the least level of threads, too, the most
+// new segments, and the highest price that a rank's environment names, which is that of all communicators once it has
+// been agreed on for MPI_COMM_WORLD.
 int Session::firstUnready(bool isReady) {
-  int mine[] = {isReady ? INT_MAX : rank_, MPI_THREAD_SINGLE, -newSegments()}, least[] = {0, MPI_THREAD_SINGLE, 0};
+  int mine[] = {isReady ? INT_MAX : rank_, MPI_THREAD_SINGLE, -newSegments(), -static_cast<int>(sessions().price())};
+  int least[] = {0, MPI_THREAD_SINGLE, 0, 0};
   PMPI_Query_thread(&mine[1]);
-  underneath().Allreduce(mine, least, 3, MPI_INT, MPI_MIN, comm_);
+  underneath().Allreduce(mine, least, 4, MPI_INT, MPI_MIN, comm_);
+  if (comm_ == MPI_COMM_WORLD) sessions().setPrice(static_cast<std::uint64_t>(-least[3]));
   mayCalculateAnywhere_ = least[1] == MPI_THREAD_MULTIPLE;
   toRegister_ = -least[2];
   return least[0];
@@ -205,9 +122,11 @@ int Session::firstUnready(bool isReady) {
 // Collective. Kolo's communicator, or none on all ranks. A process where it could not start once does not try again: that might take
 // the whole time for joining each time.
 void Session::start() {
+  sessions().sweep();
+  counterpart_ = Counterpart::kNever;
   koloUniqueId id{};
   std::string why;
-  bool isReady = !sessions().hasFailed_;
+  bool isReady = !sessions().hasFailed();
   const auto made = [&](koloResult_t result) {
     if (result != koloSuccess) why = koloGetLastError(nullptr);
     return result == koloSuccess;
@@ -219,19 +138,21 @@ void Session::start() {
   if (first == INT_MAX) first = firstUnready(made(join(id)));
   if (first == INT_MAX) {
     int cores = 0;
-    if (koloCommCores(kolo_, &cores) == koloSuccess && ranks_ > cores) sessions().sharesCores_ = true;
+    if (koloCommCores(kolo_, &cores) == koloSuccess && ranks_ > cores) sessions().setSharesCores();
     koloCommSetProgress(kolo_, [](void*) { progress(); }, nullptr);
     findPlace();
     registerSegments(toRegister_);
+    counterpart_ = Counterpart::kMade;
+    countMade();
     return;
   }
   if (kolo_ != nullptr) koloCommAbort(kolo_);
   kolo_ = nullptr;
-  if (rank_ == first && !sessions().hasFailed_) {
+  if (rank_ == first && !sessions().hasFailed()) {
     warn("Kolo did not start on rank " + std::to_string(rank_) + " of " + std::to_string(ranks_) +
          ", so the program's collectives are left to the MPI underneath: " + why);
   }
-  sessions().hasFailed_ = true;
+  sessions().setFailed();
 }
 
 int Session::newSegments() const { return static_cast<int>(pool().segments() - registered_); }
@@ -301,17 +222,33 @@ koloResult_t Session::join(const koloUniqueId& id) {
   return koloCommInitRankConfig(&kolo_, ranks_, id, rank_, &config);
 }
 
-// What was collective before is complete here; the other ranks need nothing more of this one.
+// Waits for the nonblocking collectives that are under way, and until all ranks have entered those in which this one
+// only gave.
 void Session::retire() {
   backlog_.reset();
   if (kolo_ != nullptr && koloCommDestroy(kolo_) != koloSuccess) warn(koloGetLastError(nullptr));
   kolo_ = nullptr;
 }
 
+// The same, but nothing happens if it would have to wait. REQUIRES: the communicator has been freed. So only requests
+// that the program has still to complete can lead another thread here meanwhile.
+bool Session::retiresAtOnce() {
+  if (backlog_ != nullptr && (areRequestsOf(*backlog_) || !backlog_->isIdle())) return false;
+  if (kolo_ != nullptr) {
+    koloSetMayWait(0);
+    const koloResult_t result = koloCommFinalize(kolo_);
+    koloSetMayWait(1);
+    if (result == koloInProgress) return false;
+    if (result != koloSuccess) warn(koloGetLastError(nullptr));
+  }
+  retire();
+  return true;
+}
+
 Session::~Session() { retire(); }
 
 int Session::release(MPI_Comm, int, void* attribute, void*) {
-  sessions().remove(static_cast<Session*>(attribute));
+  sessions().end(*static_cast<const Session*>(attribute));
   return MPI_SUCCESS;
 }
 

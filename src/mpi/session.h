@@ -1,8 +1,12 @@
 // A communicator of the program's and Kolo's communicator beside it, of the same ranks in the same order.
 //
-// It hangs on the communicator as an attribute, which copies of the communicator do not get, and is made by the first collective on it; MPI_COMM_WORLD's
-// in MPI_Init (startup.cc).
-// When the program frees the communicator, or at the beginning of MPI_Finalize, Kolo's goes too.
+// A session hangs on the communicator as an attribute, which copies of the communicator do not get. It comes with the
+// first collective. Kolo's communicator, the counterpart, costs as much as hundreds of short collectives, so it comes
+// only when use has paid for it: a session is young until the collectives that it has left to the MPI are worth that
+// (grow). The counterpart of MPI_COMM_WORLD is made in MPI_Init (startup.cc).
+//
+// When the program frees the communicator, the session ends, but waits for no other rank (sessions.h). What is left
+// ends in MPI_Finalize.
 //
 // Thread safety: of() from any thread; what it returns as MPI's communicators are: one collective at a time.
 #pragma once
@@ -26,15 +30,31 @@ struct Reduction {
   koloRedOp_t op;
 };
 
+// Which ranks are certain to be in a collective when one of them leaves it.
+enum class Meeting {
+  kOfAll,   // each rank needs something from every other
+  kOfSome,  // some ranks only give
+  kOfNone   // the call does not block
+};
+
 class Session {
  public:
-  // nullptr: this communicator's collectives are the MPI's: it has one rank or two groups, Kolo could not start on all of its
-  // ranks, or the MPI is not initialised, or not any more. All ranks find the same. The first call on a communicator is
-  // collective.
-  static Session* of(MPI_Comm comm);
-  // The same, but for one that is not there yet: for calls that may not wait for other ranks. As ranks have called the same blocking
-  // collectives before, all of them find it or none does.
-  static Session* existing(MPI_Comm comm);
+  // nullptr: this communicator's collectives are the MPI's: it has one rank or two groups, Kolo could not start on all
+  // of its ranks, the session is young, or the MPI is not initialised, or not any more. All ranks find the same. For
+  // blocking collectives: those on MPI_COMM_WORLD make its counterpart, where MPI_Init has not, and so do the first
+  // ones on other communicators if these are to have it at once. young: becomes the session if it is young.
+  static Session* of(MPI_Comm comm, Session** young = nullptr);
+  // The same, but never young. Collective, for calls that cost as much as a counterpart.
+  static Session* made(MPI_Comm comm);
+  // The same as of(), for calls that may not wait for other ranks: they make no counterpart. As ranks have called the
+  // same blocking collectives before, all of them find it or none does.
+  static Session* existing(MPI_Comm comm, Session** young = nullptr);
+
+  bool isYoung() const { return counterpart_ == Counterpart::kNotYet; }
+  // A collective that moved so many bytes, as all ranks count them, was left to the MPI. It may have been one too many:
+  // then the counterpart is made. That waits for all ranks, so it is done behind a collective, and if possible one in
+  // which they all are anyway. REQUIRES: young.
+  void grow(std::size_t bytes, Meeting meeting);
 
   // Whether communicators of this process may have sessions, as far as is known: the MPI is initialised, there are several ranks, and Kolo
   // has not failed to start.
@@ -106,10 +126,15 @@ class Session {
     koloRedOp_t handle;
   };
 
+  // Of communicators that have none yet, and may get one.
+  enum class Counterpart : char { kNotYet, kNever, kMade };
+  enum class When { kNotNow, kIfDue, kNow };
+
   explicit Session(MPI_Comm comm) : comm_(comm) {}
-  template <class Make>
-  static Session* find(MPI_Comm comm, const Make& make);
-  static Session* make(MPI_Comm comm);
+  static Session* find(MPI_Comm comm, When when, Session** young);
+  static Session* attached(MPI_Comm comm);
+  static Session* attach(MPI_Comm comm);
+  bool isDue(When when) const;
   void start();
   int firstUnready(bool isReady);
   void findPlace();
@@ -118,6 +143,7 @@ class Session {
   void registerSegments(int rounds);
   koloResult_t join(const koloUniqueId& id);
   void retire();
+  bool retiresAtOnce();
   koloResult_t findReduction(MPI_Op op, MPI_Datatype datatype, Reduction& reduction);
   koloResult_t borrow(MPI_Op op, MPI_Datatype datatype, koloRedOp_t& handle);
   static void fold(void* acc, const void* in, size_t count, koloDataType_t carrier, void* context);
@@ -127,6 +153,8 @@ class Session {
   MPI_Comm comm_;
   std::uint64_t number_ = 0;
   int rank_ = 0, ranks_ = 1;
+  Counterpart counterpart_ = Counterpart::kNotYet;
+  std::uint64_t worth_ = 0;  // of the collectives that were left to the MPI; alike on all ranks
   koloComm_t kolo_ = nullptr;
   bool mayCalculateAnywhere_ = false;
   bool isOnOneHost_ = false;

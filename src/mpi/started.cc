@@ -29,7 +29,7 @@ class Started final : public Pending {
 
   void begin(Session& session, Backlog& backlog, Hook hook, std::unique_ptr<Task> task) {
     renew(std::move(task));
-    backlog_ = &backlog;
+    backlog_.store(&backlog, std::memory_order_relaxed);
     hook_ = hook;
     rank_ = session.rank();
     end_ = MPI_SUCCESS;
@@ -37,12 +37,15 @@ class Started final : public Pending {
   }
 
   // Until it is over, its session is there, and the backlog.
-  void wait() { backlog_->waitFor(*this); }
-  void hurry() { backlog_->hurry(); }
+  void wait() { backlog()->waitFor(*this); }
+  void hurry() { backlog()->hurry(); }
 
-  // Asked at the end, when no other thread is in the MPI.
-  bool programHasIt() const { return programHasIt_.load(std::memory_order_relaxed); }
-  void setProgramHasIt(bool has) { programHasIt_.store(has, std::memory_order_relaxed); }
+  bool programHasIt() const {
+    return programHasIt_.load(std::memory_order_acquire);
+  }  // [given back] before the backlog may go
+  void setProgramHasIt(bool has) { programHasIt_.store(has, std::memory_order_release); }  // [given back] after its use
+  // The last one that it was in.
+  Backlog* backlog() const { return backlog_.load(std::memory_order_relaxed); }
 
   // Once, when it is over: puts what arrived in its place. MPI_SUCCESS, or how it failed.
   int finish() {
@@ -80,7 +83,7 @@ class Started final : public Pending {
   }
   static int cancel(void*, int) { return MPI_SUCCESS; }   // MPI forbids it, and nothing can be taken back
 
-  Backlog* backlog_ = nullptr;
+  std::atomic<Backlog*> backlog_{nullptr};
   Hook hook_ = Hook::kCount;
   int rank_ = 0;
   int end_ = MPI_SUCCESS;
@@ -129,6 +132,13 @@ class Requests {
     const std::lock_guard lock(mutex_);
     const auto found = all_.find(keyOf(request));
     return found != all_.end() ? found->second : nullptr;
+  }
+  // Whether the program has one that is, or was last, in this backlog.
+  bool areAnyOf(const Backlog& backlog) {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(all_.begin(), all_.end(), [&](const auto& each) {
+      return each.second->programHasIt() && each.second->backlog() == &backlog;
+    });
   }
   // At the end: those that the program does not have, whichever thread keeps them.
   std::vector<Started*> takeLast() {
@@ -301,6 +311,8 @@ void declareWhatIsOver(int count, const MPI_Request* requests) {
 bool hasTasks(int count, const MPI_Request* requests) {
   return isAny() && std::any_of(requests, requests + std::max(count, 0), [](MPI_Request each) { return find(each) != nullptr; });
 }
+
+bool areRequestsOf(const Backlog& backlog) { return all().areAnyOf(backlog); }
 
 bool letGo(MPI_Request request) {
   Started* const found = find(request);

@@ -38,6 +38,10 @@ void declareWhatIsOver(int count, const MPI_Request* requests);
 // Whether any is of a task.
 bool hasTasks(int count, const MPI_Request* requests);
 
+// Whether the program has still to complete a request of the backlog's, be it over or not: another thread may be
+// waiting there. REQUIRES: no new ones come.
+bool areRequestsOf(const Backlog& backlog);
+
 // Whether the request is of a task, over or not. Then it is the program's no longer, as after MPI_Request_free.
 bool letGo(MPI_Request request);
 void sweepFreed();

@@ -30,7 +30,7 @@ LAUNCHERS = {"openmpi": launchers.OpenMpi, "mpich": launchers.Mpich}
 OPTIONS = {"openmpi": lambda subnet: ["--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "tcp,vader,self", "--mca",
                                       "btl_tcp_if_include", subnet, "--mca", "oob_tcp_if_include", subnet],
            "mpich": lambda _: ["-iface", "eth0"]}
-SETTINGS = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
+SETTINGS = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0", "KOLO_MPI_COMM_AFTER": "0"}
 
 
 # Printed by the first rank when Kolo has ended there, at the beginning of MPI_Finalize. MPICH's own end hangs in one job of five here, by UCX's TCP

@@ -2,7 +2,7 @@
 """Runs MPI programs under kolo-mpirun, as its users do.
 
 usage: check_mpi.py FAMILY KOLO_MPIRUN RANDOM_COLLECTIVES BEHAVIOUR RANDOM_NONBLOCKING NONBLOCKING MEMORY ARGUMENTS LARGE
-                    [LIBCUDA] [CASE...]
+                    COMMUNICATORS [LIBCUDA] [CASE...]
 
 FAMILY is openmpi or mpich; LIBCUDA the path of a libcuda.so.1 for tests. The exit status is 77 where its mpirun is not installed; the last line says so.
 """
@@ -32,17 +32,19 @@ ODD_RANKS_FAIL = 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in *[13579]) export KO
 
 
 class Given:
-    family = wrapper = random = behaviour = random_nonblocking = nonblocking = memory = arguments = large = None
-    launcher = libcuda = None
+    family = wrapper = launcher = libcuda = None
+    random = behaviour = random_nonblocking = nonblocking = memory = arguments = large = communicators = None
 
 
 class Job:
-    """One mpirun to its end."""
+    """One mpirun to its end. Communicators get their counterparts at their first blocking collective, unless settings
+    have another KOLO_MPI_COMM_AFTER, or None, which is the default."""
 
     def __init__(self, ranks, words, settings=None, wrapper=None, bound=BOUND):
         launcher = Given.launcher
         environment = {**os.environ, **launcher.environment(), "KOLO_MPIRUN": launcher.program, "KOLO_MPI_STATISTICS": "1",
-                       **(settings or {})}
+                       "KOLO_MPI_COMM_AFTER": "0", **(settings or {})}
+        environment = {name: value for name, value in environment.items() if value is not None}
         command = [wrapper or Given.wrapper, *launcher.command(ranks, words)[1:]]
         begin = time.monotonic()
         done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -55,6 +57,10 @@ class Job:
         """{name: (accelerated, passed on)} of rank 0."""
         line = re.search(r"calls accelerated and passed on:(.*)", self.output)
         return {name: (int(a), int(p)) for name, a, p in re.findall(r"(MPI_\w+)=(\d+),(\d+)", line.group(1))} if line else {}
+
+    def counterparts(self):
+        """How many communicators of rank 0 were given one."""
+        return int(re.search(r"communicators that were given a counterpart: (\d+)", self.output).group(1))
 
     def memory(self):
         """(blocks of memory, registrations) of rank 0."""
@@ -246,6 +252,54 @@ class Interposer(unittest.TestCase):
         job = self.ok(Job(2, [Given.large, "element"], bound=4 * BOUND), "element: ok")
         self.assertEqual(job.calls(), {"MPI_Bcast": (1, 0)})
 
+    def lives(self, what, ranks=4, after="0"):
+        """A job with communicators of its own; after: KOLO_MPI_COMM_AFTER, or None."""
+        return self.ok(Job(ranks, [Given.communicators, what], {"KOLO_MPI_COMM_AFTER": after}), f"{what}: ok")
+
+    def test_freeing_a_communicator_waits_for_nobody(self):
+        for what in ("freed", "given", "disconnected"):
+            for ranks in (2, 4):
+                self.assertEqual(self.lives(what, ranks).counterparts(), 6)
+
+    def test_freeing_a_communicator_waits_for_no_nonblocking_collective(self):
+        self.assertEqual(self.lives("pending").calls()["MPI_Iallreduce"], (40, 0))
+
+    def test_communicators_that_are_left_to_the_end_wait_until_all_are_there(self):
+        self.assertEqual(self.lives("finalized", ranks=3).counterparts(), 3)
+
+    def test_a_communicator_is_freed_while_a_thread_waits_for_its_collective(self):
+        self.assertEqual(self.lives("raced", ranks=2).calls()["MPI_Iallreduce"], (100, 0))
+
+    def test_communicators_that_are_hardly_used_have_no_counterpart(self):
+        for what, ranks in (("many", 4), ("threads", 2)):
+            self.assertEqual(self.lives(what, ranks, after=None).counterparts(), 1)
+
+    def test_communicators_that_are_used_get_a_counterpart(self):
+        for ranks in (2, 3):
+            job = self.lives("grown", ranks, after=None)
+            self.assertEqual(job.calls(), {"MPI_Allreduce": (144, 256), "MPI_Barrier": (0, 3)})
+            self.assertEqual(job.counterparts(), 2)
+        job = self.lives("large", 2, after=None)
+        self.assertEqual(job.calls(), {"MPI_Gather": (6, 2), "MPI_Allreduce": (6, 2)})
+
+    def test_what_counts_before_a_communicator_gets_its_counterpart(self):
+        job = self.lives("mixed", 3, after="10")
+        self.assertEqual(job.calls(), {"MPI_Bcast": (0, 3), "MPI_Allreduce": (2, 1), "MPI_Iallreduce": (0, 6)})
+        job = self.lives("rooted", 3, after="10")
+        self.assertEqual(job.calls(), {"MPI_Bcast": (20, 80)})
+
+    def test_calls_that_the_mpi_refuses_on_one_rank_do_not_count(self):
+        self.assertEqual(self.lives("refused", after="7").counterparts(), 2)
+
+    def test_ranks_agree_on_when_a_communicator_gets_its_counterpart(self):
+        script = 'export KOLO_MPI_COMM_AFTER=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$0" "$@"'
+        job = self.ok(Job(4, ["/bin/sh", "-c", script, Given.communicators, "grown"]), "grown: ok")
+        self.assertEqual(job.calls(), {"MPI_Allreduce": (397, 3), "MPI_Barrier": (0, 3)})
+        for wrong in ("soon", "-1", "7 ", ""):
+            job = self.ok(Job(2, [Given.communicators, "grown"], {"KOLO_MPI_COMM_AFTER": wrong}), "grown: ok")
+            self.assertIn(f'KOLO_MPI_COMM_AFTER is "{wrong}", expected a number of collectives', job.output)
+            self.assertEqual(job.calls()["MPI_Allreduce"], (144, 256))
+
     def keeps(self, what, ranks=2, settings=None):
         """The numbers of blocks of memory, and of registrations, on rank 0."""
         return self.ok(Job(ranks, [Given.memory, what], settings), f"{what}: ok").memory()
@@ -404,10 +458,10 @@ def run(cases):
 
 
 def main():
-    if len(sys.argv) < 10:
+    if len(sys.argv) < 11:
         sys.exit(__doc__)
     (Given.family, Given.wrapper, Given.random, Given.behaviour, Given.random_nonblocking, Given.nonblocking,
-     Given.memory, Given.arguments, Given.large, *cases) = sys.argv[1:]
+     Given.memory, Given.arguments, Given.large, Given.communicators, *cases) = sys.argv[1:]
     if cases and "libcuda.so" in cases[0]:
         Given.libcuda = os.path.abspath(cases.pop(0))
     Given.launcher = LAUNCHERS[Given.family]()
