@@ -342,11 +342,14 @@ class Exchange {
     const Link& link = linkTo(peer);
     return team_.isAtLeast(tailOf(link, link.received + 1), link.received + 1);  // [chunk]
   }
-  // The receiver's word that it has taken a message out of this rank's window; the sender counts them.
+  // The receiver's word that it has taken a message out of this rank's window; the sender counts them. Waits if the
+  // sender had its buffer back meanwhile, and then fails.
   KOLO_DEVICE void sayTaken(int peer) {
     team_.sync();
     if (!team_.leader() || team_.failed()) return;
     Link& link = linkTo(peer);
+    confirm(link);
+    if (team_.failed()) return;
     signal(link, link.outbox->signals.done, ++link.taken);  // [done] after all loads by this team
   }
   KOLO_DEVICE bool isTaken(int peer) {

@@ -127,7 +127,10 @@ struct Link {
   std::uint32_t railMask = 0;                     // rails - 1
   unsigned char* mirror = nullptr;                // of a posted link on a GPU: where it begins
   const Counter* left = nullptr;                  // on a GPU, in my memory: whether the peer is still there [gone]
-  const Counter* gaveUp = nullptr;                // of a mapped link on the host: not 0 once the peer has left an operation with an error
+  // Of a mapped link: not 0 once the peer has left an operation with an error [gave up]; and on a GPU, where this rank's
+  // kernels say so to the peer.
+  const Counter* gaveUp = nullptr;
+  Counter* gaveUpThere = nullptr;
 
   // How far we are; known to this rank alone. In a team of several threads only the leader writes them, after the last
   // barrier of a primitive; the others read them after the first barrier of the next.

@@ -877,6 +877,47 @@ TEST_CASE("koloCommAbort ends kernels that wait, here and on the other ranks", "
   }
 }
 
+// Rank 0's kernel is held up in its stream while rank 1's gives up, because of rank 2, and its program writes the
+// buffer.
+TEST_CASE("nothing is taken out of a window in which a rank that has given up may write again",
+          "[device][failure][windows]") {
+  constexpr std::size_t kCount = 100'000;
+  const bool message = GENERATE(true, false);
+  INFO((message ? "a message" : "a broadcast"));
+  const DeviceScene scene(mockFor(3));
+  Ranks ranks(oneDevice(3), {.timeoutMs = 300 * kSlowness});
+  const DeviceBuffer given(kCount), taken(kCount), other(kCount), gate(2);
+  const CudaStream late, early, opener;
+  given->fill(1);
+  taken->fill(0);
+  gate->fill(0);
+  ranks.run([&](Self& self) {
+    const DeviceBuffer& mine = self.rank == 0 ? taken : self.rank == 1 ? given : other;
+    koloWindow_t window = nullptr;
+    EXPECT_OK(self, koloWindowRegister(self.comm, mine.data(), kCount * sizeof(int), &window));
+  });
+  CUDA_OK(driver().cuStreamWaitValue64(late.raw(), reinterpret_cast<CUdeviceptr>(gate.data()), 1,
+                                       CU_STREAM_WAIT_VALUE_GEQ));
+  if (message) {
+    CHECK_CODE(koloSuccess, koloRecv(taken.data(), kCount, koloInt32, 1, ranks[0], late.get()));
+    CHECK_CODE(koloSuccess, koloGroupStart());
+    CHECK_CODE(koloSuccess, koloSend(given.data(), kCount, koloInt32, 0, ranks[1], early.get()));
+    CHECK_CODE(koloSuccess, koloRecv(other.data(), 1, koloInt32, 2, ranks[1], early.get()));
+    CHECK_CODE(koloSuccess, koloGroupEnd());
+  } else {
+    CHECK_CODE(koloSuccess, koloBroadcast(taken.data(), taken.data(), kCount, koloInt32, 1, ranks[0], late.get()));
+    CHECK_CODE(koloSuccess, koloBroadcast(given.data(), other.data(), kCount, koloInt32, 1, ranks[1], early.get()));
+  }
+  early.synchronize();  // its time is over
+  given->fill(2);
+  CUDA_OK(driver().cuStreamWriteValue64(opener.raw(), reinterpret_cast<CUdeviceptr>(gate.data()), 1,
+                                        CU_STREAM_WRITE_VALUE_DEFAULT));
+  late.synchronize();
+  koloResult_t result = koloSuccess;
+  CHECK_CODE(koloSuccess, koloCommGetAsyncError(ranks[0], &result));  // nobody but rank 0 can have told it
+  CHECK(result == koloTimeout);
+}
+
 TEST_CASE("a rank that has gone is told to those whose kernels wait for it", "[device][failure]") {
   const bool message = GENERATE(false, true);
   const bool resident = GENERATE(false, true);

@@ -32,9 +32,19 @@ KOLO_DEVICE void takeChannel(device::Work& work, int channel) {
   work.scratch += static_cast<std::uint64_t>(channel) * work.scratchBytes;
 }
 
+// The kernel's end gives the buffers back to the stream, though peers' kernels may still read them: these look at the
+// mark behind their reads (device::mayHaveChanged).
+KOLO_DEVICE void markGivenUp(const device::Work& work) {
+  for (int peer = 0; peer < work.ranks; ++peer) {
+    device::Counter* const mark = work.links[peer].gaveUpThere;
+    if (mark != nullptr) device::storeRelease(*mark, 1);  // [gave up] before the kernel ends
+  }
+}
+
 // Blocks of a communicator run side by side: the first that gives up says why, once in the communicator's life.
 template <class Platform>
 KOLO_DEVICE void report(Platform& platform, const LaunchParams& params, const device::Work& work, const device::Fault& fault) {
+  markGivenUp(work);
   if (platform.add(params.channels[0].failures) != 1) return;
   params.control->fault = fault;
   params.control->fault.number = work.number;

@@ -338,6 +338,10 @@ Status Engine::connect(std::span<const Pair> pairs) {
       link.railMask = pair.rails - 1;
       link.mirror = pair.isPosted ? pair.theirs : nullptr;
       link.left = reinterpret_cast<const device::Counter*>(pair.left);
+      if (!pair.isPosted) {  // what is posted comes out of mirrors, not out of the peer's buffers
+        link.gaveUp = reinterpret_cast<const device::Counter*>(pair.mine + layout.gaveUpIn());
+        link.gaveUpThere = reinterpret_cast<device::Counter*>(pair.theirs + layout.gaveUpIn());
+      }
       link.windows = windows_.as<device::WindowPart>() + static_cast<std::uint64_t>(peer) * setup_.windows;
     }
   }
