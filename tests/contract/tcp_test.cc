@@ -282,6 +282,29 @@ TEST_CASE("payloads are checked, lent to the kernel, or sent by four connections
   }
 }
 
+TEST_CASE("what was accepted reaches a peer that takes nothing for long, and then sends, though the device is closed",
+          "[tcp]") {
+  constexpr std::uint64_t kEach = 1 << 19, kPuts = 4;  // more than the peer's kernel takes for it
+  PostedPair pair("tcp");
+  std::memset(pair.rank.data(pair.outbox), 1, kMostPayload);
+  pair.peer.pause();
+  for (std::uint64_t n = 0; n < kPuts; ++n) {
+    const PutOptions put{
+        .memory = pair.outbox, .bytes = kEach, .to = kSignals + n * kEach, .signalTo = 8, .signal = n + 1};
+    REQUIRE_OK(pair.rank.put(pair.link, put));
+  }
+  while (pair.rank.queued(pair.link) != 0) pair.rank.progress(1, 1000);
+  const auto begun = std::chrono::steady_clock::now();
+  pair.rank.close();
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(8));
+  pair.peer.resume();
+  (void)pair.peer.put(pair.theirLink,
+                      {.memory = pair.theirOutbox, .signalTo = 8, .signal = 1});  // a closed connection would be reset
+  CHECK(accepted(pair.awaitThere(8, kPuts)).value == 0);
+  CHECK(pair.peer.value(Op::kCount, pair.theirInbox, 1, kSignals) ==
+        kInbox - kSignals - kPuts * kEach);  // bytes that are not 1
+}
+
 TEST_CASE("both directions have as many connections as the lesser of both wishes", "[tcp]") {
   for (const auto& [here, there, expected] : {std::tuple{4, 2, 2u}, {1, 4, 1u}, {4, 4, 4u}, {3, 4, 2u}, {0, 4, 1u}}) {
     Pair pair("tcp");

@@ -72,7 +72,6 @@ class Device final : private connect::Callee {
   static void takeBack(Rail& rail);
   void lookAfter();
   int describe(Link& link, const koloTransportPut& put, const Why& why, Frame* frame) const;
-  std::uint64_t drain(Way& way);
   void finish();
 
   connect::Party party_{};

@@ -1,8 +1,6 @@
 // How bytes move: the part of a device that is called all the time.
 #include <fmt/format.h>
-#include <linux/sockios.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include <utility>
 
 #include "device.h"
+#include "remains.h"
 
 namespace kolo::tcp {
 namespace {
@@ -31,7 +30,7 @@ constexpr milliseconds kEndTime{1000};
 // with it.
 constexpr milliseconds kTakeBackTime{1000};
 // How long closing a device waits for peers that take nothing.
-constexpr milliseconds kStall{10000};
+constexpr milliseconds kStall{2000};
 
 }  // namespace
 
@@ -258,29 +257,7 @@ void Device::takeBack(Rail& rail) {
   }
 }
 
-// Half closes; what is left on its way: bytes that the peer's kernel has not acknowledged, and requests. Closing while bytes arrive that nobody
-// takes would reset the connection, and what is on its way to the peer would be lost: they are thrown away.
-std::uint64_t Device::drain(Way& way) {
-  std::uint64_t left = 0;
-  for (const auto& rail : way.rails) {
-    if (way.isBroken || rail->hasEnded) continue;
-    const int fd = rail->socket.fd();
-    rail->sender.flush(fd);
-    if (rail->sender.broken() != 0) continue;
-    while (recv(fd, scratch_.data(), scratch_.size(), MSG_DONTWAIT) > 0) {
-    }
-    if (isClosed(rail->socket)) continue;
-    int unacknowledged = 0;
-    (void)ioctl(fd, SIOCOUTQ, &unacknowledged);
-    left += rail->sender.size();
-    if (unacknowledged > (rail->isHalfClosed ? 1 : 0)) left += static_cast<std::uint64_t>(unacknowledged);  // the end counts as one
-    if (rail->sender.isEmpty() && !std::exchange(rail->isHalfClosed, true)) (void)shutdown(fd, SHUT_WR);
-  }
-  return left;
-}
-
-// Waits until the peers' kernels have everything, as long as that gets on. What is left then, the kernel goes on sending; it can be lost only
-// if the peer sends something, too.
+// Waits until the peers' kernels have everything, as long as that gets on. The rest is not waited for here.
 void Device::finish() {
   const Clock::time_point deadline = Clock::now() + milliseconds(party_.timeoutMs);
   Clock::time_point giveUpAt = Clock::now() + kStall;
@@ -288,10 +265,13 @@ void Device::finish() {
   std::uint64_t before = 0;
   for (int round = 0; Clock::now() < std::min(deadline, giveUpAt); ++round) {
     std::uint64_t left = 0;
-    for (const auto& way : ways_) left += drain(*way);
+    for (const auto& way : ways_) left += way->drain(scratch_);
     if (left == 0) return;
     if (std::exchange(before, left) != left) giveUpAt = Clock::now() + kStall;
     std::this_thread::sleep_for(std::chrono::microseconds(std::min(50 << std::min(round, 6), 2000)));
+  }
+  for (auto& way : ways_) {
+    if (way->drain(scratch_) != 0) Remains::keep(std::move(way), milliseconds(party_.timeoutMs));
   }
 }
 

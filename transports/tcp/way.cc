@@ -1,12 +1,15 @@
 #include "way.h"
 
 #include <fmt/format.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "../common/why.h"
 
@@ -74,6 +77,28 @@ bool Way::isStale() const {
 
 void Way::abandon() {
   for (const auto& rail : rails) rail->sender.abandon();
+}
+
+// Closing while bytes arrive that nobody takes would reset the connection, and what is on its way to the peer would be
+// lost: they are thrown away.
+std::uint64_t Way::drain(Scratch& scratch) {
+  std::uint64_t left = 0;
+  for (const auto& rail : rails) {
+    if (isBroken || rail->hasEnded) continue;
+    const int fd = rail->socket.fd();
+    rail->sender.flush(fd);
+    if (rail->sender.broken() != 0) continue;
+    while (recv(fd, scratch.data(), scratch.size(), MSG_DONTWAIT) > 0) {
+    }
+    if (isClosed(rail->socket) || isSilent(rail->socket)) continue;
+    int unacknowledged = 0;
+    (void)ioctl(fd, SIOCOUTQ, &unacknowledged);
+    left += rail->sender.size();
+    const int ofEnd = rail->isHalfClosed ? 1 : 0;  // the end counts as one
+    if (unacknowledged > ofEnd) left += static_cast<std::uint64_t>(unacknowledged);
+    if (rail->sender.isEmpty() && !std::exchange(rail->isHalfClosed, true)) (void)shutdown(fd, SHUT_WR);
+  }
+  return left;
 }
 
 // A host that is silent while nothing is under way is noticed by the kernel after some twenty seconds. TCP_USER_TIMEOUT is not for the rest:

@@ -51,6 +51,9 @@ struct Way {
   bool isStale() const;
   // Requests are over.
   void abandon();
+  // Of a device that is closed: half closes; what is left on its way: bytes that the peer's kernel has not
+  // acknowledged, and requests.
+  std::uint64_t drain(Scratch& scratch);
 };
 
 // Options of every connection, once it is proven.
