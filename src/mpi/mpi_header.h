@@ -7,19 +7,22 @@
 
 #include <cstdint>
 
-// MPI 4's functions for datatypes of large counts. The MPI underneath may be an older one of the same binary interface:
-// it has neither these nor such datatypes.
-#if MPI_VERSION >= 4
-#pragma weak PMPI_Type_get_envelope_c
-#pragma weak PMPI_Type_get_contents_c
-#pragma weak PMPI_Pack_c
-#pragma weak PMPI_Unpack_c
+#include "mpi/called.h"
+#include "mpi/loaded.h"
+
+#ifdef OPEN_MPI
+// Handles are addresses of objects in a library that is not there yet when the interposer is loaded.
+#undef OMPI_PREDEFINED_GLOBAL
+#define OMPI_PREDEFINED_GLOBAL(type, global) (static_cast<type>(kolo::mpi::mpiObject<#global>()))
 #endif
 
 namespace kolo::mpi {
 
 #if MPI_VERSION >= 4
-inline bool hasLargeCounts() { return PMPI_Type_get_envelope_c != nullptr; }
+inline bool hasLargeCounts() {
+  static const bool has = isInMpi("PMPI_Type_get_envelope_c");
+  return has;
+}
 #endif
 
 // Handles are pointers in one MPI and integers in the other; both convert.

@@ -60,6 +60,11 @@ void warn(const std::string& text) {
   if (!silent) complain(text);
 }
 
+void inform(const std::string& text) {
+  static const bool wanted = environment("KOLO_DEBUG") == "info" || environment("KOLO_DEBUG") == "debug";
+  if (wanted) complain(text);
+}
+
 // Counters that nothing is ordered by.
 void countAccelerated(Hook hook) {
   if (countsCalls()) calls[static_cast<std::size_t>(hook)].accelerated.fetch_add(1, std::memory_order_relaxed);

@@ -18,6 +18,8 @@ enum class Hook {
 // "MPI_Bcast"
 const char* nameOf(Hook hook);
 
+// With KOLO_DEBUG=info or debug.
+void inform(const std::string& text);
 // Not with KOLO_DEBUG=error.
 void warn(const std::string& text);
 // Always.

@@ -30,21 +30,35 @@ std::uint64_t readPrice() {
   return kUsualPrice;
 }
 
+// As MPI_COMM_NULL_COPY_FN, which is a function of the MPI's.
+int copyNothing(MPI_Comm, int, void*, void*, void*, int* isCopied) {
+  *isCopied = 0;
+  return MPI_SUCCESS;
+}
+
+void tellMpi() {
+  int rank = 0;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank == 0) inform("rank 0 uses " + nameOfMpi());
+}
+
 }  // namespace
 
 bool Sessions::open() {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kClosed) return state_ == State::kOpen;
+  reachMpi();
   int initialized = 0, finalized = 0;
   PMPI_Initialized(&initialized);
   PMPI_Finalized(&finalized);
   if (initialized == 0 || finalized != 0) return false;
-  PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, Session::release, &keyval_, nullptr);
-  PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalize, &finalizer_, nullptr);
+  PMPI_Comm_create_keyval(copyNothing, Session::release, &keyval_, nullptr);
+  PMPI_Comm_create_keyval(copyNothing, finalize, &finalizer_, nullptr);
   PMPI_Comm_set_attr(MPI_COMM_SELF, finalizer_, this);
   PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &own_);  // not a duplicate, which would copy the program's attributes
   PMPI_Irecv(nullptr, 0, MPI_BYTE, 0, 0, own_, &never_);
   setPrice(readPrice());
+  tellMpi();
   state_.store(State::kOpen, std::memory_order_release);  // [open] with the keyvals
   return true;
 }

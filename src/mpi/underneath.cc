@@ -16,11 +16,15 @@ void find(Function& place, Names names, const char* profiling) {
   const char* const name = profiling + (names == Names::kOwn ? 1 : 0);
   place = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
   if (place != nullptr) return;
-  std::fprintf(stderr, "kolo-mpi: the MPI that was loaded has no %s; expected the one that this library was built for\n", name);
+  std::fprintf(
+      stderr,
+      "kolo-mpi: the program's MPI, %s, has no %s; expected the one that this library was built for, or a newer one\n",
+      nameOfMpi().c_str(), name);
   std::abort();
 }
 
 Underneath findAll(Names names) {
+  reachMpi();
   Underneath its;
 #define COLLECTIVE(Name, INonblocking, parameters, arguments) \
   find(its.Name, names, "PMPI_" #Name);                       \
@@ -41,6 +45,7 @@ Underneath findAll(Names names) {
 
 #if MPI_VERSION >= 4
 UnderneathLarge findAllLarge(Names names) {
+  reachMpi();
   UnderneathLarge its;
 #define KOLO_MPI_COUNTS_ONLY
 #define COLLECTIVE(Name, INonblocking, parameters, arguments) \

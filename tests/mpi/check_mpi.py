@@ -161,6 +161,17 @@ class Interposer(unittest.TestCase):
             for how in ("local", "global"):  # the functions that they find are the MPI's own
                 self.assertEqual(self.ok(Job(4, [program, how]), "loaded: ok").calls(), {})
 
+    def test_processes_without_mpi_and_programs_that_bind_at_once(self):
+        at_once = {"LD_BIND_NOW": "1"}
+        self.assertIn("shells run\n", Job(1, ["/bin/sh", "-c", "echo shells run"], at_once).output)
+        self.assertEqual(self.behaves("tool", settings=at_once).calls(), {"MPI_Allreduce": (7, 0)})
+        with tempfile.TemporaryDirectory() as folder:
+            plugin = shutil.copy(self.compiled(folder, "mpicc", "plugin.c", "-shared", "-fPIC"), os.path.join(folder, "plugin.so"))
+            program = self.compiled(folder, "mpicc", "loads_mpi.c", "-Wl,--as-needed")
+            job = Job(1, [program, "plugin", plugin], at_once)
+        self.assertNotEqual(job.status, 0, job.output)
+        self.assertIn("expected LD_BIND_NOW unset, or the MPI's library in LD_PRELOAD behind this one", job.output)
+
     def test_random_nonblocking_collectives_agree_with_the_mpi_s_own(self):
         for ranks, level in ((2, "single"), (4, "multiple"), (5, "single")):
             job = Job(ranks, [Given.random_nonblocking, "80", str(ranks), level])
@@ -438,7 +449,7 @@ class Interposer(unittest.TestCase):
         self.assertIn("/nowhere/mpirun --version failed", job.output)
         job = Job(1, ["true"], {"KOLO_MPIRUN": "env"})
         self.assertNotEqual(job.status, 0)
-        self.assertIn("is of an unknown MPI, expected Open MPI's or MPICH's", job.output)
+        self.assertIn("is of an unknown MPI, expected that of Open MPI, MPICH or Intel MPI", job.output)
 
     def test_kolo_mpirun_keeps_what_was_to_be_preloaded(self):
         job = Job(1, ["/bin/sh", "-c", "echo loads $LD_PRELOAD"], {"LD_PRELOAD": "libm.so.6"})
