@@ -21,7 +21,7 @@ void reachMpi();
 std::string nameOfMpi();
 // An object of the MPI's. Ends the process where it has none of the name.
 void* findInMpi(const char* name);
-
+// Whether the MPI has a symbol.
 bool isInMpi(const char* name);
 
 template <std::size_t size>
