@@ -2,6 +2,7 @@
 // nobody else, whoever connects.
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -367,6 +368,24 @@ TEST_CASE("silent, babbling and numerous clients do not keep a rank from being d
   strangers.clear();
   while (scene.peer.value(Op::kOpenFiles) > files + 1 && Clock::now() - before < 20s) std::this_thread::sleep_for(20ms);
   CHECK(scene.peer.value(Op::kOpenFiles) == files + 1);
+}
+
+TEST_CASE("thousands of idle connections do not keep a rank from being dialled", "[connect]") {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit many = before;
+  many.rlim_cur = std::min<rlim_t>(6000, before.rlim_max);
+  Scene scene({.timeoutMs = 3000});
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &many) == 0);
+  std::vector<Socket> strangers;
+  for (std::size_t i = 0; i < std::min<std::size_t>(4000, many.rlim_cur / 2); ++i) {
+    strangers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const sockaddr_in to = at("127.0.0.1", scene.port);
+    (void)::connect(strangers.back().fd, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+  }
+  CHECK(scene.link().status().message() == "");
+  strangers.clear();
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
 TEST_CASE("a process listens at a port of the range that the user gave, and says when there is none left",

@@ -39,6 +39,8 @@ class Answer {
   short awaits() const;
   int fd() const { return talk_.fd(); }
   Clock::time_point since() const { return since_; }
+  // Has named a device that is here, which takes a number that only its communicator's ranks know.
+  bool isExpected() const { return stage_ > Stage::kHello && stage_ != Stage::kLastWords; }
   const Hello& hello() const { return hello_; }
   Socket takeSocket() { return talk_.takeSocket(); }
 

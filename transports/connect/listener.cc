@@ -17,6 +17,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kMostClients = 256;
+constexpr std::size_t kFewestClients = 8;
+constexpr std::size_t kShareOfFiles = 8;  // of this process's descriptors clients have one of so many
 // From connecting to the verdict. A dialler answers at once, if its process runs.
 constexpr milliseconds kClientTime{10000};
 // The same while all places are taken and others wait.
@@ -24,6 +26,13 @@ constexpr milliseconds kPressedTime{500};
 // How long nobody is accepted after the process ran out of file descriptors: polling the listener would spin.
 constexpr milliseconds kPause{20};
 constexpr int kMostRefusedAtOnce = 16;
+
+std::size_t mostClients() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return kFewestClients;
+  return std::clamp<std::size_t>(static_cast<std::size_t>(files.rlim_cur) / kShareOfFiles, kFewestClients,
+                                 kMostClients);
+}
 
 // For both kinds of address; a kernel without IPv6 has the other one. 0, or an errno.
 int listenAt(std::uint16_t port, Socket* listener) {
@@ -241,10 +250,21 @@ void Listener::dropOld(Clock::time_point now) {
   });
 }
 
+// Takes the place of the oldest client that has not said anything sensible; a rank that dials speaks at once. REQUIRES:
+// state_ held
+bool Listener::dropStranger() {
+  const auto stranger =
+      std::find_if(clients_.begin(), clients_.end(), [](const Answer& client) { return !client.isExpected(); });
+  if (stranger == clients_.end()) return false;
+  clients_.erase(stranger);
+  return true;
+}
+
 // False: pause, for there is no place, or no file descriptor. Those who wait stay in the kernel's queue. REQUIRES: state_ held
 bool Listener::acceptClients(Clock::time_point now) {
-  for (std::size_t accepted = 0; accepted < kMostClients; ++accepted) {
-    if (clients_.size() >= kMostClients) {
+  const std::size_t places = mostClients();
+  for (std::size_t accepted = 0; accepted < places; ++accepted) {
+    if (clients_.size() >= places && !dropStranger()) {
       if (now < clients_.front().since() + kPressedTime) return false;
       clients_.pop_front();
     }
@@ -254,7 +274,9 @@ bool Listener::acceptClients(Clock::time_point now) {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return true;
     } else if (isOutOfFiles(errno)) {
-      refuseForFiles(errno);
+      const int errnum = errno;
+      if (dropStranger()) continue;
+      refuseForFiles(errnum);
       return false;
     } else if (errno == ENOBUFS || errno == ENOMEM) {
       return false;

@@ -1,10 +1,11 @@
-// Where the devices of this process are dialled: one listening socket for IPv4 and IPv6, and one background thread, from the first
-// device to the last.
+// Where the devices of this process are dialled: one listening socket for IPv4 and IPv6, and one background thread,
+// from the first device to the last.
 //
 // Thread safety: all functions, from any thread.
-// Invariants: the thread never blocks but in poll. A stranger, garbage or a client that says nothing costs at most one of kMostClients
-// places, for kClientTime, or for kPressedTime if others wait. Callees are called with the lock held, so that none is called after its
-// remove(). A forked child starts with no thread, sockets or members of its parent.
+// Invariants: the thread never blocks but in poll. A stranger, garbage or a client that says nothing costs at most one
+// of kMostClients places, for kClientTime, or until as many others have come; a client that has named a device has its
+// place for kPressedTime then. Callees are called with the lock held, so that none is called after its remove(). A
+// forked child starts with no thread, sockets or members of its parent.
 #pragma once
 
 #include <pthread.h>
@@ -84,6 +85,7 @@ class Listener : private Directory {
   void serve();
   int pollTimeout(Clock::time_point now) const;
   void dropOld(Clock::time_point now);
+  bool dropStranger();
   bool acceptClients(Clock::time_point now);
   void refuseForFiles(int errnum);
   void warn(const char* line);
