@@ -2,13 +2,17 @@
 //
 // The first of these that is there wins: Kolo's own variables, torchrun, Slurm, Open MPI, MPICH. Slurm is passed over
 // where mpirun ran inside an allocation: its daemons are Slurm tasks, and the ranks inherit the daemons' Slurm
-// variables.
+// variables. Where several are there and contradict each other (a job operator sets RANK and WORLD_SIZE for a pod, and
+// mpirun starts two ranks in it), the one that started this process wins: its variables are the ones that this
+// process's parent does not have.
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
+#include <vector>
 
+#include "base/log.h"
 #include "base/settings.h"
 #include "bootstrap/control.h"
 #include "bootstrap/hub.h"
@@ -226,14 +230,89 @@ Result<bool> readMpich(LauncherJob& job) {
   return true;
 }
 
+struct Launcher {
+  const char* rankVariable;
+  const char* sizeVariable;
+  Result<bool> (*read)(LauncherJob&);
+};
+constexpr Launcher kKolo{"KOLO_RANK", "KOLO_SIZE", readKolo};
+constexpr Launcher kOthers[] = {{"RANK", "WORLD_SIZE", readTorchrun},
+                                {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", readSlurm},
+                                {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", readOpenMpi},
+                                {"PMI_RANK", "PMI_SIZE", readMpich}};
+
+// A launcher whose variables are there, and what they say, or why they cannot be read.
+struct Found {
+  const Launcher* launcher;
+  LauncherJob job;
+  Status fault;
+
+  bool agreesWith(const Found& other) const {
+    return fault.ok() && other.fault.ok() && job.rank == other.job.rank && job.ranks == other.job.ranks;
+  }
+  std::string said() const {
+    return fmt::format("{}={} and {}={} ({})", launcher->rankVariable, variable(launcher->rankVariable),
+                       launcher->sizeVariable, variable(launcher->sizeVariable), job.launcher);
+  }
+  // How many processes had the variables before this one could set them: this one, its parent, and so on.
+  int age() const {
+    const std::string rank = variable(launcher->rankVariable);
+    const char* const name = rank.empty() ? launcher->sizeVariable : launcher->rankVariable;
+    return inheritedBy(name, variable(name));
+  }
+};
+
+// Of launchers that may contradict each other the one that started this process. REQUIRES: there is one.
+Result<const Found*> starterOf(const std::vector<Found>& found) {
+  const Found& first = found.front();
+  const auto agree = [](const Found& with) { return [&with](const Found& one) { return one.agreesWith(with); }; };
+  if (found.size() == 1 || std::all_of(found.begin(), found.end(), agree(first))) return &first;
+  std::vector<const Found*> youngest;
+  int least = 0;
+  for (const Found& one : found) {
+    const int age = one.age();
+    if (youngest.empty() || age < least) youngest.clear();
+    if (youngest.empty()) least = age;
+    if (age == least) youngest.push_back(&one);
+  }
+  const Found& chosen = *youngest.front();
+  for (const Found* const one : youngest) {
+    if (one == &chosen || one->agreesWith(chosen)) continue;
+    return error(koloInvalidEnvironment,
+                 "the environment has {}, and also {}, and which of them started this process cannot be told; expected "
+                 "one launcher's variables: unset the others, or set KOLO_RANK and KOLO_SIZE",
+                 chosen.said(), one->said());
+  }
+  if (&chosen != &first) {
+    log::warn("the environment has {}, but this process was started with {}, which is used; unset the former, or set "
+              "KOLO_RANK and KOLO_SIZE",
+              first.said(), chosen.said());
+  }
+  return &chosen;
+}
+
+// Whether its variables are there.
+bool look(const Launcher& launcher, std::vector<Found>& found) {
+  Found one{&launcher, {}, {}};
+  one.job.root = settings::text("KOLO_ROOT");
+  Result<bool> isThere = launcher.read(one.job);
+  if (isThere.ok() && !isThere.value()) return false;
+  if (!isThere.ok()) one.fault = isThere.status();
+  found.push_back(std::move(one));
+  return true;
+}
+
 }  // namespace
 
 Result<LauncherJob> readLauncher() {
-  for (const auto read : {readKolo, readTorchrun, readSlurm, readOpenMpi, readMpich}) {
-    LauncherJob job;
-    job.root = settings::text("KOLO_ROOT");
-    KOLO_ASSIGN(const bool found, read(job));
-    if (!found) continue;
+  std::vector<Found> found;
+  if (!look(kKolo, found)) {
+    for (const Launcher& launcher : kOthers) look(launcher, found);
+  }
+  if (!found.empty()) {
+    KOLO_ASSIGN(const Found* const chosen, starterOf(found));
+    if (!chosen->fault.ok()) return chosen->fault;
+    LauncherJob job = chosen->job;
     job.jobName = job.launcher + " " + job.jobName;
     return job;
   }

@@ -82,6 +82,21 @@ bool parentOf(int pid, int& parent, std::string& command) {
   return true;
 }
 
+int inheritedBy(const std::string& variable, const std::string& value) {
+  constexpr int kMostAncestors = 64;
+  const std::string wanted = '\0' + variable + '=' + value + '\0';
+  int pid = ::getpid();
+  std::string ignored;
+  for (int count = 0; count < kMostAncestors; ++count) {
+    std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
+    std::ostringstream text;
+    text << '\0' << file.rdbuf();
+    if (text.str().find(wanted) == std::string::npos) return count;
+    if (!parentOf(pid, pid, ignored) || pid <= 0) return count + 1;
+  }
+  return kMostAncestors;
+}
+
 std::uint64_t pidNamespace() {
   struct stat status {};
   return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -51,6 +52,25 @@ Affinity affinityOf(pid_t thread) {
   return {};
 }
 
+// The same as the kernel writes it: "Cpus_allowed_list: 0-3,8".
+std::vector<int> affinityInProc(const char* path) {
+  constexpr int kMost = 1 << 20;
+  const std::string name = "Cpus_allowed_list:";
+  std::ifstream file(path);
+  std::vector<int> threads;
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(name, 0) != 0) continue;
+    std::istringstream ranges(line.substr(name.size()));
+    for (std::string range; std::getline(ranges, range, ',');) {
+      int first = 0, last = 0;
+      const int read = std::sscanf(range.c_str(), "%d-%d", &first, &last);
+      if (read < 1 || first < 0) continue;
+      for (int thread = first; thread <= std::min(read == 2 ? last : first, kMost); ++thread) threads.push_back(thread);
+    }
+  }
+  return threads;
+}
+
 double readQuota() {
   std::ifstream file("/proc/self/cgroup");
   std::ostringstream membership;
@@ -89,6 +109,11 @@ const Machine& basics() {
 
 // With I/O devices or without. xml: of another machine; null: of this one.
 Result<Topology> loadTopology(bool withDevices, const std::string* xml) {
+  // hwloc asks for the affinity with larger and larger masks, whatever the error: without end where a filter of system calls refuses it.
+  if (xml == nullptr && affinityOf(0).bytes == 0) {
+    return error(koloSystemError, "sched_getaffinity is refused to this process: {}; allow it in the filter of system calls (seccomp)",
+                 std::strerror(errno));
+  }
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return systemError(errno, "hwloc_topology_init");
   Topology topology(raw);
@@ -213,6 +238,7 @@ const Facts& facts() {
 std::vector<int> allowedThreads() {
   std::vector<int> threads;
   const Affinity affinity = affinityOf(getpid());
+  if (affinity.bytes == 0) threads = affinityInProc("/proc/self/status");
   for (int thread = 0; static_cast<std::size_t>(thread) < 8 * affinity.bytes; ++thread) {
     if (affinity.has(thread)) threads.push_back(thread);
   }

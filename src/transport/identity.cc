@@ -1,6 +1,8 @@
 #include <pthread.h>
 #include <sys/random.h>
 #include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -19,17 +21,30 @@ namespace {
 
 Identity current;
 
+// Where a filter of system calls (seccomp) refuses getrandom, and the device is missing too: a number that no other process has. It need not
+// be secret.
+void makeProcessId() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const std::uint64_t parts[2] = {static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec),
+                                  static_cast<std::uint64_t>(getpid())};
+  static_assert(sizeof parts == sizeof current.processId);
+  std::memcpy(current.processId, parts, sizeof parts);
+}
+
 // A forked child has its own address space and so must not pass for its parent.
 void renewProcessId() {
   std::size_t got = 0;
   while (got < sizeof current.processId) {
     const ssize_t n = getrandom(current.processId + got, sizeof current.processId - got, 0);
     if (n > 0) got += static_cast<std::size_t>(n);
-    if (n < 0 && errno != EINTR) {
-      std::perror("kolo: getrandom");
-      std::abort();
-    }
+    if (n < 0 && errno != EINTR) break;
   }
+  if (got == sizeof current.processId) return;
+  std::FILE* const file = std::fopen("/dev/urandom", "re");
+  if (file != nullptr) got = std::fread(current.processId, 1, sizeof current.processId, file);
+  if (file != nullptr) std::fclose(file);
+  if (got < sizeof current.processId) makeProcessId();
 }
 
 int hexDigit(char c) {

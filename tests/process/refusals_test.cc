@@ -104,3 +104,18 @@ TEST_CASE("a rank 0 that is refused sockets leaves word in the file by which ran
   for (const Refusal& refusal : {Refusal{"listening", {SYS_bind}}, Refusal{"socket", {SYS_socket}}})
     expectAllTold(0, refusal, {});
 }
+
+// Neither is needed to join: a process without them knows less of the machine, or takes its random numbers elsewhere.
+TEST_CASE("ranks that are refused sched_getaffinity or getrandom join all the same") {
+  for (const std::vector<long>& calls : {std::vector<long>{SYS_sched_getaffinity}, std::vector<long>{SYS_getrandom}}) {
+    Job job(2, "joinRefused", {"1", numbers(calls), std::to_string(EPERM)}, {});
+    for (int rank = 0; rank < 2; ++rank) {
+      const Ended ended = job.wait(rank);
+      INFO("rank " << rank << ":\n" << ended.output);
+      REQUIRE(ended.exitedWith(0));
+      if (has(ended.output, "result none")) return;
+      CHECK(has(ended.output, "result 0:"));
+      if (rank == 1 && calls.front() == SYS_sched_getaffinity) CHECK(has(ended.output, "sched_getaffinity is refused to this process"));
+    }
+  }
+}

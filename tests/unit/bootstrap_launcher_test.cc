@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/settings.h"
+#include "bootstrap/process_info.h"
 #include "bootstrap_fixture.h"
 
 using namespace kolo;
@@ -166,6 +167,38 @@ TEST_CASE("each launcher's variables are understood", "[bootstrap]") {
   CHECK(job.launcher == "mpich");
   CHECK(job.localRanks == 2);
   CHECK(contains(job.jobName, fmt::format("pid {} started", ::getppid())));
+}
+
+TEST_CASE("launchers that contradict each other are an error that names both, if it cannot be told which started the process", "[bootstrap]") {
+  const auto problem = [](const Variables& variables) {
+    const Environment environment(variables);   // all set by this process itself
+    return readLauncher().status().message();
+  };
+  const Variables openMpi = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}};
+  const auto with = [&](Variables others) {
+    others.insert(others.end(), openMpi.begin(), openMpi.end());
+    return problem(others);
+  };
+  for (const Variables& other : {Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}}, Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}},
+                                 Variables{{"RANK", "1"}}, Variables{{"RANK", "one"}, {"WORLD_SIZE", "2"}}}) {
+    const std::string said = with(other);
+    INFO(other.front().first << ": " << said);
+    CHECK(contains(said, other.front().first + "=" + other.front().second));
+    CHECK(contains(said, "OMPI_COMM_WORLD_RANK=1 and OMPI_COMM_WORLD_SIZE=2 (openmpi)"));
+    CHECK(contains(said, "KOLO_RANK and KOLO_SIZE"));
+  }
+  CHECK(with({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "29500"}}) == "");
+  CHECK(with({{"KOLO_RANK", "0"}, {"KOLO_SIZE", "1"}, {"RANK", "3"}, {"WORLD_SIZE", "4"}}) == "");   // Kolo's own decide
+}
+
+TEST_CASE("what a process has set itself, its parent has not", "[bootstrap]") {
+  const Environment environment({{"RANK", "a value that nobody else has"}});
+  CHECK(inheritedBy("RANK", "a value that nobody else has") == 0);
+  const char* const path = std::getenv("PATH");
+  REQUIRE(path != nullptr);
+  CHECK(inheritedBy("PATH", path) >= 1);
+  CHECK(inheritedBy("PATH", std::string(path) + ":") == 0);
+  CHECK(inheritedBy("ATH", path) == 0);
 }
 
 TEST_CASE("where ranks meet by a launcher's word is a port that the user allows", "[bootstrap]") {
