@@ -284,7 +284,9 @@ KOLO_API koloResult_t koloSetMayWait(int mayWait);
  * A call that returns an error gives its buffers back, though peers may still read there. What they read then does not count; but on GPUs
  * nobody notices that they were written, and windows of ranks that are threads of one process must not be freed, before all have returned.
  * Nobody writes to ordinary memory that was given back, but a peer that is stopped (SIGSTOP, a debugger) for two seconds in the middle of doing so.
- * Ordinary memory of some length may be read and written by the kernel (KOLO_SINGLE_COPY_BYTES), which refuses special mappings (secret, of devices). */
+ * Ordinary memory of some length may be read and written by the kernel (KOLO_SINGLE_COPY_BYTES), which refuses special
+ * mappings (secret, of devices). The kernel also refuses the memory of a process that is not dumpable (prctl
+ * PR_SET_DUMPABLE; a change of user has that effect too): such a rank's memory is staged, from whenever it is so. */
 
 /* recvbuf[i] = fold over ranks of sendbuf[i]. In place: sendbuf == recvbuf. */
 KOLO_API koloResult_t koloAllReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,

@@ -211,6 +211,7 @@ Status Communicator::connect() {
   machine_.cores = cores_ = around.cores;
   spreads_ = settings::integer("KOLO_SPREAD") != 0 && options_.device < 0 && around.allMapped && ranks() > around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
+  wasDumpable_ = isDumpable();
   writesPeers_ = around.writesPeers;
   waitsLonger_ = around.waitsLonger && options_.device < 0;
   if (waitsLonger_) machine_.takenFromBytes = singleCopyBytes_;

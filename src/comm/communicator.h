@@ -54,6 +54,9 @@ struct UserProgress {
   void* context = nullptr;
 };
 
+// Whether the kernel lets others of this user at this process's memory.
+bool isDumpable();
+
 // The code behind a predefined reduction; avg is a sum.
 device::ReduceOp reduceOpOf(koloRedOp_t op);
 // Whether a predefined reduction is right only if the inputs of all ranks are folded at once: an average of 8- or
@@ -194,6 +197,9 @@ class Communicator final : public executor::LinkOwner {
   std::uint64_t streamingBytes() const { return streamingBytes_; }
   // From how many bytes on ordinary buffers are read where they are; the same on all ranks.
   std::uint64_t singleCopyBytes() const { return singleCopyBytes_; }
+  // Whether peers may still read and write this process's ordinary memory, if they could when the communicator was
+  // made. Costs a system call.
+  bool offersMemory();
 
   // Tests replace it by the emulated block.
   static void setExecutor(executor::Executor* executor);
@@ -335,7 +341,10 @@ class Communicator final : public executor::LinkOwner {
   std::uint64_t streamingBytes_ = 0;
   std::uint64_t singleCopyBytes_ = UINT64_MAX;     // from which on blocks in ordinary memory are read
   bool writesPeers_ = false;                       // they may be written, too
-  // Ranks share cores, so that waiting for each other costs more than another copy, of what is not long; and nobody has asked for one copy all the same.
+  bool wasDumpable_ = false;                       // this process, when the communicator was made
+  bool saysUndumpable_ = true;                     // where it is no longer so, and that is still to be told
+  // Ranks share cores, so that waiting for each other costs more than another copy, of what is not long; and nobody has
+  // asked for one copy all the same.
   bool waitsLonger_ = false;
   bool allMapped_ = true;       // all ranks reach all others' memory by mapped links
   bool usesCuda_ = false;       // pointers may be a device's

@@ -125,9 +125,9 @@ bool Messages::startSend(Pair& pair, Send& send, device::More more) {
   if (line == nullptr) return false;
   const device::WindowRef window =
       send.bytes > device::kInlineBytes && !pair.isPosted ? windows_.find(send.data, send.bytes) : device::WindowRef{};
+  const bool isOffered = isRead(send) && owner_.offersMemory();
   // A copy through a slot costs two passes: long data in a window is better fetched.
-  const bool eager =
-      send.bytes <= eagerBytes_ && (window.index == 0 || send.bytes <= kEagerWindowBytes) && !isRead(send);
+  const bool eager = send.bytes <= eagerBytes_ && (window.index == 0 || send.bytes <= kEagerWindowBytes) && !isOffered;
   line->bytes = send.bytes;
   line->tag = send.tag;
   line->datatype = send.datatype;
@@ -152,7 +152,7 @@ bool Messages::startSend(Pair& pair, Send& send, device::More more) {
       line->offset = 0;
     } else {
       line->window = static_cast<std::uint8_t>(window.index <= 255 ? window.index : 0);
-      line->offset = line->window != 0 ? window.offset : isRead(send) ? reinterpret_cast<std::uint64_t>(send.data) : 0;
+      line->offset = line->window != 0 ? window.offset : isOffered ? reinterpret_cast<std::uint64_t>(send.data) : 0;
       send.isOffered = line->window != 0 || line->offset != 0;
     }
     pair.asked.push_back(send);

@@ -328,6 +328,7 @@ Status Communicator::execute() {
   work.signature.sequence = static_cast<std::uint16_t>(++sequence_);
   work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence_ << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
+  if (work.readsPeers || work.writesPeers) work.offersMemory = offersMemory();
   if (ranks() > 1) postOnBoard(work);
   const auto held = holdLinks();
   executor::Executor* const test = testExecutor.load(std::memory_order_relaxed);

@@ -1,6 +1,7 @@
 // How an operation waits, for peers whose memory is mapped and for posted links, what it finds while it does, and from a fault to
 // words.
 #include <sched.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "algorithms/names.h"
 #include "base/caller.h"
+#include "base/log.h"
 #include "comm/communicator.h"
 #include "topology/topology.h"
 
@@ -351,6 +353,23 @@ Fault Communicator::distrust(int peer, const std::string& what) {
       "it runs another build of the library. KOLO_TCP_CHECKSUM=1 finds what is altered on its way by tcp",
       peer, rank(), what);
   return {Fault::kCorrupt, peer, 0, 0};
+}
+
+bool isDumpable() { return prctl(PR_GET_DUMPABLE) == 1; }
+
+// The kernel lets others at the memory of a process that is dumpable. A program may end that when it likes: by prctl,
+// or by another user or fewer capabilities. Nobody tells this rank, so it asks before it offers anything; the peers see
+// in its headers and lines that nothing is offered. Where peers could read without that (by CAP_SYS_PTRACE), nothing
+// changes.
+bool Communicator::offersMemory() {
+  if (!wasDumpable_ || isDumpable()) return true;
+  if (std::exchange(saysUndumpable_, false)) {
+    log::info(
+        "rank {}: this process is no longer dumpable (prctl PR_SET_DUMPABLE, or a change of its user), so that others "
+        "may not read its memory: ordinary buffers go through staging",
+        rank());
+  }
+  return false;
 }
 
 Status Communicator::readFailure(int peer) const {

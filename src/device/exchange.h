@@ -539,10 +539,12 @@ class Exchange {
     return {(ref.index != 0 ? ref.offset : reinterpret_cast<std::uint64_t>(buffer)) + bytesOf(part.begin), ref.index};
   }
   KOLO_DEVICE WindowRef offeredInput(int peer) const {
-    return work_.shareable ? offered(work_.sendRef, work_.send, work_.partTo(peer), work_.readsPeers) : WindowRef{};
+    if (!work_.shareable) return {};
+    return offered(work_.sendRef, work_.send, work_.partTo(peer), work_.readsPeers && work_.offersMemory);
   }
   KOLO_DEVICE WindowRef offeredOutput(int peer) const {
-    return work_.shareable ? offered(work_.recvRef, work_.recv, work_.partFrom(peer), work_.writesPeers) : WindowRef{};
+    if (!work_.shareable) return {};
+    return offered(work_.recvRef, work_.recv, work_.partFrom(peer), work_.writesPeers && work_.offersMemory);
   }
   // Nobody reads which output a rank offers to the root of a gather: there it can say that its block does not wait for the root's.
   KOLO_DEVICE bool givesAheadTo(int peer) const { return work_.givesAhead && peer == work_.root && work_.signature.collective == Collective::kGather; }

@@ -164,6 +164,7 @@ struct Work {
   bool mayOwe = false;                          // a repeat: headers that change nothing here may be read later
   bool readsPeers = false;                      // inputs in no window may be read by their address; the same on all ranks that decide alike
   bool writesPeers = false;                     // likewise outputs be written; each rank offers its own, or does not
+  bool offersMemory = true;  // false: peers can do neither with this rank's memory, and it offers none
   bool shareable = false;                       // both refs may be used by the peers (not in-place all-to-all, ...)
   bool givesAhead = false;                      // this time this rank offers no buffer, but puts what it gives into slots and need not wait
   // Not 0: each pair of ranks decides for itself which way a block goes, as where only they know how long it is. One that is shorter than

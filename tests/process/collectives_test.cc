@@ -1,5 +1,6 @@
 // Every collective between processes: in windows and outside, small and large, on few ranks and many.
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -106,6 +107,37 @@ int everything(const std::vector<std::string>& arguments) {
 }
 KOLO_ROLE(everything);
 
+void becomeNobody() {
+  constexpr unsigned kNobody = 65534;
+  MUST(setgid(kNobody) == 0 && setuid(kNobody) == 0);
+}
+
+// After a while the kernel keeps the others from a rank's memory. arguments: "one", rank 1 says that it is not
+// dumpable, and later that it is; "all", all say so; "user", all become another user.
+int closeMemory(const std::vector<std::string>& arguments) {
+  const std::string& how = arguments[0];
+  if (geteuid() == 0 && how != "user") {  // root may read everything
+    becomeNobody();
+    MUST(prctl(PR_SET_DUMPABLE, 1) == 0);
+  }
+  const Member me = join();
+  constexpr size_t kMost = 100000;
+  std::vector<int> send(kMost * static_cast<size_t>(me.ranks)), recv(send.size());
+  const auto work = [&] {
+    for (const size_t count : {size_t{1000}, kMost, kMost}) checkCollectives(me, send.data(), recv.data(), count);
+  };
+  work();
+  const bool closes = how == "all" || (how == "one" && me.rank == 1);
+  if (how == "user") becomeNobody();
+  if (closes) MUST(prctl(PR_SET_DUMPABLE, 0) == 0);
+  work();
+  if (closes) MUST(prctl(PR_SET_DUMPABLE, 1) == 0);
+  work();
+  MUST_OK(koloCommDestroy(me.comm));
+  return 0;
+}
+KOLO_ROLE(closeMemory);
+
 int crowd(const std::vector<std::string>&) {
   const Member me = join();
   std::vector<int> send(static_cast<size_t>(me.ranks) * 64), recv(send.size());
@@ -201,6 +233,16 @@ TEST_CASE("processes run every collective and message by reading each other's or
     for (const int ranks : {2, 3}) {
       INFO(ranks << " ranks, KOLO_SINGLE_COPY_BYTES=" << from);
       Job(ranks, "everything", {kSanitized ? "20000" : "100000"}, {{"KOLO_SINGLE_COPY_BYTES", from}}).expectSuccess();
+    }
+  }
+}
+
+TEST_CASE("processes whose memory the others may no longer read go on by staging") {
+  for (const char* how : {"one", "all", "user"}) {
+    if (geteuid() != 0 && std::string(how) == "user") continue;  // only root can become another one
+    for (const int ranks : {2, 3}) {
+      INFO(how << " of " << ranks << " ranks");
+      Job(ranks, "closeMemory", {how}, {{"KOLO_SINGLE_COPY_BYTES", "0"}}).expectSuccess();
     }
   }
 }

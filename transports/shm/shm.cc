@@ -198,6 +198,14 @@ void linkClose(void*, void* linked) {
   unmap(link->mapping);
 }
 
+// Of memory that could be read, or written, when the link was opened.
+const char* whyNoMore(int errnum) {
+  if (errnum != EPERM) return "";
+  return "; it could be when the communicator was made. Since then that process may have become undumpable (prctl "
+         "PR_SET_DUMPABLE), or one of the two may have changed its user or capabilities: expected that of all ranks "
+         "before they make a communicator, or KOLO_SINGLE_COPY_BYTES=9223372036854775807, by which all is staged";
+}
+
 int linkRead(void*, void* linked, void* to, std::uint64_t from, std::uint64_t bytes, char* text, size_t textBytes) {
   const Why why{text, textBytes};
   const Link& link = *static_cast<const Link*>(linked);
@@ -210,8 +218,9 @@ int linkRead(void*, void* linked, void* to, std::uint64_t from, std::uint64_t by
   // In this process, too: a peer whose operation has failed may have given its buffer back, which must be an error here and not a crash.
   const int failure = bytes != 0 ? readMemory(link.pid, to, from, bytes) : 0;
   if (failure == 0) return KOLO_TRANSPORT_OK;
-  return why.fail(KOLO_TRANSPORT_ERROR, "process_vm_readv of %llu bytes from process %d: %s",
-                  static_cast<unsigned long long>(bytes), static_cast<int>(link.pid), ErrorText(failure).text);
+  return why.fail(KOLO_TRANSPORT_ERROR, "process_vm_readv of %llu bytes from process %d: %s%s",
+                  static_cast<unsigned long long>(bytes), static_cast<int>(link.pid), ErrorText(failure).text,
+                  whyNoMore(failure));
 }
 
 // A pid that another process has got meanwhile: the core does not write to a rank that has been reported dead, and pids do not come back within
@@ -221,8 +230,9 @@ int linkWrite(void*, void* linked, std::uint64_t to, const void* from, std::uint
   const Link& link = *static_cast<const Link*>(linked);
   const int failure = link.writeErrno != 0 ? link.writeErrno : copyAcross(process_vm_writev, link.pid, from, to, bytes);
   if (failure == 0) return KOLO_TRANSPORT_OK;
-  return why.fail(KOLO_TRANSPORT_ERROR, "process_vm_writev of %llu bytes to process %d: %s", static_cast<unsigned long long>(bytes),
-                  static_cast<int>(link.pid), ErrorText(failure).text);
+  return why.fail(KOLO_TRANSPORT_ERROR, "process_vm_writev of %llu bytes to process %d: %s%s",
+                  static_cast<unsigned long long>(bytes), static_cast<int>(link.pid), ErrorText(failure).text,
+                  link.writeErrno == 0 ? whyNoMore(failure) : "");
 }
 
 }  // namespace
