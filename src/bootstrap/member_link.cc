@@ -211,16 +211,16 @@ bool MemberLink::onAnswered(Decoder& decoder) {
 }
 
 // The ranks of the hub's process die with it; if all of them had left, or there was none, only the control plane is
-// gone.
+// gone. They often leave because another rank has died.
 Status MemberLink::lossOfHub(const std::string& why) const {
   if (!welcomed_) {
     return error(koloRemoteError, "the process that made the unique id went away while ranks were joining: {}", why);
   }
   if (hubRanks_.empty()) {
-    return error(koloRemoteError,
-                 "the process which made the unique id ({}) has exited, so ranks cannot exchange messages "
-                 "any more: {}",
-                 hubProcess_, why);
+    return error(
+        koloRemoteError,
+        "the process which made the unique id ({}) has exited{}, so ranks cannot exchange messages any more: {}",
+        hubProcess_, lastDeath_.empty() ? "" : fmt::format(", after {}", lastDeath_), why);
   }
   return error(koloRemoteError, "rank {} ({}), in the process which made the unique id, died: {}", hubRanks_.front(),
                hubProcess_, why);
@@ -242,6 +242,7 @@ void MemberLink::onClosed(const std::string& why) {
 void MemberLink::died(int rank, std::string why) {
   const Failure failure{koloRemoteError, rank, std::move(why)};
   if (!deaths_.emplace(rank, failure).second) return;
+  lastDeath_ = failure.message;
   std::vector<std::uint64_t> concerned;  // first, since a callback may change the subscriptions
   for (const auto& [key, subscription] : subscriptions_) {
     if (std::binary_search(subscription.members.begin(), subscription.members.end(), rank)) concerned.push_back(key);

@@ -121,6 +121,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   std::string hubProcess_;     // "pid P on HOST"
   std::vector<int> hubRanks_;  // ranks that live in the hub's process and have not left
   std::map<int, Failure> deaths_;
+  std::string lastDeath_;  // "rank 3 (pid 7 on HOST) died: ..."; empty: nobody has
   std::map<std::uint64_t, Subscription> subscriptions_;
   std::map<ExchangeKey, std::shared_ptr<Exchange>> exchanges_;
   std::map<std::uint64_t, std::weak_ptr<PendingAnswer>> questions_;  // by number; weak: who asked may have given up

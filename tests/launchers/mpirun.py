@@ -29,6 +29,12 @@ class Mpirun(EveryLauncher):
     def on_two_hosts(self):
         return self.launcher.over_hosts(HOSTS, here_instead_of_there(), 2)
 
+    def test_what_a_pod_s_environment_says_of_ranks_is_not_believed(self):
+        """As operators of jobs set it for a pod in which mpirun then starts several ranks."""
+        job = self.start(2, [Programs.report], {"RANK": "0", "WORLD_SIZE": "1"})
+        self.expect_report(job, 2)
+        self.assertRegex(job.output(), rf"RANK=0 and WORLD_SIZE=1 \(torchrun\), but this process was started with {self.launcher.rank_variable}=")
+
     def test_ranks_on_two_hosts_ask_for_a_root_and_meet_there(self):
         alone = self.start(4, [Programs.report], options=self.on_two_hosts())
         self.assertNotEqual(alone.ended(), 0, alone.output())

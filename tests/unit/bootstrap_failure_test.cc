@@ -117,6 +117,13 @@ TEST_CASE("a rank in a process of its own", "[.child]") {
     control.value()->leave();
     return;
   }
+  if (role == "hub that leaves because of a death") {
+    Inbox inbox;
+    control.value()->subscribe(1, upTo(ranks), inbox.callback());
+    (void)inbox.waitFor(1, 60s);
+    control.value()->leave();
+    return;
+  }
   if (role == "rank that forks" && ::fork() == 0) {
     std::this_thread::sleep_for(3s);  // keeps copies of all descriptors that fork copies
     ::_exit(0);
@@ -377,6 +384,17 @@ TEST_CASE("when the hub's owner left in good order only the control plane is los
   CHECK(contains(status.message(), "has exited"));
   CHECK(inbox.all().empty());
   leaveAll({controls[1], controls[2]});
+}
+
+TEST_CASE("the rank whose death made the hub's owner leave is named, not the owner alone", "[bootstrap]") {
+  Child child("hub that leaves because of a death", 0, 3, "");
+  std::vector<ControlPtr> controls = joinAll(unhex(child.line()), 3, 1);
+  controls[2].reset();
+  CHECK(WEXITSTATUS(child.wait()) == 0);
+  const Status status = controls[1]->allGather(1, 1, upTo(3), 1, "x", kPatienceMs).status();
+  CHECK(status.code() == koloRemoteError);
+  CHECK(contains(status.message(), fmt::format("rank 2 (pid {} on ", ::getpid())));
+  leaveAll({controls[1]});
 }
 
 TEST_CASE("a rank killed while others join ends their wait", "[bootstrap]") {

@@ -192,7 +192,7 @@ TEST_CASE("launchers that contradict each other are an error that names both, if
 }
 
 TEST_CASE("what a process has set itself, its parent has not", "[bootstrap]") {
-  const Environment environment({{"RANK", "a value that nobody else has"}});
+  const Environment environment(Variables{{"RANK", "a value that nobody else has"}});
   CHECK(inheritedBy("RANK", "a value that nobody else has") == 0);
   const char* const path = std::getenv("PATH");
   REQUIRE(path != nullptr);
