@@ -1,7 +1,10 @@
 // A peer that writes what it cannot have to write: the other rank says so and ends the communicator, and nothing is
 // read, sent or written outside of what was given for that.
+#include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -82,11 +85,26 @@ class Couple {
     REQUIRE(liar().post(kHonest, post).kind == device::Fault::kNone);
   }
 
+  // On each rank, at the same time: memory that is a window, until the communicator ends.
+  void registerWindows(std::uint64_t bytes) {
+    onBoth([&](Communicator& rank) {
+      void* memory = nullptr;
+      REQUIRE(koloMemAlloc(&memory, bytes) == koloSuccess);
+      windows_[static_cast<std::size_t>(rank.rank())].reset(static_cast<unsigned char*>(memory));
+      REQUIRE(rank.addWindow(memory, bytes).status().message() == "");
+    });
+  }
+  unsigned char* window(int rank) const { return windows_[static_cast<std::size_t>(rank)].get(); }
+
   static ArenaLayout layout() {
     return ArenaLayout::make(2, static_cast<std::uint64_t>(settings::integer("KOLO_STAGING_BYTES")));
   }
 
  private:
+  struct Free {
+    void operator()(unsigned char* memory) const { CHECK(koloMemFree(memory) == koloSuccess); }
+  };
+  std::array<std::unique_ptr<unsigned char, Free>, 2> windows_;   // outlive the ranks
   std::vector<Owned> ranks_;
   std::uint64_t lines_ = 1;  // behind exchangeOne()
 };
@@ -200,11 +218,7 @@ TEST_CASE("a message in a window lies inside of what its sender has registered",
     INFO("window " << int{where.window} << ", offset " << where.offset);
     Couple couple("shm");
     std::vector<unsigned char> received(kMessage, 3);
-    couple.onBoth([&](Communicator& rank) {
-      void* memory = nullptr;
-      REQUIRE(koloMemAlloc(&memory, kWindow) == koloSuccess);  // for as long as the test's process lives
-      REQUIRE(rank.addWindow(memory, kWindow).status().message() == "");
-    });
+    couple.registerWindows(kWindow);
     couple.exchangeOne();
     couple.lie([&](MessageLine& line) {
       line.kind = MessageKind::kRequest;
@@ -227,14 +241,9 @@ TEST_CASE("the buffers that a header offers lie inside of what its writer has re
       [](device::Header& line) { line.refs.sendWindow = 0x7fffffff; }};
   for (const auto& change : lies) {
     Couple couple("shm");
-    void* memory[2] = {};  // likewise
-    couple.onBoth([&](Communicator& rank) {
-      void*& mine = memory[rank.rank()];
-      REQUIRE(koloMemAlloc(&mine, kWindow) == koloSuccess);
-      REQUIRE(rank.addWindow(mine, kWindow).status().message() == "");
-    });
+    couple.registerWindows(kWindow);
     const auto run = [&](Communicator& rank) {
-      auto* const mine = static_cast<unsigned char*>(memory[rank.rank()]);
+      auto* const mine = couple.window(rank.rank());
       Operation operation;
       operation.collective = Collective::kAllGather;
       operation.send = mine;
