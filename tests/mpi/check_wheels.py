@@ -88,7 +88,7 @@ class Mpi:
     """How programs are compiled for one of them, and started."""
 
     def __init__(self, name, family, library, called, options=(), headers=None):
-        self.name, self.family, self.library, self.called, self.options = name, family, library, called, list(options)
+        self.name, self.family, self.soname, self.called, self.options = name, family, library, called, list(options)
         self.headers = headers  # the package that has them, where it is another one
 
     def missing(self):
@@ -108,7 +108,7 @@ class Mpi:
         program = os.path.join(folder, os.path.splitext(source)[0])
         compiler = ["c++", "-std=c++20"] if source.endswith(".cc") else ["cc"]
         command = [*compiler, "-w", "-O1", f"-I{self.include}", os.path.join(HERE, source), "-o", program, *options, f"-L{libraries}",
-                   f"-l:{self.library}", f"-Wl,-rpath,{libraries}", "-ldl", "-pthread"]
+                   f"-l:{self.soname}", f"-Wl,-rpath,{libraries}", "-ldl", "-pthread"]
         subprocess.run(command, check=True, timeout=BOUND)
         return program
 
@@ -157,11 +157,11 @@ class Wheels(unittest.TestCase):
             self.assertIn("60 rounds agree", output)
             self.assertGreater(accelerated(output, "MPI_Allreduce"), 0, output)
             self.assertRegex(output, rf"kolo-mpirun: found .*{re.escape(mpi.called)}.*, at {re.escape(mpi.package.mpirun)};")
-            self.assertRegex(output, rf"kolo-mpi: rank 0 uses .*{re.escape(mpi.called)}.* \({re.escape(mpi.package.home)}/lib/{mpi.library}")
+            self.assertRegex(output, rf"kolo-mpi: rank 0 uses .*{re.escape(mpi.called)}.* \({re.escape(mpi.package.home)}/lib/{mpi.soname}")
         # No other MPI comes with the interposer; and none at all into a process that uses none.
         listed = mpi.run(1, ["/bin/sh", "-c", f"LD_TRACE_LOADED_OBJECTS=1 exec {program}"])
         self.assertIn("libkolo-mpi-", listed)
-        self.assertEqual(set(re.findall(r"=> (\S*/lib(?:mpi|mpich)\.so\S*)", listed)), {f"{mpi.package.home}/lib/{mpi.library}"}, listed)
+        self.assertEqual(set(re.findall(r"=> (\S*/lib(?:mpi|mpich)\.so\S*)", listed)), {f"{mpi.package.home}/lib/{mpi.soname}"}, listed)
         self.assertNotRegex(mpi.run(1, ["cat", "/proc/self/maps"]), r"/lib(mpi|mpich)\.so")
 
     def plugin(self, name):
