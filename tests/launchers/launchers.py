@@ -137,10 +137,6 @@ class Mpich(Launcher):
     def missing(self):
         return None if self.program else "MPICH's mpirun is not installed (package mpich)"
 
-    def environment(self):
-        """MPICH polls a thousand times before it yields: with more ranks than cores each wait of a rank costs the others that much."""
-        return {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
-
     def command(self, ranks, words, options=()):
         return [self.program, *options, "-n", str(ranks), *words]
 
