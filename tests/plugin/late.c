@@ -379,8 +379,16 @@ static void deviceAbandon(void* opened) {
  * or closes links. */
 __attribute__((visibility("default"))) void koloLateCarryOut(int rank);
 void koloLateCarryOut(int rank) {
-  for (Device* device = devices; device != NULL; device = device->next) {
-    if (device->rank != rank) continue;
+  /* Others may be opened and closed meanwhile: the list is read under its lock, which carrying out takes itself. */
+  Device* ofRank[kMostRanks];
+  int found = 0;
+  pthread_rwlock_rdlock(&memoriesLock);
+  for (Device* device = devices; device != NULL && found < kMostRanks; device = device->next) {
+    if (device->rank == rank) ofRank[found++] = device;
+  }
+  pthread_rwlock_unlock(&memoriesLock);
+  for (int i = 0; i < found; ++i) {
+    Device* const device = ofRank[i];
     enter(device);
     for (Link* link = device->links; link != NULL; link = link->next) {
       for (uint32_t rail = 0; rail < kRails; ++rail) {

@@ -29,7 +29,8 @@ std::vector<long> callsIn(const std::string& text) {
 // arguments: the rank to which it happens, the numbers of the system calls, the errno. Prints how joining and one
 // operation ended.
 int joinRefused(const std::vector<std::string>& arguments) {
-  if (arguments[0] == std::getenv("KOLO_RANK") && !refuse(callsIn(arguments[1]), std::stoi(arguments[2]))) {
+  const bool isRefused = arguments[0] == std::getenv("KOLO_RANK");
+  if (isRefused && !refuse(callsIn(arguments[1]), std::stoi(arguments[2]))) {
     std::printf("result none: no filters here\n");
     std::fflush(stdout);
     _exit(0);
@@ -41,7 +42,8 @@ int joinRefused(const std::vector<std::string>& arguments) {
   std::printf("result %d: %s\n", result, koloGetLastError(nullptr));
   if (comm != nullptr) koloCommDestroy(comm);
   std::fflush(stdout);
-  if (kSanitized) _exit(0);  // a sanitizer's last look needs what is refused
+  // A sanitizer's last look needs what is refused. The others leave by exit(), which waits until late ranks are told.
+  if (kSanitized && isRefused) _exit(0);
   return 0;
 }
 KOLO_ROLE(joinRefused);

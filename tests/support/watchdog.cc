@@ -1,6 +1,8 @@
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include "support/watchdog.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -82,6 +84,9 @@ class Watchdog {
     for (const Place& place : places) {
       if (const char* where = place.where) std::fprintf(stderr, "  %s (rank %d)\n", where, place.rank.load());
     }
+    // What failed before, which Catch has printed into the buffer of standard output; unless a thread that hangs holds its lock.
+    alarm(2);
+    std::fflush(stdout);
     std::signal(SIGABRT, SIG_DFL);   // Catch's handler belongs to the main thread
     std::abort();
   }
