@@ -2,6 +2,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 
 #if KOLO_HAVE_CUDA
 #include "drivers/cuda/driver.h"
@@ -23,17 +25,35 @@ void require(CUresult result, const char* what) {
 
 CUdeviceptr address(const unsigned char* data) { return reinterpret_cast<CUdeviceptr>(data); }
 
-}  // namespace
-
-CurrentDevice::CurrentDevice(int device) : device_(device) {
-  CUcontext context = nullptr;
-  require(driver().cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-  require(driver().cuCtxPushCurrent(context), "cuCtxPushCurrent");
+// What the process holds, by device. Never destroyed: threads may outlive statics.
+struct Contexts {
+  std::mutex mutex;
+  std::map<int, CUcontext> of;
+};
+Contexts& held() {
+  static auto* const instance = new Contexts;
+  return *instance;
 }
 
-CurrentDevice::~CurrentDevice() {
-  require(driver().cuCtxPopCurrent(nullptr), "cuCtxPopCurrent");
-  require(driver().cuDevicePrimaryCtxRelease(device_), "cuDevicePrimaryCtxRelease");
+CUcontext contextOf(int device) {
+  const std::lock_guard lock(held().mutex);
+  const auto [at, isNew] = held().of.try_emplace(device, nullptr);
+  if (isNew) require(driver().cuDevicePrimaryCtxRetain(&at->second, device), "cuDevicePrimaryCtxRetain");
+  return at->second;
+}
+
+}  // namespace
+
+CurrentDevice::CurrentDevice(int device) { require(driver().cuCtxPushCurrent(contextOf(device)), "cuCtxPushCurrent"); }
+
+CurrentDevice::~CurrentDevice() { require(driver().cuCtxPopCurrent(nullptr), "cuCtxPopCurrent"); }
+
+void releaseContexts() {
+  const std::lock_guard lock(held().mutex);
+  for (const auto& [device, context] : held().of) {
+    require(driver().cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
+  }
+  held().of.clear();
 }
 
 DeviceMemory::DeviceMemory(int device, std::size_t bytes) : device_(device) {
@@ -61,8 +81,9 @@ void download(int device, unsigned char* to, const unsigned char* from, std::siz
 
 #else
 
-CurrentDevice::CurrentDevice(int device) : device_(device) {}
+CurrentDevice::CurrentDevice(int) {}
 CurrentDevice::~CurrentDevice() = default;
+void releaseContexts() {}
 DeviceMemory::DeviceMemory(int device, std::size_t) : device_(device) { std::abort(); }
 DeviceMemory::~DeviceMemory() = default;
 void upload(int, unsigned char*, const unsigned char*, std::size_t) {}

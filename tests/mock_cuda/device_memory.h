@@ -18,16 +18,17 @@ class DeviceMemory {
   unsigned char* data_ = nullptr;
 };
 
-// Makes the device's primary context the thread's, for a scope.
+// Makes the device's primary context the thread's, for a scope. The process holds the context from its first use on: the driver resets a
+// primary context, with all memory and streams in it, when its last holder releases it.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device);
   ~CurrentDevice();
   CurrentDevice(const CurrentDevice&) = delete;
-
- private:
-  int device_;
 };
+
+// Gives back the contexts that the process holds; before a mock goes. REQUIRES: nobody uses them.
+void releaseContexts();
 
 // Between the host and any memory of the device; return when it is done.
 void upload(int device, unsigned char* to, const unsigned char* from, std::size_t bytes);

@@ -52,7 +52,7 @@ CUresult open(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
   if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   *pointer = reinterpret_cast<CUdeviceptr>(memory);
   world->memory[*pointer] = {.kind = Kind::kImported, .bytes = theirs.bytes, .id = physical->id, .physical = physical,
-                             .origin = origin, .uses = 1};
+                             .origin = origin, .uses = 1, .context = currentDevice()};
   return CUDA_SUCCESS;
 }
 

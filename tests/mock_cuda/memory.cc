@@ -28,7 +28,8 @@ CUresult allocate(CUdeviceptr* pointer, std::size_t bytes, int device, Kind kind
   if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   *pointer = addressOf(memory);
   const std::lock_guard lock(world->mutex);
-  world->memory[*pointer] = {.kind = kind, .bytes = bytes, .id = physical->id, .physical = physical};
+  world->memory[*pointer] = {.kind = kind, .bytes = bytes, .id = physical->id, .physical = physical,
+                             .context = kind == Kind::kDevice ? device : -1};
   return CUDA_SUCCESS;
 }
 
@@ -56,7 +57,7 @@ CUresult allocateHost(void** pointer, std::size_t bytes, unsigned) {
   if (posix_memalign(pointer, 4096, bytes) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
   std::memset(*pointer, kUnwritten, bytes);
   const std::lock_guard lock(world->mutex);
-  world->memory[addressOf(*pointer)] = {.kind = Kind::kHost, .bytes = bytes, .id = ++world->lastId};
+  world->memory[addressOf(*pointer)] = {.kind = Kind::kHost, .bytes = bytes, .id = ++world->lastId, .context = currentDevice()};
   return CUDA_SUCCESS;
 }
 
@@ -86,7 +87,7 @@ CUresult registerHost(void* pointer, std::size_t bytes, unsigned) {
       return range.kind == Kind::kRegistered ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED : CUDA_ERROR_INVALID_VALUE;
     }
   }
-  world->memory[begin] = {.kind = Kind::kRegistered, .bytes = bytes, .id = ++world->lastId};
+  world->memory[begin] = {.kind = Kind::kRegistered, .bytes = bytes, .id = ++world->lastId, .context = currentDevice()};
   return CUDA_SUCCESS;
 }
 

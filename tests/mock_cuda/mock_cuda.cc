@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "mock_cuda/device_memory.h"
 #include "mock_cuda/world.h"
 
 extern "C" const unsigned char koloKernels[];   // the image that the library loads
@@ -16,8 +17,6 @@ namespace kolo::test::mock {
 World* world = nullptr;
 
 namespace {
-
-thread_local std::vector<CUcontext> contexts;
 
 // ---- what is common to all functions
 
@@ -96,9 +95,7 @@ CUresult errorString(CUresult code, const char** text) {
   return CUDA_SUCCESS;
 }
 
-// ---- devices, contexts, modules
-
-CUcontext contextOf(int device) { return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1); }
+// ---- devices, modules
 
 CUresult deviceUuid(CUuuid* uuid, CUdevice device) {
   *uuid = {};
@@ -155,40 +152,22 @@ void addDevices(drivers::CudaDriver& d) {
   };
 }
 
-void addContexts(drivers::CudaDriver& d) {
-  d.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice device) {
-    *context = contextOf(device);
-    ++world->contexts;
-    return CUDA_SUCCESS;
-  };
-  d.cuDevicePrimaryCtxRelease = [](CUdevice) { --world->contexts; return CUDA_SUCCESS; };
-  d.cuCtxPushCurrent = [](CUcontext context) { contexts.push_back(context); return CUDA_SUCCESS; };
-  d.cuCtxPopCurrent = [](CUcontext* context) {
-    if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-    if (context != nullptr) *context = contexts.back();
-    contexts.pop_back();
-    return CUDA_SUCCESS;
-  };
-  d.cuCtxGetDevice = [](CUdevice* device) {
-    *device = currentDevice();
-    return *device < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
-  };
-  d.cuCtxEnablePeerAccess = [](CUcontext context, unsigned) {
-    const std::lock_guard lock(world->mutex);
-    const bool isNew = world->reached.emplace(currentDevice(), context).second;
-    return isNew ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-  };
-}
-
 void addModules(drivers::CudaDriver& d) {
   d.cuModuleLoadData = [](CUmodule* module, const void* image) {
     if (image != koloKernels) return CUDA_ERROR_INVALID_IMAGE;
-    *module = reinterpret_cast<CUmodule>(1);
-    ++world->modules;
+    if (currentDevice() < 0) return CUDA_ERROR_INVALID_CONTEXT;
+    *module = reinterpret_cast<CUmodule>(++world->lastId);
+    const std::lock_guard lock(world->mutex);
+    world->modules[*module] = currentDevice();
     return CUDA_SUCCESS;
   };
-  d.cuModuleUnload = [](CUmodule) { --world->modules; return CUDA_SUCCESS; };
-  d.cuModuleGetFunction = [](CUfunction* function, CUmodule, const char* name) {
+  d.cuModuleUnload = [](CUmodule module) {
+    const std::lock_guard lock(world->mutex);
+    return world->modules.erase(module) == 0 ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+  };
+  d.cuModuleGetFunction = [](CUfunction* function, CUmodule module, const char* name) {
+    const std::lock_guard lock(world->mutex);
+    if (world->modules.count(module) == 0) return CUDA_ERROR_INVALID_HANDLE;
     const Kernel* const kernel = findKernel(name);
     *function = reinterpret_cast<CUfunction>(const_cast<Kernel*>(kernel));
     return kernel == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
@@ -256,17 +235,13 @@ std::string findings() {
   say("graphs", world->graphs.size());
   say("executable graphs", world->execs.size());
   say("user objects", world->userObjects);
-  say("contexts", static_cast<std::size_t>(world->contexts.load()));
-  say("modules", static_cast<std::size_t>(world->modules.load()));
+  say("modules", world->modules.size());
+  left += world->lost;
   if (world->calledFromDestructor) left += "a user object's destructor called the driver ";
   return left;
 }
 
 }  // namespace
-
-CUcontext currentContext() { return contexts.empty() ? nullptr : contexts.back(); }
-
-int deviceOf(CUcontext context) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1; }
 
 const CudaForTests& mockedForTests() {
   static const CudaForTests table = makeForTests();
@@ -283,16 +258,21 @@ void MockCuda::install() const {
   static const drivers::CudaDriver driver = mock::makeDriver();
   world = new mock::World;
   world->properties = *this;
+  world->contexts = std::vector<std::atomic<int>>(static_cast<std::size_t>(devices));
   drivers::setCuda(&driver);
 }
 
 std::string MockCuda::remove() {
-  drivers::setCuda(nullptr);
   world->defaults.clear();
   world->dying.clear();
   for (const auto& [handle, stream] : world->streams) stream->worker.synchronize();
   world->janitor.synchronize();
-  const std::string left = mock::findings();
+  std::string left = mock::findings();
+  releaseContexts();
+  for (const std::atomic<int>& holders : world->contexts) {
+    if (holders != 0) left += std::to_string(holders) + " holders of a context ";
+  }
+  drivers::setCuda(nullptr);
   delete world;
   world = nullptr;
   return left;

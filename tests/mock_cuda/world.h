@@ -159,6 +159,7 @@ struct Range {
   std::set<int> access;                  // devices; of what is mapped
   std::pair<int, std::uint64_t> origin;  // process and id there; of what is imported
   unsigned uses = 0;                     // of what is imported
+  int context = -1;                      // device in whose context it was made and goes with; -1: in none
 
   bool onDevice() const { return physical != nullptr; }
 };
@@ -181,6 +182,11 @@ struct Kernel {
 };
 const Kernel* findKernel(const char* name);
 
+// ---- contexts (contexts.cc)
+
+// A context's last holder has released it: what was made in it is gone, as from a real one.
+void resetContext(int device);
+
 // ---- everything
 
 struct World {
@@ -190,7 +196,7 @@ struct World {
   Broken broken{CUDA_SUCCESS};
   std::atomic<bool> calledFromDestructor{false};
   std::atomic<std::uint64_t> launches{0}, userObjects{0}, lastId{0};
-  std::atomic<int> contexts{0}, modules{0};
+  std::vector<std::atomic<int>> contexts;   // holders of each device's primary context
   Worker janitor{nullptr};              // calls the destructors of user objects
 
   std::mutex mutex;
@@ -205,12 +211,14 @@ struct World {
   std::set<std::shared_ptr<Capture>> captures;
   std::set<Graph*> graphs;
   std::set<GraphExec*> execs;
+  std::map<CUmodule, int> modules;      // and whose context they are in
+  std::string lost;                     // what was still there when contexts were reset
   std::map<int, unsigned> blocks;       // running, of each device
   unsigned mostBlocks = 0;
 };
 extern World* world;   // nullptr: not installed
 
-CUcontext currentContext();   // nullptr: none
+CUcontext currentContext();   // nullptr: none, or its last holder has released it
 int deviceOf(CUcontext context);
 inline int currentDevice() { return deviceOf(currentContext()); }   // -1: none
 
@@ -230,6 +238,7 @@ bool forbiddenByCapture();
 void abandonCapture(Stream& stream);
 
 // Parts of the table.
+void addContexts(drivers::CudaDriver& driver);
 void addMemory(drivers::CudaDriver& driver);
 void addVirtualMemory(drivers::CudaDriver& driver);
 void addIpc(drivers::CudaDriver& driver);
