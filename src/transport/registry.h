@@ -6,6 +6,7 @@
 
 #include <kolo/transport.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 
 #include "collectives_table.h"
 #include "support/one_core.h"

@@ -1,4 +1,5 @@
 // Ranks that do not call the same operation: an error on all of them, with both sides in words, and never a hang.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 

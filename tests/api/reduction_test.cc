@@ -1,8 +1,10 @@
 // Reductions that users make: pre-multiplied sums and functions of their own.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <complex>
+#include <cstdint>
 #include <thread>
 
 #include "support/ranks.h"

@@ -1,8 +1,10 @@
 // How a way to a peer over IP is found: which addresses are told and tried, and that nobody but the peer is taken for it. Addresses are made
 // up, or loopback's.
 #include <catch2/catch.hpp>
+#include <cstdint>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "../../transports/connect/place.h"

@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <tuple>
 
 #include "../../transports/ib/pairing.h"
 #include "drivers/verbs/verbs.h"

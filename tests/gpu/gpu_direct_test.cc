@@ -2,11 +2,13 @@
 // memory of the host elsewhere, with the same results. The suite gpu-direct runs all of device_test.cc so.
 #include <signal.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "gpu/support.h"

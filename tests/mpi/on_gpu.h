@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 #include <thread>
+#include <type_traits>
 
 #include "buffers.h"
 

@@ -7,6 +7,7 @@
 //
 // usage: kolo-mpi-random-nonblocking-FAMILY ROUNDS SEED single|multiple
 //   The last is the level of threads that the program asks for.
+#include <cstdint>
 #include <numeric>
 #include <optional>
 

@@ -14,6 +14,7 @@
 // Thread safety: plain data.
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 
 #include "../common/proof.h"
