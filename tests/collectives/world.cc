@@ -1,7 +1,6 @@
 #include "world.h"
 
 #include <catch2/catch.hpp>
-
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -9,6 +8,7 @@
 #include "base/settings.h"
 #include "comm/communicator.h"
 #include "executor/emulated/emulated_executor.h"
+#include "support/deadline.h"
 #if KOLO_HAVE_CUDA
 #include "drivers/cuda/driver.h"
 #endif
@@ -78,9 +78,11 @@ class ScopedSettings {
   int latePerHost_;
 };
 
+constexpr double kOperationsPart = 0.8;  // of the time that a test has left
+
 koloConfig_t configOf(const WorldOptions& options) {
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
-  config.timeoutMs = 50000;
+  config.timeoutMs = static_cast<int>(test::within(std::chrono::seconds(50), kOperationsPart).count());
   config.reproducible = options.reproducible ? 1 : 0;
   config.device = options.device;
   config.resident = options.resident ? 1 : 0;
@@ -175,17 +177,17 @@ World::~World() {
 }
 
 void World::run(const std::function<void(int)>& body, const std::function<std::string()>& state) {
-  const Watchdog watchdog(std::chrono::seconds(60 * kSlowdown), state);
+  const Watchdog watchdog(test::within(std::chrono::seconds(60 * kSlowdown), 1), state);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks(); ++rank) threads.emplace_back(body, rank);
   for (std::thread& thread : threads) thread.join();
 }
 
-Watchdog::Watchdog(std::chrono::seconds limit, std::function<std::string()> state)
+Watchdog::Watchdog(std::chrono::milliseconds limit, std::function<std::string()> state)
     : thread_([this, limit, state = std::move(state)] {
         std::unique_lock lock(mutex_);
         if (changed_.wait_for(lock, limit, [this] { return done_; })) return;
-        std::fprintf(stderr, "no end after %lld s:\n%s\n", static_cast<long long>(limit.count()),
+        std::fprintf(stderr, "no end after %.1f s:\n%s\n", static_cast<double>(limit.count()) / 1000,
                      state ? state().c_str() : "(no state)");
         std::abort();
       }) {}

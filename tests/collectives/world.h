@@ -93,7 +93,7 @@ class World {
 // Aborts with state() on standard error unless it is destroyed in time.
 class Watchdog {
  public:
-  Watchdog(std::chrono::seconds limit, std::function<std::string()> state);
+  Watchdog(std::chrono::milliseconds limit, std::function<std::string()> state);
   ~Watchdog();
 
  private:

@@ -30,7 +30,7 @@ TEST_CASE("what was made in a context goes with its last holder", "[mock]") {
     CUDA_OK(driver().cuMemHostAlloc(&host, 4, 0));
     CUDA_OK(driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CUDA_OK(driver().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    const ShortLived other;   // one of two holders resets nothing
+    const ShortLived other;  // one of two holders resets nothing
   }
   {
     const ShortLived context;

@@ -6,7 +6,7 @@
 namespace kolo::test::mock {
 namespace {
 
-thread_local std::vector<CUcontext> contexts;   // pushed; the last one is current
+thread_local std::vector<CUcontext> contexts;  // pushed; the last one is current
 
 CUcontext contextOf(int device) { return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1); }
 
@@ -49,7 +49,8 @@ CUresult pop(CUcontext* context) {
 
 // Gives the members for which isOf says so to `taken`, and says how many there were.
 template <class Map, class IsOf>
-void lose(Map& map, const IsOf& isOf, const char* what, std::vector<typename Map::mapped_type>& taken, std::string& lost) {
+void lose(Map& map, const IsOf& isOf, const char* what, std::vector<typename Map::mapped_type>& taken,
+          std::string& lost) {
   std::size_t count = 0;
   for (auto at = map.begin(); at != map.end();) {
     if (!isOf(at->second)) {
@@ -65,25 +66,32 @@ void lose(Map& map, const IsOf& isOf, const char* what, std::vector<typename Map
 
 }  // namespace
 
-// Memory that is mapped by handles, and that of pools, belong to the device and stay. What the ranges of the others name stays mapped in this
-// process: a kernel of the mock that still uses it would take the process with it.
+// Memory that is mapped by handles, and that of pools, belong to the device and stay. What the ranges of the others
+// name stays mapped in this process: a kernel of the mock that still uses it would take the process with it.
 void resetContext(int device) {
   std::string lost;
-  std::vector<std::shared_ptr<Stream>> streams;   // ended without the lock
+  std::vector<std::shared_ptr<Stream>> streams;  // ended without the lock
   std::vector<std::shared_ptr<Event>> events;
   std::vector<Range> ranges;
   std::vector<int> modules;
   const std::lock_guard lock(world->mutex);
-  lose(world->memory, [device](const Range& range) { return range.context == device; }, "ranges of memory", ranges, lost);
-  lose(world->streams, [device](const auto& stream) { return stream->device == device; }, "streams", streams, lost);
-  lose(world->events, [device](const auto& event) { return event->device == device; }, "events", events, lost);
-  lose(world->modules, [device](int owner) { return owner == device; }, "modules", modules, lost);
+  lose(
+      world->memory, [device](const Range& range) { return range.context == device; }, "ranges of memory", ranges,
+      lost);
+  lose(
+      world->streams, [device](const auto& stream) { return stream->device == device; }, "streams", streams, lost);
+  lose(
+      world->events, [device](const auto& event) { return event->device == device; }, "events", events, lost);
+  lose(
+      world->modules, [device](int owner) { return owner == device; }, "modules", modules, lost);
   for (const auto& stream : streams) {
     abandonCapture(*stream);
     stream->worker.stop();
     world->dying.push_back(stream);
   }
-  if (!lost.empty()) world->lost += "the context of device " + std::to_string(device) + " was reset by its last release, with" + lost + " ";
+  if (!lost.empty())
+    world->lost +=
+        "the context of device " + std::to_string(device) + " was reset by its last release, with" + lost + " ";
 }
 
 CUcontext currentContext() { return contexts.empty() || !isHeld(contexts.back()) ? nullptr : contexts.back(); }

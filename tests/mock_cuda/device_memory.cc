@@ -71,7 +71,7 @@ DeviceMemory::~DeviceMemory() {
 void upload(int device, unsigned char* to, const unsigned char* from, std::size_t bytes) {
   const CurrentDevice current(device);
   require(driver().cuMemcpyHtoD(address(to), from, bytes), "cuMemcpyHtoD");
-  require(driver().cuStreamSynchronize(nullptr), "cuStreamSynchronize");   // the copy may still be on its way
+  require(driver().cuStreamSynchronize(nullptr), "cuStreamSynchronize");  // the copy may still be on its way
 }
 
 void download(int device, unsigned char* to, const unsigned char* from, std::size_t bytes) {

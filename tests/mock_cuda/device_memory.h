@@ -18,8 +18,8 @@ class DeviceMemory {
   unsigned char* data_ = nullptr;
 };
 
-// Makes the device's primary context the thread's, for a scope. The process holds the context from its first use on: the driver resets a
-// primary context, with all memory and streams in it, when its last holder releases it.
+// Makes the device's primary context the thread's, for a scope. The process holds the context from its first use on:
+// the driver resets a primary context, with all memory and streams in it, when its last holder releases it.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device);

@@ -1,5 +1,6 @@
-// Says on standard error which test case begins, where tools/run_suites.py asks for it (KOLO_TEST_MARKS): so it can show the output of a
-// failed case alone.
+// Says on standard error which test case begins, where tools/run_suites.py asks for it (KOLO_TEST_MARKS): so it can
+// show the output of a failed case alone; tools/run-gpu-checks, which may kill a program that hangs, asks for it too.
+// Every line is then written at once.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -9,12 +10,13 @@ namespace {
 
 struct Marks : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
+  void testRunStarting(const Catch::TestRunInfo&) override {
+    if (std::getenv("KOLO_TEST_MARKS") != nullptr) std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+  }
   void testCaseStarting(const Catch::TestCaseInfo& info) override {
     if (std::getenv("KOLO_TEST_MARKS") == nullptr) return;
-    std::fflush(stdout);   // standard output and standard error go to one file
     std::fprintf(stderr, "\n== case %s\n", info.name.c_str());
   }
-  void testCaseEnded(const Catch::TestCaseStats&) override { std::fflush(stdout); }
 };
 CATCH_REGISTER_LISTENER(Marks)
 

@@ -14,6 +14,8 @@
 #include <string>
 #include <thread>
 
+#include "support/deadline.h"
+
 namespace kolo::test {
 namespace {
 
@@ -49,14 +51,14 @@ class Watchdog {
   void start(const std::string& name) {
     const std::lock_guard lock(mutex_);
     name_ = name;
-    end_ = std::chrono::steady_clock::now() + kUsual;
+    end_ = std::chrono::steady_clock::now() + within(kUsual, 1);
     running_ = true;
     if (!thread_.joinable()) thread_ = std::thread([this] { watch(); });
     changed_.notify_all();
   }
   void extend(std::chrono::seconds deadline) {
     const std::lock_guard lock(mutex_);
-    end_ = std::chrono::steady_clock::now() + deadline * kSlowness;
+    end_ = std::chrono::steady_clock::now() + within(deadline * kSlowness, 1);
   }
   void stop() {
     const std::lock_guard lock(mutex_);
