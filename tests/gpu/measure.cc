@@ -1,19 +1,23 @@
-// Times Kolo on one GPU, which its ranks share, and prints JSON, a line for each figure. For tools/run-gpu-checks; --mock runs it by the
-// mock of the driver, to test the program itself.
+// Times Kolo on one GPU, which its ranks share, and prints JSON, a line for each figure. For tools/run-gpu-checks;
+// --mock runs it by the mock of the driver, to test the program itself.
 //
-// usage: kolo-gpu-measure [--mock] [--quick] [--device N] [--sections NAME,NAME...]
+// usage: kolo-gpu-measure [--mock] [--quick] [--device N] [--ranks N,N...] [--sections NAME,NAME...]
 //
-// Sections: copy, latency, bandwidth, collectives, messages, gpudirect, processes. Keys of a line:
+// --ranks is for latency and bandwidth. Sections: copy, latency, bandwidth, collectives, messages, gpudirect,
+// backpressure, processes. Keys of a line:
 //   section, kind (of ranks: threads or processes), ranks, collective, bytes (of a rank's larger buffer)
-//   algorithm (asked for; auto: the planner's choice), plan (what that is), resident, buffers (registered in windows, or plain)
-//   way (stream, waited, graph: see Way in measure_ranks.h), us, least_us (one operation by the slowest rank: median and best round), calls
-//   algbw_gbps (bytes by time), traffic (bytes that all ranks together must read and write), of_copy (traffic by time, as a part of
-//   the bandwidth of the device's own copy), wrong (elements found wrong, of those looked at)
-// of gpudirect: dma_buf, peer_memory, orders_writes (what the driver says of the device), exported (of an arena, as a dma-buf: its bytes; 0:
+//   algorithm (asked for; auto: the planner's choice), plan (what that is), resident, buffers (registered in windows,
+//   or plain) way (stream, waited, graph: see Way in measure_ranks.h), us, least_us (one operation by the slowest rank:
+//   median and best round), calls algbw_gbps (bytes by time), traffic (bytes that all ranks together must read and
+//   write), of_copy (traffic by time, as a part of the bandwidth of the device's own copy), wrong (elements found
+//   wrong, of those looked at)
+// of gpudirect: dma_buf, peer_memory, orders_writes (what the driver says of the device), exported (of an arena, as a
+// dma-buf: its bytes; 0:
 //   not), export_us, why (not)
+// of backpressure: calls (of each rank), ahead (of them, how many the rank that was first had enqueued when the other
+// began), blocked (it
+//   had not got further for a second)
 // Exit status: 1 if something failed, which stderr names, or was wrong.
-#include "measure_ranks.h"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,8 +28,10 @@
 #include <cstring>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "measure_ranks.h"
 #include "memory/device_memory.h"
 #include "mock_cuda/mock_cuda.h"
 
@@ -33,16 +39,21 @@ namespace kolo::test {
 namespace {
 
 constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
-const std::vector<std::string> kSections = {"copy", "latency", "bandwidth", "collectives", "messages", "gpudirect", "processes"};
+const std::vector<std::string> kSections = {"copy",     "latency",   "bandwidth",    "collectives",
+                                            "messages", "gpudirect", "backpressure", "processes"};
 
 struct Options {
   int device = 0;
   bool mock = false, quick = false;
   std::vector<std::string> sections = kSections;
+  std::vector<int> ranks;  // of latency and bandwidth; empty: usual ones
 
   bool has(const std::string& section) const { return std::find(sections.begin(), sections.end(), section) != sections.end(); }
   double budgetMs(double usual) const { return quick ? 2 : usual; }   // for one figure
-  std::vector<int> ranks() const { return quick ? std::vector<int>{4, 2} : std::vector<int>{4, 2, 8}; }   // the targets' first
+  std::vector<int> rankCounts() const {                               // the targets' first
+    if (!ranks.empty()) return ranks;
+    return quick ? std::vector<int>{4, 2} : std::vector<int>{4, 2, 8};
+  }
 };
 
 double g_copyGbps = 0;
@@ -184,7 +195,7 @@ void measureCopy(const Options& options) {
 void measureLatency(const Options& options) {
   const std::vector<std::size_t> sizes = options.quick ? std::vector<std::size_t>{8, 8 * kKiB}
       : std::vector<std::size_t>{8, 64, 512, kKiB, 4 * kKiB, 8 * kKiB, 16 * kKiB, 32 * kKiB, 64 * kKiB};
-  for (const int ranks : options.ranks()) {
+  for (const int ranks : options.rankCounts()) {
     for (const bool resident : {false, true}) {
       nowMeasuring("latency: making " + std::to_string(ranks) + " ranks");
       onThreads({.device = options.device, .ranks = ranks, .resident = resident}, [&](Rank& rank) {
@@ -206,7 +217,7 @@ void measureLatency(const Options& options) {
 void measureBandwidth(const Options& options) {
   const std::vector<std::size_t> sizes = options.quick ? std::vector<std::size_t>{256 * kKiB}
       : std::vector<std::size_t>{kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB, 1024 * kMiB};
-  for (const int ranks : options.ranks()) {
+  for (const int ranks : options.rankCounts()) {
     nowMeasuring("bandwidth: making " + std::to_string(ranks) + " ranks");
     onThreads({.device = options.device, .ranks = ranks}, [&](Rank& rank) {
       for (const bool registered : {true, false}) {
@@ -315,6 +326,39 @@ void tryGpuDirect(const Options& options) {
   fail("the driver says that it exports dma-bufs, and does not, or not whole: " + buffer.status().message());
 }
 
+// A rank that is a second ahead of the other: what it has launched fills the device's queue, behind which the launching
+// thread waits in the driver. If it keeps there what the other one needs to launch its own, both end with the
+// operation's deadline.
+void measureBackpressure(const Options& options) {
+  nowMeasuring("backpressure: a rank that enqueues while the other sleeps");
+  const int calls = options.quick ? 300 : 3000;
+  std::atomic<int> enqueued = 0;
+  onThreads({.device = options.device, .ranks = 2, .timeout = std::chrono::seconds(8)}, [&](Rank& rank) {
+    const Buffers buffers(rank, kKiB, true);
+    const auto enqueue = [&] {
+      check(koloAllReduce(buffers.send(), buffers.recv(), kKiB / sizeof(float), koloFloat32, koloSum, rank.comm,
+                          rank.koloStream()),
+            "koloAllReduce");
+    };
+    if (rank.number == 1) {
+      int ahead = -1;
+      while (enqueued != ahead && enqueued < calls) {  // until it gets no further
+        ahead = enqueued;
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+      }
+      ahead = enqueued;
+      Line("backpressure").add("calls", calls).add("ahead", ahead).add("blocked", ahead < calls).print();
+    }
+    for (int i = 0; i < calls; ++i) {
+      enqueue();
+      if (rank.number == 0) ++enqueued;
+    }
+    rank.synchronize();
+    rank.expectNoError();
+    if (buffers.wrongSums(kKiB) != 0) fail("wrong results");
+  });
+}
+
 void removeMock() {
   const std::string left = MockCuda::remove();
   if (!left.empty()) fail("not given back: " + left);
@@ -365,6 +409,7 @@ int measure(const Options& options) {
   if (options.has("collectives")) measureCollectives(options);
   if (options.has("messages")) measureMessages(options);
   if (options.has("gpudirect")) tryGpuDirect(options);
+  if (options.has("backpressure")) measureBackpressure(options);
   if (g_wrong) std::fprintf(stderr, "kolo-gpu-measure: wrong results\n");
   if (options.mock) removeMock();
   return good && !g_wrong ? 0 : 1;
@@ -380,6 +425,15 @@ bool readSections(const std::string& text, Options& options) {
   return !options.sections.empty();
 }
 
+bool readRanks(const std::string& text, Options& options) {
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    options.ranks.push_back(std::atoi(word.c_str()));
+    if (options.ranks.back() < 2 || options.ranks.back() > 16) return false;
+  }
+  return !options.ranks.empty();
+}
+
 bool read(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
@@ -389,6 +443,8 @@ bool read(int argc, char** argv, Options& options) {
       options.quick = true;
     } else if (argument == "--device" && i + 1 < argc) {
       options.device = std::atoi(argv[++i]);
+    } else if (argument == "--ranks" && i + 1 < argc) {
+      if (!readRanks(argv[++i], options)) return false;
     } else if (argument != "--sections" || i + 1 >= argc || !readSections(argv[++i], options)) {
       return false;
     }
@@ -402,7 +458,8 @@ bool read(int argc, char** argv, Options& options) {
 int main(int argc, char** argv) {
   kolo::test::Options options;
   if (kolo::test::read(argc, argv, options)) return kolo::test::measure(options);
-  std::fprintf(stderr, "usage: kolo-gpu-measure [--mock] [--quick] [--device N] "
-                       "[--sections copy,latency,bandwidth,collectives,messages,gpudirect,processes]\n");
+  std::fprintf(stderr,
+               "usage: kolo-gpu-measure [--mock] [--quick] [--device N] [--ranks N,N...] "
+               "[--sections copy,latency,bandwidth,collectives,messages,gpudirect,backpressure,processes]\n");
   return 2;
 }

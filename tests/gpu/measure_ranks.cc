@@ -17,15 +17,15 @@
 #include <vector>
 
 #include "mock_cuda/cuda_for_tests.h"
+#include "support/deadline.h"
 
 namespace kolo::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTimeoutMs = 20000;
 constexpr int kRounds = 5;
-constexpr int kMostCalls = 2000;   // in a round
+constexpr int kMostCalls = 200;  // in a round: all are in the device's queue at once, which has about a thousand places
 constexpr int kCallsInGraph = 20;
 constexpr std::size_t kPattern = std::size_t{1} << 20;   // bytes after which the inputs repeat
 constexpr std::size_t kLookedAt = std::size_t{1} << 16;  // bytes at each end of a result
@@ -46,7 +46,7 @@ double microsecondsSince(Clock::time_point begin) { return std::chrono::duration
 koloConfig_t configOf(const Setup& setup) {
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
   config.device = setup.device;
-  config.timeoutMs = kTimeoutMs;
+  config.timeoutMs = static_cast<int>(within(setup.timeout, 0.8).count());
   config.resident = setup.resident ? 1 : 0;
   return config;
 }

@@ -7,6 +7,7 @@
 #include <kolo/kolo.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,6 +45,7 @@ struct Setup {
   int device = 0;
   int ranks = 2;
   bool resident = false;
+  std::chrono::milliseconds timeout{20000};  // of an operation
   std::function<void()> prepare = [] {};   // in a process of its own, before it first uses CUDA
   std::function<void()> finish = [] {};    // there, at the end
 };
