@@ -75,8 +75,9 @@ TEST_CASE("GPU: every algorithm gives what its definition says", "[gpu]") {
   CHECK(test::MockCuda::mostBlocksAtOnce() <= static_cast<unsigned>(ranks * blocks));
 }
 
-TEST_CASE("GPU: every algorithm by a resident kernel", "[gpu]") {
-  const int ranks = GENERATE(1, 2, 3, 4, 5, 8);
+namespace {
+
+void resident(int ranks) {
   Gpu gpu(ranks, 2, 1, true);
   World world(gpu.options);
   Batch batch(world, seedFor(2050, ranks));
@@ -86,6 +87,13 @@ TEST_CASE("GPU: every algorithm by a resident kernel", "[gpu]") {
   });
   batch.run();
 }
+
+}  // namespace
+
+TEST_CASE("GPU: every algorithm by a resident kernel", "[gpu]") { resident(GENERATE(1, 2, 3, 4)); }
+
+// These have more streams than a device has queues.
+TEST_CASE("GPU: every algorithm by a resident kernel of many ranks", "[gpu][many]") { resident(GENERATE(5, 8)); }
 
 TEST_CASE("GPU: every algorithm over posted links, and between hosts of several ranks", "[gpu][posted]") {
   struct Shape {
@@ -226,11 +234,9 @@ TEST_CASE("GPU: every datatype and operation by other numbers of ranks", "[gpu]"
   foldEverything(collective, ranks, 1, 1);
 }
 
-TEST_CASE("GPU: sums of what each rank scales", "[gpu]") {
-  const int ranks = GENERATE(1, 2, 3);
-  Gpu gpu(ranks, 2, 2);
-  World world(gpu.options);
-  Batch batch(world, seedFor(2300, ranks));
+namespace {
+
+void addScaledSums(Batch& batch, int ranks) {
   for (const koloCollective_t collective : {koloCollectiveAllReduce, koloCollectiveReduce, koloCollectiveReduceScatter}) {
     for (const std::string& algorithm : algorithmsFor(collective)) {
       Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
@@ -240,7 +246,31 @@ TEST_CASE("GPU: sums of what each rank scales", "[gpu]") {
       batch.add(wanted);
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("GPU: sums of what each rank scales", "[gpu]") {
+  const int ranks = GENERATE(1, 2, 3);
+  Gpu gpu(ranks, 2, 2);
+  World world(gpu.options);
+  Batch batch(world, seedFor(2300, ranks));
+  addScaledSums(batch, ranks);
   batch.run();
+}
+
+// What a sanitizer can look at: it may let one kernel run at a time, and ranks would wait for each other.
+TEST_CASE("GPU: a rank by itself, launched and resident", "[gpu][single]") {
+  const bool resident = GENERATE(false, true);
+  Gpu gpu(1, 2, 2, resident);
+  World world(gpu.options);
+  Batch batch(world, seedFor(2700, 1));
+  addEveryAlgorithm(batch, 1, 3, [&](Wanted& wanted, int turn) {
+    if (turn == 2) wanted.count = pick(batch.random(), 1, std::size_t{100'000});
+  });
+  addScaledSums(batch, 1);
+  batch.run();
+  if (isMocked()) CHECK(test::MockCuda::launches() > 0);
 }
 
 }  // namespace
