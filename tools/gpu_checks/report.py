@@ -1,0 +1,252 @@
+"""The report as text."""
+
+from gpu_checks.figures import WAYS, find, is_failure, number, size_text
+from gpu_checks.verdicts import peer_comparisons
+
+OUTPUT_SHOWN = 40  # lines of a section that failed
+
+TEXT_COLUMNS = {
+    "target",
+    "holds",
+    "measured",
+    "section",
+    "result",
+    "choice",
+    "algorithm",
+    "buffers",
+    "way",
+    "collective",
+    "MPS",
+    "dma-buf",
+    "peer memory",
+    "orders writes",
+    "exported",
+}
+
+
+def table(title, heads, rows):
+    """Words to the left, numbers to the right; nothing without rows."""
+    if not rows:
+        return []
+    cells = [[str(cell) for cell in row] for row in [heads, *rows]]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ["", title]
+    for row in cells:
+        lines.append(
+            (
+                "  "
+                + "  ".join(
+                    cell.ljust(width) if head in TEXT_COLUMNS else cell.rjust(width)
+                    for cell, head, width in zip(row, heads, widths)
+                )
+            ).rstrip()
+        )
+    return lines
+
+
+def counts(figures, section, key):
+    return sorted(
+        {figure[key] for figure in figures if figure["section"] == section and key in figure and "us" in figure}
+    )
+
+
+def latency_tables(figures):
+    lines = []
+    columns = [
+        ("launched", "auto", False, "stream"),
+        ("in graph", "auto", False, "graph"),
+        ("resident", "auto", True, "stream"),
+        ("launched w", "auto", False, "waited"),
+        ("resident w", "auto", True, "waited"),
+        ("one_shot launched", "one_shot", False, "stream"),
+        ("resident", "one_shot", True, "stream"),
+        ("launched w", "one_shot", False, "waited"),
+        ("resident w", "one_shot", True, "waited"),
+    ]
+    for ranks in counts(figures, "latency", "ranks"):
+        rows = []
+        for size in counts(figures, "latency", "bytes"):
+            found = [
+                find(
+                    figures, section="latency", ranks=ranks, bytes=size, algorithm=algorithm, resident=resident, way=way
+                )
+                for _, algorithm, resident, way in columns
+            ]
+            plan = next((figure["plan"] for figure in found[:5] if figure), "-")
+            rows.append([size_text(size), plan, *(number(figure and figure["us"]) for figure in found)])
+        lines += table(
+            f"all_reduce, latency in us, {ranks} ranks (threads), float32, registered; back to back, or (w) each waited for",
+            ["size", "choice", *(head for head, *_ in columns)],
+            rows,
+        )
+    return lines
+
+
+def bandwidth_tables(figures):
+    lines = []
+    columns = [
+        *(("registered", name) for name in ["two_shot", "one_shot", "ring", "biring", "auto"]),
+        ("plain", "two_shot"),
+        ("plain", "ring"),
+    ]
+    heads = [
+        "size",
+        *(head for buffers, name in columns for head in (f"{'plain ' if buffers == 'plain' else ''}{name} us", "part")),
+    ]
+    for ranks in counts(figures, "bandwidth", "ranks"):
+        rows = []
+        for size in counts(figures, "bandwidth", "bytes"):
+            found = [
+                find(figures, section="bandwidth", ranks=ranks, bytes=size, algorithm=name, buffers=buffers)
+                for buffers, name in columns
+            ]
+            rows.append(
+                [
+                    size_text(size),
+                    *(
+                        cell
+                        for figure in found
+                        for cell in (number(figure and figure["us"], 1), number(figure and figure.get("of_copy")))
+                    ),
+                ]
+            )
+        lines += table(
+            f"all_reduce, bandwidth, {ranks} ranks (threads), float32, registered but where it says plain;\npart: of the "
+            "copy's bandwidth, by the traffic that the algorithm must move",
+            heads,
+            rows,
+        )
+    return lines
+
+
+def choice_text(figure):
+    return figure["algorithm"] if figure["algorithm"] != "auto" or not figure["plan"] else f"auto: {figure['plan']}"
+
+
+def other_tables(figures):
+    lines = []
+    for section, title in [
+        ("collectives", "all collectives, 4 ranks (threads), the planner's choice, registered buffers"),
+        ("messages", "messages, 2 ranks (threads), one way of a ping-pong, registered buffers"),
+        ("processes", "all_reduce, ranks that are processes, registered buffers"),
+    ]:
+        rows = [
+            [
+                figure["collective"],
+                figure["ranks"],
+                choice_text(figure),
+                size_text(figure["bytes"]),
+                WAYS[figure["way"]],
+                "yes" if figure.get("mps") else "no",
+                number(figure["us"]),
+                number(figure["algbw_gbps"]),
+                number(figure.get("of_copy")),
+            ]
+            for figure in figures
+            if figure["section"] == section and "us" in figure
+        ]
+        lines += table(title, ["collective", "ranks", "algorithm", "size", "way", "MPS", "us", "GB/s", "of copy"], rows)
+    return lines
+
+
+def peer_tables(figures):
+    rows = [
+        [
+            "yes" if row["mps"] else "no",
+            row["ranks"],
+            size_text(row["bytes"]),
+            number(row["one_shot"]),
+            number(row["two_shot"]),
+            number(row["kolo"]),
+            number(row["ratio"]),
+            number(row["threads"]),
+        ]
+        for row in peer_comparisons(figures)
+    ]
+    title = (
+        "all_reduce beside PyTorch's symmetric memory, float32, back to back, in us: processes on both sides, Kolo's best algorithm;\n"
+        "ratio: how many times faster Kolo is. Without MPS processes take turns on the device. Kolo's ranks that are threads do not,\n"
+        "and stand in the last column for themselves"
+    )
+    lines = table(
+        title, ["MPS", "ranks", "size", "torch one_shot", "torch two_shot", "Kolo", "ratio", "Kolo as threads"], rows
+    )
+    for figure in figures:
+        if figure["section"] == "torch" and "us" not in figure:
+            lines += [
+                "",
+                "PyTorch: " + ", ".join(f"{key} {value}" for key, value in figure.items() if key != "section"),
+            ]
+    return lines
+
+
+def gpu_direct_tables(figures):
+    """What the driver says of NICs and this device's memory, and what came of exporting some."""
+    rows = [
+        [
+            *("yes" if figure[key] else "no" for key in ["dma_buf", "peer_memory", "orders_writes"]),
+            size_text(figure["exported"]) if figure["exported"] else "no: " + figure["why"],
+            number(figure["export_us"], 0),
+        ]
+        for figure in figures
+        if figure["section"] == "gpudirect"
+    ]
+    return table(
+        "GPUDirect RDMA, without a NIC: what the driver says, and the export of memory that is made as arenas are",
+        ["dma-buf", "peer memory", "orders writes", "exported", "us"],
+        rows,
+    )
+
+
+def text_report(document):
+    mocked = " (mocked: the times mean nothing)" if document["mocked"] else ""
+    figures = document["figures"]
+    lines = [
+        f"Kolo {document['commit']}, sources {document['sources']}, on a GPU{mocked}, {document['date']}",
+        f"device: {document.get('device', 'mocked' if document['mocked'] else 'unknown')}",
+        f"{document['unused']:.0f} s of {document['seconds']:.0f} s unused",
+    ]
+    held = {True: "yes", False: "NO", None: "-"}
+    lines += table(
+        "targets",
+        ["target", "holds", "measured"],
+        [[entry["target"], held[entry["holds"]], entry["measured"]] for entry in document["verdicts"]],
+    )
+    lines += table(
+        "sections",
+        ["section", "seconds", "result"],
+        [[entry["name"], entry["seconds"], f"{entry['status']} {entry['summary']}"] for entry in document["sections"]],
+    )
+    copies = [figure for figure in figures if figure["section"] == "copy"]
+    lines += table(
+        "the device's copy (bytes read and written), the best of all sections",
+        ["size", "GB/s"],
+        [
+            [size_text(size), max(figure["gbps"] for figure in copies if figure["bytes"] == size)]
+            for size in sorted({figure["bytes"] for figure in copies})
+        ],
+    )
+    wrong = [figure for figure in figures if figure.get("wrong")]
+    lines += table(
+        "WRONG RESULTS while measuring",
+        ["section", "algorithm", "ranks", "size", "wrong elements"],
+        [
+            [figure["section"], figure["algorithm"], figure["ranks"], size_text(figure["bytes"]), figure["wrong"]]
+            for figure in wrong
+        ],
+    )
+    lines += gpu_direct_tables(figures)
+    lines += latency_tables(figures) + bandwidth_tables(figures) + peer_tables(figures) + other_tables(figures)
+    for entry in filter(is_failure, document["sections"]):
+        lines += [
+            "",
+            f"{entry['name']}: {entry['status']}",
+            f"  {entry['command']}",
+            *("  | " + line for line in shown(entry)),
+        ]
+    return "\n".join(lines)
+
+
+def shown(entry):
+    """The last lines of a section."""
+    return entry["output"].splitlines()[-OUTPUT_SHOWN:]

@@ -1,0 +1,303 @@
+"""What is run, in order of worth: three commands of ten minutes, and each of them as far as its time goes."""
+
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from typing import Callable, Optional
+
+from gpu_checks import building
+from gpu_checks.running import ROOT, summary_of
+
+# Tests that have a section of their own, by their tags.
+TAGS = ["processes", "capture", "resident", "messages", "posted"]
+# As if no rank could map another one's memory; windows are staged there.
+LATE = {"KOLO_TRANSPORTS": "late,shm", "KOLO_TEST_LATE_PER_HOST": "1", "KOLO_CONNECT_ALL_RANKS": "1000"}
+MPS = {"mps": True}  # of figures
+NO_EAGER = {"CUDA_MODULE_LOADING": None}  # PyTorch has thousands of kernels
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str
+    part: int  # which command of ten minutes has it
+    usual: int  # seconds that it should take on a device
+    limit: int  # and that it may take
+    command: Callable  # of a Place
+    needed: bool = False  # whatever sections are asked for
+    device: bool = False  # not by the mock
+    without: Callable = lambda place: None  # why there is nothing to run; None: there is
+    judge: Optional[Callable] = None
+    mark: dict = field(default_factory=dict)  # for each figure
+    changes: dict = field(default_factory=dict)  # of the environment; None: not set
+
+
+class Place:
+    """Where and how sections run."""
+
+    def __init__(self, options, env, build, given_build):
+        self.options, self.env, self.build = options, env, build
+        self.mock, self.device, self.given_build = options.mock, options.device, given_build
+        self.mps_folder, self.mps_runs = None, False
+        self.env["KOLO_TEST_MARKS"] = "1"  # tests say their names, and print line by line
+        self.env["KOLO_TEST_LATE_PLUGIN"] = str(build / building.LATE_PLUGIN)
+        if not self.mock:
+            self.env["KOLO_TEST_GPU"] = options.device
+            # A kernel that is loaded when it is first launched may wait for one that runs.
+            self.env["CUDA_MODULE_LOADING"] = "EAGER"
+
+    def program(self, name):
+        return self.build / name
+
+    def env_of(self, section):
+        env = {**self.env, **section.changes}
+        if self.mps_runs:
+            env.update(CUDA_MPS_PIPE_DIRECTORY=self.mps_folder, CUDA_MPS_LOG_DIRECTORY=self.mps_folder)
+        if "KOLO_TRANSPORTS" in section.changes:
+            env["KOLO_TRANSPORT_PLUGINS"] = env["KOLO_TEST_LATE_PLUGIN"]
+        return {name: str(value) for name, value in env.items() if value is not None}
+
+
+# ---------------------------------------------------------------- commands
+
+
+def configure(place):
+    return building.configure_command(place.build, place.mock)
+
+
+def build(place):
+    return building.build_command(place.build, place.mock)
+
+
+def export(place):
+    how = ["--mock"] if place.mock else []
+    return [sys.executable, "-m", "gpu_checks.carrying", place.build, place.options.export, *how]
+
+
+def no_export(place):
+    return None if place.options.export else "not asked for (--export)"
+
+
+def tests(program, tags):
+    return lambda place: [place.program(program), tags, "--warn", "NoTests", "--durations", "yes"]
+
+
+def of_collectives(tags):
+    return tests("tests/collectives/kolo-collectives", tags)
+
+
+def of_devices(tags):
+    return tests("tests/gpu/kolo-gpu", "[device]" + tags)
+
+
+def measure(section, *more, quick=False):
+    def command(place):
+        how = ["--mock", "--quick"] if place.mock else ["--device", place.device, *(["--quick"] if quick else [])]
+        return [place.program("tests/gpu/kolo-gpu-measure"), *how, "--sections", section, *more]
+
+    return command
+
+
+def kolo_perf(*more):
+    """Every collective, as users measure them."""
+
+    def command(place):
+        program = place.program(building.PERF_ON_MOCK if place.mock else building.PERF)
+        sizes = "8,8K" if place.mock else "8,8K,1M,64M" if more else "8,8K,1M"  # processes have the device in turns
+        return [program, "--gpus", place.device, "--ranks", "2", "--sizes", sizes, "-n", "50", "--timeout", "15", *more]
+
+    return command
+
+
+def torch_peer(seconds):
+    return lambda place: [sys.executable, ROOT / "tools/gpu-torch-peer", "--device", place.device, "--seconds", seconds]
+
+
+def sanitizer(tool):
+    """One rank: kernels that a sanitizer serialises would wait for each other. Few channels: kernels get slow."""
+
+    def command(place):
+        more = (
+            ["--report-api-errors", "no"] if tool == "memcheck" else []
+        )  # the library asks the driver what it may refuse
+        return [
+            "compute-sanitizer",
+            "--tool",
+            tool,
+            "--error-exitcode",
+            "86",
+            "--print-limit",
+            "20",
+            *more,
+            place.program("tests/collectives/kolo-collectives"),
+            "[gpu][single]",
+        ]
+
+    return command
+
+
+def no_sanitizer(place):
+    return None if shutil.which("compute-sanitizer", path=place.env["PATH"]) else "compute-sanitizer is not there"
+
+
+def judge_sanitizer(status, output):
+    """What the sanitizer found; tests that failed beneath it without a finding are told apart."""
+    summary = summary_of("\n".join(line for line in output.splitlines() if "SUMMARY" in line))
+    if status == 0:
+        return None
+    if isinstance(status, str):
+        return f"FAILED: {status}; it slows kernels down"
+    if " 0 errors" in summary or " 0 hazards" in summary:
+        return "FAILED: nothing found, but the tests did not pass beneath the sanitizer"
+    return f"FAILED: {summary or status}"
+
+
+def sanitized(tool):
+    return Section(f"sanitizer {tool}", 3, 40, 60, sanitizer(tool), device=True, without=no_sanitizer,
+                   judge=judge_sanitizer, changes={"KOLO_GPU_CHANNELS": 2})
+
+
+def mps_begins(place):
+    return ["sh", "-c", "nvidia-cuda-mps-control -d </dev/null >/dev/null 2>&1"]
+
+
+def mps_ends(place):
+    return ["sh", "-c", "echo quit | nvidia-cuda-mps-control"]
+
+
+def not_asked_for_mps(place):
+    return None if place.options.mps else "not asked for (--mps)"
+
+
+def no_mps(place):
+    return not_asked_for_mps(place) or (None if place.mps_runs else "MPS did not begin")
+
+
+def nvidia_smi(place):
+    asked = "name,driver_version,memory.total,clocks.sm,clocks.mem,compute_mode,mig.mode.current"
+    return ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader"]
+
+
+# ---------------------------------------------------------------- the sections
+
+FIRST = [
+    Section("device", 1, 3, 20, nvidia_smi, needed=True, device=True),
+    Section("machine", 1, 3, 20, lambda place: [sys.executable, ROOT / "tools/gpu_checks/probe.py"]),
+    Section("configure", 1, 10, 60, configure, needed=True, without=lambda place: place.given_build),
+    Section("build", 1, 120, 300, build, needed=True, without=lambda place: place.given_build),
+    Section("export", 1, 10, 40, export, needed=True, without=no_export, changes={"PYTHONPATH": ROOT / "tools"}),
+    Section("kolo-info", 1, 2, 15, lambda place: [place.program("tools/kolo-info")]),
+    Section("smoke latency", 1, 6, 15, measure("latency", "--ranks", "2", quick=True), mark={"section": "smoke"}),
+    Section("smoke bandwidth", 1, 6, 15, measure("bandwidth", "--ranks", "2", quick=True), mark={"section": "smoke"}),
+    Section("smoke sums", 1, 6, 15, of_collectives("GPU: sums of what each rank scales")),
+    Section("figures latency", 1, 40, 60, measure("latency", "--ranks", "4,2")),
+    Section("figures bandwidth", 1, 50, 60, measure("bandwidth", "--ranks", "4,2")),
+    Section("figures processes", 1, 50, 60, measure("processes")),
+    Section("peer torch", 1, 80, 90, torch_peer(65), device=True, changes=NO_EAGER),
+    Section("tests collectives", 1, 60, 90, of_collectives("[gpu]~[posted]~[many]")),
+    Section("figures gpudirect", 1, 3, 15, measure("gpudirect")),
+]
+SECOND = [
+    Section("tests capture", 2, 30, 45, of_devices("[capture]")),
+    Section("tests messages", 2, 30, 45, of_devices("[messages]")),
+    Section("tests resident", 2, 45, 60, of_devices("[resident]")),
+    Section("tests posted", 2, 30, 45, of_devices("[posted]")),
+    Section("figures backpressure", 2, 8, 30, measure("backpressure")),
+    Section("tests collectives by posted links", 2, 50, 60, of_collectives("[gpu][posted]")),
+    Section("tests by posted links", 2, 50, 60, of_devices("~[processes]~[windows]~[posted]"), changes=LATE),
+    Section("tests others", 2, 30, 45, of_devices("".join(f"~[{tag}]" for tag in TAGS))),
+    Section("figures collectives", 2, 20, 30, measure("collectives")),
+    Section("figures messages", 2, 15, 30, measure("messages")),
+    Section("kolo-perf threads", 2, 40, 60, kolo_perf("--threads")),
+]
+THIRD = [
+    Section("tests processes", 3, 150, 200, of_devices("[processes]")),
+    Section("kolo-perf processes", 3, 40, 60, kolo_perf()),
+    Section("many ranks bandwidth", 3, 20, 40, measure("bandwidth", "--ranks", "8")),
+    Section("many ranks latency", 3, 20, 40, measure("latency", "--ranks", "8")),
+    Section("many ranks collectives", 3, 20, 40, of_collectives("[gpu][many]")),
+    Section("MPS begins", 3, 2, 20, mps_begins, device=True, without=not_asked_for_mps),
+    Section("MPS figures processes", 3, 40, 60, measure("processes"), device=True, without=no_mps, mark=MPS),
+    Section("MPS peer torch", 3, 80, 90, torch_peer(65), device=True, without=no_mps, mark=MPS, changes=NO_EAGER),
+    Section("MPS ends", 3, 2, 20, mps_ends, device=True, without=no_mps),
+    *map(sanitized, ["memcheck", "racecheck", "synccheck"]),
+]
+SECTIONS = [*FIRST, *SECOND, *THIRD]
+
+
+# ---------------------------------------------------------------- running them
+
+
+def is_wanted(section, options):
+    if section.device and options.mock:
+        return False
+    if section.needed:
+        return True
+    if options.part and section.part != options.part:
+        return False
+    return not options.only or any(section.name.startswith(word) for word in options.only.split(","))
+
+
+def follow(checks, place, section, passed):
+    """What a section means for those after it; False: they cannot run."""
+    if section.name == "device" and passed:
+        checks.about["device"] = checks.sections[-1]["output"].strip()
+    if section.name == "MPS begins":
+        place.mps_runs = passed
+    if section.name == "MPS ends":
+        place.mps_runs = False
+    return passed or section.name != "configure"  # what could not be built fails by itself
+
+
+def run_all(checks, place):
+    with tempfile.TemporaryDirectory() as folder:
+        place.mps_folder = folder
+        try:
+            for section in SECTIONS:
+                if not is_wanted(section, checks.options):
+                    continue
+                why = section.without(place)
+                if why:
+                    if not section.needed:
+                        checks.skip(section.name, why)
+                    continue
+                if section.name == "MPS begins":
+                    place.mps_runs = True  # in the folder of ours; whether it does is seen next
+                passed = checks.section(
+                    section.name,
+                    section.command(place),
+                    place.env_of(section),
+                    section.limit,
+                    section.judge,
+                    section.mark,
+                )
+                if not follow(checks, place, section, passed):
+                    return
+        finally:
+            if place.mps_runs:
+                ends = next(section for section in SECTIONS if section.name == "MPS ends")
+                checks.section(ends.name, ends.command(place), place.env_of(ends), ends.limit)
+
+
+# ---------------------------------------------------------------- the plan
+
+COMMANDS = {
+    1: "--part 1 --deps DEPS --out OUT --export OUT/build",
+    2: "--part 2 --build BUILD --out OUT",
+    3: "--part 3 --build BUILD --out OUT --mps",
+}
+
+
+def plan(total):
+    """What each command of ten minutes should run, and how long each section may take."""
+    lines = [
+        f"Each command ends within {total:.0f} s: a section is cut to the time that is left. The first one builds, and exports",
+        "what it has built; its files, carried to the next machine as the folder BUILD, save the next ones the compiler.",
+    ]
+    for part, command in COMMANDS.items():
+        sections = [section for section in SECTIONS if section.part == part]
+        lines += ["", f"tools/run-gpu-checks {command}", f"{'usual':>7} {'limit':>7}  section"]
+        lines += [f"{section.usual:>5} s {section.limit:>5} s  {section.name}" for section in sections]
+        usual = sum(section.usual for section in sections)
+        lines.append(f"{usual:>5} s {'':>7}  together, of {total:.0f} s")
+    return "\n".join(lines)
