@@ -3,11 +3,12 @@
 
 usage: check_includes.py ROOT
 
-The standard library's headers include one another, and each of its releases does that less: libstdc++ 13 has no <cstdint> in <string> any
-more, 14 no <algorithm> in <memory>. A file that relies on it compiles with one compiler only, and the next compiler may be on a machine where
-nobody can mend it. HEADERS has what is seen in this repository; what every header of the library needs itself (<utility>, <cstddef>) is left
-out.
+The standard library's headers include one another, and each of its releases does that less: libstdc++ 13 has no
+<cstdint> in <string> any more, 14 no <algorithm> in <memory>. A file that relies on it compiles with one compiler
+only, and the next compiler may be on a machine where nobody can mend it. HEADERS has what is seen in this repository;
+what every header of the library needs itself (<utility>, <cstddef>) is left out.
 """
+
 import re
 import sys
 import tempfile
@@ -17,11 +18,13 @@ FOLDERS = ["include", "src", "transports", "tests", "perf", "tools"]
 SUFFIXES = {".h", ".cc", ".cpp", ".cu", ".inc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]', re.MULTILINE)
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
-ALGORITHMS = ("min|max|clamp|sort|stable_sort|find|find_if|find_if_not|copy|copy_n|copy_if|any_of|all_of|none_of|count|count_if|fill|fill_n|"
-              "lower_bound|upper_bound|equal|equal_range|mismatch|remove_if|remove|transform|reverse|rotate|max_element|min_element|"
-              "minmax_element|minmax|unique|binary_search|nth_element|generate|generate_n|shuffle|partition|for_each|search|is_sorted|"
-              "includes|set_difference|next_permutation|swap_ranges")
-HEADERS = {   # each with its names behind std::
+ALGORITHMS = (
+    "min|max|clamp|sort|stable_sort|find|find_if|find_if_not|copy|copy_n|copy_if|any_of|all_of|none_of|count|count_if|fill|fill_n|"
+    "lower_bound|upper_bound|equal|equal_range|mismatch|remove_if|remove|transform|reverse|rotate|max_element|min_element|"
+    "minmax_element|minmax|unique|binary_search|nth_element|generate|generate_n|shuffle|partition|for_each|search|is_sorted|"
+    "includes|set_difference|next_permutation|swap_ranges"
+)
+HEADERS = {  # each with its names behind std::
     "algorithm": rf"(?:{ALGORITHMS})\s*[(<]",
     "array": r"array\b",
     "atomic": r"(?:atomic\w*|memory_order\w*)\b",
@@ -62,7 +65,7 @@ HEADERS = {   # each with its names behind std::
     "vector": r"vector\b",
 }
 NAMES = {header: re.compile(rf"\bstd::{names}") for header, names in HEADERS.items()}
-BY_STANDARD = {"charconv": {"system_error"}, "string": {"string_view"}}   # what these have to define of the others
+BY_STANDARD = {"charconv": {"system_error"}, "string": {"string_view"}}  # what these have to define of the others
 
 
 class Sources:
@@ -70,7 +73,7 @@ class Sources:
         files = [file for folder in FOLDERS for file in (root / folder).rglob("*") if file.suffix in SUFFIXES]
         self.texts = {file: file.read_text() for file in sorted(files)}
         self.includes = {file: INCLUDE.findall(text) for file, text in self.texts.items()}
-        self.ends = {}   # files by every end of their path
+        self.ends = {}  # files by every end of their path
         for file in self.texts:
             parts = file.relative_to(root).parts
             for first in range(len(parts)):
@@ -108,7 +111,9 @@ def expect_to_find():
         (root / "src/base").mkdir(parents=True)
         (root / "src/base/has.h").write_text("#include <cstdint>\n#include <algorithm>\n")
         (root / "src/good.cc").write_text('#include "base/has.h"\nstd::uint32_t a = std::max(1, 2);\n')
-        (root / "src/bad.cc").write_text("#include <string>\n// <cstdint> std::uint8_t\nstd::uint32_t a; std::sort(b);\n")
+        (root / "src/bad.cc").write_text(
+            "#include <string>\n// <cstdint> std::uint8_t\nstd::uint32_t a; std::sort(b);\n"
+        )
         found = [fault.rpartition("/")[2] for fault in Sources(root).faults()]
     wanted = ["bad.cc: std::sort( without <algorithm>", "bad.cc: std::uint32_t without <cstdint>"]
     if found != wanted:
