@@ -158,7 +158,9 @@ def sanitized(tool):
 
 
 def mps_begins(place):
-    return ["sh", "-c", "nvidia-cuda-mps-control -d </dev/null >/dev/null 2>&1"]
+    # The daemon answers when it has left the group of this section, which is ended with it.
+    answers = "until echo get_server_list | nvidia-cuda-mps-control; do sleep 0.1; done"
+    return ["sh", "-c", f"nvidia-cuda-mps-control -d </dev/null >/dev/null 2>&1 && {answers}"]
 
 
 def mps_ends(place):
