@@ -41,19 +41,20 @@ class MemberControl final : public Control {
                                              int index, std::string_view mine, int timeoutMs) override;
 
   void subscribe(std::uint64_t key, const std::vector<int>& members, std::function<void(const Failure&)> onFailure,
-                 std::function<std::string(std::string_view)> onQuestion) override {
-    (void)reactor_.post([link = link_, key, members, onFailure = std::move(onFailure), onQuestion = std::move(onQuestion)] {
-      link->subscribe(key, members, onFailure, onQuestion);
-    });
+                 std::function<std::string(std::string_view)> onQuestion, std::uint64_t family) override {
+    if (inForkedChild()) return;  // a thread that the child does not have may have held the lock
+    const std::uint64_t told = family != 0 ? family : key;
+    if (link_->subscriptions().add(key, told, members, std::move(onFailure), std::move(onQuestion))) tellHub(told);
   }
 
   void unsubscribe(std::uint64_t key) override {
-    // Callbacks run on the reactor thread, so having been there means that none is running.
-    (void)reactor_.call([&] { link_->unsubscribe(key); });
+    if (inForkedChild()) return;
+    if (const std::optional<std::uint64_t> family = link_->subscriptions().remove(key)) tellHub(*family);
   }
 
-  void reportFailure(std::uint64_t key, const Failure& failure) override {
-    (void)reactor_.post([link = link_, key, failure] { link->report(key, failure); });
+  void reportFailure(std::uint64_t key, const Failure& failure, std::uint64_t family) override {
+    (void)reactor_.post(
+        [link = link_, key, failure, family = family != 0 ? family : key] { link->report(key, failure, family); });
   }
 
   std::shared_ptr<Answer> ask(std::uint64_t key, int rank, std::string_view question) override {
@@ -76,6 +77,9 @@ class MemberControl final : public Control {
 
  private:
   Status check(const std::vector<int>& members, int index, std::string_view mine) const;
+  void tellHub(std::uint64_t family) {
+    (void)reactor_.post([link = link_, family] { link->tellHub(family); });
+  }
 
   Reactor& reactor_;
   std::shared_ptr<MemberLink> link_;

@@ -5,7 +5,8 @@
 // authenticated, encrypted TCP connection to it (a Control). The hub relays; it knows no communicators beyond keys.
 // All sockets of a process, hub's and ranks', are served by one background thread, the reactor.
 //
-// Thread safety: all functions, from any thread, unless stated. Callbacks run on the reactor thread and must not block.
+// Thread safety: all functions, from any thread, unless stated. Callbacks run on the reactor thread, or in subscribe(),
+// and must not block.
 #pragma once
 
 #include <kolo/kolo.h>
@@ -58,15 +59,19 @@ class Control {
   // From now on `onFailure` is called for each death of one of `members` and for each failure that any rank reports for
   // this key, until unsubscribe; deaths and failures of before are delivered at once. Each failure once; of those
   // reported for one key, the first 16. onQuestion answers what other ranks ask about this key.
+  // family: a key of which the hub is told instead; 0: the key itself. A subscription to a further key of a family is
+  // this rank's own affair, and costs no message. All ranks that are subscribed to some key of the family hear of the
+  // failures of all its keys.
   virtual void subscribe(std::uint64_t key, const std::vector<int>& members,
                          std::function<void(const Failure&)> onFailure,
-                         std::function<std::string(std::string_view)> onQuestion = nullptr) = 0;
+                         std::function<std::string(std::string_view)> onQuestion = nullptr,
+                         std::uint64_t family = 0) = 0;
   // No callback for key runs, or will run, after this returns. (Not from a callback.)
   virtual void unsubscribe(std::uint64_t key) = 0;
 
   // Tells all ranks subscribed to the key (this one included, through its callback), and ends the key's gathers: those
-  // in flight, and those to come.
-  virtual void reportFailure(std::uint64_t key, const Failure& failure) = 0;
+  // in flight, and those to come. family: that of the subscriptions.
+  virtual void reportFailure(std::uint64_t key, const Failure& failure, std::uint64_t family = 0) = 0;
 
   // Asks a rank of the job, this one included, about a key. Its reactor thread answers, whatever its other threads do: only of a
   // process that is stopped, or whose host is silent, does nothing come.

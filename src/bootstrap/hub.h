@@ -18,12 +18,11 @@
 
 #include "bootstrap/channel.h"
 #include "bootstrap/process_info.h"
+#include "bootstrap/subscriptions.h"
 
 namespace kolo::bootstrap {
 
 constexpr int kMaxRanks = 1 << 17;
-constexpr std::size_t kMaxFailedKeys = 4096;
-constexpr std::size_t kMaxFailuresPerKey = 16;
 // How long a process that knows that a job will not form stays to tell that to ranks that have not come yet. Ranks that
 // are started together come within that time.
 constexpr auto kLastWordsTime = std::chrono::seconds(10);
@@ -57,13 +56,14 @@ class Hub : public std::enable_shared_from_this<Hub> {
     std::string host;
     Identity process{};
     Reactor::TimerId joinTimer = 0;
-    std::set<std::uint64_t> subscriptions;
+    std::set<std::uint64_t> subscriptions;  // families
   };
   using MemberPtr = std::shared_ptr<Member>;
 
   enum class State : std::uint8_t { kAbsent, kJoined, kLeft, kDead };
   // What ranks have reported for a key.
   struct Reported {
+    std::uint64_t family = 0;
     Status first;
     std::vector<SharedFrame> frames;  // of the first kMaxFailuresPerKey, as kReported
   };
@@ -115,7 +115,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   bool onAsk(const MemberPtr& member, Decoder& decoder);
   bool onAnswer(Decoder& decoder);
   Member* joined(int rank) const;
-  void unsubscribe(const MemberPtr& member, std::uint64_t key);
+  void unsubscribe(const MemberPtr& member, std::uint64_t family);
   void completeGather(const GatherKey& key);
   void failGather(const GatherKey& key, koloResult_t code, const std::string& why);
   void failGathersWaitingFor(int rank);
@@ -141,9 +141,9 @@ class Hub : public std::enable_shared_from_this<Hub> {
   std::set<MemberPtr> unjoined_;
   std::vector<int> newlyDead_;
   std::map<GatherKey, Gather> gathers_;
-  std::unordered_map<std::uint64_t, std::set<MemberPtr>> subscribers_;
-  std::unordered_map<std::uint64_t, Reported> failures_;  // by key
-  std::deque<std::uint64_t> failedKeys_;                  // oldest first
+  std::unordered_map<std::uint64_t, std::set<MemberPtr>> subscribers_;  // by family
+  std::unordered_map<std::uint64_t, Reported> failures_;                // by key
+  std::deque<std::uint64_t> failedKeys_;                                // oldest first
 };
 
 }  // namespace kolo::bootstrap

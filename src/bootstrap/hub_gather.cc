@@ -165,26 +165,27 @@ bool Hub::onWithdraw(const MemberPtr& member, Decoder& decoder) {
 }
 
 bool Hub::onSubscribe(const MemberPtr& member, Decoder& decoder) {
-  const auto key = decoder.number<std::uint64_t>();
+  const auto family = decoder.number<std::uint64_t>();
   if (!decoder.done()) return false;
-  if (!member->subscriptions.insert(key).second) return true;
-  subscribers_[key].insert(member);
-  if (const auto known = failures_.find(key); known != failures_.end()) {
-    for (const SharedFrame& failure : known->second.frames) member->channel->send(failure);
+  if (!member->subscriptions.insert(family).second) return true;
+  subscribers_[family].insert(member);
+  for (const auto& [key, known] : failures_) {
+    if (known.family != family) continue;
+    for (const SharedFrame& failure : known.frames) member->channel->send(failure);
   }
   return true;
 }
 
 bool Hub::onUnsubscribe(const MemberPtr& member, Decoder& decoder) {
-  const auto key = decoder.number<std::uint64_t>();
+  const auto family = decoder.number<std::uint64_t>();
   if (!decoder.done()) return false;
-  unsubscribe(member, key);
+  unsubscribe(member, family);
   return true;
 }
 
-void Hub::unsubscribe(const MemberPtr& member, std::uint64_t key) {
-  member->subscriptions.erase(key);
-  const auto found = subscribers_.find(key);
+void Hub::unsubscribe(const MemberPtr& member, std::uint64_t family) {
+  member->subscriptions.erase(family);
+  const auto found = subscribers_.find(family);
   if (found == subscribers_.end()) return;
   found->second.erase(member);
   if (found->second.empty()) subscribers_.erase(found);
@@ -192,25 +193,26 @@ void Hub::unsubscribe(const MemberPtr& member, std::uint64_t key) {
 
 bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
+  const auto family = decoder.number<std::uint64_t>();
   const auto code = decoder.number<std::int32_t>();
   const auto rank = decoder.number<std::int32_t>();
   const std::string message(decoder.text());
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
-  Reported& reported = failures_[key];
-  std::vector<SharedFrame>& known = reported.frames;
-  if (known.empty()) {
-    reported.first = Status(static_cast<koloResult_t>(code), message);
+  Reported& known = failures_[key];
+  if (known.frames.empty()) {
+    known.family = family;
+    known.first = Status(static_cast<koloResult_t>(code), message);
     failedKeys_.push_back(key);
     if (failedKeys_.size() > kMaxFailedKeys) {
       failures_.erase(failedKeys_.front());
       failedKeys_.pop_front();
     }
   }
-  if (known.size() >= kMaxFailuresPerKey) return true;
-  known.push_back(std::make_shared<const std::string>(
+  if (known.frames.size() >= kMaxFailuresPerKey) return true;
+  known.frames.push_back(std::make_shared<const std::string>(
       frame(Frame::kReported).number(key).number(code).number(rank).text(message).take()));
-  const SharedFrame news = known.back();
-  if (const auto found = subscribers_.find(key); found != subscribers_.end()) {
+  const SharedFrame news = known.frames.back();
+  if (const auto found = subscribers_.find(family); found != subscribers_.end()) {
     for (const MemberPtr& each : found->second) {
       if (each != member) each->channel->send(news);  // the reporter has told itself
     }

@@ -31,31 +31,28 @@ void MemberLink::withdraw(const ExchangeKey& key) {
   channel_->send(frame(Frame::kWithdraw).number(key.first).number(key.second).number(node.mapped()->index).take());
 }
 
-void MemberLink::subscribe(std::uint64_t key, std::vector<int> members, Callback callback, Responder responder) {
-  std::sort(members.begin(), members.end());
-  const auto shared = std::make_shared<const Callback>(std::move(callback));
-  subscriptions_[key] = {members, shared, std::make_shared<const Responder>(std::move(responder))};
-  if (unusable_.ok()) channel_->send(frame(Frame::kSubscribe).number(key).take());
-  for (const auto& [rank, failure] : std::map<int, Failure>(deaths_)) {
-    if (std::binary_search(members.begin(), members.end(), rank)) (*shared)(failure);
+// By what is so now: of two threads, the one whose news is older may come later.
+void MemberLink::tellHub(std::uint64_t family) {
+  if (!unusable_.ok()) return;
+  if (subscriptions_.has(family)) {
+    if (families_.insert(family).second) channel_->send(frame(Frame::kSubscribe).number(family).take());
+  } else if (families_.erase(family) != 0) {
+    channel_->send(frame(Frame::kUnsubscribe).number(family).take());
   }
 }
 
-void MemberLink::unsubscribe(std::uint64_t key) {
-  if (subscriptions_.erase(key) != 0 && unusable_.ok()) channel_->send(frame(Frame::kUnsubscribe).number(key).take());
-}
-
-void MemberLink::report(std::uint64_t key, const Failure& failure) {
+void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t family) {
   if (unusable_.ok()) {
     channel_->send(frame(Frame::kReport)
                        .number(key)
+                       .number(family)
                        .number(static_cast<std::int32_t>(failure.code))
                        .number(static_cast<std::int32_t>(failure.rank))
                        .text(std::string_view(failure.message).substr(0, kMaxBlobBytes))
                        .take());
   }
   failExchangesOf(key, Status(failure.code, failure.message));
-  deliver(key, failure);
+  subscriptions_.reported(key, failure, families_.count(family) != 0);  // else the hub tells it with the others
 }
 
 void MemberLink::ask(std::uint64_t key, int rank, std::string question, const std::shared_ptr<PendingAnswer>& answer) {
@@ -175,7 +172,7 @@ bool MemberLink::onReported(Decoder& decoder) {
   failure.code = static_cast<koloResult_t>(code);
   // The hub has failed those it knew of; one that is still on its way there must not wait for ranks that gave up.
   failExchangesOf(key, Status(failure.code, failure.message));
-  deliver(key, failure);
+  subscriptions_.reported(key, failure, true);
   return true;
 }
 
@@ -191,9 +188,7 @@ bool MemberLink::onAsked(Decoder& decoder) {
   const auto number = decoder.number<std::uint64_t>();
   const std::string_view question = decoder.text();
   if (!decoder.done()) return false;
-  const auto found = subscriptions_.find(key);
-  const bool answers = found != subscriptions_.end() && *found->second.responder != nullptr;
-  const std::string text = answers ? (*found->second.responder)(question) : std::string();
+  const std::string text = subscriptions_.answer(key, question);
   channel_->send(frame(Frame::kAnswer).number(from).number(number).text(text).take());
   return true;
 }
@@ -240,21 +235,8 @@ void MemberLink::onClosed(const std::string& why) {
 }
 
 void MemberLink::died(int rank, std::string why) {
-  const Failure failure{koloRemoteError, rank, std::move(why)};
-  if (!deaths_.emplace(rank, failure).second) return;
-  lastDeath_ = failure.message;
-  std::vector<std::uint64_t> concerned;  // first, since a callback may change the subscriptions
-  for (const auto& [key, subscription] : subscriptions_) {
-    if (std::binary_search(subscription.members.begin(), subscription.members.end(), rank)) concerned.push_back(key);
-  }
-  for (const std::uint64_t key : concerned) deliver(key, failure);
-}
-
-void MemberLink::deliver(std::uint64_t key, const Failure& failure) {
-  const auto found = subscriptions_.find(key);
-  if (found == subscriptions_.end()) return;
-  const std::shared_ptr<const Callback> callback = found->second.callback;
-  (*callback)(failure);
+  lastDeath_ = why;
+  subscriptions_.died({koloRemoteError, rank, std::move(why)});
 }
 
 void MemberLink::failExchanges(const Status& why) {

@@ -1,6 +1,6 @@
 // A rank's end of its connection to the hub.
 //
-// Thread safety: reactor thread only, except Exchange, and what Handover guards.
+// Thread safety: reactor thread only, except Exchange, subscriptions(), and what Handover guards.
 #pragma once
 
 #include <chrono>
@@ -9,11 +9,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "bootstrap/channel.h"
 #include "bootstrap/control.h"
+#include "bootstrap/subscriptions.h"
 
 namespace kolo::bootstrap {
 
@@ -66,8 +68,6 @@ struct PendingAnswer final : Answer {
 class MemberLink : public std::enable_shared_from_this<MemberLink> {
  public:
   using ExchangeKey = std::pair<std::uint64_t, std::uint64_t>;  // key, sequence
-  using Callback = std::function<void(const Failure&)>;
-  using Responder = std::function<std::string(std::string_view)>;
 
   MemberLink(Reactor& reactor, int rank) : reactor_(reactor), rank_(rank) {}
 
@@ -76,24 +76,19 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   void start(Socket socket, const Session& session);
   Handover& joined() { return joined_; }  // any thread
   Handover& left() { return left_; }      // any thread
+  Subscriptions& subscriptions() { return subscriptions_; }  // any thread
 
   void gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, std::string frame);
   void withdraw(const ExchangeKey& key);
-  void subscribe(std::uint64_t key, std::vector<int> members, Callback callback, Responder responder);
-  void unsubscribe(std::uint64_t key);
-  void report(std::uint64_t key, const Failure& failure);
+  // The hub comes to know whether this rank has subscriptions of the family.
+  void tellHub(std::uint64_t family);
+  void report(std::uint64_t key, const Failure& failure, std::uint64_t family);
   void ask(std::uint64_t key, int rank, std::string question, const std::shared_ptr<PendingAnswer>& answer);
   void leave();
   // No callback runs after this.
   void close();
 
  private:
-  struct Subscription {
-    std::vector<int> members;  // sorted
-    std::shared_ptr<const Callback> callback;
-    std::shared_ptr<const Responder> responder;
-  };
-
   bool onFrame(std::string_view bytes);
   void onClosed(const std::string& why);
   bool onWelcome(Decoder& decoder);
@@ -105,7 +100,6 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   bool onAsked(Decoder& decoder);
   bool onAnswered(Decoder& decoder);
   void died(int rank, std::string why);
-  void deliver(std::uint64_t key, const Failure& failure);
   void failExchanges(const Status& why);
   void failExchangesOf(std::uint64_t key, const Status& why);
   Status lossOfHub(const std::string& why) const;
@@ -120,9 +114,9 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   Status unusable_;            // why no frame can be sent any more
   std::string hubProcess_;     // "pid P on HOST"
   std::vector<int> hubRanks_;  // ranks that live in the hub's process and have not left
-  std::map<int, Failure> deaths_;
-  std::string lastDeath_;  // "rank 3 (pid 7 on HOST) died: ..."; empty: nobody has
-  std::map<std::uint64_t, Subscription> subscriptions_;
+  std::string lastDeath_;      // "rank 3 (pid 7 on HOST) died: ..."; empty: nobody has
+  Subscriptions subscriptions_;
+  std::set<std::uint64_t> families_;  // of which the hub has been told
   std::map<ExchangeKey, std::shared_ptr<Exchange>> exchanges_;
   std::map<std::uint64_t, std::weak_ptr<PendingAnswer>> questions_;  // by number; weak: who asked may have given up
   std::uint64_t lastQuestion_ = 0;

@@ -26,7 +26,7 @@
 
 namespace kolo::bootstrap {
 
-constexpr std::uint16_t kProtocol = 2;
+constexpr std::uint16_t kProtocol = 3;
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::size_t kTagBytes = 16;
 constexpr std::size_t kNonceBytes = 32;
@@ -163,9 +163,9 @@ enum class Frame : std::uint8_t {
   kJoin = 1,         // rank, ranks, version, pid, ms left to join, ms in all, processId, host
   kGather = 2,       // key, sequence, index, timeoutMs, members, blob
   kWithdraw = 3,     // key, sequence, index
-  kSubscribe = 4,    // key
-  kUnsubscribe = 5,  // key
-  kReport = 6,       // key, failure
+  kSubscribe = 4,    // family
+  kUnsubscribe = 5,  // family
+  kReport = 6,       // key, family, failure
   kLeave = 7,        // -
   kAsk = 8,          // key, number of the question, rank asked, question
   kAnswer = 9,       // rank that asked, number of the question, answer

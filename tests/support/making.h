@@ -57,14 +57,14 @@ class FaultyControl final : public bootstrap::Control {
   }
   void subscribe(std::uint64_t key, const std::vector<int>& members,
                  std::function<void(const bootstrap::Failure&)> onFailure,
-                 std::function<std::string(std::string_view)> onQuestion) override {
-    if (inner_ != nullptr) inner_->subscribe(key, members, std::move(onFailure), std::move(onQuestion));
+                 std::function<std::string(std::string_view)> onQuestion, std::uint64_t family) override {
+    if (inner_ != nullptr) inner_->subscribe(key, members, std::move(onFailure), std::move(onQuestion), family);
   }
   void unsubscribe(std::uint64_t key) override {
     if (inner_ != nullptr) inner_->unsubscribe(key);
   }
-  void reportFailure(std::uint64_t key, const bootstrap::Failure& failure) override {
-    if (inner_ != nullptr) inner_->reportFailure(key, failure);
+  void reportFailure(std::uint64_t key, const bootstrap::Failure& failure, std::uint64_t family) override {
+    if (inner_ != nullptr) inner_->reportFailure(key, failure, family);
   }
   std::shared_ptr<bootstrap::Answer> ask(std::uint64_t key, int rank, std::string_view question) override {
     return inner_ != nullptr ? inner_->ask(key, rank, question) : nullptr;

@@ -155,6 +155,40 @@ TEST_CASE("a reported failure reaches all subscribers once, later ones too, unti
   leaveAll(controls);
 }
 
+TEST_CASE("a failure of one key of a family reaches those who subscribe to it, before or after", "[bootstrap]") {
+  const std::vector<ControlPtr> controls = joinAll(newId(), 4);
+  Inbox parents[4], children[4];
+  const auto everybodyIsThere = [&](std::uint64_t sequence) {  // and what they said before is with the hub
+    std::atomic<int> gathered{0};
+    onThreads(4, [&](int i) {
+      gathered +=
+          controls[static_cast<std::size_t>(i)]->allGather(5, sequence, upTo(4), i, "", kPatienceMs).ok() ? 1 : 0;
+    });
+    CHECK(gathered == 4);
+  };
+  for (std::size_t i = 0; i < 3; ++i) controls[i]->subscribe(5, upTo(4), parents[i].callback());
+  for (std::size_t i = 0; i < 2; ++i) controls[i]->subscribe(51, upTo(4), children[i].callback(), nullptr, 5);
+  everybodyIsThere(1);
+  controls[0]->unsubscribe(5);  // the parent goes first
+  const Failure failure{koloAborted, 0, "rank 0 aborted"};
+  controls[0]->reportFailure(51, failure, 5);
+  REQUIRE(children[0].waitFor(1));
+  REQUIRE(children[1].waitFor(1));
+  everybodyIsThere(2);
+  controls[2]->subscribe(51, upTo(4), children[2].callback(), nullptr, 5);  // was told before
+  CHECK(children[2].all().size() == 1);
+  controls[3]->subscribe(5, upTo(4), parents[3].callback());  // was in no family
+  controls[3]->subscribe(51, upTo(4), children[3].callback(), nullptr, 5);
+  CHECK(children[3].waitFor(1));
+  controls[1]->unsubscribe(51);
+  controls[2]->reportFailure(51, failure, 5);
+  CHECK(children[3].waitFor(2));
+  everybodyIsThere(3);
+  CHECK(children[1].all().size() == 1);
+  for (Inbox& parent : parents) CHECK(parent.all().empty());
+  leaveAll(controls);
+}
+
 TEST_CASE("a reported failure ends the gathers of its key", "[bootstrap]") {
   const std::vector<ControlPtr> controls = joinAll(newId(), 3);
   Blobs waiting[2] = {Status(), Status()};

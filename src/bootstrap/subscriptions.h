@@ -1,0 +1,71 @@
+// Which keys this rank listens to, whom it tells of failures, and who answers questions: the local half of
+// Control::subscribe.
+//
+// The hub knows families of keys only: it sends a report of a failure to all ranks that are subscribed to its family.
+// So a communicator that was split from another one on its host, and is in the same family, begins and ends without the
+// hub, and without the reactor. A report may come before this rank has subscribed to its key; it is kept until then.
+//
+// Thread safety: all functions, from any thread. Callbacks run with the lock held, so none runs when remove() has
+// returned; a callback may call any function here. Whoever calls a function here must hold no lock that a callback
+// takes.
+//
+// Invariants: of one key at most kMaxFailuresPerKey reports are kept, and those of at most kMaxFailedKeys keys.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "bootstrap/control.h"
+
+namespace kolo::bootstrap {
+
+constexpr std::size_t kMaxFailedKeys = 4096;
+constexpr std::size_t kMaxFailuresPerKey = 16;
+
+class Subscriptions {
+ public:
+  using Callback = std::function<void(const Failure&)>;
+  using Responder = std::function<std::string(std::string_view)>;
+
+  // Delivers what has happened before at once, on the calling thread. True: the key is the first of its family, of
+  // which the hub is to be told.
+  bool add(std::uint64_t key, std::uint64_t family, std::vector<int> members, Callback callback, Responder responder);
+  // The key's family, if the key was the last of it.
+  std::optional<std::uint64_t> remove(std::uint64_t key);
+  // Whether some key of the family is subscribed to.
+  bool has(std::uint64_t family) const;
+  void clear();
+
+  // A rank has died: tells all subscriptions that have it as a member, once.
+  void died(const Failure& failure);
+  // isKept: until this rank subscribes to the key, if it has not.
+  void reported(std::uint64_t key, const Failure& failure, bool isKept);
+  // Empty: nobody here answers for the key.
+  std::string answer(std::uint64_t key, std::string_view question) const;
+
+ private:
+  struct Subscription {
+    std::uint64_t family;
+    std::vector<int> members;  // sorted
+    std::shared_ptr<const Callback> callback;
+    std::shared_ptr<const Responder> responder;
+  };
+  void deliver(std::uint64_t key, const Failure& failure);
+
+  mutable std::recursive_mutex mutex_;
+  std::map<std::uint64_t, Subscription> byKey_;
+  std::unordered_map<std::uint64_t, int> keysOf_;  // by family
+  std::map<int, Failure> deaths_;
+  std::unordered_map<std::uint64_t, std::vector<Failure>> early_;  // reports for keys that are not subscribed to
+  std::deque<std::uint64_t> earlyKeys_;                            // of early_, oldest first
+};
+
+}  // namespace kolo::bootstrap
