@@ -1,6 +1,7 @@
 #include "drivers/cuda/driver.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -14,6 +15,17 @@ std::atomic<const CudaDriver*> mocked{nullptr};
 #define KOLO_TEXT(name) KOLO_TEXT_(name)   // of what cuda.h makes of the name
 
 std::atomic<bool> fewQueues{false};
+
+// How often the process has loaded or unloaded a library.
+std::uint64_t changesOfLibraries() {
+  std::uint64_t changes = 0;
+  const auto read = [](dl_phdr_info* info, std::size_t, void* to) {
+    *static_cast<std::uint64_t*>(to) = info->dlpi_adds + info->dlpi_subs;
+    return 1;  // alike for all libraries
+  };
+  (void)dl_iterate_phdr(read, &changes);
+  return changes;
+}
 
 Result<CudaDriver> load() {
   const bool wasLoaded = isCudaLoaded();
@@ -59,8 +71,14 @@ bool hasFewQueues() { return fewQueues.load(std::memory_order_relaxed); }
 
 bool isCudaLoaded() {
   if (mocked.load(std::memory_order_acquire) != nullptr) return true;  // [mock]
+  // dlopen() of what is not loaded looks through folders: it is asked again only when the process has loaded something
+  // since.
+  static std::atomic<std::uint64_t> known{0};  // 2 * changesOfLibraries() + the answer
+  const std::uint64_t changes = changesOfLibraries(), before = known.load(std::memory_order_relaxed);
+  if (before >> 1 == changes) return (before & 1) != 0;
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (library != nullptr) dlclose(library);   // the count only: whoever has loaded it keeps it
+  known.store(2 * changes + (library != nullptr ? 1 : 0), std::memory_order_relaxed);
   return library != nullptr;
 }
 
