@@ -26,15 +26,21 @@ std::size_t pageBytes() {
   return bytes;
 }
 
-// ftruncate past RLIMIT_FSIZE would kill the process by SIGXFSZ, and a memfd is not counted until its pages are
-// touched, when it is too late for an error: so both limits are looked at first.
-Status checkFits(std::size_t bytes) {
+std::size_t wholePages(std::size_t bytes) { return (bytes + pageBytes() - 1) / pageBytes() * pageBytes(); }
+
+// ftruncate past RLIMIT_FSIZE would kill the process by SIGXFSZ.
+Status checkFileSize(std::size_t bytes) {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur) {
     return error(koloOutOfMemory,
                  "{} bytes of shared memory are more than the file size limit of {} bytes (ulimit -f) allows", bytes,
                  static_cast<std::uint64_t>(limit.rlim_cur));
   }
+  return {};
+}
+
+// A memfd is not counted until its pages are touched, when it is too late for an error: so this is looked at first.
+Status checkFits(std::size_t bytes) {
   struct sysinfo info {};
   if (sysinfo(&info) == 0) {
     const auto total = (static_cast<unsigned __int128>(info.totalram) + info.totalswap) * info.mem_unit;
@@ -82,23 +88,44 @@ Blocks& blocks() {
 }  // namespace
 
 Result<SharedMemory> SharedMemory::create(std::size_t bytes, const char* name) {
-  SharedMemory memory;
-  if (bytes == 0) return memory;
+  if (bytes == 0) return SharedMemory();
   if (bytes > PTRDIFF_MAX - pageBytes()) {
     return error(koloOutOfMemory, "{} bytes of shared memory are more than an address space holds", bytes);
   }
-  const std::size_t rounded = (bytes + pageBytes() - 1) / pageBytes() * pageBytes();
-  KOLO_TRY(checkFits(rounded));
+  KOLO_TRY(checkFileSize(wholePages(bytes)));
+  KOLO_TRY(checkFits(wholePages(bytes)));
+  KOLO_ASSIGN(SharedMemory memory, map(bytes, name));
+  // Only a hint: systems that give shared memory no huge pages refuse it, and nothing changes.
+  if (memory.bytes_ >= kHugePage) (void)madvise(memory.data_, memory.bytes_, MADV_HUGEPAGE);
+  return memory;
+}
+
+Result<SharedMemory> SharedMemory::reserve(std::size_t bytes, const char* name) {
+  if (bytes == 0) return SharedMemory();
+  KOLO_TRY(checkFileSize(wholePages(bytes)));
+  KOLO_ASSIGN(SharedMemory memory, map(bytes, name));
+  // To write a core dump the kernel would take memory for all that was never touched.
+  (void)madvise(memory.data_, memory.bytes_, MADV_DONTDUMP);
+  return memory;
+}
+
+Result<SharedMemory> SharedMemory::map(std::size_t bytes, const char* name) {
+  SharedMemory memory;
+  const std::size_t rounded = wholePages(bytes);
   memory.fd_ = memfd_create(std::string(name).substr(0, kMostNameBytes).c_str(), MFD_CLOEXEC);
   if (memory.fd_ < 0) return outOfMemory(errno, rounded, "memfd_create");
   if (ftruncate(memory.fd_, static_cast<off_t>(rounded)) != 0) return outOfMemory(errno, rounded, "ftruncate");
   void* const mapped = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd_, 0);
   if (mapped == MAP_FAILED) return outOfMemory(errno, rounded, "mmap");
-  // Only a hint: systems that give shared memory no huge pages refuse it, and nothing changes.
-  if (rounded >= kHugePage) (void)madvise(mapped, rounded, MADV_HUGEPAGE);
   memory.data_ = static_cast<unsigned char*>(mapped);
   memory.bytes_ = rounded;
   return memory;
+}
+
+bool SharedMemory::discard(std::size_t offset, std::size_t bytes) const {
+  const std::size_t begin = wholePages(offset), end = (offset + bytes) / pageBytes() * pageBytes();
+  const bool isDone = begin >= end || madvise(data_ + begin, end - begin, MADV_REMOVE) == 0;
+  return isDone && begin == offset && end == offset + bytes;
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept

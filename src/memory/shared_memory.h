@@ -20,6 +20,9 @@ class SharedMemory {
   // Zero-filled, page-aligned, pages taken when touched; bytes are rounded up to whole pages, 0 gives an empty object.
   // name shows in /proc/PID/maps. A file-size limit (RLIMIT_FSIZE) or memory that is not there is koloOutOfMemory with a message.
   static Result<SharedMemory> create(std::size_t bytes, const char* name);
+  // The same, but of address space that may be larger than the machine's memory, for parts that are cut from it and
+  // given back by discard(). Core dumps do not have it.
+  static Result<SharedMemory> reserve(std::size_t bytes, const char* name);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
@@ -27,8 +30,13 @@ class SharedMemory {
   unsigned char* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   int fd() const { return fd_; }
+  // Gives the memory of the range's whole pages back: they are zero, for all processes, and taken when they are touched
+  // again. True: all of the range is zero. A system that cannot do that keeps them as they are.
+  bool discard(std::size_t offset, std::size_t bytes) const;
 
  private:
+  static Result<SharedMemory> map(std::size_t bytes, const char* name);
+
   unsigned char* data_ = nullptr;
   std::size_t bytes_ = 0;
   int fd_ = -1;

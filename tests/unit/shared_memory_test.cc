@@ -61,6 +61,25 @@ TEST_CASE("large memory takes pages only when touched", "[memory]") {
   CHECK(info.st_blocks > 0);
 }
 
+TEST_CASE("address space may be larger than the machine's memory, and gives parts of that back", "[memory]") {
+  constexpr std::size_t kBytes = std::size_t{1} << 42;
+  CHECK(SharedMemory::create(kBytes, "test").status().code() == koloOutOfMemory);
+  auto reserved = SharedMemory::reserve(kBytes, "test");
+  REQUIRE(reserved.status().message() == "");
+  const SharedMemory memory = reserved.take();
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  unsigned char* const at = memory.data() + kBytes / 2;
+  std::fill(at, at + 3 * page, 1);
+  CHECK_FALSE(memory.discard(kBytes / 2 + 1, 2 * page));  // one whole page
+  CHECK(at[page - 1] == 1);
+  CHECK(std::all_of(at + page, at + 2 * page, [](unsigned char byte) { return byte == 0; }));
+  CHECK(at[2 * page] == 1);
+  CHECK(memory.discard(0, memory.bytes()));
+  struct stat info {};
+  REQUIRE(fstat(memory.fd(), &info) == 0);
+  CHECK(info.st_blocks == 0);
+}
+
 TEST_CASE("zero bytes are an empty object without a file", "[memory]") {
   const SharedMemory memory = created(0);
   CHECK(memory.data() == nullptr);
