@@ -16,8 +16,9 @@
  *   memory  a range of this process's memory made reachable; its descriptor blob is sent to the peers
  *   link    made from a peer's address and one of its descriptors
  *
- * Thread safety: the core calls one device from one thread at a time; different devices concurrently. Peers may open links to
- * a registered memory at any time until it is deregistered, so a transport that must answer them needs its own thread.
+ * Thread safety: the core calls one device from one thread at a time, but for what sharesLinks allows; different devices
+ * concurrently. Peers may open links to a registered memory at any time until it is deregistered, so a transport that
+ * must answer them needs its own thread.
  * That thread makes connections only: what peers put into this process's memory may appear there only while the core is in
  * a call of this device, or be put there by hardware at any time.
  * Errors: functions return KOLO_TRANSPORT_OK or another code and then write one line to `why` (at most whyBytes, always
@@ -235,7 +236,11 @@ typedef struct koloTransport {
   /* Of posted links, optional likewise. 1: deviceProgress that is not to wait makes no system call where nothing has come, so that a rank with a
    * core of its own calls it many times before it lets others run. */
   uint32_t looksCheaply;
-  uint32_t unused; /* 0 */
+
+  /* Of mapped links, optional likewise. 1: linkRead and linkWrite may be called in any thread at any time, also for one
+   * link in several threads at once. Communicators that are split from one another then use one link. 0: each of them
+   * opens its own. */
+  uint32_t sharesLinks;
 } koloTransport;
 
 /* What a shared object exports. */

@@ -141,6 +141,8 @@ bool Device::registersDeviceMemory() const { return isPosted() && REACHES(table_
 
 bool Device::looksCheaply() const { return isPosted() && REACHES(table_, looksCheaply) && table_->looksCheaply != 0; }
 
+bool Device::sharesLinks() const { return !isPosted() && REACHES(table_, sharesLinks) && table_->sharesLinks != 0; }
+
 Device::Network Device::network() const {
   if (!isPosted() || !REACHES(table_, mostMegabits)) return {};
   constexpr int kMostNics = 16;

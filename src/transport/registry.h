@@ -1,7 +1,8 @@
-// Which transports there are, and how the core calls one. The core names no transport: the build passes the table of those
-// compiled in, KOLO_TRANSPORT_PLUGINS adds shared objects, KOLO_TRANSPORTS orders and restricts.
+// Which transports there are, and how the core calls one. The core names no transport: the build passes the table of
+// those compiled in, KOLO_TRANSPORT_PLUGINS adds shared objects, KOLO_TRANSPORTS orders and restricts.
 //
-// Thread safety: list() and find() from any thread. A Device from one thread at a time.
+// Thread safety: list() and find() from any thread. A Device, and what was made of it, from one thread at a time, but
+// for what sharesLinks() says.
 #pragma once
 
 #include <kolo/transport.h>
@@ -52,6 +53,8 @@ class Device : public std::enable_shared_from_this<Device> {
   bool linksCanBeAbandoned() const;
   // Posted only: whether a look at what has come costs no system call.
   bool looksCheaply() const;
+  // Mapped only: whether Link::read and Link::write may be called from several threads at once.
+  bool sharesLinks() const;
   // Posted only: whether memory of CUDA devices may be registered.
   bool registersDeviceMemory() const;
   // Posted only: moves data; true if something has moved. As deviceProgress of the table.

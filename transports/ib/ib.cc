@@ -189,6 +189,6 @@ const koloTransport* koloTransportIb(void) {
                                       .mostMegabits = 0,
                                       .linkWrite = nullptr,
                                       .looksCheaply = 1,
-                                      .unused = 0};
+                                      .sharesLinks = 0};
   return &table;
 }

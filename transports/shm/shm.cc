@@ -1,6 +1,7 @@
 // Mapped links between processes of one machine, and between ranks of one process. See README.md.
 //
-// Thread safety: as the table demands: one device from one thread at a time, different devices concurrently.
+// Thread safety: as the table demands: one device from one thread at a time, different devices concurrently. A link
+// does not change once it is open, so any thread may read and write by it (sharesLinks).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -256,6 +257,8 @@ const koloTransport* koloTransportShm(void) {
                                       .linkClose = linkClose,
                                       .linkRead = linkRead,
                                       .memoryKind = koloMemoryHost,
-                                      .linkWrite = linkWrite};
+                                      .linkWrite = linkWrite,
+                                      .looksCheaply = 0,
+                                      .sharesLinks = 1};
   return &table;
 }
