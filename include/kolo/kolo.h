@@ -234,7 +234,16 @@ KOLO_API koloResult_t koloCommInitAll(koloComm_t* comms, int nranks, const koloC
 KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* config);
 
 /* Collective over comm. Ranks that give the same color form a new communicator, ordered by key and then by old rank.
- * KOLO_SPLIT_NOCOLOR yields KOLO_COMM_NULL. config NULL: that of the parent. */
+ * KOLO_SPLIT_NOCOLOR yields KOLO_COMM_NULL. config NULL: that of the parent.
+ * Blocks until all ranks of comm have called it, for KOLO_INIT_TIMEOUT_MS at most. A rank that is late, or whose
+ * configuration is not valid, makes the call fail on all ranks; comm goes on.
+ * On one host the new communicator shares the links of comm, and memory of which all communicators that are split from
+ * one another have parts. It takes no file descriptor, mapping or thread, and needs no message of the control plane.
+ * The first split of a communicator makes that memory: one descriptor, and of address space up to 4 GiB for each rank,
+ * which takes memory where it is used. A communicator shares nothing if its configuration names other transports than
+ * those of comm, or a device, or if its process locks all its memory (mlockall). Each communicator stands alone in all
+ * else: comm may be destroyed first, and the failure of one is not that of the other. The death of a rank is that of
+ * all communicators that have it. */
 KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloComm_t* newcomm,
                                     const koloConfig_t* config);
 /* Collective over the ranks of comm that are not excluded; works when excluded ranks are dead and comm has failed. */

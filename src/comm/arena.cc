@@ -1,6 +1,7 @@
 #include "comm/arena.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace kolo::comm {
 namespace {
@@ -35,6 +36,14 @@ ArenaLayout::Part ArenaLayout::part(unsigned char* begin) const {
   unsigned char* const staging = notice + sizeof(Notice);
   return {reinterpret_cast<device::Mailbox*>(begin), reinterpret_cast<device::MessageLane*>(lane),
           reinterpret_cast<Notice*>(notice), staging, staging + kind, staging + 2 * kind};
+}
+
+void ArenaLayout::clear(unsigned char* arena) const {
+  std::memset(arena, 0, callAt(ranks));
+  for (int peer = 0; peer < ranks; ++peer) {
+    unsigned char* const begin = arena + partAt(peer);
+    std::memset(begin, 0, static_cast<std::size_t>(part(begin).slots - begin));
+  }
 }
 
 std::vector<device::Post> ArenaLayout::requestsFor(const Part& mirror) const {

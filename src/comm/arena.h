@@ -73,6 +73,9 @@ struct ArenaLayout {
   // The requests that bring over all of a part as it is, in this order: each counter after what it announces.
   std::vector<device::Post> requestsFor(const Part& mirror) const;
   std::uint64_t bytes() const { return partAt(ranks); }
+  // Makes an arena that was used before like a new one: all is zero but the slots, which are read only after they have
+  // been written.
+  void clear(unsigned char* arena) const;
 };
 
 }  // namespace kolo::comm

@@ -10,14 +10,13 @@
 #include "base/settings.h"
 #include "comm/blob.h"
 #include "comm/stream.h"
+#include "comm/undertake.h"
 #include "drivers/cuda/devices.h"
 #include "topology/topology.h"
 
 namespace kolo::comm {
 
 using device::Fault;
-
-namespace {
 
 struct Surroundings {
   bool allMapped = true;
@@ -29,11 +28,15 @@ struct Surroundings {
   bool waitsLonger = false;
 };
 
+namespace {
+
 // From how many bytes on a copy by the kernel out of the peer's ordinary memory is used instead of two through staging. On AMD
 // (Zen 5, 2 ranks) staging is faster, or within a tenth, at every size: perf/results/2026-11-21-single-copy-zen5.txt. On Intel (2 MiB of L2, 2
 // ranks) it takes as long at 4 KiB, and from 8 KiB on a quarter more and soon half as much again:
 // perf/results/2026-11-22-single-copy-intel.txt.
 constexpr std::uint64_t kSingleCopyBytesOnIntel = 8192;
+
+constexpr std::uint64_t kKeyOfPool = ~std::uint64_t{1};  // no color is so large
 
 std::uint64_t ownSingleCopyBytes(const Peers& peers) {
   for (int rank = 0; rank < peers.ranks(); ++rank) {
@@ -76,8 +79,9 @@ planner::Uplink hearUplink(int host, BlobReader& reader) {
   return uplink;
 }
 
-// What depends on all ranks. Cores: each may be bound to its own, so it takes all ranks' answers to know how many there are.
-Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
+}  // namespace
+
+std::string tellSurroundings(const Peers& peers) {
   const topology::Machine& mine = topology::machine();
   BlobWriter writer;
   writer.put(ownSingleCopyBytes(peers)).put(static_cast<std::uint8_t>(writesAll(peers)));
@@ -87,7 +91,14 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   writer.put(transport::identity().hostId).put(mine.cpuQuota).put(static_cast<std::uint32_t>(allowed.size()));
   for (const int thread : allowed) writer.put(thread);
   tellUplink(peers.network(), writer);
-  KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));
+  return writer.text();
+}
+
+namespace {
+
+// What depends on all ranks. Cores: each may be bound to its own, so it takes all ranks' answers to know how many there
+// are.
+Surroundings hearSurroundings(const std::vector<std::string>& blobs) {
   struct Host {
     std::set<int> threads;
     double quota = 0;   // 0: none
@@ -116,7 +127,7 @@ Result<Surroundings> surroundings(Membership& membership, const Peers& peers) {
   }
   if (!result.allMapped) result.singleCopyBytes = UINT64_MAX;
   result.cores = std::accumulate(hosts.begin(), hosts.end(), 0, [](int sum, const auto& host) { return sum + host.second.cores(); });
-  result.waitsLonger = result.allMapped && membership.ranks() > result.cores && !isWished;
+  result.waitsLonger = result.allMapped && static_cast<int>(blobs.size()) > result.cores && !isWished;
   return result;
 }
 
@@ -197,21 +208,62 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Membership membership
   return communicator;
 }
 
+std::string Communicator::agreement(const ArenaLayout& layout, const Options& options) {
+  return fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
+                     layout.slots, layout.slotBytes, options.reproducible ? 1 : 0, options.algorithm,
+                     options.device < 0 ? "host memory"
+                     : options.resident ? "GPUs, resident"
+                                        : "GPUs");
+}
+
+Peers::Purpose Communicator::staging(const ArenaLayout& layout, int rank) {
+  return {.name = "staging",
+          .partAt = layout.partAt(rank),
+          .partBytes = layout.partBytes(),
+          .mostAtOnce = static_cast<int>(settings::integer("KOLO_CONNECT_ALL_RANKS"))};
+}
+
 Status Communicator::connect() {
-  KOLO_TRY(setWishes(options_.algorithm));
-  KOLO_TRY(windows_.open(ranks(), [this] { return holdLinks(); }));
-  const std::string settings = fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
-                                           layout_.slots, layout_.slotBytes, options_.reproducible ? 1 : 0,
-                                           options_.algorithm, options_.device < 0 ? "host memory" : options_.resident ? "GPUs, resident" : "GPUs");
+  KOLO_TRY(openWindows());
   KOLO_ASSIGN(const std::string nics, nearNics(membership_));
-  const Peers::Purpose staging{.name = "staging", .partAt = layout_.partAt(rank()), .partBytes = layout_.partBytes(),
-                               .mostAtOnce = static_cast<int>(settings::integer("KOLO_CONNECT_ALL_RANKS")), .nearNics = nics};
-  KOLO_ASSIGN(peers_, Peers::connect(membership_, Given::ofNewHostMemory(layout_.bytes()), staging, options_.transports, settings));
-  KOLO_ASSIGN(const Surroundings around, surroundings(membership_, *peers_));
+  Peers::Purpose purpose = staging(layout_, rank());
+  purpose.nearNics = nics;
+  KOLO_ASSIGN(peers_, Peers::connect(membership_, Given::ofNewHostMemory(layout_.bytes()), purpose, options_.transports,
+                                     agreement(layout_, options_)));
+  KOLO_ASSIGN(const std::vector<std::string> all, membership_.allGather(tellSurroundings(*peers_)));
+  wasDumpable_ = isDumpable();
+  const Surroundings around = hearSurroundings(all);
+  arrange(around);
+  if (options_.device >= 0) KOLO_TRY(connectGpus(around, nics));
+  begin();
+  return {};
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::createOver(std::shared_ptr<Share> share,
+                                                               std::unique_ptr<Peers> peers, Membership membership,
+                                                               const Options& options,
+                                                               const std::vector<std::string>& around) {
+  std::unique_ptr<Communicator> communicator(new Communicator(std::move(membership), options));
+  KOLO_TRY(communicator->openWindows());
+  communicator->wasDumpable_ = share->pool()->wasDumpable();
+  communicator->share_ = std::move(share);
+  communicator->peers_ = std::move(peers);
+  communicator->arrange(hearSurroundings(around));
+  communicator->begin();
+  communicator->isMade_ = true;
+  return communicator;
+}
+
+Status Communicator::openWindows() {
+  KOLO_TRY(setWishes(options_.algorithm));
+  return windows_.open(ranks(), [this] { return holdLinks(); });
+}
+
+// What all ranks decide alike from what each has said. REQUIRES: peers_
+void Communicator::arrange(const Surroundings& around) {
   machine_.cores = cores_ = around.cores;
   spreads_ = settings::integer("KOLO_SPREAD") != 0 && options_.device < 0 && around.allMapped && ranks() > around.cores;
   singleCopyBytes_ = around.singleCopyBytes;
-  wasDumpable_ = isDumpable();
   writesPeers_ = around.writesPeers;
   waitsLonger_ = around.waitsLonger && options_.device < 0;
   if (waitsLonger_) machine_.takenFromBytes = singleCopyBytes_;
@@ -230,24 +282,51 @@ Status Communicator::connect() {
     link.windows = windows_.tableOf(peer);
     if (peers_->isOpen(peer)) aim(link);
   }
-  if (options_.device >= 0) {
-    const GpuRank::Wishes wishes{.device = options_.device, .mostChannels = static_cast<int>(settings::integer("KOLO_GPU_CHANNELS")),
-                                 .resident = options_.resident, .idleNs = static_cast<std::uint64_t>(settings::integer("KOLO_RESIDENT_IDLE_US")) * 1000,
-                                 .transports = options_.transports, .nearNics = nics, .onFault = [this] { checkGpu(); }};
-    KOLO_ASSIGN(gpu_, GpuRank::connect(membership_, wishes));
-    KOLO_TRY(arrangeGpus(around.uplinks));
-    singleCopyBytes_ = UINT64_MAX;
-  }
+}
+
+Status Communicator::connectGpus(const Surroundings& around, const std::string& nics) {
+  const GpuRank::Wishes wishes{.device = options_.device,
+                               .mostChannels = static_cast<int>(settings::integer("KOLO_GPU_CHANNELS")),
+                               .resident = options_.resident,
+                               .idleNs = static_cast<std::uint64_t>(settings::integer("KOLO_RESIDENT_IDLE_US")) * 1000,
+                               .transports = options_.transports,
+                               .nearNics = nics,
+                               .onFault = [this] { checkGpu(); }};
+  KOLO_ASSIGN(gpu_, GpuRank::connect(membership_, wishes));
+  KOLO_TRY(arrangeGpus(around.uplinks));
+  singleCopyBytes_ = UINT64_MAX;
+  return {};
+}
+
+// From here on the communicator works, and hears of failures.
+void Communicator::begin() {
   usesCuda_ = drivers::usesCuda();
   messages_ = std::make_unique<Messages>(*this, layout_, *peers_, windows_);
-  membership_.control->subscribe(membership_.key, membership_.members,
-                                 [this](const bootstrap::Failure& failure) { onFailure(failure); },
-                                 [this](std::string_view question) { return giveAccount(question); });
+  membership_.control->subscribe(
+      membership_.key, membership_.members, [this](const bootstrap::Failure& failure) { onFailure(failure); },
+      [this](std::string_view question) { return giveAccount(question); }, membership_.family);
   mayReroute_ = posts() && peers_->mayReroute();
   if (mayReroute_) caretaker_ = std::jthread([this](const std::stop_token& stop) { takeCare(stop); });
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
              ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);
-  return {};
+}
+
+Result<std::shared_ptr<Share>> Communicator::share(std::uint64_t child) {
+  const bool may = !hasTriedToShare_ && allMapped_ && options_.device < 0 && ranks() <= Pool::kMostRanks;
+  if (share_ != nullptr || !may) return share_;
+  Membership making = membership_;
+  making.gathers = 0;
+  making.key = mixKeys(mixKeys(key(), child), kKeyOfPool);
+  auto pool = withoutExceptions([&] { return Pool::create(membership_, making, options_.transports); });
+  if (!pool.ok()) {
+    const Status& why = pool.status();
+    const std::string message = fmt::format("on rank {}: {}", rank(), why.message());
+    membership_.control->reportFailure(making.key, {why.code(), jobRank(rank()), message});
+    return why;
+  }
+  hasTriedToShare_ = true;
+  if (pool.value() != nullptr) share_ = Share::ofFirst(pool.take(), ranks(), rank());
+  return share_;
 }
 
 // On GPUs other links make hosts of the ranks than in the host's memory: transports may be chosen such that only GPUs are mapped.
@@ -302,6 +381,7 @@ void Communicator::sayGoodbye() {
   if (gpu_ != nullptr) gpu_->leave();
   // Peers that still wait for this rank find out; the arena outlives this object in their mappings.
   device::storeRelease(ownBoard().left, 1);  // [left]
+  if (share_ != nullptr) share_->ownBulletin().leave();
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer != rank() && peers_->isOpen(peer)) sayGoodbye(peer);
   }
@@ -348,10 +428,11 @@ void Communicator::onFailure(const bootstrap::Failure& failure) {
 
 void Communicator::fail(const bootstrap::Failure& failure) {
   record(failure);
-  if (membership_.control != nullptr) membership_.control->reportFailure(membership_.key, failure);
+  if (membership_.control != nullptr) membership_.control->reportFailure(membership_.key, failure, membership_.family);
 }
 
 Result<Window*> Communicator::addWindow(void* buffer, std::size_t bytes) {
+  if (gpu_ == nullptr) peers_->openDevicesForWindows(membership_, options_.transports);
   KOLO_ASSIGN(Window* const window, windows().add(membership_, gpu_ != nullptr ? gpu_->peers() : *peers_, buffer, bytes));
   if (gpu_ == nullptr) return window;
   Status status;

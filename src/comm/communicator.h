@@ -23,6 +23,7 @@
 #include "comm/messages.h"
 #include "comm/operation.h"
 #include "comm/peers.h"
+#include "comm/pool.h"
 #include "comm/reductions.h"
 #include "comm/spreading.h"
 #include "comm/turn.h"
@@ -34,6 +35,7 @@
 namespace kolo::comm {
 
 class Stream;
+struct Surroundings;
 
 struct Options {
   int timeoutMs = 0;
@@ -56,6 +58,9 @@ struct UserProgress {
 
 // Whether the kernel lets others of this user at this process's memory.
 bool isDumpable();
+// What a rank says of its surroundings, by which the ranks of a communicator decide: its core set, what reaches its
+// peers.
+std::string tellSurroundings(const Peers& peers);
 
 // The code behind a predefined reduction; avg is a sum.
 device::ReduceOp reduceOpOf(koloRedOp_t op);
@@ -67,6 +72,14 @@ class Communicator final : public executor::LinkOwner {
  public:
   // Collective over the membership.
   static Result<std::unique_ptr<Communicator>> create(Membership membership, const Options& options);
+  // Not collective: over links that other communicators use too (comm/split.cc). around: what each rank says of its
+  // surroundings.
+  static Result<std::unique_ptr<Communicator>> createOver(std::shared_ptr<Share> share, std::unique_ptr<Peers> peers,
+                                                          Membership membership, const Options& options,
+                                                          const std::vector<std::string>& around);
+  // What the ranks of a communicator with such options must agree on, in words.
+  static std::string agreement(const ArenaLayout& layout, const Options& options);
+  static Peers::Purpose staging(const ArenaLayout& layout, int rank);
   ~Communicator() override;
 
   int rank() const { return membership_.rank; }
@@ -74,12 +87,17 @@ class Communicator final : public executor::LinkOwner {
   const Options& options() const { return options_; }
   Turn& turn() { return turn_; }
   Membership& membership() { return membership_; }
+  int initTimeoutMs() const { return membership_.initTimeoutMs; }
   std::uint64_t key() const { return membership_.key; }
   // For changes: what was prepared with the old windows is forgotten.
   Windows& windows() {
     forget();
     return windows_;
   }
+  // Collective at the first call, for the child of this number. What this communicator has in the pool that its
+  // children share; nullptr, on all ranks: they share nothing with it. An error is told to all ranks. REQUIRES: the
+  // turn.
+  Result<std::shared_ptr<Share>> share(std::uint64_t child);
   // Collective. REQUIRES: the turn.
   Result<Window*> addWindow(void* buffer, std::size_t bytes);
   // Of memory that this process has mapped for all ranks: an array each, by rank. Host memory only.
@@ -207,6 +225,10 @@ class Communicator final : public executor::LinkOwner {
  private:
   Communicator(Membership membership, const Options& options);
   Status connect();
+  Status openWindows();
+  void arrange(const Surroundings& around);
+  Status connectGpus(const Surroundings& around, const std::string& nics);
+  void begin();
   Status arrangeGpus(std::vector<planner::Uplink> uplinks);
   void onFailure(const bootstrap::Failure& failure);
   // Whether the peer has died, or somebody could not go on because of it.
@@ -286,6 +308,8 @@ class Communicator final : public executor::LinkOwner {
   Membership membership_;
   Options options_;
   ArenaLayout layout_;
+  std::shared_ptr<Share> share_;  // for splits; and of one that was split, what its links and arena are cut from
+  bool hasTriedToShare_ = false;
   std::unique_ptr<Peers> peers_;
   Windows windows_;
   Reductions reductions_;

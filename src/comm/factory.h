@@ -19,4 +19,7 @@ Result<std::vector<Owned>> createAll(int ranks, const Options& options);
 Result<Owned> split(Communicator& parent, int color, int key, const koloConfig_t* config);
 Result<Owned> shrink(Communicator& parent, const std::vector<int>& excluded, const koloConfig_t* config);
 
+// The key of a communicator that comes of another: of that one's key and what tells the two apart.
+std::uint64_t mixKeys(std::uint64_t key, std::uint64_t value);
+
 }  // namespace kolo::comm

@@ -229,6 +229,49 @@ void Peers::hold(Peer& peer, int rank) const {
   if (held != holdings().arenas.end()) peer.held = held->second;
 }
 
+std::unique_ptr<Peers> Peers::over(const Peers& base, const std::shared_ptr<const void>& owner,
+                                   const std::vector<int>& inBase, int rank, const Purpose& purpose) {
+  auto peers = std::make_unique<Peers>();
+  peers->base_ = &base;
+  peers->baseOwner_ = owner;
+  peers->purpose_ = purpose;
+  peers->rank_ = rank;
+  peers->given_.range = {sizeof(koloTransportMemory), nullptr, 0, -1, 0, koloMemoryHost};
+  peers->peers_.resize(inBase.size());
+  for (std::size_t i = 0; i < inBase.size(); ++i) {
+    if (static_cast<int>(i) == rank) continue;
+    Peer& peer = peers->peers_[i];
+    peer.device = base[inBase[i]].device;
+    peer.link = base[inBase[i]].link;
+    peer.arena = peer.link->mapped();  // until it is known where there
+    peer.isNear = true;
+  }
+  return peers;
+}
+
+void Peers::setArena(int rank, unsigned char* arena) {
+  if (rank == rank_) {
+    given_.range.address = arena;
+  } else {
+    peers_[static_cast<std::size_t>(rank)].arena = arena;
+  }
+}
+
+void Peers::openDevicesForWindows(Membership& membership, const std::string& transports) {
+  if (base_ == nullptr || !devices_.empty()) return;
+  Purpose mapped = purpose_;
+  mapped.partBytes = 0;  // a posted transport takes no part
+  if (const Status opened = openDevices(membership, mapped, transports); !opened.ok())
+    log::warn("windows go through staging: {}", opened.message());
+}
+
+transport::Device* Peers::windowDevice(int rank) const {
+  const std::string_view name = (*this)[rank].device->name();
+  const auto found =
+      std::find_if(devices_.begin(), devices_.end(), [&](const auto& device) { return device->name() == name; });
+  return found != devices_.end() ? found->get() : nullptr;
+}
+
 unsigned char* Peers::partAt(int rank) const {
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];
   return peer.isPosted() ? peer.mirror.data : peer.arena + purpose_.partAt;
@@ -376,7 +419,7 @@ transport::Device::Network Peers::network() const {
 std::string Peers::transportNames() const {
   const std::lock_guard lock(namesMutex_);
   std::string names;
-  for (const auto& device : devices_) {
+  for (const auto& device : base_ != nullptr ? base_->devices_ : devices_) {
     const bool used = std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.device == device; });
     if (!used) continue;
     if (!names.empty()) names += '+';

@@ -28,6 +28,7 @@ struct Membership {
   int rank = 0;
   int initTimeoutMs = 0;
   std::uint64_t gathers = 0;        // number of allGathers done with this key
+  std::uint64_t family = 0;         // under which the hub knows the key (bootstrap/control.h); 0: itself
 
   int ranks() const { return static_cast<int>(members.size()); }
   // Out-of-band all-gather over the communicator.
@@ -59,7 +60,7 @@ struct Peer {
   std::shared_ptr<transport::Device> device;     // the transport that reaches it; null: none does, and
   Status unreached;                              // why
   Mirror mirror;                                 // of a posted link, and outlives it
-  std::unique_ptr<transport::Link> link;         // to its arena
+  std::shared_ptr<transport::Link> link;         // to its arena, or to memory that holds it and others' (over())
   std::shared_ptr<const void> held;              // its arena, if it lives in this process
   koloTransportBlob address{};                   // its address for `device`
   unsigned char* arena = nullptr;                // null by a posted link
@@ -95,6 +96,13 @@ class Peers {
   // Collective. arena: made by this rank, or why not. settingsText must be the same on all ranks; "staging 4x131072, reproducible 0", say.
   static Result<std::unique_ptr<Peers>> connect(Membership& membership, Result<Given> arena, const Purpose& purpose,
                                                 const std::string& transports, const std::string& settingsText);
+
+  // Takes over the mapped links of another communicator's peers, which `owner` keeps. inBase: of each rank, which one
+  // it is there. Every arena lies in memory that those links map, and is told by setArena(). Such links are used by
+  // several threads: they must share (transport::Device::sharesLinks).
+  static std::unique_ptr<Peers> over(const Peers& base, const std::shared_ptr<const void>& owner,
+                                     const std::vector<int>& inBase, int rank, const Purpose& purpose);
+  void setArena(int rank, unsigned char* arena);
 
   unsigned char* arena() const { return static_cast<unsigned char*>(given_.range.address); }
   std::uint32_t memoryKind() const { return given_.range.kind; }
@@ -155,6 +163,11 @@ class Peers {
   // Leaves a peer without a link: it was found not to do what it should.
   void cut(int rank, const Status& why);
   const std::vector<std::shared_ptr<transport::Device>>& devices() const { return devices_; }
+  // Opens this communicator's own devices of transports that map, if its links are another one's: windows are
+  // registered with them. Windows go through staging if that fails.
+  void openDevicesForWindows(Membership& membership, const std::string& transports);
+  // Which of devices() opens windows of the rank; nullptr: none. REQUIRES: a link to it.
+  transport::Device* windowDevice(int rank) const;
   // Of the transport that reaches the rank.
   const koloTransportBlob& addressOf(int rank) const { return peers_[static_cast<std::size_t>(rank)].address; }
   // The transports in use: "shm", "shm+tmpfile", or "self" with one rank. In any thread.
@@ -201,6 +214,8 @@ class Peers {
   Status openFirst(bool all);
   bool isLeftOut(int rank) const;
 
+  const Peers* base_ = nullptr;              // whose links these are; null: their own
+  std::shared_ptr<const void> baseOwner_;
   std::vector<std::shared_ptr<transport::Device>> devices_;
   std::vector<transport::Device*> posted_;   // those of them by which a peer is reached with a posted link
   std::vector<int> dirty_;                   // peers with requests that may need help

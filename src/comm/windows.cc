@@ -18,7 +18,8 @@ koloTransportMemory rangeOf(const Window& window, std::uint32_t kind) {
   return range;
 }
 
-// This rank's range registered with every transport in use that maps; the blob tells peers the descriptors by transport name.
+// This rank's range registered with every transport in use that maps; the blob tells peers the addresses and
+// descriptors by transport name.
 std::string registerEverywhere(Window& window, const Peers& peers) {
   const koloTransportMemory range = rangeOf(window, peers.memoryKind());
   BlobWriter descriptors;
@@ -31,7 +32,7 @@ std::string registerEverywhere(Window& window, const Peers& peers) {
       log::info("window at {}: {}", fmt::ptr(window.begin), registration.status().message());
       continue;
     }
-    descriptors.putText(device->name()).putBlob(registration.value()->descriptor());
+    descriptors.putText(device->name()).putBlob(device->address()).putBlob(registration.value()->descriptor());
     window.registrations.push_back(registration.take());
     ++registered;
   }
@@ -41,16 +42,17 @@ std::string registerEverywhere(Window& window, const Peers& peers) {
 }
 
 // The peer's part of the window, mapped; nullptr for an empty part.
-Result<std::unique_ptr<transport::Link>> openPart(const Peer& peer, const koloTransportBlob& address,
-                                                  const std::string& blob) {
+Result<std::unique_ptr<transport::Link>> openPart(const Peers& peers, int rank, const std::string& blob) {
+  const Peer& peer = peers[rank];
   BlobReader reader(blob);
   if (reader.get<std::uint64_t>() == 0) return std::unique_ptr<transport::Link>();
   if (peer.device == nullptr) return peer.unreached;
   if (peer.isPosted()) return error(koloUnsupported, "transport {} maps no memory of peers", peer.device->name());
-  for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
+  transport::Device* const device = peers.windowDevice(rank);
+  for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated() && device != nullptr; --left) {
     const std::string name = reader.getText();
-    const auto descriptor = reader.getBlob();
-    if (name == peer.device->name()) return peer.device->openLink(address, descriptor);
+    const koloTransportBlob address = reader.getBlob(), descriptor = reader.getBlob();
+    if (name == device->name()) return device->openLink(address, descriptor);
   }
   return error(koloUnsupported, "the peer's memory is not registered with transport {}", peer.device->name());
 }
@@ -98,7 +100,7 @@ std::string Windows::openParts(Window& window, int own, Peers& peers, const std:
       continue;
     }
     (void)peers.open(rank);   // openPart() says if it could not be
-    auto link = openPart(peers[rank], peers.addressOf(rank), blobs[static_cast<std::size_t>(rank)]);
+    auto link = openPart(peers, rank, blobs[static_cast<std::size_t>(rank)]);
     if (!link.ok()) return link.status().message();
     if (link.value() != nullptr)
       part = {link.value()->mapped(), BlobReader(blobs[static_cast<std::size_t>(rank)]).get<std::uint64_t>()};

@@ -2,14 +2,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "collectives_table.h"
 #include "support/one_core.h"
 #include "support/ranks.h"
+#include "support/settings.h"
 
 using namespace kolo::test;
 using Clock = std::chrono::steady_clock;
@@ -177,6 +182,223 @@ TEST_CASE("the failure of a child leaves the parent alone") {
     expectWorks(self);
     EXPECT_OK(self, koloCommDestroy(child));
     expectWorks(self);
+  });
+}
+
+TEST_CASE("the abort of one of many children leaves its siblings, its parent and its own children alone") {
+  World world(3);
+  world.run([](Self& self) {
+    koloComm_t child = nullptr, sibling = nullptr, grandchild = nullptr;
+    EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &child, nullptr));
+    EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &sibling, nullptr));
+    EXPECT_OK(self, koloCommSplit(child, 0, 0, &grandchild, nullptr));
+    if (self.rank == 1) {
+      EXPECT_OK(self, koloCommAbort(child));
+    } else {
+      EXPECT_CODE(self, koloAborted, koloBarrier(child, nullptr));
+      EXPECT(self, messageHas("rank 1 called koloCommAbort"));
+      koloComm_t none = nullptr;
+      EXPECT_CODE(self, koloAborted, koloCommSplit(child, 0, 0, &none, nullptr));
+      EXPECT_OK(self, koloCommDestroy(child));
+    }
+    expectIs(self, sibling, self.rank, 3);
+    expectIs(self, grandchild, self.rank, 3);
+    expectWorks(self);
+    EXPECT_OK(self, koloCommDestroy(sibling));
+    EXPECT_OK(self, koloCommDestroy(grandchild));
+  });
+}
+
+TEST_CASE("an abort ends the splits of those who wait for the rank, the first one and a later one") {
+  for (const bool isFirst : {true, false}) {
+    World world(3);
+    world.run([&](Self& self) {
+      koloComm_t child = nullptr;
+      if (!isFirst) {
+        EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &child, nullptr));
+        EXPECT_OK(self, koloCommDestroy(child));
+      }
+      if (self.rank == 1) {
+        EXPECT_OK(self, koloCommAbort(self.comm));
+        self.comm = nullptr;
+      } else {
+        EXPECT_CODE(self, koloAborted, koloCommSplit(self.comm, 0, 0, &child, nullptr));
+        EXPECT(self, messageHas("rank 1 called koloCommAbort"));
+      }
+    });
+  }
+}
+
+TEST_CASE("a split ends for those who wait for a rank that destroys the communicator, and what they share lives on") {
+  koloConfig_t config = defaultConfig();
+  config.transports = "shm";  // over a network nobody hears of that before the time is over
+  World world(3, config);
+  world.run([](Self& self) {
+    koloComm_t parent = nullptr, child = nullptr, none = nullptr;
+    EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &parent, nullptr));
+    EXPECT_OK(self, koloCommSplit(parent, 0, 0, &child, nullptr));
+    if (self.rank != 1) {
+      EXPECT_CODE(self, koloRemoteError, koloCommSplit(parent, 0, 0, &none, nullptr));
+      EXPECT(self, messageHas("rank 1 has destroyed its communicator") || messageHas("has given up on this: rank 1"));
+    }
+    EXPECT_OK(self, koloCommDestroy(parent));
+    expectIs(self, child, self.rank, 3);
+    expectWorks(self);
+    EXPECT_OK(self, koloCommDestroy(child));
+  });
+}
+
+TEST_CASE("a split, and the end of the communicator in another thread, come one after the other") {
+  World world(3);
+  world.run([](Self& self) {
+    for (int round = 0; round < 20; ++round) {
+      koloComm_t parent = nullptr, child = nullptr;
+      EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &parent, nullptr));
+      std::thread other([&] { EXPECT_OK(self, koloCommFinalize(parent)); });
+      EXPECT_OK(self, koloCommSplit(parent, 0, 0, &child, nullptr));
+      other.join();
+      expectIs(self, child, self.rank, 3);
+      EXPECT_OK(self, koloCommDestroy(child));
+      EXPECT_OK(self, koloCommDestroy(parent));
+      expectWorks(self);
+    }
+  });
+}
+
+TEST_CASE("a split that a rank cannot take part in fails on all ranks, who can split again") {
+  World world(3);
+  world.run([](Self& self) {
+    for (int round = 0; round < 3; ++round) {
+      koloConfig_t config = defaultConfig();
+      if (self.rank == round) config.timeoutMs = -5;
+      koloComm_t child = nullptr;
+      EXPECT_CODE(self, koloInvalidArgument, koloCommSplit(self.comm, 0, 0, &child, &config));
+      EXPECT(self, messageHas("timeoutMs is -5"));
+      EXPECT(self, self.rank == round || messageHas(("on rank " + std::to_string(round)).c_str()));
+      config = defaultConfig();
+      config.reproducible = self.rank == round ? 1 : 0;
+      EXPECT_CODE(self, koloMismatch, koloCommSplit(self.comm, 0, 0, &child, &config));
+      EXPECT(self, messageHas("settings differ"));
+      EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &child, nullptr));
+      expectIs(self, child, self.rank, 3);
+      EXPECT_OK(self, koloCommDestroy(child));
+    }
+  });
+}
+
+TEST_CASE("a split that a rank is late for fails with its name and the setting, and the next one works") {
+  withSettings({{"KOLO_INIT_TIMEOUT_MS", "500"}}, [] {
+    koloConfig_t config = defaultConfig();
+    config.transports = "shm";  // the control plane has other words for it
+    World world(3, config);
+    world.run([](Self& self) {
+      koloComm_t child = nullptr;
+      EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &child, nullptr));
+      EXPECT_OK(self, koloCommDestroy(child));
+      if (self.rank == 2) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+        EXPECT_CODE(self, koloTimeout, koloCommSplit(self.comm, 0, 0, &child, nullptr));
+        EXPECT(self, messageHas("has given up on this: waited 500 ms (KOLO_INIT_TIMEOUT_MS) for rank 2"));
+      } else {
+        EXPECT_CODE(self, koloTimeout, koloCommSplit(self.comm, 0, 0, &child, nullptr));
+        EXPECT(self, messageHas("rank 2") && messageHas("KOLO_INIT_TIMEOUT_MS"));
+      }
+      expectWorks(self);
+      EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &child, nullptr));
+      expectIs(self, child, self.rank, 3);
+      EXPECT_OK(self, koloCommDestroy(child));
+    });
+  });
+}
+
+TEST_CASE("memory that a destroyed communicator used is used again, whatever was left in it") {
+  World world(4);
+  world.run([](Self& self) {
+    std::vector<int> values(30000), sums(values.size());
+    for (int round = 0; round < 60; ++round) {
+      koloComm_t child = nullptr;
+      EXPECT_OK(self, koloCommSplit(self.comm, round % 3 == 0 ? self.rank % 2 : 0, 0, &child, nullptr));
+      int ranks = 0, one = 1;
+      EXPECT_OK(self, koloCommCount(child, &ranks));
+      // What is sent and not received, given and not taken, stays behind.
+      EXPECT_OK(self, koloSend(&one, 1, koloInt32, 0, child, nullptr));
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = round + static_cast<int>(i);
+      const bool aborts = round % 5 == 4;
+      const koloResult_t result = koloAllReduce(values.data(), sums.data(), values.size() >> round % 4 * 3, koloInt32,
+                                                koloSum, child, nullptr);
+      // Rank 0 aborts when its own part is over.
+      EXPECT(self, result == koloSuccess || (aborts && result == koloAborted));
+      EXPECT(self, result != koloSuccess || sums[7] == ranks * (round + 7));
+      if (aborts && self.rank == 0) {
+        EXPECT_OK(self, koloCommAbort(child));
+      } else {
+        (void)koloCommDestroy(child);  // of one that a peer aborts, an error
+      }
+    }
+    expectWorks(self);
+  });
+}
+
+TEST_CASE("communicators that share links read by them in several threads at once") {
+  withSettings({{"KOLO_SINGLE_COPY_BYTES", "0"}}, [] {
+    World world(2);
+    world.run([](Self& self) {
+      constexpr std::size_t kChildren = 4, kCount = 20000;
+      std::array<koloComm_t, kChildren> children{};
+      for (koloComm_t& child : children) EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &child, nullptr));
+      std::atomic<int> wrong{0};
+      std::vector<std::thread> threads;
+      for (std::size_t t = 0; t < kChildren; ++t) {
+        threads.emplace_back([&, t] {
+          const int mine = 10 * self.rank + static_cast<int>(t);
+          std::vector<int> send(kCount, mine), recv(2 * kCount);
+          for (int round = 0; round < 10; ++round) {
+            std::fill(recv.begin(), recv.end(), -1);
+            const koloResult_t result =
+                koloAllGather(send.data(), recv.data(), kCount, koloInt32, children[t], nullptr);
+            const int other = 10 - 10 * self.rank + static_cast<int>(t);
+            if (result != koloSuccess || recv[static_cast<std::size_t>(1 - self.rank) * kCount + 7] != other) ++wrong;
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      EXPECT(self, wrong == 0);
+      for (const koloComm_t child : children) EXPECT_OK(self, koloCommDestroy(child));
+    });
+  });
+}
+
+TEST_CASE("a split may ask for other transports than its parent's, and its windows are its own") {
+  World world(2);
+  world.run([](Self& self) {
+    koloConfig_t config = defaultConfig();
+    config.transports = "tcp";
+    koloComm_t apart = nullptr, child = nullptr;
+    EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &apart, &config));
+    expectIs(self, apart, self.rank, 2);
+    EXPECT_OK(self, koloCommSplit(apart, 0, 0, &child, nullptr));
+    expectIs(self, child, self.rank, 2);
+    EXPECT_OK(self, koloCommDestroy(child));
+    EXPECT_OK(self, koloCommDestroy(apart));
+    koloComm_t children[2] = {};
+    koloWindow_t windows[2] = {};
+    void* memory[2] = {};
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_OK(self, koloCommSplit(self.comm, 0, -self.rank, &children[i], nullptr));
+      EXPECT_OK(self, koloMemAlloc(&memory[i], 4096));
+      EXPECT_OK(self, koloWindowRegister(children[i], memory[i], 4096, &windows[i]));
+    }
+    for (int i = 0; i < 2; ++i) {
+      auto* const values = static_cast<int*>(memory[i]);
+      values[0] = values[1] = self.rank + i;
+      EXPECT_OK(self, koloAllReduce(values, values + 512, 512, koloInt32, koloSum, children[i], nullptr));
+      EXPECT(self, values[512] == 1 + 2 * i);
+    }
+    EXPECT_OK(self, koloWindowDeregister(children[0], windows[0]));
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_OK(self, koloCommDestroy(children[i]));
+      EXPECT_OK(self, koloMemFree(memory[i]));
+    }
   });
 }
 

@@ -113,7 +113,8 @@ void becomeNobody() {
 }
 
 // After a while the kernel keeps the others from a rank's memory. arguments: "one", rank 1 says that it is not
-// dumpable, and later that it is; "all", all say so; "user", all become another user.
+// dumpable, and later that it is; "all", all say so; "user", all become another user. And whether the communicator was
+// split before ("early"), so that links are shared which were opened then, or not ("late").
 int closeMemory(const std::vector<std::string>& arguments) {
   const std::string& how = arguments[0];
   if (geteuid() == 0 && how != "user") {  // root may read everything
@@ -123,17 +124,26 @@ int closeMemory(const std::vector<std::string>& arguments) {
   const Member me = join();
   constexpr size_t kMost = 100000;
   std::vector<int> send(kMost * static_cast<size_t>(me.ranks)), recv(send.size());
-  const auto work = [&] {
-    for (const size_t count : {size_t{1000}, kMost, kMost}) checkCollectives(me, send.data(), recv.data(), count);
+  std::vector<Member> members{me};
+  const auto split = [&] {
+    members.push_back(me);
+    MUST_OK(koloCommSplit(me.comm, 0, me.rank, &members.back().comm, nullptr));
   };
+  const auto work = [&] {
+    for (const Member& member : members) {
+      for (const size_t count : {size_t{1000}, kMost, kMost}) checkCollectives(member, send.data(), recv.data(), count);
+    }
+  };
+  if (arguments[1] == "early") split();
   work();
   const bool closes = how == "all" || (how == "one" && me.rank == 1);
   if (how == "user") becomeNobody();
   if (closes) MUST(prctl(PR_SET_DUMPABLE, 0) == 0);
+  split();
   work();
   if (closes) MUST(prctl(PR_SET_DUMPABLE, 1) == 0);
   work();
-  MUST_OK(koloCommDestroy(me.comm));
+  for (const Member& member : members) MUST_OK(koloCommDestroy(member.comm));
   return 0;
 }
 KOLO_ROLE(closeMemory);
@@ -241,8 +251,9 @@ TEST_CASE("processes whose memory the others may no longer read go on by staging
   for (const char* how : {"one", "all", "user"}) {
     if (geteuid() != 0 && std::string(how) == "user") continue;  // only root can become another one
     for (const int ranks : {2, 3}) {
-      INFO(how << " of " << ranks << " ranks");
-      Job(ranks, "closeMemory", {how}, {{"KOLO_SINGLE_COPY_BYTES", "0"}}).expectSuccess();
+      const char* const when = ranks == 2 ? "early" : "late";
+      INFO(how << " of " << ranks << " ranks, split " << when);
+      Job(ranks, "closeMemory", {how, when}, {{"KOLO_SINGLE_COPY_BYTES", "0"}}).expectSuccess();
     }
   }
 }

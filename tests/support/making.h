@@ -33,6 +33,8 @@ class FaultyControl final : public bootstrap::Control {
     fault_ = fault;
     left_ = number;
   }
+  // From now on the rank takes no subscription: it throws.
+  void refuseSubscriptions(bool refuses) { refuses_ = refuses; }
   // Whether there has been such an exchange; fails none any more.
   bool hasFailed() {
     const bool failed = left_ == 0;
@@ -58,6 +60,7 @@ class FaultyControl final : public bootstrap::Control {
   void subscribe(std::uint64_t key, const std::vector<int>& members,
                  std::function<void(const bootstrap::Failure&)> onFailure,
                  std::function<std::string(std::string_view)> onQuestion, std::uint64_t family) override {
+    if (refuses_) throw std::bad_alloc();
     if (inner_ != nullptr) inner_->subscribe(key, members, std::move(onFailure), std::move(onQuestion), family);
   }
   void unsubscribe(std::uint64_t key) override {
@@ -77,6 +80,7 @@ class FaultyControl final : public bootstrap::Control {
   std::shared_ptr<bootstrap::Control> inner_;
   const int rank_, ranks_;
   Fault fault_ = Fault::kLocal;
+  bool refuses_ = false;
   int left_ = -1;  // exchanges up to the one that fails; 0: it has; -1: none does
 };
 
@@ -165,7 +169,8 @@ inline void expectAllMade(const std::vector<Status>& statuses) {
 }
 
 // How communicators are made, and at which exchange a fault of one rank alone may end that: the first of a split tells
-// all ranks' colors, and nothing precedes it that could fail so.
+// all ranks' colors, or what room they have, and nothing precedes it that could fail so. Ranks that share memory make
+// what all their splits share in the first split, and need no exchange later.
 struct Way {
   const char* name;
   Makers::Make make;
@@ -177,9 +182,9 @@ inline Way byShrink() { return {"shrink", Makers::shrink, 1}; }
 // Makes communicators, the fault being at the first exchange of making one, then at the second, and so on.
 inline void failAtEachExchange(const Way& way, const comm::Options& options, int ranks, int culprit) {
   using Fault = FaultyControl::Fault;
-  Makers survivors(ranks, options);
   int steps = 0;
   for (bool failed = true; failed; steps += failed) {
+    Makers survivors(ranks, options);
     for (const Fault fault : {Fault::kLocal, Fault::kThrown}) {
       const int step = way.first + steps;
       INFO(way.name << ", step " << step << (fault == Fault::kLocal ? " fails" : " throws") << " on rank " << culprit);

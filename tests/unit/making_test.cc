@@ -101,6 +101,17 @@ TEST_CASE("a rank that fails or dies at any exchange of making a communicator is
   for (const Way& way : {bySplit(), byShrink()}) failAtEachExchange(way, optionsFor(transports), 3, 1);
 }
 
+TEST_CASE("a rank that fails behind the exchanges of a split over shared memory is named by those who have made it") {
+  Makers makers(3, optionsFor("shm"));
+  Worker worker(3);
+  expectAllMade(makers.make(std::ref(worker)));
+  makers.control(1).refuseSubscriptions(true);
+  const std::vector<Status> statuses = makers.make(std::ref(worker));
+  makers.control(1).refuseSubscriptions(false);
+  expectAllNamed(statuses, 1);
+  expectAllMade(makers.make(std::ref(worker)));
+}
+
 TEST_CASE("a transport that fails in any call on one rank is left by both ends of the pair, or all ranks say why") {
   const Late late(8);
   const int code = GENERATE(as<int>(), KOLO_TRANSPORT_ERROR, KOLO_TRANSPORT_UNREACHABLE);

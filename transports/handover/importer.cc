@@ -204,6 +204,9 @@ int mapRange(int fd, std::uint64_t offset, std::uint64_t bytes, const Why& why, 
   }
   // Only a hint: systems that give shared memory no huge pages refuse it, and nothing changes.
   if (length >= kHugePage) (void)madvise(base, length, MADV_HUGEPAGE);
+  // A core dump has what is the process's own. To write that of the peer, much of which nobody may have touched yet, the
+  // kernel would take memory for all of it.
+  (void)madvise(base, length, MADV_DONTDUMP);
   *mapping = {base, length, static_cast<unsigned char*>(base) + (offset - below)};
   return KOLO_TRANSPORT_OK;
 }
