@@ -118,6 +118,11 @@ std::string Communicator::describe(const WaitStep& step) const {
   return fmt::format("rank {} waited {} ms for {} in {}", step.waiter, ms, whom, step.what);
 }
 
+bootstrap::Failure Communicator::timedOut(const WaitStep& step, const std::string& remark) const {
+  return {koloTimeout, step.awaited < 0 ? -1 : jobRank(step.awaited),
+          fmt::format("{}{}; the limit is {} ms (KOLO_TIMEOUT_MS)", describe(step), remark, options_.timeoutMs)};
+}
+
 WaitStep Communicator::stepOf(int waiter, const Account& account) const {
   WaitStep step{waiter, account.peer, account.last, account.lastCalled, account.isMessage, account.waitedNs, "an operation"};
   if (account.lastCalled.word != 0) {
@@ -164,7 +169,7 @@ Cause Communicator::circle(const WaitStep* begin, const WaitStep* end) const {
   for (const WaitStep* step = begin; step != end; ++step) {
     if (step != &oldest) others += fmt::format("{}rank {} for rank {}", others.empty() ? "; and " : ", ", step->waiter, step->awaited);
   }
-  return {{koloTimeout, jobRank(oldest.awaited), describe(oldest) + others}, oldest.waiter};
+  return {timedOut(oldest, others), oldest.waiter};
 }
 
 // Follows the waits from this rank's own on. The others still say that they wait: nobody ends a wait that was in vain.
@@ -197,7 +202,7 @@ Cause Communicator::findCause(const WaitStep& own) const {
     chain.push_back(stepOf(next, *account));
   }
   const WaitStep& last = chain.back();
-  return {{koloTimeout, last.awaited < 0 ? -1 : jobRank(last.awaited), describe(last) + remark}, last.waiter};
+  return {timedOut(last, remark), last.waiter};
 }
 
 // All ranks return the failure that is told first: the rank whose own wait is the cause tells it at once, the others give it a moment.

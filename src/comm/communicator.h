@@ -290,6 +290,7 @@ class Communicator final : public executor::LinkOwner {
   std::optional<device::Fault> inquire(const device::Work& work, int peer, const executor::WaitState& state);
   std::int64_t waitedNs() const;
   std::string describe(const WaitStep& step) const;
+  bootstrap::Failure timedOut(const WaitStep& step, const std::string& remark) const;
   WaitStep stepOf(int waiter, const Account& account) const;
   std::string explainSilence(int rank) const;
   std::string explainIdleness(const WaitStep& step, const Account& account) const;

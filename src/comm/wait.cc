@@ -417,7 +417,7 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
       const WaitStep step{rank(), fault.peer, sequence_, {work.word, work.headerCount}, false, waitedNs(),
                           fmt::format("{}: {}", label(work), mine)};
       if (gpu_ == nullptr) return giveUp(step);
-      failure = {koloTimeout, jobRank(fault.peer), describe(step)};
+      failure = timedOut(step, "");
       break;
     }
     case Fault::kUnreadable:

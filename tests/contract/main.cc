@@ -1,9 +1,8 @@
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <cstring>
 
 #include "peer.h"
+#include "support/run_tests.h"
 #if KOLO_HAVE_CUDA
 #include "mock_cuda/mock_cuda.h"
 #endif
@@ -21,5 +20,5 @@ int main(int argc, char** argv) {
   if (std::getenv("KOLO_TEST_REAL_VERBS") == nullptr && !kolo::test::MockVerbs::join()) kolo::test::MockVerbs{}.install();
 #endif
   if (argc == 3 && std::strcmp(argv[1], "--peer") == 0) return kolo::contract::servePeer(std::atoi(argv[2]));
-  return Catch::Session().run(argc, argv);
+  return kolo::test::runTests(argc, argv);
 }

@@ -1,9 +1,8 @@
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
 #include <cstdlib>
 
 #include "gpu/support.h"
 #include "support/processes.h"
+#include "support/run_tests.h"
 #if KOLO_HAVE_VERBS
 #include "mock_verbs/mock_verbs.h"
 #endif
@@ -15,9 +14,6 @@ int main(int argc, char** argv) {
 #endif
   const int code = kolo::test::runRole(argc, argv);
   if (code >= 0) return code;
-  Catch::Session session;
-  if (const int wrong = session.applyCommandLine(argc, argv); wrong != 0) return wrong;
   // On a real GPU: only what is about one.
-  if (kolo::test::hasRealDevice()) session.configData().testsOrTags.emplace_back("~[mock]");
-  return session.run();
+  return kolo::test::runTests(argc, argv, kolo::test::hasRealDevice() ? "~[mock]" : "");
 }

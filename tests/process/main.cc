@@ -1,9 +1,7 @@
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
-
 #include "support/processes.h"
+#include "support/run_tests.h"
 
 int main(int argc, char** argv) {
   const int code = kolo::test::runRole(argc, argv);
-  return code >= 0 ? code : Catch::Session().run(argc, argv);
+  return code >= 0 ? code : kolo::test::runTests(argc, argv);
 }

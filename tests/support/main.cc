@@ -1,0 +1,3 @@
+#include "support/run_tests.h"
+
+int main(int argc, char** argv) { return kolo::test::runTests(argc, argv); }
