@@ -28,7 +28,8 @@ inline constexpr int kPacksInFlight = 4;
 template <class T>
 inline constexpr int kFoldPacks = sizeof(T) >= 4 ? kPacksInFlight : sizeof(T) == 2 ? 2 : 1;
 
-struct alignas(kPackBytes) Pack {
+// Assigned as a whole, it moves by one access of 16 bytes. Through memcpy a GPU's compiler forgets the alignment and moves byte by byte.
+struct alignas(kPackBytes) KOLO_MAY_ALIAS Pack {
   std::uint64_t words[2];
 };
 
@@ -47,32 +48,77 @@ KOLO_HD PackSplit splitIntoPacks(std::uint64_t offset, std::uint64_t bytes, std:
   return {head, (bytes - head) / kPackBytes};
 }
 
-// bytes from src to dst, which are the same or do not overlap. Different misalignments go byte by byte.
+// The packs of a source that begin `shift` bytes after a pack's boundary: 0 in a source that is aligned as its destination is.
+struct AlignedPacks {
+  const Pack* packs;
+  KOLO_HD Pack operator[](std::uint64_t i) const { return packs[i]; }
+};
+struct ShiftedPacks {
+  const Pack* packs;   // the boundary before the first
+  unsigned shift;      // 1 to 15
+  KOLO_HD Pack operator[](std::uint64_t i) const {
+    const Pack low = packs[i], high = packs[i + 1];
+    const bool inFirstWord = shift < 8;
+    const std::uint64_t first = inFirstWord ? low.words[0] : low.words[1];
+    const std::uint64_t second = inFirstWord ? low.words[1] : high.words[0];
+    const std::uint64_t third = inFirstWord ? high.words[0] : high.words[1];
+    return {{funnel(first, second), funnel(second, third)}};
+  }
+
+ private:
+  // Eight bytes out of sixteen; little-endian, as all machines are that this runs on.
+  KOLO_HD std::uint64_t funnel(std::uint64_t low, std::uint64_t high) const {
+    const unsigned bits = shift % 8 * 8;
+    return low >> bits | high << 1 << (63 - bits);
+  }
+};
+
+// As splitIntoPacks, for a copy from one misalignment to another: packs of the destination whose bytes lie in two packs of the source. Both
+// of these lie in the source wholly, for nothing else may be read.
+KOLO_HD PackSplit splitShifted(std::uint64_t dstOffset, std::uint64_t srcOffset, std::uint64_t bytes) {
+  std::uint64_t head = (kPackBytes - dstOffset) % kPackBytes;
+  const std::uint64_t shift = (srcOffset + head) % kPackBytes;
+  if (head < shift) head += kPackBytes;
+  const std::uint64_t around = head + kPackBytes - shift;   // the packs' share begins shift bytes before, and ends as many short of a pack
+  return bytes < around + kPackBytes ? PackSplit{bytes, 0} : PackSplit{head, (bytes - around) / kPackBytes};
+}
+
+template <class Team, class Packs>
+KOLO_DEVICE void copyPacks(const Team& team, Pack* to, const Packs& from, std::uint64_t count) {
+  const std::uint64_t threads = team.threads();
+  std::uint64_t at = team.thread();
+  KOLO_ROLLED
+  for (; at + (kPacksInFlight - 1) * threads < count; at += kPacksInFlight * threads) {
+    Pack packs[kPacksInFlight];
+    for (int k = 0; k < kPacksInFlight; ++k) packs[k] = from[at + k * threads];
+    for (int k = 0; k < kPacksInFlight; ++k) to[at + k * threads] = packs[k];
+  }
+  KOLO_ROLLED
+  for (; at < count; at += threads) to[at] = from[at];
+}
+
+// bytes from src to dst, which are the same or do not overlap. Whatever their misalignments, the middle moves by accesses of 16 bytes.
 // streaming is a hint that this text has no portable way to follow: it is part of the interface that teams share.
 template <class Team>
 KOLO_DEVICE_CALL void blockCopy(const Team& team, void* dst, const void* src, std::uint64_t bytes,
                             [[maybe_unused]] bool streaming) {
   auto* const to = static_cast<unsigned char*>(dst);
   const auto* const from = static_cast<const unsigned char*>(src);
+  const bool alike = packOffset(dst) == packOffset(src);
+  const PackSplit split = alike ? splitIntoPacks(packOffset(dst), bytes, 1) : splitShifted(packOffset(dst), packOffset(src), bytes);
   const std::uint64_t thread = team.thread(), threads = team.threads();
-  PackSplit split{bytes, 0};
-  if (packOffset(dst) == packOffset(src)) split = splitIntoPacks(packOffset(dst), bytes, 1);
-  const std::uint64_t tail = split.head + split.packs * kPackBytes;
   KOLO_ROLLED
   for (std::uint64_t i = thread; i < split.head; i += threads) to[i] = from[i];
   auto* const toPacks = reinterpret_cast<Pack*>(to + split.head);
-  const auto* const fromPacks = reinterpret_cast<const Pack*>(from + split.head);
-  std::uint64_t at = thread;
-  KOLO_ROLLED
-  for (; at + (kPacksInFlight - 1) * threads < split.packs; at += kPacksInFlight * threads) {
-    Pack packs[kPacksInFlight];
-    for (int k = 0; k < kPacksInFlight; ++k) __builtin_memcpy(&packs[k], &fromPacks[at + k * threads], kPackBytes);
-    for (int k = 0; k < kPacksInFlight; ++k) __builtin_memcpy(&toPacks[at + k * threads], &packs[k], kPackBytes);
+  const unsigned char* const first = from + split.head;
+  if (alike) {
+    copyPacks(team, toPacks, AlignedPacks{reinterpret_cast<const Pack*>(first)}, split.packs);
+  } else if (split.packs > 0) {
+    const auto shift = static_cast<unsigned>(packOffset(first));
+    copyPacks(team, toPacks, ShiftedPacks{reinterpret_cast<const Pack*>(first - shift), shift}, split.packs);
   }
   KOLO_ROLLED
-  for (; at < split.packs; at += threads) __builtin_memcpy(&toPacks[at], &fromPacks[at], kPackBytes);
-  KOLO_ROLLED
-  for (std::uint64_t i = tail + thread; i < bytes; i += threads) to[i] = from[i];
+  for (std::uint64_t i = split.head + split.packs * kPackBytes + thread; i < bytes; i += threads) to[i] = from[i];
 }
 
 // One reduction as a thread sees it. T: the element type; Op: an operation of reducers.h.

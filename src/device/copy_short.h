@@ -7,10 +7,25 @@
 
 namespace kolo::device {
 
-// Copies up to 64 bytes without a call: two overlapping moves of the largest size that fits.
-KOLO_DEVICE void copyShort(void* dst, const void* src, std::uint32_t bytes) {
-  auto* const to = static_cast<unsigned char*>(dst);
-  const auto* const from = static_cast<const unsigned char*>(src);
+template <class Word>
+KOLO_HD void copyWords(unsigned char* to, const unsigned char* from, std::uint32_t bytes) {
+  struct KOLO_MAY_ALIAS Piece {
+    Word word;
+  };
+  for (std::uint32_t i = 0; i < bytes / sizeof(Word); ++i) reinterpret_cast<Piece*>(to)[i] = reinterpret_cast<const Piece*>(from)[i];
+}
+
+// By the largest word to which both ends and the length are aligned: a GPU loads no other.
+KOLO_DEVICE void copyByAlignment(unsigned char* to, const unsigned char* from, std::uint32_t bytes) {
+  const std::uintptr_t offsets = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes;
+  if (offsets % sizeof(std::uint64_t) == 0) return copyWords<std::uint64_t>(to, from, bytes);
+  if (offsets % sizeof(std::uint32_t) == 0) return copyWords<std::uint32_t>(to, from, bytes);
+  if (offsets % sizeof(std::uint16_t) == 0) return copyWords<std::uint16_t>(to, from, bytes);
+  copyWords<unsigned char>(to, from, bytes);
+}
+
+// By two overlapping moves of the largest size that fits: the host's processors load words at any address.
+KOLO_DEVICE void copyByTwoMoves(unsigned char* to, const unsigned char* from, std::uint32_t bytes) {
   const auto ends = [&](auto word) {
     auto last = word;
     __builtin_memcpy(&word, from, sizeof word);
@@ -29,6 +44,17 @@ KOLO_DEVICE void copyShort(void* dst, const void* src, std::uint32_t bytes) {
   if (bytes >= sizeof(std::uint64_t)) return ends(std::uint64_t{});
   if (bytes >= sizeof(std::uint32_t)) return ends(std::uint32_t{});
   for (std::uint32_t i = 0; i < bytes; ++i) to[i] = from[i];
+}
+
+// Copies up to 64 bytes without a call.
+KOLO_DEVICE void copyShort(void* dst, const void* src, std::uint32_t bytes) {
+  auto* const to = static_cast<unsigned char*>(dst);
+  const auto* const from = static_cast<const unsigned char*>(src);
+  if constexpr (kLoadsAnyAddress) {
+    copyByTwoMoves(to, from, bytes);
+  } else {
+    copyByAlignment(to, from, bytes);
+  }
 }
 
 }  // namespace kolo::device

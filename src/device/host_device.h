@@ -15,3 +15,17 @@
 #define KOLO_DEVICE_CALL inline
 #define KOLO_ROLLED
 #endif
+
+namespace kolo::device {
+
+// KOLO_MAY_ALIAS: a type through which bytes of other types may be read and written. A GPU's compiler takes that for granted.
+// kLoadsAnyAddress: whether a word may lie at an address that is no multiple of its size.
+#ifdef __CUDACC__
+#define KOLO_MAY_ALIAS
+inline constexpr bool kLoadsAnyAddress = false;
+#else
+#define KOLO_MAY_ALIAS __attribute__((may_alias))
+inline constexpr bool kLoadsAnyAddress = true;
+#endif
+
+}  // namespace kolo::device

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
+#include "device/copy_short.h"
 #include "executor/emulated/block_reduce.h"
 #include "executor/host/reduce.h"
 #include "reduce_fixture.h"
@@ -100,9 +101,9 @@ TEST_CASE("a block scales and divides as the host does", "[block]") {
 
 TEST_CASE("a block copies at any size and misalignment", "[block]") {
   for (const unsigned threads : {1u, 3u, 32u}) {
-    for (const std::size_t bytes : {0u, 1u, 15u, 16u, 17u, 100u, 4099u}) {
+    for (const std::size_t bytes : {0u, 1u, 15u, 16u, 17u, 31u, 32u, 33u, 47u, 48u, 49u, 100u, 4099u}) {
       for (std::size_t to = 0; to < 16; ++to) {
-        for (const std::size_t from : {to, std::size_t{0}, std::size_t{5}}) {
+        for (std::size_t from = 0; from < 16; ++from) {
           Buffer src(bytes, from), dst(bytes, to);
           for (std::size_t i = 0; i < bytes; ++i) src.data()[i] = static_cast<unsigned char>(i * 7 + 1);
           play(threads, to % 2 == 0,
@@ -111,6 +112,23 @@ TEST_CASE("a block copies at any size and misalignment", "[block]") {
           CHECK((bytes == 0 || std::memcmp(dst.data(), src.data(), bytes) == 0));
           CHECK(dst.guardsIntact());
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("a line's payload is copied at any size and misalignment, as the host does and as a GPU does", "[block]") {
+  for (std::uint32_t bytes = 0; bytes <= 64; ++bytes) {
+    for (std::size_t to = 0; to < 8; ++to) {
+      for (std::size_t from = 0; from < 8; ++from) {
+        Buffer src(bytes, from), dst(bytes, to), again(bytes, to);
+        for (std::size_t i = 0; i < bytes; ++i) src.data()[i] = static_cast<unsigned char>(i * 7 + 1);
+        device::copyByTwoMoves(dst.data(), src.data(), bytes);
+        device::copyByAlignment(again.data(), src.data(), bytes);
+        INFO(bytes << " bytes from " << from << " to " << to);
+        CHECK((bytes == 0 || std::memcmp(dst.data(), src.data(), bytes) == 0));
+        CHECK((bytes == 0 || std::memcmp(again.data(), src.data(), bytes) == 0));
+        CHECK((dst.guardsIntact() && again.guardsIntact()));
       }
     }
   }
