@@ -68,7 +68,8 @@ constexpr Setting kTable[] = {
     {.name = "KOLO_DEVICE", .kind = Kind::kInteger, .fallback = "-1",
      .meaning = "the CUDA device in whose memory a rank's buffers lie; -1: host memory", .low = -1, .high = 4095},
     {.name = "KOLO_GPU_CHANNELS", .kind = Kind::kInteger, .fallback = "0",
-     .meaning = "most blocks of a device that a rank's kernels use; 0: up to 32, or 64 where ranks share the device", .low = 0, .high = 64},
+     .meaning = "most blocks of a device that a rank's kernels use, of those that are free, in equal shares for the ranks that share it; 0: up to 32, or 64 "
+                "where ranks share the device, and some are left for communicators to come", .low = 0, .high = 256},
     {.name = "KOLO_RESIDENT", .kind = Kind::kBool, .fallback = "0",
      .meaning = "small operations on a GPU go to a kernel that stays for a while instead of being launched"},
     {.name = "KOLO_RESIDENT_IDLE_US", .kind = Kind::kInteger, .fallback = "200",

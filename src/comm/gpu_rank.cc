@@ -241,14 +241,16 @@ class CudaRank final : public GpuRank {
   }
 
   // This rank's share of the blocks that are free on its device. Some are left for communicators to come, which would otherwise have
-  // none: most of a device that is empty, an eighth of what is left of one that is not.
+  // none: most of a device that is empty, an eighth of what is left of one that is not. Who says how many blocks a communicator is to use may
+  // have all that are free.
   int fairShare() const {
     const int all = gpu_->residentBlocks();
     int free = mine().freeBlocks;
     for (const Hello& one : all_) {
       if (one.isOnDevice(mine())) free = std::min(free, one.freeBlocks);
     }
-    const int usable = all < kLargeDevice ? free : free == all ? (free - 16) * 3 / 4 : free / 8;
+    const bool mayTakeAll = wishes_.mostChannels > 0 || all < kLargeDevice;
+    const int usable = mayTakeAll ? free : free == all ? (free - 16) * 3 / 4 : free / 8;
     return std::max(1, usable / sharing());
   }
 

@@ -314,4 +314,26 @@ TEST_CASE("communicators share a device's blocks, until there are none left", "[
   Ranks again({0, 0});   // of what the first one has given back
 }
 
+// Whether communicators of the ranks on device 0 that wish for so many blocks each can be made one after the other while all live.
+bool fitsOnDevice(const std::vector<std::vector<int>>& communicators, const std::string& wish) {
+  const SettingsScope settings({std::pair{"KOLO_GPU_CHANNELS", wish}});
+  std::vector<std::unique_ptr<Ranks>> all;
+  for (const std::vector<int>& devices : communicators) {
+    all.push_back(std::make_unique<Ranks>(devices, RanksOptions{.mayFail = true}));
+    if (all.back()->results[0] != koloSuccess) return false;
+  }
+  return true;
+}
+
+TEST_CASE("a communicator takes as many of a device's blocks as it is told, if they are free", "[mock]") {
+  const MockScene scene({.multiprocessors = 132});
+  const std::vector<int> one{0}, four{0, 0, 0, 0};
+  CHECK(fitsOnDevice({four, one}, "32"));
+  CHECK_FALSE(fitsOnDevice({four, one}, "33"));   // four times 33 is all
+  // Also of a device that is not empty: three times 44.
+  CHECK(fitsOnDevice({one, one, one}, "44"));
+  CHECK_FALSE(fitsOnDevice({one, one, one, one}, "44"));
+  CHECK(fitsOnDevice({four, four, four, four}, "8"));
+}
+
 }  // namespace kolo::test
