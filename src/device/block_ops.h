@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/packs.h"
 #include "device/reducers.h"
 
 namespace kolo::device {
@@ -22,106 +23,62 @@ struct BlockIndex {
   KOLO_DEVICE unsigned threads() const { return count; }
 };
 
-inline constexpr std::uint64_t kPackBytes = 16;
 inline constexpr int kPacksInFlight = 4;
 // In a fold each pack becomes as many accumulators as it has elements: of the small types one or two packs fill the registers.
 template <class T>
 inline constexpr int kFoldPacks = sizeof(T) >= 4 ? kPacksInFlight : sizeof(T) == 2 ? 2 : 1;
 
-// Assigned as a whole, it moves by one access of 16 bytes. Through memcpy a GPU's compiler forgets the alignment and moves byte by byte.
-struct alignas(kPackBytes) KOLO_MAY_ALIAS Pack {
-  std::uint64_t words[2];
-};
-
-// How a range of bytes falls apart: [0, head) and [packs end, bytes) by elements, between them whole packs.
-struct PackSplit {
-  std::uint64_t head;
-  std::uint64_t packs;
-};
-
-KOLO_HD std::uint64_t packOffset(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % kPackBytes; }
-
-// offset: the misalignment that all pointers share. No packs where whole elements do not reach a pack's boundary.
-KOLO_HD PackSplit splitIntoPacks(std::uint64_t offset, std::uint64_t bytes, std::uint64_t elementBytes) {
-  const std::uint64_t head = (kPackBytes - offset) % kPackBytes;
-  if (head % elementBytes != 0 || head > bytes) return {bytes, 0};
-  return {head, (bytes - head) / kPackBytes};
-}
-
-// The packs of a source that begin `shift` bytes after a pack's boundary: 0 in a source that is aligned as its destination is.
-struct AlignedPacks {
-  const Pack* packs;
-  KOLO_HD Pack operator[](std::uint64_t i) const { return packs[i]; }
-};
-struct ShiftedPacks {
-  const Pack* packs;   // the boundary before the first
-  unsigned shift;      // 1 to 15
-  KOLO_HD Pack operator[](std::uint64_t i) const {
-    const Pack low = packs[i], high = packs[i + 1];
-    const bool inFirstWord = shift < 8;
-    const std::uint64_t first = inFirstWord ? low.words[0] : low.words[1];
-    const std::uint64_t second = inFirstWord ? low.words[1] : high.words[0];
-    const std::uint64_t third = inFirstWord ? high.words[0] : high.words[1];
-    return {{funnel(first, second), funnel(second, third)}};
-  }
-
- private:
-  // Eight bytes out of sixteen; little-endian, as all machines are that this runs on.
-  KOLO_HD std::uint64_t funnel(std::uint64_t low, std::uint64_t high) const {
-    const unsigned bits = shift % 8 * 8;
-    return low >> bits | high << 1 << (63 - bits);
-  }
-};
-
-// As splitIntoPacks, for a copy from one misalignment to another: packs of the destination whose bytes lie in two packs of the source. Both
-// of these lie in the source wholly, for nothing else may be read.
-KOLO_HD PackSplit splitShifted(std::uint64_t dstOffset, std::uint64_t srcOffset, std::uint64_t bytes) {
-  std::uint64_t head = (kPackBytes - dstOffset) % kPackBytes;
-  const std::uint64_t shift = (srcOffset + head) % kPackBytes;
-  if (head < shift) head += kPackBytes;
-  const std::uint64_t around = head + kPackBytes - shift;   // the packs' share begins shift bytes before, and ends as many short of a pack
-  return bytes < around + kPackBytes ? PackSplit{bytes, 0} : PackSplit{head, (bytes - around) / kPackBytes};
-}
-
-template <class Team, class Packs>
-KOLO_DEVICE void copyPacks(const Team& team, Pack* to, const Packs& from, std::uint64_t count) {
+// The bytes outside the packs.
+template <class Team>
+KOLO_DEVICE void copyEnds(const Team& team, unsigned char* to, const unsigned char* from, std::uint64_t bytes,
+                          const PackSplit& split) {
   const std::uint64_t threads = team.threads();
-  std::uint64_t at = team.thread();
   KOLO_ROLLED
-  for (; at + (kPacksInFlight - 1) * threads < count; at += kPacksInFlight * threads) {
-    Pack packs[kPacksInFlight];
-    for (int k = 0; k < kPacksInFlight; ++k) packs[k] = from[at + k * threads];
-    for (int k = 0; k < kPacksInFlight; ++k) to[at + k * threads] = packs[k];
-  }
+  for (std::uint64_t i = team.thread(); i < split.head; i += threads) to[i] = from[i];
   KOLO_ROLLED
-  for (; at < count; at += threads) to[at] = from[at];
+  for (std::uint64_t i = split.packsEnd() + team.thread(); i < bytes; i += threads) to[i] = from[i];
 }
 
-// bytes from src to dst, which are the same or do not overlap. Whatever their misalignments, the middle moves by accesses of 16 bytes.
-// streaming is a hint that this text has no portable way to follow: it is part of the interface that teams share.
+// The packs, which load(address) gives.
+template <class Team, class Load>
+KOLO_DEVICE void copyPacks(const Team& team, unsigned char* to, const unsigned char* from, const PackSplit& split,
+                           Load load) {
+  const std::uint64_t stride = team.threads() * kPackBytes, end = split.packsEnd();
+  std::uint64_t byte = split.head + team.thread() * kPackBytes;
+  KOLO_ROLLED
+  for (; byte + (kPacksInFlight - 1) * stride < end; byte += kPacksInFlight * stride) {
+    Pack packs[kPacksInFlight];
+    for (int k = 0; k < kPacksInFlight; ++k) packs[k] = load(from + byte + k * stride);
+    for (int k = 0; k < kPacksInFlight; ++k) storePack(to + byte + k * stride, packs[k]);
+  }
+  KOLO_ROLLED
+  for (; byte < end; byte += stride) storePack(to + byte, load(from + byte));
+}
+
+// A function of its own, for it takes more registers, which a GPU's function saves for its caller.
+template <class Team>
+KOLO_DEVICE_CALL void copyShifted(const Team& team, unsigned char* to, const unsigned char* from, std::uint64_t bytes) {
+  const PackSplit split = splitIntoPacks(packOffset(to), bytes, 1, kPackBytes);
+  copyEnds(team, to, from, bytes, split);
+  copyPacks(team, to, from, split, [](const unsigned char* at) { return loadShifted(at); });
+}
+
+// bytes from src to dst, which are the same or do not overlap. Whatever their misalignments, the middle moves by
+// accesses of 16 bytes. streaming is a hint that this text has no portable way to follow: it is part of the interface
+// that teams share.
 template <class Team>
 KOLO_DEVICE_CALL void blockCopy(const Team& team, void* dst, const void* src, std::uint64_t bytes,
-                            [[maybe_unused]] bool streaming) {
+                                [[maybe_unused]] bool streaming) {
   auto* const to = static_cast<unsigned char*>(dst);
   const auto* const from = static_cast<const unsigned char*>(src);
-  const bool alike = packOffset(dst) == packOffset(src);
-  const PackSplit split = alike ? splitIntoPacks(packOffset(dst), bytes, 1) : splitShifted(packOffset(dst), packOffset(src), bytes);
-  const std::uint64_t thread = team.thread(), threads = team.threads();
-  KOLO_ROLLED
-  for (std::uint64_t i = thread; i < split.head; i += threads) to[i] = from[i];
-  auto* const toPacks = reinterpret_cast<Pack*>(to + split.head);
-  const unsigned char* const first = from + split.head;
-  if (alike) {
-    copyPacks(team, toPacks, AlignedPacks{reinterpret_cast<const Pack*>(first)}, split.packs);
-  } else if (split.packs > 0) {
-    const auto shift = static_cast<unsigned>(packOffset(first));
-    copyPacks(team, toPacks, ShiftedPacks{reinterpret_cast<const Pack*>(first - shift), shift}, split.packs);
-  }
-  KOLO_ROLLED
-  for (std::uint64_t i = split.head + split.packs * kPackBytes + thread; i < bytes; i += threads) to[i] = from[i];
+  if (packOffset(to) != packOffset(from)) return copyShifted(team, to, from, bytes);
+  const PackSplit split = splitIntoPacks(packOffset(to), bytes, 1, 0);
+  copyEnds(team, to, from, bytes, split);
+  copyPacks(team, to, from, split, [](const unsigned char* at) { return loadPack(at); });
 }
 
-// One reduction as a thread sees it. T: the element type; Op: an operation of reducers.h.
+// One reduction as a thread sees it. T: the element type; Op: an operation of reducers.h. Its arguments are a copy, which
+// no store can change: a compiler reads what it has by reference anew after each.
 template <class T, class Op>
 class BlockFold {
  public:
@@ -134,50 +91,50 @@ class BlockFold {
     }
   }
 
-  // The misalignment that all pointers share, or -1.
-  KOLO_HD int sharedOffset() const {
+  // Whether all pointers have the same misalignment.
+  KOLO_HD bool isAligned() const {
     const std::uint64_t offset = packOffset(args_.dst[0]);
-    for (int d = 1; d < args_.dstCount; ++d) {
-      if (packOffset(args_.dst[d]) != offset) return -1;
-    }
-    for (int s = 0; s < args_.srcCount; ++s) {
-      if (packOffset(args_.src[s]) != offset) return -1;
-    }
-    return static_cast<int>(offset);
+    bool alike = true;
+    for (int d = 1; d < args_.dstCount; ++d) alike = alike && packOffset(args_.dst[d]) == offset;
+    for (int s = 0; s < args_.srcCount; ++s) alike = alike && packOffset(args_.src[s]) == offset;
+    return alike;
   }
 
-  KOLO_DEVICE_CALL void element(std::uint64_t byte) const {
-    Accumulator<T> acc = loadElement(0, byte);
+  KOLO_HD void element(std::uint64_t byte) const {
+    Accumulator<T> acc = load(0, byte);
     KOLO_ROLLED
-    for (int s = 1; s < args_.srcCount; ++s) acc = Op::template apply<T>(acc, loadElement(s, byte));
+    for (int s = 1; s < args_.srcCount; ++s) acc = Op::template apply<T>(acc, load(s, byte));
     const T result = finish(acc);
     KOLO_ROLLED
-    for (int d = 0; d < args_.dstCount; ++d) {
-      __builtin_memcpy(static_cast<unsigned char*>(args_.dst[d]) + byte, &result, sizeof(T));
-    }
+    for (int d = 0; d < args_.dstCount; ++d) storeElement(static_cast<unsigned char*>(args_.dst[d]) + byte, result);
   }
 
-  // kPacks packs, the first at `byte` and the next ones `stride` bytes apart.
-  template <int kPacks>
+  // kPacks packs, the first at `byte` and the next ones `stride` bytes apart. kShifted: at some of the pointers these do
+  // not begin at a pack's boundary.
+  template <bool kShifted, int kPacks>
   KOLO_DEVICE void packs(std::uint64_t byte, std::uint64_t stride) const {
     Accumulator<T> acc[kPacks][kElements];
-    loadPacks<kPacks>(
+    loadPacks<kShifted, kPacks>(
         0, byte, stride, [](Accumulator<T>& to, Accumulator<T> value) { to = value; }, acc);
     KOLO_ROLLED
     for (int s = 1; s < args_.srcCount; ++s) {
-      loadPacks<kPacks>(
+      loadPacks<kShifted, kPacks>(
           s, byte, stride, [](Accumulator<T>& to, Accumulator<T> value) { to = Op::template apply<T>(to, value); },
           acc);
     }
-    alignas(kPackBytes) T result[kPacks][kElements];
+    Pack result[kPacks];
     for (int k = 0; k < kPacks; ++k) {
-      for (int i = 0; i < kElements; ++i) result[k][i] = finish(acc[k][i]);
+      T elements[kElements];
+      for (int i = 0; i < kElements; ++i) elements[i] = finish(acc[k][i]);
+      __builtin_memcpy(&result[k], elements, kPackBytes);
     }
     KOLO_ROLLED
     for (int d = 0; d < args_.dstCount; ++d) {
-      for (int k = 0; k < kPacks; ++k) {
-        void* const to = static_cast<unsigned char*>(args_.dst[d]) + byte + k * stride;
-        __builtin_memcpy(__builtin_assume_aligned(to, kPackBytes), result[k], kPackBytes);
+      unsigned char* const to = static_cast<unsigned char*>(args_.dst[d]) + byte;
+      if (!kShifted || packOffset(to) == 0) {
+        for (int k = 0; k < kPacks; ++k) storePack(to + k * stride, result[k]);
+      } else {
+        for (int k = 0; k < kPacks; ++k) storeShifted(to + k * stride, result[k]);
       }
     }
   }
@@ -192,22 +149,24 @@ class BlockFold {
       kIsSum && !kIsFoldedInFloat<T> && !kIsSmallInteger<T> && !std::is_same_v<T, Bool>;
 
   // Loads all packs of a source before it hands their values to merge(accumulator, value).
-  template <int kPacks, class Merge>
+  template <bool kShifted, int kPacks, class Merge>
   KOLO_HD void loadPacks(int source, std::uint64_t byte, std::uint64_t stride, Merge merge,
                          Accumulator<T> (&acc)[kPacks][kElements]) const {
-    alignas(kPackBytes) T loaded[kPacks][kElements];
-    for (int k = 0; k < kPacks; ++k) {
-      const void* const from = static_cast<const unsigned char*>(args_.src[source]) + byte + k * stride;
-      __builtin_memcpy(loaded[k], __builtin_assume_aligned(from, kPackBytes), kPackBytes);
+    const unsigned char* const from = static_cast<const unsigned char*>(args_.src[source]) + byte;
+    Pack loaded[kPacks];
+    if (!kShifted || packOffset(from) == 0) {
+      for (int k = 0; k < kPacks; ++k) loaded[k] = loadPack(from + k * stride);
+    } else {
+      for (int k = 0; k < kPacks; ++k) loaded[k] = loadShifted(from + k * stride);
     }
     for (int k = 0; k < kPacks; ++k) {
-      for (int i = 0; i < kElements; ++i) merge(acc[k][i], scaled(source, widen(loaded[k][i])));
+      T elements[kElements];
+      __builtin_memcpy(elements, &loaded[k], kPackBytes);
+      for (int i = 0; i < kElements; ++i) merge(acc[k][i], scaled(source, widen(elements[i])));
     }
   }
-  KOLO_HD Accumulator<T> loadElement(int source, std::uint64_t byte) const {
-    T loaded;
-    __builtin_memcpy(&loaded, static_cast<const unsigned char*>(args_.src[source]) + byte, sizeof(T));
-    return scaled(source, widen(loaded));
+  KOLO_HD Accumulator<T> load(int source, std::uint64_t byte) const {
+    return scaled(source, widen(loadElement<T>(static_cast<const unsigned char*>(args_.src[source]) + byte)));
   }
   KOLO_HD Accumulator<T> scaled(int source, Accumulator<T> value) const {
     value = averaging_.load(args_, value, source);
@@ -223,32 +182,56 @@ class BlockFold {
     return narrow<T>(averaging_.finish(args_, acc));
   }
 
-  const ReduceArgs& args_;
+  const ReduceArgs args_;
   [[no_unique_address]] Averaging<T, kIsSum && kIsFoldedInFloat<T>> averaging_;
   Accumulator<T> scale_{};
 };
+
+// What is in no pack, by elements: fewer than a few packs hold. A function of its own keeps its registers apart.
+template <class T, class Op, class Team>
+KOLO_DEVICE_CALL void foldEnds(const Team& team, const ReduceArgs& args, const PackSplit& split) {
+  const BlockFold<T, Op> fold(args);
+  const std::uint64_t within = split.packs * kPackBytes, outside = args.count * sizeof(T) - within;
+  KOLO_ROLLED
+  for (std::uint64_t at = team.thread() * sizeof(T); at < outside; at += team.threads() * sizeof(T)) {
+    fold.element(at < split.head ? at : at + within);
+  }
+}
+
+// Pointers of different misalignments. The packs are aligned in the first destination, where its elements allow it; a
+// source that is not is read in pairs of packs, so that there has to be one more on either side. In place, threads so
+// read what others may have stored already, and make no use of it.
+template <class T, class Op, class Team>
+KOLO_DEVICE_CALL void foldShifted(const Team& team, const ReduceArgs& args) {
+  constexpr int kPacks = sizeof(T) >= 4 ? 2 : 1;   // each is two loads
+  const PackSplit split = splitIntoPacks(packOffset(args.dst[0]), args.count * sizeof(T), sizeof(T), kPackBytes);
+  foldEnds<T, Op>(team, args, split);
+  const BlockFold<T, Op> fold(args);
+  const std::uint64_t stride = team.threads() * kPackBytes, end = split.packsEnd();
+  KOLO_ROLLED
+  for (std::uint64_t byte = split.head + team.thread() * kPackBytes; byte < end; byte += kPacks * stride) {
+    const std::uint64_t next = byte + (kPacks - 1) * stride < end ? stride : 0;   // 0: the last one twice
+    fold.template packs<true, kPacks>(byte, next);
+  }
+}
 
 // The whole range, by elements and packs.
 template <class T, class Op, class Team>
 KOLO_DEVICE void blockFold(const Team& team, const ReduceArgs& args) {
   const BlockFold<T, Op> fold(args);
+  const std::uint64_t offset = packOffset(args.dst[0]);
+  if (!fold.isAligned() || (kPackBytes - offset) % kPackBytes % sizeof(T) != 0) return foldShifted<T, Op>(team, args);
   const std::uint64_t bytes = args.count * sizeof(T);
-  const std::uint64_t thread = team.thread(), threads = team.threads();
-  const int offset = fold.sharedOffset();
-  PackSplit split{bytes, 0};
-  if (offset >= 0) split = splitIntoPacks(static_cast<std::uint64_t>(offset), bytes, sizeof(T));
-  const std::uint64_t tail = split.head + split.packs * kPackBytes, stride = threads * kPackBytes;
+  const PackSplit split = splitIntoPacks(offset, bytes, sizeof(T), 0);
+  if (split.head > 0 || split.packsEnd() < bytes) foldEnds<T, Op>(team, args, split);
+  const std::uint64_t stride = team.threads() * kPackBytes, end = split.packsEnd();
+  std::uint64_t byte = split.head + team.thread() * kPackBytes;
   KOLO_ROLLED
-  for (std::uint64_t at = thread * sizeof(T); at < split.head; at += threads * sizeof(T)) fold.element(at);
-  std::uint64_t at = thread;
-  KOLO_ROLLED
-  for (; at + (kFoldPacks<T> - 1) * threads < split.packs; at += kFoldPacks<T> * threads) {
-    fold.template packs<kFoldPacks<T>>(split.head + at * kPackBytes, stride);
+  for (; byte + (kFoldPacks<T> - 1) * stride < end; byte += kFoldPacks<T> * stride) {
+    fold.template packs<false, kFoldPacks<T>>(byte, stride);
   }
   KOLO_ROLLED
-  for (; at < split.packs; at += threads) fold.template packs<1>(split.head + at * kPackBytes, stride);
-  KOLO_ROLLED
-  for (std::uint64_t byte = tail + thread * sizeof(T); byte < bytes; byte += threads * sizeof(T)) fold.element(byte);
+  for (; byte < end; byte += stride) fold.template packs<false, 1>(byte, stride);
 }
 
 // What ReduceArgs describes. As on the host, scale and divisor are for kSum only, and a single source without them is

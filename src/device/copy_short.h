@@ -3,20 +3,29 @@
 
 #include <cstdint>
 
-#include "device/host_device.h"
+#include "device/packs.h"
 
 namespace kolo::device {
 
+// All words of a round are loaded before the first is stored, so that no load waits for another.
 template <class Word>
 KOLO_HD void copyWords(unsigned char* to, const unsigned char* from, std::uint32_t bytes) {
-  struct KOLO_MAY_ALIAS Piece {
-    Word word;
-  };
-  for (std::uint32_t i = 0; i < bytes / sizeof(Word); ++i) reinterpret_cast<Piece*>(to)[i] = reinterpret_cast<const Piece*>(from)[i];
+  constexpr std::uint32_t kInFlight = 8;
+  const std::uint32_t count = bytes / sizeof(Word);
+  KOLO_ROLLED
+  for (std::uint32_t at = 0; at < count; at += kInFlight) {
+    Word words[kInFlight] = {};
+    for (std::uint32_t k = 0; k < kInFlight; ++k) {
+      if (at + k < count) words[k] = loadWord<Word>(from + (at + k) * sizeof(Word));
+    }
+    for (std::uint32_t k = 0; k < kInFlight; ++k) {
+      if (at + k < count) storeWord(to + (at + k) * sizeof(Word), words[k]);
+    }
+  }
 }
 
 // By the largest word to which both ends and the length are aligned: a GPU loads no other.
-KOLO_DEVICE void copyByAlignment(unsigned char* to, const unsigned char* from, std::uint32_t bytes) {
+KOLO_DEVICE_CALL void copyByAlignment(unsigned char* to, const unsigned char* from, std::uint32_t bytes) {
   const std::uintptr_t offsets = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes;
   if (offsets % sizeof(std::uint64_t) == 0) return copyWords<std::uint64_t>(to, from, bytes);
   if (offsets % sizeof(std::uint32_t) == 0) return copyWords<std::uint32_t>(to, from, bytes);
@@ -46,7 +55,7 @@ KOLO_DEVICE void copyByTwoMoves(unsigned char* to, const unsigned char* from, st
   for (std::uint32_t i = 0; i < bytes; ++i) to[i] = from[i];
 }
 
-// Copies up to 64 bytes without a call.
+// Copies up to 64 bytes, on the host without a call.
 KOLO_DEVICE void copyShort(void* dst, const void* src, std::uint32_t bytes) {
   auto* const to = static_cast<unsigned char*>(dst);
   const auto* const from = static_cast<const unsigned char*>(src);

@@ -24,7 +24,7 @@ namespace kolo::device {
 #define KOLO_MAY_ALIAS
 inline constexpr bool kLoadsAnyAddress = false;
 #else
-#define KOLO_MAY_ALIAS __attribute__((may_alias))
+#define KOLO_MAY_ALIAS [[gnu::may_alias]]
 inline constexpr bool kLoadsAnyAddress = true;
 #endif
 

@@ -2,7 +2,10 @@
 // independent of the others, which the in-place cases prove.
 #include "device/block_ops.h"
 
+#include <sys/mman.h>
+
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <vector>
 
 #include "device/copy_short.h"
@@ -76,7 +79,10 @@ TEST_CASE("a block folds every datatype and operation as the host does", "[block
         {.count = 1},
         {.count = 523, .sources = {shifted, shifted}, .destinations = {shifted, shifted}, .seed = 2},
         {.count = 1201, .sources = {0, 0, 0}, .inPlace = 1},
-        {.count = 211, .sources = {1, 0, 5}, .destinations = {3}, .inPlace = 2, .seed = 4}};
+        {.count = 211, .sources = {1, 0, 5}, .destinations = {3}, .inPlace = 2, .seed = 4},
+        // As buffers of elements lie: at multiples of these, whatever the others' are.
+        {.count = 419, .sources = {shifted, 0, 3 * size % 16}, .destinations = {0, shifted, 2 * size % 16}, .seed = 5},
+        {.count = 307, .sources = {0, 8, 8}, .destinations = {8, 0}, .inPlace = 1, .seed = 6}};
   });
 }
 
@@ -130,6 +136,58 @@ TEST_CASE("a line's payload is copied at any size and misalignment, as the host 
         CHECK((bytes == 0 || std::memcmp(again.data(), src.data(), bytes) == 0));
         CHECK((dst.guardsIntact() && again.guardsIntact()));
       }
+    }
+  }
+}
+
+TEST_CASE("an element is loaded and stored at any address as a GPU does", "[block]") {
+  forEachDatatype([](auto tag, koloDataType_t datatype) {
+    using T = typename decltype(tag)::type;
+    for (std::size_t at = 0; at < 16; ++at) {
+      Buffer from(sizeof(T), at), to(sizeof(T), 15 - at);
+      for (std::size_t i = 0; i < sizeof(T); ++i) from.data()[i] = static_cast<unsigned char>(i * 7 + 1);
+      device::storeElement<T, false>(to.data(), device::loadElement<T, false>(from.data()));
+      INFO("datatype " << datatype << " at " << at);
+      CHECK((std::memcmp(from.data(), to.data(), sizeof(T)) == 0 && to.guardsIntact()));
+    }
+  });
+}
+
+// A page between two that nobody may touch.
+class LonelyPage {
+ public:
+  static constexpr std::size_t kBytes = 4096;
+  LonelyPage() : pages_(static_cast<unsigned char*>(mmap(nullptr, 3 * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    REQUIRE(pages_ != MAP_FAILED);
+    REQUIRE(mprotect(pages_ + kBytes, kBytes, PROT_READ | PROT_WRITE) == 0);
+  }
+  ~LonelyPage() { munmap(pages_, 3 * kBytes); }
+  unsigned char* data() const { return pages_ + kBytes; }
+
+ private:
+  unsigned char* pages_;
+};
+
+TEST_CASE("a block reads nothing beside its sources", "[block]") {
+  const LonelyPage one, other;
+  for (std::size_t i = 0; i < LonelyPage::kBytes; ++i) {
+    one.data()[i] = static_cast<unsigned char>(i % 61);
+    other.data()[i] = static_cast<unsigned char>(i % 67);
+  }
+  for (std::size_t to = 0; to < 16; ++to) {
+    for (const std::size_t less : {0u, 1u, 8u, 4052u, 4080u}) {
+      const std::size_t bytes = LonelyPage::kBytes - less;
+      const unsigned char* const atEnd = one.data() + less;
+      Buffer copied(bytes, to), added(bytes, to);
+      play(32, false, [&](const BlockIndex& team) { device::blockCopy(team, copied.data(), atEnd, bytes, false); });
+      void* outputs[] = {added.data()};
+      const void* inputs[] = {atEnd, other.data()};
+      const device::ReduceArgs args{.dst = outputs, .dstCount = 1, .src = inputs, .srcCount = 2, .count = bytes};
+      play(32, false, [&](const BlockIndex& team) { executor::reduceInBlock(team, koloUint8, ReduceOp::kSum, args); });
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < bytes; ++i) wrong += copied.data()[i] != atEnd[i] || added.data()[i] != atEnd[i] + other.data()[i];
+      INFO(bytes << " bytes to " << to);
+      CHECK((wrong == 0 && copied.guardsIntact() && added.guardsIntact()));
     }
   }
 }
