@@ -34,28 +34,40 @@ def resources(log):
             where = (architecture, match[1])
             found.setdefault(where, {})
         elif where and (match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)):
-            found[where].update(stack=int(match[1]), spills=int(match[2]) + int(match[3]))
+            found[where].update(stack=int(match[1]), saved=int(match[2]) + int(match[3]))
         elif where and (match := re.search(r"Used (\d+) registers", line)):
             shared = re.search(r"(\d+) bytes smem", line)
             found[where].update(registers=int(match[1]), shared=int(shared[1]) if shared else 0)
     return found
 
 
-def demangled(names):
-    answer = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True)
-    return dict(zip(names, answer.stdout.splitlines()))
+def short_names(symbols):
+    """What people call the functions, in the same order."""
+    answer = subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True, check=True)
+    return [re.sub(r"_INTERNAL_\w+?::|kolo::|executor::cuda::|device::|\(anonymous namespace\)::", "", name) for name in answer.stdout.splitlines()]
+
+
+COLUMNS = {"registers": 10, "shared": 8, "stack": 7, "saved": 8}   # and their widths
 
 
 def report(found):
-    names = demangled([function for _, function in found])
+    names = short_names([function for _, function in found])
     lines = ["# What each function takes, by ptxas -v: registers, and bytes of shared memory, of stack, and of registers saved or spilled",
              "# (of a called function: saved for its caller, once for each call, which is a chunk of data).",
-             f"{'arch':8}{'registers':>10}{'shared':>8}{'stack':>7}{'saved':>8}  function"]
-    for (architecture, function), use in found.items():
-        name = re.sub(r"_INTERNAL_\w+?::|kolo::|executor::cuda::|device::|\(anonymous namespace\)::", "", names[function])
-        lines.append(f"{architecture:8}{use.get('registers', '-'):>10}{use.get('shared', '-'):>8}{use.get('stack', 0):>7}"
-                     f"{use.get('spills', 0):>8}  {name}")
+             f"{'arch':8}" + "".join(f"{column:>{width}}" for column, width in COLUMNS.items()) + "  function"]
+    for ((architecture, _), use), name in zip(found.items(), names):
+        use = {"stack": 0, "saved": 0, **use}
+        lines.append(f"{architecture:8}" + "".join(f"{use.get(column, '-'):>{width}}" for column, width in COLUMNS.items()) + f"  {name}")
     return "\n".join(lines) + "\n"
+
+
+def read_report(text):
+    """{(architecture, short name): {column: number}} of a report."""
+    found = {}
+    for line in text.splitlines()[3:]:
+        architecture, *numbers, name = line.split(maxsplit=len(COLUMNS) + 1)
+        found[architecture, name] = {column: int(number) for column, number in zip(COLUMNS, numbers) if number != "-"}
+    return found
 
 
 def main():
