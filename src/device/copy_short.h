@@ -34,7 +34,7 @@ KOLO_DEVICE_CALL void copyByAlignment(unsigned char* to, const unsigned char* fr
 }
 
 // By two overlapping moves of the largest size that fits: the host's processors load words at any address.
-KOLO_DEVICE void copyByTwoMoves(unsigned char* to, const unsigned char* from, std::uint32_t bytes) {
+KOLO_HD void copyByTwoMoves(unsigned char* to, const unsigned char* from, std::uint32_t bytes) {
   const auto ends = [&](auto word) {
     auto last = word;
     __builtin_memcpy(&word, from, sizeof word);
