@@ -60,7 +60,7 @@ TEST_CASE("averages: the same by emulated blocks") {
   batch.run();
 }
 
-TEST_CASE("averages: the same between hosts, in steps or not", "[posted]") {
+TEST_CASE("averages: the same between hosts, in steps or not", "[posted][slow]") {
   struct Shape {
     int hosts, perHost;
   };

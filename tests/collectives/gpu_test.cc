@@ -95,7 +95,7 @@ TEST_CASE("GPU: every algorithm by a resident kernel", "[gpu]") { resident(GENER
 // These have more streams than a device has queues.
 TEST_CASE("GPU: every algorithm by a resident kernel of many ranks", "[gpu][many]") { resident(GENERATE(5, 8)); }
 
-TEST_CASE("GPU: every algorithm over posted links, and between hosts of several ranks", "[gpu][posted]") {
+TEST_CASE("GPU: every algorithm over posted links, and between hosts of several ranks", "[gpu][posted][slow]") {
   struct Shape {
     int hosts, perHost;
     bool inTurn = false;

@@ -67,7 +67,7 @@ TEST_CASE("posted links: every algorithm between ranks that share no memory", "[
   batch.run();
 }
 
-TEST_CASE("posted links: every algorithm between hosts of several ranks", "[posted]") {
+TEST_CASE("posted links: every algorithm between hosts of several ranks", "[posted][slow]") {
   struct Shape {
     int hosts, perHost;
   };

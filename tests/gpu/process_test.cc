@@ -529,7 +529,7 @@ void expectFailure(Job& job, int rank, koloResult_t code) {
 
 }  // namespace
 
-TEST_CASE("processes on one GPU: every collective by every algorithm, in memory of all kinds", "[device][processes]") {
+TEST_CASE("processes on one GPU: every collective by every algorithm, in memory of all kinds", "[device][processes][slow]") {
   const int ranks = GENERATE(1, 2, 3, 4);
   runAll(ranks, "collectives", {ranks == 2 || hasRealDevice() ? kLarge : "20011"});
 }
@@ -588,7 +588,7 @@ TEST_CASE("processes whose arenas cannot be given as files use legacy handles", 
   runAll(3, "collectives", {"5003", "no-files", "two-devices"});
 }
 
-TEST_CASE("processes on two devices", "[mock][processes]") {
+TEST_CASE("processes on two devices", "[mock][processes][slow]") {
   for (const int ranks : {2, 3}) runAll(ranks, "collectives", {"20001", "two-devices"});
   runAll(4, "messages", {"20001", "two-devices"});
   runAll(2, "collectives", {"1000", "two-devices", "resident"});
