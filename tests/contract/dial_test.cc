@@ -466,6 +466,18 @@ TEST_CASE("a listener without file descriptors says so, and serves when it has s
   later.join();
 }
 
+// It may be a rank: several addresses of one rank that are tried at once would push out each other, and none learn why.
+TEST_CASE("a client that gives way to another one for want of file descriptors is told so", "[connect]") {
+  Scene scene;
+  scene.peer.value(Op::kLimitFiles, 1);
+  const Socket first = connectTo(scene.port);
+  const Socket second = connectTo(scene.port);
+  connect::Challenge challenge{};
+  REQUIRE(receive(first, &challenge));
+  CHECK(challenge.status == connect::Status::kOutOfFiles);
+  scene.peer.value(Op::kLimitFiles, kNoLimit);
+}
+
 TEST_CASE("no device is opened without file descriptors, and none are lost", "[connect]") {
   Peer peer;
   runOnce(peer);

@@ -6,6 +6,8 @@
 #include <list>
 #include <thread>
 
+#include "listener.h"
+
 namespace kolo::connect {
 namespace {
 
@@ -210,6 +212,12 @@ int dial(const Party& self, const Address& peer, Clock::time_point deadline, con
   dialled->rails.resize(railsBetween(self.address, peer));
   dialled->rails[0] = decided->takeSocket();
   return dialOthers(self, peer, dialled->place, set, deadline, why, &dialled->rails);
+}
+
+int failUncalled(const Why& why, std::uint32_t peer) {
+  const int errnum = Listener::instance().refusedFor();
+  return why.fail(KOLO_TRANSPORT_ERROR, "rank %u says that it makes the connection, and does not%s%s", peer,
+                  errnum != 0 ? "; connections to this rank were refused: " : "", errnum != 0 ? ErrorText(errnum).text : "");
 }
 
 }  // namespace kolo::connect

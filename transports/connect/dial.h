@@ -18,4 +18,8 @@ struct Dialled {
 // explanation. Takes until the deadline at most.
 int dial(const Party& self, const Address& peer, Clock::time_point deadline, const Why& why, Dialled* dialled);
 
+// The peer has said that it makes the connection, and the time is over. ERROR, with this process's own part in that: it
+// may have refused the peer for want of file descriptors.
+int failUncalled(const Why& why, std::uint32_t peer);
+
 }  // namespace kolo::connect

@@ -34,6 +34,19 @@ std::size_t mostClients() {
                                  kMostClients);
 }
 
+// Who dials is told which limit was reached.
+void tellOfLimit(int client, int errnum) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  Challenge challenge{};
+  setMagic(challenge);
+  challenge.version = kVersion;
+  challenge.status = Status::kOutOfFiles;
+  challenge.detail = errnum == EMFILE ? limit.rlim_cur : 0;
+  (void)send(client, &challenge, sizeof challenge, MSG_DONTWAIT | MSG_NOSIGNAL);
+  (void)shutdown(client, SHUT_WR);
+}
+
 // For both kinds of address; a kernel without IPv6 has the other one. 0, or an errno.
 int listenAt(std::uint16_t port, Socket* listener) {
   int errnum = 0;
@@ -140,6 +153,11 @@ std::uint16_t Listener::port() {
   return port_;
 }
 
+int Listener::refusedFor() {
+  const std::lock_guard lock(state_);
+  return refusedFor_;
+}
+
 // REQUIRES: lifecycle_ held
 int Listener::start(const Ports& ports) {
   const std::lock_guard lock(state_);
@@ -194,7 +212,7 @@ void Listener::closeSockets() {
   wake_.close();
   spare_.close();
   port_ = 0;
-  isWarned_ = false;
+  refusedFor_ = 0;
   pausedUntil_ = {};
 }
 
@@ -250,12 +268,17 @@ void Listener::dropOld(Clock::time_point now) {
   });
 }
 
-// Takes the place of the oldest client that has not said anything sensible; a rank that dials speaks at once. REQUIRES:
-// state_ held
-bool Listener::dropStranger() {
+// Takes the place of the oldest client that has not said anything sensible; a rank that dials speaks at once. It may be
+// a rank all the same, which is told why, where the limit of open files is the reason (errnum; 0: there is no place).
+// REQUIRES: state_ held
+bool Listener::dropStranger(int errnum) {
   const auto stranger =
       std::find_if(clients_.begin(), clients_.end(), [](const Answer& client) { return !client.isExpected(); });
   if (stranger == clients_.end()) return false;
+  if (errnum != 0) {
+    tellOfLimit(stranger->fd(), errnum);
+    noteRefusal(errnum);
+  }
   clients_.erase(stranger);
   return true;
 }
@@ -264,7 +287,7 @@ bool Listener::dropStranger() {
 bool Listener::acceptClients(Clock::time_point now) {
   const std::size_t places = mostClients();
   for (std::size_t accepted = 0; accepted < places; ++accepted) {
-    if (clients_.size() >= places && !dropStranger()) {
+    if (clients_.size() >= places && !dropStranger(0)) {
       if (now < clients_.front().since() + kPressedTime) return false;
       clients_.pop_front();
     }
@@ -275,7 +298,7 @@ bool Listener::acceptClients(Clock::time_point now) {
       return true;
     } else if (isOutOfFiles(errno)) {
       const int errnum = errno;
-      if (dropStranger()) continue;
+      if (dropStranger(errnum)) continue;
       refuseForFiles(errnum);
       return false;
     } else if (errno == ENOBUFS || errno == ENOMEM) {
@@ -285,24 +308,21 @@ bool Listener::acceptClients(Clock::time_point now) {
   return true;
 }
 
-// Who dials is told which limit was reached, by the file descriptor that is kept for this. REQUIRES: state_ held
+// By the file descriptor that is kept for this. REQUIRES: state_ held
 void Listener::refuseForFiles(int errnum) {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  Challenge challenge{};
-  setMagic(challenge);
-  challenge.version = kVersion;
-  challenge.status = Status::kOutOfFiles;
-  challenge.detail = errnum == EMFILE ? limit.rlim_cur : 0;
   for (int i = 0; i < kMostRefusedAtOnce; ++i) {
     spare_.close();
     const Socket client(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!client) break;
-    (void)send(client.fd(), &challenge, sizeof challenge, MSG_DONTWAIT | MSG_NOSIGNAL);
-    (void)shutdown(client.fd(), SHUT_WR);
+    tellOfLimit(client.fd(), errnum);
   }
   if (!spare_) spare_ = Socket(eventfd(0, EFD_CLOEXEC));
-  if (std::exchange(isWarned_, true)) return;
+  noteRefusal(errnum);
+}
+
+// REQUIRES: state_ held
+void Listener::noteRefusal(int errnum) {
+  if (std::exchange(refusedFor_, errnum) != 0) return;
   char line[256];
   std::snprintf(line, sizeof line, "a rank's connection was refused: %s", ErrorText(errnum).text);
   warn(line);

@@ -64,6 +64,8 @@ class Listener : private Directory {
   void remove(const Id& device);
   // Valid while a device is there.
   std::uint16_t port();
+  // The errno of the limit of open files for which connections were refused; 0: none was.
+  int refusedFor();
 
  private:
   struct Member {
@@ -85,9 +87,10 @@ class Listener : private Directory {
   void serve();
   int pollTimeout(Clock::time_point now) const;
   void dropOld(Clock::time_point now);
-  bool dropStranger();
+  bool dropStranger(int errnum);
   bool acceptClients(Clock::time_point now);
   void refuseForFiles(int errnum);
+  void noteRefusal(int errnum);
   void warn(const char* line);
   void take(Answer& client);
   const Entry* find(const Id& device) const override;
@@ -105,7 +108,7 @@ class Listener : private Directory {
   Socket listener_, wake_;  // wake_: an eventfd, written once, to end the thread
   Socket spare_;            // given up for a moment to tell those who dial that there are no files
   std::uint16_t port_ = 0;
-  bool isWarned_ = false;
+  int refusedFor_ = 0;
 };
 
 }  // namespace kolo::connect

@@ -203,7 +203,7 @@ int Device::connectTo(const connect::Address& peer, const Why& why, Way** found)
     if (arrives(code == KOLO_TRANSPORT_OK ? kPatience : isTaken ? milliseconds(0) : kGrace)) break;
     if (code != KOLO_TRANSPORT_OK) return code;
     if (Clock::now() < deadline) continue;
-    return why.fail(KOLO_TRANSPORT_ERROR, "rank %u says that it makes the connection, and does not", peer.rank);
+    return connect::failUncalled(why, peer.rank);
   }
   return KOLO_TRANSPORT_OK;
 }

@@ -181,7 +181,7 @@ int Device::connectTo(const connect::Address& peer, const Why& why, Way** found)
     if (arrives(Clock::now() + (code == KOLO_TRANSPORT_OK ? kPatience : kGrace))) break;
     if (code != KOLO_TRANSPORT_OK) return code;
     if (Clock::now() < deadline) continue;
-    return why.fail(KOLO_TRANSPORT_ERROR, "rank %u says that it makes the connection, and does not", peer.rank);
+    return connect::failUncalled(why, peer.rank);
   }
   return KOLO_TRANSPORT_OK;
 }
