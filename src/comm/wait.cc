@@ -232,7 +232,7 @@ void Communicator::spread(std::int64_t nowNs) {
   std::vector<int> threadOf(static_cast<std::size_t>(ranks()), -1);
   threadOf[static_cast<std::size_t>(rank())] = thread_;
   for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer == rank() || !peers_->isOpen(peer)) continue;
+    if (peer == rank() || !peers_->isOpen(peer) || (*peers_)[peer].isPosted()) continue;  // whose board cannot be read
     threadOf[static_cast<std::size_t>(peer)] = static_cast<int>(device::loadRelaxed(boardOf(peer).thread)) - 1;
   }
   const int target = Spreading::target(threadOf, rank(), topology::machine().allowedThreads);
