@@ -183,7 +183,8 @@ void expectWorkOrLimit(int files, const Environment& more) {
   Job job(3, "fewFiles", {std::to_string(files)}, environment);
   std::vector<Ended> ended;
   for (int rank = 0; rank < 3; ++rank) ended.push_back(job.wait(rank));
-  INFO(files << " files\n" << ended[0].output << ended[1].output << ended[2].output);
+  INFO(files << " files, statuses " << ended[0].status << " " << ended[1].status << " " << ended[2].status << "\n"
+       << ended[0].output << ended[1].output << ended[2].output);
   CHECK(std::chrono::steady_clock::now() - since < 12s * kSlowness);
   for (int rank = 0; rank < 3; ++rank) {
     const std::string& output = ended[static_cast<size_t>(rank)].output;

@@ -110,6 +110,7 @@ TEST_CASE("a rank 0 that is refused sockets leaves word in the file by which ran
 // Neither is needed to join: a process without them knows less of the machine, or takes its random numbers elsewhere.
 TEST_CASE("ranks that are refused sched_getaffinity or getrandom join all the same") {
   for (const std::vector<long>& calls : {std::vector<long>{SYS_sched_getaffinity}, std::vector<long>{SYS_getrandom}}) {
+    if (kSanitized && calls.front() == SYS_sched_getaffinity) continue;  // the address sanitizer ends a process that has not got it
     Job job(2, "joinRefused", {"1", numbers(calls), std::to_string(EPERM)}, {});
     for (int rank = 0; rank < 2; ++rank) {
       const Ended ended = job.wait(rank);
