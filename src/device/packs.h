@@ -57,6 +57,12 @@ KOLO_HD void storePack(unsigned char* to, Pack pack) { *reinterpret_cast<Pack*>(
 // The one that begins some bytes after a pack's boundary: put together of two, so that what lies before it and behind
 // it is read too, less than a pack. Little-endian, as all machines are that this runs on.
 KOLO_HD Pack loadShifted(const unsigned char* from) {
+#ifdef __SANITIZE_THREAD__
+  // It is told of the bytes that are used: the others may be written meanwhile, and are shifted out.
+  Pack exact;
+  __builtin_memcpy(&exact, from, sizeof exact);
+  return exact;
+#endif
   const auto shift = static_cast<unsigned>(packOffset(from)), bits = shift % 8 * 8;
   const Pack low = loadPack(from - shift), high = loadPack(from - shift + kPackBytes);
   const bool inFirstWord = shift < 8;
