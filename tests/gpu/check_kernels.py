@@ -23,10 +23,12 @@ from collections import Counter
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "src", "executor", "cuda"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, os.pardir, os.pardir, "src", "executor", "cuda"), os.path.join(HERE, os.pardir, "support")]
 
 import build_image
 import disassembly
+from packages import Unavailable, install
 
 SKIPPED = 77
 DOWNLOAD = 120  # seconds for a package
@@ -43,17 +45,13 @@ HEAD = """\
 """
 
 
-class Unavailable(Exception):
-    pass
-
-
 def tool(name, nvcc, folder):
     """Where a disassembler is."""
     beside = os.path.join(os.path.dirname(os.path.realpath(nvcc)), name)
     for place in (shutil.which(name), beside if os.access(beside, os.X_OK) else None, packaged(name, folder)):
         if place is not None:
             return place
-    install(PACKAGES[name], folder)
+    install(PACKAGES[name], folder / PACKAGES[name], DOWNLOAD)
     place = packaged(name, folder)
     if place is None:
         raise Unavailable(f"{PACKAGES[name]} has no {name} for this machine")
@@ -62,22 +60,6 @@ def tool(name, nvcc, folder):
 
 def packaged(name, folder):
     return next((str(file) for file in sorted(folder.glob(f"{PACKAGES[name]}/**/bin/{name}"))), None)
-
-
-def install(package, folder):
-    fresh = folder / f"{package}.part"
-    shutil.rmtree(fresh, ignore_errors=True)
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--timeout", "15", "--retries", "1", "install", "--quiet",
-               "--no-deps", "--only-binary", ":all:", "--target", str(fresh), package]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DOWNLOAD, check=False)
-    except subprocess.TimeoutExpired as late:
-        raise Unavailable(f"{package}: pip took longer than {DOWNLOAD} s") from late
-    if done.returncode != 0:
-        lines = done.stdout.decode(errors="replace").strip().splitlines() or ["nothing"]
-        raise Unavailable(f"{package} cannot be had: pip says {lines[-1]}")
-    shutil.rmtree(folder / package, ignore_errors=True)
-    fresh.rename(folder / package)
 
 
 def said(*command, cwd=None):

@@ -13,16 +13,16 @@ sys.dont_write_bytecode = True
 import glob
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, os.pardir, "launchers"))
+sys.path[:0] = [os.path.join(HERE, os.pardir, "launchers"), os.path.join(HERE, os.pardir, "support")]
 
 import guard
 import launchers
+from packages import Unavailable, install
 
 SKIPPED = 77
 BOUND = 90  # seconds for one job
@@ -31,10 +31,6 @@ DOWNLOAD = 300  # seconds for a package
 
 class Given:
     wrapper = families = folder = None
-
-
-class Unavailable(Exception):
-    pass
 
 
 class Package:
@@ -55,19 +51,7 @@ class Package:
         return places[0] if places else None
 
     def install(self, name):
-        fresh = self.prefix + ".part"
-        shutil.rmtree(fresh, ignore_errors=True)
-        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--timeout", "15", "--retries", "1",
-                   "install", "--quiet", "--no-deps", "--only-binary", ":all:", "--prefix", fresh, name]
-        try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DOWNLOAD, check=False)
-        except subprocess.TimeoutExpired as late:
-            raise Unavailable(f"{name}: pip took longer than {DOWNLOAD} s") from late
-        if done.returncode != 0:
-            said = done.stdout.decode(errors="replace").strip().splitlines() or ["nothing"]
-            raise Unavailable(f"{name} cannot be had: pip says {said[-1]}")
-        shutil.rmtree(self.prefix, ignore_errors=True)
-        os.rename(fresh, self.prefix)
+        install(name, self.prefix, DOWNLOAD, "--prefix")
         self.mpirun = self.find("mpirun")
         if self.mpirun is None:
             raise Unavailable(f"{name} has no mpirun for this machine")
