@@ -7,7 +7,7 @@ namespace kolo::perf {
 namespace {
 
 const drivers::CudaDriver& driver() {
-  const Result<const drivers::CudaDriver*> found = drivers::cuda();
+  const kolo::Result<const drivers::CudaDriver*> found = drivers::cuda();
   if (!found.ok()) fail("--gpus: {}", found.status().message());
   return *found.value();
 }

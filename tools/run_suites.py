@@ -4,9 +4,9 @@
 usage: run_suites.py [--all] [--filter TEXT] [--broken N] LABEL=BUILD_DIR...
 
 The folders are configured already. A folder with a sanitizer runs the tests that name it among their suites ("address", "thread"),
-without the cases tagged [slow]; with --all every test that is not of the suite "plain-only", and every case. Tests of the suite "waits"
-mostly wait for others (virtual machines, launchers, deadlines of networks): they run beside the builds and beside the tests that
-calculate, of which there is one at a time.
+without the cases tagged [slow]; with --all every test that is not of the suite "plain-only", and every case. Scripts learn of --all by
+the variable KOLO_TEST_ALL. Tests of the suite "waits" mostly wait for others (virtual machines, launchers, other ranks, deadlines): they run
+beside the builds and beside the tests that calculate, of which there is one at a time.
 
 A Catch2 program counts one for each of its test cases, any other program counts one; exit status 77 means skipped. The last lines say
 where the time went; the very last one is "N passed, N failed", with ", N skipped" where some were. The exit status is 0 only if something
@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -40,8 +41,9 @@ SANITIZER_ENVIRONMENT = {
 
 
 class Tally:
-    def __init__(self, passed=0, failed=0, skipped=0):
+    def __init__(self, passed=0, failed=0, skipped=0, processor=0.0):
         self.passed, self.failed, self.skipped = passed, failed, skipped
+        self.processor = processor  # seconds, of all processors together
 
     def line(self):
         return f"{self.passed} passed, {self.failed} failed" + (f", {self.skipped} skipped" if self.skipped else "")
@@ -50,6 +52,7 @@ class Tally:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.processor += other.processor
 
 
 class Build:
@@ -97,6 +100,8 @@ class Build:
         if self.sanitizer != "none":
             for name, value in SANITIZER_ENVIRONMENT.items():
                 environment.setdefault(name, value)
+        if self.everything:
+            environment["KOLO_TEST_ALL"] = "1"
         environment.update(test.get("env") or {})
         return environment
 
@@ -127,18 +132,32 @@ def is_catch2(program):
 
 
 def run(command, environment, workdir, timeout):
-    """Exit status (None: timed out), output. A program that runs out of time goes with all that it started."""
+    """Exit status (None: timed out), output, seconds of processor time. A program that runs out of time goes with all that it started."""
     with tempfile.TemporaryFile() as output:
         with subprocess.Popen(command, env=environment, cwd=workdir, stdin=subprocess.DEVNULL, stdout=output,
                               stderr=subprocess.STDOUT, start_new_session=True) as process:
             try:
-                status = process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                status = None
+                ended = ends_within(process, timeout)
             finally:
                 end_session(process)
+            status, used = reap(process)
         output.seek(0)
-        return status, output.read().decode(errors="replace")
+        return status if ended else None, output.read().decode(errors="replace"), used
+
+
+def ends_within(process, timeout):
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        return bool(select.select([descriptor], [], [], timeout)[0])
+    finally:
+        os.close(descriptor)
+
+
+def reap(process):
+    """Exit status, seconds of processor time of the process and of its descendants that have been waited for."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_utime + usage.ru_stime
 
 
 def end_session(process):
@@ -154,12 +173,12 @@ def run_catch2(build, test, case_filter, timeout):
         report = os.path.join(folder, "report.xml")
         command = build.prefix + test["cmd"] + ["-r", "xml", "-o", report] + build.case_filter() + case_filter
         environment = {**build.environment(test), "KOLO_TEST_MARKS": "1"}
-        status, output = run(command, environment, test.get("workdir") or build.folder, timeout)
+        status, output, used = run(command, environment, test.get("workdir") or build.folder, timeout)
         text = ""
         if os.path.exists(report):
             with open(report, encoding="utf-8", errors="replace") as file:
                 text = file.read()
-    tally, problems, failed = Tally(), [], set()
+    tally, problems, failed = Tally(processor=used), [], set()
     cases = test_report.parse_cases(text)
     for name, passed, failures in cases:
         if passed:
@@ -181,13 +200,13 @@ def run_catch2(build, test, case_filter, timeout):
 
 
 def run_script(build, test, timeout):
-    status, output = run(build.prefix + test["cmd"], build.environment(test), test.get("workdir") or build.folder, timeout)
+    status, output, used = run(build.prefix + test["cmd"], build.environment(test), test.get("workdir") or build.folder, timeout)
     if status == 0:
-        return Tally(passed=1), []
+        return Tally(passed=1, processor=used), []
     if status == SKIPPED:
         reason = output.strip().splitlines()[-1:] or ["no reason given"]
-        return Tally(skipped=1), [f"  skipped: {reason[0]}"]
-    return Tally(failed=1), [f"  FAILED: {test_report.ending(status, timeout)}", test_report.output_of_script(output)]
+        return Tally(skipped=1, processor=used), [f"  skipped: {reason[0]}"]
+    return Tally(failed=1, processor=used), [f"  FAILED: {test_report.ending(status, timeout)}", test_report.output_of_script(output)]
 
 
 def run_test(build, test, text):
@@ -260,7 +279,7 @@ class Run:
             self.total.add(tally)
             self.test_seconds.append((seconds, f"{build.label} {test['name']}"))
             if self.text is None or tally.passed + tally.failed + tally.skipped > 0:
-                self.say("\n".join([f"{build.label:8} {test['name']:28} {tally.line()}  ({seconds:.1f} s)", *problems]))
+                self.say("\n".join([f"{build.label:8} {test['name']:28} {tally.line()}  ({seconds:.1f} s, processors {tally.processor:.1f} s)", *problems]))
 
     @staticmethod
     def say(text):

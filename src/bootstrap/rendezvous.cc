@@ -28,8 +28,8 @@
 namespace kolo::bootstrap {
 namespace {
 
-constexpr auto kFirstPause = std::chrono::milliseconds(1);
-constexpr auto kLongestPause = std::chrono::milliseconds(20);
+constexpr auto kFirstRest = std::chrono::milliseconds(1);
+constexpr auto kLongestRest = std::chrono::milliseconds(20);
 
 // Which job of its name each rank of this process is at, and what waits for the end of its join.
 struct Book {
@@ -77,7 +77,7 @@ Result<koloUniqueId> fetch(const std::string& directory, const std::string& file
   const std::string path = directory + "/" + file;
   const auto start = Clock::now();
   const auto deadline = start + std::chrono::milliseconds(timeoutMs);
-  for (Clock::duration pause = kFirstPause;; pause = std::min<Clock::duration>(pause * 2, kLongestPause)) {
+  for (Clock::duration pause = kFirstRest;; pause = std::min<Clock::duration>(pause * 2, kLongestRest)) {
     Result<koloUniqueId> id = readPublished(path, deadline);
     if (id.ok() || id.status().code() != koloInProgress) return id;
     if (Clock::now() + pause >= deadline) {

@@ -1,11 +1,12 @@
 #include "comm/proxy.h"
 
 #include <sched.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
+
+#include "comm/cause.h"
 
 namespace kolo::comm {
 namespace {
@@ -20,12 +21,6 @@ constexpr std::uint64_t kRoundsOfShortNaps = 4000;     // after so many rounds, 
 constexpr int kLongNapUs = 1000;                       // it may wait longer: a peer is late, or only a graph may launch
 constexpr std::int64_t kLookNs = 10'000'000;           // between two looks at links and kernels
 constexpr std::int64_t kPatienceNs = 500'000'000;      // until a lost link counts, or a goodbye (comm/departures.h)
-
-std::int64_t nowNs() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec;
-}
 
 }  // namespace
 

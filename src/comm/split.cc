@@ -14,7 +14,7 @@ namespace kolo::comm {
 namespace {
 
 constexpr int kPolls = 2000;               // of a rank that has a core of its own, before it lets others run
-constexpr std::int64_t kAwakeNs = 50'000;  // for which a rank lets others run and looks again; then it sleeps
+constexpr std::int64_t kYieldingNs = 50'000;  // for which a rank lets others run and looks again; then it sleeps
 constexpr int kSleepUs = 10'000;           // after which it looks whether its communicator has failed
 constexpr std::size_t kMostReasonBytes = 2000;
 
@@ -38,7 +38,7 @@ class PatientWait {
     const std::int64_t waited = now - startedNs_;
     const int limitMs = parent_.initTimeoutMs();
     if (limitMs > 0 && waited > limitMs * std::int64_t{1'000'000}) return explain(limitMs);
-    if (waited > kAwakeNs) return kSleepUs;
+    if (waited > kYieldingNs) return kSleepUs;
     sched_yield();
     return 0;
   }
@@ -59,7 +59,7 @@ class PatientWait {
 };
 
 // What a rank of the new communicator offers to the others.
-struct Offer {
+struct PartOffer {
   bool isReady = false;  // to use the pool
   std::uint64_t at = 0;  // where its block is
   std::string agreement;
@@ -70,9 +70,9 @@ struct Offer {
     writer.put(static_cast<std::uint8_t>(isReady)).put(at).putText(agreement).putText(around);
     return writer.text();
   }
-  static Offer decode(std::string_view text) {
+  static PartOffer decode(std::string_view text) {
     BlobReader reader(text);
-    Offer offer;
+    PartOffer offer;
     offer.isReady = reader.get<std::uint8_t>() == 1;
     offer.at = reader.get<std::uint64_t>();
     offer.agreement = reader.getText();
@@ -115,9 +115,9 @@ class Split {
   }
   Status findGroup(const Status& mine);
   Result<Owned> makeShared(const Result<Options>& options);
-  Offer offer(const Options& options);
-  Status agree(const std::vector<Offer>& offers);
-  Result<Owned> makeOver(const Options& options, const std::vector<Offer>& offers);
+  PartOffer offer(const Options& options);
+  Status agree(const std::vector<PartOffer>& offers);
+  Result<Owned> makeOver(const Options& options, const std::vector<PartOffer>& offers);
 
   Communicator& parent_;
   const int color_, key_;
@@ -167,15 +167,15 @@ Status Split::findGroup(const Status& mine) {
 // are the parent's, and a rank that left one out would overwrite what the others still read.
 Result<Owned> Split::makeShared(const Result<Options>& asked) {
   const bool isMember = color_ != KOLO_SPLIT_NOCOLOR;
-  const Offer mine = isMember && verdict_.ok() ? offer(asked.value()) : Offer();
+  const PartOffer mine = isMember && verdict_.ok() ? offer(asked.value()) : PartOffer();
   if (childShare_ != nullptr) childShare_->publish();
   KOLO_ASSIGN(const std::vector<std::string> texts, tell(1, mine.encode()));
   KOLO_TRY(verdict_);
   if (!isMember) return Owned();
-  std::vector<Offer> offers;
-  for (const int rank : group_) offers.push_back(Offer::decode(texts[static_cast<std::size_t>(rank)]));
+  std::vector<PartOffer> offers;
+  for (const int rank : group_) offers.push_back(PartOffer::decode(texts[static_cast<std::size_t>(rank)]));
   // All members see the same offers. So none uses the blocks if this one does not.
-  const bool areReady = std::all_of(offers.begin(), offers.end(), [](const Offer& each) { return each.isReady; });
+  const bool areReady = std::all_of(offers.begin(), offers.end(), [](const PartOffer& each) { return each.isReady; });
   const Status agreed = areReady ? agree(offers) : Status();
   if (areReady && agreed.ok()) return makeOver(asked.value(), offers);
   if (childShare_ != nullptr) childShare_->cancel();
@@ -186,7 +186,7 @@ Result<Owned> Split::makeShared(const Result<Options>& asked) {
 }
 
 // Not ready: the options are not those of the pool, or it has no room.
-Offer Split::offer(const Options& options) {
+PartOffer Split::offer(const Options& options) {
   const std::shared_ptr<Pool>& pool = share_->pool();
   if (options.device >= 0 || options.transports != pool->transports()) return {};
   const ArenaLayout layout =
@@ -197,7 +197,7 @@ Offer Split::offer(const Options& options) {
   if (childShare_ == nullptr) return {};
   peers_ =
       Peers::over(pool->peers(), pool, poolRanks, membership_.rank, Communicator::staging(layout, membership_.rank));
-  Offer mine;
+  PartOffer mine;
   mine.isReady = true;
   mine.at = childShare_->offset();
   mine.agreement = Communicator::agreement(layout, options);
@@ -208,7 +208,7 @@ Offer Split::offer(const Options& options) {
 }
 
 // Whether the members' settings are alike, and their blocks lie where blocks can.
-Status Split::agree(const std::vector<Offer>& offers) {
+Status Split::agree(const std::vector<PartOffer>& offers) {
   std::vector<std::uint64_t> offsets;
   const std::string& mine = offers[static_cast<std::size_t>(membership_.rank)].agreement;
   for (std::size_t i = 0; i < offers.size(); ++i) {
@@ -221,9 +221,9 @@ Status Split::agree(const std::vector<Offer>& offers) {
   return childShare_->place(offsets);
 }
 
-Result<Owned> Split::makeOver(const Options& options, const std::vector<Offer>& offers) {
+Result<Owned> Split::makeOver(const Options& options, const std::vector<PartOffer>& offers) {
   std::vector<std::string> around;
-  for (const Offer& each : offers) around.push_back(each.around);
+  for (const PartOffer& each : offers) around.push_back(each.around);
   for (int rank = 0; rank < membership_.ranks(); ++rank) peers_->setArena(rank, childShare_->arena(rank));
   membership_.family = family_;
   return Communicator::createOver(std::move(childShare_), std::move(peers_), std::move(membership_), options, around);

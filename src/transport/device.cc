@@ -4,23 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/why.h"
+
 namespace kolo::transport {
 namespace {
 
-constexpr std::size_t kWhyBytes = 1024;
-
 // Whether a table, which may be older than this, goes so far.
 #define REACHES(table, field) ((table)->size >= offsetof(koloTransport, field) + sizeof (table)->field)
-
-// One line written by a transport, which may come from elsewhere: trusted only as far as it ends. The rest is left as it is, for all calls make one.
-struct Why {
-  Why() { text[0] = '\0'; }
-  char text[kWhyBytes];
-  const char* c_str() {
-    text[kWhyBytes - 1] = '\0';
-    return text[0] != '\0' ? text : "no reason given";
-  }
-};
 
 Status toStatus(int code, const koloTransport* table, const char* verb, Why& why) {
   switch (code) {
@@ -55,7 +45,7 @@ Result<std::shared_ptr<Device>> Device::open(const koloTransport* table, const k
   std::shared_ptr<Device> device(new Device(table));
   Why why;
   void* opened = nullptr;
-  const int code = table->deviceOpen(&host, &opened, &device->address_, why.text, kWhyBytes);
+  const int code = table->deviceOpen(&host, &opened, &device->address_, why.text, sizeof why.text);
   KOLO_TRY(toStatus(code, table, "opening the device", why));
   if (opened == nullptr) {
     return error(koloInternalError, "transport {}: opening the device succeeded without a device", table->name);
@@ -80,7 +70,7 @@ bool Device::abandon() const {
 Result<std::unique_ptr<Memory>> Device::registerMemory(const koloTransportMemory& range) {
   auto memory = std::make_unique<Memory>();
   Why why;
-  const int code = table_->memoryRegister(device_, &range, &memory->memory_, &memory->descriptor_, why.text, kWhyBytes);
+  const int code = table_->memoryRegister(device_, &range, &memory->memory_, &memory->descriptor_, why.text, sizeof why.text);
   KOLO_TRY(toStatus(code, table_, "registering memory", why));
   memory->device_ = shared_from_this();
   KOLO_TRY(checkBlob(memory->descriptor_, table_, "a descriptor"));
@@ -94,7 +84,7 @@ Result<std::unique_ptr<Link>> Device::openLink(const koloTransportBlob& peerAddr
   auto link = std::make_unique<Link>();
   Why why;
   void* mapped = nullptr;
-  const int code = table_->linkOpen(device_, &peerAddress, &peerMemory, &link->link_, &mapped, why.text, kWhyBytes);
+  const int code = table_->linkOpen(device_, &peerAddress, &peerMemory, &link->link_, &mapped, why.text, sizeof why.text);
   KOLO_TRY(toStatus(code, table_, "opening a link", why));
   link->device_ = shared_from_this();
   if (isPosted()) {
@@ -118,7 +108,7 @@ Result<std::unique_ptr<Link>> Device::openLink(const koloTransportBlob& peerAddr
 Status Link::put(const koloTransportPut& put) const {
   Why why;
   const koloTransport* const table = device_->table_;
-  const int code = table->linkPut(device_->device_, link_, &put, why.text, kWhyBytes);
+  const int code = table->linkPut(device_->device_, link_, &put, why.text, sizeof why.text);
   return code == KOLO_TRANSPORT_OK ? Status() : toStatus(code, table, "putting into a peer's memory", why);
 }
 
@@ -129,7 +119,7 @@ std::uint64_t Link::queued() const { return device_->table_->linkQueued(device_-
 Status Link::state() const {
   Why why;
   const koloTransport* const table = device_->table_;
-  const int code = table->linkState(device_->device_, link_, why.text, kWhyBytes);
+  const int code = table->linkState(device_->device_, link_, why.text, sizeof why.text);
   return code == KOLO_TRANSPORT_OK ? Status() : toStatus(code, table, "the link", why);
 }
 
@@ -159,14 +149,14 @@ Result<koloTransportKey> Memory::key() const {
   Why why;
   koloTransportKey key{};
   const koloTransport* const table = device_->table_;
-  KOLO_TRY(toStatus(table->memoryKey(device_->device_, memory_, &key, why.text, kWhyBytes), table, "naming memory", why));
+  KOLO_TRY(toStatus(table->memoryKey(device_->device_, memory_, &key, why.text, sizeof why.text), table, "naming memory", why));
   return key;
 }
 
 Status Link::read(void* to, std::uint64_t from, std::uint64_t bytes) const {
   Why why;
   const koloTransport* const table = device_->table_;
-  const int code = table->linkRead(device_->device_, link_, to, from, bytes, why.text, kWhyBytes);
+  const int code = table->linkRead(device_->device_, link_, to, from, bytes, why.text, sizeof why.text);
   return code == KOLO_TRANSPORT_OK ? Status() : toStatus(code, table, "reading a peer's memory", why);
 }
 
@@ -174,7 +164,7 @@ Status Link::write(std::uint64_t to, const void* from, std::uint64_t bytes) cons
   Why why;
   const koloTransport* const table = device_->table_;
   if (bytes != 0 && !writes_) return error(koloUnsupported, "transport {} does not write ordinary memory of this peer", table->name);
-  const int code = table->linkWrite(device_->device_, link_, to, from, bytes, why.text, kWhyBytes);
+  const int code = table->linkWrite(device_->device_, link_, to, from, bytes, why.text, sizeof why.text);
   return code == KOLO_TRANSPORT_OK ? Status() : toStatus(code, table, "writing a peer's memory", why);
 }
 

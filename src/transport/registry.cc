@@ -11,11 +11,10 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "transport/builtin.h"
+#include "transport/why.h"
 
 namespace kolo::transport {
 namespace {
-
-constexpr std::size_t kWhyBytes = 1024;
 
 // Not empty words of a list, without blanks around them, each once.
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -123,10 +122,9 @@ void append(std::vector<Entry>& entries, const koloTransport* table, const std::
       return;
     }
   }
-  char why[kWhyBytes] = {};
-  const bool works = table->probe(why, sizeof why) == KOLO_TRANSPORT_OK;
-  why[kWhyBytes - 1] = '\0';
-  entries.push_back({table, origin, works, works ? "" : why});
+  Why why;
+  const bool works = table->probe(why.text, sizeof why.text) == KOLO_TRANSPORT_OK;
+  entries.push_back({table, origin, works, works ? "" : why.c_str()});
 }
 
 Result<std::vector<Entry>> all() {

@@ -6,7 +6,6 @@
 namespace kolo::tests {
 namespace {
 
-constexpr koloCollective_t kReducing[] = {koloCollectiveAllReduce, koloCollectiveReduce, koloCollectiveReduceScatter};
 constexpr koloDataType_t kNarrow[] = {koloFloat16, koloBfloat16, koloFloat8e4m3, koloFloat8e5m2,
                                       koloInt8,    koloUint8,    koloInt16,      koloUint16};
 

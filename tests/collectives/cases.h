@@ -32,6 +32,10 @@ enum class Data {
   kTiny     // not many of the smallest steps above, or below, 0
 };
 
+// Those that calculate.
+inline constexpr koloCollective_t kReducing[] = {koloCollectiveAllReduce, koloCollectiveReduce,
+                                               koloCollectiveReduceScatter};
+
 // What a case is to be; the rest is chosen at random.
 struct Wanted {
   koloCollective_t collective = koloCollectiveAllReduce;

@@ -6,7 +6,6 @@
 namespace kolo::tests {
 namespace {
 
-constexpr koloCollective_t kReducing[] = {koloCollectiveAllReduce, koloCollectiveReduce, koloCollectiveReduceScatter};
 
 TEST_CASE("reductions: every datatype and operation in every collective that reduces") {
   const int ranks = GENERATE(3, 6);

@@ -21,7 +21,7 @@
 #include "../../transports/connect/wire.h"
 #include "suite.h"
 
-namespace kolo::contract {
+namespace kolo::contract::dialling {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -35,8 +35,6 @@ struct Socket {
     if (fd >= 0) ::close(fd);
   }
 };
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 sockaddr_in at(const char* address, std::uint16_t port) {
   connect::Place place;
@@ -528,4 +526,4 @@ TEST_CASE("dials that cross make one connection", "[connect]") {
   }
 }
 
-}  // namespace kolo::contract
+}  // namespace kolo::contract::dialling

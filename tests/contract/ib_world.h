@@ -45,7 +45,6 @@ inline HostOptions with(const std::string& settings, int rank = 0, int timeoutMs
   return options;
 }
 
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // Two ranks of this process, each with an inbox (0) and an outbox (1), and links both ways.
 struct Two {

@@ -19,13 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// ThreadSanitizer takes a thread of the child for the parent's thread of the same id, and ends the child.
-#ifdef __SANITIZE_THREAD__
-constexpr bool kThreadsInChild = false;
-#else
-constexpr bool kThreadsInChild = true;
-#endif
-
 // Progress until the link is lost, for ten seconds at most.
 Status awaitLoss(const PostedPair& pair) {
   Status status;
@@ -35,8 +28,6 @@ Status awaitLoss(const PostedPair& pair) {
   }
   return status;
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 

@@ -14,20 +14,13 @@
 #include <vector>
 
 #include "../../transports/handover/wire.h"
-#include "peer.h"
+#include "suite.h"
 
 namespace kolo::contract {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
-
-// ThreadSanitizer takes a thread of the child for the parent's thread of the same id, and ends the child.
-#ifdef __SANITIZE_THREAD__
-constexpr bool kThreadsInChild = false;
-#else
-constexpr bool kThreadsInChild = true;
-#endif
 
 struct Socket {
   int fd;

@@ -6,10 +6,20 @@
 #include <vector>
 
 #include "peer.h"
+#include "support/text.h"
 
 #define REQUIRE_OK(expression) REQUIRE((expression).message() == "")
 
 namespace kolo::contract {
+
+using test::contains;
+
+// ThreadSanitizer takes a thread of a forked child for the parent's thread of the same id, and ends the child.
+#ifdef __SANITIZE_THREAD__
+inline constexpr bool kThreadsInChild = false;
+#else
+inline constexpr bool kThreadsInChild = true;
+#endif
 
 inline constexpr std::size_t kBytes = 64 << 10;
 inline constexpr std::size_t kPage = 4096;

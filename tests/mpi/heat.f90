@@ -3,7 +3,7 @@
 program heat
   use mpi
   implicit none
-  integer, parameter :: own = 12
+  integer, parameter :: own = 6
   integer :: ranks, rank, code, grid, row, step, i, j, left, right, below, above, column, hottest
   integer :: dims(2) = 0, place(2), requests(8)
   logical :: periods(2) = .false., keeps(2)

@@ -15,10 +15,12 @@
 #include "bootstrap/dial.h"
 #include "bootstrap/unique_id.h"
 #include "bootstrap/wire.h"
+#include "support/text.h"
 
 namespace kolo::bootstrap {
 
 using namespace std::chrono_literals;
+using test::contains;
 
 using ControlPtr = std::shared_ptr<Control>;
 using Blobs = Result<std::vector<std::string>>;
@@ -95,8 +97,6 @@ class Inbox {
   std::condition_variable changed_;
   std::vector<Failure> failures_;
 };
-
-inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 // The join of a rank that exists only in a test.
 inline std::string rawJoin(int rank, int ranks, std::uint32_t version) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+namespace header_model {
 namespace {
 
 constexpr int kRanks = 2;
@@ -222,3 +223,5 @@ TEST_CASE("slots: a sender that is one chunk too far ahead overwrites what is be
 }
 
 }  // namespace
+
+}  // namespace header_model

@@ -10,17 +10,17 @@
 
 #include "base/settings.h"
 #include "comm/factory.h"
+#include "support/text.h"
 
 namespace kolo::comm {
 namespace {
 
 using device::MessageKind;
 using device::MessageLine;
+using test::contains;
 
 constexpr int kHonest = 0, kLiar = 1;
 constexpr std::uint64_t kBytes = 100000;  // of a message that is too long for a slot
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // Two ranks that are threads, or one after the other in the test's.
 class Couple {

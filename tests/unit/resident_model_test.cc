@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+namespace resident_model {
 namespace {
 
 using Small = std::uint8_t;
@@ -398,3 +399,5 @@ TEST_CASE("resident kernel: no part of the agreement can be left out", "[residen
   CHECK(flawOf({.streamWaits = false}) == Flaw::kOutOfOrder);
   CHECK(flawOf({.countsArrivals = false}) == Flaw::kDoneTooEarly);
 }
+
+}  // namespace resident_model

@@ -153,6 +153,7 @@ TEST_CASE("A handle's bias is not inherited by the next object of the slot, nor 
 
 // ---- the argument, tried in every interleaving, with the store buffer that processors have
 
+namespace bias_model {
 namespace {
 
 // Two threads that are given the bias in turn, and a third that only takes places. A thread looks whether it has the bias, stores
@@ -296,3 +297,5 @@ TEST_CASE("The bias excludes in every interleaving, and none of its parts can be
   CHECK(BiasModel({.ownMarks = false}, kTurns).goesWrong());
   CHECK(BiasModel({.looksBack = false}, kTurns).goesWrong());
 }
+
+}  // namespace bias_model

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 
@@ -128,6 +129,12 @@ int readAddress(const Party& party, const koloTransportBlob& blob, const Why& wh
   }
   if (address->rank < static_cast<std::uint32_t>(party.ranks)) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "an address of rank %u in a communicator of %d ranks", address->rank, party.ranks);
+}
+
+std::string_view settingOf(const koloTransportHost& host, const char* name) {
+  constexpr std::size_t kEnd = offsetof(koloTransportHost, setting) + sizeof host.setting;
+  const char* const value = host.size >= kEnd && host.setting != nullptr ? host.setting(name) : nullptr;
+  return value != nullptr ? value : "";
 }
 
 const Place* placeOf(const Party& party, const Socket& socket) {

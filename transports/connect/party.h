@@ -11,6 +11,9 @@
 
 namespace kolo::connect {
 
+// A KOLO_... setting as text, which ends with a zero and stays as long as the host does; empty: there is none.
+std::string_view settingOf(const koloTransportHost& host, const char* name);
+
 struct Wishes {
   const char* purpose;          // of the transport, for its key
   std::string_view interfaces;  // as KOLO_TCP_INTERFACES

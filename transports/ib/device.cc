@@ -16,12 +16,6 @@ constexpr milliseconds kPatience{200};
 // A peer that cannot be reached may be able to reach this one: it is given so long to dial.
 constexpr milliseconds kGrace{1000};
 
-std::string_view settingOf(const koloTransportHost& host, const char* name) {
-  constexpr std::size_t kEnd = offsetof(koloTransportHost, setting) + sizeof host.setting;
-  const char* const value = host.size >= kEnd && host.setting != nullptr ? host.setting(name) : nullptr;
-  return value != nullptr ? value : "";
-}
-
 }  // namespace
 
 int Device::open(const koloTransportHost& host, koloTransportBlob* address, const Why& why) {
@@ -39,8 +33,8 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
   if (const int errnum = host.ranks > 1 ? service_->start() : 0; errnum != 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "starting a thread: %s", ErrorText(errnum).text);
   }
-  const connect::Wishes wishes{"kolo transport ib", settingOf(host, "KOLO_TCP_INTERFACES"),
-                               settingOf(host, "KOLO_PORT_RANGE"), 1};
+  const connect::Wishes wishes{"kolo transport ib", connect::settingOf(host, "KOLO_TCP_INTERFACES"),
+                               connect::settingOf(host, "KOLO_PORT_RANGE"), 1};
   const int code = connect::openParty(host, wishes, this, &party_, why);
   if (code == KOLO_TRANSPORT_OK) toBlob(party_.address, address);
   return code;

@@ -9,21 +9,15 @@
 #include <cstring>
 #include <string_view>
 
-#include "../connect/place.h"
+#include "../connect/party.h"
 #include "pairing.h"
 
 namespace kolo::ib {
 namespace {
 
-std::string settingOf(const koloTransportHost& host, const char* name) {
-  constexpr std::size_t kEnd = offsetof(koloTransportHost, setting) + sizeof host.setting;
-  const char* const value = host.size >= kEnd && host.setting != nullptr ? host.setting(name) : nullptr;
-  return value != nullptr ? value : "";
-}
-
 int numberOf(const koloTransportHost& host, const char* name, int fallback) {
-  const std::string text = settingOf(host, name);
-  return text.empty() ? fallback : std::atoi(text.c_str());
+  const std::string_view text = connect::settingOf(host, name);
+  return text.empty() ? fallback : std::atoi(text.data());
 }
 
 // The words of a comma-separated list.
@@ -62,7 +56,7 @@ void add(std::string* story, const std::string& what) { *story += (story->empty(
 
 Settings readSettings(const koloTransportHost& host) {
   Settings settings;
-  settings.devices = settingOf(host, "KOLO_IB_DEVICES");
+  settings.devices = connect::settingOf(host, "KOLO_IB_DEVICES");
   settings.gidIndex = numberOf(host, "KOLO_IB_GID_INDEX", settings.gidIndex);
   settings.timeout = numberOf(host, "KOLO_IB_TIMEOUT", settings.timeout);
   settings.retries = numberOf(host, "KOLO_IB_RETRIES", settings.retries);

@@ -22,28 +22,22 @@ constexpr std::int64_t kLendSpeed = 25000;
 // A peer that cannot be reached may be able to reach this one: it is given so long to dial.
 constexpr milliseconds kGrace{1000};
 
-std::string_view settingOf(const koloTransportHost& host, const char* name) {
-  constexpr std::size_t kEnd = offsetof(koloTransportHost, setting) + sizeof host.setting;
-  const char* const value = host.size >= kEnd && host.setting != nullptr ? host.setting(name) : nullptr;
-  return value != nullptr ? value : "";
-}
-
 }  // namespace
 
 int Device::open(const koloTransportHost& host, koloTransportBlob* address, const Why& why) {
   constexpr std::size_t kEndOfLog = offsetof(koloTransportHost, log) + sizeof host.log;
   if (host.size >= kEndOfLog) log_ = host.log;
-  checksPayload_ = settingOf(host, "KOLO_TCP_CHECKSUM") == "1";
-  if (const std::string bytes(settingOf(host, "KOLO_TCP_ZEROCOPY_BYTES")); !bytes.empty()) lendFrom_ = std::atoll(bytes.c_str());
+  checksPayload_ = connect::settingOf(host, "KOLO_TCP_CHECKSUM") == "1";
+  if (const std::string bytes(connect::settingOf(host, "KOLO_TCP_ZEROCOPY_BYTES")); !bytes.empty()) lendFrom_ = std::atoll(bytes.c_str());
   epoll_ = connect::Socket(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) {
     return why.fail(KOLO_TRANSPORT_ERROR, "opening an epoll: %s",
                     common::ErrorText(errno).text);
   }
   byRank_.resize(static_cast<std::size_t>(std::max(host.ranks, 1)));
-  const std::string sockets(settingOf(host, "KOLO_TCP_SOCKETS"));
-  const connect::Wishes wishes{"kolo transport tcp", settingOf(host, "KOLO_TCP_INTERFACES"),
-                               settingOf(host, "KOLO_PORT_RANGE"), std::atoi(sockets.c_str())};
+  const std::string sockets(connect::settingOf(host, "KOLO_TCP_SOCKETS"));
+  const connect::Wishes wishes{"kolo transport tcp", connect::settingOf(host, "KOLO_TCP_INTERFACES"),
+                               connect::settingOf(host, "KOLO_PORT_RANGE"), std::atoi(sockets.c_str())};
   const int code = connect::openParty(host, wishes, this, &party_, why);
   if (code == KOLO_TRANSPORT_OK) common::toBlob(party_.address, address);
   return code;

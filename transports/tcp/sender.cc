@@ -13,7 +13,7 @@ namespace kolo::tcp {
 namespace {
 
 // Of one call, so that it does not keep the thread from receiving.
-constexpr std::uint64_t kMostAtOnce = std::uint64_t{8} << 20;
+constexpr std::uint64_t kMostGivenAtOnce = std::uint64_t{8} << 20;
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void Sender::number(Request& request) {
 // The queue from its beginning, up to a payload that is to be lent: such a one is offered alone, when its header is gone.
 void Sender::gather(Offer& offer) {
   for (Request& request : queue_) {
-    if (offer.count + 2 > kMostParts || offer.bytes >= kMostAtOnce) return;
+    if (offer.count + 2 > kMostParts || offer.bytes >= kMostGivenAtOnce) return;
     number(request);
     const std::uint64_t ofHeader = std::min<std::uint64_t>(request.sent, sizeof(Frame));
     const std::uint64_t ofPayload = request.sent - ofHeader;
@@ -66,7 +66,7 @@ void Sender::gather(Offer& offer) {
     if (isLent) offer.flags = ofHeader < sizeof(Frame) ? MSG_MORE : MSG_ZEROCOPY;
     if (isLent && ofHeader < sizeof(Frame)) return;
     if (ofPayload == request.frame.bytes) continue;
-    const std::uint64_t step = std::min(request.frame.bytes - ofPayload, kMostAtOnce);
+    const std::uint64_t step = std::min(request.frame.bytes - ofPayload, kMostGivenAtOnce);
     offer.add(request.payload + ofPayload, step);
     if (isLent || ofPayload + step < request.frame.bytes) return;
   }

@@ -17,7 +17,7 @@ namespace kolo::tcp {
 namespace {
 
 // Of one rail in one call, so that the others have their turn.
-constexpr std::size_t kMostAtOnce = std::size_t{8} << 20;
+constexpr std::size_t kMostTakenAtOnce = std::size_t{8} << 20;
 // After a payload of so many bytes another one is likely: less of it passes the scratch, which costs a copy.
 constexpr std::size_t kLarge = 16384;
 constexpr std::size_t kScratchThen = 4096;
@@ -38,9 +38,9 @@ ssize_t receiveInto(int fd, std::span<unsigned char> room, std::span<unsigned ch
 // Payloads are received where they belong; headers, and what comes with them, by way of the scratch.
 bool Way::receive(Rail& rail, Scratch& scratch, std::string* wrong) {
   std::size_t taken = 0;
-  while (!rail.hasEnded && taken < kMostAtOnce) {
+  while (!rail.hasEnded && taken < kMostTakenAtOnce) {
     std::span<unsigned char> room = rail.parser.room();
-    room = room.first(std::min(room.size(), kMostAtOnce));
+    room = room.first(std::min(room.size(), kMostTakenAtOnce));
     const std::span<unsigned char> rest(scratch.data(), rail.parser.lastBytes() >= kLarge ? kScratchThen : kScratch);
     const ssize_t got = receiveInto(rail.socket.fd(), room, rest);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
