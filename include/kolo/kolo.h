@@ -222,7 +222,9 @@ typedef struct {
  * this process must live until all have joined; it goes on relaying control messages while it lives. */
 KOLO_API koloResult_t koloGetUniqueId(koloUniqueId* uniqueId);
 
-/* Collective over nranks callers that hold the same id; each rank 0..nranks-1 exactly once. */
+/* Collective over nranks callers that hold the same id; each rank 0..nranks-1 exactly once. A rank whose settings or
+ * configuration are wrong ends the attempt of all ranks: the others return koloRemoteError, with its reason. A comm,
+ * nranks or rank out of range is refused before anything is sent. */
 KOLO_API koloResult_t koloCommInitRank(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank);
 KOLO_API koloResult_t koloCommInitRankConfig(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank,
                                              const koloConfig_t* config);

@@ -34,12 +34,12 @@ Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, c
   KOLO_TRY(checkResult("comm", comm));
   KOLO_TRY(checkRanks(ranks));
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank is {}, expected 0..{}", rank, ranks - 1);
-  KOLO_ASSIGN(const comm::Options options, comm::Options::make(config, nullptr));
+  const Result<comm::Options> options = comm::Options::make(config, nullptr);
   const auto create = [comm, ranks, id, rank, options]() -> Status {
     KOLO_ASSIGN(comm::Owned created, comm::createFromId(id, rank, ranks, options));
     return deliver(comm, std::move(created));
   };
-  if (caller.openGroups == 0) return create();
+  if (caller.openGroups == 0 || !options.ok()) return create();
   comm::groupDefer(create);
   return {};
 }
@@ -161,8 +161,7 @@ KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* 
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("comm", comm));
     KOLO_TRY(refuseInGroup());
-    KOLO_ASSIGN(const comm::Options options, comm::Options::make(config, nullptr));
-    KOLO_ASSIGN(comm::Owned created, comm::createFromEnvironment(options));
+    KOLO_ASSIGN(comm::Owned created, comm::createFromEnvironment(comm::Options::make(config, nullptr)));
     return deliver(comm, std::move(created));
   });
 }

@@ -18,6 +18,8 @@ namespace {
 // name.
 constexpr auto kAnswerGrace = std::chrono::seconds(2);
 constexpr auto kFarewellLimit = std::chrono::seconds(2);
+// At which rank 0 looks whether another rank has left word in the file.
+constexpr auto kWordInterval = std::chrono::milliseconds(100);
 
 std::uint32_t patience(int timeoutMs) { return timeoutMs > 0 ? static_cast<std::uint32_t>(timeoutMs) : INT32_MAX; }
 
@@ -161,27 +163,50 @@ std::string declineFrame(int rank, int ranks, const Status& why) {
 }
 
 // A rank that has found the hub and cannot go on: the others would wait for it until their time is over.
-Status decline(Dialled& dialled, int rank, int ranks, Status why) {
+Status declineAt(Dialled& dialled, int rank, int ranks, Status why) {
   (void)tell(dialled, declineFrame(rank, ranks, why), Clock::now() + kFarewellLimit);
   return why;
 }
 
-// A rank that cannot even reach the hub tells the others if the hub is in its own process.
-Status failedToDial(const IdContents& contents, int rank, int ranks, Status why) {
-  failHub(contents.secret, rank, ranks,
-          error(koloRemoteError, "rank {} (pid {} on {}) cannot take part: {}", rank, ::getpid(), hostName(),
-                why.message()));
+// False: the hub is in another process.
+bool failHubHere(const IdContents& contents, int rank, int ranks, const Status& why) {
+  return failHub(contents.secret, rank, ranks,
+                 error(koloRemoteError, "rank {} (pid {} on {}) cannot take part: {}", rank, ::getpid(), hostName(),
+                       why.message()));
+}
+
+// A rank that cannot even reach the hub tells the others if the hub is in its own process, or if what keeps it from the
+// hub is its own trouble and the ranks meet by a file.
+Status failedToDial(const koloUniqueId& id, const IdContents& contents, int rank, int ranks, int timeoutMs,
+                    bool isOwnTrouble, Status why) {
+  const bool isHere = failHubHere(contents, rank, ranks, why);
+  if (!isHere && isOwnTrouble) leaveWord(id, rank, why, timeoutMs);
   return why;
 }
 
-Result<std::shared_ptr<Control>> joinHub(const IdContents& contents, const std::string& rootName, int rank, int ranks,
+// Until the rank has joined; false: the time is over. Rank 0 hears meanwhile of those that have no way to the hub.
+bool awaitJoined(MemberLink& link, const koloUniqueId& id, const IdContents& contents, int rank, int ranks,
+                 Clock::time_point end) {
+  while (!link.joined().wait(rank == 0 ? std::min(end, Clock::now() + kWordInterval) : end)) {
+    if (Clock::now() >= end) return false;
+    if (const std::optional<PublishedFailure> word = takeWord(id, rank)) {
+      (void)failHub(contents.secret, word->rank, ranks, word->why);
+    }
+  }
+  return true;
+}
+
+Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContents& contents, int rank, int ranks,
                                          int timeoutMs) {
   if (inForkedChild()) return Reactor::get().status();
   const auto deadline = Clock::now() + std::chrono::milliseconds(patience(timeoutMs));
-  Result<Dialled> dialled = dial(contents, deadline, rootName);
-  if (!dialled.ok()) return failedToDial(contents, rank, ranks, dialled.status());
+  Result<Dialled> dialled = dial(contents, deadline, rootNameOf(id, rank));
+  if (!dialled.ok()) {
+    const bool isOwnTrouble = dialled.status().code() == koloSystemError;
+    return failedToDial(id, contents, rank, ranks, timeoutMs, isOwnTrouble, dialled.status());
+  }
   const Result<Reactor*> reactor = Reactor::get();
-  if (!reactor.ok()) return decline(dialled.value(), rank, ranks, reactor.status());
+  if (!reactor.ok()) return declineAt(dialled.value(), rank, ranks, reactor.status());
   // On this thread, so that the hub knows who it is that goes away if the reactor cannot serve the connection.
   if (!tell(dialled.value(), joinFrame(rank, ranks, timeoutMs, deadline), deadline + kAnswerGrace)) {
     return error(koloUnreachable, "the job's hub closed the connection before rank {} had joined", rank);
@@ -191,7 +216,7 @@ Result<std::shared_ptr<Control>> joinHub(const IdContents& contents, const std::
       reactor.value()->call([&] { link->start(std::move(dialled.value().socket), dialled.value().session); });
   if (!called) return error(koloInvalidUsage, "the process is exiting");
   Status status;
-  if (link->joined().wait(deadline + kAnswerGrace)) {
+  if (awaitJoined(*link, id, contents, rank, ranks, deadline + kAnswerGrace)) {
     status = link->joined().status();
   } else {
     status =
@@ -223,9 +248,24 @@ Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int rank
     return error(koloInvalidRankCount, "{} ranks, expected 1..{}", ranks, kMaxRanks);
   }
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank {}, expected 0..{}", rank, ranks - 1);
-  Result<std::shared_ptr<Control>> result = joinHub(contents, rootNameOf(id, rank), rank, ranks, timeoutMs);
+  Result<std::shared_ptr<Control>> result = joinHub(id, contents, rank, ranks, timeoutMs);
   KOLO_TRY(finishRendezvous(id, contents.secret, rank, result.status()));
   return result;
+}
+
+Status decline(const koloUniqueId& id, int rank, int ranks, int timeoutMs, Status why) {
+  if (ranks == 1 || inForkedChild() || !initialiseCrypto().ok()) return why;
+  const Result<IdContents> contents = decodeId(id);
+  if (!contents.ok()) return why;
+  const auto deadline = Clock::now() + timeToTell(why, rank, kLastWordsTime, timeoutMs);
+  // The hub of this process knows before this returns: the process may be about to exit, and then stays to tell others.
+  if (!failHubHere(contents.value(), rank, ranks, why)) {
+    Result<Dialled> dialled = dial(contents.value(), deadline, rootNameOf(id, rank));
+    const bool isOwnTrouble = dialled.status().code() == koloSystemError;
+    if (dialled.ok()) (void)declineAt(dialled.value(), rank, ranks, why);
+    if (isOwnTrouble) leaveWord(id, rank, why, timeoutMs);
+  }
+  return finishRendezvous(id, contents.value().secret, rank, std::move(why));
 }
 
 }  // namespace kolo::bootstrap

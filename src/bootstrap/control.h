@@ -11,6 +11,7 @@
 
 #include <kolo/kolo.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +22,10 @@
 #include "base/status.h"
 
 namespace kolo::bootstrap {
+
+// How long a process that knows that a job will not form stays to tell that to ranks that have not come yet. Ranks that
+// are started together come within that time.
+constexpr std::chrono::milliseconds kLastWordsTime{10'000};
 
 // Why a communicator, or a rank of the job, is of no more use.
 struct Failure {
@@ -89,6 +94,10 @@ Result<koloUniqueId> createUniqueId();
 // koloUnreachable (address, why), koloDuplicateRank, koloInvalidRankCount (ranks disagree on their number, both
 // printed), koloTimeout (names the missing ranks), koloMismatch (library versions differ, both printed).
 Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int ranks, int timeoutMs);
+
+// In place of join(), of a rank that cannot take part: the ranks that wait for it are told why, and return at once.
+// Looks for the hub for ten seconds at most, and no longer than joining may take. Returns `why`.
+Status decline(const koloUniqueId& id, int rank, int ranks, int timeoutMs, Status why);
 
 // What a launcher said in the environment.
 struct LauncherJob {

@@ -40,7 +40,8 @@ enum class Hope : std::uint8_t {
 struct Attempt {
   Status status;
   Hope hope = Hope::kNone;
-  bool isSilent = false;  // a host did not answer, or said that it may not be reached
+  bool isSilent = false;     // a host did not answer, or said that it may not be reached
+  bool isForbidden = false;  // to this process, by its own system
 };
 
 Status exchangeFailure(int errnum, const std::string& where) {
@@ -146,7 +147,7 @@ Attempt connect(const Address& address, std::uint16_t port, Clock::time_point de
   if (errnum == 0) return {};
   if (errnum == EMFILE || errnum == ENFILE) return {systemError(errnum, "making a control socket")};
   return {error(koloUnreachable, "{}: {}", address.text(port), std::strerror(errnum)), hopeAfter(errnum),
-          errnum == ETIMEDOUT || errnum == EHOSTUNREACH};
+          errnum == ETIMEDOUT || errnum == EHOSTUNREACH, errnum == EACCES || errnum == EPERM};
 }
 
 Attempt tryAddress(const IdContents& id, const Address& address, Clock::time_point deadline,
@@ -209,6 +210,7 @@ class Search {
   bool mayComeLater_ = false;
   bool isRefused_ = false;
   bool isSilent_ = false;            // a host did not answer, or is not to be reached
+  bool areAllForbidden_ = false;     // this process may make no such connection
   bool isRefusedByItsHost_ = false;  // at an address that this host does not have itself
 };
 
@@ -235,6 +237,7 @@ std::optional<Dialled> Search::tryAll() {
   code_ = koloUnreachable;
   reasons_.clear();
   mayComeLater_ = isRefused_ = isSilent_ = isRefusedByItsHost_ = false;
+  areAllForbidden_ = true;
   for (std::size_t i = 0; i < addresses_.size(); ++i) {
     const auto share =
         std::max<Clock::duration>((deadline_ - Clock::now()) / (addresses_.size() - i), kShortestAttempt);
@@ -246,6 +249,7 @@ std::optional<Dialled> Search::tryAll() {
     mayComeLater_ = mayComeLater_ || attempt.hope == Hope::kLater || (!rootName_.empty() && code_ == koloUnreachable);
     isRefused_ = isRefused_ || attempt.hope == Hope::kRefused;
     isSilent_ = isSilent_ || attempt.isSilent;
+    areAllForbidden_ = areAllForbidden_ && attempt.isForbidden;
     if (attempt.hope == Hope::kRefused && !id_.explicitRoot && !isOwn(addresses_[i])) isRefusedByItsHost_ = true;
     reasons_ += (reasons_.empty() ? "" : "; ") + attempt.status.message();
   }
@@ -285,7 +289,7 @@ Status Search::failure(bool inTime) const {
   } else if (isSilent_) {
     text += fmt::format("; if a firewall keeps port {} shut, KOLO_PORT_RANGE says which ports may be used", id_.port);
   }
-  return {code_, std::move(text)};
+  return {areAllForbidden_ ? koloSystemError : code_, std::move(text)};
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ struct Dialled {
   Session session;
 };
 
-// koloUnreachable (address:port and why, for every address), koloMismatch (protocol versions, both printed). A host
+// koloUnreachable (address:port and why, for every address), koloMismatch (protocol versions, both printed),
+// koloSystemError (this process's own system refuses it sockets or connections). A host
 // that is out of reach, and a connection that times out or is closed in the handshake, is tried until the deadline.
 // Refused connections are retried for about 2 s, until the deadline if the root was named by the user. rootName: the
 // name that the addresses are of, to be asked for again, for it may mean another host soon; empty: there is none.

@@ -23,9 +23,6 @@
 namespace kolo::bootstrap {
 
 constexpr int kMaxRanks = 1 << 17;
-// How long a process that knows that a job will not form stays to tell that to ranks that have not come yet. Ranks that
-// are started together come within that time.
-constexpr auto kLastWordsTime = std::chrono::seconds(10);
 
 class Hub : public std::enable_shared_from_this<Hub> {
  public:

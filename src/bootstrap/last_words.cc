@@ -71,7 +71,9 @@ void accept(const Socket& listener, const Secret& secret, std::list<Client>& cli
 }  // namespace
 
 Result<LastWords> LastWords::listen(const Secret& secret, std::uint16_t port) {
-  KOLO_ASSIGN(const LocalAddresses local, localAddresses(kMaxAddresses));
+  // A wrong KOLO_INTERFACE may be what there is to tell.
+  const Result<LocalAddresses> wanted = localAddresses(kMaxAddresses);
+  const LocalAddresses local = wanted.ok() ? wanted.value() : LocalAddresses();
   IdContents id = contentsOfId(secret, local, port != 0);
   KOLO_ASSIGN(Socket socket, listenOn(local, port, id.port));
   return LastWords(std::move(socket), std::move(id));

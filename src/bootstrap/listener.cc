@@ -90,12 +90,15 @@ Result<IdContents> startHub(const Secret& secret, std::uint16_t port) {
   return result;
 }
 
-void failHub(const Secret& secret, int rank, int ranks, const Status& why) {
-  Reactor* const reactor = Reactor::running();
-  if (reactor == nullptr) return;
-  (void)reactor->call([&] {
-    if (const std::shared_ptr<Hub> hub = hubHere(tagOf(secret)); hub != nullptr) hub->fail(rank, ranks, why);
-  });
+bool failHub(const Secret& secret, int rank, int ranks, const Status& why) {
+  bool isHere = false;
+  const auto fail = [&] {
+    const std::shared_ptr<Hub> hub = hubHere(tagOf(secret));
+    isHere = hub != nullptr;
+    if (isHere) hub->fail(rank, ranks, why);
+  };
+  if (Reactor* const reactor = Reactor::running(); reactor != nullptr) (void)reactor->call(fail);
+  return isHere;
 }
 
 void whenTold(const Secret& secret, const std::function<void()>& task) {

@@ -26,8 +26,8 @@ namespace kolo::bootstrap {
 Result<IdContents> startHub(const Secret& secret, std::uint16_t port);
 
 // Ends a job that is still forming, of so many ranks, whose hub is in this process, if it is: all its ranks but this
-// one, which knows, are told why. Thread safety: any thread.
-void failHub(const Secret& secret, int rank, int ranks, const Status& why);
+// one, which knows, are told why. False: it is not in this process. Thread safety: any thread.
+bool failHub(const Secret& secret, int rank, int ranks, const Status& why);
 
 // Runs the task when the hub of a job that failed to form, if it is in this process, has told all ranks, or waits for
 // them no longer; at once if it is not. On this thread or the reactor's. Thread safety: any thread.

@@ -17,7 +17,7 @@ namespace kolo::bootstrap {
 namespace {
 
 constexpr std::string_view kIdMagic = "KOLOfile1";
-constexpr std::string_view kFailureMagic = "KOLOnone1";
+constexpr std::string_view kFailureMagic = "KOLOnone2";
 constexpr std::size_t kMostFileBytes = 4096;
 constexpr std::size_t kMostReasonBytes = 2048;
 
@@ -95,7 +95,8 @@ struct Published {
   std::uint64_t space = 0;
   bool isFailure = false;
   koloUniqueId id{};
-  Status why;  // of a failure
+  int rank = 0;  // of a failure
+  Status why;    // of a failure
 };
 
 // False: not a file of this version.
@@ -107,6 +108,7 @@ bool decode(const std::string& contents, Published& published) {
   published.space = decoder.number<std::uint64_t>();
   published.isFailure = magic == kFailureMagic;
   if (published.isFailure) {
+    published.rank = decoder.number<std::int32_t>();
     const auto code = decoder.number<std::int32_t>();
     const std::string why(decoder.text());
     if (code <= koloSuccess || code >= koloNumResults) return false;
@@ -116,6 +118,11 @@ bool decode(const std::string& contents, Published& published) {
     std::copy(bytes.begin(), bytes.end(), published.id.internal);
   }
   return decoder.done() && (published.isFailure || magic == kIdMagic);
+}
+
+// Of another container that is not known.
+bool isLeftBehind(const Published& published) {
+  return published.space == pidNamespace() && startTime(static_cast<int>(published.pid)) != published.started;
 }
 
 }  // namespace
@@ -148,9 +155,19 @@ std::string fileName(const std::string& numbered) {
 
 Status publish(const std::string& path, const koloUniqueId& id) { return writeWhole(path, contentsOf(id)); }
 
-Status publishFailure(const std::string& path, const Status& why) {
+Status publishFailure(const std::string& path, int rank, const Status& why) {
   const std::string_view reason = std::string_view(why.message()).substr(0, kMostReasonBytes);
-  return writeWhole(path, signedBy(kFailureMagic).number(static_cast<std::int32_t>(why.code())).text(reason).take());
+  Encoder contents = signedBy(kFailureMagic);
+  contents.number(static_cast<std::int32_t>(rank)).number(static_cast<std::int32_t>(why.code())).text(reason);
+  return writeWhole(path, contents.take());
+}
+
+std::optional<PublishedFailure> readFailure(const std::string& path) {
+  const Result<std::string> contents = readOwnFile(path);
+  Published published;
+  if (!contents.ok() || !decode(contents.value(), published)) return std::nullopt;
+  if (!published.isFailure || isLeftBehind(published)) return std::nullopt;
+  return PublishedFailure{published.rank, published.why};
 }
 
 void retract(const std::string& path, const koloUniqueId& id) {
@@ -164,13 +181,12 @@ Result<koloUniqueId> readPublished(const std::string& path, Clock::time_point de
   KOLO_ASSIGN(const std::string contents, readOwnFile(path));
   Published published;
   if (!decode(contents, published)) return error(koloInProgress, "{} is not a rendezvous file of this version", path);
-  const bool isOfThisSpace = published.space == pidNamespace();
-  if (isOfThisSpace && startTime(static_cast<int>(published.pid)) != published.started) {
+  if (isLeftBehind(published)) {
     return error(koloInProgress, "{} was left behind by process {}, which is dead; rank 0 has not replaced it", path,
                  published.pid);
   }
   if (published.isFailure) return published.why;
-  if (isOfThisSpace) return published.id;
+  if (published.space == pidNamespace()) return published.id;
   // Pids of another container mean nothing here: ask the hub itself.
   KOLO_ASSIGN(const IdContents id, decodeId(published.id));
   if (answers(id, std::min(deadline, Clock::now() + std::chrono::seconds(1)))) return published.id;

@@ -8,6 +8,7 @@
 
 #include <kolo/kolo.h>
 
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -20,9 +21,16 @@ Result<std::string> privateDirectory();
 // Of the job that is called so.
 std::string fileName(const std::string& numbered);
 
-// Writes the id, or why there is none, in place of what is there.
+// Writes the id, or that there will be no job, in place of what is there. rank: the one which cannot go on, for this
+// reason.
 Status publish(const std::string& path, const koloUniqueId& id);
-Status publishFailure(const std::string& path, const Status& why);
+Status publishFailure(const std::string& path, int rank, const Status& why);
+// What publishFailure() has written; nothing: something else is there, or its writer is dead.
+struct PublishedFailure {
+  int rank;
+  Status why;
+};
+std::optional<PublishedFailure> readFailure(const std::string& path);
 // Takes away what publish() has written; not what came after it.
 void retract(const std::string& path, const koloUniqueId& id);
 

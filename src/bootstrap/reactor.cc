@@ -20,6 +20,7 @@ namespace {
 constexpr int kMaxEvents = 128;
 constexpr auto kLinger = std::chrono::seconds(2);  // for output that is unsent when the process exits
 constexpr int kLingerPollMs = 5;
+constexpr auto kBlindPause = std::chrono::milliseconds(5);  // where the kernel does not say what has happened
 
 }  // namespace
 
@@ -70,6 +71,9 @@ Status Reactor::start() {
   event.data.fd = wakeUp_.fd();
   if (::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, wakeUp_.fd(), &event) != 0) {
     return systemError(errno, "watching the control plane's eventfd");
+  }
+  if (epoll_event ignored{}; ::epoll_wait(epoll_.fd(), &ignored, 1, 0) < 0 && errno != EINTR) {
+    return systemError(errno, "waiting on the control plane's epoll");
   }
   // The application's signals are for its own threads.
   sigset_t all;
@@ -228,6 +232,19 @@ void Reactor::dispatch(int fd, unsigned events) {
   }
 }
 
+// A filter that the process has got since start() refuses epoll_wait. Events are hints, so all sources look for
+// themselves.
+void Reactor::lookEverywhere(int errnum) {
+  if (!std::exchange(isBlind_, true)) {
+    log::warn("{}; the control plane looks after all its sockets every {} ms instead",
+              systemError(errnum, "waiting on the control plane's epoll").message(), kBlindPause.count());
+  }
+  std::this_thread::sleep_for(kBlindPause);
+  std::vector<int> all;
+  for (const auto& [fd, source] : sources_) all.push_back(fd);
+  for (const int fd : all) dispatch(fd, EPOLLIN | EPOLLOUT);
+}
+
 void Reactor::run() {
   std::array<epoll_event, kMaxEvents> events;
   bool stopping = false;
@@ -237,6 +254,7 @@ void Reactor::run() {
       stopping = stopping_;
     }
     const int count = ::epoll_wait(epoll_.fd(), events.data(), kMaxEvents, stopping ? kLingerPollMs : waitMs());
+    if (count < 0 && errno != EINTR) lookEverywhere(errno);
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       if (event.data.fd != wakeUp_.fd()) {

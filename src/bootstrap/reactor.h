@@ -79,6 +79,7 @@ class Reactor {
   int waitMs() const;
   bool mayStop();
   void dispatch(int fd, unsigned events);
+  void lookEverywhere(int errnum);
   void wake() const;
 
   Socket epoll_;
@@ -96,6 +97,7 @@ class Reactor {
   std::map<std::pair<Clock::time_point, TimerId>, Task> timers_;
   std::unordered_map<TimerId, Clock::time_point> timerTimes_;
   TimerId lastTimer_ = 0;
+  bool isBlind_ = false;
 };
 
 }  // namespace kolo::bootstrap

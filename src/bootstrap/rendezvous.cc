@@ -3,7 +3,9 @@
 // On one host it goes through a file in a directory that only this user can write or read:
 //   $XDG_RUNTIME_DIR or $TMPDIR or /tmp, /kolo-UID (0700) / HASH.id (0600)
 // where HASH names the job and how many jobs of that name this process has been in before. Rank 0 removes it when its
-// attempt to join is over; after a failure, when all ranks know of that. Ranks of different users do not meet there:
+// attempt to join is over; after a failure, when all ranks know of that. A rank 0 that cannot go on, and has no socket
+// to say so by, writes that into the file; another rank writes it into a file that is named by the id, for rank 0 to
+// take. Ranks of different users do not meet there:
 // whoever could read the file could join. Those who waited in vain are told so.
 //
 // Over several hosts the secret is derived, by all ranks, from KOLO_SECRET and the job's name.
@@ -51,8 +53,10 @@ Book& book() {
   return *instance;
 }
 
-// How long a rank 0 stays that has no socket, and tells the others by the file alone: no reader says that it has read.
+// How long a rank stays that has no socket, and tells the others by the file alone. Of a rank 0 no reader says that it
+// has read.
 constexpr auto kUnheardWordsTime = std::chrono::seconds(3);
+constexpr auto kWordPause = std::chrono::milliseconds(10);
 
 std::string numberedName(const LauncherJob& job) {
   Book& all = book();
@@ -88,21 +92,14 @@ Result<koloUniqueId> fetch(const std::string& directory, const std::string& file
   }
 }
 
-Status saidBy0(const Status& why) {
-  return error(koloRemoteError, "rank 0 (pid {} on {}) cannot go on: {}", ::getpid(), hostName(), why.message());
-}
-
-Clock::duration lastWordsTime(const Status& why, Clock::duration limit, int timeoutMs) {
-  limit = std::min<Clock::duration>(limit, std::chrono::milliseconds(timeoutMs));
-  log::warn("rank 0 cannot go on: {}. It tells the others, for {} ms at most, before it returns", why.message(),
-            std::chrono::ceil<std::chrono::milliseconds>(limit).count());
-  return limit;
+Status saidBy(int rank, const char* what, const Status& why) {
+  return error(koloRemoteError, "rank {} (pid {} on {}) {}: {}", rank, ::getpid(), hostName(), what, why.message());
 }
 
 // This rank 0 cannot run the hub: the other ranks are told why.
 void giveUp(const Status& why, const LauncherJob& job, int timeoutMs, LastWords words) {
-  const auto limit = lastWordsTime(why, kLastWordsTime, timeoutMs);
-  words.tell(saidBy0(why), job.ranks - 1, Clock::now() + limit);
+  const auto limit = timeToTell(why, job.rank, kLastWordsTime, timeoutMs);
+  words.tell(saidBy(job.rank, "cannot go on", why), job.ranks - 1, Clock::now() + limit);
 }
 
 // Where even sockets cannot be had the words stand in the file.
@@ -113,8 +110,8 @@ void giveUpThroughFile(const Status& why, const LauncherJob& job, int timeoutMs,
   if (words.ok()) {
     const koloUniqueId id = encodeId(words.value().id());
     if (publish(path, id).ok()) giveUp(why, job, timeoutMs, words.take());
-  } else if (publishFailure(path, saidBy0(why)).ok()) {
-    std::this_thread::sleep_for(lastWordsTime(why, kUnheardWordsTime, timeoutMs));
+  } else if (publishFailure(path, job.rank, saidBy(job.rank, "cannot go on", why)).ok()) {
+    std::this_thread::sleep_for(timeToTell(why, job.rank, kUnheardWordsTime, timeoutMs));
   }
   ::unlink(path.c_str());
 }
@@ -220,11 +217,47 @@ Result<koloUniqueId> rendezvous(const LauncherJob& job, int timeoutMs) {
   return job.root.empty() ? throughFile(job, timeoutMs) : throughRoot(job, timeoutMs);
 }
 
+Clock::duration timeToTell(const Status& why, int rank, Clock::duration limit, int timeoutMs) {
+  limit = std::min<Clock::duration>(limit, std::chrono::milliseconds(timeoutMs));
+  log::warn("rank {} cannot go on: {}. It tells the others, for {} ms at most, before it returns", rank, why.message(),
+            std::chrono::ceil<std::chrono::milliseconds>(limit).count());
+  return limit;
+}
+
 std::string rootNameOf(const koloUniqueId& id, int rank) {
   Book& all = book();
   const std::lock_guard lock(all.mutex);
   const auto found = all.pending.find({std::string(id.internal, sizeof id.internal), rank});
   return found != all.pending.end() ? found->second.rootName : std::string();
+}
+
+namespace {
+
+// Where ranks of this job leave word for rank 0; "": they do not meet by files.
+std::string wordFile(const koloUniqueId& id, int rank) {
+  Book& all = book();
+  const std::string bytes(id.internal, sizeof id.internal);
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.pending.find({bytes, rank});
+  if (found == all.pending.end() || found->second.directory.empty()) return {};
+  return found->second.directory + "/" + fileName("word for the hub of " + bytes);
+}
+
+}  // namespace
+
+void leaveWord(const koloUniqueId& id, int rank, const Status& why, int timeoutMs) {
+  const std::string path = wordFile(id, rank);
+  if (path.empty() || !publishFailure(path, rank, saidBy(rank, "cannot take part", why)).ok()) return;
+  const auto until = Clock::now() + timeToTell(why, rank, kUnheardWordsTime, timeoutMs);
+  while (::access(path.c_str(), F_OK) == 0 && Clock::now() < until) std::this_thread::sleep_for(kWordPause);
+  ::unlink(path.c_str());
+}
+
+std::optional<PublishedFailure> takeWord(const koloUniqueId& id, int rank) {
+  const std::string path = wordFile(id, rank);
+  std::optional<PublishedFailure> word = path.empty() ? std::nullopt : readFailure(path);
+  if (word.has_value()) ::unlink(path.c_str());
+  return word;
 }
 
 Status finishRendezvous(const koloUniqueId& id, const Secret& secret, int rank, Status joined) {

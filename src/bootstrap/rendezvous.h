@@ -5,9 +5,12 @@
 
 #include <kolo/kolo.h>
 
+#include <optional>
 #include <string>
 
 #include "base/status.h"
+#include "bootstrap/published.h"
+#include "bootstrap/socket.h"
 #include "bootstrap/wire.h"
 
 namespace kolo::bootstrap {
@@ -15,6 +18,16 @@ namespace kolo::bootstrap {
 // The host name that the addresses in this id come from, if it came from rendezvous() with a root that is named so;
 // else empty.
 std::string rootNameOf(const koloUniqueId& id, int rank);
+
+// Of a rank that cannot even reach the hub, where ranks meet by a file: it leaves word in another one, and waits for a
+// moment until rank 0 has taken that.
+void leaveWord(const koloUniqueId& id, int rank, const Status& why, int timeoutMs);
+// For rank 0, while it waits for the others: what one of them has left. Each word once.
+std::optional<PublishedFailure> takeWord(const koloUniqueId& id, int rank);
+
+// How long this rank, which cannot go on, tries to say so to the others: up to `limit`, and no longer than joining may
+// take. The log says that, too.
+Clock::duration timeToTell(const Status& why, int rank, Clock::duration limit, int timeoutMs);
 
 // An attempt to join with this id is over. If the id came from rendezvous(): rank 0 takes its file away, and after a
 // success the rank's next rendezvous of that job name is the next job. After a failure ranks that have not come yet are

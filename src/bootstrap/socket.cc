@@ -136,7 +136,13 @@ Bound listenOnAddress(const Address& address, bool any, std::uint16_t port) {
   sockaddr_storage storage;
   socklen_t size = address.fill(port, storage);
   auto* const name = reinterpret_cast<sockaddr*>(&storage);
-  if (::bind(fd, name, size) != 0 || ::listen(fd, SOMAXCONN) != 0) return fail("listening");
+  if (::bind(fd, name, size) != 0) return fail("listening");
+  // Before the socket listens this takes nobody's connection: EINVAL says so. Any other answer is a filter's, and would
+  // come to each connection.
+  if (::accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC) < 0 && errno != EINVAL) {
+    return fail("accepting connections");
+  }
+  if (::listen(fd, SOMAXCONN) != 0) return fail("listening");
   size = sizeof storage;
   if (::getsockname(fd, name, &size) != 0) return fail("asking for the port listened on");
   bound.port = ntohs(address.v6 ? reinterpret_cast<sockaddr_in6*>(name)->sin6_port

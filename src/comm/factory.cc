@@ -44,7 +44,8 @@ std::uint64_t mixKeys(std::uint64_t key, std::uint64_t value) {
   return key;
 }
 
-Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Options& options) {
+Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Result<Options>& options) {
+  if (!options.ok()) return bootstrap::decline(id, rank, ranks, initTimeoutMs(), options.status());
   KOLO_ASSIGN(std::shared_ptr<bootstrap::Control> joined, bootstrap::join(id, rank, ranks, initTimeoutMs()));
   const std::shared_ptr<bootstrap::Control> control = leavingAtTheEnd(std::move(joined));
   const std::uint64_t key = keyOf(*control);
@@ -53,14 +54,20 @@ Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Op
         .control = control, .key = key, .members = {}, .rank = rank, .initTimeoutMs = initTimeoutMs()};
     membership.members.resize(static_cast<std::size_t>(ranks));
     std::iota(membership.members.begin(), membership.members.end(), 0);
-    return Communicator::create(std::move(membership), options);
+    return Communicator::create(std::move(membership), options.value());
   });
 }
 
-Result<Owned> createFromEnvironment(const Options& options) {
-  KOLO_ASSIGN(const bootstrap::LauncherJob job, bootstrap::readLauncher());
-  KOLO_ASSIGN(const koloUniqueId id, bootstrap::rendezvous(job, initTimeoutMs()));
-  return createFromId(id, job.rank, job.ranks, options);
+// A rank whose options are wrong looks for the others all the same, to tell them.
+Result<Owned> createFromEnvironment(const Result<Options>& options) {
+  const Result<bootstrap::LauncherJob> job = bootstrap::readLauncher();
+  if (!options.ok() && (!job.ok() || job.value().ranks == 1)) return options.status();
+  KOLO_TRY(job.status());
+  const auto toTell = static_cast<int>(bootstrap::kLastWordsTime.count());
+  const int timeoutMs = options.ok() ? initTimeoutMs() : std::min(initTimeoutMs(), toTell);
+  const Result<koloUniqueId> id = bootstrap::rendezvous(job.value(), timeoutMs);
+  KOLO_TRY(options.ok() || id.ok() ? id.status() : options.status());
+  return createFromId(id.value(), job.value().rank, job.value().ranks, options);
 }
 
 Result<std::vector<Owned>> createAll(int ranks, const Options& options) {

@@ -11,8 +11,9 @@ namespace kolo::comm {
 
 using Owned = std::unique_ptr<Communicator>;
 
-Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Options& options);
-Result<Owned> createFromEnvironment(const Options& options);
+// options: an error: this rank cannot take part. The other ranks are told so, and the error is returned.
+Result<Owned> createFromId(const koloUniqueId& id, int rank, int ranks, const Result<Options>& options);
+Result<Owned> createFromEnvironment(const Result<Options>& options);
 // Ranks as threads of this process.
 Result<std::vector<Owned>> createAll(int ranks, const Options& options);
 // nullptr for a rank without a color.

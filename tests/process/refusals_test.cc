@@ -1,5 +1,5 @@
-// Ranks to which the system refuses what they need, as the seccomp filters of containers do: they say what, and the
-// others need not wait.
+// Ranks that cannot join: the system refuses what they need, as the seccomp filters of containers do, or a setting of
+// theirs is wrong. They say so, and the others need not wait.
 #include "support/refusals.h"
 
 #include <unistd.h>
@@ -48,6 +48,25 @@ int joinRefused(const std::vector<std::string>& arguments) {
 }
 KOLO_ROLE(joinRefused);
 
+int joinAndTell(const std::vector<std::string>&) { return joinRefused({"none"}); }
+KOLO_ROLE(joinAndTell);
+
+// The filter is for all threads, so also for the one that has been waiting for events since koloCommInitFromEnv.
+int refusedLater(const std::vector<std::string>&) {
+  koloComm_t comm = nullptr, half = nullptr;
+  MUST_OK(koloCommInitFromEnv(&comm, nullptr));
+  if (!refuse({SYS_epoll_wait, SYS_epoll_pwait}, EPERM, SECCOMP_FILTER_FLAG_TSYNC)) return 0;
+  for (int i = 0; i < 3; ++i) {
+    koloConfig_t config = KOLO_CONFIG_INITIALIZER;
+    config.transports = "tcp";  // other than the parent's, so that the control plane is needed
+    MUST_OK(koloCommSplit(comm, 0, 0, &half, &config));
+    MUST_OK(koloCommDestroy(half));
+  }
+  MUST_OK(koloCommDestroy(comm));
+  return 0;
+}
+KOLO_ROLE(refusedLater);
+
 struct Refusal {
   const char* what;  // in the message
   std::vector<long> calls;
@@ -85,26 +104,84 @@ void expectAllTold(int victim, const Refusal& refusal, Environment environment) 
 const std::vector<Refusal> kOfTheControlPlane = {{"epoll", {SYS_epoll_create1}},
                                                  {"eventfd", {SYS_eventfd2}},
                                                  {"watching", {SYS_epoll_ctl}},
+                                                 {"waiting on", {SYS_epoll_wait, SYS_epoll_pwait}},
                                                  {"thread", {SYS_clone, SYS_clone3}}};
 
-Environment rootOf(int job) {
-  return {{"KOLO_ROOT", "localhost:" + std::to_string(20000 + (getpid() + job) % 10000)}, {"KOLO_SECRET", "refusals"}};
+Environment rootOf() {
+  static int job = 0;
+  const int port = 20000 + (getpid() + ++job) % 10000;
+  return {{"KOLO_ROOT", "localhost:" + std::to_string(port)}, {"KOLO_SECRET", "refusals"}};
+}
+
+using Setting = std::pair<std::string, std::string>;
+// In the table of settings, judged by who uses it, and one that shows only when it is used.
+const std::vector<Setting> kWrong = {
+    {"KOLO_STAGING_BYTES", "plenty"}, {"KOLO_ALGORITHM", "all_reduce:nonsense"}, {"KOLO_DEBUG_FILE", "/not/there/log"}};
+
+// Rank `victim` of three has this setting: all are told in time of the variable, the others also who has it.
+void expectAllToldOf(const Setting& setting, int victim, const Environment& common) {
+  const std::string name = newJobName();
+  std::vector<Environment> environments;
+  for (int rank = 0; rank < 3; ++rank) {
+    environments.push_back(common);
+    environments.back().insert(
+        {{"KOLO_RANK", std::to_string(rank)}, {"KOLO_SIZE", "3"}, {"KOLO_JOB", name}, {"KOLO_INIT_TIMEOUT_MS", kLong}});
+  }
+  environments[static_cast<size_t>(victim)].insert(setting);
+  const auto since = std::chrono::steady_clock::now();
+  Job job("joinAndTell", environments);
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string output = job.wait(rank).output;
+    INFO(setting.first << " is wrong on rank " << victim << "; rank " << rank << ":\n" << output);
+    CHECK(has(output, rank == victim ? "result 21:" : "result 5:"));
+    CHECK(has(output, setting.first));
+    if (rank != victim) CHECK(has(output, "rank " + std::to_string(victim) + " (pid "));
+  }
+  CHECK(std::chrono::steady_clock::now() - since < kSoon);
 }
 
 }  // namespace
 
 TEST_CASE("a rank that is refused what joining needs says so to all ranks at once") {
   const int victim = GENERATE(0, 1);
-  int number = 0;
   for (const Refusal& refusal : kOfTheControlPlane) {
     expectAllTold(victim, refusal, {});
-    expectAllTold(victim, refusal, rootOf(++number));
+    expectAllTold(victim, refusal, rootOf());
   }
 }
 
 TEST_CASE("a rank 0 that is refused sockets leaves word in the file by which ranks meet") {
-  for (const Refusal& refusal : {Refusal{"listening", {SYS_bind}}, Refusal{"socket", {SYS_socket}}})
+  for (const Refusal& refusal :
+       {Refusal{"listening", {SYS_bind}}, Refusal{"socket", {SYS_socket}}, Refusal{"accepting", {SYS_accept4}}})
     expectAllTold(0, refusal, {});
+}
+
+TEST_CASE("a rank other than 0 that is refused sockets leaves word in the file by which ranks meet") {
+  for (const Refusal& refusal : {Refusal{"reached", {SYS_connect}}, Refusal{"reached", {SYS_socket}}})
+    expectAllTold(1, refusal, {});
+}
+
+TEST_CASE("a rank with a wrong setting of its own says so to all ranks at once") {
+  const int victim = GENERATE(0, 1);
+  for (const Setting& setting : kWrong) {
+    expectAllToldOf(setting, victim, {});
+    expectAllToldOf(setting, victim, rootOf());
+  }
+}
+
+// It says where rank 0 listens, so that nothing else matters of it.
+TEST_CASE("a rank 0 whose network interface is not there says so to all ranks at once") {
+  expectAllToldOf({"KOLO_INTERFACE", "not-there"}, 0, {});
+  expectAllToldOf({"KOLO_INTERFACE", "not-there"}, 0, rootOf());
+}
+
+TEST_CASE("a process that is refused epoll_wait after it has joined serves its connections all the same") {
+  Job job(2, "refusedLater");
+  for (int rank = 0; rank < 2; ++rank) {
+    const Ended ended = job.wait(rank);
+    INFO("rank " << rank << ":\n" << ended.output);
+    CHECK(ended.exitedWith(0));
+  }
 }
 
 // Neither is needed to join: a process without them knows less of the machine, or takes its random numbers elsewhere.
