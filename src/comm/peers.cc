@@ -74,8 +74,7 @@ Status Peers::openDevices(Membership& membership, const Purpose& purpose, const 
   std::memcpy(host.communicator, secret.data(), std::min(secret.size(), sizeof host.communicator));
   host.rank = membership.rank;
   host.ranks = membership.ranks();
-  // Half of the time: the others wait as long as this rank for the outcome, and are still there to hear whom it cannot reach.
-  host.timeoutMs = std::max(1, membership.initTimeoutMs / 2);
+  host.timeoutMs = membership.linkTimeMs();
   host.device = purpose.device;
   host.nearNics = purpose.nearNics.c_str();
   for (const transport::Entry& entry : entries) {
@@ -218,7 +217,7 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Giv
     peers->peers_[rank].offer = reader.rest();
   }
   blobs.clear();
-  if (local.ok()) local = peers->openFirst(atOnce);
+  if (local.ok()) local = peers->openFirst(membership, atOnce);
   KOLO_TRY(peers->agreeOnWays(membership, std::move(local), atOnce));
   return peers;
 }

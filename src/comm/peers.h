@@ -31,6 +31,11 @@ struct Membership {
   std::uint64_t family = 0;         // under which the hub knows the key (bootstrap/control.h); 0: itself
 
   int ranks() const { return static_cast<int>(members.size()); }
+  // The others wait for this rank for initTimeoutMs in each exchange. Between two exchanges it begins nothing that may
+  // take long once its own time is over, and no link takes longer than half of that. So a rank that cannot go on comes
+  // to the exchange while the others still wait, and it is its reason that all ranks return.
+  int ownTimeMs() const { return std::max(1, initTimeoutMs / 2); }
+  int linkTimeMs() const { return std::max(1, initTimeoutMs / 4); }
   // Out-of-band all-gather over the communicator.
   Result<std::vector<std::string>> allGather(std::string_view mine);
   // allGather of verdicts: everybody succeeds, or all return the first failure, which names its rank.
@@ -211,7 +216,8 @@ class Peers {
   Status mirrorOnHost(Peer& peer, transport::Device& device) const;
   void listenTo(transport::Device& device);
   Result<bool> mirrorOnDevice(Peer& peer, int rank, transport::Device& device) const;
-  Status openFirst(bool all);
+  Status openFirst(const Membership& membership, bool all);
+  void beginLinks(const Membership& membership);
   bool isLeftOut(int rank) const;
 
   const Peers* base_ = nullptr;              // whose links these are; null: their own
@@ -222,6 +228,7 @@ class Peers {
   Purpose purpose_;
   std::string leftOut_;         // transports that cannot be used here, and why; for messages
   int rank_ = 0;
+  std::int64_t linksUntilNs_ = INT64_MAX;  // no link is begun later (Membership::ownTimeMs)
   std::string holdingPrefix_;   // of the keys under which a process's ranks find each other's arenas
   Given given_;
   struct Registration {

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "comm/blob.h"
+#include "comm/cause.h"
 #include "comm/peers.h"
 
 namespace kolo::comm {
@@ -60,11 +61,15 @@ std::vector<Peers::Candidate> Peers::candidates(const Peer& peer, int rank, std:
 }
 
 Result<Peers::Route> Peers::findRoute(Peer& peer, int rank, const Search& search) {
-  std::string leftOutThere, ofMapped, ofPosted, failed;
+  std::string leftOutThere, ofMapped, ofPosted, failed, late;
   std::vector<Candidate> tried = candidates(peer, rank, &leftOutThere);
   for (std::size_t way = search.first; way < tried.size(); ++way) {
     Candidate& each = tried[way];
     if (search.isReplacement && !each.device->isPosted()) continue;
+    if (nowNs() > linksUntilNs_) {
+      late = fmt::format("; no time was left to try it by {} (KOLO_INIT_TIMEOUT_MS)", each.device->name());
+      break;
+    }
     auto link = each.device->openLink(each.address, each.memory);
     Status why = link.status();
     const bool needsMirror =
@@ -89,7 +94,7 @@ Result<Peers::Route> Peers::findRoute(Peer& peer, int rank, const Search& search
     }
   }
   // First what should have worked: between hosts nobody expects to share memory.
-  std::string reasons = peer.isNear ? ofMapped + ofPosted : ofPosted + ofMapped;
+  std::string reasons = (peer.isNear ? ofMapped + ofPosted : ofPosted + ofMapped) + late;
   if (reasons.empty()) reasons = "; there is none";
   if (!leftOutThere.empty()) reasons += fmt::format("; on rank {}{}", rank, leftOutThere.substr(1));
   return error(koloUnreachable, "rank {} cannot be reached from rank {} by any {}transport that both have{}{}", rank,
@@ -133,8 +138,14 @@ bool Peers::isLeftOut(int rank) const {
   return !purpose_.without.empty() && purpose_.without[static_cast<std::size_t>(rank)];
 }
 
+// What follows, until the next exchange, is to leave the others waiting.
+void Peers::beginLinks(const Membership& membership) {
+  linksUntilNs_ = nowNs() + membership.ownTimeMs() * std::int64_t{1'000'000};
+}
+
 // Links to all, or to one on this host.
-Status Peers::openFirst(bool all) {
+Status Peers::openFirst(const Membership& membership, bool all) {
+  beginLinks(membership);
   for (int rank = 0; rank < ranks(); ++rank) {
     if (rank == rank_ || !(all || (*this)[rank].isNear) || isLeftOut(rank)) continue;
     Status opened = open(rank, {.isAlone = !all});
@@ -189,12 +200,14 @@ Status Peers::agreeOnWays(Membership& membership, Status mine, bool all) {
       for (std::size_t other = 0; other < one; ++other) agreed = agreed && rows[one][other] == rows[other][one];
     }
     if (agreed) break;
+    beginLinks(membership);
     for (int rank = 0; rank < ranks(); ++rank) {
       const auto theirs =
           static_cast<std::uint8_t>(rows[static_cast<std::size_t>(rank)][static_cast<std::size_t>(rank_)]);
       if (mine.ok() && rank != rank_ && theirs > (*this)[rank].way) mine = follow(rank, theirs);
     }
   }
+  linksUntilNs_ = INT64_MAX;
   if (all) std::for_each(peers_.begin(), peers_.end(), forgetOffer);
   return {};
 }

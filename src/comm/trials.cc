@@ -110,7 +110,7 @@ Status Trials::postAll(Peers& peers) const {
   for (int peer = 0; peer < peers.ranks(); ++peer) {
     if (peers[peer].isPosted()) KOLO_TRY(post(peers, peer));
   }
-  const Clock::time_point end = Clock::now() + std::chrono::milliseconds(membership_.initTimeoutMs);
+  const Clock::time_point end = Clock::now() + std::chrono::milliseconds(membership_.ownTimeMs());
   while (!peers.isFlushed() && Clock::now() < end) (void)peers.progress(-1, 1000);
   return {};
 }

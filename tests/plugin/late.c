@@ -3,8 +3,9 @@
  * `from` only then, keeps no order between rails, and is busy often. Ranks of one "host", KOLO_TEST_LATE_PER_HOST of
  * them in a row, or those whose numbers differ by multiples of KOLO_TEST_LATE_HOSTS, do not reach each other by it. The
  * links of a rank that koloLateLose() names are lost. What koloLateHold() names waits for koloLateCarryOut(), as what a
- * NIC does waits for nobody. The call that koloLateFail() counts to fails. Two threads in one device, which the
- * contract forbids, end the program. Built with LOSSY, each of its links is lost after some requests,
+ * NIC does waits for nobody. The call that koloLateFail() counts to fails. The links of a rank that koloLateStall()
+ * names are not there after all the time that a link may take. Two threads in one device, which the contract forbids,
+ * end the program. Built with LOSSY, each of its links is lost after some requests,
  * KOLO_TEST_LATE_LOSES of them at most; what was under way then may still arrive, until the peer abandons its end.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -85,6 +86,11 @@ static int tryCall(int rank, char* why, size_t whyBytes) {
   return __atomic_load_n(&failingCode, __ATOMIC_RELAXED);
 }
 
+/* Rank that reaches nobody, and waits for that as long as it may; -1: none. */
+static int stalledRank = -1;
+__attribute__((visibility("default"))) void koloLateStall(int rank);
+void koloLateStall(int rank) { __atomic_store_n(&stalledRank, rank, __ATOMIC_RELAXED); }
+
 typedef struct Link {
   struct Device* device;
   int peer;
@@ -106,7 +112,7 @@ typedef struct Stray {
 } Stray;
 
 typedef struct Device {
-  int rank, perHost, hosts;
+  int rank, perHost, hosts, timeoutMs;
   int isInUse;
   int hasFailed; /* abandoned, by its own rank; under memoriesLock */
   struct Device* next;
@@ -171,6 +177,7 @@ static int deviceOpen(const koloTransportHost* host, void** opened, koloTranspor
   if (outcome != KOLO_TRANSPORT_OK) return outcome;
   if (device == NULL) return snprintf(why, whyBytes, "out of memory"), KOLO_TRANSPORT_ERROR;
   device->rank = host->rank;
+  device->timeoutMs = host->timeoutMs;
   device->perHost = perHost != NULL ? atoi(perHost) : 1;
   device->hosts = hosts != NULL ? atoi(hosts) : 0;
   device->random = 88172645463325252u + 7919u * (uint64_t)host->rank;
@@ -251,12 +258,20 @@ static int memoryKey(void* opened, void* registered, koloTransportKey* key, char
   return KOLO_TRANSPORT_OK;
 }
 
+static int stall(const Device* device, char* why, size_t whyBytes) {
+  const struct timespec nap = {device->timeoutMs / 1000, device->timeoutMs % 1000 * 1000000L};
+  if (__atomic_load_n(&stalledRank, __ATOMIC_RELAXED) != device->rank) return KOLO_TRANSPORT_OK;
+  nanosleep(&nap, NULL);
+  return snprintf(why, whyBytes, "no answer in %d ms", device->timeoutMs), KOLO_TRANSPORT_UNREACHABLE;
+}
+
 static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked, void** mapped,
                     char* why, size_t whyBytes) {
   Device* device = opened;
   Address peer;
   Link* link;
-  const int outcome = tryCall(device->rank, why, whyBytes);
+  int outcome = tryCall(device->rank, why, whyBytes);
+  if (outcome == KOLO_TRANSPORT_OK) outcome = stall(device, why, whyBytes);
   if (outcome != KOLO_TRANSPORT_OK) return outcome;
   memcpy(&peer, peerAddress->data, sizeof peer);
   if (memcmp(peer.processId, device->processId, sizeof peer.processId) != 0 || hostOf(device, peer.rank) == hostOf(device, device->rank)) {

@@ -8,6 +8,8 @@
 #include <functional>
 
 #include "base/settings.h"
+#include "comm/undertake.h"
+#include "support/one_core.h"
 
 using namespace kolo;
 using namespace kolo::test;
@@ -35,6 +37,7 @@ class Late {
   }
   ~Late() {
     (void)hasFailed();
+    stall(-1);
     ::unsetenv("KOLO_TRANSPORT_PLUGINS");
     ::unsetenv("KOLO_CONNECT_ALL_RANKS");
     settings::reload();
@@ -44,11 +47,27 @@ class Late {
   void failAt(int rank, int call, int code) const {
     reinterpret_cast<void (*)(int, int, int)>(dlsym(library_, "koloLateFail"))(rank, call, code);
   }
+  // The rank's links take all the time that they may, and are not there then; -1: those of none.
+  void stall(int rank) const { reinterpret_cast<void (*)(int)>(dlsym(library_, "koloLateStall"))(rank); }
   bool hasFailed() const { return reinterpret_cast<int (*)()>(dlsym(library_, "koloLateHasFailed"))() != 0; }
 
  private:
   void* library_;
 };
+
+// A one of each rank, so often.
+Status addUp(comm::Communicator& part, std::size_t count) {
+  std::vector<int> ones(count, 1), sums(count);
+  comm::Operation sum;
+  sum.send = ones.data();
+  sum.recv = sums.data();
+  sum.count = count;
+  sum.collective = device::Collective::kAllReduce;
+  sum.datatype = koloInt32;
+  KOLO_TRY(part.run(sum));
+  if (sums == std::vector<int>(count, part.ranks())) return {};
+  return error(koloInternalError, "rank {} has a wrong sum", part.rank());
+}
 
 // Makes a communicator and adds up in it; and that both ends of each pair go by one transport.
 class Worker {
@@ -60,18 +79,8 @@ class Worker {
     Result<comm::Owned> made = comm::split(whole, 0, 0, nullptr);
     KOLO_TRY(made.status());
     comm::Communicator& part = *made.value();
-    for (const std::size_t count : {std::size_t{1}, std::size_t{100000}}) {
-      std::vector<int> ones(count, 1), sums(count);
-      comm::Operation sum;
-      sum.send = ones.data();
-      sum.recv = sums.data();
-      sum.count = count;
-      sum.collective = device::Collective::kAllReduce;
-      sum.datatype = koloInt32;
-      KOLO_TRY(part.run(sum));
-      if (sums != std::vector<int>(count, part.ranks()))
-        return error(koloInternalError, "rank {} has a wrong sum", part.rank());
-    }
+    KOLO_TRY(addUp(part, 1));
+    KOLO_TRY(addUp(part, 100000));
     KOLO_TRY(part.settle());
     std::vector<std::string>& mine = names_[static_cast<std::size_t>(part.rank())];
     for (int peer = 0; peer < part.ranks(); ++peer) {
@@ -139,6 +148,53 @@ TEST_CASE("a transport that fails in any call on one rank is left by both ends o
     expectAllNamed(alone.make(Makers::split), 1);
     CHECK(late.hasFailed());
     expectAllMade(alone.make(Makers::split));
+  }
+}
+
+// Three links of it would take longer than the others wait for the rank.
+TEST_CASE("a rank whose links take as long as they may says so while the others still wait for it") {
+  const Late late(8);
+  Makers makers(4, optionsFor("shm"));
+  late.stall(3);
+  const std::vector<Status> statuses = makers.make([](comm::Communicator& whole) {
+    const comm::Membership& job = whole.membership();
+    return comm::undertake(job.control, 2, job.rank, 0, [&] {
+      comm::Membership membership{
+          .control = job.control, .key = 2, .members = job.members, .rank = job.rank, .initTimeoutMs = 2000};
+      return comm::Communicator::create(std::move(membership), optionsFor("late,shm"));
+    });
+  });
+  expectAllNamed(statuses, 3);
+  for (const Status& status : statuses) {
+    INFO(status.message());
+    CHECK(status.code() == koloUnreachable);
+    CHECK(status.message().find(" cannot be reached from rank 3") != std::string::npos);
+    CHECK(status.message().find("no time was left to try it by ") != std::string::npos);
+    CHECK(status.message().find("(KOLO_INIT_TIMEOUT_MS)") != std::string::npos);
+  }
+}
+
+// All ranks map the memory of rank 0, and only ranks 1 and 2 do not map each other's: they look at no board of each
+// other while they wait, for longer than it takes until a rank looks where the others run.
+TEST_CASE("ranks that share a core, and of which one pair is not mapped, wait for as long as they may") {
+  ::setenv("KOLO_TEST_LATE_PER_HOST", "2", 1);  // ranks 0 and 1 share memory
+  const Late late(8);
+  late.failAt(2, 3, KOLO_TRANSPORT_ERROR);  // behind the device and its memory: the link to rank 0
+  const OneCore one;
+  comm::Options options = optionsFor("late,shm");
+  options.timeoutMs = 200;
+  Makers makers(3, options);
+  CHECK(late.hasFailed());
+  ::unsetenv("KOLO_TEST_LATE_PER_HOST");
+  CHECK(makers.whole(0).peers()[2].device->name() == std::string("shm"));
+  CHECK(makers.whole(1).peers()[2].device->name() == std::string("late"));
+  std::vector<Status> statuses(3);
+  makers.forEach([&](int rank) {
+    if (rank != 0) statuses[static_cast<std::size_t>(rank)] = addUp(makers.whole(rank), 1);
+  });
+  for (const std::size_t rank : {1, 2}) {
+    INFO(statuses[rank].message());
+    CHECK(statuses[rank].code() == koloTimeout);
   }
 }
 
