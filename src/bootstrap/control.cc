@@ -130,7 +130,7 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
   if (!posted) return error(koloInvalidUsage, "the process is exiting");
   if (!exchange->over.wait(deadline)) {
     (void)reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence)] { link->withdraw(id); });
-    return error(koloTimeout,
+    return error(koloInProgress,
                  "the job's hub did not answer within {} ms (KOLO_INIT_TIMEOUT_MS) in an exchange of ranks {}",
                  patienceMs, describeRanks(members));
   }

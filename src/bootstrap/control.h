@@ -57,6 +57,8 @@ class Control {
   // the first failure that was reported for the key, earlier or while this waits; with koloMismatch if the members
   // differ; with koloTimeout naming those still missing (timeoutMs <= 0: no deadline). Several may be in flight with
   // different (key, sequence), and one that failed otherwise than by a report may be done over. Not from a callback.
+  // With any of these errors no other caller succeeds with this one's blob. koloInProgress: the hub has not answered in
+  // time, and the others may have succeeded.
   virtual Result<std::vector<std::string>> allGather(std::uint64_t key, std::uint64_t sequence,
                                                      const std::vector<int>& members, int index, std::string_view mine,
                                                      int timeoutMs) = 0;

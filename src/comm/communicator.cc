@@ -317,15 +317,21 @@ Result<std::shared_ptr<Share>> Communicator::share(std::uint64_t child) {
   Membership making = membership_;
   making.gathers = 0;
   making.key = mixKeys(mixKeys(key(), child), kKeyOfPool);
-  auto pool = withoutExceptions([&] { return Pool::create(membership_, making, options_.transports); });
-  if (!pool.ok()) {
-    const Status& why = pool.status();
+  bool isDecided = false;
+  auto shared = withoutExceptions([&]() -> Result<std::shared_ptr<Share>> {
+    KOLO_ASSIGN(std::shared_ptr<Pool> pool, Pool::create(membership_, making, options_.transports, isDecided));
+    return pool != nullptr ? Share::ofFirst(std::move(pool), ranks(), rank()) : nullptr;
+  });
+  if (!shared.ok()) {
+    const Status& why = shared.status();
     const std::string message = fmt::format("on rank {}: {}", rank(), why.message());
     membership_.control->reportFailure(making.key, {why.code(), jobRank(rank()), message});
+    // The others may go on with the pool, and this rank cannot: from here on they would wait for each other in vain.
+    if (isDecided) fail({why.code(), jobRank(rank()), message});
     return why;
   }
   hasTriedToShare_ = true;
-  if (pool.value() != nullptr) share_ = Share::ofFirst(pool.take(), ranks(), rank());
+  share_ = shared.take();
   return share_;
 }
 

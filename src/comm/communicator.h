@@ -95,8 +95,8 @@ class Communicator final : public executor::LinkOwner {
     return windows_;
   }
   // Collective at the first call, for the child of this number. What this communicator has in the pool that its
-  // children share; nullptr, on all ranks: they share nothing with it. An error is told to all ranks. REQUIRES: the
-  // turn.
+  // children share; nullptr, on all ranks: they share nothing with it. An error is told to all ranks, and ends the
+  // communicator if the others may have made the pool. REQUIRES: the turn.
   Result<std::shared_ptr<Share>> share(std::uint64_t child);
   // Collective. REQUIRES: the turn.
   Result<Window*> addWindow(void* buffer, std::size_t bytes);

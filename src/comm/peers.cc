@@ -29,7 +29,10 @@ constexpr int kTriesOfFirst = 1000;   // of the first request on a link, a milli
 }  // namespace
 
 Result<std::vector<std::string>> Membership::allGather(std::string_view mine) {
-  return control->allGather(key, ++gathers, members, rank, mine, initTimeoutMs);
+  Result<std::vector<std::string>> told = control->allGather(key, ++gathers, members, rank, mine, initTimeoutMs);
+  isUnanswered = told.status().code() == koloInProgress;
+  if (isUnanswered) return Status(koloUnreachable, told.status().message());
+  return told;
 }
 
 Status Membership::agree(const Status& mine) {

@@ -28,6 +28,7 @@ struct Membership {
   int rank = 0;
   int initTimeoutMs = 0;
   std::uint64_t gathers = 0;        // number of allGathers done with this key
+  bool isUnanswered = false;        // the last of them has failed on this rank, and may have succeeded on the others
   std::uint64_t family = 0;         // under which the hub knows the key (bootstrap/control.h); 0: itself
 
   int ranks() const { return static_cast<int>(members.size()); }

@@ -68,7 +68,8 @@ void sayWhyNot(std::size_t rank, std::string_view why) {
 
 }  // namespace
 
-Result<std::shared_ptr<Pool>> Pool::create(Membership& whole, Membership& making, const std::string& transports) {
+Result<std::shared_ptr<Pool>> Pool::create(Membership& whole, Membership& making, const std::string& transports,
+                                           bool& isDecided) {
   auto pool = std::make_shared<Pool>();
   pool->transports_ = transports;
   pool->family_ = whole.key;
@@ -80,7 +81,7 @@ Result<std::shared_ptr<Pool>> Pool::create(Membership& whole, Membership& making
   KOLO_ASSIGN(pool->peers_,
               Peers::connect(making, std::move(given), {.name = "pool", .mayMiss = true}, transports, "a pool"));
   bool all = true;
-  KOLO_TRY(pool->agreeOnLinks(making, all));
+  KOLO_TRY(pool->agreeOnLinks(making, all, isDecided));
   if (!all) return std::shared_ptr<Pool>();
   for (int rank = 0; rank < whole.ranks(); ++rank) {
     pool->begins_.push_back(rank == whole.rank ? own.data() : (*pool->peers_)[rank].arena);
@@ -114,8 +115,11 @@ Status Pool::agreeOnBytes(Membership& membership) {
 }
 
 // all: whether each rank's links can be shared.
-Status Pool::agreeOnLinks(Membership& membership, bool& all) const {
-  KOLO_ASSIGN(const std::vector<std::string> reasons, membership.allGather(whyNotShared(*peers_, membership.rank)));
+Status Pool::agreeOnLinks(Membership& membership, bool& all, bool& isDecided) const {
+  const Result<std::vector<std::string>> told = membership.allGather(whyNotShared(*peers_, membership.rank));
+  isDecided = told.ok() || membership.isUnanswered;
+  KOLO_TRY(told.status());
+  const std::vector<std::string>& reasons = told.value();
   for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
     if (reasons[rank].empty()) continue;
     sayWhyNot(rank, reasons[rank]);

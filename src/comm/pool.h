@@ -55,8 +55,10 @@ class Pool {
   // Collective, over ranks that all map each other's memory. nullptr on all ranks: some of them cannot share; the log
   // says why. whole: of the communicator, whose failure ends the wait for ranks that do not come. making: the same
   // ranks under a key of its own, by which a rank that cannot go on later says so. The key of `whole` becomes the
-  // family.
-  static Result<std::shared_ptr<Pool>> create(Membership& whole, Membership& making, const std::string& transports);
+  // family. isDecided: with an error: the others may have agreed with what this rank said in the last exchange, and so
+  // hear of no error by the key of `making`.
+  static Result<std::shared_ptr<Pool>> create(Membership& whole, Membership& making, const std::string& transports,
+                                              bool& isDecided);
 
   const Peers& peers() const { return *peers_; }
   const std::string& transports() const { return transports_; }
@@ -87,7 +89,7 @@ class Pool {
     int ownRank;
   };
   Status agreeOnBytes(Membership& membership);
-  Status agreeOnLinks(Membership& membership, bool& all) const;
+  Status agreeOnLinks(Membership& membership, bool& all, bool& isDecided) const;
   void sweep();
   void addFree(std::uint64_t bytes, Block block);
   bool isReleased(const Retired& block) const;

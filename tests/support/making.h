@@ -21,9 +21,10 @@ namespace kolo::test {
 class FaultyControl final : public bootstrap::Control {
  public:
   enum class Fault {
-    kLocal,   // this rank cannot go on: what precedes the exchange has failed,
-    kThrown,  // or has thrown
-    kDeath    // it dies there, as far as the others see
+    kLocal,       // this rank cannot go on: what precedes the exchange has failed,
+    kThrown,      // or has thrown
+    kUnanswered,  // the others hear its part, and it does not hear theirs
+    kDeath        // it dies there, as far as the others see
   };
   explicit FaultyControl(std::shared_ptr<bootstrap::Control> inner)
       : inner_(std::move(inner)), rank_(inner_->rank()), ranks_(inner_->ranks()) {}
@@ -52,6 +53,10 @@ class FaultyControl final : public bootstrap::Control {
     if (left_ > 0 && --left_ == 0) {
       if (fault_ == Fault::kDeath) inner_.reset();  // without a farewell
       if (fault_ == Fault::kThrown) throw std::bad_alloc();
+      if (fault_ == Fault::kUnanswered) {
+        KOLO_TRY(inner_->allGather(key, sequence, members, index, mine, timeoutMs).status());
+        return error(koloInProgress, "no answer in this step");
+      }
       return error(koloSystemError, "a fault in this step");
     }
     if (inner_ == nullptr) return error(koloSystemError, "this rank is dead");

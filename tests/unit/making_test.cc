@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 
@@ -108,6 +109,22 @@ TEST_CASE("a rank that fails or dies at any exchange of making a communicator is
   const char* const transports = GENERATE("shm", "tcp");
   INFO(transports);
   for (const Way& way : {bySplit(), byShrink()}) failAtEachExchange(way, optionsFor(transports), 3, 1);
+}
+
+TEST_CASE("a rank that does not hear how the ranks agreed on sharing memory ends that for all, at once") {
+  constexpr int kExchanges = 4;  // what room there is, what the ranks offer, by what they go, whether all are linked
+  for (int step = 1; step <= kExchanges; ++step) {
+    INFO("step " << step);
+    Makers makers(3, optionsFor("shm"));
+    makers.control(1).failAt(FaultyControl::Fault::kUnanswered, step);
+    const auto since = std::chrono::steady_clock::now();
+    expectAllNamed(makers.make(Makers::split), 1);
+    CHECK(makers.control(1).hasFailed());
+    const std::vector<Status> next = makers.make(Makers::split);
+    // Behind the last exchange the others have a pool, and this rank has none.
+    step < kExchanges ? expectAllMade(next) : expectAllNamed(next, 1);
+    CHECK(std::chrono::steady_clock::now() - since < std::chrono::milliseconds(Makers::kPatienceMs) / 2);
+  }
 }
 
 TEST_CASE("a rank that fails behind the exchanges of a split over shared memory is named by those who have made it") {
