@@ -77,6 +77,63 @@ TEST_CASE("a timeout says how far the rank has come that is waited for") {
   }
 }
 
+// Each way to wait for a rank that never comes.
+TEST_CASE("every wait of an operation that is over names the setting for how long it may be") {
+  constexpr size_t kLarge = 200'000;  // far beyond what goes without the peer
+  std::vector<int> out(2 * kLarge, 1), in(2 * kLarge);
+  const auto inStream = [&](koloComm_t comm) {
+    koloStream_t stream = nullptr;
+    koloResult_t result = koloStreamCreate(&stream);
+    if (result == koloSuccess) result = koloAllReduce(out.data(), in.data(), 1, koloInt32, koloSum, comm, stream);
+    if (result == koloSuccess) result = koloStreamSynchronize(stream);
+    if (stream != nullptr) koloStreamDestroy(stream);
+    return result;
+  };
+  const auto inGroup = [&](koloComm_t comm) {
+    koloGroupStart();
+    koloSend(out.data(), kLarge, koloInt32, 1, comm, nullptr);
+    koloRecv(in.data(), kLarge, koloInt32, 1, comm, nullptr);
+    return koloGroupEnd();
+  };
+  const auto sum = [&](koloComm_t comm, size_t count) {
+    return koloAllReduce(out.data(), in.data(), count, koloInt32, koloSum, comm, nullptr);
+  };
+  const auto broadcast = [&](koloComm_t comm, size_t count, int root) {
+    return koloBroadcast(out.data(), out.data(), count, koloInt32, root, comm, nullptr);
+  };
+  // Nothing ends a rank that only gives but that it has run too far ahead.
+  const auto ahead = [&](koloComm_t comm) {
+    koloResult_t result = koloSuccess;
+    for (int i = 0; i < 1000 && result == koloSuccess; ++i) result = broadcast(comm, 1, 0);
+    return result;
+  };
+  const std::vector<std::pair<const char*, std::function<koloResult_t(koloComm_t)>>> waits = {
+      {"barrier", [](koloComm_t comm) { return koloBarrier(comm, nullptr); }},
+      {"small sum", [&](koloComm_t comm) { return sum(comm, 1); }},
+      {"large sum", [&](koloComm_t comm) { return sum(comm, kLarge); }},
+      {"from a root", [&](koloComm_t comm) { return broadcast(comm, 1, 1); }},
+      {"to others", [&](koloComm_t comm) { return broadcast(comm, kLarge, 0); }},
+      {"far ahead", ahead},
+      {"at a root", [&](koloComm_t comm) { return koloGather(out.data(), in.data(), 1, koloInt32, 0, comm, nullptr); }},
+      {"exchange",
+       [&](koloComm_t comm) { return koloAllToAll(out.data(), in.data(), kLarge, koloInt32, comm, nullptr); }},
+      {"receive", [&](koloComm_t comm) { return koloRecv(in.data(), 1, koloInt32, 1, comm, nullptr); }},
+      {"long send", [&](koloComm_t comm) { return koloSend(out.data(), kLarge, koloInt32, 1, comm, nullptr); }},
+      {"both", inGroup},
+      {"in a stream", inStream}};
+  koloConfig_t config = defaultConfig();
+  config.timeoutMs = 100;
+  for (const auto& [what, wait] : waits) {
+    INFO(what);
+    const World world(2, config);
+    world.run([&, what = what, &wait = wait](Self& self) {
+      const koloResult_t result = self.rank == 0 ? wait(self.comm) : awaitFailure(self);
+      if (result != koloTimeout) self.fault(what, "gave " + nameOf(result));
+      expectWords(self, koloGetLastError(self.comm), {"the limit is 100 ms (KOLO_TIMEOUT_MS)"});
+    });
+  }
+}
+
 // By a mapped link the board of the rank in no call is read; by a posted one the rank is asked.
 TEST_CASE("a rank that has called something else, and is in no call, is found out by who waits for it") {
   const World world(3);

@@ -849,6 +849,7 @@ TEST_CASE("a rank that never calls makes the others' kernels give up, and says s
   CHECK_CODE(koloSuccess, koloCommGetAsyncError(ranks[0], &result));
   CHECK(result == koloTimeout);
   CHECK(std::string(koloGetLastError(ranks[0])).find("rank 0 waited 200 ms for rank ") != std::string::npos);
+  CHECK(std::string(koloGetLastError(ranks[0])).find("the limit is 200 ms (KOLO_TIMEOUT_MS)") != std::string::npos);
   CHECK_CODE(koloTimeout, koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, ranks[0], stream.get()));
   for (int rank = 1; rank < n; ++rank) CHECK(errorHeard(ranks[rank]) != koloSuccess);
 }

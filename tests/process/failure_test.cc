@@ -160,7 +160,10 @@ TEST_CASE("a rank that stops is named when the time is over") {
   job.waitForLine("ready");
   const std::int64_t since = nowMs();
   job[1].signal(SIGSTOP);
-  for (const int rank : {0, 2}) expectFailure(job, rank, koloTimeout, 1, since, 3000 * kSlowness);
+  for (const int rank : {0, 2}) {
+    expectFailure(job, rank, koloTimeout, 1, since, 3000 * kSlowness);
+    CHECK(job.wait(rank).output.find("the limit is 500 ms (KOLO_TIMEOUT_MS)") != std::string::npos);
+  }
   job[1].signal(SIGCONT);
   const Ended woken = job.wait(1);
   INFO(woken.output);
