@@ -138,6 +138,7 @@ template <auto run>
 struct Prepared;
 template <class... Parameters, void (*run)(const Grid&, const Parameters&...)>
 struct Prepared<run> {
+  static constexpr std::size_t kBytes = (sizeof(Parameters) + ...);
   static std::function<void(const Grid&)> prepare(void** arguments) {
     return prepareAt(arguments, std::index_sequence_for<Parameters...>());
   }
@@ -149,8 +150,8 @@ struct Prepared<run> {
 };
 
 constexpr std::array kKernels = {
-    Kernel{"koloRunBlocks", Prepared<runBlocks>::prepare},
-    Kernel{"koloMoveLine", Prepared<moveLine>::prepare},
+    Kernel{"koloRunBlocks", Prepared<runBlocks>::kBytes, Prepared<runBlocks>::prepare},
+    Kernel{"koloMoveLine", Prepared<moveLine>::kBytes, Prepared<moveLine>::prepare},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
 
 #include "mock_cuda/device_memory.h"
 #include "mock_cuda/world.h"
@@ -37,14 +38,22 @@ CUresult enter(const char* function, bool unsafe) {
 template <class Table>
 Table plain;   // the functions by themselves
 
+// How often each function of the library's table has been called. The table is made once and outlives all mocks.
+std::vector<std::pair<const char*, const std::atomic<std::uint64_t>*>>& counters() {
+  static auto* const all = new std::vector<std::pair<const char*, const std::atomic<std::uint64_t>*>>;
+  return *all;
+}
+
 template <auto member>
 struct Entry;
 template <class Table, class... Arguments, CUresult (*Table::*member)(Arguments...)>
 struct Entry<member> {
   static inline const char* name = nullptr;
   static inline bool unsafe = false;
+  static inline std::atomic<std::uint64_t> calls{0};
 
   static CUresult call(Arguments... arguments) {
+    calls.fetch_add(1, std::memory_order_relaxed);
     const CUresult result = enter(name, unsafe);
     return result == CUDA_SUCCESS ? (plain<Table>.*member)(arguments...) : result;
   }
@@ -54,6 +63,7 @@ struct Entry<member> {
       std::abort();
     }
     name = function;
+    if constexpr (std::is_same_v<Table, drivers::CudaDriver>) counters().emplace_back(function, &calls);
     unsafe = std::find(kUnsafeInCapture.begin(), kUnsafeInCapture.end(), function) != kUnsafeInCapture.end();
     return &call;
   }
@@ -280,6 +290,13 @@ std::string MockCuda::remove() {
 
 std::uint64_t MockCuda::slices() { return world->slices.taken(); }
 std::uint64_t MockCuda::launches() { return world->launches; }
+std::uint64_t MockCuda::parameterBytes() { return world->parameterBytes; }
+
+std::map<std::string, std::uint64_t> MockCuda::calls() {
+  std::map<std::string, std::uint64_t> calls;
+  for (const auto& [function, count] : mock::counters()) calls[function] = count->load(std::memory_order_relaxed);
+  return calls;
+}
 
 unsigned MockCuda::mostBlocksAtOnce() {
   const std::lock_guard lock(world->mutex);

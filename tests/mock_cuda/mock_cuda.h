@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 
 namespace kolo::test {
@@ -36,6 +37,9 @@ struct MockCuda {
   static std::string remove();
 
   static std::uint64_t launches();       // since install()
+  static std::uint64_t parameterBytes(); // of the kernels whose launches have been called for since, captured ones included
+  // Of the library's table, by the driver's function; since the process began.
+  static std::map<std::string, std::uint64_t> calls();
   static unsigned mostBlocksAtOnce();    // on one device
   static std::uint64_t slices();         // how often the device went from one grid to another
   static void failFrom(const std::string& function, CUresult result = CUDA_ERROR_UNKNOWN);   // "": none

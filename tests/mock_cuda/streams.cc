@@ -107,7 +107,9 @@ CUresult streamFlags(CUstream handle, unsigned* flags) {
 
 CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, CUstream handle,
                 void** arguments, void**) {
-  const auto run = reinterpret_cast<const Kernel*>(function)->prepare(arguments);
+  const Kernel& kernel = *reinterpret_cast<const Kernel*>(function);
+  const auto run = kernel.prepare(arguments);
+  world->parameterBytes += kernel.parameterBytes;
   Grid grid{.blocks = blocks, .blockThreads = std::min(threads, world->properties.blockThreads)};
   const int current = currentDevice();
   const std::lock_guard lock(world->mutex);

@@ -177,6 +177,7 @@ struct Grid {
 };
 struct Kernel {
   const char* name;
+  std::size_t parameterBytes;   // that the driver copies for each launch
   // Copies the parameters; what comes back runs a grid and returns when it has ended.
   std::function<void(const Grid&)> (*prepare)(void** arguments);
 };
@@ -195,7 +196,7 @@ struct World {
   CUresult failure = CUDA_ERROR_UNKNOWN;
   Broken broken{CUDA_SUCCESS};
   std::atomic<bool> calledFromDestructor{false};
-  std::atomic<std::uint64_t> launches{0}, userObjects{0}, lastId{0};
+  std::atomic<std::uint64_t> launches{0}, parameterBytes{0}, userObjects{0}, lastId{0};
   std::vector<std::atomic<int>> contexts;   // holders of each device's primary context
   Worker janitor{nullptr};              // calls the destructors of user objects
 

@@ -1,0 +1,216 @@
+// What an operation costs the calling thread before anything runs on the device: calls of the driver, switches of the
+// context, and bytes of parameters that the driver copies. The numbers are kept here, and may only sink: a larger one
+// fails, and so does a smaller one, until it is written down.
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpu/support.h"
+
+namespace kolo::test {
+namespace {
+
+struct Cost {
+  std::uint64_t calls = 0, switches = 0, bytes = 0;
+  std::string names;
+};
+
+Cost costOf(const std::function<koloResult_t()>& call) {
+  const std::map<std::string, std::uint64_t> before = MockCuda::calls();
+  const std::uint64_t bytes = MockCuda::parameterBytes();
+  const koloResult_t result = call();
+  Cost cost{.bytes = MockCuda::parameterBytes() - bytes};
+  for (const auto& [name, count] : MockCuda::calls()) {
+    const std::uint64_t made = count - before.at(name);
+    if (made == 0) continue;
+    cost.calls += made;
+    if (name == "cuCtxPushCurrent") cost.switches += made;
+    cost.names += " " + (made > 1 ? std::to_string(made) + " " : std::string()) + name;
+  }
+  REQUIRE_OK(result);
+  return cost;
+}
+
+void expectCost(const char* what, const Cost& cost, std::uint64_t calls, std::uint64_t switches, std::uint64_t bytes) {
+  std::printf("%-48s %2lu calls, %lu switches, %4lu bytes of parameters:%s\n", what,
+              static_cast<unsigned long>(cost.calls), static_cast<unsigned long>(cost.switches),
+              static_cast<unsigned long>(cost.bytes), cost.names.c_str());
+  INFO(what << ":" << cost.names);
+  CHECK(cost.calls == calls);
+  CHECK(cost.switches == switches);
+  CHECK(cost.bytes == bytes);
+}
+
+// Two ranks whose operations one thread calls, one rank's after the other's: a launch waits for nobody.
+class Pair {
+ public:
+  explicit Pair(bool resident = false) : ranks_(oneDevice(2), {.resident = resident}) {}
+
+  const Ranks& ranks() const { return ranks_; }
+  koloComm_t comm(int rank) const { return ranks_[rank]; }
+  int* data(int rank, std::size_t at = 0) const { return (rank == 0 ? data_ : otherData_).data() + at; }
+  int* result(int rank) const { return (rank == 0 ? result_ : otherResult_).data(); }
+  const CudaStream& stream(int rank) const { return streams_[rank]; }
+  void synchronize() const {
+    for (const CudaStream& stream : streams_) stream.synchronize();
+  }
+
+  // What rank 0's call costs; rank 1 calls it behind. Both have called it before: buffers, plans and kernels are there.
+  Cost costOf(const std::function<koloResult_t(int rank)>& call, bool synchronizes = true) const {
+    for (int i = 0; i < 2; ++i) {
+      for (int rank = 0; rank < 2; ++rank) REQUIRE_OK(call(rank));
+      if (synchronizes) synchronize();
+    }
+    const Cost cost = test::costOf([&] { return call(0); });
+    REQUIRE_OK(call(1));
+    synchronize();
+    return cost;
+  }
+
+ private:
+  const CudaStream streams_[2];
+  const DeviceBuffer data_{64}, otherData_{64}, result_{64}, otherResult_{64};
+  const Ranks ranks_;
+};
+
+constexpr MockCuda kRoomy{.multiprocessors = 24, .blockThreads = 2};
+
+}  // namespace
+
+TEST_CASE("what an operation that is launched costs in calls of the driver", "[mock][calls]") {
+  const MockScene scene(kRoomy);
+  const Pair pair;
+  const auto addUp = [&](int rank, const int* from, int* to) {
+    return koloAllReduce(from, to, 16, koloInt32, koloSum, pair.comm(rank), pair.stream(rank).get());
+  };
+  const auto inPlace = [&](int rank) { return addUp(rank, pair.data(rank), pair.data(rank)); };
+  const auto apart = [&](int rank) { return addUp(rank, pair.data(rank), pair.result(rank)); };
+  const auto broadcast = [&](int rank) {
+    return koloBroadcast(pair.data(rank), pair.data(rank), 16, koloInt32, 0, pair.comm(rank), pair.stream(rank).get());
+  };
+  const auto send = [&](int rank) {
+    return rank == 0 ? koloSend(pair.data(0), 16, koloInt32, 1, pair.comm(0), pair.stream(0).get())
+                     : koloRecv(pair.data(1), 16, koloInt32, 0, pair.comm(1), pair.stream(1).get());
+  };
+  const auto receive = [&](int rank) {
+    return rank == 0 ? koloRecv(pair.data(0), 16, koloInt32, 1, pair.comm(0), pair.stream(0).get())
+                     : koloSend(pair.data(1), 16, koloInt32, 0, pair.comm(1), pair.stream(1).get());
+  };
+  expectCost("all_reduce, in place", pair.costOf(inPlace), 19, 3, 3320);
+  expectCost("all_reduce, two buffers", pair.costOf(apart), 19, 3, 3320);
+  expectCost("broadcast", pair.costOf(broadcast), 19, 3, 3320);
+  expectCost("send", pair.costOf(send), 14, 2, 3320);
+  expectCost("recv", pair.costOf(receive), 14, 2, 3320);
+  expectCost("all_reduce, behind another", pair.costOf(inPlace, false), 19, 3, 3320);
+}
+
+TEST_CASE("what an operation with windows costs in calls of the driver", "[mock][calls]") {
+  const MockScene scene(kRoomy);
+  const Pair pair;
+  koloWindow_t windows[2][2] = {};
+  pair.ranks().run([&](Self& self) {
+    EXPECT_OK(self, koloWindowRegister(self.comm, pair.data(self.rank), 64 * sizeof(int), &windows[self.rank][0]));
+    EXPECT_OK(self, koloWindowRegister(self.comm, pair.result(self.rank), 64 * sizeof(int), &windows[self.rank][1]));
+  });
+  const auto call = [&](int rank) {
+    return koloAllReduce(pair.data(rank), pair.result(rank), 16, koloInt32, koloSum, pair.comm(rank),
+                         pair.stream(rank).get());
+  };
+  expectCost("all_reduce, two windows", pair.costOf(call), 29, 5, 3320);
+}
+
+TEST_CASE("what a group costs in calls of the driver", "[mock][calls]") {
+  const MockScene scene(kRoomy);
+  const Pair pair;
+  const auto group = [](const std::function<koloResult_t()>& calls) {
+    REQUIRE_OK(koloGroupStart());
+    REQUIRE_OK(calls());
+    return koloGroupEnd();
+  };
+  const auto add = [&](int rank, std::size_t at) {
+    return koloAllReduce(pair.data(rank, at), pair.data(rank, at), 1, koloInt32, koloSum, pair.comm(rank),
+                         pair.stream(rank).get());
+  };
+  const auto several = [&](std::size_t count) {
+    return [&, count](int rank) {
+      return group([&] {
+        for (std::size_t at = 0; at < count; ++at) REQUIRE_OK(add(rank, at));
+        return koloSuccess;
+      });
+    };
+  };
+  const auto exchange = [&](int rank) {
+    return group([&] {
+      REQUIRE_OK(koloSend(pair.data(rank), 16, koloInt32, 1 - rank, pair.comm(rank), pair.stream(rank).get()));
+      return koloRecv(pair.result(rank), 16, koloInt32, 1 - rank, pair.comm(rank), pair.stream(rank).get());
+    });
+  };
+  expectCost("group of a send and a receive", pair.costOf(exchange), 20, 3, 3320);
+  expectCost("group of 2 all_reduces", pair.costOf(several(2)), 30, 5, 3320);
+  expectCost("group of 8 all_reduces", pair.costOf(several(8)), 96, 17, 3320);
+  expectCost("group of 9 all_reduces, a list apart", pair.costOf(several(9)), 109, 19, 3320);
+}
+
+TEST_CASE("what an operation that is captured costs in calls of the driver", "[mock][calls]") {
+  const MockScene scene(kRoomy);
+  const Pair pair;
+  const auto call = [&](int rank) {
+    return koloAllReduce(pair.data(rank), pair.data(rank), 16, koloInt32, koloSum, pair.comm(rank),
+                         pair.stream(rank).get());
+  };
+  (void)pair.costOf(call);
+  Cost first, second;
+  const Graph mine(
+      pair.stream(0),
+      [&] {
+        first = costOf([&] { return call(0); });
+        second = costOf([&] { return call(0); });
+      },
+      CU_STREAM_CAPTURE_MODE_RELAXED);
+  const Graph others(
+      pair.stream(1),
+      [&] {
+        for (int i = 0; i < 2; ++i) REQUIRE_OK(call(1));
+      },
+      CU_STREAM_CAPTURE_MODE_RELAXED);
+  mine.launch(pair.stream(0));
+  others.launch(pair.stream(1));
+  pair.synchronize();
+  expectCost("all_reduce, captured, the first of a graph", first, 21, 3, 3320);
+  expectCost("all_reduce, captured, the next", second, 20, 3, 3320);
+}
+
+TEST_CASE("what an operation of a resident kernel costs in calls of the driver", "[mock][calls]") {
+  const std::vector<std::pair<const char*, std::string>> settings = {{"KOLO_RESIDENT_IDLE_US", "1000000"}};
+  const SettingsScope stays(settings);
+  const MockScene scene(kRoomy);
+  const Pair pair(true);
+  const auto call = [&](int rank) {
+    return koloAllReduce(pair.data(rank), pair.data(rank), 16, koloInt32, koloSum, pair.comm(rank),
+                         pair.stream(rank).get());
+  };
+  expectCost("all_reduce, resident, on an idle stream", pair.costOf(call), 22, 3, 0);
+  REQUIRE_OK(call(0));
+  expectCost("all_reduce, resident, behind another", costOf([&] { return call(0); }), 21, 3, 3320);
+  for (int i = 0; i < 2; ++i) REQUIRE_OK(call(1));
+  pair.synchronize();
+}
+
+TEST_CASE("what looking for errors costs in calls of the driver", "[mock][calls]") {
+  const MockScene scene(kRoomy);
+  const Pair pair;
+  const auto call = [&](int rank) {
+    return koloAllReduce(pair.data(rank), pair.data(rank), 16, koloInt32, koloSum, pair.comm(rank),
+                         pair.stream(rank).get());
+  };
+  (void)pair.costOf(call);
+  koloResult_t result = koloSuccess;
+  expectCost("koloCommGetAsyncError", costOf([&] { return koloCommGetAsyncError(pair.comm(0), &result); }), 5, 1, 0);
+}
+
+}  // namespace kolo::test
