@@ -1,0 +1,205 @@
+#include "executor/cuda/gpu.h"
+
+#include <algorithm>
+#include <bit>
+
+extern "C" const unsigned char koloKernels[];
+
+namespace kolo::executor::cuda {
+namespace {
+
+constexpr std::uint64_t kLeastLent = 4096;
+
+}  // namespace
+
+Result<std::shared_ptr<Gpu>> Gpu::open(int ordinal) {
+  static auto* const mutex = new std::mutex;
+  static auto* const open = new std::map<std::pair<const drivers::CudaDriver*, int>, std::weak_ptr<Gpu>>;
+  KOLO_ASSIGN(const drivers::CudaDriver* const driver, drivers::cuda());
+  const std::lock_guard lock(*mutex);
+  std::weak_ptr<Gpu>& known = (*open)[{driver, ordinal}];
+  if (std::shared_ptr<Gpu> gpu = known.lock()) return gpu;
+  std::shared_ptr<Gpu> gpu(new Gpu(*driver, ordinal));
+  KOLO_TRY(gpu->load());
+  known = gpu;
+  return gpu;
+}
+
+Status Gpu::load() {
+  int count = 0;
+  KOLO_CUDA(driver_, cuDeviceGetCount, (&count));
+  if (ordinal_ < 0 || ordinal_ >= count) {
+    return error(koloInvalidArgument, "device is {}, expected 0..{}, or -1 for host memory", ordinal_, count - 1);
+  }
+  KOLO_CUDA(driver_, cuDeviceGet, (&device_, ordinal_));
+  KOLO_CUDA(driver_, cuDevicePrimaryCtxRetain, (&context_, device_));
+  const Current current(*this);
+  // Loaded now, not by the first launch: loading may wait for kernels that run, and those may wait for the launch.
+  if (const CUresult code = driver_.cuModuleLoadData(&module_, koloKernels); code != CUDA_SUCCESS) {
+    const Status why = drivers::cudaError(driver_, code, "cuModuleLoadData");
+    if (koloKernels[0] != 0) return why;
+    return error(koloUnsupported, "this library was built without kernels (the option gpu_architectures is empty): {}", why.message());
+  }
+  KOLO_CUDA(driver_, cuModuleGetFunction, (&kernel_, module_, "koloRunBlocks"));
+  KOLO_CUDA(driver_, cuModuleGetFunction, (&moveLine_, module_, "koloMoveLine"));
+  int blocks = 0, multiprocessors = 0, mps = 0;
+  KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&blocks, kernel_, kBlockThreads, 0));
+  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_));
+  (void)driver_.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device_);   // older drivers do not know it
+  int rings = 0;
+  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&rings, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device_));
+  canRing_ = rings != 0;
+  int clockKhz = 0, widthBits = 0, cacheBytes = 0;
+  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&clockKhz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device_));
+  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&widthBits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device_));
+  KOLO_CUDA(driver_, cuDeviceGetAttribute, (&cacheBytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, device_));
+  memoryGBps_ = 2.0 * clockKhz * widthBits / 8 / 1e6;   // two transfers a clock
+  cacheBytes_ = cacheBytes;
+  KOLO_CUDA(driver_, cuDeviceGetUuid, (&uuid_, device_));
+  mps_ = mps != 0;
+  residentBlocks_ = blocks * multiprocessors;
+  KOLO_CUDA(driver_, cuStreamCreate, (&copies_, CU_STREAM_NON_BLOCKING));
+  if (residentBlocks_ == 0) return error(koloUnsupported, "device {} cannot hold one block of {} threads", ordinal_, kBlockThreads);
+  if (Status status = tryKernels(); !status.ok()) {
+    return error(status.code(), "the kernels do not run on device {}: {}", ordinal_, status.message());
+  }
+  return {};
+}
+
+Status Gpu::launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const {
+  void* arguments[] = {const_cast<LaunchParams*>(&params), const_cast<ServeParams*>(&serve)};   // the driver copies them
+  KOLO_CUDA(driver_, cuLaunchKernel, (kernel_, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
+  return {};
+}
+
+// Launches with nothing to do. The first launch of a kernel may make the driver resize what threads have of local memory, and wait
+// for all that runs: later that could be a kernel of another rank, which waits for this launch.
+Status Gpu::tryKernels() {
+  KOLO_ASSIGN(const Lent channel, lend(Lent::Where::kDevice, sizeof(Channel)));
+  KOLO_ASSIGN(const Lent resident, lend(Lent::Where::kDevice, sizeof(Resident)));
+  KOLO_ASSIGN(const Lent pinned, lend(Lent::Where::kHost, sizeof(Control)));
+  KOLO_TRY(clear(reinterpret_cast<CUdeviceptr>(channel.as<void>()), sizeof(Channel)));
+  KOLO_TRY(clear(reinterpret_cast<CUdeviceptr>(resident.as<void>()), sizeof(Resident)));
+  auto* const control = new (pinned.as<void>()) Control{};
+  device::storeRelease(control->quit, 1);   // [quit]
+  LaunchParams params{};
+  params.control = control;
+  params.channels = channel.as<Channel>();
+  ServeParams serve{.control = control, .channels = channel.as<Channel>(), .resident = resident.as<Resident>(), .places = nullptr,
+                    .instance = 1, .first = 1, .idleNs = 0};
+  KOLO_TRY(launch(params, {}, 1, copies_));
+  KOLO_TRY(launch(params, serve, 1, copies_));
+  return moveLine(reinterpret_cast<CUdeviceptr>(resident.as()), reinterpret_cast<CUdeviceptr>(channel.as()));   // waits for all three
+}
+
+Gpu::~Gpu() {
+  if (context_ == nullptr) return;
+  {
+    const Current current(*this);
+    if (copies_ != nullptr) driver_.cuStreamDestroy(copies_);
+    if (module_ != nullptr) driver_.cuModuleUnload(module_);
+    for (const auto& [kind, idle] : idle_) {
+      for (unsigned char* const memory : idle) {
+        free(kind.first, memory);
+      }
+    }
+  }
+  driver_.cuDevicePrimaryCtxRelease(device_);
+}
+
+int Gpu::take(int wanted) {
+  int taken = taken_.load(std::memory_order_relaxed);
+  for (;;) {
+    const int got = std::clamp(residentBlocks_ - taken, 0, wanted);
+    if (taken_.compare_exchange_weak(taken, taken + got, std::memory_order_relaxed)) return got;
+  }
+}
+
+// In powers of two, so that what one communicator gives back fits the next.
+Result<Lent> Gpu::lend(Lent::Where where, std::uint64_t bytes) {
+  Lent lent;
+  lent.where_ = where;
+  lent.bytes_ = std::bit_ceil(std::max(bytes, kLeastLent));
+  {
+    const std::lock_guard lock(mutex_);
+    std::vector<unsigned char*>& idle = idle_[{where, lent.bytes_}];
+    if (!idle.empty()) {
+      lent.begin_ = idle.back();
+      idle.pop_back();
+    }
+  }
+  if (lent.begin_ == nullptr) {
+    const Current current(*this);
+    if (where == Lent::Where::kHost) {
+      void* memory = nullptr;
+      KOLO_CUDA(driver_, cuMemHostAlloc, (&memory, lent.bytes_, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+      lent.begin_ = static_cast<unsigned char*>(memory);
+    } else {
+      CUdeviceptr memory = 0;
+      KOLO_CUDA(driver_, cuMemAlloc, (&memory, lent.bytes_));
+      lent.begin_ = reinterpret_cast<unsigned char*>(memory);
+    }
+  }
+  lent.gpu_ = shared_from_this();
+  return lent;
+}
+
+// With the device's context current.
+void Gpu::free(Lent::Where where, unsigned char* memory) const {
+  if (where == Lent::Where::kHost) (void)driver_.cuMemFreeHost(memory);
+  else (void)driver_.cuMemFree(reinterpret_cast<CUdeviceptr>(memory));
+}
+
+void Gpu::takeBack(const Lent& lent) {
+  if (lent.mayStayInUse_) {
+    const Current current(*this);
+    free(lent.where_, lent.begin_);
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  idle_[{lent.where_, lent.bytes_}].push_back(lent.begin_);
+}
+
+Lent& Lent::operator=(Lent&& other) noexcept {
+  std::swap(gpu_, other.gpu_);
+  std::swap(where_, other.where_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(mayStayInUse_, other.mayStayInUse_);
+  std::swap(begin_, other.begin_);
+  return *this;
+}
+
+Lent::~Lent() {
+  if (gpu_ != nullptr) gpu_->takeBack(*this);
+}
+
+Status Gpu::clear(CUdeviceptr to, std::uint64_t bytes) const {
+  const Current current(*this);
+  KOLO_CUDA(driver_, cuMemsetD8Async, (to, 0, bytes, copies_));
+  KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
+  return {};
+}
+
+Status Gpu::upload(CUdeviceptr to, const void* from, std::uint64_t bytes) const {
+  const Current current(*this);
+  KOLO_CUDA(driver_, cuMemcpyHtoDAsync, (to, from, bytes, copies_));
+  KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
+  return {};
+}
+
+Status Gpu::download(void* to, CUdeviceptr from, std::uint64_t bytes) const {
+  const Current current(*this);
+  KOLO_CUDA(driver_, cuMemcpyDtoHAsync, (to, from, bytes, copies_));
+  KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
+  return {};
+}
+
+Status Gpu::moveLine(CUdeviceptr to, CUdeviceptr from) const {
+  const Current current(*this);
+  void* arguments[] = {&to, &from};
+  KOLO_CUDA(driver_, cuLaunchKernel, (moveLine_, 1, 1, 1, kLineWords, 1, 1, 0, copies_, arguments, nullptr));
+  KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
+  return {};
+}
+
+}  // namespace kolo::executor::cuda

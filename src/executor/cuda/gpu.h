@@ -1,0 +1,133 @@
+// A device whose primary context is in use: its kernels, what it lends of its memory, and how a thread comes into its context.
+//
+// Thread safety: all functions.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "drivers/cuda/driver.h"
+#include "executor/cuda/resident.h"
+
+namespace kolo::executor::cuda {
+
+class Gpu;
+
+// Memory that a Gpu lends; it goes back with the object. Movable; not copyable.
+class Lent {
+ public:
+  enum class Where { kDevice, kHost };   // kHost: pinned, at the same address for the device
+
+  Lent() = default;
+  Lent(Lent&& other) noexcept { *this = static_cast<Lent&&>(other); }
+  Lent& operator=(Lent&& other) noexcept;
+  ~Lent();
+
+  template <class T = unsigned char>
+  T* as() const { return reinterpret_cast<T*>(begin_); }
+  std::uint64_t bytes() const { return bytes_; }
+  // It may still be in use when it goes back: the driver frees it then, when all kernels have ended.
+  void setMayStayInUse() { mayStayInUse_ = true; }
+
+ private:
+  friend class Gpu;
+  std::shared_ptr<Gpu> gpu_;
+  bool mayStayInUse_ = false;
+  Where where_ = Where::kDevice;
+  std::uint64_t bytes_ = 0;
+  unsigned char* begin_ = nullptr;
+};
+
+// A device whose primary context is in use, with the kernels loaded into it. One for each device, as long as anybody needs it.
+class Gpu : public std::enable_shared_from_this<Gpu> {
+ public:
+  static Result<std::shared_ptr<Gpu>> open(int ordinal);
+  ~Gpu();
+
+  const drivers::CudaDriver& driver() const { return driver_; }
+  int ordinal() const { return ordinal_; }
+  CUcontext context() const { return context_; }
+  // The kernel: of one launch, or, with `serve`, resident. REQUIRES: the context.
+  Status launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const;
+  const CUuuid& uuid() const { return uuid_; }
+  // Whether kernels of several processes run on it side by side (MPS), instead of in turns.
+  bool isSharedByProcesses() const { return mps_; }
+
+  // Whether streams can ring a resident kernel's doorbell, and wait for its count.
+  bool canRing() const { return canRing_; }
+
+  // Of its memory, as the hardware's clock and width say, and its L2 cache; 0: unknown.
+  double memoryGBps() const { return memoryGBps_; }
+  double cacheBytes() const { return cacheBytes_; }
+
+  // Blocks of the kernels that are resident at once when nothing else runs.
+  int residentBlocks() const { return residentBlocks_; }
+  // Those that no communicator has taken. All blocks that wait for each other must be resident together, also those of several
+  // communicators: so each takes some when it is made. Thread-safe.
+  int freeBlocks() const { return residentBlocks_ - taken_.load(std::memory_order_relaxed); }
+  // Takes up to `wanted`; how many it got.
+  int take(int wanted);
+  void giveBack(int blocks) { taken_.fetch_sub(blocks, std::memory_order_relaxed); }
+
+  // At least so many bytes, not zeroed, for a communicator's own purposes. What comes back is kept for who wants as much next: the driver frees
+  // memory when all kernels have ended, and those of another communicator may wait for what this thread launches next. Thread-safe.
+  Result<Lent> lend(Lent::Where where, std::uint64_t bytes);
+
+  // Zeroes, or copies; done when it returns, and not waiting for any kernel: others may be waiting for this thread.
+  Status clear(CUdeviceptr to, std::uint64_t bytes) const;
+  Status upload(CUdeviceptr to, const void* from, std::uint64_t bytes) const;
+  Status download(void* to, CUdeviceptr from, std::uint64_t bytes) const;
+  // A line of 64 bytes, by a kernel: the driver's copies may take another way than kernels do, through the host's memory even.
+  Status moveLine(CUdeviceptr to, CUdeviceptr from) const;
+
+  // Makes the device's context the thread's, for a scope, in which calls that a capture elsewhere in the thread forbids are allowed:
+  // what they are made for is not part of it.
+  class Current {
+   public:
+    explicit Current(const Gpu& gpu) : gpu_(gpu), pushed_(gpu.driver_.cuCtxPushCurrent(gpu.context_) == CUDA_SUCCESS) {
+      (void)gpu_.driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+    }
+    ~Current() {
+      (void)gpu_.driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+      if (pushed_) (void)gpu_.driver_.cuCtxPopCurrent(nullptr);
+    }
+    Current(const Current&) = delete;
+
+   private:
+    const Gpu& gpu_;
+    const bool pushed_;
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  };
+
+ private:
+  friend class Lent;
+  void free(Lent::Where where, unsigned char* memory) const;
+  Gpu(const drivers::CudaDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
+  void takeBack(const Lent& lent);
+  Status load();
+  Status tryKernels();
+
+  const drivers::CudaDriver& driver_;
+  int ordinal_;
+  CUdevice device_ = 0;
+  CUuuid uuid_{};
+  bool mps_ = false;
+  bool canRing_ = false;
+  CUcontext context_ = nullptr;
+  CUmodule module_ = nullptr;
+  CUfunction kernel_ = nullptr, moveLine_ = nullptr;
+  CUstream copies_ = nullptr;   // apart from all others
+  int residentBlocks_ = 0;
+  double memoryGBps_ = 0, cacheBytes_ = 0;
+  std::atomic<int> taken_{0};
+  std::mutex mutex_;   // of what follows
+  std::map<std::pair<Lent::Where, std::uint64_t>, std::vector<unsigned char*>> idle_;   // what was lent and came back, by its bytes
+};
+
+}  // namespace kolo::executor::cuda
