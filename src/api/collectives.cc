@@ -32,6 +32,7 @@ Status submit(What& what, koloComm_t comm, koloStream_t stream, Check&& check) {
     KOLO_TRY(refuseInReduction());
     const Held<comm::Communicator> communicator(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
     if (!communicator) return notACommunicator(comm);
+    const comm::GpuRank::Visit visit(communicator->gpu());
     comm::Target target;
     if (communicator->isOnGpu()) {
       if (streams.remember(reinterpret_cast<std::uintptr_t>(stream))) {

@@ -143,30 +143,21 @@ class CudaRank final : public GpuRank {
 
   Status checkBuffer(const char* name, const void* buffer, std::uint64_t bytes) const override {
     if (bytes == 0 || buffer == nullptr) return {};
-    unsigned type = 0;
-    int ordinal = -1;
-    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
-    void* data[] = {&type, &ordinal};
-    const cuda::Gpu::Current current(*gpu_);
-    KOLO_CUDA(gpu_->driver(), cuPointerGetAttributes, (2, which, data, reinterpret_cast<CUdeviceptr>(buffer)));
-    if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) {
+    KOLO_ASSIGN(const cuda::Gpu::Allocation allocation, gpu_->allocationAt(buffer));
+    if (allocation.type != CU_MEMORYTYPE_DEVICE && allocation.type != CU_MEMORYTYPE_UNIFIED) {
       return error(koloInvalidPointer, "{} is {}, host memory: expected memory of device {}, which this communicator uses", name,
                    fmt::ptr(buffer), gpu_->ordinal());
     }
-    if (type == CU_MEMORYTYPE_DEVICE && ordinal != gpu_->ordinal()) {
+    if (allocation.type == CU_MEMORYTYPE_DEVICE && allocation.ordinal != gpu_->ordinal()) {
       return error(koloInvalidPointer, "{} is {}, memory of device {}: expected memory of device {}, which this communicator uses",
-                   name, fmt::ptr(buffer), ordinal, gpu_->ordinal());
+                   name, fmt::ptr(buffer), allocation.ordinal, gpu_->ordinal());
     }
     return {};
   }
 
   std::uint64_t allocationId(const void* address) const override {
-    unsigned long long id = 0;
-    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_BUFFER_ID};
-    void* data[] = {&id};
-    const cuda::Gpu::Current current(*gpu_);
-    const CUresult result = gpu_->driver().cuPointerGetAttributes(1, which, data, reinterpret_cast<CUdeviceptr>(address));
-    return result == CUDA_SUCCESS ? id : 0;
+    const Result<cuda::Gpu::Allocation> allocation = gpu_->allocationAt(address);
+    return allocation.ok() ? allocation.value().id : 0;
   }
 
   Status checkStream(void* stream) const override { return engine_->checkStream(static_cast<CUstream>(stream)); }
@@ -186,6 +177,7 @@ class CudaRank final : public GpuRank {
     gpu_->giveBack(taken_.exchange(0));
   }
   void leave() override {
+    const cuda::Gpu::Visit visit(*gpu_);
     (void)engine_->drain();
     for (int peer = 0; peer < membership_.ranks(); ++peer) {
       if (peer == membership_.rank || isPosted(peer)) continue;
@@ -205,6 +197,10 @@ class CudaRank final : public GpuRank {
     if (failed && throughHost_ != nullptr) throughHost_->abandon();
   }
   Status drain() override { return engine_->drain(); }
+
+ protected:
+  const void* enter() const override { return gpu_->enter(); }
+  void exit(const void* before) const override { gpu_->leave(static_cast<const cuda::Gpu*>(before)); }
 
  private:
   CudaRank(Membership& membership, const Wishes& wishes) : membership_(membership), wishes_(wishes) {}

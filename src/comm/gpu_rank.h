@@ -33,6 +33,20 @@ class GpuRank {
 
   virtual ~GpuRank() = default;
 
+  // While it lives, all that its thread calls of ranks on this device shares one switch to the device's context and back. null: nothing.
+  class Visit {
+   public:
+    explicit Visit(const GpuRank* rank) : rank_(rank), before_(rank != nullptr ? rank->enter() : nullptr) {}
+    ~Visit() {
+      if (rank_ != nullptr) rank_->exit(before_);
+    }
+    Visit(const Visit&) = delete;
+
+   private:
+    const GpuRank* const rank_;
+    const void* const before_;
+  };
+
   // Collective; every rank gives its device. Pairs of ranks reach each other's memory directly, or through pinned memory of the host, by
   // mapped or by posted links.
   static Result<std::unique_ptr<GpuRank>> connect(Membership& membership, const Wishes& wishes);
@@ -76,6 +90,10 @@ class GpuRank {
   // Ends the thread that calls onFault. Nothing is enqueued any more; with `failed` nothing that was sent need arrive either.
   virtual void close(bool failed) = 0;
   virtual Status drain() = 0;
+
+ protected:
+  virtual const void* enter() const = 0;
+  virtual void exit(const void* before) const = 0;
 };
 
 }  // namespace kolo::comm

@@ -157,7 +157,10 @@ Status runBatches(Batch* batches, std::size_t count) {
   const auto note = [&](Status status) {
     if (first.ok()) first = std::move(status);
   };
-  for (Batch* batch = batches; batch != onHost; ++batch) note(runBatch(*batch));
+  {
+    const GpuRank::Visit visit(batches != onHost ? batches->pinned->gpu() : nullptr);
+    for (Batch* batch = batches; batch != onHost; ++batch) note(runBatch(*batch));
+  }
   for (Batch* batch = onHost; batch + 1 < end; ++batch) {
     batch->pinned->worker().enqueue([batch] { return runBatch(*batch); });
   }

@@ -113,6 +113,7 @@ Status Communicator::checkWindow(const char* name, const void* buffer, const dev
 }
 
 Status Communicator::enqueue(const std::vector<Message>& messages, const std::vector<Operation>& operations, void* stream) {
+  const GpuRank::Visit visit(gpu_.get());
   if (gpu_->fault().has_value()) checkGpu();
   if (failed()) return failure();
   forget();

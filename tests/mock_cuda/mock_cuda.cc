@@ -264,10 +264,17 @@ namespace kolo::test {
 
 using mock::world;
 
+namespace {
+
+std::uint64_t lastId = 0;   // of the mocks before: ids are unique over the process's life, as the driver's
+
+}  // namespace
+
 void MockCuda::install() const {
   static const drivers::CudaDriver driver = mock::makeDriver();
   world = new mock::World;
   world->properties = *this;
+  world->lastId = lastId;
   world->contexts = std::vector<std::atomic<int>>(static_cast<std::size_t>(devices));
   drivers::setCuda(&driver);
 }
@@ -283,6 +290,7 @@ std::string MockCuda::remove() {
     if (holders != 0) left += std::to_string(holders) + " holders of a context ";
   }
   drivers::setCuda(nullptr);
+  lastId = world->lastId;
   delete world;
   world = nullptr;
   return left;

@@ -207,6 +207,7 @@ Status Engine::addBuffer(std::uint64_t bytes) {
 
 // A buffer whose last launch has ended and that no graph launches from, or a new one.
 Result<Engine::Buffer*> Engine::takeBuffer(std::uint64_t bytes) {
+  const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
   for (const auto& buffer : buffers_) {
     if (buffer->memory.bytes() < bytes) continue;
@@ -244,8 +245,7 @@ Status Engine::checkStream(CUstream stream) const {
                  gpu_->ordinal());
   }
   if (isDefault) return {};
-  CUcontext context = nullptr;
-  KOLO_CUDA(driver, cuStreamGetCtx, (stream, &context));
+  KOLO_ASSIGN(const CUcontext context, gpu_->contextOf(stream));
   if (context == gpu_->context()) return {};
   CUdevice device = -1;
   if (driver.cuCtxPushCurrent(context) == CUDA_SUCCESS) {
@@ -294,7 +294,9 @@ Result<Engine::Capture> Engine::captureOf(CUstream stream) const {
   if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return error(koloInvalidUsage, "the stream's capture has been invalidated");
   capture.active = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
   capture.id = id;
-  if (!capture.active) KOLO_CUDA(gpu_->driver(), cuStreamGetId, (stream, &capture.stream));
+  if (!capture.active) {
+    KOLO_ASSIGN(capture.stream, gpu_->idOf(stream));
+  }
   return capture;
 }
 
@@ -352,7 +354,7 @@ Status Engine::setLastIn(const Capture& capture, CUstream stream) {
 
 Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, CUstream stream) {
   if (works.empty()) return {};
-  const Gpu::Current current(*gpu_);
+  const Gpu::Visit visit(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
   KOLO_ASSIGN(const Capture capture, captureOf(stream));
   LaunchParams params;
@@ -385,9 +387,10 @@ bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const C
   if (given_ - device::loadAcquire(control_->completed) >= kResidentPlaces - 1) return false;   // [completed] no place is free
   // What stands before the ring may need the whole device, or wait for this thread: the kernel would wait for it in vain, in its place. Only
   // a stream with nothing to do, and nothing to wait for in another, rings at once: not one that waits for the default stream, or that stream itself.
+  const Result<unsigned> flags = gpu_->flagsOf(stream);
+  if (!flags.ok() || (flags.value() & CU_STREAM_NON_BLOCKING) == 0) return false;
+  const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
-  unsigned flags = CU_STREAM_DEFAULT;
-  if (driver.cuStreamGetFlags(stream, &flags) != CUDA_SUCCESS || (flags & CU_STREAM_NON_BLOCKING) == 0) return false;
   return driver.cuStreamQuery(stream) == CUDA_SUCCESS && (isInOrder(capture) || driver.cuEventQuery(last_) == CUDA_SUCCESS);
 }
 

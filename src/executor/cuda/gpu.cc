@@ -1,7 +1,9 @@
 #include "executor/cuda/gpu.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <optional>
 
 extern "C" const unsigned char koloKernels[];
 
@@ -9,6 +11,49 @@ namespace kolo::executor::cuda {
 namespace {
 
 constexpr std::uint64_t kLeastLent = 4096;
+
+// What the driver has told a thread.
+struct KnownAllocation {
+  const void* address = nullptr;
+  Gpu::Allocation allocation;
+};
+struct KnownStream {
+  unsigned long long id = 0;
+  std::optional<CUcontext> context;
+  std::optional<unsigned> flags;
+};
+
+// The visit of a thread, and what it has been told.
+struct Visited {
+  const Gpu* gpu = nullptr;
+  bool relaxed = false;   // its captures forbid it nothing
+
+  // As long as the visit: the caller may free a buffer, or destroy a stream, as soon as the call has returned, and get the same address for
+  // another. Longer than that only the driver can tell; asked whether an address still belongs to the same allocation, it has told everything.
+  std::array<KnownAllocation, 4> allocations;
+  std::size_t nextAllocation = 0;
+  CUstream stream = nullptr;
+  unsigned long long streamId = 0;   // 0: not asked for
+
+  // As long as the thread: by id, which no other stream ever has.
+  std::array<KnownStream, 16> streams;
+  std::size_t nextStream = 0;
+
+  void forget() {
+    allocations.fill({});
+    streamId = 0;
+  }
+};
+thread_local constinit Visited visited;
+
+KnownStream& knownStream(unsigned long long id) {
+  for (KnownStream& known : visited.streams) {
+    if (known.id == id) return known;
+  }
+  KnownStream& known = visited.streams[visited.nextStream++ % visited.streams.size()];
+  known = {.id = id, .context = std::nullopt, .flags = std::nullopt};
+  return known;
+}
 
 }  // namespace
 
@@ -200,6 +245,75 @@ Status Gpu::moveLine(CUdeviceptr to, CUdeviceptr from) const {
   KOLO_CUDA(driver_, cuLaunchKernel, (moveLine_, 1, 1, 1, kLineWords, 1, 1, 0, copies_, arguments, nullptr));
   KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
   return {};
+}
+
+// ---- visits
+
+const Gpu* Gpu::enter() const {
+  if (visited.gpu == this || driver_.cuCtxPushCurrent(context_) != CUDA_SUCCESS) return this;
+  visited.forget();
+  return std::exchange(visited.gpu, this);
+}
+
+void Gpu::leave(const Gpu* before) const {
+  if (before == this) return;
+  (void)driver_.cuCtxPopCurrent(nullptr);
+  visited.forget();
+  visited.gpu = before;
+}
+
+bool Gpu::Current::relax(const drivers::CudaDriver& driver, CUstreamCaptureMode& mode) {
+  if (!visited.relaxed) (void)driver.cuThreadExchangeStreamCaptureMode(&mode);
+  return std::exchange(visited.relaxed, true);
+}
+
+void Gpu::Current::restore(const drivers::CudaDriver& driver, CUstreamCaptureMode mode, bool wasRelaxed) {
+  if (wasRelaxed) return;
+  (void)driver.cuThreadExchangeStreamCaptureMode(&mode);
+  visited.relaxed = false;
+}
+
+Result<Gpu::Allocation> Gpu::allocationAt(const void* address) const {
+  const Visit visit(*this);
+  for (const KnownAllocation& known : visited.allocations) {
+    if (known.address == address && address != nullptr) return known.allocation;
+  }
+  Allocation allocation;
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_BUFFER_ID};
+  void* data[] = {&allocation.type, &allocation.ordinal, &allocation.id};
+  KOLO_CUDA(driver_, cuPointerGetAttributes, (3, which, data, reinterpret_cast<CUdeviceptr>(address)));
+  visited.allocations[visited.nextAllocation++ % visited.allocations.size()] = {address, allocation};
+  return allocation;
+}
+
+Result<unsigned long long> Gpu::idOf(CUstream stream) const {
+  const Visit visit(*this);
+  if (visited.streamId != 0 && visited.stream == stream) return visited.streamId;
+  unsigned long long id = 0;
+  KOLO_CUDA(driver_, cuStreamGetId, (stream, &id));
+  visited.stream = stream;
+  visited.streamId = id;
+  return id;
+}
+
+Result<CUcontext> Gpu::contextOf(CUstream stream) const {
+  KOLO_ASSIGN(const unsigned long long id, idOf(stream));
+  KnownStream& known = knownStream(id);
+  if (known.context.has_value()) return *known.context;
+  CUcontext context = nullptr;
+  KOLO_CUDA(driver_, cuStreamGetCtx, (stream, &context));
+  known.context = context;
+  return context;
+}
+
+Result<unsigned> Gpu::flagsOf(CUstream stream) const {
+  KOLO_ASSIGN(const unsigned long long id, idOf(stream));
+  KnownStream& known = knownStream(id);
+  if (known.flags.has_value()) return *known.flags;
+  unsigned flags = CU_STREAM_DEFAULT;
+  KOLO_CUDA(driver_, cuStreamGetFlags, (stream, &flags));
+  known.flags = flags;
+  return flags;
 }
 
 }  // namespace kolo::executor::cuda

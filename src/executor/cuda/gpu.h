@@ -86,24 +86,53 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // A line of 64 bytes, by a kernel: the driver's copies may take another way than kernels do, through the host's memory even.
   Status moveLine(CUdeviceptr to, CUdeviceptr from) const;
 
-  // Makes the device's context the thread's, for a scope, in which calls that a capture elsewhere in the thread forbids are allowed:
-  // what they are made for is not part of it.
-  class Current {
+  // A thread's visit: the device's context is the thread's for a scope. Inside of a visit another one is free, so that a call of the library
+  // with many steps switches once; and what the driver says of a buffer or a stream it is asked once, for the caller cannot free either
+  // meanwhile. REQUIRES: what is called in the scope leaves the thread's stack of contexts as it was.
+  class Visit {
    public:
-    explicit Current(const Gpu& gpu) : gpu_(gpu), pushed_(gpu.driver_.cuCtxPushCurrent(gpu.context_) == CUDA_SUCCESS) {
-      (void)gpu_.driver_.cuThreadExchangeStreamCaptureMode(&mode_);
-    }
-    ~Current() {
-      (void)gpu_.driver_.cuThreadExchangeStreamCaptureMode(&mode_);
-      if (pushed_) (void)gpu_.driver_.cuCtxPopCurrent(nullptr);
-    }
-    Current(const Current&) = delete;
+    explicit Visit(const Gpu& gpu) : gpu_(gpu), before_(gpu.enter()) {}
+    ~Visit() { gpu_.leave(before_); }
+    Visit(const Visit&) = delete;
 
    private:
     const Gpu& gpu_;
-    const bool pushed_;
-    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+    const Gpu* const before_;
   };
+  // The same in two halves: leave() is given what enter() returned.
+  const Gpu* enter() const;
+  void leave(const Gpu* before) const;
+
+  // A visit in which calls are allowed that a capture elsewhere in the thread forbids: what they are made for is not part of it. The driver
+  // forbids what may wait (allocating, freeing, asking events and streams how far they are), not launches.
+  class Current {
+   public:
+    explicit Current(const Gpu& gpu) : visit_(gpu), driver_(gpu.driver_), wasRelaxed_(relax(gpu.driver_, mode_)) {}
+    ~Current() { restore(driver_, mode_, wasRelaxed_); }
+    Current(const Current&) = delete;
+
+   private:
+    static bool relax(const drivers::CudaDriver& driver, CUstreamCaptureMode& mode);
+    static void restore(const drivers::CudaDriver& driver, CUstreamCaptureMode mode, bool wasRelaxed);
+
+    const Visit visit_;
+    const drivers::CudaDriver& driver_;
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+    const bool wasRelaxed_;
+  };
+
+  // What the driver knows about the memory at an address.
+  struct Allocation {
+    unsigned type = 0;           // CUmemorytype; 0: unknown to the driver
+    int ordinal = -1;            // of the device
+    unsigned long long id = 0;   // of the allocation, another for each over the life of the process
+  };
+  Result<Allocation> allocationAt(const void* address) const;
+
+  // Unlike its handle, never used again. What else there is to know of a stream never changes, and so is kept by its id.
+  Result<unsigned long long> idOf(CUstream stream) const;
+  Result<CUcontext> contextOf(CUstream stream) const;
+  Result<unsigned> flagsOf(CUstream stream) const;
 
  private:
   friend class Lent;
