@@ -102,12 +102,12 @@ TEST_CASE("what an operation that is launched costs in calls of the driver", "[m
     return rank == 0 ? koloRecv(pair.data(0), 16, koloInt32, 1, pair.comm(0), pair.stream(0).get())
                      : koloSend(pair.data(1), 16, koloInt32, 0, pair.comm(1), pair.stream(1).get());
   };
-  expectCost("all_reduce, in place", pair.costOf(inPlace), 7, 1, 3320);
-  expectCost("all_reduce, two buffers", pair.costOf(apart), 8, 1, 3320);
-  expectCost("broadcast", pair.costOf(broadcast), 7, 1, 3320);
-  expectCost("send", pair.costOf(send), 7, 1, 3320);
-  expectCost("recv", pair.costOf(receive), 7, 1, 3320);
-  expectCost("all_reduce, behind another", pair.costOf(inPlace, false), 7, 1, 3320);
+  expectCost("all_reduce, in place", pair.costOf(inPlace), 7, 1, 864);
+  expectCost("all_reduce, two buffers", pair.costOf(apart), 8, 1, 864);
+  expectCost("broadcast", pair.costOf(broadcast), 7, 1, 864);
+  expectCost("send", pair.costOf(send), 7, 1, 864);
+  expectCost("recv", pair.costOf(receive), 7, 1, 864);
+  expectCost("all_reduce, behind another", pair.costOf(inPlace, false), 7, 1, 864);
 }
 
 TEST_CASE("what an operation with windows costs in calls of the driver", "[mock][calls]") {
@@ -122,7 +122,7 @@ TEST_CASE("what an operation with windows costs in calls of the driver", "[mock]
     return koloAllReduce(pair.data(rank), pair.result(rank), 16, koloInt32, koloSum, pair.comm(rank),
                          pair.stream(rank).get());
   };
-  expectCost("all_reduce, two windows", pair.costOf(call), 8, 1, 3320);
+  expectCost("all_reduce, two windows", pair.costOf(call), 8, 1, 864);
 }
 
 TEST_CASE("what a group costs in calls of the driver", "[mock][calls]") {
@@ -151,10 +151,10 @@ TEST_CASE("what a group costs in calls of the driver", "[mock][calls]") {
       return koloRecv(pair.result(rank), 16, koloInt32, 1 - rank, pair.comm(rank), pair.stream(rank).get());
     });
   };
-  expectCost("group of a send and a receive", pair.costOf(exchange), 14, 3, 3320);
-  expectCost("group of 2 all_reduces", pair.costOf(several(2)), 14, 3, 3320);
+  expectCost("group of a send and a receive", pair.costOf(exchange), 14, 3, 864);
+  expectCost("group of 2 all_reduces", pair.costOf(several(2)), 14, 3, 864);
   expectCost("group of 8 all_reduces", pair.costOf(several(8)), 38, 9, 3320);
-  expectCost("group of 9 all_reduces, a list apart", pair.costOf(several(9)), 46, 10, 3320);
+  expectCost("group of 9 all_reduces, a list apart", pair.costOf(several(9)), 46, 10, 864);
 }
 
 TEST_CASE("what an operation that is captured costs in calls of the driver", "[mock][calls]") {
@@ -182,8 +182,8 @@ TEST_CASE("what an operation that is captured costs in calls of the driver", "[m
   mine.launch(pair.stream(0));
   others.launch(pair.stream(1));
   pair.synchronize();
-  expectCost("all_reduce, captured, the first of a graph", first, 10, 1, 3320);
-  expectCost("all_reduce, captured, the next", second, 9, 1, 3320);
+  expectCost("all_reduce, captured, the first of a graph", first, 10, 1, 864);
+  expectCost("all_reduce, captured, the next", second, 9, 1, 864);
 }
 
 TEST_CASE("what an operation of a resident kernel costs in calls of the driver", "[mock][calls]") {
@@ -197,7 +197,7 @@ TEST_CASE("what an operation of a resident kernel costs in calls of the driver",
   };
   expectCost("all_reduce, resident, on an idle stream", pair.costOf(call), 11, 1, 0);
   REQUIRE_OK(call(0));
-  expectCost("all_reduce, resident, behind another", costOf([&] { return call(0); }), 10, 1, 3320);
+  expectCost("all_reduce, resident, behind another", costOf([&] { return call(0); }), 10, 1, 864);
   for (int i = 0; i < 2; ++i) REQUIRE_OK(call(1));
   pair.synchronize();
 }

@@ -17,6 +17,7 @@ namespace {
 
 using executor::cuda::BlockState;
 using executor::cuda::Control;
+using executor::cuda::FewParams;
 using executor::cuda::LaunchParams;
 using executor::cuda::ServeParams;
 
@@ -117,6 +118,12 @@ void runBlocks(const Grid& grid, const LaunchParams& launch, const ServeParams& 
   });
 }
 
+void runFew(const Grid& grid, const FewParams& launch) {
+  eachThread(grid, *launch.control, [&](MockPlatform& platform, int block, SharedBlock& shared) {
+    executor::cuda::runBlock(platform, launch, launch.list(), block, shared.state);
+  });
+}
+
 constexpr std::uint64_t kUnreadable = ~std::uint64_t{0};   // what reads of a broken peer bring, as those of a PCIe device that is gone
 
 void moveLine(const Grid& grid, device::Counter* const& to, const device::Counter* const& from) {
@@ -150,6 +157,7 @@ struct Prepared<run> {
 };
 
 constexpr std::array kKernels = {
+    Kernel{"koloRunFew", Prepared<runFew>::kBytes, Prepared<runFew>::prepare},
     Kernel{"koloRunBlocks", Prepared<runBlocks>::kBytes, Prepared<runBlocks>::prepare},
     Kernel{"koloMoveLine", Prepared<moveLine>::kBytes, Prepared<moveLine>::prepare},
 };

@@ -43,7 +43,7 @@ KOLO_DEVICE void markGivenUp(const device::Work& work) {
 
 // Blocks of a communicator run side by side: the first that gives up says why, once in the communicator's life.
 template <class Platform>
-KOLO_DEVICE void report(Platform& platform, const LaunchParams& params, const device::Work& work, const device::Fault& fault) {
+KOLO_DEVICE void report(Platform& platform, const LaunchHead& params, const device::Work& work, const device::Fault& fault) {
   markGivenUp(work);
   if (platform.add(params.channels[0].failures) != 1) return;
   params.control->fault = fault;
@@ -56,7 +56,7 @@ KOLO_DEVICE void report(Platform& platform, const LaunchParams& params, const de
 }
 
 // Where a channel hands requests of posted links to the host.
-KOLO_DEVICE device::PostBox* postsOf(const LaunchParams& params, int channel) {
+KOLO_DEVICE device::PostBox* postsOf(const LaunchHead& params, int channel) {
   return params.posts != nullptr ? params.posts + channel : nullptr;
 }
 
@@ -69,11 +69,11 @@ KOLO_DEVICE void sayEnded(device::PostBox& box) {
 
 // A group's messages; false after a failure.
 template <class Platform>
-KOLO_DEVICE bool runMessages(Platform& platform, const LaunchParams& params, int channel, BlockState& state) {
+KOLO_DEVICE bool runMessages(Platform& platform, const LaunchHead& params, const device::Work* list, int channel, BlockState& state) {
   if (params.messages == 0 || channel >= static_cast<int>(params.messageChannels)) return true;
   device::Work& work = state.work;
   if (platform.thread() == 0) {
-    work = params.list()[0];
+    work = list[0];
     work.links += channel * work.ranks;
     state.fault = {};
     work.fault = &state.fault;
@@ -82,7 +82,7 @@ KOLO_DEVICE bool runMessages(Platform& platform, const LaunchParams& params, int
   platform.syncOr(false);
   device::BlockTeam<Platform> team(platform, work);
   device::Exchange<device::BlockTeam<Platform>> exchange(team, work);
-  algorithms::MessageGroup<device::BlockTeam<Platform>>(team, exchange, params.list(), params.messages, channel).run();
+  algorithms::MessageGroup<device::BlockTeam<Platform>>(team, exchange, list, params.messages, channel).run();
   team.sync();
   if (team.failed() && platform.thread() == 0) report(platform, params, work, state.fault);
   platform.syncOr(false);
@@ -90,7 +90,7 @@ KOLO_DEVICE bool runMessages(Platform& platform, const LaunchParams& params, int
 }
 
 template <class Platform>
-KOLO_DEVICE bool runCollective(Platform& platform, const LaunchParams& params, const device::Work& described, int channel,
+KOLO_DEVICE bool runCollective(Platform& platform, const LaunchHead& params, const device::Work& described, int channel,
                                BlockState& state) {
   device::Work& work = state.work;
   device::Counter& operations = params.channels[channel].operations;
@@ -116,20 +116,21 @@ KOLO_DEVICE bool runCollective(Platform& platform, const LaunchParams& params, c
 
 // Messages first: they wait for nothing but messages. After a failure what follows would be refused.
 template <class Platform>
-KOLO_DEVICE void runList(Platform& platform, const LaunchParams& params, int channel, BlockState& state) {
+KOLO_DEVICE void runList(Platform& platform, const LaunchHead& params, const device::Work* list, int channel, BlockState& state) {
   // After a failure the peers may take what this rank sends for what it owed them: nothing more is sent.
   if (platform.syncOr(platform.thread() == 0 && device::loadRelaxed(params.channels[0].failures) != 0)) return;
-  if (!runMessages(platform, params, channel, state)) return;
+  if (!runMessages(platform, params, list, channel, state)) return;
   for (std::uint32_t i = params.messages; i < params.count; ++i) {
-    const device::Work& described = params.list()[i];
+    const device::Work& described = list[i];
     if (channel < described.channels && !runCollective(platform, params, described, channel, state)) return;
   }
 }
 
+// list: the launch's descriptions.
 template <class Platform>
-KOLO_DEVICE_CALL void runBlock(Platform& platform, const LaunchParams& params, int channel, BlockState& state) {
+KOLO_DEVICE_CALL void runBlock(Platform& platform, const LaunchHead& params, const device::Work* list, int channel, BlockState& state) {
   platform.setTimeout(params.timeoutNs);
-  runList(platform, params, channel, state);
+  runList(platform, params, list, channel, state);
   if (params.posts != nullptr && platform.thread() == 0) sayEnded(params.posts[channel]);
 }
 

@@ -371,7 +371,7 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, st
   if (staysResident) {
     KOLO_TRY(ring(params, stream));
   } else {
-    KOLO_TRY(gpu_->launch(params, {}, blocks, stream));
+    KOLO_TRY(gpu_->launch(params, blocks, stream));
   }
   KOLO_TRY(orderBeforeOthers(stream, capture));
   --unrecorded_;
@@ -398,7 +398,9 @@ Status Engine::ring(const LaunchParams& params, CUstream stream) {
   const drivers::CudaDriver& driver = gpu_->driver();
   auto* const resident = resident_.as<Resident>();
   const std::uint64_t number = ++given_;
-  places_[number % kResidentPlaces] = params;
+  LaunchParams& place = places_[number % kResidentPlaces];
+  static_cast<LaunchHead&>(place) = params;
+  std::copy_n(params.works, params.count, place.works);
   device::storeRelease(control_->enqueued, number);                       // [enqueued]
   std::atomic_thread_fence(std::memory_order_seq_cst);
   // Before the stream is made to wait: what waits in a queue of the hardware holds up what comes behind it.
@@ -407,7 +409,7 @@ Status Engine::ring(const LaunchParams& params, CUstream stream) {
     device::storeRelease(control_->opened, number);                         // [opened]
     const ServeParams serve{.control = control_, .channels = channels_.as<Channel>(), .resident = resident, .places = places_,
                             .instance = ++instances_, .first = number, .idleNs = setup_.idleNs};
-    KOLO_TRY(gpu_->launch(params, serve, residentBlocks(setup_.layout), residentStream_));
+    KOLO_TRY(gpu_->launchResident(serve, residentBlocks(setup_.layout), residentStream_));
   }
   KOLO_CUDA(driver, cuStreamWriteValue64, (stream, reinterpret_cast<CUdeviceptr>(&resident->rung.value), ringOf(number, opens),
                                            CU_STREAM_WRITE_VALUE_DEFAULT));

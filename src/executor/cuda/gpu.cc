@@ -85,10 +85,11 @@ Status Gpu::load() {
     if (koloKernels[0] != 0) return why;
     return error(koloUnsupported, "this library was built without kernels (the option gpu_architectures is empty): {}", why.message());
   }
-  KOLO_CUDA(driver_, cuModuleGetFunction, (&kernel_, module_, "koloRunBlocks"));
+  KOLO_CUDA(driver_, cuModuleGetFunction, (&runFew_, module_, "koloRunFew"));
+  KOLO_CUDA(driver_, cuModuleGetFunction, (&runBlocks_, module_, "koloRunBlocks"));
   KOLO_CUDA(driver_, cuModuleGetFunction, (&moveLine_, module_, "koloMoveLine"));
   int blocks = 0, multiprocessors = 0, mps = 0;
-  KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&blocks, kernel_, kBlockThreads, 0));
+  KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&blocks, runBlocks_, kBlockThreads, 0));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_));
   (void)driver_.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device_);   // older drivers do not know it
   int rings = 0;
@@ -111,10 +112,26 @@ Status Gpu::load() {
   return {};
 }
 
-Status Gpu::launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const {
-  void* arguments[] = {const_cast<LaunchParams*>(&params), const_cast<ServeParams*>(&serve)};   // the driver copies them
-  KOLO_CUDA(driver_, cuLaunchKernel, (kernel_, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
+Status Gpu::launch(const LaunchParams& params, unsigned blocks, CUstream stream) const {
+  if (params.apart == nullptr && params.count > kFewWorks) return launch(params, {}, blocks, stream);
+  FewParams few;
+  static_cast<LaunchHead&>(few) = params;
+  if (params.apart == nullptr) std::copy_n(params.works, params.count, few.works);
+  void* arguments[] = {&few};   // the driver copies it
+  KOLO_CUDA(driver_, cuLaunchKernel, (runFew_, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
   return {};
+}
+
+Status Gpu::launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const {
+  void* arguments[] = {const_cast<LaunchParams*>(&params), const_cast<ServeParams*>(&serve)};
+  KOLO_CUDA(driver_, cuLaunchKernel, (runBlocks_, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
+  return {};
+}
+
+Status Gpu::launchResident(const ServeParams& serve, unsigned blocks, CUstream stream) const {
+  LaunchParams none{};
+  none.control = serve.control;
+  return launch(none, serve, blocks, stream);
 }
 
 // Launches with nothing to do. The first launch of a kernel may make the driver resize what threads have of local memory, and wait
@@ -132,9 +149,10 @@ Status Gpu::tryKernels() {
   params.channels = channel.as<Channel>();
   ServeParams serve{.control = control, .channels = channel.as<Channel>(), .resident = resident.as<Resident>(), .places = nullptr,
                     .instance = 1, .first = 1, .idleNs = 0};
-  KOLO_TRY(launch(params, {}, 1, copies_));
-  KOLO_TRY(launch(params, serve, 1, copies_));
-  return moveLine(reinterpret_cast<CUdeviceptr>(resident.as()), reinterpret_cast<CUdeviceptr>(channel.as()));   // waits for all three
+  KOLO_TRY(launch(params, 1, copies_));
+  KOLO_TRY(launch(params, ServeParams{}, 1, copies_));
+  KOLO_TRY(launchResident(serve, 1, copies_));
+  return moveLine(reinterpret_cast<CUdeviceptr>(resident.as()), reinterpret_cast<CUdeviceptr>(channel.as()));   // waits for all four
 }
 
 Gpu::~Gpu() {

@@ -53,8 +53,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   const drivers::CudaDriver& driver() const { return driver_; }
   int ordinal() const { return ordinal_; }
   CUcontext context() const { return context_; }
-  // The kernel: of one launch, or, with `serve`, resident. REQUIRES: the context.
-  Status launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const;
+  // A launch of what `params` describes. REQUIRES: the context.
+  Status launch(const LaunchParams& params, unsigned blocks, CUstream stream) const;
+  // The resident kernel. REQUIRES: the context.
+  Status launchResident(const ServeParams& serve, unsigned blocks, CUstream stream) const;
   const CUuuid& uuid() const { return uuid_; }
   // Whether kernels of several processes run on it side by side (MPS), instead of in turns.
   bool isSharedByProcesses() const { return mps_; }
@@ -140,6 +142,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Gpu(const drivers::CudaDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
   void takeBack(const Lent& lent);
   Status load();
+  Status launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const;
   Status tryKernels();
 
   const drivers::CudaDriver& driver_;
@@ -150,7 +153,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   bool canRing_ = false;
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
-  CUfunction kernel_ = nullptr, moveLine_ = nullptr;
+  CUfunction runFew_ = nullptr, runBlocks_ = nullptr, moveLine_ = nullptr;
   CUstream copies_ = nullptr;   // apart from all others
   int residentBlocks_ = 0;
   double memoryGBps_ = 0, cacheBytes_ = 0;

@@ -27,22 +27,29 @@ struct alignas(64) Channel {
   device::Counter failures;    // blocks of this rank that gave up; of channel 0 only
 };
 
-inline constexpr int kInlineWorks = 8;
+inline constexpr int kFewWorks = 2, kInlineWorks = 8;
 inline constexpr int kBlockThreads = 512;
 
-struct LaunchParams {
+struct LaunchHead {
   Control* control;
   Channel* channels;            // [gridDim.x]
   device::PostBox* posts;       // [gridDim.x]; null: no link is posted
   std::uint64_t timeoutNs;      // 0: none
-  const device::Work* apart;    // instead of `works`, if they are too many or have arrays; readable by the device
+  const device::Work* apart;    // instead of what is behind the head, if they are too many or have arrays; readable by the device
   std::uint32_t count;
   std::uint32_t messages;       // of them, those that are messages: the first ones
   std::uint32_t messageChannels;   // blocks that carry them
-  device::Work works[kInlineWorks];
+};
+
+// With its descriptions. The driver copies all of it for each launch, so what a launch of one or two operations is told is a type of its own.
+template <int kWorks>
+struct LaunchOf : LaunchHead {
+  device::Work works[kWorks];
 
   KOLO_DEVICE const device::Work* list() const { return apart != nullptr ? apart : works; }
 };
+using FewParams = LaunchOf<kFewWorks>;
+using LaunchParams = LaunchOf<kInlineWorks>;
 
 // What koloMoveLine moves, which proves a link (comm/trials.h): by as many threads, each of which reads and writes a word as algorithms do.
 inline constexpr int kLineWords = 8;

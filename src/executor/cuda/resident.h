@@ -112,7 +112,7 @@ KOLO_DEVICE void serveBlock(Platform& platform, const ServeParams& params, int b
     device::blockCopy(device::BlockIndex{platform.thread(), platform.threads()}, &state.launch, &params.places[place],
                       sizeof state.launch, false);
     platform.syncOr(false);
-    runBlock(platform, state.launch, block, state);
+    runBlock(platform, state.launch, state.launch.list(), block, state);
     platform.syncOr(false);
     if (platform.thread() != 0) continue;
     device::storeRelaxed(params.channels[block].served, ++state.served);
@@ -124,14 +124,14 @@ KOLO_DEVICE void serveBlock(Platform& platform, const ServeParams& params, int b
   }
 }
 
-// The kernel: of one launch, or resident, which `serve` is for.
+// The kernel of one launch, or the resident one, which `serve` is for.
 template <class Platform>
 KOLO_DEVICE void runKernel(Platform& platform, const LaunchParams& launch, const ServeParams& serve, int block, int blocks,
                            BlockState& state) {
   if (serve.resident != nullptr) {
     serveBlock(platform, serve, block, blocks, state);
   } else {
-    runBlock(platform, launch, block, state);
+    runBlock(platform, launch, launch.list(), block, state);
   }
 }
 
