@@ -51,7 +51,7 @@ int ordinalFor(const Options& options, int local) {
 koloConfig_t configFor(const Options& options, int ordinal) {
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
   config.device = ordinal;
-  if (options.resident) config.resident = 1;
+  if (options.resident) config.resident = 2;   // what is measured has its stream to itself
   if (options.timeoutSeconds > 0) config.timeoutMs = static_cast<int>(options.timeoutSeconds * 1e3);
   if (!options.transport.empty()) config.transports = options.transport.c_str();
   config.name = "kolo-perf";

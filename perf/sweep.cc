@@ -163,7 +163,6 @@ class Sweep {
     koloResult_t result = koloSuccess;
     for (size_t i = 0; i < batch && result == koloSuccess; ++i) {
       result = runOnce(point.operation, point.shape, at, ranks_, comm_, device_.stream());
-      if (options_.resident) device_.synchronize();   // the resident kernel is for streams with nothing to do
     }
     device_.synchronize();
     const Clock::time_point end = Clock::now();

@@ -206,7 +206,10 @@ typedef struct {
                              streams of their own, made with cudaStreamNonBlocking. */
   int resident;           /* KOLO_RESIDENT: 1: small operations on an idle stream (cudaStreamNonBlocking) are given to a kernel that stays on the GPU until it has had
                              nothing to do for KOLO_RESIDENT_IDLE_US, and are not launched. Whatever waits for the device to be idle (cudaDeviceSynchronize, cudaFree)
-                             then waits up to that much longer. The same on all ranks; one that cannot have such a kernel says why, and launches. */
+                             then waits up to that much longer. The same on all ranks; one that cannot have such a kernel says why, and launches.
+                             2: also those that follow others in one stream, whatever the program enqueues between them, if all that comes before an operation
+                             in its stream can run beside the kernel, which has four of the GPU's multiprocessors: a cooperative launch on all of them would wait
+                             for ever. */
 } koloConfig_t;
 
 #define KOLO_HOST (-1)

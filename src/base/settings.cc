@@ -70,8 +70,9 @@ constexpr Setting kTable[] = {
     {.name = "KOLO_GPU_CHANNELS", .kind = Kind::kInteger, .fallback = "0",
      .meaning = "most blocks of a device that a rank's kernels use, of those that are free, in equal shares for the ranks that share it; 0: up to 32, or 64 "
                 "where ranks share the device, and some are left for communicators to come", .low = 0, .high = 256},
-    {.name = "KOLO_RESIDENT", .kind = Kind::kBool, .fallback = "0",
-     .meaning = "small operations on a GPU go to a kernel that stays for a while instead of being launched"},
+    {.name = "KOLO_RESIDENT", .kind = Kind::kInteger, .fallback = "0",
+     .meaning = "1: small operations on an idle stream of a GPU go to a kernel that stays for a while instead of being launched; 2: also those that follow "
+                "others in one stream, before which nothing in it may need all multiprocessors at once", .low = 0, .high = 2},
     {.name = "KOLO_RESIDENT_IDLE_US", .kind = Kind::kInteger, .fallback = "200",
      .meaning = "after how many microseconds without work that kernel retires", .low = 1, .high = 1000000},
     {.name = "KOLO_GPUDIRECT", .kind = Kind::kText, .fallback = "off",

@@ -151,7 +151,7 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
     options.transports = settings::text("KOLO_TRANSPORTS");
     options.name = "world";
     options.device = static_cast<int>(settings::integer("KOLO_DEVICE"));
-    options.resident = settings::integer("KOLO_RESIDENT") != 0;
+    options.resident = static_cast<int>(settings::integer("KOLO_RESIDENT"));
   }
   if (config != nullptr) {
     if (config->magic != KOLO_CONFIG_MAGIC || config->size < sizeof(std::size_t) + 2 * sizeof(unsigned)) {
@@ -178,10 +178,10 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
     if (hasDevice && isGiven(config->device, KOLO_CONFIG_UNDEF_INT)) options.device = config->device;
     const bool hasResident = config->size >= offsetof(koloConfig_t, resident) + sizeof config->resident;   // since 0.2
     if (hasResident && isGiven(config->resident, KOLO_CONFIG_UNDEF_INT)) {
-      if (config->resident != 0 && config->resident != 1) {
-        return error(koloInvalidArgument, "resident is {}, expected 0 or 1", config->resident);
+      if (config->resident < 0 || config->resident > 2) {
+        return error(koloInvalidArgument, "resident is {}, expected 0, 1 or 2", config->resident);
       }
-      options.resident = config->resident == 1;
+      options.resident = config->resident;
     }
     if (options.device < KOLO_HOST) return error(koloInvalidArgument, "device is {}, expected a CUDA device or KOLO_HOST", options.device);
   }
@@ -212,7 +212,7 @@ std::string Communicator::agreement(const ArenaLayout& layout, const Options& op
   return fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
                      layout.slots, layout.slotBytes, options.reproducible ? 1 : 0, options.algorithm,
                      options.device < 0 ? "host memory"
-                     : options.resident ? "GPUs, resident"
+                     : options.resident != 0 ? "GPUs, resident"
                                         : "GPUs");
 }
 

@@ -44,7 +44,7 @@ struct Options {
   std::string transports;
   std::string name;
   int device = -1;      // CUDA ordinal; -1: host memory
-  bool resident = false;
+  int resident = 0;   // as koloConfig_t's
 
   // The caller's configuration over the settings; nullptr: the settings alone.
   static Result<Options> make(const koloConfig_t* config, const Options* parent);

@@ -500,12 +500,13 @@ class CudaRank final : public GpuRank {
   // Nobody goes on, or back, before all have taken hold of all arenas: agree() sees to that.
   Status makeEngine() {
     const bool sharesContext = count([&](const Hello& one) { return one.isOnDevice(mine()) && one.isInProcess(mine()); }) > 1;
-    const std::string hindrance = wishes_.resident ? whyNotResident(sharesContext) : "";
-    const bool resident = wishes_.resident && hindrance.empty();
+    const std::string hindrance = wishes_.resident != 0 ? whyNotResident(sharesContext) : "";
+    const bool resident = wishes_.resident != 0 && hindrance.empty();
     if (!hindrance.empty()) log::warn("rank {} launches its operations, and has no resident kernel: {}", membership_.rank, hindrance);
     if (sharesContext) tellOfLazyLoading();
     cuda::Engine::Setup setup{.rank = membership_.rank, .ranks = membership_.ranks(), .layout = layout_, .windows = Windows::kMost,
-                              .sharesContext = sharesContext, .resident = resident, .idleNs = wishes_.idleNs, .beforeLaunch = {}};
+                              .sharesContext = sharesContext, .resident = resident,
+                              .residentFollows = wishes_.resident == 2, .idleNs = wishes_.idleNs, .beforeLaunch = {}};
     if (posts()) setup.beforeLaunch = [this](unsigned blocks, bool again) { proxy_->expect(blocks, again); };
     Result<std::unique_ptr<cuda::Engine>> engine = cuda::Engine::create(gpu_, setup);
     Status status = engine.status();

@@ -23,7 +23,7 @@ class GpuRank {
   struct Wishes {
     int device = 0;
     int mostChannels = 0;            // 0: as many as pay
-    bool resident = false;           // small launches go to a kernel that stays
+    int resident = 0;                // as koloConfig_t's: not 0: small launches go to a kernel that stays
     std::uint64_t idleNs = 0;        // for so long
     std::string transports;          // names; empty: all
     std::string nearNics;            // as nearNics() says (comm/hosts.h)

@@ -72,8 +72,8 @@ TEST_CASE("operations on several streams of one communicator run in the order of
 
 TEST_CASE("a rank may be hundreds of operations ahead of the others", "[device][streams]") {
   const int n = GENERATE(2, 3);
-  const bool resident = GENERATE(false, true);
-  const DeviceScene scene(mockFor(n, resident));
+  const int resident = GENERATE(0, 1, 2);
+  const DeviceScene scene(mockFor(n, resident != 0));
   Ranks ranks(oneDevice(n), {.resident = resident});
   ranks.run([&](Self& self) {
     constexpr int kOperations = 200;   // more than the places of a resident kernel and the lines of a mailbox
@@ -585,6 +585,54 @@ TEST_CASE("a resident kernel is given nothing by streams that wait for the defau
   };
   CHECK(blocksOf(waits) == 1);   // of its own launch; a resident kernel has two here
   CHECK(blocksOf(alone) > 1);
+}
+
+TEST_CASE("a resident kernel takes operations that follow each other in a stream, if the program lets it", "[mock]") {
+  const ScopedSetting longest("KOLO_RESIDENT_IDLE_US", "1000000");
+  const MockScene scene(mockFor(2, true));
+  Ranks ranks(oneDevice(2), {.resident = 2});
+  const DeviceBuffer values(2);
+  const CudaStream streams[2];
+  values->fill(1);
+  const std::uint64_t before = MockCuda::launches();
+  for (int i = 0; i < 20; ++i) {
+    for (int rank = 0; rank < 2; ++rank) {
+      int* const value = values.data() + rank;
+      REQUIRE_OK(koloAllReduce(value, value, 1, koloInt32, koloSum, ranks[rank], streams[rank].get()));
+    }
+  }
+  for (const CudaStream& stream : streams) stream.synchronize();
+  CHECK(values->read() == std::vector<int>{1 << 20, 1 << 20});
+  CHECK(MockCuda::launches() - before == 2);   // of 40 operations: each rank's resident kernel
+}
+
+TEST_CASE("a resident kernel's operation comes after what stands before it in its stream, and before what comes later", "[device]") {
+  const DeviceScene scene(mockFor(2, true));
+  Ranks ranks(oneDevice(2), {.resident = 2});
+  const DeviceBuffer value(2), other(1), copies(2), gate(2);
+  const CudaStream stream, otherStream, opener;
+  const auto at = [](const DeviceBuffer& buffer, std::size_t place = 0) { return reinterpret_cast<CUdeviceptr>(buffer.data() + place); };
+  const auto call = [&](int rank) {
+    const DeviceBuffer& buffer = rank == 0 ? value : other;
+    REQUIRE_OK(koloAllReduce(buffer.data(), buffer.data(), 1, koloInt32, koloSum, ranks[rank], (rank == 0 ? stream : otherStream).get()));
+  };
+  gate->fill(0);
+  value->write(1);
+  other->write(1);
+  const CurrentDevice current(testDevice());
+  for (int rank = 0; rank < 2; ++rank) call(rank);
+  CUDA_OK(driver().cuStreamWaitValue64(stream.raw(), at(gate), 1, CU_STREAM_WAIT_VALUE_GEQ));
+  CUDA_OK(driver().cuMemcpyDtoDAsync(at(copies), at(value), sizeof(int), stream.raw()));
+  CUDA_OK(driver().cuMemsetD8Async(at(value), 1, sizeof(int), stream.raw()));
+  for (int rank = 0; rank < 2; ++rank) call(rank);
+  CUDA_OK(driver().cuMemcpyDtoDAsync(at(copies, 1), at(value), sizeof(int), stream.raw()));
+  CUDA_OK(driver().cuMemsetD8Async(at(value), 0, sizeof(int), stream.raw()));
+  CUDA_OK(driver().cuStreamWriteValue64(opener.raw(), at(gate), 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+  stream.synchronize();
+  otherStream.synchronize();
+  CHECK(copies->read() == std::vector<int>{2, 0x01010101 + 2});
+  CHECK(value->read(0) == 0);
+  CHECK(other->read(0) == 0x01010101 + 2);
 }
 
 TEST_CASE("a resident kernel is launched once for many operations, and does not stay for its idle time when its rank goes", "[mock]") {

@@ -47,7 +47,7 @@ koloConfig_t configOf(const Setup& setup) {
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
   config.device = setup.device;
   config.timeoutMs = static_cast<int>(within(setup.timeout, 0.8).count());
-  config.resident = setup.resident ? 1 : 0;
+  config.resident = setup.resident ? 2 : 0;   // nothing else is in these streams
   return config;
 }
 

@@ -107,7 +107,7 @@ Ranks::Ranks(const std::vector<int>& devices, const RanksOptions& options)
     config.device = devices[rank];
     config.timeoutMs = options.timeoutMs;
     config.transports = options.transportsOf.empty() ? options.transports : options.transportsOf[rank];
-    config.resident = options.resident ? 1 : 0;
+    config.resident = options.resident;
     results[rank] = koloCommInitRankConfig(&comms[rank], size(), id, static_cast<int>(rank), &config);
     if (results[rank] != koloSuccess) messages[rank] = koloGetLastError(nullptr);
   });

@@ -134,7 +134,7 @@ struct RanksOptions {
   int timeoutMs = 20000 * kSlowness;
   const char* transports = "";
   std::vector<const char*> transportsOf;   // by rank, instead; empty: the same for all
-  bool resident = false;
+  int resident = 0;   // as koloConfig_t's
   bool mayFail = false;   // the test looks at the results
 };
 

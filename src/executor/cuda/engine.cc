@@ -385,10 +385,15 @@ bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const C
   if (!setup_.resident || capture.active || params.apart != nullptr) return false;
   if (blocks > residentBlocks(setup_.layout)) return false;
   if (given_ - device::loadAcquire(control_->completed) >= kResidentPlaces - 1) return false;   // [completed] no place is free
-  // What stands before the ring may need the whole device, or wait for this thread: the kernel would wait for it in vain, in its place. Only
-  // a stream with nothing to do, and nothing to wait for in another, rings at once: not one that waits for the default stream, or that stream itself.
   const Result<unsigned> flags = gpu_->flagsOf(stream);
-  if (!flags.ok() || (flags.value() & CU_STREAM_NON_BLOCKING) == 0) return false;
+  if (!flags.ok() || (flags.value() & CU_STREAM_NON_BLOCKING) == 0) return false;   // it would wait for the default stream
+  // The ring has its place in the stream, so the kernel begins the launch after what stands before it, and what comes after the launch waits
+  // for its end (ring()). But from now on until the ring the kernel stays, in its place on the device, and what stands before may need
+  // the whole device, or wait for this thread: then neither goes on. Nobody tells what is in a stream, so it is one of two:
+  // - the program has said that what stands before can run beside the kernel. In the stream of the last launch that is all: launches are one
+  //   after the other there. In another stream the ring would stand behind the last launch too, of which no such thing was said;
+  if (setup_.residentFollows && isInOrder(capture)) return true;
+  // - nothing stands before it: the stream has nothing to do, and nothing to wait for in another one.
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
   return driver.cuStreamQuery(stream) == CUDA_SUCCESS && (isInOrder(capture) || driver.cuEventQuery(last_) == CUDA_SUCCESS);

@@ -60,6 +60,8 @@ class Engine {
     std::uint32_t windows = 0;     // windows that there can be
     bool sharesContext = false;    // with another rank, a thread of this process
     bool resident = false;         // small launches go to a kernel of kResidentBlocks that stays for idleNs
+    // What stands before an operation in its stream can run beside that kernel: the program says so.
+    bool residentFollows = false;
     std::uint64_t idleNs = 0;
     // Where links are posted: told before each launch, whose blocks will write requests until they have ended it. again: a graph may
     // launch it at any time from now on.
