@@ -87,6 +87,7 @@ class CudaRank final : public GpuRank {
   ~CudaRank() override {
     proxy_.reset();
     engine_.reset();
+    if (hasResidentStream_) gpu_->giveBackResidentStream();
     if (gpu_ != nullptr) gpu_->giveBack(taken_.exchange(0));
   }
 
@@ -481,11 +482,18 @@ class CudaRank final : public GpuRank {
     return pair;
   }
 
-  std::string whyNotResident(bool sharesContext) const {
+  // "": the stream of the resident kernel has been taken.
+  std::string whyNotResident(bool sharesContext) {
     if (!gpu_->canRing()) return fmt::format("device {} has no 64-bit memory operations in streams", gpu_->ordinal());
-    if (!sharesContext || !drivers::hasFewQueues()) return "";
-    return "CUDA was initialised with CUDA_DEVICE_MAX_CONNECTIONS below 16 (8 by default), and the streams of ranks that share a device would "
-           "hold each other up; set it to 32";
+    if (sharesContext && drivers::streamQueues() < 16) {
+      return "CUDA was initialised with CUDA_DEVICE_MAX_CONNECTIONS below 16 (8 by default), and the streams of ranks that share a device would "
+             "hold each other up; set it to 32";
+    }
+    hasResidentStream_ = gpu_->takeResidentStream();
+    if (hasResidentStream_) return "";
+    return fmt::format("the resident kernels of other ranks and communicators of this process, with the streams that wait for them, have the {} queues "
+                       "of device {} (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, 32 at most); expected fewer of them", drivers::streamQueues(),
+                       gpu_->ordinal());
   }
 
   // Once for the process.
@@ -551,6 +559,7 @@ class CudaRank final : public GpuRank {
   std::vector<Pinned> pinned_;             // arenas of other processes, mirrors, departures
   std::vector<int> leaders_;
   bool mapsHost_ = false;                  // some pair maps memory of the host, because nothing better reaches it
+  bool hasResidentStream_ = false;
   std::unique_ptr<cuda::Engine> engine_;
   std::unique_ptr<Proxy> proxy_;           // where links are posted
 };

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 
@@ -14,7 +15,8 @@ std::atomic<const CudaDriver*> mocked{nullptr};
 #define KOLO_TEXT_(name) #name
 #define KOLO_TEXT(name) KOLO_TEXT_(name)   // of what cuda.h makes of the name
 
-std::atomic<bool> fewQueues{false};
+constexpr int kDefaultQueues = 8, kMostQueues = 32;   // of CUDA_DEVICE_MAX_CONNECTIONS
+std::atomic<int> queuesOfDriver{kDefaultQueues}, queuesOfMock{kMostQueues};
 
 // How often the process has loaded or unloaded a library.
 std::uint64_t changesOfLibraries() {
@@ -35,8 +37,9 @@ Result<CudaDriver> load() {
   }
   // If this is who initialises the driver: ranks that are threads need more queues than the 8 that there are by default.
   if (!wasLoaded) (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  const char* const queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  fewQueues.store(queues == nullptr || std::atoi(queues) < 16, std::memory_order_relaxed);
+  if (const char* const queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS"); queues != nullptr) {
+    queuesOfDriver.store(std::clamp(std::atoi(queues), 1, kMostQueues), std::memory_order_relaxed);
+  }
   CudaDriver driver;
   const char* missing = nullptr;
 #define KOLO_CUDA_LOAD(name)                                                         \
@@ -67,7 +70,10 @@ Result<const CudaDriver*> cuda() {
   return &loaded.value();
 }
 
-bool hasFewQueues() { return fewQueues.load(std::memory_order_relaxed); }
+int streamQueues() {
+  const bool isMocked = mocked.load(std::memory_order_acquire) != nullptr;   // [mock]
+  return (isMocked ? queuesOfMock : queuesOfDriver).load(std::memory_order_relaxed);
+}
 
 bool isCudaLoaded() {
   if (mocked.load(std::memory_order_acquire) != nullptr) return true;  // [mock]
@@ -82,7 +88,10 @@ bool isCudaLoaded() {
   return library != nullptr;
 }
 
-void setCuda(const CudaDriver* mock) { mocked.store(mock, std::memory_order_release); }  // [mock]
+void setCuda(const CudaDriver* mock, int queues) {
+  queuesOfMock.store(queues, std::memory_order_relaxed);
+  mocked.store(mock, std::memory_order_release);  // [mock]
+}
 
 Status cudaError(const CudaDriver& driver, CUresult code, const char* function) {
   const char *name = nullptr, *text = nullptr;

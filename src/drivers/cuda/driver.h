@@ -44,12 +44,12 @@ Result<const CudaDriver*> cuda();
 // Whether the driver's library is in this process, whoever has loaded it.
 bool isCudaLoaded();
 
-// Whether streams of this process share few queues of the hardware, as far as can be known: what waits in one of two streams of a
-// queue holds up the other.
-bool hasFewQueues();
+// How many queues of the hardware the streams of this process have on each device, as far as can be known: of two streams that share one, what
+// waits in the one holds up the other.
+int streamQueues();
 
-// For tests, before the first use: everything goes to this one. nullptr: back to the machine's.
-void setCuda(const CudaDriver* mock);
+// For tests, before the first use: everything goes to this one, whose devices have so many queues. nullptr: back to the machine's.
+void setCuda(const CudaDriver* mock, int queues = 32);
 
 // "cuMemCreate: out of memory (CUDA_ERROR_OUT_OF_MEMORY)"
 Status cudaError(const CudaDriver& driver, CUresult code, const char* function);

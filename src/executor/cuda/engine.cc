@@ -1,7 +1,9 @@
 #include "executor/cuda/engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -73,6 +75,7 @@ Status Engine::allocate() {
   control_ = new (control) Control{};
   if (setup_.beforeLaunch) KOLO_TRY(allocateRings());
   KOLO_CUDA(driver, cuEventCreate, (&last_, CU_EVENT_DISABLE_TIMING));
+  for (CUevent& milestone : milestones_) KOLO_CUDA(driver, cuEventCreate, (&milestone, CU_EVENT_DISABLE_TIMING));
   // Allocating pinned memory may wait for kernels, and those for the next launch: what most programs need is there from the start.
   for (int i = 0; i < kFirstBuffers; ++i) KOLO_TRY(addBuffer(kFirstBufferBytes));
   if (!setup_.resident) return {};
@@ -123,6 +126,9 @@ Engine::~Engine() {
     if (buffer->used != nullptr) (void)driver.cuEventDestroy(buffer->used);
   }
   if (last_ != nullptr) (void)driver.cuEventDestroy(last_);
+  for (const CUevent milestone : milestones_) {
+    if (milestone != nullptr) (void)driver.cuEventDestroy(milestone);
+  }
   for (const CapturedLaunch& launch : captures_) (void)driver.cuEventDestroy(launch.event);
 }
 
@@ -364,6 +370,7 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, st
   for (const device::Work& work : works) blocks = std::max(blocks, static_cast<unsigned>(work.channels));
   if (buffer != nullptr && capture.active) KOLO_TRY(keepForGraph(*buffer, capture.graph));
 
+  if (!capture.active) awaitMilestone();
   const bool staysResident = goesToResident(params, blocks, capture, stream);
   if (setup_.beforeLaunch) setup_.beforeLaunch(staysResident ? residentBlocks(setup_.layout) : blocks, capture.active);
   KOLO_TRY(orderAfterOthers(stream, capture));
@@ -375,7 +382,25 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, st
   }
   KOLO_TRY(orderBeforeOthers(stream, capture));
   --unrecorded_;
+  if (!capture.active) KOLO_TRY(passMilestone(stream));
   if (buffer != nullptr && !capture.active) KOLO_CUDA(driver, cuEventRecord, (buffer->used, stream));
+  return {};
+}
+
+// Before the launch that is to record a milestone: the one in its place has been reached, and so are those before it. It is asked for and not waited
+// for, since what the driver waits for it may wait for with its locks. A device that is broken is told by what is called next.
+void Engine::awaitMilestone() {
+  const std::uint64_t next = passed_ + 1;
+  if (next % kMilestone != 0 || next <= kMilestone * kMilestones) return;
+  const Gpu::Current current(*gpu_);
+  const CUevent milestone = milestones_[next / kMilestone % kMilestones];
+  while (gpu_->driver().cuEventQuery(milestone) == CUDA_ERROR_NOT_READY) std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+// Launches are one after the other, whatever streams they are in: the event of one comes after those before it.
+Status Engine::passMilestone(CUstream stream) {
+  if (++passed_ % kMilestone != 0) return {};
+  KOLO_CUDA(gpu_->driver(), cuEventRecord, (milestones_[passed_ / kMilestone % kMilestones], stream));
   return {};
 }
 

@@ -6,6 +6,7 @@
 // others' kernels: what it gives back is kept by the Gpu.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -151,6 +152,8 @@ class Engine {
   Status orderBeforeOthers(CUstream stream, const Capture& capture);
   bool goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture, CUstream stream) const;
   Status ring(const LaunchParams& params, CUstream stream);
+  void awaitMilestone();
+  Status passMilestone(CUstream stream);
 
   std::shared_ptr<Gpu> gpu_;
   Setup setup_;
@@ -174,6 +177,15 @@ class Engine {
   unsigned long long lastStream_ = 0;   // its id: handles are used again
   std::atomic<bool> launched_{false};
   bool captured_ = false;             // replays may come at any time
+
+  // How far this rank is ahead of the device. The driver lets a thread that finds a full queue (about 1,024 entries; a launch takes up to three,
+  // and a program's own kernels stand between) wait with the context's lock: a rank of the same process could not launch what is waited for.
+  // So the engine waits before that, without any lock.
+  static constexpr std::uint64_t kMilestone = 64;      // launches
+  static constexpr std::size_t kMilestones = 3;        // that may lie ahead: 255 launches at most
+  std::array<CUevent, kMilestones> milestones_{};      // after launch 64 m, in place m % 3
+  std::uint64_t passed_ = 0;                           // launches, but for captured ones
+
   int unrecorded_ = 0;            // launches behind which last_ was not recorded: one that failed, and so the communicator
 
   // The resident kernel.

@@ -178,6 +178,15 @@ int Gpu::take(int wanted) {
   }
 }
 
+bool Gpu::takeResidentStream() {
+  const int most = drivers::streamQueues() / 2 - 2;   // beside the device's stream for copies, the default one, and two of the program's
+  int taken = residentStreams_.load(std::memory_order_relaxed);
+  do {
+    if (taken >= most) return false;
+  } while (!residentStreams_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed));
+  return true;
+}
+
 // In powers of two, so that what one communicator gives back fits the next.
 Result<Lent> Gpu::lend(Lent::Where where, std::uint64_t bytes) {
   Lent lent;

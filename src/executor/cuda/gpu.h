@@ -77,6 +77,11 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   int take(int wanted);
   void giveBack(int blocks) { taken_.fetch_sub(blocks, std::memory_order_relaxed); }
 
+  // A resident kernel of a communicator of this process needs a stream of its own, and what rings it stands in another one of the program's. While
+  // all streams have queues of the hardware to themselves, none waits behind what needs it. Whether there are two for one more.
+  bool takeResidentStream();
+  void giveBackResidentStream() { residentStreams_.fetch_sub(1, std::memory_order_relaxed); }
+
   // At least so many bytes, not zeroed, for a communicator's own purposes. What comes back is kept for who wants as much next: the driver frees
   // memory when all kernels have ended, and those of another communicator may wait for what this thread launches next. Thread-safe.
   Result<Lent> lend(Lent::Where where, std::uint64_t bytes);
@@ -157,7 +162,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   CUstream copies_ = nullptr;   // apart from all others
   int residentBlocks_ = 0;
   double memoryGBps_ = 0, cacheBytes_ = 0;
-  std::atomic<int> taken_{0};
+  std::atomic<int> taken_{0}, residentStreams_{0};
   std::mutex mutex_;   // of what follows
   std::map<std::pair<Lent::Where, std::uint64_t>, std::vector<unsigned char*>> idle_;   // what was lent and came back, by its bytes
 };
