@@ -86,7 +86,6 @@ void resetContext(int device) {
       world->modules, [device](int owner) { return owner == device; }, "modules", modules, lost);
   for (const auto& stream : streams) {
     abandonCapture(*stream);
-    stream->worker.stop();
     world->dying.push_back(stream);
   }
   if (!lost.empty())

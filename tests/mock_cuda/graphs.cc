@@ -92,6 +92,7 @@ Task bindLaunch(const std::shared_ptr<const Graph>& graph, const std::shared_ptr
 
 CUresult launch(CUgraphExec handle, CUstream streamHandle) {
   auto* const exec = reinterpret_cast<GraphExec*>(handle);
+  waitForRoom(streamHandle);
   const std::lock_guard lock(world->mutex);
   const auto stream = findStream(streamHandle);
   if (stream == nullptr || world->execs.count(exec) == 0) return CUDA_ERROR_INVALID_HANDLE;

@@ -28,6 +28,9 @@ constexpr std::array<std::string_view, 12> kUnsafeInCapture = {
 
 CUresult enter(const char* function, bool unsafe) {
   if (insideDestructor) world->calledFromDestructor = true;
+  if (const int device = currentDevice(); device >= 0) {
+    const std::lock_guard passes(world->contextLocks[static_cast<std::size_t>(device)]);
+  }
   {
     const std::lock_guard lock(world->mutex);
     if (world->properties.failing == function) return world->failure;
@@ -169,6 +172,7 @@ void addModules(drivers::CudaDriver& d) {
     *module = reinterpret_cast<CUmodule>(++world->lastId);
     const std::lock_guard lock(world->mutex);
     world->modules[*module] = currentDevice();
+    std::erase_if(world->loaded, [](const auto& kernel) { return kernel.first == currentDevice(); });
     return CUDA_SUCCESS;
   };
   d.cuModuleUnload = [](CUmodule module) {
@@ -276,13 +280,14 @@ void MockCuda::install() const {
   world->properties = *this;
   world->lastId = lastId;
   world->contexts = std::vector<std::atomic<int>>(static_cast<std::size_t>(devices));
-  drivers::setCuda(&driver);
+  world->contextLocks = std::vector<std::mutex>(static_cast<std::size_t>(devices));
+  drivers::setCuda(&driver, connections != 0 ? static_cast<int>(connections) : 32);
 }
 
 std::string MockCuda::remove() {
   world->defaults.clear();
   world->dying.clear();
-  for (const auto& [handle, stream] : world->streams) stream->worker.synchronize();
+  for (const auto& [handle, stream] : world->streams) stream->synchronize();
   world->janitor.synchronize();
   std::string left = mock::findings();
   releaseContexts();

@@ -27,7 +27,11 @@ struct MockCuda {
   bool mps = false;              // contexts are shared through MPS
   bool timeSlices = false;       // one grid runs at a time, until all its blocks wait: as processes without MPS have the device
   bool streamMemoryOps = true;   // streams write and wait for words of 64 bits
-  bool lazyLoading = false;      // kernels are loaded when they are first launched, as by default
+  bool lazyLoading = false;      // kernels are loaded when they are first launched, as by default; that waits for all that the device has to do
+  unsigned connections = 0;      // queues of the hardware for all streams of a device, 32 at most on real ones; what two streams put into one queue is
+                                 // executed in the order in which it came. 0: a queue for each stream
+  unsigned launchQueue = 0;      // entries of a queue (about 1,024 on real devices); whoever finds it full waits for room, and until then no call of
+                                 // the driver in the same context goes on. 0: without end
   bool freeWaits = false;        // cuMemFree and cuMemFreeHost wait for all that the device has to do, as the real ones do
   std::string failing;           // name of a driver's function that fails from now on
 

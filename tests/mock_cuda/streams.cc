@@ -20,10 +20,23 @@ std::shared_ptr<Event> findEvent(CUevent handle) {
 
 // ---- streams
 
+// A new queue as long as there may be more of them, else the one that the fewest streams share. With World::mutex held.
+std::shared_ptr<Worker> queueFor(int device) {
+  const unsigned most = world->properties.connections;
+  std::vector<std::shared_ptr<Worker>>& queues = world->queues[device];
+  if (most != 0 && queues.size() == most) {
+    return *std::min_element(queues.begin(), queues.end(), [](const auto& a, const auto& b) { return a.use_count() < b.use_count(); });
+  }
+  const auto queue = std::make_shared<Worker>(&world->broken);
+  if (most != 0) queues.push_back(queue);
+  return queue;
+}
+
 CUresult createStream(CUstream* handle, unsigned flags) {
-  const auto stream = std::make_shared<Stream>(currentDevice(), flags != CU_STREAM_NON_BLOCKING, &world->broken);
-  *handle = handleOf(stream);
+  const int device = currentDevice();
   const std::lock_guard lock(world->mutex);
+  const auto stream = std::make_shared<Stream>(device, flags != CU_STREAM_NON_BLOCKING, queueFor(device));
+  *handle = handleOf(stream);
   world->streams[*handle] = stream;
   return CUDA_SUCCESS;
 }
@@ -35,11 +48,10 @@ CUresult destroyStream(CUstream handle) {
   const auto at = world->streams.find(handle);
   if (at == world->streams.end()) return CUDA_ERROR_INVALID_HANDLE;
   abandonCapture(*at->second);
-  at->second->worker.stop();
   std::vector<std::shared_ptr<Stream>>& dying = world->dying;
   dying.push_back(at->second);
   world->streams.erase(at);
-  const auto isDone = [](const std::shared_ptr<Stream>& stream) { return stream->worker.idle(); };
+  const auto isDone = [](const std::shared_ptr<Stream>& stream) { return stream->isIdle(); };
   std::copy_if(dying.begin(), dying.end(), std::back_inserter(done), isDone);
   std::erase_if(dying, [&](const auto& stream) { return std::find(done.begin(), done.end(), stream) != done.end(); });
   return CUDA_SUCCESS;
@@ -60,14 +72,14 @@ CUresult mayAsk(CUstream handle, std::shared_ptr<Stream>& stream) {
 CUresult synchronizeStream(CUstream handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult result = mayAsk(handle, stream); result != CUDA_SUCCESS) return result;
-  stream->worker.synchronize();
+  stream->synchronize();
   return world->broken;
 }
 
 CUresult queryStream(CUstream handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult result = mayAsk(handle, stream); result != CUDA_SUCCESS) return result;
-  return stream->worker.idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return stream->isIdle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult synchronizeContext() {
@@ -105,9 +117,23 @@ CUresult streamFlags(CUstream handle, unsigned* flags) {
 
 // ---- kernels and counters
 
+// What is loaded goes into the context's memory, for which the driver waits until nothing uses it.
+void loadLazily(const Kernel& kernel) {
+  const int device = currentDevice();
+  if (!world->properties.lazyLoading || device < 0) return;
+  {
+    const std::lock_guard lock(world->mutex);
+    if (!world->loaded.emplace(device, &kernel).second) return;
+  }
+  const std::lock_guard context(world->contextLocks[static_cast<std::size_t>(device)]);
+  synchronizeDevice(device);
+}
+
 CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, CUstream handle,
                 void** arguments, void**) {
   const Kernel& kernel = *reinterpret_cast<const Kernel*>(function);
+  loadLazily(kernel);
+  waitForRoom(handle);
   const auto run = kernel.prepare(arguments);
   world->parameterBytes += kernel.parameterBytes;
   Grid grid{.blocks = blocks, .blockThreads = std::min(threads, world->properties.blockThreads)};
@@ -174,6 +200,7 @@ CUresult destroyEvent(CUevent handle) {
 
 CUresult recordEvent(CUevent handle, CUstream streamHandle, unsigned flags) {
   const bool external = flags == CU_EVENT_RECORD_EXTERNAL;
+  waitForRoom(streamHandle);
   const std::lock_guard lock(world->mutex);
   const auto event = findEvent(handle);
   const auto stream = findStream(streamHandle);
@@ -217,6 +244,7 @@ CUresult joinCapture(Stream& stream, CUstream handle, const Record& record) {
 }
 
 CUresult waitEvent(CUstream streamHandle, CUevent handle, unsigned flags) {
+  waitForRoom(streamHandle);
   const std::lock_guard lock(world->mutex);
   const auto event = findEvent(handle);
   const auto stream = findStream(streamHandle);
@@ -272,7 +300,7 @@ std::shared_ptr<Stream> findStream(CUstream handle) {
   const int device = currentDevice();
   const bool legacy = isLegacy(handle);
   std::shared_ptr<Stream>& own = world->defaults[{device, legacy ? std::thread::id() : std::this_thread::get_id()}];
-  if (own == nullptr) own = std::make_shared<Stream>(device, !legacy, &world->broken);
+  if (own == nullptr) own = std::make_shared<Stream>(device, !legacy, queueFor(device));
   return own;
 }
 
@@ -286,11 +314,29 @@ CUresult submitLocked(Stream& stream, CUstream handle, Bind bind, bool waits) {
     return CUDA_SUCCESS;
   }
   if (conflictsWithCapture(stream, handle, true)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-  stream.worker.enqueue(bind());
+  stream.last = stream.worker->enqueue(bind());
   return CUDA_SUCCESS;
 }
 
+void waitForRoom(CUstream handle) {
+  const unsigned most = world->properties.launchQueue;
+  if (most == 0) return;
+  std::shared_ptr<Worker> queue;
+  int device = -1;
+  {
+    const std::lock_guard lock(world->mutex);
+    const auto stream = findStream(handle);
+    if (stream == nullptr || stream->capture != nullptr) return;
+    queue = stream->worker;
+    device = stream->device >= 0 ? stream->device : currentDevice();
+  }
+  if (device < 0 || queue->waiting() < most) return;
+  const std::lock_guard context(world->contextLocks[static_cast<std::size_t>(device)]);
+  queue->awaitRoom(most);
+}
+
 CUresult submit(CUstream handle, Bind bind) {
+  waitForRoom(handle);
   const std::lock_guard lock(world->mutex);
   const auto stream = findStream(handle);
   return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : submitLocked(*stream, handle, std::move(bind));
@@ -320,7 +366,7 @@ void synchronizeDevice(int device) {
     for (const auto& [key, stream] : world->defaults) take(stream);
     for (const auto& stream : world->dying) take(stream);
   }
-  for (const auto& stream : streams) stream->worker.synchronize();
+  for (const auto& stream : streams) stream->synchronize();
 }
 
 void addStreams(drivers::CudaDriver& d) {

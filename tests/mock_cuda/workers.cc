@@ -12,32 +12,46 @@ constexpr std::chrono::milliseconds kLook(5);   // who waits looks that often wh
 Worker::Worker(const Broken* broken) : broken_(broken), thread_([this] { work(); }) {}
 
 Worker::~Worker() {
-  stop();
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
   thread_.join();
 }
 
-void Worker::enqueue(Task task) {
+std::uint64_t Worker::enqueue(Task task) {
   const std::lock_guard lock(mutex_);
   tasks_.push_back(std::move(task));
-  ++enqueued_;
   changed_.notify_all();
+  return ++enqueued_;
 }
 
-void Worker::stop() {
+bool Worker::hasFinished(std::uint64_t task) {
   const std::lock_guard lock(mutex_);
-  stopping_ = true;
-  changed_.notify_all();
+  return finished_ >= task;
 }
 
-bool Worker::idle() {
+std::uint64_t Worker::waiting() {
   const std::lock_guard lock(mutex_);
-  return finished_ == enqueued_;
+  return enqueued_ - finished_;
+}
+
+void Worker::synchronize(std::uint64_t task) {
+  std::unique_lock lock(mutex_);
+  while (finished_ < task && !isBroken()) changed_.wait_for(lock, kLook);
 }
 
 void Worker::synchronize() {
   std::unique_lock lock(mutex_);
   const std::uint64_t last = enqueued_;
-  while (finished_ < last && (broken_ == nullptr || *broken_ == CUDA_SUCCESS)) changed_.wait_for(lock, kLook);
+  lock.unlock();
+  synchronize(last);
+}
+
+void Worker::awaitRoom(std::uint64_t most) {
+  std::unique_lock lock(mutex_);
+  while (enqueued_ - finished_ >= most && !isBroken()) changed_.wait_for(lock, kLook);
 }
 
 void Worker::work() {
@@ -57,7 +71,7 @@ void Worker::work() {
 
 // What the task holds is gone when it counts as finished.
 void Worker::run(Task task) {
-  if (broken_ == nullptr || *broken_ == CUDA_SUCCESS) task();
+  if (!isBroken()) task();
 }
 
 void Completion::finish() {

@@ -37,14 +37,17 @@ class Worker {
   ~Worker();                               // after all tasks
   Worker(const Worker&) = delete;
 
-  void enqueue(Task task);
-  void stop();          // ends when all tasks are done; nothing is enqueued any more
-  bool idle();
-  void synchronize();   // with what was enqueued before, or until the device is broken
+  std::uint64_t enqueue(Task task);            // its number: 1, 2, ...
+  bool hasFinished(std::uint64_t task);
+  void synchronize(std::uint64_t task);        // with that one and those before, or until the device is broken
+  void synchronize();                          // with all that was enqueued before
+  std::uint64_t waiting();                     // tasks that have not finished
+  void awaitRoom(std::uint64_t most);          // until fewer than these are waiting, or the device is broken
 
  private:
   void work();
   void run(Task task);
+  bool isBroken() const { return broken_ != nullptr && *broken_ != CUDA_SUCCESS; }
 
   const Broken* broken_;
   std::mutex mutex_;
@@ -108,13 +111,16 @@ struct Capture {
 };
 
 struct Stream {
-  explicit Stream(int device, bool blocking, const Broken* broken) : device(device), blocking(blocking), worker(broken) {}
+  explicit Stream(int device, bool blocking, std::shared_ptr<Worker> worker) : device(device), blocking(blocking), worker(std::move(worker)) {}
+  bool isIdle() const { return worker->hasFinished(last); }
+  void synchronize() const { worker->synchronize(last); }
   const int device;       // -1: made without a context; taken for the current device's
   const bool blocking;    // waits for the legacy stream, on a real GPU
   std::uint64_t id = 0;   // unlike the handle, never used again; 0: not asked for yet
   std::shared_ptr<Capture> capture;
   Nodes frontier;         // in a capture: what the next node depends on
-  Worker worker;
+  const std::shared_ptr<Worker> worker;   // the queue, which other streams may share
+  std::atomic<std::uint64_t> last{0};     // its last task there
 };
 
 // One cuEventRecord: real, or in a capture and then only a place in it.
@@ -198,6 +204,7 @@ struct World {
   std::atomic<bool> calledFromDestructor{false};
   std::atomic<std::uint64_t> launches{0}, parameterBytes{0}, userObjects{0}, lastId{0};
   std::vector<std::atomic<int>> contexts;   // holders of each device's primary context
+  std::vector<std::mutex> contextLocks;     // each call in a context passes it; who waits for room in a queue has it. Taken with none held
   Worker janitor{nullptr};              // calls the destructors of user objects
 
   std::mutex mutex;
@@ -213,6 +220,8 @@ struct World {
   std::set<Graph*> graphs;
   std::set<GraphExec*> execs;
   std::map<CUmodule, int> modules;      // and whose context they are in
+  std::set<std::pair<int, const Kernel*>> loaded;                // in which device's context
+  std::map<int, std::vector<std::shared_ptr<Worker>>> queues;    // of each device, where they are counted
   std::string lost;                     // what was still there when contexts were reset
   std::map<int, unsigned> blocks;       // running, of each device
   unsigned mostBlocks = 0;
@@ -225,6 +234,8 @@ inline int currentDevice() { return deviceOf(currentContext()); }   // -1: none
 
 // With World::mutex held. nullptr: there is no such stream.
 std::shared_ptr<Stream> findStream(CUstream handle);
+// Returns when the stream's queue has room; without World::mutex. What is submitted then may find it full again: that counts as one more.
+void waitForRoom(CUstream handle);
 // In the stream's order, or into its capture.
 CUresult submit(CUstream handle, Bind bind);
 // The same with World::mutex held and a stream at hand. waits: for an event.
