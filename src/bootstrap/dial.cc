@@ -44,9 +44,14 @@ struct Attempt {
   bool isForbidden = false;  // to this process, by its own system
 };
 
-Status exchangeFailure(int errnum, const std::string& where) {
-  if (errnum == 0) return error(koloUnreachable, "{} closed the connection during the handshake", where);
-  return error(koloUnreachable, "{}: {} during the handshake", where, std::strerror(errnum));
+// By a filter of this process's own, or of this host's.
+bool isRefusal(int errnum) { return errnum == EACCES || errnum == EPERM; }
+
+Attempt exchangeFailure(int errnum, const std::string& where) {
+  if (errnum == 0)
+    return {error(koloUnreachable, "{} closed the connection during the handshake", where), Hope::kLater};
+  return {error(koloUnreachable, "{}: {} during the handshake", where, std::strerror(errnum)),
+          isRefusal(errnum) ? Hope::kNone : Hope::kLater, false, isRefusal(errnum)};
 }
 
 // Waits for events; false at the deadline.
@@ -107,7 +112,7 @@ Attempt greet(int fd, const IdContents& id, const std::string& where, Clock::tim
   int errnum = 0;
   if (!sendAll(fd, clientBytes, deadline, errnum) ||
       !receiveExactly(fd, ServerHello::kBytes, serverBytes, deadline, errnum)) {
-    return {exchangeFailure(errnum, where), Hope::kLater};
+    return exchangeFailure(errnum, where);
   }
   ServerHello theirs;
   if (!ServerHello::decode(serverBytes, theirs)) {
@@ -128,16 +133,9 @@ Attempt greet(int fd, const IdContents& id, const std::string& where, Clock::tim
 }
 
 Hope hopeAfter(int errnum) {
-  switch (errnum) {
-    case ECONNREFUSED:
-      return Hope::kRefused;
-    case EAFNOSUPPORT:  // a kernel without IPv6
-    case EACCES:        // a filter of this process's own, or of this host's
-    case EPERM:
-      return Hope::kNone;
-    default:
-      return Hope::kLater;
-  }
+  if (errnum == ECONNREFUSED) return Hope::kRefused;
+  const bool isKernelWithoutIt = errnum == EAFNOSUPPORT;  // IPv6
+  return isKernelWithoutIt || isRefusal(errnum) ? Hope::kNone : Hope::kLater;
 }
 
 // The connection alone, before any handshake.
@@ -147,7 +145,7 @@ Attempt connect(const Address& address, std::uint16_t port, Clock::time_point de
   if (errnum == 0) return {};
   if (errnum == EMFILE || errnum == ENFILE) return {systemError(errnum, "making a control socket")};
   return {error(koloUnreachable, "{}: {}", address.text(port), std::strerror(errnum)), hopeAfter(errnum),
-          errnum == ETIMEDOUT || errnum == EHOSTUNREACH, errnum == EACCES || errnum == EPERM};
+          errnum == ETIMEDOUT || errnum == EHOSTUNREACH, isRefusal(errnum)};
 }
 
 Attempt tryAddress(const IdContents& id, const Address& address, Clock::time_point deadline,
@@ -166,7 +164,7 @@ Attempt tryAddress(const IdContents& id, const Address& address, Clock::time_poi
   std::string proof;
   if (!sendAll(socket.fd(), session.prove(), deadline, errnum) ||
       !receiveExactly(socket.fd(), Session::kProofBytes, proof, deadline, errnum)) {
-    return {exchangeFailure(errnum, where), Hope::kLater};
+    return exchangeFailure(errnum, where);
   }
   if (session.check(proof) != Reply::kOk) {
     return {error(koloUnreachable, "{} does not hold this job's secret", where)};

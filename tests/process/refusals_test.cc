@@ -80,12 +80,14 @@ std::string numbers(const std::vector<long>& calls) {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-// Rank `victim` of three is refused something: all are told in time, by itself what it was, by the others also who it
-// was.
-void expectAllTold(int victim, const Refusal& refusal, Environment environment) {
+// Three ranks, of which one is refused something.
+Job startRefused(int victim, const Refusal& refusal, Environment environment) {
   environment["KOLO_INIT_TIMEOUT_MS"] = kLong;
-  const auto since = std::chrono::steady_clock::now();
-  Job job(3, "joinRefused", {std::to_string(victim), numbers(refusal.calls), std::to_string(EPERM)}, environment);
+  return Job(3, "joinRefused", {std::to_string(victim), numbers(refusal.calls), std::to_string(EPERM)}, environment);
+}
+
+// All are told in time, by the rank itself what it is, by the others also who it is.
+void expectAllTold(Job& job, int victim, const Refusal& refusal, std::chrono::steady_clock::time_point since) {
   std::vector<Ended> ended;
   for (int rank = 0; rank < 3; ++rank) ended.push_back(job.wait(rank));
   for (int rank = 0; rank < 3; ++rank) {
@@ -99,6 +101,12 @@ void expectAllTold(int victim, const Refusal& refusal, Environment environment) 
     if (rank != victim) CHECK(has(output, "rank " + std::to_string(victim) + " (pid "));
   }
   CHECK(std::chrono::steady_clock::now() - since < kSoon);
+}
+
+void expectAllTold(int victim, const Refusal& refusal, const Environment& environment) {
+  const auto since = std::chrono::steady_clock::now();
+  Job job = startRefused(victim, refusal, environment);
+  expectAllTold(job, victim, refusal, since);
 }
 
 const std::vector<Refusal> kOfTheControlPlane = {{"epoll", {SYS_epoll_create1}},
@@ -151,14 +159,18 @@ TEST_CASE("a rank that is refused what joining needs says so to all ranks at onc
 }
 
 TEST_CASE("a rank 0 that is refused sockets leaves word in the file by which ranks meet") {
-  for (const Refusal& refusal :
-       {Refusal{"listening", {SYS_bind}}, Refusal{"socket", {SYS_socket}}, Refusal{"accepting", {SYS_accept4}}})
-    expectAllTold(0, refusal, {});
+  const std::vector<Refusal> refusals = {
+      {"listening", {SYS_bind}}, {"socket", {SYS_socket}}, {"accepting", {SYS_accept4}}};
+  const auto since = std::chrono::steady_clock::now();
+  std::vector<Job> jobs;  // side by side, for each rank 0 stays for some seconds
+  for (const Refusal& refusal : refusals) jobs.push_back(startRefused(0, refusal, {}));
+  for (size_t i = 0; i < jobs.size(); ++i) expectAllTold(jobs[i], 0, refusals[i], since);
 }
 
 TEST_CASE("a rank other than 0 that is refused sockets leaves word in the file by which ranks meet") {
-  for (const Refusal& refusal : {Refusal{"reached", {SYS_connect}}, Refusal{"reached", {SYS_socket}}})
-    expectAllTold(1, refusal, {});
+  for (const long call : {SYS_socket, SYS_connect, SYS_sendto, SYS_recvfrom}) {
+    expectAllTold(1, {"the job's hub cannot be reached", {call}}, {});
+  }
 }
 
 TEST_CASE("a rank with a wrong setting of its own says so to all ranks at once") {
