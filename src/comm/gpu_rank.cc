@@ -94,6 +94,7 @@ class CudaRank final : public GpuRank {
   static Result<std::unique_ptr<GpuRank>> make(Membership& membership, const Wishes& wishes) {
     auto rank = std::unique_ptr<CudaRank>(new CudaRank(membership, wishes));
     KOLO_TRY(rank->greet());
+    const cuda::Gpu::Visit visit(*rank->gpu_);   // for all the steps that follow
     KOLO_TRY(rank->takeBlocks());
     KOLO_TRY(rank->connectArenas());
     KOLO_TRY(rank->proveLinks());

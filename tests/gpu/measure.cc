@@ -326,9 +326,8 @@ void tryGpuDirect(const Options& options) {
   fail("the driver says that it exports dma-bufs, and does not, or not whole: " + buffer.status().message());
 }
 
-// A rank that is a second ahead of the other: what it has launched fills the device's queue, behind which the launching
-// thread waits in the driver. If it keeps there what the other one needs to launch its own, both end with the
-// operation's deadline.
+// A rank that is a second ahead of the other: its calls wait when it is about 200 launches ahead. If they filled the device's queue, the thread would
+// wait in the driver, and if it kept there what the other one needs to launch its own, both would end with the operation's deadline.
 void measureBackpressure(const Options& options) {
   nowMeasuring("backpressure: a rank that enqueues while the other sleeps");
   const int calls = options.quick ? 300 : 3000;

@@ -302,24 +302,28 @@ void Gpu::Current::restore(const drivers::CudaDriver& driver, CUstreamCaptureMod
 
 Result<Gpu::Allocation> Gpu::allocationAt(const void* address) const {
   const Visit visit(*this);
+  const bool isVisited = visited.gpu == this;   // not where the driver has refused the context
   for (const KnownAllocation& known : visited.allocations) {
-    if (known.address == address && address != nullptr) return known.allocation;
+    if (isVisited && known.address == address && address != nullptr) return known.allocation;
   }
   Allocation allocation;
   CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_BUFFER_ID};
   void* data[] = {&allocation.type, &allocation.ordinal, &allocation.id};
   KOLO_CUDA(driver_, cuPointerGetAttributes, (3, which, data, reinterpret_cast<CUdeviceptr>(address)));
-  visited.allocations[visited.nextAllocation++ % visited.allocations.size()] = {address, allocation};
+  if (isVisited) visited.allocations[visited.nextAllocation++ % visited.allocations.size()] = {address, allocation};
   return allocation;
 }
 
 Result<unsigned long long> Gpu::idOf(CUstream stream) const {
   const Visit visit(*this);
-  if (visited.streamId != 0 && visited.stream == stream) return visited.streamId;
+  const bool isVisited = visited.gpu == this;
+  if (isVisited && visited.streamId != 0 && visited.stream == stream) return visited.streamId;
   unsigned long long id = 0;
   KOLO_CUDA(driver_, cuStreamGetId, (stream, &id));
-  visited.stream = stream;
-  visited.streamId = id;
+  if (isVisited) {
+    visited.stream = stream;
+    visited.streamId = id;
+  }
   return id;
 }
 
