@@ -33,7 +33,8 @@ class GpuRank {
 
   virtual ~GpuRank() = default;
 
-  // While it lives, all that its thread calls of ranks on this device shares one switch to the device's context and back. null: nothing.
+  // While it lives, all that its thread calls of ranks on this device shares one switch to the device's context and
+  // back. null: nothing.
   class Visit {
    public:
     explicit Visit(const GpuRank* rank) : rank_(rank), before_(rank != nullptr ? rank->enter() : nullptr) {}

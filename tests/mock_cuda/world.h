@@ -234,7 +234,8 @@ inline int currentDevice() { return deviceOf(currentContext()); }   // -1: none
 
 // With World::mutex held. nullptr: there is no such stream.
 std::shared_ptr<Stream> findStream(CUstream handle);
-// Returns when the stream's queue has room; without World::mutex. What is submitted then may find it full again: that counts as one more.
+// Returns when the stream's queue has room; without World::mutex. What is submitted then may find it full again: that
+// counts as one more.
 void waitForRoom(CUstream handle);
 // In the stream's order, or into its capture.
 CUresult submit(CUstream handle, Bind bind);

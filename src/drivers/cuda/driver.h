@@ -44,11 +44,12 @@ Result<const CudaDriver*> cuda();
 // Whether the driver's library is in this process, whoever has loaded it.
 bool isCudaLoaded();
 
-// How many queues of the hardware the streams of this process have on each device, as far as can be known: of two streams that share one, what
-// waits in the one holds up the other.
+// How many queues of the hardware the streams of this process have on each device, as far as can be known: of two
+// streams that share one, what waits in the one holds up the other.
 int streamQueues();
 
-// For tests, before the first use: everything goes to this one, whose devices have so many queues. nullptr: back to the machine's.
+// For tests, before the first use: everything goes to this one, whose devices have so many queues. nullptr: back to the
+// machine's.
 void setCuda(const CudaDriver* mock, int queues = 32);
 
 // "cuMemCreate: out of memory (CUDA_ERROR_OUT_OF_MEMORY)"

@@ -387,8 +387,9 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, st
   return {};
 }
 
-// Before the launch that is to record a milestone: the one in its place has been reached, and so are those before it. It is asked for and not waited
-// for, since what the driver waits for it may wait for with its locks. A device that is broken is told by what is called next.
+// Before the launch that is to record a milestone: the one in its place has been reached, and so are those before it.
+// It is asked for and not waited for, since what the driver waits for it may wait for with its locks. A device that is
+// broken is told by what is called next.
 void Engine::awaitMilestone() {
   const std::uint64_t next = passed_ + 1;
   if (next % kMilestone != 0 || next <= kMilestone * kMilestones) return;
@@ -412,11 +413,13 @@ bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const C
   if (given_ - device::loadAcquire(control_->completed) >= kResidentPlaces - 1) return false;   // [completed] no place is free
   const Result<unsigned> flags = gpu_->flagsOf(stream);
   if (!flags.ok() || (flags.value() & CU_STREAM_NON_BLOCKING) == 0) return false;   // it would wait for the default stream
-  // The ring has its place in the stream, so the kernel begins the launch after what stands before it, and what comes after the launch waits
-  // for its end (ring()). But from now on until the ring the kernel stays, in its place on the device, and what stands before may need
-  // the whole device, or wait for this thread: then neither goes on. Nobody tells what is in a stream, so it is one of two:
-  // - the program has said that what stands before can run beside the kernel. In the stream of the last launch that is all: launches are one
-  //   after the other there. In another stream the ring would stand behind the last launch too, of which no such thing was said;
+  // The ring has its place in the stream, so the kernel begins the launch after what stands before it, and what comes
+  // after the launch waits for its end (ring()). But from now on until the ring the kernel stays, in its place on the
+  // device, and what stands before may need the whole device, or wait for this thread: then neither goes on. Nobody
+  // tells what is in a stream, so it is one of two:
+  // - the program has said that what stands before can run beside the kernel. In the stream of the last launch that is
+  //   all: launches are one after the other there. In another stream the ring would stand behind the last launch too,
+  //   of which no such thing was said;
   if (setup_.residentFollows && isInOrder(capture)) return true;
   // - nothing stands before it: the stream has nothing to do, and nothing to wait for in another one.
   const Gpu::Current current(*gpu_);

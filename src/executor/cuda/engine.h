@@ -178,9 +178,9 @@ class Engine {
   std::atomic<bool> launched_{false};
   bool captured_ = false;             // replays may come at any time
 
-  // How far this rank is ahead of the device. The driver lets a thread that finds a full queue (about 1,024 entries; a launch takes up to three,
-  // and a program's own kernels stand between) wait with the context's lock: a rank of the same process could not launch what is waited for.
-  // So the engine waits before that, without any lock.
+  // How far this rank is ahead of the device. The driver lets a thread that finds a full queue (about 1,024 entries; a
+  // launch takes up to three, and a program's own kernels stand between) wait with the context's lock: a rank of the
+  // same process could not launch what is waited for. So the engine waits before that, without any lock.
   static constexpr std::uint64_t kMilestone = 64;      // launches
   static constexpr std::size_t kMilestones = 3;        // that may lie ahead: 255 launches at most
   std::array<CUevent, kMilestones> milestones_{};      // after launch 64 m, in place m % 3

@@ -26,14 +26,15 @@ struct KnownStream {
 // The visit of a thread, and what it has been told.
 struct Visited {
   const Gpu* gpu = nullptr;
-  bool relaxed = false;   // its captures forbid it nothing
+  bool relaxed = false;  // its captures forbid it nothing
 
-  // As long as the visit: the caller may free a buffer, or destroy a stream, as soon as the call has returned, and get the same address for
-  // another. Longer than that only the driver can tell; asked whether an address still belongs to the same allocation, it has told everything.
+  // As long as the visit: the caller may free a buffer, or destroy a stream, as soon as the call has returned, and get
+  // the same address for another. Longer than that only the driver can tell; asked whether an address still belongs to
+  // the same allocation, it has told everything.
   std::array<KnownAllocation, 4> allocations;
   std::size_t nextAllocation = 0;
   CUstream stream = nullptr;
-  unsigned long long streamId = 0;   // 0: not asked for
+  unsigned long long streamId = 0;  // 0: not asked for
 
   // As long as the thread: by id, which no other stream ever has.
   std::array<KnownStream, 16> streams;
@@ -83,7 +84,8 @@ Status Gpu::load() {
   if (const CUresult code = driver_.cuModuleLoadData(&module_, koloKernels); code != CUDA_SUCCESS) {
     const Status why = drivers::cudaError(driver_, code, "cuModuleLoadData");
     if (koloKernels[0] != 0) return why;
-    return error(koloUnsupported, "this library was built without kernels (the option gpu_architectures is empty): {}", why.message());
+    return error(koloUnsupported, "this library was built without kernels (the option gpu_architectures is empty): {}",
+                 why.message());
   }
   KOLO_CUDA(driver_, cuModuleGetFunction, (&runFew_, module_, "koloRunFew"));
   KOLO_CUDA(driver_, cuModuleGetFunction, (&runBlocks_, module_, "koloRunBlocks"));
@@ -91,7 +93,7 @@ Status Gpu::load() {
   int blocks = 0, multiprocessors = 0, mps = 0;
   KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&blocks, runBlocks_, kBlockThreads, 0));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_));
-  (void)driver_.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device_);   // older drivers do not know it
+  (void)driver_.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device_);  // older drivers do not know it
   int rings = 0;
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&rings, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device_));
   canRing_ = rings != 0;
@@ -99,13 +101,14 @@ Status Gpu::load() {
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&clockKhz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device_));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&widthBits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device_));
   KOLO_CUDA(driver_, cuDeviceGetAttribute, (&cacheBytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, device_));
-  memoryGBps_ = 2.0 * clockKhz * widthBits / 8 / 1e6;   // two transfers a clock
+  memoryGBps_ = 2.0 * clockKhz * widthBits / 8 / 1e6;  // two transfers a clock
   cacheBytes_ = cacheBytes;
   KOLO_CUDA(driver_, cuDeviceGetUuid, (&uuid_, device_));
   mps_ = mps != 0;
   residentBlocks_ = blocks * multiprocessors;
   KOLO_CUDA(driver_, cuStreamCreate, (&copies_, CU_STREAM_NON_BLOCKING));
-  if (residentBlocks_ == 0) return error(koloUnsupported, "device {} cannot hold one block of {} threads", ordinal_, kBlockThreads);
+  if (residentBlocks_ == 0)
+    return error(koloUnsupported, "device {} cannot hold one block of {} threads", ordinal_, kBlockThreads);
   if (Status status = tryKernels(); !status.ok()) {
     return error(status.code(), "the kernels do not run on device {}: {}", ordinal_, status.message());
   }
@@ -117,7 +120,7 @@ Status Gpu::launch(const LaunchParams& params, unsigned blocks, CUstream stream)
   FewParams few;
   static_cast<LaunchHead&>(few) = params;
   if (params.apart == nullptr) std::copy_n(params.works, params.count, few.works);
-  void* arguments[] = {&few};   // the driver copies it
+  void* arguments[] = {&few};  // the driver copies it
   KOLO_CUDA(driver_, cuLaunchKernel, (runFew_, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
   return {};
 }
@@ -134,8 +137,8 @@ Status Gpu::launchResident(const ServeParams& serve, unsigned blocks, CUstream s
   return launch(none, serve, blocks, stream);
 }
 
-// Launches with nothing to do. The first launch of a kernel may make the driver resize what threads have of local memory, and wait
-// for all that runs: later that could be a kernel of another rank, which waits for this launch.
+// Launches with nothing to do. The first launch of a kernel may make the driver resize what threads have of local
+// memory, and wait for all that runs: later that could be a kernel of another rank, which waits for this launch.
 Status Gpu::tryKernels() {
   KOLO_ASSIGN(const Lent channel, lend(Lent::Where::kDevice, sizeof(Channel)));
   KOLO_ASSIGN(const Lent resident, lend(Lent::Where::kDevice, sizeof(Resident)));
@@ -143,16 +146,22 @@ Status Gpu::tryKernels() {
   KOLO_TRY(clear(reinterpret_cast<CUdeviceptr>(channel.as<void>()), sizeof(Channel)));
   KOLO_TRY(clear(reinterpret_cast<CUdeviceptr>(resident.as<void>()), sizeof(Resident)));
   auto* const control = new (pinned.as<void>()) Control{};
-  device::storeRelease(control->quit, 1);   // [quit]
+  device::storeRelease(control->quit, 1);  // [quit]
   LaunchParams params{};
   params.control = control;
   params.channels = channel.as<Channel>();
-  ServeParams serve{.control = control, .channels = channel.as<Channel>(), .resident = resident.as<Resident>(), .places = nullptr,
-                    .instance = 1, .first = 1, .idleNs = 0};
+  ServeParams serve{.control = control,
+                    .channels = channel.as<Channel>(),
+                    .resident = resident.as<Resident>(),
+                    .places = nullptr,
+                    .instance = 1,
+                    .first = 1,
+                    .idleNs = 0};
   KOLO_TRY(launch(params, 1, copies_));
   KOLO_TRY(launch(params, ServeParams{}, 1, copies_));
   KOLO_TRY(launchResident(serve, 1, copies_));
-  return moveLine(reinterpret_cast<CUdeviceptr>(resident.as()), reinterpret_cast<CUdeviceptr>(channel.as()));   // waits for all four
+  return moveLine(reinterpret_cast<CUdeviceptr>(resident.as()),
+                  reinterpret_cast<CUdeviceptr>(channel.as()));  // waits for all four
 }
 
 Gpu::~Gpu() {
@@ -179,7 +188,8 @@ int Gpu::take(int wanted) {
 }
 
 bool Gpu::takeResidentStream() {
-  const int most = drivers::streamQueues() / 2 - 2;   // beside the device's stream for copies, the default one, and two of the program's
+  const int most = drivers::streamQueues() / 2 -
+                   2;  // beside the device's stream for copies, the default one, and two of the program's
   int taken = residentStreams_.load(std::memory_order_relaxed);
   do {
     if (taken >= most) return false;
@@ -218,8 +228,10 @@ Result<Lent> Gpu::lend(Lent::Where where, std::uint64_t bytes) {
 
 // With the device's context current.
 void Gpu::free(Lent::Where where, unsigned char* memory) const {
-  if (where == Lent::Where::kHost) (void)driver_.cuMemFreeHost(memory);
-  else (void)driver_.cuMemFree(reinterpret_cast<CUdeviceptr>(memory));
+  if (where == Lent::Where::kHost)
+    (void)driver_.cuMemFreeHost(memory);
+  else
+    (void)driver_.cuMemFree(reinterpret_cast<CUdeviceptr>(memory));
 }
 
 void Gpu::takeBack(const Lent& lent) {
@@ -302,12 +314,13 @@ void Gpu::Current::restore(const drivers::CudaDriver& driver, CUstreamCaptureMod
 
 Result<Gpu::Allocation> Gpu::allocationAt(const void* address) const {
   const Visit visit(*this);
-  const bool isVisited = visited.gpu == this;   // not where the driver has refused the context
+  const bool isVisited = visited.gpu == this;  // not where the driver has refused the context
   for (const KnownAllocation& known : visited.allocations) {
     if (isVisited && known.address == address && address != nullptr) return known.allocation;
   }
   Allocation allocation;
-  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_BUFFER_ID};
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                 CU_POINTER_ATTRIBUTE_BUFFER_ID};
   void* data[] = {&allocation.type, &allocation.ordinal, &allocation.id};
   KOLO_CUDA(driver_, cuPointerGetAttributes, (3, which, data, reinterpret_cast<CUdeviceptr>(address)));
   if (isVisited) visited.allocations[visited.nextAllocation++ % visited.allocations.size()] = {address, allocation};

@@ -1,4 +1,5 @@
-// A device whose primary context is in use: its kernels, what it lends of its memory, and how a thread comes into its context.
+// A device whose primary context is in use: its kernels, what it lends of its memory, and how a thread comes into its
+// context.
 //
 // Thread safety: all functions.
 #pragma once
@@ -22,7 +23,7 @@ class Gpu;
 // Memory that a Gpu lends; it goes back with the object. Movable; not copyable.
 class Lent {
  public:
-  enum class Where { kDevice, kHost };   // kHost: pinned, at the same address for the device
+  enum class Where { kDevice, kHost };  // kHost: pinned, at the same address for the device
 
   Lent() = default;
   Lent(Lent&& other) noexcept { *this = static_cast<Lent&&>(other); }
@@ -30,7 +31,9 @@ class Lent {
   ~Lent();
 
   template <class T = unsigned char>
-  T* as() const { return reinterpret_cast<T*>(begin_); }
+  T* as() const {
+    return reinterpret_cast<T*>(begin_);
+  }
   std::uint64_t bytes() const { return bytes_; }
   // It may still be in use when it goes back: the driver frees it then, when all kernels have ended.
   void setMayStayInUse() { mayStayInUse_ = true; }
@@ -44,7 +47,8 @@ class Lent {
   unsigned char* begin_ = nullptr;
 };
 
-// A device whose primary context is in use, with the kernels loaded into it. One for each device, as long as anybody needs it.
+// A device whose primary context is in use, with the kernels loaded into it. One for each device, as long as anybody
+// needs it.
 class Gpu : public std::enable_shared_from_this<Gpu> {
  public:
   static Result<std::shared_ptr<Gpu>> open(int ordinal);
@@ -70,32 +74,36 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
   // Blocks of the kernels that are resident at once when nothing else runs.
   int residentBlocks() const { return residentBlocks_; }
-  // Those that no communicator has taken. All blocks that wait for each other must be resident together, also those of several
-  // communicators: so each takes some when it is made. Thread-safe.
+  // Those that no communicator has taken. All blocks that wait for each other must be resident together, also those of
+  // several communicators: so each takes some when it is made. Thread-safe.
   int freeBlocks() const { return residentBlocks_ - taken_.load(std::memory_order_relaxed); }
   // Takes up to `wanted`; how many it got.
   int take(int wanted);
   void giveBack(int blocks) { taken_.fetch_sub(blocks, std::memory_order_relaxed); }
 
-  // A resident kernel of a communicator of this process needs a stream of its own, and what rings it stands in another one of the program's. While
-  // all streams have queues of the hardware to themselves, none waits behind what needs it. Whether there are two for one more.
+  // A resident kernel of a communicator of this process needs a stream of its own, and what rings it stands in another
+  // one of the program's. While all streams have queues of the hardware to themselves, none waits behind what needs it.
+  // Whether there are two for one more.
   bool takeResidentStream();
   void giveBackResidentStream() { residentStreams_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // At least so many bytes, not zeroed, for a communicator's own purposes. What comes back is kept for who wants as much next: the driver frees
-  // memory when all kernels have ended, and those of another communicator may wait for what this thread launches next. Thread-safe.
+  // At least so many bytes, not zeroed, for a communicator's own purposes. What comes back is kept for who wants as
+  // much next: the driver frees memory when all kernels have ended, and those of another communicator may wait for what
+  // this thread launches next. Thread-safe.
   Result<Lent> lend(Lent::Where where, std::uint64_t bytes);
 
   // Zeroes, or copies; done when it returns, and not waiting for any kernel: others may be waiting for this thread.
   Status clear(CUdeviceptr to, std::uint64_t bytes) const;
   Status upload(CUdeviceptr to, const void* from, std::uint64_t bytes) const;
   Status download(void* to, CUdeviceptr from, std::uint64_t bytes) const;
-  // A line of 64 bytes, by a kernel: the driver's copies may take another way than kernels do, through the host's memory even.
+  // A line of 64 bytes, by a kernel: the driver's copies may take another way than kernels do, through the host's
+  // memory even.
   Status moveLine(CUdeviceptr to, CUdeviceptr from) const;
 
-  // A thread's visit: the device's context is the thread's for a scope. Inside of a visit another one is free, so that a call of the library
-  // with many steps switches once; and what the driver says of a buffer or a stream it is asked once, for the caller cannot free either
-  // meanwhile. REQUIRES: what is called in the scope leaves the thread's stack of contexts as it was.
+  // A thread's visit: the device's context is the thread's for a scope. Inside of a visit another one is free, so that
+  // a call of the library with many steps switches once; and what the driver says of a buffer or a stream it is asked
+  // once, for the caller cannot free either meanwhile. REQUIRES: what is called in the scope leaves the thread's stack
+  // of contexts as it was.
   class Visit {
    public:
     explicit Visit(const Gpu& gpu) : gpu_(gpu), before_(gpu.enter()) {}
@@ -110,8 +118,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   const Gpu* enter() const;
   void leave(const Gpu* before) const;
 
-  // A visit in which calls are allowed that a capture elsewhere in the thread forbids: what they are made for is not part of it. The driver
-  // forbids what may wait (allocating, freeing, asking events and streams how far they are), not launches.
+  // A visit in which calls are allowed that a capture elsewhere in the thread forbids: what they are made for is not
+  // part of it. The driver forbids what may wait (allocating, freeing, asking events and streams how far they are), not
+  // launches.
   class Current {
    public:
     explicit Current(const Gpu& gpu) : visit_(gpu), driver_(gpu.driver_), wasRelaxed_(relax(gpu.driver_, mode_)) {}
@@ -130,13 +139,14 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
   // What the driver knows about the memory at an address.
   struct Allocation {
-    unsigned type = 0;           // CUmemorytype; 0: unknown to the driver
-    int ordinal = -1;            // of the device
-    unsigned long long id = 0;   // of the allocation, another for each over the life of the process
+    unsigned type = 0;          // CUmemorytype; 0: unknown to the driver
+    int ordinal = -1;           // of the device
+    unsigned long long id = 0;  // of the allocation, another for each over the life of the process
   };
   Result<Allocation> allocationAt(const void* address) const;
 
-  // Unlike its handle, never used again. What else there is to know of a stream never changes, and so is kept by its id.
+  // Unlike its handle, never used again. What else there is to know of a stream never changes, and so is kept by its
+  // id.
   Result<unsigned long long> idOf(CUstream stream) const;
   Result<CUcontext> contextOf(CUstream stream) const;
   Result<unsigned> flagsOf(CUstream stream) const;
@@ -159,12 +169,13 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
   CUfunction runFew_ = nullptr, runBlocks_ = nullptr, moveLine_ = nullptr;
-  CUstream copies_ = nullptr;   // apart from all others
+  CUstream copies_ = nullptr;  // apart from all others
   int residentBlocks_ = 0;
   double memoryGBps_ = 0, cacheBytes_ = 0;
   std::atomic<int> taken_{0}, residentStreams_{0};
-  std::mutex mutex_;   // of what follows
-  std::map<std::pair<Lent::Where, std::uint64_t>, std::vector<unsigned char*>> idle_;   // what was lent and came back, by its bytes
+  std::mutex mutex_;  // of what follows
+  std::map<std::pair<Lent::Where, std::uint64_t>, std::vector<unsigned char*>>
+      idle_;  // what was lent and came back, by its bytes
 };
 
 }  // namespace kolo::executor::cuda

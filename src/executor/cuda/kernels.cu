@@ -102,9 +102,9 @@ class CudaPlatform {
 }  // namespace
 }  // namespace kolo::executor::cuda
 
-// Two kernels, which call the same functions: one for launches of one or two operations, and one for the others and to be resident. The
-// second bound asks for all registers that so many threads may have: without it sm_80 had given the resident kernel half of them, and
-// reductions spilled.
+// Two kernels, which call the same functions: one for launches of one or two operations, and one for the others and to
+// be resident. The second bound asks for all registers that so many threads may have: without it sm_80 had given the
+// resident kernel half of them, and reductions spilled.
 extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads, 1)
     koloRunFew(const __grid_constant__ kolo::executor::cuda::FewParams launch) {
   __shared__ kolo::executor::cuda::BlockState state;

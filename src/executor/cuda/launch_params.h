@@ -41,7 +41,8 @@ struct LaunchHead {
   std::uint32_t messageChannels;   // blocks that carry them
 };
 
-// With its descriptions. The driver copies all of it for each launch, so what a launch of one or two operations is told is a type of its own.
+// With its descriptions. The driver copies all of it for each launch, so what a launch of one or two operations is told
+// is a type of its own.
 template <int kWorks>
 struct LaunchOf : LaunchHead {
   device::Work works[kWorks];
