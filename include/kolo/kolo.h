@@ -210,6 +210,9 @@ typedef struct {
                              2: also those that follow others in one stream, whatever the program enqueues between them, if all that comes before an operation
                              in its stream can run beside the kernel, which has four of the GPU's multiprocessors: a cooperative launch on all of them would wait
                              for ever. */
+  int eager;              /* KOLO_EAGER: 0: a call that is the first of its kind is checked against those of the other ranks before it returns. 1: not where this
+                             rank only gives, and there is room for what it gives, as when it repeats such a call: so it does not wait for the others, and that they have
+                             called something else shows at a later call. Each rank's own choice; host memory only. */
 } koloConfig_t;
 
 #define KOLO_HOST (-1)
@@ -218,7 +221,7 @@ typedef struct {
 #define KOLO_CONFIG_UNDEF_INT INT_MIN
 #define KOLO_CONFIG_INITIALIZER \
   { sizeof(koloConfig_t), KOLO_CONFIG_MAGIC, KOLO_VERSION_CODE, KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT, 0, 0, 0, \
-    KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT }
+    KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT }
 
 /* Makes an id and starts its rendezvous in this process, listening on KOLO_INTERFACE's address or, by default, on the
  * address by which this machine is known to itself. The rank that uses the id with rank 0 need not be this process, but
@@ -281,7 +284,7 @@ KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_
 /* mayWait 0: operations that the calling thread gives to no stream do not wait for other ranks, until it says 1. One
  * that has to, or might, returns koloInProgress and has done nothing; it is still the next one. What is done at once is
  * a collective in which this rank only gives (a broadcast's root, say), if it is one of the communicator's last ones
- * again, and there is room for what it gives: for whoever wants to have given early what others will ask for.
+ * again or koloConfig_t.eager is 1, and there is room for what it gives: for whoever wants to have given early what others will ask for.
  * koloCommFinalize returns koloInProgress, and has done nothing, while it would have to wait for other ranks to enter
  * operations in which this rank only gave. Groups, streams and the other functions that are no operations wait as ever,
  * and so does an operation behind one that another thread or a stream has begun on the communicator; on GPUs nothing

@@ -65,6 +65,8 @@ constexpr Setting kTable[] = {
      .high = 2147483647},
     {.name = "KOLO_REPRODUCIBLE", .kind = Kind::kBool, .fallback = "0",
      .meaning = "fold every element in rank order, so that results are the same bits for any algorithm and layout"},
+    {.name = "KOLO_EAGER", .kind = Kind::kBool, .fallback = "0",
+     .meaning = "a rank that only gives does not wait for the others the first time either; what they call differently shows at a later call"},
     {.name = "KOLO_DEVICE", .kind = Kind::kInteger, .fallback = "-1",
      .meaning = "the CUDA device in whose memory a rank's buffers lie; -1: host memory", .low = -1, .high = 4095},
     {.name = "KOLO_GPU_CHANNELS", .kind = Kind::kInteger, .fallback = "0",

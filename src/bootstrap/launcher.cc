@@ -251,8 +251,11 @@ struct Found {
     return fault.ok() && other.fault.ok() && job.rank == other.job.rank && job.ranks == other.job.ranks;
   }
   std::string said() const {
-    return fmt::format("{}={} and {}={} ({})", launcher->rankVariable, variable(launcher->rankVariable),
-                       launcher->sizeVariable, variable(launcher->sizeVariable), job.launcher);
+    const auto one = [](const char* name) {
+      const std::string value = variable(name);
+      return value.empty() ? fmt::format("no {}", name) : fmt::format("{}={}", name, value);
+    };
+    return fmt::format("{} and {} ({})", one(launcher->rankVariable), one(launcher->sizeVariable), job.launcher);
   }
   // How many processes had the variables before this one could set them: this one, its parent, and so on.
   int age() const {
@@ -302,13 +305,24 @@ bool look(const Launcher& launcher, std::vector<Found>& found) {
   return true;
 }
 
+// Kolo's own variables decide. But where a launcher started this process after they were set, they were perhaps meant for another one.
+void warnIfStartedSince(const Found& own, const std::vector<Found>& others) {
+  for (const Found& other : others) {
+    if (!own.fault.ok() || !other.fault.ok() || other.agreesWith(own) || other.age() >= own.age()) continue;
+    log::warn("the environment has {}, which is used, but this process was started with {}; if that is the job, unset "
+              "KOLO_RANK and KOLO_SIZE",
+              own.said(), other.said());
+    return;
+  }
+}
+
 }  // namespace
 
 Result<LauncherJob> readLauncher() {
-  std::vector<Found> found;
-  if (!look(kKolo, found)) {
-    for (const Launcher& launcher : kOthers) look(launcher, found);
-  }
+  std::vector<Found> own, others;
+  for (const Launcher& launcher : kOthers) look(launcher, others);
+  if (look(kKolo, own)) warnIfStartedSince(own.front(), others);
+  const std::vector<Found>& found = own.empty() ? others : own;
   if (!found.empty()) {
     KOLO_ASSIGN(const Found* const chosen, starterOf(found));
     if (!chosen->fault.ok()) return chosen->fault;

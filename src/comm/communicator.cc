@@ -136,6 +136,14 @@ bool isGiven(T value, T undefined) {
   return value != undefined;
 }
 
+// A field that is 0 or 1, or was left at its initial value.
+Status takeSwitch(int given, const char* name, bool& option) {
+  if (!isGiven(given, KOLO_CONFIG_UNDEF_INT)) return {};
+  if (given != 0 && given != 1) return error(koloInvalidArgument, "{} is {}, expected 0 or 1", name, given);
+  option = given == 1;
+  return {};
+}
+
 }  // namespace
 
 Result<Options> Options::make(const koloConfig_t* config, const Options* parent) {
@@ -147,6 +155,7 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
   } else {
     options.timeoutMs = static_cast<int>(settings::integer("KOLO_TIMEOUT_MS"));
     options.reproducible = settings::integer("KOLO_REPRODUCIBLE") != 0;
+    options.eager = settings::integer("KOLO_EAGER") != 0;
     options.algorithm = settings::text("KOLO_ALGORITHM");
     options.transports = settings::text("KOLO_TRANSPORTS");
     options.name = "world";
@@ -165,12 +174,7 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
     if (options.timeoutMs < 0) {
       return error(koloInvalidArgument, "timeoutMs is {}, expected milliseconds or 0 for no deadline", options.timeoutMs);
     }
-    if (isGiven(config->reproducible, KOLO_CONFIG_UNDEF_INT)) {
-      if (config->reproducible != 0 && config->reproducible != 1) {
-        return error(koloInvalidArgument, "reproducible is {}, expected 0 or 1", config->reproducible);
-      }
-      options.reproducible = config->reproducible == 1;
-    }
+    KOLO_TRY(takeSwitch(config->reproducible, "reproducible", options.reproducible));
     if (config->algorithm != nullptr) options.algorithm = config->algorithm;
     if (config->transports != nullptr) options.transports = config->transports;
     if (config->name != nullptr) options.name = config->name;
@@ -183,6 +187,8 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
       }
       options.resident = config->resident;
     }
+    const bool hasEager = config->size >= offsetof(koloConfig_t, eager) + sizeof config->eager;   // since 0.2
+    if (hasEager) KOLO_TRY(takeSwitch(config->eager, "eager", options.eager));
     if (options.device < KOLO_HOST) return error(koloInvalidArgument, "device is {}, expected a CUDA device or KOLO_HOST", options.device);
   }
   if (const auto wishes = planner::parseWishes(options.algorithm); !wishes.ok()) {

@@ -45,6 +45,7 @@ struct Options {
   std::string name;
   int device = -1;      // CUDA ordinal; -1: host memory
   int resident = 0;   // as koloConfig_t's
+  bool eager = false;
 
   // The caller's configuration over the settings; nullptr: the settings alone.
   static Result<Options> make(const koloConfig_t* config, const Options* parent);

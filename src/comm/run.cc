@@ -254,7 +254,8 @@ Status Communicator::run(const Operation& operation) {
   const bool isRecallable = operation.custom == nullptr;
   if (isRecallable && (operation.vector ? recall(operation, operation.counts->arrays()) : recall(operation))) return runAgain();
   if (failed()) return failure();
-  if (!caller.mayWait && ranks() > 1) return Status(koloInProgress, {});
+  const bool isTrusted = isRecallable && options_.eager && gpu_ == nullptr;
+  if (!isTrusted && !caller.mayWait && ranks() > 1) return Status(koloInProgress, {});
   KOLO_TRY(checkFold(operation));
   preparing_ = (preparing_ + 1) % prepared_.size();
   now_ = &prepared_[preparing_];
@@ -264,7 +265,7 @@ Status Communicator::run(const Operation& operation) {
   now_->custom = operation.custom;
   prepare(operation, now_->work);
   if (isRecallable && !isFinalized()) now_->call = operation;
-  KOLO_TRY(execute());
+  KOLO_TRY(isTrusted ? runAgain() : execute());
   // To a gather's root: neither is the block written where it goes, nor taken from where it is.
   const bool isStaged = rank() != now_->work.root && !hasOfferedOutput(now_->work.root) && !(now_->work.shareable && now_->work.sendRef.index != 0);
   if (now_->longestAhead != UINT64_MAX && isStaged) now_->mostAhead = kMostGivenAheadWithoutWaiting;
@@ -278,7 +279,7 @@ bool Communicator::hasOfferedOutput(int peer) const {
   return line.refs.recvWindow != 0 || line.refs.recvOffset != 0;
 }
 
-// The first time it has been checked before this rank went on. That the others repeat it too is believed until they say
+// The first time it has been checked before this rank went on, unless the communicator is eager. That the others repeat it too is believed until they say
 // something else: a rank that only gives need not wait for each of them each time.
 Status Communicator::runAgain() {
   if (failed()) return failure();
@@ -502,7 +503,7 @@ void Communicator::prepare(const Operation& operation, Work& work) {
 // instead, where waiting costs more than a copy.
 std::uint64_t Communicator::longestAhead(const Work& work) const {
   const bool gives = device::isIn(work.signature.collective, device::kMeetsRootOnly) && device::onlyGives(work);
-  if (!gives || !waitsLonger_ || work.signature.algorithm != device::Algorithm::kOneShot || algorithms::givesThroughStaging(work)) return UINT64_MAX;
+  if (!gives || !(waitsLonger_ || options_.eager) || work.signature.algorithm != device::Algorithm::kOneShot || algorithms::givesThroughStaging(work)) return UINT64_MAX;
   std::uint64_t longest = 0, all = 0;
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == rank() || !device::gives(work, rank(), peer)) continue;

@@ -63,8 +63,7 @@ int passOn(Hook hook, Session* young, const char* why, const Pass& pass, const M
   countPassed(hook, young != nullptr ? kTooYoung : why);
   const int code = PassedOn::carryOut(pass);
   if (young != nullptr && hasBegun(code)) {
-    const Meeting meeting = !blocks ? Meeting::kOfNone : waitsForAll(hook) ? Meeting::kOfAll : Meeting::kOfSome;
-    young->grow(volume(Volume(young->rank(), young->ranks())), meeting);
+    young->grow(volume(Volume(young->rank(), young->ranks())), blocks && waitsForAll(hook));
   }
   return code;
 }

@@ -76,15 +76,11 @@ Session* Session::made(MPI_Comm comm) { return find(comm, When::kNow, nullptr); 
 
 Session* Session::existing(MPI_Comm comm, Session** young) { return find(comm, When::kNotNow, young); }
 
-void Session::grow(std::size_t bytes, Meeting meeting) {
+void Session::grow(std::size_t bytes, bool haveMet) {
   // So many bytes take the MPI as long as a short collective.
   constexpr std::size_t kBytesOfACollective = std::size_t{16} << 10;
-  // Where some ranks only give, MPI lets the MPI wait for all of them, but programs have been written for MPIs that do
-  // not. Most communicators that are used a lot are sometimes used by a collective of the other kind.
-  constexpr std::uint64_t kDearer = 8;
   worth_ += 1 + bytes / kBytesOfACollective;
-  if (meeting == Meeting::kOfNone) return;
-  if (worth_ >= sessions().price() * (meeting == Meeting::kOfAll ? 1 : kDearer)) start();
+  if (haveMet && worth_ >= sessions().price()) start();
 }
 
 bool Session::mayBe() {
@@ -218,6 +214,7 @@ koloResult_t Session::join(const koloUniqueId& id) {
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
   config.timeoutMs = 0;   // MPI's programs may let each other wait as long as they like
   config.device = KOLO_HOST;
+  config.eager = 1;       // a root of theirs may send next what a peer receives before it calls the collective
   config.name = length > 0 ? name : nullptr;
   return koloCommInitRankConfig(&kolo_, ranks_, id, rank_, &config);
 }

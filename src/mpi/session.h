@@ -30,13 +30,6 @@ struct Reduction {
   koloRedOp_t op;
 };
 
-// Which ranks are certain to be in a collective when one of them leaves it.
-enum class Meeting {
-  kOfAll,   // each rank needs something from every other
-  kOfSome,  // some ranks only give
-  kOfNone   // the call does not block
-};
-
 class Session {
  public:
   // nullptr: this communicator's collectives are the MPI's: it has one rank or two groups, Kolo could not start on all
@@ -52,9 +45,9 @@ class Session {
 
   bool isYoung() const { return counterpart_ == Counterpart::kNotYet; }
   // A collective that moved so many bytes, as all ranks count them, was left to the MPI. It may have been one too many:
-  // then the counterpart is made. That waits for all ranks, so it is done behind a collective, and if possible one in
-  // which they all are anyway. REQUIRES: young.
-  void grow(std::size_t bytes, Meeting meeting);
+  // then the counterpart is made. That waits for all ranks, so it is done behind a collective in which they all waited for
+  // each other (haveMet): programs have been written for MPIs that wait no more than they must. REQUIRES: young.
+  void grow(std::size_t bytes, bool haveMet);
 
   // Whether communicators of this process may have sessions, as far as is known: the MPI is initialised, there are several ranks, and Kolo
   // has not failed to start.

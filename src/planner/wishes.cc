@@ -13,11 +13,12 @@ Result<std::uint64_t> parseBound(std::string_view text, std::uint64_t fallback) 
   return static_cast<std::uint64_t>(bytes);
 }
 
-std::string algorithmsOf(device::Collective collective) {
+template <class Condition>
+std::string algorithmsWhere(Condition condition) {
   std::string names;
   for (int i = 0; i < static_cast<int>(device::Algorithm::kCount); ++i) {
     const auto algorithm = static_cast<device::Algorithm>(i);
-    if (isWrittenFor(algorithm, collective)) names += fmt::format(" {}", name(algorithm));
+    if (condition(algorithm)) names += fmt::format(" {}", name(algorithm));
   }
   return names;
 }
@@ -41,12 +42,13 @@ Result<Wish> parseWish(std::string_view text) {
   const std::size_t at = std::min(rest.find('@'), rest.size());
   wish.algorithm = algorithmByName(rest.substr(0, at));
   if (wish.algorithm == device::Algorithm::kCount) {
-    return error(koloInvalidArgument, "\"{}\" is no algorithm; expected line, one_shot, two_shot, ring, biring, recursive, "
-                 "bruck, tree or pairwise", rest.substr(0, at));
+    return error(koloInvalidArgument, "\"{}\" is no algorithm; expected one of{}", rest.substr(0, at),
+                 algorithmsWhere([](device::Algorithm) { return true; }));
   }
   if (!isWrittenFor(wish.algorithm, wish.collective)) {
     return error(koloInvalidArgument, "\"{}\": there is no such algorithm for {}; expected one of{}", text,
-                 text.substr(0, colon), algorithmsOf(wish.collective));
+                 text.substr(0, colon),
+                 algorithmsWhere([&](device::Algorithm each) { return isWrittenFor(each, wish.collective); }));
   }
   if (at < rest.size()) {
     const std::string_view range = rest.substr(at + 1);

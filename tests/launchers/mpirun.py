@@ -35,6 +35,11 @@ class Mpirun(EveryLauncher):
         self.expect_report(job, 2)
         self.assertRegex(job.output(), rf"RANK=0 and WORLD_SIZE=1 \(torchrun\), but this process was started with {self.launcher.rank_variable}=")
 
+    def test_kolo_s_own_variables_are_believed_with_a_warning(self):
+        job = self.start(2, [Programs.report], {"KOLO_RANK": "0", "KOLO_SIZE": "1"})
+        self.assertEqual(job.ended(), 0, job.output())
+        self.assertRegex(job.output(), rf"KOLO_RANK=0 and KOLO_SIZE=1 \(kolo\), which is used, but this process was started with {self.launcher.rank_variable}=")
+
     def test_ranks_on_two_hosts_ask_for_a_root_and_meet_there(self):
         alone = self.start(4, [Programs.report], options=self.on_two_hosts())
         self.assertNotEqual(alone.ended(), 0, alone.output())

@@ -299,7 +299,12 @@ class Interposer(unittest.TestCase):
         job = self.lives("mixed", 3, after="10")
         self.assertEqual(job.calls(), {"MPI_Bcast": (0, 3), "MPI_Allreduce": (2, 1), "MPI_Iallreduce": (0, 6)})
         job = self.lives("rooted", 3, after="10")
-        self.assertEqual(job.calls(), {"MPI_Bcast": (20, 80)})
+        self.assertEqual(job.calls(), {"MPI_Bcast": (0, 100)})  # its root waits for nobody
+
+    def test_who_only_gives_waits_for_nobody_the_first_time_either(self):
+        for ranks in (2, 3):
+            job = self.ok(Job(ranks, [Given.communicators, "gives"]), "gives: ok")
+            self.assertEqual({passed for name, (_, passed) in job.calls().items()}, {0}, job.calls())
 
     def test_calls_that_the_mpi_refuses_on_one_rank_do_not_count(self):
         self.assertEqual(self.lives("refused", after="7").counterparts(), 2)

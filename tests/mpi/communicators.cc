@@ -2,7 +2,7 @@
 // for each run; each rank must end by itself, or the job hangs.
 //
 // usage: kolo-mpi-communicators-FAMILY
-// freed|given|disconnected|pending|finalized|raced|many|threads|grown|large|mixed|rooted|refused
+// freed|given|disconnected|pending|finalized|raced|many|threads|grown|large|mixed|rooted|gives|refused
 #include <dirent.h>
 
 #include <functional>
@@ -242,6 +242,39 @@ void rooted() {
   MPI_Comm_free(&comm);
 }
 
+// Rank 0 gives, and says so by a message: the others receive that before they take what they were given. Nobody has called anything of the kind before.
+template <class Collective>
+void givesFirst(const Collective& collective) {
+  if (rank == 0) collective();
+  for (int peer = 1; peer < ranks && rank == 0; ++peer) MPI_Send(nullptr, 0, MPI_BYTE, peer, 0, MPI_COMM_WORLD);
+  if (rank == 0) return;
+  MPI_Recv(nullptr, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  collective();
+}
+
+void gives() {
+  MPI_Comm comm = duplicate();
+  MPI_Barrier(comm);
+  for (const MPI_Comm each : {MPI_COMM_WORLD, comm}) {
+    for (const int count : {1, 100, 2000}) {
+      std::vector<int> values(static_cast<std::size_t>(count), rank == 0 ? count : -1);
+      givesFirst([&] { MPI_Bcast(values.data(), count, MPI_INT, 0, each); });
+      expect(values.front() == count && values.back() == count, "the values come");
+      values.assign(values.size(), rank == 0 ? -count : 0);
+      givesFirst([&] {
+        MPI_Request request = MPI_REQUEST_NULL;
+        MPI_Ibcast(values.data(), count, MPI_INT, 0, each, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+      });
+      expect(values.front() == -count && values.back() == -count, "the values come by a nonblocking one");
+      const std::vector<int> all(values.size() * static_cast<std::size_t>(ranks), count + 1);
+      givesFirst([&] { MPI_Scatter(all.data(), count, MPI_INT, values.data(), count, MPI_INT, 0, each); });
+      expect(values.front() == count + 1 && values.back() == count + 1, "the shares come");
+    }
+  }
+  MPI_Comm_free(&comm);
+}
+
 // A call that the MPI refuses on one rank counts for nobody.
 void refused() {
   MPI_Comm comm = duplicate();
@@ -265,6 +298,7 @@ int main(int argc, char** argv) {
       {"pending", pending}, {"finalized", finalized}, {"raced", raced},
       {"many", many},       {"threads", threads},     {"grown", grown},
       {"large", large},     {"mixed", mixed},         {"rooted", rooted},
+      {"gives", gives},
       {"refused", refused}};
   const std::string what = argc > 1 ? argv[1] : "";
   if (all.find(what) == all.end()) return 2;
