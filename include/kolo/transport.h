@@ -145,7 +145,7 @@ typedef struct koloTransport {
   int (*deviceOpen)(const koloTransportHost* host, void** device, koloTransportBlob* address, char* why,
                     size_t whyBytes);
   /* All memory deregistered and links closed before. Posted: what was accepted still reaches peers that live, also if the process
-   * exits right after; that may take as long as host->timeoutMs. */
+   * exits right after; that may take twice as long as host->timeoutMs. */
   void (*deviceClose)(void* device);
 
   int (*memoryRegister)(void* device, const koloTransportMemory* range, void** memory, koloTransportBlob* descriptor,

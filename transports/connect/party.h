@@ -31,6 +31,10 @@ struct Party {
   int timeoutMs;
   unsigned generation;     // of the process that opened it: a forked child has a copy that it must not use
   bool listens = false;
+
+  // How long a device waits at its end for peers to take what it has sent: longer than for a link, since the peers may
+  // be busy with something else.
+  int closingMs() const { return 2 * timeoutMs; }
 };
 
 // The callee may be called from now on until closeParty().

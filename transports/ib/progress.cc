@@ -182,7 +182,7 @@ void Device::rest(int waitUs) {
 
 // Until the load is carried out, or, without one, all that was accepted; or is lost, or the time is over.
 void Device::drain(const Load* load) {
-  const Clock::time_point deadline = Clock::now() + milliseconds(party_.timeoutMs);
+  const Clock::time_point deadline = Clock::now() + milliseconds(party_.closingMs());
   for (unsigned round = 0;; ++round) {
     {
       const Lock lock(work_);

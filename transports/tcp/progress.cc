@@ -260,7 +260,7 @@ void Device::takeBack(Rail& rail) {
 
 // Waits until the peers' kernels have everything, as long as that gets on. The rest is not waited for here.
 void Device::finish() {
-  const Clock::time_point deadline = Clock::now() + milliseconds(party_.timeoutMs);
+  const Clock::time_point deadline = Clock::now() + milliseconds(party_.closingMs());
   Clock::time_point giveUpAt = Clock::now() + kStall;
   adopt();
   std::uint64_t before = 0;
@@ -272,7 +272,7 @@ void Device::finish() {
     std::this_thread::sleep_for(std::chrono::microseconds(std::min(50 << std::min(round, 6), 2000)));
   }
   for (auto& way : ways_) {
-    if (way->drain(scratch_) != 0) Remains::keep(std::move(way), milliseconds(party_.timeoutMs));
+    if (way->drain(scratch_) != 0) Remains::keep(std::move(way), milliseconds(party_.closingMs()));
   }
 }
 
