@@ -42,7 +42,7 @@ void addAverages(Batch& batch, const std::vector<std::string>& more = {}) {
 }
 
 TEST_CASE("averages: by every algorithm, large and tiny numbers of small types average to what is between them") {
-  const int ranks = GENERATE(1, 2, 3, 4, 5, 6, 7, 8);
+  const int ranks = GENERATE_RANKS(1, 2, 3, 4, 5, 6, 7, 8);
   const UseExecutor host(0);
   World world({.ranks = ranks});
   Batch batch(world, testSeed() + 3000 + static_cast<std::uint64_t>(ranks));

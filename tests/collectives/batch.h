@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cases.h"
+#include "support/rank_counts.h"
 
 namespace kolo::tests {
 

@@ -58,7 +58,7 @@ void addEveryAlgorithm(Batch& batch, int ranks, int each, const Change& change) 
 }
 
 TEST_CASE("GPU: every algorithm gives what its definition says", "[gpu]") {
-  const int ranks = GENERATE(1, 2, 3, 4, 5, 6, 7, 8);
+  const int ranks = GENERATE_RANKS(1, 2, 3, 4, 5, 6, 7, 8);
   const int blocks = GENERATE(1, 3);
   const bool many = ranks > 3;
   if (many && blocks == 3 && isMocked() && ranks != 5) return;
@@ -173,7 +173,7 @@ TEST_CASE("GPU: averages of small types, of large and of tiny numbers", "[gpu]")
 }
 
 TEST_CASE("GPU: counts that differ from rank to rank", "[gpu]") {
-  const int ranks = GENERATE(2, 3, 4, 8);
+  const int ranks = GENERATE_RANKS(2, 3, 4, 8);
   Gpu gpu(ranks, 2, ranks > 3 ? 1 : 2);
   World world(gpu.options);
   Batch batch(world, seedFor(2100, ranks));
@@ -228,7 +228,7 @@ TEST_CASE("GPU: every datatype and operation", "[gpu]") {
 
 // Apart from the one above, which is also run under checkers that make it many times slower.
 TEST_CASE("GPU: every datatype and operation by other numbers of ranks", "[gpu]") {
-  const int ranks = GENERATE(1, 4, 5, 6, 7, 8);
+  const int ranks = GENERATE_RANKS(1, 4, 5, 6, 7, 8);
   const auto collective = GENERATE(values(kFolding));
   if (isMocked() && ranks != 5) return;
   foldEverything(collective, ranks, 1, 1);

@@ -58,7 +58,7 @@ void addEveryAlgorithm(Batch& batch, int ranks, int each, bool vector, bool hier
 }
 
 TEST_CASE("posted links: every algorithm between ranks that share no memory", "[posted]") {
-  const int ranks = GENERATE(2, 3, 4, 5, 8, 13);
+  const int ranks = GENERATE_RANKS(2, 3, 4, 5, 8, 13);
   const UseExecutor host(0);
   World world({.ranks = ranks, .latePerHost = 1});
   Batch batch(world, testSeed() + 600 + static_cast<std::uint64_t>(ranks));
@@ -116,7 +116,7 @@ TEST_CASE("posted links: rings and trees go host by host where the ranks were gi
 }
 
 TEST_CASE("posted links: hosts with unequal numbers of ranks", "[posted]") {
-  const int ranks = GENERATE(3, 5, 7);
+  const int ranks = GENERATE_RANKS(3, 5, 7);
   const UseExecutor host(0);
   World world({.ranks = ranks, .latePerHost = 2});
   Batch batch(world, testSeed() + 800 + static_cast<std::uint64_t>(ranks));

@@ -8,7 +8,7 @@ namespace {
 
 
 TEST_CASE("reductions: every datatype and operation in every collective that reduces") {
-  const int ranks = GENERATE(3, 6);
+  const int ranks = GENERATE_RANKS(3, 6);
   const UseExecutor host(0);
   WorldOptions options;
   options.ranks = ranks;
@@ -96,7 +96,7 @@ TEST_CASE("reductions: a pre-multiplied sum of narrow floats is rounded alike on
 }
 
 TEST_CASE("reductions: user functions, in rank order where they do not commute") {
-  const int ranks = GENERATE(2, 3, 5, 8);
+  const int ranks = GENERATE_RANKS(2, 3, 5, 8);
   const UseExecutor host(0);
   WorldOptions options;
   options.ranks = ranks;

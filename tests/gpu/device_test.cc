@@ -13,14 +13,10 @@
 
 #include "base/settings.h"
 #include "gpu/support.h"
+#include "support/rank_counts.h"
 
 namespace kolo::test {
 namespace {
-
-// A mock on which each rank has two blocks to itself; freeing memory waits there too, as on a real GPU.
-MockCuda mockFor(int ranks, bool resident = false) {
-  return {.multiprocessors = ranks * (resident ? 6 : 2), .blockThreads = 2, .freeWaits = true};
-}
 
 // For the communicators that are made while it lives.
 class ScopedSetting {
@@ -56,7 +52,7 @@ koloResult_t addUp(const DeviceBuffer& value, std::size_t count, const Self& sel
 }  // namespace
 
 TEST_CASE("operations on several streams of one communicator run in the order of their calls", "[device][streams]") {
-  const int n = GENERATE(1, 2, 3, 4);
+  const int n = GENERATE_RANKS(1, 2, 3, 4);
   const DeviceScene scene(mockFor(n));
   Ranks ranks(oneDevice(n));
   ranks.run([&](Self& self) {
@@ -196,7 +192,7 @@ void replayBesidePlainCalls(Self& self, const Graph& graph, const CudaStream& st
 }  // namespace
 
 TEST_CASE("captured operations and groups run on what is there at each replay, beside plain ones on other streams", "[device][capture]") {
-  const int n = GENERATE(1, 2, 3, 4, 8);
+  const int n = GENERATE_RANKS(1, 2, 3, 4, 8);
   const int operations = GENERATE(1, 40);   // 40: the list of them is in pinned memory
   const bool resident = GENERATE(false, true);
   const DeviceScene scene(mockFor(n, resident));
@@ -214,7 +210,7 @@ TEST_CASE("captured operations and groups run on what is there at each replay, b
 }
 
 TEST_CASE("ranks may capture side by side, and replay many times without waiting", "[device][capture]") {
-  const int n = GENERATE(2, 4);
+  const int n = GENERATE_RANKS(2, 4);
   const bool resident = GENERATE(false, true);
   const DeviceScene scene(mockFor(n, resident));
   Ranks ranks(oneDevice(n), {.resident = resident});
@@ -232,7 +228,7 @@ TEST_CASE("ranks may capture side by side, and replay many times without waiting
 }
 
 TEST_CASE("what one rank replays another may call", "[device][capture]") {
-  const int n = GENERATE(2, 3, 4);
+  const int n = GENERATE_RANKS(2, 3, 4);
   const bool resident = GENERATE(false, true);
   const DeviceScene scene(mockFor(n, resident));
   Ranks ranks(oneDevice(n), {.resident = resident});
@@ -422,7 +418,7 @@ TEST_CASE("captures may be interleaved: what is in each comes one after the othe
 // ---- the resident kernel
 
 TEST_CASE("a resident kernel serves what is small, retires when nothing comes, and comes back", "[device][resident]") {
-  const int n = GENERATE(1, 2, 3, 4, 8);
+  const int n = GENERATE_RANKS(1, 2, 3, 4, 8);
   const DeviceScene scene(mockFor(n, true));
   Ranks ranks(oneDevice(n), {.resident = true});
   ranks.run([&](Self& self) {
@@ -475,7 +471,7 @@ void pauseBy(Pause pause, Self& self, std::optional<CudaStream>& stream, koloCom
 }  // namespace
 
 TEST_CASE("what waits for the device is not kept by a resident kernel", "[device][resident]") {
-  const int n = GENERATE(1, 2, 3, 4, 8);
+  const int n = GENERATE_RANKS(1, 2, 3, 4, 8);
   const Pause pause = GENERATE(Pause::kSynchronizeDevice, Pause::kFreeMemory, Pause::kDestroyStream, Pause::kDestroyCommunicator,
                                Pause::kRegisterWindow);
   const ScopedSetting channels("KOLO_GPU_CHANNELS", "1");   // there are two communicators
@@ -505,7 +501,7 @@ TEST_CASE("what waits for the device is not kept by a resident kernel", "[device
 }
 
 TEST_CASE("messages and collectives of groups, forks of streams and long pauses, by a resident kernel", "[device][resident]") {
-  const int n = GENERATE(2, 3, 4);
+  const int n = GENERATE_RANKS(2, 3, 4);
   const DeviceScene scene(mockFor(n, true));
   Ranks ranks(oneDevice(n), {.resident = true});
   ranks.run([&](Self& self) {
@@ -529,7 +525,7 @@ TEST_CASE("messages and collectives of groups, forks of streams and long pauses,
 }
 
 TEST_CASE("a communicator may go while its resident kernel is there, or be aborted while it waits", "[device][resident]") {
-  const int n = GENERATE(2, 3, 4);
+  const int n = GENERATE_RANKS(2, 3, 4);
   const bool aborted = GENERATE(false, true);
   const DeviceScene scene(mockFor(n, true));
   const DeviceBuffer values(8);
@@ -666,7 +662,7 @@ class Exchange {
 }  // namespace
 
 TEST_CASE("messages of a group go on side by side, whatever their order and length", "[device][messages]") {
-  const int n = GENERATE(1, 2, 3, 4, 8);
+  const int n = GENERATE_RANKS(1, 2, 3, 4, 8);
   const std::size_t count = GENERATE(0, 1, 1000, 100'000);
   const int registered = GENERATE(0, 1, 2);   // buffers that lie in windows
   if (n == 8 && (count > 1000 || registered == 1) && !hasRealDevice()) return;
@@ -811,7 +807,7 @@ void useWindow(Ranks& ranks, Self& self, Memory kind, int device, bool expectZer
 }  // namespace
 
 TEST_CASE("windows over memory of Kolo's and of the driver's, and over what has been freed", "[device][windows]") {
-  const int n = GENERATE(1, 2, 3, 4, 8);
+  const int n = GENERATE_RANKS(1, 2, 3, 4, 8);
   const DeviceScene scene(mockFor(n));
   Ranks ranks(oneDevice(n));
   ranks.run([&](Self& self) {
@@ -855,7 +851,7 @@ TEST_CASE("a rank that never calls makes the others' kernels give up, and says s
 }
 
 TEST_CASE("koloCommAbort ends kernels that wait, here and on the other ranks", "[device][failure]") {
-  const int n = GENERATE(2, 3, 4);
+  const int n = GENERATE_RANKS(2, 3, 4);
   const int culprit = GENERATE(0, 1);
   const bool resident = GENERATE(false, true);
   const DeviceScene scene(mockFor(n, resident));

@@ -50,10 +50,6 @@ class LateHosts {
   void* library_ = nullptr;
 };
 
-MockCuda mockFor(int ranks, bool resident = false) {
-  return {.multiprocessors = ranks * (resident ? 6 : 2), .blockThreads = 2, .freeWaits = true};
-}
-
 std::string lastError(koloComm_t comm) { return koloGetLastError(comm); }
 
 void addUp(Self& self, const DeviceBuffer& value, std::size_t count, const CudaStream& stream) {

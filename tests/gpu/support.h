@@ -38,6 +38,11 @@ const drivers::CudaDriver& driver();
 void mustSucceed(CUresult result, const char* what);
 #define CUDA_OK(call) ::kolo::test::mustSucceed((call), KOLO_HERE ": " #call)
 
+// A mock on which each rank has two blocks to itself; freeing memory waits there too, as on a real GPU.
+inline MockCuda mockFor(int ranks, bool resident = false) {
+  return {.multiprocessors = ranks * (resident ? 6 : 2), .blockThreads = 2, .freeWaits = true};
+}
+
 // Mocked GPUs, whatever this machine has; REQUIRES: a test with the tag [mock].
 class MockScene {
  public:

@@ -13,6 +13,7 @@
 
 #include "process/job.h"
 #include "process/roles.h"
+#include "support/text.h"
 
 using namespace kolo::test;
 
@@ -173,8 +174,6 @@ std::pair<long, long> weights(int ranks) {
   return {took[0], took[1]};
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 void expectWorkOrLimit(int files, const Environment& more) {
   Environment environment = more;
   environment["KOLO_INIT_TIMEOUT_MS"] = std::to_string(2000 * kSlowness);
@@ -189,11 +188,11 @@ void expectWorkOrLimit(int files, const Environment& more) {
   for (int rank = 0; rank < 3; ++rank) {
     const std::string& output = ended[static_cast<size_t>(rank)].output;
     CHECK(ended[static_cast<size_t>(rank)].exitedWith(0));
-    if (has(output, "works")) continue;
+    if (contains(output, "works")) continue;
     if (rank == 1) {
-      CHECK((has(output, "limit of " + std::to_string(files) + " open files") && has(output, "ulimit -n")));
+      CHECK((contains(output, "limit of " + std::to_string(files) + " open files") && contains(output, "ulimit -n")));
     } else {
-      CHECK(has(output, "rank 1"));
+      CHECK(contains(output, "rank 1"));
     }
   }
 }
@@ -232,10 +231,10 @@ TEST_CASE("a rank that runs out of file descriptors later says its limit, the ot
     const Ended ended = job.wait(rank);
     INFO(one.what << " by " << one.transport << ", rank " << rank << ":\n" << ended.output);
     CHECK(ended.exitedWith(0));
-    CHECK(has(ended.output, "sum works") == one.sums);
-    CHECK(has(ended.output, one.failing) == (rank == 1 || one.failsEverywhere));
-    if (rank == 1) CHECK((has(ended.output, "open files") && has(ended.output, "ulimit -n")));
-    else if (one.failsEverywhere) CHECK(has(ended.output, "rank 1"));
+    CHECK(contains(ended.output, "sum works") == one.sums);
+    CHECK(contains(ended.output, one.failing) == (rank == 1 || one.failsEverywhere));
+    if (rank == 1) CHECK((contains(ended.output, "open files") && contains(ended.output, "ulimit -n")));
+    else if (one.failsEverywhere) CHECK(contains(ended.output, "rank 1"));
   }
   CHECK(std::filesystem::remove(sign));
   CHECK(std::chrono::steady_clock::now() - since < 15s * kSlowness);
@@ -247,8 +246,8 @@ TEST_CASE("ranks of one process for which there are not enough threads are an er
   const Ended ended = job.wait(0);
   INFO(ended.output);
   CHECK(ended.exitedWith(0));
-  CHECK(has(ended.output, "failed " + std::to_string(koloSystemError)));
-  CHECK(has(ended.output, "of 6 has no thread"));
+  CHECK(contains(ended.output, "failed " + std::to_string(koloSystemError)));
+  CHECK(contains(ended.output, "of 6 has no thread"));
 }
 
 TEST_CASE("what a rank keeps for each other rank is little") {
@@ -267,7 +266,7 @@ TEST_CASE("joining in vain takes nothing for good") {
       const Ended ended = job.wait(rank);
       INFO(ended.output);
       CHECK(ended.exitedWith(0));
-      CHECK(has(ended.output, words));
+      CHECK(contains(ended.output, words));
     }
   };
   const Environment common{{"KOLO_SIZE", "2"}, {"KOLO_INIT_TIMEOUT_MS", "400"}, {"KOLO_SECRET", "x"}, {"KOLO_JOB", newJobName()}};

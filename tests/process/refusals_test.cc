@@ -13,6 +13,7 @@
 
 #include "process/job.h"
 #include "process/roles.h"
+#include "support/text.h"
 
 using namespace kolo::test;
 
@@ -78,8 +79,6 @@ std::string numbers(const std::vector<long>& calls) {
   return text;
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 // Three ranks, of which one is refused something.
 Job startRefused(int victim, const Refusal& refusal, Environment environment) {
   environment["KOLO_INIT_TIMEOUT_MS"] = kLong;
@@ -94,11 +93,11 @@ void expectAllTold(Job& job, int victim, const Refusal& refusal, std::chrono::st
     const std::string& output = ended[static_cast<size_t>(rank)].output;
     INFO(refusal.what << " refused to rank " << victim << "; rank " << rank << ":\n" << output);
     REQUIRE(ended[static_cast<size_t>(rank)].exitedWith(0));
-    if (has(ended[static_cast<size_t>(victim)].output, "result none")) return;
-    CHECK(has(output, rank == victim ? "result 1:" : "result 5:"));
-    CHECK(has(output, refusal.what));
-    CHECK(has(output, std::strerror(EPERM)));
-    if (rank != victim) CHECK(has(output, "rank " + std::to_string(victim) + " (pid "));
+    if (contains(ended[static_cast<size_t>(victim)].output, "result none")) return;
+    CHECK(contains(output, rank == victim ? "result 1:" : "result 5:"));
+    CHECK(contains(output, refusal.what));
+    CHECK(contains(output, std::strerror(EPERM)));
+    if (rank != victim) CHECK(contains(output, "rank " + std::to_string(victim) + " (pid "));
   }
   CHECK(std::chrono::steady_clock::now() - since < kSoon);
 }
@@ -141,9 +140,9 @@ void expectAllToldOf(const Setting& setting, int victim, const Environment& comm
   for (int rank = 0; rank < 3; ++rank) {
     const std::string output = job.wait(rank).output;
     INFO(setting.first << " is wrong on rank " << victim << "; rank " << rank << ":\n" << output);
-    CHECK(has(output, rank == victim ? "result 21:" : "result 5:"));
-    CHECK(has(output, setting.first));
-    if (rank != victim) CHECK(has(output, "rank " + std::to_string(victim) + " (pid "));
+    CHECK(contains(output, rank == victim ? "result 21:" : "result 5:"));
+    CHECK(contains(output, setting.first));
+    if (rank != victim) CHECK(contains(output, "rank " + std::to_string(victim) + " (pid "));
   }
   CHECK(std::chrono::steady_clock::now() - since < kSoon);
 }
@@ -205,9 +204,9 @@ TEST_CASE("ranks that are refused sched_getaffinity or getrandom join all the sa
       const Ended ended = job.wait(rank);
       INFO("rank " << rank << ":\n" << ended.output);
       REQUIRE(ended.exitedWith(0));
-      if (has(ended.output, "result none")) return;
-      CHECK(has(ended.output, "result 0:"));
-      if (rank == 1 && calls.front() == SYS_sched_getaffinity) CHECK(has(ended.output, "sched_getaffinity is refused to this process"));
+      if (contains(ended.output, "result none")) return;
+      CHECK(contains(ended.output, "result 0:"));
+      if (rank == 1 && calls.front() == SYS_sched_getaffinity) CHECK(contains(ended.output, "sched_getaffinity is refused to this process"));
     }
   }
 }

@@ -13,6 +13,7 @@
 
 #include "process/job.h"
 #include "process/roles.h"
+#include "support/text.h"
 
 using namespace kolo::test;
 
@@ -208,8 +209,6 @@ int splitInLockedMemory(const std::vector<std::string>&) {
 }
 KOLO_ROLE(splitInLockedMemory);
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 }  // namespace
 
 TEST_CASE("a hundred splits on one host take no file, no thread and no mapping, from one thread and from eight") {
@@ -245,11 +244,11 @@ TEST_CASE("the death of a rank is told to all communicators that share links, wh
     const Ended ended = job.wait(rank);
     INFO("rank " << rank << ":\n" << ended.output);
     CHECK(ended.exitedWith(0));
-    CHECK(has(ended.output, "split: 5") == (rank == 0));
-    CHECK(has(ended.output, "barrier: 5"));  // koloRemoteError
-    CHECK(has(ended.output, "sibling: 5"));
-    CHECK(has(ended.output, "rank 2 (pid"));
-    CHECK(has(ended.output, "apart works"));
+    CHECK(contains(ended.output, "split: 5") == (rank == 0));
+    CHECK(contains(ended.output, "barrier: 5"));  // koloRemoteError
+    CHECK(contains(ended.output, "sibling: 5"));
+    CHECK(contains(ended.output, "rank 2 (pid"));
+    CHECK(contains(ended.output, "apart works"));
   }
 }
 
@@ -264,8 +263,8 @@ TEST_CASE("a rank that is killed while all split is named by the others, at what
       const Ended ended = job.wait(rank);
       INFO("rank " << rank << ":\n" << ended.output);
       CHECK(ended.exitedWith(0));
-      CHECK(has(ended.output, "over: 5"));  // koloRemoteError
-      CHECK(has(ended.output, "rank 2"));
+      CHECK(contains(ended.output, "over: 5"));  // koloRemoteError
+      CHECK(contains(ended.output, "rank 2"));
     }
   }
 }
