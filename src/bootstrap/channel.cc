@@ -35,6 +35,10 @@ void Channel::send(SharedFrame frame) {
   }
 }
 
+void Channel::push() {
+  if (socket_.valid()) flush();
+}
+
 void Channel::close() {
   if (!socket_.valid()) return;
   reactor_.remove(socket_.fd());

@@ -37,6 +37,9 @@ class Channel final : public Source, public std::enable_shared_from_this<Channel
   Status start(Callbacks callbacks);
   void send(SharedFrame frame);
   void send(std::string frame) { send(std::make_shared<const std::string>(std::move(frame))); }
+  // Gives the kernel now what it takes of what is queued; neither callback runs. What it has taken arrives even if this
+  // process ends at once: the other end reads it before it finds the end.
+  void push();
   // Closes now; what is queued is dropped.
   void close();
   // Closes when all that is queued is with the kernel. Input is ignored from now on.

@@ -18,6 +18,8 @@ namespace {
 // name.
 constexpr auto kAnswerGrace = std::chrono::seconds(2);
 constexpr auto kFarewellLimit = std::chrono::seconds(2);
+// How long a rank in the hub's process stays in a call that failed while ranks were joining, until all know why.
+constexpr auto kTellingLimit = std::chrono::seconds(1);
 // At which rank 0 looks whether another rank has left word in the file.
 constexpr auto kWordInterval = std::chrono::milliseconds(100);
 
@@ -55,8 +57,10 @@ class MemberControl final : public Control {
   }
 
   void reportFailure(std::uint64_t key, const Failure& failure, std::uint64_t family) override {
-    (void)reactor_.post(
-        [link = link_, key, failure, family = family != 0 ? family : key] { link->report(key, failure, family); });
+    (void)reactor_.call([&] {
+      tellHubHere(secret_, rank_, failure.message);
+      link_->report(key, failure, family != 0 ? family : key);
+    });
   }
 
   std::shared_ptr<Answer> ask(std::uint64_t key, int rank, std::string_view question) override {
@@ -196,6 +200,15 @@ bool awaitJoined(MemberLink& link, const koloUniqueId& id, const IdContents& con
   return true;
 }
 
+// The job failed to form. Where its hub is in this process, ranks that are just coming are told why first: the program
+// may end the process as soon as it knows, by a way that runs no function of exit(), which waits for longer.
+void awaitTold(const Secret& secret, int timeoutMs) {
+  const auto told = std::make_shared<Handover>();
+  whenTold(secret, [told] { told->finish({}); });
+  const std::chrono::milliseconds limit(patience(timeoutMs));
+  (void)told->wait(Clock::now() + std::min<Clock::duration>(kTellingLimit, limit));
+}
+
 Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContents& contents, int rank, int ranks,
                                          int timeoutMs) {
   if (inForkedChild()) return Reactor::get().status();
@@ -249,6 +262,7 @@ Result<std::shared_ptr<Control>> join(const koloUniqueId& id, int rank, int rank
   }
   if (rank < 0 || rank >= ranks) return error(koloInvalidRank, "rank {}, expected 0..{}", rank, ranks - 1);
   Result<std::shared_ptr<Control>> result = joinHub(id, contents, rank, ranks, timeoutMs);
+  if (!result.ok() && result.status().code() != koloTimeout) awaitTold(contents.secret, timeoutMs);
   KOLO_TRY(finishRendezvous(id, contents.secret, rank, result.status()));
   return result;
 }

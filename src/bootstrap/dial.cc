@@ -281,7 +281,7 @@ Status Search::failure(bool inTime) const {
   const auto ms = std::chrono::ceil<milliseconds>(deadline_ - begun_).count();
   std::string text = inTime ? "the job's hub cannot be reached"
                             : fmt::format("the job's hub has not been reached within {} ms (KOLO_INIT_TIMEOUT_MS)", ms);
-  text += ": " + reasons_;
+  text += " (it is in the process of rank 0 if a launcher started the ranks): " + reasons_;
   if (isSilent_ && id_.explicitRoot) {
     text += fmt::format("; if a firewall keeps port {} shut, name another one by KOLO_ROOT", id_.port);
   } else if (isSilent_) {

@@ -10,6 +10,8 @@ namespace kolo::bootstrap {
 namespace {
 
 constexpr auto kFailedJobKept = std::chrono::seconds(60);  // so that late ranks are told why
+// Of the texts of failures that a rank knows of. The farewells of all ranks of a job are to fit in a frame.
+constexpr std::size_t kMostKnownBytes = 300;
 
 SharedFrame shared(Encoder& encoder) { return std::make_shared<const std::string>(encoder.take()); }
 
@@ -126,7 +128,7 @@ void Hub::claim(const MemberPtr& member, int ranks, std::uint32_t leftMs, std::u
   }
   Slot& slot = slots_[static_cast<std::size_t>(member->rank)];
   if (slot.state != State::kAbsent) {
-    const std::string first = slot.member != nullptr ? describe(*slot.member) : slot.farewell;
+    const std::string first = slot.member != nullptr ? describe(*slot.member) : slot.words();
     refuse(member, error(koloDuplicateRank, "rank {} was claimed twice: first {}, then pid {} on {}", member->rank,
                          first, member->pid, member->host));
     return;
@@ -147,6 +149,7 @@ void Hub::refuse(const MemberPtr& member, const Status& why) {
   member->channel->send(
       frame(Frame::kRefused).number(static_cast<std::int32_t>(why.code())).text(why.message()).take());
   member->channel->closeWhenSent();
+  member->channel->push();  // before this process's own ranks know, whose program may end it
 }
 
 void Hub::failJob(Status why) {
@@ -201,10 +204,12 @@ void Hub::onLeave(const MemberPtr& member) {
   member->channel->send(frame(Frame::kFarewell).take());
   member->channel->closeWhenSent();
   if (complete_) {
-    // A rank often leaves because another has died: the ranks that miss the first one are to hear of the second.
+    // A rank often leaves because another has died: the ranks that miss the first one are to hear of the second. It may
+    // have learnt of the death before the hub has told it.
+    const bool isAfterDeath = member->known.empty() && !lastDeath_.empty();
     goneFromJob(rank, State::kLeft,
                 fmt::format("{} has left the job{}", describe(*member),
-                            lastDeath_.empty() ? "" : ", after " + lastDeath_ + " had died"));
+                            isAfterDeath ? ", after " + lastDeath_ + " had died" : ""));
   } else {
     fail(rank, expected_, error(koloRemoteError, "{} gave up while ranks were joining", describe(*member)));
   }
@@ -232,13 +237,14 @@ void Hub::onClosed(const MemberPtr& member, const std::string& why) {
 void Hub::goneFromJob(int rank, State state, std::string farewell) {
   Slot& slot = slots_[static_cast<std::size_t>(rank)];
   const MemberPtr member = std::move(slot.member);
-  slot = Slot{state, nullptr, std::move(farewell)};
+  const bool isOfLate = Clock::now() - member->knownAt < kConsequenceTime;
+  slot = Slot{state, nullptr, std::move(farewell), isOfLate ? std::move(member->known) : std::string()};
   while (!member->subscriptions.empty()) unsubscribe(member, *member->subscriptions.begin());
   ++gone_;
   failGathersWaitingFor(rank);
   if (--alive_ > 0) return;
   // What was kept of contributions holds this object through its timers.
-  while (!gathers_.empty()) failGather(gathers_.begin()->first, koloRemoteError, "no rank is left");
+  while (!gathers_.empty()) failGather(gathers_.begin()->first, error(koloRemoteError, "no rank is left"), {});
   finish();
 }
 
@@ -250,13 +256,53 @@ void Hub::finish() {
 }
 
 void Hub::flushDeaths() {
+  const auto slotOf = [this](int rank) -> const Slot& { return slots_[static_cast<std::size_t>(rank)]; };
+  std::stable_partition(newlyDead_.begin(), newlyDead_.end(), [&](int rank) { return slotOf(rank).known.empty(); });
+  for (const Slot& slot : slots_) {
+    const Slot& first = slotOf(newlyDead_.front());
+    if (slot.member != nullptr) note(*slot.member, first.farewell, first.known);
+  }
   Encoder news = frame(Frame::kDeaths);
   news.number(static_cast<std::uint32_t>(newlyDead_.size()));
   for (const int rank : newlyDead_) {
-    news.number(static_cast<std::int32_t>(rank)).text(slots_[static_cast<std::size_t>(rank)].farewell);
+    news.number(static_cast<std::int32_t>(rank)).text(slotOf(rank).words());
   }
   newlyDead_.clear();
   broadcast(shared(news), false);
+}
+
+// Before the member is told of a failure, and of those that were before it. The first one stays: those that follow soon
+// are mostly its consequences. They are added as far as there is room, for they need not be: a job may have gone on
+// without the rank that died first.
+void Hub::note(Member& member, const std::string& failure, const std::string& before) {
+  const Clock::time_point now = Clock::now();
+  if (now - member.knownAt >= kConsequenceTime) member.known.clear();
+  member.knownAt = now;
+  if (member.known.empty()) member.known = before;
+  const std::string news = failure.substr(0, kMostKnownBytes);
+  const bool fits = member.known.size() + news.size() <= kMostKnownBytes;
+  if (member.known.empty()) {
+    member.known = news;
+  } else if (fits && member.known.find(news) == std::string::npos) {
+    member.known += "; " + news;
+  }
+  tellOutsiders(member);
+}
+
+// What a rank in this process is about to know.
+void Hub::tellOutsiders(const Member& member) {
+  if (!complete_ || member.process != processIdentity() || hostKnows_ == member.known) return;
+  hostKnows_ = member.known;
+  Encoder news = frame(Frame::kHostKnows);
+  news.text(hostKnows_);
+  broadcast(shared(news), true);
+  for (const Slot& slot : slots_) {
+    if (slot.member != nullptr && slot.member->process != processIdentity()) slot.member->channel->push();
+  }
+}
+
+void Hub::hostReports(int rank, const std::string& message) {
+  if (Member* const member = joined(rank); member != nullptr) note(*member, nameReport(rank, message));
 }
 
 void Hub::broadcast(const SharedFrame& frame, bool outsidersOnly) {

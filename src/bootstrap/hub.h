@@ -4,6 +4,13 @@
 // one frame shared by all receivers, and who reported a failure first spares the others: later reports for a key are
 // dropped beyond kMaxFailuresPerKey.
 //
+// A rank whose call failed may end at once, and its end is noticed by others before that of the rank which was the
+// cause. So the hub notes for each rank the failures that it knows of: what it was told, and what it has reported. The
+// news of its end names them too. This is complete: a rank learns of failures from the hub, which notes them before it
+// tells, or by itself, and then has given its report to the kernel before its call returns; the hub reads what a rank
+// has sent before it finds its end. The end of the hub's own process is noticed by all, with nobody left to ask: before
+// a rank in it is told of a failure, or returns one, the hub has given the kernel the same news for all other processes.
+//
 // Thread safety: reactor thread only.
 #pragma once
 
@@ -40,6 +47,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
   bool isAwaited() const { return failed() && !allTold() && Clock::now() < awaitedUntil_; }
   // Runs the task once all ranks have been told that the job failed to form, or that can wait no longer.
   void whenTold(std::function<void()> task);
+  // A rank in this process returns a failure to its program, and has reported it.
+  void hostReports(int rank, const std::string& message);
   // The process exits.
   void end() { runToldTasks(); }
   // Takes over a connection whose other end has proved that it holds the secret.
@@ -54,6 +63,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
     Identity process{};
     Reactor::TimerId joinTimer = 0;
     std::set<std::uint64_t> subscriptions;  // families
+    std::string known;  // the failures of late that it knows of, the first first: "rank 3 (pid 7 on host) died: ..."
+    Clock::time_point knownAt{};
   };
   using MemberPtr = std::shared_ptr<Member>;
 
@@ -68,6 +79,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
     State state = State::kAbsent;
     MemberPtr member;      // while joined
     std::string farewell;  // of those left or dead: why nothing comes from it any more
+    std::string known;     // of those: the failures that it knew of before, of which its end may be the consequence
+    std::string words() const { return known.empty() ? farewell : farewell + ", after " + known; }
   };
 
   struct Contribution {
@@ -99,6 +112,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void finish();
   void goneFromJob(int rank, State state, std::string farewell);
   void flushDeaths();
+  void tellOutsiders(const Member& member);
+  void note(Member& member, const std::string& failure, const std::string& before = {});
   std::vector<int> absentRanks() const;
   static std::string describe(const Member& member);
   void broadcast(const SharedFrame& frame, bool outsidersOnly);
@@ -114,9 +129,11 @@ class Hub : public std::enable_shared_from_this<Hub> {
   Member* joined(int rank) const;
   void unsubscribe(const MemberPtr& member, std::uint64_t family);
   void completeGather(const GatherKey& key);
-  void failGather(const GatherKey& key, koloResult_t code, const std::string& why);
+  // failure, before: what is noted of the ranks that are told
+  void failGather(const GatherKey& key, const Status& why, const std::string& failure, const std::string& before = {});
   void failGathersWaitingFor(int rank);
-  Status whyHopeless(std::uint64_t key, const Gather& gather) const;
+  const Slot* missedBy(const Gather& gather) const;
+  static std::string nameReport(int rank, const std::string& message);
   void timeOutContribution(const GatherKey& key, std::size_t index, std::uint32_t timeoutMs);
   void withdraw(const GatherKey& key, std::size_t index);
   static std::vector<int> missingRanks(const Gather& gather);
@@ -133,6 +150,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   int alive_ = 0;            // joined and neither left nor dead
   int gone_ = 0;             // left or dead
   std::string lastDeath_;    // "rank 3 (pid 7 on host)": the rank that died last; empty: none has
+  std::string hostKnows_;    // what a rank in this process knows of, as other processes were told last
   std::string firstClaim_;   // who said first how many ranks there are
   std::vector<Slot> slots_;  // by rank; sized by the first to join
   std::set<MemberPtr> unjoined_;

@@ -10,6 +10,9 @@ namespace {
 constexpr std::size_t kBatchBytes = 64u << 10;
 static_assert(kBatchBytes + kMaxBlobBytes + 64 <= kMaxFrameBytes);
 
+// As a text that can follow "after".
+std::string nameFailure(const std::string& message) { return "a failure: " + message; }
+
 }  // namespace
 
 bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
@@ -35,7 +38,8 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     const std::string why =
         fmt::format("the ranks disagree on who takes part in an exchange: {} says ranks {}, {} says ranks {}",
                     describe(*first->from), describeRanks(gather.members), describe(*member), describeRanks(members));
-    failGather(id, koloMismatch, why);
+    failGather(id, Status(koloMismatch, why), nameFailure(why));
+    note(*member, nameFailure(why));
     member->channel->send(
         frame(Frame::kGatherFailed).number(key).number(sequence).number(std::int32_t{koloMismatch}).text(why).take());
     return true;
@@ -49,25 +53,32 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
       [self = shared_from_this(), id, index, timeoutMs] { self->timeOutContribution(id, index, timeoutMs); });
   if (++gather.have == gather.parts.size()) {
     completeGather(id);
-  } else if (const Status why = whyHopeless(key, gather); !why.ok()) {
-    failGather(id, why.code(), why.message());
+    return true;
+  }
+  // A death comes first: it is the reason of reports and farewells that follow it. A report tells more than the
+  // farewell of the rank that made it.
+  const Slot* const missed = missedBy(gather);
+  const auto known = failures_.find(key);
+  if (known != failures_.end() && (missed == nullptr || missed->state != State::kDead)) {
+    const Status& first = known->second.first;
+    failGather(id, first, nameFailure(first.message()));
+  } else if (missed != nullptr) {
+    failGather(id, Status(koloRemoteError, missed->words()), missed->farewell, missed->known);
   }
   return true;
 }
 
-// Why some member will not contribute any more, or success. A death comes first: it is the reason of reports and
-// farewells that follow it. A report tells more than the farewell of the rank that made it.
-Status Hub::whyHopeless(std::uint64_t key, const Gather& gather) const {
+// A member that will not contribute any more; null: all may. Of several, one that died by itself, or else one that
+// died.
+const Hub::Slot* Hub::missedBy(const Gather& gather) const {
+  const auto weight = [](const Slot& slot) { return slot.state != State::kDead ? 1 : !slot.known.empty() ? 2 : 3; };
   const Slot* missed = nullptr;
   for (std::size_t i = 0; i < gather.parts.size() && gone_ != 0; ++i) {
     const Slot& slot = slots_[static_cast<std::size_t>(gather.members[i])];
     if (gather.parts[i].from != nullptr || slot.state == State::kJoined) continue;
-    if (missed == nullptr || slot.state == State::kDead) missed = &slot;
-    if (slot.state == State::kDead) break;
+    if (missed == nullptr || weight(slot) > weight(*missed)) missed = &slot;
   }
-  if (missed != nullptr && missed->state == State::kDead) return Status(koloRemoteError, missed->farewell);
-  if (const auto known = failures_.find(key); known != failures_.end()) return known->second.first;
-  return missed != nullptr ? Status(koloRemoteError, missed->farewell) : Status();
+  return missed;
 }
 
 void Hub::completeGather(const GatherKey& key) {
@@ -90,17 +101,19 @@ void Hub::completeGather(const GatherKey& key) {
   }
 }
 
-void Hub::failGather(const GatherKey& key, koloResult_t code, const std::string& why) {
+void Hub::failGather(const GatherKey& key, const Status& why, const std::string& failure, const std::string& before) {
   const auto node = gathers_.extract(key);
   const auto news = std::make_shared<const std::string>(frame(Frame::kGatherFailed)
                                                             .number(key.first)
                                                             .number(key.second)
-                                                            .number(static_cast<std::int32_t>(code))
-                                                            .text(why)
+                                                            .number(static_cast<std::int32_t>(why.code()))
+                                                            .text(why.message())
                                                             .take());
   for (const Contribution& part : node.mapped().parts) {
     reactor_.cancel(part.timer);
-    if (part.from != nullptr) part.from->channel->send(news);
+    if (part.from == nullptr) continue;
+    note(*part.from, failure, before);
+    part.from->channel->send(news);
   }
 }
 
@@ -112,7 +125,8 @@ void Hub::failGathersWaitingFor(int rank) {
     if (gather.parts[static_cast<std::size_t>(at - gather.members.begin())].from == nullptr) hopeless.push_back(key);
   }
   for (const GatherKey& key : hopeless) {
-    failGather(key, koloRemoteError, slots_[static_cast<std::size_t>(rank)].farewell);
+    const Slot& gone = slots_[static_cast<std::size_t>(rank)];
+    failGather(key, Status(koloRemoteError, gone.words()), gone.farewell, gone.known);
   }
 }
 
@@ -135,6 +149,7 @@ void Hub::timeOutContribution(const GatherKey& key, std::size_t index, std::uint
                   missing.size() == 1 ? "rank" : "ranks", describeRanks(missing), found->second.parts.size());
   // Only this one gives up: others may have more patience, but they cannot count on its blob any more.
   withdraw(key, index);
+  note(*member, nameFailure(why));
   member->channel->send(frame(Frame::kGatherFailed)
                             .number(key.first)
                             .number(key.second)
@@ -171,6 +186,7 @@ bool Hub::onSubscribe(const MemberPtr& member, Decoder& decoder) {
   subscribers_[family].insert(member);
   for (const auto& [key, known] : failures_) {
     if (known.family != family) continue;
+    note(*member, nameFailure(known.first.message()));
     for (const SharedFrame& failure : known.frames) member->channel->send(failure);
   }
   return true;
@@ -191,6 +207,10 @@ void Hub::unsubscribe(const MemberPtr& member, std::uint64_t family) {
   if (found->second.empty()) subscribers_.erase(found);
 }
 
+std::string Hub::nameReport(int rank, const std::string& message) {
+  return fmt::format("a failure on rank {}: {}", rank, message);
+}
+
 bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto family = decoder.number<std::uint64_t>();
@@ -198,6 +218,8 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   const auto rank = decoder.number<std::int32_t>();
   const std::string message(decoder.text());
   if (!decoder.done() || code <= koloSuccess || code >= koloNumResults) return false;
+  const std::string cause = nameReport(member->rank, message);
+  note(*member, cause);
   Reported& known = failures_[key];
   if (known.frames.empty()) {
     known.family = family;
@@ -214,12 +236,14 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
   const SharedFrame news = known.frames.back();
   if (const auto found = subscribers_.find(family); found != subscribers_.end()) {
     for (const MemberPtr& each : found->second) {
-      if (each != member) each->channel->send(news);  // the reporter has told itself
+      if (each == member) continue;  // the reporter has told itself
+      note(*each, cause);
+      each->channel->send(news);
     }
   }
   for (auto at = gathers_.lower_bound({key, 0}); at != gathers_.end() && at->first.first == key;) {
     const GatherKey pending = (at++)->first;
-    failGather(pending, static_cast<koloResult_t>(code), message);
+    failGather(pending, Status(static_cast<koloResult_t>(code), message), cause);
   }
   return true;
 }

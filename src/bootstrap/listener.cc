@@ -101,6 +101,10 @@ bool failHub(const Secret& secret, int rank, int ranks, const Status& why) {
   return isHere;
 }
 
+void tellHubHere(const Secret& secret, int rank, const std::string& failure) {
+  if (const std::shared_ptr<Hub> hub = hubHere(tagOf(secret)); hub != nullptr) hub->hostReports(rank, failure);
+}
+
 void whenTold(const Secret& secret, const std::function<void()>& task) {
   bool isHere = false;
   const auto hand = [&] {

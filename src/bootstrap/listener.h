@@ -33,6 +33,10 @@ bool failHub(const Secret& secret, int rank, int ranks, const Status& why);
 // them no longer; at once if it is not. On this thread or the reactor's. Thread safety: any thread.
 void whenTold(const Secret& secret, const std::function<void()>& task);
 
+// Tells the hub of a job, if it is in this process, what a rank of this process is about to return to its program;
+// other processes have been told when this returns (Hub::hostReports). Reactor thread only.
+void tellHubHere(const Secret& secret, int rank, const std::string& failure);
+
 class Stranger;
 
 class Listener final : public Source, public std::enable_shared_from_this<Listener> {

@@ -50,6 +50,7 @@ void MemberLink::report(std::uint64_t key, const Failure& failure, std::uint64_t
                        .number(static_cast<std::int32_t>(failure.rank))
                        .text(std::string_view(failure.message).substr(0, kMaxBlobBytes))
                        .take());
+    channel_->push();
   }
   failExchangesOf(key, Status(failure.code, failure.message));
   subscriptions_.reported(key, failure, families_.count(family) != 0);  // else the hub tells it with the others
@@ -92,6 +93,8 @@ bool MemberLink::onFrame(std::string_view bytes) {
       return onReported(decoder);
     case Frame::kHostLeft:
       return onHostLeft(decoder);
+    case Frame::kHostKnows:
+      return onHostKnows(decoder);
     case Frame::kAsked:
       return onAsked(decoder);
     case Frame::kAnswered:
@@ -182,6 +185,12 @@ bool MemberLink::onHostLeft(Decoder& decoder) {
   return decoder.done();
 }
 
+bool MemberLink::onHostKnows(Decoder& decoder) {
+  hostKnows_ = decoder.text();
+  hostKnowsAt_ = Clock::now();
+  return decoder.done();
+}
+
 bool MemberLink::onAsked(Decoder& decoder) {
   const auto key = decoder.number<std::uint64_t>();
   const auto from = decoder.number<std::int32_t>();
@@ -205,20 +214,29 @@ bool MemberLink::onAnswered(Decoder& decoder) {
   return true;
 }
 
+// The end of the hub's process is often the consequence of a failure that a rank in it knew of.
+std::string MemberLink::afterWhat() const {
+  if (!hostKnows_.empty() && Clock::now() - hostKnowsAt_ < kConsequenceTime) return ", after " + hostKnows_;
+  return hubRanks_.empty() && !lastDeath_.empty() ? ", after " + lastDeath_ : std::string();
+}
+
 // The ranks of the hub's process die with it; if all of them had left, or there was none, only the control plane is
-// gone. They often leave because another rank has died.
+// gone.
 Status MemberLink::lossOfHub(const std::string& why) const {
   if (!welcomed_) {
-    return error(koloRemoteError, "the process that made the unique id went away while ranks were joining: {}", why);
+    return error(koloRemoteError,
+                 "the process that made the unique id (that of rank 0 if a launcher started the ranks) went away while "
+                 "ranks were joining: {}",
+                 why);
   }
   if (hubRanks_.empty()) {
     return error(
         koloRemoteError,
         "the process which made the unique id ({}) has exited{}, so ranks cannot exchange messages any more: {}",
-        hubProcess_, lastDeath_.empty() ? "" : fmt::format(", after {}", lastDeath_), why);
+        hubProcess_, afterWhat(), why);
   }
-  return error(koloRemoteError, "rank {} ({}), in the process which made the unique id, died: {}", hubRanks_.front(),
-               hubProcess_, why);
+  return error(koloRemoteError, "rank {} ({}), in the process which made the unique id, died: {}{}", hubRanks_.front(),
+               hubProcess_, why, afterWhat());
 }
 
 void MemberLink::onClosed(const std::string& why) {
@@ -229,8 +247,9 @@ void MemberLink::onClosed(const std::string& why) {
   failExchanges(unusable_);
   if (!welcomed_) return;
   if (hubRanks_.empty()) log::debug("rank {}: {}", rank_, unusable_.message());
+  const std::string after = afterWhat();
   for (const int rank : std::exchange(hubRanks_, {})) {
-    if (rank != rank_) died(rank, fmt::format("rank {} ({}) died: {}", rank, hubProcess_, why));
+    if (rank != rank_) died(rank, fmt::format("rank {} ({}) died: {}{}", rank, hubProcess_, why, after));
   }
 }
 

@@ -82,6 +82,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   void withdraw(const ExchangeKey& key);
   // The hub comes to know whether this rank has subscriptions of the family.
   void tellHub(std::uint64_t family);
+  // The report is with the kernel when this returns, as far as that takes it.
   void report(std::uint64_t key, const Failure& failure, std::uint64_t family);
   void ask(std::uint64_t key, int rank, std::string question, const std::shared_ptr<PendingAnswer>& answer);
   void leave();
@@ -97,12 +98,14 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   bool onDeaths(Decoder& decoder);
   bool onReported(Decoder& decoder);
   bool onHostLeft(Decoder& decoder);
+  bool onHostKnows(Decoder& decoder);
   bool onAsked(Decoder& decoder);
   bool onAnswered(Decoder& decoder);
   void died(int rank, std::string why);
   void failExchanges(const Status& why);
   void failExchangesOf(std::uint64_t key, const Status& why);
   Status lossOfHub(const std::string& why) const;
+  std::string afterWhat() const;
 
   Reactor& reactor_;
   int rank_;
@@ -115,6 +118,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   std::string hubProcess_;     // "pid P on HOST"
   std::vector<int> hubRanks_;  // ranks that live in the hub's process and have not left
   std::string lastDeath_;      // "rank 3 (pid 7 on HOST) died: ..."; empty: nobody has
+  std::string hostKnows_;      // the failures that a rank in the hub's process knows of; empty: none
+  Clock::time_point hostKnowsAt_{};
   Subscriptions subscriptions_;
   std::set<std::uint64_t> families_;  // of which the hub has been told
   std::map<ExchangeKey, std::shared_ptr<Exchange>> exchanges_;

@@ -15,6 +15,7 @@
 #include <sodium.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -33,6 +34,8 @@ constexpr std::size_t kNonceBytes = 32;
 constexpr std::size_t kMaxBlobBytes = 1u << 20;
 constexpr std::size_t kMaxFrameBytes = 2u << 20;  // plaintext; checked before anything is allocated
 constexpr std::size_t kLengthBytes = 4;
+// For how long the end of a rank that knew of a failure is held to be the consequence.
+constexpr std::chrono::seconds kConsequenceTime{10};
 
 using Secret = std::array<unsigned char, kSecretBytes>;
 using Tag = std::array<unsigned char, kTagBytes>;
@@ -181,6 +184,7 @@ enum class Frame : std::uint8_t {
   kFarewell = 39,      // -
   kAsked = 40,         // key, rank that asks, number of the question, question
   kAnswered = 41,      // number of the question, answer
+  kHostKnows = 42,     // the failure that a rank in the hub's process knows of
 };
 
 inline Encoder frame(Frame kind) {

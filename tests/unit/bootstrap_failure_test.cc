@@ -247,6 +247,31 @@ TEST_CASE("a gather that misses several ranks names the one that died, not those
   leaveAll({controls[1], controls[2]});
 }
 
+TEST_CASE("the news of a rank's end names the failure that it reported or heard of before", "[bootstrap]") {
+  std::vector<ControlPtr> controls = joinAll(newId(), 4);
+  Inbox inbox;
+  controls[3]->subscribe(1, upTo(4), inbox.callback());
+  controls[0]->reportFailure(77, {koloRemoteError, 2, "no link to rank 2"});
+  controls[0].reset();  // at once: what it has reported is on its way
+  REQUIRE(inbox.waitFor(1));
+  CHECK(inbox.all()[0].rank == 0);
+  CHECK(contains(inbox.all()[0].message, "died: connection closed, after a failure on rank 0: no link to rank 2"));
+  controls[2].reset();
+  REQUIRE(inbox.waitFor(2));
+  const auto gather = [&](const std::vector<int>& members, int index) {
+    return controls[3]->allGather(2, 1, members, index, "x", kPatienceMs).status();
+  };
+  CHECK(contains(gather({0, 3}, 1).message(), "after a failure on rank 0: no link to rank 2"));
+  controls[1].reset();
+  REQUIRE(inbox.waitFor(3));
+  // The rank knew of two ends, of which either may be the cause of its own.
+  const std::string last = inbox.all()[2].message;
+  CHECK(contains(last, "rank 1 (pid "));
+  CHECK(contains(last, ", after a failure on rank 0: no link to rank 2; rank 0 (pid "));
+  CHECK(contains(last, "; rank 2 (pid "));
+  leaveAll({controls[3]});
+}
+
 TEST_CASE("a gather times out with the names of those missing, and can be done over", "[bootstrap]") {
   const std::vector<ControlPtr> controls = joinAll(newId(), 4);
   const Status late = controls[0]->allGather(5, 1, upTo(4), 0, "x", 200).status();
