@@ -9,7 +9,8 @@
 // news of its end names them too. This is complete: a rank learns of failures from the hub, which notes them before it
 // tells, or by itself, and then has given its report to the kernel before its call returns; the hub reads what a rank
 // has sent before it finds its end. The end of the hub's own process is noticed by all, with nobody left to ask: before
-// a rank in it is told of a failure, or returns one, the hub has given the kernel the same news for all other processes.
+// a rank in it is told of a failure, or returns one, the hub has given the kernel the same news for all other
+// processes.
 //
 // Thread safety: reactor thread only.
 #pragma once
