@@ -189,10 +189,7 @@ void replayBesidePlainCalls(Self& self, const Graph& graph, const CudaStream& st
   }
 }
 
-}  // namespace
-
-TEST_CASE("captured operations and groups run on what is there at each replay, beside plain ones on other streams", "[device][capture]") {
-  const int n = GENERATE_RANKS(1, 2, 3, 4, 8);
+void captureOn(int n) {
   const int operations = GENERATE(1, 40);   // 40: the list of them is in pinned memory
   const bool resident = GENERATE(false, true);
   const DeviceScene scene(mockFor(n, resident));
@@ -208,6 +205,15 @@ TEST_CASE("captured operations and groups run on what is there at each replay, b
     }
   });
 }
+
+}  // namespace
+
+TEST_CASE("captured operations and groups run on what is there at each replay, beside plain ones on other streams", "[device][capture]") {
+  captureOn(GENERATE(1, 2, 3, 4));
+}
+
+// A device may run out of queues for streams (tests/gpu/driver_queues_test.cc): apart.
+TEST_CASE("captured operations of many ranks run beside plain ones", "[device][many][slow]") { captureOn(8); }
 
 TEST_CASE("ranks may capture side by side, and replay many times without waiting", "[device][capture]") {
   const int n = GENERATE_RANKS(2, 4);
@@ -417,8 +423,9 @@ TEST_CASE("captures may be interleaved: what is in each comes one after the othe
 
 // ---- the resident kernel
 
-TEST_CASE("a resident kernel serves what is small, retires when nothing comes, and comes back", "[device][resident]") {
-  const int n = GENERATE_RANKS(1, 2, 3, 4, 8);
+namespace {
+
+void servesAndRetires(int n) {
   const DeviceScene scene(mockFor(n, true));
   Ranks ranks(oneDevice(n), {.resident = true});
   ranks.run([&](Self& self) {
@@ -437,6 +444,15 @@ TEST_CASE("a resident kernel serves what is small, retires when nothing comes, a
     }
   });
 }
+
+}  // namespace
+
+TEST_CASE("a resident kernel serves what is small, retires when nothing comes, and comes back", "[device][resident]") {
+  servesAndRetires(GENERATE(1, 2, 3, 4));
+}
+
+// A device may run out of queues for streams (tests/gpu/driver_queues_test.cc): apart.
+TEST_CASE("resident kernels of many ranks serve what is small", "[device][many][slow]") { servesAndRetires(8); }
 
 namespace {
 
@@ -468,10 +484,7 @@ void pauseBy(Pause pause, Self& self, std::optional<CudaStream>& stream, koloCom
   }
 }
 
-}  // namespace
-
-TEST_CASE("what waits for the device is not kept by a resident kernel", "[device][resident]") {
-  const int n = GENERATE_RANKS(1, 2, 3, 4, 8);
+void isNotKept(int n) {
   const Pause pause = GENERATE(Pause::kSynchronizeDevice, Pause::kFreeMemory, Pause::kDestroyStream, Pause::kDestroyCommunicator,
                                Pause::kRegisterWindow);
   const ScopedSetting channels("KOLO_GPU_CHANNELS", "1");   // there are two communicators
@@ -499,6 +512,15 @@ TEST_CASE("what waits for the device is not kept by a resident kernel", "[device
     EXPECT(self, value->read(0) == power(n, 7));
   });
 }
+
+}  // namespace
+
+TEST_CASE("what waits for the device is not kept by a resident kernel", "[device][resident]") {
+  isNotKept(GENERATE(1, 2, 3, 4));
+}
+
+// A device may run out of queues for streams (tests/gpu/driver_queues_test.cc): apart.
+TEST_CASE("what waits for the device is not kept by resident kernels of many ranks", "[device][many][slow]") { isNotKept(8); }
 
 TEST_CASE("messages and collectives of groups, forks of streams and long pauses, by a resident kernel", "[device][resident]") {
   const int n = GENERATE_RANKS(2, 3, 4);

@@ -242,6 +242,8 @@ TEST_CASE("a buffer's address that is freed and allocated anew is judged anew", 
   CHECK(std::string(koloGetLastError(nullptr)).find("memory of device 1") != std::string::npos);
 }
 
+// The address sanitizer's allocator does not give the mock the same address again.
+#ifndef __SANITIZE_ADDRESS__
 TEST_CASE("a stream's handle that is destroyed and made anew is judged anew", "[mock]") {
   const MockScene scene({.devices = 2});
   const Ranks ranks({0});
@@ -263,5 +265,6 @@ TEST_CASE("a stream's handle that is destroyed and made anew is judged anew", "[
   CHECK_CODE(koloInvalidArgument, call());
   CHECK(std::string(koloGetLastError(nullptr)).find("device 1") != std::string::npos);
 }
+#endif
 
 }  // namespace kolo::test

@@ -26,7 +26,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRounds = 5;
 constexpr int kMostCalls = 200;  // in a round: all are in the device's queue at once, which has about a thousand places
-constexpr int kCallsInGraph = 20;
+constexpr int kCallsInGraph = 20;  // which take places like others'
+constexpr int kMostGraphs = kMostCalls / kCallsInGraph;
 constexpr std::size_t kPattern = std::size_t{1} << 20;   // bytes after which the inputs repeat
 constexpr std::size_t kLookedAt = std::size_t{1} << 16;  // bytes at each end of a result
 
@@ -132,7 +133,8 @@ double timeOnce(Rank& rank, Way way, int calls, const std::function<void()>& enq
 Timing timedPlainly(Rank& rank, Way way, double budgetMs, const std::function<void()>& enqueue) {
   (void)timeOnce(rank, way, 2, enqueue);   // the first calls make plans and touch memory
   const double about = timeOnce(rank, way, 2, enqueue);
-  const int calls = static_cast<int>(std::clamp(budgetMs * 1000 / kRounds / about, 1.0, static_cast<double>(kMostCalls)));
+  const double most = way == Way::kGraph ? kMostGraphs : kMostCalls;
+  const int calls = static_cast<int>(std::clamp(budgetMs * 1000 / kRounds / about, 1.0, most));
   std::array<double, kRounds> rounds{};
   for (double& round : rounds) round = timeOnce(rank, way, calls, enqueue);
   rank.expectNoError();

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/settings.h"
+#include "support/deadline.h"
 
 namespace kolo::test {
 
@@ -105,7 +106,7 @@ Ranks::Ranks(const std::vector<int>& devices, const RanksOptions& options)
   each([&](std::size_t rank) {
     koloConfig_t config = KOLO_CONFIG_INITIALIZER;
     config.device = devices[rank];
-    config.timeoutMs = options.timeoutMs;
+    config.timeoutMs = static_cast<int>(within(std::chrono::milliseconds(options.timeoutMs), 0.8).count());
     config.transports = options.transportsOf.empty() ? options.transports : options.transportsOf[rank];
     config.resident = options.resident;
     results[rank] = koloCommInitRankConfig(&comms[rank], size(), id, static_cast<int>(rank), &config);

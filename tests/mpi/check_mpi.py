@@ -10,6 +10,7 @@ import sys
 
 sys.dont_write_bytecode = True
 
+import collections
 import os
 import re
 import shutil
@@ -175,14 +176,14 @@ class Interposer(unittest.TestCase):
         self.assertIn("expected LD_BIND_NOW unset, or the MPI's library in LD_PRELOAD behind this one", job.output)
 
     def test_random_nonblocking_collectives_agree_with_the_mpi_s_own(self):
+        accelerated = collections.Counter()
         for ranks, level in ((2, "single"), (4, "multiple"), (5, "single")):
             job = Job(ranks, [Given.random_nonblocking, NONBLOCKING_ROUNDS, str(ranks), level])
             calls = self.ok(job, "rounds agree").calls()
-            started = {name: counts for name, counts in calls.items() if name.startswith("MPI_I")}
-            self.assertEqual(len(started), 16, calls)
-            for name, (accelerated, passed) in started.items():
-                calculates_alone = level == "multiple" or name not in ("MPI_Iscan", "MPI_Iexscan")
-                self.assertGreater(accelerated + (0 if calculates_alone else passed), 0, name)
+            accelerated.update({name: count for name, (count, _) in calls.items() if name.startswith("MPI_I")})
+        self.assertEqual(len(accelerated), 16, accelerated)
+        for name, count in accelerated.items():   # scans where the MPI may calculate in any thread
+            self.assertGreater(count, 0, name)
 
     def test_nonblocking_collectives_go_on_while_their_rank_is_in_a_receive(self):
         self.assertEqual(self.goes_on("receive")["MPI_Iallreduce"], (20, 0))

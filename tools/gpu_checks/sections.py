@@ -1,5 +1,6 @@
 """What is run, in order of worth: three commands of ten minutes, and each of them as far as its time goes."""
 
+import os
 import shutil
 import sys
 import tempfile
@@ -10,11 +11,11 @@ from gpu_checks import building
 from gpu_checks.running import ROOT, summary_of
 
 # Tests that have a section of their own, by their tags.
-TAGS = ["processes", "capture", "resident", "messages", "posted"]
+TAGS = ["processes", "capture", "resident", "messages", "posted", "many"]
 # As if no rank could map another one's memory; windows are staged there.
 LATE = {"KOLO_TRANSPORTS": "late,shm", "KOLO_TEST_LATE_PER_HOST": "1", "KOLO_CONNECT_ALL_RANKS": "1000"}
 MPS = {"mps": True}  # of figures
-NO_EAGER = {"CUDA_MODULE_LOADING": None}  # PyTorch has thousands of kernels
+OTHERS = {"CUDA_MODULE_LOADING": None, "CUDA_DEVICE_MAX_CONNECTIONS": None}  # as PyTorch finds them, which has thousands of kernels
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Place:
             self.env["KOLO_TEST_GPU"] = options.device
             # A kernel that is loaded when it is first launched may wait for one that runs.
             self.env["CUDA_MODULE_LOADING"] = "EAGER"
+            # As many queues for streams as there are, whatever the machine's image asks for.
+            self.env["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
 
     def program(self, name):
         return self.build / name
@@ -96,6 +99,28 @@ def measure(section, *more, quick=False):
         return [place.program("tests/gpu/kolo-gpu-measure"), *how, "--sections", section, *more]
 
     return command
+
+
+IMAGE = "src/executor/cuda/kolo_kernels"
+
+
+def nvcc(place):
+    return shutil.which("nvcc", path=place.env["PATH"]) or "/usr/local/cuda/bin/nvcc"
+
+
+def machine_code(place):
+    """What this machine's compiler has made of the kernels' main loops."""
+    where = ["--resources", place.program(IMAGE + "_resources.txt"), "--table", ROOT / "perf/results/gpu/kernels.txt"]
+    how = ["--nvcc", nvcc(place), "--packages", place.build / "packages"]
+    return [sys.executable, ROOT / "tests/gpu/check_kernels.py", *where, *how, place.program(IMAGE + ".fatbin")]
+
+
+def no_machine_code(place):
+    if not place.program(IMAGE + ".fatbin").exists():
+        return "the kernels were compiled elsewhere"
+    path = os.pathsep.join([place.env["PATH"], os.path.dirname(os.path.realpath(nvcc(place)))])
+    missing = [name for name in ("cuobjdump", "nvdisasm") if shutil.which(name, path=path) is None]
+    return f"{' and '.join(missing)} not there" if missing else None
 
 
 def kolo_perf(*more):
@@ -191,11 +216,12 @@ FIRST = [
     Section("kolo-info", 1, 2, 15, lambda place: [place.program("tools/kolo-info")]),
     Section("smoke latency", 1, 6, 15, measure("latency", "--ranks", "2", quick=True), mark={"section": "smoke"}),
     Section("smoke bandwidth", 1, 6, 15, measure("bandwidth", "--ranks", "2", quick=True), mark={"section": "smoke"}),
+    Section("smoke machine code", 1, 6, 20, machine_code, device=True, without=no_machine_code),
     Section("smoke sums", 1, 6, 15, of_collectives("GPU: sums of what each rank scales")),
     Section("figures latency", 1, 40, 60, measure("latency", "--ranks", "4,2")),
     Section("figures bandwidth", 1, 50, 60, measure("bandwidth", "--ranks", "4,2")),
     Section("figures processes", 1, 50, 60, measure("processes")),
-    Section("peer torch", 1, 80, 90, torch_peer(65), device=True, changes=NO_EAGER),
+    Section("peer torch", 1, 80, 90, torch_peer(65), device=True, changes=OTHERS),
     Section("tests collectives", 1, 60, 90, of_collectives("[gpu]~[posted]~[many]")),
     Section("figures gpudirect", 1, 3, 15, measure("gpudirect")),
 ]
@@ -206,7 +232,7 @@ SECOND = [
     Section("tests posted", 2, 30, 45, of_devices("[posted]")),
     Section("figures backpressure", 2, 8, 30, measure("backpressure")),
     Section("tests collectives by posted links", 2, 50, 60, of_collectives("[gpu][posted]")),
-    Section("tests by posted links", 2, 50, 60, of_devices("~[processes]~[windows]~[posted]"), changes=LATE),
+    Section("tests by posted links", 2, 50, 60, of_devices("~[processes]~[windows]~[posted]~[many]"), changes=LATE),
     Section("tests others", 2, 30, 45, of_devices("".join(f"~[{tag}]" for tag in TAGS))),
     Section("figures collectives", 2, 20, 30, measure("collectives")),
     Section("figures messages", 2, 15, 30, measure("messages")),
@@ -217,10 +243,11 @@ THIRD = [
     Section("kolo-perf processes", 3, 40, 60, kolo_perf()),
     Section("many ranks bandwidth", 3, 20, 40, measure("bandwidth", "--ranks", "8")),
     Section("many ranks latency", 3, 20, 40, measure("latency", "--ranks", "8")),
+    Section("many ranks", 3, 30, 45, of_devices("[many]")),
     Section("many ranks collectives", 3, 20, 40, of_collectives("[gpu][many]")),
     Section("MPS begins", 3, 2, 20, mps_begins, device=True, without=not_asked_for_mps),
     Section("MPS figures processes", 3, 40, 60, measure("processes"), device=True, without=no_mps, mark=MPS),
-    Section("MPS peer torch", 3, 80, 90, torch_peer(65), device=True, without=no_mps, mark=MPS, changes=NO_EAGER),
+    Section("MPS peer torch", 3, 80, 90, torch_peer(65), device=True, without=no_mps, mark=MPS, changes=OTHERS),
     Section("MPS ends", 3, 2, 20, mps_ends, device=True, without=no_mps),
     *map(sanitized, ["memcheck", "racecheck", "synccheck"]),
 ]
