@@ -61,6 +61,12 @@ class Pair {
     for (const CudaStream& stream : streams_) stream.synchronize();
   }
 
+  // An all_reduce of data(), in place unless it goes to result().
+  koloResult_t allReduce(int rank, bool apart = false) const {
+    return koloAllReduce(data(rank), apart ? result(rank) : data(rank), 16, koloInt32, koloSum, comm(rank),
+                         stream(rank).get());
+  }
+
   // What rank 0's call costs; rank 1 calls it behind. Both have called it before: buffers, plans and kernels are there.
   Cost costOf(const std::function<koloResult_t(int rank)>& call, bool synchronizes = true) const {
     for (int i = 0; i < 2; ++i) {
@@ -86,11 +92,8 @@ constexpr MockCuda kRoomy{.multiprocessors = 24, .blockThreads = 2};
 TEST_CASE("what an operation that is launched costs in calls of the driver", "[mock][calls]") {
   const MockScene scene(kRoomy);
   const Pair pair;
-  const auto addUp = [&](int rank, const int* from, int* to) {
-    return koloAllReduce(from, to, 16, koloInt32, koloSum, pair.comm(rank), pair.stream(rank).get());
-  };
-  const auto inPlace = [&](int rank) { return addUp(rank, pair.data(rank), pair.data(rank)); };
-  const auto apart = [&](int rank) { return addUp(rank, pair.data(rank), pair.result(rank)); };
+  const auto inPlace = [&](int rank) { return pair.allReduce(rank); };
+  const auto apart = [&](int rank) { return pair.allReduce(rank, true); };
   const auto broadcast = [&](int rank) {
     return koloBroadcast(pair.data(rank), pair.data(rank), 16, koloInt32, 0, pair.comm(rank), pair.stream(rank).get());
   };
@@ -118,10 +121,7 @@ TEST_CASE("what an operation with windows costs in calls of the driver", "[mock]
     EXPECT_OK(self, koloWindowRegister(self.comm, pair.data(self.rank), 64 * sizeof(int), &windows[self.rank][0]));
     EXPECT_OK(self, koloWindowRegister(self.comm, pair.result(self.rank), 64 * sizeof(int), &windows[self.rank][1]));
   });
-  const auto call = [&](int rank) {
-    return koloAllReduce(pair.data(rank), pair.result(rank), 16, koloInt32, koloSum, pair.comm(rank),
-                         pair.stream(rank).get());
-  };
+  const auto call = [&](int rank) { return pair.allReduce(rank, true); };
   expectCost("all_reduce, two windows", pair.costOf(call), 8, 1, 864);
 }
 
@@ -160,10 +160,7 @@ TEST_CASE("what a group costs in calls of the driver", "[mock][calls]") {
 TEST_CASE("what an operation that is captured costs in calls of the driver", "[mock][calls]") {
   const MockScene scene(kRoomy);
   const Pair pair;
-  const auto call = [&](int rank) {
-    return koloAllReduce(pair.data(rank), pair.data(rank), 16, koloInt32, koloSum, pair.comm(rank),
-                         pair.stream(rank).get());
-  };
+  const auto call = [&](int rank) { return pair.allReduce(rank); };
   (void)pair.costOf(call);
   Cost first, second;
   const Graph mine(
@@ -192,10 +189,7 @@ TEST_CASE("what an operation of a resident kernel costs in calls of the driver",
   const MockScene scene(kRoomy);
   const int resident = GENERATE(1, 2);
   const Pair pair(resident);
-  const auto call = [&](int rank) {
-    return koloAllReduce(pair.data(rank), pair.data(rank), 16, koloInt32, koloSum, pair.comm(rank),
-                         pair.stream(rank).get());
-  };
+  const auto call = [&](int rank) { return pair.allReduce(rank); };
   const Cost first = pair.costOf(call);
   REQUIRE_OK(call(0));
   const Cost next = costOf([&] { return call(0); });
@@ -213,10 +207,7 @@ TEST_CASE("what an operation of a resident kernel costs in calls of the driver",
 TEST_CASE("what looking for errors costs in calls of the driver", "[mock][calls]") {
   const MockScene scene(kRoomy);
   const Pair pair;
-  const auto call = [&](int rank) {
-    return koloAllReduce(pair.data(rank), pair.data(rank), 16, koloInt32, koloSum, pair.comm(rank),
-                         pair.stream(rank).get());
-  };
+  const auto call = [&](int rank) { return pair.allReduce(rank); };
   (void)pair.costOf(call);
   koloResult_t result = koloSuccess;
   expectCost("koloCommGetAsyncError", costOf([&] { return koloCommGetAsyncError(pair.comm(0), &result); }), 5, 1, 0);
