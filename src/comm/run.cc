@@ -503,7 +503,7 @@ void Communicator::prepare(const Operation& operation, Work& work) {
 // instead, where waiting costs more than a copy.
 std::uint64_t Communicator::longestAhead(const Work& work) const {
   const bool gives = device::isIn(work.signature.collective, device::kMeetsRootOnly) && device::onlyGives(work);
-  if (!gives || !(waitsLonger_ || options_.eager) || work.signature.algorithm != device::Algorithm::kOneShot || algorithms::givesThroughStaging(work)) return UINT64_MAX;
+  if (!gives || !waitsLonger_ || work.signature.algorithm != device::Algorithm::kOneShot || algorithms::givesThroughStaging(work)) return UINT64_MAX;
   std::uint64_t longest = 0, all = 0;
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == rank() || !device::gives(work, rank(), peer)) continue;
