@@ -59,7 +59,7 @@ typedef KOLO_ENUM {
   koloInvalidArgument = 3,     /* an argument that has no code of its own below */
   koloInvalidUsage = 4,        /* a legal call at the wrong time (group misuse, finalised communicator, ...) */
   koloRemoteError = 5,         /* another rank died or failed; the message names it */
-  koloInProgress = 6,          /* not finished yet (koloStreamQuery), or not begun (koloSetMayWait) */
+  koloInProgress = 6,          /* not finished yet (koloStreamQuery, koloRequestTest), or not begun (koloSetMayWait) */
   koloTimeout = 7,             /* a deadline passed; the message names the rank and step waited for */
   koloAborted = 8,             /* koloCommAbort was called, here or on another rank */
   koloMismatch = 9,            /* the ranks did not call the same operation; the message prints both sides */
@@ -68,7 +68,7 @@ typedef KOLO_ENUM {
   koloInvalidDatatype = 12,
   koloInvalidOperation = 13,   /* unknown reduction, or one that is undefined for the datatype */
   koloInvalidRoot = 14,        /* a root or peer outside 0..n-1 */
-  koloInvalidHandle = 15,      /* a communicator, stream, window or reduction that is destroyed or not ours */
+  koloInvalidHandle = 15,      /* a communicator, stream, request, event, window or reduction that is destroyed or not ours */
   koloInvalidOverlap = 16,     /* send and receive buffers overlap other than in place */
   koloInvalidRankCount = 17,   /* fewer than 1 rank, or more than the library supports */
   koloInvalidRank = 18,        /* a rank outside 0..n-1 */
@@ -92,6 +92,8 @@ KOLO_API const char* koloGetErrorString(koloResult_t result);
 typedef struct koloComm* koloComm_t;
 typedef struct koloStream* koloStream_t; /* NULL: the call returns when this rank's result is ready */
 typedef struct koloWindow* koloWindow_t;
+typedef struct koloRequest* koloRequest_t; /* an operation under way: see "requests" */
+typedef struct koloEvent* koloEvent_t;     /* a place in a stream */
 
 #define KOLO_COMM_NULL ((koloComm_t)0)
 #define KOLO_SPLIT_NOCOLOR (-1)
@@ -291,6 +293,12 @@ KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_
  * waits. */
 KOLO_API koloResult_t koloSetMayWait(int mayWait);
 
+/* Operations that the calling thread calls from now on, blocking or not, to a stream or not, have this deadline and not
+ * that of their communicator (koloConfig_t.timeoutMs): one that waits longer for other ranks fails with koloTimeout, and
+ * the communicator with it. 0: no deadline. -1: each communicator's own, as at first. A message that was started as a
+ * request waits from its call on, everything else from when its execution begins. On GPUs it is ignored. */
+KOLO_API koloResult_t koloSetTimeout(int timeoutMs);
+
 /* ------------------------------------------------------------ collectives */
 /* Buffers: sendbuf and recvbuf may be the same where "in place" is stated, and must not overlap otherwise.
  * An operation's result is ready when the call returns (stream NULL) or when the stream has reached it (on GPUs always).
@@ -384,6 +392,86 @@ KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t da
 KOLO_API koloResult_t koloGroupStart(void);
 KOLO_API koloResult_t koloGroupEnd(void);
 
+/* --------------------------------------------------------------- requests */
+
+/* A request stands for an operation that the call has started and does not wait for. Its buffers, and the place for a
+ * receive's status, belong to the operation until it is done. Arrays of counts and displacements are read by the call.
+ * Communicators on host memory only; on GPUs every call is nonblocking already (koloUnsupported).
+ *
+ * Order. Collectives of a communicator are executed in the order of their calls, whether as requests, blocking or to
+ * streams, and no two at once. Messages are matched when they are called: a posted receive, or a collective that waits
+ * for other ranks, keeps no later message of the communicator from going. A request behind an operation that was given to
+ * a stream, on the same communicator, begins when that has ended.
+ *
+ * Progress. Who waits for a request makes progress for all of its communicator's. While nobody waits, a thread of the
+ * communicator's takes over within 2 milliseconds; with koloRequestNotify, at once. It is started with the first
+ * request that is not done when its call returns, and sleeps while there are none.
+ *
+ * Failure. Arguments are checked by the call, which then gives no request. A failure of the communicator is that of all
+ * its requests, and shows by itself, also while nobody waits. koloCommFinalize and koloCommDestroy wait for requests,
+ * but a receive that no message has come for ends with koloAborted.
+ *
+ * Every request is given back by koloRequestFree. All functions may be called from any thread, several of them for one
+ * request at the same time; koloRequestFree ends after the others. */
+KOLO_API koloResult_t koloIsend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
+                                koloComm_t comm, koloRequest_t* request);
+/* As koloRecvTag: peer may be KOLO_ANY_SOURCE, tag KOLO_ANY_TAG, status NULL. */
+KOLO_API koloResult_t koloIrecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
+                                koloRecvStatus_t* status, koloComm_t comm, koloRequest_t* request);
+
+/* Collectives: as those of the same name without I. */
+KOLO_API koloResult_t koloIallReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
+                                     koloRedOp_t op, koloComm_t comm, koloRequest_t* request);
+KOLO_API koloResult_t koloIreduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
+                                  koloRedOp_t op, int root, koloComm_t comm, koloRequest_t* request);
+KOLO_API koloResult_t koloIbroadcast(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
+                                     int root, koloComm_t comm, koloRequest_t* request);
+KOLO_API koloResult_t koloIallGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
+                                     koloComm_t comm, koloRequest_t* request);
+KOLO_API koloResult_t koloIreduceScatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
+                                         koloRedOp_t op, koloComm_t comm, koloRequest_t* request);
+KOLO_API koloResult_t koloIallToAll(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
+                                    koloComm_t comm, koloRequest_t* request);
+KOLO_API koloResult_t koloIgather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
+                                  int root, koloComm_t comm, koloRequest_t* request);
+KOLO_API koloResult_t koloIscatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
+                                   int root, koloComm_t comm, koloRequest_t* request);
+KOLO_API koloResult_t koloIbarrier(koloComm_t comm, koloRequest_t* request);
+KOLO_API koloResult_t koloIallGatherv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
+                                      koloDataType_t datatype, koloComm_t comm, koloRequest_t* request);
+KOLO_API koloResult_t koloIreduceScatterv(const void* sendbuf, void* recvbuf, const size_t* counts,
+                                          const size_t* displs, koloDataType_t datatype, koloRedOp_t op,
+                                          koloComm_t comm, koloRequest_t* request);
+KOLO_API koloResult_t koloIallToAllv(const void* sendbuf, const size_t* sendcounts, const size_t* senddispls,
+                                     void* recvbuf, const size_t* recvcounts, const size_t* recvdispls,
+                                     koloDataType_t datatype, koloComm_t comm, koloRequest_t* request);
+KOLO_API koloResult_t koloIgatherv(const void* sendbuf, size_t sendcount, void* recvbuf, const size_t* recvcounts,
+                                   const size_t* displs, koloDataType_t datatype, int root, koloComm_t comm,
+                                   koloRequest_t* request);
+KOLO_API koloResult_t koloIscatterv(const void* sendbuf, const size_t* sendcounts, const size_t* displs, void* recvbuf,
+                                    size_t recvcount, koloDataType_t datatype, int root, koloComm_t comm,
+                                    koloRequest_t* request);
+/* As koloGroupEnd, without waiting: one request for all that the group holds, on whatever communicators. Its operations
+ * are those called with a NULL stream, and the group is the outermost one (koloInvalidUsage). */
+KOLO_API koloResult_t koloIgroupEnd(koloRequest_t* request);
+
+/* The operation's result, or koloInProgress while it is not done. Makes progress as far as that needs no waiting. */
+KOLO_API koloResult_t koloRequestTest(koloRequest_t request);
+/* Returns when the operation is done, with its result; or after timeoutMs with koloInProgress, and the operation goes
+ * on. timeoutMs -1: whenever it is done. */
+KOLO_API koloResult_t koloRequestWait(koloRequest_t request, int timeoutMs);
+/* Returns when one of the requests is done: its place in *index, and koloSuccess, whatever its result is. NULL entries
+ * are passed over; *index is -1 where there are no others. koloInProgress after timeoutMs, as koloRequestWait. */
+KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* requests, int timeoutMs, int* index);
+/* function(result, message, context) is called once, when the operation is done: by a thread of a communicator's own, or
+ * by this call if it is done already. message says what went wrong ("" if nothing did), and is valid during the call. The
+ * function may start requests and free this one; it should return soon, and may not end a communicator of the request.
+ * A request has one such function (koloInvalidUsage). */
+typedef void (*koloNotifyFunction_t)(koloResult_t result, const char* message, void* context);
+KOLO_API koloResult_t koloRequestNotify(koloRequest_t request, koloNotifyFunction_t function, void* context);
+/* The handle is dead afterwards. An operation that is not done goes on; its buffers are needed until it is. */
+KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
+
 /* ----------------------------------------------------------------- memory */
 
 /* Page-aligned memory that every process on this machine can be given access to. bytes may be 0 (*ptr becomes NULL). */
@@ -437,6 +525,20 @@ KOLO_API koloResult_t koloStreamSynchronize(koloStream_t stream);
 KOLO_API koloResult_t koloStreamQuery(koloStream_t stream);
 /* Waits as koloStreamSynchronize does, then frees the stream. */
 KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream);
+
+/* An event is a place in a stream: the end of all that was enqueued there before koloEventRecord. One that was never
+ * recorded, or was recorded in the NULL stream, has been reached. Recording again moves it; who waits already waits for
+ * the place where it was. Events are for host streams. */
+KOLO_API koloResult_t koloEventCreate(koloEvent_t* event);
+KOLO_API koloResult_t koloEventRecord(koloEvent_t event, koloStream_t stream);
+/* koloSuccess when the stream has reached it, else koloInProgress. Errors of operations are the stream's. */
+KOLO_API koloResult_t koloEventQuery(koloEvent_t event);
+/* Returns when the stream has reached it. */
+KOLO_API koloResult_t koloEventSynchronize(koloEvent_t event);
+/* What is enqueued on stream from now on begins when the event has been reached. Does not block; a NULL stream does. */
+KOLO_API koloResult_t koloStreamWaitEvent(koloStream_t stream, koloEvent_t event);
+/* The handle is dead afterwards; streams that wait for the event still do. */
+KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
 
 /* ------------------------------------------------- choices and inspection */
 

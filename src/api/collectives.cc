@@ -15,34 +15,56 @@ using comm::Operation;
 using comm::VectorCounts;
 using device::Collective;
 
+// The two forms of a call: to a stream, NULL for the caller's own time, or as a request.
+struct Where {
+  explicit Where(koloStream_t given) : stream(given) {}
+  explicit Where(koloRequest_t* place) : request(place), isRequest(true) {}
+  bool isHere() const { return !isRequest && stream == nullptr; }
+
+  koloStream_t stream = nullptr;
+  koloRequest_t* request = nullptr;
+  bool isRequest = false;
+};
+
 // The communicator, if this is what loops do: one of its last calls again, by a thread that has it to itself. The call has then been
 // checked, planned and described.
 template <class... Counts>
-Inside<comm::Communicator> findRepeated(const Call& call, koloComm_t comm, koloStream_t stream, const Counts&... counts) {
-  if (stream != nullptr || !caller.isPlain()) return {};
+Inside<comm::Communicator> findRepeated(const Call& call, koloComm_t comm, const Where& where, const Counts&... counts) {
+  if (!where.isHere() || !caller.isPlain()) return {};
   Inside<comm::Communicator> communicator = communicators.remember(reinterpret_cast<std::uintptr_t>(comm)).enter();
-  if (!communicator || !communicator->recall(call, counts...)) return {};
+  if (!communicator || communicator->requests().hasCollectives() || !communicator->recall(call, counts...)) return {};
   return communicator;
+}
+
+// Where the operation is to go.
+Result<comm::Target> targetOf(comm::Communicator& communicator, koloStream_t stream, comm::Request* request) {
+  comm::Target target;
+  target.request = request;
+  if (request != nullptr && communicator.isOnGpu()) {
+    return error(koloUnsupported, "the communicator is on GPUs, where calls do not wait anyway: expected one on host memory, or the form "
+                 "of the call with a stream");
+  }
+  if (communicator.isOnGpu()) {
+    if (streams.remember(reinterpret_cast<std::uintptr_t>(stream))) {
+      return error(koloInvalidHandle, "the stream came from koloStreamCreate: expected a cudaStream_t, as the communicator is on GPUs");
+    }
+    target.gpuStream = stream;
+  } else if (stream != nullptr) {
+    target.stream = streams.remember(reinterpret_cast<std::uintptr_t>(stream));
+    if (!target.stream) return notAStream(stream);
+  }
+  return target;
 }
 
 // What is common to all: finds the handles, lets `check` complete and examine the operation or message, submits it.
 template <class What, class Check>
-Status submit(What& what, koloComm_t comm, koloStream_t stream, Check&& check) {
+Status submitTo(What& what, koloComm_t comm, koloStream_t stream, comm::Request* request, Check&& check) {
   const Status status = [&]() -> Status {
     KOLO_TRY(refuseInReduction());
-    const Held<comm::Communicator> communicator(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
+    Held<comm::Communicator> communicator(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
     if (!communicator) return notACommunicator(comm);
     const comm::GpuRank::Visit visit(communicator->gpu());
-    comm::Target target;
-    if (communicator->isOnGpu()) {
-      if (streams.remember(reinterpret_cast<std::uintptr_t>(stream))) {
-        return error(koloInvalidHandle, "the stream came from koloStreamCreate: expected a cudaStream_t, as the communicator is on GPUs");
-      }
-      target.gpuStream = stream;
-    } else if (stream != nullptr) {
-      target.stream = streams.remember(reinterpret_cast<std::uintptr_t>(stream));
-      if (!target.stream) return notAStream(stream);
-    }
+    KOLO_ASSIGN(const comm::Target target, targetOf(*communicator, stream, request));
     if (communicator->isFinalized()) {
       return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");
     }
@@ -55,10 +77,20 @@ Status submit(What& what, koloComm_t comm, koloStream_t stream, Check&& check) {
   return status;
 }
 
+template <class What, class Check>
+Status submit(What& what, koloComm_t comm, const Where& where, Check&& check) {
+  if (!where.isRequest) return submitTo(what, comm, where.stream, nullptr, check);
+  if (Status inGroup = refuseInGroup(); !inGroup.ok()) {
+    comm::groupRefuse(inGroup);
+    return inGroup;
+  }
+  return giveRequest(where.request, [&](comm::Request& request) { return submitTo(what, comm, nullptr, &request, check); });
+}
+
 // A collective; `check` completes the operation too.
 template <class Check>
-Status submitCollective(Operation& operation, koloComm_t comm, koloStream_t stream, Check&& check) {
-  return submit(operation, comm, stream, [&](comm::Communicator& communicator, Operation& o) -> Status {
+Status submitCollective(Operation& operation, koloComm_t comm, const Where& where, Check&& check) {
+  return submit(operation, comm, where, [&](comm::Communicator& communicator, Operation& o) -> Status {
     if (o.reduces()) KOLO_TRY(checkReduction(o.op, o.datatype, communicator));
     if (o.reduces() && o.op >= koloNumOps) o.custom = communicator.reductions().find(o.op);
     return check(communicator, o);
@@ -67,11 +99,11 @@ Status submitCollective(Operation& operation, koloComm_t comm, koloStream_t stre
 
 // One that the call, and the counts of a v-variant, describe in full.
 template <class Check, class... Counts>
-koloResult_t run(const char* function, const Call& call, koloComm_t comm, koloStream_t stream, Check&& check, const Counts&... counts) noexcept {
+koloResult_t run(const char* function, const Call& call, koloComm_t comm, const Where& where, Check&& check, const Counts&... counts) noexcept {
   return guard(function, [&]() -> Status {
-    if (const Inside<comm::Communicator> communicator = findRepeated(call, comm, stream, counts...)) return communicator->runAgain();
+    if (const Inside<comm::Communicator> communicator = findRepeated(call, comm, where, counts...)) return communicator->runAgain();
     Operation operation{call, {}, {}};
-    return submitCollective(operation, comm, stream, check);
+    return submitCollective(operation, comm, where, check);
   });
 }
 
@@ -150,9 +182,9 @@ Status checkBlocks(comm::Communicator& communicator, const Operation& o) {
 }
 
 template <const Shape& shape>
-koloResult_t collective(const char* function, Call call, koloComm_t comm, koloStream_t stream) noexcept {
+koloResult_t collective(const char* function, Call call, koloComm_t comm, const Where& where) noexcept {
   call.collective = shape.collective;
-  return run(function, call, comm, stream, checkBlocks<shape>);
+  return run(function, call, comm, where, checkBlocks<shape>);
 }
 
 // The arrays of one buffer of a v-variant, as the caller gave them; displs may be NULL.
@@ -187,7 +219,7 @@ Status takeCounts(const Given& given, const comm::Communicator& communicator, ko
 // The v-variant of a collective with one block in one buffer and the blocks of all ranks, described by `given`, in the
 // other. With a root only the root's arrays count, and operation.count is the one block's length; without, it is found in them.
 template <const Shape& shape>
-koloResult_t vectorCollective(const char* function, Call call, const Given& given, koloComm_t comm, koloStream_t stream) noexcept {
+koloResult_t vectorCollective(const char* function, Call call, const Given& given, koloComm_t comm, const Where& where) noexcept {
   static_assert(shape.send != shape.recv);
   constexpr bool gathers = shape.recv == kEach, rooted = shape.root != Root::kNone;
   const auto check = [&](comm::Communicator& communicator, Operation& o) -> Status {
@@ -226,15 +258,45 @@ koloResult_t vectorCollective(const char* function, Call call, const Given& give
   };
   call.collective = shape.collective;
   call.vector = true;
-  return run(function, call, comm, stream, check,
+  return run(function, call, comm, where, check,
              gathers ? CountArrays{.recvCounts = given.counts, .recvDispls = given.displs}
                      : CountArrays{.sendCounts = given.counts, .sendDispls = given.displs});
 }
 
+// The v-variant in which both buffers hold the blocks of all ranks.
+koloResult_t exchange(const char* function, Call call, const Given& sends, const Given& recvs, koloComm_t comm, const Where& where) noexcept {
+  const auto check = [&](comm::Communicator& communicator, Operation& o) -> Status {
+    auto taken = std::make_shared<VectorCounts>();
+    auto& [sendCounts, sendDispls, recvCounts, recvDispls] = *taken;
+    std::uint64_t sendExtent = 0, recvExtent = 0;
+    KOLO_TRY(takeCounts(sends, communicator, o.datatype, sendCounts, sendDispls, sendExtent));
+    KOLO_TRY(takeCounts(recvs, communicator, o.datatype, recvCounts, recvDispls, recvExtent));
+    const auto mine = static_cast<std::size_t>(communicator.rank());
+    if (sendCounts[mine] != recvCounts[mine]) {
+      return error(koloInvalidCount, "sendcounts[{0}] is {1} and recvcounts[{0}] is {2}: expected this rank's own block to "
+                   "be equally long in both", mine, sendCounts[mine], recvCounts[mine]);
+    }
+    const std::uint64_t size = elementBytes(o.datatype);
+    const Extent send{"sendbuf", o.send, sendExtent * size}, recv{"recvbuf", o.recv, recvExtent * size};
+    KOLO_TRY(checkPlace(communicator, send));
+    KOLO_TRY(checkPlace(communicator, recv));
+    KOLO_TRY(checkBuffers(send, recv, false, ""));
+    o.counts = std::move(taken);
+    return {};
+  };
+  call.collective = Collective::kAllToAll;
+  call.vector = true;
+  return run(function, call, comm, where, check, CountArrays{sends.counts, sends.displs, recvs.counts, recvs.displs});
+}
+
+koloResult_t barrier(const char* function, koloComm_t comm, const Where& where) noexcept {
+  return run(function, {.collective = Collective::kBarrier}, comm, where, [](const auto&, const Operation&) { return Status(); });
+}
+
 // One end of a message.
-koloResult_t message(const char* function, const comm::Message& message, koloComm_t comm, koloStream_t stream) noexcept {
+koloResult_t message(const char* function, const comm::Message& message, koloComm_t comm, const Where& where) noexcept {
   return guard(function, [&] {
-    return submit(message, comm, stream, [](const comm::Communicator& communicator, const comm::Message& m) -> Status {
+    return submit(message, comm, where, [](const comm::Communicator& communicator, const comm::Message& m) -> Status {
       KOLO_TRY(checkCount(m.count, m.datatype, 1));
       const bool anyAllowed = !m.isSend && !m.strict;
       KOLO_TRY(checkPeer(m.peer, communicator.ranks(), anyAllowed));
@@ -258,139 +320,106 @@ using namespace kolo::api;
 
 extern "C" {
 
-KOLO_API koloResult_t koloAllReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
-                                    koloRedOp_t op, koloComm_t comm, koloStream_t stream) {
-  return collective<kAllReduce>(
-      __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .op = op}, comm, stream);
-}
+// A collective's two functions, which differ in their last parameter alone.
+#define KOLO_TWO_FORMS_OF_NO_BUFFERS(name, requestName, ...)                 \
+  KOLO_API koloResult_t name(koloComm_t comm, koloStream_t stream) {         \
+    const Where where(stream);                                               \
+    return __VA_ARGS__;                                                      \
+  }                                                                          \
+  KOLO_API koloResult_t requestName(koloComm_t comm, koloRequest_t* request) { \
+    const Where where(request);                                              \
+    return __VA_ARGS__;                                                      \
+  }
+#define KOLO_PARAMETERS(...) __VA_ARGS__
+#define KOLO_TWO_FORMS(name, requestName, parameters, ...)                                                 \
+  KOLO_API koloResult_t name(KOLO_PARAMETERS parameters, koloComm_t comm, koloStream_t stream) {           \
+    const Where where(stream);                                                                             \
+    return __VA_ARGS__;                                                                                    \
+  }                                                                                                        \
+  KOLO_API koloResult_t requestName(KOLO_PARAMETERS parameters, koloComm_t comm, koloRequest_t* request) { \
+    const Where where(request);                                                                            \
+    return __VA_ARGS__;                                                                                    \
+  }
 
-KOLO_API koloResult_t koloReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
-                                 koloRedOp_t op, int root, koloComm_t comm, koloStream_t stream) {
-  return collective<kReduce>(
-      __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .op = op, .root = root}, comm,
-      stream);
-}
+KOLO_TWO_FORMS(koloAllReduce, koloIallReduce, (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, koloRedOp_t op),
+               collective<kAllReduce>( __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .op = op}, comm, where))
 
-KOLO_API koloResult_t koloBroadcast(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, int root,
-                                    koloComm_t comm, koloStream_t stream) {
-  return collective<kBroadcast>(
-      __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .root = root}, comm, stream);
-}
+KOLO_TWO_FORMS(koloReduce, koloIreduce, (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, koloRedOp_t op, int root),
+               collective<kReduce>( __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .op = op, .root = root}, comm, where))
 
-KOLO_API koloResult_t koloAllGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
-                                    koloComm_t comm, koloStream_t stream) {
-  return collective<kAllGather>(
-      __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype}, comm, stream);
-}
+KOLO_TWO_FORMS(koloBroadcast, koloIbroadcast, (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, int root),
+               collective<kBroadcast>( __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .root = root}, comm, where))
 
-KOLO_API koloResult_t koloReduceScatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
-                                        koloRedOp_t op, koloComm_t comm, koloStream_t stream) {
-  return collective<kReduceScatter>(
-      __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .op = op}, comm, stream);
-}
+KOLO_TWO_FORMS(koloAllGather, koloIallGather, (const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype),
+               collective<kAllGather>( __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype}, comm, where))
 
-KOLO_API koloResult_t koloAllToAll(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
-                                   koloComm_t comm, koloStream_t stream) {
-  return collective<kAllToAll>(
-      __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype}, comm, stream);
-}
+KOLO_TWO_FORMS(koloReduceScatter, koloIreduceScatter, (const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype, koloRedOp_t op),
+               collective<kReduceScatter>( __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .op = op}, comm, where))
 
-KOLO_API koloResult_t koloGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype, int root,
-                                 koloComm_t comm, koloStream_t stream) {
-  return collective<kGather>(
-      __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype, .root = root}, comm, stream);
-}
+KOLO_TWO_FORMS(koloAllToAll, koloIallToAll, (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype),
+               collective<kAllToAll>( __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype}, comm, where))
 
-KOLO_API koloResult_t koloScatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
-                                  int root, koloComm_t comm, koloStream_t stream) {
-  return collective<kScatter>(
-      __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .root = root}, comm, stream);
-}
+KOLO_TWO_FORMS(koloGather, koloIgather, (const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype, int root),
+               collective<kGather>( __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype, .root = root}, comm, where))
 
-KOLO_API koloResult_t koloBarrier(koloComm_t comm, koloStream_t stream) {
-  return run(__func__, {.collective = Collective::kBarrier}, comm, stream,
-             [](const auto&, const Operation&) { return Status(); });
-}
+KOLO_TWO_FORMS(koloScatter, koloIscatter, (const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype, int root),
+               collective<kScatter>( __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .root = root}, comm, where))
 
-KOLO_API koloResult_t koloAllGatherv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
-                                     koloDataType_t datatype, koloComm_t comm, koloStream_t stream) {
-  return vectorCollective<kAllGather>(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype},
-                                      {"counts", counts, displs}, comm, stream);
-}
+KOLO_TWO_FORMS_OF_NO_BUFFERS(koloBarrier, koloIbarrier, barrier(__func__, comm, where))
 
-KOLO_API koloResult_t koloReduceScatterv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
-                                         koloDataType_t datatype, koloRedOp_t op, koloComm_t comm,
-                                         koloStream_t stream) {
-  return vectorCollective<kReduceScatter>(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype, .op = op},
-                                          {"counts", counts, displs}, comm, stream);
-}
+KOLO_TWO_FORMS(koloAllGatherv, koloIallGatherv, (const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs, koloDataType_t datatype),
+               vectorCollective<kAllGather>(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype}, {"counts", counts, displs}, comm, where))
 
-KOLO_API koloResult_t koloGatherv(const void* sendbuf, size_t sendcount, void* recvbuf, const size_t* recvcounts,
-                                  const size_t* displs, koloDataType_t datatype, int root, koloComm_t comm,
-                                  koloStream_t stream) {
-  return vectorCollective<kGather>(
-      __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype, .root = root},
-      {"recvcounts", recvcounts, displs}, comm, stream);
-}
+KOLO_TWO_FORMS(koloReduceScatterv, koloIreduceScatterv, (const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs, koloDataType_t datatype, koloRedOp_t op),
+               vectorCollective<kReduceScatter>(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype, .op = op}, {"counts", counts, displs}, comm, where))
 
-KOLO_API koloResult_t koloScatterv(const void* sendbuf, const size_t* sendcounts, const size_t* displs, void* recvbuf,
-                                   size_t recvcount, koloDataType_t datatype, int root, koloComm_t comm,
-                                   koloStream_t stream) {
-  return vectorCollective<kScatter>(
-      __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .root = root},
-      {"sendcounts", sendcounts, displs}, comm, stream);
-}
+KOLO_TWO_FORMS(koloGatherv, koloIgatherv, (const void* sendbuf, size_t sendcount, void* recvbuf, const size_t* recvcounts, const size_t* displs, koloDataType_t datatype, int root),
+               vectorCollective<kGather>( __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype, .root = root}, {"recvcounts", recvcounts, displs}, comm, where))
 
-KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcounts, const size_t* senddispls,
-                                    void* recvbuf, const size_t* recvcounts, const size_t* recvdispls,
-                                    koloDataType_t datatype, koloComm_t comm, koloStream_t stream) {
-  const auto check = [&](comm::Communicator& communicator, Operation& o) -> Status {
-    auto taken = std::make_shared<VectorCounts>();
-    auto& [sendCounts, sendDispls, recvCounts, recvDispls] = *taken;
-    std::uint64_t sendExtent = 0, recvExtent = 0;
-    KOLO_TRY(takeCounts({"sendcounts", sendcounts, senddispls}, communicator, datatype, sendCounts, sendDispls, sendExtent));
-    KOLO_TRY(takeCounts({"recvcounts", recvcounts, recvdispls}, communicator, datatype, recvCounts, recvDispls, recvExtent));
-    const auto mine = static_cast<std::size_t>(communicator.rank());
-    if (sendCounts[mine] != recvCounts[mine]) {
-      return error(koloInvalidCount, "sendcounts[{0}] is {1} and recvcounts[{0}] is {2}: expected this rank's own block to "
-                   "be equally long in both", mine, sendCounts[mine], recvCounts[mine]);
-    }
-    const std::uint64_t size = elementBytes(datatype);
-    const Extent send{"sendbuf", sendbuf, sendExtent * size}, recv{"recvbuf", recvbuf, recvExtent * size};
-    KOLO_TRY(checkPlace(communicator, send));
-    KOLO_TRY(checkPlace(communicator, recv));
-    KOLO_TRY(checkBuffers(send, recv, false, ""));
-    o.counts = std::move(taken);
-    return {};
-  };
-  return run(__func__, {.send = sendbuf, .recv = recvbuf, .collective = Collective::kAllToAll, .datatype = datatype, .vector = true}, comm, stream,
-             check, CountArrays{sendcounts, senddispls, recvcounts, recvdispls});
-}
+KOLO_TWO_FORMS(koloScatterv, koloIscatterv, (const void* sendbuf, const size_t* sendcounts, const size_t* displs, void* recvbuf, size_t recvcount, koloDataType_t datatype, int root),
+               vectorCollective<kScatter>( __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .root = root}, {"sendcounts", sendcounts, displs}, comm, where))
+
+
+KOLO_TWO_FORMS(koloAllToAllv, koloIallToAllv,
+               (const void* sendbuf, const size_t* sendcounts, const size_t* senddispls, void* recvbuf, const size_t* recvcounts,
+                const size_t* recvdispls, koloDataType_t datatype),
+               exchange(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype}, {"sendcounts", sendcounts, senddispls},
+                        {"recvcounts", recvcounts, recvdispls}, comm, where))
 
 KOLO_API koloResult_t koloSendTag(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                   koloComm_t comm, koloStream_t stream) {
   return message(__func__,
-                 {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag}, comm,
-                 stream);
+                 {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag}, comm, Where(stream));
 }
 
 KOLO_API koloResult_t koloSend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream) {
-  return message(__func__, {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer}, comm,
-                 stream);
+  return message(__func__, {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer}, comm, Where(stream));
 }
 
 KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                   koloRecvStatus_t* status, koloComm_t comm, koloStream_t stream) {
   return message(__func__,
-                 {.recv = recvbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag, .status = status}, comm,
-                 stream);
+                 {.recv = recvbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag, .status = status}, comm, Where(stream));
 }
 
 KOLO_API koloResult_t koloRecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream) {
-  return message(__func__, {.strict = true, .recv = recvbuf, .count = count, .datatype = datatype, .peer = peer}, comm,
-                 stream);
+  return message(__func__, {.strict = true, .recv = recvbuf, .count = count, .datatype = datatype, .peer = peer}, comm, Where(stream));
+}
+
+KOLO_API koloResult_t koloIsend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
+                                koloComm_t comm, koloRequest_t* request) {
+  return message(__func__,
+                 {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag}, comm,
+                 Where(request));
+}
+
+KOLO_API koloResult_t koloIrecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
+                                koloRecvStatus_t* status, koloComm_t comm, koloRequest_t* request) {
+  return message(__func__,
+                 {.recv = recvbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag, .status = status}, comm,
+                 Where(request));
 }
 
 }  // extern "C"

@@ -48,10 +48,15 @@ Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, c
 // not waited for: everything returns by itself. mayWait: otherwise koloInProgress says that others have still to enter,
 // and nothing was done.
 Status finalize(comm::Communicator& communicator, bool mayWait = true) {
+  comm::Requests& started = communicator.requests();
+  if (!mayWait && started.hasCollectives()) return Status(koloInProgress, {});
+  started.executeCollectives();
   const comm::InTurn served(communicator.turn());
-  if (!mayWait && !communicator.settlesAtOnce()) return Status(koloInProgress, {});
+  if (!mayWait && !(started.settlesAtOnce() && communicator.settlesAtOnce())) return Status(koloInProgress, {});
   communicator.setFinalized();
-  return communicator.settle();
+  Status messages = started.settle();
+  Status others = communicator.settle();
+  return messages.ok() ? others : messages;
 }
 
 // Then waits for the calls of other threads that are still on their way out.

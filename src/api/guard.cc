@@ -29,12 +29,16 @@ union Forever {
 constinit Forever<Communicators> theCommunicators;
 constinit Forever<Streams> theStreams;
 constinit Forever<Windows> theWindows;
+constinit Forever<Requests> theRequests;
+constinit Forever<Events> theEvents;
 
 }  // namespace
 
 constinit Communicators& communicators = theCommunicators.table;
 constinit Streams& streams = theStreams.table;
 constinit Windows& windows = theWindows.table;
+constinit Requests& requests = theRequests.table;
+constinit Events& events = theEvents.table;
 
 namespace {
 
@@ -46,6 +50,8 @@ bool forked = false;   // this process is a child of one that used the library
   communicators.disown();
   streams.disown();
   windows.disown();
+  requests.disown();
+  events.disown();
 });
 
 std::string whyDead(bool isNull, const char* origin) {

@@ -50,9 +50,13 @@ struct WindowEntry {
 using Communicators = HandleTable<comm::Communicator, 0x4b4301>;
 using Streams = HandleTable<comm::Stream, 0x4b5302>;
 using Windows = HandleTable<WindowEntry, 0x4b5703>;
+using Requests = HandleTable<comm::Request, 0x4b5204>;
+using Events = HandleTable<comm::Event, 0x4b4505>;
 extern Communicators& communicators;
 extern Streams& streams;
 extern Windows& windows;
+extern Requests& requests;
+extern Events& events;
 
 Status notACommunicator(koloComm_t comm);
 Status notAStream(koloStream_t stream);
@@ -94,10 +98,30 @@ Status giveHandle(Handle* place, Table& table, std::unique_ptr<T>&& object, cons
   return {};
 }
 
+// A request's handle, once `start` has begun what it stands for: start(request) -> Status.
+template <class Start>
+Status giveRequest(koloRequest_t* place, Start&& start) {
+  KOLO_TRY(checkResult("request", place));
+  std::unique_ptr<comm::Request> made(comm::Request::make());
+  comm::Request* const request = made.get();
+  koloRequest_t handle = nullptr;
+  KOLO_TRY(giveHandle(&handle, requests, std::move(made), "request"));
+  Status status = start(*request);
+  if (status.ok()) {
+    *place = handle;
+  } else {
+    (void)requests.retire(reinterpret_cast<std::uintptr_t>(handle));
+    requests.release(reinterpret_cast<std::uintptr_t>(handle));
+    delete request;   // nothing has begun
+  }
+  return status;
+}
+
 // Runs a control function in the communicator's order.
 template <class Body>
 auto inTurn(comm::Communicator& communicator, Body&& body) -> decltype(body()) {
   KOLO_TRY(refuseInGroupOrReduction());
+  if (communicator.requests().hasCollectives()) communicator.requests().executeCollectives();
   const comm::InTurn served(communicator.turn());
   return body();
 }

@@ -30,6 +30,8 @@ class Bias {
     return false;
   }
   void leave() { thisThread->inside.store(nullptr, std::memory_order_release); }   // [left] all that was done inside
+  // Whether the calling thread, which is inside, still has the bias: nobody has asked for it.
+  bool isKept() const { return owner_.load(std::memory_order_relaxed) == thisThread; }
 
   // Who had the bias last is not inside, and what it did there is visible. REQUIRES: revoke() was called since it was given, by
   // somebody whose call the caller has seen.

@@ -9,6 +9,7 @@ struct Caller {
   int openGroups = 0;      // koloGroupStart without koloGroupEnd yet
   int userFunctions = 0;   // functions of the user's (reductions, progress) that the library is calling on this thread
   bool mayWait = true;     // for other ranks, in an operation
+  int timeoutMs = -1;      // of the operations that it calls; -1: the communicator's
 
   // Neither: an operation may run at once, and may be waited for.
   bool isPlain() const { return (openGroups | userFunctions) == 0; }
@@ -32,6 +33,15 @@ struct MayWait {
   MayWait(const MayWait&) = delete;
   MayWait& operator=(const MayWait&) = delete;
   const bool before;
+};
+
+// While the calling thread executes what was called with a deadline of its own.
+struct WithTimeout {
+  explicit WithTimeout(int timeoutMs) : before(std::exchange(caller.timeoutMs, timeoutMs)) {}
+  ~WithTimeout() { caller.timeoutMs = before; }
+  WithTimeout(const WithTimeout&) = delete;
+  WithTimeout& operator=(const WithTimeout&) = delete;
+  const int before;
 };
 
 }  // namespace kolo

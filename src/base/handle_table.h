@@ -57,6 +57,8 @@ class Pin {
  private:
   template <class U>
   friend class Weak;
+  template <class U>
+  friend class Inside;
   Pin(HandleSlot<T>& counted, T* object) : slot_(&counted), object_(object) {}
 
   HandleSlot<T>* slot_ = nullptr;
@@ -69,6 +71,11 @@ class Inside {
  public:
   Inside() = default;
   Inside(Inside&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)), object_(other.object_) {}
+  Inside& operator=(Inside other) noexcept {
+    std::swap(slot_, other.slot_);
+    std::swap(object_, other.object_);
+    return *this;
+  }
   ~Inside() {
     if (slot_ != nullptr) slot_->bias.leave();
   }
@@ -76,6 +83,12 @@ class Inside {
   T* operator->() const { return object_; }
   T& operator*() const { return *object_; }
   explicit operator bool() const { return slot_ != nullptr; }
+
+  // For after leaving, also if the handle is dead by now: who takes the object out waits for this thread to leave, and counts pins behind that.
+  Pin<T> pin() const {
+    slot_->users.fetch_add(1, std::memory_order_seq_cst);
+    return Pin<T>(*slot_, object_);
+  }
 
  private:
   template <class U>
@@ -134,6 +147,12 @@ class Held {
   T* operator->() const { return &**this; }
   explicit operator bool() const { return isInside() || static_cast<bool>(pin_); }
   bool isInside() const { return static_cast<bool>(inside_); }
+  // By a pin from now on: others may have their turns in the object.
+  void stepOut() {
+    if (!isInside()) return;
+    pin_ = inside_.pin();
+    inside_ = Inside<T>();
+  }
   const Weak<T>& weak() const { return weak_; }
 
  private:
@@ -151,9 +170,8 @@ class HandleTable {
   std::uintptr_t add(T* object) {
     const std::lock_guard lock(mutex_);
     std::uint32_t slot;
-    if (!free_.empty()) {
-      slot = free_.back();
-      free_.pop_back();
+    if (oldestFree_ < free_.size()) {
+      slot = free_[oldestFree_++];
     } else if (used_ < kSlots) {
       slot = used_++;
     } else {
@@ -197,7 +215,11 @@ class HandleTable {
     waitUntilUnused(entry);
     entry.bias.revoke();   // the next object of the slot begins without
     const std::lock_guard lock(mutex_);
-    free_.insert(free_.begin(), handle & (kSlots - 1));  // the oldest free slot is used first: generations wrap late
+    // The oldest free slot is used first: generations wrap late. Those that have been used are cut off now and then.
+    if (oldestFree_ >= kMostUsed || oldestFree_ == free_.size()) {
+      free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(std::exchange(oldestFree_, 0)));
+    }
+    free_.push_back(handle & (kSlots - 1));
   }
 
   // Takes out every object that `chosen` says yes to; the caller owns them then. Their handles are dead afterwards.
@@ -246,8 +268,11 @@ class HandleTable {
     while (entry.users.load(std::memory_order_seq_cst) != 0) nanosleep(&nap, nullptr);  // [pin], [unpin]
   }
 
+  static constexpr std::size_t kMostUsed = 1024;   // places before oldestFree_
+
   std::mutex mutex_;
-  std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> free_;   // a queue, which begins at oldestFree_
+  std::size_t oldestFree_ = 0;
   std::uint32_t used_ = 0;
   std::array<Slot, kSlots> slots_;
 };

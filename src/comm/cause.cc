@@ -106,7 +106,7 @@ std::optional<Fault> Communicator::inquire(const Work& work, int peer, const exe
 // On a GPU the device has waited, and says nothing meanwhile.
 std::int64_t Communicator::waitedNs() const {
   const std::optional<Waiting::Wait> wait = waiting_.now();
-  return wait ? nowNs() - wait->sinceNs : options_.timeoutMs * kMs;
+  return wait ? nowNs() - wait->sinceNs : timeoutMs() * kMs;
 }
 
 std::string Communicator::describe(const WaitStep& step) const {
@@ -120,7 +120,8 @@ std::string Communicator::describe(const WaitStep& step) const {
 
 bootstrap::Failure Communicator::timedOut(const WaitStep& step, const std::string& remark) const {
   return {koloTimeout, step.awaited < 0 ? -1 : jobRank(step.awaited),
-          fmt::format("{}{}; the limit is {} ms (KOLO_TIMEOUT_MS)", describe(step), remark, options_.timeoutMs)};
+          fmt::format("{}{}; the limit is {} ms ({})", describe(step), remark, timeoutMs(),
+                      caller.timeoutMs >= 0 ? "koloSetTimeout" : "KOLO_TIMEOUT_MS")};
 }
 
 WaitStep Communicator::stepOf(int waiter, const Account& account) const {

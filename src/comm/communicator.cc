@@ -377,6 +377,7 @@ Fault Communicator::open(device::Link& link) {
 }
 
 Communicator::~Communicator() {
+  requests_.stop();
   worker_.reset();
   caretaker_ = {};
   if (peers_ == nullptr) return;

@@ -25,6 +25,7 @@
 #include "comm/peers.h"
 #include "comm/pool.h"
 #include "comm/reductions.h"
+#include "comm/requests.h"
 #include "comm/spreading.h"
 #include "comm/turn.h"
 #include "comm/windows.h"
@@ -109,6 +110,7 @@ class Communicator final : public executor::LinkOwner {
   const Peers& peers() const { return *peers_; }
   Reductions& reductions() { return reductions_; }
   Messages& messages() { return *messages_; }
+  Requests& requests() { return requests_; }
   // Runs what is given to it in order, on a thread of its own: groups over several communicators.
   Stream& worker();
 
@@ -205,12 +207,17 @@ class Communicator final : public executor::LinkOwner {
   std::uint32_t railsTo(int peer) const { return links_[static_cast<std::size_t>(peer)].railMask + 1; }
   // Opens the link to a peer for messages: kNone, or why not.
   device::Fault open(int peer) { return open(links_[static_cast<std::size_t>(peer)]); }
-  device::Fault checkMessages(int peer, executor::WaitState& state);
+  // mayRest: the calling thread has nothing better to do, and leaves its core to others for a moment.
+  device::Fault checkMessages(int peer, executor::WaitState& state, bool mayRest = true);
+  // For those who ask why nothing goes on.
+  void sayWait(int peer, bool isMessage, std::int64_t sinceNs, std::int64_t nowNs);
   // A posted link is lost, or could not be opened: kAborted if that is known to be a part of something larger; kNone if what was to be done
   // may be tried again, for the peer is reached otherwise.
   device::Fault lost(int peer, Status why);
   // The error of messages that waited in vain; peer -1: for any. From then on their buffers are the caller's again.
   Status giveUpMessages(const device::Fault& fault, int peer);
+  bool sharesCores() const { return cores_ < ranks(); }
+  bool isMade() const { return isMade_; }
   int cores() const { return cores_; }   // that the ranks may use, all together
   const executor::Polling& polling() const { return polling_; }
   std::uint64_t streamingBytes() const { return streamingBytes_; }
@@ -278,6 +285,9 @@ class Communicator final : public executor::LinkOwner {
   template <class Condition>
   bool recallIf(Condition condition);
   std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;
+  int timeoutMs() const;
+  device::Fault checkFailure(int peer, executor::WaitState& state, std::int64_t nowNs, bool isMessage);
+  device::Fault lookForReroutes(std::int64_t nowNs);
   void rest(int peer, bool forLong, bool maySleep);
   void yield();
   void spread(std::int64_t nowNs);
@@ -319,6 +329,7 @@ class Communicator final : public executor::LinkOwner {
   std::unique_ptr<GpuRank> gpu_;
   std::unique_ptr<Messages> messages_;
   Turn turn_;
+  Requests requests_{*this, turn_};
   std::unique_ptr<Stream> worker_;
   std::mutex workerMutex_;
 

@@ -1,6 +1,7 @@
 #include "comm/group.h"
 
 #include <algorithm>
+#include <span>
 #include <thread>
 #include <tuple>
 
@@ -21,6 +22,7 @@ struct Batch {
   Pin<Communicator> pinned;
   Pin<Stream> pinnedStream;
   std::uint64_t place = 0;
+  int timeoutMs = -1;   // as its caller has set
 
   void add(const Message& message) { messages.push_back(message); }
   void add(const Operation& operation) { operations.push_back(operation); }
@@ -79,16 +81,18 @@ void sortCollectives(std::vector<Operation>& operations) {
   });
 }
 
+// All of them, under the turn.
+Status runMessages(Communicator& communicator, std::span<const Message> messages) {
+  if (communicator.failed()) return communicator.failure();
+  Request request(static_cast<std::uint32_t>(messages.size()));
+  for (const Message& message : messages) communicator.messages().start(message, request, messages.size() == 1);
+  Status failure = communicator.messages().attend(request, nullptr, Requests::kNever);
+  return failure.ok() ? request.status() : failure;
+}
+
 // Under the turn. gpuStream: of a communicator on GPUs.
 Status runNow(Communicator& communicator, const Operation& operation, void* gpuStream) {
   return communicator.isOnGpu() ? communicator.enqueue({}, {operation}, gpuStream) : communicator.run(operation);
-}
-Status runNow(Communicator& communicator, const Message& message, void* gpuStream) {
-  if (communicator.isOnGpu()) return communicator.enqueue({message}, {}, gpuStream);
-  if (communicator.failed()) return communicator.failure();
-  if (!caller.mayWait) return Status(koloInProgress, {});
-  communicator.messages().start(message, true);
-  return communicator.messages().finish();
 }
 // Messages first start, then progress whenever a collective waits, then end: so neither kind can hold up the other.
 Status runNow(Communicator& communicator, Batch& batch, void* gpuStream) {
@@ -98,31 +102,57 @@ Status runNow(Communicator& communicator, Batch& batch, void* gpuStream) {
     sortCollectives(batch.operations);
     return communicator.enqueue(batch.messages, batch.operations, gpuStream);
   }
-  for (const Message& message : batch.messages) communicator.messages().start(message, batch.messages.size() == 1 && batch.operations.empty());
+  if (batch.operations.empty()) return runMessages(communicator, batch.messages);
+  Request messages(static_cast<std::uint32_t>(batch.messages.size()));
+  for (const Message& message : batch.messages) communicator.messages().start(message, messages, false);
   Status first;
   sortCollectives(batch.operations);
   for (const Operation& operation : batch.operations) {
     Status status = communicator.run(operation);
     if (first.ok()) first = std::move(status);
   }
-  if (!batch.messages.empty()) {
-    Status status = communicator.messages().finish();
-    if (first.ok()) first = std::move(status);
-  }
+  if (batch.messages.empty()) return first;
+  Status failure = communicator.messages().attend(messages, nullptr, Requests::kNever);
+  if (first.ok()) first = failure.ok() ? messages.status() : std::move(failure);
   return first;
 }
 
 // In the next turn, which is the caller's already where it is inside by its bias.
 template <class What>
-Status runInNextTurn(const Held<Communicator>& communicator, What& what, void* gpuStream) {
+Status runInNextTurn(Held<Communicator>& communicator, What& what, void* gpuStream) {
+  if (communicator->requests().hasCollectives()) {   // which come first
+    communicator.stepOut();
+    communicator->requests().executeCollectives();
+  }
   if (communicator.isInside()) return runNow(*communicator, what, gpuStream);
   const InTurn served(communicator->turn());
   return runNow(*communicator, what, gpuStream);
 }
 
+// Behind the collectives that were started before, and before those that are started later: see comm/requests.h.
+struct StreamPlace {
+  explicit StreamPlace(Requests& taken) : requests(taken) {}
+  ~StreamPlace() { requests.endStreamPlace(); }
+  StreamPlace(const StreamPlace&) = delete;
+  StreamPlace& operator=(const StreamPlace&) = delete;
+  Requests& requests;
+};
+
 Status runBatch(Batch& batch) {
+  const WithTimeout its(batch.timeoutMs);
+  const StreamPlace end(batch.pinned->requests());
   const InTurn served(batch.pinned->turn(), batch.place);
   return runNow(*batch.pinned, batch, batch.target.gpuStream);
+}
+
+// Messages alone need no turn of their own: none of them waits for what other threads do.
+Status runApart(Held<Communicator>& communicator, std::span<const Message> messages, const Target& target) {
+  if (communicator->isOnGpu()) {
+    const InTurn served(communicator->turn());
+    return communicator->enqueue({messages.begin(), messages.end()}, {}, target.gpuStream);
+  }
+  if (communicator->failed()) return communicator->failure();
+  return Requests::run(communicator, messages.data(), messages.size());
 }
 
 Status wasDestroyed(const char* what) {
@@ -132,8 +162,10 @@ Status wasDestroyed(const char* what) {
 
 // A group with one communicator and no stream, as most are.
 Status runAtOnce(Batch& batch) {
-  const Held<Communicator> communicator(batch.communicator);
-  Status status = communicator ? runInNextTurn(communicator, batch, batch.target.gpuStream) : wasDestroyed("communicator");
+  Held<Communicator> communicator(batch.communicator);
+  Status status = !communicator ? wasDestroyed("communicator")
+                  : batch.operations.empty() ? runApart(communicator, batch.messages, batch.target)
+                                             : runInNextTurn(communicator, batch, batch.target.gpuStream);
   batch.messages.clear();
   batch.operations.clear();
   return status;
@@ -182,8 +214,37 @@ Status runInitialisations(const std::vector<std::function<Status()>>& initialisa
   return {};
 }
 
+Status run(Held<Communicator>& communicator, const Message& message, const Target& target) {
+  if (!caller.mayWait && !communicator->isOnGpu()) return communicator->failed() ? communicator->failure() : Status(koloInProgress, {});
+  return runApart(communicator, {&message, 1}, target);
+}
+Status run(Held<Communicator>& communicator, const Operation& operation, const Target& target) {
+  return runInNextTurn(communicator, operation, target.gpuStream);
+}
+
+void start(Held<Communicator>& communicator, const Message& message, Request& request) {
+  communicator->requests().start(&message, 1, request, communicator.isInside());
+}
+void start(Held<Communicator>& communicator, const Operation& operation, Request& request) {
+  communicator->requests().start({operation}, request);
+}
+
+// On a stream's thread, at a place in the communicator's turn.
+Status runAt(Communicator& communicator, std::uint64_t place, const Operation& operation) {
+  const StreamPlace end(communicator.requests());
+  const InTurn served(communicator.turn(), place);
+  return communicator.run(operation);
+}
+// Only the beginning has its place: a message that waits keeps no other from going.
+Status runAt(Communicator& communicator, std::uint64_t place, const Message& message) {
+  Request request(1);
+  communicator.requests().startAt(place, message, request);
+  communicator.requests().wait(request, Requests::kNever);
+  return request.status();
+}
+
 template <class What>
-Status submitEither(const Held<Communicator>& communicator, const Target& target, const What& what) {
+Status submitEither(Held<Communicator>& communicator, const Target& target, const What& what) {
   if (caller.openGroups > 0) {
     Batch& batch = batchFor(communicator.weak(), target);
     if (batch.target != target) {
@@ -193,16 +254,21 @@ Status submitEither(const Held<Communicator>& communicator, const Target& target
     batch.add(what);
     return {};
   }
-  if (!target.stream) return runInNextTurn(communicator, what, target.gpuStream);
+  if (target.request != nullptr) {
+    target.request->addPlace(communicator.weak());
+    start(communicator, what, *target.request);
+    return {};
+  }
+  if (!target.stream) return run(communicator, what, target);
   const Pin<Stream> pinnedStream = target.stream.lock();
   const Pin<Communicator> pinned = communicator.weak().lock();
   if (!pinnedStream || !pinned) {
     return error(koloInvalidHandle, "the {} was destroyed during the call", pinned ? "stream" : "communicator");
   }
-  const std::uint64_t place = pinned->turn().take();
-  pinnedStream->enqueue([pinned, place, what] {
-    const InTurn served(pinned->turn(), place);
-    return runNow(*pinned, what, nullptr);
+  const std::uint64_t place = pinned->requests().takeStreamPlace();
+  pinnedStream->enqueue([pinned, place, what, timeoutMs = caller.timeoutMs] {
+    const WithTimeout its(timeoutMs);
+    return runAt(*pinned, place, what);
   });
   return {};
 }
@@ -210,7 +276,10 @@ Status submitEither(const Held<Communicator>& communicator, const Target& target
 // Those of one stream together, the NULL stream last and here.
 Status runInParts(std::vector<Batch>& batches) {
   for (Batch& batch : batches) KOLO_TRY(pin(batch));
-  for (Batch& batch : batches) batch.place = batch.pinned->turn().take();
+  for (Batch& batch : batches) {
+    batch.place = batch.pinned->requests().takeStreamPlace();
+    batch.timeoutMs = caller.timeoutMs;
+  }
   std::stable_sort(batches.begin(), batches.end(),
                    [](const Batch& a, const Batch& b) { return std::greater<>()(a.pinnedStream.get(), b.pinnedStream.get()); });
   std::size_t begin = 0;
@@ -229,11 +298,11 @@ Status runInParts(std::vector<Batch>& batches) {
 
 }  // namespace
 
-Status submit(const Held<Communicator>& communicator, const Target& target, const Operation& operation) {
+Status submit(Held<Communicator>& communicator, const Target& target, const Operation& operation) {
   return submitEither(communicator, target, operation);
 }
 
-Status submit(const Held<Communicator>& communicator, const Target& target, const Message& message) {
+Status submit(Held<Communicator>& communicator, const Target& target, const Message& message) {
   return submitEither(communicator, target, message);
 }
 
@@ -244,6 +313,44 @@ void groupRefuse(const Status& status) {
 }
 
 void groupDefer(std::function<Status()> initialisation) { group().initialisations.push_back(std::move(initialisation)); }
+
+// What is on one communicator: its messages at once, its collectives in the order of all of the communicator's.
+void start(Batch& batch, Request& request) {
+  request.addPlace(batch.communicator);
+  Requests& requests = batch.pinned->requests();
+  if (!batch.messages.empty()) requests.start(batch.messages.data(), batch.messages.size(), request, false);
+  if (batch.operations.empty()) return;
+  sortCollectives(batch.operations);
+  requests.start(std::move(batch.operations), request);
+}
+
+Status groupEnd(Request& request) {
+  if (caller.openGroups == 0) return error(koloInvalidUsage, "koloIgroupEnd without koloGroupStart");
+  if (caller.openGroups > 1) {
+    return error(koloInvalidUsage, "{} groups are open: expected koloGroupEnd for all but the outermost one", caller.openGroups);
+  }
+  --caller.openGroups;
+  Group& ended = group();
+  std::vector<Batch> batches = std::exchange(ended.batches, {});
+  batches.resize(std::exchange(ended.used, 0));
+  const bool initialises = !std::exchange(ended.initialisations, {}).empty();
+  KOLO_TRY(std::exchange(ended.refused, Status()));
+  if (initialises) return error(koloInvalidUsage, "the group makes communicators: expected koloGroupEnd");
+  std::size_t parts = 0;
+  for (Batch& batch : batches) {
+    KOLO_TRY(pin(batch));
+    if (batch.pinned->isOnGpu()) {
+      return error(koloUnsupported, "communicator {} is on GPUs, where calls do not wait anyway: expected koloGroupEnd",
+                   batch.pinned->options().name);
+    }
+    if (batch.target.stream) return error(koloInvalidUsage, "the group uses a stream: expected a NULL stream in all of its calls");
+    parts += batch.messages.size() + (batch.operations.empty() ? 0 : 1);
+  }
+  request.expect(static_cast<std::uint32_t>(std::max<std::size_t>(parts, 1)));
+  for (Batch& batch : batches) start(batch, request);
+  if (parts == 0) (void)request.end({});
+  return {};
+}
 
 Status groupEnd() {
   if (caller.openGroups == 0) return error(koloInvalidUsage, "koloGroupEnd without koloGroupStart");

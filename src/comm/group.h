@@ -16,16 +16,19 @@ namespace kolo::comm {
 struct Target {
   Weak<Stream> stream;
   void* gpuStream = nullptr;
+  Request* request = nullptr;   // instead: started, and not waited for
   bool operator==(const Target&) const = default;
 };
 
 // Executes the operation, or keeps it for the end of the thread's open group. No stream: returns when it is done.
-Status submit(const Held<Communicator>& communicator, const Target& target, const Operation& operation);
-Status submit(const Held<Communicator>& communicator, const Target& target, const Message& message);
+Status submit(Held<Communicator>& communicator, const Target& target, const Operation& operation);
+Status submit(Held<Communicator>& communicator, const Target& target, const Message& message);
 
 void groupStart();
 // Of the outermost group: runs everything. Without an open group: koloInvalidUsage.
 Status groupEnd();
+// The same without waiting. An error: nothing has begun.
+Status groupEnd(Request& request);
 // A call inside the open group was refused: groupEnd() will return its error and run nothing.
 void groupRefuse(const Status& status);
 // Initialisations inside a group run at its end, side by side, each on a thread of its own.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/datatypes.h"
+#include "base/caller.h"
 #include "comm/communicator.h"
 #include "device/copy_short.h"
 #include "executor/host/reduce.h"
@@ -80,17 +81,19 @@ void Messages::listen() {
   }
 }
 
-void Messages::note(Status status) {
-  if (failed_.ok() && !status.ok()) failed_ = std::move(status);
+void Messages::end(Request* request, Status status) {
+  --unfinished_;
+  owner_.requests().ended(*request, std::move(status));
+  if (unfinished_ == 0 && settled_ != nullptr) (void)std::exchange(settled_, nullptr)->end({});
 }
 
-void Messages::start(const Message& message, bool isAlone) {
+void Messages::start(const Message& message, Request& request, bool isAlone) {
   const auto held = owner_.holdLinks();
   const std::uint64_t bytes = message.count * elementBytes(message.datatype);
   const auto datatype = static_cast<std::uint8_t>(message.datatype);
   ++unfinished_;
   if (message.isSend) {
-    Send send{static_cast<const unsigned char*>(message.send), bytes, message.peer, message.tag, datatype};
+    Send send{static_cast<const unsigned char*>(message.send), bytes, message.peer, message.tag, datatype, &request};
     if (message.peer == owner_.rank()) {
       sendToSelf(send);
     } else {
@@ -100,7 +103,7 @@ void Messages::start(const Message& message, bool isAlone) {
     return;
   }
   const Receive receive{static_cast<unsigned char*>(message.recv), bytes, message.peer, message.tag, datatype,
-                        message.strict, message.status};
+                        message.strict, message.status, &request};
   const auto match = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const Unexpected& arrived) {
     return accepts(receive, arrived.peer, arrived.tag);
   });
@@ -119,7 +122,7 @@ bool Messages::accepts(const Receive& receive, int peer, int tag) const {
 }
 
 // Status and errors of a message that has found its receive.
-void Messages::arrived(const Receive& receive, int peer, int tag, std::uint8_t datatype, std::uint64_t bytes) {
+Status Messages::arrived(const Receive& receive, int peer, int tag, std::uint8_t datatype, std::uint64_t bytes) {
   if (receive.status != nullptr) {
     const std::size_t size = elementBytes(static_cast<koloDataType_t>(receive.datatype));
     *receive.status = {peer, tag, std::min(bytes, receive.capacity) / size};
@@ -129,39 +132,45 @@ void Messages::arrived(const Receive& receive, int peer, int tag, std::uint8_t d
     return fmt::format("count {} of {}", length / elementBytes(as), koloDataTypeName(as));
   };
   if (receive.strict && (bytes != receive.capacity || datatype != receive.datatype)) {
-    note(error(koloMismatch, "rank {} sent {}, rank {} receives {}", peer, words(datatype, bytes), owner_.rank(),
-               words(receive.datatype, receive.capacity)));
-  } else if (bytes > receive.capacity) {
-    note(error(koloTruncated, "rank {} sent {} with tag {}, rank {} has room for {}", peer, words(datatype, bytes), tag,
-               owner_.rank(), words(receive.datatype, receive.capacity)));
+    return error(koloMismatch, "rank {} sent {}, rank {} receives {}", peer, words(datatype, bytes), owner_.rank(),
+                 words(receive.datatype, receive.capacity));
   }
+  if (bytes > receive.capacity) {
+    return error(koloTruncated, "rank {} sent {} with tag {}, rank {} has room for {}", peer, words(datatype, bytes), tag,
+                 owner_.rank(), words(receive.datatype, receive.capacity));
+  }
+  return {};
 }
 
 void Messages::deliver(const Receive& receive, const Unexpected& message) {
-  arrived(receive, message.peer, message.tag, message.datatype, message.bytes);
+  Status status = arrived(receive, message.peer, message.tag, message.datatype, message.bytes);
   const std::uint64_t bytes = std::min(message.bytes, receive.capacity);
   if (!message.isRequest) {
     if (bytes != 0) std::memcpy(receive.data, message.data.data(), bytes);
-    --unfinished_;
+    end(receive.request, std::move(status));
     return;
   }
   Pair& pair = pairs_[static_cast<std::size_t>(message.peer)];
   const bool isInPlace =
       !pair.isPosted && pair.out != nullptr && (message.source.index != 0 || message.source.offset != 0);
   if (!isInPlace) {
-    pair.answers.push_back(clear(pair, receive, message));
+    pair.answers.push_back(clear(pair, receive, message, std::move(status)));
   } else {
-    if (!takeInPlace(pair, receive, message, bytes)) return;
+    std::optional<Status> taken = takeInPlace(pair, receive, message, bytes);
+    if (!taken.has_value()) {
+      receives_.push_back(receive);   // it ends with what ends the communicator
+      return;
+    }
     pair.answers.push_back({MessageKind::kDone, message.id});
-    --unfinished_;
+    end(receive.request, status.ok() ? std::move(*taken) : std::move(status));
   }
   ++unanswered_;
   writeAnswers(message.peer);
 }
 
-// Out of the sender's memory. False: the sender had its buffer back, perhaps before it was read. Then the receive does
+// Out of the sender's memory. Nothing: the sender had its buffer back, perhaps before it was read. Then the receive does
 // not end before this rank knows why the sender gave up, which is what it ends with.
-bool Messages::takeInPlace(Pair& pair, const Receive& receive, const Unexpected& message, std::uint64_t bytes) {
+std::optional<Status> Messages::takeInPlace(Pair& pair, const Receive& receive, const Unexpected& message, std::uint64_t bytes) {
   const device::WindowRef& at = message.source;
   bool isRead = true;
   if (at.index == 0) {
@@ -173,22 +182,21 @@ bool Messages::takeInPlace(Pair& pair, const Receive& receive, const Unexpected&
         pair.peer,
         fmt::format("a message of {} bytes at offset {} of window {}, where it has registered no such memory",
                     message.bytes, at.offset, at.index - 1));
-    return false;
+    return std::nullopt;
   }
   if (owner_.mayHaveChanged(pair.peer)) {
     doubted_ = pair.peer;
-    return false;
+    return std::nullopt;
   }
-  if (!isRead) note(owner_.readFailure(pair.peer));
-  return true;
+  return isRead ? Status() : owner_.readFailure(pair.peer);
 }
 
 void Messages::sendToSelf(const Send& send) {
-  --unfinished_;
   const auto match = std::find_if(receives_.begin(), receives_.end(),
                                   [&](const Receive& receive) { return accepts(receive, send.peer, send.tag); });
   Unexpected message{send.peer, send.tag, send.datatype, send.bytes, {}, false, 0, {}};
   message.data.assign(send.data, send.data + send.bytes);
+  end(send.request, {});
   if (match == receives_.end()) {
     unexpected_.push_back(std::move(message));
     return;
@@ -206,12 +214,13 @@ bool Messages::progressPair(int peer, bool readsAll) {
   const bool took = !pair.arriving.empty() && readChunks(peer);
   const bool gave = !pair.cleared.empty() && writeChunks(peer);
   const bool sent = !pair.sends.empty() && writeSends(peer);
-  if (pair.leaving != 0) release(pair);
+  if (!pair.leaving.empty()) release(pair);
   return wrote || read || took || gave || sent;
 }
 
 bool Messages::progress(bool readsAll) {
   if (isStuck()) return false;
+  owner_.requests().takePost();
   // To look for what one peer sends costs less than to look for what anybody does.
   bool moved = owner_.posts() && owner_.progress(unfinished_ == 1 ? waitedFor() : -1);
   if (!silent_.empty()) listen();
@@ -232,22 +241,32 @@ int Messages::waitedFor() const {
   if (!receives_.empty()) return receives_.front().peer;
   for (const int peer : active_) {
     const Pair& pair = pairs_[static_cast<std::size_t>(peer)];
-    if (!pair.sends.empty() || !pair.asked.empty() || !pair.arriving.empty() || !pair.answers.empty() || pair.leaving != 0) return peer;
+    if (!pair.sends.empty() || !pair.asked.empty() || !pair.arriving.empty() || !pair.answers.empty() || !pair.leaving.empty()) return peer;
   }
   return -1;
 }
 
-Status Messages::finish() {
+bool Messages::needsCare() const {
+  if (owner_.failed()) return unfinished_ != 0;
+  return unfinished_ != 0 || unanswered_ != 0 || isStuck() || (owner_.posts() && !peers_.isFlushed());
+}
+
+Status Messages::attend(Request& request, const Aside* aside, std::int64_t untilNs) {
   const auto held = owner_.holdLinks();
   executor::WaitState state;
   executor::Polling polling = owner_.polling();
-  // Answers still to be written are somebody else's progress: this rank may not leave before they are out.
-  while (unfinished_ != 0 || unanswered_ != 0 || broken_.kind == device::Fault::kCorrupt) {
+  // Answers still to be written are somebody else's progress: this rank does not leave before they are out.
+  while (!request.isOver() || unanswered_ != 0 || broken_.kind == device::Fault::kCorrupt) {
     if (owner_.posts()) polling.polls = owner_.looks();
     if (polling.until([&] { return progress(false); })) {
       state = {};
+      if (owner_.posts()) request.moved();   // a transport does not tell for which request it moves data
       continue;
     }
+    const std::int64_t now = nowNs();
+    if ((aside != nullptr && aside->isWanted()) || now >= untilNs) return {};
+    if (state.startedNs == 0) state.checkedNs = state.saidNs = now;
+    state.startedNs = request.waitsSince(now);
     const int peer = waitedFor();
     const device::Fault fault = broken_.kind != device::Fault::kNone ? broken_ : owner_.checkMessages(peer, state);
     if (fault.kind != device::Fault::kNone) return giveUp(fault, peer);
@@ -257,14 +276,100 @@ Status Messages::finish() {
     if (const device::Fault fault = owner_.flush(true); fault.kind != device::Fault::kNone)
       return giveUp(fault, peers_.unflushed());
   }
-  return std::exchange(failed_, Status());
+  return {};
+}
+
+bool Messages::look(executor::WaitState& state) {
+  const auto held = owner_.holdLinks();
+  const WithTimeout none(0);   // each request has its own
+  if (progress(false)) {
+    state = {};
+    return true;
+  }
+  const int peer = waitedFor();
+  const device::Fault fault = broken_.kind != device::Fault::kNone ? broken_ : owner_.checkMessages(peer, state, false);
+  if (fault.kind != device::Fault::kNone) {
+    (void)giveUp(fault, peer);
+  } else if (const Overdue late = overdue(nowNs()); late.limitMs != 0) {
+    const WithTimeout its(late.limitMs);
+    (void)giveUp({device::Fault::kTimeout, late.peer, 0, 0}, late.peer);
+  }
+  return false;
+}
+
+// function(request, peer) for all that is under way.
+template <class Function>
+void Messages::forEach(const Function& function) const {
+  for (const Receive& receive : receives_) function(*receive.request, receive.peer);
+  for (const Pair& pair : pairs_) {
+    for (const Send& send : pair.sends) function(*send.request, pair.peer);
+    for (const Send& send : pair.asked) function(*send.request, pair.peer);
+    for (const Stream& stream : pair.arriving) function(*stream.request, pair.peer);
+    for (Request* const request : pair.leaving) function(*request, pair.peer);
+  }
+}
+
+// The first of those whose time is over. Looked at every now and then.
+Messages::Overdue Messages::overdue(std::int64_t now) {
+  constexpr std::int64_t kInterval = 10'000'000;
+  if (now - scannedNs_ < kInterval) return {};
+  scannedNs_ = now;
+  Overdue first;
+  forEach([&](Request& request, int peer) {
+    const int limitMs = request.timeoutMs() >= 0 ? request.timeoutMs() : owner_.options().timeoutMs;
+    const std::int64_t since = request.waitsSince(now);
+    if (first.limitMs != 0 || limitMs == 0 || now - since <= limitMs * std::int64_t{1'000'000}) return;
+    owner_.sayWait(peer, true, since, now);
+    first = {peer, limitMs};
+  });
+  return first;
+}
+
+Status Messages::settle() {
+  {
+    const auto held = owner_.holdLinks();
+    while (progress(false)) {   // what has come is received
+    }
+  }
+  std::vector<Receive> unmatched;
+  if (!isStuck()) unmatched = std::exchange(receives_, {});
+  for (const Receive& receive : unmatched) {
+    end(receive.request, error(koloAborted, "communicator {} was ended on rank {} before a message came for this receive",
+                               owner_.options().name, owner_.rank()));
+  }
+  Request last(1);
+  if (isIdle()) {
+    (void)last.end({});
+  } else {
+    settled_ = &last;
+  }
+  Status status = attend(last, nullptr, INT64_MAX);
+  settled_ = nullptr;
+  return status;
+}
+
+void Messages::endAll(const Status& why) {
+  if (goesStraight()) peers_.abandon();
+  std::vector<Request*> left;
+  forEach([&](Request& request, int) { left.push_back(&request); });
+  receives_.clear();
+  for (Pair& pair : pairs_) {
+    pair.sends.clear();
+    pair.asked.clear();
+    pair.cleared.clear();
+    pair.arriving.clear();
+    pair.answers.clear();
+    pair.leaving.clear();
+  }
+  unanswered_ = 0;
+  for (Request* const request : left) end(request, why);
 }
 
 // The callers have their buffers back: nobody reads or writes them any more, or it does not count
 // (device::mayHaveChanged).
 Status Messages::giveUp(const device::Fault& fault, int peer) {
   Status why = owner_.giveUpMessages(fault, peer);
-  if (goesStraight()) peers_.abandon();
+  endAll(why);
   return why;
 }
 

@@ -21,11 +21,14 @@
 #include "comm/arena.h"
 #include "comm/operation.h"
 #include "comm/peers.h"
+#include "comm/request.h"
 #include "comm/windows.h"
 #include "device/message.h"
+#include "executor/context.h"
 
 namespace kolo::comm {
 
+class Aside;
 class Communicator;
 
 // A message in a window that is longer than this is fetched by the receiver: a slot costs a second copy.
@@ -38,16 +41,25 @@ class Messages {
  public:
   Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers, Windows& windows);
 
-  // Starts one send or receive; finish() ends all that were started. isAlone: it is the only one, with nothing else to go together with.
-  void start(const Message& message, bool isAlone);
+  // Starts one send or receive, a part of the request, which it ends when it is done. isAlone: there is nothing else to go together with.
+  void start(const Message& message, Request& request, bool isAlone);
   // Moves whatever can be moved; never waits. True if anything did. Lines that nobody here waits for are read too only if asked
   // for: where they stand they cost nothing, but a peer whose lines are full waits.
   bool progress(bool readsAll);
-  bool idle() const { return unfinished_ == 0; }
+  // Whether anything has still to be done: for a request, for a peer's, or for what a transport has not sent yet.
+  bool needsCare() const;
   // The link to a peer has been replaced: says once more what opened the lane, if anything did, and clears anew what had not arrived.
   device::Fault beginAgain(int peer);
-  // Waits until all that was started is done; the first error among them.
-  Status finish();
+  // Makes progress until the request is over. Returns before if untilNs has come, or if others want the turn that `aside` stands for. An error:
+  // that of the communicator, which is then all requests' too.
+  Status attend(Request& request, const Aside* aside, std::int64_t untilNs);
+  // One look, without waiting, by a thread that none of the requests is for. True if anything moved. `state` is from look to look.
+  bool look(executor::WaitState& state);
+  // Until all is done but receives for which no message has come, which end with koloAborted.
+  Status settle();
+  bool isIdle() const { return unfinished_ == 0 && unanswered_ == 0; }
+  // Of a communicator that has failed, or is no longer used: ends everything that was started.
+  void endAll(const Status& why);
 
  private:
   // The memory that a message is put straight into, by a posted link.
@@ -63,7 +75,8 @@ class Messages {
     std::uint64_t bytes;
     int peer, tag;
     std::uint8_t datatype;
-    std::uint32_t id = 0;                // of the request, and what has become of it:
+    Request* request;
+    std::uint32_t id = 0;                // by which the receiver answers, and what has become of it:
     bool isOffered = false;              // it says where the receiver may take the data from
     std::optional<Clearance> clearedTo;  // the last answer that has come
     bool hasBeenPut = false;             // there
@@ -76,6 +89,7 @@ class Messages {
     std::uint8_t datatype;
     bool strict;
     koloRecvStatus_t* status;
+    Request* request;
   };
   // A message whose line has been read before its receive was posted.
   struct Unexpected {
@@ -91,7 +105,9 @@ class Messages {
   struct Stream {
     unsigned char* data;
     std::uint64_t capacity, bytes;
-    std::uint32_t id;                           // of the request
+    std::uint32_t id;                           // of the sender's request
+    Request* request;
+    Status status;                              // that the receive ends with: it may be too short
     std::uint64_t arrived = 0;
     Clearance clearance;
     std::unique_ptr<transport::Memory> registration;
@@ -135,7 +151,7 @@ class Messages {
     std::list<Stream> arriving;
     std::list<Answer> answers;                  // to be written
     std::uint64_t straight = 0;                 // clearances given, with a key
-    std::uint64_t leaving = 0;                  // sends that have been put, whose data the transport may still read
+    std::vector<Request*> leaving;              // of sends that have been put, whose data the transport may still read
   };
 
   bool progressPair(int peer, bool readsAll);
@@ -147,7 +163,8 @@ class Messages {
   bool putStraight(Pair& pair, Send& send);
   bool putSome(Pair& pair, const Send& send, Cleared& to);
   bool readLanded(Pair& pair);
-  Answer clear(Pair& pair, const Receive& receive, const Unexpected& message);
+  void endArriving(Pair& pair);
+  Answer clear(Pair& pair, const Receive& receive, const Unexpected& message, Status status);
   Clearance clearStraight(Pair& pair, Stream& stream, std::uint64_t bytes, bool isKnownThere);
   bool isCurrent(const Pair& pair, const Clearance& clearance) const { return clearance.reroutes == peers_[pair.peer].reroutes; }
   // Whether that is so of what is put straight by the pair's link: one that may be replaced says nothing of what it had under way.
@@ -175,13 +192,20 @@ class Messages {
   bool isRead(const Send& send) const;
   void answered(Pair& pair, const device::MessageLine& line);
   void deliver(const Receive& receive, const Unexpected& message);
-  bool takeInPlace(Pair& pair, const Receive& receive, const Unexpected& message, std::uint64_t bytes);
+  std::optional<Status> takeInPlace(Pair& pair, const Receive& receive, const Unexpected& message, std::uint64_t bytes);
   void sendToSelf(const Send& send);
-  void arrived(const Receive& receive, int peer, int tag, std::uint8_t datatype, std::uint64_t bytes);
+  Status arrived(const Receive& receive, int peer, int tag, std::uint8_t datatype, std::uint64_t bytes);
   bool accepts(const Receive& receive, int peer, int tag) const;
-  void note(Status status);
+  void end(Request* request, Status status);
   int waitedFor() const;
-  // Whether nothing more is done, until finish() has said why.
+  template <class Function>
+  void forEach(const Function& function) const;
+  struct Overdue {
+    int peer = -1;
+    int limitMs = 0;   // 0: nothing is
+  };
+  Overdue overdue(std::int64_t nowNs);
+  // Whether nothing more is done, until somebody has said why.
   bool isStuck() const { return broken_.kind != device::Fault::kNone || doubted_ >= 0; }
   bool goesStraight() const;
   Status giveUp(const device::Fault& fault, int peer);
@@ -196,7 +220,8 @@ class Messages {
   std::deque<Unexpected> unexpected_;
   std::uint64_t unfinished_ = 0;       // sends and receives that are not done
   std::uint64_t unanswered_ = 0;       // answers that could not be written yet
-  Status failed_;                      // the first
+  Request* settled_ = nullptr;         // over when nothing is unfinished: settle() waits for it
+  std::int64_t scannedNs_ = 0;         // when deadlines were looked at last
   device::Fault broken_;               // a peer that cannot be reached, or wrote what cannot be
   int doubted_ = -1;                   // a peer of whom it is not known whether its message was read in time
   std::vector<int> active_;            // peers with whom messages have been exchanged, or are about to be

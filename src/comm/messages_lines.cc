@@ -135,7 +135,7 @@ bool Messages::startSend(Pair& pair, Send& send, device::More more) {
   if (send.bytes <= device::kInlineBytes) {
     line->kind = MessageKind::kInline;
     device::copyShort(line->payload, send.data, static_cast<std::uint32_t>(send.bytes));
-    --unfinished_;
+    end(send.request, {});
   } else if (eager) {
     unsigned char* slot = nextSlot(pair.eager, pair.in->eagerTaken, pair.outEager);
     if (slot == nullptr) return false;
@@ -143,7 +143,7 @@ bool Messages::startSend(Pair& pair, Send& send, device::More more) {
     publishSlot(pair, slot, send.bytes);
     ++pair.eager.written;
     line->kind = MessageKind::kEager;
-    --unfinished_;
+    end(send.request, {});
   } else {
     line->kind = MessageKind::kRequest;
     line->id = send.id = ++pair.requests;
@@ -193,11 +193,13 @@ bool Messages::writeChunks(int peer) {
     const auto rail = static_cast<std::uint32_t>(++pair.stream.written % pair.rails);
     signal(pair, pair.out->chunks[rail], pair.stream.written, {.rail = rail, .data = slot, .bytes = bytes});  // [data]
     send->sent += bytes;
+    send->request->moved();
     moved = true;
     if (send->sent == send->bytes) {
+      Request* const request = send->request;
       pair.asked.erase(send);
       pair.cleared.pop_front();
-      --unfinished_;
+      end(request, {});
     }
   }
   return moved;
@@ -244,8 +246,9 @@ const char* Messages::problemWithAnswer(Pair& pair, const MessageLine& line) {
 void Messages::answered(Pair& pair, const MessageLine& line) {
   const auto send = findAsked(pair, line.id);
   if (line.kind == MessageKind::kDone) {
+    Request* const request = send->request;
     pair.asked.erase(send);
-    --unfinished_;
+    end(request, {});
     return;
   }
   Clearance to{{}, line.clearance.number, static_cast<std::uint64_t>(line.tag), endsByAnswer(pair)};
@@ -267,15 +270,16 @@ void Messages::takeMessage(int peer, const MessageLine& line, const unsigned cha
                                   [&](const Receive& receive) { return accepts(receive, peer, line.tag); });
   if (match != receives_.end() && !isRequest) {
     // The common case: straight from the line or the slot into the user's buffer.
-    arrived(*match, peer, line.tag, line.datatype, line.bytes);
+    Status status = arrived(*match, peer, line.tag, line.datatype, line.bytes);
     const std::uint64_t bytes = std::min(line.bytes, match->capacity);
     if (line.kind == MessageKind::kInline) {
       device::copyShort(match->data, data, static_cast<std::uint32_t>(bytes));
     } else {
       executor::copy(match->data, data, bytes, false);
     }
+    Request* const request = match->request;
     receives_.erase(match);
-    --unfinished_;
+    end(request, std::move(status));
   } else {
     Unexpected message{peer, line.tag, line.datatype, line.bytes, {}, isRequest, line.id, {}};
     if (isRequest) message.source = {line.offset, line.window};
@@ -322,6 +326,14 @@ std::string Messages::describe(const MessageLine& line, const char* problem) {
                      static_cast<int>(line.kind), line.bytes, line.tag, line.datatype, line.id);
 }
 
+// The first stream has arrived.
+void Messages::endArriving(Pair& pair) {
+  Request* const request = pair.arriving.front().request;
+  Status status = std::move(pair.arriving.front().status);
+  pair.arriving.pop_front();
+  end(request, std::move(status));
+}
+
 bool Messages::readChunks(int peer) {
   Pair& pair = pairs_[static_cast<std::size_t>(peer)];
   bool moved = false;
@@ -341,12 +353,10 @@ bool Messages::readChunks(int peer) {
                      stream.bytes >= owner_.streamingBytes());
     }
     stream.arrived += bytes;
+    stream.request->moved();
     credit(pair, &device::MessageLane::chunksTaken, ++pair.stream.read);  // [data credit]
     moved = true;
-    if (stream.arrived == stream.bytes) {
-      pair.arriving.pop_front();
-      --unfinished_;
-    }
+    if (stream.arrived == stream.bytes) endArriving(pair);
   }
   return moved;
 }

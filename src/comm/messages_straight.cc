@@ -4,6 +4,7 @@
 // that fails gives the buffers back: what it reads later is not what was sent, and what it writes to is not a receive
 // buffer any more (deviceAbandon).
 #include <algorithm>
+#include <utility>
 
 #include "comm/communicator.h"
 #include "comm/messages.h"
@@ -14,9 +15,9 @@ using device::MessageKind;
 
 // The answer to a request: to put it into the receive buffer itself, if both ends can have that at no cost; else to
 // send chunks.
-Messages::Answer Messages::clear(Pair& pair, const Receive& receive, const Unexpected& message) {
+Messages::Answer Messages::clear(Pair& pair, const Receive& receive, const Unexpected& message, Status status) {
   Answer answer{MessageKind::kClear, message.id, std::min(message.bytes, receive.capacity)};
-  Stream stream{receive.data, receive.capacity, message.bytes, message.id};
+  Stream stream{receive.data, receive.capacity, message.bytes, message.id, receive.request, std::move(status)};
   if (pair.isPosted && answer.bytes != 0)
     answer.clearance = clearStraight(pair, stream, answer.bytes, message.source.index != 0);
   pair.arriving.push_back(std::move(stream));
@@ -49,8 +50,8 @@ bool Messages::putStraight(Pair& pair, Send& send) {
   if (!isOld && !putSome(pair, send, cleared)) return false;
   send.hasBeenPut = !isOld;
   if (!isOld && !cleared.to.endsByAnswer) {
+    pair.leaving.push_back(send.request);
     std::erase_if(pair.asked, [&](const Send& one) { return one.id == cleared.id; });
-    ++pair.leaving;
   }
   pair.cleared.pop_front();
   return true;
@@ -84,8 +85,7 @@ bool Messages::readLanded(Pair& pair) {
     pair.answers.push_back({MessageKind::kDone, stream.id});
     ++unanswered_;
   }
-  pair.arriving.pop_front();
-  --unfinished_;
+  endArriving(pair);
   writeAnswers(pair.peer);
   return true;
 }
@@ -93,8 +93,7 @@ bool Messages::readLanded(Pair& pair) {
 // Ends the sends whose data nobody reads any more. REQUIRES: there are some that have been put.
 void Messages::release(Pair& pair) {
   if (peers_.unfinished(pair.peer) != 0) return;
-  unfinished_ -= pair.leaving;
-  pair.leaving = 0;
+  for (Request* const request : std::exchange(pair.leaving, {})) end(request, {});
 }
 
 // What was to be put straight by the link that is lost, and has not all arrived, goes by chunks now, behind all that
@@ -119,7 +118,7 @@ device::Fault Messages::beginAgain(int peer) {
 bool Messages::goesStraight() const {
   const auto isPut = [](const Send& send) { return send.clearedTo.has_value() && send.clearedTo->number != 0; };
   return std::any_of(pairs_.begin(), pairs_.end(), [&](const Pair& pair) {
-    return pair.leaving != 0 || std::any_of(pair.asked.begin(), pair.asked.end(), isPut) ||
+    return !pair.leaving.empty() || std::any_of(pair.asked.begin(), pair.asked.end(), isPut) ||
            std::any_of(pair.arriving.begin(), pair.arriving.end(),
                        [](const Stream& stream) { return stream.registration != nullptr; });
   });

@@ -2,6 +2,48 @@
 
 namespace kolo::comm {
 
+bool Moment::isReached() const {
+  const std::lock_guard lock(mutex_);
+  return isReached_;
+}
+
+void Moment::wait() const {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return isReached_; });
+}
+
+void Moment::reach() {
+  {
+    const std::lock_guard lock(mutex_);
+    isReached_ = true;
+  }
+  changed_.notify_all();
+}
+
+std::shared_ptr<Moment> Event::renew() {
+  const std::lock_guard lock(mutex_);
+  return moment_ = std::make_shared<Moment>();
+}
+
+std::shared_ptr<const Moment> Event::moment() const {
+  const std::lock_guard lock(mutex_);
+  return moment_;
+}
+
+void Stream::waitFor(std::shared_ptr<const Moment> moment) {
+  enqueue([moment = std::move(moment)] {
+    moment->wait();
+    return Status();
+  });
+}
+
+void Stream::mark(std::shared_ptr<Moment> moment) {
+  enqueue([moment = std::move(moment)] {
+    moment->reach();
+    return Status();
+  });
+}
+
 Stream::Stream() : thread_([this] { work(); }) {}
 
 Stream::~Stream() {

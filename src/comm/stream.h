@@ -1,4 +1,4 @@
-// A thread that runs tasks in the order given: a koloStream, and each communicator's worker.
+// A thread that runs tasks in the order given: a koloStream, and each communicator's worker. Events are places in it.
 //
 // Thread safety: all functions, from any thread but the stream's own.
 #pragma once
@@ -6,12 +6,39 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 
 #include "base/status.h"
 
 namespace kolo::comm {
+
+// A place in a stream, which is reached once.
+class Moment {
+ public:
+  bool isReached() const;
+  void wait() const;
+  void reach();
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool isReached_ = false;
+};
+
+// What stands for places in streams, one after the other: a koloEvent.
+class Event {
+ public:
+  // The next place, not reached yet.
+  std::shared_ptr<Moment> renew();
+  // The last one; nullptr: never recorded.
+  std::shared_ptr<const Moment> moment() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<Moment> moment_;
+};
 
 class Stream {
  public:
@@ -23,6 +50,10 @@ class Stream {
   Status synchronize();
   // koloInProgress while tasks are left.
   Status query();
+  // The thread goes on with what is enqueued from now on when the event has been reached.
+  void waitFor(std::shared_ptr<const Moment> moment);
+  // Reached when all that was enqueued before is done.
+  void mark(std::shared_ptr<Moment> moment);
   bool isOwnThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:

@@ -25,6 +25,8 @@ namespace kolo::comm {
 
 class Turn {
  public:
+  static constexpr std::uint64_t kByBias = UINT64_MAX;   // instead of a place
+
   // Uses this bias, whose memory outlives the turn.
   void leanOn(Bias& bias) {
     if (Bias::isPossible()) bias_ = &bias;
@@ -38,19 +40,19 @@ class Turn {
     return place;
   }
 
+  // As take(), but nothing where the calling thread gets in by its bias. Goes to InTurn.
+  std::uint64_t reserve() { return bias_ != nullptr && bias_->enter() ? kByBias : take(); }
+
   // Returns when all before `place` are done.
   void wait(std::uint64_t place) {
+    if (place == kByBias) return;
     if (served_.load(std::memory_order_acquire) != place) waitForOthers(place);  // [turn]
     if (bias_ != nullptr && !bias_->isLeft()) waitUntilLeft();
   }
 
   void done(std::uint64_t place) {
     if (bias_ != nullptr) lean(place);
-    served_.store(place + 1, std::memory_order_release);  // [turn] what the operation wrote is visible to the next
-    // Not sequentially consistent: a fence would wait until the operation's last stores have reached the other core.
-    if (waiters_.load(std::memory_order_relaxed) == 0) return;
-    const std::lock_guard lock(mutex_);
-    changed_.notify_all();
+    serveNext(place);
   }
 
   // The calling thread's next turn, by its bias or by a place for which it waits; then leave() with what enter() gave.
@@ -68,13 +70,36 @@ class Turn {
     }
   }
 
+  // As enter(), if nobody else has the turn or waits for it.
+  std::optional<std::uint64_t> tryEnter() {
+    if (bias_ != nullptr && bias_->enter()) return kByBias;
+    std::uint64_t place = served_.load(std::memory_order_acquire);  // [turn]
+    if (!issued_.compare_exchange_strong(place, place + 1, std::memory_order_seq_cst)) return std::nullopt;   // [lean]
+    if (bias_ == nullptr) return place;
+    bias_->revoke();
+    if (bias_->isLeft()) return place;
+    serveNext(place);   // who is inside by the bias sees by isWanted() that it is gone
+    return std::nullopt;
+  }
+  // Whether others wait for the turn that was entered.
+  bool isWanted(std::uint64_t entered) const {
+    return entered == kByBias ? !bias_->isKept() : issued_.load(std::memory_order_relaxed) != entered + 1;
+  }
+
   // Returns when everything issued so far is done.
   void drain() { leave(enter()); }
 
  private:
-  static constexpr std::uint64_t kByBias = UINT64_MAX;
   static constexpr std::chrono::milliseconds kLook{1};
   static constexpr std::uint64_t kFirstPatience = 8, kMostPatience = 1 << 20;
+
+  void serveNext(std::uint64_t place) {
+    served_.store(place + 1, std::memory_order_release);  // [turn] what the operation wrote is visible to the next
+    // Not sequentially consistent: a fence would wait until the operation's last stores have reached the other core.
+    if (waiters_.load(std::memory_order_relaxed) == 0) return;
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
 
   void waitForOthers(std::uint64_t place) {
     std::unique_lock lock(mutex_);
@@ -133,6 +158,27 @@ class InTurn {
  private:
   Turn& turn_;
   const std::uint64_t entered_;
+};
+
+// The time in which the calling thread has the turn without having waited for it. Empty where others have it, or wait for it.
+class Aside {
+ public:
+  // isInside: the thread is inside by its bias before, and stays so.
+  explicit Aside(Turn& turn, bool isInside = false)
+      : turn_(turn), isInside_(isInside), entered_(isInside ? Turn::kByBias : turn.tryEnter()) {}
+  ~Aside() {
+    if (!isInside_ && entered_.has_value()) turn_.leave(*entered_);
+  }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+
+  explicit operator bool() const { return entered_.has_value(); }
+  bool isWanted() const { return turn_.isWanted(*entered_); }
+
+ private:
+  Turn& turn_;
+  const bool isInside_;
+  const std::optional<std::uint64_t> entered_;
 };
 
 }  // namespace kolo::comm

@@ -155,17 +155,36 @@ void Communicator::sayGoodbye(int peer) {
   }
 }
 
-Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessage) {
+// Kept by the thread that executes: the deadline of what it executes, or the communicator's.
+int Communicator::timeoutMs() const { return caller.timeoutMs >= 0 ? caller.timeoutMs : options_.timeoutMs; }
+
+void Communicator::sayWait(int peer, bool isMessage, std::int64_t sinceNs, std::int64_t nowNs) {
+  saysWait_ = true;
+  waiting_.say({peer, isMessage, sinceNs, nowNs});
+}
+
+// Why to give up, if there is a reason; and says every now and then that this rank waits.
+Fault Communicator::checkFailure(int peer, executor::WaitState& state, std::int64_t now, bool isMessage) {
   if (stop_.load(std::memory_order_acquire) != 0) return {Fault::kAborted, peer, 0, 0};  // [stop]
-  const std::int64_t now = nowNs();
   if (state.startedNs == 0) state.startedNs = state.checkedNs = state.saidNs = now;
-  const bool isOver = options_.timeoutMs > 0 && now - state.startedNs > options_.timeoutMs * std::int64_t{1'000'000};
+  const int limitMs = timeoutMs();
+  const bool isOver = limitMs > 0 && now - state.startedNs > limitMs * std::int64_t{1'000'000};
   if (isOver || now - state.saidNs >= kBoardIntervalNs) {
     state.saidNs = now;
-    saysWait_ = true;
-    waiting_.say({peer, isMessage, state.startedNs, now});
+    sayWait(peer, isMessage, state.startedNs, now);
   }
-  if (isOver) return {Fault::kTimeout, peer, 0, 0};
+  return isOver ? Fault{Fault::kTimeout, peer, 0, 0} : Fault{};
+}
+
+Fault Communicator::lookForReroutes(std::int64_t now) {
+  if (!mayReroute_ || now - followedNs_ < kBoardIntervalNs) return {};
+  followedNs_ = now;
+  return followReroutes();
+}
+
+Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessage) {
+  const std::int64_t now = nowNs();
+  if (const Fault fault = checkFailure(peer, state, now, isMessage); fault.kind != Fault::kNone) return fault;
   if (spreads_) spread(now);
   // One or the other: the function may let others run itself, as Open MPI's does where ranks are more than cores, and what was waited for may
   // have come meanwhile. It is for threads of the user's, which may use what others must not.
@@ -177,9 +196,7 @@ Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessa
     const std::int64_t waited = now - state.startedNs;
     rest(peer, isCrowded || waited > 100'000'000, isCrowded || waited > kAwakeNs);
   }
-  if (!mayReroute_ || now - followedNs_ < kBoardIntervalNs) return {};
-  followedNs_ = now;
-  return followReroutes();
+  return lookForReroutes(now);
 }
 
 void Communicator::endWait() {
@@ -188,9 +205,10 @@ void Communicator::endWait() {
 
 // Messages wait for nobody in particular (-1), or for one peer, which may leave meanwhile, or whose link may be lost.
 // What a peer sent before it left is there when it is known to have left: this rank looks once more before it gives up.
-Fault Communicator::checkMessages(int peer, executor::WaitState& state) {
-  const Fault fault = checkWait(peer, state, true);
+Fault Communicator::checkMessages(int peer, executor::WaitState& state, bool mayRest) {
+  Fault fault = mayRest ? checkWait(peer, state, true) : checkFailure(peer, state, nowNs(), true);
   const std::int64_t now = nowNs();
+  if (!mayRest && fault.kind == Fault::kNone) fault = lookForReroutes(now);
   if (fault.kind != Fault::kNone || now - state.checkedNs < kBoardIntervalNs) return fault;
   state.checkedNs = now;
   const auto isGone = [&] { return peer >= 0 ? hasLeft(peer) : haveAllLeft(); };

@@ -45,22 +45,26 @@ class Couple {
     other.join();
   }
 
+  static Status exchange(Communicator& rank, const Message& message) {
+    Request request(1);
+    rank.messages().start(message, request, true);
+    Status failure = rank.messages().attend(request, nullptr, Requests::kNever);
+    return failure.ok() ? request.status() : failure;
+  }
+
   // What the liar has written there before it lies: one message, so that both ends are open.
   void exchangeOne() {
     const unsigned char sent = 7;
     unsigned char received = 0;
-    liar().messages().start({.isSend = true, .send = &sent, .count = 1, .peer = kHonest}, true);
-    REQUIRE(liar().messages().finish().message() == "");
+    REQUIRE(exchange(liar(), {.isSend = true, .send = &sent, .count = 1, .peer = kHonest}).message() == "");
     CHECK(receive(&received, 1).message() == "");
     CHECK(received == 7);
   }
   Status receive(void* to, std::uint64_t bytes) {
-    honest().messages().start({.recv = to, .count = bytes, .peer = kLiar, .tag = KOLO_ANY_TAG}, true);
-    return honest().messages().finish();
+    return exchange(honest(), {.recv = to, .count = bytes, .peer = kLiar, .tag = KOLO_ANY_TAG});
   }
   Status send(const void* from, std::uint64_t bytes) {
-    honest().messages().start({.isSend = true, .send = from, .count = bytes, .peer = kLiar}, true);
-    return honest().messages().finish();
+    return exchange(honest(), {.isSend = true, .send = from, .count = bytes, .peer = kLiar});
   }
 
   // The liar's next line.

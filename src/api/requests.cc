@@ -1,0 +1,190 @@
+// Requests, events, and the deadline of a thread's operations.
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "api/checks.h"
+#include "api/guard.h"
+#include "comm/cause.h"
+
+namespace kolo::api {
+namespace {
+
+Status notARequest(koloRequest_t request) {
+  return error(koloInvalidHandle, "{} is not a request: it was freed, or never came from a call that starts one", fmt::ptr(request));
+}
+
+Result<Pin<comm::Request>> find(koloRequest_t request) {
+  Pin<comm::Request> found = requests.find(reinterpret_cast<std::uintptr_t>(request));
+  if (!found) return notARequest(request);
+  return found;
+}
+
+Result<Pin<comm::Event>> find(koloEvent_t event) {
+  Pin<comm::Event> found = events.find(reinterpret_cast<std::uintptr_t>(event));
+  if (!found) return error(koloInvalidHandle, "{} is not an event: it was destroyed, or never came from koloEventCreate", fmt::ptr(event));
+  return found;
+}
+
+// When a wait of so many milliseconds ends.
+Result<std::int64_t> deadline(int timeoutMs) {
+  if (timeoutMs < -1) return error(koloInvalidArgument, "timeoutMs is {}, expected milliseconds, or -1 to wait whatever it takes", timeoutMs);
+  return timeoutMs == -1 ? comm::Requests::kNever : comm::nowNs() + timeoutMs * std::int64_t{1'000'000};
+}
+
+}  // namespace
+}  // namespace kolo::api
+
+using namespace kolo;
+using namespace kolo::api;
+
+extern "C" {
+
+KOLO_API koloResult_t koloSetTimeout(int timeoutMs) {
+  return guard(__func__, [&]() -> Status {
+    if (timeoutMs < -1) {
+      return error(koloInvalidArgument, "timeoutMs is {}, expected milliseconds, 0 for no deadline, or -1 for each communicator's own", timeoutMs);
+    }
+    caller.timeoutMs = timeoutMs;
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloIgroupEnd(koloRequest_t* request) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(refuseInReduction());
+    return giveRequest(request, [](comm::Request& made) { return comm::groupEnd(made); });
+  });
+}
+
+KOLO_API koloResult_t koloRequestTest(koloRequest_t request) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_ASSIGN(const Pin<comm::Request> found, find(request));
+    return comm::test(*found);
+  });
+}
+
+KOLO_API koloResult_t koloRequestWait(koloRequest_t request, int timeoutMs) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(refuseInReduction());
+    KOLO_ASSIGN(const Pin<comm::Request> found, find(request));
+    KOLO_ASSIGN(const std::int64_t until, deadline(timeoutMs));
+    return comm::wait(*found, until);
+  });
+}
+
+KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* requests, int timeoutMs, int* index) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(refuseInReduction());
+    KOLO_TRY(checkResult("index", index));
+    if (count < 0) return error(koloInvalidCount, "count is {}, expected the number of requests", count);
+    if (count != 0 && requests == nullptr) return error(koloInvalidPointer, "requests is NULL, expected {} requests", count);
+    KOLO_ASSIGN(const std::int64_t until, deadline(timeoutMs));
+    std::vector<Pin<comm::Request>> pins;
+    std::vector<comm::Request*> found;
+    std::vector<int> places;
+    for (int i = 0; i < count; ++i) {
+      if (requests[i] == nullptr) continue;
+      KOLO_ASSIGN(Pin<comm::Request> pin, find(requests[i]));
+      found.push_back(pin.get());
+      places.push_back(i);
+      pins.push_back(std::move(pin));
+    }
+    const int first = found.empty() ? -1 : comm::waitAny(found, until);
+    if (!found.empty() && first < 0) return Status(koloInProgress, {});
+    *index = first < 0 ? -1 : places[static_cast<std::size_t>(first)];
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloRequestNotify(koloRequest_t request, koloNotifyFunction_t function, void* context) {
+  return guard(__func__, [&]() -> Status {
+    if (function == nullptr) return error(koloInvalidPointer, "function is NULL, expected what is to be called");
+    bool isLate = false;
+    comm::Request* late = nullptr;
+    {
+      KOLO_ASSIGN(const Pin<comm::Request> found, find(request));
+      if (!found->notify(function, context, &isLate)) {
+        return error(koloInvalidUsage, "the request has a function already, expected one call of koloRequestNotify for each request");
+      }
+      late = found.get();
+      if (!isLate) comm::hurry(*found);
+    }
+    if (isLate) late->giveNotice();   // it may free the request, and does not wait for a pin of this call's
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloRequestFree(koloRequest_t request) {
+  return guard(__func__, [&]() -> Status {
+    comm::Request* const retired = requests.retire(reinterpret_cast<std::uintptr_t>(request));
+    if (retired == nullptr) return notARequest(request);
+    requests.release(reinterpret_cast<std::uintptr_t>(request));
+    retired->letGo();
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloEventCreate(koloEvent_t* event) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("event", event));
+    return giveHandle(event, events, std::make_unique<comm::Event>(), "event");
+  });
+}
+
+KOLO_API koloResult_t koloEventRecord(koloEvent_t event, koloStream_t stream) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_ASSIGN(const Pin<comm::Event> found, find(event));
+    KOLO_ASSIGN(const Pin<comm::Stream> its, api::find(stream));
+    std::shared_ptr<comm::Moment> moment = found->renew();
+    if (its) {
+      its->mark(std::move(moment));
+    } else {
+      moment->reach();
+    }
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloEventQuery(koloEvent_t event) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_ASSIGN(const Pin<comm::Event> found, find(event));
+    const std::shared_ptr<const comm::Moment> moment = found->moment();
+    return moment == nullptr || moment->isReached() ? Status() : Status(koloInProgress, {});
+  });
+}
+
+KOLO_API koloResult_t koloEventSynchronize(koloEvent_t event) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(refuseInReduction());
+    std::shared_ptr<const comm::Moment> moment;
+    {
+      KOLO_ASSIGN(const Pin<comm::Event> found, find(event));
+      moment = found->moment();
+    }
+    if (moment != nullptr) moment->wait();
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloStreamWaitEvent(koloStream_t stream, koloEvent_t event) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_ASSIGN(const Pin<comm::Stream> found, api::find(stream));
+    if (!found) return koloEventSynchronize(event) == koloSuccess ? Status() : Status(koloInvalidHandle, lastError());
+    KOLO_ASSIGN(const Pin<comm::Event> its, find(event));
+    if (std::shared_ptr<const comm::Moment> moment = its->moment(); moment != nullptr) found->waitFor(std::move(moment));
+    return {};
+  });
+}
+
+KOLO_API koloResult_t koloEventDestroy(koloEvent_t event) {
+  return guard(__func__, [&]() -> Status {
+    comm::Event* const retired = events.retire(reinterpret_cast<std::uintptr_t>(event));
+    if (retired == nullptr) return error(koloInvalidHandle, "{} is not an event: it was destroyed, or never came from koloEventCreate", fmt::ptr(event));
+    events.release(reinterpret_cast<std::uintptr_t>(event));
+    delete retired;
+    return {};
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,79 @@
+// What becomes of something that was started: a message, a collective, or a group of both.
+//
+// A blocking call has a request on its stack, which nobody else knows (bare). One of the user's is made by make(), and is
+// freed by whoever comes last: the user, the end of its last part, or its notice.
+//
+// Thread safety: end() by those who execute the parts; the other functions from any thread.
+// Invariants: end() is called once for each part. A bare request may be gone as soon as its last part has ended.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "base/caller.h"
+#include "base/handle_table.h"
+#include "base/status.h"
+
+namespace kolo::comm {
+
+class Communicator;
+
+class Request {
+ public:
+  // Bare, of so many parts.
+  explicit Request(std::uint32_t parts) : left_(parts), timeoutMs_(caller.timeoutMs) {}
+  // One of the user's, of one part unless expect() says otherwise.
+  static Request* make();
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+  // REQUIRES: nothing has begun.
+  void expect(std::uint32_t parts) { left_.store(parts, std::memory_order_relaxed); }
+  void addPlace(const Weak<Communicator>& communicator) { places_.push_back(communicator); }
+  // The communicators on which its parts are.
+  const std::vector<Weak<Communicator>>& places() const { return places_; }
+
+  // A part is over. True if this was the last one, and the user is to be told: then giveNotice() must follow.
+  bool end(Status status);
+  bool isOver() const { return (state_.load(std::memory_order_acquire) & kOver) != 0; }  // [over]
+  // The first error among its parts. REQUIRES: isOver().
+  const Status& status() const { return first_; }
+
+  // Deadlines. Since when it has waited; it waits anew when something of it has moved.
+  int timeoutMs() const { return timeoutMs_; }
+  void moved() { sinceNs_.store(0, std::memory_order_relaxed); }
+  std::int64_t waitsSince(std::int64_t nowNs);
+
+  // The user's function, to be called when the request is over. False if there is one already. *isLate: it is over, and
+  // giveNotice() must follow.
+  bool notify(koloNotifyFunction_t function, void* context, bool* isLate);
+  // Calls the function, and may free the request.
+  void giveNotice();
+  // The user has given it back.
+  void letGo();
+
+ private:
+  // What has happened to a request of the user's; whoever completes kDone frees it.
+  static constexpr std::uint32_t kOver = 1, kAsked = 2, kTold = 4, kLetGo = 8, kBare = 16;
+  static bool isDone(std::uint32_t state) {
+    const bool isTold = (state & kAsked) == 0 || (state & kTold) != 0;
+    return (state & kOver) != 0 && (state & kLetGo) != 0 && isTold;
+  }
+  std::uint32_t add(std::uint32_t what) { return state_.fetch_or(what, std::memory_order_acq_rel) | what; }  // [over]
+
+  std::atomic<std::uint32_t> left_;
+  std::atomic<std::uint32_t> state_{kBare};
+  std::atomic<std::int64_t> sinceNs_{0};
+  const int timeoutMs_;
+  std::mutex mutex_;
+  Status first_;
+  koloNotifyFunction_t function_ = nullptr;
+  void* context_ = nullptr;
+  std::vector<Weak<Communicator>> places_;
+};
+
+}  // namespace kolo::comm

@@ -1,0 +1,417 @@
+#include "comm/requests.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/caller.h"
+#include "base/quiet_thread.h"
+#include "comm/communicator.h"
+
+namespace kolo::comm {
+namespace {
+
+using Interval = std::chrono::microseconds;
+
+// Between two looks of the own thread: the second one begins what stood there at the first.
+constexpr Interval kLook{100}, kLookSharingCores{1000}, kLongestLook{1600};
+// After so many that find nothing it sleeps until it is woken.
+constexpr int kLooks = 100;
+// While data moves it stays, so as not to make the peer wait for its next look.
+constexpr std::int64_t kStayNs = 100'000;
+// Of who waits for what another thread executes.
+constexpr int kYields = 100;
+constexpr timespec kNap{0, 20'000};
+
+void rest(int rounds) {
+  if (rounds < kYields) {
+    sched_yield();
+  } else {
+    nanosleep(&kNap, nullptr);
+  }
+}
+
+}  // namespace
+
+// ---- messages
+
+void Requests::start(const Message* messages, std::size_t count, Request& request, bool isInside) {
+  if (streamed_.load(std::memory_order_acquire) != 0) {
+    give({{}, {messages, messages + count}, &request, std::nullopt});
+    return;
+  }
+  const Aside aside(turn_, isInside);
+  if (aside) {
+    startNow(messages, count, request);
+    noteLook();
+  } else {
+    post(messages, count, request);
+  }
+  if (needsCare()) watch();
+}
+
+void Requests::startAt(std::uint64_t place, const Message& message, Request& request) {
+  {
+    const InTurn served(turn_, place);
+    startNow(&message, 1, request);
+    noteLook();
+  }
+  endStreamPlace();
+}
+
+void Requests::startNow(const Message* messages, std::size_t count, Request& request) {
+  if (owner_.failed()) {
+    for (std::size_t i = 0; i < count; ++i) ended(request, owner_.failure());
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) owner_.messages().start(messages[i], request, i + 1 == count);
+}
+
+void Requests::post(const Message* messages, std::size_t count, Request& request) {
+  const Lock lock(mutex_);
+  for (std::size_t i = 0; i < count; ++i) post_.push_back({messages[i], &request});
+  hasPost_.store(true, std::memory_order_relaxed);
+}
+
+void Requests::startPosted() {
+  std::vector<Posted> posted;
+  {
+    const Lock lock(mutex_);
+    posted.swap(post_);
+    hasPost_.store(false, std::memory_order_relaxed);
+  }
+  for (const Posted& each : posted) startNow(&each.message, 1, *each.request);
+}
+
+// Under the turn: what the own thread is to know.
+void Requests::noteLook() {
+  looks_.store(looks_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  needsCare_.store(owner_.messages().needsCare(), std::memory_order_relaxed);
+}
+
+Status Requests::run(Held<Communicator>& communicator, const Message* messages, std::size_t count) {
+  Requests& requests = communicator->requests();
+  Request request(static_cast<std::uint32_t>(count));
+  Status failure;
+  if (requests.streamed_.load(std::memory_order_acquire) == 0) {
+    const Aside aside(requests.turn_, communicator.isInside());
+    if (aside) {
+      requests.startNow(messages, count, request);
+      failure = communicator->messages().attend(request, &aside, kNever);
+      requests.noteLook();
+    } else {
+      requests.post(messages, count, request);
+    }
+  } else {
+    requests.give({{}, {messages, messages + count}, &request, std::nullopt});
+  }
+  if (!request.isOver()) {
+    communicator.stepOut();
+    requests.wait(request, kNever);
+  } else if (requests.needsCare()) {
+    requests.watch();
+  }
+  return failure.ok() ? request.status() : failure;
+}
+
+// ---- collectives
+
+void Requests::start(std::vector<Operation> operations, Request& request) { give({std::move(operations), {}, &request, std::nullopt}); }
+
+void Requests::give(Queued&& queued) {
+  Lock lock(mutex_);
+  if (streamed_.load(std::memory_order_acquire) != 0) {
+    queued.place = turn_.take();
+    isHurried_ = true;
+  }
+  queue_.push_back(std::move(queued));
+  waiting_.fetch_add(1, std::memory_order_relaxed);
+  wake(lock);
+}
+
+std::uint64_t Requests::takeStreamPlace() {
+  const Lock lock(mutex_);
+  for (Queued& queued : queue_) {
+    if (!queued.place.has_value()) queued.place = turn_.take();
+    isHurried_ = true;
+  }
+  streamed_.fetch_add(1, std::memory_order_relaxed);
+  if (isHurried_) added_.notify_one();
+  return turn_.take();
+}
+
+void Requests::executeCollectives() {
+  Lock lock(mutex_);
+  while (!queue_.empty()) executeFirst(lock);
+}
+
+// False if the request has nothing in the queue.
+bool Requests::executeUpTo(const Request& request) {
+  if (!hasCollectives()) return false;
+  Lock lock(mutex_);
+  const auto isIts = [&](const Queued& queued) { return queued.request == &request; };
+  bool found = false;
+  while (std::any_of(queue_.begin(), queue_.end(), isIts)) {
+    executeFirst(lock);
+    found = true;
+  }
+  return found;
+}
+
+// The place is taken under the lock, so that places have the order of the queue.
+void Requests::executeFirst(Lock& lock) {
+  Queued first = std::move(queue_.front());
+  queue_.pop_front();
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+  ++begun_;
+  const std::uint64_t place = first.place.has_value() ? *first.place : turn_.reserve();
+  lock.unlock();
+  {
+    const InTurn served(turn_, place);
+    execute(first);
+  }
+  if (!first.operations.empty()) ended(*first.request, std::move(first.status));
+  lock.lock();
+}
+
+// Under the turn.
+void Requests::execute(Queued& queued) {
+  const MayWait asEver;
+  const WithTimeout its(queued.request->timeoutMs());
+  for (const Operation& operation : queued.operations) {
+    Status status = owner_.run(operation);
+    if (queued.status.ok()) queued.status = std::move(status);
+  }
+  if (!queued.messages.empty()) startNow(queued.messages.data(), queued.messages.size(), *queued.request);
+  noteLook();
+}
+
+// ---- waiting
+
+void Requests::wait(Request& request, std::int64_t untilNs) {
+  const WithTimeout its(request.timeoutMs());
+  for (int rounds = 0; !request.isOver(); ++rounds) {
+    if (untilNs == kNever && executeUpTo(request)) continue;
+    if (hasCollectives()) hurry();
+    {
+      const Aside aside(turn_);
+      if (aside) takePost();
+      if (aside && !owner_.messages().isIdle()) (void)owner_.messages().attend(request, &aside, untilNs);
+      if (aside) noteLook();
+    }
+    if (owner_.polling().until([&] { return request.isOver(); }) || nowNs() >= untilNs) break;
+    rest(rounds);
+  }
+  if (needsCare()) watch();
+}
+
+void Requests::look() {
+  if (hasCollectives()) hurry();
+  if (!needsCare()) return;
+  executor::WaitState state;
+  (void)lookAfterMessages(state);
+}
+
+bool Requests::lookAfterMessages(executor::WaitState& state) {
+  const Aside aside(turn_);
+  if (!aside) return false;
+  takePost();
+  const bool moved = owner_.messages().needsCare() && owner_.messages().look(state);
+  noteLook();
+  return moved;
+}
+
+Status Requests::settle() {
+  takePost();
+  Status status;
+  if (owner_.failed()) {
+    owner_.messages().endAll(owner_.failure());
+  } else {
+    status = owner_.messages().settle();
+  }
+  noteLook();
+  return status;
+}
+
+bool Requests::settlesAtOnce() {
+  takePost();
+  return owner_.messages().isIdle();
+}
+
+// ---- the own thread
+
+void Requests::hurry() {
+  Lock lock(mutex_);
+  if (queue_.empty() || std::exchange(isHurried_, true)) return;
+  added_.notify_one();
+}
+
+void Requests::giveNoticeSoon(Request& request) {
+  Lock lock(mutex_);
+  notices_.push_back(&request);
+  isHurried_ = true;
+  wake(lock);
+  added_.notify_one();
+}
+
+// Somebody leaves messages under way. Sequentially consistent with the thread's going to sleep: either it sees them, or it is seen to sleep.
+void Requests::watch() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);   // [asleep]
+  if (!isAsleep_.load(std::memory_order_relaxed)) return;
+  Lock lock(mutex_);
+  wake(lock);
+}
+
+void Requests::wake(Lock&) {
+  if (!isAsleep_.load(std::memory_order_relaxed) || isStopping_) return;
+  isAsleep_.store(false, std::memory_order_relaxed);
+  if (thread_.joinable()) {
+    added_.notify_one();
+  } else {
+    thread_ = startQuietly([this] { work(); });
+  }
+}
+
+bool Requests::giveNotices(Lock& lock) {
+  if (notices_.empty()) return false;
+  std::vector<Request*> ended = std::exchange(notices_, {});
+  lock.unlock();
+  for (Request* const request : ended) request->giveNotice();
+  lock.lock();
+  return true;
+}
+
+void Requests::work() {
+  const Interval look = owner_.sharesCores() ? kLookSharingCores : kLook;
+  constexpr std::uint64_t kNothing = 0;
+  Lock lock(mutex_);
+  std::uint64_t suspected = kNothing;   // what stood first in the queue at the last look, by its number
+  std::uint64_t seenLooks = 0;
+  std::int64_t stayUntilNs = 0;
+  int idleLooks = 0;
+  Interval pause = look;
+  executor::WaitState state;
+  while (!isStopping_) {
+    if (giveNotices(lock)) continue;
+    const std::uint64_t first = queue_.empty() ? kNothing : begun_ + 1;
+    if (first != kNothing && (first == suspected || isHurried_)) {
+      executeFirst(lock);
+      suspected = kNothing;
+      pause = look;
+      continue;
+    }
+    isHurried_ = false;
+    const bool isNew = first != suspected;
+    suspected = first;
+    const bool cares = needsCare();
+    if (cares && looks_.load(std::memory_order_relaxed) == seenLooks) {
+      lock.unlock();
+      const bool moved = lookAfterMessages(state);
+      lock.lock();
+      if (moved) stayUntilNs = nowNs() + kStayNs;
+    }
+    seenLooks = looks_.load(std::memory_order_relaxed);
+    if (nowNs() < stayUntilNs) {
+      lock.unlock();
+      sched_yield();
+      lock.lock();
+      continue;
+    }
+    const bool isIdle = first == kNothing && !cares;
+    idleLooks = isIdle ? idleLooks + 1 : 0;
+    if (idleLooks > kLooks && fallAsleep()) {
+      added_.wait(lock, [this] { return !isAsleep_.load(std::memory_order_relaxed) || isStopping_; });
+      idleLooks = 0;
+      pause = look;
+      continue;
+    }
+    if (first != kNothing && isNew) pause = look;
+    added_.wait_for(lock, pause);
+    pause = std::min(2 * pause, kLongestLook);
+  }
+}
+
+// Under the lock. False: there is something to do.
+bool Requests::fallAsleep() {
+  isAsleep_.store(true, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);   // [asleep]
+  const bool isIdle = queue_.empty() && notices_.empty() && !needsCare();
+  if (!isIdle) isAsleep_.store(false, std::memory_order_relaxed);
+  return isIdle;
+}
+
+void Requests::stop() {
+  Lock lock(mutex_);
+  isStopping_ = true;
+  added_.notify_one();
+  lock.unlock();
+  if (thread_.joinable()) thread_.join();
+  const Status why = owner_.failed() ? owner_.failure() : error(koloAborted, "communicator {} was destroyed", owner_.options().name);
+  for (const Queued& queued : std::exchange(queue_, {})) {
+    const std::size_t parts = queued.messages.empty() ? 1 : queued.messages.size();
+    for (std::size_t i = 0; i < parts; ++i) ended(*queued.request, why);
+  }
+  for (const Posted& posted : std::exchange(post_, {})) ended(*posted.request, why);
+  if (owner_.isMade()) owner_.messages().endAll(why);
+  lock.lock();
+  while (giveNotices(lock)) {
+  }
+}
+
+namespace {
+
+std::vector<Pin<Communicator>> placesOf(std::span<Request* const> requests) {
+  std::vector<Pin<Communicator>> places;
+  for (const Request* request : requests) {
+    for (const Weak<Communicator>& place : request->places()) {
+      if (Pin<Communicator> found = place.lock()) places.push_back(std::move(found));
+    }
+  }
+  return places;
+}
+
+Status resultOf(const Request& request) { return request.isOver() ? request.status() : Status(koloInProgress, {}); }
+
+}  // namespace
+
+Status test(Request& request) {
+  Request* const one = &request;
+  if (!request.isOver()) {
+    for (const Pin<Communicator>& place : placesOf({&one, 1})) place->requests().look();
+  }
+  return resultOf(request);
+}
+
+void hurry(const Request& request) {
+  for (const Weak<Communicator>& place : request.places()) {
+    if (const Pin<Communicator> found = place.lock()) found->requests().hurry();
+  }
+}
+
+// The place of the first that is over; -1: the time has come.
+int waitAny(std::span<Request* const> requests, std::int64_t untilNs) {
+  const std::vector<Pin<Communicator>> places = placesOf(requests);
+  const auto isOver = [](const Request* request) { return request->isOver(); };
+  for (int rounds = 0;; ++rounds) {
+    const auto first = std::find_if(requests.begin(), requests.end(), isOver);
+    if (first != requests.end()) return static_cast<int>(first - requests.begin());
+    if (nowNs() >= untilNs) return -1;
+    for (const Pin<Communicator>& place : places) place->requests().look();
+    rest(rounds);
+  }
+}
+
+Status wait(Request& request, std::int64_t untilNs) {
+  Request* const one = &request;
+  const std::vector<Pin<Communicator>> places = placesOf({&one, 1});
+  if (places.size() == 1) {
+    places.front()->requests().wait(request, untilNs);
+  } else {
+    // Executed here, those of one communicator would wait for ranks that wait in another: the communicators' own threads do it.
+    (void)waitAny({&one, 1}, untilNs);
+  }
+  return resultOf(request);
+}
+
+}  // namespace kolo::comm

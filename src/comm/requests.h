@@ -1,0 +1,149 @@
+// The operations of a communicator that were started and not waited for: the order of its collectives, messages that start
+// while others have the turn, and who makes progress.
+//
+// Collectives stand in a queue. Whoever comes to one executes all before it: who waits for it, a blocking operation
+// behind it, or, when nobody comes, this object's own thread. Messages do not stand in line: one that starts while
+// another thread has the turn goes to the post, out of which that thread takes it when it waits (Messages::progress).
+//
+// Thread safety: any thread, but for what says otherwise.
+// Invariants
+//  - Places in the turn are taken in the order of the queue. Behind an operation on a stream, which has its place, what is
+//    added to the queue gets one at once; else when it is executed.
+//  - The own thread never waits for the turn of messages, and takes it only when nobody else has looked after them since
+//    its last look: a thread that waits keeps its bias (base/bias.h).
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/handle_table.h"
+#include "base/status.h"
+#include "comm/operation.h"
+#include "comm/request.h"
+#include "comm/turn.h"
+#include "executor/context.h"
+
+namespace kolo::comm {
+
+class Communicator;
+
+class Requests {
+ public:
+  static constexpr std::int64_t kNever = INT64_MAX;   // a deadline that does not come
+
+  Requests(Communicator& owner, Turn& turn) : owner_(owner), turn_(turn) {}
+
+  // ---- started
+
+  // Messages that belong to one request, a part each. isInside: the calling thread has the turn, by its bias.
+  void start(const Message* messages, std::size_t count, Request& request, bool isInside);
+  // One, at a place that takeStreamPlace() gave, which ends.
+  void startAt(std::uint64_t place, const Message& message, Request& request);
+  // Collectives, one after the other, which are one part of the request.
+  void start(std::vector<Operation> operations, Request& request);
+
+  // ---- waited for
+
+  // Messages that a call waits for. May leave the turn that the handle has by its bias.
+  static Status run(Held<Communicator>& communicator, const Message* messages, std::size_t count);
+  // Until the request is over, or the time has come. It may be of other communicators as well.
+  void wait(Request& request, std::int64_t untilNs);
+  // Makes progress that needs no waiting.
+  void look();
+  // The own thread begins at once with what nobody has begun.
+  void hurry();
+
+  // ---- in order with other operations
+
+  // Whether there are collectives that nobody has begun. They come before what the calling thread does next.
+  bool hasCollectives() const { return waiting_.load(std::memory_order_relaxed) != 0; }
+  void executeCollectives();
+  // A place in the turn for an operation on a stream, and its end.
+  std::uint64_t takeStreamPlace();
+  void endStreamPlace() { streamed_.fetch_sub(1, std::memory_order_release); }
+
+  // Until nothing is under way but receives for which no message has come; these end with koloAborted. REQUIRES: the turn.
+  Status settle();
+  // Whether settle() would wait for other ranks. REQUIRES: the turn.
+  bool settlesAtOnce();
+  // Ends the own thread, and all that is left. REQUIRES: nobody else uses the communicator. To be called before the end.
+  void stop();
+
+  // ---- for Messages, under the turn
+
+  // Takes messages that were started meanwhile.
+  void takePost() {
+    if (hasPost_.load(std::memory_order_relaxed)) startPosted();
+  }
+  void ended(Request& request, Status status) {
+    if (request.end(std::move(status))) giveNoticeSoon(request);
+  }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  struct Queued {
+    std::vector<Operation> operations;   // collectives,
+    std::vector<Message> messages;       // or messages that are to start
+    Request* request;
+    std::optional<std::uint64_t> place;
+    Status status = {};                  // of the collectives
+  };
+  struct Posted {
+    Message message;
+    Request* request;
+  };
+  void startPosted();
+  void startNow(const Message* messages, std::size_t count, Request& request);
+  void post(const Message* messages, std::size_t count, Request& request);
+  void noteLook();
+  bool needsCare() const { return needsCare_.load(std::memory_order_relaxed) || hasPost_.load(std::memory_order_relaxed); }
+  bool executeUpTo(const Request& request);
+  void executeFirst(Lock& lock);
+  void execute(Queued& queued);
+  void give(Queued&& queued);
+  void giveNoticeSoon(Request& request);
+  void watch();
+  void wake(Lock& lock);
+  void work();
+  bool fallAsleep();
+  bool giveNotices(Lock& lock);
+  bool lookAfterMessages(executor::WaitState& state);
+
+  Communicator& owner_;
+  Turn& turn_;
+  std::atomic<std::uint32_t> waiting_{0};     // collectives in the queue
+  std::atomic<std::uint32_t> streamed_{0};    // operations on streams that have not ended
+  std::atomic<bool> hasPost_{false};
+  std::atomic<bool> needsCare_{false};        // messages are under way
+  std::atomic<std::uint64_t> looks_{0};       // how often somebody has looked after messages
+  std::atomic<bool> isAsleep_{true};          // the own thread does not look by itself
+
+  std::mutex mutex_;
+  std::deque<Queued> queue_;
+  std::uint64_t begun_ = 0;                   // of the queue's
+  std::vector<Posted> post_;
+  std::vector<Request*> notices_;
+  bool isHurried_ = false;
+  bool isStopping_ = false;
+  std::condition_variable added_;
+  std::thread thread_;
+};
+
+// Until the request is over, or the time has come: its result, or koloInProgress.
+Status wait(Request& request, std::int64_t untilNs);
+// Its result, or koloInProgress, after a look that makes progress.
+Status test(Request& request);
+// Somebody waits for the request, but makes no progress.
+void hurry(const Request& request);
+// Until one of them is: its place; -1: the time has come. REQUIRES: there is one.
+int waitAny(std::span<Request* const> requests, std::int64_t untilNs);
+
+}  // namespace kolo::comm
