@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -97,6 +98,39 @@ int idleUntilFailure(const std::vector<std::string>& arguments) {
 }
 KOLO_ROLE(idleUntilFailure);
 
+// Started and left alone: a message and a collective that cannot end, and a rank that does nothing but wait to be told.
+int leaveToNotices(const std::vector<std::string>& arguments) {
+  struct Told {
+    std::atomic<int> count{0};
+    std::atomic<bool> isRight{true};
+  };
+  int rank = -1, ranks = 0;
+  koloComm_t comm = joinWith(arguments, rank, ranks);
+  MUST_OK(koloBarrier(comm, nullptr));
+  Told told;
+  const auto note = [](koloResult_t result, const char* message, void* context) {
+    auto& its = *static_cast<Told*>(context);
+    if (result != koloRemoteError || *message == '\0') its.isRight = false;
+    ++its.count;
+  };
+  std::vector<int> never(1000), mine(1000, 1), sums(1000);
+  koloRequest_t receive = nullptr, collective = nullptr;
+  MUST_OK(koloIrecv(never.data(), never.size(), koloInt32, (rank + 1) % ranks, 0, nullptr, comm, &receive));
+  if (rank == 0) MUST_OK(koloIallReduce(mine.data(), sums.data(), mine.size(), koloInt32, koloSum, comm, &collective));
+  MUST_OK(koloRequestNotify(receive, note, &told));
+  if (collective != nullptr) MUST_OK(koloRequestNotify(collective, note, &told));
+  std::printf("ready\n");
+  while (told.count < (rank == 0 ? 2 : 1)) usleep(1000);
+  MUST(told.isRight);
+  report(koloRequestTest(receive));
+  MUST_OK(koloRequestFree(receive));
+  if (collective != nullptr) MUST_OK(koloRequestFree(collective));
+  if (arguments.size() > 1 && arguments[1] != "-") goOnWithout(comm, std::stoi(arguments[1]), ranks);
+  koloCommDestroy(comm);
+  return 0;
+}
+KOLO_ROLE(leaveToNotices);
+
 // The last rank ends like a program that forgot its communicator; the others wait for it.
 int leaveWithoutWord(const std::vector<std::string>& arguments) {
   int rank = -1, ranks = 0;
@@ -145,6 +179,10 @@ TEST_CASE("a rank killed in the middle of large all-reduces is named by every su
 
 TEST_CASE("a rank killed while all are idle is named by every survivor within a second") {
   for (const int victim : {0, 1, 2}) killOne("idleUntilFailure", 3, victim);
+}
+
+TEST_CASE("a killed rank ends requests that nobody waits for") {
+  for (const int victim : {1, 2}) killOne("leaveToNotices", 3, victim);
 }
 
 TEST_CASE("a rank that exits without destroying its communicator is named") {
