@@ -13,7 +13,7 @@ Request* Request::make() {
 bool Request::end(Status status) {
   if (!status.ok()) {
     const std::lock_guard lock(mutex_);
-    if (first_.ok()) first_ = std::move(status);
+    if (status_.ok()) status_ = std::move(status);
   }
   moved();
   // [part] what the others did comes before the end. Alone, nobody else writes here, and a plain look is enough.
@@ -45,7 +45,7 @@ bool Request::notify(koloNotifyFunction_t function, void* context, bool* isLate)
 }
 
 void Request::giveNotice() {
-  function_(first_.code(), first_.message().c_str(), context_);
+  function_(status_.code(), status_.message().c_str(), context_);
   if (isDone(add(kTold))) delete this;
 }
 

@@ -33,15 +33,27 @@ class Request {
 
   // REQUIRES: nothing has begun.
   void expect(std::uint32_t parts) { left_.store(parts, std::memory_order_relaxed); }
-  void addPlace(const Weak<Communicator>& communicator) { places_.push_back(communicator); }
-  // The communicators on which its parts are.
-  const std::vector<Weak<Communicator>>& places() const { return places_; }
+  void addPlace(const Weak<Communicator>& communicator) {
+    if (!first_) {
+      first_ = communicator;
+    } else {
+      others_.push_back(communicator);
+    }
+  }
+  // The communicators on which its parts are: function(place) for each.
+  bool hasOnePlace() const { return first_ && others_.empty(); }
+  const Weak<Communicator>& firstPlace() const { return first_; }
+  template <class Function>
+  void forEachPlace(const Function& function) const {
+    if (first_) function(first_);
+    for (const Weak<Communicator>& place : others_) function(place);
+  }
 
   // A part is over. True if this was the last one, and the user is to be told: then giveNotice() must follow.
   bool end(Status status);
   bool isOver() const { return (state_.load(std::memory_order_acquire) & kOver) != 0; }  // [over]
   // The first error among its parts. REQUIRES: isOver().
-  const Status& status() const { return first_; }
+  const Status& status() const { return status_; }
 
   // Deadlines. Since when it has waited; it waits anew when something of it has moved.
   int timeoutMs() const { return timeoutMs_; }
@@ -70,10 +82,11 @@ class Request {
   std::atomic<std::int64_t> sinceNs_{0};
   const int timeoutMs_;
   std::mutex mutex_;
-  Status first_;
+  Status status_;
   koloNotifyFunction_t function_ = nullptr;
   void* context_ = nullptr;
-  std::vector<Weak<Communicator>> places_;
+  Weak<Communicator> first_;
+  std::vector<Weak<Communicator>> others_;   // few requests have parts on several
 };
 
 }  // namespace kolo::comm

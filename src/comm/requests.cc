@@ -364,9 +364,9 @@ namespace {
 std::vector<Pin<Communicator>> placesOf(std::span<Request* const> requests) {
   std::vector<Pin<Communicator>> places;
   for (const Request* request : requests) {
-    for (const Weak<Communicator>& place : request->places()) {
+    request->forEachPlace([&](const Weak<Communicator>& place) {
       if (Pin<Communicator> found = place.lock()) places.push_back(std::move(found));
-    }
+    });
   }
   return places;
 }
@@ -384,9 +384,9 @@ Status test(Request& request) {
 }
 
 void hurry(const Request& request) {
-  for (const Weak<Communicator>& place : request.places()) {
+  request.forEachPlace([](const Weak<Communicator>& place) {
     if (const Pin<Communicator> found = place.lock()) found->requests().hurry();
-  }
+  });
 }
 
 // The place of the first that is over; -1: the time has come.
@@ -403,14 +403,13 @@ int waitAny(std::span<Request* const> requests, std::int64_t untilNs) {
 }
 
 Status wait(Request& request, std::int64_t untilNs) {
-  Request* const one = &request;
-  const std::vector<Pin<Communicator>> places = placesOf({&one, 1});
-  if (places.size() == 1) {
-    places.front()->requests().wait(request, untilNs);
-  } else {
-    // Executed here, those of one communicator would wait for ranks that wait in another: the communicators' own threads do it.
-    (void)waitAny({&one, 1}, untilNs);
+  if (request.isOver()) return request.status();
+  if (request.hasOnePlace()) {
+    if (const Pin<Communicator> place = request.firstPlace().lock()) place->requests().wait(request, untilNs);
   }
+  // Of several communicators those of one, executed here, would wait for ranks that wait in another: the own threads do it.
+  Request* const one = &request;
+  if (!request.isOver()) (void)waitAny({&one, 1}, untilNs);
   return resultOf(request);
 }
 
