@@ -237,8 +237,9 @@ std::optional<Dialled> Search::tryAll() {
   mayComeLater_ = isRefused_ = isSilent_ = isRefusedByItsHost_ = false;
   areAllForbidden_ = true;
   for (std::size_t i = 0; i < addresses_.size(); ++i) {
-    const auto share =
-        std::max<Clock::duration>((deadline_ - Clock::now()) / (addresses_.size() - i), kShortestAttempt);
+    // A signed number: nothing may be left of the time, and less than nothing divided by an unsigned number is much.
+    const auto untried = static_cast<std::int64_t>(addresses_.size() - i);
+    const auto share = std::max<Clock::duration>((deadline_ - Clock::now()) / untried, kShortestAttempt);
     std::optional<Dialled> dialled;
     const Attempt attempt = tryAddress(id_, addresses_[i], std::min(deadline_, Clock::now() + share), dialled);
     if (dialled.has_value()) return dialled;
