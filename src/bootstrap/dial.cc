@@ -159,6 +159,14 @@ Attempt tryAddress(const IdContents& id, const Address& address, Clock::time_poi
   std::string serverBytes;
   if (Attempt failed = greet(socket.fd(), id, where, deadline, clientBytes, serverBytes); !failed.status.ok()) {
     return failed;
+  if (theirs.reply == Reply::kOutOfFiles) {
+    return {
+        error(koloUnreachable,
+              "{}: the process there has run out of file descriptors (RLIMIT_NOFILE), so it takes no rank; raise the "
+              "limit there (ulimit -n, LimitNOFILE)",
+              where),
+        Hope::kLater};
+  }
   }
   Session session(Session::Side::kClient, id.secret, clientBytes, serverBytes);
   std::string proof;

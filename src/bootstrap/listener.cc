@@ -1,5 +1,6 @@
 #include "bootstrap/listener.h"
 
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@ constexpr std::size_t kMaxGreeted = 256;
 constexpr auto kGreetedGrace = std::chrono::seconds(1);        // younger ones are not pushed out by newcomers
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // out of descriptors: the backlog keeps the callers
 constexpr int kAcceptsPerEvent = 64;
+constexpr int kMostRefusedAtOnce = 16;
 
 // What a listener is shared by: the port asked for and what it is bound to.
 using ListenerKey = std::pair<std::uint16_t, std::string>;
@@ -116,6 +118,13 @@ void whenTold(const Secret& secret, const std::function<void()>& task) {
   if (!isHere) task();
 }
 
+Listener::Listener(Reactor& reactor, Socket socket, std::uint16_t port, LocalAddresses local)
+    : reactor_(reactor),
+      socket_(std::move(socket)),
+      spare_(::eventfd(0, EFD_CLOEXEC)),
+      port_(port),
+      local_(std::move(local)) {}
+
 bool Listener::isAwaited() const {
   return std::any_of(hubs_.begin(), hubs_.end(), [](const auto& each) { return each.second->isAwaited(); });
 }
@@ -152,6 +161,7 @@ void Listener::dropHub(const Tag& tag, const Hub* hub) {
 void Listener::close() {
   reactor_.remove(socket_.fd());
   socket_.close();
+  spare_.close();
   for (Strangers* const strangers : {&silent_, &greeted_}) {
     while (!strangers->empty()) strangers->front()->drop();
   }
@@ -163,6 +173,24 @@ void Listener::pause() {
     const std::shared_ptr<Listener> self = weak.lock();
     if (self != nullptr && self->socket_.valid()) self->reactor_.watch(self->socket_.fd(), true, false);
   });
+}
+
+// Ranks that wait to be accepted are told why they are not, by the descriptor that is kept for this. Another thread may
+// take it meanwhile: then they hear nothing until there is one again.
+void Listener::refuseForFiles() {
+  ServerHello words;
+  words.reply = Reply::kOutOfFiles;
+  const std::string bytes = words.encode();
+  for (int i = 0; i < kMostRefusedAtOnce && spare_.valid(); ++i) {
+    spare_.close();
+    Socket client(::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    const bool isThere = client.valid();
+    if (isThere) (void)::send(client.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    client.close();
+    spare_ = Socket(::eventfd(0, EFD_CLOEXEC));
+    if (!isThere) break;
+  }
+  if (!spare_.valid()) spare_ = Socket(::eventfd(0, EFD_CLOEXEC));
 }
 
 // For one that greets. Those that have are ranks, who soon need the place no longer.
@@ -183,12 +211,14 @@ void Listener::onReadable() {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
     if (errno == EINTR || errno == ECONNABORTED) continue;
+    const bool isForFiles = errno == EMFILE || errno == ENFILE;
     const Status why = systemError(errno, "accept");
     if (!silent_.empty()) {
       silent_.front()->drop();  // the next connection, which may be a rank's, gets its descriptor
       continue;
     }
     if (!std::exchange(exhausted_, true)) log::warn("accepting ranks on port {} has to wait: {}", port_, why.message());
+    if (isForFiles) refuseForFiles();
     return pause();
   }
 }

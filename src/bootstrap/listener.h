@@ -41,8 +41,7 @@ class Stranger;
 
 class Listener final : public Source, public std::enable_shared_from_this<Listener> {
  public:
-  Listener(Reactor& reactor, Socket socket, std::uint16_t port, LocalAddresses local)
-      : reactor_(reactor), socket_(std::move(socket)), port_(port), local_(std::move(local)) {}
+  Listener(Reactor& reactor, Socket socket, std::uint16_t port, LocalAddresses local);
 
   std::uint16_t port() const { return port_; }
   const LocalAddresses& local() const { return local_; }
@@ -65,6 +64,7 @@ class Listener final : public Source, public std::enable_shared_from_this<Listen
   using Strangers = std::list<std::shared_ptr<Stranger>>;  // oldest first
 
   void pause();
+  void refuseForFiles();
   bool makeRoom();
   void welcome(Socket socket);
   // The stranger has said which job it belongs to.
@@ -75,6 +75,7 @@ class Listener final : public Source, public std::enable_shared_from_this<Listen
 
   Reactor& reactor_;
   Socket socket_;
+  Socket spare_;  // given up for a moment, to tell ranks that there are no descriptors
   std::uint16_t port_;
   LocalAddresses local_;
   std::map<Tag, std::shared_ptr<Hub>> hubs_;

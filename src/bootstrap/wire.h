@@ -48,7 +48,8 @@ Secret expand(const Secret& secret, std::string_view label);
 // Names the job on the wire; tells nothing about the secret.
 Tag tagOf(const Secret& secret);
 
-enum class Reply : std::uint8_t { kOk = 0, kUnknownJob = 1, kWrongSecret = 2 };
+// kOutOfFiles: the hub's process has no descriptor for the connection. It may have one later.
+enum class Reply : std::uint8_t { kOk = 0, kUnknownJob = 1, kWrongSecret = 2, kOutOfFiles = 3 };
 
 struct ClientHello {
   std::uint16_t protocol = kProtocol;

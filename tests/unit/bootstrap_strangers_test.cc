@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <vector>
 
 #include "bootstrap_fixture.h"
@@ -214,4 +215,29 @@ TEST_CASE("strangers leave descriptors to ranks where there are few", "[bootstra
   connectIdly(strangers, contents);
   CHECK(closedWithin(strangers.front(), 2000ms));
   leaveAll(joinAll(id, 4, 0, 5000));
+}
+
+TEST_CASE("a rank for which the hub's process has no descriptor is told so, and joins when there are some again",
+          "[bootstrap]") {
+  const koloUniqueId one = newId(), other = newId();
+  leaveAll(joinAll(newId(), 1));  // what is opened once is there
+  Status late;
+  {
+    const Files files(limitThatLeaves(1));  // for the rank's own end
+    const Status status = join(one, 0, 1, 500).status();
+    INFO(status.message());
+    CHECK(status.code() == koloUnreachable);
+    CHECK(contains(status.message(), "has run out of file descriptors (RLIMIT_NOFILE)"));
+    CHECK(contains(status.message(), "ulimit -n"));
+  }
+  auto files = std::make_unique<Files>(limitThatLeaves(1));
+  std::thread waiting([&] {
+    const Result<ControlPtr> joined = join(other, 0, 1, kPatienceMs);
+    late = joined.status();
+    if (joined.ok()) leaveAll({joined.value()});
+  });
+  std::this_thread::sleep_for(300ms);
+  files.reset();
+  waiting.join();
+  CHECK(late.message() == "");
 }
