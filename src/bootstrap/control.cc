@@ -213,7 +213,7 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
                                          int timeoutMs) {
   if (inForkedChild()) return Reactor::get().status();
   const auto deadline = Clock::now() + std::chrono::milliseconds(patience(timeoutMs));
-  Result<Dialled> dialled = dial(contents, deadline, rootNameOf(id, rank));
+  Result<Dialled> dialled = dial(contents, deadline, rootOf(id, rank));
   if (!dialled.ok()) {
     const bool isOwnTrouble = dialled.status().code() == koloSystemError;
     return failedToDial(id, contents, rank, ranks, timeoutMs, isOwnTrouble, dialled.status());
@@ -274,7 +274,7 @@ Status decline(const koloUniqueId& id, int rank, int ranks, int timeoutMs, Statu
   const auto deadline = Clock::now() + timeToTell(why, rank, kLastWordsTime, timeoutMs);
   // The hub of this process knows before this returns: the process may be about to exit, and then stays to tell others.
   if (!failHubHere(contents.value(), rank, ranks, why)) {
-    Result<Dialled> dialled = dial(contents.value(), deadline, rootNameOf(id, rank));
+    Result<Dialled> dialled = dial(contents.value(), deadline, rootOf(id, rank));
     const bool isOwnTrouble = dialled.status().code() == koloSystemError;
     if (dialled.ok()) (void)declineAt(dialled.value(), rank, ranks, why);
     if (isOwnTrouble) leaveWord(id, rank, why, timeoutMs);

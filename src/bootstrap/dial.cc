@@ -28,6 +28,7 @@ constexpr auto kLongestConnect = seconds(4);
 constexpr auto kLongestHandshake = seconds(15);
 constexpr auto kLookUpAgain = seconds(1);
 constexpr auto kLongestLookUp = seconds(5);
+constexpr std::size_t kMostQuoted = 48;  // bytes of a foreign service's answer that a message shows
 
 // What may come of an address that did not do.
 enum class Hope : std::uint8_t {
@@ -48,8 +49,17 @@ struct Attempt {
 bool isRefusal(int errnum) { return errnum == EACCES || errnum == EPERM; }
 
 Attempt exchangeFailure(int errnum, const std::string& where) {
-  if (errnum == 0)
+  // A reset, or a broken pipe, is how a closed connection shows where bytes of this process were unread.
+  if (errnum == 0 || errnum == ECONNRESET || errnum == EPIPE)
     return {error(koloUnreachable, "{} closed the connection during the handshake", where), Hope::kLater};
+  if (errnum == ETIMEDOUT) {
+    return {
+        error(koloUnreachable,
+              "{}: connected, but the process that listens there has said nothing (it is not Kolo, or it is stopped "
+              "or very busy)",
+              where),
+        Hope::kLater};
+  }
   return {error(koloUnreachable, "{}: {} during the handshake", where, std::strerror(errnum)),
           isRefusal(errnum) ? Hope::kNone : Hope::kLater, false, isRefusal(errnum)};
 }
@@ -102,6 +112,35 @@ bool receiveExactly(int fd, std::size_t bytes, std::string& to, Clock::time_poin
   return true;
 }
 
+// What somebody has answered who does not speak this protocol, fit for a message.
+std::string quote(std::string_view answer) {
+  std::string text;
+  for (const char byte : answer.substr(0, kMostQuoted)) text += byte >= ' ' && byte <= '~' ? byte : '.';
+  return fmt::format("\"{}{}\"", text, answer.size() > kMostQuoted ? "..." : "");
+}
+
+// A foreign service at an address that the user named may end, and rank 0 listen there after it.
+Attempt foreignAnswer(const IdContents& id, const std::string& where, const std::string& answer) {
+  return {error(koloUnreachable, "{} is not Kolo: something else listens there, and answered {}", where, quote(answer)),
+          id.explicitRoot ? Hope::kLater : Hope::kNone};
+}
+
+// Receives the hub's hello. Ends as soon as the bytes are no hello's: a foreign service may wait for an answer to a
+// greeting of its own, which is shorter.
+bool receiveHello(int fd, std::string& to, Clock::time_point deadline, int& errnum) {
+  if (!receiveExactly(fd, ServerHello::kMagicBytes, to, deadline, errnum)) return false;
+  if (!ServerHello::beginsWith(to)) {
+    char more[kMostQuoted];
+    const ssize_t got = ::recv(fd, more, sizeof more, 0);  // as far as it is there already
+    if (got > 0) to.append(more, static_cast<std::size_t>(got));
+    return true;
+  }
+  std::string rest;
+  const bool isWhole = receiveExactly(fd, ServerHello::kBytes - to.size(), rest, deadline, errnum);
+  to += rest;
+  return isWhole;
+}
+
 // Hellos out and back. clientBytes and serverBytes are what stood on the wire.
 Attempt greet(int fd, const IdContents& id, const std::string& where, Clock::time_point deadline,
               std::string& clientBytes, std::string& serverBytes) {
@@ -110,18 +149,23 @@ Attempt greet(int fd, const IdContents& id, const std::string& where, Clock::tim
   randombytes_buf(mine.nonce.data(), mine.nonce.size());
   clientBytes = mine.encode();
   int errnum = 0;
-  if (!sendAll(fd, clientBytes, deadline, errnum) ||
-      !receiveExactly(fd, ServerHello::kBytes, serverBytes, deadline, errnum)) {
-    return exchangeFailure(errnum, where);
-  }
+  const bool isWhole = sendAll(fd, clientBytes, deadline, errnum) && receiveHello(fd, serverBytes, deadline, errnum);
+  if (!ServerHello::beginsWith(serverBytes)) return foreignAnswer(id, where, serverBytes);
+  if (!isWhole) return exchangeFailure(errnum, where);
   ServerHello theirs;
-  if (!ServerHello::decode(serverBytes, theirs)) {
-    return {error(koloUnreachable, "{} is not Kolo: something else listens there", where)};
-  }
+  if (!ServerHello::decode(serverBytes, theirs)) return foreignAnswer(id, where, serverBytes);
   if (theirs.protocol != kProtocol) {
     return {error(koloMismatch,
                   "{} runs Kolo {} (control protocol {}), this process runs Kolo {} (control protocol {})", where,
                   describeVersion(theirs.version), theirs.protocol, describeVersion(KOLO_VERSION_CODE), kProtocol)};
+  }
+  if (theirs.reply == Reply::kOutOfFiles) {
+    return {
+        error(koloUnreachable,
+              "{}: the process there has run out of file descriptors (RLIMIT_NOFILE), so it takes no rank; raise the "
+              "limit there (ulimit -n, LimitNOFILE)",
+              where),
+        Hope::kLater};
   }
   if (theirs.reply != Reply::kOk) {
     return {error(koloUnreachable, "{} does not know this job: {}", where,
@@ -159,14 +203,6 @@ Attempt tryAddress(const IdContents& id, const Address& address, Clock::time_poi
   std::string serverBytes;
   if (Attempt failed = greet(socket.fd(), id, where, deadline, clientBytes, serverBytes); !failed.status.ok()) {
     return failed;
-  if (theirs.reply == Reply::kOutOfFiles) {
-    return {
-        error(koloUnreachable,
-              "{}: the process there has run out of file descriptors (RLIMIT_NOFILE), so it takes no rank; raise the "
-              "limit there (ulimit -n, LimitNOFILE)",
-              where),
-        Hope::kLater};
-  }
   }
   Session session(Session::Side::kClient, id.secret, clientBytes, serverBytes);
   std::string proof;
@@ -175,9 +211,10 @@ Attempt tryAddress(const IdContents& id, const Address& address, Clock::time_poi
     return exchangeFailure(errnum, where);
   }
   if (session.check(proof) != Reply::kOk) {
-    return {error(koloUnreachable, "{} does not hold this job's secret", where)};
+    return {error(koloUnreachable, "{} does not hold this job's secret: something else listens there", where),
+            id.explicitRoot ? Hope::kLater : Hope::kNone};
   }
-  dialled.emplace(Dialled{std::move(socket), session});
+  dialled.emplace(Dialled{std::move(socket), session, where});
   return {};
 }
 
@@ -188,11 +225,22 @@ std::vector<Address> addressesToTry(const IdContents& id) {
   return result;
 }
 
+// What came of trying all addresses once.
+struct Round {
+  koloResult_t code = koloUnreachable;
+  std::string reasons;
+  bool mayComeLater = false;
+  bool isRefused = false;
+  bool isSilent = false;            // a host did not answer, or is not to be reached
+  bool areAllForbidden = true;      // this process may make no such connection
+  bool isRefusedByItsHost = false;  // at an address that this host does not have itself
+};
+
 // Tries the addresses, one after the other, again and again while there is hope.
 class Search {
  public:
-  Search(const IdContents& id, const std::string& rootName, Clock::time_point deadline)
-      : id_(id), rootName_(rootName), deadline_(deadline), addresses_(addressesToTry(id)) {}
+  Search(const IdContents& id, const Root& root, Clock::time_point deadline)
+      : id_(id), root_(root), deadline_(deadline), addresses_(addressesToTry(id)) {}
 
   Result<Dialled> run();
 
@@ -204,20 +252,13 @@ class Search {
   Status failure(bool inTime) const;
 
   const IdContents& id_;
-  const std::string& rootName_;
+  const Root& root_;
   const Clock::time_point begun_ = Clock::now();
   const Clock::time_point deadline_;
   std::vector<Address> addresses_;
   std::optional<std::vector<Address>> own_;
   Clock::time_point lookedUp_ = begun_;
-  // Of the last round:
-  koloResult_t code_ = koloUnreachable;
-  std::string reasons_;
-  bool mayComeLater_ = false;
-  bool isRefused_ = false;
-  bool isSilent_ = false;            // a host did not answer, or is not to be reached
-  bool areAllForbidden_ = false;     // this process may make no such connection
-  bool isRefusedByItsHost_ = false;  // at an address that this host does not have itself
+  Round last_;  // that the deadline did not cut short, if there is one
 };
 
 Result<Dialled> Search::run() {
@@ -240,10 +281,7 @@ Result<Dialled> Search::run() {
 }
 
 std::optional<Dialled> Search::tryAll() {
-  code_ = koloUnreachable;
-  reasons_.clear();
-  mayComeLater_ = isRefused_ = isSilent_ = isRefusedByItsHost_ = false;
-  areAllForbidden_ = true;
+  Round round;
   for (std::size_t i = 0; i < addresses_.size(); ++i) {
     // A signed number: nothing may be left of the time, and less than nothing divided by an unsigned number is much.
     const auto untried = static_cast<std::int64_t>(addresses_.size() - i);
@@ -251,15 +289,18 @@ std::optional<Dialled> Search::tryAll() {
     std::optional<Dialled> dialled;
     const Attempt attempt = tryAddress(id_, addresses_[i], std::min(deadline_, Clock::now() + share), dialled);
     if (dialled.has_value()) return dialled;
-    if (attempt.status.code() != koloUnreachable) code_ = attempt.status.code();
+    if (attempt.status.code() != koloUnreachable) round.code = attempt.status.code();
     // A name may mean another host soon, whatever this one answers.
-    mayComeLater_ = mayComeLater_ || attempt.hope == Hope::kLater || (!rootName_.empty() && code_ == koloUnreachable);
-    isRefused_ = isRefused_ || attempt.hope == Hope::kRefused;
-    isSilent_ = isSilent_ || attempt.isSilent;
-    areAllForbidden_ = areAllForbidden_ && attempt.isForbidden;
-    if (attempt.hope == Hope::kRefused && !id_.explicitRoot && !isOwn(addresses_[i])) isRefusedByItsHost_ = true;
-    reasons_ += (reasons_.empty() ? "" : "; ") + attempt.status.message();
+    const bool isMovable = !root_.name.empty() && round.code == koloUnreachable;
+    round.mayComeLater = round.mayComeLater || attempt.hope == Hope::kLater || isMovable;
+    round.isRefused = round.isRefused || attempt.hope == Hope::kRefused;
+    round.isSilent = round.isSilent || attempt.isSilent;
+    round.areAllForbidden = round.areAllForbidden && attempt.isForbidden;
+    if (attempt.hope == Hope::kRefused && !id_.explicitRoot && !isOwn(addresses_[i])) round.isRefusedByItsHost = true;
+    round.reasons += (round.reasons.empty() ? "" : "; ") + attempt.status.message();
   }
+  // Silence until the deadline says less than the answers of before.
+  if (last_.reasons.empty() || Clock::now() < deadline_) last_ = std::move(round);
   return std::nullopt;
 }
 
@@ -267,9 +308,9 @@ std::optional<Dialled> Search::tryAll() {
 // of reach for now; but who refuses is there. Several hosts may have one address (of a bridge of containers), so that
 // this one refusing itself says nothing.
 bool Search::isHopeless() const {
-  if (code_ != koloUnreachable || (!mayComeLater_ && !isRefused_)) return true;
+  if (last_.code != koloUnreachable || (!last_.mayComeLater && !last_.isRefused)) return true;
   if (id_.explicitRoot || Clock::now() - begun_ < kRefusedRetry) return false;
-  return isRefusedByItsHost_ || !mayComeLater_;
+  return last_.isRefusedByItsHost || !last_.mayComeLater;
 }
 
 bool Search::isOwn(const Address& address) {
@@ -279,9 +320,9 @@ bool Search::isOwn(const Address& address) {
 
 void Search::lookUpAgain() {
   const Clock::time_point now = Clock::now();
-  if (rootName_.empty() || now - lookedUp_ < kLookUpAgain) return;
+  if (root_.name.empty() || now - lookedUp_ < kLookUpAgain) return;
   const Result<std::vector<Address>> found =
-      lookUp(rootName_, kMaxAddresses, std::min(deadline_, now + kLongestLookUp));
+      lookUp(root_.name, kMaxAddresses, std::min(deadline_, now + kLongestLookUp));
   lookedUp_ = Clock::now();
   if (found.ok()) addresses_ = found.value();
 }
@@ -290,19 +331,21 @@ Status Search::failure(bool inTime) const {
   const auto ms = std::chrono::ceil<milliseconds>(deadline_ - begun_).count();
   std::string text = inTime ? "the job's hub cannot be reached"
                             : fmt::format("the job's hub has not been reached within {} ms (KOLO_INIT_TIMEOUT_MS)", ms);
-  text += " (it is in the process of rank 0 if a launcher started the ranks): " + reasons_;
-  if (isSilent_ && id_.explicitRoot) {
+  text += " (it is in the process of rank 0 if a launcher started the ranks): " + last_.reasons;
+  if (id_.explicitRoot && !root_.text.empty())
+    text += fmt::format("; rank 0 was looked for at {} (by {})", root_.text, root_.from);
+  if (last_.isSilent && id_.explicitRoot) {
     text += fmt::format("; if a firewall keeps port {} shut, name another one by KOLO_ROOT", id_.port);
-  } else if (isSilent_) {
+  } else if (last_.isSilent) {
     text += fmt::format("; if a firewall keeps port {} shut, KOLO_PORT_RANGE says which ports may be used", id_.port);
   }
-  return {areAllForbidden_ ? koloSystemError : code_, std::move(text)};
+  return {last_.areAllForbidden ? koloSystemError : last_.code, std::move(text)};
 }
 
 }  // namespace
 
-Result<Dialled> dial(const IdContents& id, Clock::time_point deadline, const std::string& rootName) {
-  return Search(id, rootName, deadline).run();
+Result<Dialled> dial(const IdContents& id, Clock::time_point deadline, const Root& root) {
+  return Search(id, root, deadline).run();
 }
 
 bool tell(Dialled& dialled, std::string_view frame, Clock::time_point deadline) {

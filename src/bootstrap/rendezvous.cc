@@ -41,7 +41,7 @@ struct Book {
     std::string file;
     Clock::time_point since{};
     bool publisher = false;  // rank 0, which removes the file
-    std::string rootName;    // of the root's host, where its addresses come from a name
+    Root root;               // empty where ranks meet by the file
   };
   std::mutex mutex;
   std::map<std::pair<std::string, int>, int> jobsBefore;   // (name, rank)
@@ -202,7 +202,8 @@ Result<koloUniqueId> throughRoot(const LauncherJob& job, int timeoutMs) {
                                                        : hubBeyondRoot(job, secret, host, port, timeoutMs));
   const koloUniqueId id = encodeId(contents);
   Address literal;
-  remember(id, job, {.rootName = parseAddress(host, literal) ? std::string() : host});
+  Root root{job.root, job.rootFrom, parseAddress(host, literal) ? std::string() : host};
+  remember(id, job, {.root = std::move(root)});
   return id;
 }
 
@@ -224,11 +225,11 @@ Clock::duration timeToTell(const Status& why, int rank, Clock::duration limit, i
   return limit;
 }
 
-std::string rootNameOf(const koloUniqueId& id, int rank) {
+Root rootOf(const koloUniqueId& id, int rank) {
   Book& all = book();
   const std::lock_guard lock(all.mutex);
   const auto found = all.pending.find({std::string(id.internal, sizeof id.internal), rank});
-  return found != all.pending.end() ? found->second.rootName : std::string();
+  return found != all.pending.end() ? found->second.root : Root();
 }
 
 namespace {

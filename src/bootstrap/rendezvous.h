@@ -9,15 +9,15 @@
 #include <string>
 
 #include "base/status.h"
+#include "bootstrap/dial.h"
 #include "bootstrap/published.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/wire.h"
 
 namespace kolo::bootstrap {
 
-// The host name that the addresses in this id come from, if it came from rendezvous() with a root that is named so;
-// else empty.
-std::string rootNameOf(const koloUniqueId& id, int rank);
+// Where the user or the launcher said that rank 0 listens, if the id came from rendezvous() with a root; else empty.
+Root rootOf(const koloUniqueId& id, int rank);
 
 // Of a rank that cannot even reach the hub, where ranks meet by a file: it leaves word in another one, and waits for a
 // moment until rank 0 has taken that.

@@ -74,6 +74,11 @@ std::string ServerHello::encode() const {
       .take();
 }
 
+bool ServerHello::beginsWith(std::string_view bytes) {
+  static_assert(kServerMagic.size() == kMagicBytes);
+  return kServerMagic.substr(0, bytes.size()) == bytes.substr(0, kMagicBytes);
+}
+
 bool ServerHello::decode(std::string_view bytes, ServerHello& hello) {
   Decoder decoder(bytes);
   if (decoder.raw(kServerMagic.size()) != kServerMagic) return false;

@@ -69,8 +69,11 @@ struct ServerHello {
   Reply reply = Reply::kOk;
   std::array<unsigned char, kNonceBytes> nonce{};
 
-  static constexpr std::size_t kBytes = 4 + 2 + 4 + 1 + kNonceBytes;
+  static constexpr std::size_t kMagicBytes = 4;
+  static constexpr std::size_t kBytes = kMagicBytes + 2 + 4 + 1 + kNonceBytes;
   std::string encode() const;
+  // Whether these bytes, perhaps few or none, are how a hub's hello begins.
+  static bool beginsWith(std::string_view bytes);
   static bool decode(std::string_view bytes, ServerHello& hello);
 };
 

@@ -1,0 +1,145 @@
+// Ranks that look for rank 0 at a root of the user's choice, where something else listens.
+#include <arpa/inet.h>
+#include <poll.h>
+
+#include <atomic>
+#include <future>
+#include <list>
+
+#include "bootstrap_fixture.h"
+
+using namespace kolo;
+using namespace kolo::bootstrap;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A service that is not Kolo, at a port of all addresses. Its end closes the connections that it has kept.
+class Service {
+ public:
+  enum class Manner { kTalks, kGreetsAndWaits, kCloses, kIsSilent };
+
+  explicit Service(Manner manner) : manner_(manner), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int yes = 1;
+    (void)::setsockopt(listener_.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    sockaddr_storage storage;
+    socklen_t bytes = Address{}.fill(0, storage);  // also at 127.0.0.2, and so on
+    auto* const name = reinterpret_cast<sockaddr*>(&storage);
+    REQUIRE(::bind(listener_.fd(), name, bytes) == 0);
+    REQUIRE(::listen(listener_.fd(), 16) == 0);
+    REQUIRE(::getsockname(listener_.fd(), name, &bytes) == 0);
+    port_ = ntohs(reinterpret_cast<sockaddr_in*>(name)->sin_port);
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Service() {
+    isOver_ = true;
+    thread_.join();
+  }
+  std::uint16_t port() const { return port_; }
+  int visits() const { return visits_; }
+
+ private:
+  void run() {
+    std::list<Socket> kept;
+    for (pollfd one{listener_.fd(), POLLIN, 0}; !isOver_;) {
+      if (::poll(&one, 1, 5) <= 0) continue;
+      Socket client(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+      ++visits_;
+      const std::string words = manner_ == Manner::kTalks ? "HTTP/1.1 400 Bad Request\r\n" + std::string(300, 'x')
+                                : manner_ == Manner::kGreetsAndWaits ? "220 mail ESMTP\r\n"
+                                                                     : "";
+      (void)!::send(client.fd(), words.data(), words.size(), MSG_NOSIGNAL);
+      if (manner_ != Manner::kCloses) kept.push_back(std::move(client));
+    }
+    listener_.close();
+  }
+
+  Manner manner_;
+  Socket listener_;
+  std::uint16_t port_ = 0;
+  std::atomic<int> visits_{0};
+  std::atomic<bool> isOver_{false};
+  std::thread thread_;
+};
+
+LauncherJob jobAt(std::uint16_t port, int rank) {
+  LauncherJob job;
+  job.launcher = "kolo";
+  job.rank = rank;
+  job.ranks = 2;
+  job.jobName = fmt::format("root {}", port);
+  job.root = fmt::format("127.0.0.1:{}", port);
+  return job;
+}
+
+Result<ControlPtr> joinAt(std::uint16_t port, int rank, int timeoutMs) {
+  const Result<koloUniqueId> id = rendezvous(jobAt(port, rank), timeoutMs);
+  return id.ok() ? join(id.value(), rank, 2, timeoutMs) : Result<ControlPtr>(id.status());
+}
+
+struct Foreign {
+  Service::Manner manner;
+  const char* said;
+};
+const std::vector<Foreign> kForeigners = {
+    {Service::Manner::kTalks,
+     "is not Kolo: something else listens there, and answered \"HTTP/1.1 400 Bad Request..xxx"},
+    {Service::Manner::kGreetsAndWaits, "is not Kolo: something else listens there, and answered \"220 mail ESMTP..\""},
+    {Service::Manner::kCloses, "closed the connection during the handshake"},
+    {Service::Manner::kIsSilent, "connected, but the process that listens there has said nothing"}};
+
+}  // namespace
+
+TEST_CASE("a rank that meets something else at the root's address waits for rank 0 to listen there", "[bootstrap]") {
+  for (const Foreign& each : kForeigners) {
+    auto service = std::make_unique<Service>(each.manner);
+    const std::uint16_t port = service->port();
+    Result<ControlPtr> one = error(koloInternalError, "unset");
+    std::thread early([&] { one = joinAt(port, 1, kPatienceMs); });
+    // More than one try, where an answer ends one.
+    const int least = each.manner == Service::Manner::kIsSilent ? 1 : 3;
+    for (const auto limit = Clock::now() + 10s; service->visits() < least && Clock::now() < limit;) {
+      std::this_thread::sleep_for(5ms);
+    }
+    CHECK(service->visits() >= least);
+    service.reset();
+    const Result<ControlPtr> zero = joinAt(port, 0, kPatienceMs);
+    early.join();
+    INFO(each.said << ": " << zero.status().message() << " " << one.status().message());
+    REQUIRE(zero.ok());
+    REQUIRE(one.ok());
+    leaveAll({zero.value(), one.value()});
+  }
+}
+
+TEST_CASE("a rank that waits in vain says what listens at the root, who named it, and how long it waited",
+          "[bootstrap]") {
+  for (const Foreign& each : kForeigners) {
+    const Service service(each.manner);
+    const auto since = Clock::now();
+    const Status status = joinAt(service.port(), 1, 600).status();
+    INFO(status.message());
+    CHECK(status.code() == koloUnreachable);
+    CHECK(Clock::now() - since >= 400ms);
+    CHECK(Clock::now() - since < 10s);
+    for (const std::string& part : {std::string(each.said), fmt::format("127.0.0.1:{}", service.port()),
+                                    std::string("by KOLO_ROOT"), std::string("within 600 ms (KOLO_INIT_TIMEOUT_MS)")}) {
+      CHECK(contains(status.message(), part));
+    }
+  }
+}
+
+TEST_CASE("of several addresses that say nothing none is waited for longer than joining may take", "[bootstrap]") {
+  IdContents contents;
+  contents.explicitRoot = true;
+  for (unsigned char i = 1; i <= 3; ++i) contents.addresses.push_back({.v6 = false, .bytes = {127, 0, 0, i}});
+  auto service = std::make_unique<Service>(Service::Manner::kIsSilent);
+  contents.port = service->port();
+  std::future<Status> dialling =
+      std::async(std::launch::async, [&] { return dial(contents, Clock::now() + 300ms).status(); });
+  CHECK(dialling.wait_for(10s) == std::future_status::ready);
+  service.reset();  // which ends the wait
+  const Status status = dialling.get();
+  CHECK(status.code() == koloUnreachable);
+  CHECK(contains(status.message(), "127.0.0.3"));
+}
