@@ -27,8 +27,10 @@ std::uint32_t patience(int timeoutMs) { return timeoutMs > 0 ? static_cast<std::
 
 class MemberControl final : public Control {
  public:
-  MemberControl(Reactor& reactor, std::shared_ptr<MemberLink> link, const Secret& secret, int rank, int ranks)
-      : reactor_(reactor), link_(std::move(link)), secret_(secret), rank_(rank), ranks_(ranks) {}
+  // hub: where it is, for messages
+  MemberControl(Reactor& reactor, std::shared_ptr<MemberLink> link, const Secret& secret, int rank, int ranks,
+                std::string hub)
+      : reactor_(reactor), link_(std::move(link)), secret_(secret), rank_(rank), ranks_(ranks), hub_(std::move(hub)) {}
   ~MemberControl() override {
     (void)reactor_.call([this] { link_->close(); });
   }
@@ -77,7 +79,8 @@ class MemberControl final : public Control {
     // Until the hub has it: closing a socket with unread input resets the connection and may destroy a goodbye on its
     // way.
     if (!link_->left().wait(Clock::now() + kFarewellLimit)) {
-      log::warn("rank {} said goodbye, but the job's hub did not answer in time", rank_);
+      log::warn("rank {} said goodbye, but the job's hub, in {}, did not answer within {} s", rank_, hub_,
+                kFarewellLimit.count());
     }
   }
 
@@ -92,6 +95,7 @@ class MemberControl final : public Control {
   Secret secret_;
   int rank_;
   int ranks_;
+  std::string hub_;
 };
 
 Status MemberControl::check(const std::vector<int>& members, int index, std::string_view mine) const {
@@ -135,8 +139,8 @@ Result<std::vector<std::string>> MemberControl::allGather(std::uint64_t key, std
   if (!exchange->over.wait(deadline)) {
     (void)reactor_.post([link = link_, id = MemberLink::ExchangeKey(key, sequence)] { link->withdraw(id); });
     return error(koloInProgress,
-                 "the job's hub did not answer within {} ms (KOLO_INIT_TIMEOUT_MS) in an exchange of ranks {}",
-                 patienceMs, describeRanks(members));
+                 "the job's hub, in {}, did not answer within {} ms (KOLO_INIT_TIMEOUT_MS) in an exchange of ranks {}",
+                 hub_, patienceMs, describeRanks(members));
   }
   KOLO_TRY(exchange->over.status());
   return std::move(exchange->blobs);
@@ -222,9 +226,11 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
   if (!reactor.ok()) return declineAt(dialled.value(), rank, ranks, reactor.status());
   // On this thread, so that the hub knows who it is that goes away if the reactor cannot serve the connection.
   if (!tell(dialled.value(), joinFrame(rank, ranks, timeoutMs, deadline), deadline + kAnswerGrace)) {
-    return error(koloUnreachable, "the job's hub closed the connection before rank {} had joined", rank);
+    return error(koloUnreachable, "the job's hub at {} closed the connection before rank {} had joined",
+                 dialled.value().where, rank);
   }
   const auto link = std::make_shared<MemberLink>(*reactor.value(), rank);
+  const std::string where = dialled.value().where;
   const bool called =
       reactor.value()->call([&] { link->start(std::move(dialled.value().socket), dialled.value().session); });
   if (!called) return error(koloInvalidUsage, "the process is exiting");
@@ -234,14 +240,18 @@ Result<std::shared_ptr<Control>> joinHub(const koloUniqueId& id, const IdContent
   } else {
     status =
         error(koloTimeout,
-              "the job's hub did not say within {} ms (KOLO_INIT_TIMEOUT_MS) whether all ranks have joined", timeoutMs);
+              "the job's hub at {} (in the process of rank 0 if a launcher started the ranks) did not say within {} ms "
+              "(KOLO_INIT_TIMEOUT_MS) whether all ranks have joined",
+              where, timeoutMs);
   }
   if (!status.ok()) {
     (void)reactor.value()->call([&] { link->close(); });
     return status;
   }
+  std::string hub;
+  (void)reactor.value()->call([&] { hub = fmt::format("{} at {}", link->hubOwner(), where); });
   return std::shared_ptr<Control>(
-      std::make_shared<MemberControl>(*reactor.value(), link, contents.secret, rank, ranks));
+      std::make_shared<MemberControl>(*reactor.value(), link, contents.secret, rank, ranks, std::move(hub)));
 }
 
 }  // namespace

@@ -78,6 +78,11 @@ void MemberLink::close() {
   if (channel_ != nullptr) channel_->close();
 }
 
+std::string MemberLink::hubOwner() const {
+  if (hubRanks_.empty()) return fmt::format("the process which made the unique id ({})", hubProcess_);
+  return fmt::format("the process of rank {} ({})", hubRanks_.front(), hubProcess_);
+}
+
 bool MemberLink::onFrame(std::string_view bytes) {
   Decoder decoder(bytes);
   switch (static_cast<Frame>(decoder.number<std::uint8_t>())) {

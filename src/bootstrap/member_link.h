@@ -88,6 +88,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   void leave();
   // No callback runs after this.
   void close();
+  // Whose process the hub is in. REQUIRES: the rank has joined.
+  std::string hubOwner() const;
 
  private:
   bool onFrame(std::string_view bytes);

@@ -1,6 +1,5 @@
 // Deaths, reported failures and farewells. Ranks are threads of this process, and processes of their own where one has
 // to die.
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <cstdlib>
 
 #include "bootstrap/listener.h"
+#include "bootstrap_child.h"
 #include "bootstrap_fixture.h"
 
 using namespace kolo;
@@ -17,72 +17,6 @@ using namespace kolo::bootstrap;
 using namespace std::chrono_literals;
 
 namespace {
-
-std::string hex(const koloUniqueId& id) {
-  std::string text(2 * sizeof id.internal + 1, '\0');
-  sodium_bin2hex(text.data(), text.size(), reinterpret_cast<const unsigned char*>(id.internal), sizeof id.internal);
-  text.pop_back();
-  return text;
-}
-
-koloUniqueId unhex(const std::string& text) {
-  koloUniqueId id;
-  (void)sodium_hex2bin(reinterpret_cast<unsigned char*>(id.internal), sizeof id.internal, text.data(), text.size(),
-                       nullptr, nullptr, nullptr);
-  return id;
-}
-
-// A rank in a process of its own: this program again, running the hidden test case below. It writes lines to `out`.
-class Child {
- public:
-  Child(const std::string& role, int rank, int ranks, const std::string& id) {
-    int ends[2];
-    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-    const std::vector<std::string> environment = {"CHILD_ROLE=" + role, fmt::format("CHILD_RANK={}", rank),
-                                                  fmt::format("CHILD_RANKS={}", ranks), "CHILD_ID=" + id,
-                                                  fmt::format("CHILD_OUT={}", ends[1])};
-    std::vector<char*> envp;
-    for (char** each = environ; *each != nullptr; ++each) envp.push_back(*each);
-    for (const std::string& each : environment) envp.push_back(const_cast<char*>(each.c_str()));
-    envp.push_back(nullptr);
-    pid_ = ::vfork();
-    if (pid_ == 0) {
-      ::fcntl(ends[1], F_SETFD, 0);
-      ::execle("/proc/self/exe", "bootstrap-child", "a rank in a process of its own", nullptr, envp.data());
-      ::_exit(127);
-    }
-    ::close(ends[1]);
-    in_ = ::fdopen(ends[0], "r");
-    REQUIRE(pid_ > 0);
-  }
-  ~Child() {
-    kill();
-    std::fclose(in_);
-  }
-
-  int pid() const { return pid_; }
-  std::string line() {
-    char buffer[1024];
-    std::string text = std::fgets(buffer, sizeof buffer, in_) != nullptr ? buffer : "";
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    return text;
-  }
-  void kill() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    wait();
-  }
-  int wait() {
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    pid_ = -1;
-    return status;
-  }
-
- private:
-  pid_t pid_ = -1;
-  std::FILE* in_ = nullptr;
-};
 
 std::string childVariable(const char* name) {
   const char* const value = std::getenv(name);
@@ -454,6 +388,25 @@ TEST_CASE("the rank whose death made the hub's owner leave is named, not the own
   CHECK(status.code() == koloRemoteError);
   CHECK(contains(status.message(), fmt::format("rank 2 (pid {} on ", ::getpid())));
   leaveAll({controls[1]});
+}
+
+TEST_CASE("an exchange in which the hub does not answer names the hub's rank, its address and the setting",
+          "[bootstrap]") {
+  const bool isOfRank0 = GENERATE(true, false);
+  Child child(isOfRank0 ? "hub" : "hub alone", 0, 3, "");
+  const koloUniqueId id = unhex(child.line());
+  const std::vector<ControlPtr> controls = joinAll(id, isOfRank0 ? 3 : 2, isOfRank0 ? 1 : 0);
+  if (isOfRank0) CHECK(child.line() == "joined");
+  REQUIRE(::kill(child.pid(), SIGSTOP) == 0);
+  const std::vector<int> members = isOfRank0 ? std::vector<int>{1, 2} : std::vector<int>{0, 1};
+  const Status status = controls[1]->allGather(1, 1, members, isOfRank0 ? 0 : 1, "x", 100).status();
+  INFO(status.message());
+  CHECK(status.code() == koloInProgress);
+  CHECK(contains(status.message(),
+                 isOfRank0 ? "the process of rank 0 (pid " : "the process which made the unique id (pid "));
+  CHECK(contains(status.message(), fmt::format("(pid {} on ", child.pid())));
+  CHECK(contains(status.message(), fmt::format("127.0.0.1:{}", contentsOf(id).port)));
+  CHECK(contains(status.message(), "100 ms (KOLO_INIT_TIMEOUT_MS)"));
 }
 
 TEST_CASE("a rank killed while others join ends their wait", "[bootstrap]") {
