@@ -120,6 +120,20 @@ struct Bound {
   const char* what = "making a listening socket";
 };
 
+// What a filter refuses to this process of what a hub does with its connections; nullptr: nothing, else errno says why.
+// It is tried on a socket that is bound and does not listen yet, so it takes nobody's connection and moves no byte:
+// each call fails, in a way that is known. Any other answer is a filter's, and would come to each connection.
+const char* refusedOf(int fd) {
+  if (::accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC) < 0 && errno != EINVAL) {
+    return "accepting connections";
+  }
+  char byte = 0;
+  const auto isUsual = [] { return errno == ENOTCONN || errno == EPIPE || errno == EINVAL || errno == EAGAIN; };
+  if (::send(fd, &byte, sizeof byte, MSG_NOSIGNAL) < 0 && !isUsual()) return "sending to other ranks";
+  if (::recv(fd, &byte, sizeof byte, 0) < 0 && !isUsual()) return "receiving from other ranks";
+  return nullptr;
+}
+
 Bound listenOnAddress(const Address& address, bool any, std::uint16_t port) {
   Bound bound;
   const auto fail = [&bound](const char* what) {
@@ -137,11 +151,7 @@ Bound listenOnAddress(const Address& address, bool any, std::uint16_t port) {
   socklen_t size = address.fill(port, storage);
   auto* const name = reinterpret_cast<sockaddr*>(&storage);
   if (::bind(fd, name, size) != 0) return fail("listening");
-  // Before the socket listens this takes nobody's connection: EINVAL says so. Any other answer is a filter's, and would
-  // come to each connection.
-  if (::accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC) < 0 && errno != EINVAL) {
-    return fail("accepting connections");
-  }
+  if (const char* const refused = refusedOf(fd); refused != nullptr) return fail(refused);
   if (::listen(fd, SOMAXCONN) != 0) return fail("listening");
   size = sizeof storage;
   if (::getsockname(fd, name, &size) != 0) return fail("asking for the port listened on");

@@ -157,9 +157,12 @@ TEST_CASE("a rank that is refused what joining needs says so to all ranks at onc
   }
 }
 
-TEST_CASE("a rank 0 that is refused sockets leaves word in the file by which ranks meet") {
-  const std::vector<Refusal> refusals = {
-      {"listening", {SYS_bind}}, {"socket", {SYS_socket}}, {"accepting", {SYS_accept4}}};
+TEST_CASE("a rank 0 that is refused sockets, or the use of them, leaves word in the file by which ranks meet") {
+  const std::vector<Refusal> refusals = {{"listening", {SYS_bind}},
+                                         {"socket", {SYS_socket}},
+                                         {"accepting", {SYS_accept4}},
+                                         {"sending", {SYS_sendto}},
+                                         {"receiving", {SYS_recvfrom}}};
   const auto since = std::chrono::steady_clock::now();
   std::vector<Job> jobs;  // side by side, for each rank 0 stays for some seconds
   for (const Refusal& refusal : refusals) jobs.push_back(startRefused(0, refusal, {}));
