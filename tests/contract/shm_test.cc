@@ -216,10 +216,15 @@ TEST_CASE("an importer without file descriptors is told so, and works when it ha
   CHECK(peer.link(rank.address(), rank.descriptor(memory.value())).code == koloSuccess);
 }
 
-TEST_CASE("an exporter without file descriptors serves when it has some again", "[shm]") {
+TEST_CASE("an exporter without file descriptors says so, and serves when it has some again", "[shm]") {
   Scene scene({.timeoutMs = 300});
   scene.peer.value(Op::kLimitFiles, 0);
-  CHECK_FALSE(scene.link().ok());
+  const auto link = scene.link();
+  INFO(link.status().message());
+  CHECK(link.status().code() == koloSystemError);
+  CHECK(link.status().message().find("is at its limit of") != std::string::npos);
+  CHECK(link.status().message().find("open files (RLIMIT_NOFILE)") != std::string::npos);
+  CHECK(link.status().message().find("ulimit -n") != std::string::npos);
   scene.peer.value(Op::kLimitFiles, kNoLimit);
   CHECK(scene.link().status().message() == "");
 }

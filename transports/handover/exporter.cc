@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace kolo::handover {
 namespace {
@@ -20,11 +22,23 @@ constexpr std::size_t kMostClients = 256;
 constexpr std::chrono::milliseconds kClientTime{2000};
 // How long no client is accepted after the process ran out of file descriptors.
 constexpr int kPauseMs = 20;
+constexpr int kMostRefusedAtOnce = 16;
 
 std::uint32_t userOf(int socket) {
   ucred who{};
   socklen_t bytes = sizeof who;
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 ? who.uid : UINT32_MAX;
+}
+
+// An importer is told which limit was reached.
+void tellOfLimit(int client, int errnum) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  Hello hello{};
+  setMagic(hello);
+  hello.outOfFiles = errnum;
+  hello.limit = limit.rlim_cur;
+  (void)send(client, &hello, sizeof hello, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 }  // namespace
@@ -137,6 +151,8 @@ int Exporter::openSockets() {
 
   wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_ < 0) return errno;
+  spare_ = eventfd(0, EFD_CLOEXEC);
+  if (spare_ < 0) return errno;
   listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (listener_ < 0) return errno;
   sockaddr_un address{};
@@ -154,7 +170,8 @@ void Exporter::closeSockets() {
   clients_.clear();
   if (listener_ >= 0) close(listener_);
   if (wake_ >= 0) close(wake_);
-  listener_ = wake_ = -1;
+  if (spare_ >= 0) close(spare_);
+  listener_ = wake_ = spare_ = -1;
   socketName_[0] = '\0';
 }
 
@@ -203,11 +220,30 @@ bool Exporter::acceptClients() {
       addClient(fd);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return true;
+    } else if (errno == EMFILE || errno == ENFILE) {
+      refuseForFiles(errno);
+      return false;
     } else if (errno != ECONNABORTED && errno != EINTR) {
       return false;
     }
   }
   return true;
+}
+
+// By the descriptor that is kept for this. Another thread may take it meanwhile: then importers hear nothing until
+// there is one again. REQUIRES: state_ held
+void Exporter::refuseForFiles(int errnum) {
+  for (int i = 0; i < kMostRefusedAtOnce && spare_ >= 0; ++i) {
+    close(std::exchange(spare_, -1));
+    const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (client >= 0) {
+      tellOfLimit(client, errnum);
+      close(client);
+    }
+    spare_ = eventfd(0, EFD_CLOEXEC);
+    if (client < 0) break;
+  }
+  if (spare_ < 0) spare_ = eventfd(0, EFD_CLOEXEC);
 }
 
 // REQUIRES: state_ held

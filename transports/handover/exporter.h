@@ -63,6 +63,7 @@ class Exporter {
   void serve();
   int pollTimeout() const;
   bool acceptClients();
+  void refuseForFiles(int errnum);
   void addClient(int fd);
   void answer(const Client& client);
   void sendReply(const Client& client, const Request& request, Answer answer, const Exported* memory);
@@ -78,6 +79,7 @@ class Exporter {
   std::vector<Client> clients_;  // oldest first; changed by the thread only
   int listener_ = -1;
   int wake_ = -1;  // eventfd: written once, to end the thread
+  int spare_ = -1;  // given up for a moment, to tell importers that there are no descriptors
   char socketName_[kSocketNameBytes] = {};
 };
 

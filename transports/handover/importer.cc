@@ -19,8 +19,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kRetry{1};
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-// Outcome of one try, beside the codes of a transport: the exporter was too busy, so try again.
-constexpr int kAgain = -1;
+constexpr std::chrono::milliseconds kRetryForFiles{20};
+// Outcomes of one try, beside the codes of a transport.
+constexpr int kAgain = -1;       // the exporter was too busy: try again
+constexpr int kOutOfFiles = -2;  // the exporter has no descriptor for this connection: it may have one later
+constexpr int kSilent = -3;      // the time is over
 
 struct Socket {
   int fd;
@@ -132,21 +135,20 @@ int judge(const Reply& reply, const Request& request, const Address& address, co
                   filesLost ? ": " : "", filesLost ? ErrorText(EMFILE).text : "");
 }
 
-// One connection. kAgain: the exporter closed it, for it serves a bounded number at a time.
+// One connection. kAgain: the exporter closed it, for it serves a bounded number at a time. told: what the exporter
+// said last of descriptors.
 int askOnce(const Address& address, const Descriptor& descriptor, const Key& key, Deadline deadline, const Why& why,
-            int* fd) {
+            Hello* told, int* fd) {
   const Socket socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (socket.fd < 0) return why.fail(KOLO_TRANSPORT_ERROR, "opening a unix socket: %s", ErrorText(errno).text);
   if (const int code = connectOnce(socket.fd, address, descriptor, why); code != KOLO_TRANSPORT_OK) return code;
 
-  const auto silent = [&] {
-    return why.fail(KOLO_TRANSPORT_ERROR, "process %d does not answer at its socket @%s; is it stopped?", address.pid,
-                    descriptor.socketName);
-  };
   Hello hello;
-  if (!waitReadable(socket.fd, deadline)) return silent();
+  if (!waitReadable(socket.fd, deadline)) return kSilent;
   if (recv(socket.fd, &hello, sizeof hello, MSG_DONTWAIT | MSG_TRUNC) != sizeof hello || !hasMagic(hello))
     return kAgain;
+  *told = hello;
+  if (hello.outOfFiles != 0) return kOutOfFiles;
 
   Request request{};
   std::memcpy(request.serverNonce, hello.serverNonce, sizeof request.serverNonce);
@@ -155,7 +157,7 @@ int askOnce(const Address& address, const Descriptor& descriptor, const Key& key
   prove(request, key);
   if (send(socket.fd, &request, sizeof request, MSG_NOSIGNAL) != sizeof request) return kAgain;
 
-  if (!waitReadable(socket.fd, deadline)) return silent();
+  if (!waitReadable(socket.fd, deadline)) return kSilent;
   Reply reply;
   bool filesLost = false;
   Socket file{-1};
@@ -163,6 +165,28 @@ int askOnce(const Address& address, const Descriptor& descriptor, const Key& key
   const int code = judge(reply, request, address, key, file.fd, filesLost, why);
   if (code == KOLO_TRANSPORT_OK) *fd = std::exchange(file.fd, -1);
   return code;
+}
+
+// After the deadline.
+int explainVainWait(int outcome, const Address& address, const Descriptor& descriptor, const Hello& told,
+                    const Why& why) {
+  if (told.outOfFiles == EMFILE) {
+    return why.fail(
+        KOLO_TRANSPORT_ERROR,
+        "process %d is at its limit of %llu open files (RLIMIT_NOFILE), so it cannot hand its memory over; raise it "
+        "there (ulimit -n, LimitNOFILE)",
+        address.pid, static_cast<unsigned long long>(told.limit));
+  }
+  if (told.outOfFiles != 0) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "process %d cannot hand its memory over: %s", address.pid,
+                    ErrorText(told.outOfFiles).text);
+  }
+  if (outcome == kSilent) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "process %d does not answer at its socket @%s; is it stopped?", address.pid,
+                    descriptor.socketName);
+  }
+  return why.fail(KOLO_TRANSPORT_ERROR, "process %d kept closing connections to its socket @%s until the deadline",
+                  address.pid, descriptor.socketName);
 }
 
 }  // namespace
@@ -174,14 +198,11 @@ std::uint64_t networkNamespace() {
 
 int fetchFile(const Address& address, const Descriptor& descriptor, const Key& key, Deadline deadline, const Why& why,
               int* fd) {
-  for (;;) {
-    const int code = askOnce(address, descriptor, key, deadline, why, fd);
-    if (code != kAgain) return code;
-    if (Clock::now() >= deadline) {
-      return why.fail(KOLO_TRANSPORT_ERROR, "process %d kept closing connections to its socket @%s until the deadline",
-                      address.pid, descriptor.socketName);
-    }
-    std::this_thread::sleep_for(kRetry);
+  for (Hello told{};;) {
+    const int code = askOnce(address, descriptor, key, deadline, why, &told, fd);
+    if (code != kAgain && code != kOutOfFiles && code != kSilent) return code;
+    if (code == kSilent || Clock::now() >= deadline) return explainVainWait(code, address, descriptor, told, why);
+    std::this_thread::sleep_for(code == kOutOfFiles ? kRetryForFiles : kRetry);
   }
 }
 

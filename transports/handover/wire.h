@@ -50,6 +50,11 @@ struct Hello {
   static constexpr char kMagic[9] = "KOLOshmH";
   char magic[8];
   Nonce serverNonce;
+  // Not 0: the exporter has run out of descriptors, and closes the connection after this. EMFILE: its process has as
+  // many as it may open, which is `limit`; ENFILE: the system has.
+  std::int32_t outOfFiles;
+  std::uint32_t reserved;
+  std::uint64_t limit;
 };
 
 // Importer to exporter. The server's nonce makes a replayed request worthless.
@@ -76,6 +81,7 @@ struct Reply {
 
 static_assert(std::has_unique_object_representations_v<Address> && sizeof(Address) <= KOLO_TRANSPORT_BLOB_BYTES);
 static_assert(std::has_unique_object_representations_v<Descriptor> && sizeof(Descriptor) <= KOLO_TRANSPORT_BLOB_BYTES);
+static_assert(std::has_unique_object_representations_v<Hello>);
 static_assert(std::has_unique_object_representations_v<Request> && std::has_unique_object_representations_v<Reply>);
 
 }  // namespace kolo::handover
