@@ -143,6 +143,15 @@ std::shared_ptr<const std::string> Communicator::ask(int rank, std::uint64_t num
   return nullptr;
 }
 
+// Where the host of the job's hub has gone silent, the hub cannot say what a lost link follows from: the peer may have
+// given up because of that host, before the kernel of this one noticed. The kernel does so within 13 seconds
+// (bootstrap/socket.cc), and then the control plane names that host's ranks. A hub that lives answers at once.
+void Communicator::awaitNewsOfHub() const {
+  constexpr std::int64_t kLongestNs = 15'000'000'000;
+  const std::int64_t limitNs = options_.timeoutMs * std::int64_t{1'000'000};
+  (void)ask(rank(), 0, nowNs() + (limitNs > 0 ? std::min(limitNs, kLongestNs) : kLongestNs));
+}
+
 // Of a wait for a rank that does not answer.
 std::string Communicator::explainSilence(int rank) const {
   if (ask(this->rank(), 0, nowNs() + kAnswerNs / 4) != nullptr) {

@@ -304,6 +304,9 @@ class Communicator final : public executor::LinkOwner {
   bootstrap::Failure timedOut(const WaitStep& step, const std::string& remark) const;
   WaitStep stepOf(int waiter, const Account& account) const;
   std::string explainSilence(int rank) const;
+  // Until the job's hub answers, or is known to be gone. Then this communicator has failed, if the hub's process had a
+  // rank of it.
+  void awaitNewsOfHub() const;
   std::string explainIdleness(const WaitStep& step, const Account& account) const;
   Cause circle(const WaitStep* begin, const WaitStep* end) const;
   Cause findCause(const WaitStep& own) const;

@@ -338,6 +338,7 @@ Fault Communicator::lost(int peer, Status why) {
     nanosleep(&nap, nullptr);
     (void)peers_->progress(-1, 0);   // what it said before is still to be taken
   }
+  if (!failed()) awaitNewsOfHub();
   if (failed()) return {Fault::kAborted, peer, 0, 0};
   lostLink_ = std::move(why);
   return {Fault::kLost, peer, 0, 0};

@@ -87,6 +87,18 @@ class Partitions(Case):
             self.expect_failure(ranks, rank, since, 25, (REMOTE, TIMEOUT, UNREACHABLE), "rank 0")
         self.expect_failure(ranks, 0, since, 25, (REMOTE, TIMEOUT, UNREACHABLE), "rank [12]")
 
+    def test_of_the_root_are_the_cause_where_a_rank_gave_up_before(self):
+        """Rank 1 waits for rank 2, and rank 2 for rank 0. Rank 2 loses patience before the system notices that rank 0 is silent."""
+        network = self.network(3)
+        ranks = [self.start(network, [Programs.rank, "circle"], host_ids=True, only=[rank],
+                            environment={"KOLO_TIMEOUT_MS": "2500" if rank == 2 else "60000"})[0] for rank in range(3)]
+        self.wait_until_said(ranks, "ready")
+        since = time.monotonic()
+        network.pull_cable(0)
+        gave_up = self.expect_failure(ranks, 2, since, 9, (TIMEOUT,), "rank 2 waited .* rank 0")
+        hears = self.expect_failure(ranks, 1, since, 25, (REMOTE, TIMEOUT, UNREACHABLE), "rank 0")
+        self.assertGreater(hears.at, gave_up.at + 2, self.story(ranks))
+
 
 class Deaths(Case):
     def kill(self, victim, size, per_host=1):

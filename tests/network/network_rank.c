@@ -6,6 +6,7 @@
  * network_rank messages        messages between all pairs, of many sizes
  * network_rank loop BYTES N    so many all-reduces of so many bytes
  * network_rank windows BYTES N so many messages of so many bytes from each rank to the next, from window to window
+ * network_rank circle          each rank waits for a message of the next one, which none sends
  *
  * Every role says "joined" once it has a communicator, "done" at the end, or "failed CODE MS MESSAGE", with the monotonic clock's
  * milliseconds, and then destroys the communicator as a program would; and "left" after that.
@@ -149,6 +150,13 @@ static int windows(size_t bytes, int times) {
          !failed(koloMemFree(in));
 }
 
+static int circle(void) {
+  int one = 1;
+  if (failed(koloAllReduce(&one, &one, 1, koloInt32, koloSum, comm, NULL))) return 0;
+  puts("ready");
+  return !failed(koloRecv(&one, 1, koloInt32, (rank + 1) % ranks, comm, NULL));
+}
+
 int main(int argc, char** argv) {
   int well = 0;
   const char* const role = argc > 1 ? argv[1] : "";
@@ -158,6 +166,7 @@ int main(int argc, char** argv) {
   if (strcmp(role, "messages") == 0) well = messages();
   if (strcmp(role, "loop") == 0 && argc == 4) well = loop(strtoull(argv[2], NULL, 10), atoi(argv[3]));
   if (strcmp(role, "windows") == 0 && argc == 4) well = windows(strtoull(argv[2], NULL, 10), atoi(argv[3]));
+  if (strcmp(role, "circle") == 0) well = circle();
   if (well) puts("done");
   koloCommDestroy(comm);
   return puts("left") < 0;
