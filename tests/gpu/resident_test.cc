@@ -1,19 +1,93 @@
 // Operations that follow each other in a stream and are given to the resident kernel, as a program may ask for
-// (resident = 2).
+// (resident = 2), and the order in which the kernel says that an operation is done.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "executor/cuda/resident.h"
 #include "gpu/support.h"
+
+extern "C" const unsigned char koloKernels[];  // the image that the library loads
 
 namespace kolo::test {
 namespace {
 
 constexpr MockCuda kRoomy{.multiprocessors = 12, .blockThreads = 2};  // for two ranks and their resident kernels
 
+// A page whose first store is noticed: what `watched` was then.
+struct Page {
+  void* memory = nullptr;
+  const device::Counter* watched = nullptr;
+  std::uint64_t seen = 0;
+  volatile std::sig_atomic_t stores = 0;
+};
+Page page;
+
+void noticeStore(int, siginfo_t*, void*) {
+  page.seen = device::loadRelaxed(*page.watched);
+  page.stores = page.stores + 1;
+  if (mprotect(page.memory, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), PROT_READ | PROT_WRITE) != 0) std::abort();
+}
+
 }  // namespace
+
+TEST_CASE("a resident kernel tells the stream that an operation is done before it tells the host, which is far away",
+          "[mock]") {
+  using namespace executor::cuda;
+  const MockScene scene({.blockThreads = 1});
+  const CurrentDevice current(0);
+  const CudaStream stream;
+  CUmodule module = nullptr;
+  CUfunction kernel = nullptr;
+  CUDA_OK(driver().cuModuleLoadData(&module, koloKernels));
+  CUDA_OK(driver().cuModuleGetFunction(&kernel, module, "koloRunBlocks"));
+  const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  page = {};
+  page.memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(page.memory != MAP_FAILED);
+  auto* const control = new (page.memory) Control{};
+  device::storeRelaxed(control->quit, 1);
+  Channel channel{};
+  Resident resident{};
+  const auto places = std::make_unique<LaunchParams[]>(kResidentPlaces);
+  places[1] = LaunchParams{};
+  places[1].control = control;
+  places[1].channels = &channel;
+  device::storeRelaxed(resident.rung, ringOf(1, true));
+  page.watched = &resident.done;
+
+  struct sigaction notices{}, before{};
+  notices.sa_sigaction = noticeStore;
+  notices.sa_flags = SA_SIGINFO;
+  REQUIRE(sigaction(SIGSEGV, &notices, &before) == 0);
+  REQUIRE(mprotect(page.memory, bytes, PROT_READ) == 0);
+  LaunchParams none{};
+  none.control = control;
+  ServeParams serve{.control = control,
+                    .channels = &channel,
+                    .resident = &resident,
+                    .places = places.get(),
+                    .instance = 1,
+                    .first = 1,
+                    .idleNs = 0};
+  void* arguments[] = {&none, &serve};
+  CUDA_OK(driver().cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream.raw(), arguments, nullptr));
+  stream.synchronize();
+  REQUIRE(sigaction(SIGSEGV, &before, nullptr) == 0);
+  CHECK(device::loadRelaxed(resident.done) == 1);
+  CHECK(device::loadRelaxed(control->completed) == 1);
+  CHECK(page.stores == 1);
+  CHECK(page.seen == 1);  // done, when the first store to the host's memory was made
+  munmap(page.memory, bytes);
+  CUDA_OK(driver().cuModuleUnload(module));
+}
 
 TEST_CASE("a resident kernel takes operations that follow each other in a stream, if the program lets it", "[mock]") {
   const std::vector<std::pair<const char*, std::string>> settings = {{"KOLO_RESIDENT_IDLE_US", "1000000"}};

@@ -1,7 +1,7 @@
 // The agreement of src/executor/cuda/resident.h, tried in every interleaving, with the store buffers that processors have: that no
 // launch is left without an instance of the kernel, that every block executes every launch once, in order, and not before it is rung,
-// that `done` is said after all of them, that an instance retires when nothing is left and ends when it is told to, and that none of
-// the agreement's parts can be left out.
+// that `done` is said after all of them and before `completed`, that an instance retires when nothing is left and ends when it is told
+// to, and that none of the agreement's parts can be left out.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr std::size_t kBuffered = 4;   // stores of a writer on their way
 constexpr std::size_t kMostLaunches = 4;
 
 // The counters that are stored to. The stream's and the blocks' atomic one are visible at once.
-enum Word : Small { kNone, kEnqueued, kOpened, kQuit, kAsleep, kLeavingAfter, kLeavingInstance, kDone, kWords };
+enum Word : Small { kNone, kEnqueued, kOpened, kQuit, kAsleep, kLeavingAfter, kLeavingInstance, kDone, kCompleted, kWords };
 
 // kGive: between two launches; the next, or, after the last, waits until all is done and says that it quits.
 enum HostStep : Small { kGive, kFenceOfHost, kLookAsleep, kRing, kSynchronize, kGone };
@@ -86,6 +86,7 @@ struct Rules {
   bool launchesAtEqual = true;  // else the host launches only when asleep > instances
   bool streamWaits = true;      // else it rings for a launch before the one before is done
   bool countsArrivals = true;   // else every block says `done`
+  bool doneFirst = true;        // else the host is told that the launch is done before the stream is
   bool sharesQueue = false;     // the streams and the kernel's are one queue to the hardware: what is behind waits
 };
 
@@ -93,6 +94,7 @@ enum class Flaw {
   kNothing,
   kOutOfOrder,    // a block begins a launch that is not the one that has been rung
   kDoneTooEarly,  // `done` is said before a block has executed the launch
+  kStreamIsLate,  // the host has seen a launch as done whose stream still waits: for a store to the host's memory, which is far away
   kSplit,         // blocks execute a launch in different instances: on two ranks they may wait for each other for ever
   kTooMany,       // more than one instance waits for the one that runs
   kLeftBehind,    // what was given may never be done, unless the host does more
@@ -170,6 +172,7 @@ class ResidentModel {
   void stepMemory(State s, std::size_t writer) {
     if (isEmpty(s, writer)) return;
     drainOne(s, writer);
+    expect(s.memory[kCompleted] <= s.memory[kDone], Flaw::kStreamIsLate);
     add(s, By::kItself);
   }
 
@@ -272,10 +275,13 @@ class ResidentModel {
     return rules_.ringsSayWho && opens && launch != s.first[s.begun];
   }
 
+  // Two releases: the second one becomes visible after the first.
   void sayDone(State& s, std::size_t i) {
     const Small served = s.blocks[i].served;
     for (const Block& each : s.blocks) expect(each.served >= served, Flaw::kDoneTooEarly);
+    if (!rules_.doneFirst) store(s, i, kCompleted, served);
     store(s, i, kDone, served);                      // [done launch]
+    if (rules_.doneFirst) store(s, i, kCompleted, served);   // [completed]
   }
 
   // The other block, when nothing has been rung.
@@ -398,6 +404,7 @@ TEST_CASE("resident kernel: no part of the agreement can be left out", "[residen
   CHECK(flawOf({.looksAtQuit = false}) == Flaw::kIgnoresQuit);
   CHECK(flawOf({.streamWaits = false}) == Flaw::kOutOfOrder);
   CHECK(flawOf({.countsArrivals = false}) == Flaw::kDoneTooEarly);
+  CHECK(flawOf({.doneFirst = false}) == Flaw::kStreamIsLate);
 }
 
 }  // namespace resident_model

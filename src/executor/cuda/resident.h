@@ -118,8 +118,9 @@ KOLO_DEVICE void serveBlock(Platform& platform, const ServeParams& params, int b
     device::storeRelaxed(params.channels[block].served, ++state.served);
     // A launch is given to the next one only when all blocks have done it: so the sum tells which arrival was the last.
     if (platform.add(params.resident->arrivals) == state.served * static_cast<std::uint64_t>(blocks)) {
-      device::storeRelease(params.control->completed, state.served);     // [completed]
+      // The stream first: a release waits until what was stored before is there, and `completed` is in the host's memory.
       device::storeRelease(params.resident->done, state.served);         // [done launch] the stream waits for it
+      device::storeRelease(params.control->completed, state.served);     // [completed]
     }
   }
 }
