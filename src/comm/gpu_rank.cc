@@ -485,6 +485,9 @@ class CudaRank final : public GpuRank {
 
   // "": the stream of the resident kernel has been taken.
   std::string whyNotResident(bool sharesContext) {
+    if (gpu_->launchesBlock()) {
+      return "a launch returns only when its kernel has ended (CUDA_LAUNCH_BLOCKING is set, or a tool has kernels run one after the other)";
+    }
     if (!gpu_->canRing()) return fmt::format("device {} has no 64-bit memory operations in streams", gpu_->ordinal());
     if (sharesContext && drivers::streamQueues() < 16) {
       return "CUDA was initialised with CUDA_DEVICE_MAX_CONNECTIONS below 16 (8 by default), and the streams of ranks that share a device would "

@@ -259,6 +259,25 @@ TEST_CASE("a device whose streams cannot ring launches everything, and says why 
   CHECK(MockCuda::launches() - before == 6);
 }
 
+TEST_CASE("where a launch returns when its kernel has ended, ranks launch everything, and say why", "[mock]") {
+  const MockScene scene({.multiprocessors = 12, .blockThreads = 2, .blockingLaunches = true});
+  std::unique_ptr<Ranks> ranks;
+  const std::string said = writtenBy([&] { ranks = std::make_unique<Ranks>(oneDevice(2), RanksOptions{.resident = 2}); });
+  CHECK(said.find("no resident kernel: a launch returns only when its kernel has ended (CUDA_LAUNCH_BLOCKING") != std::string::npos);
+  const std::uint64_t before = MockCuda::launches();
+  ranks->run([](Self& self) {
+    const DeviceBuffer value(1);
+    const CudaStream stream;
+    value->write(1);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_OK(self, koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, self.comm, stream.get()));
+    }
+    stream.synchronize();
+    EXPECT(self, value->read(0) == 8);
+  });
+  CHECK(MockCuda::launches() - before == 6);
+}
+
 TEST_CASE("ranks that share a device are told that kernels are loaded lazily, once", "[mock]") {
   const MockScene scene({.lazyLoading = true});
   const std::string alone = writtenBy([] { const Ranks ranks(oneDevice(1)); });

@@ -222,6 +222,20 @@ def check_test_programs():
             process.wait()
 
 
+def check_alone():
+    """What sanitizers look at goes on where a launch returns when its kernel has ended, and has no resident kernel."""
+    done = subprocess.run(
+        [BUILD / "tests/collectives/kolo-collectives", sections.ALONE, "--warn", "NoTests"],
+        env={**os.environ, "CUDA_LAUNCH_BLOCKING": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SOON,
+    )
+    expect(done.returncode == 0, f"exit status {done.returncode}", done.stdout)
+    expect("no resident kernel" not in done.stdout, "a resident kernel was asked for", done.stdout)
+
+
 # ---------------------------------------------------------------- a build that is carried
 
 
@@ -299,7 +313,7 @@ def check_carried():
         expect(commit == "unknown (no repository)", f"the commit is {commit}", done.stdout)
 
 
-CHECKS = [check_plan, check_sections, check_failures, check_hang, check_killed, check_test_programs, check_carried]
+CHECKS = [check_plan, check_sections, check_failures, check_hang, check_killed, check_test_programs, check_alone, check_carried]
 
 for check in CHECKS:
     begin = time.monotonic()

@@ -109,6 +109,25 @@ TEST_CASE("a resident kernel takes operations that follow each other in a stream
   CHECK(MockCuda::launches() - before == 2);  // of 40 operations: each rank's resident kernel
 }
 
+// A tool may come to a program that runs.
+TEST_CASE("an operation is there for its resident kernel before that is launched, for the launch may return late",
+          "[mock]") {
+  const MockScene scene(kRoomy);
+  Ranks ranks(oneDevice(2), {.resident = 2});
+  MockCuda::blockLaunches(true);
+  ranks.run([&](Self& self) {
+    const DeviceBuffer value(1);
+    const CudaStream stream;
+    value->write(1);
+    for (int i = 0; i < 5; ++i) {
+      EXPECT_OK(self, koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, self.comm, stream.get()));
+    }
+    stream.synchronize();
+    EXPECT(self, value->read(0) == 32);
+  });
+  CHECK(MockCuda::mostBlocksAtOnce() > 2);  // resident kernels
+}
+
 TEST_CASE("a resident kernel's operation comes after what stands before it in its stream, and before what comes later",
           "[device]") {
   const DeviceScene scene(kRoomy);

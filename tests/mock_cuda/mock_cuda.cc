@@ -278,6 +278,9 @@ void MockCuda::install() const {
   static const drivers::CudaDriver driver = mock::makeDriver();
   world = new mock::World;
   world->properties = *this;
+  if (const char* const blocks = std::getenv("CUDA_LAUNCH_BLOCKING"); blocks != nullptr && std::strcmp(blocks, "1") == 0) {
+    world->properties.blockingLaunches = true;
+  }
   world->lastId = lastId;
   world->contexts = std::vector<std::atomic<int>>(static_cast<std::size_t>(devices));
   world->contextLocks = std::vector<std::mutex>(static_cast<std::size_t>(devices));
@@ -320,6 +323,11 @@ void MockCuda::failFrom(const std::string& function, CUresult result) {
   const std::lock_guard lock(world->mutex);
   world->properties.failing = function;
   world->failure = result;
+}
+
+void MockCuda::blockLaunches(bool block) {
+  const std::lock_guard lock(world->mutex);
+  world->properties.blockingLaunches = block;
 }
 
 void MockCuda::breakDevice(CUresult error) { world->broken = error; }

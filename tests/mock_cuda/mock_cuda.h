@@ -28,6 +28,7 @@ struct MockCuda {
   bool timeSlices = false;       // one grid runs at a time, until all its blocks wait: as processes without MPS have the device
   bool streamMemoryOps = true;   // streams write and wait for words of 64 bits
   bool lazyLoading = false;      // kernels are loaded when they are first launched, as by default; that waits for all that the device has to do
+  bool blockingLaunches = false; // a launch returns when the kernel has ended, as beneath some tools, and by CUDA_LAUNCH_BLOCKING=1 here too
   unsigned connections = 0;      // queues of the hardware for all streams of a device, 32 at most on real ones; what two streams put into one queue is
                                  // executed in the order in which it came. 0: a queue for each stream
   unsigned launchQueue = 0;      // entries of a queue (about 1,024 on real devices); whoever finds it full waits for room, and until then no call of
@@ -46,6 +47,7 @@ struct MockCuda {
   static std::map<std::string, std::uint64_t> calls();
   static unsigned mostBlocksAtOnce();    // on one device
   static std::uint64_t slices();         // how often the device went from one grid to another
+  static void blockLaunches(bool block); // from now on
   static void failFrom(const std::string& function, CUresult result = CUDA_ERROR_UNKNOWN);   // "": none
 
   // Memory as from cuMemAllocAsync: the device's, but no process can share it. Freed with cuMemFree. 0: failed.

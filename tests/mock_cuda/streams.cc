@@ -138,12 +138,13 @@ CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsign
   world->parameterBytes += kernel.parameterBytes;
   Grid grid{.blocks = blocks, .blockThreads = std::min(threads, world->properties.blockThreads)};
   const int current = currentDevice();
-  const std::lock_guard lock(world->mutex);
+  std::unique_lock lock(world->mutex);
   const auto stream = findStream(handle);
   if (stream == nullptr || (stream->device >= 0 && current >= 0 && stream->device != current)) return CUDA_ERROR_INVALID_HANDLE;
   const int device = stream->device >= 0 ? stream->device : current;
   grid.device = device;
-  return submitLocked(*stream, handle, [run, grid, device]() -> Task {
+  const bool waits = world->properties.blockingLaunches && stream->capture == nullptr;
+  const CUresult result = submitLocked(*stream, handle, [run, grid, device]() -> Task {
     ++world->launches;
     return [run, grid, device] {
       {
@@ -155,6 +156,9 @@ CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsign
       world->blocks[device] -= grid.blocks;
     };
   });
+  lock.unlock();
+  if (waits && result == CUDA_SUCCESS) stream->synchronize();
+  return result;
 }
 
 // The pair of a write is its wait here, or the acquire load of a kernel or of the host.

@@ -198,7 +198,7 @@ void resetContext(int device);
 
 struct World {
   Slices slices;
-  MockCuda properties;                  // constant but for `failing`
+  MockCuda properties;                  // constant but for `failing` and `blockingLaunches`
   CUresult failure = CUDA_ERROR_UNKNOWN;
   Broken broken{CUDA_SUCCESS};
   std::atomic<bool> calledFromDestructor{false};

@@ -26,10 +26,10 @@ constexpr std::size_t kBuffered = 4;   // stores of a writer on their way
 constexpr std::size_t kMostLaunches = 4;
 
 // The counters that are stored to. The stream's and the blocks' atomic one are visible at once.
-enum Word : Small { kNone, kEnqueued, kOpened, kQuit, kAsleep, kLeavingAfter, kLeavingInstance, kDone, kCompleted, kWords };
+enum Word : Small { kNone, kEnqueued, kQuit, kAsleep, kLeavingAfter, kLeavingInstance, kDone, kCompleted, kWords };
 
 // kGive: between two launches; the next, or, after the last, waits until all is done and says that it quits.
-enum HostStep : Small { kGive, kFenceOfHost, kLookAsleep, kRing, kSynchronize, kGone };
+enum HostStep : Small { kGive, kFenceOfHost, kLookAsleep, kRing, kLaunch, kAwaitLaunched, kSynchronize, kGone };
 // awaitLaunch(), then the rest of serveBlock()'s loop. kLookAfter is the other block's; what follows it, up to kSayLeaving, block 0's.
 enum BlockStep : Small { kOut, kPoll, kLook, kLookAfter, kSayAsleep, kFence, kLookEnqueued, kSayLeaving, kRun, kArrive };
 
@@ -50,8 +50,9 @@ struct Store {
 struct State {
   Small hostStep = kGive;
   Small given = 0;
-  Small instances = 0;         // launched
-  Small begun = 0, ended = 0;   // of them; the one that runs, if any, is the one begun last
+  Small instances = 0;         // that the host has decided on
+  Small launched = 0;          // of them
+  Small begun = 0, ended = 0;   // of those; the one that runs, if any, is the one begun last
   Small inStream = 0;           // launches whose ring and wait stand in the stream
   Small rung = 0, arrivals = 0;
   std::array<Small, kMostLaunches + 1> first{};       // by instance: the launch for which it was launched
@@ -77,7 +78,6 @@ struct Rules {
   bool hostFences = true;
   bool kernelFences = true;
   bool ringsSayWho = true;      // else a ring does not say that the launch is the first of a new instance
-  bool handsOver = true;        // else block 0 stays for a launch that has been given, whoever is to serve it
   bool asleepFirst = true;      // else block 0 looks at `enqueued`, then says that it is asleep
   bool namesInstance = true;    // else `leavingAfter` holds for whatever instance reads it, once anybody has left
   bool servesTheRest = true;    // else the other block leaves as soon as block 0 does
@@ -87,6 +87,8 @@ struct Rules {
   bool streamWaits = true;      // else it rings for a launch before the one before is done
   bool countsArrivals = true;   // else every block says `done`
   bool doneFirst = true;        // else the host is told that the launch is done before the stream is
+  bool ringsFirst = true;       // else the instance is launched, and then its stream rings for it
+  bool launchesBlock = false;   // a launch returns when the instance has ended
   bool sharesQueue = false;     // the streams and the kernel's are one queue to the hardware: what is behind waits
 };
 
@@ -198,15 +200,22 @@ class ResidentModel {
         const Small asleep = s.memory[kAsleep];
         if (rules_.launchesAtEqual ? asleep >= s.instances : asleep > s.instances) {
           s.first[++s.instances] = s.given;
-          store(s, kHost, kOpened, s.given);         // [opened]
         }
         expect(s.instances - s.ended <= 2, Flaw::kTooMany);
-        s.hostStep = kRing;
+        s.hostStep = s.launched < s.instances && !rules_.ringsFirst ? kLaunch : kRing;
         break;
       }
       case kRing:
-        s.instanceAt[++s.inStream] = s.instances;
-        s.hostStep = kGive;
+        s.instanceAt[++s.inStream] = s.launched;
+        s.hostStep = s.launched < s.instances ? kLaunch : kGive;
+        break;
+      case kLaunch:
+        s.launched = s.instances;
+        s.hostStep = rules_.launchesBlock ? kAwaitLaunched : s.inStream < s.given ? kRing : kGive;
+        break;
+      case kAwaitLaunched:
+        if (s.ended < s.launched) return;
+        s.hostStep = s.inStream < s.given ? kRing : kGive;
         break;
       case kSynchronize:
         if (s.ended < s.instances) return;
@@ -228,8 +237,9 @@ class ResidentModel {
   // Those of one stream run one after the other; what an instance has stored is visible when it has ended.
   void stepInstances(State s) {
     if (s.begun == s.ended) {
-      if (s.begun == s.instances) return;
-      if (rules_.sharesQueue && s.memory[kDone] + 1 < s.first[s.begun + 1U]) return;
+      if (s.begun == s.launched) return;
+      const Small first = s.first[s.begun + 1U];
+      if (rules_.sharesQueue && (rules_.ringsFirst ? s.rung : s.memory[kDone] + 1) < first) return;
       ++s.begun;
       for (Block& block : s.blocks) block.step = kPoll;
     } else {
@@ -305,10 +315,6 @@ class ResidentModel {
       case kLook:
         block.quits = rules_.looksAtQuit ? s.memory[kQuit] : 0;   // [quit]
         block.step = rules_.asleepFirst ? kSayAsleep : kLookEnqueued;
-        if (rules_.handsOver && s.memory[kOpened] == block.served + 1 && s.memory[kOpened] != s.first[s.begun]) {   // [opened]
-          block.step = kSayLeaving;
-          break;
-        }
         if (block.quits == 0) {                      // only if it has been idle for long; else it polls again
           State soon = s;
           soon.blocks[0].step = kPoll;
@@ -385,6 +391,8 @@ Flaw flawOf(const Rules& rules, int launches = 2) { return ResidentModel(rules, 
 TEST_CASE("resident kernel: in no interleaving is a launch left behind, done twice or too early", "[resident][model]") {
   for (int launches = 0; launches <= static_cast<int>(kMostLaunches); ++launches) {
     CHECK(flawOf({.sharesQueue = true}, launches) == Flaw::kNothing);
+    CHECK(flawOf({.launchesBlock = true}, launches) == Flaw::kNothing);
+    CHECK(flawOf({.launchesBlock = true, .sharesQueue = true}, launches) == Flaw::kNothing);
     ResidentModel model({.sharesQueue = false}, launches);
     CHECK(model.explore() == Flaw::kNothing);
     CHECK(model.states() > (launches == static_cast<int>(kMostLaunches) ? 20'000 : 1));   // it did look at interleavings
@@ -399,12 +407,13 @@ TEST_CASE("resident kernel: no part of the agreement can be left out", "[residen
   CHECK(flawOf({.servesTheRest = false}) == Flaw::kLeftBehind);
   CHECK(flawOf({.launchesAtEqual = false}) == Flaw::kLeftBehind);
   CHECK(flawOf({.ringsSayWho = false}) == Flaw::kSplit);
-  CHECK(flawOf({.handsOver = false, .sharesQueue = true}) == Flaw::kLeftBehind);
   CHECK(flawOf({.othersLook = false}, 1) == Flaw::kStays);
   CHECK(flawOf({.looksAtQuit = false}) == Flaw::kIgnoresQuit);
   CHECK(flawOf({.streamWaits = false}) == Flaw::kOutOfOrder);
   CHECK(flawOf({.countsArrivals = false}) == Flaw::kDoneTooEarly);
   CHECK(flawOf({.doneFirst = false}) == Flaw::kStreamIsLate);
+  CHECK(flawOf({.ringsFirst = false, .sharesQueue = true}) == Flaw::kLeftBehind);
+  CHECK(flawOf({.ringsFirst = false, .launchesBlock = true}) == Flaw::kNeverEnds);
 }
 
 }  // namespace resident_model

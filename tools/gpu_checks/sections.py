@@ -138,8 +138,11 @@ def torch_peer(seconds):
     return lambda place: [sys.executable, ROOT / "tools/gpu-torch-peer", "--device", place.device, "--seconds", seconds]
 
 
+ALONE = "[gpu][single]"
+
+
 def sanitizer(tool):
-    """One rank: kernels that a sanitizer serialises would wait for each other. Few channels: kernels get slow."""
+    """One rank that launches: kernels that a sanitizer serialises would wait for each other. Few channels: they get slow."""
 
     def command(place):
         more = (
@@ -155,7 +158,7 @@ def sanitizer(tool):
             "20",
             *more,
             place.program("tests/collectives/kolo-collectives"),
-            "[gpu][single]",
+            ALONE,
         ]
 
     return command

@@ -436,16 +436,16 @@ Status Engine::ring(const LaunchParams& params, CUstream stream) {
   std::copy_n(params.works, params.count, place.works);
   device::storeRelease(control_->enqueued, number);                       // [enqueued]
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // Before the stream is made to wait: what waits in a queue of the hardware holds up what comes behind it.
   const bool opens = device::loadAcquire(control_->asleep) >= instances_;   // [asleep]
+  // The ring first: where a launch returns when the kernel has ended, what is rung for behind it would never be done. The wait last: what
+  // waits in a queue of the hardware holds up what comes behind it.
+  KOLO_CUDA(driver, cuStreamWriteValue64, (stream, reinterpret_cast<CUdeviceptr>(&resident->rung.value), ringOf(number, opens),
+                                           CU_STREAM_WRITE_VALUE_DEFAULT));
   if (opens) {
-    device::storeRelease(control_->opened, number);                         // [opened]
     const ServeParams serve{.control = control_, .channels = channels_.as<Channel>(), .resident = resident, .places = places_,
                             .instance = ++instances_, .first = number, .idleNs = setup_.idleNs};
     KOLO_TRY(gpu_->launchResident(serve, residentBlocks(setup_.layout), residentStream_));
   }
-  KOLO_CUDA(driver, cuStreamWriteValue64, (stream, reinterpret_cast<CUdeviceptr>(&resident->rung.value), ringOf(number, opens),
-                                           CU_STREAM_WRITE_VALUE_DEFAULT));
   KOLO_CUDA(driver, cuStreamWaitValue64, (stream, reinterpret_cast<CUdeviceptr>(&resident->done.value), number, CU_STREAM_WAIT_VALUE_GEQ));
   return {};
 }

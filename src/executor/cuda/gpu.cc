@@ -11,6 +11,8 @@ namespace kolo::executor::cuda {
 namespace {
 
 constexpr std::uint64_t kLeastLent = 4096;
+constexpr int kLaunchTrials = 4;
+constexpr std::uint64_t kIdleTrialNs = 5'000'000;
 
 // What the driver has told a thread.
 struct KnownAllocation {
@@ -146,7 +148,6 @@ Status Gpu::tryKernels() {
   KOLO_TRY(clear(reinterpret_cast<CUdeviceptr>(channel.as<void>()), sizeof(Channel)));
   KOLO_TRY(clear(reinterpret_cast<CUdeviceptr>(resident.as<void>()), sizeof(Resident)));
   auto* const control = new (pinned.as<void>()) Control{};
-  device::storeRelease(control->quit, 1);  // [quit]
   LaunchParams params{};
   params.control = control;
   params.channels = channel.as<Channel>();
@@ -154,14 +155,29 @@ Status Gpu::tryKernels() {
                     .channels = channel.as<Channel>(),
                     .resident = resident.as<Resident>(),
                     .places = nullptr,
-                    .instance = 1,
+                    .instance = 0,
                     .first = 1,
-                    .idleNs = 0};
+                    .idleNs = kIdleTrialNs};
   KOLO_TRY(launch(params, 1, copies_));
   KOLO_TRY(launch(params, ServeParams{}, 1, copies_));
-  KOLO_TRY(launchResident(serve, 1, copies_));
+  KOLO_TRY(tryLaunches(*control, serve));
   return moveLine(reinterpret_cast<CUdeviceptr>(resident.as()),
-                  reinterpret_cast<CUdeviceptr>(channel.as()));  // waits for all four
+                  reinterpret_cast<CUdeviceptr>(channel.as()));  // waits for all of them
+}
+
+// The resident kernel, which has nothing to do and retires after a while, unless it is told to quit at once. Launches
+// block if each has retired before its launch returned: a single one may have done so while this thread had no core.
+Status Gpu::tryLaunches(Control& control, ServeParams serve) {
+  launchesBlock_ = true;
+  for (int i = 0; i < kLaunchTrials && launchesBlock_; ++i) {
+    device::storeRelaxed(control.quit, 0);
+    ++serve.instance;
+    KOLO_TRY(launchResident(serve, 1, copies_));
+    launchesBlock_ = device::loadAcquire(control.asleep) == serve.instance;  // [asleep]
+    device::storeRelease(control.quit, 1);                                   // [quit]
+    KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
+  }
+  return {};
 }
 
 Gpu::~Gpu() {

@@ -67,6 +67,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
   // Whether streams can ring a resident kernel's doorbell, and wait for its count.
   bool canRing() const { return canRing_; }
+  // Whether a launch returns only when the kernel has ended, because of CUDA_LAUNCH_BLOCKING or a tool that has kernels
+  // run one after the other.
+  bool launchesBlock() const { return launchesBlock_; }
 
   // Of its memory, as the hardware's clock and width say, and its L2 cache; 0: unknown.
   double memoryGBps() const { return memoryGBps_; }
@@ -159,6 +162,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Status load();
   Status launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const;
   Status tryKernels();
+  Status tryLaunches(Control& control, ServeParams serve);
 
   const drivers::CudaDriver& driver_;
   int ordinal_;
@@ -166,6 +170,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   CUuuid uuid_{};
   bool mps_ = false;
   bool canRing_ = false;
+  bool launchesBlock_ = false;
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
   CUfunction runFew_ = nullptr, runBlocks_ = nullptr, moveLine_ = nullptr;

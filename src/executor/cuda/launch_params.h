@@ -12,7 +12,6 @@ namespace kolo::executor::cuda {
 struct alignas(64) Control {
   device::Counter stop;        // by the host: give up [stop]
   device::Counter quit;        // by the host: a resident kernel that is idle ends at once [quit]
-  device::Counter opened;      // by the host: the launch for which the last instance of the resident kernel was launched [opened]
   device::Counter enqueued;    // by the host: launches given to the resident kernel [enqueued]
   alignas(64) device::Counter faults;   // by the blocks: 1 when one has given up; why is below [fault]
   device::Fault fault;

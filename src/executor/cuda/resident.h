@@ -9,9 +9,11 @@
 //     enqueued = k                                  asleep = g
 //     fence                                         fence
 //     asleep >= the last instance launched?         enqueued > s: not now: launch s + 1 has been given, and its stream will
-//       opened = k, launch the next for k             ring for it
+//       then k is to open an instance                 ring for it
 //     the stream rings: rung = k, and whether       else: leavingAfter = s, leavingInstance = g, and out
 //       k opens an instance
+//     if it does: launch the next instance for k
+//     the stream waits: done >= k
 //
 // Both fences are sequentially consistent: either the host sees that g is asleep, and launches, or g sees the launch that was given, and
 // stays; or both, and then the next instance begins when g ends. The other blocks of g leave when they see that g leaves and have
@@ -19,8 +21,8 @@
 //
 // A launch that opens an instance is for that one: no block of an earlier one executes it. Otherwise the blocks of one launch could be
 // in two instances, and two ranks wait for each other: a block of one's old instance for a block of the other's new one, and the
-// other way round. And block 0 leaves at once when the next launch is to open another instance, without waiting for the ring, which
-// may stand behind that instance in a queue of the hardware.
+// other way round. All blocks leave when the next launch is rung and opens another instance. So the ring must not wait for that
+// instance: it comes before it, also in a queue of the hardware that they share, and where a launch returns when the kernel has ended.
 //
 // tests/unit/resident_model_test.cc tries all interleavings. The counts of what is served are the channels' own, so an instance goes on
 // where the last one ended.
@@ -84,10 +86,6 @@ KOLO_DEVICE Next awaitLaunch(Platform& platform, const ServeParams& params, int 
       const bool leaving = device::loadAcquire(resident.leavingInstance) == params.instance;   // [leaving]
       if (leaving && served >= device::loadRelaxed(resident.leavingAfter)) return Next::kLeave;
       continue;
-    }
-    const std::uint64_t opened = device::loadAcquire(params.control->opened);          // [opened]
-    if (opened == served + 1 && opened != params.first) {
-      return leave(params, served);
     }
     const bool quits = device::loadAcquire(params.control->quit) != 0;                 // [quit]
     if (!quits && platform.nowNs() - since < params.idleNs) continue;
