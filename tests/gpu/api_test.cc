@@ -219,7 +219,7 @@ TEST_CASE("an asynchronous error of the device is told with the operation it bel
 }
 
 TEST_CASE("a window is taken away when the kernels that use it have ended", "[mock]") {
-  const MockScene scene({.devices = 2, .freeWaits = true});
+  const MockScene scene({.devices = 2});
   Ranks ranks({0, 1});
   ranks.run([&](Self& self) {
     constexpr std::size_t kInts = 200'000;

@@ -838,7 +838,7 @@ TEST_CASE("windows over memory of Kolo's and of the driver's, and over what has 
 }
 
 TEST_CASE("windows between two devices; memory of a pool is staged", "[mock]") {
-  const MockScene scene({.devices = 2, .freeWaits = true});
+  const MockScene scene({.devices = 2});
   Ranks ranks({0, 1});
   ranks.run([&](Self& self) {
     for (const Memory kind : {Memory::kOwn, Memory::kDriver, Memory::kPool}) {

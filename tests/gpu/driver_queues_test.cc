@@ -58,6 +58,25 @@ TEST_CASE("the mock of the driver executes what shares a queue in the order in w
   CHECK(words->read(2) == 1);
 }
 
+TEST_CASE("the mock of the driver gives a stream the queue that the fewest have, or the next in turn", "[mock][queues]") {
+  const bool inTurn = GENERATE(false, true);
+  const MockScene scene({.connections = 2, .queuesInTurn = inTurn});
+  const CudaStream first;
+  CudaStream gone;
+  gone.destroy();
+  const CudaStream last;
+  const DeviceBuffer words(2);
+  const CurrentDevice current(0);
+  const auto word = reinterpret_cast<CUdeviceptr>(words.data());
+  words.data()[0] = words.data()[1] = 0;
+  CUDA_OK(driver().cuStreamWaitValue64(first.raw(), word, 1, CU_STREAM_WAIT_VALUE_GEQ));
+  CUDA_OK(driver().cuStreamWriteValue64(last.raw(), word, 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+  if (!inTurn) last.synchronize();
+  CHECK(isIdle(last) == !inTurn);
+  std::atomic_ref(*reinterpret_cast<std::uint64_t*>(words.data())).store(1);
+  for (const CudaStream* stream : {&first, &last}) stream->synchronize();
+}
+
 TEST_CASE("a rank that is far ahead of the others leaves room in the driver's queue", "[mock][queues]") {
   constexpr int kCalls = 600;  // three entries each, where there are 1,024
   const int resident = GENERATE(0, 2);

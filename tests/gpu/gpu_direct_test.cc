@@ -48,7 +48,7 @@ class Scene {
 };
 
 MockCuda gpuFor(int ranks, bool resident = false) {
-  return {.multiprocessors = ranks * (resident ? 6 : 2), .blockThreads = 2, .freeWaits = true};
+  return {.multiprocessors = ranks * (resident ? 6 : 2), .blockThreads = 2};
 }
 
 // Sums, broadcasts and messages, short and long.

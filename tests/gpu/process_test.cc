@@ -41,8 +41,7 @@ void installMock(const Words& words, int ranksHere = 1) {
            .blockThreads = isCrowd ? 1u : 2u,   // cores are few
            .peersReach = !has(words, "no-peers"),
            .peersBroken = has(words, "broken-peers"),
-           .sharesByFile = !has(words, "no-files"),
-           .freeWaits = true}
+           .sharesByFile = !has(words, "no-files")}
       .install();
 }
 

@@ -38,9 +38,9 @@ const drivers::CudaDriver& driver();
 void mustSucceed(CUresult result, const char* what);
 #define CUDA_OK(call) ::kolo::test::mustSucceed((call), KOLO_HERE ": " #call)
 
-// A mock on which each rank has two blocks to itself; freeing memory waits there too, as on a real GPU.
+// A mock on which each rank has two blocks to itself.
 inline MockCuda mockFor(int ranks, bool resident = false) {
-  return {.multiprocessors = ranks * (resident ? 6 : 2), .blockThreads = 2, .freeWaits = true};
+  return {.multiprocessors = ranks * (resident ? 6 : 2), .blockThreads = 2};
 }
 
 // Mocked GPUs, whatever this machine has; REQUIRES: a test with the tag [mock].
@@ -153,7 +153,10 @@ class Ranks {
   int size() const { return static_cast<int>(comms.size()); }
   koloComm_t operator[](int rank) const { return comms[static_cast<std::size_t>(rank)]; }
   // Calls body(self) on a thread for each rank, and asserts that none has found a fault.
-  void run(const std::function<void(Self&)>& body) const { runOn(comms, body); }
+  void run(const std::function<void(Self&)>& body) const {
+    const FreeingLater later;
+    runOn(comms, body);
+  }
   // In run(): returns when all ranks have called it. Around what may wait for the device, and so for the other ranks' kernels.
   void together() { barrier_.arrive_and_wait(); }
 

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #if KOLO_HAVE_CUDA
 #include "drivers/cuda/driver.h"
@@ -35,6 +37,21 @@ Contexts& held() {
   return *instance;
 }
 
+struct ToFree {
+  std::mutex mutex;
+  int scopes = 0;
+  std::vector<std::pair<int, unsigned char*>> memory;  // and whose it is
+};
+ToFree& toFree() {
+  static auto* const instance = new ToFree;
+  return *instance;
+}
+
+void freeNow(int device, const unsigned char* data) {
+  const CurrentDevice current(device);
+  require(driver().cuMemFree(address(data)), "cuMemFree");
+}
+
 CUcontext contextOf(int device) {
   const std::lock_guard lock(held().mutex);
   const auto [at, isNew] = held().of.try_emplace(device, nullptr);
@@ -64,8 +81,28 @@ DeviceMemory::DeviceMemory(int device, std::size_t bytes) : device_(device) {
 }
 
 DeviceMemory::~DeviceMemory() {
-  const CurrentDevice current(device_);
-  require(driver().cuMemFree(address(data_)), "cuMemFree");
+  {
+    const std::lock_guard lock(toFree().mutex);
+    if (toFree().scopes > 0) {
+      toFree().memory.emplace_back(device_, data_);
+      return;
+    }
+  }
+  freeNow(device_, data_);
+}
+
+FreeingLater::FreeingLater() {
+  const std::lock_guard lock(toFree().mutex);
+  ++toFree().scopes;
+}
+
+FreeingLater::~FreeingLater() {
+  std::vector<std::pair<int, unsigned char*>> memory;
+  {
+    const std::lock_guard lock(toFree().mutex);
+    if (--toFree().scopes == 0) memory.swap(toFree().memory);
+  }
+  for (const auto& [device, data] : memory) freeNow(device, data);
 }
 
 void upload(int device, unsigned char* to, const unsigned char* from, std::size_t bytes) {
@@ -86,6 +123,8 @@ CurrentDevice::~CurrentDevice() = default;
 void releaseContexts() {}
 DeviceMemory::DeviceMemory(int device, std::size_t) : device_(device) { std::abort(); }
 DeviceMemory::~DeviceMemory() = default;
+FreeingLater::FreeingLater() = default;
+FreeingLater::~FreeingLater() {}
 void upload(int, unsigned char*, const unsigned char*, std::size_t) {}
 void download(int, unsigned char*, const unsigned char*, std::size_t) {}
 

@@ -18,6 +18,16 @@ class DeviceMemory {
   unsigned char* data_ = nullptr;
 };
 
+// While one of these lives, memory of DeviceMemory objects that go stays; it is freed when the last has gone. Ranks that
+// are threads need that: freeing may wait for the device and let no other thread call the driver, and the device for
+// what another rank launches next.
+class FreeingLater {
+ public:
+  FreeingLater();
+  ~FreeingLater();
+  FreeingLater(const FreeingLater&) = delete;
+};
+
 // Makes the device's primary context the thread's, for a scope. The process holds the context from its first use on:
 // the driver resets a primary context, with all memory and streams in it, when its last holder releases it.
 class CurrentDevice {

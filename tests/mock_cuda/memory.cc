@@ -42,7 +42,7 @@ CUresult free(CUdeviceptr pointer) {
   if (world->properties.freeWaits) {
     const int device = at->second.physical->device;
     lock.unlock();
-    synchronizeDevice(device);
+    occupyDevice(device);
     lock.lock();
     at = world->memory.find(pointer);
     if (at == world->memory.end()) return CUDA_ERROR_INVALID_VALUE;   // freed twice
@@ -54,6 +54,7 @@ CUresult free(CUdeviceptr pointer) {
 
 CUresult allocateHost(void** pointer, std::size_t bytes, unsigned) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (world->properties.allocationWaits) occupyDevice(currentDevice());
   if (posix_memalign(pointer, 4096, bytes) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
   std::memset(*pointer, kUnwritten, bytes);
   const std::lock_guard lock(world->mutex);
@@ -70,7 +71,7 @@ CUresult removeHost(void* pointer, Kind kind, CUresult otherwise) {
 }
 
 CUresult freeHost(void* pointer) {
-  if (world->properties.freeWaits && currentDevice() >= 0) synchronizeDevice(currentDevice());
+  if (world->properties.freeWaits) occupyDevice(currentDevice());
   const CUresult result = removeHost(pointer, Kind::kHost, CUDA_ERROR_INVALID_VALUE);
   if (result == CUDA_SUCCESS) std::free(pointer);
   return result;
@@ -78,6 +79,7 @@ CUresult freeHost(void* pointer) {
 
 CUresult registerHost(void* pointer, std::size_t bytes, unsigned) {
   if (pointer == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (world->properties.allocationWaits) occupyDevice(currentDevice());
   const CUdeviceptr begin = addressOf(pointer);
   const std::lock_guard lock(world->mutex);
   auto next = world->memory.lower_bound(begin + bytes);
@@ -213,6 +215,7 @@ bool mayUse(int device, CUdeviceptr address, std::size_t bytes) {
 void addMemory(drivers::CudaDriver& d) {
   d.cuMemAlloc = [](CUdeviceptr* pointer, std::size_t bytes) {
     const int device = currentDevice();
+    if (world->properties.allocationWaits) occupyDevice(device);
     return device < 0 ? CUDA_ERROR_INVALID_CONTEXT : allocate(pointer, bytes, device, Kind::kDevice);
   };
   d.cuMemFree = mock::free;

@@ -31,9 +31,12 @@ struct MockCuda {
   bool blockingLaunches = false; // a launch returns when the kernel has ended, as beneath some tools, and by CUDA_LAUNCH_BLOCKING=1 here too
   unsigned connections = 0;      // queues of the hardware for all streams of a device, 32 at most on real ones; what two streams put into one queue is
                                  // executed in the order in which it came. 0: a queue for each stream
+  bool queuesInTurn = false;     // a new stream takes the next of these queues, whoever has it; else the one that the fewest share
   unsigned launchQueue = 0;      // entries of a queue (about 1,024 on real devices); whoever finds it full waits for room, and until then no call of
                                  // the driver in the same context goes on. 0: without end
-  bool freeWaits = false;        // cuMemFree and cuMemFreeHost wait for all that the device has to do, as the real ones do
+  bool freeWaits = true;         // cuMemFree and cuMemFreeHost wait for all that the device has to do, as the real ones do; until then no call of
+                                 // the driver in the same context goes on
+  bool allocationWaits = false;  // and so do cuMemAlloc, cuMemHostAlloc and cuMemHostRegister, as the real ones may (tests/gpu/driver_probe.h asks)
   std::string failing;           // name of a driver's function that fails from now on
 
   // Puts the mock in the driver's place, with these properties.

@@ -19,7 +19,7 @@ CUresult copySpoiled(void* to, CUdeviceptr from, std::size_t bytes, CUstream str
 
 // Before main(), in each of the processes that kolo-perf starts.
 [[maybe_unused]] const bool installed = [] {
-  kolo::test::MockCuda{.devices = 2, .multiprocessors = 16, .blockThreads = 1, .freeWaits = true}.install();
+  kolo::test::MockCuda{.devices = 2, .multiprocessors = 16, .blockThreads = 1}.install();
   const char* const above = std::getenv("KOLO_TEST_SPOILED");
   if (above == nullptr) return true;
   spoiledAbove = std::strtoull(above, nullptr, 10);

@@ -20,10 +20,12 @@ std::shared_ptr<Event> findEvent(CUevent handle) {
 
 // ---- streams
 
-// A new queue as long as there may be more of them, else the one that the fewest streams share. With World::mutex held.
+// A new queue as long as there may be more of them, else the next in turn, or the one that the fewest streams share. With World::mutex held.
 std::shared_ptr<Worker> queueFor(int device) {
   const unsigned most = world->properties.connections;
   std::vector<std::shared_ptr<Worker>>& queues = world->queues[device];
+  const std::size_t number = world->streamsMade[device]++;
+  if (most != 0 && queues.size() == most && world->properties.queuesInTurn) return queues[number % most];
   if (most != 0 && queues.size() == most) {
     return *std::min_element(queues.begin(), queues.end(), [](const auto& a, const auto& b) { return a.use_count() < b.use_count(); });
   }
@@ -125,8 +127,7 @@ void loadLazily(const Kernel& kernel) {
     const std::lock_guard lock(world->mutex);
     if (!world->loaded.emplace(device, &kernel).second) return;
   }
-  const std::lock_guard context(world->contextLocks[static_cast<std::size_t>(device)]);
-  synchronizeDevice(device);
+  occupyDevice(device);
 }
 
 CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, CUstream handle,
@@ -371,6 +372,12 @@ void synchronizeDevice(int device) {
     for (const auto& stream : world->dying) take(stream);
   }
   for (const auto& stream : streams) stream->synchronize();
+}
+
+void occupyDevice(int device) {
+  if (device < 0) return;
+  const std::lock_guard context(world->contextLocks[static_cast<std::size_t>(device)]);
+  synchronizeDevice(device);
 }
 
 void addStreams(drivers::CudaDriver& d) {

@@ -222,6 +222,7 @@ struct World {
   std::map<CUmodule, int> modules;      // and whose context they are in
   std::set<std::pair<int, const Kernel*>> loaded;                // in which device's context
   std::map<int, std::vector<std::shared_ptr<Worker>>> queues;    // of each device, where they are counted
+  std::map<int, std::size_t> streamsMade;                        // of each device, ever
   std::string lost;                     // what was still there when contexts were reset
   std::map<int, unsigned> blocks;       // running, of each device
   unsigned mostBlocks = 0;
@@ -245,6 +246,8 @@ CUresult submitLocked(Stream& stream, CUstream handle, Bind bind, bool waits = f
 bool conflictsWithCapture(const Stream& stream, CUstream handle, bool invalidate);
 // Until all streams of the device are idle.
 void synchronizeDevice(int device);
+// The same with the context's lock, which no call in the context passes meanwhile. device -1: nothing.
+void occupyDevice(int device);
 // Whether this thread must not call now what might wait; ends the captures that forbid it.
 bool forbiddenByCapture();
 // Takes the stream out of its capture, which is then over or invalid.
