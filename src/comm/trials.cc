@@ -27,39 +27,44 @@ Trials::Line Trials::lineFrom(int from, int to) const {
   return line;
 }
 
-CUdeviceptr Trials::trialOf(unsigned char* arena, int peer) const {
-  return reinterpret_cast<CUdeviceptr>(arena + layout_.partAt(peer) + layout_.trialIn());
+unsigned char* Trials::trialOf(unsigned char* arena, int peer) const { return arena + layout_.partAt(peer) + layout_.trialIn(); }
+
+// By a kernel, as operations do; the line waits in the host's memory, so that no copy of the driver's is needed.
+Status Trials::write(unsigned char* to, const Line& line) const {
+  KOLO_ASSIGN(const executor::cuda::Lent pad, gpu_.lend(executor::cuda::Lent::Where::kHost, sizeof line));
+  std::copy(line.begin(), line.end(), pad.as<std::uint64_t>());
+  return gpu_.moveLine(to, pad.as());
+}
+
+Result<Trials::Line> Trials::read(const unsigned char* from) const {
+  KOLO_ASSIGN(const executor::cuda::Lent pad, gpu_.lend(executor::cuda::Lent::Where::kHost, sizeof(Line)));
+  KOLO_TRY(gpu_.moveLine(pad.as(), from));
+  Line line;
+  std::copy_n(pad.as<std::uint64_t>(), line.size(), line.begin());
+  return line;
 }
 
 // ---- mapped
 
-// To every peer, and for it to read. `pad`: a line of this rank's own.
-Status Trials::writeMapped(Peers& peers, CUdeviceptr pad) const {
+// To every peer, and for it to read.
+Status Trials::writeMapped(Peers& peers) const {
   const int rank = membership_.rank;
-  const Line own = lineFrom(rank, rank);
-  KOLO_TRY(gpu_.upload(trialOf(peers.arena(), rank), own.data(), sizeof own));
+  KOLO_TRY(write(trialOf(peers.arena(), rank), lineFrom(rank, rank)));
   for (int peer = 0; peer < membership_.ranks(); ++peer) {
-    if (peers[peer].link == nullptr) continue;
-    const Line line = lineFrom(rank, peer);
-    KOLO_TRY(gpu_.upload(pad, line.data(), sizeof line));
-    KOLO_TRY(gpu_.moveLine(trialOf(peers[peer].arena, rank), pad));
+    if (peers[peer].link != nullptr) KOLO_TRY(write(trialOf(peers[peer].arena, rank), lineFrom(rank, peer)));
   }
   return {};
 }
 
 // Whether what the peer wrote has come here, and what it wrote at home can be read from here.
-Result<bool> Trials::checkMapped(Peers& peers, int peer, CUdeviceptr pad) const {
-  Line arrived, read;
-  KOLO_TRY(gpu_.download(arrived.data(), trialOf(peers.arena(), peer), sizeof arrived));
-  KOLO_TRY(gpu_.moveLine(pad, trialOf(peers[peer].arena, peer)));
-  KOLO_TRY(gpu_.download(read.data(), pad, sizeof read));
-  return arrived == lineFrom(peer, membership_.rank) && read == lineFrom(peer, peer);
+Result<bool> Trials::checkMapped(Peers& peers, int peer) const {
+  KOLO_ASSIGN(const Line arrived, read(trialOf(peers.arena(), peer)));
+  KOLO_ASSIGN(const Line theirs, read(trialOf(peers[peer].arena, peer)));
+  return arrived == lineFrom(peer, membership_.rank) && theirs == lineFrom(peer, peer);
 }
 
 Result<std::vector<std::string>> Trials::proveMapped(Peers& peers) {
-  const Result<executor::cuda::Lent> pad = gpu_.lend(executor::cuda::Lent::Where::kDevice, sizeof(Line));
-  Status status = pad.status();
-  if (status.ok()) status = writeMapped(peers, reinterpret_cast<CUdeviceptr>(pad.value().as<void>()));
+  Status status = writeMapped(peers);
   KOLO_TRY(membership_.agree(status));
   std::string works(static_cast<std::size_t>(membership_.ranks()), '1');
   for (int peer = 0; peer < membership_.ranks() && status.ok(); ++peer) {
@@ -68,7 +73,7 @@ Result<std::vector<std::string>> Trials::proveMapped(Peers& peers) {
       works[static_cast<std::size_t>(peer)] = '0';
       continue;
     }
-    const Result<bool> proven = checkMapped(peers, peer, reinterpret_cast<CUdeviceptr>(pad.value().as<void>()));
+    const Result<bool> proven = checkMapped(peers, peer);
     status = proven.status();
     if (!proven.ok() || proven.value()) continue;
     works[static_cast<std::size_t>(peer)] = '0';
@@ -93,7 +98,7 @@ Status Trials::post(Peers& peers, int peer) const {
   unsigned char* const mirrored = peers.partAt(peer) + layout_.trialIn();
   const Line line = lineFrom(membership_.rank, peer);
   if (peers[peer].mirror.isOnDevice) {
-    KOLO_TRY(gpu_.upload(reinterpret_cast<CUdeviceptr>(mirrored), line.data(), sizeof line));
+    KOLO_TRY(write(mirrored, line));
   } else {
     std::copy_n(line.data(), line.size(), reinterpret_cast<std::uint64_t*>(mirrored));
   }
@@ -121,7 +126,7 @@ Result<bool> Trials::hasArrived(Peers& peers, int peer, const Inbox& inbox) cons
   const std::uint32_t rails = peers[peer].link->rails();
   unsigned char* const trial = inbox.part + layout_.trialIn();
   if (inbox.isOnDevice) {
-    KOLO_TRY(gpu_.download(line.data(), reinterpret_cast<CUdeviceptr>(trial), sizeof line));
+    KOLO_ASSIGN(line, read(trial));
   } else {
     const auto* const words = reinterpret_cast<const device::Counter*>(trial);
     for (std::size_t i = 0; i < line.size(); ++i) line[i] = device::loadRelaxed(words[i]);   // nothing depends on their order

@@ -36,9 +36,11 @@ class Trials {
  private:
   using Line = std::array<std::uint64_t, executor::cuda::kLineWords>;
   Line lineFrom(int from, int to) const;
-  CUdeviceptr trialOf(unsigned char* arena, int peer) const;
-  Status writeMapped(Peers& peers, CUdeviceptr pad) const;
-  Result<bool> checkMapped(Peers& peers, int peer, CUdeviceptr pad) const;
+  unsigned char* trialOf(unsigned char* arena, int peer) const;
+  Status write(unsigned char* to, const Line& line) const;
+  Result<Line> read(const unsigned char* from) const;
+  Status writeMapped(Peers& peers) const;
+  Result<bool> checkMapped(Peers& peers, int peer) const;
   Status post(Peers& peers, int peer) const;
   Status postAll(Peers& peers) const;
   Result<bool> hasArrived(Peers& peers, int peer, const Inbox& inbox) const;

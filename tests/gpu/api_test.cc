@@ -163,6 +163,20 @@ TEST_CASE("each driver call that fails is an error with its name, and everything
   }
 }
 
+TEST_CASE("links are proven by kernels alone, and so are the kernels", "[mock]") {
+  const MockScene scene({.devices = 2});
+  MockCuda::failFrom("cuMemcpyDtoHAsync");
+  { const Ranks ranks({0, 1}); }
+  MockCuda::failFrom("cuMemsetD8Async");
+  const Ranks others({0, 1}, {.mayFail = true});
+  for (const std::string& message : others.messages) {
+    INFO(message);
+    CHECK(message.find("cuMemsetD8Async") != std::string::npos);
+    CHECK(message.find("the kernels do not run") == std::string::npos);
+  }
+  MockCuda::failFrom("");
+}
+
 TEST_CASE("ranks whose devices have no direct way go through the host's memory, also where the way is broken in silence", "[mock]") {
   const bool broken = GENERATE(false, true);
   const bool byName = GENERATE(false, true);

@@ -139,21 +139,23 @@ Status Gpu::launchResident(const ServeParams& serve, unsigned blocks, CUstream s
   return launch(none, serve, blocks, stream);
 }
 
-// Launches with nothing to do. The first launch of a kernel may make the driver resize what threads have of local
+// Launches with nothing to do, in memory of the host, which needs none of the driver's copies. The first launch of a kernel may make the driver resize what threads have of local
 // memory, and wait for all that runs: later that could be a kernel of another rank, which waits for this launch.
 Status Gpu::tryKernels() {
-  KOLO_ASSIGN(const Lent channel, lend(Lent::Where::kDevice, sizeof(Channel)));
-  KOLO_ASSIGN(const Lent resident, lend(Lent::Where::kDevice, sizeof(Resident)));
-  KOLO_ASSIGN(const Lent pinned, lend(Lent::Where::kHost, sizeof(Control)));
-  KOLO_TRY(clear(reinterpret_cast<CUdeviceptr>(channel.as<void>()), sizeof(Channel)));
-  KOLO_TRY(clear(reinterpret_cast<CUdeviceptr>(resident.as<void>()), sizeof(Resident)));
-  auto* const control = new (pinned.as<void>()) Control{};
+  struct Tried {
+    Control control;
+    Channel channel;
+    Resident resident;
+  };
+  KOLO_ASSIGN(const Lent pinned, lend(Lent::Where::kHost, sizeof(Tried)));
+  auto* const tried = new (pinned.as<void>()) Tried{};
+  Control* const control = &tried->control;
   LaunchParams params{};
   params.control = control;
-  params.channels = channel.as<Channel>();
+  params.channels = &tried->channel;
   ServeParams serve{.control = control,
-                    .channels = channel.as<Channel>(),
-                    .resident = resident.as<Resident>(),
+                    .channels = &tried->channel,
+                    .resident = &tried->resident,
                     .places = nullptr,
                     .instance = 0,
                     .first = 1,
@@ -161,8 +163,7 @@ Status Gpu::tryKernels() {
   KOLO_TRY(launch(params, 1, copies_));
   KOLO_TRY(launch(params, ServeParams{}, 1, copies_));
   KOLO_TRY(tryLaunches(*control, serve));
-  return moveLine(reinterpret_cast<CUdeviceptr>(resident.as()),
-                  reinterpret_cast<CUdeviceptr>(channel.as()));  // waits for all of them
+  return moveLine(&tried->resident, &tried->channel);  // waits for all of them
 }
 
 // The resident kernel, which has nothing to do and retires after a while, unless it is told to quit at once. Launches
@@ -287,14 +288,7 @@ Status Gpu::upload(CUdeviceptr to, const void* from, std::uint64_t bytes) const 
   return {};
 }
 
-Status Gpu::download(void* to, CUdeviceptr from, std::uint64_t bytes) const {
-  const Current current(*this);
-  KOLO_CUDA(driver_, cuMemcpyDtoHAsync, (to, from, bytes, copies_));
-  KOLO_CUDA(driver_, cuStreamSynchronize, (copies_));
-  return {};
-}
-
-Status Gpu::moveLine(CUdeviceptr to, CUdeviceptr from) const {
+Status Gpu::moveLine(void* to, const void* from) const {
   const Current current(*this);
   void* arguments[] = {&to, &from};
   KOLO_CUDA(driver_, cuLaunchKernel, (moveLine_, 1, 1, 1, kLineWords, 1, 1, 0, copies_, arguments, nullptr));

@@ -98,10 +98,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // Zeroes, or copies; done when it returns, and not waiting for any kernel: others may be waiting for this thread.
   Status clear(CUdeviceptr to, std::uint64_t bytes) const;
   Status upload(CUdeviceptr to, const void* from, std::uint64_t bytes) const;
-  Status download(void* to, CUdeviceptr from, std::uint64_t bytes) const;
   // A line of 64 bytes, by a kernel: the driver's copies may take another way than kernels do, through the host's
-  // memory even.
-  Status moveLine(CUdeviceptr to, CUdeviceptr from) const;
+  // memory even. Both are memory of devices, or lent of the host.
+  Status moveLine(void* to, const void* from) const;
 
   // A thread's visit: the device's context is the thread's for a scope. Inside of a visit another one is free, so that
   // a call of the library with many steps switches once; and what the driver says of a buffer or a stream it is asked
