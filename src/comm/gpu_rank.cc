@@ -518,7 +518,7 @@ class CudaRank final : public GpuRank {
     if (sharesContext) tellOfLazyLoading();
     cuda::Engine::Setup setup{.rank = membership_.rank, .ranks = membership_.ranks(), .layout = layout_, .windows = Windows::kMost,
                               .sharesContext = sharesContext, .resident = resident,
-                              .residentFollows = wishes_.resident == 2, .idleNs = wishes_.idleNs, .beforeLaunch = {}};
+                              .residentFollows = wishes_.resident == 2, .idleNs = wishes_.idleNs, .arena = arena_, .beforeLaunch = {}};
     if (posts()) setup.beforeLaunch = [this](unsigned blocks, bool again) { proxy_->expect(blocks, again); };
     Result<std::unique_ptr<cuda::Engine>> engine = cuda::Engine::create(gpu_, setup);
     Status status = engine.status();

@@ -67,4 +67,86 @@ TEST_CASE("the mock of the driver frees memory when its device is idle, and lets
   asks.join();
 }
 
+TEST_CASE("a captured communicator may go while kernels of another wait for what the same thread calls next",
+          "[mock][queues]") {
+  const Settings settings = {{"KOLO_GPU_CHANNELS", "1"}};
+  const SettingsScope one(settings);
+  const MockScene scene(mockFor(4));
+  const DeviceBuffer values(4);
+  const CudaStream streams[2];
+  values->fill(1);
+  Ranks stay(oneDevice(2));
+  Ranks go(oneDevice(2));
+  for (int rank = 0; rank < 2; ++rank) {
+    const Graph graph(streams[rank],
+                      [&] { CHECK_CODE(koloSuccess, addUp(values.data() + 2 + rank, go[rank], streams[rank])); });
+  }
+  CHECK_CODE(koloSuccess, addUp(values.data(), stay[0], streams[0]));
+  CHECK(endsSoon([&] {
+    for (koloComm_t& comm : go.comms) {
+      CHECK_CODE(koloSuccess, koloCommDestroy(comm));
+      comm = nullptr;
+    }
+  }));
+  CHECK_CODE(koloSuccess, addUp(values.data() + 1, stay[1], streams[1]));
+  for (const CudaStream& stream : streams) stream.synchronize();
+  CHECK(values->read(0, 2) == std::vector<int>{2, 2});
+}
+
+TEST_CASE("scratch memory that a kernel may still use is not taken away", "[mock]") {
+  const Settings settings = {{"KOLO_ALGORITHM", "all_to_all:bruck"}, {"KOLO_GPU_CHANNELS", "1"}};
+  const SettingsScope bruck(settings);
+  const MockScene scene(mockFor(4));
+  const DeviceBuffer data(3), other(3);
+  const CudaStream stream;
+  const Ranks stays(oneDevice(1));  // and with it the device's own object
+  // How many mappings go with a communicator; its rank 0 is the only one that calls, `broken` says that no event is recorded.
+  const auto unmapped = [&](bool calls, bool broken) {
+    Ranks ranks(oneDevice(3));
+    if (broken) MockCuda::failFrom("cuEventRecord");
+    if (calls) (void)koloAllToAll(data.data(), other.data(), 1, koloInt32, ranks[0], stream.get());
+    MockCuda::failFrom("");
+    for (koloComm_t& comm : ranks.comms) CHECK_CODE(koloSuccess, koloCommAbort(std::exchange(comm, nullptr)));
+    return MockCuda::calls()["cuMemUnmap"];
+  };
+  std::uint64_t before = MockCuda::calls()["cuMemUnmap"];
+  const std::uint64_t arenas = unmapped(false, false) - before;
+  REQUIRE(arenas > 0);
+  before = MockCuda::calls()["cuMemUnmap"];
+  CHECK(unmapped(true, true) - before < arenas);  // nor is the arena of that rank
+}
+
+TEST_CASE("an operation allocates nothing for which the driver may wait", "[mock][queues]") {
+  const bool captured = GENERATE(false, true);
+  const MockScene scene({.multiprocessors = 8, .blockThreads = 1, .allocationWaits = true});
+  constexpr std::size_t kGroups = 40;
+  const DeviceBuffer values(18);
+  const CudaStream streams[2];
+  values->fill(1);
+  Ranks ranks(oneDevice(2));
+  std::vector<std::unique_ptr<Graph>> graphs[2];
+  const auto call = [&](int rank) {
+    const auto once = [&] { addUpMany(values.data() + 9 * rank, ranks[rank], streams[rank]); };
+    for (std::size_t i = 0; i < kGroups; ++i) {
+      if (captured) graphs[rank].push_back(std::make_unique<Graph>(streams[rank], once));
+      else once();
+    }
+  };
+  if (captured) {
+    CHECK_CODE(koloSuccess, addUp(values.data(), ranks[0], streams[0]));  // waits for the other rank
+  }
+  CHECK(endsSoon([&] { call(0); }));
+  if (captured) CHECK_CODE(koloSuccess, addUp(values.data() + 9, ranks[1], streams[1]));
+  call(1);
+  for (int rank = 0; rank < 2; ++rank) {
+    for (const auto& graph : graphs[rank]) graph->launch(streams[rank]);
+  }
+  for (const CudaStream& stream : streams) stream.synchronize();
+  for (koloComm_t comm : ranks.comms) {
+    koloResult_t result = koloSuccess;
+    CHECK_CODE(koloSuccess, koloCommGetAsyncError(comm, &result));
+    CHECK(result == koloSuccess);
+  }
+}
+
 }  // namespace kolo::test

@@ -12,27 +12,7 @@ namespace kolo::executor::cuda {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
-constexpr int kFirstBuffers = 16;
-constexpr std::uint64_t kFirstBufferBytes = 64 << 10;
 constexpr std::uint64_t roundUp(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
-
-// Bytes of the arrays that a v-variant's description points to; and the arrays, copied to `to`, if there is a place.
-std::uint64_t takeArrays(device::Work& work, unsigned char* to) {
-  std::uint64_t bytes = 0;
-  const auto take = [&](const std::uint64_t*& array) {
-    if (array == nullptr) return;
-    const std::uint64_t size = static_cast<std::uint64_t>(work.ranks) * sizeof *array;
-    if (to != nullptr) array = static_cast<const std::uint64_t*>(std::memcpy(to + bytes, array, size));
-    bytes += size;
-  };
-  take(work.sendLayout.counts);
-  take(work.sendLayout.displs);
-  take(work.recvLayout.counts);
-  take(work.recvLayout.displs);
-  take(work.countTo);
-  take(work.countFrom);
-  return bytes;
-}
 
 unsigned residentBlocks(const ArenaLayout& layout) { return static_cast<unsigned>(std::min(kResidentBlocks, layout.channels)); }
 
@@ -76,8 +56,7 @@ Status Engine::allocate() {
   if (setup_.beforeLaunch) KOLO_TRY(allocateRings());
   KOLO_CUDA(driver, cuEventCreate, (&last_, CU_EVENT_DISABLE_TIMING));
   for (CUevent& milestone : milestones_) KOLO_CUDA(driver, cuEventCreate, (&milestone, CU_EVENT_DISABLE_TIMING));
-  // Allocating pinned memory may wait for kernels, and those for the next launch: what most programs need is there from the start.
-  for (int i = 0; i < kFirstBuffers; ++i) KOLO_TRY(addBuffer(kFirstBufferBytes));
+  KOLO_TRY(lists_.allocate());
   if (!setup_.resident) return {};
   KOLO_TRY(allocate(resident_, sizeof(Resident)));
   KOLO_ASSIGN(void* const places, lendPinned(kResidentPlaces * sizeof(LaunchParams)));
@@ -113,17 +92,17 @@ Engine::~Engine() {
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
   if (!hasEnded()) {
-    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &hosts_, &order_, &resident_}) memory->setMayStayInUse();
-    for (Lent& memory : pinned_) memory.setMayStayInUse();
-    for (const auto& buffer : buffers_) buffer->memory.setMayStayInUse();
+    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &hosts_, &order_, &resident_, &scratch_}) memory->setMayStayInUse();
+    for (std::vector<Lent>* const several : {&pinned_, &outgrown_}) {
+      for (Lent& memory : *several) memory.setMayStayInUse();
+    }
+    lists_.setMayStayInUse();
+    if (setup_.arena != nullptr) gpu_->keep(setup_.arena);
   }
   if (control_ != nullptr) device::storeRelease(control_->quit, 1);   // [quit]
   if (residentStream_ != nullptr) {
     (void)driver.cuStreamSynchronize(residentStream_);
     (void)driver.cuStreamDestroy(residentStream_);
-  }
-  for (const auto& buffer : buffers_) {
-    if (buffer->used != nullptr) (void)driver.cuEventDestroy(buffer->used);
   }
   if (last_ != nullptr) (void)driver.cuEventDestroy(last_);
   for (const CUevent milestone : milestones_) {
@@ -184,13 +163,9 @@ Status Engine::setOrder(const std::vector<int>& ranks) {
 }
 
 Status Engine::reserveScratch(std::uint64_t bytes) {
-  if (bytes <= scratchBytes_) return {};
-  bytes = std::max(roundUp(bytes, kPage), 2 * scratchBytes_);
-  const Gpu::Current current(*gpu_);
-  // By the virtual memory API, which does not wait for kernels as cuMemAlloc may.
-  KOLO_ASSIGN(memory::DeviceMemory larger, memory::DeviceMemory::create(gpu_->ordinal(), bytes, true));
+  if (bytes <= scratch_.bytes()) return {};
+  KOLO_ASSIGN(Lent larger, gpu_->lend(Lent::Where::kMapped, bytes));
   outgrown_.push_back(std::exchange(scratch_, std::move(larger)));
-  scratchBytes_ = bytes;
   return {};
 }
 
@@ -200,46 +175,6 @@ void Engine::complete(device::Work& work, bool isMessage) const {
   work.slotBytes = setup_.layout.slotBytes;
   work.scratch = scratch_.as();
   work.mayOwe = false;
-}
-
-Status Engine::addBuffer(std::uint64_t bytes) {
-  const drivers::CudaDriver& driver = gpu_->driver();
-  buffers_.push_back(std::make_unique<Buffer>());   // owned before anything in it can fail
-  Buffer& buffer = *buffers_.back();
-  KOLO_ASSIGN(buffer.memory, gpu_->lend(Lent::Where::kHost, bytes));
-  KOLO_CUDA(driver, cuEventCreate, (&buffer.used, CU_EVENT_DISABLE_TIMING));
-  return {};
-}
-
-// A buffer whose last launch has ended and that no graph launches from, or a new one.
-Result<Engine::Buffer*> Engine::takeBuffer(std::uint64_t bytes) {
-  const Gpu::Current current(*gpu_);
-  const drivers::CudaDriver& driver = gpu_->driver();
-  for (const auto& buffer : buffers_) {
-    if (buffer->memory.bytes() < bytes) continue;
-    if (buffer->inGraph != nullptr && buffer->inGraph->load(std::memory_order_acquire)) continue;   // [graph gone]
-    buffer->inGraph = nullptr;
-    if (driver.cuEventQuery(buffer->used) == CUDA_SUCCESS) return buffer.get();
-  }
-  KOLO_TRY(addBuffer(bytes));
-  return buffers_.back().get();
-}
-
-// The graph tells when it is gone. Its destructor may call nothing of CUDA, so the memory waits here for its next use, or for the end.
-Status Engine::keepForGraph(Buffer& buffer, CUgraph graph) {
-  const drivers::CudaDriver& driver = gpu_->driver();
-  using Flag = std::shared_ptr<std::atomic<bool>>;
-  buffer.inGraph = std::make_shared<std::atomic<bool>>(true);
-  auto held = std::make_unique<Flag>(buffer.inGraph);
-  CUuserObject object = nullptr;
-  const auto gone = [](void* flag) {
-    const std::unique_ptr<Flag> own(static_cast<Flag*>(flag));
-    (*own)->store(false, std::memory_order_release);   // [graph gone]
-  };
-  KOLO_CUDA(driver, cuUserObjectCreate, (&object, held.get(), gone, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
-  (void)held.release();
-  KOLO_CUDA(driver, cuGraphRetainUserObject, (graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
-  return {};
 }
 
 Status Engine::checkStream(CUstream stream) const {
@@ -262,9 +197,9 @@ Status Engine::checkStream(CUstream stream) const {
                "this communicator uses", device == gpu_->ordinal() ? "another context" : "a context", device, gpu_->ordinal());
 }
 
-// The launch, but for its order; the buffer that it needs, if any.
+// The launch, but for its order; the list that it needs, if any.
 Status Engine::describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, LaunchParams& params,
-                        Buffer** buffer) {
+                        Lists::List** list) {
   params.control = control_;
   params.channels = channels_.as<Channel>();
   params.posts = posts_.as<device::PostBox>();
@@ -273,23 +208,19 @@ Status Engine::describe(std::span<device::Work> works, std::uint32_t messages, s
   params.count = static_cast<std::uint32_t>(works.size());
   params.messages = messages;
   params.messageChannels = static_cast<std::uint32_t>(setup_.layout.messageChannels);
-  std::uint64_t arrayBytes = 0;
+  std::uint64_t bytes = works.size_bytes();
   for (std::size_t i = 0; i < works.size(); ++i) {
     complete(works[i], i < messages);
-    arrayBytes += takeArrays(works[i], nullptr);
+    bytes += Lists::arrayBytes(works[i]);
   }
-  *buffer = nullptr;
-  if (works.size() <= kInlineWorks && arrayBytes == 0) {
+  *list = nullptr;
+  if (works.size() <= kInlineWorks && bytes == works.size_bytes()) {
     std::copy(works.begin(), works.end(), params.works);
     return {};
   }
-  const std::uint64_t listBytes = works.size() * sizeof(device::Work);
-  KOLO_ASSIGN(*buffer, takeBuffer(listBytes + arrayBytes));
-  unsigned char* arrays = (*buffer)->memory.as() + listBytes;
-  for (device::Work& work : works) arrays += takeArrays(work, arrays);
-  std::memcpy((*buffer)->memory.as(), works.data(), listBytes);
-  params.apart = (*buffer)->memory.as<const device::Work>();
-  return {};
+  KOLO_ASSIGN(*list, lists_.take(bytes));
+  params.apart = (*list)->works();
+  return lists_.put(works, bytes, **list);
 }
 
 Result<Engine::Capture> Engine::captureOf(CUstream stream) const {
@@ -364,11 +295,11 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, st
   const drivers::CudaDriver& driver = gpu_->driver();
   KOLO_ASSIGN(const Capture capture, captureOf(stream));
   LaunchParams params;
-  Buffer* buffer = nullptr;
-  KOLO_TRY(describe(works, messages, timeoutNs, params, &buffer));
+  Lists::List* list = nullptr;
+  KOLO_TRY(describe(works, messages, timeoutNs, params, &list));
   unsigned blocks = 0;
   for (const device::Work& work : works) blocks = std::max(blocks, static_cast<unsigned>(work.channels));
-  if (buffer != nullptr && capture.active) KOLO_TRY(keepForGraph(*buffer, capture.graph));
+  if (list != nullptr && capture.active) KOLO_TRY(lists_.keepForGraph(*list, capture.graph));
 
   if (!capture.active) awaitMilestone();
   const bool staysResident = goesToResident(params, blocks, capture, stream);
@@ -383,7 +314,7 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, st
   KOLO_TRY(orderBeforeOthers(stream, capture));
   --unrecorded_;
   if (!capture.active) KOLO_TRY(passMilestone(stream));
-  if (buffer != nullptr && !capture.active) KOLO_CUDA(driver, cuEventRecord, (buffer->used, stream));
+  if (list != nullptr && !capture.active) KOLO_CUDA(driver, cuEventRecord, (list->used, stream));
   return {};
 }
 

@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "drivers/cuda/driver.h"
 #include "executor/cuda/gpu.h"
+#include "executor/cuda/lists.h"
 #include "executor/cuda/resident.h"
 #include "memory/device_memory.h"
 
@@ -64,6 +65,7 @@ class Engine {
     // What stands before an operation in its stream can run beside that kernel: the program says so.
     bool residentFollows = false;
     std::uint64_t idleNs = 0;
+    std::shared_ptr<const void> arena;   // of this rank, which launches use
     // Where links are posted: told before each launch, whose blocks will write requests until they have ended it. again: a graph may
     // launch it at any time from now on.
     std::function<void(unsigned blocks, bool again)> beforeLaunch;
@@ -113,12 +115,6 @@ class Engine {
   Status drain();
 
  private:
-  // Pinned memory for a launch that does not fit a kernel's parameters.
-  struct Buffer {
-    Lent memory;
-    CUevent used = nullptr;
-    std::shared_ptr<std::atomic<bool>> inGraph;   // until the graph that launches from it is gone
-  };
   // Where a launch goes: into a stream, or into the graph that the stream captures.
   struct Capture {
     bool active = false;
@@ -134,16 +130,13 @@ class Engine {
   };
   static constexpr std::size_t kMostCaptures = 16;   // that may be interleaved: nobody tells when one has ended
 
-  Engine(std::shared_ptr<Gpu> gpu, const Setup& setup) : gpu_(std::move(gpu)), setup_(setup) {}
+  Engine(std::shared_ptr<Gpu> gpu, const Setup& setup) : gpu_(std::move(gpu)), setup_(setup), lists_(gpu_) {}
   Status allocate();
   Status allocateRings();
   bool hasEnded() const;
   Result<void*> lendPinned(std::uint64_t bytes);
-  Status addBuffer(std::uint64_t bytes);
-  Result<Buffer*> takeBuffer(std::uint64_t bytes);
-  Status keepForGraph(Buffer& buffer, CUgraph graph);
   void complete(device::Work& work, bool isMessage) const;
-  Status describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, LaunchParams& params, Buffer** buffer);
+  Status describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, LaunchParams& params, Lists::List** list);
   Result<Capture> captureOf(CUstream stream) const;
   bool isInOrder(const Capture& capture) const;
   CUevent lastIn(const Capture& capture) const;
@@ -164,12 +157,11 @@ class Engine {
   Lent hosts_;        // device::Hosts, and the ranks behind it
   Lent order_;        // the ranks in the order of rings
   device::PostRing* rings_ = nullptr;
-  memory::DeviceMemory scratch_;
-  std::uint64_t scratchBytes_ = 0;
-  std::vector<memory::DeviceMemory> outgrown_;   // kept: freeing may wait for kernels, and they for what this thread does next
+  Lent scratch_;
+  std::vector<Lent> outgrown_;        // scratch memory of before, which launches of before may use
   std::vector<Lent> pinned_;          // what is pointed to below
   Control* control_ = nullptr;
-  std::vector<std::unique_ptr<Buffer>> buffers_;
+  Lists lists_;
 
   // The order of launches over streams and graphs.
   CUevent last_ = nullptr;                 // after the last launch, or replay of one

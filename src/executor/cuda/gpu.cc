@@ -192,6 +192,9 @@ Gpu::~Gpu() {
         free(kind.first, memory);
       }
     }
+    for (const auto& [where, memory] : stillInUse_) free(where, memory);
+    mapped_.clear();
+    kept_.clear();
   }
   driver_.cuDevicePrimaryCtxRelease(device_);
 }
@@ -228,37 +231,48 @@ Result<Lent> Gpu::lend(Lent::Where where, std::uint64_t bytes) {
     }
   }
   if (lent.begin_ == nullptr) {
-    const Current current(*this);
-    if (where == Lent::Where::kHost) {
-      void* memory = nullptr;
-      KOLO_CUDA(driver_, cuMemHostAlloc, (&memory, lent.bytes_, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-      lent.begin_ = static_cast<unsigned char*>(memory);
-    } else {
-      CUdeviceptr memory = 0;
-      KOLO_CUDA(driver_, cuMemAlloc, (&memory, lent.bytes_));
-      lent.begin_ = reinterpret_cast<unsigned char*>(memory);
-    }
+    KOLO_ASSIGN(lent.begin_, allocate(where, lent.bytes_));
   }
   lent.gpu_ = shared_from_this();
   return lent;
+}
+
+Result<unsigned char*> Gpu::allocate(Lent::Where where, std::uint64_t bytes) {
+  const Current current(*this);
+  if (where == Lent::Where::kHost) {
+    void* memory = nullptr;
+    KOLO_CUDA(driver_, cuMemHostAlloc, (&memory, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+    return static_cast<unsigned char*>(memory);
+  }
+  if (where == Lent::Where::kMapped) {
+    KOLO_ASSIGN(memory::DeviceMemory memory, memory::DeviceMemory::create(ordinal_, bytes, true));
+    const std::lock_guard lock(mutex_);
+    return mapped_.emplace_back(std::move(memory)).as();
+  }
+  CUdeviceptr memory = 0;
+  KOLO_CUDA(driver_, cuMemAlloc, (&memory, bytes));
+  return reinterpret_cast<unsigned char*>(memory);
 }
 
 // With the device's context current.
 void Gpu::free(Lent::Where where, unsigned char* memory) const {
   if (where == Lent::Where::kHost)
     (void)driver_.cuMemFreeHost(memory);
-  else
+  else if (where == Lent::Where::kDevice)
     (void)driver_.cuMemFree(reinterpret_cast<CUdeviceptr>(memory));
 }
 
 void Gpu::takeBack(const Lent& lent) {
-  if (lent.mayStayInUse_) {
-    const Current current(*this);
-    free(lent.where_, lent.begin_);
-    return;
-  }
   const std::lock_guard lock(mutex_);
-  idle_[{lent.where_, lent.bytes_}].push_back(lent.begin_);
+  if (lent.mayStayInUse_)
+    stillInUse_.emplace_back(lent.where_, lent.begin_);
+  else
+    idle_[{lent.where_, lent.bytes_}].push_back(lent.begin_);
+}
+
+void Gpu::keep(std::shared_ptr<const void> memory) {
+  const std::lock_guard lock(mutex_);
+  kept_.push_back(std::move(memory));
 }
 
 Lent& Lent::operator=(Lent&& other) noexcept {

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "drivers/cuda/driver.h"
 #include "executor/cuda/resident.h"
+#include "memory/device_memory.h"
 
 namespace kolo::executor::cuda {
 
@@ -23,7 +24,9 @@ class Gpu;
 // Memory that a Gpu lends; it goes back with the object. Movable; not copyable.
 class Lent {
  public:
-  enum class Where { kDevice, kHost };  // kHost: pinned, at the same address for the device
+  // kMapped: of the device too, where it can be by the virtual memory API, for which the driver waits for no kernel, and
+  // in large pieces. kHost: pinned, at the same address for the device.
+  enum class Where { kDevice, kMapped, kHost };
 
   Lent() = default;
   Lent(Lent&& other) noexcept { *this = static_cast<Lent&&>(other); }
@@ -35,7 +38,7 @@ class Lent {
     return reinterpret_cast<T*>(begin_);
   }
   std::uint64_t bytes() const { return bytes_; }
-  // It may still be in use when it goes back: the driver frees it then, when all kernels have ended.
+  // It may still be in use when it goes back: nobody gets it as long as the Gpu lives.
   void setMayStayInUse() { mayStayInUse_ = true; }
 
  private:
@@ -94,6 +97,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // much next: the driver frees memory when all kernels have ended, and those of another communicator may wait for what
   // this thread launches next. Thread-safe.
   Result<Lent> lend(Lent::Where where, std::uint64_t bytes);
+  // Keeps what a kernel may still use as long as the Gpu lives. Thread-safe.
+  void keep(std::shared_ptr<const void> memory);
 
   // Zeroes, or copies; done when it returns, and not waiting for any kernel: others may be waiting for this thread.
   Status clear(CUdeviceptr to, std::uint64_t bytes) const;
@@ -155,6 +160,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
  private:
   friend class Lent;
+  Result<unsigned char*> allocate(Lent::Where where, std::uint64_t bytes);
   void free(Lent::Where where, unsigned char* memory) const;
   Gpu(const drivers::CudaDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
   void takeBack(const Lent& lent);
@@ -179,7 +185,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   std::atomic<int> taken_{0}, residentStreams_{0};
   std::mutex mutex_;  // of what follows
   std::map<std::pair<Lent::Where, std::uint64_t>, std::vector<unsigned char*>>
-      idle_;  // what was lent and came back, by its bytes
+      idle_;                                                          // what was lent and came back, by its bytes
+  std::vector<std::pair<Lent::Where, unsigned char*>> stillInUse_;    // what came back and is lent no more
+  std::vector<memory::DeviceMemory> mapped_;                          // all that is mapped
+  std::vector<std::shared_ptr<const void>> kept_;
 };
 
 }  // namespace kolo::executor::cuda
