@@ -203,7 +203,8 @@ typedef struct {
   const char* transports; /* KOLO_TRANSPORTS: names in order of preference, "shm" */
   const char* name;       /* shown in messages */
   int device;             /* KOLO_DEVICE: KOLO_HOST, or the CUDA device in whose memory this rank's buffers lie. Streams are
-                             then cudaStream_t, cast to koloStream_t, and a call returns when its operation is enqueued. All
+                             then cudaStream_t, cast to koloStream_t, and a call returns when its operation is enqueued; but
+                             a rank that is about 100 operations or groups ahead of its device waits in the call. All
                              ranks of a communicator use devices, or none does. Ranks that share a device need
                              streams of their own, made with cudaStreamNonBlocking. */
   int resident;           /* KOLO_RESIDENT: 1: small operations on an idle stream (cudaStreamNonBlocking) are given to a kernel that stays on the GPU until it has had

@@ -122,6 +122,7 @@ Status Communicator::enqueue(const std::vector<Message>& messages, const std::ve
   const auto messageWorks = static_cast<std::uint32_t>(gpuWorks_.size());
   for (const Operation& operation : operations) KOLO_TRY(addToLaunch(operation));
   if (Status status = launch(messageWorks, stream); !status.ok()) {
+    if (failed()) return failure();
     // The others count on what this rank has not launched: without it nothing that follows would fit.
     fail({status.code(), membership_.members[static_cast<std::size_t>(rank())],
           fmt::format("rank {} could not launch operation {} of communicator {}: {}", rank(), sequence_ + 1, options_.name, status.message())});

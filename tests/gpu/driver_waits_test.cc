@@ -149,4 +149,35 @@ TEST_CASE("an operation allocates nothing for which the driver may wait", "[mock
   }
 }
 
+TEST_CASE("a rank that waits because it is far ahead is let go when its communicator is aborted", "[mock][queues]") {
+  const Settings settings = {{"KOLO_GPU_CHANNELS", "1"}};
+  const SettingsScope one(settings);
+  const MockScene scene({.multiprocessors = 4, .blockThreads = 1});
+  Ranks ranks(oneDevice(1));
+  const DeviceBuffer value(1), gate(2);
+  const CudaStream stream;
+  value->write(1);
+  closeWith(stream, gate);
+  std::atomic<int> calls{0};
+  std::atomic<int> result{koloSuccess};
+  std::thread caller([&] {
+    while (calls < 1000 && result == koloSuccess) {
+      result = addUp(value.data(), ranks[0], stream);
+      ++calls;
+    }
+  });
+  for (int before = -1, now = calls; before != now; now = calls) {
+    before = now;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  CHECK(calls >= 3 * 32);
+  CHECK(calls < 4 * 32);  // three entries of the driver's queue each, of 1,024
+  std::thread aborter([&] { (void)koloCommAbort(std::exchange(ranks.comms[0], nullptr)); });
+  CHECK(endsSoon([&] { caller.join(); }));
+  CHECK(result == koloAborted);
+  open(gate);  // the kernels that were launched are waited for
+  aborter.join();
+  stream.synchronize();
+}
+
 }  // namespace kolo::test

@@ -326,7 +326,7 @@ void tryGpuDirect(const Options& options) {
   fail("the driver says that it exports dma-bufs, and does not, or not whole: " + buffer.status().message());
 }
 
-// A rank that is a second ahead of the other: its calls wait when it is about 200 launches ahead. If they filled the
+// A rank that is a second ahead of the other: its calls wait when it is about 100 launches ahead. If they filled the
 // device's queue, the thread would wait in the driver, and if it kept there what the other one needs to launch its own,
 // both would end with the operation's deadline.
 void measureBackpressure(const Options& options) {

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -107,6 +109,41 @@ TEST_CASE("a resident kernel takes operations that follow each other in a stream
   for (const CudaStream& stream : streams) stream.synchronize();
   CHECK(values->read() == std::vector<int>{1 << 20, 1 << 20});
   CHECK(MockCuda::launches() - before == 2);  // of 40 operations: each rank's resident kernel
+}
+
+TEST_CASE("a resident kernel takes as many operations as a rank may be ahead, and those behind a graph that is gone",
+          "[mock]") {
+  const std::vector<std::pair<const char*, std::string>> settings = {{"KOLO_RESIDENT_IDLE_US", "1000000"}};
+  const SettingsScope longest(settings);
+  const MockScene scene(kRoomy);
+  constexpr int kCalls = 100;
+  Ranks ranks(oneDevice(2), {.resident = 2});
+  const DeviceBuffer values(2);
+  const CudaStream streams[2];
+  values->fill(1);
+  const auto call = [&](int rank) {
+    int* const value = values.data() + rank;
+    REQUIRE_OK(koloAllReduce(value, value, 1, koloInt32, koloMax, ranks[rank], streams[rank].get()));
+  };
+  const auto callAll = [&] {  // how many launches there are in that
+    const std::uint64_t before = MockCuda::launches();
+    for (int rank = 0; rank < 2; ++rank) {
+      for (int i = 0; i < kCalls; ++i) call(rank);
+    }
+    for (const CudaStream& stream : streams) stream.synchronize();
+    return MockCuda::launches() - before;
+  };
+  CHECK(callAll() == 2);
+  {
+    std::unique_ptr<Graph> graphs[2];
+    for (int rank = 0; rank < 2; ++rank) graphs[rank] = std::make_unique<Graph>(streams[rank], [&] { call(rank); });
+    for (int rank = 0; rank < 2; ++rank) graphs[rank]->launch(streams[rank]);
+    CHECK(callAll() > 2);  // a replay may stand before, in whatever stream
+  }
+  const auto end = std::chrono::steady_clock::now() + kSoon;
+  std::uint64_t launches = kCalls;
+  while (launches > 2 && std::chrono::steady_clock::now() < end) launches = callAll();  // the driver says so when it likes
+  CHECK(launches <= 2);
 }
 
 // A tool may come to a program that runs.

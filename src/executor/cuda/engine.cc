@@ -238,13 +238,24 @@ Result<Engine::Capture> Engine::captureOf(CUstream stream) const {
 }
 
 // Whether the stream's own order is enough for what is not captured: it comes after the last launch, or there was none.
-bool Engine::isInOrder(const Capture& capture) const { return !launched_ || (capture.stream == lastStream_ && !captured_); }
+bool Engine::isInOrder(const Capture& capture) const { return !launched_ || (capture.stream == lastStream_ && !mayReplay()); }
+
+// Whether the last launch may have been one of a graph's.
+bool Engine::mayReplay() const { return captured_ && !orderedSince_; }
+
+// The graph, which has launches, tells when it is gone.
+Status Engine::countGraph(CUgraph graph) {
+  if (graphs_ == nullptr) graphs_ = std::make_shared<std::atomic<int>>(0);
+  graphs_->fetch_add(1, std::memory_order_relaxed);
+  return tellWhenGone(gpu_->driver(), graph, [graphs = graphs_] { graphs->fetch_sub(1, std::memory_order_release); });   // [graph gone]
+}
 
 // Launches of a communicator run one after the other, whatever stream they are in, captured or not. Inside of a capture an event of
 // the capture orders them; the first of a capture waits, each time that it is replayed, for what was launched last before.
 Status Engine::orderAfterOthers(CUstream stream, const Capture& capture) {
   const drivers::CudaDriver& driver = gpu_->driver();
   if (!capture.active) {
+    replaysAreOver_ = captured_ && graphs_ != nullptr && graphs_->load(std::memory_order_acquire) == 0;   // [graph gone]
     if (!isInOrder(capture)) KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, CU_EVENT_WAIT_DEFAULT));
   } else if (const CUevent last = lastIn(capture); last != nullptr) {
     KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last, CU_EVENT_WAIT_DEFAULT));
@@ -260,9 +271,12 @@ Status Engine::orderBeforeOthers(CUstream stream, const Capture& capture) {
   if (!capture.active) {
     KOLO_CUDA(driver, cuEventRecord, (last_, stream));
     lastStream_ = capture.stream;
+    orderedSince_ = replaysAreOver_;
     return {};
   }
   captured_ = true;
+  orderedSince_ = false;
+  if (setup_.residentFollows && lastIn(capture) == nullptr) KOLO_TRY(countGraph(capture.graph));
   KOLO_CUDA(driver, cuEventRecordWithFlags, (last_, stream, CU_EVENT_RECORD_EXTERNAL));
   return setLastIn(capture, stream);
 }
@@ -301,7 +315,7 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, st
   for (const device::Work& work : works) blocks = std::max(blocks, static_cast<unsigned>(work.channels));
   if (list != nullptr && capture.active) KOLO_TRY(lists_.keepForGraph(*list, capture.graph));
 
-  if (!capture.active) awaitMilestone();
+  if (!capture.active) KOLO_TRY(awaitMilestone());
   const bool staysResident = goesToResident(params, blocks, capture, stream);
   if (setup_.beforeLaunch) setup_.beforeLaunch(staysResident ? residentBlocks(setup_.layout) : blocks, capture.active);
   KOLO_TRY(orderAfterOthers(stream, capture));
@@ -320,13 +334,18 @@ Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, st
 
 // Before the launch that is to record a milestone: the one in its place has been reached, and so are those before it.
 // It is asked for and not waited for, since what the driver waits for it may wait for with its locks. A device that is
-// broken is told by what is called next.
-void Engine::awaitMilestone() {
+// broken is told by what is called next. A communicator that has failed waits for nothing: what stands before its
+// launches in the stream may be there for long.
+Status Engine::awaitMilestone() {
   const std::uint64_t next = passed_ + 1;
-  if (next % kMilestone != 0 || next <= kMilestone * kMilestones) return;
+  if (next % kMilestone != 0 || next <= kMilestone * kMilestones) return {};
   const Gpu::Current current(*gpu_);
   const CUevent milestone = milestones_[next / kMilestone % kMilestones];
-  while (gpu_->driver().cuEventQuery(milestone) == CUDA_ERROR_NOT_READY) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  while (gpu_->driver().cuEventQuery(milestone) == CUDA_ERROR_NOT_READY) {
+    if (device::loadRelaxed(control_->stop) != 0) return error(koloAborted, "the communicator has failed meanwhile");   // [stop]
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return {};
 }
 
 // Launches are one after the other, whatever streams they are in: the event of one comes after those before it.
@@ -341,7 +360,7 @@ Status Engine::passMilestone(CUstream stream) {
 bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture, CUstream stream) const {
   if (!setup_.resident || capture.active || params.apart != nullptr) return false;
   if (blocks > residentBlocks(setup_.layout)) return false;
-  if (given_ - device::loadAcquire(control_->completed) >= kResidentPlaces - 1) return false;   // [completed] no place is free
+  if (given_ - device::loadAcquire(control_->completed) >= kResidentPlaces) return false;   // [completed] no place is free
   const Result<unsigned> flags = gpu_->flagsOf(stream);
   if (!flags.ok() || (flags.value() & CU_STREAM_NON_BLOCKING) == 0) return false;   // it would wait for the default stream
   // The ring has its place in the stream, so the kernel begins the launch after what stands before it, and what comes
@@ -351,6 +370,7 @@ bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const C
   // - the program has said that what stands before can run beside the kernel. In the stream of the last launch that is
   //   all: launches are one after the other there. In another stream the ring would stand behind the last launch too,
   //   of which no such thing was said;
+  //   So it is where a graph may have launched last, in whatever stream, until the graphs are gone;
   if (setup_.residentFollows && isInOrder(capture)) return true;
   // - nothing stands before it: the stream has nothing to do, and nothing to wait for in another one.
   const Gpu::Current current(*gpu_);

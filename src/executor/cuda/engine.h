@@ -109,7 +109,7 @@ class Engine {
   std::optional<device::Fault> fault() const;
   // What the driver says that went wrong on the device since: success, or an error that ends the context.
   Status broken() const;
-  // Makes all blocks give up.
+  // Makes all blocks give up, and enqueue() if it waits.
   void stop();
   // Returns when everything enqueued has ended.
   Status drain();
@@ -139,13 +139,15 @@ class Engine {
   Status describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, LaunchParams& params, Lists::List** list);
   Result<Capture> captureOf(CUstream stream) const;
   bool isInOrder(const Capture& capture) const;
+  bool mayReplay() const;
+  Status countGraph(CUgraph graph);
   CUevent lastIn(const Capture& capture) const;
   Status setLastIn(const Capture& capture, CUstream stream);
   Status orderAfterOthers(CUstream stream, const Capture& capture);
   Status orderBeforeOthers(CUstream stream, const Capture& capture);
   bool goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture, CUstream stream) const;
   Status ring(const LaunchParams& params, CUstream stream);
-  void awaitMilestone();
+  Status awaitMilestone();
   Status passMilestone(CUstream stream);
 
   std::shared_ptr<Gpu> gpu_;
@@ -168,14 +170,18 @@ class Engine {
   std::vector<CapturedLaunch> captures_;   // the one with the newest launch first; those that have ended among them
   unsigned long long lastStream_ = 0;   // its id: handles are used again
   std::atomic<bool> launched_{false};
-  bool captured_ = false;             // replays may come at any time
+  bool captured_ = false;             // replays may come at any time, or may have come
+  std::shared_ptr<std::atomic<int>> graphs_;   // those that there are with launches; counted if residentFollows
+  bool replaysAreOver_ = false;       // the next plain launch comes after all replays that there will have been
+  bool orderedSince_ = false;         // such a one has come
 
   // How far this rank is ahead of the device. The driver lets a thread that finds a full queue (about 1,024 entries; a
   // launch takes up to three, and a program's own kernels stand between) wait with the context's lock: a rank of the
   // same process could not launch what is waited for. So the engine waits before that, without any lock.
-  static constexpr std::uint64_t kMilestone = 64;      // launches
-  static constexpr std::size_t kMilestones = 3;        // that may lie ahead: 255 launches at most
-  std::array<CUevent, kMilestones> milestones_{};      // after launch 64 m, in place m % 3
+  static constexpr std::uint64_t kMilestone = 32;      // launches
+  static constexpr std::size_t kMilestones = 3;        // that may lie ahead: 127 launches at most
+  static_assert((kMilestones + 1) * kMilestone <= kResidentPlaces, "a resident kernel has a place for each launch");
+  std::array<CUevent, kMilestones> milestones_{};      // after launch 32 m, in place m % 3
   std::uint64_t passed_ = 0;                           // launches, but for captured ones
 
   int unrecorded_ = 0;            // launches behind which last_ was not recorded: one that failed, and so the communicator

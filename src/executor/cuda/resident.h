@@ -33,7 +33,7 @@
 
 namespace kolo::executor::cuda {
 
-inline constexpr std::uint64_t kResidentPlaces = 32;   // launches that may be given and not done
+inline constexpr std::uint64_t kResidentPlaces = 128;   // launches that may be given and not done: all by which a rank may be ahead
 
 // One rank's, in device memory.
 struct Resident {
