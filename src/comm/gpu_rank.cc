@@ -509,13 +509,25 @@ class CudaRank final : public GpuRank {
               "kernels that run, which may wait for what its thread does next; set CUDA_MODULE_LOADING to EAGER", gpu_->ordinal());
   }
 
+  // Once for the process.
+  void tellOfQueues() const {
+    static std::atomic<bool> told{false};
+    if (drivers::streamQueues() >= drivers::kMostQueues || told.exchange(true)) return;
+    log::warn("ranks of this process share device {}, where all streams have {} queues of the hardware: what stands in one waits for what came "
+              "before it, of other streams too, and the kernels of ranks wait for each other; set CUDA_DEVICE_MAX_CONNECTIONS to {}",
+              gpu_->ordinal(), drivers::streamQueues(), drivers::kMostQueues);
+  }
+
   // Nobody goes on, or back, before all have taken hold of all arenas: agree() sees to that.
   Status makeEngine() {
     const bool sharesContext = count([&](const Hello& one) { return one.isOnDevice(mine()) && one.isInProcess(mine()); }) > 1;
     const std::string hindrance = wishes_.resident != 0 ? whyNotResident(sharesContext) : "";
     const bool resident = wishes_.resident != 0 && hindrance.empty();
     if (!hindrance.empty()) log::warn("rank {} launches its operations, and has no resident kernel: {}", membership_.rank, hindrance);
-    if (sharesContext) tellOfLazyLoading();
+    if (sharesContext) {
+      tellOfLazyLoading();
+      tellOfQueues();
+    }
     cuda::Engine::Setup setup{.rank = membership_.rank, .ranks = membership_.ranks(), .layout = layout_, .windows = Windows::kMost,
                               .sharesContext = sharesContext, .resident = resident,
                               .residentFollows = wishes_.resident == 2, .idleNs = wishes_.idleNs, .arena = arena_, .beforeLaunch = {}};

@@ -304,6 +304,20 @@ TEST_CASE("ranks that share a device are told that kernels are loaded lazily, on
   CHECK(said.find("CUDA_MODULE_LOADING", first + 10) == std::string::npos);
 }
 
+TEST_CASE("ranks that share a device are told that streams have fewer queues than there could be, once", "[mock]") {
+  const auto saidWith = [](unsigned connections) {
+    const MockScene scene({.connections = connections});
+    return writtenBy([] {
+      for (const int ranks : {1, 2, 2}) const Ranks made(oneDevice(ranks));
+    });
+  };
+  CHECK(saidWith(32).find("CUDA_DEVICE_MAX_CONNECTIONS") == std::string::npos);
+  const std::string said = saidWith(8);
+  const std::size_t first = said.find("8 queues of the hardware");
+  CHECK(first != std::string::npos);
+  CHECK(said.find("queues of the hardware", first + 10) == std::string::npos);
+}
+
 TEST_CASE("a stream of Kolo's is refused where one of CUDA's is expected", "[mock]") {
   const MockScene scene;
   Ranks ranks({0});

@@ -111,9 +111,11 @@ TEST_CASE("ranks with resident kernels, and a second communicator, do not wait i
           "[mock][queues]") {
   constexpr int kRanks = 8;
   const unsigned connections = GENERATE(16, 32);
+  const bool inTurn = GENERATE(false, true);
   const Settings settings = {{"KOLO_GPU_CHANNELS", "1"}};
   const SettingsScope one(settings);
-  const MockScene scene({.multiprocessors = 12 * kRanks, .blockThreads = 1, .connections = connections});
+  const MockScene scene(
+      {.multiprocessors = 12 * kRanks, .blockThreads = 1, .connections = connections, .queuesInTurn = inTurn});
   const std::vector<CudaStream> streams(connections / 2);  // more than there are ranks, or as many
   const DeviceBuffer values(2 * kRanks);
   values->fill(1);

@@ -15,7 +15,7 @@ std::atomic<const CudaDriver*> mocked{nullptr};
 #define KOLO_TEXT_(name) #name
 #define KOLO_TEXT(name) KOLO_TEXT_(name)   // of what cuda.h makes of the name
 
-constexpr int kDefaultQueues = 8, kMostQueues = 32;   // of CUDA_DEVICE_MAX_CONNECTIONS
+constexpr int kDefaultQueues = 8;   // of CUDA_DEVICE_MAX_CONNECTIONS
 std::atomic<int> queuesOfDriver{kDefaultQueues}, queuesOfMock{kMostQueues};
 
 // How often the process has loaded or unloaded a library.

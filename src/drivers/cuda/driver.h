@@ -47,6 +47,7 @@ bool isCudaLoaded();
 // How many queues of the hardware the streams of this process have on each device, as far as can be known: of two
 // streams that share one, what waits in the one holds up the other.
 int streamQueues();
+inline constexpr int kMostQueues = 32;   // that there can be
 
 // For tests, before the first use: everything goes to this one, whose devices have so many queues. nullptr: back to the
 // machine's.
