@@ -25,6 +25,7 @@ from gpu_checks import sections, source
 SECTIONS = [
     "machine",
     "kolo-info",
+    "driver waits",
     "figures latency",
     "figures bandwidth",
     "tests messages",
@@ -85,6 +86,10 @@ def check_sections():
     expect(status == 0, f"exit status {status}", output)
     expect([section["name"] for section in report["sections"]] == SECTIONS, "other sections than asked for", output)
     expect(all(section["status"] == "passed" for section in report["sections"]), "not all passed", output)
+    waits = {figure["call"]: figure for figure in report["figures"] if figure["section"] == "waits"}
+    expect(waits["cuMemFree"]["waits"] and waits["cuMemFree"]["holds_up"], "cuMemFree is not seen to wait", output)
+    expect(not waits["cuMemAlloc"]["waits"] and not waits["cuMemUnmap"]["waits"], "calls wait that do not", output)
+    expect("cuMemFree" in text and "waits for the kernel" in text, "what waits is not in the text", text)
     figures = [figure for figure in report["figures"] if "us" in figure]
     expect({figure["section"] for figure in figures} == {"latency", "bandwidth"}, "figures are missing", output)
     expect(not any(figure["wrong"] for figure in figures), "wrong results", output)

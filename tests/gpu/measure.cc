@@ -3,7 +3,7 @@
 //
 // usage: kolo-gpu-measure [--mock] [--quick] [--device N] [--ranks N,N...] [--sections NAME,NAME...]
 //
-// --ranks is for latency and bandwidth. Sections: copy, latency, bandwidth, collectives, messages, gpudirect,
+// --ranks is for latency and bandwidth. Sections: copy, waits, latency, bandwidth, collectives, messages, gpudirect,
 // backpressure, processes. Keys of a line:
 //   section, kind (of ranks: threads or processes), ranks, collective, bytes (of a rank's larger buffer)
 //   algorithm (asked for; auto: the planner's choice), plan (what that is), resident, buffers (registered in windows,
@@ -14,6 +14,8 @@
 // of gpudirect: dma_buf, peer_memory, orders_writes (what the driver says of the device), exported (of an arena, as a
 // dma-buf: its bytes; 0:
 //   not), export_us, why (not)
+// of waits (tests/gpu/driver_probe.h): call, took_us, waits (for a kernel that ran meanwhile), holds_up (another thread's
+// launch)
 // of backpressure: calls (of each rank), ahead (of them, how many the rank that was first had enqueued when the other
 // began), blocked (it
 //   had not got further for a second)
@@ -31,6 +33,7 @@
 #include <thread>
 #include <vector>
 
+#include "driver_probe.h"
 #include "measure_ranks.h"
 #include "memory/device_memory.h"
 #include "mock_cuda/mock_cuda.h"
@@ -39,7 +42,7 @@ namespace kolo::test {
 namespace {
 
 constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
-const std::vector<std::string> kSections = {"copy",     "latency",   "bandwidth",    "collectives",
+const std::vector<std::string> kSections = {"copy",     "waits",     "latency",      "bandwidth", "collectives",
                                             "messages", "gpudirect", "backpressure", "processes"};
 
 struct Options {
@@ -326,6 +329,13 @@ void tryGpuDirect(const Options& options) {
   fail("the driver says that it exports dma-bufs, and does not, or not whole: " + buffer.status().message());
 }
 
+void measureWaits(const Options& options) {
+  nowMeasuring("waits: calls of the driver beside a kernel that runs");
+  probeDriver(options.device, [](const ProbedCall& call) {
+    Line("waits").add("call", call.name).add("took_us", call.us, 1).add("waits", call.waits).add("holds_up", call.holdsUp).print();
+  });
+}
+
 // A rank that is a second ahead of the other: its calls wait when it is about 100 launches ahead. If they filled the
 // device's queue, the thread would wait in the driver, and if it kept there what the other one needs to launch its own,
 // both would end with the operation's deadline.
@@ -404,6 +414,7 @@ int measure(const Options& options) {
   const auto found = drivers::cuda();
   if (!found.ok()) fail(found.status().message());
   measureCopy(options);
+  if (options.has("waits")) measureWaits(options);
   if (options.has("latency")) measureLatency(options);
   if (options.has("bandwidth")) measureBandwidth(options);
   if (options.has("collectives")) measureCollectives(options);
@@ -460,6 +471,6 @@ int main(int argc, char** argv) {
   if (kolo::test::read(argc, argv, options)) return kolo::test::measure(options);
   std::fprintf(stderr,
                "usage: kolo-gpu-measure [--mock] [--quick] [--device N] [--ranks N,N...] "
-               "[--sections copy,latency,bandwidth,collectives,messages,gpudirect,backpressure,processes]\n");
+               "[--sections copy,waits,latency,bandwidth,collectives,messages,gpudirect,backpressure,processes]\n");
   return 2;
 }

@@ -198,6 +198,21 @@ def gpu_direct_tables(figures):
     )
 
 
+def waits_table(figures):
+    """What the driver waits for, which decides what the library may call, and when."""
+    said = {True: "yes", False: "no"}
+    rows = [
+        [figure["call"], number(figure["took_us"], 0), said[figure["waits"]], said[figure["holds_up"]]]
+        for figure in figures
+        if figure["section"] == "waits"
+    ]
+    return table(
+        "calls of the driver beside a kernel that runs for 100 ms, and a launch by another thread meanwhile",
+        ["call", "us", "waits for the kernel", "holds up the launch"],
+        rows,
+    )
+
+
 def text_report(document):
     mocked = " (mocked: the times mean nothing)" if document["mocked"] else ""
     figures = document["figures"]
@@ -235,7 +250,7 @@ def text_report(document):
             for figure in wrong
         ],
     )
-    lines += gpu_direct_tables(figures)
+    lines += gpu_direct_tables(figures) + waits_table(figures)
     lines += latency_tables(figures) + bandwidth_tables(figures) + peer_tables(figures) + other_tables(figures)
     for entry in filter(is_failure, document["sections"]):
         lines += [

@@ -217,6 +217,7 @@ FIRST = [
     Section("build", 1, 150, 300, build, needed=True, without=lambda place: place.given_build),
     Section("export", 1, 10, 40, export, needed=True, without=no_export, changes={"PYTHONPATH": ROOT / "tools"}),
     Section("kolo-info", 1, 2, 15, lambda place: [place.program("tools/kolo-info")]),
+    Section("driver waits", 1, 4, 15, measure("waits"), changes={"CUDA_MODULE_LOADING": "LAZY"}),
     Section("smoke latency", 1, 6, 15, measure("latency", "--ranks", "2", quick=True), mark={"section": "smoke"}),
     Section("smoke bandwidth", 1, 6, 15, measure("bandwidth", "--ranks", "2", quick=True), mark={"section": "smoke"}),
     Section("smoke machine code", 1, 6, 20, machine_code, device=True, without=no_machine_code),
