@@ -17,6 +17,7 @@ HIDDEN = [
     "usr/bin/git*",
     "usr/bin/pkg*conf*",
     "usr/bin/x86_64*pkg*",
+    "usr/bin/mpicc*",
     "usr/include/catch2*",
     "usr/include/hwloc*",
     "usr/include/infiniband*",

@@ -20,7 +20,7 @@ SCRIPT, BUILD = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
 ROOT = SCRIPT.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
-from gpu_checks import sections, source
+from gpu_checks import building, sections, source
 
 SECTIONS = [
     "machine",
@@ -318,7 +318,49 @@ def check_carried():
         expect(commit == "unknown (no repository)", f"the commit is {commit}", done.stdout)
 
 
-CHECKS = [check_plan, check_sections, check_failures, check_hang, check_killed, check_test_programs, check_alone, check_carried]
+# ---------------------------------------------------------------- a build from next to nothing
+
+
+def packages_into(folder):
+    """What --prepare unpacks there, out of what is installed here; the names of what is not."""
+    missing = []
+    for package in building.PACKAGES:
+        listed = subprocess.run(["dpkg", "-L", package], capture_output=True, text=True)
+        if listed.returncode != 0:
+            missing.append(package)
+        for path in map(Path, listed.stdout.splitlines()):
+            if path.is_relative_to("/usr") and not path.is_dir() and path.exists():
+                there = folder / path.relative_to("/")
+                there.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, there, follow_symlinks=False)
+            elif path.is_relative_to("/lib") and path.is_file():  # which is /usr/lib
+                there = folder / "usr" / path.relative_to("/")
+                there.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, there, follow_symlinks=False)
+    return missing
+
+
+def check_bare_build():
+    """On such a machine, what is prepared for it is enough to build."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        tree = place / "tree"
+        for part in source.FOLDERS:
+            shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
+        for file in [*ROOT.glob("meson*"), ROOT / "README.md"]:
+            shutil.copy(file, tree)
+        missing = packages_into(tree / "deps")
+        if missing:
+            print(f"not built in a bare root: {', '.join(missing)} not installed, as Debian packages")
+            return
+        done = in_bare_root(place, tree, "/usr/bin/python3", "tests/gpu/bare_build.py", "deps", "build")
+        if done.returncode == NO_ROOT:
+            print(f"not built in a bare root, which the kernel refuses: {done.stdout}")
+            return
+        expect(done.returncode == 0 and "linked\n" in done.stdout, f"exit status {done.returncode}", done.stdout)
+
+
+CHECKS = [check_plan, check_sections, check_failures, check_hang, check_killed, check_test_programs, check_alone, check_carried, check_bare_build]
 
 for check in CHECKS:
     begin = time.monotonic()
