@@ -207,7 +207,8 @@ def main():
     parser.add_argument("image")
     options = parser.parse_args()
     try:
-        tools = [tool(name, options.nvcc, Path(options.packages)) for name in PACKAGES]
+        # From here, wherever they are run.
+        tools = [os.path.abspath(tool(name, options.nvcc, Path(options.packages).absolute())) for name in PACKAGES]
     except Unavailable as reason:
         print(f"skipped: {reason}")
         sys.exit(SKIPPED)
