@@ -151,7 +151,8 @@ void probeMemory(Probe& probe, const Tell& tell) {
   void* pinned = nullptr;
   tell(probe.time("cuMemAlloc", [&] { return driver().cuMemAlloc(&memory, kBytes); }));
   tell(probe.time("cuMemFree", [&] { return driver().cuMemFree(memory); }));
-  tell(probe.time("cuMemHostAlloc", [&] { return driver().cuMemHostAlloc(&pinned, kBytes, CU_MEMHOSTALLOC_PORTABLE); }));
+  tell(
+      probe.time("cuMemHostAlloc", [&] { return driver().cuMemHostAlloc(&pinned, kBytes, CU_MEMHOSTALLOC_PORTABLE); }));
   tell(probe.time("cuMemFreeHost", [&] { return driver().cuMemFreeHost(pinned); }));
   void* const ordinary = std::aligned_alloc(4096, kBytes);
   tell(probe.time("cuMemHostRegister",
@@ -198,7 +199,8 @@ void probeCopies(Probe& probe, const Tell& tell) {
   const auto upload = [&] { return driver().cuMemcpyHtoDAsync(memory, ordinary.data(), kBytes, probe.other()); };
   tell(probe.time("cuMemsetD8Async", [&] { return driver().cuMemsetD8Async(memory, 0, kBytes, probe.other()); }));
   tell(probe.time("cuMemcpyHtoDAsync from ordinary memory", upload));
-  tell(probe.time("cuStreamSynchronize of an idle stream", [&] { return driver().cuStreamSynchronize(probe.other()); }));
+  tell(
+      probe.time("cuStreamSynchronize of an idle stream", [&] { return driver().cuStreamSynchronize(probe.other()); }));
   check(driver().cuMemFree(memory), "cuMemFree");
 }
 

@@ -11,9 +11,9 @@ namespace kolo::test {
 
 struct ProbedCall {
   std::string name;
-  double us = 0;          // that it took, begun when a kernel was running
-  bool waits = false;     // it returned when that had ended
-  bool holdsUp = false;   // and so did a launch of another thread's
+  double us = 0;         // that it took, begun when a kernel was running
+  bool waits = false;    // it returned when that had ended
+  bool holdsUp = false;  // and so did a launch of another thread's
 };
 
 // Makes each call beside a kernel that runs for a tenth of a second, and tells of each. Takes some seconds at most.

@@ -58,7 +58,8 @@ TEST_CASE("the mock of the driver executes what shares a queue in the order in w
   CHECK(words->read(2) == 1);
 }
 
-TEST_CASE("the mock of the driver gives a stream the queue that the fewest have, or the next in turn", "[mock][queues]") {
+TEST_CASE("the mock of the driver gives a stream the queue that the fewest have, or the next in turn",
+          "[mock][queues]") {
   const bool inTurn = GENERATE(false, true);
   const MockScene scene({.connections = 2, .queuesInTurn = inTurn});
   const CudaStream first;

@@ -1,6 +1,6 @@
-// Calls of the driver that wait until the device is idle, with the context's lock: freeing memory, and perhaps allocating
-// it. Kernels wait for what other ranks launch next, which may be threads of the same process, or even the same thread.
-// So no such call may be made by an operation, or by the end of a communicator.
+// Calls of the driver that wait until the device is idle, with the context's lock: freeing memory, and perhaps
+// allocating it. Kernels wait for what other ranks launch next, which may be threads of the same process, or even the
+// same thread. So no such call may be made by an operation, or by the end of a communicator.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -100,7 +100,8 @@ TEST_CASE("scratch memory that a kernel may still use is not taken away", "[mock
   const DeviceBuffer data(3), other(3);
   const CudaStream stream;
   const Ranks stays(oneDevice(1));  // and with it the device's own object
-  // How many mappings go with a communicator; its rank 0 is the only one that calls, `broken` says that no event is recorded.
+  // How many mappings go with a communicator; its rank 0 is the only one that calls, `broken` says that no event is
+  // recorded.
   const auto unmapped = [&](bool calls, bool broken) {
     Ranks ranks(oneDevice(3));
     if (broken) MockCuda::failFrom("cuEventRecord");
@@ -128,8 +129,10 @@ TEST_CASE("an operation allocates nothing for which the driver may wait", "[mock
   const auto call = [&](int rank) {
     const auto once = [&] { addUpMany(values.data() + 9 * rank, ranks[rank], streams[rank]); };
     for (std::size_t i = 0; i < kGroups; ++i) {
-      if (captured) graphs[rank].push_back(std::make_unique<Graph>(streams[rank], once));
-      else once();
+      if (captured)
+        graphs[rank].push_back(std::make_unique<Graph>(streams[rank], once));
+      else
+        once();
     }
   };
   if (captured) {

@@ -1,5 +1,7 @@
 // Operations that follow each other in a stream and are given to the resident kernel, as a program may ask for
 // (resident = 2), and the order in which the kernel says that an operation is done.
+#include "executor/cuda/resident.h"
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "executor/cuda/resident.h"
 #include "gpu/support.h"
 
 extern "C" const unsigned char koloKernels[];  // the image that the library loads
@@ -65,7 +66,8 @@ TEST_CASE("a resident kernel tells the stream that an operation is done before i
   device::storeRelaxed(resident.rung, ringOf(1, true));
   page.watched = &resident.done;
 
-  struct sigaction notices{}, before{};
+  struct sigaction notices = {};
+  struct sigaction before = {};
   notices.sa_sigaction = noticeStore;
   notices.sa_flags = SA_SIGINFO;
   REQUIRE(sigaction(SIGSEGV, &notices, &before) == 0);
@@ -142,7 +144,8 @@ TEST_CASE("a resident kernel takes as many operations as a rank may be ahead, an
   }
   const auto end = std::chrono::steady_clock::now() + kSoon;
   std::uint64_t launches = kCalls;
-  while (launches > 2 && std::chrono::steady_clock::now() < end) launches = callAll();  // the driver says so when it likes
+  while (launches > 2 && std::chrono::steady_clock::now() < end)
+    launches = callAll();  // the driver says so when it likes
   CHECK(launches <= 2);
 }
 

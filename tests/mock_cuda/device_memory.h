@@ -18,9 +18,9 @@ class DeviceMemory {
   unsigned char* data_ = nullptr;
 };
 
-// While one of these lives, memory of DeviceMemory objects that go stays; it is freed when the last has gone. Ranks that
-// are threads need that: freeing may wait for the device and let no other thread call the driver, and the device for
-// what another rank launches next.
+// While one of these lives, memory of DeviceMemory objects that go stays; it is freed when the last has gone. Ranks
+// that are threads need that: freeing may wait for the device and let no other thread call the driver, and the device
+// for what another rank launches next.
 class FreeingLater {
  public:
   FreeingLater();

@@ -139,8 +139,9 @@ Status Gpu::launchResident(const ServeParams& serve, unsigned blocks, CUstream s
   return launch(none, serve, blocks, stream);
 }
 
-// Launches with nothing to do, in memory of the host, which needs none of the driver's copies. The first launch of a kernel may make the driver resize what threads have of local
-// memory, and wait for all that runs: later that could be a kernel of another rank, which waits for this launch.
+// Launches with nothing to do, in memory of the host, which needs none of the driver's copies. The first launch of a
+// kernel may make the driver resize what threads have of local memory, and wait for all that runs: later that could be
+// a kernel of another rank, which waits for this launch.
 Status Gpu::tryKernels() {
   struct Tried {
     Control control;

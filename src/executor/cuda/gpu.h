@@ -24,8 +24,8 @@ class Gpu;
 // Memory that a Gpu lends; it goes back with the object. Movable; not copyable.
 class Lent {
  public:
-  // kMapped: of the device too, where it can be by the virtual memory API, for which the driver waits for no kernel, and
-  // in large pieces. kHost: pinned, at the same address for the device.
+  // kMapped: of the device too, where it can be by the virtual memory API, for which the driver waits for no kernel,
+  // and in large pieces. kHost: pinned, at the same address for the device.
   enum class Where { kDevice, kMapped, kHost };
 
   Lent() = default;
@@ -185,9 +185,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   std::atomic<int> taken_{0}, residentStreams_{0};
   std::mutex mutex_;  // of what follows
   std::map<std::pair<Lent::Where, std::uint64_t>, std::vector<unsigned char*>>
-      idle_;                                                          // what was lent and came back, by its bytes
-  std::vector<std::pair<Lent::Where, unsigned char*>> stillInUse_;    // what came back and is lent no more
-  std::vector<memory::DeviceMemory> mapped_;                          // all that is mapped
+      idle_;                                                        // what was lent and came back, by its bytes
+  std::vector<std::pair<Lent::Where, unsigned char*>> stillInUse_;  // what came back and is lent no more
+  std::vector<memory::DeviceMemory> mapped_;                        // all that is mapped
   std::vector<std::shared_ptr<const void>> kept_;
 };
 
