@@ -92,12 +92,15 @@ Engine::~Engine() {
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
   if (!hasEnded()) {
-    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &hosts_, &order_, &resident_, &scratch_}) memory->setMayStayInUse();
-    for (std::vector<Lent>* const several : {&pinned_, &outgrown_}) {
-      for (Lent& memory : *several) memory.setMayStayInUse();
-    }
+    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &hosts_, &order_, &resident_}) memory->setMayStayInUse();
+    for (Lent& memory : pinned_) memory.setMayStayInUse();
     lists_.setMayStayInUse();
-    if (setup_.arena != nullptr) gpu_->keep(setup_.arena);
+  }
+  // What is large stays for kernels that may run, and not for graphs: these go before their communicator, and their last replay has ended.
+  if (unrecorded_ != 0) {
+    scratch_.setMayStayInUse();
+    for (Lent& memory : outgrown_) memory.setMayStayInUse();
+    gpu_->keep(setup_.arena);
   }
   if (control_ != nullptr) device::storeRelease(control_->quit, 1);   // [quit]
   if (residentStream_ != nullptr) {

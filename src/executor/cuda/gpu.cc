@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kLeastLent = 4096;
 constexpr int kLaunchTrials = 4;
-constexpr std::uint64_t kIdleTrialNs = 5'000'000;
+constexpr std::uint64_t kIdleTrialNs = 20'000'000;
 
 // What the driver has told a thread.
 struct KnownAllocation {
