@@ -1,6 +1,7 @@
 #include "comm/group.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <thread>
 #include <tuple>
@@ -145,10 +146,11 @@ Status runBatch(Batch& batch) {
   return runNow(*batch.pinned, batch, batch.target.gpuStream);
 }
 
-// Messages alone need no turn of their own: none of them waits for what other threads do.
+// Messages alone need no turn of their own on the host: none of them waits for what other threads do.
 Status runApart(Held<Communicator>& communicator, std::span<const Message> messages, const Target& target) {
   if (communicator->isOnGpu()) {
-    const InTurn served(communicator->turn());
+    std::optional<InTurn> served;
+    if (!communicator.isInside()) served.emplace(communicator->turn());   // else it is the caller's already
     return communicator->enqueue({messages.begin(), messages.end()}, {}, target.gpuStream);
   }
   if (communicator->failed()) return communicator->failure();
