@@ -32,16 +32,19 @@ std::uint32_t userOf(int socket) {
 
 // An importer is told which limit was reached.
 void tellOfLimit(int client, int errnum) {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
   Hello hello{};
   setMagic(hello);
   hello.outOfFiles = errnum;
-  hello.limit = limit.rlim_cur;
+  hello.limit = fileLimit();
   (void)send(client, &hello, sizeof hello, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 }  // namespace
+
+std::uint64_t fileLimit() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
 
 Exporter& Exporter::instance() {
   static auto* const exporter = new Exporter;
@@ -151,8 +154,7 @@ int Exporter::openSockets() {
 
   wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_ < 0) return errno;
-  spare_ = eventfd(0, EFD_CLOEXEC);
-  if (spare_ < 0) return errno;
+  spare_ = eventfd(0, EFD_CLOEXEC);   // if there is none, importers wait without being told why
   listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (listener_ < 0) return errno;
   sockaddr_un address{};

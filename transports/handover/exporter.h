@@ -31,6 +31,9 @@ struct Exported {
   Key key;
 };
 
+// How many files this process may have open (RLIMIT_NOFILE); 0: not known.
+std::uint64_t fileLimit();
+
 class Exporter {
  public:
   // One for each process, never destroyed: the thread may run while the process exits.

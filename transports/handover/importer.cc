@@ -170,17 +170,7 @@ int askOnce(const Address& address, const Descriptor& descriptor, const Key& key
 // After the deadline.
 int explainVainWait(int outcome, const Address& address, const Descriptor& descriptor, const Hello& told,
                     const Why& why) {
-  if (told.outOfFiles == EMFILE) {
-    return why.fail(
-        KOLO_TRANSPORT_ERROR,
-        "process %d is at its limit of %llu open files (RLIMIT_NOFILE), so it cannot hand its memory over; raise it "
-        "there (ulimit -n, LimitNOFILE)",
-        address.pid, static_cast<unsigned long long>(told.limit));
-  }
-  if (told.outOfFiles != 0) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "process %d cannot hand its memory over: %s", address.pid,
-                    ErrorText(told.outOfFiles).text);
-  }
+  if (told.outOfFiles != 0) return failForFiles(told.outOfFiles, told.limit, address.pid, why);
   if (outcome == kSilent) {
     return why.fail(KOLO_TRANSPORT_ERROR, "process %d does not answer at its socket @%s; is it stopped?", address.pid,
                     descriptor.socketName);
@@ -194,6 +184,16 @@ int explainVainWait(int outcome, const Address& address, const Descriptor& descr
 std::uint64_t networkNamespace() {
   struct stat info {};
   return stat("/proc/self/ns/net", &info) == 0 ? info.st_ino : 0;
+}
+
+int failForFiles(int errnum, std::uint64_t limit, int process, const Why& why) {
+  if (errnum != EMFILE) {
+    return why.fail(KOLO_TRANSPORT_ERROR, "process %d cannot hand its memory over: %s", process, ErrorText(errnum).text);
+  }
+  return why.fail(KOLO_TRANSPORT_ERROR,
+                  "process %d is at its limit of %llu open files (RLIMIT_NOFILE), so it cannot hand its memory over; raise it there "
+                  "(ulimit -n, LimitNOFILE)",
+                  process, static_cast<unsigned long long>(limit));
 }
 
 int fetchFile(const Address& address, const Descriptor& descriptor, const Key& key, Deadline deadline, const Why& why,

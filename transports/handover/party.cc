@@ -62,6 +62,7 @@ IdKey offer(Party& party, const Exported& memory, std::uint64_t fdOffset, Descri
     descriptor->fdOffset = fdOffset;
     if (party.ranks > 1 && !party.serves) {
       descriptor->serverErrno = Exporter::instance().acquire();
+      descriptor->limit = fileLimit();
       party.serves = descriptor->serverErrno == 0;
     }
     if (party.serves) Exporter::instance().copySocketName(descriptor->socketName);
@@ -100,10 +101,7 @@ int fetch(const Party& party, const Address& address, const Descriptor& descript
       return why.fail(KOLO_TRANSPORT_UNREACHABLE,
                       "process %d has no socket to hand its memory over: it is alone in its communicator", address.pid);
     }
-    const bool isAtLimit = descriptor.serverErrno == EMFILE;  // its own, not this process's
-    return why.fail(KOLO_TRANSPORT_ERROR, "process %d has no socket to hand its memory over: %s", address.pid,
-                    isAtLimit ? "it is at its limit of open files; raise it there (ulimit -n, LimitNOFILE)"
-                              : ErrorText(descriptor.serverErrno).text);
+    return failForFiles(descriptor.serverErrno, descriptor.limit, address.pid, why);
   }
   const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(party.timeoutMs);
   return fetchFile(address, descriptor, party.key, deadline, why, fd);

@@ -41,6 +41,7 @@ struct Descriptor {
   std::uint64_t fdOffset;
   std::uint32_t hasFile;
   std::int32_t serverErrno;           // why there is no socket although there is a file
+  std::uint64_t limit;                // of open files, where that is EMFILE
   char socketName[kSocketNameBytes];  // abstract, terminated; empty: none
   Proof proof;
 };
