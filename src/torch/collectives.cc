@@ -1,0 +1,253 @@
+// Collectives on single tensors, and their coalesced forms.
+#include "torch/backend.h"
+
+namespace kolo::pytorch {
+namespace {
+
+// What an asynchronous work gives as its result.
+void results(Operation& operation, const at::Tensor& tensor) {
+  if (operation.lasting) operation.outputs.push_back(tensor);
+}
+
+void checkSameType(const at::Tensor& output, const at::Tensor& input) {
+  TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type() && output.device() == input.device(),
+                    "output and input are of different types or devices: ", output.toString(), " and ", input.toString());
+}
+
+void checkTimes(const at::Tensor& large, const at::Tensor& small, int size, const char* what) {
+  TORCH_CHECK_VALUE(large.numel() == small.numel() * size, what, ": expected ", size, " x ", small.numel(), " elements, got ",
+                    large.numel());
+}
+
+void checkPairs(const Tensors& outputs, const Tensors& inputs) {
+  TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == inputs.size(), "expected as many outputs as inputs, and at least one, got ",
+                    outputs.size(), " and ", inputs.size());
+}
+
+struct Pair {
+  Block out, in;
+  koloDataType_t type;
+  koloRedOp_t op;
+};
+
+// Counts of a buffer whose first dimension is divided among the ranks; no splits: equally.
+std::vector<std::size_t> countsOf(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int size, const char* name) {
+  const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  if (splits.empty()) {
+    TORCH_CHECK_VALUE(rows % size == 0, name, "'s first dimension is ", rows, ", expected a multiple of ", size, " ranks");
+    return std::vector<std::size_t>(static_cast<std::size_t>(size), static_cast<std::size_t>(tensor.numel() / size));
+  }
+  TORCH_CHECK_VALUE(splits.size() == static_cast<std::size_t>(size), name, " has ", splits.size(), " splits, expected ", size);
+  const std::int64_t rowElements = rows == 0 ? 0 : tensor.numel() / rows;
+  std::int64_t sum = 0;
+  std::vector<std::size_t> counts;
+  for (const std::int64_t split : splits) {
+    TORCH_CHECK_VALUE(split >= 0, name, " has a split of ", split);
+    sum += split;
+    counts.push_back(static_cast<std::size_t>(split * rowElements));
+  }
+  TORCH_CHECK_VALUE(sum == rows, name, "'s splits sum up to ", sum, ", expected its first dimension, ", rows);
+  return counts;
+}
+
+}  // namespace
+
+void checkTensor(const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(tensor.defined(), "a tensor is undefined");
+  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "kolo takes dense tensors, got one of layout ", tensor.layout());
+  TORCH_CHECK_VALUE(tensor.device().is_cpu() || tensor.device().is_cuda(), "kolo takes tensors on cpu and cuda, got one on ",
+                    tensor.device().str());
+}
+
+const at::Tensor& only(const Tensors& tensors) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "expected a list of one tensor, got ", tensors.size());
+  checkTensor(tensors[0]);
+  return tensors[0];
+}
+
+WorkPtr KoloBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  const at::Tensor& tensor = only(tensors);
+  const int root = static_cast<int>(options.rootRank);
+  Operation operation("kolo:broadcast", c10d::OpType::BROADCAST, tensor.device(), lasts(options.asyncOp, tensor.device()));
+  const Block block = root == rank_ ? operation.reads(tensor) : operation.writes(tensor);
+  results(operation, tensor);
+  return run(std::move(operation), options.asyncOp, options.timeout,
+             [block, root, type = typeToMove(tensor.scalar_type())](const Place& at, Operation&) {
+               return start(at, koloBroadcast, koloIbroadcast, block.data, block.data, block.count, type, root);
+             });
+}
+
+WorkPtr KoloBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.size() != 1) {
+    c10d::AllreduceCoalescedOptions several;
+    static_cast<c10d::AllreduceOptions&>(several) = options;
+    return allreduce_coalesced(tensors, several);
+  }
+  if (tensors[0].defined() && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
+  const at::Tensor& tensor = only(tensors);
+  const at::Device device = tensor.device();
+  Operation operation("kolo:all_reduce", c10d::OpType::ALLREDUCE, device, lasts(options.asyncOp, device));
+  const koloDataType_t type = typeToReduce(tensor.scalar_type());
+  const koloRedOp_t op = operation.reduction(options.reduceOp, tensor.scalar_type(), comm(device));
+  const Block block = operation.updates(tensor);
+  results(operation, tensor);
+  return run(std::move(operation), options.asyncOp, options.timeout, [block, type, op](const Place& at, Operation&) {
+    return start(at, koloAllReduce, koloIallReduce, block.data, block.data, block.count, type, op);
+  });
+}
+
+WorkPtr KoloBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  TORCH_CHECK_VALUE(!tensors.empty(), "expected at least one tensor");
+  for (const at::Tensor& tensor : tensors) checkTensor(tensor);
+  const at::Device device = tensors.front().device();
+  Operation operation("kolo:all_reduce", c10d::OpType::ALLREDUCE_COALESCED, device, lasts(options.asyncOp, device));
+  std::vector<Pair> pairs;
+  for (const at::Tensor& tensor : tensors) {
+    const Block block = operation.updates(tensor);
+    pairs.push_back({block, block, typeToReduce(tensor.scalar_type()),
+                     operation.reduction(options.reduceOp, tensor.scalar_type(), comm(device))});
+    results(operation, tensor);
+  }
+  return run(std::move(operation), options.asyncOp, options.timeout, [pairs](const Place& at, Operation&) {
+    return startGroup(at, [&](const Place& inside) {
+      for (const Pair& each : pairs) {
+        (void)start(inside, koloAllReduce, koloIallReduce, each.in.data, each.out.data, each.in.count, each.type, each.op);
+      }
+    });
+  });
+}
+
+WorkPtr KoloBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  const at::Tensor& tensor = only(tensors);
+  const at::Device device = tensor.device();
+  const int root = static_cast<int>(options.rootRank);
+  Operation operation("kolo:reduce", c10d::OpType::REDUCE, device, lasts(options.asyncOp, device));
+  const koloDataType_t type = typeToReduce(tensor.scalar_type());
+  const koloRedOp_t op = operation.reduction(options.reduceOp, tensor.scalar_type(), comm(device));
+  const Block block = root == rank_ ? operation.updates(tensor) : operation.reads(tensor);
+  results(operation, tensor);
+  return run(std::move(operation), options.asyncOp, options.timeout, [block, type, op, root](const Place& at, Operation&) {
+    return start(at, koloReduce, koloIreduce, block.data, block.data, block.count, type, op, root);
+  });
+}
+
+WorkPtr KoloBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
+  checkTensor(output);
+  checkTensor(input);
+  checkSameType(output, input);
+  checkTimes(output, input, size_, "output tensor size must be equal to world_size times input tensor size");
+  Operation operation("kolo:all_gather", c10d::OpType::_ALLGATHER_BASE, input.device(), lasts(options.asyncOp, input.device()));
+  const Block out = operation.writes(output), in = operation.reads(input);
+  results(operation, output);
+  return run(std::move(operation), options.asyncOp, options.timeout,
+             [out, in, type = typeToMove(input.scalar_type())](const Place& at, Operation&) {
+               return start(at, koloAllGather, koloIallGather, in.data, out.data, in.count, type);
+             });
+}
+
+WorkPtr KoloBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  checkPairs(outputs, inputs);
+  const at::Device device = inputs.front().device();
+  Operation operation("kolo:all_gather", c10d::OpType::ALLGATHER_INTO_TENSOR_COALESCED, device, lasts(options.asyncOp, device));
+  std::vector<Pair> pairs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    checkTensor(outputs[i]);
+    checkTensor(inputs[i]);
+    checkSameType(outputs[i], inputs[i]);
+    checkTimes(outputs[i], inputs[i], size_, "output tensor size must be equal to world_size times input tensor size");
+    pairs.push_back({operation.writes(outputs[i]), operation.reads(inputs[i]), typeToMove(inputs[i].scalar_type()), koloSum});
+    results(operation, outputs[i]);
+  }
+  return run(std::move(operation), options.asyncOp, options.timeout, [pairs](const Place& at, Operation&) {
+    return startGroup(at, [&](const Place& inside) {
+      for (const Pair& each : pairs) {
+        (void)start(inside, koloAllGather, koloIallGather, each.in.data, each.out.data, each.in.count, each.type);
+      }
+    });
+  });
+}
+
+WorkPtr KoloBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+  checkTensor(output);
+  checkTensor(input);
+  checkSameType(output, input);
+  checkTimes(input, output, size_, "input tensor must be the same size as output size times world size");
+  const at::Device device = input.device();
+  Operation operation("kolo:reduce_scatter", c10d::OpType::_REDUCE_SCATTER_BASE, device, lasts(options.asyncOp, device));
+  const koloDataType_t type = typeToReduce(input.scalar_type());
+  const koloRedOp_t op = operation.reduction(options.reduceOp, input.scalar_type(), comm(device));
+  const Block out = operation.writes(output), in = operation.reads(input);
+  results(operation, output);
+  return run(std::move(operation), options.asyncOp, options.timeout, [out, in, type, op](const Place& at, Operation&) {
+    return start(at, koloReduceScatter, koloIreduceScatter, in.data, out.data, out.count, type, op);
+  });
+}
+
+WorkPtr KoloBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                     const c10d::ReduceScatterOptions& options) {
+  checkPairs(outputs, inputs);
+  const at::Device device = inputs.front().device();
+  Operation operation("kolo:reduce_scatter", c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, device, lasts(options.asyncOp, device));
+  std::vector<Pair> pairs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    checkTensor(outputs[i]);
+    checkTensor(inputs[i]);
+    checkSameType(outputs[i], inputs[i]);
+    checkTimes(inputs[i], outputs[i], size_, "input tensor must be the same size as output size times world size");
+    pairs.push_back({operation.writes(outputs[i]), operation.reads(inputs[i]), typeToReduce(inputs[i].scalar_type()),
+                     operation.reduction(options.reduceOp, inputs[i].scalar_type(), comm(device))});
+    results(operation, outputs[i]);
+  }
+  return run(std::move(operation), options.asyncOp, options.timeout, [pairs](const Place& at, Operation&) {
+    return startGroup(at, [&](const Place& inside) {
+      for (const Pair& each : pairs) {
+        (void)start(inside, koloReduceScatter, koloIreduceScatter, each.in.data, each.out.data, each.out.count, each.type, each.op);
+      }
+    });
+  });
+}
+
+WorkPtr KoloBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& outputSplits,
+                                   std::vector<std::int64_t>& inputSplits, const c10d::AllToAllOptions& options) {
+  checkTensor(output);
+  checkTensor(input);
+  checkSameType(output, input);
+  Operation operation("kolo:all_to_all", c10d::OpType::ALLTOALL_BASE, input.device(), lasts(options.asyncOp, input.device()));
+  const Block out = operation.writes(output), in = operation.reads(input);
+  const koloDataType_t type = typeToMove(input.scalar_type());
+  results(operation, output);
+  auto outCounts = countsOf(output, outputSplits, size_, "output"), inCounts = countsOf(input, inputSplits, size_, "input");
+  if (outputSplits.empty() && inputSplits.empty()) {
+    TORCH_CHECK_VALUE(out.count == in.count, "output has ", out.count, " elements and input ", in.count, ": expected equally many");
+    const std::size_t count = in.count / static_cast<std::size_t>(size_);
+    return run(std::move(operation), options.asyncOp, options.timeout, [out, in, count, type](const Place& at, Operation&) {
+      return start(at, koloAllToAll, koloIallToAll, in.data, out.data, count, type);
+    });
+  }
+  return run(std::move(operation), options.asyncOp, options.timeout,
+             [out, in, outCounts = std::move(outCounts), inCounts = std::move(inCounts), type](const Place& at, Operation&) {
+               return start(at, koloAllToAllv, koloIallToAllv, in.data, inCounts.data(), nullptr, out.data, outCounts.data(),
+                            nullptr, type);
+             });
+}
+
+WorkPtr KoloBackend::gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) {
+  checkTensor(input);
+  const int root = static_cast<int>(options.rootRank);
+  Operation operation("kolo:gather", c10d::OpType::GATHER, input.device(), lasts(options.asyncOp, input.device()));
+  const Block in = operation.reads(input);
+  Block out;
+  if (root == rank_) {
+    checkTensor(output);
+    checkSameType(output, input);
+    checkTimes(output, input, size_, "output tensor size must be equal to world_size times input tensor size");
+    out = operation.writes(output);
+    results(operation, output);
+  }
+  return run(std::move(operation), options.asyncOp, options.timeout,
+             [out, in, root, type = typeToMove(input.scalar_type())](const Place& at, Operation&) {
+               return start(at, koloGather, koloIgather, in.data, out.data, in.count, type, root);
+             });
+}
+
+}  // namespace kolo::pytorch

@@ -1,0 +1,75 @@
+// A communicator of Kolo's for the ranks of one process group.
+//
+// Thread safety: all functions; end() makes the others throw.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <atomic>
+#include <string>
+
+#include "torch/pch.h"
+
+namespace kolo::pytorch {
+
+// What a user may ask of a group's communicators.
+struct Settings {
+  int reproducible = KOLO_CONFIG_UNDEF_INT;
+  std::string algorithm, transports;   // "": as the environment says
+};
+
+// One rank of a group, as torch describes it.
+struct Membership {
+  c10::intrusive_ptr<c10d::Store> store;
+  int rank = 0, size = 1;
+  std::chrono::milliseconds timeout{};
+  std::string name;
+  Settings settings;
+};
+
+class Communicator {
+ public:
+  // Collective over the members, which meet by `key` in the store. device: KOLO_HOST, or a CUDA device. A member whose
+  // part fails makes all fail.
+  static std::shared_ptr<Communicator> meet(const Membership& member, const std::string& key, int device);
+  // The members but `excluded`, who may be dead. Their new ranks are in the old order.
+  std::shared_ptr<Communicator> shrink(const std::vector<int>& excluded, const Membership& member) const;
+
+  Communicator(koloComm_t comm, std::chrono::milliseconds timeout) : comm_(comm), timeout_(timeout) {}
+  Communicator(const Communicator&) = delete;
+  ~Communicator() { end(); }
+
+  // Throws after end() or abort().
+  koloComm_t get() const;
+  int rank() const;
+  int size() const;
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  koloResult_t failure() const;
+
+  // Waits until all that was begun here is over. Errors show at the operations; nothing is thrown.
+  void end();
+  // Makes all that is under way fail, on all ranks.
+  void abort();
+
+ private:
+  std::atomic<koloComm_t> comm_;
+  std::chrono::milliseconds timeout_;   // of operations that say nothing else
+};
+
+// Operations that are called in its scope have this deadline. That of their communicator costs nothing.
+class Deadline {
+ public:
+  Deadline(std::chrono::milliseconds wanted, const Communicator& communicator);
+  Deadline(const Deadline&) = delete;
+  ~Deadline() {
+    if (set_) [[unlikely]] (void)koloSetTimeout(-1);
+  }
+
+ private:
+  bool set_ = false;
+};
+
+// Kolo's way to write a deadline: 0 for none.
+int timeoutMs(std::chrono::milliseconds timeout);
+
+}  // namespace kolo::pytorch

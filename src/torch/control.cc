@@ -1,0 +1,141 @@
+// What a group does beside moving data: it begins, ends, fails, and makes other groups.
+#include <algorithm>
+
+#include "torch/backend.h"
+
+namespace kolo::pytorch {
+
+KoloBackend::KoloBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options)
+    : Backend(rank, size), options_(std::move(options)), store_(store), host_(Communicator::meet(membership(), "kolo/host", KOLO_HOST)) {}
+
+KoloBackend::KoloBackend(std::shared_ptr<Communicator> host, const c10::intrusive_ptr<c10d::Store>& store,
+                         c10::intrusive_ptr<Options> options)
+    : Backend(host->rank(), host->size()), options_(std::move(options)), store_(store), host_(std::move(host)) {}
+
+KoloBackend::~KoloBackend() { shutdown(); }
+
+Membership KoloBackend::membership() const {
+  return {store_, rank_, size_, options_->timeout, options_->group_name.empty() ? "kolo" : options_->group_name,
+          options_->settings};
+}
+
+Communicator& KoloBackend::communicator(at::Device device) {
+  if (device.is_cpu()) [[likely]] return *host_;
+  TORCH_CHECK_VALUE(device.is_cuda(), "kolo takes tensors on cpu and cuda, got one on ", device.str());
+  (void)host_->get();   // which throws after the end of the group
+  const std::lock_guard lock(mutex_);
+  if (gpu_ == nullptr) gpu_ = Gpu::make(membership(), device);
+  return gpu_->communicator(device);
+}
+
+WorkPtr KoloBackend::runOnGpu(Operation&& operation, bool asyncOp, const Call& call) {
+  (void)communicator(operation.device);
+  return gpu_->run(std::move(operation), asyncOp, Facts{rank_, getSequenceNumberForGroup(), options_->timeout}, call);
+}
+
+void KoloBackend::eagerConnectSingleDevice(at::Device device) { (void)communicator(device); }
+
+// A child's members meet by its own store; ranks that are not among them have nothing to do.
+c10::intrusive_ptr<c10d::Backend> KoloBackend::split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                                     const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  const auto found = std::find(ranks.begin(), ranks.end(), rank_);
+  if (found == ranks.end()) return nullptr;
+  auto childs = c10::make_intrusive<Options>(*options_);
+  if (options != nullptr) {
+    childs->timeout = options->timeout;
+    childs->group_name = options->group_name;
+    if (const auto own = c10::dynamic_intrusive_pointer_cast<Options>(options)) childs->settings = own->settings;
+  }
+  childs->global_ranks_in_group.clear();
+  for (const int rank : ranks) {
+    const auto at = static_cast<std::size_t>(rank);
+    const auto& global = options_->global_ranks_in_group;
+    childs->global_ranks_in_group.push_back(at < global.size() ? global[at] : static_cast<std::uint64_t>(rank));
+  }
+  const auto prefixed = c10::make_intrusive<c10d::PrefixStore>("kolo/" + childs->group_name, store);
+  return c10::make_intrusive<KoloBackend>(prefixed, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
+                                          std::move(childs));
+}
+
+c10::intrusive_ptr<c10d::Backend> KoloBackend::shrink(const std::vector<std::int64_t>& excluded, int /*flags*/,
+                                                      const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  auto childs = c10::make_intrusive<Options>(*options_);
+  if (options != nullptr) {
+    childs->timeout = options->timeout;
+    if (const auto own = c10::dynamic_intrusive_pointer_cast<Options>(options)) childs->settings = own->settings;
+  }
+  childs->group_name = membership().name + ":shrunk";
+  Membership member = membership();
+  member.timeout = childs->timeout;
+  member.name = childs->group_name;
+  member.settings = childs->settings;
+  auto host = host_->shrink({excluded.begin(), excluded.end()}, member);
+  const auto store = c10::make_intrusive<c10d::PrefixStore>("kolo/shrunk/" + std::to_string(++shrinks_), store_);
+  return c10::intrusive_ptr<c10d::Backend>(
+      c10::intrusive_ptr<KoloBackend>::reclaim(new KoloBackend(std::move(host), store, std::move(childs))));
+}
+
+void KoloBackend::abort() {
+  host_->abort();
+  const std::lock_guard lock(mutex_);
+  if (gpu_ != nullptr) gpu_->end(true);
+}
+
+void KoloBackend::shutdown() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (gpu_ != nullptr) gpu_->end(false);
+  }
+  host_->end();
+}
+
+c10d::ErrorType KoloBackend::getError() {
+  switch (host_->failure()) {
+    case koloSuccess: return c10d::ErrorType::SUCCESS;
+    case koloTimeout: return c10d::ErrorType::TIMEOUT;
+    case koloRemoteError: return c10d::ErrorType::REMOTE_ERROR;
+    default: return c10d::ErrorType::COMM_ERROR;
+  }
+}
+
+// Calls are only noted until the end: an exception between the two, after which c10d does not come to the end, leaves
+// nothing open.
+void KoloBackend::startCoalescing() {
+  coalesced_.clear();
+  coalescer_ = std::this_thread::get_id();
+  coalescing_.store(true, std::memory_order_relaxed);
+}
+
+WorkPtr KoloBackend::defer(Operation&& operation, Call call) {
+  coalesced_.push_back({std::make_unique<Operation>(std::move(operation)), std::move(call)});
+  return nullptr;
+}
+
+WorkPtr KoloBackend::endCoalescing() {
+  coalescing_.store(false, std::memory_order_relaxed);
+  std::vector<Coalesced> taken = std::move(coalesced_);
+  coalesced_.clear();
+  if (taken.empty()) return nullptr;
+  const at::Device device = taken.front().operation->device;
+  Operation all("kolo:coalesced", c10d::OpType::COALESCED, device, true);
+  std::vector<std::pair<Operation*, Call>> calls;
+  for (Coalesced& each : taken) {
+    all.outputs.insert(all.outputs.end(), each.operation->outputs.begin(), each.operation->outputs.end());
+    calls.emplace_back(each.operation.get(), std::move(each.call));
+    all.parts.push_back(std::move(each.operation));
+  }
+  return run(std::move(all), true, c10d::kUnsetTimeout, [calls = std::move(calls)](const Place& at, Operation&) {
+    return startGroup(at, [&](const Place& inside) {
+      for (const auto& [operation, call] : calls) (void)call(inside, *operation);
+    });
+  });
+}
+
+WorkPtr KoloBackend::barrier(const c10d::BarrierOptions& options) {
+  const at::Device device = options.device && options.device->is_cuda() ? *options.device : at::Device(at::kCPU);
+  Operation operation("kolo:barrier", c10d::OpType::BARRIER, device, lasts(options.asyncOp, device));
+  return run(std::move(operation), options.asyncOp, options.timeout,
+             [](const Place& at, Operation&) { return start(at, koloBarrier, koloIbarrier); });
+}
+
+}  // namespace kolo::pytorch

@@ -1,0 +1,124 @@
+// Operations on tensors of a CUDA device. Never run so far: it has been compiled only, for want of a GPU.
+#include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <map>
+#include <mutex>
+
+#include "torch/errors.h"
+#include "torch/gpu.h"
+
+namespace kolo::pytorch {
+namespace {
+
+using c10::cuda::CUDAStream;
+
+// A CUDA operation is over for its caller when the caller's stream waits for it.
+class GpuWork final : public c10d::Work {
+ public:
+  GpuWork(const Facts& facts, c10d::OpType type, std::vector<at::Tensor> outputs, CUDAStream stream)
+      : Work(facts.rank, type), facts_(facts), outputs_(std::move(outputs)), stream_(stream) {
+    end_.record(stream_);
+  }
+
+  bool isCompleted() override { return end_.query(); }
+  bool isSuccess() const override { return true; }
+  std::vector<at::Tensor> result() override { return outputs_; }
+  void synchronize() override { end_.block(c10::cuda::getCurrentCUDAStream(stream_.device_index())); }
+  bool wait(std::chrono::milliseconds) override {
+    synchronize();
+    if (retrieveOpType() == c10d::OpType::BARRIER) end_.synchronize();
+    return true;
+  }
+  void blockCurrentStream() override { synchronize(); }
+  std::uint64_t getSequencenumber() const override { return facts_.sequence; }
+  std::chrono::milliseconds getTimeout() const override { return facts_.timeout; }
+
+  // Completed from the beginning: who uses its value on a stream makes that wait for the operation.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    const std::lock_guard lock(mutex_);
+    if (future_ == nullptr) {
+      const c10::cuda::CUDAStreamGuard guard(stream_);
+      future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                         std::vector<c10::Device>{stream_.device()});
+      future_->markCompleted(c10::IValue(outputs_));
+    }
+    return future_;
+  }
+
+ private:
+  const Facts facts_;
+  const std::vector<at::Tensor> outputs_;
+  const CUDAStream stream_;
+  at::cuda::CUDAEvent end_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+class CudaGpu final : public Gpu {
+ public:
+  explicit CudaGpu(Membership member) : member_(std::move(member)) {}
+
+  Communicator& communicator(at::Device device) override { return *of(device).communicator; }
+
+  // On a stream of the group's own, so that the group's operations stay in order whatever streams they are called from. PyTorch's
+  // pool makes its streams with cudaStreamNonBlocking, as ranks that share a device need them.
+  c10::intrusive_ptr<c10d::Work> run(Operation&& operation, bool asyncOp, const Facts& facts,
+                                     const std::function<koloResult_t(const Place&, Operation&)>& call) override {
+    const Rank& rank = of(operation.device);
+    const c10::cuda::CUDAGuard device(operation.device);
+    const CUDAStream current = c10::cuda::getCurrentCUDAStream(rank.stream.device_index());
+    at::cuda::CUDAEvent begin;
+    begin.record(current);
+    begin.block(rank.stream);
+    auto record = beginRecord(operation.title, operation.outputs);
+    const koloResult_t result =
+        call(Place{rank.communicator->get(), reinterpret_cast<koloStream_t>(rank.stream.stream())}, operation);
+    if (result != koloSuccess) raise(result, operation.title);
+    // The allocator may give memory to others only when this stream is done with it.
+    operation.visitTensors([&](const at::Tensor& tensor) {
+      c10::cuda::CUDACachingAllocator::recordStream(tensor.storage().data_ptr(), rank.stream);
+    });
+    {
+      const c10::cuda::CUDAStreamGuard guard(rank.stream);
+      operation.conclude(true);
+    }
+    if (record) record->end();
+    auto work = c10::make_intrusive<GpuWork>(facts, operation.type, std::move(operation.outputs), rank.stream);
+    if (asyncOp) return work;
+    work->wait(kNoTimeout);
+    return nullptr;
+  }
+
+  void end(bool abort) override {
+    const std::lock_guard lock(mutex_);
+    for (auto& [index, rank] : ranks_) abort ? rank.communicator->abort() : rank.communicator->end();
+  }
+
+ private:
+  struct Rank {
+    std::shared_ptr<Communicator> communicator;
+    CUDAStream stream;
+  };
+
+  const Rank& of(at::Device device) {
+    const std::lock_guard lock(mutex_);
+    const c10::DeviceIndex index = device.has_index() ? device.index() : c10::cuda::current_device();
+    const auto found = ranks_.find(index);
+    if (found != ranks_.end()) return found->second;
+    const c10::cuda::CUDAGuard guard(index);
+    auto communicator = Communicator::meet(member_, "kolo/cuda/" + std::to_string(ranks_.size()), index);
+    return ranks_.emplace(index, Rank{std::move(communicator), c10::cuda::getStreamFromPool(false, index)}).first->second;
+  }
+
+  const Membership member_;
+  std::mutex mutex_;   // of ranks_
+  std::map<c10::DeviceIndex, Rank> ranks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Gpu> Gpu::make(const Membership& member, at::Device) { return std::make_unique<CudaGpu>(member); }
+
+}  // namespace kolo::pytorch

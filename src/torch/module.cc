@@ -1,0 +1,60 @@
+// The Python module kolo_torch._backend: how a group is made.
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "torch/backend.h"
+
+namespace kolo::pytorch {
+namespace {
+
+using Options = KoloBackend::Options;
+
+c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& given,
+                                         const c10::intrusive_ptr<c10d::Backend::Options>& users) {
+  auto options = c10::make_intrusive<Options>();
+  if (users != nullptr) {
+    const auto own = c10::dynamic_intrusive_pointer_cast<Options>(users);
+    TORCH_CHECK_TYPE(own != nullptr, "pg_options are those of backend \"", users->backend, "\", expected kolo_torch.Options");
+    options = c10::make_intrusive<Options>(*own);
+  }
+  options->timeout = std::chrono::round<Milliseconds>(given.timeout);
+  options->group_name = given.group_id;
+  options->global_ranks_in_group.assign(given.global_ranks_in_group.begin(), given.global_ranks_in_group.end());
+  return c10::make_intrusive<KoloBackend>(given.store, given.group_rank, given.group_size, std::move(options));
+}
+
+int version() {
+  int version = 0;
+  check(koloGetVersion(&version), "kolo:version");
+  return version;
+}
+
+}  // namespace
+}  // namespace kolo::pytorch
+
+PYBIND11_MODULE(_backend, module) {
+  namespace py = pybind11;
+  using namespace kolo::pytorch;
+  py::module::import("torch.distributed");   // which knows the classes that these derive from
+  py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(module, "Options", R"(
+What a group may be given as pg_options. Fields that are left alone take the settings of the environment.)")
+      .def(py::init<>())
+      .def_property(
+          "reproducible", [](const Options& options) { return options.settings.reproducible == 1; },
+          [](Options& options, bool value) { options.settings.reproducible = value ? 1 : 0; },
+          "Fold every element in the order of ranks, whatever the algorithm: the same bits on every run.")
+      .def_property(
+          "algorithm", [](const Options& options) { return options.settings.algorithm; },
+          [](Options& options, std::string text) { options.settings.algorithm = std::move(text); },
+          "As KOLO_ALGORITHM: \"all_reduce:ring,broadcast:^tree\".")
+      .def_property(
+          "transports", [](const Options& options) { return options.settings.transports; },
+          [](Options& options, std::string text) { options.settings.transports = std::move(text); },
+          "As KOLO_TRANSPORTS: names in order of preference, \"shm,tcp\".");
+  module.def("create", &create, py::arg("group"), py::arg("options") = nullptr, py::call_guard<py::gil_scoped_release>());
+  module.def("version", &version, "Kolo's version: 100 is 0.1.0.");
+}

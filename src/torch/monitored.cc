@@ -1,0 +1,66 @@
+// A barrier that names who does not come. It goes through the store, which works whatever state the communicator is in, and
+// rank 0's verdict is that of all ranks.
+#include "torch/backend.h"
+#include "torch/without_gil.h"
+
+namespace kolo::pytorch {
+namespace {
+
+constexpr Milliseconds kShortestNap{1}, kLongestNap{20};
+constexpr Milliseconds kForVerdict{1000};   // rank 0 may come to its verdict when its time is over
+
+using Clock = std::chrono::steady_clock;
+
+bool arrives(c10d::Store& store, const std::string& key, Clock::time_point until) {
+  for (Milliseconds nap = kShortestNap; !store.check({key}); nap = std::min(2 * nap, kLongestNap)) {
+    if (Clock::now() >= until) return false;
+    std::this_thread::sleep_for(nap);
+  }
+  return true;
+}
+
+std::string verdictOn(const std::vector<int>& missing, Milliseconds timeout) {
+  if (missing.empty()) return "";
+  std::string ranks;
+  for (const int rank : missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  return c10::str("[Rank 0]: Rank", missing.size() == 1 ? " " : "s ", ranks, " failed to pass monitoredBarrier in ",
+                  timeout.count(), " ms");
+}
+
+// Keys of a barrier that everybody has left. A store that cannot delete keeps them.
+void forget(c10d::Store& store, const std::string& prefix, int size) {
+  try {
+    for (int rank = 1; rank < size; ++rank) store.deleteKey(prefix + std::to_string(rank));
+    store.deleteKey(prefix + "verdict");
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace
+
+void KoloBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool waitAllRanks) {
+  const WithoutGil others;
+  const Milliseconds timeout = deadline(options.timeout);
+  const std::uint64_t number = monitoredBarriers_++;
+  const auto prefixOf = [](std::uint64_t n) { return "kolo/monitored/" + std::to_string(n) + "/"; };
+  const std::string prefix = prefixOf(number), verdictKey = prefix + "verdict";
+  const auto until = Clock::now() + timeout;
+  if (rank_ != 0) {
+    store_->set(prefix + std::to_string(rank_), std::string("here"));
+    const bool said = arrives(*store_, verdictKey, until + kForVerdict);
+    const std::string verdict = said ? store_->get_to_str(verdictKey) : "rank 0 did not come in " + std::to_string(timeout.count()) + " ms";
+    if (verdict.empty()) return;
+    C10_THROW_ERROR(DistBackendError, c10::str("Rank ", rank_, " successfully reached monitoredBarrier, but received errors while ",
+                                               "waiting for rank 0: ", verdict));
+  }
+  std::vector<int> missing;
+  for (int rank = 1; rank < size_ && (missing.empty() || waitAllRanks); ++rank) {
+    if (!arrives(*store_, prefix + std::to_string(rank), until)) missing.push_back(rank);
+  }
+  const std::string verdict = verdictOn(missing, timeout);
+  if (size_ > 1) store_->set(verdictKey, verdict);
+  if (number > 0) forget(*store_, prefixOf(number - 1), size_);
+  if (!verdict.empty()) C10_THROW_ERROR(DistBackendError, verdict);
+}
+
+}  // namespace kolo::pytorch
