@@ -27,11 +27,20 @@ std::string verdictOn(const std::vector<int>& missing, Milliseconds timeout) {
                   timeout.count(), " ms");
 }
 
+// Rank 0 may be the one that keeps the store, and may be about to end: it stays until those who came have read its verdict.
+void awaitReaders(c10d::Store& store, const std::string& key, int readers) {
+  const auto until = Clock::now() + kForVerdict;
+  for (Milliseconds nap = kShortestNap; store.add(key, 0) < readers && Clock::now() < until; nap = std::min(2 * nap, kLongestNap)) {
+    std::this_thread::sleep_for(nap);
+  }
+}
+
 // Keys of a barrier that everybody has left. A store that cannot delete keeps them.
 void forget(c10d::Store& store, const std::string& prefix, int size) {
   try {
     for (int rank = 1; rank < size; ++rank) store.deleteKey(prefix + std::to_string(rank));
     store.deleteKey(prefix + "verdict");
+    store.deleteKey(prefix + "read");
   } catch (const std::exception&) {
   }
 }
@@ -49,6 +58,7 @@ void KoloBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
     store_->set(prefix + std::to_string(rank_), std::string("here"));
     const bool said = arrives(*store_, verdictKey, until + kForVerdict);
     const std::string verdict = said ? store_->get_to_str(verdictKey) : "rank 0 did not come in " + std::to_string(timeout.count()) + " ms";
+    if (said) store_->add(prefix + "read", 1);
     if (verdict.empty()) return;
     C10_THROW_ERROR(DistBackendError, c10::str("Rank ", rank_, " successfully reached monitoredBarrier, but received errors while ",
                                                "waiting for rank 0: ", verdict));
@@ -58,7 +68,10 @@ void KoloBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
     if (!arrives(*store_, prefix + std::to_string(rank), until)) missing.push_back(rank);
   }
   const std::string verdict = verdictOn(missing, timeout);
-  if (size_ > 1) store_->set(verdictKey, verdict);
+  if (size_ > 1) {
+    store_->set(verdictKey, verdict);
+    awaitReaders(*store_, prefix + "read", size_ - 1 - static_cast<int>(missing.size()));
+  }
   if (number > 0) forget(*store_, prefixOf(number - 1), size_);
   if (!verdict.empty()) C10_THROW_ERROR(DistBackendError, verdict);
 }

@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""Tests of the backend for torch.distributed, with ranks that are processes of this machine.
+
+usage: PYTHON check_torch.py PACKAGE_FOLDER README [CASE...]
+
+PYTHON is the one whose torch the backend was built for; PACKAGE_FOLDER has the package kolo_torch. KOLO_TEST_ALL in the
+environment: every call with every type, reduction and layout.
+"""
+import os
+import sys
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "launchers"))
+
+import unittest
+
+import guard
+
+MODULES = ["differential_cases"]
+
+
+def run(folder, readme, cases):
+    sys.path.insert(0, folder)
+    os.environ["KOLO_TORCH_FOLDER"], os.environ["KOLO_TORCH_README"] = folder, readme
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    loader = unittest.TestLoader()
+    loader.testNamePatterns = [f"*{case}*" for case in cases] or None
+    suite = unittest.TestSuite(loader.loadTestsFromName(name) for name in MODULES)
+    return 0 if unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(suite).wasSuccessful() else 1
+
+
+def main():
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    return guard.run_guarded(lambda: run(sys.argv[1], sys.argv[2], sys.argv[3:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""The differential suite as tests: one for each number of ranks."""
+import os
+import unittest
+
+import differential
+import ranks
+
+EVERY = "KOLO_TEST_ALL" in os.environ
+
+
+class Differential(unittest.TestCase):
+    def check(self, count):
+        ranks.run(self, differential.run, count, 20260 + count, EVERY, seconds=3600 if EVERY else 300)
+
+    def test_1_rank(self):
+        self.check(1)
+
+    def test_2_ranks(self):
+        self.check(2)
+
+    def test_3_ranks(self):
+        self.check(3)
+
+    def test_4_ranks(self):
+        self.check(4)
+
+    def test_5_ranks(self):
+        self.check(5)

@@ -1,0 +1,110 @@
+"""Ranks for tests of the PyTorch backend: forked from a process that has imported torch already, which takes seconds.
+
+The process that forks never makes a process group, nor computes in parallel, so that it has one thread only.
+"""
+import os
+import re
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+
+PATIENCE = 120.0  # seconds for a job of a few ranks, on a busy machine
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Outcome:
+    """How one rank ended: its exit status (negative: by a signal; None: it had to be killed), and what it printed."""
+
+    def __init__(self, status, output, seconds):
+        self.status, self.output, self.seconds = status, output, seconds
+
+    def __repr__(self):
+        return f"<{self.status} after {self.seconds:.1f} s: {self.output}>"
+
+
+def _rank(function, rank, ranks, port, output, arguments):
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    status = 1
+    try:
+        function(rank, ranks, *arguments)
+        status = 0
+    except BaseException:  # pylint: disable=broad-except
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+class Job:
+    """Ranks that run function(rank, ranks, *arguments), each in a process of its own."""
+
+    def __init__(self, function, ranks, *arguments):
+        self.began = time.monotonic()
+        self.outputs = [tempfile.TemporaryFile() for _ in range(ranks)]
+        port = free_port()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pids = []
+        self.ended = {}
+        for rank in range(ranks):
+            pid = os.fork()
+            if pid == 0:
+                _rank(function, rank, ranks, port, self.outputs[rank], arguments)
+            self.pids.append(pid)
+
+    def output(self, rank):
+        size = os.fstat(self.outputs[rank].fileno()).st_size
+        return os.pread(self.outputs[rank].fileno(), size, 0).decode(errors="replace")
+
+    def has_said(self, rank, pattern, seconds=PATIENCE):
+        deadline = time.monotonic() + seconds
+        while not re.search(pattern, self.output(rank)):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def kill(self, rank, number=signal.SIGKILL):
+        os.kill(self.pids[rank], number)
+
+    def _reap(self):
+        for rank, pid in enumerate(self.pids):
+            if rank in self.ended:
+                continue
+            ended, state = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                self.ended[rank] = Outcome(os.waitstatus_to_exitcode(state), self.output(rank), time.monotonic() - self.began)
+
+    def outcomes(self, seconds=PATIENCE):
+        """Waits for all ranks; those that are late are killed."""
+        deadline = time.monotonic() + seconds
+        while len(self.ended) < len(self.pids) and time.monotonic() < deadline:
+            self._reap()
+            time.sleep(0.01)
+        for rank, pid in enumerate(self.pids):
+            if rank not in self.ended:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                self.ended[rank] = Outcome(None, self.output(rank), time.monotonic() - self.began)
+        return [self.ended[rank] for rank in range(len(self.pids))]
+
+
+def run(test, function, ranks, *arguments, seconds=PATIENCE):
+    """All ranks have to succeed. Their outputs."""
+    outcomes = Job(function, ranks, *arguments).outcomes(seconds)
+    failed = [f"rank {rank} ended with {outcome.status} after {outcome.seconds:.1f} s:\n{outcome.output}"
+              for rank, outcome in enumerate(outcomes) if outcome.status != 0]
+    if failed:
+        test.fail("\n".join(failed))
+    return [outcome.output for outcome in outcomes]
