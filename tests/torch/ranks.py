@@ -2,6 +2,7 @@
 
 The process that forks never makes a process group, nor computes in parallel, so that it has one thread only.
 """
+import faulthandler
 import os
 import re
 import signal
@@ -33,6 +34,7 @@ class Outcome:
 def _rank(function, rank, ranks, port, output, arguments):
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
+    faulthandler.register(signal.SIGUSR1)
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     status = 1
     try:
@@ -92,6 +94,11 @@ class Job:
         while len(self.ended) < len(self.pids) and time.monotonic() < deadline:
             self._reap()
             time.sleep(0.01)
+        late = [rank for rank in range(len(self.pids)) if rank not in self.ended]
+        for rank in late:  # says where it is
+            os.kill(self.pids[rank], signal.SIGUSR1)
+        if late:
+            time.sleep(1)
         for rank, pid in enumerate(self.pids):
             if rank not in self.ended:
                 os.kill(pid, signal.SIGKILL)
