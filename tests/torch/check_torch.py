@@ -17,7 +17,7 @@ import unittest
 
 import guard
 
-MODULES = ["differential_cases"]
+MODULES = ["behaviour_cases", "groups_cases", "training_cases", "differential_cases"]
 
 
 def run(folder, readme, cases):

@@ -1,0 +1,330 @@
+"""What the backend does beside moving and reducing: works, messages, groups, and their ends."""
+import datetime
+import threading
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+
+import ranks
+from group import expect_equal, expect_error, kolo_group
+
+BACK = 0.3  # seconds that a rank stays away
+
+
+def tags_in_any_order(rank, _):
+    with kolo_group():
+        if rank == 0:
+            for tag in (3, 1, 2):
+                dist.send(torch.full((5,), float(tag)), 1, tag=tag)
+        else:
+            for tag in (1, 2, 3):
+                tensor = torch.zeros(5)
+                dist.recv(tensor, 0, tag=tag)
+                expect_equal(tensor, float(tag))
+
+
+def any_source(rank, count):
+    with kolo_group():
+        if rank == 0:
+            seen = []
+            for _ in range(count - 1):
+                tensor = torch.zeros(3)
+                source = dist.recv(tensor, tag=5)
+                expect_equal(tensor, float(source))
+                seen.append(source)
+            assert sorted(seen) == list(range(1, count)), seen
+        else:
+            dist.send(torch.full((3,), float(rank)), 0, tag=5)
+
+
+def hundreds_under_way(rank, _):
+    """Receives first on both ranks, waited for in another order than they were posted."""
+    with kolo_group():
+        received = [torch.zeros(50 + i) for i in range(200)]
+        works = [dist.irecv(tensor, 1 - rank, tag=i) for i, tensor in enumerate(received)]
+        sends = [dist.isend(torch.full((50 + i,), float(i + rank)), 1 - rank, tag=i) for i in reversed(range(200))]
+        for i in reversed(range(200)):
+            works[i].wait()
+            expect_equal(received[i], float(i + 1 - rank))
+        for work in sends:
+            work.wait()
+
+
+def large_messages_both_ways(rank, _):
+    with kolo_group():
+        for count in (1, 10_000, 3_000_000):
+            tensor = torch.zeros(count)
+            receive, send = dist.irecv(tensor, 1 - rank), dist.isend(torch.full((count,), float(rank)), 1 - rank)
+            receive.wait()
+            send.wait()
+            expect_equal(tensor, float(1 - rank))
+
+
+def batches(rank, count):
+    with kolo_group():
+        right, left = (rank + 1) % count, (rank - 1) % count
+        for size in (1, 1000, 500_000):
+            received = [torch.zeros(size) for _ in range(3)]
+            ops = [dist.P2POp(dist.isend, torch.full((size,), float(10 * i + rank)), right) for i in range(3)]
+            ops += [dist.P2POp(dist.irecv, tensor, left) for tensor in received]
+            works = dist.batch_isend_irecv(ops)
+            assert len(works) == 1, works
+            for work in works:
+                work.wait()
+            for i, tensor in enumerate(received):
+                expect_equal(tensor, float(10 * i + left))
+
+
+def failed_batch_leaves_nothing_open(rank, _):
+    with kolo_group() as group:
+        group._start_coalescing(torch.device("cpu"))
+        group.send([torch.zeros(3)], 1 - rank, 0)
+        # what would have ended the batch was passed over by an exception
+        group._start_coalescing(torch.device("cpu"))
+        group._end_coalescing(torch.device("cpu"))
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        expect_equal(tensor, 2.0)
+
+
+def short_message(rank, _):
+    with kolo_group():
+        if rank == 0:
+            dist.send(torch.zeros(3), 1)
+        else:
+            expect_error(lambda: dist.recv(torch.zeros(5), 0), "rank 0 sent 3 elements", "the tensor has 5")
+        dist.barrier()
+
+
+def many_collectives_under_way(rank, count):
+    with kolo_group():
+        given = [torch.full((100 * i + 1,), float(i + rank)) for i in range(100)]
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in given]
+        for i in reversed(range(100)):
+            works[i].wait()
+            expect_equal(given[i], float(sum(i + other for other in range(count))))
+
+
+def dropped_works_go_on(rank, count):
+    """Nobody keeps the work, nor the tensor of one side."""
+    with kolo_group():
+        kept = [torch.full((1000,), float(rank)) for _ in range(20)]
+        for tensor in kept:
+            dist.all_reduce(tensor, async_op=True)
+        strided = torch.full((4, 6), float(rank)).t()
+        dist.all_reduce(strided, async_op=True)
+        dist.isend(torch.full((2_000_000,), float(rank)), (rank + 1) % count)
+        received = torch.zeros(2_000_000)
+        dist.recv(received, (rank - 1) % count)
+        expect_equal(received, float((rank - 1) % count))
+        dist.barrier()
+        deadline = time.monotonic() + 10
+        while strided.ne(sum(range(count))).any() and time.monotonic() < deadline:
+            time.sleep(0.01)  # the copy back is made by whoever sees the end
+        for tensor in [*kept, strided]:
+            expect_equal(tensor, float(sum(range(count))))
+
+
+def progress_without_waiting(rank, _):
+    """While one rank calculates, the other's work comes to its end."""
+    with kolo_group():
+        tensor = torch.ones(1_000_000)
+        work = dist.all_reduce(tensor, async_op=True)
+        if rank == 0:
+            time.sleep(2 * BACK)
+            work.wait()
+        else:
+            began = time.monotonic()
+            work.wait()
+            assert time.monotonic() - began < BACK, "the other rank's sleep was waited for"
+        expect_equal(tensor, 2.0)
+        dist.barrier()
+
+
+def futures(rank, count):
+    with kolo_group():
+        total = float(sum(range(count)))
+        work = dist.all_reduce(torch.full((10,), float(rank)), async_op=True)
+        halved = work.get_future().then(lambda future: future.value()[0] / 2)
+        expect_equal(halved.wait(), total / 2)
+
+        def next_one(future):  # as PowerSGD's hook does
+            tensor = future.value()[0].clone()
+            return dist.all_reduce(tensor, async_op=True).get_future().wait()[0]
+
+        chained = [dist.all_reduce(torch.full((10,), float(rank)), async_op=True) for _ in range(1)]
+        results = [work.get_future().then(next_one) for work in chained]
+        for result in results:
+            expect_equal(result.wait(), total * count)
+        work = dist.all_reduce(torch.zeros(1), async_op=True)
+        work.wait()
+        assert work.get_future().done()
+
+
+def futures_fail(rank, _):
+    with kolo_group():
+        work = dist.all_reduce(torch.zeros(3 + rank), async_op=True)
+        expect_error(work.get_future().wait, "rank 0", "rank 1", "count 3", "count 4")
+
+
+def waiting_has_a_limit(rank, _):
+    with kolo_group():
+        tensor = torch.ones(10)
+        if rank == 1:
+            time.sleep(2 * BACK)
+        work = dist.all_reduce(tensor, async_op=True)
+        if rank == 0:
+            expect_error(lambda: work.wait(datetime.timedelta(seconds=BACK / 2)), "not over after", "goes on")
+        work.wait()
+        expect_equal(tensor, 2.0)
+
+
+def a_call_has_a_deadline(rank, _):
+    """Its own, shorter than the group's; the error names who was waited for."""
+    with kolo_group() as group:
+        dist.barrier()
+        if rank == 1:
+            time.sleep(4 * BACK)
+            expect_error(lambda: dist.all_reduce(torch.zeros(7)), "all_reduce")
+            return
+        options = dist.AllreduceOptions()
+        options.timeout = datetime.timedelta(seconds=BACK)
+        options.asyncOp = False
+        began = time.monotonic()
+        expect_error(lambda: group.allreduce([torch.zeros(7)], options), "rank 1", "all_reduce", "count 7")
+        assert time.monotonic() - began < 3 * BACK, time.monotonic() - began
+
+
+def a_group_has_a_deadline(rank, _):
+    with kolo_group() as group:
+        group._set_timeout(datetime.timedelta(seconds=BACK)) if hasattr(group, "_set_timeout") else dist.distributed_c10d._set_pg_timeout(
+            datetime.timedelta(seconds=BACK))
+        if rank == 1:
+            time.sleep(4 * BACK)
+            expect_error(lambda: dist.all_reduce(torch.zeros(7)), "all_reduce")
+            return
+        expect_error(lambda: dist.all_reduce(torch.zeros(7)), "rank 1", "all_reduce")
+
+
+def mismatch(rank, _):
+    with kolo_group() as group:
+        expect_error(lambda: dist.all_reduce(torch.zeros(3 + rank)), "rank 0", "rank 1", "count 3", "count 4")
+        assert group._get_backend(torch.device("cpu")).get_error() != 0
+
+
+def arguments_are_refused(rank, count):
+    """On the rank that is wrong, before anything is sent: the group goes on."""
+    with kolo_group():
+        for function, kind, word in [
+                (lambda: dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND), ValueError, "BAND"),
+                (lambda: dist.all_gather_into_tensor(torch.zeros(count + 1), torch.zeros(1)), ValueError, "world_size"),
+                (lambda: dist.all_gather_into_tensor(torch.zeros(count, dtype=torch.int32), torch.zeros(1)), ValueError, "types"),
+                (lambda: dist.all_to_all_single(torch.zeros(2 * count), torch.zeros(2 * count), [1] * count, [2] * count), ValueError,
+                 "splits"),
+                (lambda: dist.all_reduce(torch.zeros(3).to(torch.float8_e4m3fnuz)), TypeError, "Float8_e4m3fnuz"),
+        ]:
+            expect_error(function, word, kind=kind)
+        tensor = torch.full((3,), float(rank))
+        dist.all_reduce(tensor)
+        expect_equal(tensor, float(sum(range(count))))
+
+
+def sequence_numbers(rank, _):
+    with kolo_group() as group:
+        begin = group._get_sequence_number_for_group()
+        for _ in range(5):
+            dist.all_reduce(torch.zeros(1))
+        assert group._get_sequence_number_for_group() == begin + 5
+        gathered = [None, None]
+        dist.all_gather_object(gathered, group._get_sequence_number_for_group())
+        assert gathered[0] == gathered[1], gathered
+
+
+def profiler(rank, _):
+    with kolo_group():
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
+            dist.all_reduce(torch.zeros(1000))
+            dist.broadcast(torch.zeros(1000), 0, async_op=True).wait()
+            if rank == 0:
+                dist.send(torch.zeros(10), 1)
+            else:
+                dist.recv(torch.zeros(10), 0)
+        names = {event.name for event in profiled.events()}
+        wanted = {"kolo:all_reduce", "kolo:broadcast", "kolo:send" if rank == 0 else "kolo:recv"}
+        assert wanted <= names, wanted - names
+
+
+def sparse(rank, count):
+    with kolo_group():
+        for dense in ((), (3,)):
+            def of(other):
+                rows = torch.tensor([[other, other + 1, 0]])  # row 0 and neighbours are shared; rank 0 names one twice
+                return torch.sparse_coo_tensor(rows, torch.ones((3, *dense)) * (other + 1), (count + 1, *dense))
+            for asynchronous in (False, True):
+                mine = of(rank)
+                work = dist.all_reduce(mine, async_op=asynchronous)
+                if asynchronous:
+                    work.wait()
+                expect_equal(mine.to_dense(), sum(of(other).to_dense() for other in range(count)))
+        empty = torch.sparse_coo_tensor(torch.zeros((1, 0), dtype=torch.int64), torch.zeros((0, 3)), (4, 3))
+        mine = empty if rank == 0 else torch.sparse_coo_tensor([[2]], torch.ones((1, 3)), (4, 3))
+        dist.all_reduce(mine)
+        assert mine.to_dense().sum() == 3 * (count - 1), mine
+        wrong = torch.sparse_coo_tensor([[0]], torch.ones(1), (4 + rank,))
+        expect_error(lambda: dist.all_reduce(wrong), "(4)", kind=(ValueError, RuntimeError))
+
+
+def objects(rank, count):
+    with kolo_group():
+        gathered = [None] * count
+        dist.all_gather_object(gathered, {"rank": rank, "long": "x" * (1000 * rank)})
+        assert [each["rank"] for each in gathered] == list(range(count))
+        one = [{"of": "rank 0"} if rank == 0 else None]
+        dist.broadcast_object_list(one, src=0)
+        assert one == [{"of": "rank 0"}]
+        got = [None]
+        dist.scatter_object_list(got, [f"for {other}" for other in range(count)] if rank == 0 else None, src=0)
+        assert got == [f"for {rank}"]
+        collected = [None] * count if rank == 0 else None
+        dist.gather_object(rank * 2, collected, dst=0)
+        assert rank != 0 or collected == [2 * other for other in range(count)]
+
+
+def threads_with_groups_of_their_own(rank, count):
+    with kolo_group():
+        groups = [dist.new_group() for _ in range(3)]
+        errors = []
+
+        def work(group, number):
+            try:
+                for i in range(50):
+                    tensor = torch.full((1000,), float(rank + i + number))
+                    dist.all_reduce(tensor, group=group)
+                    expect_equal(tensor, float(sum(other + i + number for other in range(count))))
+            except BaseException as error:  # pylint: disable=broad-except
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(group, i)) for i, group in enumerate(groups)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors, errors
+
+
+class Behaviour(unittest.TestCase):
+    """Each function above, with as many ranks as stand here."""
+
+
+RANKS = {
+    tags_in_any_order: 2, any_source: 4, hundreds_under_way: 2, large_messages_both_ways: 2, batches: 3,
+    failed_batch_leaves_nothing_open: 2, short_message: 2, many_collectives_under_way: 3, dropped_works_go_on: 3,
+    progress_without_waiting: 2, futures: 3, futures_fail: 2, waiting_has_a_limit: 2, a_call_has_a_deadline: 2,
+    a_group_has_a_deadline: 2, mismatch: 2, arguments_are_refused: 3, sequence_numbers: 2, profiler: 2, sparse: 3, objects: 3,
+    threads_with_groups_of_their_own: 3,
+}
+for function, count in RANKS.items():
+    setattr(Behaviour, f"test_{function.__name__}",
+            lambda self, function=function, count=count: ranks.run(self, function, count) and None)

@@ -1,0 +1,37 @@
+"""What ranks of the tests do first and last."""
+import contextlib
+import datetime
+import warnings
+
+import torch
+import torch.distributed as dist
+
+
+@contextlib.contextmanager
+def kolo_group(seconds=60.0, **how):
+    """The default group, on Kolo."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    import kolo_torch  # noqa: F401  pylint: disable=import-outside-toplevel,unused-import
+    dist.init_process_group("kolo", timeout=datetime.timedelta(seconds=seconds), **how)
+    yield dist.group.WORLD
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def expect_equal(got, wanted, what=""):
+    wanted = torch.as_tensor(wanted, dtype=got.dtype)
+    if not torch.equal(got, wanted.expand_as(got)):
+        raise AssertionError(f"{what}: got {got}, expected {wanted}")
+
+
+def expect_error(function, *words, kind=RuntimeError):
+    """function() fails, and the message has all the words."""
+    try:
+        function()
+    except kind as error:
+        missing = [word for word in words if word not in str(error)]
+        if missing:
+            raise AssertionError(f"{missing} not in: {error}") from error
+        return str(error)
+    raise AssertionError("no error came")

@@ -1,0 +1,217 @@
+"""How groups begin, divide and end."""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+
+import ranks
+from group import expect_equal, expect_error, kolo_group
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def subgroups(rank, count):
+    with kolo_group():
+        halves = [dist.new_group([0, 1]), dist.new_group(list(range(2, count)))]
+        mine = halves[0 if rank < 2 else 1]
+        tensor = torch.ones(10)
+        dist.all_reduce(tensor, group=mine)
+        expect_equal(tensor, 2.0 if rank < 2 else float(count - 2))
+        dist.destroy_process_group(halves[0])
+        tensor = torch.ones(10)
+        dist.all_reduce(tensor)
+        expect_equal(tensor, float(count))
+
+
+def split(rank, count):
+    with kolo_group() as group:
+        half = dist.split_group(split_ranks=[[0, 1], list(range(2, count))], parent_pg=group)
+        tensor = torch.full((4,), float(rank))
+        dist.all_reduce(tensor, group=half)
+        expect_equal(tensor, 1.0 if rank < 2 else float(sum(range(2, count))))
+        assert half.size() == (2 if rank < 2 else count - 2)
+
+
+def shrink_after_a_death(rank, count):
+    with kolo_group() as group:
+        dist.barrier()
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        expect_error(lambda: [dist.all_reduce(torch.zeros(10)) for _ in range(100)], "rank 1", "died")
+        smaller = dist.shrink_group([1], group=group)
+        tensor = torch.full((3,), float(rank))
+        dist.all_reduce(tensor, group=smaller)
+        expect_equal(tensor, float(sum(range(count)) - 1))
+        assert smaller.size() == count - 1
+        dist.monitored_barrier(group=smaller)
+
+
+def monitored(rank, count):
+    with kolo_group():
+        for _ in range(3):
+            dist.monitored_barrier()
+        import datetime  # pylint: disable=import-outside-toplevel
+        short = datetime.timedelta(seconds=0.5)
+        if rank in (1, 2):
+            time.sleep(3)
+            return
+        words = ["Ranks 1, 2 failed to pass monitoredBarrier" if count > 3 else "Rank 1"]
+        expect_error(lambda: dist.monitored_barrier(timeout=short, wait_all_ranks=True), *words)
+
+
+def abort(rank, _):
+    """From another thread than the one that waits."""
+    import threading  # pylint: disable=import-outside-toplevel
+    with kolo_group() as group:
+        dist.barrier()
+        if rank == 0:
+            threading.Timer(0.5, lambda: group._get_backend(torch.device("cpu")).abort()).start()
+        if rank != 1:
+            expect_error(lambda: dist.all_reduce(torch.zeros(100)))
+            expect_error(lambda: dist.all_reduce(torch.zeros(100)))
+        else:
+            time.sleep(1.5)
+            expect_error(lambda: dist.all_reduce(torch.zeros(100)), "abort")
+
+
+def dies_in_the_middle(rank, _, asynchronous):
+    with kolo_group():
+        print("begins", flush=True)
+        while True:
+            if asynchronous:
+                dist.all_reduce(torch.zeros(100_000), async_op=True).wait()
+            else:
+                dist.all_reduce(torch.zeros(100_000))
+
+
+def dies_before_it_joins(rank, _):
+    if rank == 2:
+        os._exit(3)
+    with kolo_group(seconds=3):
+        pass
+
+
+def uses_a_data_loader(rank, count):
+    """Workers are forked while the group is in use, and end before it."""
+    with kolo_group():
+        data = torch.utils.data.TensorDataset(torch.arange(64.0))
+        for _ in range(2):
+            loader = torch.utils.data.DataLoader(data, batch_size=8, num_workers=2, multiprocessing_context="fork")
+            total = torch.zeros(1)
+            for (batch,) in loader:
+                part = batch.sum()
+                dist.all_reduce(part)
+                total += part
+            expect_equal(total, float(count * sum(range(64))))
+
+
+def is_destroyed_in_a_child(rank, count):
+    with kolo_group():
+        pid = os.fork()
+        if pid == 0:
+            expect_error(lambda: dist.all_reduce(torch.zeros(3)))
+            dist.destroy_process_group()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        expect_equal(tensor, float(count))
+
+
+class Groups(unittest.TestCase):
+    def test_subgroups(self):
+        ranks.run(self, subgroups, 4)
+
+    def test_split(self):
+        ranks.run(self, split, 4)
+
+    def test_data_loader(self):
+        ranks.run(self, uses_a_data_loader, 2)
+
+    def test_a_forked_child_is_no_rank(self):
+        ranks.run(self, is_destroyed_in_a_child, 2)
+
+    def test_monitored_barrier_names_who_is_missing(self):
+        ranks.run(self, monitored, 4)
+
+    def test_abort(self):
+        ranks.run(self, abort, 3)
+
+    def test_shrink_after_a_death(self):
+        outcomes = ranks.Job(shrink_after_a_death, 4).outcomes()
+        self.assertEqual([outcome.status for outcome in outcomes], [0, -9, 0, 0], outcomes)
+
+    def check_death(self, asynchronous):
+        job = ranks.Job(dies_in_the_middle, 3, asynchronous)
+        for rank in range(3):
+            self.assertTrue(job.has_said(rank, "begins"))
+        time.sleep(0.5)
+        began = time.monotonic()
+        job.kill(1)
+        outcomes = job.outcomes(30)
+        self.assertLess(time.monotonic() - began, 20)
+        for rank in (0, 2):
+            self.assertEqual(outcomes[rank].status, 1, outcomes)
+            self.assertRegex(outcomes[rank].output, r"DistBackendError: kolo:all_reduce: .*rank 1 \(pid \d+ on [^)]*\) died", outcomes)
+
+    def test_a_killed_rank_is_named_by_all(self):
+        self.check_death(False)
+
+    def test_a_killed_rank_is_named_by_waiting_works(self):
+        self.check_death(True)
+
+    def test_a_rank_that_dies_before_it_joins(self):
+        outcomes = ranks.Job(dies_before_it_joins, 3).outcomes(60)
+        for rank in (0, 1):
+            self.assertEqual(outcomes[rank].status, 1, outcomes)
+        # Rank 0 keeps the store, and may be gone when rank 1's time is over.
+        self.assertRegex(outcomes[0].output, "waited for ranks 2", outcomes)
+
+
+def torchrun(script, *words, count=2, **variables):
+    """A script under torchrun: its exit status, and what was printed."""
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={count}", f"--master-port={ranks.free_port()}",
+               *words, script]
+    environment = {**os.environ, "PYTHONPATH": os.environ["KOLO_TORCH_FOLDER"], **variables}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=ranks.PATIENCE,
+                          check=False)
+    return done.returncode, done.stdout
+
+
+class Scripts(unittest.TestCase):
+    """Programs of their own, under torchrun."""
+
+    def script(self, text):
+        file = tempfile.NamedTemporaryFile("w", suffix=".py")
+        self.addCleanup(file.close)
+        file.write("import os, signal\nimport torch\nimport torch.distributed as dist\nimport kolo_torch\n" + text)
+        file.flush()
+        return file.name
+
+    def test_exit_without_destroy(self):
+        status, output = torchrun(self.script("dist.init_process_group('kolo')\n"
+                                              "t = torch.ones(5)\n"
+                                              "works = [dist.all_reduce(t, async_op=True), dist.irecv(torch.zeros(3), 1 - dist.get_rank())]\n"
+                                              "works[0].wait()\n"
+                                              "print('sum', int(t[0]), flush=True)\n"))
+        self.assertEqual(status, 0, output)
+        self.assertEqual(output.count("sum 2"), 2, output)
+        self.assertNotRegex(output, "terminate|Segmentation|Aborted|Traceback")
+
+    def test_torchrun_goes_on_after_a_killed_rank(self):
+        status, output = torchrun(self.script("dist.init_process_group('kolo')\n"
+                                              "dist.all_reduce(torch.zeros(3))\n"
+                                              "again = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
+                                              "if again == 0 and dist.get_rank() == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
+                                              "t = torch.ones(5)\n"
+                                              "for _ in range(50): dist.all_reduce(t)\n"
+                                              "print('attempt', again, 'done', flush=True)\n"
+                                              "dist.destroy_process_group()\n"), "--max-restarts=2")
+        self.assertEqual(status, 0, output)
+        self.assertEqual(output.count("attempt 1 done"), 2, output)

@@ -1,0 +1,279 @@
+"""Training on Kolo gives what one process gives: small models, by each of torch's ways to divide the work."""
+import copy
+import os
+import re
+import tempfile
+import unittest
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import ranks
+from group import expect_equal, kolo_group
+from groups_cases import torchrun
+
+STEPS, BATCH, WIDTH = 4, 24, 16
+
+
+def model_of(seed=3):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
+
+
+def data_of(step):
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(BATCH, WIDTH, generator=generator), torch.randn(BATCH, 1, generator=generator)
+
+
+def part_of(tensor, rank, count):
+    return tensor.chunk(count)[rank]
+
+
+def alone(model, optimizer_of=lambda parameters: torch.optim.SGD(parameters, lr=0.1)):
+    """The parameters after training in one process, and the losses."""
+    optimizer = optimizer_of(model.parameters())
+    losses = []
+    for step in range(STEPS):
+        inputs, targets = data_of(step)
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def train(model, rank, count, optimizer=None):
+    """The same, each rank with its part of a batch. The losses of whole batches."""
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(STEPS):
+        inputs, targets = data_of(step)
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(part_of(inputs, rank, count)), part_of(targets, rank, count))
+        loss.backward()
+        optimizer.step()
+        loss = loss.detach()
+        dist.all_reduce(loss, op=dist.ReduceOp.AVG)
+        losses.append(loss.item())
+    return losses
+
+
+def expect_close(got, wanted, tolerance=1e-4):
+    if not torch.allclose(torch.tensor(got), torch.tensor(wanted), rtol=tolerance, atol=tolerance):
+        raise AssertionError(f"losses {got}, expected {wanted}")
+
+
+def ddp(rank, count, how, hook, tolerance):
+    with kolo_group():
+        wanted = alone(model_of())
+        model = nn.parallel.DistributedDataParallel(model_of(), bucket_cap_mb=0.001, **how)
+        if hook == "fp16":
+            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # pylint: disable=import-outside-toplevel
+            model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        elif hook == "power":
+            from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power  # pylint: disable=import-outside-toplevel
+            state = power.PowerSGDState(None, matrix_approximation_rank=16, start_powerSGD_iter=2, min_compression_rate=1)
+            model.register_comm_hook(state, power.powerSGD_hook)
+        expect_close(train(model, rank, count), wanted, tolerance)
+
+
+def ddp_without_sync(rank, count):
+    """Two halves of each part, the gradients summed up before they are exchanged."""
+    with kolo_group():
+        model = nn.parallel.DistributedDataParallel(model_of())
+        single = model_of()
+        inputs, targets = data_of(0)
+        nn.functional.mse_loss(single(inputs), targets).backward()
+        halves = list(zip(part_of(inputs, rank, count).chunk(2), part_of(targets, rank, count).chunk(2)))
+        with model.no_sync():
+            (nn.functional.mse_loss(model(halves[0][0]), halves[0][1]) / 2).backward()
+        (nn.functional.mse_loss(model(halves[1][0]), halves[1][1]) / 2).backward()
+        for got, wanted in zip(model.parameters(), single.parameters()):
+            torch.testing.assert_close(got.grad, wanted.grad)
+
+
+def ddp_with_sparse_gradients(rank, count):
+    with kolo_group():
+        torch.manual_seed(5)
+        single = nn.EmbeddingBag(20, 4, mode="sum", sparse=True)
+        model = nn.parallel.DistributedDataParallel(copy.deepcopy(single))
+        rows = torch.randint(0, 20, (BATCH, 3), generator=torch.Generator().manual_seed(1))
+        single(rows).pow(2).mean().backward()
+        model(part_of(rows, rank, count)).pow(2).mean().backward()
+        torch.testing.assert_close(model.module.weight.grad.to_dense(), single.weight.grad.to_dense())
+
+
+def ddp_with_uneven_inputs(rank, count):
+    from torch.distributed.algorithms.join import Join  # pylint: disable=import-outside-toplevel
+    with kolo_group():
+        model = nn.parallel.DistributedDataParallel(model_of())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with Join([model]):
+            for step in range(2 + rank):
+                inputs, targets = data_of(step)
+                optimizer.zero_grad()
+                nn.functional.mse_loss(model(inputs), targets).backward()
+                optimizer.step()
+        for parameter in model.parameters():
+            gathered = [torch.empty_like(parameter) for _ in range(count)]
+            dist.all_gather(gathered, parameter.detach())
+            for other in gathered:
+                expect_equal(other, gathered[0])
+
+
+def zero_optimizer(rank, count):
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # pylint: disable=import-outside-toplevel
+    with kolo_group():
+        wanted = alone(model_of(), lambda parameters: torch.optim.Adam(parameters, lr=0.01))
+        model = nn.parallel.DistributedDataParallel(model_of())
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=0.01)
+        expect_close(train(model, rank, count, optimizer), wanted)
+
+
+def fsdp(rank, count, low_precision):
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # pylint: disable=import-outside-toplevel
+    with kolo_group():
+        dist.device_mesh.init_device_mesh("cpu", (count,))
+        wanted = alone(model_of())
+        model = model_of()
+        how = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)} if low_precision else {}
+        mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
+        for layer in model:
+            if isinstance(layer, nn.Linear):
+                fully_shard(layer, mesh=mesh, **how)
+        fully_shard(model, mesh=mesh, **how)
+        expect_close(train(model, rank, count), wanted, 0.05 if low_precision else 1e-4)
+
+
+def tensor_parallel(_, count):
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # pylint: disable=import-outside-toplevel
+    with kolo_group():
+        mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
+        single = model_of()
+        model = parallelize_module(model_of(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        inputs, targets = data_of(0)
+        wanted = nn.functional.mse_loss(single(inputs), targets)
+        got = nn.functional.mse_loss(model(inputs), targets)
+        torch.testing.assert_close(got, wanted)
+        wanted.backward()
+        got.backward()
+        for left, right in zip(model.parameters(), single.parameters()):
+            grad = left.grad.full_tensor() if hasattr(left.grad, "full_tensor") else left.grad
+            torch.testing.assert_close(grad, right.grad)
+
+
+def pipeline(rank, count):
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe  # pylint: disable=import-outside-toplevel
+    with kolo_group():
+        torch.manual_seed(4)
+        layers = [nn.Linear(WIDTH, WIDTH) for _ in range(count)]
+        single = nn.Sequential(*copy.deepcopy(layers))
+        stage = PipelineStage(layers[rank], rank, count, torch.device("cpu"))
+        schedule = ScheduleGPipe(stage, n_microbatches=4, loss_fn=nn.functional.mse_loss)
+        inputs, targets = data_of(0)[0], data_of(1)[0]
+        losses = []
+        if rank == 0:
+            schedule.step(inputs)
+        elif rank == count - 1:
+            schedule.step(target=targets, losses=losses)
+        else:
+            schedule.step()
+        nn.functional.mse_loss(single(inputs), targets).backward()
+        torch.testing.assert_close(layers[rank].weight.grad, single[rank].weight.grad)
+
+
+def checkpoint(rank, count, folder):
+    import torch.distributed.checkpoint as dcp  # pylint: disable=import-outside-toplevel
+    from torch.distributed.tensor import DTensor, Shard  # pylint: disable=import-outside-toplevel
+    with kolo_group():
+        mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
+        whole = torch.arange(float(8 * count)).view(4 * count, 2)
+        saved = {"tensor": dist.tensor.distribute_tensor(whole, mesh, [Shard(0)]), "step": 7}
+        dcp.save(saved, checkpoint_id=folder)
+        loaded = {"tensor": dist.tensor.distribute_tensor(torch.zeros_like(whole), mesh, [Shard(0)]), "step": 0}
+        dcp.load(loaded, checkpoint_id=folder)
+        assert isinstance(loaded["tensor"], DTensor) and loaded["step"] == 7
+        expect_equal(loaded["tensor"].full_tensor(), whole)
+        dist.barrier()
+
+
+def functional(rank, count):
+    import torch.distributed._functional_collectives as functional_collectives  # pylint: disable=import-outside-toplevel
+    with kolo_group() as group:
+        total = functional_collectives.all_reduce(torch.full((5,), float(rank)), "sum", group)
+        expect_equal(total + 0, float(sum(range(count))))
+        gathered = functional_collectives.all_gather_tensor(torch.full((2,), float(rank)), 0, group)
+        expect_equal(gathered + 0, torch.arange(float(count)).repeat_interleave(2))
+        parts = functional_collectives.reduce_scatter_tensor(torch.arange(float(2 * count)), "avg", 0, group)
+        expect_equal(parts + 0, torch.arange(2.0) + 2 * rank)
+        several = functional_collectives.all_reduce_coalesced([torch.ones(3), torch.ones(4)], "sum", group)
+        for tensor in several:
+            expect_equal(tensor + 0, float(count))
+
+
+class Training(unittest.TestCase):
+    def test_ddp(self):
+        for how in ({}, {"static_graph": True}, {"gradient_as_bucket_view": True}, {"find_unused_parameters": True}):
+            with self.subTest(**how):
+                ranks.run(self, ddp, 2, how, None, 1e-4)
+
+    def test_ddp_with_hooks(self):
+        ranks.run(self, ddp, 2, {}, "fp16", 0.02)
+        ranks.run(self, ddp, 3, {}, "power", 0.3)
+
+    def test_ddp_without_sync(self):
+        ranks.run(self, ddp_without_sync, 2)
+
+    def test_ddp_with_sparse_gradients(self):
+        ranks.run(self, ddp_with_sparse_gradients, 2)
+
+    def test_ddp_with_uneven_inputs(self):
+        ranks.run(self, ddp_with_uneven_inputs, 3)
+
+    def test_zero_optimizer(self):
+        ranks.run(self, zero_optimizer, 2)
+
+    def test_fsdp(self):
+        ranks.run(self, fsdp, 2, False)
+        ranks.run(self, fsdp, 3, True)
+
+    def test_tensor_parallel(self):
+        ranks.run(self, tensor_parallel, 2)
+
+    def test_pipeline(self):
+        ranks.run(self, pipeline, 3)
+
+    def test_checkpoint(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks.run(self, checkpoint, 2, folder)
+
+    def test_functional_collectives(self):
+        ranks.run(self, functional, 3)
+
+
+class Readme(unittest.TestCase):
+    """The script that src/torch/README.md shows."""
+
+    def script(self):
+        with open(os.environ["KOLO_TORCH_README"], encoding="utf-8") as file:
+            text = re.search(r"^```python\n(.*?)^```$", file.read(), re.M | re.S).group(1)
+        self.assertLess(text.count("\n"), 40)
+        file = tempfile.NamedTemporaryFile("w", suffix=".py")
+        self.addCleanup(file.close)
+        file.write(text if "import kolo_torch" in text else "import kolo_torch\n" + text)
+        file.flush()
+        return file.name
+
+    def test_one_process_and_several_learn_the_same(self):
+        script = self.script()
+        losses = []
+        for count in (1, 2, 3):
+            status, output = torchrun(script, count=count)
+            self.assertEqual(status, 0, output)
+            losses.append([float(loss) for loss in re.findall(r"loss ([\d.]+)", output)])
+            self.assertEqual(len(losses[-1]), 5, output)
+            self.assertLess(losses[-1][-1], losses[-1][0], output)
+            for got, wanted in zip(losses[-1], losses[0]):
+                self.assertAlmostEqual(got, wanted, places=4)
