@@ -114,6 +114,24 @@ kolo_install_optional() {
   [[ ${#missing[@]} -eq 0 ]] || echo "not installed, the tests that need it are skipped: ${missing[*]}"
 }
 
+# Prints a Python that has torch, if there is one: python3, or, where CI is "true", one in the folder torch-python, which is then made.
+kolo_torch_python() {
+  local ours=$kolo_top/torch-python python
+  for python in "$(command -v python3)" "$ours/bin/python"; do
+    if [[ -x $python ]] && "$python" "$kolo_top/src/torch/find_torch.py" >/dev/null 2>&1; then
+      echo "$python"
+      return 0
+    fi
+  done
+  [[ ${CI-} == true ]] || return 0
+  echo "installing torch 2.15 in $ours" >&2
+  if python3 -m venv "$ours" >&2 && "$ours/bin/pip" install -q 'torch==2.15.*' setuptools wheel numpy >&2; then
+    echo "$ours/bin/python"
+  else
+    echo "not installed, the tests that need it are skipped: torch" >&2
+  fi
+}
+
 # Configures $1 with the options that follow, unless it was configured with the same before.
 kolo_configure() {
   local build=$1 log status=0 wanted

@@ -11,6 +11,7 @@
 #include "torch/communicator.h"
 #include "torch/errors.h"
 #include "torch/gpu.h"
+#include "torch/memory.h"
 #include "torch/operation.h"
 #include "torch/work.h"
 
@@ -55,6 +56,8 @@ class KoloBackend final : public c10d::Backend {
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
+  bool supportsTensorAlloc(c10::DeviceIndex device) override;
+  at::Tensor allocateTensor(long size, at::TensorOptions options = {}) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool waitAllRanks = false) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
@@ -116,11 +119,12 @@ class KoloBackend final : public c10d::Backend {
   template <class Given>
   WorkPtr run(Operation&& operation, bool asyncOp, Milliseconds timeout, Given&& call) {
     if (coalesces()) [[unlikely]] return defer(std::move(operation), std::forward<Given>(call));
-    if (!isMessage(operation.type)) sequence_.fetch_add(1, std::memory_order_relaxed);
+    if (isCollective(operation)) sequence_.fetch_add(1, std::memory_order_relaxed);
     if (!operation.device.is_cpu()) [[unlikely]] return runOnGpu(std::move(operation), asyncOp, Call(std::forward<Given>(call)));
     Communicator& host = communicator(operation.device);
     const Place place{host.get()};
     const Deadline limit(deadline(timeout), host);
+    if (windows_ && isCollective(operation)) [[unlikely]] windows_->look(host);
     if (asyncOp) return launch(std::move(operation), deadline(timeout), place, call);
     const auto record = beginRecord(operation.title, {});
     const koloResult_t result = call(place, operation);
@@ -139,8 +143,15 @@ class KoloBackend final : public c10d::Backend {
     return c10::make_intrusive<KoloWork>(std::move(started), Facts{rank_, getSequenceNumberForGroup(), timeout});
   }
 
-  static bool isMessage(c10d::OpType type) {
-    return type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;
+  // All ranks of the group take part, in the same order; of messages only some know.
+  static bool isCollective(const Operation& operation) {
+    switch (operation.type) {
+      case c10d::OpType::SEND:
+      case c10d::OpType::RECV:
+      case c10d::OpType::RECVANYSOURCE: return false;
+      case c10d::OpType::COALESCED: return isCollective(*operation.parts.front());
+      default: return true;
+    }
   }
   WorkPtr defer(Operation&& operation, Call call);
   WorkPtr runOnGpu(Operation&& operation, bool asyncOp, const Call& call);
@@ -155,6 +166,7 @@ class KoloBackend final : public c10d::Backend {
   std::uint64_t monitoredBarriers_ = 0;
   int shrinks_ = 0;
 
+  std::optional<Windows> windows_;   // for groups that have them
   std::atomic<bool> coalescing_{false};
   std::thread::id coalescer_;
   std::vector<Coalesced> coalesced_;

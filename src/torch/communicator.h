@@ -16,6 +16,7 @@ namespace kolo::pytorch {
 struct Settings {
   int reproducible = KOLO_CONFIG_UNDEF_INT;
   std::string algorithm, transports;   // "": as the environment says
+  bool windows = false;                // memory from allocate_tensor is zero-copy
 };
 
 // One rank of a group, as torch describes it.

@@ -6,11 +6,15 @@
 namespace kolo::pytorch {
 
 KoloBackend::KoloBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options)
-    : Backend(rank, size), options_(std::move(options)), store_(store), host_(Communicator::meet(membership(), "kolo/host", KOLO_HOST)) {}
+    : Backend(rank, size), options_(std::move(options)), store_(store), host_(Communicator::meet(membership(), "kolo/host", KOLO_HOST)) {
+  if (options_->settings.windows) windows_.emplace();
+}
 
 KoloBackend::KoloBackend(std::shared_ptr<Communicator> host, const c10::intrusive_ptr<c10d::Store>& store,
                          c10::intrusive_ptr<Options> options)
-    : Backend(host->rank(), host->size()), options_(std::move(options)), store_(store), host_(std::move(host)) {}
+    : Backend(host->rank(), host->size()), options_(std::move(options)), store_(store), host_(std::move(host)) {
+  if (options_->settings.windows) windows_.emplace();
+}
 
 KoloBackend::~KoloBackend() { shutdown(); }
 
@@ -96,6 +100,17 @@ c10d::ErrorType KoloBackend::getError() {
     case koloRemoteError: return c10d::ErrorType::REMOTE_ERROR;
     default: return c10d::ErrorType::COMM_ERROR;
   }
+}
+
+// Memory for tensors on the CPU, whose device has no index. Without windows there is nothing to be gained by it.
+bool KoloBackend::supportsTensorAlloc(c10::DeviceIndex device) { return windows_.has_value() && device <= 0; }
+
+at::Tensor KoloBackend::allocateTensor(long size, at::TensorOptions options) {
+  TORCH_CHECK_VALUE(options.device().is_cpu(), "kolo allocates tensors on cpu, not on ", options.device().str());
+  const auto bytes = static_cast<std::size_t>(size) * options.dtype().itemsize();
+  void* const block = Pool::ofProcess().take(bytes);
+  TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr, "kolo has no memory for ", bytes, " bytes: ", koloGetLastError(nullptr));
+  return at::from_blob(block, {size}, [](void* pointer) { Pool::ofProcess().give(pointer); }, options);
 }
 
 // Calls are only noted until the end: an exception between the two, after which c10d does not come to the end, leaves

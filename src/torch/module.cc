@@ -54,7 +54,12 @@ What a group may be given as pg_options. Fields that are left alone take the set
       .def_property(
           "transports", [](const Options& options) { return options.settings.transports; },
           [](Options& options, std::string text) { options.settings.transports = std::move(text); },
-          "As KOLO_TRANSPORTS: names in order of preference, \"shm,tcp\".");
+          "As KOLO_TRANSPORTS: names in order of preference, \"shm,tcp\".")
+      .def_property(
+          "windows", [](const Options& options) { return options.settings.windows; },
+          [](Options& options, bool value) { options.settings.windows = value; },
+          "Memory that the group allocates for tensors (FSDP2's set_allocate_memory_from_process_group_for_comm) is\n"
+          "zero-copy. All ranks give the same. Some calls, the 1st, 3rd, 7th and so on, then wait for the other ranks.");
   module.def("create", &create, py::arg("group"), py::arg("options") = nullptr, py::call_guard<py::gil_scoped_release>());
   module.def("version", &version, "Kolo's version: 100 is 0.1.0.");
 }
