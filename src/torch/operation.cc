@@ -64,6 +64,22 @@ Range rangeOf(const std::vector<at::Tensor>& tensors) {
   return range;
 }
 
+// Whether the tensors can be used where they lie, as blocks behind the first one's begin.
+bool isSpread(const std::vector<at::Tensor>& tensors, const Range& range) {
+  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+    const auto distance = tensor.numel() == 0 ? 0 : reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) - range.begin;
+    return isPlain(tensor) && distance % tensor.element_size() == 0;
+  });
+}
+
+// The same for both buffers of an operation at once: memory that one of them needed would lie anywhere, perhaps between the
+// tensors of the other.
+bool areSpread(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& other) {
+  const Range range = rangeOf(tensors), others = rangeOf(other);
+  const bool separate = range.end <= others.begin || others.end <= range.begin;
+  return separate && isSpread(tensors, range) && isSpread(other, others);
+}
+
 // Whether the tensors' memory is one block in this order.
 bool liesInRow(const std::vector<at::Tensor>& tensors) {
   std::uintptr_t next = 0;
@@ -133,14 +149,9 @@ Blocks Operation::inRow(const std::vector<at::Tensor>& tensors, bool written) {
 
 Blocks Operation::apart(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& other, bool written) {
   checkList(tensors);
-  const Range range = rangeOf(tensors), others = rangeOf(other);
+  if (!areSpread(tensors, other)) return inRow(tensors, written);
+  const Range range = rangeOf(tensors);
   const auto size = tensors.front().element_size();
-  bool possible = range.end <= others.begin || others.end <= range.begin || range.end == 0 || others.end == 0;
-  for (const at::Tensor& tensor : tensors) {
-    const auto distance = tensor.numel() == 0 ? 0 : reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) - range.begin;
-    possible = possible && isPlain(tensor) && distance % size == 0;
-  }
-  if (!possible) return inRow(tensors, written);
   Blocks blocks = countsOf(tensors);
   blocks.data = range.end == 0 ? nullptr : reinterpret_cast<void*>(range.begin);
   for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -61,7 +61,7 @@ class Operation {
   Block updates(const at::Tensor& tensor);
 
   // A list of tensors. In a row: if they do not lie one behind the other, they get memory in which they do. Apart: they may lie
-  // anywhere, if their distances are multiples of an element and nothing from the first to the last is part of `other`.
+  // anywhere, if neither they nor `other`, the operation's other buffer, have to be copied, and nothing of `other` lies between them.
   Blocks readsInRow(const std::vector<at::Tensor>& tensors);
   Blocks writesInRow(const std::vector<at::Tensor>& tensors);
   Blocks readsApart(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& other);
