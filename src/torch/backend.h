@@ -35,6 +35,9 @@ class KoloBackend final : public c10d::Backend {
   // Collective over the group: its communicator on the host is made at once, for messages may come before all ranks have called
   // a collective. One on GPUs is made when it is first needed.
   KoloBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options);
+  // A group whose communicator on the host is there already.
+  KoloBackend(std::shared_ptr<Communicator> host, const c10::intrusive_ptr<c10d::Store>& store,
+              c10::intrusive_ptr<Options> options);
   ~KoloBackend() override;
 
   // control.cc
@@ -100,9 +103,6 @@ class KoloBackend final : public c10d::Backend {
     Call call;
   };
 
-  KoloBackend(std::shared_ptr<Communicator> host, const c10::intrusive_ptr<c10d::Store>& store,
-              c10::intrusive_ptr<Options> options);
-
   // ranks of this group by their members' names, for messages.
   Membership membership() const;
   Communicator& communicator(at::Device device);
@@ -164,7 +164,6 @@ class KoloBackend final : public c10d::Backend {
   std::mutex mutex_;   // of gpu_
   std::atomic<std::uint64_t> sequence_{0};
   std::uint64_t monitoredBarriers_ = 0;
-  int shrinks_ = 0;
 
   std::optional<Windows> windows_;   // for groups that have them
   std::atomic<bool> coalescing_{false};

@@ -34,9 +34,10 @@ class Communicator {
   // part fails makes all fail.
   static std::shared_ptr<Communicator> meet(const Membership& member, const std::string& key, int device);
   // The members but `excluded`, who may be dead. Their new ranks are in the old order.
-  std::shared_ptr<Communicator> shrink(const std::vector<int>& excluded, const Membership& member) const;
+  std::shared_ptr<Communicator> shrink(const std::vector<int>& excluded, const Membership& member);
 
-  Communicator(koloComm_t comm, std::chrono::milliseconds timeout) : comm_(comm), timeout_(timeout) {}
+  Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token)
+      : comm_(comm), timeout_(timeout), token_(std::move(token)) {}
   Communicator(const Communicator&) = delete;
   ~Communicator() { end(); }
 
@@ -45,6 +46,8 @@ class Communicator {
   int rank() const;
   int size() const;
   std::chrono::milliseconds timeout() const { return timeout_; }
+  // The same on all ranks, and no other communicator's: for keys in the store.
+  const std::string& token() const { return token_; }
   koloResult_t failure() const;
 
   // Waits until all that was begun here is over. Errors show at the operations; nothing is thrown.
@@ -55,6 +58,8 @@ class Communicator {
  private:
   std::atomic<koloComm_t> comm_;
   std::chrono::milliseconds timeout_;   // of operations that say nothing else
+  std::string token_;
+  std::atomic<int> shrinks_{0};
 };
 
 // Operations that are called in its scope have this deadline. That of their communicator costs nothing.

@@ -73,10 +73,9 @@ c10::intrusive_ptr<c10d::Backend> KoloBackend::shrink(const std::vector<std::int
   member.timeout = childs->timeout;
   member.name = childs->group_name;
   member.settings = childs->settings;
-  auto host = host_->shrink({excluded.begin(), excluded.end()}, member);
-  const auto store = c10::make_intrusive<c10d::PrefixStore>("kolo/shrunk/" + std::to_string(++shrinks_), store_);
-  return c10::intrusive_ptr<c10d::Backend>(
-      c10::intrusive_ptr<KoloBackend>::reclaim(new KoloBackend(std::move(host), store, std::move(childs))));
+  std::shared_ptr<Communicator> host = host_->shrink({excluded.begin(), excluded.end()}, member);
+  const auto store = c10::make_intrusive<c10d::PrefixStore>("kolo/" + host->token(), store_);
+  return c10::make_intrusive<KoloBackend>(std::move(host), store, std::move(childs));
 }
 
 void KoloBackend::abort() {

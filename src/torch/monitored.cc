@@ -51,7 +51,7 @@ void KoloBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   const WithoutGil others;
   const Milliseconds timeout = deadline(options.timeout);
   const std::uint64_t number = monitoredBarriers_++;
-  const auto prefixOf = [](std::uint64_t n) { return "kolo/monitored/" + std::to_string(n) + "/"; };
+  const auto prefixOf = [&](std::uint64_t n) { return "kolo/monitored/" + host_->token() + "/" + std::to_string(n) + "/"; };
   const std::string prefix = prefixOf(number), verdictKey = prefix + "verdict";
   const auto until = Clock::now() + timeout;
   if (rank_ != 0) {

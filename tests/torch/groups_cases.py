@@ -75,6 +75,7 @@ def abort(rank, _):
         if rank != 1:
             expect_error(lambda: dist.all_reduce(torch.zeros(100)))
             expect_error(lambda: dist.all_reduce(torch.zeros(100)))
+            time.sleep(3)
         else:
             time.sleep(1.5)
             expect_error(lambda: dist.all_reduce(torch.zeros(100)), "abort")
@@ -91,9 +92,15 @@ def dies_in_the_middle(rank, _, asynchronous):
 
 
 def dies_before_it_joins(rank, _):
+    """Torch's store is there for all, then one of them dies."""
+    import datetime  # pylint: disable=import-outside-toplevel
+    store, _, count = next(dist.rendezvous("env://"))
+    store.add("arrived", 1)
+    while store.add("arrived", 0) < count:
+        time.sleep(0.01)
     if rank == 2:
         os._exit(3)
-    with kolo_group(seconds=3):
+    with kolo_group(seconds=3, store=dist.PrefixStore("group", store), rank=rank, world_size=count):
         pass
 
 

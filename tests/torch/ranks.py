@@ -34,6 +34,7 @@ class Outcome:
 def _rank(function, rank, ranks, port, output, arguments):
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
+    faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     status = 1
