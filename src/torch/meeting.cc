@@ -72,6 +72,15 @@ std::string notRead(const Place& at, const std::string& token) {
   return ranks;
 }
 
+// Who has not come; of an earlier attempt's numbers nobody knows that they are that.
+std::string missingRanks(const Place& at, const std::string& token) {
+  std::string ranks;
+  for (int rank = 1; rank < at.size; ++rank) {
+    if (!at.store.check({at.numberKey(rank)})) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return ranks.empty() ? notRead(at, token) : ranks;
+}
+
 // Writes a record for the numbers that are there, again when one has changed, until all ranks have found theirs in it.
 Meeting lead(const Place& at, const std::string& own, Milliseconds timeout) {
   Meeting meeting{.token = own};
@@ -80,13 +89,13 @@ Meeting lead(const Place& at, const std::string& own, Milliseconds timeout) {
                                                  : std::string(koloGetLastError(nullptr));
   Patience patience(timeout);
   std::string written;
-  for (std::string missing; !(missing = notRead(at, own)).empty(); patience.nap()) {
+  for (; !notRead(at, own).empty(); patience.nap()) {
     const std::string numbers = numbersOf(at);
     if (!numbers.empty() && numbers != written) {
       at.store.set(at.key, numbers + (result == koloSuccess ? kReady : kFailed) + text);
       written = numbers;
     }
-    if (patience.isOver()) at.fail("waited " + std::to_string(timeout.count()) + " ms for ranks " + missing);
+    if (patience.isOver()) at.fail("waited " + std::to_string(timeout.count()) + " ms for ranks " + missingRanks(at, own));
   }
   check(result, "kolo:init");
   return meeting;

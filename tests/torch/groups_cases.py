@@ -78,7 +78,7 @@ def abort(rank, _):
             time.sleep(3)
         else:
             time.sleep(1.5)
-            expect_error(lambda: dist.all_reduce(torch.zeros(100)), "abort")
+            expect_error(lambda: dist.all_reduce(torch.zeros(100)), "rank 0 called koloCommAbort")
 
 
 def dies_in_the_middle(rank, _, asynchronous):
