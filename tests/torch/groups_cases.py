@@ -104,6 +104,36 @@ def dies_before_it_joins(rank, _):
         pass
 
 
+def allocates_windows(rank, count):
+    """Memory of the group's own: on all ranks, on some, given back and taken again."""
+    import kolo_torch  # pylint: disable=import-outside-toplevel
+    options = kolo_torch.Options()
+    options.windows = True
+    cpu = torch.device("cpu")
+    with kolo_group(pg_options=options) as group:
+        backend = group._get_backend(cpu)
+        assert backend.supports_tensor_alloc(cpu)
+        for call in range(20):
+            size = 1000 * (call % 4 + 1) + 7
+            own = backend.allocate_tensor(size, dtype=torch.float32, device=cpu) if (rank + call) % 3 else torch.empty(size)
+            assert own.numel() == size and own.data_ptr() % 64 == 0 or (rank + call) % 3 == 0
+            own.fill_(rank)
+            work = dist.all_reduce(own, async_op=True) if call % 2 else dist.all_reduce(own)
+            if call % 2:
+                work.wait()
+            expect_equal(own, float(sum(range(count))))
+        large = backend.allocate_tensor(100_000_000, dtype=torch.float32, device=cpu)  # a segment of its own
+        large[-1] = rank
+        for _ in range(20):
+            dist.all_reduce(large[-10:])
+        again = backend.allocate_tensor(500, dtype=torch.bfloat16, device=cpu)
+        gathered = backend.allocate_tensor(500 * count, dtype=torch.bfloat16, device=cpu)
+        dist.all_gather_into_tensor(gathered, again.fill_(rank))
+        expect_equal(gathered.float(), torch.arange(float(count)).repeat_interleave(500))
+    with kolo_group() as group:
+        assert not group._get_backend(cpu).supports_tensor_alloc(cpu)
+
+
 def uses_a_data_loader(rank, count):
     """Workers are forked while the group is in use, and end before it."""
     with kolo_group():
@@ -137,6 +167,9 @@ class Groups(unittest.TestCase):
 
     def test_split(self):
         ranks.run(self, split, 4)
+
+    def test_memory_of_the_group(self):
+        ranks.run(self, allocates_windows, 3)
 
     def test_data_loader(self):
         ranks.run(self, uses_a_data_loader, 2)
@@ -178,7 +211,7 @@ class Groups(unittest.TestCase):
         for rank in (0, 1):
             self.assertEqual(outcomes[rank].status, 1, outcomes)
         # Rank 0 keeps the store, and may be gone when rank 1's time is over.
-        self.assertRegex(outcomes[0].output, "waited for ranks 2", outcomes)
+        self.assertRegex(outcomes[0].output, "for ranks 2\n", outcomes)
 
 
 def torchrun(script, *words, count=2, **variables):
