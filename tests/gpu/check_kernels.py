@@ -9,7 +9,7 @@ holds for every compiler. The table keeps for each function what the compiler th
 and no main loop may have fewer accesses under way. Another compiler's numbers are printed beside the table's and not judged. A function that is
 not in the table is judged by what its main loops do, and by the sums of all. Architectures that are not in both are passed over.
 
---renew writes the table, after a look at what has changed and why. The disassemblers come from PATH, from beside NVCC, or, into FOLDER, from the
+--renew writes the table, after a look at what has changed and why; rows of other architectures stay if they are of the same compiler. The disassemblers come from PATH, from beside NVCC, or, into FOLDER, from the
 Python package index; exit status 77 where they cannot be had.
 """
 import argparse
@@ -217,7 +217,9 @@ def main():
         describe(architecture, functions)
     version = compiler(options.nvcc)
     if options.renew:
-        write_table(options.table, rows, version)
+        kept, of = read_table(options.table) if Path(options.table).exists() else ({}, None)
+        others = {name: functions for name, functions in kept.items() if name not in rows and of == version}
+        write_table(options.table, dict(sorted({**others, **rows}.items(), key=lambda item: int(re.sub(r"\D", "", item[0])))), version)
     elif worse := judge(rows, options, version):
         faults += worse[:MOST_LINES] + [f"and {len(worse) - MOST_LINES} more"] * (len(worse) > MOST_LINES)
         faults.append(f"worse than in {options.table}, which --renew writes anew if that is as it should be")
