@@ -401,19 +401,22 @@ KOLO_API koloResult_t koloGroupEnd(void);
  *
  * Order. Collectives of a communicator are executed in the order of their calls, whether as requests, blocking or to
  * streams, and no two at once. Messages are matched when they are called: a posted receive, or a collective that waits
- * for other ranks, keeps no later message of the communicator from going. A request behind an operation that was given to
- * a stream, on the same communicator, begins when that has ended.
+ * for other ranks, keeps no later message of the communicator from going. Behind an operation that was given to a
+ * stream, on the same communicator, a request begins when that has ended (a message on a stream: when it has begun).
  *
  * Progress. Who waits for a request makes progress for all of its communicator's. While nobody waits, a thread of the
- * communicator's takes over within 2 milliseconds; with koloRequestNotify, at once. It is started with the first
- * request that is not done when its call returns, and sleeps while there are none.
+ * communicator's takes over within 2 milliseconds; a collective with koloRequestNotify, at once. The thread is started
+ * with the first request that is not done when its call returns, and sleeps while there are none. There is no progress
+ * while another thread of this rank is in koloCommSplit, koloCommShrink, koloWindowRegister or koloWindowDeregister.
  *
  * Failure. Arguments are checked by the call, which then gives no request. A failure of the communicator is that of all
  * its requests, and shows by itself, also while nobody waits. koloCommFinalize and koloCommDestroy wait for requests,
- * but a receive that no message has come for ends with koloAborted.
+ * but a receive that no message has come for ends with koloAborted; or with koloRemoteError, if the rank that it waits
+ * for has ended its communicator before.
  *
- * Every request is given back by koloRequestFree. All functions may be called from any thread, several of them for one
- * request at the same time; koloRequestFree ends after the others. */
+ * Every request is given back by koloRequestFree; a process has 16384 at a time, then koloOutOfMemory. All functions
+ * may be called from any thread, several of them for one request at the same time; koloRequestFree ends after the
+ * others. A group's request has the deadline (koloSetTimeout) that holds where the group ends. */
 KOLO_API koloResult_t koloIsend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                 koloComm_t comm, koloRequest_t* request);
 /* As koloRecvTag: peer may be KOLO_ANY_SOURCE, tag KOLO_ANY_TAG, status NULL. */
@@ -464,10 +467,11 @@ KOLO_API koloResult_t koloRequestWait(koloRequest_t request, int timeoutMs);
 /* Returns when one of the requests is done: its place in *index, and koloSuccess, whatever its result is. NULL entries
  * are passed over; *index is -1 where there are no others. koloInProgress after timeoutMs, as koloRequestWait. */
 KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* requests, int timeoutMs, int* index);
-/* function(result, message, context) is called once, when the operation is done: by a thread of a communicator's own, or
- * by this call if it is done already. message says what went wrong ("" if nothing did), and is valid during the call. The
- * function may start requests and free this one; it should return soon, and may not end a communicator of the request.
- * A request has one such function (koloInvalidUsage). */
+/* function(result, message, context) is called once, when the operation is done: by a thread of the library's that does
+ * nothing else, perhaps after koloRequestWait has returned, or by this call if it is done already. message says what went
+ * wrong ("" if nothing did), and is valid during the call. The function may start requests and free this one; it should
+ * return soon, for others wait for their turn, and may not end a communicator (koloInvalidUsage). A request has one such
+ * function (koloInvalidUsage). */
 typedef void (*koloNotifyFunction_t)(koloResult_t result, const char* message, void* context);
 KOLO_API koloResult_t koloRequestNotify(koloRequest_t request, koloNotifyFunction_t function, void* context);
 /* The handle is dead afterwards. An operation that is not done goes on; its buffers are needed until it is. */

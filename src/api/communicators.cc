@@ -72,6 +72,7 @@ void destroy(koloComm_t comm, comm::Communicator* communicator) {
 // Of several threads that destroy one handle at a time, one gets the communicator.
 Result<comm::Communicator*> retire(koloComm_t comm) {
   KOLO_TRY(refuseInGroupOrReduction());
+  KOLO_TRY(refuseInNotice());
   comm::Communicator* const communicator = communicators.retire(reinterpret_cast<std::uintptr_t>(comm));
   if (communicator == nullptr) return notACommunicator(comm);
   return communicator;

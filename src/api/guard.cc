@@ -86,6 +86,11 @@ Status refuseInGroupOrReduction() {
   return refuseInReduction();
 }
 
+Status refuseInNotice() {
+  if (!caller.isInNotice) return {};
+  return error(koloInvalidUsage, "not from inside a function given to koloRequestNotify: expected the end of a communicator in another thread");
+}
+
 Status checkResult(const char* name, const void* place) {
   if (place != nullptr) return {};
   return error(koloInvalidPointer, "{} is NULL, expected a place for the result", name);

@@ -82,6 +82,8 @@ Status inReduction();
 Status refuseInGroup();
 inline Status refuseInReduction() { return caller.userFunctions == 0 ? Status() : refusal::inReduction(); }
 Status refuseInGroupOrReduction();
+// Inside a request's function, whose thread the end of a communicator waits for.
+Status refuseInNotice();
 
 // A place that the caller gives for a result.
 Status checkResult(const char* name, const void* place);

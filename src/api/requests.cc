@@ -110,6 +110,7 @@ KOLO_API koloResult_t koloRequestNotify(koloRequest_t request, koloNotifyFunctio
       late = found.get();
       if (!isLate) comm::hurry(*found);
     }
+    const InNotice inside;
     if (isLate) late->giveNotice();   // it may free the request, and does not wait for a pin of this call's
     return {};
   });

@@ -5,6 +5,7 @@
 #include <span>
 #include <thread>
 #include <tuple>
+#include <type_traits>
 
 #include "base/caller.h"
 #include "base/log.h"
@@ -122,6 +123,7 @@ Status runNow(Communicator& communicator, Batch& batch, void* gpuStream) {
 template <class What>
 Status runInNextTurn(Held<Communicator>& communicator, What& what, void* gpuStream) {
   if (communicator->requests().hasCollectives()) {   // which come first
+    if (std::is_same_v<What, const Operation> && !caller.mayWait) return Status(koloInProgress, {});
     communicator.stepOut();
     communicator->requests().executeCollectives();
   }

@@ -270,6 +270,7 @@ Status Messages::attend(Request& request, const Aside* aside, std::int64_t until
     const int peer = waitedFor();
     const device::Fault fault = broken_.kind != device::Fault::kNone ? broken_ : owner_.checkMessages(peer, state);
     if (fault.kind != device::Fault::kNone) return giveUp(fault, peer);
+    endOverdue();
   }
   owner_.endWait();
   if (owner_.posts()) {
@@ -290,11 +291,19 @@ bool Messages::look(executor::WaitState& state) {
   const device::Fault fault = broken_.kind != device::Fault::kNone ? broken_ : owner_.checkMessages(peer, state, false);
   if (fault.kind != device::Fault::kNone) {
     (void)giveUp(fault, peer);
-  } else if (const Overdue late = overdue(nowNs()); late.limitMs != 0) {
-    const WithTimeout its(late.limitMs);
-    (void)giveUp({device::Fault::kTimeout, late.peer, 0, 0}, late.peer);
+  } else {
+    endOverdue();
   }
   return false;
+}
+
+// A request whose time is over ends the communicator, whoever finds out.
+void Messages::endOverdue() {
+  if (unfinished_ == 0 || owner_.failed()) return;
+  const Overdue late = overdue(nowNs());
+  if (late.limitMs == 0) return;
+  const WithTimeout its(late.limitMs);
+  (void)giveUp({device::Fault::kTimeout, late.peer, 0, 0}, late.peer);
 }
 
 // function(request, peer) for all that is under way.
@@ -343,6 +352,7 @@ Status Messages::settle() {
   } else {
     settled_ = &last;
   }
+  const WithTimeout none(0);   // each request has its own
   Status status = attend(last, nullptr, INT64_MAX);
   settled_ = nullptr;
   return status;

@@ -55,6 +55,8 @@ class Messages {
   Status attend(Request& request, const Aside* aside, std::int64_t untilNs);
   // One look, without waiting, by a thread that none of the requests is for. True if anything moved. `state` is from look to look.
   bool look(executor::WaitState& state);
+  // Fails if the time of something is over that was started. Costs little if that was asked just before.
+  void endOverdue();
   // Until all is done but receives for which no message has come, which end with koloAborted.
   Status settle();
   bool isIdle() const { return unfinished_ == 0 && unanswered_ == 0; }

@@ -3,9 +3,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "base/caller.h"
+#include "base/log.h"
 #include "base/quiet_thread.h"
 #include "comm/communicator.h"
 
@@ -15,7 +17,7 @@ namespace {
 using Interval = std::chrono::microseconds;
 
 // Between two looks of the own thread: the second one begins what stood there at the first.
-constexpr Interval kLook{100}, kLookSharingCores{1000}, kLongestLook{1600};
+constexpr Interval kLook{100}, kLookSharingCores{1000}, kLongestLook{1000};
 // After so many that find nothing it sleeps until it is woken.
 constexpr int kLooks = 100;
 // While data moves it stays, so as not to make the peer wait for its next look.
@@ -37,7 +39,7 @@ void rest(int rounds) {
 // ---- messages
 
 void Requests::start(const Message* messages, std::size_t count, Request& request, bool isInside) {
-  if (streamed_.load(std::memory_order_acquire) != 0) {
+  if (standsInLine()) {
     give({{}, {messages, messages + count}, &request, std::nullopt});
     return;
   }
@@ -60,7 +62,13 @@ void Requests::startAt(std::uint64_t place, const Message& message, Request& req
   endStreamPlace();
 }
 
+// Behind those that were started before, while another thread had the turn.
 void Requests::startNow(const Message* messages, std::size_t count, Request& request) {
+  takePost();
+  begin(messages, count, request);
+}
+
+void Requests::begin(const Message* messages, std::size_t count, Request& request) {
   if (owner_.failed()) {
     for (std::size_t i = 0; i < count; ++i) ended(request, owner_.failure());
     return;
@@ -81,7 +89,10 @@ void Requests::startPosted() {
     posted.swap(post_);
     hasPost_.store(false, std::memory_order_relaxed);
   }
-  for (const Posted& each : posted) startNow(&each.message, 1, *each.request);
+  for (const Posted& each : posted) begin(&each.message, 1, *each.request);
+  // Who takes them may leave the turn without a further look: the own thread is to know.
+  needsCare_.store(true, std::memory_order_relaxed);
+  watch();
 }
 
 // Under the turn: what the own thread is to know.
@@ -94,7 +105,7 @@ Status Requests::run(Held<Communicator>& communicator, const Message* messages, 
   Requests& requests = communicator->requests();
   Request request(static_cast<std::uint32_t>(count));
   Status failure;
-  if (requests.streamed_.load(std::memory_order_acquire) == 0) {
+  if (!requests.standsInLine()) {
     const Aside aside(requests.turn_, communicator.isInside());
     if (aside) {
       requests.startNow(messages, count, request);
@@ -121,13 +132,15 @@ void Requests::start(std::vector<Operation> operations, Request& request) { give
 
 void Requests::give(Queued&& queued) {
   Lock lock(mutex_);
-  if (streamed_.load(std::memory_order_acquire) != 0) {
+  if (streamed_.load(std::memory_order_acquire) != 0 || !queued.messages.empty()) {
     queued.place = turn_.take();
     isHurried_ = true;
   }
+  if (!queued.messages.empty()) messagesInLine_.fetch_add(1, std::memory_order_relaxed);
   queue_.push_back(std::move(queued));
   waiting_.fetch_add(1, std::memory_order_relaxed);
   wake(lock);
+  if (isHurried_) added_.notify_one();
 }
 
 std::uint64_t Requests::takeStreamPlace() {
@@ -163,7 +176,6 @@ bool Requests::executeUpTo(const Request& request) {
 void Requests::executeFirst(Lock& lock) {
   Queued first = std::move(queue_.front());
   queue_.pop_front();
-  waiting_.fetch_sub(1, std::memory_order_relaxed);
   ++begun_;
   const std::uint64_t place = first.place.has_value() ? *first.place : turn_.reserve();
   lock.unlock();
@@ -171,6 +183,7 @@ void Requests::executeFirst(Lock& lock) {
     const InTurn served(turn_, place);
     execute(first);
   }
+  waiting_.fetch_sub(1, std::memory_order_release);   // [in line] it is over: who sees that may go on by its bias
   if (!first.operations.empty()) ended(*first.request, std::move(first.status));
   lock.lock();
 }
@@ -183,7 +196,10 @@ void Requests::execute(Queued& queued) {
     Status status = owner_.run(operation);
     if (queued.status.ok()) queued.status = std::move(status);
   }
-  if (!queued.messages.empty()) startNow(queued.messages.data(), queued.messages.size(), *queued.request);
+  if (!queued.messages.empty()) {
+    startNow(queued.messages.data(), queued.messages.size(), *queued.request);
+    messagesInLine_.fetch_sub(1, std::memory_order_release);   // [in line]
+  }
   noteLook();
 }
 
@@ -247,12 +263,15 @@ void Requests::hurry() {
   added_.notify_one();
 }
 
+// By a thread of their own: this object's may be executing what ends only after what a notice starts.
 void Requests::giveNoticeSoon(Request& request) {
-  Lock lock(mutex_);
-  notices_.push_back(&request);
-  isHurried_ = true;
-  wake(lock);
-  added_.notify_one();
+  const Lock lock(mutex_);
+  if (notices_ == nullptr) notices_ = std::make_unique<Stream>();
+  notices_->enqueue([&request] {
+    const InNotice inside;
+    request.giveNotice();
+    return Status();
+  });
 }
 
 // Somebody leaves messages under way. Sequentially consistent with the thread's going to sleep: either it sees them, or it is seen to sleep.
@@ -268,23 +287,21 @@ void Requests::wake(Lock&) {
   isAsleep_.store(false, std::memory_order_relaxed);
   if (thread_.joinable()) {
     added_.notify_one();
-  } else {
-    thread_ = startQuietly([this] { work(); });
+    return;
   }
-}
-
-bool Requests::giveNotices(Lock& lock) {
-  if (notices_.empty()) return false;
-  std::vector<Request*> ended = std::exchange(notices_, {});
-  lock.unlock();
-  for (Request* const request : ended) request->giveNotice();
-  lock.lock();
-  return true;
+  try {
+    thread_ = startQuietly([this] { work(); });
+  } catch (const std::system_error& why) {
+    isAsleep_.store(true, std::memory_order_relaxed);
+    log::warn("rank {} of communicator {} has no thread for requests: {}; they go on only while somebody waits", owner_.rank(),
+              owner_.options().name, why.what());
+  }
 }
 
 void Requests::work() {
   const Interval look = owner_.sharesCores() ? kLookSharingCores : kLook;
   constexpr std::uint64_t kNothing = 0;
+  caller.isLibrarys = true;
   Lock lock(mutex_);
   std::uint64_t suspected = kNothing;   // what stood first in the queue at the last look, by its number
   std::uint64_t seenLooks = 0;
@@ -293,7 +310,6 @@ void Requests::work() {
   Interval pause = look;
   executor::WaitState state;
   while (!isStopping_) {
-    if (giveNotices(lock)) continue;
     const std::uint64_t first = queue_.empty() ? kNothing : begun_ + 1;
     if (first != kNothing && (first == suspected || isHurried_)) {
       executeFirst(lock);
@@ -336,7 +352,7 @@ void Requests::work() {
 bool Requests::fallAsleep() {
   isAsleep_.store(true, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);   // [asleep]
-  const bool isIdle = queue_.empty() && notices_.empty() && !needsCare();
+  const bool isIdle = queue_.empty() && !needsCare();
   if (!isIdle) isAsleep_.store(false, std::memory_order_relaxed);
   return isIdle;
 }
@@ -354,21 +370,14 @@ void Requests::stop() {
   }
   for (const Posted& posted : std::exchange(post_, {})) ended(*posted.request, why);
   if (owner_.isMade()) owner_.messages().endAll(why);
-  lock.lock();
-  while (giveNotices(lock)) {
-  }
+  notices_.reset();   // when all have been given
 }
 
 namespace {
 
-std::vector<Pin<Communicator>> placesOf(std::span<Request* const> requests) {
-  std::vector<Pin<Communicator>> places;
-  for (const Request* request : requests) {
-    request->forEachPlace([&](const Weak<Communicator>& place) {
-      if (Pin<Communicator> found = place.lock()) places.push_back(std::move(found));
-    });
-  }
-  return places;
+// The communicator is kept for the time of the look alone: it may be ended while others are waited for.
+void look(const Weak<Communicator>& place) {
+  if (const Pin<Communicator> found = place.lock()) found->requests().look();
 }
 
 Status resultOf(const Request& request) { return request.isOver() ? request.status() : Status(koloInProgress, {}); }
@@ -376,10 +385,7 @@ Status resultOf(const Request& request) { return request.isOver() ? request.stat
 }  // namespace
 
 Status test(Request& request) {
-  Request* const one = &request;
-  if (!request.isOver()) {
-    for (const Pin<Communicator>& place : placesOf({&one, 1})) place->requests().look();
-  }
+  if (!request.isOver()) request.forEachPlace(look);
   return resultOf(request);
 }
 
@@ -391,13 +397,18 @@ void hurry(const Request& request) {
 
 // The place of the first that is over; -1: the time has come.
 int waitAny(std::span<Request* const> requests, std::int64_t untilNs) {
-  const std::vector<Pin<Communicator>> places = placesOf(requests);
+  std::vector<Weak<Communicator>> places;
+  for (const Request* request : requests) {
+    request->forEachPlace([&](const Weak<Communicator>& place) {
+      if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+    });
+  }
   const auto isOver = [](const Request* request) { return request->isOver(); };
   for (int rounds = 0;; ++rounds) {
     const auto first = std::find_if(requests.begin(), requests.end(), isOver);
     if (first != requests.end()) return static_cast<int>(first - requests.begin());
     if (nowNs() >= untilNs) return -1;
-    for (const Pin<Communicator>& place : places) place->requests().look();
+    for (const Weak<Communicator>& place : places) look(place);
     rest(rounds);
   }
 }

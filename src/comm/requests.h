@@ -18,6 +18,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -28,6 +29,7 @@
 #include "base/status.h"
 #include "comm/operation.h"
 #include "comm/request.h"
+#include "comm/stream.h"
 #include "comm/turn.h"
 #include "executor/context.h"
 
@@ -63,8 +65,8 @@ class Requests {
 
   // ---- in order with other operations
 
-  // Whether there are collectives that nobody has begun. They come before what the calling thread does next.
-  bool hasCollectives() const { return waiting_.load(std::memory_order_relaxed) != 0; }
+  // Whether there are collectives that are not over. They come before what the calling thread does next.
+  bool hasCollectives() const { return waiting_.load(std::memory_order_acquire) != 0; }   // [in line]
   void executeCollectives();
   // A place in the turn for an operation on a stream, and its end.
   std::uint64_t takeStreamPlace();
@@ -101,9 +103,14 @@ class Requests {
     Request* request;
   };
   void startPosted();
+  void begin(const Message* messages, std::size_t count, Request& request);
   void startNow(const Message* messages, std::size_t count, Request& request);
   void post(const Message* messages, std::size_t count, Request& request);
   void noteLook();
+  // Whether a message comes behind an operation on a stream, or behind one that does.
+  bool standsInLine() const {
+    return streamed_.load(std::memory_order_acquire) != 0 || messagesInLine_.load(std::memory_order_acquire) != 0;   // [in line]
+  }
   bool needsCare() const { return needsCare_.load(std::memory_order_relaxed) || hasPost_.load(std::memory_order_relaxed); }
   bool executeUpTo(const Request& request);
   void executeFirst(Lock& lock);
@@ -114,12 +121,12 @@ class Requests {
   void wake(Lock& lock);
   void work();
   bool fallAsleep();
-  bool giveNotices(Lock& lock);
   bool lookAfterMessages(executor::WaitState& state);
 
   Communicator& owner_;
   Turn& turn_;
-  std::atomic<std::uint32_t> waiting_{0};     // collectives in the queue
+  std::atomic<std::uint32_t> waiting_{0};     // of the queue, that are not over
+  std::atomic<std::uint32_t> messagesInLine_{0};   // entries of it that begin messages, and have not
   std::atomic<std::uint32_t> streamed_{0};    // operations on streams that have not ended
   std::atomic<bool> hasPost_{false};
   std::atomic<bool> needsCare_{false};        // messages are under way
@@ -130,7 +137,7 @@ class Requests {
   std::deque<Queued> queue_;
   std::uint64_t begun_ = 0;                   // of the queue's
   std::vector<Posted> post_;
-  std::vector<Request*> notices_;
+  std::unique_ptr<Stream> notices_;           // gives them; nullptr: there was none yet
   bool isHurried_ = false;
   bool isStopping_ = false;
   std::condition_variable added_;

@@ -188,7 +188,7 @@ Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessa
   if (spreads_) spread(now);
   // One or the other: the function may let others run itself, as Open MPI's does where ranks are more than cores, and what was waited for may
   // have come meanwhile. It is for threads of the user's, which may use what others must not.
-  if (++state.rounds % 2 == 0 && !takesCare_ && userProgress_.function != nullptr) {
+  if (++state.rounds % 2 == 0 && !takesCare_ && !caller.isLibrarys && userProgress_.function != nullptr) {
     const InUserFunction inside;
     userProgress_.function(userProgress_.context);
   } else {
@@ -284,6 +284,7 @@ bool Communicator::progress(int peer) {
 
 Fault Communicator::keepWaiting(const Work& work, int peer, executor::WaitState& state) {
   messages_->progress(true);
+  messages_->endOverdue();
   const Fault fault = checkWait(peer, state, false);
   if (fault.kind != Fault::kNone) return fault;
   const std::int64_t now = nowNs();

@@ -294,6 +294,154 @@ TEST_CASE("a receive that waits keeps no other thread's call from going") {
   });
 }
 
+TEST_CASE("a message that starts while a collective waits goes on when that has ended") {
+  // The collective's thread takes it over, and then leaves it.
+  World world(2);
+  world.run([](Self& self) {
+    int in = 0, out = 7;
+    if (self.rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      expectWorks(self);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      EXPECT_OK(self, koloSendTag(&out, 1, koloInt32, 0, 4, self.comm, nullptr));
+      return;
+    }
+    koloRequest_t request = nullptr;
+    std::vector<std::string> faults;
+    std::thread other([&] {
+      Self mine{self.rank, self.ranks, self.comm, {}};
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      EXPECT_OK(mine, koloIrecv(&in, 1, koloInt32, 1, 4, nullptr, mine.comm, &request));
+      faults = mine.faults;
+    });
+    expectWorks(self);
+    other.join();
+    for (const std::string& fault : faults) self.faults.push_back(fault);
+    const auto until = Clock::now() + std::chrono::seconds(5) * kSlowness;
+    while (koloRequestTest(request) == koloInProgress && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_OK(self, koloRequestTest(request));
+    EXPECT_OK(self, finish(request));
+    EXPECT(self, in == 7);
+  });
+}
+
+TEST_CASE("a notice comes while the communicator's own thread is in a collective") {
+  World world(2);
+  world.run([](Self& self) {
+    int value = 5;
+    koloRequest_t barrier = nullptr;
+    if (self.rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      EXPECT_OK(self, koloSendTag(&value, 1, koloInt32, 0, 1, self.comm, nullptr));
+      EXPECT_OK(self, koloRecvTag(&value, 1, koloInt32, 0, 2, nullptr, self.comm, nullptr));
+      EXPECT_OK(self, koloIbarrier(self.comm, &barrier));
+      EXPECT_OK(self, finish(barrier));
+      return;
+    }
+    struct Answer {
+      koloComm_t comm;
+      int value = 0;
+      koloRequest_t request = nullptr;
+      std::atomic<bool> isStarted{false};
+    } answer{.comm = self.comm};
+    const auto reply = [](koloResult_t, const char*, void* context) {
+      auto& its = *static_cast<Answer*>(context);
+      koloIsend(&its.value, 1, koloInt32, 1, 2, its.comm, &its.request);
+      its.isStarted = true;
+    };
+    koloRequest_t question = nullptr;
+    EXPECT_OK(self, koloIbarrier(self.comm, &barrier));
+    EXPECT_OK(self, koloIrecv(&answer.value, 1, koloInt32, 1, 1, nullptr, self.comm, &question));
+    EXPECT_OK(self, koloRequestNotify(question, reply, &answer));
+    while (!answer.isStarted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_OK(self, finish(barrier));
+    EXPECT_OK(self, finish(answer.request));
+    EXPECT_OK(self, finish(question));
+  });
+}
+
+TEST_CASE("a blocking collective does not overtake a request of its thread that another thread begins") {
+  World world(2);
+  world.run([](Self& self) {
+    const auto ignore = [](koloResult_t, const char*, void*) {};
+    for (int round = 0; round < 3000; ++round) {
+      int mine = round, sum = 0, cast = self.rank == 0 ? round : -1;
+      koloRequest_t request = nullptr;
+      EXPECT_OK(self, koloIallReduce(&mine, &sum, 1, koloInt32, koloSum, self.comm, &request));
+      EXPECT_OK(self, koloRequestNotify(request, ignore, nullptr));
+      EXPECT_OK(self, koloBroadcast(&cast, &cast, 1, koloInt32, 0, self.comm, nullptr));
+      EXPECT_OK(self, finish(request));
+      EXPECT(self, (sum == 2 * round && cast == round));
+      if (!self.faults.empty()) return;
+    }
+  });
+}
+
+TEST_CASE("messages of one thread keep their order while others look") {
+  World world(2);
+  world.run([](Self& self) {
+    constexpr int kMessages = 3000;
+    std::atomic<bool> isOver{false};
+    std::thread other([&] {   // takes the turn for a moment, again and again
+      int never = 0;
+      koloRequest_t request = nullptr;
+      if (koloIrecv(&never, 1, koloInt32, self.rank, 99, nullptr, self.comm, &request) != koloSuccess) return;
+      while (!isOver) (void)koloRequestTest(request);
+      (void)koloSendTag(&never, 1, koloInt32, self.rank, 99, self.comm, nullptr);
+      (void)finish(request);
+    });
+    std::vector<int> values(kMessages, -1);
+    std::vector<koloRequest_t> requests(kMessages);
+    for (int i = 0; i < kMessages; ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (self.rank == 0) values[at] = i;
+      if (self.rank == 0) EXPECT_OK(self, koloIsend(&values[at], 1, koloInt32, 1, 5, self.comm, &requests[at]));
+      if (self.rank == 1) EXPECT_OK(self, koloIrecv(&values[at], 1, koloInt32, 0, 5, nullptr, self.comm, &requests[at]));
+    }
+    for (koloRequest_t request : requests) EXPECT_OK(self, finish(request));
+    isOver = true;
+    other.join();
+    EXPECT(self, values == numbers(kMessages, 0));
+  });
+}
+
+TEST_CASE("a call that may not wait executes no request") {
+  World world(2);
+  world.run([](Self& self) {
+    koloRequest_t request = nullptr;
+    int value = 1;
+    if (self.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_OK(self, koloIbarrier(self.comm, &request));
+    EXPECT_OK(self, koloSetMayWait(0));
+    if (self.rank == 0) EXPECT_CODE(self, koloInProgress, koloBroadcast(&value, &value, 1, koloInt32, 0, self.comm, nullptr));
+    EXPECT_OK(self, koloSetMayWait(1));
+    if (self.rank == 0) EXPECT_CODE(self, koloInProgress, koloRequestTest(request));
+    EXPECT_OK(self, finish(request));
+    EXPECT_OK(self, koloBroadcast(&value, &value, 1, koloInt32, 0, self.comm, nullptr));
+  });
+}
+
+TEST_CASE("an abort does not wait for who waits for a group's part on another communicator") {
+  World one(2), other(2);
+  one.run([&](Self& self) {
+    if (self.rank == 1) return;
+    int mine = 1, sum = 0, otherSum = 0;
+    koloRequest_t request = nullptr;
+    EXPECT_OK(self, koloGroupStart());
+    EXPECT_OK(self, koloAllReduce(&mine, &sum, 1, koloInt32, koloSum, self.comm, nullptr));
+    EXPECT_OK(self, koloAllReduce(&mine, &otherSum, 1, koloInt32, koloSum, other[0], nullptr));
+    EXPECT_OK(self, koloIgroupEnd(&request));
+    std::thread waiter([&] { (void)koloRequestWait(request, -1); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_OK(self, koloCommAbort(self.comm));   // while the other part goes on
+    one[0] = nullptr;
+    EXPECT_OK(self, koloCommAbort(other[0]));
+    other[0] = nullptr;
+    waiter.join();
+    EXPECT_CODE(self, koloAborted, finish(request));
+  });
+}
+
 TEST_CASE("two communicators, waited for in opposite orders") {
   World one(2), other(2);
   one.run([&](Self& self) {
@@ -398,6 +546,21 @@ TEST_CASE("a request's function is called once, with the result, and may free th
       EXPECT(self, (cut.result == koloTruncated && cut.message.find("has room for") != std::string::npos));
     }
     EXPECT(self, (collective.calls == 1 && late.calls == 1));
+    struct Ending {
+      koloComm_t comm;
+      std::atomic<int> result{-1};
+    } ending{self.comm};
+    koloRequest_t last = nullptr;
+    EXPECT_OK(self, koloIbarrier(self.comm, &last));
+    EXPECT_OK(self, koloRequestNotify(
+                        last, [](koloResult_t, const char*, void* its) {
+                          auto& its_ = *static_cast<Ending*>(its);
+                          its_.result = koloCommDestroy(its_.comm);
+                        },
+                        &ending));
+    EXPECT_OK(self, finish(last));
+    while (ending.result == -1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT(self, ending.result == koloInvalidUsage);
     expectWorks(self);
   });
 }
@@ -468,6 +631,19 @@ TEST_CASE("an operation's own deadline") {
       while (koloRequestTest(request) == koloInProgress) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       EXPECT_CODE(self, koloTimeout, koloRequestTest(request));
       EXPECT(self, messageHas("the limit is 50 ms (koloSetTimeout)"));
+      EXPECT_CODE(self, koloTimeout, finish(request));
+    });
+  }
+  SECTION("of a message, while another thread waits for something else") {
+    const bool inCollective = GENERATE(false, true);
+    world.run([&](Self& self) {
+      if (self.rank != 0) return;
+      int never = 0, other = 0;
+      koloRequest_t request = nullptr;
+      EXPECT_OK(self, koloSetTimeout(100));
+      EXPECT_OK(self, koloIrecv(&never, 1, koloInt32, 1, 0, nullptr, self.comm, &request));
+      EXPECT_OK(self, koloSetTimeout(-1));
+      EXPECT_CODE(self, koloTimeout, inCollective ? koloBarrier(self.comm, nullptr) : koloRecv(&other, 1, koloInt32, 1, self.comm, nullptr));
       EXPECT_CODE(self, koloTimeout, finish(request));
     });
   }
