@@ -5,6 +5,7 @@ usage: torch_bench.py BACKEND MODE SIZES TYPES COLLECTIVES, with RANK, WORLD_SIZ
 MODE is sync, async (a call, then the wait for its work), or none: a backend that does nothing, by which Python's and c10d's own
 part is seen. A line "collective bytes type microseconds" for each; bytes are those of the larger buffer of one rank.
 """
+
 import os
 import sys
 import time
@@ -51,6 +52,7 @@ def calls(name, size, dtype, rank, ranks):
 
 def measure(call, is_async, agree):
     """The median of the samples, microseconds a call. How many calls make a sample, rank 0 decides for all."""
+
     def sample(repeats):
         dist.barrier()
         begin = time.perf_counter()
@@ -72,6 +74,7 @@ def main():
         import kolo_torch  # noqa: F401  pylint: disable=import-outside-toplevel,unused-import
     if backend == "fake":
         from torch.testing._internal.distributed.fake_pg import FakeStore  # pylint: disable=import-outside-toplevel
+
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
     else:
         dist.init_process_group(backend)

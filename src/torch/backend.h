@@ -1,8 +1,8 @@
-// Kolo as a backend of torch.distributed. collectives.cc, lists.cc, messages.cc, sparse.cc and control.cc hold its functions, each
-// of which describes an operation and gives it to run().
+// Kolo as a backend of torch.distributed. collectives.cc, lists.cc, messages.cc, sparse.cc and control.cc hold its
+// functions, each of which describes an operation and gives it to run().
 //
-// Thread safety: as c10d's backends: calls of several threads are executed in the order in which they come, and that order
-// has to be the same on all ranks.
+// Thread safety: as c10d's backends: calls of several threads are executed in the order in which they come, and that
+// order has to be the same on all ranks.
 #pragma once
 
 #include <mutex>
@@ -32,8 +32,8 @@ class KoloBackend final : public c10d::Backend {
     Settings settings;
   };
 
-  // Collective over the group: its communicator on the host is made at once, for messages may come before all ranks have called
-  // a collective. One on GPUs is made when it is first needed.
+  // Collective over the group: its communicator on the host is made at once, for messages may come before all ranks
+  // have called a collective. One on GPUs is made when it is first needed.
   KoloBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options);
   // A group whose communicator on the host is there already.
   KoloBackend(std::shared_ptr<Communicator> host, const c10::intrusive_ptr<c10d::Store>& store,
@@ -50,8 +50,9 @@ class KoloBackend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
   bool supportsShrinking() const override { return true; }
-  c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<std::int64_t>& excluded, int flags = 0,
-                                           const c10::intrusive_ptr<c10d::Backend::Options>& options = nullptr) override;
+  c10::intrusive_ptr<c10d::Backend> shrink(
+      const std::vector<std::int64_t>& excluded, int flags = 0,
+      const c10::intrusive_ptr<c10d::Backend::Options>& options = nullptr) override;
   void abort() override;
   void shutdown() override;
   c10d::ErrorType getError() override;
@@ -70,8 +71,10 @@ class KoloBackend final : public c10d::Backend {
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& outputSplits,
@@ -81,10 +84,12 @@ class KoloBackend final : public c10d::Backend {
 
   // lists.cc
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
-  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
 
   // sparse.cc
@@ -114,21 +119,25 @@ class KoloBackend final : public c10d::Backend {
   bool lasts(bool asyncOp, at::Device device) const { return asyncOp || coalesces() || !device.is_cpu(); }
   Milliseconds deadline(Milliseconds given) const { return given == c10d::kUnsetTimeout ? options_->timeout : given; }
 
-  // call(place, operation) gives the operation to Kolo, in the form that the place asks for. Returns nullptr where the operation is
-  // over, or waits for the end of coalesced calls.
+  // call(place, operation) gives the operation to Kolo, in the form that the place asks for. Returns nullptr where the
+  // operation is over, or waits for the end of coalesced calls.
   template <class Given>
   WorkPtr run(Operation&& operation, bool asyncOp, Milliseconds timeout, Given&& call) {
-    if (coalesces()) [[unlikely]] return defer(std::move(operation), std::forward<Given>(call));
+    if (coalesces()) [[unlikely]]
+      return defer(std::move(operation), std::forward<Given>(call));
     if (isCollective(operation)) sequence_.fetch_add(1, std::memory_order_relaxed);
-    if (!operation.device.is_cpu()) [[unlikely]] return runOnGpu(std::move(operation), asyncOp, Call(std::forward<Given>(call)));
+    if (!operation.device.is_cpu()) [[unlikely]]
+      return runOnGpu(std::move(operation), asyncOp, Call(std::forward<Given>(call)));
     Communicator& host = communicator(operation.device);
     const Place place{host.get()};
     const Deadline limit(deadline(timeout), host);
-    if (windows_ && isCollective(operation)) [[unlikely]] windows_->look(host);
+    if (windows_ && isCollective(operation)) [[unlikely]]
+      windows_->look(host);
     if (asyncOp) return launch(std::move(operation), deadline(timeout), place, call);
     const auto record = beginRecord(operation.title, {});
     const koloResult_t result = call(place, operation);
-    if (result != koloSuccess) [[unlikely]] raise(result, operation.title);
+    if (result != koloSuccess) [[unlikely]]
+      raise(result, operation.title);
     operation.conclude(true);
     if (record) record->end();
     return nullptr;
@@ -139,7 +148,8 @@ class KoloBackend final : public c10d::Backend {
     auto started = std::make_shared<Started>(std::move(operation), beginRecord(operation.title, operation.outputs));
     place.request = &started->request;
     const koloResult_t result = call(place, started->operation);
-    if (result != koloSuccess) [[unlikely]] raise(result, started->operation.title);
+    if (result != koloSuccess) [[unlikely]]
+      raise(result, started->operation.title);
     return c10::make_intrusive<KoloWork>(std::move(started), Facts{rank_, getSequenceNumberForGroup(), timeout});
   }
 
@@ -148,9 +158,12 @@ class KoloBackend final : public c10d::Backend {
     switch (operation.type) {
       case c10d::OpType::SEND:
       case c10d::OpType::RECV:
-      case c10d::OpType::RECVANYSOURCE: return false;
-      case c10d::OpType::COALESCED: return isCollective(*operation.parts.front());
-      default: return true;
+      case c10d::OpType::RECVANYSOURCE:
+        return false;
+      case c10d::OpType::COALESCED:
+        return isCollective(*operation.parts.front());
+      default:
+        return true;
     }
   }
   WorkPtr defer(Operation&& operation, Call call);
@@ -161,11 +174,11 @@ class KoloBackend final : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<Communicator> host_;
   std::unique_ptr<Gpu> gpu_;
-  std::mutex mutex_;   // of gpu_
+  std::mutex mutex_;  // of gpu_
   std::atomic<std::uint64_t> sequence_{0};
   std::uint64_t monitoredBarriers_ = 0;
 
-  std::optional<Windows> windows_;   // for groups that have them
+  std::optional<Windows> windows_;  // for groups that have them
   std::atomic<bool> coalescing_{false};
   std::thread::id coalescer_;
   std::vector<Coalesced> coalesced_;

@@ -18,7 +18,7 @@ class Threads {
       const std::lock_guard lock(mutex_);
       waiting_.push_back(std::move(function));
       more = waiting_.size() > idle_;
-      if (more) ++idle_;   // the thread that is about to begin
+      if (more) ++idle_;  // the thread that is about to begin
     }
     if (more) {
       std::thread([this] { work(); }).detach();
@@ -45,16 +45,17 @@ class Threads {
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<std::function<void()>> waiting_;
-  std::size_t idle_ = 0;   // threads that wait for work, or are on their way to it
+  std::size_t idle_ = 0;  // threads that wait for work, or are on their way to it
 };
 
-Threads* threads = nullptr;   // never destroyed: its threads may run until the end of the process
+Threads* threads = nullptr;  // never destroyed: its threads may run until the end of the process
 
 Threads& all() {
   static std::once_flag once;
   std::call_once(once, [] {
     threads = new Threads;
-    (void)pthread_atfork(nullptr, nullptr, [] { threads = new Threads; });   // the parent's, and what they hold, are left alone
+    (void)pthread_atfork(nullptr, nullptr,
+                         [] { threads = new Threads; });  // the parent's, and what they hold, are left alone
   });
   return *threads;
 }

@@ -11,17 +11,19 @@ void results(Operation& operation, const at::Tensor& tensor) {
 
 void checkSameType(const at::Tensor& output, const at::Tensor& input) {
   TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type() && output.device() == input.device(),
-                    "output and input are of different types or devices: ", output.toString(), " and ", input.toString());
+                    "output and input are of different types or devices: ", output.toString(), " and ",
+                    input.toString());
 }
 
 void checkTimes(const at::Tensor& large, const at::Tensor& small, int size, const char* what) {
-  TORCH_CHECK_VALUE(large.numel() == small.numel() * size, what, ": expected ", size, " x ", small.numel(), " elements, got ",
-                    large.numel());
+  TORCH_CHECK_VALUE(large.numel() == small.numel() * size, what, ": expected ", size, " x ", small.numel(),
+                    " elements, got ", large.numel());
 }
 
 void checkPairs(const Tensors& outputs, const Tensors& inputs) {
-  TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == inputs.size(), "expected as many outputs as inputs, and at least one, got ",
-                    outputs.size(), " and ", inputs.size());
+  TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == inputs.size(),
+                    "expected as many outputs as inputs, and at least one, got ", outputs.size(), " and ",
+                    inputs.size());
 }
 
 struct Pair {
@@ -31,13 +33,16 @@ struct Pair {
 };
 
 // Counts of a buffer whose first dimension is divided among the ranks; no splits: equally.
-std::vector<std::size_t> countsOf(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int size, const char* name) {
+std::vector<std::size_t> countsOf(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int size,
+                                  const char* name) {
   const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
   if (splits.empty()) {
-    TORCH_CHECK_VALUE(rows % size == 0, name, "'s first dimension is ", rows, ", expected a multiple of ", size, " ranks");
+    TORCH_CHECK_VALUE(rows % size == 0, name, "'s first dimension is ", rows, ", expected a multiple of ", size,
+                      " ranks");
     return std::vector<std::size_t>(static_cast<std::size_t>(size), static_cast<std::size_t>(tensor.numel() / size));
   }
-  TORCH_CHECK_VALUE(splits.size() == static_cast<std::size_t>(size), name, " has ", splits.size(), " splits, expected ", size);
+  TORCH_CHECK_VALUE(splits.size() == static_cast<std::size_t>(size), name, " has ", splits.size(), " splits, expected ",
+                    size);
   const std::int64_t rowElements = rows == 0 ? 0 : tensor.numel() / rows;
   std::int64_t sum = 0;
   std::vector<std::size_t> counts;
@@ -55,8 +60,8 @@ std::vector<std::size_t> countsOf(const at::Tensor& tensor, const std::vector<st
 void checkTensor(const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.defined(), "a tensor is undefined");
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "kolo takes dense tensors, got one of layout ", tensor.layout());
-  TORCH_CHECK_VALUE(tensor.device().is_cpu() || tensor.device().is_cuda(), "kolo takes tensors on cpu and cuda, got one on ",
-                    tensor.device().str());
+  TORCH_CHECK_VALUE(tensor.device().is_cpu() || tensor.device().is_cuda(),
+                    "kolo takes tensors on cpu and cuda, got one on ", tensor.device().str());
 }
 
 const at::Tensor& only(const Tensors& tensors) {
@@ -68,7 +73,8 @@ const at::Tensor& only(const Tensors& tensors) {
 WorkPtr KoloBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const at::Tensor& tensor = only(tensors);
   const int root = static_cast<int>(options.rootRank);
-  Operation operation("kolo:broadcast", c10d::OpType::BROADCAST, tensor.device(), lasts(options.asyncOp, tensor.device()));
+  Operation operation("kolo:broadcast", c10d::OpType::BROADCAST, tensor.device(),
+                      lasts(options.asyncOp, tensor.device()));
   const Block block = root == rank_ ? operation.reads(tensor) : operation.writes(tensor);
   results(operation, tensor);
   return run(std::move(operation), options.asyncOp, options.timeout,
@@ -111,7 +117,8 @@ WorkPtr KoloBackend::allreduce_coalesced(Tensors& tensors, const c10d::Allreduce
   return run(std::move(operation), options.asyncOp, options.timeout, [pairs](const Place& at, Operation&) {
     return startGroup(at, [&](const Place& inside) {
       for (const Pair& each : pairs) {
-        (void)start(inside, koloAllReduce, koloIallReduce, each.in.data, each.out.data, each.in.count, each.type, each.op);
+        (void)start(inside, koloAllReduce, koloIallReduce, each.in.data, each.out.data, each.in.count, each.type,
+                    each.op);
       }
     });
   });
@@ -126,9 +133,10 @@ WorkPtr KoloBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options
   const koloRedOp_t op = operation.reduction(options.reduceOp, tensor.scalar_type(), comm(device));
   const Block block = root == rank_ ? operation.updates(tensor) : operation.reads(tensor);
   results(operation, tensor);
-  return run(std::move(operation), options.asyncOp, options.timeout, [block, type, op, root](const Place& at, Operation&) {
-    return start(at, koloReduce, koloIreduce, block.data, block.data, block.count, type, op, root);
-  });
+  return run(std::move(operation), options.asyncOp, options.timeout,
+             [block, type, op, root](const Place& at, Operation&) {
+               return start(at, koloReduce, koloIreduce, block.data, block.data, block.count, type, op, root);
+             });
 }
 
 WorkPtr KoloBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
@@ -136,7 +144,8 @@ WorkPtr KoloBackend::_allgather_base(at::Tensor& output, at::Tensor& input, cons
   checkTensor(input);
   checkSameType(output, input);
   checkTimes(output, input, size_, "output tensor size must be equal to world_size times input tensor size");
-  Operation operation("kolo:all_gather", c10d::OpType::_ALLGATHER_BASE, input.device(), lasts(options.asyncOp, input.device()));
+  Operation operation("kolo:all_gather", c10d::OpType::_ALLGATHER_BASE, input.device(),
+                      lasts(options.asyncOp, input.device()));
   const Block out = operation.writes(output), in = operation.reads(input);
   results(operation, output);
   return run(std::move(operation), options.asyncOp, options.timeout,
@@ -145,17 +154,20 @@ WorkPtr KoloBackend::_allgather_base(at::Tensor& output, at::Tensor& input, cons
              });
 }
 
-WorkPtr KoloBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+WorkPtr KoloBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                     const c10d::AllgatherOptions& options) {
   checkPairs(outputs, inputs);
   const at::Device device = inputs.front().device();
-  Operation operation("kolo:all_gather", c10d::OpType::ALLGATHER_INTO_TENSOR_COALESCED, device, lasts(options.asyncOp, device));
+  Operation operation("kolo:all_gather", c10d::OpType::ALLGATHER_INTO_TENSOR_COALESCED, device,
+                      lasts(options.asyncOp, device));
   std::vector<Pair> pairs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     checkTensor(outputs[i]);
     checkTensor(inputs[i]);
     checkSameType(outputs[i], inputs[i]);
     checkTimes(outputs[i], inputs[i], size_, "output tensor size must be equal to world_size times input tensor size");
-    pairs.push_back({operation.writes(outputs[i]), operation.reads(inputs[i]), typeToMove(inputs[i].scalar_type()), koloSum});
+    pairs.push_back(
+        {operation.writes(outputs[i]), operation.reads(inputs[i]), typeToMove(inputs[i].scalar_type()), koloSum});
     results(operation, outputs[i]);
   }
   return run(std::move(operation), options.asyncOp, options.timeout, [pairs](const Place& at, Operation&) {
@@ -167,13 +179,15 @@ WorkPtr KoloBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& 
   });
 }
 
-WorkPtr KoloBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+WorkPtr KoloBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                          const c10d::ReduceScatterOptions& options) {
   checkTensor(output);
   checkTensor(input);
   checkSameType(output, input);
   checkTimes(input, output, size_, "input tensor must be the same size as output size times world size");
   const at::Device device = input.device();
-  Operation operation("kolo:reduce_scatter", c10d::OpType::_REDUCE_SCATTER_BASE, device, lasts(options.asyncOp, device));
+  Operation operation("kolo:reduce_scatter", c10d::OpType::_REDUCE_SCATTER_BASE, device,
+                      lasts(options.asyncOp, device));
   const koloDataType_t type = typeToReduce(input.scalar_type());
   const koloRedOp_t op = operation.reduction(options.reduceOp, input.scalar_type(), comm(device));
   const Block out = operation.writes(output), in = operation.reads(input);
@@ -187,7 +201,8 @@ WorkPtr KoloBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& 
                                                      const c10d::ReduceScatterOptions& options) {
   checkPairs(outputs, inputs);
   const at::Device device = inputs.front().device();
-  Operation operation("kolo:reduce_scatter", c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, device, lasts(options.asyncOp, device));
+  Operation operation("kolo:reduce_scatter", c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, device,
+                      lasts(options.asyncOp, device));
   std::vector<Pair> pairs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     checkTensor(outputs[i]);
@@ -201,7 +216,8 @@ WorkPtr KoloBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& 
   return run(std::move(operation), options.asyncOp, options.timeout, [pairs](const Place& at, Operation&) {
     return startGroup(at, [&](const Place& inside) {
       for (const Pair& each : pairs) {
-        (void)start(inside, koloReduceScatter, koloIreduceScatter, each.in.data, each.out.data, each.out.count, each.type, each.op);
+        (void)start(inside, koloReduceScatter, koloIreduceScatter, each.in.data, each.out.data, each.out.count,
+                    each.type, each.op);
       }
     });
   });
@@ -212,23 +228,28 @@ WorkPtr KoloBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::v
   checkTensor(output);
   checkTensor(input);
   checkSameType(output, input);
-  Operation operation("kolo:all_to_all", c10d::OpType::ALLTOALL_BASE, input.device(), lasts(options.asyncOp, input.device()));
+  Operation operation("kolo:all_to_all", c10d::OpType::ALLTOALL_BASE, input.device(),
+                      lasts(options.asyncOp, input.device()));
   const Block out = operation.writes(output), in = operation.reads(input);
   const koloDataType_t type = typeToMove(input.scalar_type());
   results(operation, output);
-  auto outCounts = countsOf(output, outputSplits, size_, "output"), inCounts = countsOf(input, inputSplits, size_, "input");
+  auto outCounts = countsOf(output, outputSplits, size_, "output"),
+       inCounts = countsOf(input, inputSplits, size_, "input");
   if (outputSplits.empty() && inputSplits.empty()) {
-    TORCH_CHECK_VALUE(out.count == in.count, "output has ", out.count, " elements and input ", in.count, ": expected equally many");
+    TORCH_CHECK_VALUE(out.count == in.count, "output has ", out.count, " elements and input ", in.count,
+                      ": expected equally many");
     const std::size_t count = in.count / static_cast<std::size_t>(size_);
-    return run(std::move(operation), options.asyncOp, options.timeout, [out, in, count, type](const Place& at, Operation&) {
-      return start(at, koloAllToAll, koloIallToAll, in.data, out.data, count, type);
-    });
+    return run(std::move(operation), options.asyncOp, options.timeout,
+               [out, in, count, type](const Place& at, Operation&) {
+                 return start(at, koloAllToAll, koloIallToAll, in.data, out.data, count, type);
+               });
   }
-  return run(std::move(operation), options.asyncOp, options.timeout,
-             [out, in, outCounts = std::move(outCounts), inCounts = std::move(inCounts), type](const Place& at, Operation&) {
-               return start(at, koloAllToAllv, koloIallToAllv, in.data, inCounts.data(), nullptr, out.data, outCounts.data(),
-                            nullptr, type);
-             });
+  return run(
+      std::move(operation), options.asyncOp, options.timeout,
+      [out, in, outCounts = std::move(outCounts), inCounts = std::move(inCounts), type](const Place& at, Operation&) {
+        return start(at, koloAllToAllv, koloIallToAllv, in.data, inCounts.data(), nullptr, out.data, outCounts.data(),
+                     nullptr, type);
+      });
 }
 
 WorkPtr KoloBackend::gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) {

@@ -87,7 +87,8 @@ void Communicator::abort() {
 }
 
 Deadline::Deadline(std::chrono::milliseconds wanted, const Communicator& communicator) {
-  if (wanted == communicator.timeout()) [[likely]] return;
+  if (wanted == communicator.timeout()) [[likely]]
+    return;
   set_ = koloSetTimeout(timeoutMs(wanted)) == koloSuccess;
 }
 

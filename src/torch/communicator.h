@@ -15,8 +15,8 @@ namespace kolo::pytorch {
 // What a user may ask of a group's communicators.
 struct Settings {
   int reproducible = KOLO_CONFIG_UNDEF_INT;
-  std::string algorithm, transports;   // "": as the environment says
-  bool windows = false;                // memory from allocate_tensor is zero-copy
+  std::string algorithm, transports;  // "": as the environment says
+  bool windows = false;               // memory from allocate_tensor is zero-copy
 };
 
 // One rank of a group, as torch describes it.
@@ -57,7 +57,7 @@ class Communicator {
 
  private:
   std::atomic<koloComm_t> comm_;
-  std::chrono::milliseconds timeout_;   // of operations that say nothing else
+  std::chrono::milliseconds timeout_;  // of operations that say nothing else
   std::string token_;
   std::atomic<int> shrinks_{0};
 };
@@ -68,7 +68,8 @@ class Deadline {
   Deadline(std::chrono::milliseconds wanted, const Communicator& communicator);
   Deadline(const Deadline&) = delete;
   ~Deadline() {
-    if (set_) [[unlikely]] (void)koloSetTimeout(-1);
+    if (set_) [[unlikely]]
+      (void)koloSetTimeout(-1);
   }
 
  private:

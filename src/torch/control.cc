@@ -5,8 +5,12 @@
 
 namespace kolo::pytorch {
 
-KoloBackend::KoloBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options)
-    : Backend(rank, size), options_(std::move(options)), store_(store), host_(Communicator::meet(membership(), "kolo/host", KOLO_HOST)) {
+KoloBackend::KoloBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                         c10::intrusive_ptr<Options> options)
+    : Backend(rank, size),
+      options_(std::move(options)),
+      store_(store),
+      host_(Communicator::meet(membership(), "kolo/host", KOLO_HOST)) {
   if (options_->settings.windows) windows_.emplace();
 }
 
@@ -19,14 +23,19 @@ KoloBackend::KoloBackend(std::shared_ptr<Communicator> host, const c10::intrusiv
 KoloBackend::~KoloBackend() { shutdown(); }
 
 Membership KoloBackend::membership() const {
-  return {store_, rank_, size_, options_->timeout, options_->group_name.empty() ? "kolo" : options_->group_name,
+  return {store_,
+          rank_,
+          size_,
+          options_->timeout,
+          options_->group_name.empty() ? "kolo" : options_->group_name,
           options_->settings};
 }
 
 Communicator& KoloBackend::communicator(at::Device device) {
-  if (device.is_cpu()) [[likely]] return *host_;
+  if (device.is_cpu()) [[likely]]
+    return *host_;
   TORCH_CHECK_VALUE(device.is_cuda(), "kolo takes tensors on cpu and cuda, got one on ", device.str());
-  (void)host_->get();   // which throws after the end of the group
+  (void)host_->get();  // which throws after the end of the group
   const std::lock_guard lock(mutex_);
   if (gpu_ == nullptr) gpu_ = Gpu::make(membership(), device);
   return gpu_->communicator(device);
@@ -40,7 +49,8 @@ WorkPtr KoloBackend::runOnGpu(Operation&& operation, bool asyncOp, const Call& c
 void KoloBackend::eagerConnectSingleDevice(at::Device device) { (void)communicator(device); }
 
 // A child's members meet by its own store; ranks that are not among them have nothing to do.
-c10::intrusive_ptr<c10d::Backend> KoloBackend::split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+c10::intrusive_ptr<c10d::Backend> KoloBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                     const std::vector<int>& ranks,
                                                      const c10::intrusive_ptr<c10d::Backend::Options>& options) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank_);
   if (found == ranks.end()) return nullptr;
@@ -57,8 +67,8 @@ c10::intrusive_ptr<c10d::Backend> KoloBackend::split(const c10::intrusive_ptr<c1
     childs->global_ranks_in_group.push_back(at < global.size() ? global[at] : static_cast<std::uint64_t>(rank));
   }
   const auto prefixed = c10::make_intrusive<c10d::PrefixStore>("kolo/" + childs->group_name, store);
-  return c10::make_intrusive<KoloBackend>(prefixed, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
-                                          std::move(childs));
+  return c10::make_intrusive<KoloBackend>(prefixed, static_cast<int>(found - ranks.begin()),
+                                          static_cast<int>(ranks.size()), std::move(childs));
 }
 
 c10::intrusive_ptr<c10d::Backend> KoloBackend::shrink(const std::vector<std::int64_t>& excluded, int /*flags*/,
@@ -94,10 +104,14 @@ void KoloBackend::shutdown() {
 
 c10d::ErrorType KoloBackend::getError() {
   switch (host_->failure()) {
-    case koloSuccess: return c10d::ErrorType::SUCCESS;
-    case koloTimeout: return c10d::ErrorType::TIMEOUT;
-    case koloRemoteError: return c10d::ErrorType::REMOTE_ERROR;
-    default: return c10d::ErrorType::COMM_ERROR;
+    case koloSuccess:
+      return c10d::ErrorType::SUCCESS;
+    case koloTimeout:
+      return c10d::ErrorType::TIMEOUT;
+    case koloRemoteError:
+      return c10d::ErrorType::REMOTE_ERROR;
+    default:
+      return c10d::ErrorType::COMM_ERROR;
   }
 }
 
@@ -108,8 +122,10 @@ at::Tensor KoloBackend::allocateTensor(long size, at::TensorOptions options) {
   TORCH_CHECK_VALUE(options.device().is_cpu(), "kolo allocates tensors on cpu, not on ", options.device().str());
   const auto bytes = static_cast<std::size_t>(size) * options.dtype().itemsize();
   void* const block = Pool::ofProcess().take(bytes);
-  TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr, "kolo has no memory for ", bytes, " bytes: ", koloGetLastError(nullptr));
-  return at::from_blob(block, {size}, [](void* pointer) { Pool::ofProcess().give(pointer); }, options);
+  TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr, "kolo has no memory for ", bytes,
+                   " bytes: ", koloGetLastError(nullptr));
+  return at::from_blob(
+      block, {size}, [](void* pointer) { Pool::ofProcess().give(pointer); }, options);
 }
 
 // Calls are only noted until the end: an exception between the two, after which c10d does not come to the end, leaves

@@ -62,8 +62,8 @@ class CudaGpu final : public Gpu {
 
   Communicator& communicator(at::Device device) override { return *of(device).communicator; }
 
-  // On a stream of the group's own, so that the group's operations stay in order whatever streams they are called from. PyTorch's
-  // pool makes its streams with cudaStreamNonBlocking, as ranks that share a device need them.
+  // On a stream of the group's own, so that the group's operations stay in order whatever streams they are called from.
+  // PyTorch's pool makes its streams with cudaStreamNonBlocking, as ranks that share a device need them.
   c10::intrusive_ptr<c10d::Work> run(Operation&& operation, bool asyncOp, const Facts& facts,
                                      const std::function<koloResult_t(const Place&, Operation&)>& call) override {
     const Rank& rank = of(operation.device);
@@ -109,11 +109,12 @@ class CudaGpu final : public Gpu {
     if (found != ranks_.end()) return found->second;
     const c10::cuda::CUDAGuard guard(index);
     auto communicator = Communicator::meet(member_, "kolo/cuda/" + std::to_string(ranks_.size()), index);
-    return ranks_.emplace(index, Rank{std::move(communicator), c10::cuda::getStreamFromPool(false, index)}).first->second;
+    return ranks_.emplace(index, Rank{std::move(communicator), c10::cuda::getStreamFromPool(false, index)})
+        .first->second;
   }
 
   const Membership member_;
-  std::mutex mutex_;   // of ranks_
+  std::mutex mutex_;  // of ranks_
   std::map<c10::DeviceIndex, Rank> ranks_;
 };
 

@@ -13,8 +13,10 @@ bool isArgument(koloResult_t result) {
     case koloInvalidDatatype:
     case koloInvalidOperation:
     case koloInvalidRoot:
-    case koloInvalidOverlap: return true;
-    default: return false;
+    case koloInvalidOverlap:
+      return true;
+    default:
+      return false;
   }
 }
 

@@ -10,15 +10,16 @@
 
 namespace kolo::pytorch {
 
-// An exception for `result`; `text` says what happened. A faulty argument becomes a ValueError in Python, everything else a
-// torch.distributed.DistBackendError, which is a RuntimeError.
+// An exception for `result`; `text` says what happened. A faulty argument becomes a ValueError in Python, everything
+// else a torch.distributed.DistBackendError, which is a RuntimeError.
 std::exception_ptr exceptionFor(koloResult_t result, const std::string& title, const std::string& text);
 
 // Throws exceptionFor() with the calling thread's last error.
 [[noreturn]] void raise(koloResult_t result, const char* title);
 
 inline void check(koloResult_t result, const char* title) {
-  if (result != koloSuccess) [[unlikely]] raise(result, title);
+  if (result != koloSuccess) [[unlikely]]
+    raise(result, title);
 }
 
 }  // namespace kolo::pytorch

@@ -4,6 +4,7 @@ CUDA (yes or no), Python's header folder, and the suffix of Python's extension m
 
 torch itself is not imported: that takes seconds, and fails where its libraries are not found. Exit status 1: there is no torch.
 """
+
 import importlib.util
 import os
 import sys
@@ -25,8 +26,13 @@ def main():
     version = {}
     with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
         exec(file.read(), version)  # pylint: disable=exec-used
-    for word in (version["__version__"], folder, "yes" if version.get("cuda") else "no", python,
-                 sysconfig.get_config_var("EXT_SUFFIX")):
+    for word in (
+        version["__version__"],
+        folder,
+        "yes" if version.get("cuda") else "no",
+        python,
+        sysconfig.get_config_var("EXT_SUFFIX"),
+    ):
         print(word)
     return 0
 

@@ -20,7 +20,8 @@ class Gpu {
   virtual ~Gpu() = default;
 
   virtual Communicator& communicator(at::Device device) = 0;
-  // Enqueues the operation behind what torch's current stream holds. Of a synchronous call the current stream goes on behind it.
+  // Enqueues the operation behind what torch's current stream holds. Of a synchronous call the current stream goes on
+  // behind it.
   virtual c10::intrusive_ptr<c10d::Work> run(Operation&& operation, bool asyncOp, const Facts& facts,
                                              const std::function<koloResult_t(const Place&, Operation&)>& call) = 0;
   virtual void end(bool abort) = 0;

@@ -11,17 +11,17 @@ void results(Operation& operation, const Tensors& tensors) {
 // A list with one tensor for each rank, alone in a list.
 const Tensors& onlyList(const std::vector<Tensors>& lists, int size) {
   TORCH_CHECK_VALUE(lists.size() == 1, "expected a list of one list, got ", lists.size());
-  TORCH_CHECK_VALUE(lists[0].size() == static_cast<std::size_t>(size), "expected a tensor for each of ", size, " ranks, got ",
-                    lists[0].size());
+  TORCH_CHECK_VALUE(lists[0].size() == static_cast<std::size_t>(size), "expected a tensor for each of ", size,
+                    " ranks, got ", lists[0].size());
   for (const at::Tensor& tensor : lists[0]) checkTensor(tensor);
   return lists[0];
 }
 
 void checkOwn(const Tensors& list, const at::Tensor& own, int rank) {
   const at::Tensor& mine = list[static_cast<std::size_t>(rank)];
-  TORCH_CHECK_VALUE(mine.numel() == own.numel() && mine.scalar_type() == own.scalar_type(), "element ", rank, " of the list is ",
-                    mine.toString(), " with ", mine.numel(), " elements, this rank's tensor is ", own.toString(), " with ",
-                    own.numel());
+  TORCH_CHECK_VALUE(mine.numel() == own.numel() && mine.scalar_type() == own.scalar_type(), "element ", rank,
+                    " of the list is ", mine.toString(), " with ", mine.numel(), " elements, this rank's tensor is ",
+                    own.toString(), " with ", own.numel());
 }
 
 // One all-gather to a list of tensors.
@@ -46,7 +46,8 @@ Gathered gatherTo(Operation& operation, const Tensors& list, const at::Tensor& i
 WorkPtr KoloBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   const Tensors& list = onlyList(outputs, size_);
   const at::Tensor& input = only(inputs);
-  Operation operation("kolo:all_gather", c10d::OpType::ALLGATHER, input.device(), lasts(options.asyncOp, input.device()));
+  Operation operation("kolo:all_gather", c10d::OpType::ALLGATHER, input.device(),
+                      lasts(options.asyncOp, input.device()));
   const Gathered gathered = gatherTo(operation, list, input, rank_);
   results(operation, list);
   return run(std::move(operation), options.asyncOp, options.timeout,
@@ -54,9 +55,11 @@ WorkPtr KoloBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, c
 }
 
 // The lists are one for each rank, with a tensor for each input.
-WorkPtr KoloBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == static_cast<std::size_t>(size_), "expected an output list for each of ",
-                    size_, " ranks, and an input, got ", outputs.size(), " and ", inputs.size());
+WorkPtr KoloBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                         const c10d::AllgatherOptions& options) {
+  TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == static_cast<std::size_t>(size_),
+                    "expected an output list for each of ", size_, " ranks, and an input, got ", outputs.size(),
+                    " and ", inputs.size());
   for (const at::Tensor& input : inputs) checkTensor(input);
   const at::Device device = inputs.front().device();
   Operation operation("kolo:all_gather", c10d::OpType::ALLGATHER_COALESCED, device, lasts(options.asyncOp, device));
@@ -64,18 +67,20 @@ WorkPtr KoloBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors&
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors list;
     for (const Tensors& ofRank : outputs) {
-      TORCH_CHECK_VALUE(ofRank.size() == inputs.size(), "an output list has ", ofRank.size(), " tensors, expected ", inputs.size());
+      TORCH_CHECK_VALUE(ofRank.size() == inputs.size(), "an output list has ", ofRank.size(), " tensors, expected ",
+                        inputs.size());
       checkTensor(ofRank[i]);
       list.push_back(ofRank[i]);
     }
     all.push_back(gatherTo(operation, list, inputs[i], rank_));
   }
   for (const Tensors& ofRank : outputs) results(operation, ofRank);
-  return run(std::move(operation), options.asyncOp, options.timeout, [all = std::move(all)](const Place& at, Operation&) {
-    return startGroup(at, [&](const Place& inside) {
-      for (const Gathered& each : all) (void)each(inside);
-    });
-  });
+  return run(std::move(operation), options.asyncOp, options.timeout,
+             [all = std::move(all)](const Place& at, Operation&) {
+               return startGroup(at, [&](const Place& inside) {
+                 for (const Gathered& each : all) (void)each(inside);
+               });
+             });
 }
 
 // Only the root knows whether the blocks are equally long, so it is the form with counts on all ranks.
@@ -95,8 +100,8 @@ WorkPtr KoloBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs, cons
   const Block in = operation.reads(input);
   return run(std::move(operation), options.asyncOp, options.timeout,
              [in, out = std::move(out), root, type = typeToMove(input.scalar_type())](const Place& at, Operation&) {
-               return start(at, koloGatherv, koloIgatherv, in.data, in.count, out.data, out.counts.data(), out.displs.data(), type,
-                            root);
+               return start(at, koloGatherv, koloIgatherv, in.data, in.count, out.data, out.counts.data(),
+                            out.displs.data(), type, root);
              });
 }
 
@@ -116,12 +121,13 @@ WorkPtr KoloBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, con
   results(operation, outputs);
   return run(std::move(operation), options.asyncOp, options.timeout,
              [in = std::move(in), out, root, type = typeToMove(output.scalar_type())](const Place& at, Operation&) {
-               return start(at, koloScatterv, koloIscatterv, in.data, in.counts.data(), in.displs.data(), out.data, out.count, type,
-                            root);
+               return start(at, koloScatterv, koloIscatterv, in.data, in.counts.data(), in.displs.data(), out.data,
+                            out.count, type, root);
              });
 }
 
-WorkPtr KoloBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& options) {
+WorkPtr KoloBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                    const c10d::ReduceScatterOptions& options) {
   const at::Tensor& output = only(outputs);
   const Tensors& list = onlyList(inputs, size_);
   checkOwn(list, output, rank_);
@@ -132,16 +138,19 @@ WorkPtr KoloBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inpu
   Blocks in = operation.readsInRow(list);
   const Block out = operation.writes(output);
   results(operation, outputs);
-  return run(std::move(operation), options.asyncOp, options.timeout, [in = std::move(in), out, type, op](const Place& at, Operation&) {
-    if (in.equal) return start(at, koloReduceScatter, koloIreduceScatter, in.data, out.data, out.count, type, op);
-    return start(at, koloReduceScatterv, koloIreduceScatterv, in.data, out.data, in.counts.data(), nullptr, type, op);
-  });
+  return run(std::move(operation), options.asyncOp, options.timeout,
+             [in = std::move(in), out, type, op](const Place& at, Operation&) {
+               if (in.equal)
+                 return start(at, koloReduceScatter, koloIreduceScatter, in.data, out.data, out.count, type, op);
+               return start(at, koloReduceScatterv, koloIreduceScatterv, in.data, out.data, in.counts.data(), nullptr,
+                            type, op);
+             });
 }
 
 WorkPtr KoloBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   const auto size = static_cast<std::size_t>(size_);
-  TORCH_CHECK_VALUE(outputs.size() == size && inputs.size() == size, "expected an output and an input for each of ", size_,
-                    " ranks, got ", outputs.size(), " and ", inputs.size());
+  TORCH_CHECK_VALUE(outputs.size() == size && inputs.size() == size, "expected an output and an input for each of ",
+                    size_, " ranks, got ", outputs.size(), " and ", inputs.size());
   for (const at::Tensor& tensor : outputs) checkTensor(tensor);
   for (const at::Tensor& tensor : inputs) checkTensor(tensor);
   const at::Device device = inputs.front().device();
@@ -149,7 +158,8 @@ WorkPtr KoloBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::All
   Blocks out = operation.writesApart(outputs, inputs), in = operation.readsApart(inputs, outputs);
   results(operation, outputs);
   return run(std::move(operation), options.asyncOp, options.timeout,
-             [in = std::move(in), out = std::move(out), type = typeToMove(inputs.front().scalar_type())](const Place& at, Operation&) {
+             [in = std::move(in), out = std::move(out), type = typeToMove(inputs.front().scalar_type())](
+                 const Place& at, Operation&) {
                return start(at, koloAllToAllv, koloIallToAllv, in.data, in.counts.data(), in.displs.data(), out.data,
                             out.counts.data(), out.displs.data(), type);
              });

@@ -12,7 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr std::size_t kNumberBytes = 16;   // of a number in hexadecimal
+constexpr std::size_t kNumberBytes = 16;  // of a number in hexadecimal
 constexpr char kReady = 'r', kFailed = 'f';
 
 std::string drawNumber() {
@@ -95,7 +95,8 @@ Meeting lead(const Place& at, const std::string& own, Milliseconds timeout) {
       at.store.set(at.key, numbers + (result == koloSuccess ? kReady : kFailed) + text);
       written = numbers;
     }
-    if (patience.isOver()) at.fail("waited " + std::to_string(timeout.count()) + " ms for ranks " + missingRanks(at, own));
+    if (patience.isOver())
+      at.fail("waited " + std::to_string(timeout.count()) + " ms for ranks " + missingRanks(at, own));
   }
   check(result, "kolo:init");
   return meeting;
@@ -107,8 +108,11 @@ Meeting follow(const Place& at, const std::string& own, Milliseconds timeout) {
   std::string record;
   for (;; patience.nap()) {
     record = at.get(at.key);
-    if (record.size() > numbersBytes && record.compare(kNumberBytes * static_cast<std::size_t>(at.rank), kNumberBytes, own) == 0) break;
-    if (patience.isOver()) at.fail("waited " + std::to_string(timeout.count()) + " ms for rank 0, which waits for all others");
+    if (record.size() > numbersBytes &&
+        record.compare(kNumberBytes * static_cast<std::size_t>(at.rank), kNumberBytes, own) == 0)
+      break;
+    if (patience.isOver())
+      at.fail("waited " + std::to_string(timeout.count()) + " ms for rank 0, which waits for all others");
   }
   Meeting meeting{.token = record.substr(0, kNumberBytes)};
   at.store.set(at.readKey(at.rank), meeting.token);
@@ -120,7 +124,8 @@ Meeting follow(const Place& at, const std::string& own, Milliseconds timeout) {
 
 }  // namespace
 
-Meeting meetInStore(c10d::Store& store, const std::string& key, int rank, int size, Milliseconds timeout, const std::string& group) {
+Meeting meetInStore(c10d::Store& store, const std::string& key, int rank, int size, Milliseconds timeout,
+                    const std::string& group) {
   const Place at{store, key, rank, size, group};
   const std::string own = drawNumber();
   if (size > 1) store.set(at.numberKey(rank), own);

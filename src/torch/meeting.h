@@ -1,8 +1,8 @@
 // How the ranks of a group agree on an id for their communicator, by torch's store.
 //
-// The store may have been used before: torchrun starts killed ranks again beside the same store (with --master-port), and what an
-// earlier attempt wrote is still there. So each rank writes a number that it has drawn, and takes an id only from a record that has
-// this number in it.
+// The store may have been used before: torchrun starts killed ranks again beside the same store (with --master-port),
+// and what an earlier attempt wrote is still there. So each rank writes a number that it has drawn, and takes an id
+// only from a record that has this number in it.
 //
 // Thread safety: all functions.
 #pragma once
@@ -17,10 +17,11 @@ namespace kolo::pytorch {
 
 struct Meeting {
   koloUniqueId id{};
-  std::string token;   // the same on all ranks, and no other meeting's: for keys of the group's own
+  std::string token;  // the same on all ranks, and no other meeting's: for keys of the group's own
 };
 
-// Collective over the `size` ranks that meet under this key. Waits for all within the time; the error names who is missing.
+// Collective over the `size` ranks that meet under this key. Waits for all within the time; the error names who is
+// missing.
 Meeting meetInStore(c10d::Store& store, const std::string& key, int rank, int size, std::chrono::milliseconds timeout,
                     const std::string& group);
 

@@ -7,8 +7,8 @@
 namespace kolo::pytorch {
 namespace {
 
-constexpr std::size_t kGrain = 64;                                // blocks share no cache line
-constexpr std::size_t kSegmentBytes = std::size_t{256} << 20;     // only what is touched takes memory
+constexpr std::size_t kGrain = 64;                             // blocks share no cache line
+constexpr std::size_t kSegmentBytes = std::size_t{256} << 20;  // only what is touched takes memory
 
 std::size_t roundUp(std::size_t bytes) { return (std::max<std::size_t>(bytes, 1) + kGrain - 1) / kGrain * kGrain; }
 
@@ -59,7 +59,8 @@ void Pool::give(void* block) {
   auto after = free_.upper_bound(begin);
   // Neighbours become one, but not across the border of a segment, which may be that of another mapping.
   const auto isBorder = [&](const unsigned char* place) {
-    return std::any_of(segments_.begin(), segments_.end(), [&](const Segment& segment) { return segment.begin == place; });
+    return std::any_of(segments_.begin(), segments_.end(),
+                       [&](const Segment& segment) { return segment.begin == place; });
   };
   if (after != free_.end() && after->first == begin + bytes && !isBorder(after->first)) {
     bytes += after->second;
@@ -94,7 +95,7 @@ void Windows::registerNew(Communicator& communicator) {
   check(koloAllReduce(&mine, &most, 1, koloInt64, koloMax, comm, nullptr), "kolo:windows");
   for (std::int64_t i = 0; i < most; ++i) {
     const Pool::Segment segment = i < mine ? pool.segment(registered_ + static_cast<std::size_t>(i)) : Pool::Segment{};
-    koloWindow_t window = nullptr;   // ends with its communicator
+    koloWindow_t window = nullptr;  // ends with its communicator
     check(koloWindowRegister(comm, segment.begin, segment.bytes, &window), "kolo:windows");
   }
   registered_ += static_cast<std::size_t>(mine);

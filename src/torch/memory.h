@@ -35,20 +35,22 @@ class Pool {
 
   mutable std::mutex mutex_;
   std::vector<Segment> segments_;
-  std::map<unsigned char*, std::size_t> free_;    // begin: bytes
+  std::map<unsigned char*, std::size_t> free_;  // begin: bytes
   std::map<unsigned char*, std::size_t> taken_;
 };
 
 // The windows that a group's communicator has over the process's segments.
 //
-// Taking memory is a rank's own affair, and making a window is all ranks' at once. So at collectives whose numbers all ranks
-// know alike (the 1st, 3rd, 7th and so on, later every 256th) the ranks look whether one of them has a new segment.
+// Taking memory is a rank's own affair, and making a window is all ranks' at once. So at collectives whose numbers all
+// ranks know alike (the 1st, 3rd, 7th and so on, later every 256th) the ranks look whether one of them has a new
+// segment.
 class Windows {
  public:
   // To be called before each of the group's collectives.
   void look(Communicator& communicator) {
     const std::uint64_t number = ++collectives_;
-    if ((number & (number + 1)) == 0 || number % kOften == 0) [[unlikely]] registerNew(communicator);
+    if ((number & (number + 1)) == 0 || number % kOften == 0) [[unlikely]]
+      registerNew(communicator);
   }
 
  private:

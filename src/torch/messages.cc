@@ -19,13 +19,16 @@ WorkPtr KoloBackend::send(Tensors& tensors, int destination, int tag) {
   const Block block = operation.reads(tensor);
   const koloDataType_t type = typeToMove(tensor.scalar_type());
   if (!hasTags(tensor, tag)) {
-    return run(std::move(operation), true, c10d::kUnsetTimeout, [block, type, destination](const Place& at, Operation&) {
-      return koloSend(block.data, block.count, type, destination, at.comm, at.stream);
-    });
+    return run(std::move(operation), true, c10d::kUnsetTimeout,
+               [block, type, destination](const Place& at, Operation&) {
+                 return koloSend(block.data, block.count, type, destination, at.comm, at.stream);
+               });
   }
-  return run(std::move(operation), true, c10d::kUnsetTimeout, [block, type, destination, tag](const Place& at, Operation&) {
-    return start(at, koloSendTag, koloIsend, static_cast<const void*>(block.data), block.count, type, destination, tag);
-  });
+  return run(std::move(operation), true, c10d::kUnsetTimeout,
+             [block, type, destination, tag](const Place& at, Operation&) {
+               return start(at, koloSendTag, koloIsend, static_cast<const void*>(block.data), block.count, type,
+                            destination, tag);
+             });
 }
 
 // A message may be shorter than the memory for it, in Kolo; in torch it may not, which is seen at the end.
@@ -42,9 +45,10 @@ WorkPtr KoloBackend::receive(Tensors& tensors, int source, int tag, const char* 
     });
   }
   operation.expects(block.count);
-  return run(std::move(operation), true, c10d::kUnsetTimeout, [block, datatype, source, tag](const Place& at, Operation& o) {
-    return start(at, koloRecvTag, koloIrecv, block.data, block.count, datatype, source, tag, &o.received);
-  });
+  return run(std::move(operation), true, c10d::kUnsetTimeout,
+             [block, datatype, source, tag](const Place& at, Operation& o) {
+               return start(at, koloRecvTag, koloIrecv, block.data, block.count, datatype, source, tag, &o.received);
+             });
 }
 
 WorkPtr KoloBackend::recv(Tensors& tensors, int source, int tag) {

@@ -1,8 +1,7 @@
 // The Python module kolo_torch._backend: how a group is made.
-#include <torch/csrc/utils/pybind.h>
-
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -18,7 +17,8 @@ c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& 
   auto options = c10::make_intrusive<Options>();
   if (users != nullptr) {
     const auto own = c10::dynamic_intrusive_pointer_cast<Options>(users);
-    TORCH_CHECK_TYPE(own != nullptr, "pg_options are those of backend \"", users->backend, "\", expected kolo_torch.Options");
+    TORCH_CHECK_TYPE(own != nullptr, "pg_options are those of backend \"", users->backend,
+                     "\", expected kolo_torch.Options");
     options = c10::make_intrusive<Options>(*own);
   }
   options->timeout = std::chrono::round<Milliseconds>(given.timeout);
@@ -39,7 +39,7 @@ int version() {
 PYBIND11_MODULE(_backend, module) {
   namespace py = pybind11;
   using namespace kolo::pytorch;
-  py::module::import("torch.distributed");   // which knows the classes that these derive from
+  py::module::import("torch.distributed");  // which knows the classes that these derive from
   py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(module, "Options", R"(
 What a group may be given as pg_options. Fields that are left alone take the settings of the environment.)")
       .def(py::init<>())
@@ -59,7 +59,9 @@ What a group may be given as pg_options. Fields that are left alone take the set
           "windows", [](const Options& options) { return options.settings.windows; },
           [](Options& options, bool value) { options.settings.windows = value; },
           "Memory that the group allocates for tensors (FSDP2's set_allocate_memory_from_process_group_for_comm) is\n"
-          "zero-copy. All ranks give the same. Some calls, the 1st, 3rd, 7th and so on, then wait for the other ranks.");
-  module.def("create", &create, py::arg("group"), py::arg("options") = nullptr, py::call_guard<py::gil_scoped_release>());
+          "zero-copy. All ranks give the same. Some calls, the 1st, 3rd, 7th and so on, then wait for the other "
+          "ranks.");
+  module.def("create", &create, py::arg("group"), py::arg("options") = nullptr,
+             py::call_guard<py::gil_scoped_release>());
   module.def("version", &version, "Kolo's version: 100 is 0.1.0.");
 }

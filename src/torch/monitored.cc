@@ -1,5 +1,5 @@
-// A barrier that names who does not come. It goes through the store, which works whatever state the communicator is in, and
-// rank 0's verdict is that of all ranks.
+// A barrier that names who does not come. It goes through the store, which works whatever state the communicator is in,
+// and rank 0's verdict is that of all ranks.
 #include "torch/backend.h"
 #include "torch/without_gil.h"
 
@@ -7,7 +7,7 @@ namespace kolo::pytorch {
 namespace {
 
 constexpr Milliseconds kShortestNap{1}, kLongestNap{20};
-constexpr Milliseconds kForVerdict{1000};   // rank 0 may come to its verdict when its time is over
+constexpr Milliseconds kForVerdict{1000};  // rank 0 may come to its verdict when its time is over
 
 using Clock = std::chrono::steady_clock;
 
@@ -27,10 +27,12 @@ std::string verdictOn(const std::vector<int>& missing, Milliseconds timeout) {
                   timeout.count(), " ms");
 }
 
-// Rank 0 may be the one that keeps the store, and may be about to end: it stays until those who came have read its verdict.
+// Rank 0 may be the one that keeps the store, and may be about to end: it stays until those who came have read its
+// verdict.
 void awaitReaders(c10d::Store& store, const std::string& key, int readers) {
   const auto until = Clock::now() + kForVerdict;
-  for (Milliseconds nap = kShortestNap; store.add(key, 0) < readers && Clock::now() < until; nap = std::min(2 * nap, kLongestNap)) {
+  for (Milliseconds nap = kShortestNap; store.add(key, 0) < readers && Clock::now() < until;
+       nap = std::min(2 * nap, kLongestNap)) {
     std::this_thread::sleep_for(nap);
   }
 }
@@ -51,17 +53,21 @@ void KoloBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   const WithoutGil others;
   const Milliseconds timeout = deadline(options.timeout);
   const std::uint64_t number = monitoredBarriers_++;
-  const auto prefixOf = [&](std::uint64_t n) { return "kolo/monitored/" + host_->token() + "/" + std::to_string(n) + "/"; };
+  const auto prefixOf = [&](std::uint64_t n) {
+    return "kolo/monitored/" + host_->token() + "/" + std::to_string(n) + "/";
+  };
   const std::string prefix = prefixOf(number), verdictKey = prefix + "verdict";
   const auto until = Clock::now() + timeout;
   if (rank_ != 0) {
     store_->set(prefix + std::to_string(rank_), std::string("here"));
     const bool said = arrives(*store_, verdictKey, until + kForVerdict);
-    const std::string verdict = said ? store_->get_to_str(verdictKey) : "rank 0 did not come in " + std::to_string(timeout.count()) + " ms";
+    const std::string verdict =
+        said ? store_->get_to_str(verdictKey) : "rank 0 did not come in " + std::to_string(timeout.count()) + " ms";
     if (said) store_->add(prefix + "read", 1);
     if (verdict.empty()) return;
-    C10_THROW_ERROR(DistBackendError, c10::str("Rank ", rank_, " successfully reached monitoredBarrier, but received errors while ",
-                                               "waiting for rank 0: ", verdict));
+    C10_THROW_ERROR(DistBackendError,
+                    c10::str("Rank ", rank_, " successfully reached monitoredBarrier, but received errors while ",
+                             "waiting for rank 0: ", verdict));
   }
   std::vector<int> missing;
   for (int rank = 1; rank < size_ && (missing.empty() || waitAllRanks); ++rank) {

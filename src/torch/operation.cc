@@ -8,13 +8,9 @@ namespace kolo::pytorch {
 namespace {
 
 // Whether the memory holds the elements in their logical order, and nothing else has to be done to read them.
-bool isPlain(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-}
+bool isPlain(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
 
-at::Tensor plainCopy(const at::Tensor& tensor) {
-  return tensor.resolve_conj().resolve_neg().contiguous();
-}
+at::Tensor plainCopy(const at::Tensor& tensor) { return tensor.resolve_conj().resolve_neg().contiguous(); }
 
 // For tensors of any strides, negative and conjugated ones: contiguous memory for the same elements.
 at::Tensor plainMemoryFor(const at::Tensor& tensor) {
@@ -43,9 +39,10 @@ Blocks countsOf(const std::vector<at::Tensor>& tensors) {
 
 void checkList(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK_VALUE(tensor.scalar_type() == tensors.front().scalar_type() && tensor.device() == tensors.front().device(),
-                      "the tensors of a list are of several types or devices: ", tensors.front().toString(), " and ",
-                      tensor.toString());
+    TORCH_CHECK_VALUE(
+        tensor.scalar_type() == tensors.front().scalar_type() && tensor.device() == tensors.front().device(),
+        "the tensors of a list are of several types or devices: ", tensors.front().toString(), " and ",
+        tensor.toString());
   }
 }
 
@@ -67,13 +64,14 @@ Range rangeOf(const std::vector<at::Tensor>& tensors) {
 // Whether the tensors can be used where they lie, as blocks behind the first one's begin.
 bool isSpread(const std::vector<at::Tensor>& tensors, const Range& range) {
   return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-    const auto distance = tensor.numel() == 0 ? 0 : reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) - range.begin;
+    const auto distance =
+        tensor.numel() == 0 ? 0 : reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) - range.begin;
     return isPlain(tensor) && distance % tensor.element_size() == 0;
   });
 }
 
-// The same for both buffers of an operation at once: memory that one of them needed would lie anywhere, perhaps between the
-// tensors of the other.
+// The same for both buffers of an operation at once: memory that one of them needed would lie anywhere, perhaps between
+// the tensors of the other.
 bool areSpread(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& other) {
   const Range range = rangeOf(tensors), others = rangeOf(other);
   const bool separate = range.end <= others.begin || others.end <= range.begin;
@@ -135,7 +133,8 @@ Blocks Operation::inRow(const std::vector<at::Tensor>& tensors, bool written) {
   const auto total = static_cast<std::int64_t>(blocks.displs.back() + blocks.counts.back());
   const at::Tensor row = at::empty({total}, tensors.front().options());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const at::Tensor part = row.narrow(0, static_cast<std::int64_t>(blocks.displs[i]), tensors[i].numel()).view(tensors[i].sizes());
+    const at::Tensor part =
+        row.narrow(0, static_cast<std::int64_t>(blocks.displs[i]), tensors[i].numel()).view(tensors[i].sizes());
     if (written) {
       copies_.push_back({tensors[i], part});
     } else {
@@ -203,7 +202,8 @@ std::exception_ptr Operation::complaint() const {
   if (!expected_ || received.source < 0 || received.count == *expected_) return nullptr;
   return exceptionFor(koloMismatch, title,
                       "rank " + std::to_string(received.source) + " sent " + std::to_string(received.count) +
-                          " elements with tag " + std::to_string(received.tag) + ", the tensor has " + std::to_string(*expected_));
+                          " elements with tag " + std::to_string(received.tag) + ", the tensor has " +
+                          std::to_string(*expected_));
 }
 
 }  // namespace kolo::pytorch

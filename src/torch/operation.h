@@ -16,21 +16,22 @@ namespace kolo::pytorch {
 // Where a call of kolo.h goes.
 struct Place {
   koloComm_t comm = nullptr;
-  koloStream_t stream = nullptr;      // on GPUs: a cudaStream_t
-  koloRequest_t* request = nullptr;   // not nullptr: the operation is to be started as a request
+  koloStream_t stream = nullptr;     // on GPUs: a cudaStream_t
+  koloRequest_t* request = nullptr;  // not nullptr: the operation is to be started as a request
 };
 
 // Calls one of kolo.h's operations in the form that the place asks for.
 template <class Blocking, class Requesting, class... Arguments>
 koloResult_t start(const Place& at, Blocking blocking, Requesting requesting, Arguments... arguments) {
-  return at.request != nullptr ? requesting(arguments..., at.comm, at.request) : blocking(arguments..., at.comm, at.stream);
+  return at.request != nullptr ? requesting(arguments..., at.comm, at.request)
+                               : blocking(arguments..., at.comm, at.stream);
 }
 
 // All that `issue` calls is one group. It has to call all the group's operations with the place that it is given.
 template <class Issue>
 koloResult_t startGroup(const Place& at, Issue&& issue) {
   if (const koloResult_t result = koloGroupStart(); result != koloSuccess) return result;
-  issue(Place{at.comm, at.stream});   // a refused call is what the end of the group returns
+  issue(Place{at.comm, at.stream});  // a refused call is what the end of the group returns
   return at.request != nullptr ? koloIgroupEnd(at.request) : koloGroupEnd();
 }
 
@@ -44,7 +45,7 @@ struct Block {
 struct Blocks {
   void* data = nullptr;
   std::vector<std::size_t> counts, displs;
-  bool equal = true;   // all counts are
+  bool equal = true;  // all counts are
 };
 
 class Operation {
@@ -54,14 +55,15 @@ class Operation {
       : title(title), type(type), device(device), lasting(lasting) {}
   Operation(Operation&&) = default;
 
-  // The tensor's elements: to be read, to be written, or both. A tensor that is not contiguous gets contiguous memory for the
-  // operation, which is copied back at its end.
+  // The tensor's elements: to be read, to be written, or both. A tensor that is not contiguous gets contiguous memory
+  // for the operation, which is copied back at its end.
   Block reads(const at::Tensor& tensor);
   Block writes(const at::Tensor& tensor);
   Block updates(const at::Tensor& tensor);
 
-  // A list of tensors. In a row: if they do not lie one behind the other, they get memory in which they do. Apart: they may lie
-  // anywhere, if neither they nor `other`, the operation's other buffer, have to be copied, and nothing of `other` lies between them.
+  // A list of tensors. In a row: if they do not lie one behind the other, they get memory in which they do. Apart: they
+  // may lie anywhere, if neither they nor `other`, the operation's other buffer, have to be copied, and nothing of
+  // `other` lies between them.
   Blocks readsInRow(const std::vector<at::Tensor>& tensors);
   Blocks writesInRow(const std::vector<at::Tensor>& tensors);
   Blocks readsApart(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& other);
@@ -80,10 +82,10 @@ class Operation {
   c10d::OpType type;
   at::Device device;
   bool lasting;
-  std::vector<at::Tensor> outputs;          // the work's result; only of lasting operations
-  std::function<void()> afterwards;         // at the end, before anybody learns of it
-  koloRecvStatus_t received{-1, -1, 0};     // of a receive
-  std::vector<std::unique_ptr<Operation>> parts;   // of coalesced calls
+  std::vector<at::Tensor> outputs;                // the work's result; only of lasting operations
+  std::function<void()> afterwards;               // at the end, before anybody learns of it
+  koloRecvStatus_t received{-1, -1, 0};           // of a receive
+  std::vector<std::unique_ptr<Operation>> parts;  // of coalesced calls
 
   // It is a receive, of so many elements.
   void expects(std::size_t count) { expected_ = count; }

@@ -1,5 +1,6 @@
 """Makes the wheel of a package folder that tools/build-torch-wheel has put together. What depends on the build comes from the
 environment: KOLO_VERSION, and TORCH_VERSION, for which the package was compiled."""
+
 import os
 
 from setuptools import Distribution, setup

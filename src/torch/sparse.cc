@@ -39,8 +39,10 @@ at::Tensor sumOf(const at::Tensor& indices, const at::Tensor& values, const std:
 }  // namespace
 
 WorkPtr KoloBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  TORCH_CHECK_VALUE(tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse(), "expected one sparse tensor");
-  TORCH_CHECK_VALUE(tensors[0].device().is_cpu(), "kolo sums sparse tensors on cpu, got one on ", tensors[0].device().str());
+  TORCH_CHECK_VALUE(tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse(),
+                    "expected one sparse tensor");
+  TORCH_CHECK_VALUE(tensors[0].device().is_cpu(), "kolo sums sparse tensors on cpu, got one on ",
+                    tensors[0].device().str());
   TORCH_CHECK_VALUE(options.reduceOp.op_ == c10d::ReduceOp::SUM || options.reduceOp.op_ == c10d::ReduceOp::AVG,
                     "allreduce of sparse tensors only works with ReduceOp.SUM and AVG");
   TORCH_CHECK_VALUE(!coalesces(), "allreduce of sparse tensors cannot be coalesced");
@@ -49,7 +51,8 @@ WorkPtr KoloBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpt
   const std::vector<std::int64_t> words = describe(own);
   std::vector<std::int64_t> all(words.size() * size);
   const Deadline limit(deadline(options.timeout), *host_);
-  check(koloAllGather(words.data(), all.data(), words.size(), koloInt64, host_->get(), nullptr), "kolo:sparse_all_reduce");
+  check(koloAllGather(words.data(), all.data(), words.size(), koloInt64, host_->get(), nullptr),
+        "kolo:sparse_all_reduce");
   std::vector<std::size_t> specified, indexCounts, valueCounts;
   for (std::size_t rank = 0; rank < size; ++rank) {
     const std::int64_t* const its = all.data() + rank * words.size();
@@ -66,12 +69,14 @@ WorkPtr KoloBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpt
   const auto total = static_cast<std::int64_t>(std::accumulate(specified.begin(), specified.end(), std::size_t{0}));
   std::vector<std::int64_t> shape = own._values().sizes().vec();
   shape[0] = total;
-  const at::Tensor indices = at::empty({total * own.sparse_dim()}, at::kLong), values = at::empty(shape, own._values().options());
+  const at::Tensor indices = at::empty({total * own.sparse_dim()}, at::kLong),
+                   values = at::empty(shape, own._values().options());
   Operation operation("kolo:sparse_all_reduce", c10d::OpType::_ALLREDUCE_SPARSE, at::kCPU, true);
   const Block ownIndices = operation.reads(own._indices()), ownValues = operation.reads(own._values());
   const Block allIndices = operation.writes(indices), allValues = operation.writes(values);
   if (options.asyncOp) operation.outputs.push_back(target);
-  operation.afterwards = [target, indices, values, specified, average = options.reduceOp.op_ == c10d::ReduceOp::AVG, n = size_] {
+  operation.afterwards = [target, indices, values, specified, average = options.reduceOp.op_ == c10d::ReduceOp::AVG,
+                          n = size_] {
     const at::NoGradGuard noGrad;
     at::Tensor sum = sumOf(indices, values, specified, target);
     if (average) sum.div_(n);
@@ -80,10 +85,10 @@ WorkPtr KoloBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpt
   return run(std::move(operation), options.asyncOp, options.timeout,
              [=, type = typeToMove(own.scalar_type())](const Place& at, Operation&) {
                return startGroup(at, [&](const Place& inside) {
-                 (void)start(inside, koloAllGatherv, koloIallGatherv, ownIndices.data, allIndices.data, indexCounts.data(), nullptr,
-                             koloInt64);
-                 (void)start(inside, koloAllGatherv, koloIallGatherv, ownValues.data, allValues.data, valueCounts.data(), nullptr,
-                             type);
+                 (void)start(inside, koloAllGatherv, koloIallGatherv, ownIndices.data, allIndices.data,
+                             indexCounts.data(), nullptr, koloInt64);
+                 (void)start(inside, koloAllGatherv, koloIallGatherv, ownValues.data, allValues.data,
+                             valueCounts.data(), nullptr, type);
                });
              });
 }

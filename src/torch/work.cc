@@ -18,7 +18,8 @@ int millisecondsOf(std::chrono::milliseconds timeout) {
 
 std::unique_ptr<at::RecordFunction> beginRecord(const char* title, const std::vector<at::Tensor>& inputs) {
   auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);
-  if (!callbacks) [[likely]] return nullptr;
+  if (!callbacks) [[likely]]
+    return nullptr;
   auto record = std::make_unique<at::RecordFunction>(std::move(*callbacks));
   record->_setAsync();
   std::vector<c10::IValue> values(inputs.begin(), inputs.end());
@@ -87,9 +88,8 @@ void Started::completeFuture() {
 // Kolo's thread goes on at once: a continuation may take long, and may wait.
 void Started::onEnd(koloResult_t result, const char* message, void* context) {
   const std::unique_ptr<std::shared_ptr<Started>> holder(static_cast<std::shared_ptr<Started>*>(context));
-  runSoon([started = std::move(*holder), result, text = std::string(message)] {
-    started->conclude(result, text.c_str());
-  });
+  runSoon(
+      [started = std::move(*holder), result, text = std::string(message)] { started->conclude(result, text.c_str()); });
 }
 
 // REQUIRES: mutex_
@@ -140,9 +140,9 @@ std::vector<at::Tensor> KoloWork::result() { return started_->operation.outputs;
 
 bool KoloWork::wait(std::chrono::milliseconds timeout) {
   if (!started_->awaitEnd(timeout)) {
-    std::rethrow_exception(exceptionFor(koloTimeout, started_->operation.title,
-                                        "not over after " + std::to_string(timeout.count()) +
-                                            " ms of waiting; the operation goes on"));
+    std::rethrow_exception(
+        exceptionFor(koloTimeout, started_->operation.title,
+                     "not over after " + std::to_string(timeout.count()) + " ms of waiting; the operation goes on"));
   }
   if (started_->error() != nullptr) std::rethrow_exception(started_->error());
   return true;

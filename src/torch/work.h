@@ -1,8 +1,8 @@
 // c10d's Work: an operation under way as a request of Kolo's.
 //
-// A thread that waits for a work makes progress itself (koloRequestWait). A future is made only for who asks for one: then
-// Kolo's own thread makes progress, and one of callbacks.h completes the future. A work that is dropped before its end goes on, and
-// keeps its tensors until then.
+// A thread that waits for a work makes progress itself (koloRequestWait). A future is made only for who asks for one:
+// then Kolo's own thread makes progress, and one of callbacks.h completes the future. A work that is dropped before its
+// end goes on, and keeps its tensors until then.
 //
 // Thread safety: all functions.
 #pragma once
@@ -24,8 +24,8 @@ struct Facts {
   std::chrono::milliseconds timeout;
 };
 
-// An operation that has been started, shared by its work and, from when somebody wants a future or nobody wants the work,
-// by the function that Kolo calls at its end.
+// An operation that has been started, shared by its work and, from when somebody wants a future or nobody wants the
+// work, by the function that Kolo calls at its end.
 class Started : public std::enable_shared_from_this<Started> {
  public:
   Started(Operation&& operation, std::unique_ptr<at::RecordFunction> record);
@@ -33,7 +33,7 @@ class Started : public std::enable_shared_from_this<Started> {
   ~Started();
 
   Operation operation;
-  koloRequest_t request = nullptr;   // nullptr: it has not been started
+  koloRequest_t request = nullptr;  // nullptr: it has not been started
 
   bool isOver();
   // Whether it is over within the time; none: whenever it is.
@@ -53,11 +53,11 @@ class Started : public std::enable_shared_from_this<Started> {
   std::once_flag concluded_;
   std::atomic<bool> over_{false};
   std::exception_ptr error_;
-  std::optional<at::ThreadLocalState> locals_;   // for copies that are made by whoever sees the end
+  std::optional<at::ThreadLocalState> locals_;  // for copies that are made by whoever sees the end
   std::unique_ptr<at::RecordFunction> record_;
-  std::mutex mutex_;                             // of what follows
+  std::mutex mutex_;  // of what follows
   bool notified_ = false;
-  bool completed_ = false;                       // somebody completes the future
+  bool completed_ = false;  // somebody completes the future
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

@@ -1,4 +1,5 @@
 """What the backend does beside moving and reducing: works, messages, groups, and their ends."""
+
 import datetime
 import threading
 import time
@@ -199,8 +200,11 @@ def a_call_has_a_deadline(rank, _):
 
 def a_group_has_a_deadline(rank, _):
     with kolo_group() as group:
-        group._set_timeout(datetime.timedelta(seconds=BACK)) if hasattr(group, "_set_timeout") else dist.distributed_c10d._set_pg_timeout(
-            datetime.timedelta(seconds=BACK))
+        (
+            group._set_timeout(datetime.timedelta(seconds=BACK))
+            if hasattr(group, "_set_timeout")
+            else dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=BACK))
+        )
         if rank == 1:
             time.sleep(4 * BACK)
             expect_error(lambda: dist.all_reduce(torch.zeros(7)), "all_reduce")
@@ -218,12 +222,21 @@ def arguments_are_refused(rank, count):
     """On the rank that is wrong, before anything is sent: the group goes on."""
     with kolo_group():
         for function, kind, word in [
-                (lambda: dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND), ValueError, "BAND"),
-                (lambda: dist.all_gather_into_tensor(torch.zeros(count + 1), torch.zeros(1)), ValueError, "world_size"),
-                (lambda: dist.all_gather_into_tensor(torch.zeros(count, dtype=torch.int32), torch.zeros(1)), ValueError, "types"),
-                (lambda: dist.all_to_all_single(torch.zeros(2 * count), torch.zeros(2 * count), [1] * count, [2] * count), ValueError,
-                 "splits"),
-                (lambda: dist.all_reduce(torch.zeros(3).to(torch.float8_e4m3fnuz)), TypeError, "Float8_e4m3fnuz"),
+            (lambda: dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND), ValueError, "BAND"),
+            (lambda: dist.all_gather_into_tensor(torch.zeros(count + 1), torch.zeros(1)), ValueError, "world_size"),
+            (
+                lambda: dist.all_gather_into_tensor(torch.zeros(count, dtype=torch.int32), torch.zeros(1)),
+                ValueError,
+                "types",
+            ),
+            (
+                lambda: dist.all_to_all_single(
+                    torch.zeros(2 * count), torch.zeros(2 * count), [1] * count, [2] * count
+                ),
+                ValueError,
+                "splits",
+            ),
+            (lambda: dist.all_reduce(torch.zeros(3).to(torch.float8_e4m3fnuz)), TypeError, "Float8_e4m3fnuz"),
         ]:
             expect_error(function, word, kind=kind)
         tensor = torch.full((3,), float(rank))
@@ -259,9 +272,11 @@ def profiler(rank, _):
 def sparse(rank, count):
     with kolo_group():
         for dense in ((), (3,)):
+
             def of(other):
                 rows = torch.tensor([[other, other + 1, 0]])  # row 0 and neighbours are shared; rank 0 names one twice
                 return torch.sparse_coo_tensor(rows, torch.ones((3, *dense)) * (other + 1), (count + 1, *dense))
+
             for asynchronous in (False, True):
                 mine = of(rank)
                 work = dist.all_reduce(mine, async_op=asynchronous)
@@ -319,12 +334,32 @@ class Behaviour(unittest.TestCase):
 
 
 RANKS = {
-    tags_in_any_order: 2, any_source: 4, hundreds_under_way: 2, large_messages_both_ways: 2, batches: 3,
-    failed_batch_leaves_nothing_open: 2, short_message: 2, many_collectives_under_way: 3, dropped_works_go_on: 3,
-    progress_without_waiting: 2, futures: 3, futures_fail: 2, waiting_has_a_limit: 2, a_call_has_a_deadline: 2,
-    a_group_has_a_deadline: 2, mismatch: 2, arguments_are_refused: 3, sequence_numbers: 2, profiler: 2, sparse: 3, objects: 3,
+    tags_in_any_order: 2,
+    any_source: 4,
+    hundreds_under_way: 2,
+    large_messages_both_ways: 2,
+    batches: 3,
+    failed_batch_leaves_nothing_open: 2,
+    short_message: 2,
+    many_collectives_under_way: 3,
+    dropped_works_go_on: 3,
+    progress_without_waiting: 2,
+    futures: 3,
+    futures_fail: 2,
+    waiting_has_a_limit: 2,
+    a_call_has_a_deadline: 2,
+    a_group_has_a_deadline: 2,
+    mismatch: 2,
+    arguments_are_refused: 3,
+    sequence_numbers: 2,
+    profiler: 2,
+    sparse: 3,
+    objects: 3,
     threads_with_groups_of_their_own: 3,
 }
 for function, count in RANKS.items():
-    setattr(Behaviour, f"test_{function.__name__}",
-            lambda self, function=function, count=count: ranks.run(self, function, count) and None)
+    setattr(
+        Behaviour,
+        f"test_{function.__name__}",
+        lambda self, function=function, count=count: ranks.run(self, function, count) and None,
+    )

@@ -1,8 +1,9 @@
 """Every call, of every type, on Kolo: against what it should give, and against Gloo where Gloo has it.
 
-All ranks draw the same cases from the same numbers. A case is a call on a group of one to all ranks; its inputs are known to
-all, so that every rank computes what it should have got.
+All ranks draw the same cases from the same numbers. A case is a call on a group of one to all ranks. Every rank knows the
+inputs of all ranks, and so computes what it should have got.
 """
+
 import datetime
 import random
 import warnings
@@ -14,8 +15,14 @@ import tensors
 from tensors import expect, laid_out, values, wide
 
 OPS = {
-    "SUM": dist.ReduceOp.SUM, "AVG": dist.ReduceOp.AVG, "PRODUCT": dist.ReduceOp.PRODUCT, "MIN": dist.ReduceOp.MIN,
-    "MAX": dist.ReduceOp.MAX, "BAND": dist.ReduceOp.BAND, "BOR": dist.ReduceOp.BOR, "BXOR": dist.ReduceOp.BXOR,
+    "SUM": dist.ReduceOp.SUM,
+    "AVG": dist.ReduceOp.AVG,
+    "PRODUCT": dist.ReduceOp.PRODUCT,
+    "MIN": dist.ReduceOp.MIN,
+    "MAX": dist.ReduceOp.MAX,
+    "BAND": dist.ReduceOp.BAND,
+    "BOR": dist.ReduceOp.BOR,
+    "BXOR": dist.ReduceOp.BXOR,
     "PREMUL_SUM": None,
 }
 FACTOR = 2.0
@@ -43,8 +50,15 @@ def fold(name, inputs):
     stack = torch.stack([wide(tensor).reshape(-1) for tensor in inputs])
     dtype = inputs[0].dtype
     if dtype == torch.bool:
-        return {"SUM": stack.any, "MAX": stack.any, "BOR": stack.any, "PRODUCT": stack.all, "MIN": stack.all, "BAND": stack.all,
-                "BXOR": lambda dim: stack.sum(dim) % 2 == 1}[name](dim=0)
+        return {
+            "SUM": stack.any,
+            "MAX": stack.any,
+            "BOR": stack.any,
+            "PRODUCT": stack.all,
+            "MIN": stack.all,
+            "BAND": stack.all,
+            "BXOR": lambda dim: stack.sum(dim) % 2 == 1,
+        }[name](dim=0)
     if name in ("BAND", "BOR", "BXOR"):
         function = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}[name]
         result = stack[0]
@@ -52,7 +66,11 @@ def fold(name, inputs):
             result = function(result, row)
         return result
     if name == "AVG":
-        return torch.div(stack.sum(0), len(inputs), rounding_mode="trunc") if tensors.is_integer(dtype) else stack.sum(0) / len(inputs)
+        return (
+            torch.div(stack.sum(0), len(inputs), rounding_mode="trunc")
+            if tensors.is_integer(dtype)
+            else stack.sum(0) / len(inputs)
+        )
     if name == "PREMUL_SUM":
         return (stack * (int(FACTOR) if tensors.is_integer(dtype) else FACTOR)).sum(0)
     return {"SUM": stack.sum, "PRODUCT": stack.prod, "MIN": stack.amin, "MAX": stack.amax}[name](dim=0)
@@ -69,8 +87,10 @@ class Case:
         self.on_gloo = dist.get_backend(group) == "gloo"
 
     def __str__(self):
-        return (f"case {self.number}: {self.name} of {self.count} {self.dtype} by {self.op} on {self.ranks}, {self.way}, {self.layout}, "
-                f"root {self.root}")
+        return (
+            f"case {self.number}: {self.name} of {self.count} {self.dtype} by {self.op} on {self.ranks}, {self.way}, {self.layout}, "
+            f"root {self.root}"
+        )
 
     def input(self, rank, count=None, which=0):
         return values(self.count if count is None else count, self.dtype, 1000003 * self.number + 1009 * which + rank)
@@ -133,7 +153,9 @@ def coalesced_all_reduce(case):
 
 def reduce(case):
     tensor = case.given(case.input(case.me))
-    case.end(dist.reduce(tensor, case.rank_of(case.root), op=reduction(case.op), group=case.group, async_op=case.is_async))
+    case.end(
+        dist.reduce(tensor, case.rank_of(case.root), op=reduction(case.op), group=case.group, async_op=case.is_async)
+    )
     if case.me == case.root:
         case.expect(tensor, fold(case.op, case.inputs()))
         return [tensor]
@@ -178,7 +200,7 @@ def all_gather_into_tensor(case):
     output = case.empty(case.size * case.count)
     if case.layout == "offset":  # in place
         output = torch.empty(case.size * case.count, dtype=case.dtype)
-        mine = output[case.me * case.count:(case.me + 1) * case.count].copy_(case.input(case.me))
+        mine = output[case.me * case.count : (case.me + 1) * case.count].copy_(case.input(case.me))
     else:
         mine = case.given(case.input(case.me))
         output = output.reshape(-1) if case.layout == "transposed" else output
@@ -191,7 +213,9 @@ def coalesced_all_gather(case):
     outputs = [torch.zeros(case.size * (case.count + which), dtype=case.dtype) for which in range(3)]
     with dist._coalescing_manager(group=case.group, async_ops=case.is_async) as manager:
         for which, output in enumerate(outputs):
-            dist.all_gather_into_tensor(output, case.given(case.input(case.me, case.count + which, which)).reshape(-1), group=case.group)
+            dist.all_gather_into_tensor(
+                output, case.given(case.input(case.me, case.count + which, which)).reshape(-1), group=case.group
+            )
     if case.is_async:
         manager.wait()
     for which, output in enumerate(outputs):
@@ -231,7 +255,11 @@ def gather_single(case):
 
 
 def scatter(case):
-    blocks = [case.given(case.input(case.root, case.uneven(rank), rank)) for rank in range(case.size)] if case.me == case.root else None
+    blocks = (
+        [case.given(case.input(case.root, case.uneven(rank), rank)) for rank in range(case.size)]
+        if case.me == case.root
+        else None
+    )
     output = case.empty(case.uneven(case.me))
     case.end(dist.scatter(output, blocks, src=case.rank_of(case.root), group=case.group, async_op=case.is_async))
     case.expect(output, wide(case.input(case.root, case.uneven(case.me), case.me)))
@@ -249,10 +277,10 @@ def reduce_scatter_tensor(case):
     output = case.empty(case.count)
     if case.layout == "offset":  # in place
         mine = mine.clone()
-        output = mine[case.me * case.count:(case.me + 1) * case.count]
+        output = mine[case.me * case.count : (case.me + 1) * case.count]
     case.end(dist.reduce_scatter_tensor(output, mine, op=reduction(case.op), group=case.group, async_op=case.is_async))
     folded = fold(case.op, case.inputs(case.size * case.count))
-    case.expect(output, folded[case.me * case.count:(case.me + 1) * case.count])
+    case.expect(output, folded[case.me * case.count : (case.me + 1) * case.count])
     return [output] if case.layout == "plain" else []
 
 
@@ -260,18 +288,21 @@ def coalesced_reduce_scatter(case):
     outputs = [torch.zeros(case.count + which, dtype=case.dtype) for which in range(3)]
     with dist._coalescing_manager(group=case.group, async_ops=case.is_async) as manager:
         for which, output in enumerate(outputs):
-            dist.reduce_scatter_tensor(output, case.input(case.me, case.size * output.numel(), which), op=reduction(case.op),
-                                       group=case.group)
+            dist.reduce_scatter_tensor(
+                output, case.input(case.me, case.size * output.numel(), which), op=reduction(case.op), group=case.group
+            )
     if case.is_async:
         manager.wait()
     for which, output in enumerate(outputs):
         count = output.numel()
         folded = fold(case.op, case.inputs(case.size * count, which))
-        case.expect(output, folded[case.me * count:(case.me + 1) * count])
+        case.expect(output, folded[case.me * count : (case.me + 1) * count])
 
 
 def all_to_all(case):
-    length = lambda source, target: (case.count + source + 2 * target) % 9 if case.count < 100 else case.count + source  # noqa: E731
+    length = lambda source, target: (
+        (case.count + source + 2 * target) % 9 if case.count < 100 else case.count + source
+    )  # noqa: E731
     mine = [case.given(case.input(case.me, length(case.me, rank), rank)) for rank in range(case.size)]
     outputs = [case.empty(length(rank, case.me)) for rank in range(case.size)]
     case.end(dist.all_to_all(outputs, mine, group=case.group, async_op=case.is_async))
@@ -283,7 +314,10 @@ def all_to_all_single(case):
     mine = case.input(case.me, case.size * case.count)
     output = torch.zeros_like(mine)
     case.end(dist.all_to_all_single(output, mine, group=case.group, async_op=case.is_async))
-    blocks = [case.input(rank, case.size * case.count)[case.me * case.count:(case.me + 1) * case.count] for rank in range(case.size)]
+    blocks = [
+        case.input(rank, case.size * case.count)[case.me * case.count : (case.me + 1) * case.count]
+        for rank in range(case.size)
+    ]
     case.expect(output, torch.cat([wide(block) for block in blocks]))
     return [output]
 
@@ -295,7 +329,11 @@ def all_to_all_splits(case):
     receives = [rows(rank, case.me) for rank in range(case.size)]
     blocks = [case.input(case.me, 2 * count, rank) for rank, count in enumerate(sends)]
     output = torch.zeros((sum(receives), 2), dtype=case.dtype)
-    case.end(dist.all_to_all_single(output, torch.cat(blocks).view(-1, 2), receives, sends, group=case.group, async_op=case.is_async))
+    case.end(
+        dist.all_to_all_single(
+            output, torch.cat(blocks).view(-1, 2), receives, sends, group=case.group, async_op=case.is_async
+        )
+    )
     case.expect(output, torch.cat([wide(case.input(rank, 2 * count, case.me)) for rank, count in enumerate(receives)]))
 
 
@@ -312,8 +350,22 @@ def messages(case):
 
 
 REDUCING = [all_reduce, coalesced_all_reduce, reduce, reduce_scatter, reduce_scatter_tensor, coalesced_reduce_scatter]
-MOVING = [broadcast, all_gather, all_gather_in_row, uneven_all_gather, all_gather_into_tensor, coalesced_all_gather,
-          all_gather_coalesced, gather, gather_single, scatter, all_to_all, all_to_all_single, all_to_all_splits, messages]
+MOVING = [
+    broadcast,
+    all_gather,
+    all_gather_in_row,
+    uneven_all_gather,
+    all_gather_into_tensor,
+    coalesced_all_gather,
+    all_gather_coalesced,
+    gather,
+    gather_single,
+    scatter,
+    all_to_all,
+    all_to_all_single,
+    all_to_all_splits,
+    messages,
+]
 COUNTS = [0, 1, 2, 5, 8, 64, 1000]
 LARGE = 300_000
 
@@ -332,7 +384,9 @@ def draw(numbers, every):
     for call in REDUCING + MOVING:  # each call with each type, everything else at random
         for dtype in tensors.ALL:
             op = numbers.choice([op for op in OPS if is_defined(op, dtype)]) if call in REDUCING else "-"
-            count = LARGE if dtype in (torch.float32, torch.bfloat16) and numbers.random() < 0.2 else numbers.choice(COUNTS)
+            count = (
+                LARGE if dtype in (torch.float32, torch.bfloat16) and numbers.random() < 0.2 else numbers.choice(COUNTS)
+            )
             yield call, dtype, op, numbers.choice(WAYS), numbers.choice(tensors.LAYOUTS), count
 
 
@@ -340,14 +394,21 @@ ON_BOTH = [all_reduce, reduce, broadcast, all_gather, all_gather_into_tensor, re
 
 
 def is_for_gloo(call, case):
-    return (call in ON_BOTH and case.dtype in GLOO_TYPES and case.op in ["-", *GLOO_OPS] and case.layout == "plain" and
-            case.count > 0)
+    return (
+        call in ON_BOTH
+        and case.dtype in GLOO_TYPES
+        and case.op in ["-", *GLOO_OPS]
+        and case.layout == "plain"
+        and case.count > 0
+    )
 
 
 def compare_with_gloo(call, case, gloo):
     """The same call on Gloo gives the same."""
     ours = call(case)
-    theirs = call(Case(case.number, case.name, gloo, case.ranks, case.dtype, case.op, "sync", case.layout, case.count, case.root))
+    theirs = call(
+        Case(case.number, case.name, gloo, case.ranks, case.dtype, case.op, "sync", case.layout, case.count, case.root)
+    )
     for left, right in zip(ours, theirs):
         expect(left, wide(right), f"{case}: beside Gloo's")
 
@@ -356,9 +417,16 @@ def run(rank, ranks, seed, every):
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     import kolo_torch  # noqa: F401  pylint: disable=import-outside-toplevel,unused-import
+
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=90))
     numbers = random.Random(seed)
-    members = [list(range(ranks)), [0], [ranks - 1, *range(ranks - 1)][:2], list(range(0, ranks, 2)), list(range(1, ranks))]
+    members = [
+        list(range(ranks)),
+        [0],
+        [ranks - 1, *range(ranks - 1)][:2],
+        list(range(0, ranks, 2)),
+        list(range(1, ranks)),
+    ]
     groups = []
     for some in members:
         some = sorted(set(some))

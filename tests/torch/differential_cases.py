@@ -1,4 +1,5 @@
 """The differential suite as tests: one for each number of ranks."""
+
 import os
 import unittest
 

@@ -1,4 +1,5 @@
 """What ranks of the tests do first and last."""
+
 import contextlib
 import datetime
 import warnings
@@ -13,6 +14,7 @@ def kolo_group(seconds=60.0, **how):
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     import kolo_torch  # noqa: F401  pylint: disable=import-outside-toplevel,unused-import
+
     dist.init_process_group("kolo", timeout=datetime.timedelta(seconds=seconds), **how)
     yield dist.group.WORLD
     if dist.is_initialized():

@@ -1,4 +1,5 @@
 """How groups begin, divide and end."""
+
 import os
 import signal
 import subprocess
@@ -57,6 +58,7 @@ def monitored(rank, count):
         for _ in range(3):
             dist.monitored_barrier()
         import datetime  # pylint: disable=import-outside-toplevel
+
         short = datetime.timedelta(seconds=0.5)
         if rank in (1, 2):
             time.sleep(3)
@@ -68,6 +70,7 @@ def monitored(rank, count):
 def abort(rank, _):
     """From another thread than the one that waits."""
     import threading  # pylint: disable=import-outside-toplevel
+
     with kolo_group() as group:
         dist.barrier()
         if rank == 0:
@@ -94,6 +97,7 @@ def dies_in_the_middle(rank, _, asynchronous):
 def dies_before_it_joins(rank, _):
     """Torch's store is there for all, then one of them dies."""
     import datetime  # pylint: disable=import-outside-toplevel
+
     store, _, count = next(dist.rendezvous("env://"))
     store.add("arrived", 1)
     while store.add("arrived", 0) < count:
@@ -107,6 +111,7 @@ def dies_before_it_joins(rank, _):
 def allocates_windows(rank, count):
     """Memory of the group's own: on all ranks, on some, given back and taken again."""
     import kolo_torch  # pylint: disable=import-outside-toplevel
+
     options = kolo_torch.Options()
     options.windows = True
     cpu = torch.device("cpu")
@@ -115,7 +120,11 @@ def allocates_windows(rank, count):
         assert backend.supports_tensor_alloc(cpu)
         for call in range(20):
             size = 1000 * (call % 4 + 1) + 7
-            own = backend.allocate_tensor(size, dtype=torch.float32, device=cpu) if (rank + call) % 3 else torch.empty(size)
+            own = (
+                backend.allocate_tensor(size, dtype=torch.float32, device=cpu)
+                if (rank + call) % 3
+                else torch.empty(size)
+            )
             assert own.numel() == size and own.data_ptr() % 64 == 0 or (rank + call) % 3 == 0
             own.fill_(rank)
             work = dist.all_reduce(own, async_op=True) if call % 2 else dist.all_reduce(own)
@@ -198,7 +207,11 @@ class Groups(unittest.TestCase):
         self.assertLess(time.monotonic() - began, 20)
         for rank in (0, 2):
             self.assertEqual(outcomes[rank].status, 1, outcomes)
-            self.assertRegex(outcomes[rank].output, r"DistBackendError: kolo:all_reduce: .*rank 1 \(pid \d+ on [^)]*\) died", outcomes)
+            self.assertRegex(
+                outcomes[rank].output,
+                r"DistBackendError: kolo:all_reduce: .*rank 1 \(pid \d+ on [^)]*\) died",
+                outcomes,
+            )
 
     def test_a_killed_rank_is_named_by_all(self):
         self.check_death(False)
@@ -216,11 +229,25 @@ class Groups(unittest.TestCase):
 
 def torchrun(script, *words, count=2, **variables):
     """A script under torchrun: its exit status, and what was printed."""
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={count}", f"--master-port={ranks.free_port()}",
-               *words, script]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nproc-per-node={count}",
+        f"--master-port={ranks.free_port()}",
+        *words,
+        script,
+    ]
     environment = {**os.environ, "PYTHONPATH": os.environ["KOLO_TORCH_FOLDER"], **variables}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=ranks.PATIENCE,
-                          check=False)
+    done = subprocess.run(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=ranks.PATIENCE,
+        check=False,
+    )
     return done.returncode, done.stdout
 
 
@@ -235,23 +262,32 @@ class Scripts(unittest.TestCase):
         return file.name
 
     def test_exit_without_destroy(self):
-        status, output = torchrun(self.script("dist.init_process_group('kolo')\n"
-                                              "t = torch.ones(5)\n"
-                                              "works = [dist.all_reduce(t, async_op=True), dist.irecv(torch.zeros(3), 1 - dist.get_rank())]\n"
-                                              "works[0].wait()\n"
-                                              "print('sum', int(t[0]), flush=True)\n"))
+        status, output = torchrun(
+            self.script(
+                "dist.init_process_group('kolo')\n"
+                "t = torch.ones(5)\n"
+                "works = [dist.all_reduce(t, async_op=True), dist.irecv(torch.zeros(3), 1 - dist.get_rank())]\n"
+                "works[0].wait()\n"
+                "print('sum', int(t[0]), flush=True)\n"
+            )
+        )
         self.assertEqual(status, 0, output)
         self.assertEqual(output.count("sum 2"), 2, output)
         self.assertNotRegex(output, "terminate|Segmentation|Aborted|Traceback")
 
     def test_torchrun_goes_on_after_a_killed_rank(self):
-        status, output = torchrun(self.script("dist.init_process_group('kolo')\n"
-                                              "dist.all_reduce(torch.zeros(3))\n"
-                                              "again = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
-                                              "if again == 0 and dist.get_rank() == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
-                                              "t = torch.ones(5)\n"
-                                              "for _ in range(50): dist.all_reduce(t)\n"
-                                              "print('attempt', again, 'done', flush=True)\n"
-                                              "dist.destroy_process_group()\n"), "--max-restarts=2")
+        status, output = torchrun(
+            self.script(
+                "dist.init_process_group('kolo')\n"
+                "dist.all_reduce(torch.zeros(3))\n"
+                "again = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
+                "if again == 0 and dist.get_rank() == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
+                "t = torch.ones(5)\n"
+                "for _ in range(50): dist.all_reduce(t)\n"
+                "print('attempt', again, 'done', flush=True)\n"
+                "dist.destroy_process_group()\n"
+            ),
+            "--max-restarts=2",
+        )
         self.assertEqual(status, 0, output)
         self.assertEqual(output.count("attempt 1 done"), 2, output)

@@ -2,6 +2,7 @@
 
 The process that forks never makes a process group, nor computes in parallel, so that it has one thread only.
 """
+
 import faulthandler
 import os
 import re
@@ -36,7 +37,9 @@ def _rank(function, rank, ranks, port, output, arguments):
     os.dup2(output.fileno(), 2)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(
+        RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+    )
     status = 1
     try:
         function(rank, ranks, *arguments)
@@ -87,7 +90,9 @@ class Job:
                 continue
             ended, state = os.waitpid(pid, os.WNOHANG)
             if ended:
-                self.ended[rank] = Outcome(os.waitstatus_to_exitcode(state), self.output(rank), time.monotonic() - self.began)
+                self.ended[rank] = Outcome(
+                    os.waitstatus_to_exitcode(state), self.output(rank), time.monotonic() - self.began
+                )
 
     def outcomes(self, seconds=PATIENCE):
         """Waits for all ranks; those that are late are killed."""
@@ -111,8 +116,11 @@ class Job:
 def run(test, function, ranks, *arguments, seconds=PATIENCE):
     """All ranks have to succeed. Their outputs."""
     outcomes = Job(function, ranks, *arguments).outcomes(seconds)
-    failed = [f"rank {rank} ended with {outcome.status} after {outcome.seconds:.1f} s:\n{outcome.output}"
-              for rank, outcome in enumerate(outcomes) if outcome.status != 0]
+    failed = [
+        f"rank {rank} ended with {outcome.status} after {outcome.seconds:.1f} s:\n{outcome.output}"
+        for rank, outcome in enumerate(outcomes)
+        if outcome.status != 0
+    ]
     if failed:
         test.fail("\n".join(failed))
     return [outcome.output for outcome in outcomes]

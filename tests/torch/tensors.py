@@ -1,4 +1,5 @@
 """Tensors for the tests: of every type and layout, with values that every rank can compute for every other."""
+
 import torch
 
 SIGNED = [torch.int8, torch.int16, torch.int32, torch.int64]
@@ -46,8 +47,14 @@ def laid_out(tensor, layout):
     return tensor.clone()
 
 
-TOLERANCE = {torch.float8_e4m3fn: 0.13, torch.float8_e5m2: 0.26, torch.bfloat16: 0.02, torch.float16: 3e-3, torch.float32: 1e-5,
-             torch.complex64: 1e-5}
+TOLERANCE = {
+    torch.float8_e4m3fn: 0.13,
+    torch.float8_e5m2: 0.26,
+    torch.bfloat16: 0.02,
+    torch.float16: 3e-3,
+    torch.float32: 1e-5,
+    torch.complex64: 1e-5,
+}
 
 
 def expect(got, wanted, what):

@@ -1,4 +1,5 @@
 """Training on Kolo gives what one process gives: small models, by each of torch's ways to divide the work."""
+
 import copy
 import os
 import re
@@ -70,11 +71,19 @@ def ddp(rank, count, how, hook, tolerance):
         wanted = alone(model_of())
         model = nn.parallel.DistributedDataParallel(model_of(), bucket_cap_mb=0.001, **how)
         if hook == "fp16":
-            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # pylint: disable=import-outside-toplevel
+            from torch.distributed.algorithms.ddp_comm_hooks import (
+                default_hooks,
+            )  # pylint: disable=import-outside-toplevel
+
             model.register_comm_hook(None, default_hooks.fp16_compress_hook)
         elif hook == "power":
-            from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power  # pylint: disable=import-outside-toplevel
-            state = power.PowerSGDState(None, matrix_approximation_rank=16, start_powerSGD_iter=2, min_compression_rate=1)
+            from torch.distributed.algorithms.ddp_comm_hooks import (
+                powerSGD_hook as power,
+            )  # pylint: disable=import-outside-toplevel
+
+            state = power.PowerSGDState(
+                None, matrix_approximation_rank=16, start_powerSGD_iter=2, min_compression_rate=1
+            )
             model.register_comm_hook(state, power.powerSGD_hook)
         expect_close(train(model, rank, count), wanted, tolerance)
 
@@ -107,6 +116,7 @@ def ddp_with_sparse_gradients(rank, count):
 
 def ddp_with_uneven_inputs(rank, count):
     from torch.distributed.algorithms.join import Join  # pylint: disable=import-outside-toplevel
+
     with kolo_group():
         model = nn.parallel.DistributedDataParallel(model_of())
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -125,6 +135,7 @@ def ddp_with_uneven_inputs(rank, count):
 
 def zero_optimizer(rank, count):
     from torch.distributed.optim import ZeroRedundancyOptimizer  # pylint: disable=import-outside-toplevel
+
     with kolo_group():
         wanted = alone(model_of(), lambda parameters: torch.optim.Adam(parameters, lr=0.01))
         model = nn.parallel.DistributedDataParallel(model_of())
@@ -134,11 +145,16 @@ def zero_optimizer(rank, count):
 
 def fsdp(rank, count, low_precision):
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # pylint: disable=import-outside-toplevel
+
     with kolo_group():
         dist.device_mesh.init_device_mesh("cpu", (count,))
         wanted = alone(model_of())
         model = model_of()
-        how = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)} if low_precision else {}
+        how = (
+            {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)}
+            if low_precision
+            else {}
+        )
         mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
         for layer in model:
             if isinstance(layer, nn.Linear):
@@ -148,7 +164,12 @@ def fsdp(rank, count, low_precision):
 
 
 def tensor_parallel(_, count):
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # pylint: disable=import-outside-toplevel
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )  # pylint: disable=import-outside-toplevel
+
     with kolo_group():
         mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
         single = model_of()
@@ -166,6 +187,7 @@ def tensor_parallel(_, count):
 
 def pipeline(rank, count):
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe  # pylint: disable=import-outside-toplevel
+
     with kolo_group():
         torch.manual_seed(4)
         layers = [nn.Linear(WIDTH, WIDTH) for _ in range(count)]
@@ -187,6 +209,7 @@ def pipeline(rank, count):
 def checkpoint(rank, count, folder):
     import torch.distributed.checkpoint as dcp  # pylint: disable=import-outside-toplevel
     from torch.distributed.tensor import DTensor, Shard  # pylint: disable=import-outside-toplevel
+
     with kolo_group():
         mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
         whole = torch.arange(float(8 * count)).view(4 * count, 2)
@@ -201,6 +224,7 @@ def checkpoint(rank, count, folder):
 
 def functional(rank, count):
     import torch.distributed._functional_collectives as functional_collectives  # pylint: disable=import-outside-toplevel
+
     with kolo_group() as group:
         total = functional_collectives.all_reduce(torch.full((5,), float(rank)), "sum", group)
         expect_equal(total + 0, float(sum(range(count))))

@@ -4,6 +4,7 @@
 
 From torch 2.14 on that is all; before, import this package first.
 """
+
 import torch
 import torch.distributed as dist
 
