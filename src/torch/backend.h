@@ -5,6 +5,8 @@
 // order has to be the same on all ranks.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <thread>
 

@@ -1,4 +1,6 @@
 // Collectives on single tensors, and their coalesced forms.
+#include <cstdint>
+
 #include "torch/backend.h"
 
 namespace kolo::pytorch {

@@ -1,7 +1,11 @@
 #include "torch/communicator.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <limits>
+#include <memory>
+#include <vector>
 
 #include "torch/errors.h"
 #include "torch/meeting.h"

@@ -6,7 +6,10 @@
 #include <kolo/kolo.h>
 
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "torch/pch.h"
 

@@ -1,5 +1,6 @@
 // What a group does beside moving data: it begins, ends, fails, and makes other groups.
 #include <algorithm>
+#include <cstdint>
 
 #include "torch/backend.h"
 

@@ -1,5 +1,7 @@
 #include "torch/errors.h"
 
+#include <cstdint>
+
 #include <c10/util/Exception.h>
 
 namespace kolo::pytorch {

@@ -1,6 +1,7 @@
 #include "torch/meeting.h"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <thread>
 

@@ -9,6 +9,7 @@
 
 #include <kolo/kolo.h>
 
+#include <chrono>
 #include <string>
 
 #include "torch/pch.h"

@@ -1,6 +1,7 @@
 #include "torch/memory.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "torch/errors.h"
 

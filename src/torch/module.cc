@@ -1,4 +1,6 @@
 // The Python module kolo_torch._backend: how a group is made.
+#include <chrono>
+
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>

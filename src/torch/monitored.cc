@@ -1,5 +1,9 @@
 // A barrier that names who does not come. It goes through the store, which works whatever state the communicator is in,
 // and rank 0's verdict is that of all ranks.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
 #include "torch/backend.h"
 #include "torch/without_gil.h"
 

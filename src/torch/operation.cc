@@ -1,6 +1,7 @@
 #include "torch/operation.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "torch/errors.h"
 

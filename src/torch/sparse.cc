@@ -2,6 +2,7 @@
 //
 // How many there are is asked for in the call, which so waits for the other ranks; what is long goes as a request.
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 
 #include "torch/backend.h"

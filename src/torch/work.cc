@@ -1,5 +1,8 @@
 #include "torch/work.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <limits>
 #include <utility>
 

@@ -10,6 +10,8 @@
 #include <ATen/ThreadLocalState.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 

@@ -1,4 +1,5 @@
 // Requests: messages and collectives that are started and waited for later, in any order, by any thread, or by nobody.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
