@@ -284,7 +284,7 @@ class Scripts(unittest.TestCase):
                 "if again == 0 and dist.get_rank() == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
                 "t = torch.ones(5)\n"
                 "for _ in range(50): dist.all_reduce(t)\n"
-                "print('attempt', again, 'done', flush=True)\n"
+                "os.write(1, b'attempt %d done\\n' % again)\n"
                 "dist.destroy_process_group()\n"
             ),
             "--max-restarts=2",

@@ -22,7 +22,7 @@ dist.init_process_group("kolo")
 tensor = torch.ones(3)
 dist.all_reduce(tensor)
 mapped = {line.split()[-1] for line in open(f"/proc/{os.getpid()}/maps") if "libkolo" in line}
-print("sum", int(tensor[0]), "by", *mapped, flush=True)
+os.write(1, f"sum {int(tensor[0])} by {' '.join(mapped)}\\n".encode())  # whole: both ranks write to one pipe
 dist.destroy_process_group()
 """
 
