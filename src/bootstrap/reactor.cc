@@ -1,7 +1,6 @@
 #include "bootstrap/reactor.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/quiet_thread.h"
 
 namespace kolo::bootstrap {
 namespace {
@@ -75,20 +75,13 @@ Status Reactor::start() {
   if (epoll_event ignored{}; ::epoll_wait(epoll_.fd(), &ignored, 1, 0) < 0 && errno != EINTR) {
     return systemError(errno, "waiting on the control plane's epoll");
   }
-  // The application's signals are for its own threads.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status;
   try {
-    thread_ = std::thread([this] { run(); });
+    thread_ = startQuietly([this] { run(); });
     ::pthread_setname_np(thread_.native_handle(), "kolo-control");
   } catch (const std::system_error& failure) {
-    status = systemError(failure.code().value(), "starting the control plane's thread");
+    return systemError(failure.code().value(), "starting the control plane's thread");
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
+  return {};
 }
 
 void Reactor::stop() {

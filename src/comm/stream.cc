@@ -1,5 +1,7 @@
 #include "comm/stream.h"
 
+#include "base/quiet_thread.h"
+
 namespace kolo::comm {
 
 bool Moment::isReached() const {
@@ -44,7 +46,7 @@ void Stream::mark(std::shared_ptr<Moment> moment) {
   });
 }
 
-Stream::Stream() : thread_([this] { work(); }) {}
+Stream::Stream() : thread_(startQuietly([this] { work(); })) {}
 
 Stream::~Stream() {
   {
