@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "listener.h"
+
 namespace kolo::connect {
 
 Attempt::Attempt(const Party& self, const Address& peer, const Place& to, const Id& set, std::size_t rail, std::size_t rails)
@@ -24,7 +26,7 @@ Attempt::Attempt(const Party& self, const Address& peer, const Place& to, const 
 }
 
 void Attempt::startConnecting(const Place& to, std::uint16_t port) {
-  Socket socket(::socket(to.isV6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Socket socket = Listener::instance().socketForDial(to.isV6 ? AF_INET6 : AF_INET);
   if (!socket) {
     ownErrno_ = isOutOfFiles(errno) ? errno : 0;
     fail(ErrorText(errno).text);

@@ -101,14 +101,17 @@ Listener::Listener() {
   const auto before = [] {
     instance().lifecycle_.lock();
     instance().state_.lock();
+    instance().spareUse_.lock();
   };
   const auto inParent = [] {
+    instance().spareUse_.unlock();
     instance().state_.unlock();
     instance().lifecycle_.unlock();
   };
   const auto inChild = [] {
     instance().members_.clear();
     instance().closeSockets();
+    instance().spareUse_.unlock();
     instance().state_.unlock();
     instance().lifecycle_.unlock();
   };
@@ -310,6 +313,7 @@ bool Listener::acceptClients(Clock::time_point now) {
 
 // By the file descriptor that is kept for this. REQUIRES: state_ held
 void Listener::refuseForFiles(int errnum) {
+  const std::lock_guard lock(spareUse_);
   for (int i = 0; i < kMostRefusedAtOnce; ++i) {
     spare_.close();
     const Socket client(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -318,6 +322,11 @@ void Listener::refuseForFiles(int errnum) {
   }
   if (!spare_) spare_ = Socket(eventfd(0, EFD_CLOEXEC));
   noteRefusal(errnum);
+}
+
+Socket Listener::socketForDial(int family) {
+  const std::lock_guard lock(spareUse_);
+  return Socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 // REQUIRES: state_ held

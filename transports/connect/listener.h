@@ -66,6 +66,9 @@ class Listener : private Directory {
   std::uint16_t port();
   // The errno of the limit of open files for which connections were refused; 0: none was.
   int refusedFor();
+  // A socket for dialling, none with errno set if there can be none. Never made of the descriptor that is free for a
+  // moment while others are refused: without it later ones would hear nothing and wait.
+  Socket socketForDial(int family);
 
  private:
   struct Member {
@@ -96,9 +99,10 @@ class Listener : private Directory {
   const Entry* find(const Id& device) const override;
   Decision decide(const Hello& hello) override;
 
-  // Both are held over fork, in this order.
+  // All are held over fork, in this order.
   std::mutex lifecycle_;  // starting and ending the thread
   std::mutex state_;      // everything below
+  std::mutex spareUse_;   // while spare_ is given up; for no longer than calls that do not block
 
   pthread_t thread_{};
   std::map<IdKey, Member> members_;
