@@ -300,10 +300,10 @@ bool Messages::look(executor::WaitState& state) {
 // A request whose time is over ends the communicator, whoever finds out.
 void Messages::endOverdue() {
   if (unfinished_ == 0 || owner_.failed()) return;
-  const Overdue late = overdue(nowNs());
-  if (late.limitMs == 0) return;
-  const WithTimeout its(late.limitMs);
-  (void)giveUp({device::Fault::kTimeout, late.peer, 0, 0}, late.peer);
+  const std::optional<Overdue> late = overdue(nowNs());
+  if (!late) return;
+  const WithTimeout its(late->timeoutMs);
+  (void)giveUp({device::Fault::kTimeout, late->peer, 0, 0}, late->peer);
 }
 
 // function(request, peer) for all that is under way.
@@ -319,17 +319,17 @@ void Messages::forEach(const Function& function) const {
 }
 
 // The first of those whose time is over. Looked at every now and then.
-Messages::Overdue Messages::overdue(std::int64_t now) {
+std::optional<Messages::Overdue> Messages::overdue(std::int64_t now) {
   constexpr std::int64_t kInterval = 10'000'000;
   if (now - scannedNs_ < kInterval) return {};
   scannedNs_ = now;
-  Overdue first;
+  std::optional<Overdue> first;
   forEach([&](Request& request, int peer) {
     const int limitMs = request.timeoutMs() >= 0 ? request.timeoutMs() : owner_.options().timeoutMs;
     const std::int64_t since = request.waitsSince(now);
-    if (first.limitMs != 0 || limitMs == 0 || now - since <= limitMs * std::int64_t{1'000'000}) return;
+    if (first || limitMs == 0 || now - since <= limitMs * std::int64_t{1'000'000}) return;
     owner_.sayWait(peer, true, since, now);
-    first = {peer, limitMs};
+    first = {peer, request.timeoutMs()};
   });
   return first;
 }

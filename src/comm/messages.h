@@ -203,10 +203,10 @@ class Messages {
   template <class Function>
   void forEach(const Function& function) const;
   struct Overdue {
-    int peer = -1;
-    int limitMs = 0;   // 0: nothing is
+    int peer;
+    int timeoutMs;   // as its request has it; -1: the communicator's
   };
-  Overdue overdue(std::int64_t nowNs);
+  std::optional<Overdue> overdue(std::int64_t nowNs);
   // Whether nothing more is done, until somebody has said why.
   bool isStuck() const { return broken_.kind != device::Fault::kNone || doubted_ >= 0; }
   bool goesStraight() const;

@@ -635,6 +635,21 @@ TEST_CASE("an operation's own deadline") {
       EXPECT_CODE(self, koloTimeout, finish(request));
     });
   }
+  SECTION("of none of its own: the communicator's, whose setting is named") {
+    koloConfig_t config = defaultConfig();
+    config.timeoutMs = 50;
+    World hasty(2, config);
+    hasty.run([](Self& self) {
+      if (self.rank != 0) return;
+      int never = 0;
+      koloRequest_t request = nullptr;
+      EXPECT_OK(self, koloIrecv(&never, 1, koloInt32, 1, 0, nullptr, self.comm, &request));
+      while (koloRequestTest(request) == koloInProgress) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_CODE(self, koloTimeout, koloRequestTest(request));
+      EXPECT(self, messageHas("the limit is 50 ms (KOLO_TIMEOUT_MS)"));
+      EXPECT_CODE(self, koloTimeout, finish(request));
+    });
+  }
   SECTION("of a message, while another thread waits for something else") {
     const bool inCollective = GENERATE(false, true);
     world.run([&](Self& self) {
