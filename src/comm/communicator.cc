@@ -378,7 +378,7 @@ Fault Communicator::open(device::Link& link) {
 
 Communicator::~Communicator() {
   requests_.stop();
-  worker_.reset();
+  idleWorkers_.clear();
   caretaker_ = {};
   if (peers_ == nullptr) return;
   membership_.control->unsubscribe(membership_.key);
@@ -400,10 +400,17 @@ void Communicator::sayGoodbye() {
   }
 }
 
-Stream& Communicator::worker() {
+std::unique_ptr<Stream> Communicator::borrowWorker() {
   const std::lock_guard lock(workerMutex_);
-  if (worker_ == nullptr) worker_ = std::make_unique<Stream>();
-  return *worker_;
+  if (idleWorkers_.empty()) return std::make_unique<Stream>();
+  std::unique_ptr<Stream> worker = std::move(idleWorkers_.back());
+  idleWorkers_.pop_back();
+  return worker;
+}
+
+void Communicator::giveBack(std::unique_ptr<Stream> worker) {
+  const std::lock_guard lock(workerMutex_);
+  idleWorkers_.push_back(std::move(worker));
 }
 
 // ---- failure

@@ -111,8 +111,11 @@ class Communicator final : public executor::LinkOwner {
   Reductions& reductions() { return reductions_; }
   Messages& messages() { return *messages_; }
   Requests& requests() { return requests_; }
-  // Runs what is given to it in order, on a thread of its own: groups over several communicators.
-  Stream& worker();
+  // A thread for this communicator's part of a group over several, which goes back when it is done. Groups that end at
+  // the same time have one each: a thread that they shared could come to a later part before an earlier one, for which
+  // the later one waits.
+  std::unique_ptr<Stream> borrowWorker();
+  void giveBack(std::unique_ptr<Stream> worker);
 
   // One collective, to its end; koloInProgress: it might have to wait, which the calling thread may not, and nothing was done (base/caller.h). So
   // does runAgain(). REQUIRES: the turn.
@@ -333,7 +336,7 @@ class Communicator final : public executor::LinkOwner {
   std::unique_ptr<Messages> messages_;
   Turn turn_;
   Requests requests_{*this, turn_};
-  std::unique_ptr<Stream> worker_;
+  std::vector<std::unique_ptr<Stream>> idleWorkers_;
   std::mutex workerMutex_;
 
   planner::Machine machine_;

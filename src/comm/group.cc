@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <tuple>
 #include <type_traits>
@@ -25,6 +26,7 @@ struct Batch {
   Pin<Stream> pinnedStream;
   std::uint64_t place = 0;
   int timeoutMs = -1;   // as its caller has set
+  std::unique_ptr<Stream> worker;   // while it runs beside others
 
   void add(const Message& message) { messages.push_back(message); }
   void add(const Operation& operation) { operations.push_back(operation); }
@@ -141,8 +143,16 @@ struct StreamPlace {
   Requests& requests;
 };
 
+// At the batch's place, which ends.
+Status runAt(Communicator& communicator, std::uint64_t place, std::span<const Message> messages) {
+  Request request(static_cast<std::uint32_t>(messages.size()));
+  communicator.requests().startAt(place, messages.data(), messages.size(), request);
+  communicator.requests().wait(request, Requests::kNever);
+  return request.status();
+}
 Status runBatch(Batch& batch) {
   const WithTimeout its(batch.timeoutMs);
+  if (batch.operations.empty() && !batch.pinned->isOnGpu()) return runAt(*batch.pinned, batch.place, batch.messages);
   const StreamPlace end(batch.pinned->requests());
   const InTurn served(batch.pinned->turn(), batch.place);
   return runNow(*batch.pinned, batch, batch.target.gpuStream);
@@ -182,8 +192,27 @@ Status pin(Batch& batch) {
   return batch.pinnedStream || !batch.target.stream ? Status() : wasDestroyed("stream");
 }
 
+// Nothing runs at the batches' places, behind which others wait.
+void giveUpPlaces(Batch* begin, Batch* end) {
+  for (Batch* batch = begin; batch != end; ++batch) {
+    const StreamPlace ended(batch->pinned->requests());
+    const InTurn passed(batch->pinned->turn(), batch->place);
+  }
+}
+
+// A thread for each but the last.
+Status borrowWorkers(Batch* begin, Batch* end) {
+  try {
+    for (Batch* batch = begin; batch + 1 < end; ++batch) batch->worker = batch->pinned->borrowWorker();
+    return {};
+  } catch (const std::system_error& failure) {
+    return error(koloSystemError, "a group over several communicators has no thread for each of them, and nothing of it was run: {}",
+                 failure.what());
+  }
+}
+
 // Batches of different communicators run side by side, so no order among them can deadlock: the last of those on the host here, the
-// others on their communicators' workers. A launch on a GPU does not wait, and belongs to the caller's thread: it may be capturing. In
+// others on workers. A launch on a GPU does not wait, and belongs to the caller's thread: it may be capturing. In
 // one stream launches are one after the other, so they go in an order that all ranks have alike.
 Status runBatches(Batch* batches, std::size_t count) {
   Batch* const end = batches + count;
@@ -193,15 +222,22 @@ Status runBatches(Batch* batches, std::size_t count) {
   const auto note = [&](Status status) {
     if (first.ok()) first = std::move(status);
   };
+  if (Status borrowed = borrowWorkers(onHost, end); !borrowed.ok()) {
+    giveUpPlaces(batches, end);
+    return borrowed;
+  }
   {
     const GpuRank::Visit visit(batches != onHost ? batches->pinned->gpu() : nullptr);
     for (Batch* batch = batches; batch != onHost; ++batch) note(runBatch(*batch));
   }
   for (Batch* batch = onHost; batch + 1 < end; ++batch) {
-    batch->pinned->worker().enqueue([batch] { return runBatch(*batch); });
+    batch->worker->enqueue([batch] { return runBatch(*batch); });
   }
   if (onHost != end) note(runBatch(end[-1]));
-  for (Batch* batch = onHost; batch + 1 < end; ++batch) note(batch->pinned->worker().synchronize());
+  for (Batch* batch = onHost; batch + 1 < end; ++batch) {
+    note(batch->worker->synchronize());
+    batch->pinned->giveBack(std::move(batch->worker));
+  }
   return first;
 }
 
@@ -239,12 +275,8 @@ Status runAt(Communicator& communicator, std::uint64_t place, const Operation& o
   const InTurn served(communicator.turn(), place);
   return communicator.run(operation);
 }
-// Only the beginning has its place: a message that waits keeps no other from going.
 Status runAt(Communicator& communicator, std::uint64_t place, const Message& message) {
-  Request request(1);
-  communicator.requests().startAt(place, message, request);
-  communicator.requests().wait(request, Requests::kNever);
-  return request.status();
+  return runAt(communicator, place, std::span(&message, 1));
 }
 
 template <class What>

@@ -53,10 +53,10 @@ void Requests::start(const Message* messages, std::size_t count, Request& reques
   if (needsCare()) watch();
 }
 
-void Requests::startAt(std::uint64_t place, const Message& message, Request& request) {
+void Requests::startAt(std::uint64_t place, const Message* messages, std::size_t count, Request& request) {
   {
     const InTurn served(turn_, place);
-    startNow(&message, 1, request);
+    startNow(messages, count, request);
     noteLook();
   }
   endStreamPlace();

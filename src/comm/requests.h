@@ -47,8 +47,8 @@ class Requests {
 
   // Messages that belong to one request, a part each. isInside: the calling thread has the turn, by its bias.
   void start(const Message* messages, std::size_t count, Request& request, bool isInside);
-  // One, at a place that takeStreamPlace() gave, which ends.
-  void startAt(std::uint64_t place, const Message& message, Request& request);
+  // At a place that takeStreamPlace() gave, which ends when they are started: messages that wait keep no other from going.
+  void startAt(std::uint64_t place, const Message* messages, std::size_t count, Request& request);
   // Collectives, one after the other, which are one part of the request.
   void start(std::vector<Operation> operations, Request& request);
 

@@ -165,3 +165,59 @@ TEST_CASE("threads that share one communicator of one rank take turns") {
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
 }
+
+namespace {
+
+// Threads that drive the same communicators, each by groups over all of them.
+template <class Body>
+void groupsFromThreads(World& world, Body body) {
+  world.run([&](Self& self) {
+    std::array<koloComm_t, 3> comms{self.comm, nullptr, nullptr};
+    for (std::size_t i = 1; i < comms.size(); ++i) EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &comms[i], nullptr));
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+      threads.emplace_back([&, t] {
+        for (int round = 0; round < 200; ++round) {
+          if (!body(self.rank, t, round, comms)) ++wrong;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT(self, wrong == 0);
+    for (std::size_t i = 1; i < comms.size(); ++i) EXPECT_OK(self, koloCommDestroy(comms[i]));
+  });
+}
+
+}  // namespace
+
+// Whose places in the communicators' orders differ: what is first in one may be last in another.
+TEST_CASE("threads that end groups of collectives over the same communicators do not wait for each other in a circle") {
+  World world(2);
+  groupsFromThreads(world, [](int, int, int, const std::array<koloComm_t, 3>& comms) {
+    std::array<int, 3> sums{};
+    const int one = 1;
+    bool isRight = koloGroupStart() == koloSuccess;
+    for (std::size_t i = 0; i < comms.size(); ++i) {
+      isRight = koloAllReduce(&one, &sums[i], 1, koloInt32, koloSum, comms[i], nullptr) == koloSuccess && isRight;
+    }
+    isRight = koloGroupEnd() == koloSuccess && isRight;
+    return isRight && sums == std::array{2, 2, 2};
+  });
+}
+
+// Which threads take in another order on each rank.
+TEST_CASE("threads that end groups of messages over the same communicators do not hold up each other's messages") {
+  World world(2);
+  groupsFromThreads(world, [](int rank, int thread, int round, const std::array<koloComm_t, 3>& comms) {
+    std::array<int, 3> received{};
+    const int sent = 1000 * thread + round;
+    bool isRight = koloGroupStart() == koloSuccess;
+    for (std::size_t i = 0; i < comms.size(); ++i) {
+      isRight = koloSendTag(&sent, 1, koloInt32, 1 - rank, thread, comms[i], nullptr) == koloSuccess && isRight;
+      isRight = koloRecvTag(&received[i], 1, koloInt32, 1 - rank, thread, nullptr, comms[i], nullptr) == koloSuccess && isRight;
+    }
+    isRight = koloGroupEnd() == koloSuccess && isRight;
+    return isRight && received == std::array{sent, sent, sent};
+  });
+}
