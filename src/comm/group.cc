@@ -1,9 +1,10 @@
 #include "comm/group.h"
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
 #include <optional>
 #include <span>
-#include <system_error>
 #include <thread>
 #include <tuple>
 #include <type_traits>
@@ -143,7 +144,7 @@ struct StreamPlace {
   Requests& requests;
 };
 
-// At the batch's place, which ends.
+// Of one request, at a place in the communicator's turn, which ends when they have begun.
 Status runAt(Communicator& communicator, std::uint64_t place, std::span<const Message> messages) {
   Request request(static_cast<std::uint32_t>(messages.size()));
   communicator.requests().startAt(place, messages.data(), messages.size(), request);
@@ -192,21 +193,32 @@ Status pin(Batch& batch) {
   return batch.pinnedStream || !batch.target.stream ? Status() : wasDestroyed("stream");
 }
 
-// Nothing runs at the batches' places, behind which others wait.
+// Others wait behind the places of batches that do not run. Each place is given up when its turn comes, whichever comes
+// first: another group that gives up its places at the same time may have them in another order.
 void giveUpPlaces(Batch* begin, Batch* end) {
-  for (Batch* batch = begin; batch != end; ++batch) {
-    const StreamPlace ended(batch->pinned->requests());
-    const InTurn passed(batch->pinned->turn(), batch->place);
+  std::vector<Batch*> left;
+  for (Batch* batch = begin; batch != end; ++batch) left.push_back(batch);
+  const auto giveUpIfNext = [](Batch* batch) {
+    if (!batch->pinned->turn().isNext(batch->place)) return false;
+    const StreamPlace end(batch->pinned->requests());
+    const InTurn served(batch->pinned->turn(), batch->place);
+    return true;
+  };
+  while (!left.empty()) {
+    if (std::erase_if(left, giveUpIfNext) == 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
 
-// A thread for each but the last.
+// A thread for each batch but the last, which the calling thread runs itself.
 Status borrowWorkers(Batch* begin, Batch* end) {
   try {
     for (Batch* batch = begin; batch + 1 < end; ++batch) batch->worker = batch->pinned->borrowWorker();
     return {};
-  } catch (const std::system_error& failure) {
-    return error(koloSystemError, "a group over several communicators has no thread for each of them, and nothing of it was run: {}",
+  } catch (const std::exception& failure) {
+    return error(koloSystemError,
+                 "a group over {} communicators needs a thread for each but one, and the system gives none ({}); nothing of the group "
+                 "was run; raise the limits of threads and memory (ulimit -u, -v, TasksMax)",
+                 end - begin,
                  failure.what());
   }
 }

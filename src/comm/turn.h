@@ -46,9 +46,12 @@ class Turn {
   // Returns when all before `place` are done.
   void wait(std::uint64_t place) {
     if (place == kByBias) return;
-    if (served_.load(std::memory_order_acquire) != place) waitForOthers(place);  // [turn]
+    if (!isNext(place)) waitForOthers(place);
     if (bias_ != nullptr && !bias_->isLeft()) waitUntilLeft();
   }
+
+  // Whether all before `place` are done: wait() returns soon.
+  bool isNext(std::uint64_t place) const { return served_.load(std::memory_order_acquire) == place; }  // [turn]
 
   void done(std::uint64_t place) {
     if (bias_ != nullptr) lean(place);
@@ -105,7 +108,7 @@ class Turn {
     std::unique_lock lock(mutex_);
     waiters_.fetch_add(1, std::memory_order_relaxed);
     // done() may miss a waiter that comes at the same moment, so nobody sleeps for long without looking.
-    while (!changed_.wait_for(lock, kLook, [&] { return served_.load(std::memory_order_acquire) == place; })) {  // [turn]
+    while (!changed_.wait_for(lock, kLook, [&] { return isNext(place); })) {
     }
     waiters_.fetch_sub(1, std::memory_order_relaxed);
   }

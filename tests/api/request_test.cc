@@ -635,7 +635,7 @@ TEST_CASE("an operation's own deadline") {
       EXPECT_CODE(self, koloTimeout, finish(request));
     });
   }
-  SECTION("of none of its own: the communicator's, whose setting is named") {
+  SECTION("the communicator's, where a message has none of its own") {
     koloConfig_t config = defaultConfig();
     config.timeoutMs = 50;
     World hasty(2, config);

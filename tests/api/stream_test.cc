@@ -191,7 +191,8 @@ void groupsFromThreads(World& world, Body body) {
 
 }  // namespace
 
-// Whose places in the communicators' orders differ: what is first in one may be last in another.
+// Each communicator executes the groups' parts in the order in which it got them, which differs between communicators: a
+// group that is first in one may be last in another.
 TEST_CASE("threads that end groups of collectives over the same communicators do not wait for each other in a circle") {
   World world(2);
   groupsFromThreads(world, [](int, int, int, const std::array<koloComm_t, 3>& comms) {
@@ -206,7 +207,7 @@ TEST_CASE("threads that end groups of collectives over the same communicators do
   });
 }
 
-// Which threads take in another order on each rank.
+// The threads of one rank come to a communicator in another order than those of the other rank.
 TEST_CASE("threads that end groups of messages over the same communicators do not hold up each other's messages") {
   World world(2);
   groupsFromThreads(world, [](int rank, int thread, int round, const std::array<koloComm_t, 3>& comms) {

@@ -138,6 +138,33 @@ int fewThreads(const std::vector<std::string>&) {
 }
 KOLO_ROLE(fewThreads);
 
+// Ends a group over three communicators while no thread can be started, and then when there are threads again.
+int groupWithoutThreads(const std::vector<std::string>&) {
+  std::array<koloComm_t, 3> comms{};
+  MUST_OK(koloCommInitFromEnv(&comms[0], nullptr));
+  for (std::size_t i = 1; i < comms.size(); ++i) MUST_OK(koloCommSplit(comms[0], 0, 0, &comms[i], nullptr));
+  std::array<int, 3> sums{};
+  const int one = 1;
+  const auto addUp = [&] {
+    MUST_OK(koloGroupStart());
+    for (std::size_t i = 0; i < comms.size(); ++i) MUST_OK(koloAllReduce(&one, &sums[i], 1, koloInt32, koloSum, comms[i], nullptr));
+    return koloGroupEnd();
+  };
+  rlimit before{};
+  MUST(getrlimit(RLIMIT_AS, &before) == 0);
+  rlimit none = before;
+  none.rlim_cur = 1;   // nothing more: a thread needs memory for its stack
+  MUST(setrlimit(RLIMIT_AS, &none) == 0);
+  const koloResult_t refused = addUp();
+  MUST(setrlimit(RLIMIT_AS, &before) == 0);
+  std::printf("failed %d %s\n", refused, koloGetLastError(nullptr));
+  MUST_OK(addUp());
+  MUST((sums == std::array{2, 2, 2}));
+  for (std::size_t i = comms.size(); i-- > 0;) MUST_OK(koloCommDestroy(comms[i]));
+  return 0;
+}
+KOLO_ROLE(groupWithoutThreads);
+
 // Memory of this process alone, without what it shares.
 long ownKiB() {
   std::ifstream status("/proc/self/status");
@@ -238,6 +265,18 @@ TEST_CASE("a rank that runs out of file descriptors later says its limit, the ot
   }
   CHECK(std::filesystem::remove(sign));
   CHECK(std::chrono::steady_clock::now() - since < 15s * kSlowness);
+}
+
+TEST_CASE("a group for which there are no threads is an error, runs nothing, and keeps nobody from going on") {
+  if (kSanitized) return;  // the sanitizers need more memory than there is here
+  Job job(2, "groupWithoutThreads");
+  for (int rank = 0; rank < 2; ++rank) {
+    const Ended ended = job.wait(rank);
+    INFO(ended.output);
+    CHECK(ended.exitedWith(0));
+    CHECK(contains(ended.output, "failed " + std::to_string(koloSystemError)));
+    CHECK(contains(ended.output, "a group over 3 communicators needs a thread for each but one"));
+  }
 }
 
 TEST_CASE("ranks of one process for which there are not enough threads are an error") {

@@ -313,14 +313,16 @@ bool Listener::acceptClients(Clock::time_point now) {
 
 // By the file descriptor that is kept for this. REQUIRES: state_ held
 void Listener::refuseForFiles(int errnum) {
-  const std::lock_guard lock(spareUse_);
-  for (int i = 0; i < kMostRefusedAtOnce; ++i) {
-    spare_.close();
-    const Socket client(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!client) break;
-    tellOfLimit(client.fd(), errnum);
+  {
+    const std::lock_guard lock(spareUse_);
+    for (int i = 0; i < kMostRefusedAtOnce; ++i) {
+      spare_.close();
+      const Socket client(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!client) break;
+      tellOfLimit(client.fd(), errnum);
+    }
+    if (!spare_) spare_ = Socket(eventfd(0, EFD_CLOEXEC));
   }
-  if (!spare_) spare_ = Socket(eventfd(0, EFD_CLOEXEC));
   noteRefusal(errnum);
 }
 

@@ -66,8 +66,8 @@ class Listener : private Directory {
   std::uint16_t port();
   // The errno of the limit of open files for which connections were refused; 0: none was.
   int refusedFor();
-  // A socket for dialling, none with errno set if there can be none. Never made of the descriptor that is free for a
-  // moment while others are refused: without it later ones would hear nothing and wait.
+  // A socket for dialling; where there can be none, an empty one, and errno is set. It never takes the descriptor that
+  // the listener frees for a moment to refuse a client: without that one later clients would get no answer.
   Socket socketForDial(int family);
 
  private:
@@ -101,8 +101,8 @@ class Listener : private Directory {
 
   // All are held over fork, in this order.
   std::mutex lifecycle_;  // starting and ending the thread
-  std::mutex state_;      // everything below
-  std::mutex spareUse_;   // while spare_ is given up; for no longer than calls that do not block
+  std::mutex state_;      // everything below but spareUse_
+  std::mutex spareUse_;   // held while spare_ is given up, for some calls that do not block
 
   pthread_t thread_{};
   std::map<IdKey, Member> members_;
