@@ -388,6 +388,7 @@ Communicator::~Communicator() {
   if (isInUse) sayGoodbye();
   if (gpu_ != nullptr) gpu_->close(!isInUse);  // before what its thread may use to tell of a fault
   if (!isInUse) peers_->abandon();
+  if (gpu_ != nullptr) gpu_->release(std::make_shared<const std::vector<std::unique_ptr<Window>>>(windows_.dropAll()));
 }
 
 void Communicator::sayGoodbye() {
@@ -482,7 +483,8 @@ Status Communicator::removeWindow(Window** window) {
   if (!failed() && status.code() == koloMismatch) return status;
   // Others who have not answered still have it, and would name it in headers.
   if (!failed() && !status.ok()) fail({status.code(), jobRank(rank()), status.message()});
-  windows_.drop(**window);
+  std::shared_ptr<const Window> dropped = windows_.drop(**window);
+  if (gpu_ != nullptr) gpu_->release(std::move(dropped));
   *window = nullptr;
   return !status.ok() && failed() ? failure() : status;
 }

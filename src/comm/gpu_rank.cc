@@ -86,7 +86,12 @@ class CudaRank final : public GpuRank {
  public:
   ~CudaRank() override {
     proxy_.reset();
+    const bool mayRunUnseen = engine_ != nullptr && engine_->mayRunUnseen();
     engine_.reset();
+    if (mayRunUnseen) {
+      gpu_->keep(std::make_shared<Reached>(Reached{std::move(arena_), std::move(direct_), std::move(gpuDirect_), std::move(hostArena_),
+                                                   std::move(throughHost_), std::move(departures_), std::move(pinned_)}));
+    }
     if (hasResidentStream_) gpu_->giveBackResidentStream();
     if (gpu_ != nullptr) gpu_->giveBack(taken_.exchange(0));
   }
@@ -199,6 +204,9 @@ class CudaRank final : public GpuRank {
     if (failed && throughHost_ != nullptr) throughHost_->abandon();
   }
   Status drain() override { return engine_->drain(); }
+  void release(std::shared_ptr<const void> used) override {
+    if (engine_->mayRunUnseen()) gpu_->keep(std::move(used));
+  }
 
  protected:
   const void* enter() const override { return gpu_->enter(); }
@@ -316,8 +324,8 @@ class CudaRank final : public GpuRank {
 
   Status connectThroughHost() {
     if (allDirect_) return {};
-    gpuDirect_ = std::make_unique<GpuDirect>(arena_, [this](const memory::DeviceMemory& memory) {
-      return gpu_->clear(reinterpret_cast<CUdeviceptr>(memory.as<void>()), memory.bytes());
+    gpuDirect_ = std::make_unique<GpuDirect>(arena_, [&gpu = *gpu_](const memory::DeviceMemory& memory) {
+      return gpu.clear(reinterpret_cast<CUdeviceptr>(memory.as<void>()), memory.bytes());
     });
     KOLO_TRY(connectThroughHost(gpuDirect_.get()));
     KOLO_ASSIGN(const std::string problem, provePosted());
@@ -530,7 +538,7 @@ class CudaRank final : public GpuRank {
     }
     cuda::Engine::Setup setup{.rank = membership_.rank, .ranks = membership_.ranks(), .layout = layout_, .windows = Windows::kMost,
                               .sharesContext = sharesContext, .resident = resident,
-                              .residentFollows = wishes_.resident == 2, .idleNs = wishes_.idleNs, .arena = arena_, .beforeLaunch = {}};
+                              .residentFollows = wishes_.resident == 2, .idleNs = wishes_.idleNs, .beforeLaunch = {}};
     if (posts()) setup.beforeLaunch = [this](unsigned blocks, bool again) { proxy_->expect(blocks, again); };
     Result<std::unique_ptr<cuda::Engine>> engine = cuda::Engine::create(gpu_, setup);
     Status status = engine.status();
@@ -554,6 +562,18 @@ class CudaRank final : public GpuRank {
                        .kernelsGaveUp = [this] { return engine_->fault().has_value(); }, .onFault = wishes_.onFault};
     proxy_ = std::make_unique<Proxy>(std::move(setup));
   }
+
+  // The members of the same names, all that this rank's kernels use but for the engine's own: what goes last comes first. What is pinned
+  // holds the Gpu, which then lives as long as the process.
+  struct Reached {
+    std::shared_ptr<memory::DeviceMemory> arena;
+    std::unique_ptr<Peers> direct;
+    std::unique_ptr<GpuDirect> gpuDirect;
+    std::shared_ptr<HostArena> hostArena;
+    std::unique_ptr<Peers> throughHost;
+    std::unique_ptr<Departures> departures;
+    std::vector<Pinned> pinned;
+  };
 
   Membership& membership_;
   const Wishes wishes_;

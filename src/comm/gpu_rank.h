@@ -91,6 +91,9 @@ class GpuRank {
   // Ends the thread that calls onFault. Nothing is enqueued any more; with `failed` nothing that was sent need arrive either.
   virtual void close(bool failed) = 0;
   virtual Status drain() = 0;
+  // Gives up memory that kernels have used, after drain(). A kernel whose end the driver cannot tell may still use it: then it stays until
+  // the last communicator of the process on this device has gone.
+  virtual void release(std::shared_ptr<const void> used) = 0;
 
  protected:
   virtual const void* enter() const = 0;

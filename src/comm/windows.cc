@@ -191,12 +191,12 @@ Status Windows::agree(Membership& membership, const Window& window) {
   return {};
 }
 
-void Windows::drop(const Window& window) {
+std::unique_ptr<Window> Windows::drop(const Window& window) {
   const auto held = holdLinks_();
   const std::uint32_t index = window.index;
   std::erase_if(extents_, [&](const Extent& extent) { return extent.index == index; });
   for (int rank = 0; rank < ranks_; ++rank) table(rank)[index] = {};
-  windows_[index].reset();
+  return std::move(windows_[index]);
 }
 
 }  // namespace kolo::comm

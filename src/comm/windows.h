@@ -44,8 +44,10 @@ class Windows {
   Result<Window*> addMapped(Membership& membership, Peers& peers, void* const* parts, const std::size_t* bytes);
   // Collective: an error unless all ranks name the same window. Takes nothing away.
   static Status agree(Membership& membership, const Window& window);
-  // Devices of posted links may have registered it.
-  void drop(const Window& window);
+  // Takes it away. Devices of posted links may have registered it.
+  std::unique_ptr<Window> drop(const Window& window);
+  // All of them, when nothing uses this object any more.
+  std::vector<std::unique_ptr<Window>> dropAll() { return std::move(windows_); }
 
   // Where the range lies; index 0 if in no zero-copy window.
   device::WindowRef find(const void* buffer, std::uint64_t bytes) const {

@@ -84,8 +84,8 @@ Status Engine::allocateRings() {
 // Whether no kernel of this rank's runs any more, nor will: of graphs that have been made of its launches nobody knows, and of a launch behind which no event
 // could be recorded neither.
 bool Engine::hasEnded() const {
-  if (!launched_ && unrecorded_ == 0) return true;
-  return gpu_->driver().cuEventSynchronize(last_) == CUDA_SUCCESS && !captured_ && unrecorded_ == 0;
+  if (!launched_ && !mayRunUnseen()) return true;
+  return gpu_->driver().cuEventSynchronize(last_) == CUDA_SUCCESS && !captured_ && !mayRunUnseen();
 }
 
 Engine::~Engine() {
@@ -97,10 +97,9 @@ Engine::~Engine() {
     lists_.setMayStayInUse();
   }
   // What is large stays for kernels that may run, and not for graphs: these go before their communicator, and their last replay has ended.
-  if (unrecorded_ != 0) {
+  if (mayRunUnseen()) {
     scratch_.setMayStayInUse();
     for (Lent& memory : outgrown_) memory.setMayStayInUse();
-    gpu_->keep(setup_.arena);
   }
   if (control_ != nullptr) device::storeRelease(control_->quit, 1);   // [quit]
   if (residentStream_ != nullptr) {

@@ -65,7 +65,6 @@ class Engine {
     // What stands before an operation in its stream can run beside that kernel: the program says so.
     bool residentFollows = false;
     std::uint64_t idleNs = 0;
-    std::shared_ptr<const void> arena;   // of this rank, which launches use
     // Where links are posted: told before each launch, whose blocks will write requests until they have ended it. again: a graph may
     // launch it at any time from now on.
     std::function<void(unsigned blocks, bool again)> beforeLaunch;
@@ -111,8 +110,10 @@ class Engine {
   Status broken() const;
   // Makes all blocks give up, and enqueue() if it waits.
   void stop();
-  // Returns when everything enqueued has ended.
+  // Returns when everything enqueued has ended, but for what mayRunUnseen().
   Status drain();
+  // Whether there was a launch behind which no event could be recorded: nobody can say when it has ended. The communicator has failed.
+  bool mayRunUnseen() const { return unrecorded_ != 0; }
 
  private:
   // Where a launch goes: into a stream, or into the graph that the stream captures.
@@ -184,7 +185,7 @@ class Engine {
   std::array<CUevent, kMilestones> milestones_{};      // after launch 32 m, in place m % 3
   std::uint64_t passed_ = 0;                           // launches, but for captured ones
 
-  int unrecorded_ = 0;            // launches behind which last_ was not recorded: one that failed, and so the communicator
+  int unrecorded_ = 0;            // launches behind which last_ was not recorded; see mayRunUnseen()
 
   // The resident kernel.
   Lent resident_;     // Resident

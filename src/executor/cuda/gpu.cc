@@ -186,6 +186,8 @@ Gpu::~Gpu() {
   if (context_ == nullptr) return;
   {
     const Current current(*this);
+    // Not all that frees or unmaps memory waits for the kernels that use it.
+    if (!stillInUse_.empty() || !kept_.empty()) (void)driver_.cuCtxSynchronize();
     if (copies_ != nullptr) driver_.cuStreamDestroy(copies_);
     if (module_ != nullptr) driver_.cuModuleUnload(module_);
     for (const auto& [kind, idle] : idle_) {
@@ -195,7 +197,7 @@ Gpu::~Gpu() {
     }
     for (const auto& [where, memory] : stillInUse_) free(where, memory);
     mapped_.clear();
-    kept_.clear();
+    for (std::shared_ptr<const void>& memory : kept_) memory.reset();   // in this order: windows go before what opened them
   }
   driver_.cuDevicePrimaryCtxRelease(device_);
 }

@@ -97,7 +97,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // much next: the driver frees memory when all kernels have ended, and those of another communicator may wait for what
   // this thread launches next. Thread-safe.
   Result<Lent> lend(Lent::Where where, std::uint64_t bytes);
-  // Keeps what a kernel may still use as long as the Gpu lives. Thread-safe.
+  // Keeps what a kernel may still use as long as the Gpu lives; what came first goes first. Thread-safe.
   void keep(std::shared_ptr<const void> memory);
 
   // Zeroes, or copies; done when it returns, and not waiting for any kernel: others may be waiting for this thread.
