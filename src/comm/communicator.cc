@@ -483,8 +483,9 @@ Status Communicator::removeWindow(Window** window) {
   if (!failed() && status.code() == koloMismatch) return status;
   // Others who have not answered still have it, and would name it in headers.
   if (!failed() && !status.ok()) fail({status.code(), jobRank(rank()), status.message()});
-  std::shared_ptr<const Window> dropped = windows_.drop(**window);
-  if (gpu_ != nullptr) gpu_->release(std::move(dropped));
+  windows_.drop(**window, [&](std::shared_ptr<const Window> dropped) {
+    if (gpu_ != nullptr) gpu_->release(std::move(dropped));
+  });
   *window = nullptr;
   return !status.ok() && failed() ? failure() : status;
 }

@@ -191,12 +191,13 @@ Status Windows::agree(Membership& membership, const Window& window) {
   return {};
 }
 
-std::unique_ptr<Window> Windows::drop(const Window& window) {
+void Windows::drop(const Window& window, const std::function<void(std::shared_ptr<const Window>)>& release) {
   const auto held = holdLinks_();
   const std::uint32_t index = window.index;
   std::erase_if(extents_, [&](const Extent& extent) { return extent.index == index; });
   for (int rank = 0; rank < ranks_; ++rank) table(rank)[index] = {};
-  return std::move(windows_[index]);
+  std::unique_ptr<Window> dropped = std::move(windows_[index]);
+  if (release) release(std::move(dropped));
 }
 
 }  // namespace kolo::comm

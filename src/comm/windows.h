@@ -44,8 +44,8 @@ class Windows {
   Result<Window*> addMapped(Membership& membership, Peers& peers, void* const* parts, const std::size_t* bytes);
   // Collective: an error unless all ranks name the same window. Takes nothing away.
   static Status agree(Membership& membership, const Window& window);
-  // Takes it away. Devices of posted links may have registered it.
-  std::unique_ptr<Window> drop(const Window& window);
+  // Takes it away, with the links held: devices of posted ones may have registered it. release: who gets it; else it ends there.
+  void drop(const Window& window, const std::function<void(std::shared_ptr<const Window>)>& release = {});
   // All of them, when nothing uses this object any more.
   std::vector<std::unique_ptr<Window>> dropAll() { return std::move(windows_); }
 
