@@ -43,10 +43,14 @@ struct Attempt {
   Hope hope = Hope::kNone;
   bool isSilent = false;     // a host did not answer, or said that it may not be reached
   bool isForbidden = false;  // to this process, by its own system
+  bool isAnswer = false;     // whoever listens there has answered
 };
 
 // By a filter of this process's own, or of this host's.
 bool isRefusal(int errnum) { return errnum == EACCES || errnum == EPERM; }
+
+// Whoever listens there has answered.
+Attempt answered(Status status, Hope hope) { return {std::move(status), hope, false, false, true}; }
 
 Attempt exchangeFailure(int errnum, const std::string& where) {
   // A reset, or a broken pipe, is how a closed connection shows where bytes of this process were unread.
@@ -121,8 +125,9 @@ std::string quote(std::string_view answer) {
 
 // A foreign service at an address that the user named may end, and rank 0 listen there after it.
 Attempt foreignAnswer(const IdContents& id, const std::string& where, const std::string& answer) {
-  return {error(koloUnreachable, "{} is not Kolo: something else listens there, and answered {}", where, quote(answer)),
-          id.explicitRoot ? Hope::kLater : Hope::kNone};
+  return answered(
+      error(koloUnreachable, "{} is not Kolo: something else listens there, and answered {}", where, quote(answer)),
+      id.explicitRoot ? Hope::kLater : Hope::kNone);
 }
 
 // Receives the hub's hello. Ends as soon as the bytes are no hello's: a foreign service may wait for an answer to a
@@ -160,18 +165,18 @@ Attempt greet(int fd, const IdContents& id, const std::string& where, Clock::tim
                   describeVersion(theirs.version), theirs.protocol, describeVersion(KOLO_VERSION_CODE), kProtocol)};
   }
   if (theirs.reply == Reply::kOutOfFiles) {
-    return {
+    return answered(
         error(koloUnreachable,
               "{}: the process there has run out of file descriptors (RLIMIT_NOFILE), so it takes no rank; raise the "
               "limit there (ulimit -n, LimitNOFILE)",
               where),
-        Hope::kLater};
+        Hope::kLater);
   }
   if (theirs.reply != Reply::kOk) {
-    return {error(koloUnreachable, "{} does not know this job: {}", where,
-                  id.explicitRoot ? "it is over or has not begun, or KOLO_SECRET or the job's name differ"
-                                  : "its ranks have all left, or its time to join is over"),
-            id.explicitRoot ? Hope::kLater : Hope::kNone};
+    return answered(error(koloUnreachable, "{} does not know this job: {}", where,
+                          id.explicitRoot ? "it is over or has not begun, or KOLO_SECRET or the job's name differ"
+                                          : "its ranks have all left, or its time to join is over"),
+                    id.explicitRoot ? Hope::kLater : Hope::kNone);
   }
   return {};
 }
@@ -211,8 +216,8 @@ Attempt tryAddress(const IdContents& id, const Address& address, Clock::time_poi
     return exchangeFailure(errnum, where);
   }
   if (session.check(proof) != Reply::kOk) {
-    return {error(koloUnreachable, "{} does not hold this job's secret: something else listens there", where),
-            id.explicitRoot ? Hope::kLater : Hope::kNone};
+    return answered(error(koloUnreachable, "{} does not hold this job's secret: something else listens there", where),
+                    id.explicitRoot ? Hope::kLater : Hope::kNone);
   }
   dialled.emplace(Dialled{std::move(socket), session, where});
   return {};
@@ -231,6 +236,7 @@ struct Round {
   std::string reasons;
   bool mayComeLater = false;
   bool isRefused = false;
+  bool isAnswered = false;
   bool isSilent = false;            // a host did not answer, or is not to be reached
   bool areAllForbidden = true;      // this process may make no such connection
   bool isRefusedByItsHost = false;  // at an address that this host does not have itself
@@ -258,7 +264,8 @@ class Search {
   std::vector<Address> addresses_;
   std::optional<std::vector<Address>> own_;
   Clock::time_point lookedUp_ = begun_;
-  Round last_;  // that the deadline did not cut short, if there is one
+  Round last_;         // that the deadline did not cut short, if there is one
+  std::string heard_;  // what the last round that had an answer said: who answered may be gone now
 };
 
 Result<Dialled> Search::run() {
@@ -294,11 +301,13 @@ std::optional<Dialled> Search::tryAll() {
     const bool isMovable = !root_.name.empty() && round.code == koloUnreachable;
     round.mayComeLater = round.mayComeLater || attempt.hope == Hope::kLater || isMovable;
     round.isRefused = round.isRefused || attempt.hope == Hope::kRefused;
+    round.isAnswered = round.isAnswered || attempt.isAnswer;
     round.isSilent = round.isSilent || attempt.isSilent;
     round.areAllForbidden = round.areAllForbidden && attempt.isForbidden;
     if (attempt.hope == Hope::kRefused && !id_.explicitRoot && !isOwn(addresses_[i])) round.isRefusedByItsHost = true;
     round.reasons += (round.reasons.empty() ? "" : "; ") + attempt.status.message();
   }
+  if (round.isAnswered) heard_ = round.reasons;
   // Silence until the deadline says less than the answers of before.
   if (last_.reasons.empty() || Clock::now() < deadline_) last_ = std::move(round);
   return std::nullopt;
@@ -332,6 +341,7 @@ Status Search::failure(bool inTime) const {
   std::string text = inTime ? "the job's hub cannot be reached"
                             : fmt::format("the job's hub has not been reached within {} ms (KOLO_INIT_TIMEOUT_MS)", ms);
   text += " (it is in the process of rank 0 if a launcher started the ranks): " + last_.reasons;
+  if (!last_.isAnswered && !heard_.empty()) text += fmt::format("; before that, {}", heard_);
   if (id_.explicitRoot && !root_.text.empty())
     text += fmt::format("; rank 0 was looked for at {} (by {})", root_.text, root_.from);
   if (last_.isSilent && id_.explicitRoot) {

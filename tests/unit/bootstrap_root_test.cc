@@ -129,6 +129,26 @@ TEST_CASE("a rank that waits in vain says what listens at the root, who named it
   }
 }
 
+TEST_CASE("a rank that waits in vain says what listened at the root before it went away", "[bootstrap]") {
+  IdContents contents;
+  contents.explicitRoot = true;
+  contents.addresses.push_back({.v6 = false, .bytes = {127, 0, 0, 1}});
+  for (const Foreign& each : kForeigners) {
+    if (each.manner == Service::Manner::kIsSilent) continue;
+    auto service = std::make_unique<Service>(each.manner);
+    contents.port = service->port();
+    std::future<Status> dialling =
+        std::async(std::launch::async, [&] { return dial(contents, Clock::now() + 1s).status(); });
+    while (service->visits() < 1) std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(100ms);
+    service.reset();
+    const Status status = dialling.get();
+    INFO(each.said << ": " << status.message());
+    CHECK(contains(status.message(), "Connection refused"));
+    CHECK(contains(status.message(), std::string(each.said)) == (each.manner != Service::Manner::kCloses));
+  }
+}
+
 TEST_CASE("of several addresses that say nothing none is waited for longer than joining may take", "[bootstrap]") {
   IdContents contents;
   contents.explicitRoot = true;
