@@ -53,7 +53,7 @@ TEST_CASE("the mock of the driver executes what shares a queue in the order in w
   } else {
     CHECK(!isIdle(second));
   }
-  words->write(1);
+  std::atomic_ref(*reinterpret_cast<std::uint64_t*>(words.data())).store(1);
   for (const CudaStream* stream : {&second, &first}) stream->synchronize();
   CHECK(words->read(2) == 1);
 }

@@ -157,6 +157,7 @@ TEST_CASE("a rank that waits because it is far ahead is let go when its communic
   const SettingsScope one(settings);
   const MockScene scene({.multiprocessors = 4, .blockThreads = 1});
   Ranks ranks(oneDevice(1));
+  const koloComm_t comm = std::exchange(ranks.comms[0], nullptr);
   const DeviceBuffer value(1), gate(2);
   const CudaStream stream;
   value->write(1);
@@ -165,7 +166,7 @@ TEST_CASE("a rank that waits because it is far ahead is let go when its communic
   std::atomic<int> result{koloSuccess};
   std::thread caller([&] {
     while (calls < 1000 && result == koloSuccess) {
-      result = addUp(value.data(), ranks[0], stream);
+      result = addUp(value.data(), comm, stream);
       ++calls;
     }
   });
@@ -175,7 +176,7 @@ TEST_CASE("a rank that waits because it is far ahead is let go when its communic
   }
   CHECK(calls >= 3 * 32);
   CHECK(calls < 4 * 32);  // three entries of the driver's queue each, of 1,024
-  std::thread aborter([&] { (void)koloCommAbort(std::exchange(ranks.comms[0], nullptr)); });
+  std::thread aborter([&] { (void)koloCommAbort(comm); });
   CHECK(endsSoon([&] { caller.join(); }));
   CHECK(result == koloAborted);
   open(gate);  // the kernels that were launched are waited for

@@ -173,12 +173,13 @@ TEST_CASE("a rank whose links take as long as they may says so while the others 
   const Late late(8);
   Makers makers(4, optionsFor("shm"));
   late.stall(3);
-  const std::vector<Status> statuses = makers.make([](comm::Communicator& whole) {
+  const comm::Options options = optionsFor("late,shm");
+  const std::vector<Status> statuses = makers.make([&](comm::Communicator& whole) {
     const comm::Membership& job = whole.membership();
     return comm::undertake(job.control, 2, job.rank, 0, [&] {
       comm::Membership membership{
           .control = job.control, .key = 2, .members = job.members, .rank = job.rank, .initTimeoutMs = 2000};
-      return comm::Communicator::create(std::move(membership), optionsFor("late,shm"));
+      return comm::Communicator::create(std::move(membership), options);
     });
   });
   expectAllNamed(statuses, 3);
