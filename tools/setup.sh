@@ -125,7 +125,7 @@ kolo_torch_python() {
   done
   [[ ${CI-} == true ]] || return 0
   echo "installing torch 2.15 in $ours" >&2
-  if python3 -m venv "$ours" >&2 && "$ours/bin/pip" install -q 'torch==2.15.*' setuptools wheel numpy >&2; then
+  if python3 -m venv "$ours" >&2 && "$ours/bin/pip" install -q 'torch==2.15.*' setuptools wheel numpy expecttest >&2; then
     echo "$ours/bin/python"
   else
     echo "not installed, the tests that need it are skipped: torch" >&2

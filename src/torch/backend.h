@@ -136,7 +136,7 @@ class KoloBackend final : public c10d::Backend {
     if (windows_ && isCollective(operation)) [[unlikely]]
       windows_->look(host);
     if (asyncOp) return launch(std::move(operation), deadline(timeout), place, call);
-    const auto record = beginRecord(operation.title, {});
+    const auto record = beginRecord(operation);
     const koloResult_t result = call(place, operation);
     if (result != koloSuccess) [[unlikely]]
       raise(result, operation.title);
@@ -147,7 +147,7 @@ class KoloBackend final : public c10d::Backend {
 
   template <class Given>
   WorkPtr launch(Operation&& operation, Milliseconds timeout, Place place, Given&& call) {
-    auto started = std::make_shared<Started>(std::move(operation), beginRecord(operation.title, operation.outputs));
+    auto started = std::make_shared<Started>(std::move(operation));
     place.request = &started->request;
     const koloResult_t result = call(place, started->operation);
     if (result != koloSuccess) [[unlikely]]

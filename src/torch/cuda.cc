@@ -74,7 +74,7 @@ class CudaGpu final : public Gpu {
     at::cuda::CUDAEvent begin;
     begin.record(current);
     begin.block(rank.stream);
-    auto record = beginRecord(operation.title, operation.outputs);
+    auto record = beginRecord(operation);
     const koloResult_t result =
         call(Place{rank.communicator->get(), reinterpret_cast<koloStream_t>(rank.stream.stream())}, operation);
     if (result != koloSuccess) raise(result, operation.title);

@@ -26,7 +26,8 @@ bool isArgument(koloResult_t result) {
 
 std::exception_ptr exceptionFor(koloResult_t result, const std::string& title, const std::string& text) {
   const c10::SourceLocation here{__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)};
-  const std::string message = title + ": " + (text.empty() ? koloGetErrorString(result) : text);
+  const std::string limit = result == koloTimeout ? "the group's or the call's timeout is over: " : "";
+  const std::string message = title + ": " + limit + (text.empty() ? koloGetErrorString(result) : text);
   if (isArgument(result)) return std::make_exception_ptr(c10::ValueError(here, message));
   return std::make_exception_ptr(c10::DistBackendError(here, message));
 }

@@ -23,12 +23,13 @@ bool arrives(c10d::Store& store, const std::string& key, Clock::time_point until
   return true;
 }
 
+// In Gloo's words, which programs look for.
 std::string verdictOn(const std::vector<int>& missing, Milliseconds timeout) {
   if (missing.empty()) return "";
   std::string ranks;
   for (const int rank : missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   return c10::str("[Rank 0]: Rank", missing.size() == 1 ? " " : "s ", ranks, " failed to pass monitoredBarrier in ",
-                  timeout.count(), " ms");
+                  timeout.count(), " ms: Rank 0 timed out in monitoredBarrier");
 }
 
 // Rank 0 may be the one that keeps the store, and may be about to end: it stays until those who came have read its
@@ -71,7 +72,7 @@ void KoloBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
     if (verdict.empty()) return;
     C10_THROW_ERROR(DistBackendError,
                     c10::str("Rank ", rank_, " successfully reached monitoredBarrier, but received errors while ",
-                             "waiting for rank 0: ", verdict));
+                             "waiting for send/recv from rank 0: ", verdict));
   }
   std::vector<int> missing;
   for (int rank = 1; rank < size_ && (missing.empty() || waitAllRanks); ++rank) {

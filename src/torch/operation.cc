@@ -94,7 +94,12 @@ bool liesInRow(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
+std::unique_ptr<Profile> Profile::make() {
+  return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE) ? std::make_unique<Profile>() : nullptr;
+}
+
 Block Operation::reads(const at::Tensor& tensor) {
+  show(tensor, false);
   if (isPlain(tensor)) {
     keep(tensor);
     return blockOf(tensor);
@@ -104,6 +109,7 @@ Block Operation::reads(const at::Tensor& tensor) {
 }
 
 Block Operation::writes(const at::Tensor& tensor) {
+  show(tensor, true);
   if (isPlain(tensor)) {
     keep(tensor);
     return blockOf(tensor);
@@ -113,6 +119,7 @@ Block Operation::writes(const at::Tensor& tensor) {
 }
 
 Block Operation::updates(const at::Tensor& tensor) {
+  show(tensor, false);
   if (isPlain(tensor)) {
     keep(tensor);
     return blockOf(tensor);
@@ -162,12 +169,20 @@ Blocks Operation::apart(const std::vector<at::Tensor>& tensors, const std::vecto
   return blocks;
 }
 
-Blocks Operation::readsInRow(const std::vector<at::Tensor>& tensors) { return inRow(tensors, false); }
-Blocks Operation::writesInRow(const std::vector<at::Tensor>& tensors) { return inRow(tensors, true); }
+Blocks Operation::readsInRow(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) show(tensor, false);
+  return inRow(tensors, false);
+}
+Blocks Operation::writesInRow(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) show(tensor, true);
+  return inRow(tensors, true);
+}
 Blocks Operation::readsApart(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& other) {
+  for (const at::Tensor& tensor : tensors) show(tensor, false);
   return apart(tensors, other, false);
 }
 Blocks Operation::writesApart(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& other) {
+  for (const at::Tensor& tensor : tensors) show(tensor, true);
   return apart(tensors, other, true);
 }
 

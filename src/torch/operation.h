@@ -48,11 +48,19 @@ struct Blocks {
   bool equal = true;  // all counts are
 };
 
+// What the profiler shows of an operation: the tensors that it reads or, if there are none, those that it writes.
+struct Profile {
+  std::vector<at::Tensor> read, written;
+  // nullptr: nobody is profiling.
+  static std::unique_ptr<Profile> make();
+  const std::vector<at::Tensor>& shown() const { return read.empty() ? written : read; }
+};
+
 class Operation {
  public:
   // title: "kolo:all_reduce", a constant. lasting: the caller's tensors have to be kept, for the call returns earlier.
   Operation(const char* title, c10d::OpType type, at::Device device, bool lasting)
-      : title(title), type(type), device(device), lasting(lasting) {}
+      : title(title), type(type), device(device), lasting(lasting), profile(Profile::make()) {}
   Operation(Operation&&) = default;
 
   // The tensor's elements: to be read, to be written, or both. A tensor that is not contiguous gets contiguous memory
@@ -82,6 +90,7 @@ class Operation {
   c10d::OpType type;
   at::Device device;
   bool lasting;
+  std::unique_ptr<Profile> profile;               // until the record has begun
   std::vector<at::Tensor> outputs;                // the work's result; only of lasting operations
   std::function<void()> afterwards;               // at the end, before anybody learns of it
   koloRecvStatus_t received{-1, -1, 0};           // of a receive
@@ -103,6 +112,10 @@ class Operation {
   }
 
  private:
+  void show(const at::Tensor& tensor, bool written) {
+    if (profile) [[unlikely]]
+      (written ? profile->written : profile->read).push_back(tensor);
+  }
   Blocks inRow(const std::vector<at::Tensor>& tensors, bool written);
   Blocks apart(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& other, bool written);
 

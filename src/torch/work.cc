@@ -19,19 +19,20 @@ int millisecondsOf(std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-std::unique_ptr<at::RecordFunction> beginRecord(const char* title, const std::vector<at::Tensor>& inputs) {
-  auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);
-  if (!callbacks) [[likely]]
+std::unique_ptr<at::RecordFunction> beginRecord(Operation& operation) {
+  if (!operation.profile) [[likely]]
     return nullptr;
+  const std::unique_ptr<Profile> profile = std::move(operation.profile);
+  auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);
+  if (!callbacks) return nullptr;
   auto record = std::make_unique<at::RecordFunction>(std::move(*callbacks));
   record->_setAsync();
-  std::vector<c10::IValue> values(inputs.begin(), inputs.end());
-  record->before(title, c10::ArrayRef<const c10::IValue>(values.data(), values.size()));
+  const std::vector<c10::IValue> values(profile->shown().begin(), profile->shown().end());
+  record->before(operation.title, c10::ArrayRef<const c10::IValue>(values.data(), values.size()));
   return record;
 }
 
-Started::Started(Operation&& given, std::unique_ptr<at::RecordFunction> record)
-    : operation(std::move(given)), record_(std::move(record)) {
+Started::Started(Operation&& given) : operation(std::move(given)), record_(beginRecord(operation)) {
   if (operation.needsLocals()) locals_.emplace();
 }
 

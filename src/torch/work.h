@@ -30,7 +30,7 @@ struct Facts {
 // work, by the function that Kolo calls at its end.
 class Started : public std::enable_shared_from_this<Started> {
  public:
-  Started(Operation&& operation, std::unique_ptr<at::RecordFunction> record);
+  explicit Started(Operation&& operation);
   Started(const Started&) = delete;
   ~Started();
 
@@ -85,6 +85,6 @@ class KoloWork final : public c10d::Work {
 };
 
 // A record of the profiler's that ends later, perhaps in another thread. nullptr: nobody is profiling.
-std::unique_ptr<at::RecordFunction> beginRecord(const char* title, const std::vector<at::Tensor>& inputs);
+std::unique_ptr<at::RecordFunction> beginRecord(Operation& operation);
 
 }  // namespace kolo::pytorch

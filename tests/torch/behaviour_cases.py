@@ -257,16 +257,25 @@ def sequence_numbers(rank, _):
 
 def profiler(rank, _):
     with kolo_group():
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=activities, record_shapes=True) as profiled:
             dist.all_reduce(torch.zeros(1000))
-            dist.broadcast(torch.zeros(1000), 0, async_op=True).wait()
+            dist.broadcast(torch.zeros(900), 0, async_op=True).wait()
+            dist.all_gather_into_tensor(torch.zeros(14), torch.zeros(7))
+            dist.all_gather([torch.zeros(2, 4), torch.zeros(2, 4)], torch.zeros(2, 4), async_op=True).wait()
             if rank == 0:
                 dist.send(torch.zeros(10), 1)
             else:
                 dist.recv(torch.zeros(10), 0)
-        names = {event.name for event in profiled.events()}
-        wanted = {"kolo:all_reduce", "kolo:broadcast", "kolo:send" if rank == 0 else "kolo:recv"}
-        assert wanted <= names, wanted - names
+        seen = [(event.name, event.input_shapes) for event in profiled.events() if event.name.startswith("kolo:")]
+        wanted = [
+            ("kolo:all_reduce", [[1000]]),
+            ("kolo:broadcast", [[900]]),
+            ("kolo:all_gather", [[7]]),
+            ("kolo:all_gather", [[2, 4]]),
+            ("kolo:send" if rank == 0 else "kolo:recv", [[10]]),
+        ]
+        assert sorted(seen) == sorted(wanted), seen
 
 
 def sparse(rank, count):

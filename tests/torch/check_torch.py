@@ -4,7 +4,7 @@
 usage: PYTHON check_torch.py PACKAGE_FOLDER README [CASE...]
 
 PYTHON is the one whose torch the backend was built for; PACKAGE_FOLDER has the package kolo_torch. KOLO_TEST_ALL in the
-environment: every call with every type, reduction and layout.
+environment: every call with every type, reduction and layout, and torch's own tests.
 """
 
 import os
@@ -19,7 +19,14 @@ import unittest
 import guard
 
 SKIPPED = 77
-MODULES = ["behaviour_cases", "groups_cases", "training_cases", "wheel_cases", "differential_cases"]
+MODULES = [
+    "behaviour_cases",
+    "groups_cases",
+    "training_cases",
+    "wheel_cases",
+    "differential_cases",
+    "torchs_own_cases",
+]
 
 
 def run(folder, readme, cases):
