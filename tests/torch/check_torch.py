@@ -23,6 +23,7 @@ MODULES = [
     "behaviour_cases",
     "groups_cases",
     "training_cases",
+    "failure_cases",
     "wheel_cases",
     "differential_cases",
     "torchs_own_cases",

@@ -240,6 +240,27 @@ def functional(rank, count):
             expect_equal(tensor + 0, float(count))
 
 
+def compiled(rank, count):
+    """By Inductor: collectives inside of a compiled function, and a DDP model that is compiled."""
+    import torch.distributed._functional_collectives as functional_collectives  # pylint: disable=import-outside-toplevel
+
+    with kolo_group() as group:
+
+        @torch.compile(fullgraph=True)
+        def function(tensor):
+            total = functional_collectives.all_reduce(tensor * 2, "sum", group) + 1
+            parts = functional_collectives.reduce_scatter_tensor(total, "sum", 0, group)
+            return functional_collectives.all_gather_tensor(parts - 1, 0, group).sin()
+
+        given = torch.arange(4.0 * count)
+        total = sum(2.0 * (given + other) for other in range(count)) + 1
+        torch.testing.assert_close(function(given + rank), (total * count - 1).sin())
+
+        wanted = alone(model_of())
+        model = torch.compile(nn.parallel.DistributedDataParallel(model_of()))
+        expect_close(train(model, rank, count), wanted)
+
+
 class Training(unittest.TestCase):
     def test_ddp(self):
         for how in ({}, {"static_graph": True}, {"gradient_as_bucket_view": True}, {"find_unused_parameters": True}):
@@ -278,6 +299,13 @@ class Training(unittest.TestCase):
 
     def test_functional_collectives(self):
         ranks.run(self, functional, 3)
+
+    @unittest.skipUnless("KOLO_TEST_ALL" in os.environ, "part of tools/run-tests --all: it calls a C++ compiler")
+    def test_compiled(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+            self.addCleanup(os.environ.pop, "TORCHINDUCTOR_CACHE_DIR")
+            ranks.run(self, compiled, 2, seconds=600)
 
 
 class Readme(unittest.TestCase):
