@@ -24,6 +24,7 @@ MODULES = [
     "groups_cases",
     "training_cases",
     "failure_cases",
+    "launch_cases",
     "wheel_cases",
     "differential_cases",
     "torchs_own_cases",

@@ -308,21 +308,21 @@ class Training(unittest.TestCase):
             ranks.run(self, compiled, 2, seconds=600)
 
 
+def readme_script(test, prelude=""):
+    """The path of the script that src/torch/README.md shows, until the test is over."""
+    with open(os.environ["KOLO_TORCH_README"], encoding="utf-8") as file:
+        text = re.search(r"^```python\n(.*?)^```$", file.read(), re.M | re.S).group(1)
+    test.assertLess(text.count("\n"), 40)
+    file = tempfile.NamedTemporaryFile("w", suffix=".py")
+    test.addCleanup(file.close)
+    file.write(prelude + "import kolo_torch\n" + text)
+    file.flush()
+    return file.name
+
+
 class Readme(unittest.TestCase):
-    """The script that src/torch/README.md shows."""
-
-    def script(self):
-        with open(os.environ["KOLO_TORCH_README"], encoding="utf-8") as file:
-            text = re.search(r"^```python\n(.*?)^```$", file.read(), re.M | re.S).group(1)
-        self.assertLess(text.count("\n"), 40)
-        file = tempfile.NamedTemporaryFile("w", suffix=".py")
-        self.addCleanup(file.close)
-        file.write(text if "import kolo_torch" in text else "import kolo_torch\n" + text)
-        file.flush()
-        return file.name
-
     def test_one_process_and_several_learn_the_same(self):
-        script = self.script()
+        script = readme_script(self)
         losses = []
         for count in (1, 2, 3):
             status, output = torchrun(script, count=count)
