@@ -11,7 +11,9 @@ void results(Operation& operation, const at::Tensor& tensor) {
   if (operation.lasting) operation.outputs.push_back(tensor);
 }
 
-void checkSameType(const at::Tensor& output, const at::Tensor& input) {
+void checkPair(const at::Tensor& output, const at::Tensor& input) {
+  checkTensor(output);
+  checkTensor(input);
   TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type() && output.device() == input.device(),
                     "output and input are of different types or devices: ", output.toString(), " and ",
                     input.toString());
@@ -26,13 +28,68 @@ void checkPairs(const Tensors& outputs, const Tensors& inputs) {
   TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == inputs.size(),
                     "expected as many outputs as inputs, and at least one, got ", outputs.size(), " and ",
                     inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) checkPair(outputs[i], inputs[i]);
 }
 
+// What one operation of a group works on.
 struct Pair {
   Block out, in;
   koloDataType_t type;
-  koloRedOp_t op;
+  koloRedOp_t op = koloSum;
 };
+
+Pair pairToGather(Operation& operation, const at::Tensor& output, const at::Tensor& input, int size) {
+  checkTimes(output, input, size, "output tensor size must be equal to world_size times input tensor size");
+  const Pair pair{operation.writes(output), operation.reads(input), typeToMove(input.scalar_type())};
+  results(operation, output);
+  return pair;
+}
+
+Pair pairToScatter(Operation& operation, const at::Tensor& output, const at::Tensor& input, int size,
+                   const c10d::ReduceOp& reduceOp, koloComm_t comm) {
+  checkTimes(input, output, size, "input tensor must be the same size as output size times world size");
+  const koloDataType_t type = typeToReduce(input.scalar_type());
+  const koloRedOp_t op = operation.reduction(reduceOp, input.scalar_type(), comm);
+  const Pair pair{operation.writes(output), operation.reads(input), type, op};
+  results(operation, output);
+  return pair;
+}
+
+Pair pairToReduce(Operation& operation, const at::Tensor& tensor, const c10d::ReduceOp& reduceOp, koloComm_t comm) {
+  const koloDataType_t type = typeToReduce(tensor.scalar_type());
+  const koloRedOp_t op = operation.reduction(reduceOp, tensor.scalar_type(), comm);
+  const Block block = operation.updates(tensor);
+  results(operation, tensor);
+  return {block, block, type, op};
+}
+
+koloResult_t gatherAll(const Place& at, const Pair& pair) {
+  return start(at, koloAllGather, koloIallGather, pair.in.data, pair.out.data, pair.in.count, pair.type);
+}
+
+koloResult_t reduceScatter(const Place& at, const Pair& pair) {
+  return start(at, koloReduceScatter, koloIreduceScatter, pair.in.data, pair.out.data, pair.out.count, pair.type,
+               pair.op);
+}
+
+koloResult_t reduceAll(const Place& at, const Pair& pair) {
+  return start(at, koloAllReduce, koloIallReduce, pair.in.data, pair.out.data, pair.in.count, pair.type, pair.op);
+}
+
+// A call of the operation for one pair, and a group of calls for several.
+template <auto issue>
+auto callOf(const Pair& pair) {
+  return [pair](const Place& at, Operation&) { return issue(at, pair); };
+}
+
+template <auto issue>
+auto groupOf(std::vector<Pair> pairs) {
+  return [pairs = std::move(pairs)](const Place& at, Operation&) {
+    return startGroup(at, [&](const Place& inside) {
+      for (const Pair& pair : pairs) (void)issue(inside, pair);
+    });
+  };
+}
 
 // Counts of a buffer whose first dimension is divided among the ranks; no splits: equally.
 std::vector<std::size_t> countsOf(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int size,
@@ -95,13 +152,8 @@ WorkPtr KoloBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& o
   const at::Tensor& tensor = only(tensors);
   const at::Device device = tensor.device();
   Operation operation("kolo:all_reduce", c10d::OpType::ALLREDUCE, device, lasts(options.asyncOp, device));
-  const koloDataType_t type = typeToReduce(tensor.scalar_type());
-  const koloRedOp_t op = operation.reduction(options.reduceOp, tensor.scalar_type(), comm(device));
-  const Block block = operation.updates(tensor);
-  results(operation, tensor);
-  return run(std::move(operation), options.asyncOp, options.timeout, [block, type, op](const Place& at, Operation&) {
-    return start(at, koloAllReduce, koloIallReduce, block.data, block.data, block.count, type, op);
-  });
+  const Pair pair = pairToReduce(operation, tensor, options.reduceOp, comm(device));
+  return run(std::move(operation), options.asyncOp, options.timeout, callOf<reduceAll>(pair));
 }
 
 WorkPtr KoloBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
@@ -111,19 +163,9 @@ WorkPtr KoloBackend::allreduce_coalesced(Tensors& tensors, const c10d::Allreduce
   Operation operation("kolo:all_reduce", c10d::OpType::ALLREDUCE_COALESCED, device, lasts(options.asyncOp, device));
   std::vector<Pair> pairs;
   for (const at::Tensor& tensor : tensors) {
-    const Block block = operation.updates(tensor);
-    pairs.push_back({block, block, typeToReduce(tensor.scalar_type()),
-                     operation.reduction(options.reduceOp, tensor.scalar_type(), comm(device))});
-    results(operation, tensor);
+    pairs.push_back(pairToReduce(operation, tensor, options.reduceOp, comm(device)));
   }
-  return run(std::move(operation), options.asyncOp, options.timeout, [pairs](const Place& at, Operation&) {
-    return startGroup(at, [&](const Place& inside) {
-      for (const Pair& each : pairs) {
-        (void)start(inside, koloAllReduce, koloIallReduce, each.in.data, each.out.data, each.in.count, each.type,
-                    each.op);
-      }
-    });
-  });
+  return run(std::move(operation), options.asyncOp, options.timeout, groupOf<reduceAll>(std::move(pairs)));
 }
 
 WorkPtr KoloBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -142,18 +184,11 @@ WorkPtr KoloBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options
 }
 
 WorkPtr KoloBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
-  checkTensor(output);
-  checkTensor(input);
-  checkSameType(output, input);
-  checkTimes(output, input, size_, "output tensor size must be equal to world_size times input tensor size");
+  checkPair(output, input);
   Operation operation("kolo:all_gather", c10d::OpType::_ALLGATHER_BASE, input.device(),
                       lasts(options.asyncOp, input.device()));
-  const Block out = operation.writes(output), in = operation.reads(input);
-  results(operation, output);
-  return run(std::move(operation), options.asyncOp, options.timeout,
-             [out, in, type = typeToMove(input.scalar_type())](const Place& at, Operation&) {
-               return start(at, koloAllGather, koloIallGather, in.data, out.data, in.count, type);
-             });
+  const Pair pair = pairToGather(operation, output, input, size_);
+  return run(std::move(operation), options.asyncOp, options.timeout, callOf<gatherAll>(pair));
 }
 
 WorkPtr KoloBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -164,39 +199,19 @@ WorkPtr KoloBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& 
                       lasts(options.asyncOp, device));
   std::vector<Pair> pairs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    checkTensor(outputs[i]);
-    checkTensor(inputs[i]);
-    checkSameType(outputs[i], inputs[i]);
-    checkTimes(outputs[i], inputs[i], size_, "output tensor size must be equal to world_size times input tensor size");
-    pairs.push_back(
-        {operation.writes(outputs[i]), operation.reads(inputs[i]), typeToMove(inputs[i].scalar_type()), koloSum});
-    results(operation, outputs[i]);
+    pairs.push_back(pairToGather(operation, outputs[i], inputs[i], size_));
   }
-  return run(std::move(operation), options.asyncOp, options.timeout, [pairs](const Place& at, Operation&) {
-    return startGroup(at, [&](const Place& inside) {
-      for (const Pair& each : pairs) {
-        (void)start(inside, koloAllGather, koloIallGather, each.in.data, each.out.data, each.in.count, each.type);
-      }
-    });
-  });
+  return run(std::move(operation), options.asyncOp, options.timeout, groupOf<gatherAll>(std::move(pairs)));
 }
 
 WorkPtr KoloBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                           const c10d::ReduceScatterOptions& options) {
-  checkTensor(output);
-  checkTensor(input);
-  checkSameType(output, input);
-  checkTimes(input, output, size_, "input tensor must be the same size as output size times world size");
+  checkPair(output, input);
   const at::Device device = input.device();
   Operation operation("kolo:reduce_scatter", c10d::OpType::_REDUCE_SCATTER_BASE, device,
                       lasts(options.asyncOp, device));
-  const koloDataType_t type = typeToReduce(input.scalar_type());
-  const koloRedOp_t op = operation.reduction(options.reduceOp, input.scalar_type(), comm(device));
-  const Block out = operation.writes(output), in = operation.reads(input);
-  results(operation, output);
-  return run(std::move(operation), options.asyncOp, options.timeout, [out, in, type, op](const Place& at, Operation&) {
-    return start(at, koloReduceScatter, koloIreduceScatter, in.data, out.data, out.count, type, op);
-  });
+  const Pair pair = pairToScatter(operation, output, input, size_, options.reduceOp, comm(device));
+  return run(std::move(operation), options.asyncOp, options.timeout, callOf<reduceScatter>(pair));
 }
 
 WorkPtr KoloBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -207,29 +222,14 @@ WorkPtr KoloBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& 
                       lasts(options.asyncOp, device));
   std::vector<Pair> pairs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    checkTensor(outputs[i]);
-    checkTensor(inputs[i]);
-    checkSameType(outputs[i], inputs[i]);
-    checkTimes(inputs[i], outputs[i], size_, "input tensor must be the same size as output size times world size");
-    pairs.push_back({operation.writes(outputs[i]), operation.reads(inputs[i]), typeToReduce(inputs[i].scalar_type()),
-                     operation.reduction(options.reduceOp, inputs[i].scalar_type(), comm(device))});
-    results(operation, outputs[i]);
+    pairs.push_back(pairToScatter(operation, outputs[i], inputs[i], size_, options.reduceOp, comm(device)));
   }
-  return run(std::move(operation), options.asyncOp, options.timeout, [pairs](const Place& at, Operation&) {
-    return startGroup(at, [&](const Place& inside) {
-      for (const Pair& each : pairs) {
-        (void)start(inside, koloReduceScatter, koloIreduceScatter, each.in.data, each.out.data, each.out.count,
-                    each.type, each.op);
-      }
-    });
-  });
+  return run(std::move(operation), options.asyncOp, options.timeout, groupOf<reduceScatter>(std::move(pairs)));
 }
 
 WorkPtr KoloBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& outputSplits,
                                    std::vector<std::int64_t>& inputSplits, const c10d::AllToAllOptions& options) {
-  checkTensor(output);
-  checkTensor(input);
-  checkSameType(output, input);
+  checkPair(output, input);
   Operation operation("kolo:all_to_all", c10d::OpType::ALLTOALL_BASE, input.device(),
                       lasts(options.asyncOp, input.device()));
   const Block out = operation.writes(output), in = operation.reads(input);
@@ -261,8 +261,7 @@ WorkPtr KoloBackend::gather_into_tensor(at::Tensor& output, at::Tensor& input, c
   const Block in = operation.reads(input);
   Block out;
   if (root == rank_) {
-    checkTensor(output);
-    checkSameType(output, input);
+    checkPair(output, input);
     checkTimes(output, input, size_, "output tensor size must be equal to world_size times input tensor size");
     out = operation.writes(output);
     results(operation, output);
