@@ -38,7 +38,8 @@ size_t bufferCapacity(const Options& options, int ranks) {
 void resolveGpus(Options& options) {
   const int count = static_cast<int>(gpusHere().size());
   for (const int gpu : options.gpus) {
-    if (gpu >= count) fail("--gpus: there is no device {}, expected 0{}", gpu, count > 1 ? fmt::format(" to {}", count - 1) : "");
+    if (gpu >= count)
+      fail("--gpus: there is no device {}, expected 0{}", gpu, count > 1 ? fmt::format(" to {}", count - 1) : "");
   }
   if (!options.gpus.empty()) return;
   options.gpus.resize(static_cast<size_t>(count));
@@ -55,17 +56,18 @@ struct Memory {
 void requireMemory(const Options& options, const char* what, double bytesOfRank, int ranks, const Memory& memory) {
   const double needed = bytesOfRank * ranks;
   if (needed <= static_cast<double>(memory.bytes)) return;
-  fail("sizes up to {} need {:.1f} GiB for {} of each of {} rank{}{}, but {} memory is {}", formatBytes(options.sizes.back()),
-       needed / (1u << 30), what, ranks, ranks == 1 ? "" : "s", options.buffers.size() > 1 ? ", registered and plain" : "", memory.whose,
-       formatBytes(memory.bytes));
+  fail("sizes up to {} need {:.1f} GiB for {} of each of {} rank{}{}, but {} memory is {}",
+       formatBytes(options.sizes.back()), needed / (1u << 30), what, ranks, ranks == 1 ? "" : "s",
+       options.buffers.size() > 1 ? ", registered and plain" : "", memory.whose, formatBytes(memory.bytes));
 }
 
 void requireGpuMemory(const Options& options, double bytesOfRank, int ranksHere) {
   const std::vector<Gpu> gpus = gpusHere();
   const int places = static_cast<int>(options.gpus.size());
   for (const int gpu : options.gpus) {
-    int ranks = 0;   // on it; a device may be in the list more than once
-    for (int rank = 0; rank < ranksHere; ++rank) ranks += options.gpus[static_cast<size_t>(rank % places)] == gpu ? 1 : 0;
+    int ranks = 0;  // on it; a device may be in the list more than once
+    for (int rank = 0; rank < ranksHere; ++rank)
+      ranks += options.gpus[static_cast<size_t>(rank % places)] == gpu ? 1 : 0;
     const Gpu& known = gpus[static_cast<size_t>(gpu)];
     requireMemory(options, "the two buffers", bytesOfRank, ranks, {fmt::format("GPU {}'s", gpu), known.memoryBytes});
   }
@@ -79,15 +81,18 @@ void requirePossible(const Options& options, int ranks, int ranksHere) {
     fail("--root {} is no rank: there are ranks 0 to {}", options.root, ranks - 1);
   }
   if (std::none_of(collectives.begin(), collectives.end(), [&](auto each) { return isMeasurable(options, each); })) {
-    fail("nothing to measure: {}", options.inPlace ? "no collective asked for has these datatypes and reductions in place"
-                                                   : "no reduction asked for is defined for a datatype asked for");
+    fail("nothing to measure: {}", options.inPlace
+                                       ? "no collective asked for has these datatypes and reductions in place"
+                                       : "no reduction asked for is defined for a datatype asked for");
   }
   // As floating-point numbers: what is absurd must not wrap around to something small.
-  const double each = 2.0 * static_cast<double>(bufferCapacity(options, ranks));   // a rank's two buffers of a kind
+  const double each = 2.0 * static_cast<double>(bufferCapacity(options, ranks));  // a rank's two buffers of a kind
   const double kinds = static_cast<double>(options.buffers.size());
   if (options.onGpus) {
     requireGpuMemory(options, each * kinds, ranksHere);
-    if (options.check > 0) requireMemory(options, "the copies on the host, with which values are compared,", each, ranksHere, {"the machine's", memoryBytes()});
+    if (options.check > 0)
+      requireMemory(options, "the copies on the host, with which values are compared,", each, ranksHere,
+                    {"the machine's", memoryBytes()});
   } else {
     requireMemory(options, "the two buffers", each * kinds, ranksHere, {"the machine's", memoryBytes()});
   }

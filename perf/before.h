@@ -17,7 +17,8 @@ size_t bufferCapacity(const Options& options, int ranks);
 // These throw Failure.
 // GPUs that do not exist; puts those that there are in the place of "all". REQUIRES: options.onGpus
 void resolveGpus(Options& options);
-// Roots that do not exist, nothing to measure, buffers of the ranks on this machine that exceed its memory, or its GPUs'.
+// Roots that do not exist, nothing to measure, buffers of the ranks on this machine that exceed its memory, or its
+// GPUs'.
 void requirePossible(const Options& options, int ranks, int ranksHere);
 // Files that cannot be written, and two reports into one file. What files hold is kept.
 void requireOutputs(const Options& options);

@@ -24,7 +24,8 @@ constexpr size_t kGuardBytes = 64;
 
 class Buffers {
  public:
-  // capacity: bytes of each of the two, in the device's memory. Touches all of it, on the calling thread. Throws Failure.
+  // capacity: bytes of each of the two, in the device's memory. Touches all of it, on the calling thread. Throws
+  // Failure.
   Buffers(koloComm_t comm, const Device& device, BufferKind kind, size_t capacity);
   ~Buffers();
   Buffers(const Buffers&) = delete;

@@ -1,4 +1,5 @@
-// The devices of device.h that are CUDA's. A build without the CUDA toolkit has no_cuda_device.cc for it, which has none.
+// The devices of device.h that are CUDA's. A build without the CUDA toolkit has no_cuda_device.cc for it, which has
+// none.
 #pragma once
 
 #include <memory>

@@ -32,11 +32,13 @@ std::vector<Gpu> gpusHere() {
   const auto devices = drivers::cudaDevices();
   if (!devices.ok()) fail("--gpus: {}", devices.status().message());
   std::vector<Gpu> gpus;
-  for (const drivers::CudaDevice& device : devices.value()) gpus.push_back({device.name, device.pciBusId, device.memoryBytes});
+  for (const drivers::CudaDevice& device : devices.value())
+    gpus.push_back({device.name, device.pciBusId, device.memoryBytes});
   return gpus;
 }
 
-HostView::HostView(const Device& device, std::byte* begin, size_t bytes) : device_(device), begin_(begin), bytes_(bytes), view_(begin) {
+HostView::HostView(const Device& device, std::byte* begin, size_t bytes)
+    : device_(device), begin_(begin), bytes_(bytes), view_(begin) {
   if (device.ordinal() == KOLO_HOST) return;
   copy_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
   view_ = copy_.get();

@@ -1,6 +1,7 @@
 // What all ranks tell each other about a measurement, by the communicator that is measured.
 //
-// Thread safety: an Exchange belongs to one rank's thread; its functions are collective over the communicator and throw Failure.
+// Thread safety: an Exchange belongs to one rank's thread; its functions are collective over the communicator and throw
+// Failure.
 #pragma once
 
 #include <cstddef>
@@ -29,13 +30,13 @@ class Exchange {
 
  private:
   // Allocated once: to allocate later could wait for kernels that wait for this rank.
-  static constexpr size_t kPiece = 512;   // values of a rank at a time
+  static constexpr size_t kPiece = 512;  // values of a rank at a time
 
   koloComm_t comm_;
   const Device& device_;
   size_t ranks_;
-  std::byte* own_;   // [kPiece]
-  std::byte* all_;   // [ranks][kPiece]
+  std::byte* own_;  // [kPiece]
+  std::byte* all_;  // [ranks][kPiece]
 };
 
 }  // namespace kolo::perf

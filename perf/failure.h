@@ -24,7 +24,8 @@ template <typename... Args>
   throw Failure(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Whether a failure is on its way to main. Then nothing of a GPU is given back: that could wait for a kernel that waits for other ranks.
+// Whether a failure is on its way to main. Then nothing of a GPU is given back: that could wait for a kernel that waits
+// for other ranks.
 inline bool isFailing() { return std::uncaught_exceptions() > 0; }
 
 // What this rank has to say is only that another one failed, which says it better itself.

@@ -44,7 +44,8 @@ const char* rankVariable() {
   // One of Kolo's own alone is a mistake, of which the library tells.
   if (isSet("KOLO_RANK") || isSet("KOLO_SIZE")) return "KOLO_RANK";
   if (isSet("RANK") && isSet("WORLD_SIZE")) return "RANK";
-  if (isSet("OMPI_COMM_WORLD_RANK")) return "OMPI_COMM_WORLD_RANK";   // in an allocation of Slurm, the daemon's variables are there too
+  if (isSet("OMPI_COMM_WORLD_RANK"))
+    return "OMPI_COMM_WORLD_RANK";  // in an allocation of Slurm, the daemon's variables are there too
   if (isSet("PMI_RANK") && isSet("MPI_LOCALNRANKS")) return "PMI_RANK";
   if (isSlurmTask()) return "SLURM_PROCID";
   return isSet("PMI_RANK") ? "PMI_RANK" : nullptr;
@@ -64,7 +65,8 @@ sigset_t watchedSignals() {
 
 class Ranks {
  public:
-  explicit Ranks(char** argv) : argv_(argv), job_(jobName()), parent_(getpid()), cores_(usableCores()), watched_(watchedSignals()) {
+  explicit Ranks(char** argv)
+      : argv_(argv), job_(jobName()), parent_(getpid()), cores_(usableCores()), watched_(watchedSignals()) {
     // Blocked, so that they wait for look(): no signal can fall between starting a rank and looking for it.
     sigprocmask(SIG_BLOCK, &watched_, &inherited_);
   }

@@ -32,9 +32,9 @@ int launchedLocalRank();
 
 // Runs this executable again `ranks` times with the same arguments and KOLO_RANK, KOLO_SIZE and KOLO_JOB set, each
 // bound to a core where there are cores enough, and waits. When a rank dies, standard error says which and by which
-// signal, unless the rank itself said why, and the others are ended: theirs are consequences. SIGINT, SIGTERM and SIGHUP
-// end all ranks, also while they are being started; no rank survives this process. Returns an exit status: the worst of
-// the ranks'. Throws Failure when a process cannot be started.
+// signal, unless the rank itself said why, and the others are ended: theirs are consequences. SIGINT, SIGTERM and
+// SIGHUP end all ranks, also while they are being started; no rank survives this process. Returns an exit status: the
+// worst of the ranks'. Throws Failure when a process cannot be started.
 int launchRanks(char** argv, int ranks);
 
 }  // namespace kolo::perf

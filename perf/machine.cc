@@ -102,7 +102,7 @@ Machine readMachine() {
 }
 
 double hashNumber(const std::string& text) {
-  std::uint64_t hash = 14695981039346656037U;   // FNV-1a
+  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
   for (const char each : text) hash = (hash ^ static_cast<unsigned char>(each)) * 1099511628211U;
   return static_cast<double>(hash >> 11);
 }

@@ -25,7 +25,8 @@ constexpr const char* kTimerSource = "clock_gettime(CLOCK_MONOTONIC)";
 
 Machine readMachine();
 size_t memoryBytes();
-// The same for all processes of this machine, in containers too, and not for those of another. A whole number below 2^53.
+// The same for all processes of this machine, in containers too, and not for those of another. A whole number below
+// 2^53.
 double machineNumber();
 // For texts that ranks compare, as such a number.
 double hashNumber(const std::string& text);

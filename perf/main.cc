@@ -34,13 +34,16 @@ using Clock = std::chrono::steady_clock;
 
 // What making a communicator took this process, for each of its ranks.
 struct Making {
-  size_t ranks = 1;                        // of this process
+  size_t ranks = 1;  // of this process
   size_t before = residentBytes();
   Clock::time_point begin = Clock::now();
   double ms = 0;
 
   void end() { ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); }
-  double bytesNow() const { return std::max(0.0, static_cast<double>(residentBytes()) - static_cast<double>(before)) / static_cast<double>(ranks); }
+  double bytesNow() const {
+    return std::max(0.0, static_cast<double>(residentBytes()) - static_cast<double>(before)) /
+           static_cast<double>(ranks);
+  }
 };
 
 // For the rank that is the host's number `local`.
@@ -51,7 +54,7 @@ int ordinalFor(const Options& options, int local) {
 koloConfig_t configFor(const Options& options, int ordinal) {
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
   config.device = ordinal;
-  if (options.resident) config.resident = 2;   // what is measured has its stream to itself
+  if (options.resident) config.resident = 2;  // what is measured has its stream to itself
   if (options.timeoutSeconds > 0) config.timeoutMs = static_cast<int>(options.timeoutSeconds * 1e3);
   if (!options.transport.empty()) config.transports = options.transport.c_str();
   config.name = "kolo-perf";
@@ -70,7 +73,8 @@ std::vector<double> gpuNumbers(int ordinal) {
   return {machineNumber(), hashNumber(gpusHere()[gpu].pciBusId), static_cast<double>(ordinal)};
 }
 
-// "GPU 0 (NVIDIA H200): 0, 2; GPU 1 (NVIDIA H200): 1, 3", from all ranks' numbers. The names are those of this machine's.
+// "GPU 0 (NVIDIA H200): 0, 2; GPU 1 (NVIDIA H200): 1, 3", from all ranks' numbers. The names are those of this
+// machine's.
 std::string gpusText(const std::vector<double>& numbers) {
   std::map<std::pair<double, double>, std::string> labels, ranksOn;
   const std::vector<Gpu> gpus = gpusHere();
@@ -113,13 +117,13 @@ void writeReports(const Run& run, const Options& options, const std::vector<Resu
   if (!options.htmlFile.empty()) writeFile(options.htmlFile, htmlText(run, results));
 }
 
-// The ranks that are threads of this process. What one of them allocates or frees on a GPU may wait for the kernels of another, and those
-// for it: so they meet between that and what they launch.
+// The ranks that are threads of this process. What one of them allocates or frees on a GPU may wait for the kernels of
+// another, and those for it: so they meet between that and what they launch.
 using Together = std::barrier<>;
 
 // The measurements themselves, with what they need of the communicator.
-std::vector<Result> measure(koloComm_t comm, const Options& options, const Device& device, const Making& making, Together& together,
-                            std::optional<Run>& run) {
+std::vector<Result> measure(koloComm_t comm, const Options& options, const Device& device, const Making& making,
+                            Together& together, std::optional<Run>& run) {
   int rank = 0, count = 0;
   check(koloCommUserRank(comm, &rank), "koloCommUserRank");
   check(koloCommCount(comm, &count), "koloCommCount");
@@ -127,7 +131,7 @@ std::vector<Result> measure(koloComm_t comm, const Options& options, const Devic
     fail("--ranks {} was given, but the launcher started {}", options.ranks, count);
   }
   std::optional<Reporter> reporter;
-  together.arrive_and_wait();   // all are made
+  together.arrive_and_wait();  // all are made
   const double bytes = making.bytesNow();
   together.arrive_and_wait();
   Exchange exchange(comm, device);
@@ -147,14 +151,14 @@ std::vector<Result> measure(koloComm_t comm, const Options& options, const Devic
   const AllBuffers buffers = makeBuffers(comm, options, device);
   together.arrive_and_wait();
   std::vector<Result> results = runSweep(comm, options, device, buffers, exchange, reporter ? &*reporter : nullptr);
-  const double endBytes = exchange.greatest(making.bytesNow());   // the last that is launched
+  const double endBytes = exchange.greatest(making.bytesNow());  // the last that is launched
   if (run) run->endBytes = static_cast<size_t>(endBytes);
   return results;
 }
 
 // What one rank does, as a process or as a thread. Destroys comm, unless it throws.
 int runRank(koloComm_t comm, const Options& options, const Device& device, const Making& making, Together& together) {
-  std::optional<Run> run;   // of rank 0
+  std::optional<Run> run;  // of rank 0
   const std::vector<Result> results = measure(comm, options, device, making, together, run);
   check(koloCommDestroy(comm), "koloCommDestroy");
   if (run) writeReports(*run, options, results);
@@ -173,8 +177,8 @@ int runProcess(const Options& options) {
   return runRank(comm, options, *device, making, alone);
 }
 
-// Calls body(rank) on a thread for each rank, and returns the worst status. A rank that fails ends the process: the others wait for it inside
-// the library, and there is nothing to save.
+// Calls body(rank) on a thread for each rank, and returns the worst status. A rank that fails ends the process: the
+// others wait for it inside the library, and there is nothing to save.
 template <class Body>
 int onThreads(int ranks, const Body& body) {
   std::vector<int> statuses(static_cast<size_t>(ranks), kAllRight);
@@ -225,7 +229,7 @@ int runThreadsOnGpus(const Options& options, int ranks) {
   return onThreads(ranks, [&](int rank) {
     const std::unique_ptr<Device> device = openDevice(ordinalFor(options, rank));
     const koloConfig_t config = configFor(options, device->ordinal());
-    together.arrive_and_wait();   // all devices are open
+    together.arrive_and_wait();  // all devices are open
     if (rank == 0) common.emplace(static_cast<size_t>(ranks));
     together.arrive_and_wait();
     Making making = *common;
@@ -234,17 +238,17 @@ int runThreadsOnGpus(const Options& options, int ranks) {
     making.end();
     bindThread(rank, ranks);
     const int status = runRank(comm, options, *device, making, together);
-    together.arrive_and_wait();   // nobody closes a device while another rank still leaves its communicator
+    together.arrive_and_wait();  // nobody closes a device while another rank still leaves its communicator
     return status;
   });
 }
 
-// Ranks on one device wait for each other: their streams should share no queue of the hardware, and no kernel be loaded only when it is
-// first launched. What the caller has set holds.
+// Ranks on one device wait for each other: their streams should share no queue of the hardware, and no kernel be loaded
+// only when it is first launched. What the caller has set holds.
 void prepareGpus(Options& options) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  const SignalsHeld held;   // by threads that the driver starts: a signal to end is for the one that ends the ranks
+  const SignalsHeld held;  // by threads that the driver starts: a signal to end is for the one that ends the ranks
   resolveGpus(options);
 }
 

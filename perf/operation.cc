@@ -35,9 +35,7 @@ Placement place(const Operation& operation, const Shape& shape, Ranks ranks, con
       at.recvElements = isRoot ? whole : 0;
       at.inPlace &= isRoot;
       break;
-    case koloCollectiveBroadcast:
-      at.sendElements = isRoot ? whole : 0;
-      break;
+    case koloCollectiveBroadcast: at.sendElements = isRoot ? whole : 0; break;
     case koloCollectiveGather:
       at.recvElements = isRoot ? whole : 0;
       at.inPlace &= isRoot;
@@ -48,14 +46,9 @@ Placement place(const Operation& operation, const Shape& shape, Ranks ranks, con
       at.inPlace &= isRoot;
       receivesOwnBlock = true;
       break;
-    case koloCollectiveAllGather:
-      sendsOwnBlock = true;
-      break;
-    case koloCollectiveReduceScatter:
-      receivesOwnBlock = true;
-      break;
-    default:
-      break;
+    case koloCollectiveAllGather: sendsOwnBlock = true; break;
+    case koloCollectiveReduceScatter: receivesOwnBlock = true; break;
+    default: break;
   }
   if (sendsOwnBlock) at.sendElements = block;
   if (receivesOwnBlock) at.recvElements = block;
@@ -67,33 +60,24 @@ Placement place(const Operation& operation, const Shape& shape, Ranks ranks, con
   return at;
 }
 
-koloResult_t runOnce(const Operation& operation, const Shape& shape, const Placement& at, Ranks ranks,
-                     koloComm_t comm, koloStream_t stream) {
+koloResult_t runOnce(const Operation& operation, const Shape& shape, const Placement& at, Ranks ranks, koloComm_t comm,
+                     koloStream_t stream) {
   const size_t count = shape.count;
   const koloDataType_t type = operation.datatype;
   switch (operation.collective) {
-    case koloCollectiveAllReduce:
-      return koloAllReduce(at.send, at.recv, count, type, operation.op, comm, stream);
+    case koloCollectiveAllReduce: return koloAllReduce(at.send, at.recv, count, type, operation.op, comm, stream);
     case koloCollectiveReduce:
       return koloReduce(at.send, at.recv, count, type, operation.op, operation.root, comm, stream);
-    case koloCollectiveBroadcast:
-      return koloBroadcast(at.send, at.recv, count, type, operation.root, comm, stream);
-    case koloCollectiveAllGather:
-      return koloAllGather(at.send, at.recv, count, type, comm, stream);
+    case koloCollectiveBroadcast: return koloBroadcast(at.send, at.recv, count, type, operation.root, comm, stream);
+    case koloCollectiveAllGather: return koloAllGather(at.send, at.recv, count, type, comm, stream);
     case koloCollectiveReduceScatter:
       return koloReduceScatter(at.send, at.recv, count, type, operation.op, comm, stream);
-    case koloCollectiveAllToAll:
-      return koloAllToAll(at.send, at.recv, count, type, comm, stream);
-    case koloCollectiveGather:
-      return koloGather(at.send, at.recv, count, type, operation.root, comm, stream);
-    case koloCollectiveScatter:
-      return koloScatter(at.send, at.recv, count, type, operation.root, comm, stream);
-    case koloCollectiveBarrier:
-      return koloBarrier(comm, stream);
-    case koloCollectiveSendRecv:
-      return sendRecv(operation, count, at, ranks, comm, stream);
-    case koloNumCollectives:
-      break;
+    case koloCollectiveAllToAll: return koloAllToAll(at.send, at.recv, count, type, comm, stream);
+    case koloCollectiveGather: return koloGather(at.send, at.recv, count, type, operation.root, comm, stream);
+    case koloCollectiveScatter: return koloScatter(at.send, at.recv, count, type, operation.root, comm, stream);
+    case koloCollectiveBarrier: return koloBarrier(comm, stream);
+    case koloCollectiveSendRecv: return sendRecv(operation, count, at, ranks, comm, stream);
+    case koloNumCollectives: break;
   }
   return koloInvalidArgument;
 }

@@ -40,7 +40,8 @@ bool canBeInPlace(koloCollective_t collective);
 // Where a collective is in place on its root only, the other ranks' placements are out of place.
 Placement place(const Operation& operation, const Shape& shape, Ranks ranks, const Buffers& buffers);
 
-// One call, which is enqueued into the stream, or done on return where that is NULL. send_recv is one group: to the next rank, from the previous.
+// One call, which is enqueued into the stream, or done on return where that is NULL. send_recv is one group: to the
+// next rank, from the previous.
 koloResult_t runOnce(const Operation& operation, const Shape& shape, const Placement& at, Ranks ranks, koloComm_t comm,
                      koloStream_t stream);
 

@@ -27,7 +27,7 @@ struct Options {
   bool inPlace = false;
   bool threads = false;
   bool onGpus = false;
-  std::vector<int> gpus;   // the devices of a host's ranks, in turns; empty until resolveGpus() for all that there are
+  std::vector<int> gpus;  // the devices of a host's ranks, in turns; empty until resolveGpus() for all that there are
   bool resident = false;
   double timeoutSeconds = 0;  // 0: the library's own
   std::vector<Wish> wishes;   // of algorithms; empty: the planner's choice

@@ -30,26 +30,16 @@ bool isComplex(koloDataType_t datatype) { return datatype == koloComplex64 || da
 // All integers up to this, and their negatives, are exact in the datatype.
 std::int64_t exactLimit(koloDataType_t datatype) {
   switch (datatype) {
-    case koloBool:
-      return 1;
-    case koloFloat8e5m2:
-      return 8;
-    case koloFloat8e4m3:
-      return 16;
-    case koloInt8:
-      return 127;
-    case koloUint8:
-      return 255;
-    case koloBfloat16:
-      return 256;
-    case koloFloat16:
-      return 2048;
-    case koloInt16:
-      return 32767;
-    case koloUint16:
-      return 65535;
-    default:
-      return 1 << 24;
+    case koloBool: return 1;
+    case koloFloat8e5m2: return 8;
+    case koloFloat8e4m3: return 16;
+    case koloInt8: return 127;
+    case koloUint8: return 255;
+    case koloBfloat16: return 256;
+    case koloFloat16: return 2048;
+    case koloInt16: return 32767;
+    case koloUint16: return 65535;
+    default: return 1 << 24;
   }
 }
 
@@ -125,17 +115,12 @@ double logicalOperand(const Element& e) {
 
 Number operand(const Element& e) {
   switch (e.op) {
-    case koloSum:
-      return {sumOperand(e, e.random()), isComplex(e.datatype) ? sumOperand(e, mix(e.random(), 0, 0)) : 0};
-    case koloAvg:
-      return {avgOperand(e, e.shared()), isComplex(e.datatype) ? avgOperand(e, mix(e.shared(), 0, 0)) : 0};
-    case koloProd:
-      return prodOperand(e);
+    case koloSum: return {sumOperand(e, e.random()), isComplex(e.datatype) ? sumOperand(e, mix(e.random(), 0, 0)) : 0};
+    case koloAvg: return {avgOperand(e, e.shared()), isComplex(e.datatype) ? avgOperand(e, mix(e.shared(), 0, 0)) : 0};
+    case koloProd: return prodOperand(e);
     case koloMax:
-    case koloMin:
-      return spread(e.random(), std::min(exactLimit(e.datatype), kWidest), e.datatype);
-    default:
-      return logicalOperand(e);
+    case koloMin: return spread(e.random(), std::min(exactLimit(e.datatype), kWidest), e.datatype);
+    default: return logicalOperand(e);
   }
 }
 
@@ -149,20 +134,13 @@ std::uint64_t bitOperand(const Element& e) {
 
 Number combine(koloRedOp_t op, Number a, Number b) {
   switch (op) {
-    case koloProd:
-      return a * b;
-    case koloMax:
-      return std::max(a.real(), b.real());
-    case koloMin:
-      return std::min(a.real(), b.real());
-    case koloLogicalAnd:
-      return a != 0.0 && b != 0.0 ? 1.0 : 0.0;
-    case koloLogicalOr:
-      return a != 0.0 || b != 0.0 ? 1.0 : 0.0;
-    case koloLogicalXor:
-      return (a != 0.0) != (b != 0.0) ? 1.0 : 0.0;
-    default:
-      return a + b;
+    case koloProd: return a * b;
+    case koloMax: return std::max(a.real(), b.real());
+    case koloMin: return std::min(a.real(), b.real());
+    case koloLogicalAnd: return a != 0.0 && b != 0.0 ? 1.0 : 0.0;
+    case koloLogicalOr: return a != 0.0 || b != 0.0 ? 1.0 : 0.0;
+    case koloLogicalXor: return (a != 0.0) != (b != 0.0) ? 1.0 : 0.0;
+    default: return a + b;
   }
 }
 
@@ -209,22 +187,14 @@ void store(std::byte* to, T value) {
 void encode(std::byte* to, koloDataType_t datatype, Number value) {
   const double real = value.real();
   switch (datatype) {
-    case koloFloat32:
-      return store(to, static_cast<float>(real));
-    case koloFloat64:
-      return store(to, real);
-    case koloComplex64:
-      return store(to, std::complex<float>(value));
-    case koloComplex128:
-      return store(to, value);
-    case koloFloat16:
-      return store(to, static_cast<std::uint16_t>(smallFloatBits(real, 5, 10)));
-    case koloBfloat16:
-      return store(to, static_cast<std::uint16_t>(smallFloatBits(real, 8, 7)));
-    case koloFloat8e4m3:
-      return store(to, static_cast<std::uint8_t>(smallFloatBits(real, 4, 3)));
-    case koloFloat8e5m2:
-      return store(to, static_cast<std::uint8_t>(smallFloatBits(real, 5, 2)));
+    case koloFloat32: return store(to, static_cast<float>(real));
+    case koloFloat64: return store(to, real);
+    case koloComplex64: return store(to, std::complex<float>(value));
+    case koloComplex128: return store(to, value);
+    case koloFloat16: return store(to, static_cast<std::uint16_t>(smallFloatBits(real, 5, 10)));
+    case koloBfloat16: return store(to, static_cast<std::uint16_t>(smallFloatBits(real, 8, 7)));
+    case koloFloat8e4m3: return store(to, static_cast<std::uint8_t>(smallFloatBits(real, 4, 3)));
+    case koloFloat8e5m2: return store(to, static_cast<std::uint8_t>(smallFloatBits(real, 5, 2)));
     default: {
       const auto whole = static_cast<std::int64_t>(real);
       std::memcpy(to, &whole, koloDataTypeSize(datatype));
@@ -282,32 +252,21 @@ size_t countNumbersDiffering(const std::byte* got, const std::byte* expected, si
                              koloDataType_t datatype) {
   const auto unequal = [](auto a, auto b) { return a != b; };
   switch (datatype) {
-    case koloFloat32:
-      return countDiffering<float>(got, expected, elements, 1, unequal);
-    case koloFloat64:
-      return countDiffering<double>(got, expected, elements, 1, unequal);
-    case koloComplex64:
-      return countDiffering<float>(got, expected, elements, 2, unequal);
-    case koloComplex128:
-      return countDiffering<double>(got, expected, elements, 2, unequal);
+    case koloFloat32: return countDiffering<float>(got, expected, elements, 1, unequal);
+    case koloFloat64: return countDiffering<double>(got, expected, elements, 1, unequal);
+    case koloComplex64: return countDiffering<float>(got, expected, elements, 2, unequal);
+    case koloComplex128: return countDiffering<double>(got, expected, elements, 2, unequal);
     case koloFloat16:
-    case koloBfloat16:
-      return countSmallFloats<std::uint16_t>(got, expected, elements);
+    case koloBfloat16: return countSmallFloats<std::uint16_t>(got, expected, elements);
     case koloFloat8e4m3:
-    case koloFloat8e5m2:
-      return countSmallFloats<std::uint8_t>(got, expected, elements);
-    default:
-      break;
+    case koloFloat8e5m2: return countSmallFloats<std::uint8_t>(got, expected, elements);
+    default: break;
   }
   switch (koloDataTypeSize(datatype)) {
-    case 1:
-      return countBytesDiffering<std::uint8_t>(got, expected, elements, 1);
-    case 2:
-      return countBytesDiffering<std::uint16_t>(got, expected, elements, 1);
-    case 4:
-      return countBytesDiffering<std::uint32_t>(got, expected, elements, 1);
-    default:
-      return countBytesDiffering<std::uint64_t>(got, expected, elements, 1);
+    case 1: return countBytesDiffering<std::uint8_t>(got, expected, elements, 1);
+    case 2: return countBytesDiffering<std::uint16_t>(got, expected, elements, 1);
+    case 4: return countBytesDiffering<std::uint32_t>(got, expected, elements, 1);
+    default: return countBytesDiffering<std::uint64_t>(got, expected, elements, 1);
   }
 }
 

@@ -86,14 +86,17 @@ nlohmann::ordered_json resultJson(const Result& r) {
 
 Reporter::Reporter(const Run& run) : run_(run), showBar_(isatty(STDERR_FILENO) == 1) {
   const Machine& machine = run_.machine;
-  const char* const kind = run_.threads ? (run_.ranks == 1 ? "a thread" : "threads")
-                                        : (run_.ranks == 1 ? "a process" : "processes");
+  const char* const kind =
+      run_.threads ? (run_.ranks == 1 ? "a thread" : "threads") : (run_.ranks == 1 ? "a process" : "processes");
   fmt::print("# kolo-perf, Kolo {}: {} rank{} ({}{}), {} buffers{}, transport {}\n", run_.version, run_.ranks,
-             run_.ranks == 1 ? "" : "s", kind, run_.bound ? ", each bound to a core" : "", run_.buffers, run_.inPlace ? " in place" : "", run_.transport);
+             run_.ranks == 1 ? "" : "s", kind, run_.bound ? ", each bound to a core" : "", run_.buffers,
+             run_.inPlace ? " in place" : "", run_.transport);
   fmt::print("# {}, {} cores, {} memory, {}\n", machine.cpu, machine.cores, formatBytes(machine.memoryBytes),
              machine.kernel);
-  if (!run_.gpus.empty()) fmt::print("# GPUs and their ranks: {}{}\n", run_.gpus, run_.resident ? "; resident kernels" : "");
-  fmt::print("# communicator: made in {:.1f} ms by the slowest rank, {} of memory for each\n", run_.initMs, formatBytes(run_.initBytes));
+  if (!run_.gpus.empty())
+    fmt::print("# GPUs and their ranks: {}{}\n", run_.gpus, run_.resident ? "; resident kernels" : "");
+  fmt::print("# communicator: made in {:.1f} ms by the slowest rank, {} of memory for each\n", run_.initMs,
+             formatBytes(run_.initBytes));
   fmt::print("# time: of one call, by the slowest rank, in batches back to back; bandwidth: from the median\n");
 }
 

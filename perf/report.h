@@ -19,13 +19,13 @@ struct Run {
   bool threads = false;
   bool bound = false;  // each rank to one core
   bool inPlace = false;
-  std::string gpus;          // in whose memory the buffers lie, and the ranks of each; empty: the host's
-  bool resident = false;     // the kernels for small operations there
+  std::string gpus;       // in whose memory the buffers lie, and the ranks of each; empty: the host's
+  bool resident = false;  // the kernels for small operations there
   std::string buffers;
   std::string transport;
-  double initMs = 0;         // making the communicator: the slowest rank
-  size_t initBytes = 0;      // memory that it took: the most of a rank
-  size_t endBytes = 0;       // the same after the last measurement, buffers included
+  double initMs = 0;     // making the communicator: the slowest rank
+  size_t initBytes = 0;  // memory that it took: the most of a rank
+  size_t endBytes = 0;   // the same after the last measurement, buffers included
 };
 
 // Prints the table as it grows, and the bar while it does.

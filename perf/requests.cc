@@ -2,10 +2,11 @@
 //
 // usage: kolo-perf-requests [BYTES ...]        8, 1024 and 65536 where not given
 //
-// Two ranks are processes; where there are two cores each stays on one, so that no run differs from another by where the
-// ranks are. Each pattern is repeated for 20 ms in 15 rounds, and printed is the fastest round: what other programs take
-// is no part of it. Messages have a buffer each way. "exchange" is one message each way at the same time: by a group of
-// koloSend and koloRecv, and by koloIrecv, koloIsend and two waits; "ping-pong" is half of koloSend, koloRecv and back.
+// Two ranks are processes; where there are two cores each stays on one, so that no run differs from another by where
+// the ranks are. Each pattern is repeated for 20 ms in 15 rounds, and printed is the fastest round: what other programs
+// take is no part of it. Messages have a buffer each way. "exchange" is one message each way at the same time: by a
+// group of koloSend and koloRecv, and by koloIrecv, koloIsend and two waits; "ping-pong" is half of koloSend, koloRecv
+// and back.
 #include <kolo/kolo.h>
 #include <sched.h>
 #include <sys/wait.h>
@@ -58,7 +59,7 @@ struct Rank {
       return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / static_cast<double>(calls);
     };
     double guess = repeat(100);
-    MUST(koloAllReduce(&guess, &guess, 1, koloFloat64, koloMax, comm, nullptr));   // as many calls on both ranks
+    MUST(koloAllReduce(&guess, &guess, 1, koloFloat64, koloMax, comm, nullptr));  // as many calls on both ranks
     const long calls = std::max(10L, static_cast<long>(kRoundUs / guess));
     double best = repeat(calls);
     for (int round = 1; round < kRounds; ++round) best = std::min(best, repeat(calls));
@@ -108,7 +109,8 @@ void measure(const Rank& rank, std::size_t bytes) {
     }
   }) / 2;
   rank.print("ping-pong", bytes, pingPong, pingPongByRequests);
-  const double reduced = rank.time([&] { MUST(koloAllReduce(out.data(), sums.data(), bytes, koloInt8, koloSum, rank.comm, nullptr)); });
+  const double reduced =
+      rank.time([&] { MUST(koloAllReduce(out.data(), sums.data(), bytes, koloInt8, koloSum, rank.comm, nullptr)); });
   const double reducedByRequest = rank.time([&] {
     koloRequest_t request = nullptr;
     MUST(koloIallReduce(out.data(), sums.data(), bytes, koloInt8, koloSum, rank.comm, &request));

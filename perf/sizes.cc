@@ -20,10 +20,8 @@ bool holdsBlocks(koloCollective_t collective) {
     case koloCollectiveReduceScatter:
     case koloCollectiveAllToAll:
     case koloCollectiveGather:
-    case koloCollectiveScatter:
-      return true;
-    default:
-      return false;
+    case koloCollectiveScatter: return true;
+    default: return false;
   }
 }
 

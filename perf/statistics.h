@@ -28,8 +28,8 @@ struct Schedule {
   size_t samples = 1;
 };
 
-// A batch lasts at least so long, so that neither the timer nor the unequal start of the ranks is seen in it; on a GPU, nor the wait for
-// its stream.
+// A batch lasts at least so long, so that neither the timer nor the unequal start of the ranks is seen in it; on a GPU,
+// nor the wait for its stream.
 constexpr double kBatchUs = 20.0;
 constexpr double kGpuBatchUs = 1000.0;
 constexpr size_t kMaxBatch = 256;
@@ -37,7 +37,8 @@ constexpr size_t kMaxBatch = 256;
 constexpr double kBudgetUs = 150e3;
 constexpr size_t kMinSamples = 5;
 constexpr size_t kMaxSamples = 2000;
-// The most where the caller did: more calls make longer batches, for the samples of all ranks are kept until the figures are made.
+// The most where the caller did: more calls make longer batches, for the samples of all ranks are kept until the
+// figures are made.
 constexpr size_t kMostSamples = 10'000;
 
 // callUs: an estimate of one call. iterations: the calls asked for, or 0 to let the budget decide. With iterations

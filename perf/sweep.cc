@@ -23,7 +23,8 @@ struct Point {
 
 class Sweep {
  public:
-  Sweep(koloComm_t comm, const Options& options, const Device& device, const AllBuffers& buffers, Exchange& exchange, Reporter* reporter)
+  Sweep(koloComm_t comm, const Options& options, const Device& device, const AllBuffers& buffers, Exchange& exchange,
+        Reporter* reporter)
       : comm_(comm), options_(options), device_(device), buffers_(buffers), exchange_(exchange), reporter_(reporter) {
     check(koloCommUserRank(comm, &ranks_.self), "koloCommUserRank");
     check(koloCommCount(comm, &ranks_.count), "koloCommCount");
@@ -82,8 +83,9 @@ class Sweep {
     }
   }
 
-  // Tells the reader, once, where the library takes another algorithm than was asked for: because that one does not fit,
-  // or because between windows it has the form of another. noted: what the reader has been told of this collective.
+  // Tells the reader, once, where the library takes another algorithm than was asked for: because that one does not
+  // fit, or because between windows it has the form of another. noted: what the reader has been told of this
+  // collective.
   void noteOtherAlgorithm(const Point& point, std::string& noted) {
     const koloCollective_t collective = point.operation.collective;
     const size_t countBytes = point.shape.count * koloDataTypeSize(point.operation.datatype);
@@ -144,7 +146,7 @@ class Sweep {
     result.plan = planOf(point, result.buffers == BufferKind::kRegistered);
     if (options_.check > 0) {
       const size_t wrong = runVerified(operation, point.shape, ranks_, *point.buffers, comm_, exchange_);
-      result.wrong = static_cast<size_t>(exchange_.sum(static_cast<double>(wrong)));   // exact up to 2^53
+      result.wrong = static_cast<size_t>(exchange_.sum(static_cast<double>(wrong)));  // exact up to 2^53
     }
     const Placement at = place(operation, point.shape, ranks_, *point.buffers);
     const Schedule schedule = calibrate(point, at);
@@ -198,12 +200,13 @@ AllBuffers makeBuffers(koloComm_t comm, const Options& options, const Device& de
   check(koloCommCount(comm, &ranks), "koloCommCount");
   const size_t capacity = bufferCapacity(options, ranks);
   AllBuffers buffers;
-  for (const BufferKind kind : options.buffers) buffers.push_back(std::make_unique<Buffers>(comm, device, kind, capacity));
+  for (const BufferKind kind : options.buffers)
+    buffers.push_back(std::make_unique<Buffers>(comm, device, kind, capacity));
   return buffers;
 }
 
-std::vector<Result> runSweep(koloComm_t comm, const Options& options, const Device& device, const AllBuffers& buffers, Exchange& exchange,
-                             Reporter* reporter) {
+std::vector<Result> runSweep(koloComm_t comm, const Options& options, const Device& device, const AllBuffers& buffers,
+                             Exchange& exchange, Reporter* reporter) {
   return Sweep(comm, options, device, buffers, exchange, reporter).run();
 }
 

@@ -17,13 +17,14 @@
 
 namespace kolo::perf {
 
-using AllBuffers = std::vector<std::unique_ptr<Buffers>>;   // of each kind that is asked for
+using AllBuffers = std::vector<std::unique_ptr<Buffers>>;  // of each kind that is asked for
 
 AllBuffers makeBuffers(koloComm_t comm, const Options& options, const Device& device);
 
-// device: where the communicator and the buffers are. reporter: on rank 0; null elsewhere. Returns the same results on all ranks. Throws Failure when the library reports
-// an error, or when the options are not possible for so many ranks (before.h).
-std::vector<Result> runSweep(koloComm_t comm, const Options& options, const Device& device, const AllBuffers& buffers, Exchange& exchange,
-                             Reporter* reporter);
+// device: where the communicator and the buffers are. reporter: on rank 0; null elsewhere. Returns the same results on
+// all ranks. Throws Failure when the library reports an error, or when the options are not possible for so many ranks
+// (before.h).
+std::vector<Result> runSweep(koloComm_t comm, const Options& options, const Device& device, const AllBuffers& buffers,
+                             Exchange& exchange, Reporter* reporter);
 
 }  // namespace kolo::perf

@@ -27,12 +27,8 @@ size_t countUnpoisoned(const std::byte* at, size_t bytes) {
 class Verification {
  public:
   Verification(const Operation& operation, const Shape& shape, Ranks ranks, const Buffers& buffers)
-      : operation_(operation),
-        shape_(shape),
-        ranks_(ranks),
-        at_(place(operation, shape, ranks, buffers)),
-        elementBytes_(koloDataTypeSize(operation.datatype)),
-        reduces_(isReduction(operation.collective)),
+      : operation_(operation), shape_(shape), ranks_(ranks), at_(place(operation, shape, ranks, buffers)),
+        elementBytes_(koloDataTypeSize(operation.datatype)), reduces_(isReduction(operation.collective)),
         seed_(shape.bytes * 31 + static_cast<size_t>(operation.collective)),
         written_(at_.inPlace ? Area{buffers.recv(), shape.bytes} : Area{at_.recv, at_.recvElements * elementBytes_}),
         writtenView_(buffers.device(), guarded(written_).begin, guarded(written_).bytes),
@@ -43,7 +39,8 @@ class Verification {
   void prepare() const {
     std::memset(writtenView_.of(guarded(written_).begin), kPoison, guarded(written_).bytes);
     writtenView_.upload();
-    fill(sentView_.of(at_.send), at_.sendElements, elementBytes_, sentBy(ranks_.self), 0);   // in place over some of the poison
+    fill(sentView_.of(at_.send), at_.sendElements, elementBytes_, sentBy(ranks_.self),
+         0);  // in place over some of the poison
     sentView_.upload();
   }
 
@@ -53,7 +50,8 @@ class Verification {
                    countUnpoisoned(writtenView_.of(written_.begin + written_.bytes), kGuardBytes);
     if (!at_.inPlace) {
       sentView_.download();
-      count += countWrong(sentView_.of(at_.send), at_.sendElements, operation_.datatype, sentBy(ranks_.self), 0, Compare::kBytes);
+      count += countWrong(sentView_.of(at_.send), at_.sendElements, operation_.datatype, sentBy(ranks_.self), 0,
+                          Compare::kBytes);
     }
     return at_.recvElements > 0 ? count + wrongResult() : count;
   }
@@ -65,8 +63,8 @@ class Verification {
   }
 
   size_t wrongIn(size_t block, size_t elements, const Table& expected, size_t phase) const {
-    return countWrong(writtenView_.of(at_.recv) + block * shape_.count * elementBytes_, elements, operation_.datatype, expected, phase,
-                      reduces_ ? Compare::kNumbers : Compare::kBytes);
+    return countWrong(writtenView_.of(at_.recv) + block * shape_.count * elementBytes_, elements, operation_.datatype,
+                      expected, phase, reduces_ ? Compare::kNumbers : Compare::kBytes);
   }
 
   // The block of every rank, each of which starts at `phase` of that rank's pattern.
@@ -82,23 +80,16 @@ class Verification {
     const size_t own = static_cast<size_t>(ranks_.self) * shape_.count;
     switch (operation_.collective) {
       case koloCollectiveAllReduce:
-      case koloCollectiveReduce:
-        return wrongIn(0, shape_.elements, folded(), 0);
-      case koloCollectiveReduceScatter:
-        return wrongIn(0, shape_.count, folded(), own);
-      case koloCollectiveBroadcast:
-        return wrongIn(0, shape_.elements, sentBy(operation_.root), 0);
-      case koloCollectiveScatter:
-        return wrongIn(0, shape_.count, sentBy(operation_.root), own);
+      case koloCollectiveReduce: return wrongIn(0, shape_.elements, folded(), 0);
+      case koloCollectiveReduceScatter: return wrongIn(0, shape_.count, folded(), own);
+      case koloCollectiveBroadcast: return wrongIn(0, shape_.elements, sentBy(operation_.root), 0);
+      case koloCollectiveScatter: return wrongIn(0, shape_.count, sentBy(operation_.root), own);
       case koloCollectiveAllGather:
-      case koloCollectiveGather:
-        return wrongBlocks(0);
-      case koloCollectiveAllToAll:
-        return wrongBlocks(own);
+      case koloCollectiveGather: return wrongBlocks(0);
+      case koloCollectiveAllToAll: return wrongBlocks(own);
       case koloCollectiveSendRecv:
         return wrongIn(0, shape_.elements, sentBy((ranks_.self + ranks_.count - 1) % ranks_.count), 0);
-      default:
-        return 0;
+      default: return 0;
     }
   }
 
@@ -111,16 +102,16 @@ class Verification {
   size_t elementBytes_;
   bool reduces_;
   size_t seed_;
-  // In place the collective may write anywhere in the shared memory, unless the interface keeps the rest; out of place only what
-  // it receives.
+  // In place the collective may write anywhere in the shared memory, unless the interface keeps the rest; out of place
+  // only what it receives.
   Area written_;
   HostView writtenView_, sentView_;
 };
 
 }  // namespace
 
-size_t runVerified(const Operation& operation, const Shape& shape, Ranks ranks, const Buffers& buffers,
-                   koloComm_t comm, Exchange& exchange) {
+size_t runVerified(const Operation& operation, const Shape& shape, Ranks ranks, const Buffers& buffers, koloComm_t comm,
+                   Exchange& exchange) {
   if (operation.collective == koloCollectiveBarrier) return 0;
   const Verification verification(operation, shape, ranks, buffers);
   verification.prepare();

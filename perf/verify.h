@@ -14,7 +14,7 @@ namespace kolo::perf {
 // the result, in the guards around it (each differing byte counts), in a receive buffer that was not to be touched, and
 // in a send buffer that was not to be changed. Throws Failure when the library reports an error. A barrier moves
 // nothing: 0.
-size_t runVerified(const Operation& operation, const Shape& shape, Ranks ranks, const Buffers& buffers,
-                   koloComm_t comm, Exchange& exchange);
+size_t runVerified(const Operation& operation, const Shape& shape, Ranks ranks, const Buffers& buffers, koloComm_t comm,
+                   Exchange& exchange);
 
 }  // namespace kolo::perf

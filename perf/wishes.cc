@@ -13,8 +13,8 @@ namespace kolo::perf {
 namespace {
 
 // As kolo.h lists them beside koloCommSetAlgorithm; a unit test compares this with the library's own table.
-constexpr std::array kAlgorithms = {"line", "one_shot", "two_shot", "ring", "biring", "recursive", "bruck", "tree",
-                                    "pairwise", "hierarchical"};
+constexpr std::array kAlgorithms = {"line",      "one_shot", "two_shot", "ring",     "biring",
+                                    "recursive", "bruck",    "tree",     "pairwise", "hierarchical"};
 
 bool hasAlgorithms(koloCollective_t collective) { return collective != koloCollectiveSendRecv; }
 

@@ -22,7 +22,8 @@ struct Wish {
   size_t high = SIZE_MAX;
 };
 
-// "ring": for every collective of `measured` that has algorithms. "all_reduce:ring": for that one. Each may be forbidden
+// "ring": for every collective of `measured` that has algorithms. "all_reduce:ring": for that one. Each may be
+// forbidden
 // ("^ring") and limited to sizes ("ring@1M-"); several by commas. Throws Failure for what is none of these, so that a
 // wrong name is found before ranks are started, and for a collective that is not measured.
 std::vector<Wish> parseWishes(std::string_view text, const std::vector<koloCollective_t>& measured);

@@ -10,14 +10,15 @@
  *  - A count of 0 is legal everywhere, and then the buffer may be NULL.
  *  - A place for a result is written only when the call succeeds.
  *  - Handles are opaque. A handle that was destroyed, or that another library made, is refused with koloInvalidHandle.
- *  - Communicators on host memory may be used to the end of the process, also by destructors of global objects. CUDA ends before these.
+ *  - Communicators on host memory may be used to the end of the process, also by destructors of global objects. CUDA
+ *    ends before these.
  *  - The library never frees, keeps or writes memory of the caller's beyond what a function's comment says.
  *
  * Thread safety: different communicators may be driven from different threads at the same time. Calls on one
  * communicator from several threads are executed one after the other, in the order in which they took the communicator;
- * that order must be the same on all ranks. A handle may be destroyed while other threads use it: their calls end first,
- * or are refused. koloCommAbort, koloCommGetAsyncError and the queries (Count, UserRank, GetErrorString, GetLastError) may be
- * called from any thread at any time.
+ * that order must be the same on all ranks. A handle may be destroyed while other threads use it: their calls end
+ * first, or are refused. koloCommAbort, koloCommGetAsyncError and the queries (Count, UserRank, GetErrorString,
+ * GetLastError) may be called from any thread at any time.
  */
 #ifndef KOLO_KOLO_H_
 #define KOLO_KOLO_H_
@@ -45,30 +46,30 @@ extern "C" {
 /* Enumerations have the size of an int in C. C++ is told so, which makes every number that a C caller may pass a value
  * that can be looked at and refused. */
 #if defined(__cplusplus)
-#define KOLO_ENUM enum : int
+#define KOLO_OF_INT : int
 #else
-#define KOLO_ENUM enum
+#define KOLO_OF_INT
 #endif
 
 /* ---------------------------------------------------------------- results */
 
-typedef KOLO_ENUM {
+typedef enum KOLO_OF_INT {
   koloSuccess = 0,
-  koloSystemError = 1,         /* the operating system refused something: see koloGetLastError */
-  koloInternalError = 2,       /* a bug in Kolo */
-  koloInvalidArgument = 3,     /* an argument that has no code of its own below */
-  koloInvalidUsage = 4,        /* a legal call at the wrong time (group misuse, finalised communicator, ...) */
-  koloRemoteError = 5,         /* another rank died or failed; the message names it */
-  koloInProgress = 6,          /* not finished yet (koloStreamQuery, koloRequestTest), or not begun (koloSetMayWait) */
-  koloTimeout = 7,             /* a deadline passed; the message names the rank and step waited for */
-  koloAborted = 8,             /* koloCommAbort was called, here or on another rank */
-  koloMismatch = 9,            /* the ranks did not call the same operation; the message prints both sides */
-  koloInvalidPointer = 10,     /* NULL where memory or a result location is needed */
-  koloInvalidCount = 11,       /* a count that is negative when read as signed, or whose bytes overflow */
+  koloSystemError = 1,     /* the operating system refused something: see koloGetLastError */
+  koloInternalError = 2,   /* a bug in Kolo */
+  koloInvalidArgument = 3, /* an argument that has no code of its own below */
+  koloInvalidUsage = 4,    /* a legal call at the wrong time (group misuse, finalised communicator, ...) */
+  koloRemoteError = 5,     /* another rank died or failed; the message names it */
+  koloInProgress = 6,      /* not finished yet (koloStreamQuery, koloRequestTest), or not begun (koloSetMayWait) */
+  koloTimeout = 7,         /* a deadline passed; the message names the rank and step waited for */
+  koloAborted = 8,         /* koloCommAbort was called, here or on another rank */
+  koloMismatch = 9,        /* the ranks did not call the same operation; the message prints both sides */
+  koloInvalidPointer = 10, /* NULL where memory or a result location is needed */
+  koloInvalidCount = 11,   /* a count that is negative when read as signed, or whose bytes overflow */
   koloInvalidDatatype = 12,
   koloInvalidOperation = 13,   /* unknown reduction, or one that is undefined for the datatype */
   koloInvalidRoot = 14,        /* a root or peer outside 0..n-1 */
-  koloInvalidHandle = 15,      /* a communicator, stream, request, event, window or reduction that is destroyed or not ours */
+  koloInvalidHandle = 15,      /* a handle (communicator, stream, request, ...) that is destroyed or not ours */
   koloInvalidOverlap = 16,     /* send and receive buffers overlap other than in place */
   koloInvalidRankCount = 17,   /* fewer than 1 rank, or more than the library supports */
   koloInvalidRank = 18,        /* a rank outside 0..n-1 */
@@ -76,8 +77,8 @@ typedef KOLO_ENUM {
   koloUnreachable = 20,        /* the root's address, or a rank, cannot be reached by any means */
   koloInvalidEnvironment = 21, /* an environment variable is malformed; the message names it */
   koloOutOfMemory = 22,
-  koloUnsupported = 23,        /* legal, but not available in this build or for this communicator */
-  koloTruncated = 24,          /* a message was longer than the receive buffer */
+  koloUnsupported = 23, /* legal, but not available in this build or for this communicator */
+  koloTruncated = 24,   /* a message was longer than the receive buffer */
   koloNumResults = 25
 } koloResult_t;
 
@@ -108,7 +109,7 @@ typedef struct {
   char internal[KOLO_UNIQUE_ID_BYTES];
 } koloUniqueId;
 
-typedef KOLO_ENUM {
+typedef enum KOLO_OF_INT {
   koloInt8 = 0,
   koloUint8 = 1,
   koloInt32 = 2,
@@ -149,7 +150,7 @@ typedef KOLO_ENUM {
  *   - float16, bfloat16, float8: every algorithm averages them. Partial results are stored divided by a power of two,
  *     so they are never too large. Each store rounds, as in a sum; a partial result near zero is rounded to a
  *     multiple of the smallest number of the datatype. */
-typedef KOLO_ENUM {
+typedef enum KOLO_OF_INT {
   koloSum = 0,
   koloProd = 1,
   koloMax = 2,
@@ -165,7 +166,7 @@ typedef KOLO_ENUM {
   koloMaxRedOp = 0x7fffffff
 } koloRedOp_t;
 
-typedef KOLO_ENUM {
+typedef enum KOLO_OF_INT {
   koloCollectiveAllReduce = 0,
   koloCollectiveReduce = 1,
   koloCollectiveBroadcast = 2,
@@ -202,29 +203,33 @@ typedef struct {
   const char* algorithm;  /* KOLO_ALGORITHM: "all_reduce:biring,broadcast:tree"; see koloCommSetAlgorithm */
   const char* transports; /* KOLO_TRANSPORTS: names in order of preference, "shm" */
   const char* name;       /* shown in messages */
-  int device;             /* KOLO_DEVICE: KOLO_HOST, or the CUDA device in whose memory this rank's buffers lie. Streams are
-                             then cudaStream_t, cast to koloStream_t, and a call returns when its operation is enqueued; but
-                             a rank that is about 100 operations or groups ahead of its device waits in the call. All
-                             ranks of a communicator use devices, or none does. Ranks that share a device need
-                             streams of their own, made with cudaStreamNonBlocking. */
-  int resident;           /* KOLO_RESIDENT: 1: small operations on an idle stream (cudaStreamNonBlocking) are given to a kernel that stays on the GPU until it has had
-                             nothing to do for KOLO_RESIDENT_IDLE_US, and are not launched. Whatever waits for the device to be idle (cudaDeviceSynchronize, cudaFree)
-                             then waits up to that much longer. The same on all ranks; one that cannot have such a kernel says why, and launches.
-                             2: also those that follow others in one stream, whatever the program enqueues between them, if all that comes before an operation
-                             in its stream can run beside the kernel, which has four of the GPU's multiprocessors: a cooperative launch on all of them would wait
-                             for ever. */
-  int eager;              /* KOLO_EAGER: 0: a call that is the first of its kind is checked against those of the other ranks before it returns. 1: not where this
-                             rank only gives, and there is room for what it gives, as when it repeats such a call: so it does not wait for the others, and that they have
-                             called something else shows at a later call. Each rank's own choice; host memory only. */
+  int device;   /* KOLO_DEVICE: KOLO_HOST, or the CUDA device in whose memory this rank's buffers lie. Streams are
+                   then cudaStream_t, cast to koloStream_t, and a call returns when its operation is enqueued; but
+                   a rank that is about 100 operations or groups ahead of its device waits in the call. All
+                   ranks of a communicator use devices, or none does. Ranks that share a device need
+                   streams of their own, made with cudaStreamNonBlocking. */
+  int resident; /* KOLO_RESIDENT: 1: small operations on an idle stream (cudaStreamNonBlocking) are given to a kernel
+                   that stays on the GPU until it has had nothing to do for KOLO_RESIDENT_IDLE_US, and are not launched.
+                   Whatever waits for the device to be idle (cudaDeviceSynchronize, cudaFree) then waits up to that much
+                   longer. The same on all ranks; one that cannot have such a kernel says why, and launches. 2: also
+                   those that follow others in one stream, whatever the program enqueues between them, if all that comes
+                   before an operation in its stream can run beside the kernel, which has four of the GPU's
+                   multiprocessors: a cooperative launch on all of them would wait for ever. */
+  int eager; /* KOLO_EAGER: 0: a call that is the first of its kind is checked against those of the other ranks before
+                it returns. 1: not where this rank only gives, and there is room for what it gives, as when it repeats
+                such a call: so it does not wait for the others, and that they have called something else shows at a
+                later call. Each rank's own choice; host memory only. */
 } koloConfig_t;
 
 #define KOLO_HOST (-1)
 
 #define KOLO_CONFIG_MAGIC 0x4b4f4c4fu
 #define KOLO_CONFIG_UNDEF_INT INT_MIN
-#define KOLO_CONFIG_INITIALIZER \
-  { sizeof(koloConfig_t), KOLO_CONFIG_MAGIC, KOLO_VERSION_CODE, KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT, 0, 0, 0, \
-    KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT }
+#define KOLO_CONFIG_INITIALIZER                                                                                        \
+  {                                                                                                                    \
+    sizeof(koloConfig_t), KOLO_CONFIG_MAGIC, KOLO_VERSION_CODE, KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT, 0, 0, 0, \
+        KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT                                            \
+  }
 
 /* Makes an id and starts its rendezvous in this process, listening on KOLO_INTERFACE's address or, by default, on the
  * address by which this machine is known to itself. The rank that uses the id with rank 0 need not be this process, but
@@ -274,45 +279,46 @@ KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* async
 KOLO_API const char* koloGetLastError(koloComm_t comm);
 KOLO_API koloResult_t koloCommCount(koloComm_t comm, int* count);
 KOLO_API koloResult_t koloCommUserRank(koloComm_t comm, int* rank);
-/* How many cores (hardware threads) of hosts comm's ranks may use, all together, by their affinity and the quotas of their control groups when comm was
- * made: where that is less than koloCommCount, they share cores. */
+/* How many cores (hardware threads) of hosts comm's ranks may use, all together, by their affinity and the quotas of
+ * their control groups when comm was made: where that is less than koloCommCount, they share cores. */
 KOLO_API koloResult_t koloCommCores(koloComm_t comm, int* cores);
-/* A thread that waits in an operation of comm, and has polled for a while in vain, calls function(context) again and again: for
- * programs in which another library must go on meanwhile, because what it owes a peer may be what keeps that peer from
- * coming. The function must return soon, and may not call operations, groups, the end of a communicator or this function
- * (koloInvalidUsage). NULL: none, as at first. On GPUs, where calls do not wait, it is never called. context must live as
- * long as comm. */
+/* A thread that waits in an operation of comm, and has polled for a while in vain, calls function(context) again and
+ * again: for programs in which another library must go on meanwhile, because what it owes a peer may be what keeps that
+ * peer from coming. The function must return soon, and may not call operations, groups, the end of a communicator or
+ * this function (koloInvalidUsage). NULL: none, as at first. On GPUs, where calls do not wait, it is never called.
+ * context must live as long as comm. */
 typedef void (*koloProgressFunction_t)(void* context);
 KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_t function, void* context);
 /* mayWait 0: operations that the calling thread gives to no stream do not wait for other ranks, until it says 1. One
  * that has to, or might, returns koloInProgress and has done nothing; it is still the next one. What is done at once is
  * a collective in which this rank only gives (a broadcast's root, say), if it is one of the communicator's last ones
- * again or koloConfig_t.eager is 1, and there is room for what it gives: for whoever wants to have given early what others will ask for.
- * koloCommFinalize returns koloInProgress, and has done nothing, while it would have to wait for other ranks to enter
- * operations in which this rank only gave. Groups, streams and the other functions that are no operations wait as ever,
- * and so does an operation behind one that another thread or a stream has begun on the communicator; on GPUs nothing
- * waits. */
+ * again or koloConfig_t.eager is 1, and there is room for what it gives: for whoever wants to have given early what
+ * others will ask for. koloCommFinalize returns koloInProgress, and has done nothing, while it would have to wait for
+ * other ranks to enter operations in which this rank only gave. Groups, streams and the other functions that are no
+ * operations wait as ever, and so does an operation behind one that another thread or a stream has begun on the
+ * communicator; on GPUs nothing waits. */
 KOLO_API koloResult_t koloSetMayWait(int mayWait);
 
 /* Operations that the calling thread calls from now on, blocking or not, to a stream or not, have this deadline and not
- * that of their communicator (koloConfig_t.timeoutMs): one that waits longer for other ranks fails with koloTimeout, and
- * the communicator with it. 0: no deadline. -1: each communicator's own, as at first. A message that was started as a
- * request waits from its call on, everything else from when its execution begins. On GPUs it is ignored. */
+ * that of their communicator (koloConfig_t.timeoutMs): one that waits longer for other ranks fails with koloTimeout,
+ * and the communicator with it. 0: no deadline. -1: each communicator's own, as at first. A message that was started as
+ * a request waits from its call on, everything else from when its execution begins. On GPUs it is ignored. */
 KOLO_API koloResult_t koloSetTimeout(int timeoutMs);
 
 /* ------------------------------------------------------------ collectives */
 /* Buffers: sendbuf and recvbuf may be the same where "in place" is stated, and must not overlap otherwise.
- * An operation's result is ready when the call returns (stream NULL) or when the stream has reached it (on GPUs always).
- * Ranks that call different things get koloMismatch, all of them: a rank whose own part was over before that, from one of its next calls,
- * koloCommFinalize and koloCommDestroy included. So it is with one that got all it needs from a root that a third rank then does not meet, and
- * with one that only gives (the root of a broadcast or scatter, the others in a reduce or gather) and repeats one of its last calls: it may run
- * up to 32 calls ahead of the others.
- * A call that returns an error gives its buffers back, though peers may still read there. What they read then does not count; but on GPUs
- * nobody notices that they were written, and windows of ranks that are threads of one process must not be freed, before all have returned.
- * Nobody writes to ordinary memory that was given back, but a peer that is stopped (SIGSTOP, a debugger) for two seconds in the middle of doing so.
- * Ordinary memory of some length may be read and written by the kernel (KOLO_SINGLE_COPY_BYTES), which refuses special
- * mappings (secret, of devices). The kernel also refuses the memory of a process that is not dumpable (prctl
- * PR_SET_DUMPABLE; a change of user has that effect too): such a rank's memory is staged, from whenever it is so. */
+ * An operation's result is ready when the call returns (stream NULL) or when the stream has reached it (on GPUs
+ * always). Ranks that call different things get koloMismatch, all of them: a rank whose own part was over before that,
+ * from one of its next calls, koloCommFinalize and koloCommDestroy included. So it is with one that got all it needs
+ * from a root that a third rank then does not meet, and with one that only gives (the root of a broadcast or scatter,
+ * the others in a reduce or gather) and repeats one of its last calls: it may run up to 32 calls ahead of the others.
+ * A call that returns an error gives its buffers back, though peers may still read there. What they read then does not
+ * count; but on GPUs nobody notices that they were written, and windows of ranks that are threads of one process must
+ * not be freed, before all have returned. Nobody writes to ordinary memory that was given back, but a peer that is
+ * stopped (SIGSTOP, a debugger) for two seconds in the middle of doing so. Ordinary memory of some length may be read
+ * and written by the kernel (KOLO_SINGLE_COPY_BYTES), which refuses special mappings (secret, of devices). The kernel
+ * also refuses the memory of a process that is not dumpable (prctl PR_SET_DUMPABLE; a change of user has that effect
+ * too): such a rank's memory is staged, from whenever it is so. */
 
 /* recvbuf[i] = fold over ranks of sendbuf[i]. In place: sendbuf == recvbuf. */
 KOLO_API koloResult_t koloAllReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
@@ -321,8 +327,8 @@ KOLO_API koloResult_t koloAllReduce(const void* sendbuf, void* recvbuf, size_t c
 KOLO_API koloResult_t koloReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                  koloRedOp_t op, int root, koloComm_t comm, koloStream_t stream);
 /* root's sendbuf into every recvbuf. sendbuf is read on the root only. In place: sendbuf == recvbuf. */
-KOLO_API koloResult_t koloBroadcast(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
-                                    int root, koloComm_t comm, koloStream_t stream);
+KOLO_API koloResult_t koloBroadcast(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, int root,
+                                    koloComm_t comm, koloStream_t stream);
 /* recvbuf holds n blocks of sendcount. In place: sendbuf == recvbuf + rank * sendcount. */
 KOLO_API koloResult_t koloAllGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
                                     koloComm_t comm, koloStream_t stream);
@@ -344,13 +350,13 @@ KOLO_API koloResult_t koloBarrier(koloComm_t comm, koloStream_t stream);
 
 /* Forms with a count for each rank. counts and displs have one entry for each rank, in elements; displs NULL means one
  * block after the other. The arrays are read before the call returns. */
-/* counts and displs are the same on all ranks; sendbuf holds counts[rank]. In place: sendbuf == recvbuf + displs[rank]. */
+/* counts and displs are the same on all ranks; sendbuf holds counts[rank]. In place: sendbuf == recvbuf + displs[rank].
+ */
 KOLO_API koloResult_t koloAllGatherv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
                                      koloDataType_t datatype, koloComm_t comm, koloStream_t stream);
 /* counts and displs are the same on all ranks and describe sendbuf. In place: recvbuf == sendbuf + displs[rank]. */
-KOLO_API koloResult_t koloReduceScatterv(const void* sendbuf, void* recvbuf, const size_t* counts,
-                                         const size_t* displs, koloDataType_t datatype, koloRedOp_t op,
-                                         koloComm_t comm, koloStream_t stream);
+KOLO_API koloResult_t koloReduceScatterv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
+                                         koloDataType_t datatype, koloRedOp_t op, koloComm_t comm, koloStream_t stream);
 /* sendcounts[j] here must equal recvcounts[i] there. Not in place. */
 KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcounts, const size_t* senddispls,
                                     void* recvbuf, const size_t* recvcounts, const size_t* recvdispls,
@@ -371,7 +377,8 @@ typedef struct {
   size_t count; /* elements of the receiver's datatype */
 } koloRecvStatus_t;
 
-/* Messages between two ranks with one tag arrive in the order sent. A send may return before the receiver has called. */
+/* Messages between two ranks with one tag arrive in the order sent. A send may return before the receiver has called.
+ */
 KOLO_API koloResult_t koloSend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream);
 /* Receives exactly what peer's koloSend sent (tag 0); a count or datatype that differs is koloMismatch. */
@@ -388,8 +395,8 @@ KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t da
 
 /* Operations between the two are started together by koloGroupEnd; no order inside the group can deadlock, on one or on
  * several communicators. Groups nest. Arguments are checked by each call; operations with a faulty argument are refused
- * there, and koloGroupEnd returns the first such error without running anything. With a NULL stream koloGroupEnd returns
- * when all are done. One rank's operations of a group must go to one stream for each communicator. */
+ * there, and koloGroupEnd returns the first such error without running anything. With a NULL stream koloGroupEnd
+ * returns when all are done. One rank's operations of a group must go to one stream for each communicator. */
 KOLO_API koloResult_t koloGroupStart(void);
 KOLO_API koloResult_t koloGroupEnd(void);
 
@@ -468,10 +475,10 @@ KOLO_API koloResult_t koloRequestWait(koloRequest_t request, int timeoutMs);
  * are passed over; *index is -1 where there are no others. koloInProgress after timeoutMs, as koloRequestWait. */
 KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* requests, int timeoutMs, int* index);
 /* function(result, message, context) is called once, when the operation is done: by a thread of the library's that does
- * nothing else, perhaps after koloRequestWait has returned, or by this call if it is done already. message says what went
- * wrong ("" if nothing did), and is valid during the call. The function may start requests and free this one; it should
- * return soon, for others wait for their turn, and may not end a communicator (koloInvalidUsage). A request has one such
- * function (koloInvalidUsage). */
+ * nothing else, perhaps after koloRequestWait has returned, or by this call if it is done already. message says what
+ * went wrong ("" if nothing did), and is valid during the call. The function may start requests and free this one; it
+ * should return soon, for others wait for their turn, and may not end a communicator (koloInvalidUsage). A request has
+ * one such function (koloInvalidUsage). */
 typedef void (*koloNotifyFunction_t)(koloResult_t result, const char* message, void* context);
 KOLO_API koloResult_t koloRequestNotify(koloRequest_t request, koloNotifyFunction_t function, void* context);
 /* The handle is dead afterwards. An operation that is not done goes on; its buffers are needed until it is. */
@@ -481,39 +488,43 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
 
 /* Page-aligned memory that every process on this machine can be given access to. bytes may be 0 (*ptr becomes NULL). */
 KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes);
-/* The same in the memory of a CUDA device, for communicators on GPUs; device KOLO_HOST: as koloMemAlloc. Not zeroed; bytes are rounded
- * up to what the device gives out (2 MiB). */
+/* The same in the memory of a CUDA device, for communicators on GPUs; device KOLO_HOST: as koloMemAlloc. Not zeroed;
+ * bytes are rounded up to what the device gives out (2 MiB). */
 KOLO_API koloResult_t koloMemAllocOn(void** ptr, size_t bytes, int device);
 /* NULL is allowed. Windows over the memory must be deregistered before. */
 KOLO_API koloResult_t koloMemFree(void* ptr);
 /* Collective over comm: each rank gives memory of its own (sizes may differ, 0 and NULL included). Operations whose
- * buffers lie in windows are zero-copy, at any offsets; between hosts, messages of more than 16 KiB are. Memory that did not come from koloMemAlloc registers too, but is
- * zero-copy only between ranks of one process; koloWindowIsZeroCopy tells. (Where ranks share cores short blocks may be staged all the same,
- * which is faster there: koloCommGetPlan.) Registering memory twice is harmless. On a GPU
- * memory from koloMemAllocOn and cudaMalloc is zero-copy between processes too; memory from pools (cudaMallocAsync) is staged. Memory
- * must not be freed before its windows are deregistered. */
+ * buffers lie in windows are zero-copy, at any offsets; between hosts, messages of more than 16 KiB are. Memory that
+ * did not come from koloMemAlloc registers too, but is zero-copy only between ranks of one process;
+ * koloWindowIsZeroCopy tells. (Where ranks share cores short blocks may be staged all the same, which is faster there:
+ * koloCommGetPlan.) Registering memory twice is harmless. On a GPU memory from koloMemAllocOn and cudaMalloc is
+ * zero-copy between processes too; memory from pools (cudaMallocAsync) is staged. Memory must not be freed before its
+ * windows are deregistered. */
 KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window);
-/* The same for host memory that this process has mapped for all ranks itself, such as that of MPI_Win_allocate_shared. The arrays have an entry
- * for each rank and are read before the call returns: where this process sees the rank's memory, and how many bytes it is, as that rank
- * itself says. Zero-copy unless sizes differ, a rank sees another's not (NULL), or some are not reached by shared memory; where it is not,
- * it is staged. The memory must stay mapped until the window is deregistered. koloUnsupported on GPUs. */
-KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* parts, const size_t* bytes, koloWindow_t* window);
-/* Collective over the window's communicator. A call that is refused (inside a group, for a wrong handle) changes nothing, nor does one in which ranks
- * give different windows (koloMismatch). Of a communicator that has failed, or fails now because others do not answer, the window is taken from the
- * calling rank all the same, and its memory may be freed. */
+/* The same for host memory that this process has mapped for all ranks itself, such as that of MPI_Win_allocate_shared.
+ * The arrays have an entry for each rank and are read before the call returns: where this process sees the rank's
+ * memory, and how many bytes it is, as that rank itself says. Zero-copy unless sizes differ, a rank sees another's not
+ * (NULL), or some are not reached by shared memory; where it is not, it is staged. The memory must stay mapped until
+ * the window is deregistered. koloUnsupported on GPUs. */
+KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* parts, const size_t* bytes,
+                                               koloWindow_t* window);
+/* Collective over the window's communicator. A call that is refused (inside a group, for a wrong handle) changes
+ * nothing, nor does one in which ranks give different windows (koloMismatch). Of a communicator that has failed, or
+ * fails now because others do not answer, the window is taken from the calling rank all the same, and its memory may be
+ * freed. */
 KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window);
 KOLO_API koloResult_t koloWindowIsZeroCopy(koloWindow_t window, int* zeroCopy);
 
 /* ------------------------------------------------------ reduction handles */
 
-typedef KOLO_ENUM { koloScalarHostImmediate = 1 } koloScalarResidence_t;
+typedef enum KOLO_OF_INT { koloScalarHostImmediate = 1 } koloScalarResidence_t;
 
 /* sum of scalar * sendbuf; each rank may give its own scalar, which is read (one element of datatype) by this call. */
 KOLO_API koloResult_t koloRedOpCreatePreMulSum(koloRedOp_t* op, const void* scalar, koloDataType_t datatype,
                                                koloScalarResidence_t residence, koloComm_t comm);
 /* acc[i] = acc[i] (op) in[i] for count elements, called on the thread that executes the operation. in and acc do not
- * overlap and are aligned to the element's size. Must be associative. Operations, groups and the end of a communicator are
- * refused inside (koloInvalidUsage): they would wait for the operation that the function is part of. */
+ * overlap and are aligned to the element's size. Must be associative. Operations, groups and the end of a communicator
+ * are refused inside (koloInvalidUsage): they would wait for the operation that the function is part of. */
 typedef void (*koloRedFunction_t)(void* acc, const void* in, size_t count, koloDataType_t datatype, void* context);
 /* commutative 0: elements are folded strictly in rank order. Works with every datatype. */
 KOLO_API koloResult_t koloRedOpCreate(koloRedOp_t* op, koloRedFunction_t function, int commutative, void* context,
@@ -558,17 +569,19 @@ KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text);
 
 typedef struct {
   char algorithm[24];
-  char transport[24];   /* of the links used; "self" with one rank */
+  char transport[24]; /* of the links used; "self" with one rank */
   int channels;
-  int zeroCopy;         /* 1: straight between windows; 0: through staging, or by one copy out of the other process's memory
-                           where that is faster (KOLO_SINGLE_COPY_BYTES) */
+  int zeroCopy; /* 1: straight between windows; 0: through staging, or by one copy out of the other process's memory
+                   where that is faster (KOLO_SINGLE_COPY_BYTES) */
   size_t chunkBytes;
-  double predictedUs;   /* by the planner's model */
+  double predictedUs; /* by the planner's model */
 } koloPlan_t;
 
-/* What the planner would do. registered: whether all buffers lie in windows. Where ranks share cores, a barrier behind a broadcast or a scatter is
- * two_shot all the same, through that root, unless another algorithm was asked for, or this one forbidden; and the root of a repeated broadcast or
- * scatter of up to 16 KiB for each rank (128 KiB when it may not wait, koloSetMayWait), 512 KiB in all, puts it into staging, though the others could take it; so does, up to 128 KiB, who gives to the root of a repeated gather and may not wait, or was not offered its buffer before. */
+/* What the planner would do. registered: whether all buffers lie in windows. Where ranks share cores, a barrier behind
+ * a broadcast or a scatter is two_shot all the same, through that root, unless another algorithm was asked for, or this
+ * one forbidden; and the root of a repeated broadcast or scatter of up to 16 KiB for each rank (128 KiB when it may not
+ * wait, koloSetMayWait), 512 KiB in all, puts it into staging, though the others could take it; so does, up to 128 KiB,
+ * who gives to the root of a repeated gather and may not wait, or was not offered its buffer before. */
 KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collective, size_t count,
                                       koloDataType_t datatype, koloRedOp_t op, int registered, koloPlan_t* plan);
 /* The same as text: every candidate, its predicted time, and why the winner won. Writes at most size bytes including
@@ -577,7 +590,7 @@ KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t 
                                   koloDataType_t datatype, koloRedOp_t op, int registered, char* text, size_t size,
                                   size_t* needed);
 
-typedef KOLO_ENUM {
+typedef enum KOLO_OF_INT {
   koloInfoBuild = 0,      /* version, compiler, features */
   koloInfoTopology = 1,   /* machine, packages, cores, caches, as the library sees them */
   koloInfoTransports = 2, /* each transport: whether it works here, and if not why */

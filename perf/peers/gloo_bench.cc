@@ -2,10 +2,11 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 //
-// Usage: gloo_bench RANK RANKS FOLDER INTERFACE SIZES NAMES      NAMES: all_reduce, all_gather, all_to_all, one_way, ping_pong
-// FOLDER: empty, seen by all ranks; they find each other there. Sizes are bytes, counted as kolo-perf counts them. Rank 0 prints a line
-// for each measurement: name, size asked for, bytes moved, malloc, microseconds of a call. All-reduces are measured by the ring and by
-// the cube, and the faster is printed.
+// Usage: gloo_bench RANK RANKS FOLDER INTERFACE SIZES NAMES
+//        NAMES: all_reduce, all_gather, all_to_all, one_way, ping_pong
+// FOLDER: empty, seen by all ranks; they find each other there. Sizes are bytes, counted as kolo-perf counts them. Rank
+// 0 prints a line for each measurement: name, size asked for, bytes moved, malloc, microseconds of a call. All-reduces
+// are measured by the ring and by the cube, and the faster is printed.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>

@@ -1,13 +1,14 @@
-/* Messages between two ranks by Kolo, measured as mpi_bench and gloo_bench measure theirs: what kolo-perf's send_recv, which goes both
- * ways at once, does not show.
+/* Messages between two ranks by Kolo, measured as mpi_bench and gloo_bench measure theirs: what kolo-perf's send_recv,
+ * which goes both ways at once, does not show.
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * Usage: kolo_messages SIZES PATTERNS [MEMORY]      PATTERNS: one_way, stream, ping_pong, rally, by commas. MEMORY: plain, or window.
+ * Usage: kolo_messages SIZES PATTERNS [MEMORY]
+ *        PATTERNS: one_way, stream, ping_pong, rally, by commas. MEMORY: plain, or window.
  * Two ranks, as koloCommInitFromEnv finds them.
  * Rank 0 prints a line for each measurement: pattern, size asked for, bytes moved, memory, microseconds of a call,
- * of a stream those of one of its messages. A rally is what ib_write_lat does: messages that go there and back, many in a row, each timed by
- * itself; the figure is the median.
+ * of a stream those of one of its messages. A rally is what ib_write_lat does: messages that go there and back, many in
+ * a row, each timed by itself; the figure is the median.
  */
 #include <kolo/kolo.h>
 #include <stdio.h>
@@ -119,7 +120,8 @@ static void run(const char* pattern, size_t bytes, int in_window) {
   const call_t call = {count, out.data, in.data};
   const pattern_t* const known = find(pattern);
   const double us = known->function == NULL ? rally(&call) : measure(known->function, &call) / known->length;
-  if (rank == 0) printf("%s %zu %zu %s %.4f\n", pattern, bytes, count * sizeof(float), in_window ? "window" : "plain", us);
+  if (rank == 0)
+    printf("%s %zu %zu %s %.4f\n", pattern, bytes, count * sizeof(float), in_window ? "window" : "plain", us);
   release(out);
   release(in);
 }

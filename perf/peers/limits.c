@@ -1,11 +1,12 @@
-/* What the machine itself allows between two of its cores: the time in which two processes exchange one cache line each, how fast both copy at
- * once, and the time of the least work that an all-gather of ordinary memory is.
+/* What the machine itself allows between two of its cores: the time in which two processes exchange one cache line
+ * each, how fast both copy at once, and the time of the least work that an all-gather of ordinary memory is.
  *
  * usage: limits CORE CORE      prints: EXCHANGE_NS COPY_GBPS GATHER_US
  *
- * The exchange is the shape of the smallest all-reduce: each writes a line and waits for the other's. The copy is of 32 MiB, out
- * of memory, by memcpy, in both processes at the same time; GB/s (10^9) of bytes copied by each. The all-gather is of 128 KiB a process: the kernel
- * copies the other's out of its memory (process_vm_readv), memcpy one's own, the same buffers each time; 0 where the kernel refuses.
+ * The exchange is the shape of the smallest all-reduce: each writes a line and waits for the other's. The copy is of 32
+ * MiB, out of memory, by memcpy, in both processes at the same time; GB/s (10^9) of bytes copied by each. The
+ * all-gather is of 128 KiB a process: the kernel copies the other's out of its memory (process_vm_readv), memcpy one's
+ * own, the same buffers each time; 0 where the kernel refuses.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

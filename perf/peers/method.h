@@ -2,10 +2,11 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * After a barrier each rank times a batch of calls back to back, long enough for the timer; a sample is the slowest rank's time for
- * one call; the figure is the median of the samples. The constants are those of perf/statistics.h.
+ * After a barrier each rank times a batch of calls back to back, long enough for the timer; a sample is the slowest
+ * rank's time for one call; the figure is the median of the samples. The constants are those of perf/statistics.h.
  *
- * Who includes this has defined call_t, and function_t, which takes a const call_t*; and defines the two functions below.
+ * Who includes this has defined call_t, and function_t, which takes a const call_t*; and defines the two functions
+ * below.
  */
 #pragma once
 

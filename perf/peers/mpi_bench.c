@@ -4,9 +4,9 @@
  *
  * Usage: mpi_bench SIZES COLLECTIVES [MEMORY]      e.g.  mpi_bench 8,2048,131072 all_reduce,broadcast
  * Sizes are bytes, counted as kolo-perf counts them (perf/README.md); float, sum, root 0. Rank 0 prints a line for each
- * measurement: collective, size asked for, bytes moved, memory (malloc or alloc_mem), microseconds of a call. MEMORY: one of
- * these only. one_way and ping_pong are messages between ranks 0 and 1. "+barrier" behind a collective's name: each call and a
- * barrier after it, both measured. method.h has the method.
+ * measurement: collective, size asked for, bytes moved, memory (malloc or alloc_mem), microseconds of a call. MEMORY:
+ * one of these only. one_way and ping_pong are messages between ranks 0 and 1. "+barrier" behind a collective's name:
+ * each call and a barrier after it, both measured. method.h has the method.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -33,7 +33,8 @@ static int is(const char* name, const char* which) {
 }
 
 static int holds_blocks(const char* name) {
-  return is(name, "all_gather") || is(name, "reduce_scatter") || is(name, "all_to_all") || is(name, "gather") || is(name, "scatter");
+  return is(name, "all_gather") || is(name, "reduce_scatter") || is(name, "all_to_all") || is(name, "gather") ||
+         is(name, "scatter");
 }
 
 static void all_reduce(const call_t* c) {

@@ -17,7 +17,7 @@ KOLO_DEVICE_CALL void runAlone(device::Exchange<Team>& exchange) {
   void* outputs[] = {target};
   const void* inputs[] = {source, source};
   if (work.yieldsTruth) {
-    exchange.fold(outputs, 1, inputs, 2, -1, bytes, false, false);   // "x or x": 0 or 1
+    exchange.fold(outputs, 1, inputs, 2, -1, bytes, false, false);  // "x or x": 0 or 1
   } else if (work.scaled) {
     exchange.fold(outputs, 1, inputs, 1, 0, bytes, false, false);
   } else {

@@ -23,7 +23,8 @@ KOLO_DEVICE bool openBruck(device::Exchange<Team>& exchange) {
   return good;
 }
 
-// Rank r holds blocks r, r + 1, ... of everybody; each step doubles their number. Blocks go straight to their final place.
+// Rank r holds blocks r, r + 1, ... of everybody; each step doubles their number. Blocks go straight to their final
+// place.
 template <class Team>
 KOLO_DEVICE_CALL void bruckAllGather(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
@@ -36,18 +37,19 @@ KOLO_DEVICE_CALL void bruckAllGather(device::Exchange<Team>& exchange) {
   exchange.team().sync();
   for (int k = 1; k < n; k *= 2) {
     const int blocks = k < n - k ? k : n - k;
-    exchange.exchange(device::ringRank(work.rank, -k, n), blocks, [&](int i) { return piece(work.rank + i); },
-                      device::ringRank(work.rank, k, n), blocks, [&](int i) { return piece(work.rank + k + i); });
+    exchange.exchange(
+        device::ringRank(work.rank, -k, n), blocks, [&](int i) { return piece(work.rank + i); },
+        device::ringRank(work.rank, k, n), blocks, [&](int i) { return piece(work.rank + k + i); });
   }
 }
 
-// scratch[i] first holds the block for rank + i. In step k all blocks whose i has bit k travel k ranks onward; after the
-// last step scratch[i] holds what rank - i has for this rank.
+// scratch[i] first holds the block for rank + i. In step k all blocks whose i has bit k travel k ranks onward; after
+// the last step scratch[i] holds what rank - i has for this rank.
 template <class Team>
 KOLO_DEVICE_CALL void bruckAllToAll(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   const int n = work.ranks;
-  const std::uint64_t bytes = exchange.bytesOf(work.sendLayout.block(0).count);   // equally long
+  const std::uint64_t bytes = exchange.bytesOf(work.sendLayout.block(0).count);  // equally long
   const auto at = [&](int i) { return work.scratch + bytes * static_cast<std::uint64_t>(i); };
   for (int i = 0; i < n; ++i) {
     const device::Range block = work.sendLayout.block(device::ringRank(work.rank, i, n));

@@ -1,7 +1,8 @@
 // Zero-copy forms, for when all buffers lie in windows: every rank takes what it needs straight from the peers' memory
-// and the work is divided evenly. One-shot: each output is computed where it is needed. Two-shot: each rank computes one slice
-// and writes it to all, which moves the least memory that an all-reduce can (2 n S in all). They also serve ordinary buffers: those that only take,
-// and the one-shot reductions, where a transport can read them, two-shot where it can write them, too.
+// and the work is divided evenly. One-shot: each output is computed where it is needed. Two-shot: each rank computes
+// one slice and writes it to all, which moves the least memory that an all-reduce can (2 n S in all). They also serve
+// ordinary buffers: those that only take, and the one-shot reductions, where a transport can read them, two-shot where
+// it can write them, too.
 #pragma once
 
 #include "device/exchange.h"
@@ -10,7 +11,8 @@ namespace kolo::algorithms {
 
 inline constexpr int kMaxDirectRanks = 64;
 
-// Of each peer's input, where it has to be read before it is folded; of all together, which is to stay in a core's cache.
+// Of each peer's input, where it has to be read before it is folded; of all together, which is to stay in a core's
+// cache.
 KOLO_DEVICE std::uint64_t readAtOnce(int ranks) {
   constexpr std::uint64_t kTogether = 1 << 17, kPage = 1 << 12;
   const std::uint64_t pages = kTogether / static_cast<std::uint64_t>(ranks - 1) / kPage;
@@ -59,20 +61,23 @@ KOLO_DEVICE_CALL bool everyOutputIsWritable(device::Exchange<Team>& exchange) {
   return true;
 }
 
-// Folds elements [range) of all ranks' inputs, in rank order, into the outputs of ranks [first, last); `own`: this rank's. What is in no window is
-// brought here before, or put there after.
+// Folds elements [range) of all ranks' inputs, in rank order, into the outputs of ranks [first, last); `own`: this
+// rank's. What is in no window is brought here before, or put there after.
 template <class Team>
-KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range range, int first, int last, unsigned char* own) {
+KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range range, int first, int last,
+                                 unsigned char* own) {
   const device::Work& work = exchange.work();
   const void* inputs[kMaxDirectRanks];
   void* outputs[kMaxDirectRanks];
   // Long ranges go in blocks, so that the inputs of many ranks are not all streamed through a host's cache at once.
   const std::uint64_t bytes = work.readsPeers ? readAtOnce(work.ranks) : Team::kFoldBytes;
   const std::uint64_t step = bytes / work.elementBytes;
-  const auto isPut = [&](int rank) { return rank != work.rank && !exchange.recvIsShared(rank); };   // then own is one of the outputs
+  const auto isPut = [&](int rank) {
+    return rank != work.rank && !exchange.recvIsShared(rank);
+  };  // then own is one of the outputs
   for (std::uint64_t at = 0; at < range.count && !exchange.failed(); at += step) {
     const std::uint64_t count = range.count - at < step ? range.count - at : step;
-    unsigned char* scratch = work.scratch;   // may be null where no peer is read
+    unsigned char* scratch = work.scratch;  // may be null where no peer is read
     for (int rank = 0; rank < work.ranks; ++rank) {
       inputs[rank] = exchange.bring(scratch, rank, exchange.bytesOf(range.begin + at), exchange.bytesOf(count));
       if (work.readsPeers && rank != work.rank) scratch += bytes;
@@ -108,10 +113,12 @@ KOLO_DEVICE_CALL void directTwoShot(device::Exchange<Team>& exchange) {
 // Whether a rank copies its own block while it waits for the others' headers, whatever way the other blocks will go.
 KOLO_DEVICE bool copiesOwnBlockFirst(const device::Work& work) {
   using device::Collective;
-  return work.readsPeers && (work.signature.collective == Collective::kAllGather || work.signature.collective == Collective::kAllToAll);
+  return work.readsPeers &&
+         (work.signature.collective == Collective::kAllGather || work.signature.collective == Collective::kAllToAll);
 }
 
-// What every rank has for this one into the block of the output that is for it; this rank's own last, if that is not done yet.
+// What every rank has for this one into the block of the output that is for it; this rank's own last, if that is not
+// done yet.
 template <class Team>
 KOLO_DEVICE_CALL void directTake(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
@@ -140,11 +147,14 @@ KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, bool areShared
     exchange.finishAll();
     return;
   }
-  // One-shot: the output where it is needed. All-reduce in place, of what others read meanwhile, puts it aside until they have.
-  const std::uint64_t length = collective == Collective::kReduceScatter ? work.partTo(work.rank).count : work.recvLayout.block(0).count;
+  // One-shot: the output where it is needed. All-reduce in place, of what others read meanwhile, puts it aside until
+  // they have.
+  const std::uint64_t length =
+      collective == Collective::kReduceScatter ? work.partTo(work.rank).count : work.recvLayout.block(0).count;
   const bool aside = collective == Collective::kAllReduce && work.send == work.recv;
   unsigned char* const result = aside ? work.scratch + readBytes(work.ranks) : work.recv;
-  if (collective != Collective::kReduce || work.rank == work.root) directFold(exchange, {0, length}, work.rank, work.rank + 1, result);
+  if (collective != Collective::kReduce || work.rank == work.root)
+    directFold(exchange, {0, length}, work.rank, work.rank + 1, result);
   exchange.finishAll();
   if (aside) exchange.copy(work.recv, result, exchange.bytesOf(length), work.streaming);
 }

@@ -1,5 +1,5 @@
-// One operation from its description: the place where an algorithm's number becomes its text. Instantiated once for each
-// executor.
+// One operation from its description: the place where an algorithm's number becomes its text. Instantiated once for
+// each executor.
 #pragma once
 
 #include "algorithms/alone.h"
@@ -16,9 +16,9 @@
 
 namespace kolo::algorithms {
 
-// Whether this rank knows, before it has met anybody, that its data goes through the slots: its own buffers rule out the other
-// ways, which need those of all. Then it sends at once and meets the others when it needs what they sent: one wait instead of
-// two, which counts most where ranks share cores.
+// Whether this rank knows, before it has met anybody, that its data goes through the slots: its own buffers rule out
+// the other ways, which need those of all. Then it sends at once and meets the others when it needs what they sent: one
+// wait instead of two, which counts most where ranks share cores.
 KOLO_DEVICE bool sendsBeforeMeeting(const device::Work& work) {
   using device::Algorithm;
   using device::Collective;
@@ -30,14 +30,15 @@ KOLO_DEVICE bool sendsBeforeMeeting(const device::Work& work) {
                      collective == Collective::kReduceScatter;
   const bool fits = (reduces && (algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot)) ||
                     (moves && (algorithm == Algorithm::kOneShot || algorithm == Algorithm::kPairwise));
-  if (work.pairsFromBytes != 0 && collective == Collective::kAllToAll) return true;   // pairs see to the rest themselves
+  if (work.pairsFromBytes != 0 && collective == Collective::kAllToAll) return true;  // pairs see to the rest themselves
   if (!fits || work.readsPeers) return false;
   if (work.direct == Algorithm::kCount || work.scaled) return true;
   const bool shared = work.shareable && work.sendRef.index != 0 && (!reduces || work.recvRef.index != 0);
   return !shared;
 }
 
-// Everybody (in broadcast, gather and scatter: everybody and the root) announces and meets, or leaves the meeting for later.
+// Everybody (in broadcast, gather and scatter: everybody and the root) announces and meets, or leaves the meeting for
+// later.
 template <class Team>
 KOLO_DEVICE_CALL bool meetEverybody(device::Exchange<Team>& exchange, bool later) {
   const device::Work& work = exchange.work();
@@ -54,14 +55,16 @@ KOLO_DEVICE_CALL bool meetEverybody(device::Exchange<Team>& exchange, bool later
   return !exchange.failed();
 }
 
-// The zero-copy form if all buffers lie in windows, or the single-copy form if the inputs can be read where they are: all ranks
-// see from the same headers which it is. With a root, and where pairs decide, each block goes its way. False: nothing was done. REQUIRES: met.
+// The zero-copy form if all buffers lie in windows, or the single-copy form if the inputs can be read where they are:
+// all ranks see from the same headers which it is. With a root, and where pairs decide, each block goes its way. False:
+// nothing was done. REQUIRES: met.
 template <class Team>
 KOLO_DEVICE_CALL bool executeDirect(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (device::isIn(work.signature.collective, device::kMeetsRootOnly)) {
     const bool gather = work.signature.collective == device::Collective::kGather;
-    const bool isDirect = work.pairsFromBytes != 0 || (gather ? exchange.recvIsShared(work.root) : exchange.sendIsReadable(work.root));
+    const bool isDirect =
+        work.pairsFromBytes != 0 || (gather ? exchange.recvIsShared(work.root) : exchange.sendIsReadable(work.root));
     if (!isDirect) return false;
     moveFromOrToRoot(exchange);
     return true;
@@ -85,12 +88,13 @@ KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, bool met) 
     case Algorithm::kRecursive: runRecursive(exchange, met); break;
     case Algorithm::kBruck: runBruck(exchange, met); break;
     case Algorithm::kTree: runTree(exchange, met); break;
-    case Algorithm::kHierarchical:   // of steps: execute()
+    case Algorithm::kHierarchical:  // of steps: execute()
     case Algorithm::kCount: break;
   }
 }
 
-// One that is not made of steps, or one of those: a call of its own, for a GPU has no stack for functions that call themselves.
+// One that is not made of steps, or one of those: a call of its own, for a GPU has no stack for functions that call
+// themselves.
 template <class Team>
 KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
   using device::Algorithm;
@@ -120,7 +124,8 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
   const bool good = !needsAll || meetEverybody(exchange, later);
   const bool isGiven = later && givesByHeader(work);
   const bool isDirect = good && !later && work.direct != Algorithm::kCount && executeDirect(exchange);
-  if (good && !isGiven && !isDirect) executeStaged(exchange, needsAll && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
+  if (good && !isGiven && !isDirect)
+    executeStaged(exchange, needsAll && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
   team.sync();
 }
 

@@ -1,7 +1,8 @@
-// hierarchical: steps inside a host, over mapped links, and steps between hosts, over posted ones, in which each rank speaks with those
-// that have its place on the other hosts: so all ranks, and the NICs near them, carry a share. Each step is a collective of its own
-// among a part of the ranks, by an algorithm of its own. (The manner of MPI-3 era multi-leader collectives: Kandalla et al.,
-// "Designing multi-leader-based Allgather algorithms for multi-core clusters", 2009.)
+// hierarchical: steps inside a host, over mapped links, and steps between hosts, over posted ones, in which each rank
+// speaks with those that have its place on the other hosts: so all ranks, and the NICs near them, carry a share. Each
+// step is a collective of its own among a part of the ranks, by an algorithm of its own. (The manner of MPI-3 era
+// multi-leader collectives: Kandalla et al., "Designing multi-leader-based Allgather algorithms for multi-core
+// clusters", 2009.)
 #pragma once
 
 #include "device/exchange.h"
@@ -14,7 +15,8 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work);
 template <class Team>
 class Hierarchical {
  public:
-  KOLO_DEVICE explicit Hierarchical(device::Exchange<Team>& exchange) : exchange_(exchange), work_(exchange.work()), hosts_(*work_.hosts) {}
+  KOLO_DEVICE explicit Hierarchical(device::Exchange<Team>& exchange)
+      : exchange_(exchange), work_(exchange.work()), hosts_(*work_.hosts) {}
 
   // Each rank has the sum of its host for its slice, then the sum of all, then all slices.
   KOLO_DEVICE_CALL void allReduce() {
@@ -51,10 +53,10 @@ class Hierarchical {
     }
   }
 
-  // For each host the sums of this one's ranks, a block at each place; then over the hosts. REQUIRES: equal blocks; scratch for a
-  // block of each host.
+  // For each host the sums of this one's ranks, a block at each place; then over the hosts. REQUIRES: equal blocks;
+  // scratch for a block of each host.
   KOLO_DEVICE_CALL void reduceScatter() {
-    const std::uint64_t count = work_.recvLayout.count;   // of a block, or of this channel's part of each
+    const std::uint64_t count = work_.recvLayout.count;  // of a block, or of this channel's part of each
     for (int host = 0; host < hosts_.count && !exchange_.failed(); ++host) {
       device::Work& inside = within(device::Collective::kReduceScatter);
       inside.sendLayout.order = inside.recvLayout.order = hosts_.on(host);
@@ -68,8 +70,8 @@ class Hierarchical {
     run(outside);
   }
 
-  // What this host's ranks have for those with this place elsewhere is collected here, and goes there in one piece for each host.
-  // REQUIRES: equal blocks; the ranks of a host in a row; one channel; scratch for a block of each rank.
+  // What this host's ranks have for those with this place elsewhere is collected here, and goes there in one piece for
+  // each host. REQUIRES: equal blocks; the ranks of a host in a row; one channel; scratch for a block of each rank.
   KOLO_DEVICE_CALL void allToAll() {
     const std::uint64_t count = work_.sendLayout.count, ofHost = count * static_cast<std::uint64_t>(hosts_.perHost);
     for (int host = 0; host < hosts_.count && !exchange_.failed(); ++host) {
@@ -85,8 +87,8 @@ class Hierarchical {
     run(outside);
   }
 
-  // Short: along the ranks with the root's place, then inside each host. Long: the root's host cuts it into slices, each goes along its
-  // place, and every host gathers them.
+  // Short: along the ranks with the root's place, then inside each host. Long: the root's host cuts it into slices,
+  // each goes along its place, and every host gathers them.
   KOLO_DEVICE_CALL void broadcast() {
     int at = 0;
     while (hosts_.ranks[at] != work_.root) ++at;
@@ -139,8 +141,8 @@ class Hierarchical {
     run(inside);
   }
 
-  // A collective among a part of the ranks. Headers say what the whole is, so that a mismatch is told as one of it. One step at a time is
-  // described, in one place: each thread of a GPU has this on its stack.
+  // A collective among a part of the ranks. Headers say what the whole is, so that a mismatch is told as one of it. One
+  // step at a time is described, in one place: each thread of a GPU has this on its stack.
   KOLO_DEVICE device::Work& step(device::Collective collective, device::Algorithm algorithm) {
     step_ = work_;
     step_.signature.collective = collective;

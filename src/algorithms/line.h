@@ -5,7 +5,7 @@
 
 namespace kolo::algorithms {
 
-inline constexpr int kMaxLineRanks = 64;   // folded in one go
+inline constexpr int kMaxLineRanks = 64;  // folded in one go
 
 // Folds everybody's payload, in rank order.
 template <class Team>
@@ -54,7 +54,7 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
     if (exchange.failed()) return;
   }
 
-  if (!gets && !isIn(collective, device::kFromRoot)) return;   // the root of a broadcast gives to itself too
+  if (!gets && !isIn(collective, device::kFromRoot)) return;  // the root of a broadcast gives to itself too
   const bool hasInput = work.rank == work.root || !isIn(collective, device::kFromRoot);
   const device::Range mine = hasInput ? work.sendLayout.block(blocks ? work.rank : 0) : device::Range{};
   const unsigned char* own = work.send + exchange.bytesOf(mine.begin);

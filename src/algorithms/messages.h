@@ -1,12 +1,13 @@
-// The messages of one group between ranks on GPUs, all under way at once: whatever can go on goes on, so that no order in which ranks
-// list them can make them wait for each other.
+// The messages of one group between ranks on GPUs, all under way at once: whatever can go on goes on, so that no order
+// in which ranks list them can make them wait for each other.
 //
-// On each directed pair messages match in their order. A message is a header (D4: what it is, and where it may be taken from), then its
-// chunks, through slots of its own, apart from those of collectives. One in a window is taken by the receiver, who then says so.
+// On each directed pair messages match in their order. A message is a header (D4: what it is, and where it may be taken
+// from), then its chunks, through slots of its own, apart from those of collectives. One in a window is taken by the
+// receiver, who then says so.
 //
 // Invariants
-//  - Every message that is not taken directly sends at least one chunk, an empty one if it has no bytes, and a sender waits for the end
-//    of a direct one: so it is at most `slots` messages ahead, fewer than there are header lines.
+//  - Every message that is not taken directly sends at least one chunk, an empty one if it has no bytes, and a sender
+//    waits for the end of a direct one: so it is at most `slots` messages ahead, fewer than there are header lines.
 //  - What a link says of its flows is written by the leader and read by all threads after the next barrier.
 #pragma once
 
@@ -20,7 +21,8 @@ template <class Team>
 class MessageGroup {
  public:
   // list: the group's messages; links: this channel's; the rest of the work is that of any message of the list.
-  KOLO_DEVICE MessageGroup(Team& team, device::Exchange<Team>& exchange, const device::Work* list, std::uint32_t count, int channel)
+  KOLO_DEVICE MessageGroup(Team& team, device::Exchange<Team>& exchange, const device::Work* list, std::uint32_t count,
+                           int channel)
       : team_(team), exchange_(exchange), work_(exchange.work()), list_(list), count_(count), channel_(channel) {}
 
   KOLO_DEVICE void run() {
@@ -48,7 +50,7 @@ class MessageGroup {
       } else {
         team_.pause(waitsFor, waiting);
         // What a peer did before it went is seen in the round after.
-        const bool isGone = team_.isAtLeast(*work_.links[waitsFor].left, device::kPeerLeft);   // [gone]
+        const bool isGone = team_.isAtLeast(*work_.links[waitsFor].left, device::kPeerLeft);  // [gone]
         if (isGone && wasGone) {
           if (team_.leader()) team_.fail(team_.departureOf(waitsFor));
           team_.sync();
@@ -187,7 +189,7 @@ class MessageGroup {
   }
 
   KOLO_DEVICE void advance(Flow& flow, std::uint64_t bytes) {
-    team_.sync();   // all have read the flow
+    team_.sync();  // all have read the flow
     if (team_.leader()) {
       flow.done += bytes;
       if (flow.done == flow.bytes) next(flow);

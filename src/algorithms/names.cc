@@ -12,28 +12,28 @@ namespace kolo {
 namespace {
 
 constexpr std::array<const char*, koloNumDatatypes> kDatatypes = {
-    "int8",    "uint8",   "int32",    "uint32",   "int64",       "uint64",      "float16", "float32", "float64",
-    "bfloat16", "float8_e4m3", "float8_e5m2", "int16", "uint16", "bool", "complex64", "complex128"};
-constexpr std::array<const char*, koloNumOps> kOps = {"sum",        "prod",        "max",     "min",    "avg",    "logical_and",
-                                                      "logical_or", "logical_xor", "bit_and", "bit_or", "bit_xor"};
+    "int8",     "uint8",       "int32",       "uint32", "int64",  "uint64", "float16",   "float32",   "float64",
+    "bfloat16", "float8_e4m3", "float8_e5m2", "int16",  "uint16", "bool",   "complex64", "complex128"};
+constexpr std::array<const char*, koloNumOps> kOps = {
+    "sum", "prod", "max", "min", "avg", "logical_and", "logical_or", "logical_xor", "bit_and", "bit_or", "bit_xor"};
 constexpr std::array<const char*, koloNumCollectives> kCollectives = {
-    "all_reduce", "reduce",  "broadcast", "all_gather", "reduce_scatter",
+    "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter",
     "all_to_all", "gather", "scatter",   "barrier",    "send_recv"};
 constexpr std::array<const char*, static_cast<std::size_t>(device::Algorithm::kCount)> kAlgorithms = {
-    "line", "one_shot", "two_shot", "ring", "biring", "recursive", "bruck", "tree", "pairwise",
-    "hierarchical"};
+    "line", "one_shot", "two_shot", "ring", "biring", "recursive", "bruck", "tree", "pairwise", "hierarchical"};
 
 template <class Table>
 const char* lookUp(const Table& table, int index) {
-  return index >= 0 && static_cast<std::size_t>(index) < table.size() ? table[static_cast<std::size_t>(index)] : nullptr;
+  return index >= 0 && static_cast<std::size_t>(index) < table.size() ? table[static_cast<std::size_t>(index)]
+                                                                      : nullptr;
 }
 
 std::string opWord(std::uint8_t op) {
   if (op == device::Signature::kAvg) return "avg";
   if (op == device::Signature::kPreMulSum) return "pre-multiplied sum";
   if (op == static_cast<std::uint8_t>(device::ReduceOp::kUser)) return "user function";
-  static constexpr std::array<const char*, 10> kWords = {"sum",        "prod",        "max",     "min",    "logical_and",
-                                                         "logical_or", "logical_xor", "bit_and", "bit_or", "bit_xor"};
+  static constexpr std::array<const char*, 10> kWords = {
+      "sum", "prod", "max", "min", "logical_and", "logical_or", "logical_xor", "bit_and", "bit_or", "bit_xor"};
   const char* word = lookUp(kWords, op);
   return word != nullptr ? word : fmt::format("operation {}", op);
 }

@@ -1,5 +1,6 @@
-// one-shot: every rank sends to each peer what that peer's output needs, and each computes its own output from what arrives.
-// One step, n (n - 1) messages: for small sizes. For collectives that only move data this is the direct exchange.
+// one-shot: every rank sends to each peer what that peer's output needs, and each computes its own output from what
+// arrives. One step, n (n - 1) messages: for small sizes. For collectives that only move data this is the direct
+// exchange.
 #pragma once
 
 #include "algorithms/direct.h"
@@ -37,23 +38,25 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
     if (!folds || chunk.count == 0) continue;
     const void* inputs[kMaxLineRanks];
     for (int rank = 0; rank < n; ++rank) {
-      inputs[rank] = rank == work.rank ? work.send + exchange.bytesOf(mine.begin + chunk.begin)
-                                       : exchange.awaitSlot(rank);
+      inputs[rank] =
+          rank == work.rank ? work.send + exchange.bytesOf(mine.begin + chunk.begin) : exchange.awaitSlot(rank);
     }
     void* outputs[] = {work.recv + exchange.bytesOf(chunk.begin)};
     exchange.fold(outputs, 1, inputs, n, work.rank, exchange.bytesOf(chunk.count), true, work.streaming);
     for (int i = 1; i < n; ++i) exchange.releaseSlot(device::ringRank(work.rank, i, n));
   }
-  exchange.meetRest();   // where there was nothing to fold
+  exchange.meetRest();  // where there was nothing to fold
 }
 
-// Whether this rank knows, before it has met anybody, that it sends one-shot through staging and gets nothing: then it need
-// not wait for the others' headers. Others' buffers matter only if its own is in a window, or if it is the root's that counts.
+// Whether this rank knows, before it has met anybody, that it sends one-shot through staging and gets nothing: then it
+// need not wait for the others' headers. Others' buffers matter only if its own is in a window, or if it is the root's
+// that counts.
 KOLO_DEVICE bool givesThroughStaging(const device::Work& work) {
   if (work.signature.algorithm != device::Algorithm::kOneShot || !device::onlyGives(work)) return false;
   if (work.direct == device::Algorithm::kCount) return true;
   if (work.givesAhead) return true;
-  if (work.signature.collective == device::Collective::kGather) return work.partTo(work.root).count * work.elementBytes < work.pairsFromBytes;
+  if (work.signature.collective == device::Collective::kGather)
+    return work.partTo(work.root).count * work.elementBytes < work.pairsFromBytes;
   return !(work.shareable && (work.sendRef.index != 0 || work.readsPeers));
 }
 
@@ -63,8 +66,8 @@ KOLO_DEVICE bool givesByHeader(const device::Work& work) {
   return givesOneBlock && work.fitsHeader(work.partTo(work.root).count * work.elementBytes);
 }
 
-// What the root of a broadcast puts into a peer's buffer while the peer takes the rest: the first 1/n, if the root has nothing else to do (in
-// place), and can write there. Both know it.
+// What the root of a broadcast puts into a peer's buffer while the peer takes the rest: the first 1/n, if the root has
+// nothing else to do (in place), and can write there. Both know it.
 template <class Team>
 KOLO_DEVICE std::uint64_t pushedBytes(const device::Exchange<Team>& exchange, int peer) {
   const device::Work& work = exchange.work();
@@ -74,14 +77,15 @@ KOLO_DEVICE std::uint64_t pushedBytes(const device::Exchange<Team>& exchange, in
   return exchange.bytesOf(device::alignedPart(work.recvLayout.block(0).count, work.ranks, 0, work.grain()).count);
 }
 
-// Broadcast, scatter and gather: the root's side, and the others'. With the root's buffer in a window (broadcast, scatter: or readable), everybody
-// moves its own block, no staging, all at once. Otherwise the root of a gather takes blocks that it can read.
+// Broadcast, scatter and gather: the root's side, and the others'. With the root's buffer in a window (broadcast,
+// scatter: or readable), everybody moves its own block, no staging, all at once. Otherwise the root of a gather takes
+// blocks that it can read.
 template <class Team>
 KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
   using Way = typename device::Exchange<Team>::Way;
   const int peers = exchange.work().ranks - 1;
   const auto transferOf = [&](int peer) { return gives ? exchange.transferTo(peer) : exchange.transferFrom(peer); };
-  const Way theirs = gives ? Way::kTaken : Way::kWritten;   // what the peers do by themselves, and say when they have
+  const Way theirs = gives ? Way::kTaken : Way::kWritten;  // what the peers do by themselves, and say when they have
   bool awaits = false;
   exchange.copyOwn();
   for (int i = 0; i < peers; ++i) {
@@ -91,7 +95,8 @@ KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
     awaits = awaits || transfer.way == theirs;
     const std::uint64_t pushed = gives && transfer.way == Way::kTaken ? pushedBytes(exchange, peer) : 0;
     if (transfer.way == Way::kSlots) {
-      exchange.exchange(peer, gives ? 1 : 0, [&](int) { return block; }, peer, gives ? 0 : 1, [&](int) { return block; });
+      exchange.exchange(
+          peer, gives ? 1 : 0, [&](int) { return block; }, peer, gives ? 0 : 1, [&](int) { return block; });
     } else if (pushed != 0) {
       exchange.put(peer, 0, block.data, pushed);
       exchange.sayFinished(peer, false);
@@ -106,10 +111,12 @@ template <class Team>
 KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) {
   using Way = typename device::Exchange<Team>::Way;
   const int root = exchange.work().root;
-  const typename device::Exchange<Team>::Transfer transfer = gets ? exchange.transferFrom(root) : exchange.transferTo(root);
+  const typename device::Exchange<Team>::Transfer transfer =
+      gets ? exchange.transferFrom(root) : exchange.transferTo(root);
   const device::Piece& block = transfer.piece;
   if (transfer.way == Way::kSlots) {
-    exchange.exchange(root, gets ? 0 : 1, [&](int) { return block; }, root, gets ? 1 : 0, [&](int) { return block; });
+    exchange.exchange(
+        root, gets ? 0 : 1, [&](int) { return block; }, root, gets ? 1 : 0, [&](int) { return block; });
   } else if (transfer.way == Way::kHeader) {
     if (gets) exchange.takeFromHeader(root, block);
   } else if (transfer.way == Way::kWritten) {
@@ -135,8 +142,8 @@ KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange) {
   }
 }
 
-// REQUIRES: met all, or announced to all if sendsBeforeMeeting() (broadcast, gather and scatter: the root has met all, the others the root, or owe that
-// if givesThroughStaging(), and not givesByHeader()).
+// REQUIRES: met all, or announced to all if sendsBeforeMeeting() (broadcast, gather and scatter: the root has met all,
+// the others the root, or owe that if givesThroughStaging(), and not givesByHeader()).
 template <class Team>
 KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange) {
   using device::Collective;

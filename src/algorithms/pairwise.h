@@ -1,7 +1,7 @@
-// pairwise: every rank trades a block with every other, in n rounds; in round i rank r trades with rank (i - r) mod n, so that in
-// every round the ranks form pairs (one is alone). As both blocks of a trade in an all-to-all have the same place in their
-// buffers, it works in place. Where only pairs know how much they trade, each also decides for itself which way a block
-// goes.
+// pairwise: every rank trades a block with every other, in n rounds; in round i rank r trades with rank (i - r) mod n,
+// so that in every round the ranks form pairs (one is alone). As both blocks of a trade in an all-to-all have the same
+// place in their buffers, it works in place. Where only pairs know how much they trade, each also decides for itself
+// which way a block goes.
 #pragma once
 
 #include "device/exchange.h"
@@ -29,8 +29,8 @@ KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
 }
 
 // All-to-all, and all-gather. REQUIRES: announced to all.
-// Blocks that fit into the slots are all sent before the first is awaited: then a rank waits for all others once, and not for each in its
-// turn, which is what counts where ranks share cores.
+// Blocks that fit into the slots are all sent before the first is awaited: then a rank waits for all others once, and
+// not for each in its turn, which is what counts where ranks share cores.
 template <class Team>
 KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
   using Way = typename device::Exchange<Team>::Way;
@@ -38,8 +38,11 @@ KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
   const int n = work.ranks;
   exchange.copyOwn();
   const auto with = [&](int peer, bool sends, bool receives) {
-    exchange.exchange(peer, sends && exchange.transferTo(peer).way == Way::kSlots ? 1 : 0, [&](int) { return exchange.pieceTo(peer); }, peer,
-                      receives && exchange.transferFrom(peer).way == Way::kSlots ? 1 : 0, [&](int) { return exchange.pieceFrom(peer); });
+    exchange.exchange(
+        peer, sends && exchange.transferTo(peer).way == Way::kSlots ? 1 : 0,
+        [&](int) { return exchange.pieceTo(peer); }, peer,
+        receives && exchange.transferFrom(peer).way == Way::kSlots ? 1 : 0,
+        [&](int) { return exchange.pieceFrom(peer); });
   };
   bool fits = true;
   for (int i = 0; i < n - 1; ++i) {

@@ -1,7 +1,7 @@
 // Recursive doubling and halving: log2 n steps between ranks whose numbers differ in one bit.
 //
-// For n that is no power of two the first 2 (n - p) ranks, p the largest power below, fold in pairs: the even one hands its
-// data to the odd one, which stands for both, and gets the result back at the end (Thakur, Rabenseifner and Gropp,
+// For n that is no power of two the first 2 (n - p) ranks, p the largest power below, fold in pairs: the even one hands
+// its data to the odd one, which stands for both, and gets the result back at the end (Thakur, Rabenseifner and Gropp,
 // "Optimization of Collective Communication Operations in MPICH", 2005).
 #pragma once
 
@@ -16,7 +16,7 @@ class Folding {
     while (size_ * 2 <= ranks) size_ *= 2;
     pairs_ = ranks - size_;
   }
-  KOLO_DEVICE int size() const { return size_; }                                      // members: the largest power of two <= n
+  KOLO_DEVICE int size() const { return size_; }  // members: the largest power of two <= n
   KOLO_DEVICE bool isPaired(int rank) const { return rank < 2 * pairs_; }
   KOLO_DEVICE bool isMember(int rank) const { return !isPaired(rank) || rank % 2 == 1; }
   KOLO_DEVICE int memberOf(int rank) const { return isPaired(rank) ? rank / 2 : rank - pairs_; }
@@ -182,27 +182,24 @@ class Recursive {
   }
 
   KOLO_DEVICE_CALL void sendAll(int peer, const unsigned char* data, std::uint64_t count) {
-    forEachChunk(count, [&](device::Range chunk) {
-      exchange_.send(peer, data + bytes(chunk.begin), bytes(chunk.count));
-    });
+    forEachChunk(count,
+                 [&](device::Range chunk) { exchange_.send(peer, data + bytes(chunk.begin), bytes(chunk.count)); });
   }
   KOLO_DEVICE_CALL void forwardAll(int peer, const unsigned char* data, std::uint64_t count) {
-    forEachChunk(count, [&](device::Range chunk) {
-      exchange_.forward(peer, data + bytes(chunk.begin), bytes(chunk.count));
-    });
+    forEachChunk(count,
+                 [&](device::Range chunk) { exchange_.forward(peer, data + bytes(chunk.begin), bytes(chunk.count)); });
   }
   KOLO_DEVICE_CALL void recvAll(int peer, unsigned char* data, std::uint64_t count) {
-    forEachChunk(count, [&](device::Range chunk) {
-      exchange_.recv(peer, data + bytes(chunk.begin), bytes(chunk.count));
-    });
+    forEachChunk(count,
+                 [&](device::Range chunk) { exchange_.recv(peer, data + bytes(chunk.begin), bytes(chunk.count)); });
   }
 
   // Two partial results that become one.
   struct Step {
-    int theirs;        // ranks in the peer's
-    int mine;          // ranks in this rank's own
-    bool ownIsInput;   // this rank's own is its input, still without its scale
-    bool last;         // the two are all ranks
+    int theirs;       // ranks in the peer's
+    int mine;         // ranks in this rank's own
+    bool ownIsInput;  // this rank's own is its input, still without its scale
+    bool last;        // the two are all ranks
   };
   KOLO_DEVICE static Step ofPair() { return {1, 1, true, false}; }
 
@@ -236,8 +233,8 @@ class Recursive {
     exchange_.team().sync();
   }
 
-  // After the step for `bit` this member holds the sums of the range of members that agree with it in the bits from `bit`
-  // upwards. place(m) is the first element of member m's range.
+  // After the step for `bit` this member holds the sums of the range of members that agree with it in the bits from
+  // `bit` upwards. place(m) is the first element of member m's range.
   template <class Place>
   KOLO_DEVICE void halve(unsigned char* data, Place place) {
     for (int bit = folding_.size() / 2; bit >= 1; bit /= 2) {
@@ -268,12 +265,13 @@ class Recursive {
       const auto piece = [&](int first) {
         return device::Piece{data + bytes(place(first)), bytes(place(first + bit) - place(first))};
       };
-      exchange_.exchange(partner, 1, [&](int) { return piece(have); }, partner, 1, [&](int) { return piece(want); });
+      exchange_.exchange(
+          partner, 1, [&](int) { return piece(have); }, partner, 1, [&](int) { return piece(want); });
     });
   }
 
-  // Blocks of ranks [outFirst, outLast) out, [inFirst, inLast) in; skipOwn: but for those of the even partner, which has
-  // its own already.
+  // Blocks of ranks [outFirst, outLast) out, [inFirst, inLast) in; skipOwn: but for those of the even partner, which
+  // has its own already.
   KOLO_DEVICE_CALL void exchangeBlocks(int peer, int outFirst, int outLast, int inFirst, int inLast, bool skipOwn) {
     const int even = work_.rank < peer ? work_.rank : peer;
     const auto piece = [&](int rank) {
@@ -281,8 +279,9 @@ class Recursive {
       const bool skip = skipOwn && rank == even;
       return device::Piece{work_.recv + bytes(block.begin), skip ? 0 : bytes(block.count)};
     };
-    exchange_.exchange(peer, outLast - outFirst, [&](int i) { return piece(outFirst + i); }, peer, inLast - inFirst,
-                       [&](int i) { return piece(inFirst + i); });
+    exchange_.exchange(
+        peer, outLast - outFirst, [&](int i) { return piece(outFirst + i); }, peer, inLast - inFirst,
+        [&](int i) { return piece(inFirst + i); });
   }
 
   device::Exchange<Team>& exchange_;

@@ -5,9 +5,10 @@
 // With lane direction d, data moves from rank r to rank r + d. A block that starts at rank b is at rank b + s d after s
 // steps, so at step s rank r sends the block that started at r - s d.
 //
-// Blocks go in chunks, a few of them through all steps together (Work::chunksAtOnce): while a rank works on one, and waits for its way to
-// its neighbour, others keep the wire busy. Each rank takes as many chunks out of its slots as it puts into its neighbour's, but for those with
-// which it began; so with fewer of these than slots somebody can always go on.
+// Blocks go in chunks, a few of them through all steps together (Work::chunksAtOnce): while a rank works on one, and
+// waits for its way to its neighbour, others keep the wire busy. Each rank takes as many chunks out of its slots as it
+// puts into its neighbour's, but for those with which it began; so with fewer of these than slots somebody can always
+// go on.
 #pragma once
 
 #include "device/exchange.h"
@@ -15,8 +16,8 @@
 namespace kolo::algorithms {
 
 struct Lane {
-  int direction;   // +1 or -1
-  int half;        // 0: whole blocks; 1: the first half of each; 2: the second
+  int direction;  // +1 or -1
+  int half;       // 0: whole blocks; 1: the first half of each; 2: the second
 };
 
 // The lane's part of a block.
@@ -34,7 +35,7 @@ class Ring {
   KOLO_DEVICE Ring(device::Exchange<Team>& exchange, bool bidirectional)
       : exchange_(exchange), work_(exchange.work()), lanes_{{+1, bidirectional ? 2 : 0}, {-1, 1}},
         laneCount_(bidirectional ? 2 : 1), atOnce_(exchange.work().chunksAtOnce) {
-    if (bidirectional && work_.ranks == 2 && atOnce_ > 1) atOnce_ /= 2;   // both lanes have the same slots
+    if (bidirectional && work_.ranks == 2 && atOnce_ > 1) atOnce_ /= 2;  // both lanes have the same slots
   }
 
   // Announces to both neighbours and meets them.
@@ -135,8 +136,8 @@ class Ring {
     each(begin, [&](const Lane& lane, std::uint64_t c) { finish(lane, at(lane, work_.ranks - 1, c)); });
   }
 
-  // n - 1 steps of gathering, after rank r has sent the block it starts with: block r with shift 1; with shift 0 the one
-  // that the reduction left it, r + d.
+  // n - 1 steps of gathering, after rank r has sent the block it starts with: block r with shift 1; with shift 0 the
+  // one that the reduction left it, r + d.
   template <class Block>
   KOLO_DEVICE void circulate(int shift, Block block, std::uint64_t begin) {
     for (int step = 1; step < work_.ranks; ++step) {
@@ -157,7 +158,7 @@ class Ring {
   const device::Work& work_;
   Lane lanes_[2];
   int laneCount_;
-  std::uint64_t atOnce_;   // chunks
+  std::uint64_t atOnce_;  // chunks
 };
 
 // Chains: the ring cut open at the root, for broadcast (away from it) and reduce (towards it), chunk after chunk.

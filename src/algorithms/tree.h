@@ -181,8 +181,8 @@ template <class Team>
 KOLO_DEVICE_CALL void runTree(device::Exchange<Team>& exchange, bool met) {
   using device::Collective;
   const device::Work& work = exchange.work();
-  const bool rooted = work.signature.collective != Collective::kAllReduce &&
-                      work.signature.collective != Collective::kBarrier;
+  const bool rooted =
+      work.signature.collective != Collective::kAllReduce && work.signature.collective != Collective::kBarrier;
   Tree<Team> tree(exchange, rooted ? work.root : 0);
   if (work.signature.collective == Collective::kBarrier) {
     tree.barrier();

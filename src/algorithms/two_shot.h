@@ -1,6 +1,6 @@
-// two-shot through staging: blocks small enough to stay in the caches go through the slots; inside each block every rank
-// reduces one slice from all inputs and hands it to all. The zero-copy form is in direct.h. A barrier has no data: all tell
-// a root, which tells all.
+// two-shot through staging: blocks small enough to stay in the caches go through the slots; inside each block every
+// rank reduces one slice from all inputs and hands it to all. The zero-copy form is in direct.h. A barrier has no data:
+// all tell a root, which tells all.
 #pragma once
 
 #include "algorithms/direct.h"
@@ -10,18 +10,17 @@ namespace kolo::algorithms {
 
 // Slice `rank` of the block, from all ranks, into the outputs: this rank's and, through their slots, the peers'.
 template <class Team>
-KOLO_DEVICE_CALL void twoShotReduceSlice(device::Exchange<Team>& exchange, device::Range slice, int firstTo, int lastTo) {
+KOLO_DEVICE_CALL void twoShotReduceSlice(device::Exchange<Team>& exchange, device::Range slice, int firstTo,
+                                         int lastTo) {
   const device::Work& work = exchange.work();
   const void* inputs[kMaxDirectRanks];
   void* outputs[kMaxDirectRanks];
   int outputCount = 0;
   for (int rank = 0; rank < work.ranks; ++rank) {
-    inputs[rank] =
-        rank == work.rank ? work.send + exchange.bytesOf(slice.begin) : exchange.awaitSlot(rank);
+    inputs[rank] = rank == work.rank ? work.send + exchange.bytesOf(slice.begin) : exchange.awaitSlot(rank);
   }
   for (int rank = firstTo; rank < lastTo; ++rank) {
-    outputs[outputCount++] =
-        rank == work.rank ? work.recv + exchange.bytesOf(slice.begin) : exchange.acquireSlot(rank);
+    outputs[outputCount++] = rank == work.rank ? work.recv + exchange.bytesOf(slice.begin) : exchange.acquireSlot(rank);
   }
   exchange.fold(outputs, outputCount, inputs, work.ranks, work.rank, exchange.bytesOf(slice.count), true, false);
   for (int rank = firstTo; rank < lastTo; ++rank) {
@@ -58,7 +57,8 @@ KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange) {
       const int peer = device::ringRank(work.rank, -i, n);
       exchange.recv(peer, work.recv + exchange.bytesOf(slice(peer).begin), exchange.bytesOf(slice(peer).count));
     }
-  }  exchange.meetRest();   // where there was nothing to fold
+  }
+  exchange.meetRest();  // where there was nothing to fold
 }
 
 // Those who are not the root meet each other. REQUIRES: they have met the root.
@@ -76,7 +76,8 @@ KOLO_DEVICE_CALL bool meetBesidesRoot(device::Exchange<Team>& exchange) {
   return good;
 }
 
-// Broadcast as scatter and all-gather of slices: the root sends each byte once. REQUIRES: met all, or the root alone, and the root all.
+// Broadcast as scatter and all-gather of slices: the root sends each byte once. REQUIRES: met all, or the root alone,
+// and the root all.
 template <class Team>
 KOLO_DEVICE_CALL void runTwoShotBroadcast(device::Exchange<Team>& exchange, bool met) {
   const device::Work& work = exchange.work();

@@ -6,8 +6,8 @@
 namespace kolo::api {
 
 Status refusal::datatype(koloDataType_t datatype) {
-  return error(koloInvalidDatatype, "datatype is {}, expected a koloDataType_t from 0 to {}", static_cast<int>(datatype),
-               koloNumDatatypes - 1);
+  return error(koloInvalidDatatype, "datatype is {}, expected a koloDataType_t from 0 to {}",
+               static_cast<int>(datatype), koloNumDatatypes - 1);
 }
 
 Status refusal::count(std::size_t count, koloDataType_t datatype, std::uint64_t blocks) {
@@ -17,8 +17,8 @@ Status refusal::count(std::size_t count, koloDataType_t datatype, std::uint64_t 
     return error(koloInvalidCount, "count is {} ({} when read as signed), expected at most {} elements of {}", count,
                  static_cast<std::ptrdiff_t>(count), most, koloDataTypeName(datatype));
   }
-  return error(koloInvalidCount, "count is {}, expected at most {}: {} blocks of so many {} exceed the address space", count,
-               most, blocks, koloDataTypeName(datatype));
+  return error(koloInvalidCount, "count is {}, expected at most {}: {} blocks of so many {} exceed the address space",
+               count, most, blocks, koloDataTypeName(datatype));
 }
 
 Status refusal::root(int root, int ranks) {
@@ -26,11 +26,13 @@ Status refusal::root(int root, int ranks) {
 }
 
 Status refusal::peer(int peer, int ranks, bool anyAllowed) {
-  return error(koloInvalidRoot, "peer is {}, expected 0..{}{}", peer, ranks - 1, anyAllowed ? " or KOLO_ANY_SOURCE" : "");
+  return error(koloInvalidRoot, "peer is {}, expected 0..{}{}", peer, ranks - 1,
+               anyAllowed ? " or KOLO_ANY_SOURCE" : "");
 }
 
 Status refusal::tag(int tag, bool anyAllowed) {
-  return error(koloInvalidArgument, "tag is {}, expected 0..{}{}", tag, KOLO_MAX_TAG, anyAllowed ? " or KOLO_ANY_TAG" : "");
+  return error(koloInvalidArgument, "tag is {}, expected 0..{}{}", tag, KOLO_MAX_TAG,
+               anyAllowed ? " or KOLO_ANY_TAG" : "");
 }
 
 Status refusal::reduction(koloRedOp_t op, koloDataType_t datatype, comm::Communicator& communicator) {
@@ -40,11 +42,14 @@ Status refusal::reduction(koloRedOp_t op, koloDataType_t datatype, comm::Communi
   }
   const auto custom = communicator.reductions().find(op);
   if (custom == nullptr) {
-    return error(koloInvalidOperation, "reduction {} is unknown: expected 0..{} or a handle made on this communicator and "
-                 "not destroyed", static_cast<int>(op), koloNumOps - 1);
+    return error(koloInvalidOperation,
+                 "reduction {} is unknown: expected 0..{} or a handle made on this communicator and "
+                 "not destroyed",
+                 static_cast<int>(op), koloNumOps - 1);
   }
   if (custom->isPreMulSum && custom->datatype != datatype) {
-    return error(koloInvalidDatatype, "the pre-multiplied sum was made for {}, expected its use with that datatype, got {}",
+    return error(koloInvalidDatatype,
+                 "the pre-multiplied sum was made for {}, expected its use with that datatype, got {}",
                  koloDataTypeName(custom->datatype), koloDataTypeName(datatype));
   }
   return {};
@@ -55,8 +60,8 @@ Status refusal::pointer(const Extent& extent) {
 }
 
 Status refusal::overlap(const Extent& send, const Extent& recv, const char* rule) {
-  return error(koloInvalidOverlap, "{} ({}, {} bytes) and {} ({}, {} bytes) overlap; expected them apart{}{}", send.name,
-               fmt::ptr(send.data), send.bytes, recv.name, fmt::ptr(recv.data), recv.bytes,
+  return error(koloInvalidOverlap, "{} ({}, {} bytes) and {} ({}, {} bytes) overlap; expected them apart{}{}",
+               send.name, fmt::ptr(send.data), send.bytes, recv.name, fmt::ptr(recv.data), recv.bytes,
                rule[0] == '\0' ? "" : " or in place: ", rule);
 }
 

@@ -1,9 +1,9 @@
 // The checks of the collectives' arguments: each says what was wrong and what was expected.
 #pragma once
 
-#include "comm/operation.h"
 #include "base/status.h"
 #include "comm/communicator.h"
+#include "comm/operation.h"
 
 namespace kolo::api {
 

@@ -26,10 +26,11 @@ struct Where {
   bool isRequest = false;
 };
 
-// The communicator, if this is what loops do: one of its last calls again, by a thread that has it to itself. The call has then been
-// checked, planned and described.
+// The communicator, if this is what loops do: one of its last calls again, by a thread that has it to itself. The call
+// has then been checked, planned and described.
 template <class... Counts>
-Inside<comm::Communicator> findRepeated(const Call& call, koloComm_t comm, const Where& where, const Counts&... counts) {
+Inside<comm::Communicator> findRepeated(const Call& call, koloComm_t comm, const Where& where,
+                                        const Counts&... counts) {
   if (!where.isHere() || !caller.isPlain()) return {};
   Inside<comm::Communicator> communicator = communicators.remember(reinterpret_cast<std::uintptr_t>(comm)).enter();
   if (!communicator || communicator->requests().hasCollectives() || !communicator->recall(call, counts...)) return {};
@@ -41,12 +42,15 @@ Result<comm::Target> targetOf(comm::Communicator& communicator, koloStream_t str
   comm::Target target;
   target.request = request;
   if (request != nullptr && communicator.isOnGpu()) {
-    return error(koloUnsupported, "the communicator is on GPUs, where calls do not wait anyway: expected one on host memory, or the form "
-                 "of the call with a stream");
+    return error(
+        koloUnsupported,
+        "the communicator is on GPUs, where calls do not wait anyway: expected one on host memory, or the form "
+        "of the call with a stream");
   }
   if (communicator.isOnGpu()) {
     if (streams.remember(reinterpret_cast<std::uintptr_t>(stream))) {
-      return error(koloInvalidHandle, "the stream came from koloStreamCreate: expected a cudaStream_t, as the communicator is on GPUs");
+      return error(koloInvalidHandle,
+                   "the stream came from koloStreamCreate: expected a cudaStream_t, as the communicator is on GPUs");
     }
     target.gpuStream = stream;
   } else if (stream != nullptr) {
@@ -84,7 +88,8 @@ Status submit(What& what, koloComm_t comm, const Where& where, Check&& check) {
     comm::groupRefuse(inGroup);
     return inGroup;
   }
-  return giveRequest(where.request, [&](comm::Request& request) { return submitTo(what, comm, nullptr, &request, check); });
+  return giveRequest(where.request,
+                     [&](comm::Request& request) { return submitTo(what, comm, nullptr, &request, check); });
 }
 
 // A collective; `check` completes the operation too.
@@ -99,9 +104,11 @@ Status submitCollective(Operation& operation, koloComm_t comm, const Where& wher
 
 // One that the call, and the counts of a v-variant, describe in full.
 template <class Check, class... Counts>
-koloResult_t run(const char* function, const Call& call, koloComm_t comm, const Where& where, Check&& check, const Counts&... counts) noexcept {
+koloResult_t run(const char* function, const Call& call, koloComm_t comm, const Where& where, Check&& check,
+                 const Counts&... counts) noexcept {
   return guard(function, [&]() -> Status {
-    if (const Inside<comm::Communicator> communicator = findRepeated(call, comm, where, counts...)) return communicator->runAgain();
+    if (const Inside<comm::Communicator> communicator = findRepeated(call, comm, where, counts...))
+      return communicator->runAgain();
     Operation operation{call, {}, {}};
     return submitCollective(operation, comm, where, check);
   });
@@ -112,8 +119,9 @@ enum class Blocks { kOne, kEach };
 // Ranks other than the root give, or get, nothing in the other buffer.
 enum class Root { kNone, kGives, kGets };
 
-// What a collective does with its buffers. The buffers may overlap in one position only, "in place": where one of them holds
-// the blocks of all ranks, the other is this rank's own block in it (the root's, if there is one), else both are the same.
+// What a collective does with its buffers. The buffers may overlap in one position only, "in place": where one of them
+// holds the blocks of all ranks, the other is this rank's own block in it (the root's, if there is one), else both are
+// the same.
 struct Shape {
   Collective collective;
   Blocks send, recv;
@@ -126,19 +134,36 @@ using enum Blocks;
 constexpr Shape kAllReduce{Collective::kAllReduce, kOne, kOne, Root::kNone, "sendbuf == recvbuf"};
 constexpr Shape kReduce{Collective::kReduce, kOne, kOne, Root::kGets, "sendbuf == recvbuf"};
 constexpr Shape kBroadcast{Collective::kBroadcast, kOne, kOne, Root::kGives, "sendbuf == recvbuf"};
-constexpr Shape kAllGather{Collective::kAllGather, kOne, kEach, Root::kNone, "sendbuf == recvbuf + rank * sendcount",
+constexpr Shape kAllGather{Collective::kAllGather,
+                           kOne,
+                           kEach,
+                           Root::kNone,
+                           "sendbuf == recvbuf + rank * sendcount",
                            "sendbuf == recvbuf + displs[rank]"};
-constexpr Shape kReduceScatter{Collective::kReduceScatter, kEach, kOne, Root::kNone,
-                               "recvbuf == sendbuf + rank * recvcount", "recvbuf == sendbuf + displs[rank]"};
+constexpr Shape kReduceScatter{
+    Collective::kReduceScatter,         kEach, kOne, Root::kNone, "recvbuf == sendbuf + rank * recvcount",
+    "recvbuf == sendbuf + displs[rank]"};
 constexpr Shape kAllToAll{Collective::kAllToAll, kEach, kEach, Root::kNone, "sendbuf == recvbuf"};
-constexpr Shape kGather{Collective::kGather, kOne, kEach, Root::kGets, "sendbuf == recvbuf + root * sendcount",
+constexpr Shape kGather{Collective::kGather,
+                        kOne,
+                        kEach,
+                        Root::kGets,
+                        "sendbuf == recvbuf + root * sendcount",
                         "sendbuf == recvbuf + displs[root]"};
-constexpr Shape kScatter{Collective::kScatter, kEach, kOne, Root::kGives, "recvbuf == sendbuf + root * recvcount",
+constexpr Shape kScatter{Collective::kScatter,
+                         kEach,
+                         kOne,
+                         Root::kGives,
+                         "recvbuf == sendbuf + root * recvcount",
                          "recvbuf == sendbuf + displs[root]"};
 
-std::uint64_t ranksOf(const comm::Communicator& communicator) { return static_cast<std::uint64_t>(communicator.ranks()); }
+std::uint64_t ranksOf(const comm::Communicator& communicator) {
+  return static_cast<std::uint64_t>(communicator.ranks());
+}
 
-const unsigned char* at(const void* buffer, std::uint64_t bytes) { return static_cast<const unsigned char*>(buffer) + bytes; }
+const unsigned char* at(const void* buffer, std::uint64_t bytes) {
+  return static_cast<const unsigned char*>(buffer) + bytes;
+}
 
 // A buffer has to lie where the communicator's do.
 Status checkPlace(const comm::Communicator& communicator, const Extent& extent) {
@@ -159,8 +184,8 @@ Status checkBuffers(const Extent& send, const Extent& recv, bool inPlace, const 
   return checkOverlap(send, recv, inPlace, rule);
 }
 
-// The arguments of a collective whose blocks are equally long. The shape is a parameter of the template so that nothing of
-// it is left to decide in a call.
+// The arguments of a collective whose blocks are equally long. The shape is a parameter of the template so that nothing
+// of it is left to decide in a call.
 template <const Shape& shape>
 Status checkBlocks(comm::Communicator& communicator, const Operation& o) {
   constexpr bool each = shape.send == kEach || shape.recv == kEach;
@@ -194,7 +219,8 @@ struct Given {
   const size_t* displs;
 };
 
-// Copies an array of one count for each rank; displacements too, or blocks in a row. extent: elements up to the last block's end.
+// Copies an array of one count for each rank; displacements too, or blocks in a row. extent: elements up to the last
+// block's end.
 Status takeCounts(const Given& given, const comm::Communicator& communicator, koloDataType_t datatype,
                   std::vector<std::uint64_t>& outCounts, std::vector<std::uint64_t>& outDispls, std::uint64_t& extent) {
   const auto& [name, counts, displs] = given;
@@ -217,9 +243,11 @@ Status takeCounts(const Given& given, const comm::Communicator& communicator, ko
 }
 
 // The v-variant of a collective with one block in one buffer and the blocks of all ranks, described by `given`, in the
-// other. With a root only the root's arrays count, and operation.count is the one block's length; without, it is found in them.
+// other. With a root only the root's arrays count, and operation.count is the one block's length; without, it is found
+// in them.
 template <const Shape& shape>
-koloResult_t vectorCollective(const char* function, Call call, const Given& given, koloComm_t comm, const Where& where) noexcept {
+koloResult_t vectorCollective(const char* function, Call call, const Given& given, koloComm_t comm,
+                              const Where& where) noexcept {
   static_assert(shape.send != shape.recv);
   constexpr bool gathers = shape.recv == kEach, rooted = shape.root != Root::kNone;
   const auto check = [&](comm::Communicator& communicator, Operation& o) -> Status {
@@ -245,8 +273,9 @@ koloResult_t vectorCollective(const char* function, Call call, const Given& give
     KOLO_TRY(takeCounts(given, communicator, o.datatype, counts, displs, extent));
     const auto mine = static_cast<std::size_t>(communicator.rank());
     if (rooted && counts[mine] != o.count) {
-      return error(koloInvalidCount, "{}[{}] is {} and {} is {}: expected the root's own block to be equally long in both",
-                   given.name, mine, counts[mine], gathers ? "sendcount" : "recvcount", o.count);
+      return error(koloInvalidCount,
+                   "{}[{}] is {} and {} is {}: expected the root's own block to be equally long in both", given.name,
+                   mine, counts[mine], gathers ? "sendcount" : "recvcount", o.count);
     }
     one.bytes = counts[mine] * size;
     all.bytes = extent * size;
@@ -264,7 +293,8 @@ koloResult_t vectorCollective(const char* function, Call call, const Given& give
 }
 
 // The v-variant in which both buffers hold the blocks of all ranks.
-koloResult_t exchange(const char* function, Call call, const Given& sends, const Given& recvs, koloComm_t comm, const Where& where) noexcept {
+koloResult_t exchange(const char* function, Call call, const Given& sends, const Given& recvs, koloComm_t comm,
+                      const Where& where) noexcept {
   const auto check = [&](comm::Communicator& communicator, Operation& o) -> Status {
     auto taken = std::make_shared<VectorCounts>();
     auto& [sendCounts, sendDispls, recvCounts, recvDispls] = *taken;
@@ -273,8 +303,10 @@ koloResult_t exchange(const char* function, Call call, const Given& sends, const
     KOLO_TRY(takeCounts(recvs, communicator, o.datatype, recvCounts, recvDispls, recvExtent));
     const auto mine = static_cast<std::size_t>(communicator.rank());
     if (sendCounts[mine] != recvCounts[mine]) {
-      return error(koloInvalidCount, "sendcounts[{0}] is {1} and recvcounts[{0}] is {2}: expected this rank's own block to "
-                   "be equally long in both", mine, sendCounts[mine], recvCounts[mine]);
+      return error(koloInvalidCount,
+                   "sendcounts[{0}] is {1} and recvcounts[{0}] is {2}: expected this rank's own block to "
+                   "be equally long in both",
+                   mine, sendCounts[mine], recvCounts[mine]);
     }
     const std::uint64_t size = elementBytes(o.datatype);
     const Extent send{"sendbuf", o.send, sendExtent * size}, recv{"recvbuf", o.recv, recvExtent * size};
@@ -290,7 +322,8 @@ koloResult_t exchange(const char* function, Call call, const Given& sends, const
 }
 
 koloResult_t barrier(const char* function, koloComm_t comm, const Where& where) noexcept {
-  return run(function, {.collective = Collective::kBarrier}, comm, where, [](const auto&, const Operation&) { return Status(); });
+  return run(function, {.collective = Collective::kBarrier}, comm, where,
+             [](const auto&, const Operation&) { return Status(); });
 }
 
 // One end of a message.
@@ -302,10 +335,13 @@ koloResult_t message(const char* function, const comm::Message& message, koloCom
       KOLO_TRY(checkPeer(m.peer, communicator.ranks(), anyAllowed));
       KOLO_TRY(checkTag(m.tag, anyAllowed));
       if (communicator.isOnGpu() && (anyAllowed || m.tag != 0)) {
-        return error(koloUnsupported, "messages between GPUs have no tags: those of two ranks match in their order; expected koloSend and "
-                     "koloRecv");
+        return error(
+            koloUnsupported,
+            "messages between GPUs have no tags: those of two ranks match in their order; expected koloSend and "
+            "koloRecv");
       }
-      const Extent buffer{m.isSend ? "sendbuf" : "recvbuf", m.isSend ? m.send : m.recv, m.count * elementBytes(m.datatype)};
+      const Extent buffer{m.isSend ? "sendbuf" : "recvbuf", m.isSend ? m.send : m.recv,
+                          m.count * elementBytes(m.datatype)};
       KOLO_TRY(checkPointer(buffer));
       return checkPlace(communicator, buffer);
     });
@@ -321,14 +357,14 @@ using namespace kolo::api;
 extern "C" {
 
 // A collective's two functions, which differ in their last parameter alone.
-#define KOLO_TWO_FORMS_OF_NO_BUFFERS(name, requestName, ...)                 \
-  KOLO_API koloResult_t name(koloComm_t comm, koloStream_t stream) {         \
-    const Where where(stream);                                               \
-    return __VA_ARGS__;                                                      \
-  }                                                                          \
+#define KOLO_TWO_FORMS_OF_NO_BUFFERS(name, requestName, ...)                   \
+  KOLO_API koloResult_t name(koloComm_t comm, koloStream_t stream) {           \
+    const Where where(stream);                                                 \
+    return __VA_ARGS__;                                                        \
+  }                                                                            \
   KOLO_API koloResult_t requestName(koloComm_t comm, koloRequest_t* request) { \
-    const Where where(request);                                              \
-    return __VA_ARGS__;                                                      \
+    const Where where(request);                                                \
+    return __VA_ARGS__;                                                        \
   }
 #define KOLO_PARAMETERS(...) __VA_ARGS__
 #define KOLO_TWO_FORMS(name, requestName, parameters, ...)                                                 \
@@ -341,85 +377,126 @@ extern "C" {
     return __VA_ARGS__;                                                                                    \
   }
 
-KOLO_TWO_FORMS(koloAllReduce, koloIallReduce, (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, koloRedOp_t op),
-               collective<kAllReduce>( __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .op = op}, comm, where))
+KOLO_TWO_FORMS(
+    koloAllReduce, koloIallReduce,
+    (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, koloRedOp_t op),
+    collective<kAllReduce>(__func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .op = op},
+                           comm, where))
 
-KOLO_TWO_FORMS(koloReduce, koloIreduce, (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, koloRedOp_t op, int root),
-               collective<kReduce>( __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .op = op, .root = root}, comm, where))
+KOLO_TWO_FORMS(koloReduce, koloIreduce,
+               (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, koloRedOp_t op, int root),
+               collective<kReduce>(
+                   __func__,
+                   {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .op = op, .root = root},
+                   comm, where))
 
-KOLO_TWO_FORMS(koloBroadcast, koloIbroadcast, (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, int root),
-               collective<kBroadcast>( __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .root = root}, comm, where))
+KOLO_TWO_FORMS(koloBroadcast, koloIbroadcast,
+               (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, int root),
+               collective<kBroadcast>(
+                   __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype, .root = root},
+                   comm, where))
 
-KOLO_TWO_FORMS(koloAllGather, koloIallGather, (const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype),
-               collective<kAllGather>( __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype}, comm, where))
+KOLO_TWO_FORMS(koloAllGather, koloIallGather,
+               (const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype),
+               collective<kAllGather>(__func__,
+                                      {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype},
+                                      comm, where))
 
-KOLO_TWO_FORMS(koloReduceScatter, koloIreduceScatter, (const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype, koloRedOp_t op),
-               collective<kReduceScatter>( __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .op = op}, comm, where))
+KOLO_TWO_FORMS(koloReduceScatter, koloIreduceScatter,
+               (const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype, koloRedOp_t op),
+               collective<kReduceScatter>(
+                   __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .op = op},
+                   comm, where))
 
 KOLO_TWO_FORMS(koloAllToAll, koloIallToAll, (const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype),
-               collective<kAllToAll>( __func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype}, comm, where))
+               collective<kAllToAll>(__func__, {.send = sendbuf, .recv = recvbuf, .count = count, .datatype = datatype},
+                                     comm, where))
 
-KOLO_TWO_FORMS(koloGather, koloIgather, (const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype, int root),
-               collective<kGather>( __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype, .root = root}, comm, where))
+KOLO_TWO_FORMS(koloGather, koloIgather,
+               (const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype, int root),
+               collective<kGather>(
+                   __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype, .root = root},
+                   comm, where))
 
-KOLO_TWO_FORMS(koloScatter, koloIscatter, (const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype, int root),
-               collective<kScatter>( __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .root = root}, comm, where))
+KOLO_TWO_FORMS(koloScatter, koloIscatter,
+               (const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype, int root),
+               collective<kScatter>(
+                   __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .root = root},
+                   comm, where))
 
 KOLO_TWO_FORMS_OF_NO_BUFFERS(koloBarrier, koloIbarrier, barrier(__func__, comm, where))
 
-KOLO_TWO_FORMS(koloAllGatherv, koloIallGatherv, (const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs, koloDataType_t datatype),
-               vectorCollective<kAllGather>(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype}, {"counts", counts, displs}, comm, where))
+KOLO_TWO_FORMS(koloAllGatherv, koloIallGatherv,
+               (const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
+                koloDataType_t datatype),
+               vectorCollective<kAllGather>(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype},
+                                            {"counts", counts, displs}, comm, where))
 
-KOLO_TWO_FORMS(koloReduceScatterv, koloIreduceScatterv, (const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs, koloDataType_t datatype, koloRedOp_t op),
-               vectorCollective<kReduceScatter>(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype, .op = op}, {"counts", counts, displs}, comm, where))
+KOLO_TWO_FORMS(koloReduceScatterv, koloIreduceScatterv,
+               (const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs, koloDataType_t datatype,
+                koloRedOp_t op),
+               vectorCollective<kReduceScatter>(__func__,
+                                                {.send = sendbuf, .recv = recvbuf, .datatype = datatype, .op = op},
+                                                {"counts", counts, displs}, comm, where))
 
-KOLO_TWO_FORMS(koloGatherv, koloIgatherv, (const void* sendbuf, size_t sendcount, void* recvbuf, const size_t* recvcounts, const size_t* displs, koloDataType_t datatype, int root),
-               vectorCollective<kGather>( __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype, .root = root}, {"recvcounts", recvcounts, displs}, comm, where))
+KOLO_TWO_FORMS(koloGatherv, koloIgatherv,
+               (const void* sendbuf, size_t sendcount, void* recvbuf, const size_t* recvcounts, const size_t* displs,
+                koloDataType_t datatype, int root),
+               vectorCollective<kGather>(
+                   __func__, {.send = sendbuf, .recv = recvbuf, .count = sendcount, .datatype = datatype, .root = root},
+                   {"recvcounts", recvcounts, displs}, comm, where))
 
-KOLO_TWO_FORMS(koloScatterv, koloIscatterv, (const void* sendbuf, const size_t* sendcounts, const size_t* displs, void* recvbuf, size_t recvcount, koloDataType_t datatype, int root),
-               vectorCollective<kScatter>( __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .root = root}, {"sendcounts", sendcounts, displs}, comm, where))
-
+KOLO_TWO_FORMS(koloScatterv, koloIscatterv,
+               (const void* sendbuf, const size_t* sendcounts, const size_t* displs, void* recvbuf, size_t recvcount,
+                koloDataType_t datatype, int root),
+               vectorCollective<kScatter>(
+                   __func__, {.send = sendbuf, .recv = recvbuf, .count = recvcount, .datatype = datatype, .root = root},
+                   {"sendcounts", sendcounts, displs}, comm, where))
 
 KOLO_TWO_FORMS(koloAllToAllv, koloIallToAllv,
-               (const void* sendbuf, const size_t* sendcounts, const size_t* senddispls, void* recvbuf, const size_t* recvcounts,
-                const size_t* recvdispls, koloDataType_t datatype),
-               exchange(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype}, {"sendcounts", sendcounts, senddispls},
-                        {"recvcounts", recvcounts, recvdispls}, comm, where))
+               (const void* sendbuf, const size_t* sendcounts, const size_t* senddispls, void* recvbuf,
+                const size_t* recvcounts, const size_t* recvdispls, koloDataType_t datatype),
+               exchange(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype},
+                        {"sendcounts", sendcounts, senddispls}, {"recvcounts", recvcounts, recvdispls}, comm, where))
 
 KOLO_API koloResult_t koloSendTag(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                   koloComm_t comm, koloStream_t stream) {
   return message(__func__,
-                 {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag}, comm, Where(stream));
+                 {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag},
+                 comm, Where(stream));
 }
 
 KOLO_API koloResult_t koloSend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream) {
-  return message(__func__, {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer}, comm, Where(stream));
+  return message(__func__, {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer}, comm,
+                 Where(stream));
 }
 
 KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                   koloRecvStatus_t* status, koloComm_t comm, koloStream_t stream) {
   return message(__func__,
-                 {.recv = recvbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag, .status = status}, comm, Where(stream));
+                 {.recv = recvbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag, .status = status},
+                 comm, Where(stream));
 }
 
 KOLO_API koloResult_t koloRecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream) {
-  return message(__func__, {.strict = true, .recv = recvbuf, .count = count, .datatype = datatype, .peer = peer}, comm, Where(stream));
+  return message(__func__, {.strict = true, .recv = recvbuf, .count = count, .datatype = datatype, .peer = peer}, comm,
+                 Where(stream));
 }
 
 KOLO_API koloResult_t koloIsend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                 koloComm_t comm, koloRequest_t* request) {
   return message(__func__,
-                 {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag}, comm,
-                 Where(request));
+                 {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag},
+                 comm, Where(request));
 }
 
 KOLO_API koloResult_t koloIrecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                 koloRecvStatus_t* status, koloComm_t comm, koloRequest_t* request) {
   return message(__func__,
-                 {.recv = recvbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag, .status = status}, comm,
-                 Where(request));
+                 {.recv = recvbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag, .status = status},
+                 comm, Where(request));
 }
 
 }  // extern "C"

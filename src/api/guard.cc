@@ -42,7 +42,7 @@ constinit Events& events = theEvents.table;
 
 namespace {
 
-bool forked = false;   // this process is a child of one that used the library
+bool forked = false;  // this process is a child of one that used the library
 
 // A forked child must neither take part in its parent's operations nor end what belongs to it: it has no handles.
 [[maybe_unused]] const int atFork = pthread_atfork(nullptr, nullptr, [] {
@@ -63,7 +63,8 @@ std::string whyDead(bool isNull, const char* origin) {
 }  // namespace
 
 Status notACommunicator(koloComm_t comm) {
-  return error(koloInvalidHandle, "{} is not a communicator: {}", fmt::ptr(comm), whyDead(comm == nullptr, "this library"));
+  return error(koloInvalidHandle, "{} is not a communicator: {}", fmt::ptr(comm),
+               whyDead(comm == nullptr, "this library"));
 }
 
 Status notAStream(koloStream_t stream) {
@@ -77,7 +78,8 @@ Status refuseInGroup() {
 }
 
 Status refusal::inReduction() {
-  return error(koloInvalidUsage, "not from inside a reduction or progress function, which is part of an operation that would wait "
+  return error(koloInvalidUsage,
+               "not from inside a reduction or progress function, which is part of an operation that would wait "
                "for this call: expected it after the operation");
 }
 
@@ -88,7 +90,9 @@ Status refuseInGroupOrReduction() {
 
 Status refuseInNotice() {
   if (!caller.isInNotice) return {};
-  return error(koloInvalidUsage, "not from inside a function given to koloRequestNotify: expected the end of a communicator in another thread");
+  return error(
+      koloInvalidUsage,
+      "not from inside a function given to koloRequestNotify: expected the end of a communicator in another thread");
 }
 
 Status checkResult(const char* name, const void* place) {

@@ -26,7 +26,7 @@ koloResult_t guard(const char* function, Body&& body) noexcept {
   try {
     const Status status = body();
     if (status.ok()) return koloSuccess;
-    if (status.code() == koloInProgress) return koloInProgress;   // no error
+    if (status.code() == koloInProgress) return koloInProgress;  // no error
     lastError() = fmt::format("{}: {}", function, status.message());
     log::info("{}", lastError());
     return status.code();
@@ -114,7 +114,7 @@ Status giveRequest(koloRequest_t* place, Start&& start) {
   } else {
     (void)requests.retire(reinterpret_cast<std::uintptr_t>(handle));
     requests.release(reinterpret_cast<std::uintptr_t>(handle));
-    delete request;   // nothing has begun
+    delete request;  // nothing has begun
   }
   return status;
 }

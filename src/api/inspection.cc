@@ -8,8 +8,7 @@
 namespace kolo::api {
 namespace {
 
-Result<planner::Query> makeQuery(koloCollective_t collective, size_t count, koloDataType_t datatype,
-                                 int registered) {
+Result<planner::Query> makeQuery(koloCollective_t collective, size_t count, koloDataType_t datatype, int registered) {
   if (collective < 0 || collective >= koloNumCollectives) {
     return error(koloInvalidArgument, "collective is {}, expected a koloCollective_t", static_cast<int>(collective));
   }
@@ -42,7 +41,8 @@ extern "C" {
 KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text) {
   return guard(__func__, [&]() -> Status {
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-    if (text == nullptr) return error(koloInvalidPointer, "text is NULL, expected wishes such as all_reduce:ring, or \"\"");
+    if (text == nullptr)
+      return error(koloInvalidPointer, "text is NULL, expected wishes such as all_reduce:ring, or \"\"");
     return inTurn(*communicator, [&] { return communicator->setWishes(text); });
   });
 }
@@ -84,8 +84,8 @@ KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t 
   return guard(__func__, [&]() -> Status {
     KOLO_ASSIGN(planner::Query query, makeQuery(collective, count, datatype, registered));
     if (collective == koloCollectiveSendRecv) {
-      return giveText("send_recv: a message has no algorithm; it is inline, eager, or fetched by its size\n", text, size,
-                      needed);
+      return giveText("send_recv: a message has no algorithm; it is inline, eager, or fetched by its size\n", text,
+                      size, needed);
     }
     if (comm != nullptr) {
       KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));

@@ -11,7 +11,8 @@ namespace kolo::api {
 namespace {
 
 Status notARequest(koloRequest_t request) {
-  return error(koloInvalidHandle, "{} is not a request: it was freed, or never came from a call that starts one", fmt::ptr(request));
+  return error(koloInvalidHandle, "{} is not a request: it was freed, or never came from a call that starts one",
+               fmt::ptr(request));
 }
 
 Result<Pin<comm::Request>> find(koloRequest_t request) {
@@ -22,13 +23,17 @@ Result<Pin<comm::Request>> find(koloRequest_t request) {
 
 Result<Pin<comm::Event>> find(koloEvent_t event) {
   Pin<comm::Event> found = events.find(reinterpret_cast<std::uintptr_t>(event));
-  if (!found) return error(koloInvalidHandle, "{} is not an event: it was destroyed, or never came from koloEventCreate", fmt::ptr(event));
+  if (!found)
+    return error(koloInvalidHandle, "{} is not an event: it was destroyed, or never came from koloEventCreate",
+                 fmt::ptr(event));
   return found;
 }
 
 // When a wait of so many milliseconds ends.
 Result<std::int64_t> deadline(int timeoutMs) {
-  if (timeoutMs < -1) return error(koloInvalidArgument, "timeoutMs is {}, expected milliseconds, or -1 to wait whatever it takes", timeoutMs);
+  if (timeoutMs < -1)
+    return error(koloInvalidArgument, "timeoutMs is {}, expected milliseconds, or -1 to wait whatever it takes",
+                 timeoutMs);
   return timeoutMs == -1 ? comm::Requests::kNever : comm::nowNs() + timeoutMs * std::int64_t{1'000'000};
 }
 
@@ -43,7 +48,9 @@ extern "C" {
 KOLO_API koloResult_t koloSetTimeout(int timeoutMs) {
   return guard(__func__, [&]() -> Status {
     if (timeoutMs < -1) {
-      return error(koloInvalidArgument, "timeoutMs is {}, expected milliseconds, 0 for no deadline, or -1 for each communicator's own", timeoutMs);
+      return error(koloInvalidArgument,
+                   "timeoutMs is {}, expected milliseconds, 0 for no deadline, or -1 for each communicator's own",
+                   timeoutMs);
     }
     caller.timeoutMs = timeoutMs;
     return {};
@@ -78,7 +85,8 @@ KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* request
     KOLO_TRY(refuseInReduction());
     KOLO_TRY(checkResult("index", index));
     if (count < 0) return error(koloInvalidCount, "count is {}, expected the number of requests", count);
-    if (count != 0 && requests == nullptr) return error(koloInvalidPointer, "requests is NULL, expected {} requests", count);
+    if (count != 0 && requests == nullptr)
+      return error(koloInvalidPointer, "requests is NULL, expected {} requests", count);
     KOLO_ASSIGN(const std::int64_t until, deadline(timeoutMs));
     std::vector<Pin<comm::Request>> pins;
     std::vector<comm::Request*> found;
@@ -105,13 +113,14 @@ KOLO_API koloResult_t koloRequestNotify(koloRequest_t request, koloNotifyFunctio
     {
       KOLO_ASSIGN(const Pin<comm::Request> found, find(request));
       if (!found->notify(function, context, &isLate)) {
-        return error(koloInvalidUsage, "the request has a function already, expected one call of koloRequestNotify for each request");
+        return error(koloInvalidUsage,
+                     "the request has a function already, expected one call of koloRequestNotify for each request");
       }
       late = found.get();
       if (!isLate) comm::hurry(*found);
     }
     const InNotice inside;
-    if (isLate) late->giveNotice();   // it may free the request, and does not wait for a pin of this call's
+    if (isLate) late->giveNotice();  // it may free the request, and does not wait for a pin of this call's
     return {};
   });
 }
@@ -173,7 +182,8 @@ KOLO_API koloResult_t koloStreamWaitEvent(koloStream_t stream, koloEvent_t event
     KOLO_ASSIGN(const Pin<comm::Stream> found, api::find(stream));
     if (!found) return koloEventSynchronize(event) == koloSuccess ? Status() : Status(koloInvalidHandle, lastError());
     KOLO_ASSIGN(const Pin<comm::Event> its, find(event));
-    if (std::shared_ptr<const comm::Moment> moment = its->moment(); moment != nullptr) found->waitFor(std::move(moment));
+    if (std::shared_ptr<const comm::Moment> moment = its->moment(); moment != nullptr)
+      found->waitFor(std::move(moment));
     return {};
   });
 }
@@ -181,7 +191,9 @@ KOLO_API koloResult_t koloStreamWaitEvent(koloStream_t stream, koloEvent_t event
 KOLO_API koloResult_t koloEventDestroy(koloEvent_t event) {
   return guard(__func__, [&]() -> Status {
     comm::Event* const retired = events.retire(reinterpret_cast<std::uintptr_t>(event));
-    if (retired == nullptr) return error(koloInvalidHandle, "{} is not an event: it was destroyed, or never came from koloEventCreate", fmt::ptr(event));
+    if (retired == nullptr)
+      return error(koloInvalidHandle, "{} is not an event: it was destroyed, or never came from koloEventCreate",
+                   fmt::ptr(event));
     events.release(reinterpret_cast<std::uintptr_t>(event));
     delete retired;
     return {};

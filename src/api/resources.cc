@@ -23,7 +23,8 @@ Result<Pin<WindowEntry>> findWindow(koloWindow_t window) {
 Status checkRange(const void* buffer, std::size_t bytes) {
   KOLO_TRY(checkPointer({"buffer", buffer, bytes}));
   if (bytes > static_cast<std::uintptr_t>(PTRDIFF_MAX) || reinterpret_cast<std::uintptr_t>(buffer) + bytes < bytes) {
-    return error(koloInvalidCount, "bytes is {}: a window of so many from {} exceeds the address space", bytes, fmt::ptr(buffer));
+    return error(koloInvalidCount, "bytes is {}: a window of so many from {} exceeds the address space", bytes,
+                 fmt::ptr(buffer));
   }
   return {};
 }
@@ -111,7 +112,8 @@ KOLO_API koloResult_t koloMemAllocOn(void** ptr, size_t bytes, int device) {
     if (bytes > static_cast<size_t>(PTRDIFF_MAX)) {
       return error(koloInvalidCount, "bytes is {}, expected at most {}", bytes, PTRDIFF_MAX);
     }
-    if (device < KOLO_HOST) return error(koloInvalidArgument, "device is {}, expected a CUDA device or KOLO_HOST", device);
+    if (device < KOLO_HOST)
+      return error(koloInvalidArgument, "device is {}, expected a CUDA device or KOLO_HOST", device);
     KOLO_ASSIGN(*ptr, device == KOLO_HOST ? memory::allocate(bytes) : memory::allocateOn(device, bytes));
     return {};
   });
@@ -130,12 +132,14 @@ KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t b
   });
 }
 
-KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* parts, const size_t* bytes, koloWindow_t* window) {
+KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* parts, const size_t* bytes,
+                                               koloWindow_t* window) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("window", window));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     if (parts == nullptr || bytes == nullptr) {
-      return error(koloInvalidPointer, "{} is NULL, expected an entry for each rank", parts == nullptr ? "parts" : "bytes");
+      return error(koloInvalidPointer, "{} is NULL, expected an entry for each rank",
+                   parts == nullptr ? "parts" : "bytes");
     }
     for (int i = 0; i < communicator->ranks(); ++i) {
       if (parts[i] != nullptr || i == communicator->rank()) KOLO_TRY(checkRange(parts[i], bytes[i]));
@@ -190,7 +194,8 @@ KOLO_API koloResult_t koloRedOpCreatePreMulSum(koloRedOp_t* op, const void* scal
       return error(koloInvalidOperation, "a pre-multiplied sum is not defined for {}", koloDataTypeName(datatype));
     }
     if (residence != koloScalarHostImmediate) {
-      return error(koloInvalidArgument, "residence is {}, expected koloScalarHostImmediate", static_cast<int>(residence));
+      return error(koloInvalidArgument, "residence is {}, expected koloScalarHostImmediate",
+                   static_cast<int>(residence));
     }
     comm::CustomReduction reduction;
     reduction.isPreMulSum = true;
@@ -219,7 +224,8 @@ KOLO_API koloResult_t koloRedOpDestroy(koloRedOp_t op, koloComm_t comm) {
   return guard(__func__, [&]() -> Status {
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     if (communicator->reductions().remove(op)) return {};
-    return error(koloInvalidOperation, "{} is not a reduction that was made on this communicator", static_cast<int>(op));
+    return error(koloInvalidOperation, "{} is not a reduction that was made on this communicator",
+                 static_cast<int>(op));
   });
 }
 

@@ -17,7 +17,8 @@ bool membarrier(int command) { return syscall(__NR_membarrier, command, 0, 0) ==
 
 // Every thread of the process passes a full barrier between the call and its return.
 void barrierEverywhere() {
-  // It may fail when the kernel lacks memory for a moment, or if this process has to register again (after a fork, say).
+  // It may fail when the kernel lacks memory for a moment, or if this process has to register again (after a fork,
+  // say).
   const timespec nap{0, 1'000'000};
   while (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
     const bool registered = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
@@ -69,7 +70,7 @@ void Bias::give() {
   };
   if (thisThread == nullptr) thisThread = ofThread<Lease>().thread;
   if (owner_.load(std::memory_order_relaxed) != nullptr) return;
-  last_.store(thisThread, std::memory_order_relaxed);   // visible to who is served after this turn
+  last_.store(thisThread, std::memory_order_relaxed);  // visible to who is served after this turn
   Thread* nobody = nullptr;
   owner_.compare_exchange_strong(nobody, thisThread, std::memory_order_seq_cst);
 }

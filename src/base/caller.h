@@ -6,12 +6,13 @@
 namespace kolo {
 
 struct Caller {
-  int openGroups = 0;      // koloGroupStart without koloGroupEnd yet
-  int userFunctions = 0;   // functions of the user's (reductions, progress) that the library is calling on this thread
-  bool mayWait = true;     // for other ranks, in an operation
-  bool isLibrarys = false; // a thread of the library's own, which calls no function of the user's but what that thread is for
-  bool isInNotice = false; // in a function that is called at the end of a request
-  int timeoutMs = -1;      // of the operations that it calls; -1: the communicator's
+  int openGroups = 0;     // koloGroupStart without koloGroupEnd yet
+  int userFunctions = 0;  // functions of the user's (reductions, progress) that the library is calling on this thread
+  bool mayWait = true;    // for other ranks, in an operation
+  bool isLibrarys =
+      false;  // a thread of the library's own, which calls no function of the user's but what that thread is for
+  bool isInNotice = false;  // in a function that is called at the end of a request
+  int timeoutMs = -1;       // of the operations that it calls; -1: the communicator's
 
   // Neither: an operation may run at once, and may be waited for.
   bool isPlain() const { return (openGroups | userFunctions) == 0; }

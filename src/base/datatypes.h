@@ -12,6 +12,8 @@ inline constexpr std::array<std::size_t, koloNumDatatypes> kElementBytes = {1, 1
                                                                             2, 1, 1, 2, 2, 1, 8, 16};
 
 // REQUIRES: a known datatype.
-constexpr std::size_t elementBytes(koloDataType_t datatype) { return kElementBytes[static_cast<std::size_t>(datatype)]; }
+constexpr std::size_t elementBytes(koloDataType_t datatype) {
+  return kElementBytes[static_cast<std::size_t>(datatype)];
+}
 
 }  // namespace kolo

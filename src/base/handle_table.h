@@ -1,11 +1,12 @@
 // Opaque handles that can be told from garbage: a handle is a number, not an address, made of a slot and that slot's
 // generation, so that destroyed and foreign ones are recognised without touching memory that may not be there.
 //
-// Who finds an object holds a Pin on it; who takes it out waits until all pins are gone. So a call that has found its object
-// can finish with it, whatever another thread destroys meanwhile.
+// Who finds an object holds a Pin on it; who takes it out waits until all pins are gone. So a call that has found its
+// object can finish with it, whatever another thread destroys meanwhile.
 //
 // Thread safety: all functions.
-// Invariants: a slot's generation is odd while it is in use, and never repeats. A slot is used again only after release().
+// Invariants: a slot's generation is odd while it is in use, and never repeats. A slot is used again only after
+// release().
 #pragma once
 
 #include <time.h>
@@ -26,8 +27,8 @@ namespace kolo {
 template <class T>
 struct alignas(128) HandleSlot {
   std::atomic<std::uint32_t> generation{0};
-  std::atomic<std::uint32_t> users{0};      // pins
-  std::atomic<T*> object{nullptr};          // of this generation
+  std::atomic<std::uint32_t> users{0};  // pins
+  std::atomic<T*> object{nullptr};      // of this generation
   Bias bias;
 };
 
@@ -38,7 +39,7 @@ class Pin {
   Pin() = default;
   Pin(Pin&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)), object_(other.object_) {}
   Pin(const Pin& other) : slot_(other.slot_), object_(other.object_) {
-    if (slot_ != nullptr) slot_->users.fetch_add(1, std::memory_order_relaxed);   // there is one already
+    if (slot_ != nullptr) slot_->users.fetch_add(1, std::memory_order_relaxed);  // there is one already
   }
   Pin& operator=(Pin other) noexcept {
     std::swap(slot_, other.slot_);
@@ -46,7 +47,8 @@ class Pin {
     return *this;
   }
   ~Pin() {
-    if (slot_ != nullptr) slot_->users.fetch_sub(1, std::memory_order_release);  // [unpin] all that was done with the object
+    if (slot_ != nullptr)
+      slot_->users.fetch_sub(1, std::memory_order_release);  // [unpin] all that was done with the object
   }
 
   T* get() const { return slot_ != nullptr ? object_ : nullptr; }
@@ -84,7 +86,8 @@ class Inside {
   T& operator*() const { return *object_; }
   explicit operator bool() const { return slot_ != nullptr; }
 
-  // For after leaving, also if the handle is dead by now: who takes the object out waits for this thread to leave, and counts pins behind that.
+  // For after leaving, also if the handle is dead by now: who takes the object out waits for this thread to leave, and
+  // counts pins behind that.
   Pin<T> pin() const {
     slot_->users.fetch_add(1, std::memory_order_seq_cst);
     return Pin<T>(*slot_, object_);
@@ -112,20 +115,21 @@ class Weak {
   // Empty if the object has been taken away.
   Pin<T> lock() const {
     if (slot_ == nullptr) return {};
-    // Sequentially consistent with retire() and release(): either the handle is seen to be dead here, or this user is seen
-    // there. [pin]
+    // Sequentially consistent with retire() and release(): either the handle is seen to be dead here, or this user is
+    // seen there. [pin]
     slot_->users.fetch_add(1, std::memory_order_seq_cst);
     Pin<T> pin(*slot_, slot_->object.load(std::memory_order_relaxed));
     if (slot_->generation.load(std::memory_order_seq_cst) != generation_) return {};  // [pin]
     return pin;
   }
 
-  // The object without a pin, for the thread that has its bias. What makes that safe: who takes an object out waits, before
-  // release(), for its turn in it: that revokes the bias, and comes when the thread is out (comm/turn.h).
+  // The object without a pin, for the thread that has its bias. What makes that safe: who takes an object out waits,
+  // before release(), for its turn in it: that revokes the bias, and comes when the thread is out (comm/turn.h).
   Inside<T> enter() const {
     if (slot_ == nullptr || !slot_->bias.enter()) return {};
     Inside<T> inside(*slot_, slot_->object.load(std::memory_order_relaxed));
-    if (slot_->generation.load(std::memory_order_relaxed) != generation_) return {};   // an older object of the same slot
+    if (slot_->generation.load(std::memory_order_relaxed) != generation_)
+      return {};  // an older object of the same slot
     return inside;
   }
 
@@ -134,7 +138,8 @@ class Weak {
   std::uint32_t generation_ = 0;
 };
 
-// An object for the time of a call: by the bias, where the calling thread has it, else by a pin. Empty if there is none.
+// An object for the time of a call: by the bias, where the calling thread has it, else by a pin. Empty if there is
+// none.
 template <class T>
 class Held {
  public:
@@ -198,7 +203,8 @@ class HandleTable {
   // The slot's bias, which lives as long as the table. REQUIRES: a handle that add() gave.
   Bias& biasOf(std::uintptr_t handle) { return slotOf(handle).bias; }
 
-  // Makes the handle dead. The object, which may still be in use until release(); nullptr if the handle was dead already.
+  // Makes the handle dead. The object, which may still be in use until release(); nullptr if the handle was dead
+  // already.
   T* retire(std::uintptr_t handle) {
     const std::lock_guard lock(mutex_);
     Slot& entry = slotOf(handle);
@@ -208,12 +214,12 @@ class HandleTable {
     return entry.object.load(std::memory_order_relaxed);
   }
 
-  // Returns when nobody has the object any more. REQUIRES: retire() gave it to this caller, who has no pin on it, and who has
-  // waited for whoever is inside by the bias.
+  // Returns when nobody has the object any more. REQUIRES: retire() gave it to this caller, who has no pin on it, and
+  // who has waited for whoever is inside by the bias.
   void release(std::uintptr_t handle) {
     Slot& entry = slotOf(handle);
     waitUntilUnused(entry);
-    entry.bias.revoke();   // the next object of the slot begins without
+    entry.bias.revoke();  // the next object of the slot begins without
     const std::lock_guard lock(mutex_);
     // The oldest free slot is used first: generations wrap late. Those that have been used are cut off now and then.
     if (oldestFree_ >= kMostUsed || oldestFree_ == free_.size()) {
@@ -239,15 +245,15 @@ class HandleTable {
     std::vector<T*> taken;
     for (const std::uintptr_t handle : handles) {
       T* const object = retire(handle);
-      if (object == nullptr) continue;   // another thread was faster
+      if (object == nullptr) continue;  // another thread was faster
       release(handle);
       taken.push_back(object);
     }
     return taken;
   }
 
-  // In a forked child: what the parent's handles stand for lives there. Its other threads, which may have held the lock, do not
-  // exist here.
+  // In a forked child: what the parent's handles stand for lives there. Its other threads, which may have held the
+  // lock, do not exist here.
   void disown() {
     new (&mutex_) std::mutex;
     for (std::uint32_t slot = 0; slot < used_; ++slot) {
@@ -258,7 +264,9 @@ class HandleTable {
  private:
   using Slot = HandleSlot<T>;
 
-  static std::uint32_t generationOf(std::uintptr_t handle) { return static_cast<std::uint32_t>(handle >> 16) & 0xffffffu; }
+  static std::uint32_t generationOf(std::uintptr_t handle) {
+    return static_cast<std::uint32_t>(handle >> 16) & 0xffffffu;
+  }
   Slot& slotOf(std::uintptr_t handle) { return slots_[handle & (kSlots - 1)]; }
   static std::uintptr_t encode(std::uint32_t slot, std::uint32_t generation) {
     return static_cast<std::uintptr_t>(kKind << 40 | std::uint64_t{generation & 0xffffffu} << 16 | slot);
@@ -268,10 +276,10 @@ class HandleTable {
     while (entry.users.load(std::memory_order_seq_cst) != 0) nanosleep(&nap, nullptr);  // [pin], [unpin]
   }
 
-  static constexpr std::size_t kMostUsed = 1024;   // places before oldestFree_
+  static constexpr std::size_t kMostUsed = 1024;  // places before oldestFree_
 
   std::mutex mutex_;
-  std::vector<std::uint32_t> free_;   // a queue, which begins at oldestFree_
+  std::vector<std::uint32_t> free_;  // a queue, which begins at oldestFree_
   std::size_t oldestFree_ = 0;
   std::uint32_t used_ = 0;
   std::array<Slot, kSlots> slots_;

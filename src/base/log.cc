@@ -42,7 +42,7 @@ struct File {
 };
 
 const File& destination() {
-  static const auto* const instance = new File;   // never closed: threads may log during exit
+  static const auto* const instance = new File;  // never closed: threads may log during exit
   return *instance;
 }
 

@@ -19,7 +19,8 @@ enum class Level : int { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3 };
 extern std::atomic<int> threshold;
 bool enabledSlow(Level level);
 void write(Level level, std::string_view text);
-// Opens KOLO_DEBUG_FILE; koloInvalidEnvironment and why if that cannot be written, and then messages go to standard error.
+// Opens KOLO_DEBUG_FILE; koloInvalidEnvironment and why if that cannot be written, and then messages go to standard
+// error.
 Status openFile();
 
 inline bool enabled(Level level) {

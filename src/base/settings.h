@@ -1,6 +1,6 @@
-// Every setting of the library: one table with name, default, kind and meaning. Values come from the environment, read once
-// per process; kolo-info prints the table. A malformed value is an error that names the variable, returned by the first
-// koloCommInit* (validate()); until then the default stands in.
+// Every setting of the library: one table with name, default, kind and meaning. Values come from the environment, read
+// once per process; kolo-info prints the table. A malformed value is an error that names the variable, returned by the
+// first koloCommInit* (validate()); until then the default stands in.
 //
 // Thread safety: all functions, from any thread.
 #pragma once
@@ -21,15 +21,15 @@ struct Setting {
   Kind kind;
   const char* fallback;
   const char* meaning;
-  std::int64_t low = 0;                  // of integers and bytes
+  std::int64_t low = 0;  // of integers and bytes
   std::int64_t high = INT64_MAX;
-  const char* words = nullptr;           // of text: the legal ones, separated by '|'; null: any
+  const char* words = nullptr;  // of text: the legal ones, separated by '|'; null: any
 };
 
 struct Value {
   Setting setting;
-  std::string text;     // as given, or the default
-  std::string source;   // "default" or "environment"
+  std::string text;    // as given, or the default
+  std::string source;  // "default" or "environment"
 };
 
 // A range of ports, of one at least; first 0: any port.
@@ -48,7 +48,7 @@ Status validate();
 
 // The value of a setting in the table; an unknown name is a bug and aborts.
 std::string text(std::string_view name);
-std::int64_t integer(std::string_view name);   // integers, bytes and bools (0, 1)
+std::int64_t integer(std::string_view name);  // integers, bytes and bools (0, 1)
 Ports ports(std::string_view name);
 
 // "64K", "1.5M", "2G", "123": bytes in powers of 1024.

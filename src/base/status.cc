@@ -30,7 +30,8 @@ const std::string& Status::message() const {
 
 Status systemError(int errnum, const std::string& what) {
   char text[128];
-  return error(koloSystemError, "{}: {} (errno {}){}", what, strerror_r(errnum, text, sizeof text), errnum, limitBehind(errnum));
+  return error(koloSystemError, "{}: {} (errno {}){}", what, strerror_r(errnum, text, sizeof text), errnum,
+               limitBehind(errnum));
 }
 
 }  // namespace kolo

@@ -1,9 +1,8 @@
 // Status and Result<T>: how every internal function says that it failed. No exception crosses the C boundary.
 #pragma once
 
-#include <kolo/kolo.h>
-
 #include <fmt/format.h>
+#include <kolo/kolo.h>
 
 #include <memory>
 #include <optional>
@@ -41,14 +40,15 @@ Status error(koloResult_t code, fmt::format_string<Args...> format, Args&&... ar
   return {code, fmt::format(format, std::forward<Args>(args)...)};
 }
 
-// "…: No such file (errno 2)" for a failed system call. Of a limit that was reached, also what it is and how to raise it.
+// "…: No such file (errno 2)" for a failed system call. Of a limit that was reached, also what it is and how to raise
+// it.
 Status systemError(int errnum, const std::string& what);
 
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}            // NOLINT: converting on purpose
-  Result(Status status) : status_(std::move(status)) {}    // NOLINT
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: converting on purpose
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT
 
   bool ok() const { return status_.ok(); }
   const Status& status() const { return status_; }
@@ -63,11 +63,11 @@ class [[nodiscard]] Result {
 
 }  // namespace kolo
 
-#define KOLO_TRY(expression)                                                  \
-  do {                                                                        \
-    if (::kolo::Status koloTryStatus = (expression); !koloTryStatus.ok()) {   \
-      return koloTryStatus;                                                   \
-    }                                                                         \
+#define KOLO_TRY(expression)                                                \
+  do {                                                                      \
+    if (::kolo::Status koloTryStatus = (expression); !koloTryStatus.ok()) { \
+      return koloTryStatus;                                                 \
+    }                                                                       \
   } while (false)
 
 #define KOLO_CONCAT_(a, b) a##b

@@ -10,8 +10,9 @@ namespace kolo::bootstrap {
 namespace {
 
 constexpr std::size_t kReadBytes = 64u << 10;
-constexpr int kReadsPerEvent = 16;                   // then others have a turn
-constexpr std::size_t kSealAheadBytes = 32u << 10;  // ciphertext made before the socket is tried; of each connection of a hub
+constexpr int kReadsPerEvent = 16;  // then others have a turn
+constexpr std::size_t kSealAheadBytes =
+    32u << 10;  // ciphertext made before the socket is tried; of each connection of a hub
 
 }  // namespace
 
@@ -64,7 +65,8 @@ void Channel::fail(const std::string& why) {
 }
 
 void Channel::onReadable() {
-  static auto* const room = new std::array<char, kReadBytes>;   // of the reactor's thread; one for all channels: a hub has many
+  static auto* const room =
+      new std::array<char, kReadBytes>;  // of the reactor's thread; one for all channels: a hub has many
   for (int i = 0; i < kReadsPerEvent && socket_.valid(); ++i) {
     const ssize_t got = ::recv(socket_.fd(), room->data(), room->size(), 0);
     const int errnum = errno;
@@ -128,7 +130,7 @@ void Channel::flush() {
     }
     sealedSent_ += static_cast<std::size_t>(sent);
     if (sealedSent_ == sealed_.size()) {
-      std::string().swap(sealed_);   // gives its memory back, as neither clear() nor assigning does
+      std::string().swap(sealed_);  // gives its memory back, as neither clear() nor assigning does
       sealedSent_ = 0;
     }
   }

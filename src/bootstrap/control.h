@@ -82,8 +82,8 @@ class Control {
   // not told, reports it before. The caller holds no lock that a callback takes.
   virtual void reportFailure(std::uint64_t key, const Failure& failure, std::uint64_t family = 0) = 0;
 
-  // Asks a rank of the job, this one included, about a key. Its reactor thread answers, whatever its other threads do: only of a
-  // process that is stopped, or whose host is silent, does nothing come.
+  // Asks a rank of the job, this one included, about a key. Its reactor thread answers, whatever its other threads do:
+  // only of a process that is stopped, or whose host is silent, does nothing come.
   virtual std::shared_ptr<Answer> ask(std::uint64_t key, int rank, std::string_view question) = 0;
 
   // Says goodbye: the end of this connection is no death from here on. Called once, before destruction, when this rank
@@ -117,8 +117,9 @@ struct LauncherJob {
 Result<LauncherJob> readLauncher();
 
 // Rank 0 makes the id and publishes it; the others fetch it. On one host: through a file of this user's with mode 0600
-// in a private directory, named by the job; over several hosts: rank 0 listens at job.root and all prove KOLO_SECRET. A root's
-// name that does not resolve is asked for again until the time is over: in Kubernetes a pod's name may come after its peers.
+// in a private directory, named by the job; over several hosts: rank 0 listens at job.root and all prove KOLO_SECRET. A
+// root's name that does not resolve is asked for again until the time is over: in Kubernetes a pod's name may come
+// after its peers.
 Result<koloUniqueId> rendezvous(const LauncherJob& job, int timeoutMs);
 
 }  // namespace kolo::bootstrap

@@ -21,8 +21,8 @@ constexpr auto kSilentFor = seconds(1);     // then the user is told what a rank
 constexpr auto kFirstPause = milliseconds(2);
 constexpr auto kLongestPause = milliseconds(100);
 constexpr auto kShortestAttempt = seconds(1);
-// The kernel sends a lost packet again after one second and after three. A host that has not answered by then may not be
-// there yet, and the name may mean another host by now.
+// The kernel sends a lost packet again after one second and after three. A host that has not answered by then may not
+// be there yet, and the name may mean another host by now.
 constexpr auto kLongestConnect = seconds(4);
 // Of a hub that is busy with very many ranks. A host that was there before may accept connections and say nothing.
 constexpr auto kLongestHandshake = seconds(15);

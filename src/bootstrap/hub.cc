@@ -44,22 +44,14 @@ bool Hub::onFrame(const MemberPtr& member, std::string_view bytes) {
   }
   if (!complete_) return false;
   switch (kind) {
-    case Frame::kGather:
-      return onGather(member, decoder);
-    case Frame::kWithdraw:
-      return onWithdraw(member, decoder);
-    case Frame::kSubscribe:
-      return onSubscribe(member, decoder);
-    case Frame::kUnsubscribe:
-      return onUnsubscribe(member, decoder);
-    case Frame::kReport:
-      return onReport(member, decoder);
-    case Frame::kAsk:
-      return onAsk(member, decoder);
-    case Frame::kAnswer:
-      return onAnswer(decoder);
-    default:
-      return false;
+    case Frame::kGather: return onGather(member, decoder);
+    case Frame::kWithdraw: return onWithdraw(member, decoder);
+    case Frame::kSubscribe: return onSubscribe(member, decoder);
+    case Frame::kUnsubscribe: return onUnsubscribe(member, decoder);
+    case Frame::kReport: return onReport(member, decoder);
+    case Frame::kAsk: return onAsk(member, decoder);
+    case Frame::kAnswer: return onAnswer(decoder);
+    default: return false;
   }
 }
 

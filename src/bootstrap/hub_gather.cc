@@ -249,7 +249,8 @@ bool Hub::onReport(const MemberPtr& member, Decoder& decoder) {
 }
 
 Hub::Member* Hub::joined(int rank) const {
-  return rank >= 0 && rank < static_cast<int>(slots_.size()) ? slots_[static_cast<std::size_t>(rank)].member.get() : nullptr;
+  return rank >= 0 && rank < static_cast<int>(slots_.size()) ? slots_[static_cast<std::size_t>(rank)].member.get()
+                                                             : nullptr;
 }
 
 // Questions and answers are handed on; nothing is kept of them.

@@ -139,10 +139,11 @@ Result<bool> readTorchrun(LauncherJob& job) {
   if (job.ranks > 1 && job.root.empty() && (onSeveralHosts(job) || !named)) {
     for (const auto& [name, value] : {std::pair{"MASTER_ADDR", &address}, std::pair{"MASTER_PORT", &port}}) {
       if (!value->empty()) continue;
-      return error(koloInvalidEnvironment,
-                   "environment variable WORLD_SIZE is \"{}\" but {} is not set, expected all that torchrun sets (RANK, "
-                   "WORLD_SIZE, MASTER_ADDR, MASTER_PORT), or {} beside it",
-                   size, name, onSeveralHosts(job) ? "KOLO_ROOT" : "KOLO_JOB or KOLO_ROOT");
+      return error(
+          koloInvalidEnvironment,
+          "environment variable WORLD_SIZE is \"{}\" but {} is not set, expected all that torchrun sets (RANK, "
+          "WORLD_SIZE, MASTER_ADDR, MASTER_PORT), or {} beside it",
+          size, name, onSeveralHosts(job) ? "KOLO_ROOT" : "KOLO_JOB or KOLO_ROOT");
     }
   }
   job.jobName = run.empty() && portNumber == 0
@@ -287,9 +288,10 @@ Result<const Found*> starterOf(const std::vector<Found>& found) {
                  chosen.said(), one->said());
   }
   if (&chosen != &first) {
-    log::warn("the environment has {}, but this process was started with {}, which is used; unset the former, or set "
-              "KOLO_RANK and KOLO_SIZE",
-              first.said(), chosen.said());
+    log::warn(
+        "the environment has {}, but this process was started with {}, which is used; unset the former, or set "
+        "KOLO_RANK and KOLO_SIZE",
+        first.said(), chosen.said());
   }
   return &chosen;
 }
@@ -305,13 +307,15 @@ bool look(const Launcher& launcher, std::vector<Found>& found) {
   return true;
 }
 
-// Kolo's own variables decide. But where a launcher started this process after they were set, they were perhaps meant for another one.
+// Kolo's own variables decide. But where a launcher started this process after they were set, they were perhaps meant
+// for another one.
 void warnIfStartedSince(const Found& own, const std::vector<Found>& others) {
   for (const Found& other : others) {
     if (!own.fault.ok() || !other.fault.ok() || other.agreesWith(own) || other.age() >= own.age()) continue;
-    log::warn("the environment has {}, which is used, but this process was started with {}; if that is the job, unset "
-              "KOLO_RANK and KOLO_SIZE",
-              own.said(), other.said());
+    log::warn(
+        "the environment has {}, which is used, but this process was started with {}; if that is the job, unset "
+        "KOLO_RANK and KOLO_SIZE",
+        own.said(), other.said());
     return;
   }
 }

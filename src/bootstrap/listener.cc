@@ -119,10 +119,7 @@ void whenTold(const Secret& secret, const std::function<void()>& task) {
 }
 
 Listener::Listener(Reactor& reactor, Socket socket, std::uint16_t port, LocalAddresses local)
-    : reactor_(reactor),
-      socket_(std::move(socket)),
-      spare_(::eventfd(0, EFD_CLOEXEC)),
-      port_(port),
+    : reactor_(reactor), socket_(std::move(socket)), spare_(::eventfd(0, EFD_CLOEXEC)), port_(port),
       local_(std::move(local)) {}
 
 bool Listener::isAwaited() const {

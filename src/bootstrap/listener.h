@@ -79,7 +79,7 @@ class Listener final : public Source, public std::enable_shared_from_this<Listen
   std::uint16_t port_;
   LocalAddresses local_;
   std::map<Tag, std::shared_ptr<Hub>> hubs_;
-  bool exhausted_ = false;                          // out of descriptors, and said so
+  bool exhausted_ = false;  // out of descriptors, and said so
   Strangers silent_;
   Strangers greeted_;
 };

@@ -86,27 +86,16 @@ std::string MemberLink::hubOwner() const {
 bool MemberLink::onFrame(std::string_view bytes) {
   Decoder decoder(bytes);
   switch (static_cast<Frame>(decoder.number<std::uint8_t>())) {
-    case Frame::kWelcome:
-      return onWelcome(decoder);
-    case Frame::kGathered:
-      return onGathered(decoder);
-    case Frame::kGatherFailed:
-      return onGatherFailed(decoder);
-    case Frame::kDeaths:
-      return onDeaths(decoder);
-    case Frame::kReported:
-      return onReported(decoder);
-    case Frame::kHostLeft:
-      return onHostLeft(decoder);
-    case Frame::kHostKnows:
-      return onHostKnows(decoder);
-    case Frame::kAsked:
-      return onAsked(decoder);
-    case Frame::kAnswered:
-      return onAnswered(decoder);
-    case Frame::kFarewell:
-      left_.finish({});
-      return true;
+    case Frame::kWelcome: return onWelcome(decoder);
+    case Frame::kGathered: return onGathered(decoder);
+    case Frame::kGatherFailed: return onGatherFailed(decoder);
+    case Frame::kDeaths: return onDeaths(decoder);
+    case Frame::kReported: return onReported(decoder);
+    case Frame::kHostLeft: return onHostLeft(decoder);
+    case Frame::kHostKnows: return onHostKnows(decoder);
+    case Frame::kAsked: return onAsked(decoder);
+    case Frame::kAnswered: return onAnswered(decoder);
+    case Frame::kFarewell: left_.finish({}); return true;
     case Frame::kRefused: {
       const auto code = decoder.number<std::int32_t>();
       const std::string message(decoder.text());
@@ -114,8 +103,7 @@ bool MemberLink::onFrame(std::string_view bytes) {
       joined_.finish(Status(static_cast<koloResult_t>(code), message));
       return true;
     }
-    default:
-      return false;
+    default: return false;
   }
 }
 

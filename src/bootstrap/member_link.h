@@ -74,8 +74,8 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   // Takes the connection, over which this rank has said who it is; joined() is finished when all ranks have joined, or
   // with the reason why not.
   void start(Socket socket, const Session& session);
-  Handover& joined() { return joined_; }  // any thread
-  Handover& left() { return left_; }      // any thread
+  Handover& joined() { return joined_; }                     // any thread
+  Handover& left() { return left_; }                         // any thread
   Subscriptions& subscriptions() { return subscriptions_; }  // any thread
 
   void gather(const ExchangeKey& key, const std::shared_ptr<Exchange>& exchange, std::string frame);

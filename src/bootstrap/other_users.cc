@@ -22,7 +22,7 @@ std::string tracesAt(const std::string& base, uid_t user, const std::string& fil
   struct stat status {};
   // Somebody else could have made a directory of that name.
   if (::lstat(place.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != user) return {};
-  const std::string published = place + "/" + file;   // to be seen by root alone
+  const std::string published = place + "/" + file;  // to be seen by root alone
   struct stat ignored {};
   if (::lstat(published.c_str(), &ignored) == 0) {
     return fmt::format("a rank 0 of user {} has published this job in {}", userName(user), published);
@@ -56,7 +56,8 @@ std::string userName(uid_t user) {
   char buffer[4096];
   passwd entry{};
   passwd* found = nullptr;
-  if (::getpwuid_r(user, &entry, buffer, sizeof buffer, &found) != 0 || found == nullptr) return fmt::format("{}", user);
+  if (::getpwuid_r(user, &entry, buffer, sizeof buffer, &found) != 0 || found == nullptr)
+    return fmt::format("{}", user);
   return fmt::format("{} ({})", found->pw_name, user);
 }
 
@@ -70,7 +71,8 @@ std::string explainUsers(const std::string& place, const std::string& file, std:
     if (!traces.empty()) seen += (seen.empty() ? "" : ", ") + traces;
   }
   return fmt::format(
-      "Without KOLO_ROOT ranks find each other only if one user runs them all: this one, of user {}, looked in {}{}{}. If "
+      "Without KOLO_ROOT ranks find each other only if one user runs them all: this one, of user {}, looked in {}{}{}. "
+      "If "
       "{}, run all ranks as one user (with one KOLO_JOB, XDG_RUNTIME_DIR and TMPDIR), or give all KOLO_ROOT=host:port "
       "and the same KOLO_SECRET",
       userName(::geteuid()), place, seen.empty() ? "" : ", and ", seen,

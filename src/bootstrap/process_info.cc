@@ -59,7 +59,7 @@ const Identity& processIdentity() {
 }
 
 const std::string& hostName() {
-  static const auto* const name = [] {   // never destroyed: global objects may call until the end
+  static const auto* const name = [] {  // never destroyed: global objects may call until the end
     char text[256] = {};
     return new std::string(::gethostname(text, sizeof text - 1) == 0 && text[0] != '\0' ? text : "unknown host");
   }();

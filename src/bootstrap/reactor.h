@@ -1,8 +1,9 @@
 // The one background thread of the process that serves all control sockets: epoll, timers, and work posted to it.
 //
-// It starts with the first use and lives as long as the process. At a normal exit, after the last global object of the program, it first tries,
-// briefly, to get rid of what is still to be sent (a rank that just left may be relaying the last words of others), and is joined. A
-// process that is killed or calls _exit just loses it. In a forked child it does not exist, and get() says so.
+// It starts with the first use and lives as long as the process. At a normal exit, after the last global object of the
+// program, it first tries, briefly, to get rid of what is still to be sent (a rank that just left may be relaying the
+// last words of others), and is joined. A process that is killed or calls _exit just loses it. In a forked child it
+// does not exist, and get() says so.
 //
 // Thread safety: get, post, call and onReactorThread from any thread; everything else on the reactor thread only.
 // Invariants: a Source is alive while one of its functions runs; a Source that was removed gets no further event.

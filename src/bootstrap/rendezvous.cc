@@ -71,7 +71,8 @@ void remember(const koloUniqueId& id, const LauncherJob& job, Book::Pending pend
   all.pending[{std::string(id.internal, sizeof id.internal), job.rank}] = std::move(pending);
 }
 
-// What may be known of ranks that did not come, after waiting for them since then. Ranks of a job do not all start at once.
+// What may be known of ranks that did not come, after waiting for them since then. Ranks of a job do not all start at
+// once.
 std::string explainAbsence(const std::string& directory, const std::string& file, Clock::time_point since) {
   constexpr auto kStartApart = std::chrono::seconds(30);
   return explainUsers(directory, file, std::chrono::ceil<std::chrono::seconds>(Clock::now() - since) + kStartApart);

@@ -30,8 +30,9 @@ constexpr int kKeepIdleSeconds = 5;
 constexpr int kKeepIntervalSeconds = 2;
 constexpr int kKeepProbes = 3;
 constexpr int kUserTimeoutMs = 1000 * (kKeepIdleSeconds + kKeepProbes * kKeepIntervalSeconds);
-// Fits packets of 1280 bytes, which every way takes. Hosts that believe in larger packets than the way between them passes would
-// lose them without a word; what is wrong there is for the transports to find and to tell, and that goes through here.
+// Fits packets of 1280 bytes, which every way takes. Hosts that believe in larger packets than the way between them
+// passes would lose them without a word; what is wrong there is for the transports to find and to tell, and that goes
+// through here.
 constexpr int kSegmentBytes = 1220;
 constexpr auto kFirstLookupPause = std::chrono::milliseconds(50);
 constexpr auto kLongestLookupPause = std::chrono::milliseconds(1000);
@@ -169,13 +170,13 @@ Bound listenAt(const LocalAddresses& local, std::uint16_t port) {
   return v4.errnum == 0 ? std::move(v4) : std::move(both);
 }
 
-// One question to the resolver, which a thread of its own waits for: the resolver knows no deadline. What comes after ours is
-// thrown away.
+// One question to the resolver, which a thread of its own waits for: the resolver knows no deadline. What comes after
+// ours is thrown away.
 struct Lookup {
   std::mutex mutex;
   std::condition_variable changed;
   bool isDone = false;
-  std::string why;                // of a failure
+  std::string why;  // of a failure
   std::vector<Address> found;
 
   void run(const std::string& host) {
@@ -314,7 +315,8 @@ Result<std::vector<Address>> resolve(const std::string& host, std::size_t most, 
   for (Clock::duration pause = kFirstLookupPause;; pause = std::min<Clock::duration>(pause * 2, kLongestLookupPause)) {
     Result<std::vector<Address>> found = lookUp(host, most, deadline);
     if (found.ok()) return found;
-    if (why.ok() || Clock::now() < deadline) why = found.status();   // the resolver's own word before that it gave none in time
+    if (why.ok() || Clock::now() < deadline)
+      why = found.status();  // the resolver's own word before that it gave none in time
     if (Clock::now() + pause >= deadline) return why;
     if (pause == kFirstLookupPause) log::warn("{}; it is asked for again", why.message());
     std::this_thread::sleep_for(pause);

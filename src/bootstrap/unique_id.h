@@ -18,7 +18,7 @@
 namespace kolo::bootstrap {
 
 constexpr std::size_t kMaxAddresses = 3;
-constexpr std::uint8_t kIdFormat = 1;   // of what follows it; what is before the maker's pid is the same in all formats
+constexpr std::uint8_t kIdFormat = 1;  // of what follows it; what is before the maker's pid is the same in all formats
 
 struct IdContents {
   std::uint8_t format = kIdFormat;
@@ -38,8 +38,9 @@ struct IdContents {
 IdContents contentsOfId(const Secret& secret, const LocalAddresses& local, bool explicitRoot);
 
 koloUniqueId encodeId(const IdContents& contents);
-// koloInvalidArgument: not an id, or damaged. koloMismatch: of a version of the library that writes ids in another format, both printed. Another
-// version alone is no error here: its hub is to refuse this rank, so that all ranks hear of it at once.
+// koloInvalidArgument: not an id, or damaged. koloMismatch: of a version of the library that writes ids in another
+// format, both printed. Another version alone is no error here: its hub is to refuse this rank, so that all ranks hear
+// of it at once.
 Result<IdContents> decodeId(const koloUniqueId& id);
 
 }  // namespace kolo::bootstrap

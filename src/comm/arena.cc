@@ -34,8 +34,12 @@ ArenaLayout::Part ArenaLayout::part(unsigned char* begin) const {
   unsigned char* const lane = begin + sizeof(device::Mailbox);
   unsigned char* const notice = lane + sizeof(device::MessageLane);
   unsigned char* const staging = notice + sizeof(Notice);
-  return {reinterpret_cast<device::Mailbox*>(begin), reinterpret_cast<device::MessageLane*>(lane),
-          reinterpret_cast<Notice*>(notice), staging, staging + kind, staging + 2 * kind};
+  return {reinterpret_cast<device::Mailbox*>(begin),
+          reinterpret_cast<device::MessageLane*>(lane),
+          reinterpret_cast<Notice*>(notice),
+          staging,
+          staging + kind,
+          staging + 2 * kind};
 }
 
 void ArenaLayout::clear(unsigned char* arena) const {
@@ -49,25 +53,28 @@ void ArenaLayout::clear(unsigned char* arena) const {
 std::vector<device::Post> ArenaLayout::requestsFor(const Part& mirror) const {
   std::vector<device::Post> requests;
   const auto announce = [&](const device::Counter& counter, const void* data = nullptr, std::uint64_t bytes = 0) {
-    const std::uint64_t value = device::loadAcquire(counter);   // this thread's own; 0: nothing has been written yet
+    const std::uint64_t value = device::loadAcquire(counter);  // this thread's own; 0: nothing has been written yet
     if (value != 0) requests.push_back({0, data, bytes, &counter, value});
   };
   requests.push_back({0, mirror.slots, 3 * std::uint64_t{slots} * slotBytes, nullptr, 0});
-  for (const device::Header& line : mirror.mailbox->header) announce(line.number, &line, device::kHeaderBytesBeforeNumber);
+  for (const device::Header& line : mirror.mailbox->header)
+    announce(line.number, &line, device::kHeaderBytesBeforeNumber);
   const device::Signals& signals = mirror.mailbox->signals;
   for (const device::Counter& tail : signals.tail) announce(tail);
   announce(signals.head);
   announce(signals.done);
   const device::MessageLane& lane = *mirror.lane;
-  for (const device::MessageLine& line : lane.lines) announce(line.number, &line.bytes, sizeof line - sizeof line.number);
+  for (const device::MessageLine& line : lane.lines)
+    announce(line.number, &line.bytes, sizeof line - sizeof line.number);
   for (const device::Counter& chunks : lane.chunks) announce(chunks);
-  for (const device::Counter* const counter : {&lane.linesTaken, &lane.eagerTaken, &lane.chunksTaken}) announce(*counter);
+  for (const device::Counter* const counter : {&lane.linesTaken, &lane.eagerTaken, &lane.chunksTaken})
+    announce(*counter);
   for (const BoardEntry& entry : mirror.notice->entries) {
     announce(entry.signature);
     announce(entry.count);
-    announce(entry.sequence);   // [board]
+    announce(entry.sequence);  // [board]
   }
-  for (const device::Counter& left : mirror.notice->left) announce(left);   // [left]
+  for (const device::Counter& left : mirror.notice->left) announce(left);  // [left]
   return requests;
 }
 

@@ -26,7 +26,9 @@ class BlobWriter {
     return *this;
   }
   // Of a transport's blob, what it holds. REQUIRES: blob.bytes <= KOLO_TRANSPORT_BLOB_BYTES
-  BlobWriter& putBlob(const koloTransportBlob& blob) { return putText({reinterpret_cast<const char*>(blob.data), blob.bytes}); }
+  BlobWriter& putBlob(const koloTransportBlob& blob) {
+    return putText({reinterpret_cast<const char*>(blob.data), blob.bytes});
+  }
   const std::string& text() const { return text_; }
 
  private:

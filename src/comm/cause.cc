@@ -48,14 +48,24 @@ std::optional<Account> Account::decode(std::string_view answer) {
   BlobReader reader(answer);
   const auto account = reader.get<std::array<std::uint64_t, 8>>();
   if (reader.truncated()) return std::nullopt;
-  return Account{{account[0], account[1]}, account[2], {account[3], account[4]}, (account[5] & 1) != 0, (account[5] & 2) != 0,
-                 static_cast<int>(account[6]), static_cast<std::int64_t>(account[7])};
+  return Account{{account[0], account[1]},
+                 account[2],
+                 {account[3], account[4]},
+                 (account[5] & 1) != 0,
+                 (account[5] & 2) != 0,
+                 static_cast<int>(account[6]),
+                 static_cast<std::int64_t>(account[7])};
 }
 
 std::string Account::encode() const {
-  const std::array<std::uint64_t, 8> account{asked.word, asked.count, last, lastCalled.word, lastCalled.count,
+  const std::array<std::uint64_t, 8> account{asked.word,
+                                             asked.count,
+                                             last,
+                                             lastCalled.word,
+                                             lastCalled.count,
                                              (waits ? std::uint64_t{1} : 0) | (isMessage ? 2 : 0),
-                                             static_cast<std::uint64_t>(peer), static_cast<std::uint64_t>(waitedNs)};
+                                             static_cast<std::uint64_t>(peer),
+                                             static_cast<std::uint64_t>(waitedNs)};
   return BlobWriter().put(account).text();
 }
 
@@ -68,7 +78,8 @@ std::string Communicator::giveAccount(std::string_view question) const {
   const Board& board = ownBoard();
   Account account;
   account.asked = readEntry(board.entries[number % Board::kEntries], number);
-  for (const BoardEntry& entry : board.entries) account.last = std::max(account.last, device::loadAcquire(entry.sequence));
+  for (const BoardEntry& entry : board.entries)
+    account.last = std::max(account.last, device::loadAcquire(entry.sequence));
   account.lastCalled = readEntry(board.entries[account.last % Board::kEntries], account.last);
   const std::optional<Waiting::Wait> wait = waiting_.now();
   const std::int64_t now = nowNs();
@@ -86,7 +97,8 @@ std::string Communicator::giveAccount(std::string_view question) const {
 std::optional<Fault> Communicator::inquire(const Work& work, int peer, const executor::WaitState& state) {
   if (!(*peers_)[peer].isPosted()) return std::nullopt;
   const std::int64_t now = nowNs();
-  if (inquiry_.peer != peer || inquiry_.number != sequence_) inquiry_ = {peer, sequence_, state.startedNs + kInquireAfterNs, nullptr};
+  if (inquiry_.peer != peer || inquiry_.number != sequence_)
+    inquiry_ = {peer, sequence_, state.startedNs + kInquireAfterNs, nullptr};
   if (inquiry_.answer == nullptr) {
     if (now < inquiry_.dueNs) return std::nullopt;
     inquiry_.dueNs = now + (now - state.startedNs);
@@ -113,7 +125,8 @@ std::string Communicator::describe(const WaitStep& step) const {
   const std::string whom = step.awaited < 0 ? "any rank" : fmt::format("rank {}", step.awaited);
   const std::int64_t ms = step.waitedNs / kMs;
   if (step.isMessage) {
-    return fmt::format("rank {} waited {} ms for a message from {} on communicator {}", step.waiter, ms, whom, options_.name);
+    return fmt::format("rank {} waited {} ms for a message from {} on communicator {}", step.waiter, ms, whom,
+                       options_.name);
   }
   return fmt::format("rank {} waited {} ms for {} in {}", step.waiter, ms, whom, step.what);
 }
@@ -125,10 +138,12 @@ bootstrap::Failure Communicator::timedOut(const WaitStep& step, const std::strin
 }
 
 WaitStep Communicator::stepOf(int waiter, const Account& account) const {
-  WaitStep step{waiter, account.peer, account.last, account.lastCalled, account.isMessage, account.waitedNs, "an operation"};
+  WaitStep step{waiter,           account.peer,  account.last, account.lastCalled, account.isMessage,
+                account.waitedNs, "an operation"};
   if (account.lastCalled.word != 0) {
     const Signature signature = Signature::unpack(account.lastCalled.word);
-    step.what = fmt::format("{}: {}", label(signature, account.last), kolo::describe(signature, account.lastCalled.count));
+    step.what =
+        fmt::format("{}: {}", label(signature, account.last), kolo::describe(signature, account.lastCalled.count));
   }
   return step;
 }
@@ -136,7 +151,8 @@ WaitStep Communicator::stepOf(int waiter, const Account& account) const {
 // nullptr: it has not answered in time, or the communicator has failed meanwhile.
 std::shared_ptr<const std::string> Communicator::ask(int rank, std::uint64_t number, std::int64_t untilNs) const {
   constexpr int kSliceMs = 20;
-  const std::shared_ptr<bootstrap::Answer> answer = membership_.control->ask(membership_.key, jobRank(rank), questionAbout(number));
+  const std::shared_ptr<bootstrap::Answer> answer =
+      membership_.control->ask(membership_.key, jobRank(rank), questionAbout(number));
   do {
     if (const std::string* const text = answer->wait(kSliceMs); text != nullptr) return {answer, text};
   } while (nowNs() < untilNs && !failed());
@@ -157,7 +173,8 @@ std::string Communicator::explainSilence(int rank) const {
   if (ask(this->rank(), 0, nowNs() + kAnswerNs / 4) != nullptr) {
     return fmt::format("; rank {} does not answer: its process is stopped, or its host is not reached", rank);
   }
-  return "; it cannot be asked why: the process that made the unique id (of rank 0, if a launcher started the ranks) does not answer";
+  return "; it cannot be asked why: the process that made the unique id (of rank 0, if a launcher started the ranks) "
+         "does not answer";
 }
 
 // Of a wait for a rank that waits for nobody.
@@ -165,19 +182,22 @@ std::string Communicator::explainIdleness(const WaitStep& step, const Account& a
   const int rank = step.awaited;
   if (step.isMessage) return fmt::format("; rank {} waits for nobody", rank);
   if (account.last == 0) return fmt::format("; rank {} has called no operation of this communicator", rank);
-  if (account.last < step.number) return fmt::format("; rank {} has not called it: its last is operation {}", rank, account.last);
+  if (account.last < step.number)
+    return fmt::format("; rank {} has not called it: its last is operation {}", rank, account.last);
   if (account.last > step.number) return fmt::format("; rank {} is past it, at operation {}", rank, account.last);
   return fmt::format("; rank {} has called it too, and waits for nobody", rank);
 }
 
-// Of waits that end where they began, the oldest: those in later operations, and those that began later, follow from it.
+// Of waits that end where they began, the oldest: those in later operations, and those that began later, follow from
+// it.
 Cause Communicator::circle(const WaitStep* begin, const WaitStep* end) const {
   const WaitStep& oldest = *std::min_element(begin, end, [](const WaitStep& a, const WaitStep& b) {
     return std::tuple(a.number, -a.waitedNs) < std::tuple(b.number, -b.waitedNs);
   });
   std::string others;
   for (const WaitStep* step = begin; step != end; ++step) {
-    if (step != &oldest) others += fmt::format("{}rank {} for rank {}", others.empty() ? "; and " : ", ", step->waiter, step->awaited);
+    if (step != &oldest)
+      others += fmt::format("{}rank {} for rank {}", others.empty() ? "; and " : ", ", step->waiter, step->awaited);
   }
   return {timedOut(oldest, others), oldest.waiter};
 }
@@ -189,7 +209,8 @@ Cause Communicator::findCause(const WaitStep& own) const {
   for (const std::int64_t untilNs = nowNs() + kSearchNs; chain.back().awaited >= 0 && nowNs() < untilNs;) {
     const WaitStep& step = chain.back();
     const int next = step.awaited;
-    const auto before = std::find_if(chain.begin(), chain.end(), [&](const WaitStep& each) { return each.waiter == next; });
+    const auto before =
+        std::find_if(chain.begin(), chain.end(), [&](const WaitStep& each) { return each.waiter == next; });
     if (before != chain.end()) return circle(&*before, chain.data() + chain.size());
     const std::shared_ptr<const std::string> answer = ask(next, step.number, std::min(untilNs, nowNs() + kAnswerNs));
     if (answer == nullptr) {
@@ -201,7 +222,8 @@ Cause Communicator::findCause(const WaitStep& own) const {
       remark = fmt::format("; rank {} has no such communicator any more", next);
       break;
     }
-    if (!step.isMessage && account->asked.word != 0 && step.called.word != 0 && account->asked.word != step.called.word) {
+    if (!step.isMessage && account->asked.word != 0 && step.called.word != 0 &&
+        account->asked.word != step.called.word) {
       const std::string words = describeMismatch(step.number, step.waiter, step.called, next, account->asked);
       return {{koloMismatch, jobRank(next), words}, step.waiter};
     }
@@ -215,7 +237,8 @@ Cause Communicator::findCause(const WaitStep& own) const {
   return {timedOut(last, remark), last.waiter};
 }
 
-// All ranks return the failure that is told first: the rank whose own wait is the cause tells it at once, the others give it a moment.
+// All ranks return the failure that is told first: the rank whose own wait is the cause tells it at once, the others
+// give it a moment.
 Status Communicator::giveUp(const WaitStep& own) {
   constexpr int kRounds = 20;
   const timespec nap{0, 5'000'000};
@@ -225,7 +248,8 @@ Status Communicator::giveUp(const WaitStep& own) {
   Status first = failure();
   const auto tells = [&](const std::string& words) { return first.message().find(words) != std::string::npos; };
   // This wait is the cause, or stands in the circle.
-  if (tells(fmt::format("rank {} waited ", rank())) || tells(fmt::format("rank {} for rank {}", rank(), own.awaited))) return first;
+  if (tells(fmt::format("rank {} waited ", rank())) || tells(fmt::format("rank {} for rank {}", rank(), own.awaited)))
+    return first;
   return error(first.code(), "{}; {}", first.message(), describe(own));
 }
 

@@ -1,5 +1,6 @@
-// Who waits for whom: what ranks tell each other through the control plane when waiting takes too long. So a rank whose time is over finds
-// the wait from which the others follow, and a peer whose board cannot be read is asked what it has called.
+// Who waits for whom: what ranks tell each other through the control plane when waiting takes too long. So a rank whose
+// time is over finds the wait from which the others follow, and a peer whose board cannot be read is asked what it has
+// called.
 //
 // Thread safety: plain data, and Waiting from any thread.
 #pragma once
@@ -15,16 +16,16 @@
 
 namespace kolo::comm {
 
-std::int64_t nowNs();   // of the monotonic clock
+std::int64_t nowNs();  // of the monotonic clock
 
 // What a rank waits for just now. Its thread says so every now and then; the reactor's reads it when others ask.
 class Waiting {
  public:
   struct Wait {
-    int peer = -1;             // -1: any
+    int peer = -1;  // -1: any
     bool isMessage = false;
     std::int64_t sinceNs = 0;
-    std::int64_t seenNs = 0;   // when the rank said so last
+    std::int64_t seenNs = 0;  // when the rank said so last
   };
   void say(const Wait& wait) {
     const std::lock_guard lock(mutex_);
@@ -53,7 +54,7 @@ struct Called {
 // A rank's answer to the question about the operation of some number.
 struct Account {
   Called asked;
-  std::uint64_t last = 0;   // number of its last operation; 0: it has called none
+  std::uint64_t last = 0;  // number of its last operation; 0: it has called none
   Called lastCalled;
   bool waits = false;
   bool isMessage = false;
@@ -68,11 +69,11 @@ struct Account {
 // One wait of a chain.
 struct WaitStep {
   int waiter = -1, awaited = -1;
-  std::uint64_t number = 0;      // of the waiter's last operation
+  std::uint64_t number = 0;  // of the waiter's last operation
   Called called;
   bool isMessage = false;
   std::int64_t waitedNs = 0;
-  std::string what;              // "all_reduce (operation 7 of communicator world): ..."
+  std::string what;  // "all_reduce (operation 7 of communicator world): ..."
 };
 
 // What the waits follow from, and whose it was.
@@ -86,7 +87,7 @@ struct Inquiry {
   int peer = -1;
   std::uint64_t number = 0;
   std::int64_t dueNs = 0;
-  std::shared_ptr<bootstrap::Answer> answer;   // null: none is under way
+  std::shared_ptr<bootstrap::Answer> answer;  // null: none is under way
 };
 
 }  // namespace kolo::comm

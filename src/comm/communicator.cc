@@ -22,7 +22,7 @@ struct Surroundings {
   bool allMapped = true;
   std::vector<topology::Place> places;   // of each rank; the host is the least rank whose memory it reaches
   std::vector<planner::Uplink> uplinks;  // of each rank
-  int cores = 1;                      // that the ranks share
+  int cores = 1;                         // that the ranks share
   std::uint64_t singleCopyBytes = 0;
   bool writesPeers = true;
   bool waitsLonger = false;
@@ -30,10 +30,10 @@ struct Surroundings {
 
 namespace {
 
-// From how many bytes on a copy by the kernel out of the peer's ordinary memory is used instead of two through staging. On AMD
-// (Zen 5, 2 ranks) staging is faster, or within a tenth, at every size: perf/results/2026-11-21-single-copy-zen5.txt. On Intel (2 MiB of L2, 2
-// ranks) it takes as long at 4 KiB, and from 8 KiB on a quarter more and soon half as much again:
-// perf/results/2026-11-22-single-copy-intel.txt.
+// From how many bytes on a copy by the kernel out of the peer's ordinary memory is used instead of two through staging.
+// On AMD (Zen 5, 2 ranks) staging is faster, or within a tenth, at every size:
+// perf/results/2026-11-21-single-copy-zen5.txt. On Intel (2 MiB of L2, 2 ranks) it takes as long at 4 KiB, and from 8
+// KiB on a quarter more and soon half as much again: perf/results/2026-11-22-single-copy-intel.txt.
 constexpr std::uint64_t kSingleCopyBytesOnIntel = 8192;
 
 constexpr std::uint64_t kKeyOfPool = ~std::uint64_t{1};  // no color is so large
@@ -101,7 +101,7 @@ namespace {
 Surroundings hearSurroundings(const std::vector<std::string>& blobs) {
   struct Host {
     std::set<int> threads;
-    double quota = 0;   // 0: none
+    double quota = 0;  // 0: none
 
     int cores() const {
       const int allowed = static_cast<int>(threads.size());
@@ -109,7 +109,7 @@ Surroundings hearSurroundings(const std::vector<std::string>& blobs) {
     }
   };
   std::map<std::string, Host> hosts;
-  bool isWished = false;   // how many bytes one copy is for
+  bool isWished = false;  // how many bytes one copy is for
   Surroundings result;
   for (const std::string& blob : blobs) {
     BlobReader reader(blob);
@@ -122,11 +122,13 @@ Surroundings hearSurroundings(const std::vector<std::string>& blobs) {
     Host& host = hosts[std::string(id.data(), id.size())];
     const auto quota = reader.get<double>();
     if (quota > 0 && (host.quota == 0 || quota < host.quota)) host.quota = quota;
-    for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) host.threads.insert(reader.get<int>());
+    for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left)
+      host.threads.insert(reader.get<int>());
     result.uplinks.push_back(hearUplink(result.places.back().host, reader));
   }
   if (!result.allMapped) result.singleCopyBytes = UINT64_MAX;
-  result.cores = std::accumulate(hosts.begin(), hosts.end(), 0, [](int sum, const auto& host) { return sum + host.second.cores(); });
+  result.cores = std::accumulate(hosts.begin(), hosts.end(), 0,
+                                 [](int sum, const auto& host) { return sum + host.second.cores(); });
   result.waitsLonger = result.allMapped && static_cast<int>(blobs.size()) > result.cores && !isWished;
   return result;
 }
@@ -167,29 +169,31 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
       return error(koloInvalidArgument, "the configuration is not initialised; start from KOLO_CONFIG_INITIALIZER");
     }
     if (config->version > KOLO_VERSION_CODE) {
-      return error(koloInvalidArgument, "the configuration was made for version {} of Kolo, this is {}", config->version,
-                   KOLO_VERSION_CODE);
+      return error(koloInvalidArgument, "the configuration was made for version {} of Kolo, this is {}",
+                   config->version, KOLO_VERSION_CODE);
     }
     if (isGiven(config->timeoutMs, KOLO_CONFIG_UNDEF_INT)) options.timeoutMs = config->timeoutMs;
     if (options.timeoutMs < 0) {
-      return error(koloInvalidArgument, "timeoutMs is {}, expected milliseconds or 0 for no deadline", options.timeoutMs);
+      return error(koloInvalidArgument, "timeoutMs is {}, expected milliseconds or 0 for no deadline",
+                   options.timeoutMs);
     }
     KOLO_TRY(takeSwitch(config->reproducible, "reproducible", options.reproducible));
     if (config->algorithm != nullptr) options.algorithm = config->algorithm;
     if (config->transports != nullptr) options.transports = config->transports;
     if (config->name != nullptr) options.name = config->name;
-    const bool hasDevice = config->size >= offsetof(koloConfig_t, device) + sizeof config->device;   // since 0.2
+    const bool hasDevice = config->size >= offsetof(koloConfig_t, device) + sizeof config->device;  // since 0.2
     if (hasDevice && isGiven(config->device, KOLO_CONFIG_UNDEF_INT)) options.device = config->device;
-    const bool hasResident = config->size >= offsetof(koloConfig_t, resident) + sizeof config->resident;   // since 0.2
+    const bool hasResident = config->size >= offsetof(koloConfig_t, resident) + sizeof config->resident;  // since 0.2
     if (hasResident && isGiven(config->resident, KOLO_CONFIG_UNDEF_INT)) {
       if (config->resident < 0 || config->resident > 2) {
         return error(koloInvalidArgument, "resident is {}, expected 0, 1 or 2", config->resident);
       }
       options.resident = config->resident;
     }
-    const bool hasEager = config->size >= offsetof(koloConfig_t, eager) + sizeof config->eager;   // since 0.2
+    const bool hasEager = config->size >= offsetof(koloConfig_t, eager) + sizeof config->eager;  // since 0.2
     if (hasEager) KOLO_TRY(takeSwitch(config->eager, "eager", options.eager));
-    if (options.device < KOLO_HOST) return error(koloInvalidArgument, "device is {}, expected a CUDA device or KOLO_HOST", options.device);
+    if (options.device < KOLO_HOST)
+      return error(koloInvalidArgument, "device is {}, expected a CUDA device or KOLO_HOST", options.device);
   }
   if (const auto wishes = planner::parseWishes(options.algorithm); !wishes.ok()) {
     const bool fromEnvironment = options.algorithm == settings::text("KOLO_ALGORITHM");
@@ -217,9 +221,9 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Membership membership
 std::string Communicator::agreement(const ArenaLayout& layout, const Options& options) {
   return fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
                      layout.slots, layout.slotBytes, options.reproducible ? 1 : 0, options.algorithm,
-                     options.device < 0 ? "host memory"
+                     options.device < 0      ? "host memory"
                      : options.resident != 0 ? "GPUs, resident"
-                                        : "GPUs");
+                                             : "GPUs");
 }
 
 Peers::Purpose Communicator::staging(const ArenaLayout& layout, int rank) {
@@ -341,7 +345,8 @@ Result<std::shared_ptr<Share>> Communicator::share(std::uint64_t child) {
   return share_;
 }
 
-// On GPUs other links make hosts of the ranks than in the host's memory: transports may be chosen such that only GPUs are mapped.
+// On GPUs other links make hosts of the ranks than in the host's memory: transports may be chosen such that only GPUs
+// are mapped.
 Status Communicator::arrangeGpus(std::vector<planner::Uplink> uplinks) {
   machine_ = gpu_->machine();
   if (machine_.mapped) return {};
@@ -366,10 +371,12 @@ void Communicator::aim(device::Link& link) {
 }
 
 Fault Communicator::open(device::Link& link) {
-  if (link.outbox != nullptr) return {};   // its rails are counted as they were at first, whatever link has come in its place
+  if (link.outbox != nullptr)
+    return {};  // its rails are counted as they were at first, whatever link has come in its place
   Status opened = peers_->open(link.peer);
   if (opened.ok() && allMapped_ && (*peers_)[link.peer].isPosted()) {
-    opened = error(koloUnreachable, "rank {} maps the memory of others on this host, but not that of rank {}", rank(), link.peer);
+    opened = error(koloUnreachable, "rank {} maps the memory of others on this host, but not that of rank {}", rank(),
+                   link.peer);
   }
   if (!opened.ok()) return lost(link.peer, std::move(opened));
   aim(link);
@@ -441,7 +448,8 @@ void Communicator::onFailure(const bootstrap::Failure& failure) {
     const auto at = member - membership_.members.begin();
     const std::lock_guard lock(failureMutex_);
     reported_.insert(static_cast<int>(at));
-    if (at != failure.rank) mine.message = fmt::format("rank {} of communicator {}: {}", at, options_.name, failure.message);
+    if (at != failure.rank)
+      mine.message = fmt::format("rank {} of communicator {}: {}", at, options_.name, failure.message);
   }
   log::info("communicator {} has failed on rank {}: {}", options_.name, rank(), mine.message);
   record(mine);
@@ -454,7 +462,8 @@ void Communicator::fail(const bootstrap::Failure& failure) {
 
 Result<Window*> Communicator::addWindow(void* buffer, std::size_t bytes) {
   if (gpu_ == nullptr) peers_->openDevicesForWindows(membership_, options_.transports);
-  KOLO_ASSIGN(Window* const window, windows().add(membership_, gpu_ != nullptr ? gpu_->peers() : *peers_, buffer, bytes));
+  KOLO_ASSIGN(Window* const window,
+              windows().add(membership_, gpu_ != nullptr ? gpu_->peers() : *peers_, buffer, bytes));
   if (gpu_ == nullptr) return window;
   Status status;
   for (int rank = 0; rank < ranks() && status.ok() && window->zeroCopy; ++rank) {
@@ -478,7 +487,7 @@ Result<Window*> Communicator::addMappedWindow(void* const* parts, const std::siz
 
 Status Communicator::removeWindow(Window** window) {
   forget();
-  if (gpu_ != nullptr) (void)gpu_->drain();   // kernels use it until they end; those of a failed communicator end soon
+  if (gpu_ != nullptr) (void)gpu_->drain();  // kernels use it until they end; those of a failed communicator end soon
   Status status = failed() ? failure() : Windows::agree(membership_, **window);
   if (!failed() && status.code() == koloMismatch) return status;
   // Others who have not answered still have it, and would name it in headers.

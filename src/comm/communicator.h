@@ -1,8 +1,8 @@
 // One rank of a communicator: its links, its windows, its failure, and the execution of one operation.
 //
-// Thread safety: run() and the window functions under the turn (comm/turn.h); failure(), abort() and the queries from any
-// thread. Failures arrive on the bootstrap's reactor thread.
-// Invariants: stop_ is non-zero from the moment failure_ is set; the first failure stays.
+// Thread safety: run() and the window functions under the turn (comm/turn.h); failure(), abort() and the queries from
+// any thread. Failures arrive on the bootstrap's reactor thread. Invariants: stop_ is non-zero from the moment failure_
+// is set; the first failure stays.
 #pragma once
 
 #include <array>
@@ -44,8 +44,8 @@ struct Options {
   std::string algorithm;
   std::string transports;
   std::string name;
-  int device = -1;      // CUDA ordinal; -1: host memory
-  int resident = 0;   // as koloConfig_t's
+  int device = -1;   // CUDA ordinal; -1: host memory
+  int resident = 0;  // as koloConfig_t's
   bool eager = false;
 
   // The caller's configuration over the settings; nullptr: the settings alone.
@@ -104,8 +104,9 @@ class Communicator final : public executor::LinkOwner {
   Result<Window*> addWindow(void* buffer, std::size_t bytes);
   // Of memory that this process has mapped for all ranks: an array each, by rank. Host memory only.
   Result<Window*> addMappedWindow(void* const* parts, const std::size_t* bytes);
-  // Collective, but for one that has failed. The window stays, and *window with it, only if ranks gave different ones; otherwise *window becomes
-  // nullptr, also if the others did not answer, by which the communicator fails. REQUIRES: the turn.
+  // Collective, but for one that has failed. The window stays, and *window with it, only if ranks gave different ones;
+  // otherwise *window becomes nullptr, also if the others did not answer, by which the communicator fails. REQUIRES:
+  // the turn.
   Status removeWindow(Window** window);
   const Peers& peers() const { return *peers_; }
   Reductions& reductions() { return reductions_; }
@@ -117,12 +118,12 @@ class Communicator final : public executor::LinkOwner {
   std::unique_ptr<Stream> borrowWorker();
   void giveBack(std::unique_ptr<Stream> worker);
 
-  // One collective, to its end; koloInProgress: it might have to wait, which the calling thread may not, and nothing was done (base/caller.h). So
-  // does runAgain(). REQUIRES: the turn.
+  // One collective, to its end; koloInProgress: it might have to wait, which the calling thread may not, and nothing
+  // was done (base/caller.h). So does runAgain(). REQUIRES: the turn.
   Status run(const Operation& operation);
 
-  // Whether this is one of the last operations again, for which everything has been checked and prepared; if so, runAgain() runs it.
-  // REQUIRES: the turn; no reduction that a user made. A v-variant comes with its counts.
+  // Whether this is one of the last operations again, for which everything has been checked and prepared; if so,
+  // runAgain() runs it. REQUIRES: the turn; no reduction that a user made. A v-variant comes with its counts.
   bool recall(const Call& call);
   bool recall(const Call& call, const CountArrays& counts);
   // REQUIRES: the turn; recall() has said so, and nothing ran since.
@@ -134,7 +135,8 @@ class Communicator final : public executor::LinkOwner {
   GpuRank* gpu() { return gpu_.get(); }
   // Launches messages and collectives as one kernel, in the stream's order. REQUIRES: isOnGpu(); the turn.
   Status enqueue(const std::vector<Message>& messages, const std::vector<Operation>& operations, void* stream);
-  // Whether a buffer lies where this communicator's do: on its device, or in the host's memory. checksPlaces(): whether that is in doubt.
+  // Whether a buffer lies where this communicator's do: on its device, or in the host's memory. checksPlaces(): whether
+  // that is in doubt.
   bool checksPlaces() const { return gpu_ != nullptr || usesCuda_; }
   Status checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const;
   // Looks whether the GPU has given up on an operation, and fails if so.
@@ -214,14 +216,14 @@ class Communicator final : public executor::LinkOwner {
   device::Fault checkMessages(int peer, executor::WaitState& state, bool mayRest = true);
   // For those who ask why nothing goes on.
   void sayWait(int peer, bool isMessage, std::int64_t sinceNs, std::int64_t nowNs);
-  // A posted link is lost, or could not be opened: kAborted if that is known to be a part of something larger; kNone if what was to be done
-  // may be tried again, for the peer is reached otherwise.
+  // A posted link is lost, or could not be opened: kAborted if that is known to be a part of something larger; kNone if
+  // what was to be done may be tried again, for the peer is reached otherwise.
   device::Fault lost(int peer, Status why);
   // The error of messages that waited in vain; peer -1: for any. From then on their buffers are the caller's again.
   Status giveUpMessages(const device::Fault& fault, int peer);
   bool sharesCores() const { return cores_ < ranks(); }
   bool isMade() const { return isMade_; }
-  int cores() const { return cores_; }   // that the ranks may use, all together
+  int cores() const { return cores_; }  // that the ranks may use, all together
   const executor::Polling& polling() const { return polling_; }
   std::uint64_t streamingBytes() const { return streamingBytes_; }
   // From how many bytes on ordinary buffers are read where they are; the same on all ranks.
@@ -297,7 +299,8 @@ class Communicator final : public executor::LinkOwner {
   int jobRank(int rank) const { return membership_.members[static_cast<std::size_t>(rank)]; }
   Status conclude(const device::Work& work, const device::Fault& fault);
   Status concludeMessages(const device::Fault& fault, int peer);
-  std::string describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other, const Called& otherCalled) const;
+  std::string describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other,
+                               const Called& otherCalled) const;
   // What other ranks are told of this one, and what it asks of them: cause.cc
   std::string giveAccount(std::string_view question) const;
   std::shared_ptr<const std::string> ask(int rank, std::uint64_t number, std::int64_t untilNs) const;
@@ -314,8 +317,8 @@ class Communicator final : public executor::LinkOwner {
   Cause circle(const WaitStep* begin, const WaitStep* end) const;
   Cause findCause(const WaitStep& own) const;
   Status giveUp(const WaitStep& own);
-  std::vector<device::Work> gpuWorks_;   // of the launch that is being made: messages, then collectives
-  std::mutex gpuMutex_;                  // now_->work and sequence_, on a GPU: questions come from any thread
+  std::vector<device::Work> gpuWorks_;  // of the launch that is being made: messages, then collectives
+  std::mutex gpuMutex_;                 // now_->work and sequence_, on a GPU: questions come from any thread
   std::optional<device::Fault> readBoard(const device::Work& work, int peer) const;
   const Board& boardOf(int peer) const;
   Board& ownBoard() const;
@@ -341,7 +344,7 @@ class Communicator final : public executor::LinkOwner {
 
   planner::Machine machine_;
   Hosts hosts_;
-  mutable std::mutex wishesMutex_;   // of those who ask beside the turn, in which alone wishes change
+  mutable std::mutex wishesMutex_;  // of those who ask beside the turn, in which alone wishes change
   std::vector<planner::Wish> wishes_;
   bool wishesHaveRanges_ = false;
   // Choices by collective and size class; see planFor().
@@ -349,24 +352,25 @@ class Communicator final : public executor::LinkOwner {
   std::array<std::array<std::optional<planner::Choice>, kClasses>, static_cast<std::size_t>(device::Collective::kCount)>
       plans_;
 
-  // The last operations and what was prepared for them: programs call the same few on the same buffers again and again, in turn.
+  // The last operations and what was prepared for them: programs call the same few on the same buffers again and again,
+  // in turn.
   static constexpr Call kNothing{.collective = device::Collective::kCount};
   struct Prepared {
-    Call call = kNothing;   // or an operation whose repetition is seen by comparing what the caller says
+    Call call = kNothing;  // or an operation whose repetition is seen by comparing what the caller says
     device::Work work;
     executor::Context context;
-    std::uint64_t longestAhead = UINT64_MAX;                    // that may be given ahead; UINT64_MAX: nothing
-    std::uint64_t mostAhead = 0;                                // that is given ahead by a call that may wait
-    device::Algorithm behindRoot = device::Algorithm::kCount;   // planner::Choice's, and
+    std::uint64_t longestAhead = UINT64_MAX;                   // that may be given ahead; UINT64_MAX: nothing
+    std::uint64_t mostAhead = 0;                               // that is given ahead by a call that may wait
+    device::Algorithm behindRoot = device::Algorithm::kCount;  // planner::Choice's, and
     device::Algorithm behindOthers = device::Algorithm::kCount;
     // What these point to.
     std::shared_ptr<const VectorCounts> counts;
     std::shared_ptr<const CustomReduction> custom;
   };
   std::array<Prepared, 4> prepared_;
-  std::size_t preparing_ = 0;          // which was prepared last
-  Prepared* now_ = prepared_.data();   // the last that was recalled or prepared, to be run
-  Prepared* ran_ = now_;               // the last that ran, or runs
+  std::size_t preparing_ = 0;         // which was prepared last
+  Prepared* now_ = prepared_.data();  // the last that was recalled or prepared, to be run
+  Prepared* ran_ = now_;              // the last that ran, or runs
   device::Fault fault_;
   executor::UserReduction user_;
   UserProgress userProgress_;
@@ -379,28 +383,28 @@ class Communicator final : public executor::LinkOwner {
   executor::Polling polling_;
   CoreSharing sharing_;
   Spreading spreading_;
-  bool spreads_ = false;   // ranks share cores, and each sees the boards of all
-  int thread_ = -1;        // what this rank's board says
+  bool spreads_ = false;  // ranks share cores, and each sees the boards of all
+  int thread_ = -1;       // what this rank's board says
   std::uint64_t streamingBytes_ = 0;
-  std::uint64_t singleCopyBytes_ = UINT64_MAX;     // from which on blocks in ordinary memory are read
-  bool writesPeers_ = false;                       // they may be written, too
-  bool wasDumpable_ = false;                       // this process, when the communicator was made
-  bool saysUndumpable_ = true;                     // where it is no longer so, and that is still to be told
+  std::uint64_t singleCopyBytes_ = UINT64_MAX;  // from which on blocks in ordinary memory are read
+  bool writesPeers_ = false;                    // they may be written, too
+  bool wasDumpable_ = false;                    // this process, when the communicator was made
+  bool saysUndumpable_ = true;                  // where it is no longer so, and that is still to be told
   // Ranks share cores, so that waiting for each other costs more than another copy, of what is not long; and nobody has
   // asked for one copy all the same.
   bool waitsLonger_ = false;
-  bool allMapped_ = true;       // all ranks reach all others' memory by mapped links
-  bool usesCuda_ = false;       // pointers may be a device's
-  Status readFailure_;   // of the last read(), or write(), that failed
-  Status lostLink_;      // why a posted link was lost
+  bool allMapped_ = true;        // all ranks reach all others' memory by mapped links
+  bool usesCuda_ = false;        // pointers may be a device's
+  Status readFailure_;           // of the last read(), or write(), that failed
+  Status lostLink_;              // why a posted link was lost
   std::string distrusted_;       // what a peer wrote that cannot be
   std::int64_t followedNs_ = 0;  // when it was last looked whether peers have abandoned their links
   bool followsReroutes_ = false;
-  bool takesCare_ = false;       // who holds the links is the caretaker
-  std::uint64_t notified_ = 0;   // the last operation of which peers by posted links have been told
+  bool takesCare_ = false;      // who holds the links is the caretaker
+  std::uint64_t notified_ = 0;  // the last operation of which peers by posted links have been told
   Inquiry inquiry_;
   Waiting waiting_;
-  bool saysWait_ = false;        // waiting_ has been told, in this operation
+  bool saysWait_ = false;  // waiting_ has been told, in this operation
   std::vector<unsigned char> scratch_;
   std::atomic<bool> finalized_{false};
 
@@ -409,10 +413,10 @@ class Communicator final : public executor::LinkOwner {
   Status failure_;
   std::set<int> reported_;
 
-  bool isMade_ = false;       // connect() has ended well; until then links and messages may not be there
-  bool mayReroute_ = false;   // a link that is lost may be replaced
+  bool isMade_ = false;      // connect() has ended well; until then links and messages may not be there
+  bool mayReroute_ = false;  // a link that is lost may be replaced
   std::mutex linksMutex_;
-  std::jthread caretaker_;   // only then; last, for it uses the rest
+  std::jthread caretaker_;  // only then; last, for it uses the rest
 };
 
 }  // namespace kolo::comm

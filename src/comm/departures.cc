@@ -21,7 +21,8 @@ Result<std::unique_ptr<Departures>> Departures::make(Membership& membership, Pee
   return departures;
 }
 
-// A rank says by which key its lines are reached with each transport; who writes there takes that of the transport which reaches it.
+// A rank says by which key its lines are reached with each transport; who writes there takes that of the transport
+// which reaches it.
 Status Departures::exchangeKeys(Membership& membership) {
   const auto give = [this](BlobWriter& writer) -> Status {
     KOLO_ASSIGN(memory_, memory::PrivateMemory::create(bytes()));
@@ -42,25 +43,30 @@ Status Departures::exchangeKeys(Membership& membership) {
   for (std::size_t peer = 0; peer < blobs.size(); ++peer) {
     const Peer& there = (*peers_)[static_cast<int>(peer)];
     BlobReader reader(blobs[peer]);
-    while (there.isPosted() && !reader.truncated() && reader.getText() != there.device->name()) (void)reader.get<koloTransportKey>();
+    while (there.isPosted() && !reader.truncated() && reader.getText() != there.device->name())
+      (void)reader.get<koloTransportKey>();
     if (there.isPosted()) keys_[peer] = reader.get<koloTransportKey>();
   }
   return {};
 }
 
-// A word that is put alone, and has no signal behind it, comes in one piece: this thread makes progress itself (include/kolo/transport.h).
+// A word that is put alone, and has no signal behind it, comes in one piece: this thread makes progress itself
+// (include/kolo/transport.h).
 bool Departures::hasGone(int peer) const {
   for (std::uint32_t rail = 0; rail < (*peers_)[peer].link->rails(); ++rail) {
-    if (device::loadAcquire(line(peer).goodbyes[rail]) != kGoodbye) return false;   // [goodbye]
+    if (device::loadAcquire(line(peer).goodbyes[rail]) != kGoodbye) return false;  // [goodbye]
   }
   return true;
 }
 
-void Departures::tellKernels(int peer, std::uint64_t what) const { device::storeRelease(line(peer).left, what); }   // [gone]
+void Departures::tellKernels(int peer, std::uint64_t what) const {
+  device::storeRelease(line(peer).left, what);
+}  // [gone]
 
 Status Departures::say(int peer, std::uint32_t rail) {
   const std::uint64_t at = lineAt(rank_) + offsetof(Line, goodbyes) + rail * sizeof(device::Counter);
-  return peers_->put(peer, {rail, &kGoodbye, sizeof kGoodbye, nullptr, 0}, keys_[static_cast<std::size_t>(peer)], at);   // [goodbye]
+  return peers_->put(peer, {rail, &kGoodbye, sizeof kGoodbye, nullptr, 0}, keys_[static_cast<std::size_t>(peer)],
+                     at);  // [goodbye]
 }
 
 }  // namespace kolo::comm

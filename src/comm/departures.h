@@ -1,13 +1,14 @@
-// What ranks on GPUs tell each other when they go, over posted links: words in the host's memory, a line for each peer, beside the arenas,
-// which may lie in the memory of GPUs, where no thread of the host looks.
+// What ranks on GPUs tell each other when they go, over posted links: words in the host's memory, a line for each peer,
+// beside the arenas, which may lie in the memory of GPUs, where no thread of the host looks.
 //
 //   the peer, when it goes                       this rank's proxy                            this rank's kernels
 //     sets its goodbye on each rail  [goodbye]     reads all of them  [goodbye]
 //                                                  sets `left`  [gone]                          read `left`  [gone]
 //
-// A goodbye comes behind all that the peer has sent on its rail, out of the same NIC; but it goes to other memory, and nothing orders what a
-// NIC writes to two places. So who has read it waits for a while before kernels are told (comm/proxy.cc): they then look once more for what they
-// wait for, and fail if it is not there. That is an error of the program's, and may be late.
+// A goodbye comes behind all that the peer has sent on its rail, out of the same NIC; but it goes to other memory, and
+// nothing orders what a NIC writes to two places. So who has read it waits for a while before kernels are told
+// (comm/proxy.cc): they then look once more for what they wait for, and fail if it is not there. That is an error of
+// the program's, and may be late.
 //
 // Thread safety: made by one thread; then the proxy's alone, but for lefts(), which never changes.
 #pragma once
@@ -28,7 +29,8 @@ class Departures {
   // Collective. REQUIRES: peers that are connected, which outlive it.
   static Result<std::unique_ptr<Departures>> make(Membership& membership, Peers& peers);
 
-  // Of all peers, `lineBytes` apart, to be pinned for the kernels; of each the first word is what they read: 0, kPeerLeft or kLinkLost.
+  // Of all peers, `lineBytes` apart, to be pinned for the kernels; of each the first word is what they read: 0,
+  // kPeerLeft or kLinkLost.
   unsigned char* lines() const { return memory_.data(); }
   std::uint64_t bytes() const { return sizeof(Line) * keys_.size(); }
   static constexpr std::uint64_t lineAt(int peer) { return sizeof(Line) * static_cast<std::uint64_t>(peer); }
@@ -50,8 +52,8 @@ class Departures {
 
   Peers* peers_ = nullptr;
   memory::PrivateMemory memory_;
-  std::vector<std::unique_ptr<transport::Memory>> registrations_;   // with each transport that has posted links
-  std::vector<koloTransportKey> keys_;                              // of each peer's lines, for the transport that reaches it
+  std::vector<std::unique_ptr<transport::Memory>> registrations_;  // with each transport that has posted links
+  std::vector<koloTransportKey> keys_;  // of each peer's lines, for the transport that reaches it
   int rank_ = 0;
 };
 

@@ -21,11 +21,12 @@ namespace {
 
 namespace cuda = executor::cuda;
 
-// Of a rank with a device for itself: as many as fill its links. Ranks that share a device need more to fill its memory's bandwidth.
+// Of a rank with a device for itself: as many as fill its links. Ranks that share a device need more to fill its
+// memory's bandwidth.
 constexpr int kMostChannels = 32, kMostChannelsShared = 64;
 constexpr int kMostMessageChannels = 8;
-constexpr int kLargeDevice = 64;     // blocks
-constexpr std::uint64_t kMostArenaBytes = std::uint64_t{512} << 20;   // however many ranks there are
+constexpr int kLargeDevice = 64;                                     // blocks
+constexpr std::uint64_t kMostArenaBytes = std::uint64_t{512} << 20;  // however many ranks there are
 
 // What the planner begins with, until there are measured tables: microseconds from a store to its being seen, and GB/s.
 constexpr double kHopOnDeviceUs = 1, kHopBetweenDevicesUs = 2, kHopThroughHostUs = 3;
@@ -39,20 +40,22 @@ struct Hello {
   std::int32_t ordinal;
   std::int32_t isSharedByProcesses;
   double memoryGBps;
-  double cacheBytes;            // L2
-  std::int32_t freeBlocks;      // before any rank of this communicator has taken some
+  double cacheBytes;        // L2
+  std::int32_t freeBlocks;  // before any rank of this communicator has taken some
 
   bool isInProcess(const Hello& other) const { return std::memcmp(processId, other.processId, sizeof processId) == 0; }
   bool isOnDevice(const Hello& other) const { return std::memcmp(&device, &other.device, sizeof device) == 0; }
 };
 
-// Host memory as the GPUs see it, for as long as the object lives. REQUIRES: a context for the end of it; the device's own lives on.
+// Host memory as the GPUs see it, for as long as the object lives. REQUIRES: a context for the end of it; the device's
+// own lives on.
 class Pinned {
  public:
   static Result<Pinned> make(std::shared_ptr<cuda::Gpu> gpu, void* memory, std::uint64_t bytes) {
     const cuda::Gpu::Current current(*gpu);
     Pinned pinned;
-    KOLO_CUDA(gpu->driver(), cuMemHostRegister, (memory, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
+    KOLO_CUDA(gpu->driver(), cuMemHostRegister,
+              (memory, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
     pinned.gpu_ = std::move(gpu);
     pinned.memory_ = memory;
     return pinned;
@@ -89,8 +92,9 @@ class CudaRank final : public GpuRank {
     const bool mayRunUnseen = engine_ != nullptr && engine_->mayRunUnseen();
     engine_.reset();
     if (mayRunUnseen) {
-      gpu_->keep(std::make_shared<Reached>(Reached{std::move(arena_), std::move(direct_), std::move(gpuDirect_), std::move(hostArena_),
-                                                   std::move(throughHost_), std::move(departures_), std::move(pinned_)}));
+      gpu_->keep(std::make_shared<Reached>(Reached{std::move(arena_), std::move(direct_), std::move(gpuDirect_),
+                                                   std::move(hostArena_), std::move(throughHost_),
+                                                   std::move(departures_), std::move(pinned_)}));
     }
     if (hasResidentStream_) gpu_->giveBackResidentStream();
     if (gpu_ != nullptr) gpu_->giveBack(taken_.exchange(0));
@@ -99,7 +103,7 @@ class CudaRank final : public GpuRank {
   static Result<std::unique_ptr<GpuRank>> make(Membership& membership, const Wishes& wishes) {
     auto rank = std::unique_ptr<CudaRank>(new CudaRank(membership, wishes));
     KOLO_TRY(rank->greet());
-    const cuda::Gpu::Visit visit(*rank->gpu_);   // for all the steps that follow
+    const cuda::Gpu::Visit visit(*rank->gpu_);  // for all the steps that follow
     KOLO_TRY(rank->takeBlocks());
     KOLO_TRY(rank->connectArenas());
     KOLO_TRY(rank->proveLinks());
@@ -112,8 +116,9 @@ class CudaRank final : public GpuRank {
 
   Peers& peers() const override { return *direct_; }
   planner::Machine machine() const override {
-    int crowd = 1;   // ranks on the fullest device
-    for (const Hello& one : all_) crowd = std::max(crowd, count([&](const Hello& other) { return other.isOnDevice(one); }));
+    int crowd = 1;  // ranks on the fullest device
+    for (const Hello& one : all_)
+      crowd = std::max(crowd, count([&](const Hello& other) { return other.isOnDevice(one); }));
     const bool several = count([&](const Hello& one) { return !one.isOnDevice(mine()); }) > 0;
     double memory = mine().memoryGBps, cache = mine().cacheBytes;
     for (const Hello& one : all_) {
@@ -121,7 +126,7 @@ class CudaRank final : public GpuRank {
       cache = std::min(cache, one.cacheBytes);
     }
     planner::Machine machine;
-    machine.ranks = machine.cores = membership_.ranks();   // no rank waits for another's turn
+    machine.ranks = machine.cores = membership_.ranks();  // no rank waits for another's turn
     machine.mapped = std::all_of(leaders_.begin(), leaders_.end(), [](int leader) { return leader == 0; });
     machine.hopUs = mapsHost_ ? kHopThroughHostUs : several ? kHopBetweenDevicesUs : kHopOnDeviceUs;
     machine.memoryGBps = mapsHost_ ? kHostGBps : several ? std::min(memory / crowd, kLinkGBps) : memory / crowd;
@@ -134,7 +139,8 @@ class CudaRank final : public GpuRank {
   }
   std::string transportNames() const override {
     std::string names = direct_->transportNames();
-    if (throughHost_ != nullptr) names = names == "self" ? throughHost_->transportNames() : names + "+" + throughHost_->transportNames();
+    if (throughHost_ != nullptr)
+      names = names == "self" ? throughHost_->transportNames() : names + "+" + throughHost_->transportNames();
     return names;
   }
   const std::vector<int>& leaders() const override { return leaders_; }
@@ -152,12 +158,14 @@ class CudaRank final : public GpuRank {
     if (bytes == 0 || buffer == nullptr) return {};
     KOLO_ASSIGN(const cuda::Gpu::Allocation allocation, gpu_->allocationAt(buffer));
     if (allocation.type != CU_MEMORYTYPE_DEVICE && allocation.type != CU_MEMORYTYPE_UNIFIED) {
-      return error(koloInvalidPointer, "{} is {}, host memory: expected memory of device {}, which this communicator uses", name,
+      return error(koloInvalidPointer,
+                   "{} is {}, host memory: expected memory of device {}, which this communicator uses", name,
                    fmt::ptr(buffer), gpu_->ordinal());
     }
     if (allocation.type == CU_MEMORYTYPE_DEVICE && allocation.ordinal != gpu_->ordinal()) {
-      return error(koloInvalidPointer, "{} is {}, memory of device {}: expected memory of device {}, which this communicator uses",
-                   name, fmt::ptr(buffer), allocation.ordinal, gpu_->ordinal());
+      return error(koloInvalidPointer,
+                   "{} is {}, memory of device {}: expected memory of device {}, which this communicator uses", name,
+                   fmt::ptr(buffer), allocation.ordinal, gpu_->ordinal());
     }
     return {};
   }
@@ -169,7 +177,8 @@ class CudaRank final : public GpuRank {
 
   Status checkStream(void* stream) const override { return engine_->checkStream(static_cast<CUstream>(stream)); }
   Status enqueue(std::span<device::Work> works, std::uint32_t messages, int timeoutMs, void* stream) override {
-    return engine_->enqueue(works, messages, static_cast<std::uint64_t>(timeoutMs) * 1'000'000u, static_cast<CUstream>(stream));
+    return engine_->enqueue(works, messages, static_cast<std::uint64_t>(timeoutMs) * 1'000'000u,
+                            static_cast<CUstream>(stream));
   }
   std::optional<device::Fault> fault() const override {
     const std::optional<device::Fault> ofKernels = engine_->fault();
@@ -177,7 +186,8 @@ class CudaRank final : public GpuRank {
   }
   Status lossOf(int peer) const override { return proxy_ != nullptr ? proxy_->lossOf(peer) : Status(); }
   Status broken() const override { return engine_->broken(); }
-  // Its kernels end, and nothing is launched any more: others may have the blocks, a communicator of the survivors above all.
+  // Its kernels end, and nothing is launched any more: others may have the blocks, a communicator of the survivors
+  // above all.
   void stop() override {
     engine_->stop();
     if (proxy_ != nullptr) proxy_->stop();
@@ -191,15 +201,17 @@ class CudaRank final : public GpuRank {
       const std::uint64_t place = layout_.partAt(membership_.rank) + layout_.leftIn();
       if ((*direct_)[peer].link != nullptr) {
         const std::uint64_t gone = device::kPeerLeft;
-        (void)gpu_->upload(reinterpret_cast<CUdeviceptr>((*direct_)[peer].arena + place), &gone, sizeof gone);   // [gone]
+        (void)gpu_->upload(reinterpret_cast<CUdeviceptr>((*direct_)[peer].arena + place), &gone,
+                           sizeof gone);  // [gone]
       } else {
-        device::storeRelease(*reinterpret_cast<device::Counter*>((*throughHost_)[peer].arena + place), device::kPeerLeft);   // [gone]
+        device::storeRelease(*reinterpret_cast<device::Counter*>((*throughHost_)[peer].arena + place),
+                             device::kPeerLeft);  // [gone]
       }
     }
     if (proxy_ != nullptr) proxy_->finish(membership_.initTimeoutMs);
   }
   void close(bool failed) override {
-    if (proxy_ != nullptr) proxy_->end();   // until then its thread asks this object for it, of a loss
+    if (proxy_ != nullptr) proxy_->end();  // until then its thread asks this object for it, of a loss
     proxy_.reset();
     if (failed && throughHost_ != nullptr) throughHost_->abandon();
   }
@@ -246,9 +258,9 @@ class CudaRank final : public GpuRank {
     return {};
   }
 
-  // This rank's share of the blocks that are free on its device. Some are left for communicators to come, which would otherwise have
-  // none: most of a device that is empty, an eighth of what is left of one that is not. Who says how many blocks a communicator is to use may
-  // have all that are free.
+  // This rank's share of the blocks that are free on its device. Some are left for communicators to come, which would
+  // otherwise have none: most of a device that is empty, an eighth of what is left of one that is not. Who says how
+  // many blocks a communicator is to use may have all that are free.
   int fairShare() const {
     const int all = gpu_->residentBlocks();
     int free = mine().freeBlocks;
@@ -262,7 +274,9 @@ class CudaRank final : public GpuRank {
 
   Status takeBlocks() {
     const int resident = wishes_.resident ? cuda::kResidentBlocks : 0;
-    const int most = wishes_.mostChannels > 0 ? wishes_.mostChannels : sharing() > 1 ? kMostChannelsShared : kMostChannels;
+    const int most = wishes_.mostChannels > 0 ? wishes_.mostChannels
+                     : sharing() > 1          ? kMostChannelsShared
+                                              : kMostChannels;
     taken_ = gpu_->take(std::min(std::max(fairShare(), 1 + resident), most + resident));
     BlobWriter writer;
     writer.put(taken_.load());
@@ -277,9 +291,12 @@ class CudaRank final : public GpuRank {
     layout_.ranks = membership_.ranks();
     layout_.channels = least - resident;
     if (layout_.channels < 1) {
-      return error(koloUnsupported, "device {} of rank {} holds {} blocks at once, those of other communicators included, too few for the "
-                   "{} ranks that share it; expected fewer communicators or ranks, or fewer channels for each (KOLO_GPU_CHANNELS)",
-                   all_[poorest].ordinal, poorest, gpu_->residentBlocks(), sharing());
+      return error(
+          koloUnsupported,
+          "device {} of rank {} holds {} blocks at once, those of other communicators included, too few for the "
+          "{} ranks that share it; expected fewer communicators or ranks, or fewer channels for each "
+          "(KOLO_GPU_CHANNELS)",
+          all_[poorest].ordinal, poorest, gpu_->residentBlocks(), sharing());
     }
     layout_.messageChannels = std::min(layout_.channels, kMostMessageChannels);
     layout_.shrinkTo(kMostArenaBytes);
@@ -296,19 +313,21 @@ class CudaRank final : public GpuRank {
   }
 
   Status connectArenas() {
-    KOLO_ASSIGN(direct_, Peers::connect(membership_, makeArena(), {.name = "gpu", .device = gpu_->ordinal(), .mayMiss = true},
-                                        wishes_.transports, fmt::format("{} channels", layout_.channels)));
+    KOLO_ASSIGN(direct_,
+                Peers::connect(membership_, makeArena(), {.name = "gpu", .device = gpu_->ordinal(), .mayMiss = true},
+                               wishes_.transports, fmt::format("{} channels", layout_.channels)));
     return {};
   }
 
   Status proveLinks() {
     KOLO_ASSIGN(reached_, Trials(membership_, *gpu_, layout_).proveMapped(*direct_));
-    allDirect_ = std::all_of(reached_.begin(), reached_.end(), [](const std::string& row) { return row.find('0') == std::string::npos; });
+    allDirect_ = std::all_of(reached_.begin(), reached_.end(),
+                             [](const std::string& row) { return row.find('0') == std::string::npos; });
     return {};
   }
 
-  // ---- the way through pinned memory of the host, for pairs without a direct one: mapped by both, or posted from mirror to arena. Where
-  // NICs reach the GPU's memory (comm/gpu_direct.h), mirror and arena of a posted link are there
+  // ---- the way through pinned memory of the host, for pairs without a direct one: mapped by both, or posted from
+  // mirror to arena. Where NICs reach the GPU's memory (comm/gpu_direct.h), mirror and arena of a posted link are there
 
   // Of the host; pinned only if somebody writes there, and then as long as any rank of this process holds it.
   struct HostArena {
@@ -330,7 +349,8 @@ class CudaRank final : public GpuRank {
     KOLO_TRY(connectThroughHost(gpuDirect_.get()));
     KOLO_ASSIGN(const std::string problem, provePosted());
     if (problem.empty()) return {};
-    if (gpuDirect_->isForced()) return error(koloUnsupported, "KOLO_GPUDIRECT is {}, but {}; expected auto or off", gpuDirect_->wish(), problem);
+    if (gpuDirect_->isForced())
+      return error(koloUnsupported, "KOLO_GPUDIRECT is {}, but {}; expected auto or off", gpuDirect_->wish(), problem);
     log::warn("rank {} goes without GPUDirect: {}", membership_.rank, problem);
     pinned_.clear();
     departures_.reset();
@@ -340,8 +360,11 @@ class CudaRank final : public GpuRank {
 
   // Once more, without: if what seemed to work does not.
   Status connectThroughHost(const GpuDirect* gpuDirect) {
-    Peers::Purpose purpose{.name = "pinned", .partAt = layout_.partAt(membership_.rank), .partBytes = layout_.partBytes(),
-                           .gpuDirect = gpuDirect, .nearNics = wishes_.nearNics};
+    Peers::Purpose purpose{.name = "pinned",
+                           .partAt = layout_.partAt(membership_.rank),
+                           .partBytes = layout_.partBytes(),
+                           .gpuDirect = gpuDirect,
+                           .nearNics = wishes_.nearNics};
     for (int peer = 0; peer < membership_.ranks(); ++peer) purpose.without.push_back((*direct_)[peer].link != nullptr);
     KOLO_ASSIGN(throughHost_, Peers::connect(membership_, makeHostArena(), purpose, wishes_.transports, ""));
     KOLO_TRY(learnInboxes());
@@ -350,8 +373,8 @@ class CudaRank final : public GpuRank {
     return membership_.agree(pinAll());
   }
 
-  // Each rank says which peers it writes to in their GPUs' memory, and out of its own: by which transport a peer writes here, and so where,
-  // only the peer knows.
+  // Each rank says which peers it writes to in their GPUs' memory, and out of its own: by which transport a peer writes
+  // here, and so where, only the peer knows.
   Status learnInboxes() {
     std::string row;
     for (int peer = 0; peer < membership_.ranks(); ++peer) {
@@ -405,7 +428,7 @@ class CudaRank final : public GpuRank {
     tell("receives in", kOnDevice, listOf([&](int peer) { return isPosted(peer) && receivesOnDevice(peer); }));
     tell("receives in", kOnHost, listOf([&](int peer) { return isPosted(peer) && !receivesOnDevice(peer); }));
     const std::string indirect = listOf([&](int peer) { return !isPosted(peer); });
-    if (indirect.empty() || direct_->devices().empty()) return;   // the latter: it was asked for
+    if (indirect.empty() || direct_->devices().empty()) return;  // the latter: it was asked for
     const std::string& why = (*direct_)[std::stoi(indirect)].unreached.message();
     log::warn("rank {} reaches the GPU of rank {} through the host's memory only: {}", membership_.rank, indirect, why);
   }
@@ -424,8 +447,8 @@ class CudaRank final : public GpuRank {
     return {};
   }
 
-  // What this rank's kernels use of the host's memory. Another process's arena is another mapping, which is pinned for itself; one of this
-  // process is pinned by its rank. What is posted is read out of its mirror.
+  // What this rank's kernels use of the host's memory. Another process's arena is another mapping, which is pinned for
+  // itself; one of this process is pinned by its rank. What is posted is read out of its mirror.
   Status pinAll() {
     const std::string arena = listOf([&](int peer) { return !isPosted(peer) || !receivesOnDevice(peer); });
     if (!arena.empty()) {
@@ -436,7 +459,8 @@ class CudaRank final : public GpuRank {
       const Peer& there = (*throughHost_)[peer];
       if (there.link == nullptr) continue;
       if (there.isPosted() && !sendsFromDevice(peer)) KOLO_TRY(pin(there.mirror.data, layout_.partBytes()));
-      if (!there.isPosted() && !all_[static_cast<std::size_t>(peer)].isInProcess(mine())) KOLO_TRY(pin(there.arena, layout_.bytes()));
+      if (!there.isPosted() && !all_[static_cast<std::size_t>(peer)].isInProcess(mine()))
+        KOLO_TRY(pin(there.arena, layout_.bytes()));
     }
     return {};
   }
@@ -494,51 +518,71 @@ class CudaRank final : public GpuRank {
   // "": the stream of the resident kernel has been taken.
   std::string whyNotResident(bool sharesContext) {
     if (gpu_->launchesBlock()) {
-      return "a launch returns only when its kernel has ended (CUDA_LAUNCH_BLOCKING is set, or a tool has kernels run one after the other)";
+      return "a launch returns only when its kernel has ended (CUDA_LAUNCH_BLOCKING is set, or a tool has kernels run "
+             "one after the other)";
     }
     if (!gpu_->canRing()) return fmt::format("device {} has no 64-bit memory operations in streams", gpu_->ordinal());
     if (sharesContext && drivers::streamQueues() < 16) {
-      return "CUDA was initialised with CUDA_DEVICE_MAX_CONNECTIONS below 16 (8 by default), and the streams of ranks that share a device would "
+      return "CUDA was initialised with CUDA_DEVICE_MAX_CONNECTIONS below 16 (8 by default), and the streams of ranks "
+             "that share a device would "
              "hold each other up; set it to 32";
     }
     hasResidentStream_ = gpu_->takeResidentStream();
     if (hasResidentStream_) return "";
-    return fmt::format("the resident kernels of other ranks and communicators of this process, with the streams that wait for them, have the {} queues "
-                       "of device {} (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, 32 at most); expected fewer of them", drivers::streamQueues(),
-                       gpu_->ordinal());
+    return fmt::format(
+        "the resident kernels of other ranks and communicators of this process, with the streams that wait for them, "
+        "have the {} queues "
+        "of device {} (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, 32 at most); expected fewer of them",
+        drivers::streamQueues(), gpu_->ordinal());
   }
 
   // Once for the process.
   void tellOfLazyLoading() const {
     static std::atomic<bool> told{false};
     CUmoduleLoadingMode mode = CU_MODULE_EAGER_LOADING;
-    if (gpu_->driver().cuModuleGetLoadingMode(&mode) != CUDA_SUCCESS || mode != CU_MODULE_LAZY_LOADING || told.exchange(true)) return;
-    log::warn("ranks of this process share device {}, and CUDA loads kernels lazily: the first launch of one of the program's own waits for all "
-              "kernels that run, which may wait for what its thread does next; set CUDA_MODULE_LOADING to EAGER", gpu_->ordinal());
+    if (gpu_->driver().cuModuleGetLoadingMode(&mode) != CUDA_SUCCESS || mode != CU_MODULE_LAZY_LOADING ||
+        told.exchange(true))
+      return;
+    log::warn(
+        "ranks of this process share device {}, and CUDA loads kernels lazily: the first launch of one of the "
+        "program's own waits for all "
+        "kernels that run, which may wait for what its thread does next; set CUDA_MODULE_LOADING to EAGER",
+        gpu_->ordinal());
   }
 
   // Once for the process.
   void tellOfQueues() const {
     static std::atomic<bool> told{false};
     if (drivers::streamQueues() >= drivers::kMostQueues || told.exchange(true)) return;
-    log::warn("ranks of this process share device {}, where all streams have {} queues of the hardware: what stands in one waits for what came "
-              "before it, of other streams too, and the kernels of ranks wait for each other; set CUDA_DEVICE_MAX_CONNECTIONS to {}",
-              gpu_->ordinal(), drivers::streamQueues(), drivers::kMostQueues);
+    log::warn(
+        "ranks of this process share device {}, where all streams have {} queues of the hardware: what stands in one "
+        "waits for what came "
+        "before it, of other streams too, and the kernels of ranks wait for each other; set "
+        "CUDA_DEVICE_MAX_CONNECTIONS to {}",
+        gpu_->ordinal(), drivers::streamQueues(), drivers::kMostQueues);
   }
 
   // Nobody goes on, or back, before all have taken hold of all arenas: agree() sees to that.
   Status makeEngine() {
-    const bool sharesContext = count([&](const Hello& one) { return one.isOnDevice(mine()) && one.isInProcess(mine()); }) > 1;
+    const bool sharesContext =
+        count([&](const Hello& one) { return one.isOnDevice(mine()) && one.isInProcess(mine()); }) > 1;
     const std::string hindrance = wishes_.resident != 0 ? whyNotResident(sharesContext) : "";
     const bool resident = wishes_.resident != 0 && hindrance.empty();
-    if (!hindrance.empty()) log::warn("rank {} launches its operations, and has no resident kernel: {}", membership_.rank, hindrance);
+    if (!hindrance.empty())
+      log::warn("rank {} launches its operations, and has no resident kernel: {}", membership_.rank, hindrance);
     if (sharesContext) {
       tellOfLazyLoading();
       tellOfQueues();
     }
-    cuda::Engine::Setup setup{.rank = membership_.rank, .ranks = membership_.ranks(), .layout = layout_, .windows = Windows::kMost,
-                              .sharesContext = sharesContext, .resident = resident,
-                              .residentFollows = wishes_.resident == 2, .idleNs = wishes_.idleNs, .beforeLaunch = {}};
+    cuda::Engine::Setup setup{.rank = membership_.rank,
+                              .ranks = membership_.ranks(),
+                              .layout = layout_,
+                              .windows = Windows::kMost,
+                              .sharesContext = sharesContext,
+                              .resident = resident,
+                              .residentFollows = wishes_.resident == 2,
+                              .idleNs = wishes_.idleNs,
+                              .beforeLaunch = {}};
     if (posts()) setup.beforeLaunch = [this](unsigned blocks, bool again) { proxy_->expect(blocks, again); };
     Result<std::unique_ptr<cuda::Engine>> engine = cuda::Engine::create(gpu_, setup);
     Status status = engine.status();
@@ -558,13 +602,16 @@ class CudaRank final : public GpuRank {
 
   void startProxy() {
     if (!posts()) return;
-    Proxy::Setup setup{.peers = throughHost_.get(), .rings = engine_->rings(), .departures = departures_.get(),
-                       .kernelsGaveUp = [this] { return engine_->fault().has_value(); }, .onFault = wishes_.onFault};
+    Proxy::Setup setup{.peers = throughHost_.get(),
+                       .rings = engine_->rings(),
+                       .departures = departures_.get(),
+                       .kernelsGaveUp = [this] { return engine_->fault().has_value(); },
+                       .onFault = wishes_.onFault};
     proxy_ = std::make_unique<Proxy>(std::move(setup));
   }
 
-  // The members of the same names, all that this rank's kernels use but for the engine's own: what goes last comes first. What is pinned
-  // holds the Gpu, which then lives as long as the process.
+  // The members of the same names, all that this rank's kernels use but for the engine's own: what goes last comes
+  // first. What is pinned holds the Gpu, which then lives as long as the process.
   struct Reached {
     std::shared_ptr<memory::DeviceMemory> arena;
     std::unique_ptr<Peers> direct;
@@ -579,25 +626,25 @@ class CudaRank final : public GpuRank {
   const Wishes wishes_;
   std::shared_ptr<cuda::Gpu> gpu_;
   std::vector<Hello> all_;
-  std::atomic<int> taken_{0};              // blocks of the device
+  std::atomic<int> taken_{0};  // blocks of the device
   cuda::ArenaLayout layout_;
   std::shared_ptr<memory::DeviceMemory> arena_;
   std::unique_ptr<Peers> direct_;
-  std::vector<std::string> reached_;       // by rank, '0' or '1' for each peer: whether directly
+  std::vector<std::string> reached_;  // by rank, '0' or '1' for each peer: whether directly
   bool allDirect_ = false;
   std::unique_ptr<GpuDirect> gpuDirect_;
   std::shared_ptr<HostArena> hostArena_;
-  std::unique_ptr<Peers> throughHost_;     // where there are pairs without a direct way
+  std::unique_ptr<Peers> throughHost_;  // where there are pairs without a direct way
   static constexpr char kIntoDevice = 1, kFromDevice = 2;
-  std::string inboxes_;                    // by rank: whether it writes into this one's GPU's memory, and out of its own
-  bool usesGpuDirect_ = false;             // any pair of ranks
+  std::string inboxes_;         // by rank: whether it writes into this one's GPU's memory, and out of its own
+  bool usesGpuDirect_ = false;  // any pair of ranks
   std::unique_ptr<Departures> departures_;
-  std::vector<Pinned> pinned_;             // arenas of other processes, mirrors, departures
+  std::vector<Pinned> pinned_;  // arenas of other processes, mirrors, departures
   std::vector<int> leaders_;
-  bool mapsHost_ = false;                  // some pair maps memory of the host, because nothing better reaches it
+  bool mapsHost_ = false;  // some pair maps memory of the host, because nothing better reaches it
   bool hasResidentStream_ = false;
   std::unique_ptr<cuda::Engine> engine_;
-  std::unique_ptr<Proxy> proxy_;           // where links are posted
+  std::unique_ptr<Proxy> proxy_;  // where links are posted
 };
 
 }  // namespace
@@ -613,7 +660,8 @@ Result<std::unique_ptr<GpuRank>> GpuRank::connect(Membership& membership, const 
 namespace kolo::comm {
 
 Result<std::unique_ptr<GpuRank>> GpuRank::connect(Membership&, const Wishes& wishes) {
-  return error(koloUnsupported, "device is {}: this library was built without CUDA; expected -1, host memory", wishes.device);
+  return error(koloUnsupported, "device is {}: this library was built without CUDA; expected -1, host memory",
+               wishes.device);
 }
 
 }  // namespace kolo::comm

@@ -1,5 +1,5 @@
-// A rank of a communicator whose buffers lie in a GPU's memory: what it has beside the host's side, and how its operations get
-// onto a CUDA stream.
+// A rank of a communicator whose buffers lie in a GPU's memory: what it has beside the host's side, and how its
+// operations get onto a CUDA stream.
 //
 // Thread safety: stop(), fault(), broken() and checkBuffer() from any thread; the rest under the communicator's turn.
 #pragma once
@@ -22,11 +22,11 @@ class GpuRank {
  public:
   struct Wishes {
     int device = 0;
-    int mostChannels = 0;            // 0: as many as pay
-    int resident = 0;                // as koloConfig_t's: not 0: small launches go to a kernel that stays
-    std::uint64_t idleNs = 0;        // for so long
-    std::string transports;          // names; empty: all
-    std::string nearNics;            // as nearNics() says (comm/hosts.h)
+    int mostChannels = 0;      // 0: as many as pay
+    int resident = 0;          // as koloConfig_t's: not 0: small launches go to a kernel that stays
+    std::uint64_t idleNs = 0;  // for so long
+    std::string transports;    // names; empty: all
+    std::string nearNics;      // as nearNics() says (comm/hosts.h)
     // Called by a thread of the rank's own, if it has one (comm/proxy.h), when fault() has something to tell.
     std::function<void()> onFault;
   };
@@ -48,8 +48,8 @@ class GpuRank {
     const void* const before_;
   };
 
-  // Collective; every rank gives its device. Pairs of ranks reach each other's memory directly, or through pinned memory of the host, by
-  // mapped or by posted links.
+  // Collective; every rank gives its device. Pairs of ranks reach each other's memory directly, or through pinned
+  // memory of the host, by mapped or by posted links.
   static Result<std::unique_ptr<GpuRank>> connect(Membership& membership, const Wishes& wishes);
 
   // How this rank's device reaches the others' memory; windows are made with it.
@@ -61,12 +61,13 @@ class GpuRank {
   // In which order rings go; order() is where kernels find it, null if it was never set.
   virtual Status setOrder(const std::vector<int>& ranks) = 0;
   virtual const int* order() const = 0;
-  // The shape of the hosts, for hierarchical operations. Before the first of them, whose descriptions are given hosts().
+  // The shape of the hosts, for hierarchical operations. Before the first of them, whose descriptions are given
+  // hosts().
   virtual Status setHosts(const device::Hosts& hosts) = 0;
   virtual const device::Hosts* hosts() const = 0;
   // The transports in use: "p2p", "p2p+tcp", or "self" with one rank.
   virtual std::string transportNames() const = 0;
-  virtual int messageChannels() const = 0;      // that a message may use
+  virtual int messageChannels() const = 0;  // that a message may use
   // Collective: a rank's part of a window.
   virtual Status setWindow(int rank, std::uint32_t index, const device::WindowPart& part) = 0;
   // Scratch memory, of all channels together.
@@ -88,11 +89,12 @@ class GpuRank {
   virtual void stop() = 0;
   // Tells the others' kernels, when this rank's own have ended, that there will be no more of them.
   virtual void leave() = 0;
-  // Ends the thread that calls onFault. Nothing is enqueued any more; with `failed` nothing that was sent need arrive either.
+  // Ends the thread that calls onFault. Nothing is enqueued any more; with `failed` nothing that was sent need arrive
+  // either.
   virtual void close(bool failed) = 0;
   virtual Status drain() = 0;
-  // Gives up memory that kernels have used, after drain(). A kernel whose end the driver cannot tell may still use it: then it stays until
-  // the last communicator of the process on this device has gone.
+  // Gives up memory that kernels have used, after drain(). A kernel whose end the driver cannot tell may still use it:
+  // then it stays until the last communicator of the process on this device has gone.
   virtual void release(std::shared_ptr<const void> used) = 0;
 
  protected:

@@ -18,7 +18,7 @@ namespace {
 
 // One communicator's share of a group.
 struct Batch {
-  Weak<Communicator> communicator;   // either may be destroyed, by another thread, while the group is open
+  Weak<Communicator> communicator;  // either may be destroyed, by another thread, while the group is open
   Target target;
   std::vector<Message> messages;
   std::vector<Operation> operations;
@@ -26,8 +26,8 @@ struct Batch {
   Pin<Communicator> pinned;
   Pin<Stream> pinnedStream;
   std::uint64_t place = 0;
-  int timeoutMs = -1;   // as its caller has set
-  std::unique_ptr<Stream> worker;   // while it runs beside others
+  int timeoutMs = -1;              // as its caller has set
+  std::unique_ptr<Stream> worker;  // while it runs beside others
 
   void add(const Message& message) { messages.push_back(message); }
   void add(const Operation& operation) { operations.push_back(operation); }
@@ -36,8 +36,9 @@ struct Batch {
 // The thread's open group.
 struct Group {
   Status refused;
-  std::vector<Batch> batches;   // the first `used`, in the order in which communicators were first mentioned; the rest is storage
-  std::size_t used = 0;         // of earlier groups, used again: small groups are as frequent as small messages
+  std::vector<Batch>
+      batches;  // the first `used`, in the order in which communicators were first mentioned; the rest is storage
+  std::size_t used = 0;  // of earlier groups, used again: small groups are as frequent as small messages
   std::vector<std::function<Status()>> initialisations;
 
   ~Group();
@@ -67,18 +68,19 @@ Batch& batchFor(const Weak<Communicator>& communicator, const Target& target) {
   Batch& batch = open.batches[open.used++];
   batch.communicator = communicator;
   batch.target = target;
-  batch.messages.clear();   // a group that ended by an exception has left them
+  batch.messages.clear();  // a group that ended by an exception has left them
   batch.operations.clear();
   return batch;
 }
 
-// A group's collectives on one communicator are executed in an order that does not depend on the caller's, so that ranks
-// that list the same operations in different orders still meet. Equal ones keep the order in which they were called.
+// A group's collectives on one communicator are executed in an order that does not depend on the caller's, so that
+// ranks that list the same operations in different orders still meet. Equal ones keep the order in which they were
+// called.
 void sortCollectives(std::vector<Operation>& operations) {
   if (operations.size() < 2) return;
   std::stable_sort(operations.begin(), operations.end(), [](const Operation& a, const Operation& b) {
     const auto key = [](const Operation& operation) {
-      const bool ownCount = operation.vector;   // may differ between ranks
+      const bool ownCount = operation.vector;  // may differ between ranks
       return std::tuple(operation.collective, operation.datatype, operation.op, operation.root, ownCount,
                         ownCount ? 0 : operation.count);
     };
@@ -125,7 +127,7 @@ Status runNow(Communicator& communicator, Batch& batch, void* gpuStream) {
 // In the next turn, which is the caller's already where it is inside by its bias.
 template <class What>
 Status runInNextTurn(Held<Communicator>& communicator, What& what, void* gpuStream) {
-  if (communicator->requests().hasCollectives()) {   // which come first
+  if (communicator->requests().hasCollectives()) {  // which come first
     if (std::is_same_v<What, const Operation> && !caller.mayWait) return Status(koloInProgress, {});
     communicator.stepOut();
     communicator->requests().executeCollectives();
@@ -163,7 +165,7 @@ Status runBatch(Batch& batch) {
 Status runApart(Held<Communicator>& communicator, std::span<const Message> messages, const Target& target) {
   if (communicator->isOnGpu()) {
     std::optional<InTurn> served;
-    if (!communicator.isInside()) served.emplace(communicator->turn());   // else it is the caller's already
+    if (!communicator.isInside()) served.emplace(communicator->turn());  // else it is the caller's already
     return communicator->enqueue({messages.begin(), messages.end()}, {}, target.gpuStream);
   }
   if (communicator->failed()) return communicator->failure();
@@ -171,14 +173,14 @@ Status runApart(Held<Communicator>& communicator, std::span<const Message> messa
 }
 
 Status wasDestroyed(const char* what) {
-  return error(koloInvalidHandle, "a {} that the group uses was destroyed before koloGroupEnd; nothing of the group was run",
-               what);
+  return error(koloInvalidHandle,
+               "a {} that the group uses was destroyed before koloGroupEnd; nothing of the group was run", what);
 }
 
 // A group with one communicator and no stream, as most are.
 Status runAtOnce(Batch& batch) {
   Held<Communicator> communicator(batch.communicator);
-  Status status = !communicator ? wasDestroyed("communicator")
+  Status status = !communicator              ? wasDestroyed("communicator")
                   : batch.operations.empty() ? runApart(communicator, batch.messages, batch.target)
                                              : runInNextTurn(communicator, batch, batch.target.gpuStream);
   batch.messages.clear();
@@ -216,16 +218,16 @@ Status borrowWorkers(Batch* begin, Batch* end) {
     return {};
   } catch (const std::exception& failure) {
     return error(koloSystemError,
-                 "a group over {} communicators needs a thread for each but one, and the system gives none ({}); nothing of the group "
+                 "a group over {} communicators needs a thread for each but one, and the system gives none ({}); "
+                 "nothing of the group "
                  "was run; raise the limits of threads and memory (ulimit -u, -v, TasksMax)",
-                 end - begin,
-                 failure.what());
+                 end - begin, failure.what());
   }
 }
 
-// Batches of different communicators run side by side, so no order among them can deadlock: the last of those on the host here, the
-// others on workers. A launch on a GPU does not wait, and belongs to the caller's thread: it may be capturing. In
-// one stream launches are one after the other, so they go in an order that all ranks have alike.
+// Batches of different communicators run side by side, so no order among them can deadlock: the last of those on the
+// host here, the others on workers. A launch on a GPU does not wait, and belongs to the caller's thread: it may be
+// capturing. In one stream launches are one after the other, so they go in an order that all ranks have alike.
 Status runBatches(Batch* batches, std::size_t count) {
   Batch* const end = batches + count;
   Batch* const onHost = std::stable_partition(batches, end, [](const Batch& batch) { return batch.pinned->isOnGpu(); });
@@ -267,7 +269,8 @@ Status runInitialisations(const std::vector<std::function<Status()>>& initialisa
 }
 
 Status run(Held<Communicator>& communicator, const Message& message, const Target& target) {
-  if (!caller.mayWait && !communicator->isOnGpu()) return communicator->failed() ? communicator->failure() : Status(koloInProgress, {});
+  if (!caller.mayWait && !communicator->isOnGpu())
+    return communicator->failed() ? communicator->failure() : Status(koloInProgress, {});
   return runApart(communicator, {&message, 1}, target);
 }
 Status run(Held<Communicator>& communicator, const Operation& operation, const Target& target) {
@@ -328,8 +331,9 @@ Status runInParts(std::vector<Batch>& batches) {
     batch.place = batch.pinned->requests().takeStreamPlace();
     batch.timeoutMs = caller.timeoutMs;
   }
-  std::stable_sort(batches.begin(), batches.end(),
-                   [](const Batch& a, const Batch& b) { return std::greater<>()(a.pinnedStream.get(), b.pinnedStream.get()); });
+  std::stable_sort(batches.begin(), batches.end(), [](const Batch& a, const Batch& b) {
+    return std::greater<>()(a.pinnedStream.get(), b.pinnedStream.get());
+  });
   std::size_t begin = 0;
   while (begin < batches.size() && batches[begin].pinnedStream) {
     const Pin<Stream> stream = std::exchange(batches[begin].pinnedStream, {});
@@ -337,7 +341,7 @@ Status runInParts(std::vector<Batch>& batches) {
     part->push_back(std::move(batches[begin++]));
     for (; begin < batches.size() && batches[begin].pinnedStream.get() == stream.get(); ++begin) {
       part->push_back(std::move(batches[begin]));
-      part->back().pinnedStream = {};   // a task does not hold its own stream
+      part->back().pinnedStream = {};  // a task does not hold its own stream
     }
     stream->enqueue([part] { return runBatches(part->data(), part->size()); });
   }
@@ -360,7 +364,9 @@ void groupRefuse(const Status& status) {
   if (caller.openGroups > 0 && group().refused.ok()) group().refused = status;
 }
 
-void groupDefer(std::function<Status()> initialisation) { group().initialisations.push_back(std::move(initialisation)); }
+void groupDefer(std::function<Status()> initialisation) {
+  group().initialisations.push_back(std::move(initialisation));
+}
 
 // What is on one communicator: its messages at once, its collectives in the order of all of the communicator's.
 void start(Batch& batch, Request& request) {
@@ -375,7 +381,8 @@ void start(Batch& batch, Request& request) {
 Status groupEnd(Request& request) {
   if (caller.openGroups == 0) return error(koloInvalidUsage, "koloIgroupEnd without koloGroupStart");
   if (caller.openGroups > 1) {
-    return error(koloInvalidUsage, "{} groups are open: expected koloGroupEnd for all but the outermost one", caller.openGroups);
+    return error(koloInvalidUsage, "{} groups are open: expected koloGroupEnd for all but the outermost one",
+                 caller.openGroups);
   }
   --caller.openGroups;
   Group& ended = group();
@@ -391,7 +398,8 @@ Status groupEnd(Request& request) {
       return error(koloUnsupported, "communicator {} is on GPUs, where calls do not wait anyway: expected koloGroupEnd",
                    batch.pinned->options().name);
     }
-    if (batch.target.stream) return error(koloInvalidUsage, "the group uses a stream: expected a NULL stream in all of its calls");
+    if (batch.target.stream)
+      return error(koloInvalidUsage, "the group uses a stream: expected a NULL stream in all of its calls");
     parts += batch.messages.size() + (batch.operations.empty() ? 0 : 1);
   }
   request.expect(static_cast<std::uint32_t>(std::max<std::size_t>(parts, 1)));

@@ -12,11 +12,12 @@
 
 namespace kolo::comm {
 
-// Where an operation is to go: a stream of the library's, or, on GPUs, one of CUDA's; neither: at once, or the default stream.
+// Where an operation is to go: a stream of the library's, or, on GPUs, one of CUDA's; neither: at once, or the default
+// stream.
 struct Target {
   Weak<Stream> stream;
   void* gpuStream = nullptr;
-  Request* request = nullptr;   // instead: started, and not waited for
+  Request* request = nullptr;  // instead: started, and not waited for
   bool operator==(const Target&) const = default;
 };
 

@@ -14,7 +14,7 @@ namespace kolo::comm {
 HostKey hostKey() {
   HostKey key{};
   std::memcpy(key.hostId, transport::identity().hostId, sizeof key.hostId);
-  struct stat about{};
+  struct stat about {};
   if (stat("/proc/self/ns/net", &about) == 0) key.network = about.st_ino;
   return key;
 }
@@ -39,14 +39,16 @@ void Hosts::arrange(const std::vector<topology::Place>& places, int rank, planne
   const std::size_t perHost = byLeader.begin()->second.size();
   machine.hosts = static_cast<int>(byLeader.size());
   machine.perHost = 0;
-  const bool equal = std::all_of(byLeader.begin(), byLeader.end(), [&](const auto& host) { return host.second.size() == perHost; });
+  const bool equal =
+      std::all_of(byLeader.begin(), byLeader.end(), [&](const auto& host) { return host.second.size() == perHost; });
   if (!equal) return;
   machine.perHost = static_cast<int>(perHost);
   for (const auto& [leader, members] : byLeader) ranks.insert(ranks.end(), members.begin(), members.end());
   machine.hostsInRows = std::is_sorted(ranks.begin(), ranks.end());
   const auto at = static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
   for (std::size_t i = at % perHost; i < ranks.size(); i += perHost) across.push_back(ranks[i]);
-  shape = {machine.hosts, machine.perHost, static_cast<int>(at / perHost), static_cast<int>(at % perHost), ranks.data(), across.data()};
+  shape = {machine.hosts, machine.perHost, static_cast<int>(at / perHost), static_cast<int>(at % perHost),
+           ranks.data(),  across.data()};
 }
 
 }  // namespace kolo::comm

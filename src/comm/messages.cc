@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/datatypes.h"
 #include "base/caller.h"
+#include "base/datatypes.h"
 #include "comm/communicator.h"
 #include "device/copy_short.h"
 #include "executor/host/reduce.h"
@@ -58,9 +58,10 @@ bool Messages::open(Pair& pair) {
 
 device::Fault Messages::call(int peer) {
   for (executor::WaitState state;;) {
-    Status called = peers_.set(peer, layout_.callAt(owner_.rank()), 1);   // [call] before the first line
+    Status called = peers_.set(peer, layout_.callAt(owner_.rank()), 1);  // [call] before the first line
     if (called.ok()) return {};
-    const device::Fault fault = called.code() == koloInProgress ? owner_.checkWait(peer, state, true) : owner_.lost(peer, std::move(called));
+    const device::Fault fault =
+        called.code() == koloInProgress ? owner_.checkWait(peer, state, true) : owner_.lost(peer, std::move(called));
     if (owner_.hasLeft(peer)) return {};  // it listens no more
     if (fault.kind != device::Fault::kNone) return fault;
   }
@@ -73,7 +74,7 @@ void Messages::activate(int peer) {
 // Takes in those who have begun to send.
 void Messages::listen() {
   for (std::size_t i = 0; i < silent_.size();) {
-    if (device::loadAcquire(calls_[silent_[i]]) != 0) {   // [call]
+    if (device::loadAcquire(calls_[silent_[i]]) != 0) {  // [call]
       activate(silent_[i]);
     } else {
       ++i;
@@ -98,12 +99,19 @@ void Messages::start(const Message& message, Request& request, bool isAlone) {
       sendToSelf(send);
     } else {
       Pair& pair = pairs_[static_cast<std::size_t>(message.peer)];
-      if (!pair.sends.empty() || !startSend(pair, send, isAlone ? device::More::kNothing : device::More::kSoon)) pair.sends.push_back(send);
+      if (!pair.sends.empty() || !startSend(pair, send, isAlone ? device::More::kNothing : device::More::kSoon))
+        pair.sends.push_back(send);
     }
     return;
   }
-  const Receive receive{static_cast<unsigned char*>(message.recv), bytes, message.peer, message.tag, datatype,
-                        message.strict, message.status, &request};
+  const Receive receive{static_cast<unsigned char*>(message.recv),
+                        bytes,
+                        message.peer,
+                        message.tag,
+                        datatype,
+                        message.strict,
+                        message.status,
+                        &request};
   const auto match = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const Unexpected& arrived) {
     return accepts(receive, arrived.peer, arrived.tag);
   });
@@ -136,8 +144,8 @@ Status Messages::arrived(const Receive& receive, int peer, int tag, std::uint8_t
                  words(receive.datatype, receive.capacity));
   }
   if (bytes > receive.capacity) {
-    return error(koloTruncated, "rank {} sent {} with tag {}, rank {} has room for {}", peer, words(datatype, bytes), tag,
-                 owner_.rank(), words(receive.datatype, receive.capacity));
+    return error(koloTruncated, "rank {} sent {} with tag {}, rank {} has room for {}", peer, words(datatype, bytes),
+                 tag, owner_.rank(), words(receive.datatype, receive.capacity));
   }
   return {};
 }
@@ -158,7 +166,7 @@ void Messages::deliver(const Receive& receive, const Unexpected& message) {
   } else {
     std::optional<Status> taken = takeInPlace(pair, receive, message, bytes);
     if (!taken.has_value()) {
-      receives_.push_back(receive);   // it ends with what ends the communicator
+      receives_.push_back(receive);  // it ends with what ends the communicator
       return;
     }
     pair.answers.push_back({MessageKind::kDone, message.id});
@@ -168,9 +176,10 @@ void Messages::deliver(const Receive& receive, const Unexpected& message) {
   writeAnswers(message.peer);
 }
 
-// Out of the sender's memory. Nothing: the sender had its buffer back, perhaps before it was read. Then the receive does
-// not end before this rank knows why the sender gave up, which is what it ends with.
-std::optional<Status> Messages::takeInPlace(Pair& pair, const Receive& receive, const Unexpected& message, std::uint64_t bytes) {
+// Out of the sender's memory. Nothing: the sender had its buffer back, perhaps before it was read. Then the receive
+// does not end before this rank knows why the sender gave up, which is what it ends with.
+std::optional<Status> Messages::takeInPlace(Pair& pair, const Receive& receive, const Unexpected& message,
+                                            std::uint64_t bytes) {
   const device::WindowRef& at = message.source;
   bool isRead = true;
   if (at.index == 0) {
@@ -230,7 +239,8 @@ bool Messages::progress(bool readsAll) {
     const Pair& pair = pairs_[static_cast<std::size_t>(active_[at])];
     const std::uint64_t before = pair.linesRead;
     moved = progressPair(pair.peer, readsAll) || moved;
-    if (pair.linesRead != before) first_ = (at + 1) % count;   // whoever was read last comes last: a receive from any source is fair
+    if (pair.linesRead != before)
+      first_ = (at + 1) % count;  // whoever was read last comes last: a receive from any source is fair
   }
   return moved;
 }
@@ -241,7 +251,9 @@ int Messages::waitedFor() const {
   if (!receives_.empty()) return receives_.front().peer;
   for (const int peer : active_) {
     const Pair& pair = pairs_[static_cast<std::size_t>(peer)];
-    if (!pair.sends.empty() || !pair.asked.empty() || !pair.arriving.empty() || !pair.answers.empty() || !pair.leaving.empty()) return peer;
+    if (!pair.sends.empty() || !pair.asked.empty() || !pair.arriving.empty() || !pair.answers.empty() ||
+        !pair.leaving.empty())
+      return peer;
   }
   return -1;
 }
@@ -260,7 +272,7 @@ Status Messages::attend(Request& request, const Aside* aside, std::int64_t until
     if (owner_.posts()) polling.polls = owner_.looks();
     if (polling.until([&] { return progress(false); })) {
       state = {};
-      if (owner_.posts()) request.moved();   // a transport does not tell for which request it moves data
+      if (owner_.posts()) request.moved();  // a transport does not tell for which request it moves data
       continue;
     }
     const std::int64_t now = nowNs();
@@ -282,7 +294,7 @@ Status Messages::attend(Request& request, const Aside* aside, std::int64_t until
 
 bool Messages::look(executor::WaitState& state) {
   const auto held = owner_.holdLinks();
-  const WithTimeout none(0);   // each request has its own
+  const WithTimeout none(0);  // each request has its own
   if (progress(false)) {
     state = {};
     return true;
@@ -337,14 +349,15 @@ std::optional<Messages::Overdue> Messages::overdue(std::int64_t now) {
 Status Messages::settle() {
   {
     const auto held = owner_.holdLinks();
-    while (progress(false)) {   // what has come is received
+    while (progress(false)) {  // what has come is received
     }
   }
   std::vector<Receive> unmatched;
   if (!isStuck()) unmatched = std::exchange(receives_, {});
   for (const Receive& receive : unmatched) {
-    end(receive.request, error(koloAborted, "communicator {} was ended on rank {} before a message came for this receive",
-                               owner_.options().name, owner_.rank()));
+    end(receive.request,
+        error(koloAborted, "communicator {} was ended on rank {} before a message came for this receive",
+              owner_.options().name, owner_.rank()));
   }
   Request last(1);
   if (isIdle()) {
@@ -352,7 +365,7 @@ Status Messages::settle() {
   } else {
     settled_ = &last;
   }
-  const WithTimeout none(0);   // each request has its own
+  const WithTimeout none(0);  // each request has its own
   Status status = attend(last, nullptr, INT64_MAX);
   settled_ = nullptr;
   return status;

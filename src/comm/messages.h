@@ -1,13 +1,14 @@
 // Point to point: matching, and the protocol of device/message.h.
 //
-// Short messages travel in a line, middling ones in one slot, both without an answer; long ones ask first, and are then either
-// copied by the receiver straight out of the sender's window or streamed through slots.
+// Short messages travel in a line, middling ones in one slot, both without an answer; long ones ask first, and are then
+// either copied by the receiver straight out of the sender's window or streamed through slots.
 //
 // Thread safety: under the communicator's turn.
 // Invariants
 //  - Lines of a pair are read in order, so messages of a pair with one tag match in order.
-//  - Eager messages and streams have slots of their own. An eager slot is emptied when its line is read, so an unexpected
-//    message never blocks those behind it; streams flow only after the receiver has cleared them, in that order.
+//  - Eager messages and streams have slots of their own. An eager slot is emptied when its line is read, so an
+//    unexpected message never blocks those behind it; streams flow only after the receiver has cleared them, in that
+//    order.
 #pragma once
 
 #include <cstdint>
@@ -41,19 +42,22 @@ class Messages {
  public:
   Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers, Windows& windows);
 
-  // Starts one send or receive, a part of the request, which it ends when it is done. isAlone: there is nothing else to go together with.
+  // Starts one send or receive, a part of the request, which it ends when it is done. isAlone: there is nothing else to
+  // go together with.
   void start(const Message& message, Request& request, bool isAlone);
-  // Moves whatever can be moved; never waits. True if anything did. Lines that nobody here waits for are read too only if asked
-  // for: where they stand they cost nothing, but a peer whose lines are full waits.
+  // Moves whatever can be moved; never waits. True if anything did. Lines that nobody here waits for are read too only
+  // if asked for: where they stand they cost nothing, but a peer whose lines are full waits.
   bool progress(bool readsAll);
   // Whether anything has still to be done: for a request, for a peer's, or for what a transport has not sent yet.
   bool needsCare() const;
-  // The link to a peer has been replaced: says once more what opened the lane, if anything did, and clears anew what had not arrived.
+  // The link to a peer has been replaced: says once more what opened the lane, if anything did, and clears anew what
+  // had not arrived.
   device::Fault beginAgain(int peer);
-  // Makes progress until the request is over. Returns before if untilNs has come, or if others want the turn that `aside` stands for. An error:
-  // that of the communicator, which is then all requests' too.
+  // Makes progress until the request is over. Returns before if untilNs has come, or if others want the turn that
+  // `aside` stands for. An error: that of the communicator, which is then all requests' too.
   Status attend(Request& request, const Aside* aside, std::int64_t untilNs);
-  // One look, without waiting, by a thread that none of the requests is for. True if anything moved. `state` is from look to look.
+  // One look, without waiting, by a thread that none of the requests is for. True if anything moved. `state` is from
+  // look to look.
   bool look(executor::WaitState& state);
   // Fails if the time of something is over that was started. Costs little if that was asked just before.
   void endOverdue();
@@ -87,7 +91,7 @@ class Messages {
   struct Receive {
     unsigned char* data;
     std::uint64_t capacity;
-    int peer, tag;                    // as asked for; may be ANY
+    int peer, tag;  // as asked for; may be ANY
     std::uint8_t datatype;
     bool strict;
     koloRecvStatus_t* status;
@@ -101,15 +105,16 @@ class Messages {
     std::vector<unsigned char> data;  // inline and eager
     bool isRequest = false;
     std::uint32_t id = 0;
-    device::WindowRef source;         // of a request: as its line says
+    device::WindowRef source;  // of a request: as its line says
   };
-  // A long message that arrives in chunks, in the order in which it was cleared; or in its own memory, which is registered meanwhile.
+  // A long message that arrives in chunks, in the order in which it was cleared; or in its own memory, which is
+  // registered meanwhile.
   struct Stream {
     unsigned char* data;
     std::uint64_t capacity, bytes;
-    std::uint32_t id;                           // of the sender's request
+    std::uint32_t id;  // of the sender's request
     Request* request;
-    Status status;                              // that the receive ends with: it may be too short
+    Status status;  // that the receive ends with: it may be too short
     std::uint64_t arrived = 0;
     Clearance clearance;
     std::unique_ptr<transport::Memory> registration;
@@ -119,7 +124,7 @@ class Messages {
     std::uint32_t id;
     std::uint64_t bytes;
     Clearance to;
-    std::uint32_t rail = 0;                     // the next to be used
+    std::uint32_t rail = 0;  // the next to be used
   };
   struct Answer {
     device::MessageKind kind;
@@ -135,25 +140,26 @@ class Messages {
     int peer = -1;
     bool isPosted = false;
     std::uint32_t rails = 1;
-    std::uint64_t chunkBytes = 0;               // of a stream; both ends take it from the kind of link
-    device::MessageLane* in = nullptr;          // in my memory
+    std::uint64_t chunkBytes = 0;       // of a stream; both ends take it from the kind of link
+    device::MessageLane* in = nullptr;  // in my memory
     const unsigned char* inEager = nullptr;
     const unsigned char* inStream = nullptr;
-    device::MessageLane* out = nullptr;         // in the peer's
+    device::MessageLane* out = nullptr;  // in the peer's
     unsigned char* outEager = nullptr;
     unsigned char* outStream = nullptr;
     std::uint64_t linesWritten = 0, linesRead = 0;
-    std::uint64_t linesCredited = 0;            // linesTaken, when it was last read: reading it costs a miss
+    std::uint64_t linesCredited = 0;  // linesTaken, when it was last read: reading it costs a miss
     Flow eager, stream;
     std::uint32_t requests = 0, requestsRead = 0;
-    // Lists, which take no memory while they are empty: there is a pair for each rank, and few of them exchange messages.
-    std::list<Send> sends;                      // not yet on their way, in order
-    std::vector<Send> asked;                    // requests that wait for an answer
-    std::list<Cleared> cleared;                 // requests whose data goes next, in order
+    // Lists, which take no memory while they are empty: there is a pair for each rank, and few of them exchange
+    // messages.
+    std::list<Send> sends;       // not yet on their way, in order
+    std::vector<Send> asked;     // requests that wait for an answer
+    std::list<Cleared> cleared;  // requests whose data goes next, in order
     std::list<Stream> arriving;
-    std::list<Answer> answers;                  // to be written
-    std::uint64_t straight = 0;                 // clearances given, with a key
-    std::vector<Request*> leaving;              // of sends that have been put, whose data the transport may still read
+    std::list<Answer> answers;      // to be written
+    std::uint64_t straight = 0;     // clearances given, with a key
+    std::vector<Request*> leaving;  // of sends that have been put, whose data the transport may still read
   };
 
   bool progressPair(int peer, bool readsAll);
@@ -168,8 +174,11 @@ class Messages {
   void endArriving(Pair& pair);
   Answer clear(Pair& pair, const Receive& receive, const Unexpected& message, Status status);
   Clearance clearStraight(Pair& pair, Stream& stream, std::uint64_t bytes, bool isKnownThere);
-  bool isCurrent(const Pair& pair, const Clearance& clearance) const { return clearance.reroutes == peers_[pair.peer].reroutes; }
-  // Whether that is so of what is put straight by the pair's link: one that may be replaced says nothing of what it had under way.
+  bool isCurrent(const Pair& pair, const Clearance& clearance) const {
+    return clearance.reroutes == peers_[pair.peer].reroutes;
+  }
+  // Whether that is so of what is put straight by the pair's link: one that may be replaced says nothing of what it had
+  // under way.
   bool endsByAnswer(const Pair& pair) const { return !peers_[pair.peer].device->registersCheaply(); }
   void release(Pair& pair);
   void signal(Pair& pair, device::Counter& counter, std::uint64_t value, device::Post request);
@@ -204,7 +213,7 @@ class Messages {
   void forEach(const Function& function) const;
   struct Overdue {
     int peer;
-    int timeoutMs;   // as its request has it; -1: the communicator's
+    int timeoutMs;  // as its request has it; -1: the communicator's
   };
   std::optional<Overdue> overdue(std::int64_t nowNs);
   // Whether nothing more is done, until somebody has said why.
@@ -217,19 +226,19 @@ class Messages {
   const ArenaLayout layout_;
   Windows& windows_;
   std::vector<Pair> pairs_;
-  const std::uint64_t eagerBytes_;     // the same on all ranks, as the slots are
-  std::vector<Receive> receives_;      // posted, not matched
+  const std::uint64_t eagerBytes_;  // the same on all ranks, as the slots are
+  std::vector<Receive> receives_;   // posted, not matched
   std::deque<Unexpected> unexpected_;
-  std::uint64_t unfinished_ = 0;       // sends and receives that are not done
-  std::uint64_t unanswered_ = 0;       // answers that could not be written yet
-  Request* settled_ = nullptr;         // over when nothing is unfinished: settle() waits for it
-  std::int64_t scannedNs_ = 0;         // when deadlines were looked at last
-  device::Fault broken_;               // a peer that cannot be reached, or wrote what cannot be
-  int doubted_ = -1;                   // a peer of whom it is not known whether its message was read in time
-  std::vector<int> active_;            // peers with whom messages have been exchanged, or are about to be
-  std::vector<int> silent_;            // the others
-  const device::Counter* calls_;       // one for each peer; 1: it has sent something
-  std::size_t first_ = 0;              // place in active_ where progress() begins
+  std::uint64_t unfinished_ = 0;  // sends and receives that are not done
+  std::uint64_t unanswered_ = 0;  // answers that could not be written yet
+  Request* settled_ = nullptr;    // over when nothing is unfinished: settle() waits for it
+  std::int64_t scannedNs_ = 0;    // when deadlines were looked at last
+  device::Fault broken_;          // a peer that cannot be reached, or wrote what cannot be
+  int doubted_ = -1;              // a peer of whom it is not known whether its message was read in time
+  std::vector<int> active_;       // peers with whom messages have been exchanged, or are about to be
+  std::vector<int> silent_;       // the others
+  const device::Counter* calls_;  // one for each peer; 1: it has sent something
+  std::size_t first_ = 0;         // place in active_ where progress() begins
 };
 
 }  // namespace kolo::comm

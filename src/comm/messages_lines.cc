@@ -213,14 +213,11 @@ const char* Messages::problemWith(Pair& pair, const MessageLine& line) {
   if (line.datatype >= koloNumDatatypes) return "an unknown datatype";
   if (line.tag < 0) return "a negative tag";
   switch (line.kind) {
-    case MessageKind::kInline:
-      return line.bytes <= device::kInlineBytes ? nullptr : "more bytes than the line holds";
-    case MessageKind::kEager:
-      return line.bytes <= eagerBytes_ ? nullptr : "more bytes than a slot holds";
+    case MessageKind::kInline: return line.bytes <= device::kInlineBytes ? nullptr : "more bytes than the line holds";
+    case MessageKind::kEager: return line.bytes <= eagerBytes_ ? nullptr : "more bytes than a slot holds";
     case MessageKind::kRequest:
       return line.id == pair.requestsRead + 1 ? nullptr : "a request's number that is not the next";
-    default:
-      return "an unknown kind";
+    default: return "an unknown kind";
   }
 }
 

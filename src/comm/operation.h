@@ -24,13 +24,14 @@ struct VectorCounts {
   std::vector<std::uint64_t> sendCounts, sendDispls, recvCounts, recvDispls;
 
   bool are(const CountArrays& given) const {
-    return same(sendCounts, sendDispls, given.sendCounts, given.sendDispls) && same(recvCounts, recvDispls, given.recvCounts, given.recvDispls);
+    return same(sendCounts, sendDispls, given.sendCounts, given.sendDispls) &&
+           same(recvCounts, recvDispls, given.recvCounts, given.recvDispls);
   }
   CountArrays arrays() const { return {sendCounts.data(), sendDispls.data(), recvCounts.data(), recvDispls.data()}; }
 
  private:
-  static bool same(const std::vector<std::uint64_t>& counts, const std::vector<std::uint64_t>& displs, const std::size_t* givenCounts,
-                   const std::size_t* givenDispls) {
+  static bool same(const std::vector<std::uint64_t>& counts, const std::vector<std::uint64_t>& displs,
+                   const std::size_t* givenCounts, const std::size_t* givenDispls) {
     if (!counts.empty() && givenCounts == nullptr) return false;
     std::uint64_t next = 0;
     for (std::size_t i = 0; i < counts.size(); next += counts[i++]) {
@@ -46,12 +47,12 @@ struct CustomReduction;
 struct Call {
   const void* send = nullptr;
   void* recv = nullptr;
-  std::uint64_t count = 0;          // as in the API; 0 where only arrays say it
+  std::uint64_t count = 0;  // as in the API; 0 where only arrays say it
   device::Collective collective = device::Collective::kBarrier;
   koloDataType_t datatype = koloInt8;
   koloRedOp_t op = koloSum;
   int root = 0;
-  bool vector = false;              // a v-variant
+  bool vector = false;  // a v-variant
 
   bool operator==(const Call&) const = default;
   bool reduces() const { return device::isIn(collective, device::kReducing); }
@@ -61,14 +62,14 @@ struct Call {
 struct Operation : Call {
   // With a reduction that a user made; held here, because its handle may be destroyed before the operation runs.
   std::shared_ptr<const CustomReduction> custom;
-  std::shared_ptr<const VectorCounts> counts;   // v-variants
+  std::shared_ptr<const VectorCounts> counts;  // v-variants
 };
 
 // One end of a message.
 struct Message {
   bool isSend = false;
-  bool strict = false;              // a receive whose count and datatype must be the sender's
-  const void* send = nullptr;       // one of the two
+  bool strict = false;         // a receive whose count and datatype must be the sender's
+  const void* send = nullptr;  // one of the two
   void* recv = nullptr;
   std::uint64_t count = 0;
   koloDataType_t datatype = koloInt8;

@@ -24,7 +24,7 @@ Holdings& holdings() {
   return *instance;
 }
 
-constexpr int kTriesOfFirst = 1000;   // of the first request on a link, a millisecond each
+constexpr int kTriesOfFirst = 1000;  // of the first request on a link, a millisecond each
 
 }  // namespace
 
@@ -119,7 +119,8 @@ Status Peers::registerArenaWith(transport::Device& device) {
       registrations_.push_back({&device, direct.take(), true});
       return {};
     }
-    log::info("rank {} receives by transport {} in pinned memory of the host: {}", rank_, device.name(), direct.status().message());
+    log::info("rank {} receives by transport {} in pinned memory of the host: {}", rank_, device.name(),
+              direct.status().message());
   }
   KOLO_ASSIGN(std::unique_ptr<transport::Memory> registration, device.registerMemory(given_.range));
   registrations_.push_back({&device, std::move(registration), false});
@@ -131,13 +132,17 @@ std::string Peers::offer() const {
   BlobWriter writer;
   writer.put(static_cast<std::uint32_t>(registrations_.size()));
   for (const Registration& each : registrations_) {
-    writer.putText(each.device->name()).put(each.isOnDevice).putBlob(each.device->address()).putBlob(each.memory->descriptor());
+    writer.putText(each.device->name())
+        .put(each.isOnDevice)
+        .putBlob(each.device->address())
+        .putBlob(each.memory->descriptor());
   }
   writer.putText(leftOut_);
   return writer.text();
 }
 
-// In the memory of this rank's GPU, if that can be: false if not. An error if it must be, and the arena, too, for which each end speaks up.
+// In the memory of this rank's GPU, if that can be: false if not. An error if it must be, and the arena, too, for which
+// each end speaks up.
 Result<bool> Peers::mirrorOnDevice(Peer& peer, int rank, transport::Device& device) const {
   const GpuDirect* const direct = purpose_.gpuDirect;
   if (direct == nullptr) return false;
@@ -149,8 +154,11 @@ Result<bool> Peers::mirrorOnDevice(Peer& peer, int rank, transport::Device& devi
   });
   if (why.ok() && !receives) why = error(koloUnsupported, "this rank cannot receive so");
   if (!why.ok() && direct->isForced()) {
-    return error(koloUnsupported, "KOLO_GPUDIRECT is {}, but rank {} is reached by transport {}, and that is not possible there: {}; expected auto "
-                 "or off, or a machine that can", direct->wish(), rank, device.name(), why.message());
+    return error(koloUnsupported,
+                 "KOLO_GPUDIRECT is {}, but rank {} is reached by transport {}, and that is not possible there: {}; "
+                 "expected auto "
+                 "or off, or a machine that can",
+                 direct->wish(), rank, device.name(), why.message());
   }
   if (!why.ok()) log::debug("rank {} has no GPUDirect both ways with rank {}: {}", rank_, rank, why.message());
   return peer.mirror.isOnDevice;
@@ -187,7 +195,8 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Giv
   peers->peers_.resize(static_cast<std::size_t>(membership.ranks()));
   peers->purpose_ = purpose;
   peers->rank_ = membership.rank;
-  peers->holdingPrefix_ = fmt::format("{}/{}/{}/", membership.control->derivedSecret("holding"), membership.key, purpose.name);
+  peers->holdingPrefix_ =
+      fmt::format("{}/{}/{}/", membership.control->derivedSecret("holding"), membership.key, purpose.name);
   Status local = arena.status();
   if (local.ok()) {
     peers->given_ = arena.take();
@@ -212,8 +221,8 @@ Result<std::unique_ptr<Peers>> Peers::connect(Membership& membership, Result<Giv
     if (code != koloSuccess) local = error(code, "on rank {}: {}", rank, why);
     const std::string theirs = reader.getText();
     if (local.ok() && theirs != settingsText) {
-      local = error(koloMismatch, "settings differ: rank {} has {}, rank {} has {}", membership.rank, settingsText, rank,
-                    theirs);
+      local = error(koloMismatch, "settings differ: rank {} has {}, rank {} has {}", membership.rank, settingsText,
+                    rank, theirs);
     }
     peers->peers_[rank].isNear = reader.get<HostKey>() == mine && static_cast<int>(rank) != membership.rank;
     atOnce = reader.get<bool>() && atOnce;
@@ -284,11 +293,13 @@ bool Peers::reachesByMapping() const {
 }
 
 std::uint64_t Peers::offsetInPart(int rank, const void* place) const {
-  return purpose_.partAt + static_cast<std::uint64_t>(static_cast<const unsigned char*>(place) - (*this)[rank].mirror.data);
+  return purpose_.partAt +
+         static_cast<std::uint64_t>(static_cast<const unsigned char*>(place) - (*this)[rank].mirror.data);
 }
 
 static_assert(static_cast<std::uint32_t>(device::More::kNothing) == KOLO_TRANSPORT_NOTHING &&
-              static_cast<std::uint32_t>(device::More::kSoon) == KOLO_TRANSPORT_SOON && static_cast<std::uint32_t>(device::More::kLater) == KOLO_TRANSPORT_LATER);
+              static_cast<std::uint32_t>(device::More::kSoon) == KOLO_TRANSPORT_SOON &&
+              static_cast<std::uint32_t>(device::More::kLater) == KOLO_TRANSPORT_LATER);
 
 Status Peers::accept(int rank, koloTransportPut put) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
@@ -296,52 +307,60 @@ Status Peers::accept(int rank, koloTransportPut put) {
     Status replacement = peer.link->state();
     peer.isGone = !replacement.ok();
     if (peer.isGone) peer.isHeld = false;
-    return peer.isGone ? replacement : error(koloInProgress, "rank {} has not yet abandoned the link that was lost", rank);
+    return peer.isGone ? replacement
+                       : error(koloInProgress, "rank {} has not yet abandoned the link that was lost", rank);
   }
-  if (peer.reroutes != 0) put.rail = 0;   // what is repeated is overtaken by nothing
+  if (peer.reroutes != 0) put.rail = 0;  // what is repeated is overtaken by nothing
   KOLO_TRY(peer.link->put(put));
   if (peer.link->queued() != 0 && std::find(dirty_.begin(), dirty_.end(), rank) == dirty_.end()) dirty_.push_back(rank);
   return {};
 }
 
 Status Peers::put(int rank, const device::Post& post) {
-  return accept(rank, {.size = sizeof(koloTransportPut),
-                       .rail = post.rail,
-                       .from = post.data,
-                       .bytes = post.bytes,
-                       .memory = (*this)[rank].mirror.registration->handle(),
-                       .key = nullptr,
-                       .to = post.bytes != 0 ? offsetInPart(rank, post.data) : purpose_.partAt,
-                       .signalTo = post.counter != nullptr ? offsetInPart(rank, post.counter) : KOLO_TRANSPORT_NO_SIGNAL,
-                       .signal = post.value,
-                       .more = static_cast<std::uint32_t>(post.more)});
+  return accept(rank,
+                {.size = sizeof(koloTransportPut),
+                 .rail = post.rail,
+                 .from = post.data,
+                 .bytes = post.bytes,
+                 .memory = (*this)[rank].mirror.registration->handle(),
+                 .key = nullptr,
+                 .to = post.bytes != 0 ? offsetInPart(rank, post.data) : purpose_.partAt,
+                 .signalTo = post.counter != nullptr ? offsetInPart(rank, post.counter) : KOLO_TRANSPORT_NO_SIGNAL,
+                 .signal = post.value,
+                 .more = static_cast<std::uint32_t>(post.more)});
 }
 
 Status Peers::set(int rank, std::uint64_t at, std::uint64_t value) {
   const Peer& peer = (*this)[rank];
   if (!peer.isPosted()) {
-    device::storeRelease(*reinterpret_cast<device::Counter*>(peer.arena + at), value);   // [call]
+    device::storeRelease(*reinterpret_cast<device::Counter*>(peer.arena + at), value);  // [call]
     return {};
   }
-  return accept(rank, {.size = sizeof(koloTransportPut), .to = at, .signalTo = at, .signal = value, .more = KOLO_TRANSPORT_SOON});   // [call]
+  return accept(rank, {.size = sizeof(koloTransportPut),
+                       .to = at,
+                       .signalTo = at,
+                       .signal = value,
+                       .more = KOLO_TRANSPORT_SOON});  // [call]
 }
 
 Status Peers::put(int rank, const device::Post& post, const koloTransportKey& key, std::uint64_t to) {
-  return accept(rank, {.size = sizeof(koloTransportPut),
-                       .rail = post.rail,
-                       .from = post.data,
-                       .bytes = post.bytes,
-                       .memory = nullptr,
-                       .key = &key,
-                       .to = to,
-                       .signalTo = post.counter != nullptr ? offsetInPart(rank, post.counter) : KOLO_TRANSPORT_NO_SIGNAL,
-                       .signal = post.value,
-                       .more = static_cast<std::uint32_t>(post.more)});
+  return accept(rank,
+                {.size = sizeof(koloTransportPut),
+                 .rail = post.rail,
+                 .from = post.data,
+                 .bytes = post.bytes,
+                 .memory = nullptr,
+                 .key = &key,
+                 .to = to,
+                 .signalTo = post.counter != nullptr ? offsetInPart(rank, post.counter) : KOLO_TRANSPORT_NO_SIGNAL,
+                 .signal = post.value,
+                 .more = static_cast<std::uint32_t>(post.more)});
 }
 
 bool Peers::progress(int rank, int waitUs) const {
   bool moved = false;
-  // Of several transports only one can be slept in: that of the peer that is waited for; if it may be any, one of them for a moment.
+  // Of several transports only one can be slept in: that of the peer that is waited for; if it may be any, one of them
+  // for a moment.
   for (transport::Device* const device : posted_) {
     const bool sleeps = posted_.size() == 1 || device == (rank >= 0 ? (*this)[rank].device.get() : posted_.back());
     const int most = posted_.size() > 1 && rank < 0 ? std::min(waitUs, 50) : waitUs;
@@ -366,10 +385,11 @@ Status Peers::state(int rank) const {
 // The new link is opened while the lost one is still there, which says what was wrong if there is none.
 Status Peers::reroute(int rank, device::Counter& word) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  peer.isGone = true;   // until there is another
+  peer.isGone = true;  // until there is another
   peer.link->abandon();
   KOLO_ASSIGN(Route route, findRoute(peer, rank, {.first = peer.way + 1u, .isReplacement = true}));
-  log::warn("the link from rank {} to rank {} by {} is lost; they go on by {}", rank_, rank, peer.device->name(), route.device->name());
+  log::warn("the link from rank {} to rank {} by {} is lost; they go on by {}", rank_, rank, peer.device->name(),
+            route.device->name());
   peer.link = std::move(route.link);
   peer.mirror.registration.reset();
   goBy(peer, std::move(route.device));
@@ -381,7 +401,7 @@ Status Peers::reroute(int rank, device::Counter& word) {
   peer.isHeld = false;
   Status told;
   for (int tries = 0; tries < kTriesOfFirst; ++tries) {
-    told = put(rank, {0, nullptr, 0, &word, peer.reroutes});   // [reroute]
+    told = put(rank, {0, nullptr, 0, &word, peer.reroutes});  // [reroute]
     if (told.code() != koloInProgress) break;
     progress(rank, 1000);
   }
@@ -392,13 +412,16 @@ Status Peers::reroute(int rank, device::Counter& word) {
 }
 
 bool Peers::mayReroute() const {
-  const auto posted = std::count_if(devices_.begin(), devices_.end(), [](const auto& device) { return device->isPosted(); });
-  return posted > 1 && std::any_of(devices_.begin(), devices_.end(), [](const auto& device) { return device->linksCanBeAbandoned(); });
+  const auto posted =
+      std::count_if(devices_.begin(), devices_.end(), [](const auto& device) { return device->isPosted(); });
+  return posted > 1 && std::any_of(devices_.begin(), devices_.end(),
+                                   [](const auto& device) { return device->linksCanBeAbandoned(); });
 }
 
 void Peers::listen() const {
   for (const auto& device : devices_) {
-    if (device->isPosted() && std::find(posted_.begin(), posted_.end(), device.get()) == posted_.end()) device->progress(-1, 0);
+    if (device->isPosted() && std::find(posted_.begin(), posted_.end(), device.get()) == posted_.end())
+      device->progress(-1, 0);
   }
 }
 
@@ -422,7 +445,8 @@ std::string Peers::transportNames() const {
   const std::lock_guard lock(namesMutex_);
   std::string names;
   for (const auto& device : base_ != nullptr ? base_->devices_ : devices_) {
-    const bool used = std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.device == device; });
+    const bool used =
+        std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.device == device; });
     if (!used) continue;
     if (!names.empty()) names += '+';
     names += device->name();

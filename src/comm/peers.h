@@ -1,7 +1,7 @@
 // How a communicator's ranks reach each other's memory: devices, the arena, and one opened link for each peer.
 //
-// Thread safety: made by one thread; afterwards under the communicator's turn, and with its links held where some are posted: its caretaker
-// (comm/reroute.cc) uses these between calls.
+// Thread safety: made by one thread; afterwards under the communicator's turn, and with its links held where some are
+// posted: its caretaker (comm/reroute.cc) uses these between calls.
 #pragma once
 
 #include <algorithm>
@@ -23,13 +23,13 @@ class GpuDirect;
 // Where a communicator's control messages go.
 struct Membership {
   std::shared_ptr<bootstrap::Control> control;
-  std::uint64_t key = 0;            // tells communicators of one job apart
-  std::vector<int> members;         // job rank of each rank
+  std::uint64_t key = 0;     // tells communicators of one job apart
+  std::vector<int> members;  // job rank of each rank
   int rank = 0;
   int initTimeoutMs = 0;
-  std::uint64_t gathers = 0;        // number of allGathers done with this key
-  bool isUnanswered = false;        // the last of them has failed on this rank, and may have succeeded on the others
-  std::uint64_t family = 0;         // under which the hub knows the key (bootstrap/control.h); 0: itself
+  std::uint64_t gathers = 0;  // number of allGathers done with this key
+  bool isUnanswered = false;  // the last of them has failed on this rank, and may have succeeded on the others
+  std::uint64_t family = 0;   // under which the hub knows the key (bootstrap/control.h); 0: itself
 
   int ranks() const { return static_cast<int>(members.size()); }
   // The others wait for this rank for initTimeoutMs in each exchange. Between two exchanges it begins nothing that may
@@ -54,29 +54,29 @@ struct Given {
 
 // What this rank writes into a peer's arena by a posted link: the state that its part there is to have.
 struct Mirror {
-  std::shared_ptr<const void> owner;   // of the memory
+  std::shared_ptr<const void> owner;  // of the memory
   unsigned char* data = nullptr;
-  bool isOnDevice = false;             // data is a device's address (comm/gpu_direct.h)
+  bool isOnDevice = false;  // data is a device's address (comm/gpu_direct.h)
   std::unique_ptr<transport::Memory> registration;
 };
 
 inline constexpr std::uint8_t kNoWay = 255;
 
 struct Peer {
-  std::shared_ptr<transport::Device> device;     // the transport that reaches it; null: none does, and
-  Status unreached;                              // why
-  Mirror mirror;                                 // of a posted link, and outlives it
-  std::shared_ptr<transport::Link> link;         // to its arena, or to memory that holds it and others' (over())
-  std::shared_ptr<const void> held;              // its arena, if it lives in this process
-  koloTransportBlob address{};                   // its address for `device`
-  unsigned char* arena = nullptr;                // null by a posted link
-  bool isArenaOnDevice = false;                  // of a posted link: it leads to memory of the peer's GPU
-  std::string offer;                             // by which transports it can be reached, as long as another link may be opened
-  std::uint8_t way = kNoWay;  // which of the transports that both ends have its link goes by (routes.cc)
-  bool isNear = false;                           // on this host, as far as can be known before
-  std::uint64_t reroutes = 0;                    // how often its posted link has been replaced
-  bool isGone = false;                           // and could not be, the last time
-  bool isHeld = false;                           // it may still be written to by the last one: nothing goes by the new one yet
+  std::shared_ptr<transport::Device> device;  // the transport that reaches it; null: none does, and
+  Status unreached;                           // why
+  Mirror mirror;                              // of a posted link, and outlives it
+  std::shared_ptr<transport::Link> link;      // to its arena, or to memory that holds it and others' (over())
+  std::shared_ptr<const void> held;           // its arena, if it lives in this process
+  koloTransportBlob address{};                // its address for `device`
+  unsigned char* arena = nullptr;             // null by a posted link
+  bool isArenaOnDevice = false;               // of a posted link: it leads to memory of the peer's GPU
+  std::string offer;           // by which transports it can be reached, as long as another link may be opened
+  std::uint8_t way = kNoWay;   // which of the transports that both ends have its link goes by (routes.cc)
+  bool isNear = false;         // on this host, as far as can be known before
+  std::uint64_t reroutes = 0;  // how often its posted link has been replaced
+  bool isGone = false;         // and could not be, the last time
+  bool isHeld = false;         // it may still be written to by the last one: nothing goes by the new one yet
   bool isPosted() const { return link != nullptr && link->isPosted(); }
 };
 
@@ -85,21 +85,23 @@ class Peers {
   ~Peers();
   // What a communicator's connections are for; several of them live side by side.
   struct Purpose {
-    const char* name;              // "staging"; a short word
-    int device = -1;               // CUDA device of this rank
-    bool mayMiss = false;          // peers that no transport reaches are left without a link, not an error
-    std::vector<bool> without;     // by rank: those to which no link is needed; both of a pair say so. Empty: none
+    const char* name;           // "staging"; a short word
+    int device = -1;            // CUDA device of this rank
+    bool mayMiss = false;       // peers that no transport reaches are left without a link, not an error
+    std::vector<bool> without;  // by rank: those to which no link is needed; both of a pair say so. Empty: none
     // This rank's part in the arena of each peer, which a posted link mirrors; without one only mapped links will do.
     std::uint64_t partAt = 0, partBytes = 0;
-    // Not null: memory of this rank's GPU takes the place of the arena, and of mirrors, for those posted transports that can reach it.
+    // Not null: memory of this rank's GPU takes the place of the arena, and of mirrors, for those posted transports
+    // that can reach it.
     const GpuDirect* gpuDirect = nullptr;
-    // Links are opened when they are first needed if there are more ranks than this; one to a rank on this host, if there is one, is
-    // opened at once all the same, to know that it can be.
+    // Links are opened when they are first needed if there are more ranks than this; one to a rank on this host, if
+    // there is one, is opened at once all the same, to know that it can be.
     int mostAtOnce = 1 << 30;
-    std::string nearNics = {};   // as nearNics() says (comm/hosts.h)
+    std::string nearNics = {};  // as nearNics() says (comm/hosts.h)
   };
 
-  // Collective. arena: made by this rank, or why not. settingsText must be the same on all ranks; "staging 4x131072, reproducible 0", say.
+  // Collective. arena: made by this rank, or why not. settingsText must be the same on all ranks; "staging 4x131072,
+  // reproducible 0", say.
   static Result<std::unique_ptr<Peers>> connect(Membership& membership, Result<Given> arena, const Purpose& purpose,
                                                 const std::string& transports, const std::string& settingsText);
 
@@ -127,21 +129,26 @@ class Peers {
   bool reachesByMapping() const;
 
   // ---- posted links; one thread at a time
-  // Accepts a request, by addresses in the mirror. koloInProgress: as much is under way as may be; koloRemoteError: the link is lost.
+  // Accepts a request, by addresses in the mirror. koloInProgress: as much is under way as may be; koloRemoteError: the
+  // link is lost.
   Status put(int rank, const device::Post& post);
-  // Of the transport that reaches ranks by posted links, or that would: of the first, if there are several. Nothing: there is none.
+  // Of the transport that reaches ranks by posted links, or that would: of the first, if there are several. Nothing:
+  // there is none.
   transport::Device::Network network() const;
   // Sets a word of the peer's arena, wherever it is; by either kind of link.
   Status set(int rank, std::uint64_t at, std::uint64_t value);
-  // The same, of any memory of this process into memory of the peer that `key` names, from its begin + `to`; post.counter may be null. REQUIRES:
-  // registersCheaply(), or a few bytes; the data stays as it is until unfinished() is 0.
+  // The same, of any memory of this process into memory of the peer that `key` names, from its begin + `to`;
+  // post.counter may be null. REQUIRES: registersCheaply(), or a few bytes; the data stays as it is until unfinished()
+  // is 0.
   Status put(int rank, const device::Post& post, const koloTransportKey& key, std::uint64_t to);
   std::uint64_t unfinished(int rank) const { return (*this)[rank].link->unfinished(); }
-  // Lets all that is posted move; sleeps up to waitUs if nothing can, with rank -1 for any peer. True if something has moved.
+  // Lets all that is posted move; sleeps up to waitUs if nothing can, with rank -1 for any peer. True if something has
+  // moved.
   bool progress(int rank, int waitUs) const;
   // Whether a look at what has come by them costs no system call; by those too by which peers may yet be reached.
   bool looksCheaply() const {
-    return std::all_of(posted_.begin(), posted_.end(), [](const transport::Device* device) { return device->looksCheaply(); });
+    return std::all_of(posted_.begin(), posted_.end(),
+                       [](const transport::Device* device) { return device->looksCheaply(); });
   }
   // Whether all requests go on without this rank's help, and none is refused by reroute().
   bool isFlushed();
@@ -158,9 +165,12 @@ class Peers {
   // ---- a posted link that is lost (reroute.cc)
   // Whether there are posted links of several transports, of which one can be abandoned.
   bool mayReroute() const;
-  bool canReroute(int rank) const { return (*this)[rank].isPosted() && (*this)[rank].link->canBeAbandoned() && !(*this)[rank].isGone; }
-  // Abandons it and opens one by the next transport that both ends have, all of whose requests go by one rail. Tells the peer so by `word`,
-  // in the mirror, and refuses all else with koloInProgress until release(). REQUIRES: canReroute().
+  bool canReroute(int rank) const {
+    return (*this)[rank].isPosted() && (*this)[rank].link->canBeAbandoned() && !(*this)[rank].isGone;
+  }
+  // Abandons it and opens one by the next transport that both ends have, all of whose requests go by one rail. Tells
+  // the peer so by `word`, in the mirror, and refuses all else with koloInProgress until release(). REQUIRES:
+  // canReroute().
   Status reroute(int rank, device::Counter& word);
   void release(int rank) { peers_[static_cast<std::size_t>(rank)].isHeld = false; }
   // Lets peers be heard by transports by which this rank speaks to none.
@@ -221,27 +231,27 @@ class Peers {
   void beginLinks(const Membership& membership);
   bool isLeftOut(int rank) const;
 
-  const Peers* base_ = nullptr;              // whose links these are; null: their own
+  const Peers* base_ = nullptr;  // whose links these are; null: their own
   std::shared_ptr<const void> baseOwner_;
   std::vector<std::shared_ptr<transport::Device>> devices_;
-  std::vector<transport::Device*> posted_;   // those of them by which a peer is reached with a posted link
-  std::vector<int> dirty_;                   // peers with requests that may need help
+  std::vector<transport::Device*> posted_;  // those of them by which a peer is reached with a posted link
+  std::vector<int> dirty_;                  // peers with requests that may need help
   Purpose purpose_;
-  std::string leftOut_;         // transports that cannot be used here, and why; for messages
+  std::string leftOut_;  // transports that cannot be used here, and why; for messages
   int rank_ = 0;
   std::int64_t linksUntilNs_ = INT64_MAX;  // no link is begun later (Membership::ownTimeMs)
-  std::string holdingPrefix_;   // of the keys under which a process's ranks find each other's arenas
+  std::string holdingPrefix_;              // of the keys under which a process's ranks find each other's arenas
   Given given_;
   struct Registration {
     transport::Device* device;
     std::unique_ptr<transport::Memory> memory;
-    bool isOnDevice;                          // of the arena on this rank's GPU
+    bool isOnDevice;  // of the arena on this rank's GPU
   };
-  std::vector<Registration> registrations_;   // of the arena
+  std::vector<Registration> registrations_;  // of the arena
   Status registerArenaWith(transport::Device& device);
   std::vector<Peer> peers_;
-  mutable std::mutex namesMutex_;   // Peer::device, of those who ask for names, beside whom alone it changes
-  std::string holding_;   // key under which this process's other ranks find the arena
+  mutable std::mutex namesMutex_;  // Peer::device, of those who ask for names, beside whom alone it changes
+  std::string holding_;            // key under which this process's other ranks find the arena
 };
 
 }  // namespace kolo::comm

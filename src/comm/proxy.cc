@@ -15,19 +15,18 @@ using device::Fault;
 using device::PostRequest;
 using device::PostRing;
 
-constexpr std::uint64_t kRoundsAwake = 64;             // rounds in which nothing moved, until it sleeps in the transport
-constexpr int kNapUs = 50;                             // there: what a request may have to wait;
-constexpr std::uint64_t kRoundsOfShortNaps = 4000;     // after so many rounds, a fifth of a second,
-constexpr int kLongNapUs = 1000;                       // it may wait longer: a peer is late, or only a graph may launch
-constexpr std::int64_t kLookNs = 10'000'000;           // between two looks at links and kernels
-constexpr std::int64_t kPatienceNs = 500'000'000;      // until a lost link counts, or a goodbye (comm/departures.h)
+constexpr std::uint64_t kRoundsAwake = 64;          // rounds in which nothing moved, until it sleeps in the transport
+constexpr int kNapUs = 50;                          // there: what a request may have to wait;
+constexpr std::uint64_t kRoundsOfShortNaps = 4000;  // after so many rounds, a fifth of a second,
+constexpr int kLongNapUs = 1000;                    // it may wait longer: a peer is late, or only a graph may launch
+constexpr std::int64_t kLookNs = 10'000'000;        // between two looks at links and kernels
+constexpr std::int64_t kPatienceNs = 500'000'000;   // until a lost link counts, or a goodbye (comm/departures.h)
 
 }  // namespace
 
 Proxy::Proxy(Setup setup)
     : setup_(std::move(setup)), taken_(setup_.rings.size()), goodbyes_(static_cast<std::size_t>(setup_.peers->ranks())),
-      goneNs_(goodbyes_.size()), given_(setup_.rings.size()),
-      thread_([this] { work(); }) {}
+      goneNs_(goodbyes_.size()), given_(setup_.rings.size()), thread_([this] { work(); }) {}
 
 Proxy::~Proxy() { end(); }
 
@@ -82,7 +81,9 @@ void Proxy::work() {
   while (!stopped_.load(std::memory_order_relaxed)) {
     std::unique_lock lock(mutex_);
     const std::uint64_t news = news_;
-    const bool leaves = leaving_, expects = isExpected();   // before the rings are looked at: what has ended has written all it will [ended]
+    const bool leaves = leaving_,
+               expects =
+                   isExpected();  // before the rings are looked at: what has ended has written all it will [ended]
     lock.unlock();
     const bool moved = takeRequests();
     if (setup_.peers->progress(-1, 0) || moved) {
@@ -90,7 +91,7 @@ void Proxy::work() {
     } else if (const bool empty = isEmpty(); empty && leaves && sayGoodbye()) {
       break;
     } else if (empty && !leaves && !expects) {
-      look();   // what kernels have found before they ended
+      look();  // what kernels have found before they ended
       lock.lock();
       changed_.wait(lock, [&] { return news_ != news; });
       idleRounds_ = 0;
@@ -108,7 +109,7 @@ void Proxy::work() {
 // Whether blocks may write requests. REQUIRES: the mutex.
 bool Proxy::isExpected() const {
   for (std::size_t channel = 0; channel < given_.size(); ++channel) {
-    if (device::loadAcquire(setup_.rings[channel].ended) < given_[channel]) return true;   // [ended]
+    if (device::loadAcquire(setup_.rings[channel].ended) < given_[channel]) return true;  // [ended]
   }
   return again_;
 }
@@ -117,7 +118,8 @@ bool Proxy::isExpected() const {
 bool Proxy::isEmpty() {
   for (std::size_t channel = 0; channel < taken_.size(); ++channel) {
     const std::uint64_t number = taken_[channel] + 1;
-    if (device::loadAcquire(setup_.rings[channel].places[number % device::kPostPlaces].number) == number) return false;   // [post]
+    if (device::loadAcquire(setup_.rings[channel].places[number % device::kPostPlaces].number) == number)
+      return false;  // [post]
   }
   const std::lock_guard lock(mutex_);
   const bool waits = std::any_of(losses_.begin(), losses_.end(), [](const auto& loss) {
@@ -139,9 +141,9 @@ bool Proxy::takeFrom(std::size_t channel) {
   for (;;) {
     const std::uint64_t number = taken_[channel] + 1;
     const PostRequest& request = ring.places[number % device::kPostPlaces];
-    if (device::loadAcquire(request.number) != number || !handOn(request)) break;   // [post]
+    if (device::loadAcquire(request.number) != number || !handOn(request)) break;  // [post]
     taken_[channel] = number;
-    device::storeRelease(ring.taken, number);   // [taken]
+    device::storeRelease(ring.taken, number);  // [taken]
   }
   return taken_[channel] != before;
 }
@@ -151,8 +153,9 @@ bool Proxy::handOn(const PostRequest& request) {
   const int peer = static_cast<int>(request.peer);
   if (lossOf(peer).ok()) {
     const unsigned char* const mirror = setup_.peers->partAt(peer);
-    Status accepted = setup_.peers->put(peer, {request.rail, request.bytes != 0 ? mirror + request.dataAt : nullptr, request.bytes,
-                                               reinterpret_cast<const device::Counter*>(mirror + request.counterAt), request.value});
+    Status accepted =
+        setup_.peers->put(peer, {request.rail, request.bytes != 0 ? mirror + request.dataAt : nullptr, request.bytes,
+                                 reinterpret_cast<const device::Counter*>(mirror + request.counterAt), request.value});
     if (accepted.ok()) return true;
     if (accepted.code() == koloInProgress) return false;
     lose(peer, std::move(accepted));
@@ -185,7 +188,7 @@ void Proxy::settleLosses() {
   const std::lock_guard lock(mutex_);
   for (auto& [peer, loss] : losses_) {
     if (loss.isSettled) continue;
-    const bool left = setup_.departures->hasGone(peer);   // then it needed nothing any more
+    const bool left = setup_.departures->hasGone(peer);  // then it needed nothing any more
     if (!left && lookedNs_ - loss.sinceNs < kPatienceNs) continue;
     loss.isSettled = true;
     if (left) continue;

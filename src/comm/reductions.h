@@ -1,5 +1,5 @@
-// The reductions that users made: pre-multiplied sums and functions of their own. Handles are valid on the communicator that made
-// them.
+// The reductions that users made: pre-multiplied sums and functions of their own. Handles are valid on the communicator
+// that made them.
 //
 // Thread safety: all functions.
 #pragma once
@@ -18,7 +18,7 @@ namespace kolo::comm {
 
 struct CustomReduction {
   bool isPreMulSum = false;
-  koloDataType_t datatype = koloInt8;                  // of the scalar
+  koloDataType_t datatype = koloInt8;  // of the scalar
   alignas(16) std::array<unsigned char, 16> scalar{};
   executor::UserReduction user;
   bool commutative = true;

@@ -1,7 +1,7 @@
 // What becomes of something that was started: a message, a collective, or a group of both.
 //
-// A blocking call has a request on its stack, which nobody else knows (bare). One of the user's is made by make(), and is
-// freed by whoever comes last: the user, the end of its last part, or its notice.
+// A blocking call has a request on its stack, which nobody else knows (bare). One of the user's is made by make(), and
+// is freed by whoever comes last: the user, the end of its last part, or its notice.
 //
 // Thread safety: end() by those who execute the parts; the other functions from any thread.
 // Invariants: end() is called once for each part. A bare request may be gone as soon as its last part has ended.
@@ -86,7 +86,7 @@ class Request {
   koloNotifyFunction_t function_ = nullptr;
   void* context_ = nullptr;
   Weak<Communicator> first_;
-  std::vector<Weak<Communicator>> others_;   // few requests have parts on several
+  std::vector<Weak<Communicator>> others_;  // few requests have parts on several
 };
 
 }  // namespace kolo::comm

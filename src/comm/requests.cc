@@ -128,7 +128,9 @@ Status Requests::run(Held<Communicator>& communicator, const Message* messages, 
 
 // ---- collectives
 
-void Requests::start(std::vector<Operation> operations, Request& request) { give({std::move(operations), {}, &request, std::nullopt}); }
+void Requests::start(std::vector<Operation> operations, Request& request) {
+  give({std::move(operations), {}, &request, std::nullopt});
+}
 
 void Requests::give(Queued&& queued) {
   Lock lock(mutex_);
@@ -183,7 +185,7 @@ void Requests::executeFirst(Lock& lock) {
     const InTurn served(turn_, place);
     execute(first);
   }
-  waiting_.fetch_sub(1, std::memory_order_release);   // [in line] it is over: who sees that may go on by its bias
+  waiting_.fetch_sub(1, std::memory_order_release);  // [in line] it is over: who sees that may go on by its bias
   if (!first.operations.empty()) ended(*first.request, std::move(first.status));
   lock.lock();
 }
@@ -198,7 +200,7 @@ void Requests::execute(Queued& queued) {
   }
   if (!queued.messages.empty()) {
     startNow(queued.messages.data(), queued.messages.size(), *queued.request);
-    messagesInLine_.fetch_sub(1, std::memory_order_release);   // [in line]
+    messagesInLine_.fetch_sub(1, std::memory_order_release);  // [in line]
   }
   noteLook();
 }
@@ -274,9 +276,10 @@ void Requests::giveNoticeSoon(Request& request) {
   });
 }
 
-// Somebody leaves messages under way. Sequentially consistent with the thread's going to sleep: either it sees them, or it is seen to sleep.
+// Somebody leaves messages under way. Sequentially consistent with the thread's going to sleep: either it sees them, or
+// it is seen to sleep.
 void Requests::watch() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);   // [asleep]
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // [asleep]
   if (!isAsleep_.load(std::memory_order_relaxed)) return;
   Lock lock(mutex_);
   wake(lock);
@@ -293,8 +296,8 @@ void Requests::wake(Lock&) {
     thread_ = startQuietly([this] { work(); });
   } catch (const std::system_error& why) {
     isAsleep_.store(true, std::memory_order_relaxed);
-    log::warn("rank {} of communicator {} has no thread for requests: {}; they go on only while somebody waits", owner_.rank(),
-              owner_.options().name, why.what());
+    log::warn("rank {} of communicator {} has no thread for requests: {}; they go on only while somebody waits",
+              owner_.rank(), owner_.options().name, why.what());
   }
 }
 
@@ -303,7 +306,7 @@ void Requests::work() {
   constexpr std::uint64_t kNothing = 0;
   caller.isLibrarys = true;
   Lock lock(mutex_);
-  std::uint64_t suspected = kNothing;   // what stood first in the queue at the last look, by its number
+  std::uint64_t suspected = kNothing;  // what stood first in the queue at the last look, by its number
   std::uint64_t seenLooks = 0;
   std::int64_t stayUntilNs = 0;
   int idleLooks = 0;
@@ -351,7 +354,7 @@ void Requests::work() {
 // Under the lock. False: there is something to do.
 bool Requests::fallAsleep() {
   isAsleep_.store(true, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);   // [asleep]
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // [asleep]
   const bool isIdle = queue_.empty() && !needsCare();
   if (!isIdle) isAsleep_.store(false, std::memory_order_relaxed);
   return isIdle;
@@ -363,14 +366,15 @@ void Requests::stop() {
   added_.notify_one();
   lock.unlock();
   if (thread_.joinable()) thread_.join();
-  const Status why = owner_.failed() ? owner_.failure() : error(koloAborted, "communicator {} was destroyed", owner_.options().name);
+  const Status why =
+      owner_.failed() ? owner_.failure() : error(koloAborted, "communicator {} was destroyed", owner_.options().name);
   for (const Queued& queued : std::exchange(queue_, {})) {
     const std::size_t parts = queued.messages.empty() ? 1 : queued.messages.size();
     for (std::size_t i = 0; i < parts; ++i) ended(*queued.request, why);
   }
   for (const Posted& posted : std::exchange(post_, {})) ended(*posted.request, why);
   if (owner_.isMade()) owner_.messages().endAll(why);
-  notices_.reset();   // when all have been given
+  notices_.reset();  // when all have been given
 }
 
 namespace {
@@ -418,7 +422,8 @@ Status wait(Request& request, std::int64_t untilNs) {
   if (request.hasOnePlace()) {
     if (const Pin<Communicator> place = request.firstPlace().lock()) place->requests().wait(request, untilNs);
   }
-  // Of several communicators those of one, executed here, would wait for ranks that wait in another: the own threads do it.
+  // Of several communicators those of one, executed here, would wait for ranks that wait in another: the own threads do
+  // it.
   Request* const one = &request;
   if (!request.isOver()) (void)waitAny({&one, 1}, untilNs);
   return resultOf(request);

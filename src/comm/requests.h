@@ -1,5 +1,5 @@
-// The operations of a communicator that were started and not waited for: the order of its collectives, messages that start
-// while others have the turn, and who makes progress.
+// The operations of a communicator that were started and not waited for: the order of its collectives, messages that
+// start while others have the turn, and who makes progress.
 //
 // Collectives stand in a queue. Whoever comes to one executes all before it: who waits for it, a blocking operation
 // behind it, or, when nobody comes, this object's own thread. Messages do not stand in line: one that starts while
@@ -7,10 +7,10 @@
 //
 // Thread safety: any thread, but for what says otherwise.
 // Invariants
-//  - Places in the turn are taken in the order of the queue. Behind an operation on a stream, which has its place, what is
-//    added to the queue gets one at once; else when it is executed.
-//  - The own thread never waits for the turn of messages, and takes it only when nobody else has looked after them since
-//    its last look: a thread that waits keeps its bias (base/bias.h).
+//  - Places in the turn are taken in the order of the queue. Behind an operation on a stream, which has its place, what
+//    is added to the queue gets one at once; else when it is executed.
+//  - The own thread never waits for the turn of messages, and takes it only when nobody else has looked after them
+//    since its last look: a thread that waits keeps its bias (base/bias.h).
 #pragma once
 
 #include <atomic>
@@ -39,7 +39,7 @@ class Communicator;
 
 class Requests {
  public:
-  static constexpr std::int64_t kNever = INT64_MAX;   // a deadline that does not come
+  static constexpr std::int64_t kNever = INT64_MAX;  // a deadline that does not come
 
   Requests(Communicator& owner, Turn& turn) : owner_(owner), turn_(turn) {}
 
@@ -47,7 +47,8 @@ class Requests {
 
   // Messages that belong to one request, a part each. isInside: the calling thread has the turn, by its bias.
   void start(const Message* messages, std::size_t count, Request& request, bool isInside);
-  // At a place that takeStreamPlace() gave, which ends when they are started: messages that wait keep no other from going.
+  // At a place that takeStreamPlace() gave, which ends when they are started: messages that wait keep no other from
+  // going.
   void startAt(std::uint64_t place, const Message* messages, std::size_t count, Request& request);
   // Collectives, one after the other, which are one part of the request.
   void start(std::vector<Operation> operations, Request& request);
@@ -66,17 +67,19 @@ class Requests {
   // ---- in order with other operations
 
   // Whether there are collectives that are not over. They come before what the calling thread does next.
-  bool hasCollectives() const { return waiting_.load(std::memory_order_acquire) != 0; }   // [in line]
+  bool hasCollectives() const { return waiting_.load(std::memory_order_acquire) != 0; }  // [in line]
   void executeCollectives();
   // A place in the turn for an operation on a stream, and its end.
   std::uint64_t takeStreamPlace();
   void endStreamPlace() { streamed_.fetch_sub(1, std::memory_order_release); }
 
-  // Until nothing is under way but receives for which no message has come; these end with koloAborted. REQUIRES: the turn.
+  // Until nothing is under way but receives for which no message has come; these end with koloAborted. REQUIRES: the
+  // turn.
   Status settle();
   // Whether settle() would wait for other ranks. REQUIRES: the turn.
   bool settlesAtOnce();
-  // Ends the own thread, and all that is left. REQUIRES: nobody else uses the communicator. To be called before the end.
+  // Ends the own thread, and all that is left. REQUIRES: nobody else uses the communicator. To be called before the
+  // end.
   void stop();
 
   // ---- for Messages, under the turn
@@ -92,11 +95,11 @@ class Requests {
  private:
   using Lock = std::unique_lock<std::mutex>;
   struct Queued {
-    std::vector<Operation> operations;   // collectives,
-    std::vector<Message> messages;       // or messages that are to start
+    std::vector<Operation> operations;  // collectives,
+    std::vector<Message> messages;      // or messages that are to start
     Request* request;
     std::optional<std::uint64_t> place;
-    Status status = {};                  // of the collectives
+    Status status = {};  // of the collectives
   };
   struct Posted {
     Message message;
@@ -109,9 +112,12 @@ class Requests {
   void noteLook();
   // Whether a message comes behind an operation on a stream, or behind one that does.
   bool standsInLine() const {
-    return streamed_.load(std::memory_order_acquire) != 0 || messagesInLine_.load(std::memory_order_acquire) != 0;   // [in line]
+    return streamed_.load(std::memory_order_acquire) != 0 ||
+           messagesInLine_.load(std::memory_order_acquire) != 0;  // [in line]
   }
-  bool needsCare() const { return needsCare_.load(std::memory_order_relaxed) || hasPost_.load(std::memory_order_relaxed); }
+  bool needsCare() const {
+    return needsCare_.load(std::memory_order_relaxed) || hasPost_.load(std::memory_order_relaxed);
+  }
   bool executeUpTo(const Request& request);
   void executeFirst(Lock& lock);
   void execute(Queued& queued);
@@ -125,19 +131,19 @@ class Requests {
 
   Communicator& owner_;
   Turn& turn_;
-  std::atomic<std::uint32_t> waiting_{0};     // of the queue, that are not over
-  std::atomic<std::uint32_t> messagesInLine_{0};   // entries of it that begin messages, and have not
-  std::atomic<std::uint32_t> streamed_{0};    // operations on streams that have not ended
+  std::atomic<std::uint32_t> waiting_{0};         // of the queue, that are not over
+  std::atomic<std::uint32_t> messagesInLine_{0};  // entries of it that begin messages, and have not
+  std::atomic<std::uint32_t> streamed_{0};        // operations on streams that have not ended
   std::atomic<bool> hasPost_{false};
-  std::atomic<bool> needsCare_{false};        // messages are under way
-  std::atomic<std::uint64_t> looks_{0};       // how often somebody has looked after messages
-  std::atomic<bool> isAsleep_{true};          // the own thread does not look by itself
+  std::atomic<bool> needsCare_{false};   // messages are under way
+  std::atomic<std::uint64_t> looks_{0};  // how often somebody has looked after messages
+  std::atomic<bool> isAsleep_{true};     // the own thread does not look by itself
 
   std::mutex mutex_;
   std::deque<Queued> queue_;
-  std::uint64_t begun_ = 0;                   // of the queue's
+  std::uint64_t begun_ = 0;  // of the queue's
   std::vector<Posted> post_;
-  std::unique_ptr<Stream> notices_;           // gives them; nullptr: there was none yet
+  std::unique_ptr<Stream> notices_;  // gives them; nullptr: there was none yet
   bool isHurried_ = false;
   bool isStopping_ = false;
   std::condition_variable added_;

@@ -1,10 +1,11 @@
 // How operations go on when the posted link to a peer is lost and another transport reaches it too.
 //
-// A mirror is what the peer's memory is to be, so all of it may be put again (device/link.h). But what is still on its way by the lost link must
-// not arrive after that: a slot would get its old bytes back. So each end first abandons the old way, by which nothing arrives then, and tells the
-// other by the new one how often it has done so; it repeats its mirror, and goes on, when it has read that the other has done so as often
-// [reroute]. Either may begin: the other follows, though its own end may seem to work. And so that it need not be in a call, a thread looks
-// after the links between calls: the peer may have to hear again what the last one has put.
+// A mirror is what the peer's memory is to be, so all of it may be put again (device/link.h). But what is still on its
+// way by the lost link must not arrive after that: a slot would get its old bytes back. So each end first abandons the
+// old way, by which nothing arrives then, and tells the other by the new one how often it has done so; it repeats its
+// mirror, and goes on, when it has read that the other has done so as often [reroute]. Either may begin: the other
+// follows, though its own end may seem to work. And so that it need not be in a call, a thread looks after the links
+// between calls: the peer may have to hear again what the last one has put.
 #include <condition_variable>
 
 #include "base/log.h"
@@ -29,7 +30,7 @@ bool Communicator::reroute(int peer, Status& why) {
 
 // Called now and then while this rank waits, whomever it waits for: the peer may wait for it.
 Fault Communicator::followReroutes() {
-  if (followsReroutes_) return {};   // repeating waits too
+  if (followsReroutes_) return {};  // repeating waits too
   followsReroutes_ = true;
   Fault fault;
   peers_->listen();
@@ -38,8 +39,10 @@ Fault Communicator::followReroutes() {
     const std::uint64_t theirs = device::loadAcquire(noticeOf(peer).reroutes);  // [reroute]
     const auto behind = [&] { return theirs > (*peers_)[peer].reroutes; };
     if (behind() && !peers_->isOpen(peer)) fault = open(peer);
-    while (behind() && fault.kind == Fault::kNone) fault = lost(peer, error(koloRemoteError, "rank {} has abandoned its end of the link", peer));
-    if ((*peers_)[peer].isHeld && theirs >= (*peers_)[peer].reroutes && fault.kind == Fault::kNone) fault = repeat(peer);
+    while (behind() && fault.kind == Fault::kNone)
+      fault = lost(peer, error(koloRemoteError, "rank {} has abandoned its end of the link", peer));
+    if ((*peers_)[peer].isHeld && theirs >= (*peers_)[peer].reroutes && fault.kind == Fault::kNone)
+      fault = repeat(peer);
     if (hasLeft(peer) || (*peers_)[peer].isGone) fault = {};  // as in post()
   }
   followsReroutes_ = false;
@@ -50,7 +53,7 @@ Fault Communicator::repeat(int peer) {
   peers_->release(peer);
   for (const device::Post& request : layout_.requestsFor(layout_.part(peers_->partAt(peer)))) {
     if (const Fault fault = post(peer, request, false); fault.kind != Fault::kNone) return fault;
-    if ((*peers_)[peer].isHeld) return {};   // the new link is lost too, and replaced: all again, then
+    if ((*peers_)[peer].isHeld) return {};  // the new link is lost too, and replaced: all again, then
   }
   return messages_->beginAgain(peer);
 }
@@ -71,7 +74,7 @@ void Communicator::takeCare(const std::stop_token& stop) {
       if (peer == rank() || !peers_->canReroute(peer) || hasLeft(peer)) continue;
       if (Status state = peers_->state(peer); !state.ok()) (void)lost(peer, std::move(state));
     }
-    (void)flush(false);   // what is lost for good is found by who waits for it
+    (void)flush(false);  // what is lost for good is found by who waits for it
     endWait();
     takesCare_ = false;
   }

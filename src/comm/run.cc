@@ -26,15 +26,18 @@ std::atomic<executor::Executor*> testExecutor{nullptr};
 
 constexpr std::uint64_t kMostReadForAllReduce = 512 << 10;
 constexpr std::uint64_t kMostReadForGather = 128 << 10;
-// Where ranks share cores. Below that a meeting of all before they read costs more than a second copy: perf/results/2026-11-23-single-copy-4-ranks.txt.
+// Where ranks share cores. Below that a meeting of all before they read costs more than a second copy:
+// perf/results/2026-11-23-single-copy-4-ranks.txt.
 constexpr std::uint64_t kWorthMeeting = 32 << 10;
-// From there on the root of a broadcast writes a part of it itself, and two ranks fold half of an all-reduce each, and write it to the other. To fold
-// less than that oneself is quicker than to hand it over: perf/results/2026-11-23-single-copy-writing.txt.
+// From there on the root of a broadcast writes a part of it itself, and two ranks fold half of an all-reduce each, and
+// write it to the other. To fold less than that oneself is quicker than to hand it over:
+// perf/results/2026-11-23-single-copy-writing.txt.
 constexpr std::uint64_t kWorthPushing = 32 << 10;
 constexpr std::uint64_t kWorthHalving = 64 << 10;
-// Up to there a rank that only gives does so by two copies, so as not to wait: where one copy would do, and when it was told not to wait, or two are made anyway.
+// Up to there a rank that only gives does so by two copies, so as not to wait: where one copy would do, and when it was
+// told not to wait, or two are made anyway.
 constexpr std::uint64_t kMostGivenAhead = 16 << 10, kMostGivenAheadWithoutWaiting = 128 << 10;
-constexpr std::uint64_t kMostGivenAheadInAll = 512 << 10;   // to all ranks, by a root alone
+constexpr std::uint64_t kMostGivenAheadInAll = 512 << 10;  // to all ranks, by a root alone
 
 // FNV-1a over the counts: what v-variants compare instead of one count.
 std::uint64_t digest(const std::vector<std::uint64_t>& values, std::uint64_t seed) {
@@ -94,7 +97,7 @@ bool Communicator::inOrder(const Operation& operation) const {
 
 koloPlan_t Communicator::describePlan(const planner::Query& query) const {
   koloPlan_t plan{};
-  const auto put = [](char (&place)[24], const std::string& text) { text.copy(place, sizeof place - 1); };
+  const auto put = [](char(&place)[24], const std::string& text) { text.copy(place, sizeof place - 1); };
   plan.channels = 1;
   plan.chunkBytes = machine_.slotBytes;
   put(plan.transport, gpu_ != nullptr ? gpu_->transportNames() : peers_->transportNames());
@@ -103,7 +106,7 @@ koloPlan_t Communicator::describePlan(const planner::Query& query) const {
     put(plan.algorithm, "direct");
     return plan;
   }
-  planner::Query planned = query;   // as planFor() does it
+  planner::Query planned = query;  // as planFor() does it
   planned.inOrder = query.inOrder || (options_.reproducible && device::isIn(query.collective, device::kReducing));
   std::unique_lock lock(wishesMutex_);
   if (!wishesHaveRanges_) planned.bytes = planner::sizeForClassOf(query.bytes);
@@ -111,8 +114,8 @@ koloPlan_t Communicator::describePlan(const planner::Query& query) const {
   lock.unlock();
   plan.zeroCopy = query.registered && choice.direct != device::Algorithm::kCount ? 1 : 0;
   plan.channels = planner::channelsFor(plan.zeroCopy != 0 ? choice.direct : choice.algorithm, query, machine_);
-  plan.predictedUs = planner::predictUs(plan.zeroCopy != 0 ? choice.direct : choice.algorithm, plan.zeroCopy != 0, query,
-                                        machine_);
+  plan.predictedUs =
+      planner::predictUs(plan.zeroCopy != 0 ? choice.direct : choice.algorithm, plan.zeroCopy != 0, query, machine_);
   put(plan.algorithm, ranks() == 1 ? "self" : name(plan.zeroCopy != 0 ? choice.direct : choice.algorithm));
   return plan;
 }
@@ -126,11 +129,11 @@ planner::Query Communicator::queryFor(const Operation& operation) const {
   return query;
 }
 
-// The choice for a size class. All ranks must choose alike, so the choice for a class is made for one size that stands for
-// it, whichever size of it comes first on a rank.
+// The choice for a size class. All ranks must choose alike, so the choice for a class is made for one size that stands
+// for it, whichever size of it comes first on a rank.
 planner::Choice Communicator::planFor(const Operation& operation, std::uint64_t bytes) {
   planner::Query query = queryFor(operation);
-  if (!query.countsKnown) bytes = 0;   // ranks see different counts
+  if (!query.countsKnown) bytes = 0;  // ranks see different counts
   const auto width = static_cast<std::size_t>(std::bit_width(bytes));
   const bool fitsLine = bytes <= device::kHeaderPayloadBytes;
   const bool cached = !query.vector && !query.inOrder && !wishesHaveRanges_;
@@ -146,12 +149,13 @@ planner::Choice Communicator::planFor(const Operation& operation, std::uint64_t 
 
 // ---- description
 
-// A sender fills one slot while the receiver empties another, so a message of some length goes in two chunks or more; a long
-// one in chunks that stay in the caches of both (measured on a Skylake server with 1 MiB of L2: 64 KiB). On a GPU in whole slots: each
-// chunk is a call of functions that save registers for their callers.
+// A sender fills one slot while the receiver empties another, so a message of some length goes in two chunks or more; a
+// long one in chunks that stay in the caches of both (measured on a Skylake server with 1 MiB of L2: 64 KiB). On a GPU
+// in whole slots: each chunk is a call of functions that save registers for their callers.
 std::uint32_t Communicator::chunkFor(const Work& work, std::uint64_t bytes, bool areAlike) const {
   const bool inSlices = work.signature.algorithm == device::Algorithm::kTwoShot;
-  const std::uint64_t message = (inSlices ? bytes / static_cast<std::uint64_t>(ranks()) : bytes) / static_cast<std::uint64_t>(work.channels);
+  const std::uint64_t message =
+      (inSlices ? bytes / static_cast<std::uint64_t>(ranks()) : bytes) / static_cast<std::uint64_t>(work.channels);
   const std::uint64_t most = gpu_ != nullptr ? machine_.slotBytes : 65536;
   if (!areAlike) return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, machine_.slotBytes));
   const std::uint64_t chunk = std::clamp<std::uint64_t>(message / 2 / 4096 * 4096, 8192, most);
@@ -223,13 +227,16 @@ void Communicator::describe(const Operation& operation, Work& work) {
 Status Communicator::checkFold(const Operation& operation) const {
   if (ranks() <= algorithms::kMaxLineRanks || !operation.reduces() || !inOrder(operation)) return {};
   if (needsWholeFold(operation.op, operation.datatype)) {
-    return error(koloUnsupported, "an average of {} folds the inputs of all ranks at once, so that its sum does not "
+    return error(koloUnsupported,
+                 "an average of {} folds the inputs of all ranks at once, so that its sum does not "
                  "wrap; that is available for up to {} ranks, and this communicator has {}. An average of int32, whose "
                  "sum may wrap, has no such limit",
                  koloDataTypeName(operation.datatype), algorithms::kMaxLineRanks, ranks());
   }
-  return error(koloUnsupported, "a fold in rank order (a reproducible communicator, or a reduction that does not commute) "
-               "is available for up to {} ranks; this communicator has {}", algorithms::kMaxLineRanks, ranks());
+  return error(koloUnsupported,
+               "a fold in rank order (a reproducible communicator, or a reduction that does not commute) "
+               "is available for up to {} ranks; this communicator has {}",
+               algorithms::kMaxLineRanks, ranks());
 }
 
 template <class Condition>
@@ -252,7 +259,8 @@ bool Communicator::recall(const Call& call, const CountArrays& counts) {
 // In the place of the operation that was prepared longest ago.
 Status Communicator::run(const Operation& operation) {
   const bool isRecallable = operation.custom == nullptr;
-  if (isRecallable && (operation.vector ? recall(operation, operation.counts->arrays()) : recall(operation))) return runAgain();
+  if (isRecallable && (operation.vector ? recall(operation, operation.counts->arrays()) : recall(operation)))
+    return runAgain();
   if (failed()) return failure();
   const bool isTrusted = isRecallable && options_.eager && gpu_ == nullptr;
   if (!isTrusted && !caller.mayWait && ranks() > 1) return Status(koloInProgress, {});
@@ -267,7 +275,8 @@ Status Communicator::run(const Operation& operation) {
   if (isRecallable && !isFinalized()) now_->call = operation;
   KOLO_TRY(isTrusted ? runAgain() : execute());
   // To a gather's root: neither is the block written where it goes, nor taken from where it is.
-  const bool isStaged = rank() != now_->work.root && !hasOfferedOutput(now_->work.root) && !(now_->work.shareable && now_->work.sendRef.index != 0);
+  const bool isStaged = rank() != now_->work.root && !hasOfferedOutput(now_->work.root) &&
+                        !(now_->work.shareable && now_->work.sendRef.index != 0);
   if (now_->longestAhead != UINT64_MAX && isStaged) now_->mostAhead = kMostGivenAheadWithoutWaiting;
   return {};
 }
@@ -279,8 +288,8 @@ bool Communicator::hasOfferedOutput(int peer) const {
   return line.refs.recvWindow != 0 || line.refs.recvOffset != 0;
 }
 
-// The first time it has been checked before this rank went on, unless the communicator is eager. That the others repeat it too is believed until they say
-// something else: a rank that only gives need not wait for each of them each time.
+// The first time it has been checked before this rank went on, unless the communicator is eager. That the others repeat
+// it too is believed until they say something else: a rank that only gives need not wait for each of them each time.
 Status Communicator::runAgain() {
   if (failed()) return failure();
   Work& work = now_->work;
@@ -299,9 +308,11 @@ bool Communicator::runsAtOnce() const {
   const Work& work = now_->work;
   if (ranks() == 1) return true;
   const bool isLine = work.signature.algorithm == device::Algorithm::kLine;
-  if (posts() || gpu_ != nullptr || !device::onlyGives(work) || !(isLine || algorithms::givesThroughStaging(work))) return false;
+  if (posts() || gpu_ != nullptr || !device::onlyGives(work) || !(isLine || algorithms::givesThroughStaging(work)))
+    return false;
   // One-shot, all ranks of a reduce announce themselves to all.
-  const bool toAll = rank() == work.root || (!isLine && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
+  const bool toAll =
+      rank() == work.root || (!isLine && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
   const auto hasRoom = [&](int peer) {
     const device::Link& link = links_[static_cast<std::size_t>(peer)];
     if (link.outbox == nullptr) return false;
@@ -310,7 +321,8 @@ bool Communicator::runsAtOnce() const {
     if (!device::gives(work, rank(), peer)) return true;
     const std::uint64_t bytes = work.partTo(peer).count * work.elementBytes;
     if (isLine || work.fitsHeader(bytes)) return true;
-    return link.sent + (bytes + work.chunkBytes - 1) / work.chunkBytes <= device::loadAcquire(link.inbox->signals.head) + work.slots;  // [credit]
+    return link.sent + (bytes + work.chunkBytes - 1) / work.chunkBytes <=
+           device::loadAcquire(link.inbox->signals.head) + work.slots;  // [credit]
   };
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer != rank() && (toAll || peer == work.root) && !hasRoom(peer)) return false;
@@ -325,7 +337,8 @@ Status Communicator::execute() {
   if (now_->behindRoot != device::Algorithm::kCount) followRoot(work);
   const bool isBehindTaking = tookFromAll_;
   tookFromAll_ = device::isIn(work.signature.collective, device::kToRoot) && work.rank == work.root;
-  rootThatGave_ = device::isIn(work.signature.collective, device::kFromRoot) ? static_cast<int>(work.signature.root) : -1;
+  rootThatGave_ =
+      device::isIn(work.signature.collective, device::kFromRoot) ? static_cast<int>(work.signature.root) : -1;
   work.signature.sequence = static_cast<std::uint16_t>(++sequence_);
   work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence_ << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
@@ -344,12 +357,13 @@ Status Communicator::execute() {
   return {};
 }
 
-// At the end of a barrier behind a gather or a reduce, its root: what the others give next, which takes them one turn, is there when it asks for it. It
-// would wait there for that turn otherwise.
+// At the end of a barrier behind a gather or a reduce, its root: what the others give next, which takes them one turn,
+// is there when it asks for it. It would wait there for that turn otherwise.
 void Communicator::letOthersGoFirst() {
   const auto hasCome = [&](int peer) {
     const device::Link& link = links_[static_cast<std::size_t>(peer)];
-    return peer == rank() || device::loadAcquire(link.inbox->header[(link.met + 1) % device::kHeaderLines].number) > link.met;  // [header]
+    return peer == rank() || device::loadAcquire(link.inbox->header[(link.met + 1) % device::kHeaderLines].number) >
+                                 link.met;  // [header]
   };
   const auto haveCome = [&] {
     for (int peer = 0; peer < ranks(); ++peer) {
@@ -369,9 +383,10 @@ Status Communicator::settle() {
   if (ranks() == 1 || failed()) return {};
   const auto held = holdLinks();
   Fault fault;
-  Work work = ran_->work;   // what this rank called last: a peer that has posted it on its board is only late with its header
-  work.links = links_.data();   // there may have been no operation yet
-  work.members = nullptr;       // all of them
+  Work work =
+      ran_->work;  // what this rank called last: a peer that has posted it on its board is only late with its header
+  work.links = links_.data();  // there may have been no operation yet
+  work.members = nullptr;      // all of them
   work.fault = &fault;
   const executor::Context context{.owner = this, .polling = polling_, .posts = posts()};
   executor::HostTeam team(work, context);
@@ -395,8 +410,9 @@ bool Communicator::settlesAtOnce() {
   });
 }
 
-// Where ranks that follow each other by number are not near each other (placed on hosts in turn, say), algorithms whose ranks talk
-// to neighbours number them anew, host by host: a ring then leaves each host once. Not those that move runs of the ranks' blocks.
+// Where ranks that follow each other by number are not near each other (placed on hosts in turn, say), algorithms whose
+// ranks talk to neighbours number them anew, host by host: a ring then leaves each host once. Not those that move runs
+// of the ranks' blocks.
 void Communicator::followOrder(Work& work) const {
   using device::Algorithm;
   if (hosts_.order.empty()) return;
@@ -427,7 +443,8 @@ void Communicator::followRoot(Work& work) const {
   followOrder(work);
 }
 
-// Everything about an operation but its number: how its buffers are laid out, which algorithm it takes, and in what chunks.
+// Everything about an operation but its number: how its buffers are laid out, which algorithm it takes, and in what
+// chunks.
 void Communicator::prepare(const Operation& operation, Work& work) {
   describe(operation, work);
   executor::Context& context = now_->context;
@@ -441,7 +458,7 @@ void Communicator::prepare(const Operation& operation, Work& work) {
       work.op = device::ReduceOp::kUser;
       work.signature.op = static_cast<std::uint8_t>(work.op);
       user_ = custom->user;
-      user_.datatype = operation.datatype;   // known only now: the function works with every datatype
+      user_.datatype = operation.datatype;  // known only now: the function works with every datatype
       context.user = &user_;
     }
   }
@@ -467,43 +484,52 @@ void Communicator::prepare(const Operation& operation, Work& work) {
     query.bytes = bytes;
     work.channels = planner::channelsFor(choice.algorithm, query, machine_);
   }
-  work.chunksAtOnce = machine_.mapped ? 1 : work.slots - 1;   // between hosts a chunk is long under way; where it is not, the caches count
+  work.chunksAtOnce =
+      machine_.mapped ? 1
+                      : work.slots - 1;  // between hosts a chunk is long under way; where it is not, the caches count
   const bool divided = device::isIn(operation.collective, device::kSendsBlocks | device::kReceivesBlocks);
   work.streaming = (divided ? bytes * static_cast<std::uint64_t>(ranks()) : bytes) >= streamingBytes_;
   // Of gatherv, all but the root know their own block only.
-  const std::uint64_t longest = operation.collective == Collective::kGather ? std::max(bytes, work.partTo(work.root).count * work.elementBytes) : bytes;
+  const std::uint64_t longest = operation.collective == Collective::kGather
+                                    ? std::max(bytes, work.partTo(work.root).count * work.elementBytes)
+                                    : bytes;
   if (choice.direct != device::Algorithm::kCount) {
     const bool inPlace = operation.send == operation.recv;
     work.readsPeers = !work.scaled && readsPeers(work, longest);
     work.writesPeers = !work.scaled && writesPeers(work, longest);
     const bool readsWhatIsWritten = operation.collective == Collective::kAllToAll ||
-                                    (operation.collective == Collective::kAllReduce && choice.direct == device::Algorithm::kOneShot && !work.readsPeers);
+                                    (operation.collective == Collective::kAllReduce &&
+                                     choice.direct == device::Algorithm::kOneShot && !work.readsPeers);
     work.shareable = !(inPlace && readsWhatIsWritten) && !work.scaled;
     if (work.shareable) shareBuffers(operation, work);
   }
-  const bool isPlainGather = operation.collective == Collective::kGather && choice.algorithm == device::Algorithm::kOneShot && gpu_ == nullptr;
+  const bool isPlainGather =
+      operation.collective == Collective::kGather && choice.algorithm == device::Algorithm::kOneShot && gpu_ == nullptr;
   if (countsDiffer(operation) || isPlainGather) decideByPairs(work, longest);
   work.chunkBytes = chunkFor(work, bytes, !countsDiffer(operation));
   now_->longestAhead = longestAhead(work);
   now_->mostAhead = kMostGivenAhead;
   std::uint64_t scratch = planner::scratchBytes(choice.algorithm, operation.collective, inputBytes(operation, work));
   if (work.readsPeers && operation.reduces()) {
-    const bool isOneShot = choice.direct == device::Algorithm::kOneShot || !work.writesPeers;   // in windows, or by reading alone
+    const bool isOneShot =
+        choice.direct == device::Algorithm::kOneShot || !work.writesPeers;  // in windows, or by reading alone
     const bool aside = operation.collective == Collective::kAllReduce && operation.send == operation.recv && isOneShot;
     scratch = std::max(scratch, algorithms::readBytes(ranks()) + (aside ? bytes : 0));
   }
   if (gpu_ == nullptr && scratch_.size() < scratch) {
-    forget();   // the others point to the old one
+    forget();  // the others point to the old one
     scratch_.resize(scratch);
   }
   work.scratch = scratch_.data();
 }
 
-// Bytes of the longest block that this rank gives, if the others would take it, or it would have to meet the root first, and it may put it into slots
-// instead, where waiting costs more than a copy.
+// Bytes of the longest block that this rank gives, if the others would take it, or it would have to meet the root
+// first, and it may put it into slots instead, where waiting costs more than a copy.
 std::uint64_t Communicator::longestAhead(const Work& work) const {
   const bool gives = device::isIn(work.signature.collective, device::kMeetsRootOnly) && device::onlyGives(work);
-  if (!gives || !waitsLonger_ || work.signature.algorithm != device::Algorithm::kOneShot || algorithms::givesThroughStaging(work)) return UINT64_MAX;
+  if (!gives || !waitsLonger_ || work.signature.algorithm != device::Algorithm::kOneShot ||
+      algorithms::givesThroughStaging(work))
+    return UINT64_MAX;
   std::uint64_t longest = 0, all = 0;
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == rank() || !device::gives(work, rank(), peer)) continue;
@@ -514,10 +540,11 @@ std::uint64_t Communicator::longestAhead(const Work& work) const {
   return all <= kMostGivenAheadInAll ? longest : UINT64_MAX;
 }
 
-// Whether ordinary buffers are read where they are: from a size on, where each rank takes what it needs from where it is at first. An algorithm that
-// relays, if it was asked for, goes on relaying. The inputs of an all-reduce are read by two ranks only, and, where results cannot be written, not if
-// they do not stay in the caches: then staging moves less (perf/results/2026-11-23-single-copy-reductions.txt). What goes to one root is copied by the
-// others rather than by the root alone, if it is long.
+// Whether ordinary buffers are read where they are: from a size on, where each rank takes what it needs from where it
+// is at first. An algorithm that relays, if it was asked for, goes on relaying. The inputs of an all-reduce are read by
+// two ranks only, and, where results cannot be written, not if they do not stay in the caches: then staging moves less
+// (perf/results/2026-11-23-single-copy-reductions.txt). What goes to one root is copied by the others rather than by
+// the root alone, if it is long.
 bool Communicator::readsPeers(const Work& work, std::uint64_t bytes) const {
   if (bytes == 0 || bytes < singleCopyBytes_ || ranks() == 1) return false;
   switch (work.signature.collective) {
@@ -527,13 +554,14 @@ bool Communicator::readsPeers(const Work& work, std::uint64_t bytes) const {
     case Collective::kAllGather:
     case Collective::kAllToAll: return bytes >= exchangeCopyBytes();
     case Collective::kReduceScatter: return !waitsLonger_;
-    case Collective::kAllReduce: return ranks() == 2 && (bytes <= kMostReadForAllReduce || writesPeers_) && !waitsLonger_;
+    case Collective::kAllReduce:
+      return ranks() == 2 && (bytes <= kMostReadForAllReduce || writesPeers_) && !waitsLonger_;
     default: return false;
   }
 }
 
-// Likewise: what goes to one root is written there by all at once; the root of a broadcast, who would only wait, does a part of the work; and of two
-// ranks each folds one half of an all-reduce.
+// Likewise: what goes to one root is written there by all at once; the root of a broadcast, who would only wait, does a
+// part of the work; and of two ranks each folds one half of an all-reduce.
 bool Communicator::writesPeers(const Work& work, std::uint64_t bytes) const {
   if (!writesPeers_ || waitsLonger_ || bytes == 0 || bytes < singleCopyBytes_ || ranks() == 1) return false;
   switch (work.signature.collective) {
@@ -545,17 +573,21 @@ bool Communicator::writesPeers(const Work& work, std::uint64_t bytes) const {
 }
 
 // Where everybody has to meet everybody before anything is read.
-std::uint64_t Communicator::exchangeCopyBytes() const { return waitsLonger_ ? std::max(singleCopyBytes_, kWorthMeeting) : singleCopyBytes_; }
+std::uint64_t Communicator::exchangeCopyBytes() const {
+  return waitsLonger_ ? std::max(singleCopyBytes_, kWorthMeeting) : singleCopyBytes_;
+}
 
-// A block in a window is taken from there if a message would be; one in ordinary memory as in the other collectives. Nothing is offered if
-// no block is long enough. Of gather's blocks the senders have to know it too, so it does not depend on the root's buffer; and a sender has to
-// wait for the root to know that, unless it gives ahead.
+// A block in a window is taken from there if a message would be; one in ordinary memory as in the other collectives.
+// Nothing is offered if no block is long enough. Of gather's blocks the senders have to know it too, so it does not
+// depend on the root's buffer; and a sender has to wait for the root to know that, unless it gives ahead.
 void Communicator::decideByPairs(Work& work, std::uint64_t longestBytes) const {
   const bool isGather = work.signature.collective == Collective::kGather;
   std::uint64_t fromBytes = work.signature.collective == Collective::kAllToAll ? exchangeCopyBytes() : singleCopyBytes_;
   if (isGather || work.sendRef.index != 0) fromBytes = kEagerWindowBytes + 1;
   if (isGather && waitsLonger_) fromBytes = std::max(fromBytes, kWorthMeeting);
-  work.pairsFromBytes = work.direct == device::Algorithm::kCount ? UINT64_MAX : std::max<std::uint64_t>(fromBytes, device::kHeaderPayloadBytes + 1);
+  work.pairsFromBytes = work.direct == device::Algorithm::kCount
+                            ? UINT64_MAX
+                            : std::max<std::uint64_t>(fromBytes, device::kHeaderPayloadBytes + 1);
   work.shareable = work.shareable && longestBytes >= work.pairsFromBytes;
 }
 
@@ -564,7 +596,8 @@ std::uint64_t Communicator::inputBytes(const Operation& operation, const Work& w
   if (!operation.vector) return operation.count * work.elementBytes * static_cast<std::uint64_t>(ranks());
   std::uint64_t end = 0;
   const VectorCounts& counts = *operation.counts;
-  for (std::size_t i = 0; i < counts.sendCounts.size(); ++i) end = std::max(end, counts.sendDispls[i] + counts.sendCounts[i]);
+  for (std::size_t i = 0; i < counts.sendCounts.size(); ++i)
+    end = std::max(end, counts.sendDispls[i] + counts.sendCounts[i]);
   return end * work.elementBytes;
 }
 
@@ -577,8 +610,10 @@ void Communicator::shareBuffers(const Operation& operation, Work& work) {
   };
   const bool sendDivided = device::isIn(operation.collective, device::kSendsBlocks);
   const bool recvDivided = device::isIn(operation.collective, device::kReceivesBlocks);
-  if (work.send != nullptr) work.sendRef = windows_.find(work.send, extent(work.sendLayout, sendDivided) * work.elementBytes);
-  if (work.recv != nullptr) work.recvRef = windows_.find(work.recv, extent(work.recvLayout, recvDivided) * work.elementBytes);
+  if (work.send != nullptr)
+    work.sendRef = windows_.find(work.send, extent(work.sendLayout, sendDivided) * work.elementBytes);
+  if (work.recv != nullptr)
+    work.recvRef = windows_.find(work.recv, extent(work.recvLayout, recvDivided) * work.elementBytes);
 }
 
 }  // namespace kolo::comm

@@ -13,9 +13,9 @@
 namespace kolo::comm {
 namespace {
 
-constexpr int kPolls = 2000;               // of a rank that has a core of its own, before it lets others run
+constexpr int kPolls = 2000;                  // of a rank that has a core of its own, before it lets others run
 constexpr std::int64_t kYieldingNs = 50'000;  // for which a rank lets others run and looks again; then it sleeps
-constexpr int kSleepUs = 10'000;           // after which it looks whether its communicator has failed
+constexpr int kSleepUs = 10'000;              // after which it looks whether its communicator has failed
 constexpr std::size_t kMostReasonBytes = 2000;
 
 // Of the two exchanges of each split.
@@ -25,10 +25,8 @@ std::uint64_t exchangeNumber(std::uint64_t child, int step) { return 2 * child -
 class PatientWait {
  public:
   PatientWait(const Communicator& parent, const std::vector<Bulletin*>& bulletins, std::uint64_t number)
-      : parent_(parent),
-        bulletins_(bulletins),
-        number_(number),
-        polls_(parent.ranks() <= parent.cores() ? kPolls : 0) {}
+      : parent_(parent), bulletins_(bulletins), number_(number), polls_(parent.ranks() <= parent.cores() ? kPolls : 0) {
+  }
 
   Result<int> operator()() {
     if (parent_.failed()) return parent_.failure();

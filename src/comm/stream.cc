@@ -88,7 +88,7 @@ void Stream::work() {
     busy_ = true;
     lock.unlock();
     Status status = task();
-    task = nullptr;   // what it holds is let go before anybody is told that it is done
+    task = nullptr;  // what it holds is let go before anybody is told that it is done
     lock.lock();
     busy_ = false;
     if (first_.ok() && !status.ok()) first_ = std::move(status);

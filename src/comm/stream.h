@@ -43,7 +43,7 @@ class Event {
 class Stream {
  public:
   Stream();
-  ~Stream();   // waits for all tasks
+  ~Stream();  // waits for all tasks
 
   void enqueue(std::function<Status()> task);
   // Waits for all that was enqueued; the first error since the last call.

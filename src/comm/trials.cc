@@ -17,8 +17,9 @@ constexpr std::chrono::seconds kArrival{2};
 
 Trials::Line Trials::lineFrom(int from, int to) const {
   Line line;
-  std::uint64_t word = membership_.key + static_cast<std::uint64_t>(from) * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(to) + 1;
-  for (std::uint64_t& each : line) {   // splitmix64
+  std::uint64_t word =
+      membership_.key + static_cast<std::uint64_t>(from) * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(to) + 1;
+  for (std::uint64_t& each : line) {  // splitmix64
     word += 0x9e3779b97f4a7c15u;
     std::uint64_t mixed = (word ^ word >> 30) * 0xbf58476d1ce4e5b9u;
     mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
@@ -27,7 +28,9 @@ Trials::Line Trials::lineFrom(int from, int to) const {
   return line;
 }
 
-unsigned char* Trials::trialOf(unsigned char* arena, int peer) const { return arena + layout_.partAt(peer) + layout_.trialIn(); }
+unsigned char* Trials::trialOf(unsigned char* arena, int peer) const {
+  return arena + layout_.partAt(peer) + layout_.trialIn();
+}
 
 // By a kernel, as operations do; the line waits in the host's memory, so that no copy of the driver's is needed.
 Status Trials::write(unsigned char* to, const Line& line) const {
@@ -77,8 +80,10 @@ Result<std::vector<std::string>> Trials::proveMapped(Peers& peers) {
     status = proven.status();
     if (!proven.ok() || proven.value()) continue;
     works[static_cast<std::size_t>(peer)] = '0';
-    peers.cut(peer, error(koloUnreachable, "what device {} writes to the memory of rank {} does not arrive there, or the other "
-                          "way (PCIe access control, ACS, or an IOMMU between them?)", gpu_.ordinal(), peer));
+    peers.cut(peer, error(koloUnreachable,
+                          "what device {} writes to the memory of rank {} does not arrive there, or the other "
+                          "way (PCIe access control, ACS, or an IOMMU between them?)",
+                          gpu_.ordinal(), peer));
   }
   KOLO_TRY(membership_.agree(status));
   KOLO_ASSIGN(std::vector<std::string> rows, membership_.allGather(works));
@@ -129,7 +134,8 @@ Result<bool> Trials::hasArrived(Peers& peers, int peer, const Inbox& inbox) cons
     KOLO_ASSIGN(line, read(trial));
   } else {
     const auto* const words = reinterpret_cast<const device::Counter*>(trial);
-    for (std::size_t i = 0; i < line.size(); ++i) line[i] = device::loadRelaxed(words[i]);   // nothing depends on their order
+    for (std::size_t i = 0; i < line.size(); ++i)
+      line[i] = device::loadRelaxed(words[i]);  // nothing depends on their order
   }
   return std::equal(expected.begin(), expected.begin() + rails, line.begin());
 }
@@ -161,8 +167,11 @@ Result<std::string> Trials::provePosted(Peers& peers, const std::vector<Inbox>& 
   KOLO_ASSIGN(const std::vector<std::string> all, membership_.allGather(missing.value()));
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) continue;
-    return fmt::format("what rank {} writes to rank {} by a NIC, out of a GPU's memory or into one, does not arrive (PCIe access control, ACS, "
-                       "or an IOMMU between them?)", all[rank], rank);
+    return fmt::format(
+        "what rank {} writes to rank {} by a NIC, out of a GPU's memory or into one, does not arrive (PCIe access "
+        "control, ACS, "
+        "or an IOMMU between them?)",
+        all[rank], rank);
   }
   return std::string();
 }

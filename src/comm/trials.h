@@ -1,5 +1,6 @@
-// Whether links to and from a GPU's memory do what they should: broken PCIe set-ups (ACS, an IOMMU) lose or misdirect what passes between
-// devices, or between a device and a NIC, in silence. So each link writes, once, into the trial lines of the arenas, and is looked after.
+// Whether links to and from a GPU's memory do what they should: broken PCIe set-ups (ACS, an IOMMU) lose or misdirect
+// what passes between devices, or between a device and a NIC, in silence. So each link writes, once, into the trial
+// lines of the arenas, and is looked after.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -22,15 +23,16 @@ class Trials {
   Trials(Membership& membership, executor::cuda::Gpu& gpu, const executor::cuda::ArenaLayout& layout)
       : membership_(membership), gpu_(gpu), layout_(layout) {}
 
-  // Of mapped links. Collective. A pair keeps its links only if both ways work; the others are cut. For each rank, by peer, '1' or '0':
-  // whether it reaches it.
+  // Of mapped links. Collective. A pair keeps its links only if both ways work; the others are cut. For each rank, by
+  // peer, '1' or '0': whether it reaches it.
   Result<std::vector<std::string>> proveMapped(Peers& peers);
   // Where a rank writes its part of this one's arena by a posted link.
   struct Inbox {
-    unsigned char* part = nullptr;   // null: no GPU's memory has to do with that
-    bool isOnDevice = false;         // it is in this rank's GPU's; else the host's
+    unsigned char* part = nullptr;  // null: no GPU's memory has to do with that
+    bool isOnDevice = false;        // it is in this rank's GPU's; else the host's
   };
-  // Of posted links. Collective. inboxes: by rank. "": all work; else, on all ranks alike, which do not. Errors: a link is lost.
+  // Of posted links. Collective. inboxes: by rank. "": all work; else, on all ranks alike, which do not. Errors: a link
+  // is lost.
   Result<std::string> provePosted(Peers& peers, const std::vector<Inbox>& inboxes);
 
  private:

@@ -1,11 +1,11 @@
 // Operations of one communicator run one after the other, in the order in which they were issued, whatever thread or
 // stream runs them.
 //
-// A thread that has been alone with the communicator for a while gets the bias (base/bias.h): its operations then need no
-// place in the order, because nobody else is in it. The first one who takes a place ends that.
+// A thread that has been alone with the communicator for a while gets the bias (base/bias.h): its operations then need
+// no place in the order, because nobody else is in it. The first one who takes a place ends that.
 //
-// Thread safety: leanOn() before anybody else has the turn; the rest from any thread. wait(t) and done(t) once for each t that
-// take() gave.
+// Thread safety: leanOn() before anybody else has the turn; the rest from any thread. wait(t) and done(t) once for each
+// t that take() gave.
 #pragma once
 
 #include <time.h>
@@ -25,7 +25,7 @@ namespace kolo::comm {
 
 class Turn {
  public:
-  static constexpr std::uint64_t kByBias = UINT64_MAX;   // instead of a place
+  static constexpr std::uint64_t kByBias = UINT64_MAX;  // instead of a place
 
   // Uses this bias, whose memory outlives the turn.
   void leanOn(Bias& bias) {
@@ -76,12 +76,12 @@ class Turn {
   // As enter(), if nobody else has the turn or waits for it.
   std::optional<std::uint64_t> tryEnter() {
     if (bias_ != nullptr && bias_->enter()) return kByBias;
-    std::uint64_t place = served_.load(std::memory_order_acquire);  // [turn]
-    if (!issued_.compare_exchange_strong(place, place + 1, std::memory_order_seq_cst)) return std::nullopt;   // [lean]
+    std::uint64_t place = served_.load(std::memory_order_acquire);                                           // [turn]
+    if (!issued_.compare_exchange_strong(place, place + 1, std::memory_order_seq_cst)) return std::nullopt;  // [lean]
     if (bias_ == nullptr) return place;
     bias_->revoke();
     if (bias_->isLeft()) return place;
-    serveNext(place);   // who is inside by the bias sees by isWanted() that it is gone
+    serveNext(place);  // who is inside by the bias sees by isWanted() that it is gone
     return std::nullopt;
   }
   // Whether others wait for the turn that was entered.
@@ -119,8 +119,8 @@ class Turn {
     while (!bias_->isLeft()) nanosleep(&nap, nullptr);
   }
 
-  // Gives the bias to a thread that has had all of the last turns. Each time it takes twice as many, so that programs which
-  // use several threads or streams in turn soon pay nothing for it. Under the turn.
+  // Gives the bias to a thread that has had all of the last turns. Each time it takes twice as many, so that programs
+  // which use several threads or streams in turn soon pay nothing for it. Under the turn.
   void lean(std::uint64_t place) {
     const std::thread::id self = std::this_thread::get_id();
     if (self != lastThread_) {
@@ -146,12 +146,13 @@ class Turn {
   std::condition_variable changed_;
 };
 
-// The time in which a place in the order is served, one that was taken before or the next: waits for it, and is done at the end
-// of the scope, however it is left.
+// The time in which a place in the order is served, one that was taken before or the next: waits for it, and is done at
+// the end of the scope, however it is left.
 class InTurn {
  public:
   explicit InTurn(Turn& turn) : turn_(turn), entered_(turn.enter()) {}
-  InTurn(Turn& turn, std::optional<std::uint64_t> place) : turn_(turn), entered_(place.has_value() ? *place : turn.enter()) {
+  InTurn(Turn& turn, std::optional<std::uint64_t> place)
+      : turn_(turn), entered_(place.has_value() ? *place : turn.enter()) {
     if (place.has_value()) turn_.wait(*place);
   }
   ~InTurn() { turn_.leave(entered_); }
@@ -163,7 +164,8 @@ class InTurn {
   const std::uint64_t entered_;
 };
 
-// The time in which the calling thread has the turn without having waited for it. Empty where others have it, or wait for it.
+// The time in which the calling thread has the turn without having waited for it. Empty where others have it, or wait
+// for it.
 class Aside {
  public:
   // isInside: the thread is inside by its bias before, and stays so.

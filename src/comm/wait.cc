@@ -1,5 +1,5 @@
-// How an operation waits, for peers whose memory is mapped and for posted links, what it finds while it does, and from a fault to
-// words.
+// How an operation waits, for peers whose memory is mapped and for posted links, what it finds while it does, and from
+// a fault to words.
 #include <sched.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -20,27 +20,32 @@ using device::Fault;
 using device::Signature;
 using device::Work;
 
-// With so many ranks for each core, those that take turns by yielding keep the one that has something to do from its turn: each yield
-// costs the others' looks at what they wait for. Napping, 64 ranks on 2 cores all_reduce 8 bytes in 3 to 12 ms instead of 15 to 17.
+// With so many ranks for each core, those that take turns by yielding keep the one that has something to do from its
+// turn: each yield costs the others' looks at what they wait for. Napping, 64 ranks on 2 cores all_reduce 8 bytes in 3
+// to 12 ms instead of 15 to 17.
 constexpr int kCrowd = 8;
 constexpr std::uint64_t kTurnsInACrowd = 2;
 
-// A rank that waits for a posted link looks again at once for so long, if with yields; only then it sleeps until something comes. On two cores
-// the processor that is to be woken answers after as long as several messages take.
+// A rank that waits for a posted link looks again at once for so long, if with yields; only then it sleeps until
+// something comes. On two cores the processor that is to be woken answers after as long as several messages take.
 constexpr std::int64_t kAwakeNs = 1'000'000;
 
 // Of two who store each one of two counters and then load the other, one at least sees what the other has stored.
 void storeInOneOrder(device::Counter& counter, std::uint64_t value) { std::atomic_ref(counter.value).store(value); }
-std::uint64_t loadInOneOrder(const device::Counter& counter) { return std::atomic_ref(const_cast<std::uint64_t&>(counter.value)).load(); }
+std::uint64_t loadInOneOrder(const device::Counter& counter) {
+  return std::atomic_ref(const_cast<std::uint64_t&>(counter.value)).load();
+}
 
-// What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it looks in vain once more, then
-// lets others run: if nobody else wants the core, that costs little; but hosts may share one, as containers do. Where the last yields found nobody,
-// and looks cost no system call, the core is offered less often, for such an offer costs as much as a look or two. With as many looks of TCP
-// all_gather took 6.7 us for 8 bytes instead of 4.8: what the one rank asks the kernel for, the other's packets wait for.
+// What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it
+// looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share
+// one, as containers do. Where the last yields found nobody, and looks cost no system call, the core is offered less
+// often, for such an offer costs as much as a look or two. With as many looks of TCP all_gather took 6.7 us for 8 bytes
+// instead of 4.8: what the one rank asks the kernel for, the other's packets wait for.
 constexpr int kLooks = 2, kLooksAlone = 32;
 constexpr int kPollsOfALook = 128;
 
-constexpr std::int64_t kBoardIntervalNs = 10'000'000;   // a rank that waits reads its peer's board, and says that it waits, this often
+constexpr std::int64_t kBoardIntervalNs =
+    10'000'000;  // a rank that waits reads its peer's board, and says that it waits, this often
 
 }  // namespace
 
@@ -54,32 +59,35 @@ Board& Communicator::ownBoard() const { return *reinterpret_cast<Board*>(peers_-
 
 void Communicator::postOnBoard(const Work& work) {
   BoardEntry& entry = ownBoard().entries[sequence_ % Board::kEntries];
-  device::storeRelease(entry.sequence, 0);   // a reader that sees the new fields sees this, or the new sequence
+  device::storeRelease(entry.sequence, 0);  // a reader that sees the new fields sees this, or the new sequence
   device::storeRelease(entry.signature, work.word);
   device::storeRelease(entry.count, work.headerCount);
   device::storeRelease(entry.sequence, sequence_);  // [board]
 }
 
-// The caller may do with its buffers what it likes, though peers may still read there. Whoever has read looks at this afterwards; whoever
-// writes says so and looks at this before, so that either the writer sees it, or the writer is seen here and waited for.
+// The caller may do with its buffers what it likes, though peers may still read there. Whoever has read looks at this
+// afterwards; whoever writes says so and looks at this before, so that either the writer sees it, or the writer is seen
+// here and waited for.
 void Communicator::releaseBuffers() {
-  storeInOneOrder(ownBoard().gaveUp, 1);   // [gave up] before [writes] is read
-  device::fence();   // before what the caller writes
+  storeInOneOrder(ownBoard().gaveUp, 1);  // [gave up] before [writes] is read
+  device::fence();                        // before what the caller writes
   if (writesPeers_) awaitWriters();
 }
 
-// A piece takes a millisecond or so. A process that was killed in the middle has left the kernel before others hear of its death; its mark stays, though.
-// One that is stopped just there, or waits for its pages, is not waited for longer than this.
+// A piece takes a millisecond or so. A process that was killed in the middle has left the kernel before others hear of
+// its death; its mark stays, though. One that is stopped just there, or waits for its pages, is not waited for longer
+// than this.
 void Communicator::awaitWriters() {
   constexpr std::int64_t kLongestNs = 2'000'000'000, kOfTheDeadNs = 50'000'000;
   const timespec nap{0, 100'000};
   const std::int64_t begin = nowNs();
   const auto writesHere = [&](int peer) {
     return peer != rank() && peers_->isOpen(peer) && !(*peers_)[peer].isPosted() &&
-           loadInOneOrder(boardOf(peer).writes) == static_cast<std::uint64_t>(rank()) + 1;   // [writes]
+           loadInOneOrder(boardOf(peer).writes) == static_cast<std::uint64_t>(rank()) + 1;  // [writes]
   };
   for (int peer = 0; peer < ranks(); ++peer) {
-    while (writesHere(peer) && nowNs() - begin < (isReported(peer) ? kOfTheDeadNs : kLongestNs)) nanosleep(&nap, nullptr);
+    while (writesHere(peer) && nowNs() - begin < (isReported(peer) ? kOfTheDeadNs : kLongestNs))
+      nanosleep(&nap, nullptr);
   }
 }
 
@@ -92,8 +100,8 @@ std::optional<Fault> Communicator::checkEntry(const Work& work, const BoardEntry
   return Fault{Fault::kMismatch, peer, signature, count, work.word, work.headerCount};
 }
 
-// Whether the peer, on whom this rank waits, has left or has called something else as this operation. One whose memory is not
-// mapped sends its board when it waits too (notify).
+// Whether the peer, on whom this rank waits, has left or has called something else as this operation. One whose memory
+// is not mapped sends its board when it waits too (notify).
 std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
   if (hasLeft(peer)) return Fault{Fault::kLeft, peer, 0, 0};
   if (!peers_->isOpen(peer)) return std::nullopt;
@@ -103,7 +111,9 @@ std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
   return checkEntry(work, board.entries[sequence_ % Board::kEntries], peer);
 }
 
-const Notice& Communicator::noticeOf(int peer) const { return *layout_.part(peers_->arena() + layout_.partAt(peer)).notice; }
+const Notice& Communicator::noticeOf(int peer) const {
+  return *layout_.part(peers_->arena() + layout_.partAt(peer)).notice;
+}
 
 // By a posted link: whether the goodbye has come by each rail, and with it all that the peer had sent; the first says
 // how many rails there are, for this rank may have no link to the peer. A peer that has left needs nothing more: what
@@ -117,8 +127,9 @@ bool Communicator::hasLeft(int peer) const {
   return rails != 0;
 }
 
-// Sends what is new on the board to the peers that cannot read it, in each operation in which this rank waits for long: one of them may
-// wait for it, though it waits for another. By signals alone, which are whole however the peer reads meanwhile.
+// Sends what is new on the board to the peers that cannot read it, in each operation in which this rank waits for long:
+// one of them may wait for it, though it waits for another. By signals alone, which are whole however the peer reads
+// meanwhile.
 void Communicator::notify() {
   const Board& board = ownBoard();
   const std::uint64_t oldest = sequence_ > device::kMaxOwed ? sequence_ - device::kMaxOwed : 0;
@@ -134,7 +145,7 @@ void Communicator::notify() {
       send(theirs.sequence, 0);
       send(theirs.signature, mine.signature.value);
       send(theirs.count, mine.count.value);
-      send(theirs.sequence, number);   // [board]
+      send(theirs.sequence, number);  // [board]
     }
   }
   notified_ = sequence_;
@@ -186,8 +197,8 @@ Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessa
   const std::int64_t now = nowNs();
   if (const Fault fault = checkFailure(peer, state, now, isMessage); fault.kind != Fault::kNone) return fault;
   if (spreads_) spread(now);
-  // One or the other: the function may let others run itself, as Open MPI's does where ranks are more than cores, and what was waited for may
-  // have come meanwhile. It is for threads of the user's, which may use what others must not.
+  // One or the other: the function may let others run itself, as Open MPI's does where ranks are more than cores, and
+  // what was waited for may have come meanwhile. It is for threads of the user's, which may use what others must not.
   if (++state.rounds % 2 == 0 && !takesCare_ && !caller.isLibrarys && userProgress_.function != nullptr) {
     const InUserFunction inside;
     userProgress_.function(userProgress_.context);
@@ -226,8 +237,8 @@ bool Communicator::haveAllLeft() const {
   return true;
 }
 
-// Leaves the core to others for a moment; forLong: nobody notices a twentieth of a millisecond after a tenth of a second. A rank that
-// waits for posted links may sleep in their transport, which wakes it.
+// Leaves the core to others for a moment; forLong: nobody notices a twentieth of a millisecond after a tenth of a
+// second. A rank that waits for posted links may sleep in their transport, which wakes it.
 void Communicator::rest(int peer, bool forLong, bool maySleep) {
   if (maySleep && posts() && (peer < 0 ? !peers_->reachesByMapping() : (*peers_)[peer].isPosted())) {
     sharing_.sleeps();
@@ -240,7 +251,8 @@ void Communicator::rest(int peer, bool forLong, bool maySleep) {
   }
 }
 
-// Where ranks are is said as often as they wait, so that others know; who reads it a little too early or late is put right the next time.
+// Where ranks are is said as often as they wait, so that others know; who reads it a little too early or late is put
+// right the next time.
 void Communicator::spread(std::int64_t nowNs) {
   if (const int thread = sched_getcpu(); thread != thread_) {
     thread_ = thread;
@@ -258,7 +270,7 @@ void Communicator::spread(std::int64_t nowNs) {
 }
 
 void Communicator::yield() {
-  if (!posts()) {   // who shares memory with all looks at it as often as it likes
+  if (!posts()) {  // who shares memory with all looks at it as often as it likes
     sched_yield();
     return;
   }
@@ -272,9 +284,10 @@ int Communicator::looks() const {
   return sharing_.isUnlikely() && peers_->looksCheaply() && userProgress_.function == nullptr ? kLooksAlone : kLooks;
 }
 
-// A rank that waits, has sent, and shares its core lets the others run before it looks: they find all that it sent, and send what it waits for. Else
-// each turn but the last of them ends with a look in vain, and that rank goes on into the next operation while the others are still in this one. Three
-// ranks on two cores, in a namespace each, all_reduce 8 bytes in 27 us instead of 41.
+// A rank that waits, has sent, and shares its core lets the others run before it looks: they find all that it sent, and
+// send what it waits for. Else each turn but the last of them ends with a look in vain, and that rank goes on into the
+// next operation while the others are still in this one. Three ranks on two cores, in a namespace each, all_reduce 8
+// bytes in 27 us instead of 41.
 bool Communicator::progress(int peer) {
   const bool sends = sharing_.isLikely() && !peers_->isFlushed();
   const bool moved = peers_->progress(peer, 0);
@@ -301,7 +314,9 @@ Fault Communicator::keepWaiting(const Work& work, int peer, executor::WaitState&
 
 // ---- posted links
 
-Fault Communicator::post(const Work&, const device::Link& link, const device::Post& post) { return this->post(link.peer, post, false); }
+Fault Communicator::post(const Work&, const device::Link& link, const device::Post& post) {
+  return this->post(link.peer, post, false);
+}
 
 Fault Communicator::post(int peer, const device::Post& post, bool isMessage) {
   executor::WaitState state;
@@ -309,9 +324,11 @@ Fault Communicator::post(int peer, const device::Post& post, bool isMessage) {
     Status accepted = peers_->put(peer, post);
     if (accepted.ok()) return {};
     const bool isBusy = accepted.code() == koloInProgress && !(*peers_)[peer].isHeld;
-    const Fault fault = (*peers_)[peer].isGone ? Fault{Fault::kLost, peer, 0, 0}
-                        : accepted.code() == koloInProgress ? checkWait(peer, state, isMessage) : lost(peer, std::move(accepted));
-    // Whoever waits for a peer that has left, or is reached by no transport any more, finds out; it may need nothing more, and have gone.
+    const Fault fault = (*peers_)[peer].isGone              ? Fault{Fault::kLost, peer, 0, 0}
+                        : accepted.code() == koloInProgress ? checkWait(peer, state, isMessage)
+                                                            : lost(peer, std::move(accepted));
+    // Whoever waits for a peer that has left, or is reached by no transport any more, finds out; it may need nothing
+    // more, and have gone.
     if (!isBusy && (hasLeft(peer) || (*peers_)[peer].isGone)) return {};
     if (fault.kind != Fault::kNone) return fault;
   }
@@ -329,15 +346,15 @@ Fault Communicator::flush(bool isMessage) {
   return {};
 }
 
-// A rank that dies closes all that it had open, in any order: what the control plane says about it is worth a moment. But not if it is still
-// reached otherwise.
+// A rank that dies closes all that it had open, in any order: what the control plane says about it is worth a moment.
+// But not if it is still reached otherwise.
 Fault Communicator::lost(int peer, Status why) {
   constexpr int kRounds = 100;
   const timespec nap{0, 5'000'000};
   if (reroute(peer, why)) return {};
   for (int i = 0; i < kRounds && !failed() && !hasLeft(peer); ++i) {
     nanosleep(&nap, nullptr);
-    (void)peers_->progress(-1, 0);   // what it said before is still to be taken
+    (void)peers_->progress(-1, 0);  // what it said before is still to be taken
   }
   if (!failed()) awaitNewsOfHub();
   if (failed()) return {Fault::kAborted, peer, 0, 0};
@@ -354,14 +371,15 @@ bool Communicator::write(int peer, std::uint64_t to, const void* from, std::uint
   constexpr std::uint64_t kPiece = 4 << 20;
   readFailure_ = {};
   for (std::uint64_t done = 0; done < bytes && readFailure_.ok(); done += kPiece) {
-    storeInOneOrder(ownBoard().writes, static_cast<std::uint64_t>(peer) + 1);   // [writes] before [gave up] is read
-    const bool hasGivenUp = loadInOneOrder(boardOf(peer).gaveUp) != 0;           // [gave up]
+    storeInOneOrder(ownBoard().writes, static_cast<std::uint64_t>(peer) + 1);  // [writes] before [gave up] is read
+    const bool hasGivenUp = loadInOneOrder(boardOf(peer).gaveUp) != 0;         // [gave up]
     if (!hasGivenUp && !failed()) {
-      readFailure_ = (*peers_)[peer].link->write(to + done, static_cast<const unsigned char*>(from) + done, std::min(kPiece, bytes - done));
+      readFailure_ = (*peers_)[peer].link->write(to + done, static_cast<const unsigned char*>(from) + done,
+                                                 std::min(kPiece, bytes - done));
     } else {
       readFailure_ = Status(koloRemoteError, "the operation has failed");
     }
-    device::storeRelease(ownBoard().writes, 0);   // [writes] after what was written
+    device::storeRelease(ownBoard().writes, 0);  // [writes] after what was written
   }
   return readFailure_.ok();
 }
@@ -393,31 +411,36 @@ bool Communicator::offersMemory() {
 }
 
 Status Communicator::readFailure(int peer) const {
-  return error(koloRemoteError, "rank {} could not read the message of rank {}: {}", rank(), peer, readFailure_.message());
+  return error(koloRemoteError, "rank {} could not read the message of rank {}: {}", rank(), peer,
+               readFailure_.message());
 }
 
 // ---- conclusion
 
-std::string Communicator::label(const Work& work) const { return label(work.signature, work.number != 0 ? work.number : sequence_); }
+std::string Communicator::label(const Work& work) const {
+  return label(work.signature, work.number != 0 ? work.number : sequence_);
+}
 
 std::string Communicator::label(const Signature& signature, std::uint64_t number) const {
-  return fmt::format("{} (operation {} of communicator {})", koloCollectiveName(static_cast<koloCollective_t>(signature.collective)), number,
-                     options_.name);
+  return fmt::format("{} (operation {} of communicator {})",
+                     koloCollectiveName(static_cast<koloCollective_t>(signature.collective)), number, options_.name);
 }
 
 std::string Communicator::describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other,
                                            const Called& otherCalled) const {
-  return fmt::format("the ranks called different operations as number {} of communicator {}: rank {} called {}, rank {} called {}", number,
-                     options_.name, one, kolo::describe(Signature::unpack(oneCalled.word), oneCalled.count), other,
-                     kolo::describe(Signature::unpack(otherCalled.word), otherCalled.count));
+  return fmt::format(
+      "the ranks called different operations as number {} of communicator {}: rank {} called {}, rank {} called {}",
+      number, options_.name, one, kolo::describe(Signature::unpack(oneCalled.word), oneCalled.count), other,
+      kolo::describe(Signature::unpack(otherCalled.word), otherCalled.count));
 }
 
-// Whether a peer whose buffer could not be read has given up, and why: it says so on its board before its caller can take the memory away, and
-// to the control plane soon after.
+// Whether a peer whose buffer could not be read has given up, and why: it says so on its board before its caller can
+// take the memory away, and to the control plane soon after.
 bool Communicator::hearsWhyGivenUp(int peer) const {
   constexpr int kRounds = 1000;
   const timespec nap{0, 1'000'000};
-  for (int i = 0; i < kRounds && !failed() && device::loadAcquire(boardOf(peer).gaveUp) != 0; ++i) nanosleep(&nap, nullptr);  // [gave up]
+  for (int i = 0; i < kRounds && !failed() && device::loadAcquire(boardOf(peer).gaveUp) != 0; ++i)
+    nanosleep(&nap, nullptr);  // [gave up]
   return failed();
 }
 
@@ -426,15 +449,22 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
   const std::string mine = kolo::describe(work.signature, work.headerCount);
   switch (fault.kind) {
     case Fault::kMismatch: {
-      const Signature called = Signature::unpack(fault.mine);   // now, or some operations ago
+      const Signature called = Signature::unpack(fault.mine);  // now, or some operations ago
       const std::uint64_t number =
-          work.number != 0 ? work.number : sequence_ - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
-      failure = {koloMismatch, jobRank(fault.peer),
-                 describeMismatch(number, rank(), {fault.mine, fault.mineCount}, fault.peer, {fault.signature, fault.count})};
+          work.number != 0 ? work.number
+                           : sequence_ - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
+      failure = {
+          koloMismatch, jobRank(fault.peer),
+          describeMismatch(number, rank(), {fault.mine, fault.mineCount}, fault.peer, {fault.signature, fault.count})};
       break;
     }
     case Fault::kTimeout: {
-      const WaitStep step{rank(), fault.peer, sequence_, {work.word, work.headerCount}, false, waitedNs(),
+      const WaitStep step{rank(),
+                          fault.peer,
+                          sequence_,
+                          {work.word, work.headerCount},
+                          false,
+                          waitedNs(),
                           fmt::format("{}: {}", label(work), mine)};
       if (gpu_ == nullptr) return giveUp(step);
       failure = timedOut(step, "");
@@ -445,8 +475,8 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
       if (failed() || hearsWhyGivenUp(fault.peer)) return conclude(work, {Fault::kAborted, fault.peer, 0, 0});
       failure = {koloRemoteError, jobRank(fault.peer),
                  fmt::format("rank {} could not {} buffer of rank {} in {}: {}: {}", rank(),
-                             fault.kind == Fault::kUnreadable ? "read the send" : "write the receive", fault.peer, label(work), mine,
-                             readFailure_.message())};
+                             fault.kind == Fault::kUnreadable ? "read the send" : "write the receive", fault.peer,
+                             label(work), mine, readFailure_.message())};
       break;
     case Fault::kLost:
       failure = {koloRemoteError, jobRank(fault.peer),

@@ -26,7 +26,7 @@ std::string registerEverywhere(Window& window, const Peers& peers) {
   std::uint32_t registered = 0;
   for (const auto& device : peers.devices()) {
     if (window.bytes == 0) break;
-    if (device->isPosted()) continue;   // maps nothing; see isKnown()
+    if (device->isPosted()) continue;  // maps nothing; see isKnown()
     auto registration = device->registerMemory(range);
     if (!registration.ok()) {
       log::info("window at {}: {}", fmt::ptr(window.begin), registration.status().message());
@@ -72,7 +72,8 @@ Result<std::unique_ptr<Window>> Windows::make(void* buffer, std::size_t bytes) c
   const auto free = std::find(windows_.begin(), windows_.end(), nullptr);
   const auto index = static_cast<std::uint32_t>(free - windows_.begin());
   if (index == kMost) {
-    return error(koloInvalidUsage, "a communicator can have {} windows and they are all in use; deregister some", kMost);
+    return error(koloInvalidUsage, "a communicator can have {} windows and they are all in use; deregister some",
+                 kMost);
   }
   auto window = std::make_unique<Window>();
   window->begin = static_cast<unsigned char*>(buffer);
@@ -89,8 +90,8 @@ Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer,
   return keep(membership, std::move(window), why);
 }
 
-// What keeps this rank from the others' parts; "": nothing does. The links are not held while others are waited for: these may wait for what is
-// repeated by a new link.
+// What keeps this rank from the others' parts; "": nothing does. The links are not held while others are waited for:
+// these may wait for what is repeated by a new link.
 std::string Windows::openParts(Window& window, int own, Peers& peers, const std::vector<std::string>& blobs) {
   const auto held = holdLinks_();
   for (int rank = 0; rank < peers.ranks(); ++rank) {
@@ -99,7 +100,7 @@ std::string Windows::openParts(Window& window, int own, Peers& peers, const std:
       part = {window.begin, window.bytes};
       continue;
     }
-    (void)peers.open(rank);   // openPart() says if it could not be
+    (void)peers.open(rank);  // openPart() says if it could not be
     auto link = openPart(peers, rank, blobs[static_cast<std::size_t>(rank)]);
     if (!link.ok()) return link.status().message();
     if (link.value() != nullptr)
@@ -122,16 +123,20 @@ Result<Window*> Windows::addMapped(Membership& membership, Peers& peers, void* c
 }
 
 // As openParts().
-std::string Windows::checkMapped(int own, Peers& peers, const std::vector<std::string>& theirs, void* const* parts, const std::size_t* bytes) {
+std::string Windows::checkMapped(int own, Peers& peers, const std::vector<std::string>& theirs, void* const* parts,
+                                 const std::size_t* bytes) {
   const auto held = holdLinks_();
   for (int rank = 0; rank < peers.ranks(); ++rank) {
     if (rank == own) continue;
     (void)peers.open(rank);
     const auto given = BlobReader(theirs[static_cast<std::size_t>(rank)]).get<std::uint64_t>();
     // What is said by a posted link may arrive before what was written past it.
-    if (peers[rank].device == nullptr || peers[rank].isPosted()) return fmt::format("rank {} is reached by messages", rank);
-    if (given != 0 && parts[rank] == nullptr) return fmt::format("rank {} has not mapped the memory of rank {}", own, rank);
-    if (given != bytes[rank]) return fmt::format("rank {} gives {} bytes, which rank {} takes to be {}", rank, given, own, bytes[rank]);
+    if (peers[rank].device == nullptr || peers[rank].isPosted())
+      return fmt::format("rank {} is reached by messages", rank);
+    if (given != 0 && parts[rank] == nullptr)
+      return fmt::format("rank {} has not mapped the memory of rank {}", own, rank);
+    if (given != bytes[rank])
+      return fmt::format("rank {} gives {} bytes, which rank {} takes to be {}", rank, given, own, bytes[rank]);
   }
   return {};
 }
@@ -159,7 +164,7 @@ bool Windows::isKnown(const void* buffer, std::uint64_t bytes, transport::Device
   const auto* const at = static_cast<const unsigned char*>(buffer);
   const auto holds = [&](const std::unique_ptr<Window>& window) {
     if (window == nullptr) return false;
-    const auto offset = static_cast<std::uint64_t>(at - window->begin);   // as in find()
+    const auto offset = static_cast<std::uint64_t>(at - window->begin);  // as in find()
     return offset <= window->bytes && bytes <= window->bytes - offset;
   };
   const auto found = std::find_if(windows_.begin(), windows_.end(), holds);
@@ -170,7 +175,8 @@ bool Windows::isKnown(const void* buffer, std::uint64_t bytes, transport::Device
   if (std::find(window.refusedBy.begin(), window.refusedBy.end(), &device) != window.refusedBy.end()) return false;
   auto registration = device.registerMemory(rangeOf(window, koloMemoryHost));
   if (!registration.ok()) {
-    log::info("window at {}: long messages go through staging: {}", fmt::ptr(window.begin), registration.status().message());
+    log::info("window at {}: long messages go through staging: {}", fmt::ptr(window.begin),
+              registration.status().message());
     window.refusedBy.push_back(&device);
     return false;
   }
@@ -185,7 +191,8 @@ Status Windows::agree(Membership& membership, const Window& window) {
   for (std::size_t rank = 0; rank < theirs.size(); ++rank) {
     const auto index = BlobReader(theirs[rank]).get<std::uint32_t>();
     if (index != window.index) {
-      return error(koloMismatch, "rank {} deregisters window {}, rank {} window {}", membership.rank, window.index, rank, index);
+      return error(koloMismatch, "rank {} deregisters window {}, rank {} window {}", membership.rank, window.index,
+                   rank, index);
     }
   }
   return {};

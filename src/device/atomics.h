@@ -1,5 +1,5 @@
-// The only place that names memory orders. A counter is a 64-bit number in memory that one party writes and another reads
-// (D3); it only counts up and is never reset.
+// The only place that names memory orders. A counter is a 64-bit number in memory that one party writes and another
+// reads (D3); it only counts up and is never reset.
 //
 // Each release store in Kolo carries a label in a comment, and so does the acquire load that pairs with it.
 #pragma once
@@ -18,7 +18,8 @@ struct Counter {
 
 #ifdef __CUDA_ARCH__
 
-// System scope: the other side may be a block of this GPU, of another, or a thread of the host. (PTX ISA, memory consistency model.)
+// System scope: the other side may be a block of this GPU, of another, or a thread of the host. (PTX ISA, memory
+// consistency model.)
 __device__ inline std::uint64_t loadAcquire(const Counter& counter) {
   std::uint64_t value;
   asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(&counter.value) : "memory");
@@ -55,7 +56,8 @@ KOLO_DEVICE void storeRelaxed(Counter& counter, std::uint64_t value) {
   std::atomic_ref<std::uint64_t>(counter.value).store(value, std::memory_order_relaxed);
 }
 
-// What this thread did before, plain memory included, is before what it does after, for whoever has a fence of its own between.
+// What this thread did before, plain memory included, is before what it does after, for whoever has a fence of its own
+// between.
 KOLO_DEVICE void fence() { std::atomic_thread_fence(std::memory_order_acq_rel); }
 
 #endif

@@ -24,9 +24,12 @@ struct BlockIndex {
 };
 
 inline constexpr int kPacksInFlight = 4;
-// In a fold each pack becomes as many accumulators as it has elements: of the small types one or two packs fill the registers.
+// In a fold each pack becomes as many accumulators as it has elements: of the small types one or two packs fill the
+// registers.
 template <class T>
-inline constexpr int kFoldPacks = sizeof(T) >= 4 ? kPacksInFlight : sizeof(T) == 2 ? 2 : 1;
+inline constexpr int kFoldPacks = sizeof(T) >= 4   ? kPacksInFlight
+                                  : sizeof(T) == 2 ? 2
+                                                   : 1;
 
 // The bytes outside the packs.
 template <class Team>
@@ -77,8 +80,8 @@ KOLO_DEVICE_CALL void blockCopy(const Team& team, void* dst, const void* src, st
   copyPacks(team, to, from, split, [](const unsigned char* at) { return loadPack(at); });
 }
 
-// One reduction as a thread sees it. T: the element type; Op: an operation of reducers.h. Its arguments are a copy, which
-// no store can change: a compiler reads what it has by reference anew after each.
+// One reduction as a thread sees it. T: the element type; Op: an operation of reducers.h. Its arguments are a copy,
+// which no store can change: a compiler reads what it has by reference anew after each.
 template <class T, class Op>
 class BlockFold {
  public:
@@ -109,8 +112,8 @@ class BlockFold {
     for (int d = 0; d < args_.dstCount; ++d) storeElement(static_cast<unsigned char*>(args_.dst[d]) + byte, result);
   }
 
-  // kPacks packs, the first at `byte` and the next ones `stride` bytes apart. kShifted: at some of the pointers these do
-  // not begin at a pack's boundary.
+  // kPacks packs, the first at `byte` and the next ones `stride` bytes apart. kShifted: at some of the pointers these
+  // do not begin at a pack's boundary.
   template <bool kShifted, int kPacks>
   KOLO_DEVICE void packs(std::uint64_t byte, std::uint64_t stride) const {
     Accumulator<T> acc[kPacks][kElements];
@@ -145,8 +148,7 @@ class BlockFold {
   // then Averaged, and bools have no averages.
   static constexpr bool kIsSum = std::is_same_v<Op, Sum>;
   static constexpr bool kMayScale = kIsSum && !kIsAveraged<T>;
-  static constexpr bool kMayDivide =
-      kIsSum && !kIsFoldedInFloat<T> && !kIsSmallInteger<T> && !std::is_same_v<T, Bool>;
+  static constexpr bool kMayDivide = kIsSum && !kIsFoldedInFloat<T> && !kIsSmallInteger<T> && !std::is_same_v<T, Bool>;
 
   // Loads all packs of a source before it hands their values to merge(accumulator, value).
   template <bool kShifted, int kPacks, class Merge>
@@ -203,14 +205,14 @@ KOLO_DEVICE_CALL void foldEnds(const Team& team, const ReduceArgs& args, const P
 // read what others may have stored already, and make no use of it.
 template <class T, class Op, class Team>
 KOLO_DEVICE_CALL void foldShifted(const Team& team, const ReduceArgs& args) {
-  constexpr int kPacks = sizeof(T) >= 4 ? 2 : 1;   // each is two loads
+  constexpr int kPacks = sizeof(T) >= 4 ? 2 : 1;  // each is two loads
   const PackSplit split = splitIntoPacks(packOffset(args.dst[0]), args.count * sizeof(T), sizeof(T), kPackBytes);
   foldEnds<T, Op>(team, args, split);
   const BlockFold<T, Op> fold(args);
   const std::uint64_t stride = team.threads() * kPackBytes, end = split.packsEnd();
   KOLO_ROLLED
   for (std::uint64_t byte = split.head + team.thread() * kPackBytes; byte < end; byte += kPacks * stride) {
-    const std::uint64_t next = byte + (kPacks - 1) * stride < end ? stride : 0;   // 0: the last one twice
+    const std::uint64_t next = byte + (kPacks - 1) * stride < end ? stride : 0;  // 0: the last one twice
     fold.template packs<true, kPacks>(byte, next);
   }
 }

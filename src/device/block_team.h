@@ -1,13 +1,15 @@
 // The team that is a block of threads: on a GPU, or played by host threads. What the two have apart is the platform:
 //   unsigned thread() const, threads() const   this thread's index, how many there are
 //   bool syncOr(bool)                          barrier of the block; whether any thread said true
-//   bool claim(counter)                        sets it to 1; whether the calling thread is the first of the block to do so
+//   bool claim(counter)                        sets it to 1; whether this thread is the first of the block to do so
 //   Fault keepWaiting(peer, state)             between two rounds of polling, by any thread: kNone, or why to give up
 //   int polls() const                          in a round
-//   kPosts                                     whether it serves posted links, by the ring of the work's channel: then also
+//   kPosts                                     whether it serves posted links, by the ring of its channel; if so:
 //   uint64 add(counter)                        adds one; acquires and releases; gives the sum
-//   bool read(peer, to, from, bytes), write(peer, to, from, bytes)   as Team's, by the leader; false where it is not possible
-//   void reduce(index, work, args)             blockReduce() of the work's datatype and operation; index: thread() and threads()
+//   bool read(peer, to, from, bytes)           as Team's, by the leader; false where it is not possible
+//   bool write(peer, to, from, bytes)          likewise
+//   void reduce(index, work, args)             blockReduce() of the work's datatype and operation; index: thread()
+//                                              and threads()
 #pragma once
 
 #include <cstdint>
@@ -28,7 +30,7 @@ class BlockTeam {
 
   static constexpr bool kIsOneThread = false;
   static constexpr bool kPosts = Platform::kPosts, kOpens = false;
-  static constexpr std::uint64_t kFoldBytes = 1 << 21;   // at a time: a call costs more than caches give
+  static constexpr std::uint64_t kFoldBytes = 1 << 21;  // at a time: a call costs more than caches give
 
   // Who has failed says so; after the barrier all know. The first one's fault counts.
   KOLO_DEVICE void sync() { failed_ = platform_.syncOr(failed_); }
@@ -77,7 +79,7 @@ class BlockTeam {
   // Why there is nothing more to come from a peer: kNone, or that it has gone, or that the link to it is lost.
   KOLO_DEVICE Fault departureOf(int peer) const {
     const Counter* const left = work_.links[peer].left;
-    const std::uint64_t said = left != nullptr ? loadAcquire(*left) : 0;   // [gone]
+    const std::uint64_t said = left != nullptr ? loadAcquire(*left) : 0;  // [gone]
     return {.kind = said == 0 ? Fault::kNone : said == kPeerLeft ? Fault::kLeft : Fault::kLost, .peer = peer};
   }
 
@@ -100,7 +102,7 @@ class BlockTeam {
     place.word = work_.word;
     place.count = work_.headerCount;
     place.operation = work_.number;
-    storeRelease(place.number, number);   // [post]
+    storeRelease(place.number, number);  // [post]
   }
 
   KOLO_DEVICE void copy(void* dst, const void* src, std::uint64_t bytes, bool streaming) {
@@ -136,7 +138,7 @@ class BlockTeam {
         fail(gone);
         return;
       }
-      if (loadRelaxed(work_.fault->claimed) != 0) {   // by another thread in spread()
+      if (loadRelaxed(work_.fault->claimed) != 0) {  // by another thread in spread()
         failed_ = true;
         return;
       }
@@ -145,18 +147,18 @@ class BlockTeam {
 
   // Until the proxy has taken so many requests. It takes those to a peer that has gone too.
   KOLO_DEVICE bool awaitPlace(PostBox& box, std::uint64_t target, int peer) {
-    if (loadAcquire(box.seen) >= target) return true;   // [taken]
+    if (loadAcquire(box.seen) >= target) return true;  // [taken]
     typename Platform::WaitState state{};
-    std::uint64_t taken = loadAcquire(box.ring->taken);   // [taken]
+    std::uint64_t taken = loadAcquire(box.ring->taken);  // [taken]
     while (taken < target) {
       const Fault fault = platform_.keepWaiting(peer, state);
       if (fault.kind != Fault::kNone) {
         fail(fault);
         return false;
       }
-      taken = loadAcquire(box.ring->taken);   // [taken]
+      taken = loadAcquire(box.ring->taken);  // [taken]
     }
-    storeRelease(box.seen, taken);   // [taken]
+    storeRelease(box.seen, taken);  // [taken]
     return true;
   }
 

@@ -2,10 +2,11 @@
 //
 // Template over the team: a host thread, an emulated block, a CUDA block. A team offers
 //   kIsOneThread, kFoldBytes               bytes that a fold of peers' memory takes at a time
-//   kPosts                                 whether it serves posted links too, and steps among a part of the ranks: then
-//   void post(link, post)                  hands a request to the link's transport, or fails; by one thread, or in spread()
-//   kOpens                                 whether links are made when they are first needed: then, by one thread,
-//   bool open(link)                        makes the link, if it has no outbox yet, or fails
+//   kPosts                                 whether it serves posted links too, and steps among a part of the ranks:
+//   void post(link, post)                  hands a request to the link's transport, or fails; by one thread, or in
+//                                          spread()
+//   kOpens                                 whether links are made when they are first needed:
+//   bool open(link)                        makes the link, if it has no outbox yet, or fails; by one thread
 //   bool leader()                          true on one of its threads
 //   void sync()                            barrier of its threads; memory before is visible after
 //   bool waitAtLeast(counter, target, peer)  all threads call; false, on all, once the operation has failed
@@ -41,8 +42,8 @@ class Exchange {
 
   // ---- headers
 
-  // Opens the operation towards a peer. Waits only if as many headers as may be are owed by it. As often as the peer announces itself to this
-  // rank; meet() or owe() must follow.
+  // Opens the operation towards a peer. Waits only if as many headers as may be are owed by it. As often as the peer
+  // announces itself to this rank; meet() or owe() must follow.
   KOLO_DEVICE_CALL void announce(int peer, const void* payload = nullptr, std::uint32_t payloadBytes = 0) {
     const Link& link = linkTo(peer);
     if (link.owed == kMaxOwed && !settle(peer, kMaxOwed - 1)) return;
@@ -74,7 +75,8 @@ class Exchange {
       const WindowRef send = offeredInput(peer), recv = offeredOutput(peer);
       line.refs = {send.offset, recv.offset, send.index, givesAheadTo(peer) ? kGivenAhead : recv.index};
     }
-    signal(link, line.number, number, 0, &line, kHeaderBytesBeforeNumber);  // [header] everything above is visible to whoever reads this number
+    signal(link, line.number, number, 0, &line,
+           kHeaderBytesBeforeNumber);  // [header] everything above is visible to whoever reads this number
   }
 
   // Waits until the peer has entered the operation too, and checks that it is the same one.
@@ -96,13 +98,14 @@ class Exchange {
     if (team_.waitAlone(lineOf(link, number).number, number, link.peer)) takeHeader(peer);  // [header]
   }
 
-  // Instead of meet(), where nothing in the peer's header changes what this rank does: the header is read and checked in a
-  // later operation, or by settle(). REQUIRES: announced.
+  // Instead of meet(), where nothing in the peer's header changes what this rank does: the header is read and checked
+  // in a later operation, or by settle(). REQUIRES: announced.
   KOLO_DEVICE void owe(int peer) {
     if (!team_.leader() || team_.failed()) return;
     Link& link = linkTo(peer);
     ++link.owed;
-    link.expected[link.announced % kHeaderLines] = {work_.word, work_.countFrom != nullptr ? work_.countFrom[peer] : work_.headerCount};
+    link.expected[link.announced % kHeaderLines] = {
+        work_.word, work_.countFrom != nullptr ? work_.countFrom[peer] : work_.headerCount};
   }
 
   // Waits until the peer owes at most `most` headers of earlier operations; takes those that are there anyway.
@@ -133,7 +136,8 @@ class Exchange {
     team_.spread(work_.ranks - 1, [&](int i) { meetAlone(peerAt(i)); });
     return !team_.failed();
   }
-  // settle() with every peer, before a spread(): threads that are apart there cannot wait together. One thread settles as it goes.
+  // settle() with every peer, before a spread(): threads that are apart there cannot wait together. One thread settles
+  // as it goes.
   KOLO_DEVICE bool settleAll(std::uint32_t most) {
     for (int peer = next(work_.rank); !kIsOneThread && peer != work_.rank; peer = next(peer)) {
       if (linkTo(peer).owed > most && !settle(peer, most)) return false;
@@ -143,7 +147,8 @@ class Exchange {
   // The i-th of the others, on the ring.
   KOLO_DEVICE int peerAt(int i) const { return ringRank(work_.rank, i + 1, work_.ranks); }
 
-  // Meets those peers whom this rank has announced itself to and not met yet. All threads; after a barrier since announce().
+  // Meets those peers whom this rank has announced itself to and not met yet. All threads; after a barrier since
+  // announce().
   KOLO_DEVICE_CALL bool meetRest() {
     bool good = !team_.failed();
     for (int peer = next(work_.rank); peer != work_.rank && good; peer = next(peer)) {
@@ -153,8 +158,9 @@ class Exchange {
     return good;
   }
 
-  // ---- windows; after meet(peer). What is called the peer's input or output is the part that concerns this rank: all of a buffer that is
-  // not divided, else its own block, wherever that lies. Of its own this rank sees likewise what is for itself.
+  // ---- windows; after meet(peer). What is called the peer's input or output is the part that concerns this rank: all
+  // of a buffer that is not divided, else its own block, wherever that lies. Of its own this rank sees likewise what is
+  // for itself.
 
   KOLO_DEVICE bool sendIsShared(int peer) const { return sendRefOf(peer).index != 0; }
   KOLO_DEVICE bool recvIsShared(int peer) const { return recvRefOf(peer).index != 0; }
@@ -191,11 +197,12 @@ class Exchange {
   }
   // Copies [begin, begin + bytes) of a rank's input. REQUIRES: readable; met. All threads call.
   KOLO_DEVICE_CALL void take(unsigned char* dst, int peer, std::uint64_t begin, std::uint64_t bytes) {
-    copy(dst, bring(dst, peer, begin, bytes), bytes, work_.streaming);   // nothing to copy if it has been read to there
+    copy(dst, bring(dst, peer, begin, bytes), bytes, work_.streaming);  // nothing to copy if it has been read to there
   }
-  // Where [begin, begin + bytes) of a rank's input lies: in place, or in `scratch`, where it has been read to. REQUIRES: readable; met. After a
-  // barrier since `scratch` was used; another must follow.
-  KOLO_DEVICE_CALL const unsigned char* bring(unsigned char* scratch, int peer, std::uint64_t begin, std::uint64_t bytes) {
+  // Where [begin, begin + bytes) of a rank's input lies: in place, or in `scratch`, where it has been read to.
+  // REQUIRES: readable; met. After a barrier since `scratch` was used; another must follow.
+  KOLO_DEVICE_CALL const unsigned char* bring(unsigned char* scratch, int peer, std::uint64_t begin,
+                                              std::uint64_t bytes) {
     if (peer == work_.rank || sendIsShared(peer)) return sendOf(peer, begin, bytes);
     if (bytes != 0 && !team_.failed()) team_.read(linkTo(peer).peer, scratch, sendRefOf(peer).offset + begin, bytes);
     return scratch;
@@ -210,13 +217,14 @@ class Exchange {
     }
   }
 
-  // ---- the way of a block, where it is chosen for each: with a root, and where only pairs know the lengths. Both ends see the same.
+  // ---- the way of a block, where it is chosen for each: with a root, and where only pairs know the lengths. Both ends
+  // see the same.
 
   enum class Way {
-    kHeader,   // with the header
+    kHeader,  // with the header
     kSlots,
-    kTaken,    // by the receiver's hand, from where it is
-    kWritten   // by the giver's hand, to where it goes: to the root of a gather
+    kTaken,   // by the receiver's hand, from where it is
+    kWritten  // by the giver's hand, to where it goes: to the root of a gather
   };
   // One block: where it lies here, and its way.
   struct Transfer {
@@ -254,8 +262,9 @@ class Exchange {
     // given up meanwhile.
     team_.spread(work_.ranks - 1, [&](int i) { confirm(linkTo(peerAt(i))); });
   }
-  // The halves of it, for where only one rank of a pair touches the other's buffers: that one says when it is done, the other waits. After a
-  // failure nothing is said: something has not been done. hasRead: in the peer's buffer; else it has written there.
+  // The halves of it, for where only one rank of a pair touches the other's buffers: that one says when it is done, the
+  // other waits. After a failure nothing is said: something has not been done. hasRead: in the peer's buffer; else it
+  // has written there.
   KOLO_DEVICE_CALL void sayFinished(int peer, bool hasRead) {
     team_.sync();
     team_.spread(1, [&](int) {
@@ -282,7 +291,7 @@ class Exchange {
     if (number > link.credited + work_.slots) {
       const Counter& head = link.inbox->signals.head;
       if (!team_.waitAtLeast(head, number - work_.slots, link.peer)) return nullptr;  // [credit]
-      if (team_.leader()) link.credited = loadAcquire(head);                     // [credit]
+      if (team_.leader()) link.credited = loadAcquire(head);                          // [credit]
     }
     if (team_.failed()) return nullptr;
     return link.outSlots + number % work_.slots * work_.slotBytes;
@@ -295,7 +304,8 @@ class Exchange {
     const std::uint64_t number = ++link.sent;
     const std::uint32_t rail = static_cast<std::uint32_t>(number) & link.railMask;
     // [chunk] after the team's stores into the slot
-    signal(link, link.outbox->signals.tail[rail], number, rail, link.outSlots + number % work_.slots * work_.slotBytes, bytes);
+    signal(link, link.outbox->signals.tail[rail], number, rail, link.outSlots + number % work_.slots * work_.slotBytes,
+           bytes);
   }
   // Waits for the peer's next chunk. nullptr after a failure.
   KOLO_DEVICE_CALL const unsigned char* awaitSlot(int peer) {
@@ -336,7 +346,8 @@ class Exchange {
   }
   KOLO_DEVICE bool hasFreeSlot(int peer) {
     const Link& link = linkTo(peer);
-    return team_.isAtLeast(link.inbox->signals.head, link.sent + 1 < work_.slots ? 0 : link.sent + 1 - work_.slots);  // [credit]
+    return team_.isAtLeast(link.inbox->signals.head,
+                           link.sent + 1 < work_.slots ? 0 : link.sent + 1 - work_.slots);  // [credit]
   }
   KOLO_DEVICE bool hasChunk(int peer) {
     const Link& link = linkTo(peer);
@@ -415,7 +426,8 @@ class Exchange {
     }
   }
   // dst and the next rank get the finished result; the previous rank has sent the partial result of all others.
-  KOLO_DEVICE_CALL void recvReduceForward(int from, int to, unsigned char* dst, const unsigned char* own, std::uint64_t bytes) {
+  KOLO_DEVICE_CALL void recvReduceForward(int from, int to, unsigned char* dst, const unsigned char* own,
+                                          std::uint64_t bytes) {
     if (bytes == 0) return;
     const unsigned char* slot = awaitSlot(from);
     unsigned char* next = slot != nullptr ? acquireSlot(to) : nullptr;
@@ -427,9 +439,10 @@ class Exchange {
   }
 
   // Sends `out` and receives `in`, both or either, slot by slot in turn. Peers may be equal. Pieces are packed: a slot
-  // carries as many as fit, so both sides must list the same bytes in the same order. outAt(i) and inAt(i) give piece i.
-  // A byte of `out` is read before the byte of `in` at the same position of the stream is written. Sending is some chunks ahead of receiving
-  // (Work::chunksAtOnce): a wire that has a latency is kept busy, and with one more slot than these nobody waits for a slot that is not emptied.
+  // carries as many as fit, so both sides must list the same bytes in the same order. outAt(i) and inAt(i) give piece
+  // i. A byte of `out` is read before the byte of `in` at the same position of the stream is written. Sending is some
+  // chunks ahead of receiving (Work::chunksAtOnce): a wire that has a latency is kept busy, and with one more slot than
+  // these nobody waits for a slot that is not emptied.
   template <class OutAt, class InAt>
   KOLO_DEVICE void exchange(int to, int outPieces, OutAt outAt, int from, int inPieces, InAt inAt) {
     PieceStream<OutAt> out(outPieces, outAt);
@@ -465,7 +478,7 @@ class Exchange {
   // the fold is complete, so avg divides; parts: of which partial results it is made, if not of inputs of the work
   // alone.
   KOLO_DEVICE_CALL void fold(void* const* outputs, int outputCount, const void* const* inputs, int inputCount, int own,
-            std::uint64_t bytes, bool last, bool streaming, FoldParts parts = {}) {
+                             std::uint64_t bytes, bool last, bool streaming, FoldParts parts = {}) {
     if (team_.failed()) return;
     ReduceArgs args{.dst = outputs,
                     .dstCount = outputCount,
@@ -508,18 +521,20 @@ class Exchange {
     return work_.links[peer];
   }
 
-  // Tells the peer, by a counter in its memory, what this rank has written there before: on a mapped link by a release store. On
-  // a posted one the mirror is changed, and a request brings over `bytes` bytes from `data` on and then the counter. By one thread.
-  KOLO_DEVICE void signal(Link& link, Counter& counter, std::uint64_t value, std::uint32_t rail = 0, const void* data = nullptr,
-                          std::uint64_t bytes = 0) {
+  // Tells the peer, by a counter in its memory, what this rank has written there before: on a mapped link by a release
+  // store. On a posted one the mirror is changed, and a request brings over `bytes` bytes from `data` on and then the
+  // counter. By one thread.
+  KOLO_DEVICE void signal(Link& link, Counter& counter, std::uint64_t value, std::uint32_t rail = 0,
+                          const void* data = nullptr, std::uint64_t bytes = 0) {
     storeRelease(counter, value);
     if constexpr (Team::kPosts) {
       if (link.isPosted) team_.post(link, Post{rail, data, bytes, &counter, value});
     }
   }
-  // `number` chunks of the peer's have been taken out of their slots. The peer may need to know it for another chunk: of this operation, and
-  // then this rank is going to wait for that chunk; or of a later one, in which this rank first writes its header. Either brings the credit
-  // over if it has been kept until then, to go together with something else.
+  // `number` chunks of the peer's have been taken out of their slots. The peer may need to know it for another chunk:
+  // of this operation, and then this rank is going to wait for that chunk; or of a later one, in which this rank first
+  // writes its header. Either brings the credit over if it has been kept until then, to go together with something
+  // else.
   KOLO_DEVICE void credit(Link& link, std::uint64_t number) {
     Counter& head = link.outbox->signals.head;
     storeRelease(head, number);  // [credit]
@@ -533,7 +548,8 @@ class Exchange {
   }
 
   // What a header says about the part of a buffer that concerns the peer: its place in a window, or its address.
-  KOLO_DEVICE WindowRef offered(const WindowRef& ref, const unsigned char* buffer, const Range& part, bool byAddress) const {
+  KOLO_DEVICE WindowRef offered(const WindowRef& ref, const unsigned char* buffer, const Range& part,
+                                bool byAddress) const {
     if (work_.givesAhead || buffer == nullptr || (ref.index == 0 && !byAddress)) return {};
     if (bytesOf(part.count) < work_.pairsFromBytes) return {};
     return {(ref.index != 0 ? ref.offset : reinterpret_cast<std::uint64_t>(buffer)) + bytesOf(part.begin), ref.index};
@@ -546,8 +562,11 @@ class Exchange {
     if (!work_.shareable) return {};
     return offered(work_.recvRef, work_.recv, work_.partFrom(peer), work_.writesPeers && work_.offersMemory);
   }
-  // Nobody reads which output a rank offers to the root of a gather: there it can say that its block does not wait for the root's.
-  KOLO_DEVICE bool givesAheadTo(int peer) const { return work_.givesAhead && peer == work_.root && work_.signature.collective == Collective::kGather; }
+  // Nobody reads which output a rank offers to the root of a gather: there it can say that its block does not wait for
+  // the root's.
+  KOLO_DEVICE bool givesAheadTo(int peer) const {
+    return work_.givesAhead && peer == work_.root && work_.signature.collective == Collective::kGather;
+  }
   KOLO_DEVICE bool isGivenAhead(int peer) const { return linkTo(peer).theirRecv.index == kGivenAhead; }
   KOLO_DEVICE WindowRef sendRefOf(int peer) const {
     return peer == work_.rank ? offeredInput(peer) : linkTo(peer).theirSend;
@@ -564,7 +583,7 @@ class Exchange {
   KOLO_DEVICE Way wayTo(int peer, const Piece& piece) const {
     if (isShort(piece)) return Way::kHeader;
     if (!choosesWays() || givesAheadTo(peer)) return Way::kSlots;
-    const bool mayWrite = isWrittenTo(piece);   // else the peer may not be met yet
+    const bool mayWrite = isWrittenTo(piece);  // else the peer may not be met yet
     if (mayWrite && recvIsWritable(peer)) return Way::kWritten;
     return isGiven(offeredInput(peer)) ? Way::kTaken : Way::kSlots;
   }
@@ -574,17 +593,22 @@ class Exchange {
     if (isWrittenTo(piece) && isGiven(offeredOutput(peer))) return Way::kWritten;
     return sendIsReadable(peer) ? Way::kTaken : Way::kSlots;
   }
-  KOLO_DEVICE bool choosesWays() const { return work_.pairsFromBytes != 0 || isIn(work_.signature.collective, kMeetsRootOnly); }
+  KOLO_DEVICE bool choosesWays() const {
+    return work_.pairsFromBytes != 0 || isIn(work_.signature.collective, kMeetsRootOnly);
+  }
   // Whether what goes to the root is written into its buffer, if that may be.
   KOLO_DEVICE bool isWrittenTo(const Piece& piece) const {
-    return work_.signature.collective == Collective::kGather && work_.direct != Algorithm::kCount && piece.bytes >= work_.pairsFromBytes;
+    return work_.signature.collective == Collective::kGather && work_.direct != Algorithm::kCount &&
+           piece.bytes >= work_.pairsFromBytes;
   }
   KOLO_DEVICE bool isShort(const Piece& piece) const { return work_.fitsHeader(piece.bytes); }
   KOLO_DEVICE static bool isGiven(const WindowRef& ref) { return ref.index != 0 || ref.offset != 0; }
 
   KOLO_DEVICE int next(int rank) const { return nextRank(rank, work_.ranks); }
 
-  KOLO_DEVICE static const Header& lineOf(const Link& link, std::uint64_t number) { return link.inbox->header[number % kHeaderLines]; }
+  KOLO_DEVICE static const Header& lineOf(const Link& link, std::uint64_t number) {
+    return link.inbox->header[number % kHeaderLines];
+  }
 
   // The peer's header has come: checks that it says what this rank says.
   KOLO_DEVICE void takeHeader(int peer) {
@@ -625,7 +649,9 @@ class Exchange {
       (void)team_.waitAlone(link.inbox->signals.done, ~std::uint64_t{0}, link.peer);
   }
   // By one thread, in spread().
-  KOLO_DEVICE void sayDone(Link& link) { signal(link, link.outbox->signals.done, ++link.taken); }  // [done] after all loads and stores by this team
+  KOLO_DEVICE void sayDone(Link& link) {
+    signal(link, link.outbox->signals.done, ++link.taken);
+  }  // [done] after all loads and stores by this team
   KOLO_DEVICE void awaitDone(Link& link) {
     ++link.finished;
     team_.waitAlone(link.inbox->signals.done, link.finished, link.peer);  // [done]

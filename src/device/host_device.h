@@ -1,9 +1,10 @@
 // What marks functions that host and device code share.
 #pragma once
 
-// KOLO_HD: small ones, always inlined, so that files compiled for different instruction sets do not share a copy. KOLO_DEVICE:
-// the rest, left to the compiler. KOLO_DEVICE_CALL: large ones, which a GPU's code holds once and calls: its assembler takes
-// more time and memory for one huge function than for many. KOLO_ROLLED: before a loop of many rounds, which it would unroll.
+// KOLO_HD: small ones, always inlined, so that files compiled for different instruction sets do not share a copy.
+// KOLO_DEVICE: the rest, left to the compiler. KOLO_DEVICE_CALL: large ones, which a GPU's code holds once and calls:
+// its assembler takes more time and memory for one huge function than for many. KOLO_ROLLED: before a loop of many
+// rounds, which it would unroll.
 #ifdef __CUDACC__
 #define KOLO_HD __host__ __device__ __forceinline__
 #define KOLO_DEVICE __host__ __device__
@@ -18,8 +19,8 @@
 
 namespace kolo::device {
 
-// KOLO_MAY_ALIAS: a type through which bytes of other types may be read and written. A GPU's compiler takes that for granted.
-// kLoadsAnyAddress: whether a word may lie at an address that is no multiple of its size.
+// KOLO_MAY_ALIAS: a type through which bytes of other types may be read and written. A GPU's compiler takes that for
+// granted. kLoadsAnyAddress: whether a word may lie at an address that is no multiple of its size.
 #ifdef __CUDACC__
 #define KOLO_MAY_ALIAS
 inline constexpr bool kLoadsAnyAddress = false;

@@ -5,16 +5,16 @@
 //  - A mailbox lies in the memory of the rank that reads it and is written by exactly one peer.
 //  - A pair of ranks numbers the headers it exchanges 1, 2, 3, ... on both sides alike; header k stands in line
 //    k % kHeaderLines.
-//  - A rank that only gives to a peer may leave the peer's header unread ("owed") and go on; it writes header k only after
-//    it has read the peer's header k - kMaxOwed.
-//    kHeaderLines = 2 kMaxOwed lines are enough: who writes header k has read the peer's header k - kMaxOwed; the peer,
-//    when it wrote that one, had finished the operations before it and had read all headers up to k - 2 kMaxOwed. So nobody
-//    reads the header k - kHeaderLines any more when its line is written again, and header k stays readable for the whole
-//    operation to which it belongs. tests/unit/header_model_test.cc tries all interleavings.
+//  - A rank that only gives to a peer may leave the peer's header unread ("owed") and go on; it writes header k only
+//    after it has read the peer's header k - kMaxOwed. kHeaderLines = 2 kMaxOwed lines are enough: who writes header k
+//    has read the peer's header k - kMaxOwed; the peer, when it wrote that one, had finished the operations before it
+//    and had read all headers up to k - 2 kMaxOwed. So nobody reads the header k - kHeaderLines any more when its line
+//    is written again, and header k stays readable for the whole operation to which it belongs.
+//    tests/unit/header_model_test.cc tries all interleavings.
 //  - Chunks on a directed pair are numbered 1, 2, 3, ...; chunk k stands in slot k % slots. tail counts chunks put,
 //    head counts chunks taken; a sender keeps tail - head <= slots.
-//  - A mirror is the state that the peer's memory is to have: nothing of it is written again before the peer has shown, by a
-//    credit or a header, that it has seen it. So a request may be carried out late, or twice.
+//  - A mirror is the state that the peer's memory is to have: nothing of it is written again before the peer has shown,
+//    by a credit or a header, that it has seen it. So a request may be carried out late, or twice.
 #pragma once
 
 #include <cstdint>
@@ -40,22 +40,24 @@ struct WindowPart {
 };
 inline constexpr std::uint32_t kMostWindows = 4096;  // of a communicator
 
-// In a header to the root of a gather, in the place of the window of an output: the block comes through the slots, whatever the root offers.
+// In a header to the root of a gather, in the place of the window of an output: the block comes through the slots,
+// whatever the root offers.
 inline constexpr std::uint32_t kGivenAhead = 0xffffffffu;
 
 struct alignas(64) Header {
-  // First, so that a vector load of the payload does not reach into the next line: that is where the peer writes next, and to
-  // fetch it meanwhile costs a second hop (110 ns of 440 between two cores, although the lanes beyond are masked).
+  // First, so that a vector load of the payload does not reach into the next line: that is where the peer writes next,
+  // and to fetch it meanwhile costs a second hop (110 ns of 440 between two cores, although the lanes beyond are
+  // masked).
   union {
     struct {
-      std::uint64_t sendOffset, recvOffset;   // without a window: the address in its process, or 0
+      std::uint64_t sendOffset, recvOffset;  // without a window: the address in its process, or 0
       std::uint32_t sendWindow, recvWindow;
     } refs;
     unsigned char payload[kHeaderPayloadBytes];
   };
-  std::uint64_t signature;   // Signature::pack()
+  std::uint64_t signature;  // Signature::pack()
   std::uint64_t count;
-  Counter number;            // written last, released [header]
+  Counter number;  // written last, released [header]
 };
 static_assert(sizeof(Header) == 64, "one cache line");
 inline constexpr std::uint64_t kHeaderBytesBeforeNumber = 56;
@@ -66,8 +68,8 @@ inline constexpr std::uint32_t kMaxRails = 4;
 struct alignas(64) Signals {
   // Chunks that the peer has put into my slots [chunk]; chunk k is counted by tail[k % rails], whose rail carried it.
   Counter tail[kMaxRails];
-  Counter head;   // chunks that the peer has taken out of its slots, which I filled [credit]
-  Counter done;   // operations after which the peer touches my buffers no more [done]
+  Counter head;  // chunks that the peer has taken out of its slots, which I filled [credit]
+  Counter done;  // operations after which the peer touches my buffers no more [done]
 };
 
 struct Mailbox {
@@ -77,8 +79,9 @@ struct Mailbox {
 
 // Point-to-point messages are described in device/message.h; they have lines and slots of their own.
 
-// What may come before a request goes, to go together with it; as koloTransportPut.more has it. kLater is for a credit: the peer needs it, if at
-// all, in an operation that this rank is in too. There this rank puts something else to it, or waits (Exchange::credit).
+// What may come before a request goes, to go together with it; as koloTransportPut.more has it. kLater is for a credit:
+// the peer needs it, if at all, in an operation that this rank is in too. There this rank puts something else to it, or
+// waits (Exchange::credit).
 enum class More : std::uint32_t { kNothing, kSoon, kLater };
 
 // A request of a posted link, by addresses in its mirror.
@@ -91,8 +94,8 @@ struct Post {
   More more = More::kSoon;
 };
 
-// What a rank on a GPU has instead of a board's word that a peer is no longer there. Written by the peer, when it goes, after all that it
-// did; or by this rank's proxy, when the posted link to it is lost for good.
+// What a rank on a GPU has instead of a board's word that a peer is no longer there. Written by the peer, when it goes,
+// after all that it did; or by this rank's proxy, when the posted link to it is lost for good.
 inline constexpr std::uint64_t kPeerLeft = 1, kLinkLost = 2;
 
 // What a header is to say.
@@ -103,48 +106,49 @@ struct Expectation {
 
 // One end of a message between a pair of ranks on GPUs, while a group's messages are under way (algorithms/messages.h).
 struct MessageFlow {
-  const unsigned char* from = nullptr;   // of a send; `to` of a receive
+  const unsigned char* from = nullptr;  // of a send; `to` of a receive
   unsigned char* to = nullptr;
-  std::uint64_t bytes = 0;               // this channel's part
-  std::uint64_t done = 0;                // of them
-  std::uint64_t word = 0, count = 0;     // what the header says
-  WindowRef ref;                         // of a send: where the receiver may take it from
-  std::uint32_t current = 0;             // place in the group's list + 1; 0: nothing is left
-  bool isOpen = false;                   // its header has been written, or read
-  bool isDirect = false;                 // the receiver takes it out of the sender's window
+  std::uint64_t bytes = 0;            // this channel's part
+  std::uint64_t done = 0;             // of them
+  std::uint64_t word = 0, count = 0;  // what the header says
+  WindowRef ref;                      // of a send: where the receiver may take it from
+  std::uint32_t current = 0;          // place in the group's list + 1; 0: nothing is left
+  bool isOpen = false;                // its header has been written, or read
+  bool isDirect = false;              // the receiver takes it out of the sender's window
 };
 
 struct Link {
   int peer = -1;
-  Mailbox* inbox = nullptr;                       // in my memory, written by the peer
-  const unsigned char* inSlots = nullptr;         // likewise
-  Mailbox* outbox = nullptr;                      // in the peer's memory, written by me
-  unsigned char* outSlots = nullptr;              // likewise
-  const WindowPart* windows = nullptr;            // [kMostWindows] what the peer has registered
-  // A posted link's outbox, outSlots and signals are this process's mirror of what it writes into the peer's memory; requests
-  // bring over what has changed (Exchange::signal).
+  Mailbox* inbox = nullptr;                // in my memory, written by the peer
+  const unsigned char* inSlots = nullptr;  // likewise
+  Mailbox* outbox = nullptr;               // in the peer's memory, written by me
+  unsigned char* outSlots = nullptr;       // likewise
+  const WindowPart* windows = nullptr;     // [kMostWindows] what the peer has registered
+  // A posted link's outbox, outSlots and signals are this process's mirror of what it writes into the peer's memory;
+  // requests bring over what has changed (Exchange::signal).
   bool isPosted = false;
-  std::uint32_t railMask = 0;                     // rails - 1
-  unsigned char* mirror = nullptr;                // of a posted link on a GPU: where it begins
-  const Counter* left = nullptr;                  // on a GPU, in my memory: whether the peer is still there [gone]
-  // Of a mapped link: not 0 once the peer has left an operation with an error [gave up]; and on a GPU, where this rank's
-  // kernels say so to the peer.
+  std::uint32_t railMask = 0;       // rails - 1
+  unsigned char* mirror = nullptr;  // of a posted link on a GPU: where it begins
+  const Counter* left = nullptr;    // on a GPU, in my memory: whether the peer is still there [gone]
+  // Of a mapped link: not 0 once the peer has left an operation with an error [gave up]; and on a GPU, where this
+  // rank's kernels say so to the peer.
   const Counter* gaveUp = nullptr;
   Counter* gaveUpThere = nullptr;
 
   // How far we are; known to this rank alone. In a team of several threads only the leader writes them, after the last
   // barrier of a primitive; the others read them after the first barrier of the next.
-  std::uint64_t announced = 0;   // headers written to the peer
-  std::uint64_t met = 0;         // headers read from it
-  std::uint32_t owed = 0;        // headers of operations that are over, still to be read from it
-  std::uint64_t sent = 0;        // chunks put
-  std::uint64_t credited = 0;    // head, when it was last read: reading it costs a miss
-  std::uint64_t received = 0;    // chunks taken
-  std::uint64_t finished = 0;    // direct operations that it has said to have ended with me; of messages, those that it has taken from me
-  std::uint64_t taken = 0;       // direct operations that I have said to have ended with it; messages taken from it
+  std::uint64_t announced = 0;  // headers written to the peer
+  std::uint64_t met = 0;        // headers read from it
+  std::uint32_t owed = 0;       // headers of operations that are over, still to be read from it
+  std::uint64_t sent = 0;       // chunks put
+  std::uint64_t credited = 0;   // head, when it was last read: reading it costs a miss
+  std::uint64_t received = 0;   // chunks taken
+  std::uint64_t finished =
+      0;  // direct operations that it has said to have ended with me; of messages, those that it has taken from me
+  std::uint64_t taken = 0;  // direct operations that I have said to have ended with it; messages taken from it
   WindowRef theirSend,
       theirRecv;  // of the header met last: copied out of it once, and then checked and used (Exchange::takeHeader)
-  Expectation expected[kHeaderLines];   // of the headers owed, by line
+  Expectation expected[kHeaderLines];  // of the headers owed, by line
   MessageFlow sending, receiving;
 };
 

@@ -29,9 +29,7 @@ KOLO_HD void storeWord(void* to, Word word) {
   static_cast<Anywhere<Word>*>(to)->word = word;
 }
 
-KOLO_HD std::uint64_t packOffset(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % kPackBytes;
-}
+KOLO_HD std::uint64_t packOffset(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % kPackBytes; }
 
 // How a range of bytes falls apart: [0, head) and [packs end, bytes) by elements, between them whole packs.
 struct PackSplit {

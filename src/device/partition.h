@@ -26,8 +26,8 @@ constexpr Range alignedPart(std::uint64_t count, int n, int i, std::uint64_t gra
   return {begin, end - begin};
 }
 
-// Part i of n as tinygrad's ring allreduce cuts it: by the largest factor of {32, 16, 8, 4, 2} that divides the count, the
-// first parts one factor longer. (It keeps every part a multiple of the factor, and the first longest.)
+// Part i of n as tinygrad's ring allreduce cuts it: by the largest factor of {32, 16, 8, 4, 2} that divides the count,
+// the first parts one factor longer. (It keeps every part a multiple of the factor, and the first longest.)
 constexpr Range factoredPart(std::uint64_t count, int n, int i) {
   std::uint64_t factor = 32;
   while (factor > 1 && count % factor != 0) factor /= 2;

@@ -1,5 +1,5 @@
-// Runs of bytes as one stream, cut into chunks: both sides of a pair that list the same bytes in the same order cut them alike. Pure index
-// arithmetic.
+// Runs of bytes as one stream, cut into chunks: both sides of a pair that list the same bytes in the same order cut
+// them alike. Pure index arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ class PieceStream {
   int count_;
   At at_;
   int piece_ = 0;
-  std::uint64_t offset_ = 0;   // bytes of the piece that are done
+  std::uint64_t offset_ = 0;  // bytes of the piece that are done
 };
 
 }  // namespace kolo::device

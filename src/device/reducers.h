@@ -255,21 +255,17 @@ template <class T>
 constexpr bool isDefinedFor(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
-    case ReduceOp::kProd:
-      return true;
+    case ReduceOp::kProd: return true;
     case ReduceOp::kMax:
     case ReduceOp::kMin:
     case ReduceOp::kLogicalAnd:
     case ReduceOp::kLogicalOr:
-    case ReduceOp::kLogicalXor:
-      return !kIsComplex<T>;
+    case ReduceOp::kLogicalXor: return !kIsComplex<T>;
     case ReduceOp::kBitAnd:
     case ReduceOp::kBitOr:
-    case ReduceOp::kBitXor:
-      return std::is_integral_v<T> || std::is_same_v<T, Bool>;
+    case ReduceOp::kBitXor: return std::is_integral_v<T> || std::is_same_v<T, Bool>;
     case ReduceOp::kUser:
-    case ReduceOp::kCount:
-      break;
+    case ReduceOp::kCount: break;
   }
   return false;
 }

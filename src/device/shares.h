@@ -15,14 +15,14 @@ namespace kolo::device {
 
 // Of what a fold is made.
 struct FoldParts {
-  const float* weights = nullptr;   // of each input, by shareOf(); null: 1
-  int ranks = 1;                    // in all inputs together
+  const float* weights = nullptr;  // of each input, by shareOf(); null: 1
+  int ranks = 1;                   // in all inputs together
 };
 
 // The weight of the partial result of so many ranks of a work, beside that of one rank's input: 1 unless it is a share.
 KOLO_DEVICE float shareOf(const Work& work, int ranks) {
   if (work.inputRanks == 0) return 1;
-  const auto each = static_cast<float>(work.inputRanks);   // exact, as there are at most 2^20 ranks
+  const auto each = static_cast<float>(work.inputRanks);  // exact, as there are at most 2^20 ranks
   return powerAtLeast(each * static_cast<float>(ranks)) / powerAtLeast(each);
 }
 

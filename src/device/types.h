@@ -323,41 +323,24 @@ struct TypeTag {
 template <class Functor>
 constexpr decltype(auto) dispatch(koloDataType_t datatype, Functor&& functor) {
   switch (datatype) {
-    case koloInt8:
-      return functor(TypeTag<std::int8_t>{});
-    case koloUint8:
-      return functor(TypeTag<std::uint8_t>{});
-    case koloInt16:
-      return functor(TypeTag<std::int16_t>{});
-    case koloUint16:
-      return functor(TypeTag<std::uint16_t>{});
-    case koloInt32:
-      return functor(TypeTag<std::int32_t>{});
-    case koloUint32:
-      return functor(TypeTag<std::uint32_t>{});
-    case koloInt64:
-      return functor(TypeTag<std::int64_t>{});
-    case koloUint64:
-      return functor(TypeTag<std::uint64_t>{});
-    case koloFloat16:
-      return functor(TypeTag<Float16>{});
-    case koloBfloat16:
-      return functor(TypeTag<Bfloat16>{});
-    case koloFloat8e4m3:
-      return functor(TypeTag<Float8E4m3>{});
-    case koloFloat8e5m2:
-      return functor(TypeTag<Float8E5m2>{});
-    case koloFloat64:
-      return functor(TypeTag<double>{});
-    case koloBool:
-      return functor(TypeTag<Bool>{});
-    case koloComplex64:
-      return functor(TypeTag<Complex<float>>{});
-    case koloComplex128:
-      return functor(TypeTag<Complex<double>>{});
+    case koloInt8: return functor(TypeTag<std::int8_t>{});
+    case koloUint8: return functor(TypeTag<std::uint8_t>{});
+    case koloInt16: return functor(TypeTag<std::int16_t>{});
+    case koloUint16: return functor(TypeTag<std::uint16_t>{});
+    case koloInt32: return functor(TypeTag<std::int32_t>{});
+    case koloUint32: return functor(TypeTag<std::uint32_t>{});
+    case koloInt64: return functor(TypeTag<std::int64_t>{});
+    case koloUint64: return functor(TypeTag<std::uint64_t>{});
+    case koloFloat16: return functor(TypeTag<Float16>{});
+    case koloBfloat16: return functor(TypeTag<Bfloat16>{});
+    case koloFloat8e4m3: return functor(TypeTag<Float8E4m3>{});
+    case koloFloat8e5m2: return functor(TypeTag<Float8E5m2>{});
+    case koloFloat64: return functor(TypeTag<double>{});
+    case koloBool: return functor(TypeTag<Bool>{});
+    case koloComplex64: return functor(TypeTag<Complex<float>>{});
+    case koloComplex128: return functor(TypeTag<Complex<double>>{});
     case koloFloat32:
-    case koloNumDatatypes:
-      break;
+    case koloNumDatatypes: break;
   }
   return functor(TypeTag<float>{});
 }

@@ -12,11 +12,31 @@ namespace kolo::device {
 
 // The numbers are those of koloCollective_t.
 enum class Collective : std::uint8_t {
-  kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter, kAllToAll, kGather, kScatter, kBarrier, kSendRecv, kCount
+  kAllReduce,
+  kReduce,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kGather,
+  kScatter,
+  kBarrier,
+  kSendRecv,
+  kCount
 };
 
 enum class Algorithm : std::uint8_t {
-  kLine, kOneShot, kTwoShot, kRing, kBiring, kRecursive, kBruck, kTree, kPairwise, kHierarchical, kCount
+  kLine,
+  kOneShot,
+  kTwoShot,
+  kRing,
+  kBiring,
+  kRecursive,
+  kBruck,
+  kTree,
+  kPairwise,
+  kHierarchical,
+  kCount
 };
 
 // What collectives have in common, as sets of them.
@@ -24,27 +44,33 @@ template <class... Members>
 constexpr std::uint32_t setOf(Members... members) {
   return ((1u << static_cast<unsigned>(members)) | ...);
 }
-constexpr bool isIn(Collective collective, std::uint32_t set) { return (set >> static_cast<unsigned>(collective) & 1) != 0; }
+constexpr bool isIn(Collective collective, std::uint32_t set) {
+  return (set >> static_cast<unsigned>(collective) & 1) != 0;
+}
 
 inline constexpr std::uint32_t kFromRoot = setOf(Collective::kBroadcast, Collective::kScatter);
 inline constexpr std::uint32_t kToRoot = setOf(Collective::kReduce, Collective::kGather);
-inline constexpr std::uint32_t kReducing = setOf(Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter);
+inline constexpr std::uint32_t kReducing =
+    setOf(Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter);
 // The send buffer, or the receive buffer, holds a block for each rank.
 inline constexpr std::uint32_t kSendsBlocks =
     setOf(Collective::kReduceScatter, Collective::kAllToAll, Collective::kScatter);
-inline constexpr std::uint32_t kReceivesBlocks = setOf(Collective::kAllGather, Collective::kAllToAll, Collective::kGather);
-// All data has one end at the root, so the others need not meet each other. An algorithm that relays has its own neighbours.
-inline constexpr std::uint32_t kMeetsRootOnly = setOf(Collective::kBroadcast, Collective::kGather, Collective::kScatter);
+inline constexpr std::uint32_t kReceivesBlocks =
+    setOf(Collective::kAllGather, Collective::kAllToAll, Collective::kGather);
+// All data has one end at the root, so the others need not meet each other. An algorithm that relays has its own
+// neighbours.
+inline constexpr std::uint32_t kMeetsRootOnly =
+    setOf(Collective::kBroadcast, Collective::kGather, Collective::kScatter);
 
 // What must be the same on all ranks, in one word of the header.
 struct Signature {
   Collective collective = Collective::kBarrier;
   std::uint8_t datatype = 0;
-  std::uint8_t op = 0;             // a ReduceOp, or one of the kinds below
+  std::uint8_t op = 0;  // a ReduceOp, or one of the kinds below
   Algorithm algorithm = Algorithm::kLine;
-  bool vector = false;             // a v-variant
-  std::uint32_t root = 0;          // 20 bits
-  std::uint16_t sequence = 0;      // low bits of the communicator's operation number; the top bits of the word
+  bool vector = false;         // a v-variant
+  std::uint32_t root = 0;      // 20 bits
+  std::uint16_t sequence = 0;  // low bits of the communicator's operation number; the top bits of the word
 
   static constexpr std::uint8_t kAvg = 13, kPreMulSum = 14, kNoOp = 15;
   static constexpr int kSequenceAt = 38;
@@ -78,24 +104,26 @@ struct Fault {
     kLost,
     kCorrupt
   } kind = kNone;
-  int peer = -1;                   // whose header or signal it was
+  int peer = -1;  // whose header or signal it was
   std::uint64_t signature =
       0;  // kMismatch: what the peer called. kCorrupt: the index, and the offset, of memory that it has not registered
   std::uint64_t count = 0;
-  std::uint64_t mine = 0;          // kMismatch, and on a GPU always: what this rank called then
+  std::uint64_t mine = 0;  // kMismatch, and on a GPU always: what this rank called then
   std::uint64_t mineCount = 0;
-  std::uint64_t number = 0;        // on a GPU: Work::number
-  Counter claimed{0};              // 1: a thread of a block has written, or is writing, the rest
+  std::uint64_t number = 0;  // on a GPU: Work::number
+  Counter claimed{0};        // 1: a thread of a block has written, or is writing, the rest
 };
 
-// n blocks of a buffer, one for each rank: uniform (stride == count), by counts and displacements, or the parts of a whole. This is the place
-// where buckets of tensors and strided axes will be described; algorithms only ever ask for block(i).
+// n blocks of a buffer, one for each rank: uniform (stride == count), by counts and displacements, or the parts of a
+// whole. This is the place where buckets of tensors and strided axes will be described; algorithms only ever ask for
+// block(i).
 struct Layout {
-  std::uint64_t count = 0;                      // elements of each block, if counts is null
+  std::uint64_t count = 0;  // elements of each block, if counts is null
   const std::uint64_t* counts = nullptr;
-  const std::uint64_t* displs = nullptr;        // with counts only
-  int parts = 0;                                // > 0: `count` elements in so many parts, cut at multiples of `grain`
-  const int* order = nullptr;                   // of the ranks of a work that are a part of the communicator's: block i is block order[i]
+  const std::uint64_t* displs = nullptr;  // with counts only
+  int parts = 0;                          // > 0: `count` elements in so many parts, cut at multiples of `grain`
+  const int* order =
+      nullptr;  // of the ranks of a work that are a part of the communicator's: block i is block order[i]
   // The part of each block that is this channel's: part `channel` of `channels`, cut at multiples of `grain` elements.
   int channel = 0;
   int channels = 1;
@@ -118,7 +146,8 @@ struct Layout {
   }
 };
 
-// The ranks by host, for hierarchical algorithms: hosts with equally many of them. Links between hosts are posted, within one mapped.
+// The ranks by host, for hierarchical algorithms: hosts with equally many of them. Links between hosts are posted,
+// within one mapped.
 struct Hosts {
   int count = 1;                // hosts
   int perHost = 1;              // ranks on each
@@ -132,68 +161,76 @@ struct Hosts {
 
 struct Work {
   Signature signature;
-  std::uint64_t word = 0;                       // signature.pack()
+  std::uint64_t word = 0;  // signature.pack()
   // The algorithm to use if all buffers lie in windows: kOneShot or kTwoShot, or kCount for "the same in either case".
-  // All ranks read this from all headers, so they decide alike although each knows only its own buffers beforehand; or those who meet do, each
-  // pair for itself.
+  // All ranks read this from all headers, so they decide alike although each knows only its own buffers beforehand; or
+  // those who meet do, each pair for itself.
   Algorithm direct = Algorithm::kCount;
   ReduceOp op = ReduceOp::kSum;
-  std::uint32_t divisor = 1;                    // avg: the number of ranks
+  std::uint32_t divisor = 1;  // avg: the number of ranks
   // Of an average whose partial results are stored as shares (device/shares.h): how many ranks each input of this work
   // is a share of, 1 where it is a rank's own. 0: partial results are stored as they are.
   std::uint32_t inputRanks = 0;
-  bool yieldsTruth = false;                     // results are 0 or 1 whatever the input; with one rank, `op` is then kLogicalOr
-  bool scaled = false;                          // pre-multiplied sum, and
-  alignas(16) unsigned char scalar[16] = {};    // this rank's scalar
+  bool yieldsTruth = false;  // results are 0 or 1 whatever the input; with one rank, `op` is then kLogicalOr
+  bool scaled = false;       // pre-multiplied sum, and
+  alignas(16) unsigned char scalar[16] = {};  // this rank's scalar
   std::uint32_t elementBytes = 1;
   int rank = 0;
   int ranks = 1;
   int root = 0;
-  const int* members = nullptr;                 // [ranks] a part of the communicator's, which `rank`, `root` and peers number; else all
-  const Hosts* hosts = nullptr;                 // with kHierarchical
-  Algorithm within = Algorithm::kCount;         // with kHierarchical: for its steps inside a host,
-  Algorithm between = Algorithm::kCount;        // and between hosts
-  int channels = 1;                             // blocks that share the operation
-  std::uint64_t number = 0;                     // on a GPU: of the operation in its communicator, for messages; else 0
+  const int* members =
+      nullptr;  // [ranks] a part of the communicator's, which `rank`, `root` and peers number; else all
+  const Hosts* hosts = nullptr;           // with kHierarchical
+  Algorithm within = Algorithm::kCount;   // with kHierarchical: for its steps inside a host,
+  Algorithm between = Algorithm::kCount;  // and between hosts
+  int channels = 1;                       // blocks that share the operation
+  std::uint64_t number = 0;               // on a GPU: of the operation in its communicator, for messages; else 0
 
   const unsigned char* send = nullptr;
   unsigned char* recv = nullptr;
-  Layout sendLayout;                            // one block where the operation's buffer is not divided
+  Layout sendLayout;  // one block where the operation's buffer is not divided
   Layout recvLayout;
   WindowRef sendRef, recvRef;
-  bool mayOwe = false;                          // a repeat: headers that change nothing here may be read later
-  bool readsPeers = false;                      // inputs in no window may be read by their address; the same on all ranks that decide alike
-  bool writesPeers = false;                     // likewise outputs be written; each rank offers its own, or does not
+  bool mayOwe = false;      // a repeat: headers that change nothing here may be read later
+  bool readsPeers = false;  // inputs in no window may be read by their address; the same on all ranks that decide alike
+  bool writesPeers = false;  // likewise outputs be written; each rank offers its own, or does not
   bool offersMemory = true;  // false: peers can do neither with this rank's memory, and it offers none
-  bool shareable = false;                       // both refs may be used by the peers (not in-place all-to-all, ...)
-  bool givesAhead = false;                      // this time this rank offers no buffer, but puts what it gives into slots and need not wait
-  // Not 0: each pair of ranks decides for itself which way a block goes, as where only they know how long it is. One that is shorter than
-  // this does not go directly. More than a header's payload; the same on all ranks that need to know it. 0: all decide alike, for all blocks.
+  bool shareable = false;    // both refs may be used by the peers (not in-place all-to-all, ...)
+  bool givesAhead = false;  // this time this rank offers no buffer, but puts what it gives into slots and need not wait
+  // Not 0: each pair of ranks decides for itself which way a block goes, as where only they know how long it is. One
+  // that is shorter than this does not go directly. More than a header's payload; the same on all ranks that need to
+  // know it. 0: all decide alike, for all blocks.
   std::uint64_t pairsFromBytes = 0;
 
-  std::uint64_t headerCount = 0;                // the count in the header, where it is the same for all peers
-  const std::uint64_t* countTo = nullptr;       // else: by peer, what I say
-  const std::uint64_t* countFrom = nullptr;     //       and what I expect
+  std::uint64_t headerCount = 0;             // the count in the header, where it is the same for all peers
+  const std::uint64_t* countTo = nullptr;    // else: by peer, what I say
+  const std::uint64_t* countFrom = nullptr;  //       and what I expect
 
-  // kSendRecv, one end of a message between GPUs: with whom, and the next in the list with the same peer and direction, + 1.
+  // kSendRecv, one end of a message between GPUs: with whom, and the next in the list with the same peer and direction,
+  // + 1.
   int peer = -1;
   bool isSend = false;
   std::uint32_t next = 0;
 
-  Link* links = nullptr;                        // [ranks]; that of the rank itself is unused
+  Link* links = nullptr;  // [ranks]; that of the rank itself is unused
   std::uint32_t slots = 0;
-  std::uint32_t slotBytes = 0;                  // a multiple of 64
-  std::uint32_t chunkBytes = 0;                 // of a slot that is used: the same on all ranks, a multiple of 64
-  std::uint32_t chunksAtOnce = 1;               // that a rank sends before it waits for the first to come: the same on all ranks, below `slots`
-  bool streaming = false;                       // results are too large for the caches
+  std::uint32_t slotBytes = 0;   // a multiple of 64
+  std::uint32_t chunkBytes = 0;  // of a slot that is used: the same on all ranks, a multiple of 64
+  std::uint32_t chunksAtOnce =
+      1;  // that a rank sends before it waits for the first to come: the same on all ranks, below `slots`
+  bool streaming = false;  // results are too large for the caches
   unsigned char* scratch = nullptr;
-  std::uint64_t scratchBytes = 0;               // of each channel
+  std::uint64_t scratchBytes = 0;  // of each channel
   Fault* fault = nullptr;
-  PostBox* posts = nullptr;                     // on a GPU, of this channel; null: no link is posted
+  PostBox* posts = nullptr;  // on a GPU, of this channel; null: no link is posted
 
   // What of `send` is for a peer, and what of `recv` comes from it.
-  KOLO_DEVICE Range partTo(int peer) const { return sendLayout.block(isIn(signature.collective, kSendsBlocks) ? peer : 0); }
-  KOLO_DEVICE Range partFrom(int peer) const { return recvLayout.block(isIn(signature.collective, kReceivesBlocks) ? peer : 0); }
+  KOLO_DEVICE Range partTo(int peer) const {
+    return sendLayout.block(isIn(signature.collective, kSendsBlocks) ? peer : 0);
+  }
+  KOLO_DEVICE Range partFrom(int peer) const {
+    return recvLayout.block(isIn(signature.collective, kReceivesBlocks) ? peer : 0);
+  }
 
   // Whether a block of a pair's own goes with its header.
   KOLO_DEVICE bool fitsHeader(std::uint64_t bytes) const { return pairsFromBytes != 0 && bytes <= kHeaderPayloadBytes; }
@@ -209,7 +246,11 @@ KOLO_DEVICE bool gives(const Work& work, int from, int to) {
 }
 
 // Whether this rank gets nothing from the others in the operation, or gives them nothing.
-KOLO_DEVICE bool onlyGives(const Work& work) { return isIn(work.signature.collective, work.rank == work.root ? kFromRoot : kToRoot); }
-KOLO_DEVICE bool onlyGets(const Work& work) { return isIn(work.signature.collective, work.rank == work.root ? kToRoot : kFromRoot); }
+KOLO_DEVICE bool onlyGives(const Work& work) {
+  return isIn(work.signature.collective, work.rank == work.root ? kFromRoot : kToRoot);
+}
+KOLO_DEVICE bool onlyGets(const Work& work) {
+  return isIn(work.signature.collective, work.rank == work.root ? kToRoot : kFromRoot);
+}
 
 }  // namespace kolo::device

@@ -53,7 +53,8 @@ std::string cudaNote() {
   std::string text = kernels;
   const char* between = "";
   for (const drivers::CudaDevice& device : devices.value()) {
-    text += fmt::format("{}{}: {} ({}, compute capability {}.{})", between, device.ordinal, device.name, device.pciBusId, device.major, device.minor);
+    text += fmt::format("{}{}: {} ({}, compute capability {}.{})", between, device.ordinal, device.name,
+                        device.pciBusId, device.major, device.minor);
     between = "; ";
   }
   return text;
@@ -61,16 +62,11 @@ std::string cudaNote() {
 
 const char* nameOf(settings::Kind kind) {
   switch (kind) {
-    case settings::Kind::kInteger:
-      return "integer";
-    case settings::Kind::kBytes:
-      return "bytes";
-    case settings::Kind::kBool:
-      return "bool";
-    case settings::Kind::kPorts:
-      return "ports";
-    case settings::Kind::kText:
-      break;
+    case settings::Kind::kInteger: return "integer";
+    case settings::Kind::kBytes: return "bytes";
+    case settings::Kind::kBool: return "bool";
+    case settings::Kind::kPorts: return "ports";
+    case settings::Kind::kText: break;
   }
   return "text";
 }

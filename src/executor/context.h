@@ -17,9 +17,9 @@ using ReduceKernel = void (*)(const device::ReduceArgs& args);
 
 // One wait, from its first poll on.
 struct WaitState {
-  std::int64_t startedNs = 0;    // 0: the owner has not been asked yet
-  std::int64_t checkedNs = 0;    // the peer's board was looked at
-  std::int64_t saidNs = 0;       // this rank said that it waits
+  std::int64_t startedNs = 0;  // 0: the owner has not been asked yet
+  std::int64_t checkedNs = 0;  // the peer's board was looked at
+  std::int64_t saidNs = 0;     // this rank said that it waits
   std::uint64_t rounds = 0;
   bool isKnownToBeGone = false;  // nobody comes any more, but for what has been sent
 };
@@ -33,8 +33,8 @@ class LinkOwner {
   virtual device::Fault keepWaiting(const device::Work& work, int peer, WaitState& state) = 0;
   // Opens the link to a peer, which this rank needs for the first time.
   virtual device::Fault open(device::Link& link) = 0;
-  // Hands a request to the transport of a posted link: `bytes` bytes from `data` on, which lies in the link's mirror, then the counter.
-  // Waits while the transport has no room. A fault other than kNone: the peer cannot be told.
+  // Hands a request to the transport of a posted link: `bytes` bytes from `data` on, which lies in the link's mirror,
+  // then the counter. Waits while the transport has no room. A fault other than kNone: the peer cannot be told.
   virtual device::Fault post(const device::Work& work, const device::Link& link, const device::Post& post) = 0;
   // Lets the transports of posted links move data, that of this peer first. True if something has moved.
   virtual bool progress(int peer) = 0;
@@ -57,14 +57,14 @@ struct UserReduction {
 struct Context {
   LinkOwner* owner = nullptr;
   Polling polling;
-  bool posts = false;                       // some links are posted: what is waited for arrives while the owner makes progress
+  bool posts = false;  // some links are posted: what is waited for arrives while the owner makes progress
   koloDataType_t datatype = koloInt8;
-  const UserReduction* user = nullptr;      // with ReduceOp::kUser
-  ReduceKernel kernel = nullptr;            // with any other, what the host thread reduces with
+  const UserReduction* user = nullptr;  // with ReduceOp::kUser
+  ReduceKernel kernel = nullptr;        // with any other, what the host thread reduces with
 };
 
-// Runs one operation to its end on the calling thread's behalf; work.fault tells how it went. Two of them exist: hostExecutor
-// here, and the emulated block in the tests.
+// Runs one operation to its end on the calling thread's behalf; work.fault tells how it went. Two of them exist:
+// hostExecutor here, and the emulated block in the tests.
 class Executor {
  public:
   virtual ~Executor() = default;

@@ -28,7 +28,8 @@ File::~File() {
 
 namespace {
 
-// The device's primary context, current for a scope in which a capture elsewhere forbids nothing; held beyond it by keep().
+// The device's primary context, current for a scope in which a capture elsewhere forbids nothing; held beyond it by
+// keep().
 class Context {
  public:
   static Result<Context> of(const drivers::CudaDriver& driver, int ordinal) {
@@ -45,8 +46,8 @@ class Context {
     return context;
   }
   Context(Context&& other) noexcept
-      : driver_(other.driver_), device_(other.device_), context_(std::exchange(other.context_, nullptr)), kept_(other.kept_),
-        mode_(other.mode_) {}
+      : driver_(other.driver_), device_(other.device_), context_(std::exchange(other.context_, nullptr)),
+        kept_(other.kept_), mode_(other.mode_) {}
   ~Context() {
     if (context_ == nullptr) return;
     (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_);
@@ -61,7 +62,8 @@ class Context {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   bool kept_ = false;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;   // what is done here is no part of a capture; then the thread's own again
+  CUstreamCaptureMode mode_ =
+      CU_STREAM_CAPTURE_MODE_RELAXED;  // what is done here is no part of a capture; then the thread's own again
 };
 
 Result<int> ask(const drivers::CudaDriver& driver, int device, CUdevice_attribute attribute) {
@@ -106,7 +108,7 @@ Status mapNew(const drivers::CudaDriver& driver, int device, std::uint64_t* addr
     }
     if (!status.ok()) (void)driver.cuMemAddressFree(base, size);
   }
-  (void)driver.cuMemRelease(handle);   // the mapping holds the memory
+  (void)driver.cuMemRelease(handle);  // the mapping holds the memory
   if (status.ok()) {
     *address = base;
     *bytes = size;
@@ -159,13 +161,14 @@ Result<RdmaAbilities> rdmaAbilities(int device) {
   return RdmaAbilities{dmaBuf != 0, peerMemory != 0, ordering >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER};
 }
 
-// Without CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: the platform's own path from NICs to the device, which on one with a coherent link
-// (Grace) is that link, and elsewhere PCI Express. That flag is for NICs with a path of their own past the processor, and the driver orders
-// nothing between two paths: so all of a rank's memory goes by one.
+// Without CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: the platform's own path from NICs to the device, which on one
+// with a coherent link (Grace) is that link, and elsewhere PCI Express. That flag is for NICs with a path of their own
+// past the processor, and the driver orders nothing between two paths: so all of a rank's memory goes by one.
 Result<File> DeviceMemory::dmaBuf() const {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   if (address_ % page != 0 || bytes_ % page != 0) {
-    return error(koloUnsupported, "{} bytes at {:#x} are not whole pages of {} bytes, as a dma-buf's must be", bytes_, address_, page);
+    return error(koloUnsupported, "{} bytes at {:#x} are not whole pages of {} bytes, as a dma-buf's must be", bytes_,
+                 address_, page);
   }
   KOLO_ASSIGN(const Context context, Context::of(*driver_, device_));
   int fd = -1;

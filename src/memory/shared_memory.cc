@@ -59,7 +59,8 @@ Status outOfMemory(int errnum, std::size_t bytes, const char* call) {
   return {full ? koloOutOfMemory : koloSystemError, status.message()};
 }
 
-// The blocks of allocate() and allocateOn(), of one kind or the other, by address. Never destroyed: threads may still look things up during exit.
+// The blocks of allocate() and allocateOn(), of one kind or the other, by address. Never destroyed: threads may still
+// look things up during exit.
 struct Block {
   SharedMemory memory;
   DeviceMemory onDevice;
@@ -129,8 +130,7 @@ bool SharedMemory::discard(std::size_t offset, std::size_t bytes) const {
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)),
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)),
       fd_(std::exchange(other.fd_, -1)) {}
 
 SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
@@ -197,12 +197,14 @@ Status release(void* pointer) {
     return error(koloInvalidPointer, "{} was not returned by koloMemAlloc, or was freed before", fmt::ptr(pointer));
   }
   if (at->second.holds != 0) {
-    return error(koloInvalidUsage, "{} windows lie over this memory; expected koloWindowDeregister, or the end of their "
-                 "communicator, before", at->second.holds);
+    return error(koloInvalidUsage,
+                 "{} windows lie over this memory; expected koloWindowDeregister, or the end of their "
+                 "communicator, before",
+                 at->second.holds);
   }
   freed = std::move(at->second);
   blocks().byAddress.erase(at);
-  return freed.onDevice.synchronize();   // as cudaFree does: kernels may still use it
+  return freed.onDevice.synchronize();  // as cudaFree does: kernels may still use it
 }
 
 std::optional<Backing> findBacking(const void* pointer, std::size_t bytes) {
@@ -228,7 +230,7 @@ Hold::Hold(const void* address) {
 Hold::~Hold() {
   if (block_ == 0) return;
   const std::unique_lock lock(blocks().mutex);
-  --blocks().byAddress.at(block_).holds;   // there, because it is held
+  --blocks().byAddress.at(block_).holds;  // there, because it is held
 }
 
 }  // namespace kolo::memory

@@ -18,7 +18,8 @@ class SharedMemory {
  public:
   SharedMemory() = default;
   // Zero-filled, page-aligned, pages taken when touched; bytes are rounded up to whole pages, 0 gives an empty object.
-  // name shows in /proc/PID/maps. A file-size limit (RLIMIT_FSIZE) or memory that is not there is koloOutOfMemory with a message.
+  // name shows in /proc/PID/maps. A file-size limit (RLIMIT_FSIZE) or memory that is not there is koloOutOfMemory with
+  // a message.
   static Result<SharedMemory> create(std::size_t bytes, const char* name);
   // The same, but of address space that may be larger than the machine's memory, for parts that are cut from it and
   // given back by discard(). Core dumps do not have it.
@@ -58,12 +59,14 @@ class PrivateMemory {
   std::size_t bytes_ = 0;
 };
 
-// koloMemAlloc, koloMemAllocOn and koloMemFree. Freeing what was not allocated here is koloInvalidPointer, what is held koloInvalidUsage.
+// koloMemAlloc, koloMemAllocOn and koloMemFree. Freeing what was not allocated here is koloInvalidPointer, what is held
+// koloInvalidUsage.
 Result<void*> allocate(std::size_t bytes);
 Result<void*> allocateOn(int device, std::size_t bytes);
 Status release(void* pointer);
 
-// Keeps the allocate()d block in which an address lies from being released: a window lies over it. Empty for other memory.
+// Keeps the allocate()d block in which an address lies from being released: a window lies over it. Empty for other
+// memory.
 class Hold {
  public:
   Hold() = default;
@@ -76,13 +79,13 @@ class Hold {
   ~Hold();
 
  private:
-  std::uintptr_t block_ = 0;   // its address
+  std::uintptr_t block_ = 0;  // its address
 };
 
 // The file behind a range that lies wholly inside one allocate()d block of host memory.
 struct Backing {
   int fd;
-  std::uint64_t fdOffset;   // of the range's first byte
+  std::uint64_t fdOffset;  // of the range's first byte
 };
 std::optional<Backing> findBacking(const void* pointer, std::size_t bytes);
 

@@ -24,7 +24,7 @@ namespace kolo::mpi {
 
 class Outcome {
  public:
-  Outcome(koloResult_t result) : result_(result) {}   // NOLINT: converting on purpose
+  Outcome(koloResult_t result) : result_(result) {}  // NOLINT: converting on purpose
   // By what is the same on all ranks. why: a literal.
   static Outcome declined(const char* why) {
     Outcome outcome(koloSuccess);
@@ -57,11 +57,7 @@ class TaskOf final : public Task {
 
  public:
   TaskOf(Session& session, From&& from, To&& to, Run&& run, bool waitsForAll, bool onlyGives)
-      : session_(session),
-        from_(std::move(from)),
-        to_(std::move(to)),
-        run_(std::move(run)),
-        waitsForAll_(waitsForAll),
+      : session_(session), from_(std::move(from)), to_(std::move(to)), run_(std::move(run)), waitsForAll_(waitsForAll),
         onlyGives_(onlyGives) {
     to_.outliveTheCall();
   }
@@ -86,14 +82,10 @@ class Accelerated {
   using Counts = Numbers;
   using Displs = Numbers;
 
-  // later: nullptr for calls that block; otherwise where to leave what is to be done. waitsForAll: as Session::carryOut has
-  // it.
+  // later: nullptr for calls that block; otherwise where to leave what is to be done. waitsForAll: as Session::carryOut
+  // has it.
   Accelerated(Session& session, std::unique_ptr<Task>* later, bool waitsForAll)
-      : session_(session),
-        later_(later),
-        waitsForAll_(waitsForAll),
-        kolo_(session.kolo()),
-        rank_(session.rank()),
+      : session_(session), later_(later), waitsForAll_(waitsForAll), kolo_(session.kolo()), rank_(session.rank()),
         ranks_(session.ranks()) {}
 
 #define COLLECTIVE(Name, INonblocking, parameters, arguments) Outcome try##Name parameters;
@@ -103,7 +95,8 @@ class Accelerated {
  private:
   bool isRoot(int root) const { return root >= 0 && root < ranks_; }
   bool areBlocks(const Numbers& counts, const Numbers& displs) const;
-  std::vector<Elements> elementsOfEach(const void* buffer, const Numbers& counts, const Numbers& displs, const MPI_Datatype* datatypes) const;
+  std::vector<Elements> elementsOfEach(const void* buffer, const Numbers& counts, const Numbers& displs,
+                                       const MPI_Datatype* datatypes) const;
   Outcome differ(std::size_t given, std::size_t taken);
   Outcome exchange(Blocks&& from, Blocks&& to);
   bool calculates(MPI_Op op, MPI_Datatype datatype) const;
@@ -111,7 +104,8 @@ class Accelerated {
   Region ownResult(void* recvbuf, MPI_Count count, MPI_Datatype datatype) const;
   Outcome scan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, bool isInclusive);
 
-  // Does run(from, to) and to.store(), now or later: then they move into a task. So `run` holds what else it needs, and nothing of this object.
+  // Does run(from, to) and to.store(), now or later: then they move into a task. So `run` holds what else it needs, and
+  // nothing of this object.
   template <class From, class To, class Run>
   Outcome carryOut(From&& from, To&& to, Run&& run, bool onlyGives = false) {
     if (later_ != nullptr) {
@@ -127,7 +121,8 @@ class Accelerated {
   // The same of run(), for operations whose data are where they belong.
   template <class Run>
   Outcome carryOut(Run&& run, bool onlyGives = false) {
-    return carryOut(Nothing(), Nothing(), [run = std::move(run)](const Nothing&, const Nothing&) { return run(); }, onlyGives);
+    return carryOut(
+        Nothing(), Nothing(), [run = std::move(run)](const Nothing&, const Nothing&) { return run(); }, onlyGives);
   }
 
   Session& session_;

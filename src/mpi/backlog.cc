@@ -41,7 +41,7 @@ bool Pending::execute() {
     code_ = MPI_ERR_NO_MEM;
     message_ = "out of memory";
   }
-  isOver_.store(true, std::memory_order_release);   // [over] with its results; from here on it may be gone
+  isOver_.store(true, std::memory_order_release);  // [over] with its results; from here on it may be gone
   return true;
 }
 
@@ -52,7 +52,8 @@ bool Pending::executeWithoutWaiting() {
   return isOver;
 }
 
-Backlog::Backlog(bool sharesCores) : look_(sharesCores ? kLookSharingCores : kLook), thread_(startQuietly([this] { work(); })) {}
+Backlog::Backlog(bool sharesCores)
+    : look_(sharesCores ? kLookSharingCores : kLook), thread_(startQuietly([this] { work(); })) {}
 
 Backlog::~Backlog() {
   drain();
@@ -95,15 +96,16 @@ void Backlog::executeFirst(Lock& lock) {
   ++begun_;
   isExecuting_ = true;
   lock.unlock();
-  (void)first->execute();   // it may wait
+  (void)first->execute();  // it may wait
   lock.lock();
   isExecuting_ = false;
-  left_.fetch_sub(1, std::memory_order_release);   // [left] after what the execution has changed
+  left_.fetch_sub(1, std::memory_order_release);  // [left] after what the execution has changed
   over_.notify_all();
 }
 
-// Only if it is its turn. Under the lock, for nobody could begin with another meanwhile, and to give it back and take it again costs as much as a short
-// collective. No rank is waited for, and what a rank gives without waiting is half a MiB at most.
+// Only if it is its turn. Under the lock, for nobody could begin with another meanwhile, and to give it back and take
+// it again costs as much as a short collective. No rank is waited for, and what a rank gives without waiting is half a
+// MiB at most.
 bool Backlog::executeAtOnce(Pending& pending) {
   if (isExecuting_ || !waiting_.empty() || !pending.task_->onlyGives()) return false;
   const bool isOver = pending.executeWithoutWaiting();
@@ -131,7 +133,8 @@ void Backlog::waitFor(const Pending& pending) {
 }
 
 void Backlog::drain() {
-  if (left_.load(std::memory_order_acquire) == 0) return;   // [left] what the program's threads added before this call is seen here
+  if (left_.load(std::memory_order_acquire) == 0)
+    return;  // [left] what the program's threads added before this call is seen here
   Lock lock(mutex_);
   while (isExecuting_ || !waiting_.empty()) {
     if (isExecuting_) {
@@ -142,13 +145,13 @@ void Backlog::drain() {
   }
 }
 
-// What stands first is executed if it did so at the look before, or at once if somebody is in a hurry. If another does by then, the
-// program's threads get on without this one, which leaves them alone as if nothing had been there.
+// What stands first is executed if it did so at the look before, or at once if somebody is in a hurry. If another does
+// by then, the program's threads get on without this one, which leaves them alone as if nothing had been there.
 void Backlog::work() {
   Session::enterOwnThread();
   Lock lock(mutex_);
   constexpr std::uint64_t kNothing = 0;
-  std::uint64_t suspected = kNothing;   // what stood first at the last look, by its number
+  std::uint64_t suspected = kNothing;  // what stood first at the last look, by its number
   int idleLooks = 0;
   Interval seldom = look_;
   while (!isStopping_) {

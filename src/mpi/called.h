@@ -1,6 +1,6 @@
-// The functions of the MPI that the interposer calls by their names. They may be missing when the interposer is loaded: the
-// program may load its MPI later, or may be none of an MPI (a shell). The dynamic linker looks them up at the first call; where
-// it has to do that at once (LD_BIND_NOW), it accepts that they are missing, for they are weak.
+// The functions of the MPI that the interposer calls by their names. They may be missing when the interposer is loaded:
+// the program may load its MPI later, or may be none of an MPI (a shell). The dynamic linker looks them up at the first
+// call; where it has to do that at once (LD_BIND_NOW), it accepts that they are missing, for they are weak.
 #pragma once
 
 #pragma weak PMPI_Cancel
@@ -49,8 +49,8 @@
 #pragma weak PMPI_Unpack
 #pragma weak PMPI_Win_shared_query
 
-// For datatypes of large counts. The MPI underneath may be one of before MPI 4 with the same binary interface: it has neither these
-// nor such datatypes (hasLargeCounts).
+// For datatypes of large counts. The MPI underneath may be one of before MPI 4 with the same binary interface: it has
+// neither these nor such datatypes (hasLargeCounts).
 #if MPI_VERSION >= 4
 #pragma weak PMPI_Pack_c
 #pragma weak PMPI_Type_get_contents_c

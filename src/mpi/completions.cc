@@ -1,4 +1,5 @@
-// The functions by which programs complete requests, under their two names: what they have of ours is completed first (started.h).
+// The functions by which programs complete requests, under their two names: what they have of ours is completed first
+// (started.h).
 #include <sched.h>
 #include <time.h>
 
@@ -49,8 +50,8 @@ void makeEmpty(MPI_Status& status) {
   status.MPI_ERROR = error;
 }
 
-// Whether a call whose requests have all been taken may end without the MPI, which would have nothing to do: nobody else is to see it, and there are
-// places for the statuses, or none are wanted.
+// Whether a call whose requests have all been taken may end without the MPI, which would have nothing to do: nobody
+// else is to see it, and there are places for the statuses, or none are wanted.
 bool endsHere(int taken, int count, const MPI_Status* statuses) {
   const bool arePlaces = statuses != nullptr || statuses == MPI_STATUSES_IGNORE;
   return taken == count && taken != 0 && arePlaces && !isToolBehind();
@@ -91,7 +92,8 @@ int completeWaitany(int count, MPI_Request* requests, int* index, MPI_Status* st
 
 int completeWaitsome(int count, MPI_Request* requests, int* outcount, int* indices, MPI_Status* statuses) {
   if (requests == nullptr || !hasTasks(count, requests)) {
-    return passOn(count, requests, [&](const Underneath& its) { return its.Waitsome(count, requests, outcount, indices, statuses); });
+    return passOn(count, requests,
+                  [&](const Underneath& its) { return its.Waitsome(count, requests, outcount, indices, statuses); });
   }
   for (Patience patience;; patience.pause()) {
     declareWhatIsOver(count, requests);
@@ -113,18 +115,21 @@ int completeTestall(int count, MPI_Request* requests, int* flag, MPI_Status* sta
 
 int completeTestany(int count, MPI_Request* requests, int* index, int* flag, MPI_Status* status) {
   if (requests != nullptr) declareWhatIsOver(count, requests);
-  return passOn(count, requests, [&](const Underneath& its) { return its.Testany(count, requests, index, flag, status); });
+  return passOn(count, requests,
+                [&](const Underneath& its) { return its.Testany(count, requests, index, flag, status); });
 }
 
 int completeTestsome(int count, MPI_Request* requests, int* outcount, int* indices, MPI_Status* statuses) {
   if (requests != nullptr) declareWhatIsOver(count, requests);
-  return passOn(count, requests, [&](const Underneath& its) { return its.Testsome(count, requests, outcount, indices, statuses); });
+  return passOn(count, requests,
+                [&](const Underneath& its) { return its.Testsome(count, requests, outcount, indices, statuses); });
 }
 
 int completeRequest_get_status(MPI_Request request, int* flag, MPI_Status* status) {
   declareWhatIsOver(1, &request);
   Arrivals arrivals(1, &request);
-  const int code = passOn(0, nullptr, [&](const Underneath& its) { return its.Request_get_status(request, flag, status); });
+  const int code =
+      passOn(0, nullptr, [&](const Underneath& its) { return its.Request_get_status(request, flag, status); });
   return arrivals.store(code, code == MPI_SUCCESS && *flag != 0);
 }
 
@@ -138,15 +143,15 @@ int completeRequest_free(MPI_Request* request) {
 
 }  // namespace
 
-#define COMPLETION(Name, parameters, arguments)                                               \
-  extern "C" __attribute__((visibility("default"))) int MPI_##Name parameters {               \
-    try {                                                                                     \
-      sweepFreed();                                                                           \
-      return complete##Name arguments;                                                        \
-    } catch (const std::bad_alloc&) {                                                         \
-      return raise(MPI_COMM_SELF, MPI_ERR_NO_MEM);                                            \
-    }                                                                                         \
-  }                                                                                           \
+#define COMPLETION(Name, parameters, arguments)                                 \
+  extern "C" __attribute__((visibility("default"))) int MPI_##Name parameters { \
+    try {                                                                       \
+      sweepFreed();                                                             \
+      return complete##Name arguments;                                          \
+    } catch (const std::bad_alloc&) {                                           \
+      return raise(MPI_COMM_SELF, MPI_ERR_NO_MEM);                              \
+    }                                                                           \
+  }                                                                             \
   extern "C" __attribute__((visibility("default"), alias("MPI_" #Name))) int PMPI_##Name parameters;
 #include "mpi/completions.inc"
 #undef COMPLETION

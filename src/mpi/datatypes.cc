@@ -20,24 +20,31 @@ struct Listed {
 std::vector<Listed> listed() {
   using enum Kind;
   constexpr Sign kUnsigned = Sign::kUnsigned;
+  // clang-format off
   return {
       {MPI_CHAR, kInteger}, {MPI_SIGNED_CHAR, kInteger}, {MPI_UNSIGNED_CHAR, kInteger, kUnsigned},
-      {MPI_SHORT, kInteger}, {MPI_UNSIGNED_SHORT, kInteger, kUnsigned}, {MPI_INT, kInteger}, {MPI_UNSIGNED, kInteger, kUnsigned},
+      {MPI_SHORT, kInteger}, {MPI_UNSIGNED_SHORT, kInteger, kUnsigned}, {MPI_INT, kInteger},
+      {MPI_UNSIGNED, kInteger, kUnsigned},
       {MPI_LONG, kInteger}, {MPI_UNSIGNED_LONG, kInteger, kUnsigned}, {MPI_LONG_LONG_INT, kInteger},
       {MPI_UNSIGNED_LONG_LONG, kInteger, kUnsigned}, {MPI_INT8_T, kInteger}, {MPI_UINT8_T, kInteger, kUnsigned},
-      {MPI_INT16_T, kInteger}, {MPI_UINT16_T, kInteger, kUnsigned}, {MPI_INT32_T, kInteger}, {MPI_UINT32_T, kInteger, kUnsigned},
+      {MPI_INT16_T, kInteger}, {MPI_UINT16_T, kInteger, kUnsigned}, {MPI_INT32_T, kInteger},
+      {MPI_UINT32_T, kInteger, kUnsigned},
       {MPI_INT64_T, kInteger}, {MPI_UINT64_T, kInteger, kUnsigned},
       {MPI_INTEGER, kFortranInteger}, {MPI_INTEGER1, kFortranInteger}, {MPI_INTEGER2, kFortranInteger},
       {MPI_INTEGER4, kFortranInteger}, {MPI_INTEGER8, kFortranInteger},
-      {MPI_FLOAT, kFloat}, {MPI_DOUBLE, kFloat}, {MPI_LONG_DOUBLE, kFloat}, {MPI_REAL, kFloat}, {MPI_DOUBLE_PRECISION, kFloat},
+      {MPI_FLOAT, kFloat}, {MPI_DOUBLE, kFloat}, {MPI_LONG_DOUBLE, kFloat}, {MPI_REAL, kFloat},
+      {MPI_DOUBLE_PRECISION, kFloat},
       {MPI_REAL4, kFloat}, {MPI_REAL8, kFloat}, {MPI_REAL16, kFloat},
       {MPI_C_FLOAT_COMPLEX, kComplex}, {MPI_C_DOUBLE_COMPLEX, kComplex}, {MPI_C_LONG_DOUBLE_COMPLEX, kComplex},
-      {MPI_CXX_FLOAT_COMPLEX, kComplex}, {MPI_CXX_DOUBLE_COMPLEX, kComplex}, {MPI_COMPLEX, kComplex}, {MPI_DOUBLE_COMPLEX, kComplex},
+      {MPI_CXX_FLOAT_COMPLEX, kComplex}, {MPI_CXX_DOUBLE_COMPLEX, kComplex}, {MPI_COMPLEX, kComplex},
+      {MPI_DOUBLE_COMPLEX, kComplex},
       {MPI_COMPLEX8, kComplex}, {MPI_COMPLEX16, kComplex},
       {MPI_C_BOOL, kLogical}, {MPI_CXX_BOOL, kLogical}, {MPI_LOGICAL, kLogical}, {MPI_BYTE, kByte, kUnsigned},
       {MPI_AINT, kAddress}, {MPI_OFFSET, kAddress}, {MPI_COUNT, kAddress},
-      {MPI_FLOAT_INT, kPair}, {MPI_DOUBLE_INT, kPair}, {MPI_LONG_INT, kPair}, {MPI_2INT, kPair}, {MPI_SHORT_INT, kPair},
+      {MPI_FLOAT_INT, kPair}, {MPI_DOUBLE_INT, kPair}, {MPI_LONG_INT, kPair}, {MPI_2INT, kPair},
+      {MPI_SHORT_INT, kPair},
       {MPI_LONG_DOUBLE_INT, kPair}, {MPI_2REAL, kPair}, {MPI_2DOUBLE_PRECISION, kPair}, {MPI_2INTEGER, kPair}};
+  // clang-format on
 }
 
 // The datatype of Kolo's with so many bytes, for data that only the MPI can calculate with.
@@ -104,8 +111,8 @@ Known examine(const Listed& entry) {
 
 using Table = std::unordered_map<std::uintptr_t, Known>;
 
-// Some are MPI_DATATYPE_NULL, or have no bytes, where the MPI was built without a Fortran or C++ compiler that has them.
-// Never destroyed: a program may call MPI from its own destructors.
+// Some are MPI_DATATYPE_NULL, or have no bytes, where the MPI was built without a Fortran or C++ compiler that has
+// them. Never destroyed: a program may call MPI from its own destructors.
 const Table& table() {
   static const auto* const made = [] {
     auto* const all = new Table;
@@ -122,7 +129,7 @@ const Table& table() {
 // The predefined datatype that the thread used last: what is known of it stays true.
 struct Last {
   MPI_Datatype datatype;
-  const Known* known;   // nullptr: none yet
+  const Known* known;  // nullptr: none yet
 };
 [[gnu::tls_model("initial-exec")]] thread_local constinit Last last = {};
 
@@ -166,8 +173,8 @@ class Contents {
 
  private:
   static bool isPredefined(int combiner) {
-    return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX ||
-           combiner == MPI_COMBINER_F90_INTEGER;
+    return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
+           combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
   }
   static int combinerOf(MPI_Datatype datatype);
   void take(MPI_Datatype datatype);
@@ -236,8 +243,8 @@ bool isDenseStruct(const Contents& its) {
   return true;
 }
 
-// Whether the data of one element lie from its begin on without gaps, and in the order of its signature. "No" is always safe: the
-// data are packed then.
+// Whether the data of one element lie from its begin on without gaps, and in the order of its signature. "No" is always
+// safe: the data are packed then.
 bool isDense(MPI_Datatype datatype) {
   const Contents its(datatype);
   switch (its.combiner) {
@@ -245,7 +252,7 @@ bool isDense(MPI_Datatype datatype) {
     case MPI_COMBINER_DUP:
     case MPI_COMBINER_RESIZED: return isDense(its.datatypes[0]);
     case MPI_COMBINER_CONTIGUOUS: return isRun(its.datatypes[0]);
-    case MPI_COMBINER_VECTOR:   // count, length of a block, stride
+    case MPI_COMBINER_VECTOR:  // count, length of a block, stride
       return isRun(its.datatypes[0]) && (its.counts[0] <= 1 || its.counts[1] == its.counts[2]);
     case MPI_COMBINER_STRUCT: return isDenseStruct(its);
     default: return false;

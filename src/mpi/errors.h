@@ -12,7 +12,7 @@ namespace kolo::mpi {
 inline int classOf(koloResult_t result) {
   switch (result) {
     case koloSuccess: return MPI_SUCCESS;
-    case koloMismatch: return MPI_ERR_TRUNCATE;   // mostly of counts
+    case koloMismatch: return MPI_ERR_TRUNCATE;  // mostly of counts
     case koloOutOfMemory: return MPI_ERR_NO_MEM;
     case koloInvalidOverlap:
     case koloInvalidPointer: return MPI_ERR_BUFFER;

@@ -41,10 +41,8 @@ constexpr bool waitsForAll(Hook hook) {
     case Hook::kScatter:
     case Hook::kIscatter:
     case Hook::kScatterv:
-    case Hook::kIscatterv:
-      return false;
-    default:
-      return true;
+    case Hook::kIscatterv: return false;
+    default: return true;
   }
 }
 
@@ -98,7 +96,8 @@ template <class Attempt, class Pass, class Measure>
 // A task whose buffers are copies of a GPU's.
 class TaskOnHost final : public Task {
  public:
-  TaskOnHost(std::unique_ptr<Task> task, std::unique_ptr<OnHost> buffers) : buffers_(std::move(buffers)), task_(std::move(task)) {}
+  TaskOnHost(std::unique_ptr<Task> task, std::unique_ptr<OnHost> buffers)
+      : buffers_(std::move(buffers)), task_(std::move(task)) {}
   koloResult_t run() override { return task_->run(); }
   void store() override {
     task_->store();
@@ -107,7 +106,7 @@ class TaskOnHost final : public Task {
   bool onlyGives() const override { return task_->onlyGives(); }
 
  private:
-  std::unique_ptr<OnHost> buffers_;   // outlive the task
+  std::unique_ptr<OnHost> buffers_;  // outlive the task
   std::unique_ptr<Task> task_;
 };
 
@@ -150,8 +149,8 @@ int storeNow(MPI_Comm comm, const OnHost& buffers) {
   return code == MPI_SUCCESS ? code : raise(comm, code);
 }
 
-// replace(OnHost&) gives the call's arguments copies for what is a GPU's; carryOut(std::unique_ptr<OnHost>) is the call then: nullptr: with
-// the program's own buffers.
+// replace(OnHost&) gives the call's arguments copies for what is a GPU's; carryOut(std::unique_ptr<OnHost>) is the call
+// then: nullptr: with the program's own buffers.
 template <class Replace, class CarryOut>
 int withBuffersOnHost(Hook hook, MPI_Comm comm, const Replace& replace, const CarryOut& carryOut) noexcept {
   if (PassedOn::isUnderWay()) return carryOut(nullptr);
@@ -170,8 +169,8 @@ int withBuffersOnHost(Hook hook, MPI_Comm comm, const Replace& replace, const Ca
 }  // namespace
 
 // A function under its two names.
-#define KOLO_MPI_DEFINE(name, parameters)                                                       \
-  extern "C" __attribute__((visibility("default"))) int MPI_##name parameters;                  \
+#define KOLO_MPI_DEFINE(name, parameters)                                                            \
+  extern "C" __attribute__((visibility("default"))) int MPI_##name parameters;                       \
   extern "C" __attribute__((visibility("default"), alias("MPI_" #name))) int PMPI_##name parameters; \
   extern "C" int MPI_##name parameters
 

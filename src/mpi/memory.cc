@@ -1,5 +1,5 @@
-// The functions by which programs get memory, under their two names. Blocks come from here (pool.h); sessions tell the other ranks
-// of them. The memory of windows is the MPI's, but such that it has mapped it for all ranks.
+// The functions by which programs get memory, under their two names. Blocks come from here (pool.h); sessions tell the
+// other ranks of them. The memory of windows is the MPI's, but such that it has mapped it for all ranks.
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -21,7 +21,8 @@ std::optional<std::size_t> alignmentOf(MPI_Info info) {
   constexpr std::size_t kMost = 4096;
   char text[32] = "";
   int isThere = 0;
-  if (info != MPI_INFO_NULL) PMPI_Info_get(info, const_cast<char*>("mpi_minimum_memory_alignment"), sizeof text - 1, text, &isThere);
+  if (info != MPI_INFO_NULL)
+    PMPI_Info_get(info, const_cast<char*>("mpi_minimum_memory_alignment"), sizeof text - 1, text, &isThere);
   if (isThere == 0) return 1;
   const std::size_t asked = std::strtoul(text, nullptr, 10);
   const bool isPowerOfTwo = asked != 0 && (asked & (asked - 1)) == 0;
@@ -42,16 +43,17 @@ int getAlloc_mem(MPI_Aint size, MPI_Info info, void* baseptr) {
 }
 
 int getFree_mem(void* base) {
-  return pool().give(base) ? MPI_SUCCESS : PassedOn::carryOutBy([&](const Underneath& its) { return its.Free_mem(base); });
+  return pool().give(base) ? MPI_SUCCESS
+                           : PassedOn::carryOutBy([&](const Underneath& its) { return its.Free_mem(base); });
 }
 
 // The program's windows whose memory Kolo knows, or that pass for others.
 class Windows {
  public:
   struct Known {
-    std::uint64_t session;   // its number
-    koloWindow_t window;     // or nullptr
-    bool isAllocated;        // by MPI_Win_allocate
+    std::uint64_t session;  // its number
+    koloWindow_t window;    // or nullptr
+    bool isAllocated;       // by MPI_Win_allocate
   };
   void add(MPI_Win win, const Known& known) {
     const std::lock_guard lock(mutex_);
@@ -111,7 +113,8 @@ class ErrorsReturned {
   MPI_Errhandler its_ = MPI_ERRHANDLER_NULL;
 };
 
-// Collective: a window of shared memory in the place of one that the MPI would allocate as it likes. Whether all ranks have it.
+// Collective: a window of shared memory in the place of one that the MPI would allocate as it likes. Whether all ranks
+// have it.
 bool allocateShared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win) {
   MPI_Info its = MPI_INFO_NULL;
   if (info == MPI_INFO_NULL) {
@@ -121,26 +124,29 @@ bool allocateShared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void*
   }
   PMPI_Info_set(its, const_cast<char*>("alloc_shared_noncontig"), const_cast<char*>("true"));
   const ErrorsReturned returned(comm);
-  int isThere = underneath().Win_allocate_shared(size, unit, its, comm, baseptr, win) == MPI_SUCCESS ? 1 : 0, isEverywhere = 0;
+  int isThere = underneath().Win_allocate_shared(size, unit, its, comm, baseptr, win) == MPI_SUCCESS ? 1 : 0,
+      isEverywhere = 0;
   PMPI_Info_free(&its);
   underneath().Allreduce(&isThere, &isEverywhere, 1, MPI_INT, MPI_MIN, comm);
-  return isEverywhere != 0;   // what only some have is not freed, for that would be collective
+  return isEverywhere != 0;  // what only some have is not freed, for that would be collective
 }
 
-// Memory that the MPI alone knows how peers map cannot be given to Kolo; the MPI says it of windows of shared memory only. Both MPIs
-// access these as they do what they allocate on one host, so remote access is as fast.
+// Memory that the MPI alone knows how peers map cannot be given to Kolo; the MPI says it of windows of shared memory
+// only. Both MPIs access these as they do what they allocate on one host, so remote access is as fast.
 int getWin_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win) {
   const bool isLegal = size >= 0 && disp_unit > 0 && baseptr != nullptr && win != nullptr;
   Session* const session = isLegal && !PassedOn::isUnderWay() ? Session::made(comm) : nullptr;
   if (session == nullptr || !session->isOnOneHost() || !allocateShared(size, disp_unit, info, comm, baseptr, win)) {
-    return PassedOn::carryOutBy([&](const Underneath& its) { return its.Win_allocate(size, disp_unit, info, comm, baseptr, win); });
+    return PassedOn::carryOutBy(
+        [&](const Underneath& its) { return its.Win_allocate(size, disp_unit, info, comm, baseptr, win); });
   }
   makeKnown(*win, *session, true);
   return MPI_SUCCESS;
 }
 
 int getWin_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win) {
-  const int code = PassedOn::carryOutBy([&](const Underneath& its) { return its.Win_allocate_shared(size, disp_unit, info, comm, baseptr, win); });
+  const int code = PassedOn::carryOutBy(
+      [&](const Underneath& its) { return its.Win_allocate_shared(size, disp_unit, info, comm, baseptr, win); });
   Session* const session = code == MPI_SUCCESS && !PassedOn::isUnderWay() ? Session::made(comm) : nullptr;
   if (session != nullptr) makeKnown(*win, *session, false);
   return code;
@@ -162,7 +168,8 @@ int getWin_free(MPI_Win* win) {
 int getWin_get_attr(MPI_Win win, int keyval, void* value, int* flag) {
   static int allocated = MPI_WIN_FLAVOR_ALLOCATE;
   const auto known = windows().find(win);
-  if (!known || !known->isAllocated) return PassedOn::carryOutBy([&](const Underneath& its) { return its.Win_get_attr(win, keyval, value, flag); });
+  if (!known || !known->isAllocated)
+    return PassedOn::carryOutBy([&](const Underneath& its) { return its.Win_get_attr(win, keyval, value, flag); });
   const int code = underneath().Win_get_attr(win, keyval, value, flag);
   if (code == MPI_SUCCESS && keyval == MPI_WIN_CREATE_FLAVOR && *flag != 0) *static_cast<int**>(value) = &allocated;
   return code;
@@ -170,14 +177,14 @@ int getWin_get_attr(MPI_Win win, int keyval, void* value, int* flag) {
 
 }  // namespace
 
-#define MEMORY(Name, parameters, arguments)                                                   \
-  extern "C" __attribute__((visibility("default"))) int MPI_##Name parameters {               \
-    try {                                                                                     \
-      return get##Name arguments;                                                             \
-    } catch (const std::bad_alloc&) {                                                         \
-      return raise(MPI_COMM_SELF, MPI_ERR_NO_MEM);                                            \
-    }                                                                                         \
-  }                                                                                           \
+#define MEMORY(Name, parameters, arguments)                                     \
+  extern "C" __attribute__((visibility("default"))) int MPI_##Name parameters { \
+    try {                                                                       \
+      return get##Name arguments;                                               \
+    } catch (const std::bad_alloc&) {                                           \
+      return raise(MPI_COMM_SELF, MPI_ERR_NO_MEM);                              \
+    }                                                                           \
+  }                                                                             \
   extern "C" __attribute__((visibility("default"), alias("MPI_" #Name))) int PMPI_##Name parameters;
 #include "mpi/memory.inc"
 #undef MEMORY

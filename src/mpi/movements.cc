@@ -1,5 +1,5 @@
-// The collectives that only move data, as bytes. What a rank gives and gets in place is described as what it is, a block of the
-// other buffer: where no copy is made, Kolo sees the same address and works in place.
+// The collectives that only move data, as bytes. What a rank gives and gets in place is described as what it is, a
+// block of the other buffer: where no copy is made, Kolo sees the same address and works in place.
 #include <cstdint>
 #include <string>
 
@@ -63,13 +63,16 @@ Outcome Accelerated::tryBcast(void* buffer, MPI_Count count, MPI_Datatype dataty
     data.load();
     data.discard();
   }
-  return carryOut(Nothing(), std::move(data), [root, kolo = kolo_](const Nothing&, const Region& out) {
-    return koloBroadcast(out.data(), out.data(), out.bytes(), koloUint8, root, kolo, nullptr);
-  }, rank_ == root);
+  return carryOut(
+      Nothing(), std::move(data),
+      [root, kolo = kolo_](const Nothing&, const Region& out) {
+        return koloBroadcast(out.data(), out.data(), out.bytes(), koloUint8, root, kolo, nullptr);
+      },
+      rank_ == root);
 }
 
-Outcome Accelerated::tryAllgather(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
-                                  MPI_Datatype recvtype, MPI_Comm) {
+Outcome Accelerated::tryAllgather(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf,
+                                  MPI_Count recvcount, MPI_Datatype recvtype, MPI_Comm) {
   const bool isInPlace = sendbuf == MPI_IN_PLACE;
   const Elements all = elements(recvbuf, recvtype);
   const Elements own = isInPlace ? elements(all.at(rank_ * recvcount), recvtype) : elements(sendbuf, sendtype);
@@ -79,14 +82,15 @@ Outcome Accelerated::tryAllgather(const void* sendbuf, MPI_Count sendcount, MPI_
   if (!isInPlace && isRefused(own, sendcount, all, rank_ * recvcount)) return Outcome::refused();
   Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
-  return carryOut(std::move(from), Region(all, recvcount * ranks_), [kolo = kolo_](const Region& in, const Region& out) {
-    return koloAllGather(in.data(), out.data(), in.bytes(), koloUint8, kolo, nullptr);
-  });
+  return carryOut(std::move(from), Region(all, recvcount * ranks_),
+                  [kolo = kolo_](const Region& in, const Region& out) {
+                    return koloAllGather(in.data(), out.data(), in.bytes(), koloUint8, kolo, nullptr);
+                  });
 }
 
 // Kolo wants the same displacements on all ranks, MPI does not: so all ranks give none.
-Outcome Accelerated::tryAllgatherv(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, Numbers recvcounts,
-                                   Numbers displs, MPI_Datatype recvtype, MPI_Comm) {
+Outcome Accelerated::tryAllgatherv(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf,
+                                   Numbers recvcounts, Numbers displs, MPI_Datatype recvtype, MPI_Comm) {
   if (!areBlocks(recvcounts, displs)) return Outcome::refused();
   const bool isInPlace = sendbuf == MPI_IN_PLACE;
   const Elements all = elements(recvbuf, recvtype);
@@ -104,8 +108,8 @@ Outcome Accelerated::tryAllgatherv(const void* sendbuf, MPI_Count sendcount, MPI
   });
 }
 
-Outcome Accelerated::tryGather(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
-                               MPI_Datatype recvtype, int root, MPI_Comm) {
+Outcome Accelerated::tryGather(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf,
+                               MPI_Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm) {
   const bool isAtRoot = rank_ == root, isInPlace = isAtRoot && sendbuf == MPI_IN_PLACE;
   if (!isRoot(root)) return Outcome::refused();
   if (!isAtRoot) recvcount = 0;
@@ -118,13 +122,16 @@ Outcome Accelerated::tryGather(const void* sendbuf, MPI_Count sendcount, MPI_Dat
   if (isAtRoot && !isInPlace && isRefused(own, sendcount, all, rank_ * recvcount)) return Outcome::refused();
   Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
-  return carryOut(std::move(from), Region(all, recvcount * ranks_), [bytes, root, kolo = kolo_](const Region& in, const Region& out) {
-    return koloGather(in.data(), out.data(), bytes, koloUint8, root, kolo, nullptr);
-  }, !isAtRoot);
+  return carryOut(
+      std::move(from), Region(all, recvcount * ranks_),
+      [bytes, root, kolo = kolo_](const Region& in, const Region& out) {
+        return koloGather(in.data(), out.data(), bytes, koloUint8, root, kolo, nullptr);
+      },
+      !isAtRoot);
 }
 
-Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, Numbers recvcounts,
-                                Numbers displs, MPI_Datatype recvtype, int root, MPI_Comm) {
+Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf,
+                                Numbers recvcounts, Numbers displs, MPI_Datatype recvtype, int root, MPI_Comm) {
   const bool isAtRoot = rank_ == root, isInPlace = isAtRoot && sendbuf == MPI_IN_PLACE;
   if (!isRoot(root) || (isAtRoot && !areBlocks(recvcounts, displs))) return Outcome::refused();
   if (!isAtRoot) {
@@ -132,9 +139,12 @@ Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Da
     if (!isUsable(own, sendcount)) return Outcome::refused();
     Region from(own, sendcount);
     from.load();
-    return carryOut(std::move(from), Nothing(), [root, kolo = kolo_](const Region& in, const Nothing&) {
-      return koloGatherv(in.data(), in.bytes(), nullptr, nullptr, nullptr, koloUint8, root, kolo, nullptr);
-    }, true);
+    return carryOut(
+        std::move(from), Nothing(),
+        [root, kolo = kolo_](const Region& in, const Nothing&) {
+          return koloGatherv(in.data(), in.bytes(), nullptr, nullptr, nullptr, koloUint8, root, kolo, nullptr);
+        },
+        true);
   }
   const Elements all = elements(recvbuf, recvtype);
   const Elements own = isInPlace ? elements(all.at(displs[rank_]), recvtype) : elements(sendbuf, sendtype);
@@ -151,8 +161,8 @@ Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Da
   });
 }
 
-Outcome Accelerated::tryScatter(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
-                                MPI_Datatype recvtype, int root, MPI_Comm) {
+Outcome Accelerated::tryScatter(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf,
+                                MPI_Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm) {
   const bool isAtRoot = rank_ == root, isInPlace = isAtRoot && recvbuf == MPI_IN_PLACE;
   if (!isRoot(root)) return Outcome::refused();
   if (!isAtRoot) sendcount = 0;
@@ -166,13 +176,16 @@ Outcome Accelerated::tryScatter(const void* sendbuf, MPI_Count sendcount, MPI_Da
   Region from(all, sendcount * ranks_), to(own, recvcount, sendbuf == recvbuf);
   from.load();
   if (isInPlace) to.discard();
-  return carryOut(std::move(from), std::move(to), [bytes, root, kolo = kolo_](const Region& in, const Region& out) {
-    return koloScatter(in.data(), out.data(), bytes, koloUint8, root, kolo, nullptr);
-  }, isAtRoot);
+  return carryOut(
+      std::move(from), std::move(to),
+      [bytes, root, kolo = kolo_](const Region& in, const Region& out) {
+        return koloScatter(in.data(), out.data(), bytes, koloUint8, root, kolo, nullptr);
+      },
+      isAtRoot);
 }
 
-Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype, void* recvbuf,
-                                 MPI_Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm) {
+Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype,
+                                 void* recvbuf, MPI_Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm) {
   const bool isAtRoot = rank_ == root, isInPlace = isAtRoot && recvbuf == MPI_IN_PLACE;
   if (!isRoot(root) || (isAtRoot && !areBlocks(sendcounts, displs))) return Outcome::refused();
   if (!isAtRoot) {
@@ -193,13 +206,16 @@ Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Number
   Region to(own, recvcount, !isInPlace && from.spans(own.buffer, bytes));
   from.load();
   if (isInPlace) to.discard();
-  return carryOut(std::move(from), std::move(to), [bytes, root, kolo = kolo_](const Blocks& in, const Region& out) {
-    return koloScatterv(in.data(), in.counts(), in.displs(), out.data(), bytes, koloUint8, root, kolo, nullptr);
-  }, true);
+  return carryOut(
+      std::move(from), std::move(to),
+      [bytes, root, kolo = kolo_](const Blocks& in, const Region& out) {
+        return koloScatterv(in.data(), in.counts(), in.displs(), out.data(), bytes, koloUint8, root, kolo, nullptr);
+      },
+      true);
 }
 
-Outcome Accelerated::tryAlltoall(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf, MPI_Count recvcount,
-                                 MPI_Datatype recvtype, MPI_Comm) {
+Outcome Accelerated::tryAlltoall(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf,
+                                 MPI_Count recvcount, MPI_Datatype recvtype, MPI_Comm) {
   const Elements all = elements(recvbuf, recvtype);
   if (!isUsable(all, recvcount)) return Outcome::refused();
   Region to(all, recvcount * ranks_);
@@ -221,8 +237,8 @@ Outcome Accelerated::tryAlltoall(const void* sendbuf, MPI_Count sendcount, MPI_D
   });
 }
 
-Outcome Accelerated::tryAlltoallv(const void* sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype, void* recvbuf,
-                                  Numbers recvcounts, Numbers rdispls, MPI_Datatype recvtype, MPI_Comm) {
+Outcome Accelerated::tryAlltoallv(const void* sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype,
+                                  void* recvbuf, Numbers recvcounts, Numbers rdispls, MPI_Datatype recvtype, MPI_Comm) {
   const bool isInPlace = sendbuf == MPI_IN_PLACE;
   if (!areBlocks(recvcounts, rdispls) || (!isInPlace && !areBlocks(sendcounts, sdispls))) return Outcome::refused();
   const Elements all = elements(recvbuf, recvtype);
@@ -259,10 +275,13 @@ std::vector<Elements> Accelerated::elementsOfEach(const void* buffer, const Numb
   return each;
 }
 
-Outcome Accelerated::tryAlltoallw(const void* sendbuf, Numbers sendcounts, Numbers sdispls, const MPI_Datatype* sendtypes, void* recvbuf,
-                                  Numbers recvcounts, Numbers rdispls, const MPI_Datatype* recvtypes, MPI_Comm) {
+Outcome Accelerated::tryAlltoallw(const void* sendbuf, Numbers sendcounts, Numbers sdispls,
+                                  const MPI_Datatype* sendtypes, void* recvbuf, Numbers recvcounts, Numbers rdispls,
+                                  const MPI_Datatype* recvtypes, MPI_Comm) {
   const bool isInPlace = sendbuf == MPI_IN_PLACE;
-  const auto areThere = [&](const Numbers& counts, const Numbers& displs, const MPI_Datatype* types) { return areBlocks(counts, displs) && types != nullptr; };
+  const auto areThere = [&](const Numbers& counts, const Numbers& displs, const MPI_Datatype* types) {
+    return areBlocks(counts, displs) && types != nullptr;
+  };
   if (!areThere(recvcounts, rdispls, recvtypes) || (!isInPlace && !areThere(sendcounts, sdispls, sendtypes))) {
     return Outcome::refused();
   }

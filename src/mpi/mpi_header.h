@@ -28,7 +28,7 @@ inline bool hasLargeCounts() {
 // Handles are pointers in one MPI and integers in the other; both convert.
 template <class Handle>
 std::uintptr_t keyOf(Handle handle) {
-  return (std::uintptr_t)handle;   // NOLINT
+  return (std::uintptr_t)handle;  // NOLINT
 }
 
 // MPI forbids a program to give the same buffer twice. MPICH refuses it where it notices; Open MPI (but for MPI_Reduce)

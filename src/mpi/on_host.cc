@@ -73,7 +73,8 @@ class Gathering {
   }
   // The same of so many elements. They may lie in any order, but not within each other.
   void addRows(const Run& run, std::ptrdiff_t distance, std::size_t count) {
-    const std::ptrdiff_t first = distance < 0 ? run.begin + distance * static_cast<std::ptrdiff_t>(count - 1) : run.begin;
+    const std::ptrdiff_t first =
+        distance < 0 ? run.begin + distance * static_cast<std::ptrdiff_t>(count - 1) : run.begin;
     const auto pitch = static_cast<std::size_t>(distance < 0 ? -distance : distance);
     if (pitch == run.bytes || count == 1) {
       add({first, run.bytes * count});
@@ -90,7 +91,8 @@ class Gathering {
   std::vector<Pieces> pieces_;
 };
 
-// The runs of all elements of the parts, in few pieces: run by run, or, where that takes more pieces than there are elements, element by element.
+// The runs of all elements of the parts, in few pieces: run by run, or, where that takes more pieces than there are
+// elements, element by element.
 template <class Parts>
 std::vector<Pieces> gather(const Parts& parts, const std::vector<Run>& runs, MPI_Aint extent, std::ptrdiff_t base) {
   Gathering byRun(base), byElement(base);
@@ -98,7 +100,8 @@ std::vector<Pieces> gather(const Parts& parts, const std::vector<Run>& runs, MPI
   for (const auto& part : parts) {
     if (part.count <= 0) continue;
     elements += static_cast<std::size_t>(part.count);
-    for (const Run& run : runs) byRun.addRows({part.first * extent + run.begin, run.bytes}, extent, static_cast<std::size_t>(part.count));
+    for (const Run& run : runs)
+      byRun.addRows({part.first * extent + run.begin, run.bytes}, extent, static_cast<std::size_t>(part.count));
   }
   std::vector<Pieces> pieces = byRun.take();
   if (pieces.size() <= elements) return pieces;
@@ -113,7 +116,7 @@ std::vector<Pieces> gather(const Parts& parts, const std::vector<Run>& runs, MPI
 // Where requests of the MPI's own leave what arrives.
 class Awaited {
  public:
-  bool isAny() const { return count_.load(std::memory_order_relaxed) != 0; }   // of those that this thread can know of
+  bool isAny() const { return count_.load(std::memory_order_relaxed) != 0; }  // of those that this thread can know of
   void add(MPI_Request request, std::unique_ptr<OnHost> buffers) {
     const std::lock_guard lock(mutex_);
     all_[keyOf(request)] = std::move(buffers);
@@ -209,16 +212,20 @@ void OnHost::Allreduce(const void*& sendbuf, void*& recvbuf, Count count, MPI_Da
   bring(sendbuf, elements(count, datatype), recvbuf, elements(count, datatype));
 }
 
-void OnHost::Reduce(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op, int root, MPI_Comm) {
-  toRoot(sendbuf, elements(count, datatype), recvbuf, [&] { return elements(count, datatype); }, root);
+void OnHost::Reduce(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op, int root,
+                    MPI_Comm) {
+  toRoot(
+      sendbuf, elements(count, datatype), recvbuf, [&] { return elements(count, datatype); }, root);
 }
 
-void OnHost::Reduce_scatter_block(const void*& sendbuf, void*& recvbuf, Count recvcount, MPI_Datatype datatype, MPI_Op, MPI_Comm) {
+void OnHost::Reduce_scatter_block(const void*& sendbuf, void*& recvbuf, Count recvcount, MPI_Datatype datatype, MPI_Op,
+                                  MPI_Comm) {
   const Data all = elements(recvcount * ownRanks(), datatype);
   bring(sendbuf, all, recvbuf, sendbuf == MPI_IN_PLACE ? all : elements(recvcount, datatype));
 }
 
-void OnHost::Reduce_scatter(const void*& sendbuf, void*& recvbuf, Numbers recvcounts, MPI_Datatype datatype, MPI_Op, MPI_Comm) {
+void OnHost::Reduce_scatter(const void*& sendbuf, void*& recvbuf, Numbers recvcounts, MPI_Datatype datatype, MPI_Op,
+                            MPI_Comm) {
   if (!recvcounts.isGiven()) return;
   const int n = ownRanks();
   Count total = 0;
@@ -237,57 +244,64 @@ void OnHost::Exscan(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datat
   replace(recvbuf, elements(count, datatype), Use::kBoth);
 }
 
-void OnHost::Allgather(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount, MPI_Datatype recvtype,
-                       MPI_Comm) {
+void OnHost::Allgather(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
+                       MPI_Datatype recvtype, MPI_Comm) {
   bring(sendbuf, elements(sendcount, sendtype), recvbuf, elements(recvcount * ranks(), recvtype));
 }
 
-void OnHost::Allgatherv(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts, Numbers displs,
-                        MPI_Datatype recvtype, MPI_Comm) {
+void OnHost::Allgatherv(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf,
+                        Numbers recvcounts, Numbers displs, MPI_Datatype recvtype, MPI_Comm) {
   bring(sendbuf, elements(sendcount, sendtype), recvbuf, blocks(recvcounts, displs, recvtype));
 }
 
-void OnHost::Gather(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount, MPI_Datatype recvtype,
-                    int root, MPI_Comm) {
-  toRoot(sendbuf, elements(sendcount, sendtype), recvbuf, [&] { return elements(recvcount * ranks(), recvtype); }, root);
+void OnHost::Gather(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
+                    MPI_Datatype recvtype, int root, MPI_Comm) {
+  toRoot(
+      sendbuf, elements(sendcount, sendtype), recvbuf, [&] { return elements(recvcount * ranks(), recvtype); }, root);
 }
 
-void OnHost::Gatherv(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts, Numbers displs,
+void OnHost::Gatherv(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts,
+                     Numbers displs, MPI_Datatype recvtype, int root, MPI_Comm) {
+  toRoot(
+      sendbuf, elements(sendcount, sendtype), recvbuf, [&] { return blocks(recvcounts, displs, recvtype); }, root);
+}
+
+void OnHost::Scatter(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
                      MPI_Datatype recvtype, int root, MPI_Comm) {
-  toRoot(sendbuf, elements(sendcount, sendtype), recvbuf, [&] { return blocks(recvcounts, displs, recvtype); }, root);
+  fromRoot(
+      sendbuf, [&] { return elements(sendcount * ranks(), sendtype); }, recvbuf, elements(recvcount, recvtype), root);
 }
 
-void OnHost::Scatter(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount, MPI_Datatype recvtype,
-                     int root, MPI_Comm) {
-  fromRoot(sendbuf, [&] { return elements(sendcount * ranks(), sendtype); }, recvbuf, elements(recvcount, recvtype), root);
+void OnHost::Scatterv(const void*& sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype, void*& recvbuf,
+                      Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm) {
+  fromRoot(
+      sendbuf, [&] { return blocks(sendcounts, displs, sendtype); }, recvbuf, elements(recvcount, recvtype), root);
 }
 
-void OnHost::Scatterv(const void*& sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
-                      MPI_Datatype recvtype, int root, MPI_Comm) {
-  fromRoot(sendbuf, [&] { return blocks(sendcounts, displs, sendtype); }, recvbuf, elements(recvcount, recvtype), root);
-}
-
-void OnHost::Alltoall(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount, MPI_Datatype recvtype,
-                      MPI_Comm) {
+void OnHost::Alltoall(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
+                      MPI_Datatype recvtype, MPI_Comm) {
   bring(sendbuf, elements(sendcount * ranks(), sendtype), recvbuf, elements(recvcount * ranks(), recvtype));
 }
 
-void OnHost::Alltoallv(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts,
-                       Numbers rdispls, MPI_Datatype recvtype, MPI_Comm) {
+void OnHost::Alltoallv(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype, void*& recvbuf,
+                       Numbers recvcounts, Numbers rdispls, MPI_Datatype recvtype, MPI_Comm) {
   if (sendbuf != MPI_IN_PLACE) bring(sendbuf, blocks(sendcounts, sdispls, sendtype));
   replace(recvbuf, blocks(recvcounts, rdispls, recvtype), sendbuf == MPI_IN_PLACE ? Use::kBoth : Use::kWritten);
 }
 
-std::vector<OnHost::Data> OnHost::blocksOfEach(const Numbers& counts, const Numbers& displs, const MPI_Datatype* datatypes) const {
+std::vector<OnHost::Data> OnHost::blocksOfEach(const Numbers& counts, const Numbers& displs,
+                                               const MPI_Datatype* datatypes) const {
   std::vector<Data> each;
   if (!counts.isGiven() || !displs.isGiven() || datatypes == nullptr) return each;
   const MPI_Count n = ranks();
-  for (int i = 0; i < n; ++i) each.push_back({counts[i] != 0 ? datatypes[i] : MPI_DATATYPE_NULL, {{0, counts[i]}}, static_cast<std::ptrdiff_t>(displs[i])});
+  for (int i = 0; i < n; ++i)
+    each.push_back(
+        {counts[i] != 0 ? datatypes[i] : MPI_DATATYPE_NULL, {{0, counts[i]}}, static_cast<std::ptrdiff_t>(displs[i])});
   return each;
 }
 
-void OnHost::Alltoallw(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, const MPI_Datatype* sendtypes, void*& recvbuf,
-                       Numbers recvcounts, Numbers rdispls, const MPI_Datatype* recvtypes, MPI_Comm) {
+void OnHost::Alltoallw(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, const MPI_Datatype* sendtypes,
+                       void*& recvbuf, Numbers recvcounts, Numbers rdispls, const MPI_Datatype* recvtypes, MPI_Comm) {
   const bool isInPlace = sendbuf == MPI_IN_PLACE;
   if (!isInPlace) {
     void* buffer = const_cast<void*>(sendbuf);
@@ -311,7 +325,7 @@ void OnHost::replace(void*& buffer, std::span<const Data> all, Use use) {
   struct Shaped {
     const Data& data;
     Form form;
-    bool isPair;   // what pairs have between and behind their parts goes along with them in reductions
+    bool isPair;  // what pairs have between and behind their parts goes along with them in reductions
     Bounds bounds;
   };
   std::vector<Shaped> shaped;
@@ -324,18 +338,22 @@ void OnHost::replace(void*& buffer, std::span<const Data> all, Use use) {
     for (const Part& part : data.parts) {
       if (part.count < 0) return;
       if (part.count == 0 || form.size == 0) continue;
-      const std::ptrdiff_t first = data.begin + part.first * form.extent + bounds.begin, last = first + (part.count - 1) * form.extent;
+      const std::ptrdiff_t first = data.begin + part.first * form.extent + bounds.begin,
+                           last = first + (part.count - 1) * form.extent;
       begin = std::min({begin, first, last});
       end = std::max({end, first + bounds.bytes, last + bounds.bytes});
     }
     if (form.size != 0) shaped.push_back({data, form, isPair, bounds});
   }
   if (begin >= end) return;
-  auto* const device = reinterpret_cast<unsigned char*>(reinterpret_cast<std::uintptr_t>(buffer) + static_cast<std::uintptr_t>(begin));
+  auto* const device =
+      reinterpret_cast<unsigned char*>(reinterpret_cast<std::uintptr_t>(buffer) + static_cast<std::uintptr_t>(begin));
   if (!gpu::owns(device)) return;
 
   std::vector<Pieces> described, read;
-  const auto append = [](std::vector<Pieces>& to, std::vector<Pieces> pieces) { to.insert(to.end(), pieces.begin(), pieces.end()); };
+  const auto append = [](std::vector<Pieces>& to, std::vector<Pieces> pieces) {
+    to.insert(to.end(), pieces.begin(), pieces.end());
+  };
   for (const auto& [data, form, isPair, bounds] : shaped) {
     const std::vector<Run> runs = form.isRun ? std::vector<Run>{{0, form.size}} : runsOf(data.datatype, form, bounds);
     append(described, gather(data.parts, runs, form.extent, begin - data.begin));
@@ -390,7 +408,8 @@ Arrivals::Arrivals(int count, const MPI_Request* requests) : requests_(requests)
   if (requests == nullptr || !awaited().isAny()) return;
   for (int i = 0; i < count; ++i) {
     if (requests[i] == MPI_REQUEST_NULL) continue;
-    if (std::unique_ptr<OnHost> buffers = awaited().take(requests[i])) awaited_.push_back({i, requests[i], std::move(buffers)});
+    if (std::unique_ptr<OnHost> buffers = awaited().take(requests[i]))
+      awaited_.push_back({i, requests[i], std::move(buffers)});
   }
 }
 

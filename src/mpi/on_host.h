@@ -1,6 +1,6 @@
-// Buffers in a GPU's memory, under an MPI that may know nothing of GPUs: for the time of a call each has a copy in the host's memory in its
-// place, for Kolo and for the MPI underneath alike. What a call leaves as it is in a buffer, it leaves in the GPU's memory: only the
-// data that the call's datatypes describe are written there.
+// Buffers in a GPU's memory, under an MPI that may know nothing of GPUs: for the time of a call each has a copy in the
+// host's memory in its place, for Kolo and for the MPI underneath alike. What a call leaves as it is in a buffer, it
+// leaves in the GPU's memory: only the data that the call's datatypes describe are written there.
 //
 // Thread safety: one thread at a time for each object, any for each call.
 #pragma once
@@ -23,9 +23,9 @@ class OnHost {
   // Whether a call may have such buffers.
   static bool isNeeded() { return gpu::isUsed(); }
 
-  // Of one call. Its functions have the parameters of the MPI's, and give those pointers of theirs that are to a GPU's memory other values,
-  // pointers to copies of what the call reads. Arguments that MPI forbids stay as they are. Throws std::bad_alloc; MpiError: the driver
-  // could not copy, as was said.
+  // Of one call. Its functions have the parameters of the MPI's, and give those pointers of theirs that are to a GPU's
+  // memory other values, pointers to copies of what the call reads. Arguments that MPI forbids stay as they are. Throws
+  // std::bad_alloc; MpiError: the driver could not copy, as was said.
   OnHost(Hook hook, MPI_Comm comm) : hook_(hook), comm_(comm) {}
   OnHost(const OnHost&) = delete;
   OnHost& operator=(const OnHost&) = delete;
@@ -36,38 +36,43 @@ class OnHost {
   void Bcast(void*& buffer, Count count, MPI_Datatype datatype, int root, MPI_Comm);
   void Allreduce(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op, MPI_Comm);
   void Reduce(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op, int root, MPI_Comm);
-  void Reduce_scatter_block(const void*& sendbuf, void*& recvbuf, Count recvcount, MPI_Datatype datatype, MPI_Op, MPI_Comm);
-  void Reduce_scatter(const void*& sendbuf, void*& recvbuf, Numbers recvcounts, MPI_Datatype datatype, MPI_Op, MPI_Comm);
+  void Reduce_scatter_block(const void*& sendbuf, void*& recvbuf, Count recvcount, MPI_Datatype datatype, MPI_Op,
+                            MPI_Comm);
+  void Reduce_scatter(const void*& sendbuf, void*& recvbuf, Numbers recvcounts, MPI_Datatype datatype, MPI_Op,
+                      MPI_Comm);
   void Scan(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op, MPI_Comm);
   void Exscan(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op, MPI_Comm);
-  void Allgather(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount, MPI_Datatype recvtype, MPI_Comm);
-  void Allgatherv(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts, Numbers displs,
-                  MPI_Datatype recvtype, MPI_Comm);
-  void Gather(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount, MPI_Datatype recvtype, int root,
-              MPI_Comm);
-  void Gatherv(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts, Numbers displs,
+  void Allgather(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
+                 MPI_Datatype recvtype, MPI_Comm);
+  void Allgatherv(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts,
+                  Numbers displs, MPI_Datatype recvtype, MPI_Comm);
+  void Gather(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
+              MPI_Datatype recvtype, int root, MPI_Comm);
+  void Gatherv(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts,
+               Numbers displs, MPI_Datatype recvtype, int root, MPI_Comm);
+  void Scatter(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
                MPI_Datatype recvtype, int root, MPI_Comm);
-  void Scatter(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount, MPI_Datatype recvtype, int root,
-               MPI_Comm);
-  void Scatterv(const void*& sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
-                MPI_Datatype recvtype, int root, MPI_Comm);
-  void Alltoall(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount, MPI_Datatype recvtype, MPI_Comm);
-  void Alltoallv(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype, void*& recvbuf, Numbers recvcounts,
-                 Numbers rdispls, MPI_Datatype recvtype, MPI_Comm);
-  void Alltoallw(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, const MPI_Datatype* sendtypes, void*& recvbuf, Numbers recvcounts,
-                 Numbers rdispls, const MPI_Datatype* recvtypes, MPI_Comm);
+  void Scatterv(const void*& sendbuf, Numbers sendcounts, Numbers displs, MPI_Datatype sendtype, void*& recvbuf,
+                Count recvcount, MPI_Datatype recvtype, int root, MPI_Comm);
+  void Alltoall(const void*& sendbuf, Count sendcount, MPI_Datatype sendtype, void*& recvbuf, Count recvcount,
+                MPI_Datatype recvtype, MPI_Comm);
+  void Alltoallv(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype, void*& recvbuf,
+                 Numbers recvcounts, Numbers rdispls, MPI_Datatype recvtype, MPI_Comm);
+  void Alltoallw(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, const MPI_Datatype* sendtypes,
+                 void*& recvbuf, Numbers recvcounts, Numbers rdispls, const MPI_Datatype* recvtypes, MPI_Comm);
 
   // Whether any buffer was a GPU's.
   bool isAny() const { return !copies_.empty(); }
-  // After a call that succeeded: brings what arrived to the GPU. MPI_SUCCESS, or an error of the MPI's, which has been explained.
+  // After a call that succeeded: brings what arrived to the GPU. MPI_SUCCESS, or an error of the MPI's, which has been
+  // explained.
   int store() const;
 
  private:
   struct Copy {
     void* memory;
-    unsigned char* data;                // in it
-    unsigned char* device;              // the same there
-    std::vector<gpu::Pieces> written;   // by the call
+    unsigned char* data;               // in it
+    unsigned char* device;             // the same there
+    std::vector<gpu::Pieces> written;  // by the call
   };
   // Data of a buffer: blocks of elements.
   struct Part {
@@ -76,11 +81,11 @@ class OnHost {
   struct Data {
     MPI_Datatype datatype;
     std::vector<Part> parts;
-    std::ptrdiff_t begin = 0;   // of element 0, in bytes
+    std::ptrdiff_t begin = 0;  // of element 0, in bytes
   };
   enum class Use { kRead, kWritten, kBoth };
   struct Role {
-    bool isRoot, isMember;   // of those that the root gives to or takes from, the root among them
+    bool isRoot, isMember;  // of those that the root gives to or takes from, the root among them
   };
 
   Data elements(Count count, MPI_Datatype datatype) const { return {datatype, {{0, count}}, 0}; }
@@ -116,16 +121,16 @@ class OnHost {
   std::vector<Copy> copies_;
 };
 
-// Of a request of the MPI's own, whose call had such buffers: stored when the request is complete. Returns as OnHost::store, of one that is
-// already.
+// Of a request of the MPI's own, whose call had such buffers: stored when the request is complete. Returns as
+// OnHost::store, of one that is already.
 int storeWhenComplete(MPI_Request request, std::unique_ptr<OnHost> buffers);
 
 // Those among some requests that a function may complete.
 class Arrivals {
  public:
   Arrivals(int count, const MPI_Request* requests);
-  // After the function, which returned `code`, in any case: stores what came with the requests that it took from the program; areComplete: all,
-  // though it has not taken them. The same code, or that of an error, which has been raised.
+  // After the function, which returned `code`, in any case: stores what came with the requests that it took from the
+  // program; areComplete: all, though it has not taken them. The same code, or that of an error, which has been raised.
   int store(int code, bool areComplete = false);
 
  private:

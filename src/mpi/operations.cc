@@ -9,7 +9,8 @@ namespace {
 constexpr unsigned bit(Kind kind) { return 1U << static_cast<int>(kind); }
 
 // MPI 3.1, section 5.9.2.
-constexpr unsigned kOrdered = bit(Kind::kInteger) | bit(Kind::kFortranInteger) | bit(Kind::kFloat) | bit(Kind::kAddress);
+constexpr unsigned kOrdered =
+    bit(Kind::kInteger) | bit(Kind::kFortranInteger) | bit(Kind::kFloat) | bit(Kind::kAddress);
 constexpr unsigned kArithmetic = kOrdered | bit(Kind::kComplex);
 constexpr unsigned kTruths = bit(Kind::kInteger) | bit(Kind::kLogical);
 constexpr unsigned kBits = bit(Kind::kInteger) | bit(Kind::kFortranInteger) | bit(Kind::kByte) | bit(Kind::kAddress);

@@ -12,9 +12,9 @@ struct Operator {
   bool isDefinedFor(Kind kind) const { return (kinds >> static_cast<int>(kind) & 1U) != 0; }
 
   MPI_Op op;
-  bool isNative;      // Kolo has it, as `kolo`
+  bool isNative;  // Kolo has it, as `kolo`
   koloRedOp_t kolo;
-  unsigned kinds;     // bit k: for Kind k
+  unsigned kinds;  // bit k: for Kind k
 };
 
 // nullptr: the program's own, or none for collectives.

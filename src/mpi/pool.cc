@@ -9,8 +9,8 @@
 namespace kolo::mpi {
 namespace {
 
-constexpr std::size_t kGrain = 64;                               // blocks share no cache line
-constexpr std::size_t kReturnedBytes = std::size_t{128} << 10;   // from so many on a block's pages go back to the system
+constexpr std::size_t kGrain = 64;                              // blocks share no cache line
+constexpr std::size_t kReturnedBytes = std::size_t{128} << 10;  // from so many on a block's pages go back to the system
 
 std::uintptr_t roundUp(std::uintptr_t value, std::size_t to) { return (value + to - 1) / to * to; }
 
@@ -85,7 +85,7 @@ void* Pool::take(std::size_t bytes, std::size_t alignment) {
   }
   Part* const part = grow(roundUp(bytes, pageBytes()));
   if (part == nullptr) return nullptr;
-  const auto block = cut(*part, bytes, alignment);   // a segment begins with a page
+  const auto block = cut(*part, bytes, alignment);  // a segment begins with a page
   return block ? found(*part, *block) : nullptr;
 }
 

@@ -18,18 +18,21 @@ Outcome notCovered() {
 // MPI_IN_PLACE in the place of sendbuf is a pointer like any other here.
 bool areBuffers(const void* sendbuf, const void* recvbuf, MPI_Count count) {
   if (count <= 0) return count == 0;
-  return sendbuf != nullptr && recvbuf != nullptr && recvbuf != MPI_IN_PLACE && (sendbuf != recvbuf || kTakesBufferTwice);
+  return sendbuf != nullptr && recvbuf != nullptr && recvbuf != MPI_IN_PLACE &&
+         (sendbuf != recvbuf || kTakesBufferTwice);
 }
 
 bool isInPlace(const void* sendbuf, const void* recvbuf) { return sendbuf == MPI_IN_PLACE || sendbuf == recvbuf; }
 
 // inout = in op inout. The MPI counts in an int.
-void reduceLocal(const void* in, void* inout, MPI_Count count, std::size_t elementBytes, MPI_Datatype datatype, MPI_Op op) {
+void reduceLocal(const void* in, void* inout, MPI_Count count, std::size_t elementBytes, MPI_Datatype datatype,
+                 MPI_Op op) {
   constexpr MPI_Count kMost = 1 << 30;
   for (MPI_Count done = 0; done < count; done += kMost) {
     const std::size_t offset = static_cast<std::size_t>(done) * elementBytes;
-    const int code = PMPI_Reduce_local(static_cast<const unsigned char*>(in) + offset, static_cast<unsigned char*>(inout) + offset,
-                                       static_cast<int>(std::min(kMost, count - done)), datatype, op);
+    const int code =
+        PMPI_Reduce_local(static_cast<const unsigned char*>(in) + offset, static_cast<unsigned char*>(inout) + offset,
+                          static_cast<int>(std::min(kMost, count - done)), datatype, op);
     if (code != MPI_SUCCESS) throw MpiError{code};
   }
 }
@@ -39,9 +42,10 @@ koloResult_t shift(const Session& session, const void* send, void* recv, std::si
   const int rank = session.rank();
   koloResult_t result = koloGroupStart();
   if (result != koloSuccess) return result;
-  if (rank + distance < session.ranks()) (void)koloSend(send, bytes, koloUint8, rank + distance, session.kolo(), nullptr);
+  if (rank + distance < session.ranks())
+    (void)koloSend(send, bytes, koloUint8, rank + distance, session.kolo(), nullptr);
   if (rank >= distance) (void)koloRecv(recv, bytes, koloUint8, rank - distance, session.kolo(), nullptr);
-  return koloGroupEnd();   // with the first error
+  return koloGroupEnd();  // with the first error
 }
 
 // A scan whose result is in recvbuf.
@@ -57,8 +61,9 @@ struct Scan {
   koloResult_t run() const;
 };
 
-// By recursive doubling (Hillis and Steele, "Data parallel algorithms", 1986): after the step of distance d, `acc` is the fold of the 2d
-// ranks that end with this one, and what arrives next that of the ranks before those. Operands stay in the order of the ranks.
+// By recursive doubling (Hillis and Steele, "Data parallel algorithms", 1986): after the step of distance d, `acc` is
+// the fold of the 2d ranks that end with this one, and what arrives next that of the ranks before those. Operands stay
+// in the order of the ranks.
 koloResult_t Scan::run() const {
   const auto extent = static_cast<std::size_t>(formOf(datatype).extent);
   const std::size_t bytes = static_cast<std::size_t>(count) * extent;
@@ -94,19 +99,21 @@ Outcome Accelerated::tryBarrier(MPI_Comm) {
   return carryOut([kolo = kolo_] { return koloBarrier(kolo, nullptr); });
 }
 
-Outcome Accelerated::tryAllreduce(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm) {
+Outcome Accelerated::tryAllreduce(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
+                                  MPI_Comm) {
   if (!calculates(op, datatype)) return notCovered();
   if (!areBuffers(sendbuf, recvbuf, count)) return Outcome::refused();
   const void* const input = isInPlace(sendbuf, recvbuf) ? recvbuf : sendbuf;
   return carryOut([=, &session = session_] {
     return session.reduce(op, datatype, [&](const Reduction& by) {
-      return koloAllReduce(input, recvbuf, static_cast<std::size_t>(count), by.datatype, by.op, session.kolo(), nullptr);
+      return koloAllReduce(input, recvbuf, static_cast<std::size_t>(count), by.datatype, by.op, session.kolo(),
+                           nullptr);
     });
   });
 }
 
-Outcome Accelerated::tryReduce(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, int root,
-                               MPI_Comm) {
+Outcome Accelerated::tryReduce(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
+                               int root, MPI_Comm) {
   if (!calculates(op, datatype)) return notCovered();
   const bool isAtRoot = rank_ == root, inPlace = sendbuf == MPI_IN_PLACE;
   const bool isRight = isAtRoot ? areBuffers(sendbuf, recvbuf, count) && (sendbuf != recvbuf || count == 0)
@@ -114,17 +121,20 @@ Outcome Accelerated::tryReduce(const void* sendbuf, void* recvbuf, MPI_Count cou
   if (!isRoot(root) || !isRight) return Outcome::refused();
   const void* const input = inPlace ? recvbuf : sendbuf;
   void* const output = isAtRoot ? recvbuf : nullptr;
-  return carryOut([=, &session = session_] {
-    return session.reduce(op, datatype, [&](const Reduction& by) {
-      return koloReduce(input, output, static_cast<std::size_t>(count), by.datatype, by.op, root, session.kolo(), nullptr);
-    });
-  }, !isAtRoot);
+  return carryOut(
+      [=, &session = session_] {
+        return session.reduce(op, datatype, [&](const Reduction& by) {
+          return koloReduce(input, output, static_cast<std::size_t>(count), by.datatype, by.op, root, session.kolo(),
+                            nullptr);
+        });
+      },
+      !isAtRoot);
 }
 
 // In place, MPI takes the input from recvbuf, wants the result at its beginning, and leaves the rest as it was. Kolo
 // would put the result where this rank's block of the input is; so it gets memory of its own for that.
-Outcome Accelerated::tryReduce_scatter_block(const void* sendbuf, void* recvbuf, MPI_Count recvcount, MPI_Datatype datatype, MPI_Op op,
-                                             MPI_Comm) {
+Outcome Accelerated::tryReduce_scatter_block(const void* sendbuf, void* recvbuf, MPI_Count recvcount,
+                                             MPI_Datatype datatype, MPI_Op op, MPI_Comm) {
   if (!calculates(op, datatype)) return notCovered();
   if (!areBuffers(sendbuf, recvbuf, recvcount)) return Outcome::refused();
   const auto count = static_cast<std::size_t>(recvcount);
@@ -142,7 +152,8 @@ Outcome Accelerated::tryReduce_scatter_block(const void* sendbuf, void* recvbuf,
                   });
 }
 
-Outcome Accelerated::tryReduce_scatter(const void* sendbuf, void* recvbuf, Numbers recvcounts, MPI_Datatype datatype, MPI_Op op, MPI_Comm) {
+Outcome Accelerated::tryReduce_scatter(const void* sendbuf, void* recvbuf, Numbers recvcounts, MPI_Datatype datatype,
+                                       MPI_Op op, MPI_Comm) {
   if (!calculates(op, datatype)) return notCovered();
   if (!areBlocks(recvcounts, recvcounts)) return Outcome::refused();
   std::vector<std::size_t> counts;
@@ -174,16 +185,19 @@ Region Accelerated::ownResult(void* recvbuf, MPI_Count count, MPI_Datatype datat
   return Region(elements(recvbuf, MPI_BYTE), count * formOf(datatype).extent, true);
 }
 
-Outcome Accelerated::tryScan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm) {
+Outcome Accelerated::tryScan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
+                             MPI_Comm) {
   return scan(sendbuf, recvbuf, count, datatype, op, true);
 }
 
-Outcome Accelerated::tryExscan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, MPI_Comm) {
+Outcome Accelerated::tryExscan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
+                               MPI_Comm) {
   return scan(sendbuf, recvbuf, count, datatype, op, false);
 }
 
 // The MPI calculates for it in any case.
-Outcome Accelerated::scan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, bool isInclusive) {
+Outcome Accelerated::scan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
+                          bool isInclusive) {
   if (!isCovered(op, datatype) || (later_ != nullptr && !session_.mayCalculateAnywhere())) return notCovered();
   if (!areBuffers(sendbuf, recvbuf, count)) return Outcome::refused();
   const void* const input = isInPlace(sendbuf, recvbuf) ? recvbuf : sendbuf;

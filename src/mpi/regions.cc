@@ -48,7 +48,8 @@ void Region::store() const {
   if (copy_ && isStored_) elements_.unpack(copy_.get(), bytes(), elements_.buffer);
 }
 
-// Kolo's displacements are not negative: they begin at the block that lies first. Those of empty blocks may be anything.
+// Kolo's displacements are not negative: they begin at the block that lies first. Those of empty blocks may be
+// anything.
 Blocks::Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing)
     : elements_(elements), ranks_(ranks) {
   place(counts, displs, placing);
@@ -62,7 +63,7 @@ Blocks::Blocks(std::vector<Elements> elements, const Numbers& counts, Placing pl
 void Blocks::place(const Numbers& counts, const Numbers& displs, Placing placing) {
   if (ranks_ > kFew) many_ = std::make_unique_for_overwrite<std::size_t[]>(2 * static_cast<std::size_t>(ranks_));
   std::size_t* const lengths = numbers();
-  std::size_t* const begins = lengths + ranks_;   // addresses, at first
+  std::size_t* const begins = lengths + ranks_;  // addresses, at first
   constexpr std::uintptr_t kNone = UINTPTR_MAX;
   std::uintptr_t first = kNone;
   bool areRuns = true;

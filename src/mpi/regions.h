@@ -21,7 +21,8 @@ namespace kolo::mpi {
 class Numbers {
  public:
   template <class Integer>
-  Numbers(const Integer* values) : values_(values), isWide_(sizeof(Integer) == sizeof(MPI_Count)) {   // NOLINT: converting on purpose
+  Numbers(const Integer* values)
+      : values_(values), isWide_(sizeof(Integer) == sizeof(MPI_Count)) {  // NOLINT: converting on purpose
     static_assert(sizeof(Integer) == sizeof(int) || sizeof(Integer) == sizeof(MPI_Count));
   }
   MPI_Count operator[](int i) const {
@@ -38,7 +39,8 @@ class Numbers {
 // A buffer of the program's, and what its elements are.
 struct Elements {
   Elements(const void* buffer, MPI_Datatype datatype, MPI_Comm comm)
-      : buffer(static_cast<unsigned char*>(const_cast<void*>(buffer))), datatype(datatype), comm(comm), form(formOf(datatype)) {}
+      : buffer(static_cast<unsigned char*>(const_cast<void*>(buffer))), datatype(datatype), comm(comm),
+        form(formOf(datatype)) {}
 
   unsigned char* at(MPI_Count element) const { return buffer + element * form.extent; }
   std::size_t bytes(MPI_Count count) const { return static_cast<std::size_t>(count) * form.size; }
@@ -105,12 +107,13 @@ class Blocks {
   };
   // REQUIRES: no count is negative.
   Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing);
-  // Elements of its own for each rank, at least one, each block from its elements' buffer on. REQUIRES: no count is negative.
+  // Elements of its own for each rank, at least one, each block from its elements' buffer on. REQUIRES: no count is
+  // negative.
   Blocks(std::vector<Elements> elements, const Numbers& counts, Placing placing);
 
   unsigned char* data() const { return data_; }
-  const std::size_t* counts() const { return many_ ? many_.get() : few_.data(); }   // in bytes
-  const std::size_t* displs() const { return counts() + ranks_; }                   // in bytes, from data() on
+  const std::size_t* counts() const { return many_ ? many_.get() : few_.data(); }  // in bytes
+  const std::size_t* displs() const { return counts() + ranks_; }                  // in bytes, from data() on
   unsigned char* block(int i) const { return data_ + displs()[i]; }
   std::size_t length(int i) const { return counts()[i]; }
   std::size_t extent() const { return extent_; }  // from data() to the end of the block that ends last
@@ -133,14 +136,15 @@ class Blocks {
   bool isInARow() const;
   void useOwnMemory();
 
-  Elements elements_;            // of all,
-  std::vector<Elements> own_;    // or of each rank; then there are no displacements
+  Elements elements_;          // of all,
+  std::vector<Elements> own_;  // or of each rank; then there are no displacements
   int ranks_;
   unsigned char* data_ = nullptr;
   std::size_t extent_ = 0;
   static constexpr int kFew = 8;
-  std::array<std::size_t, 2 * kFew> few_{};   // counts() and displs() of so many ranks; to allocate them costs as much as to move a few bytes
-  std::unique_ptr<std::size_t[]> many_;       // those of more
+  std::array<std::size_t, 2 * kFew>
+      few_{};  // counts() and displs() of so many ranks; to allocate them costs as much as to move a few bytes
+  std::unique_ptr<std::size_t[]> many_;  // those of more
   std::unique_ptr<unsigned char[]> copy_;
   std::vector<unsigned char*> places_;  // where the program has the blocks, if they are copied
   std::vector<KeptDatatype> datatypes_;

@@ -44,7 +44,7 @@ bool tellsReasons() {
 
 void tellReason(Hook hook, const char* why) {
   static std::mutex mutex;
-  static auto& told = *new std::set<std::pair<Hook, std::string_view>>;   // never destroyed, as sessions
+  static auto& told = *new std::set<std::pair<Hook, std::string_view>>;  // never destroyed, as sessions
   const std::lock_guard lock(mutex);
   if (told.emplace(hook, why).second) complain(std::string(nameOf(hook)) + " is left to the MPI underneath: " + why);
 }
@@ -90,10 +90,11 @@ void printStatistics(int rank) {
   }
   complain(text);
   complain("rank " + std::to_string(rank) + ", communicators that were given a counterpart: " + std::to_string(made));
-  if (staged != 0) complain("rank " + std::to_string(rank) + ", buffers of GPUs that were copied: " + std::to_string(staged));
+  if (staged != 0)
+    complain("rank " + std::to_string(rank) + ", buffers of GPUs that were copied: " + std::to_string(staged));
   if (allocated == 0 && registered == 0) return;
-  complain("rank " + std::to_string(rank) + ", memory that collectives need not copy: blocks=" + std::to_string(allocated) +
-           " registrations=" + std::to_string(registered));
+  complain("rank " + std::to_string(rank) + ", memory that collectives need not copy: blocks=" +
+           std::to_string(allocated) + " registrations=" + std::to_string(registered));
 }
 
 }  // namespace kolo::mpi

@@ -20,8 +20,8 @@ namespace {
 // The session that the thread used last: looking for the attribute costs as much as a short collective.
 struct Last {
   MPI_Comm comm;
-  Session* session;          // nullptr: without Kolo
-  std::uint64_t changes;     // when it was found
+  Session* session;       // nullptr: without Kolo
+  std::uint64_t changes;  // when it was found
 };
 [[gnu::tls_model("initial-exec")]] thread_local constinit Last last = {};
 [[gnu::tls_model("initial-exec")]] thread_local constinit bool isOwnThread = false;
@@ -115,8 +115,8 @@ int Session::firstUnready(bool isReady) {
   return least[0];
 }
 
-// Collective. Kolo's communicator, or none on all ranks. A process where it could not start once does not try again: that might take
-// the whole time for joining each time.
+// Collective. Kolo's communicator, or none on all ranks. A process where it could not start once does not try again:
+// that might take the whole time for joining each time.
 void Session::start() {
   sessions().sweep();
   counterpart_ = Counterpart::kNever;
@@ -135,7 +135,8 @@ void Session::start() {
   if (first == INT_MAX) {
     int cores = 0;
     if (koloCommCores(kolo_, &cores) == koloSuccess && ranks_ > cores) sessions().setSharesCores();
-    koloCommSetProgress(kolo_, [](void*) { progress(); }, nullptr);
+    koloCommSetProgress(
+        kolo_, [](void*) { progress(); }, nullptr);
     findPlace();
     registerSegments(toRegister_);
     counterpart_ = Counterpart::kMade;
@@ -164,8 +165,9 @@ koloResult_t Session::look() {
   return koloSuccess;
 }
 
-// Collective. Ranks that have fewer give none. If it fails, so has the communicator, and the program's next call hears of it.
-// Between hosts there is nothing to gain, and registering for InfiniBand takes a segment's pages, touched or not.
+// Collective. Ranks that have fewer give none. If it fails, so has the communicator, and the program's next call hears
+// of it. Between hosts there is nothing to gain, and registering for InfiniBand takes a segment's pages, touched or
+// not.
 void Session::registerSegments(int rounds) {
   if (rounds > 0 && !isOnOneHost_) {
     registered_ = pool().segments();
@@ -174,7 +176,7 @@ void Session::registerSegments(int rounds) {
   for (; rounds > 0; --rounds) {
     Pool::Segment segment{nullptr, 0};
     if (newSegments() > 0) segment = pool().segment(registered_++);
-    koloWindow_t window = nullptr;   // its end is its communicator's
+    koloWindow_t window = nullptr;  // its end is its communicator's
     if (koloWindowRegister(kolo_, segment.begin, segment.bytes, &window) != koloSuccess) return;
     int isZeroCopy = 0;
     if (koloWindowIsZeroCopy(window, &isZeroCopy) == koloSuccess && isZeroCopy != 0) countRegistered();
@@ -190,7 +192,7 @@ void Session::findPlace() {
   PMPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
   PMPI_Comm_size(here, &ranksHere);
   PMPI_Comm_free(&here);
-  isOnOneHost_ = ranksHere == ranks_;   // if it is one, then for all ranks
+  isOnOneHost_ = ranksHere == ranks_;  // if it is one, then for all ranks
 }
 
 koloWindow_t Session::adopt(void* const* parts, const std::size_t* bytes) {
@@ -212,9 +214,9 @@ koloResult_t Session::join(const koloUniqueId& id) {
   int length = 0;
   PMPI_Comm_get_name(comm_, name, &length);
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
-  config.timeoutMs = 0;   // MPI's programs may let each other wait as long as they like
+  config.timeoutMs = 0;  // MPI's programs may let each other wait as long as they like
   config.device = KOLO_HOST;
-  config.eager = 1;       // a root of theirs may send next what a peer receives before it calls the collective
+  config.eager = 1;  // a root of theirs may send next what a peer receives before it calls the collective
   config.name = length > 0 ? name : nullptr;
   return koloCommInitRankConfig(&kolo_, ranks_, id, rank_, &config);
 }
@@ -251,7 +253,7 @@ int Session::release(MPI_Comm, int, void* attribute, void*) {
 
 void Session::fold(void* acc, const void* in, size_t count, koloDataType_t, void* context) {
   const auto* const borrowed = static_cast<const Borrowed*>(context);
-  PMPI_Reduce_local(in, acc, static_cast<int>(count), borrowed->datatype, borrowed->op);   // a few kilobytes at a time
+  PMPI_Reduce_local(in, acc, static_cast<int>(count), borrowed->datatype, borrowed->op);  // a few kilobytes at a time
 }
 
 // All ranks ask for the same operations in the same order, so that their handles are alike.

@@ -45,12 +45,12 @@ class Session {
 
   bool isYoung() const { return counterpart_ == Counterpart::kNotYet; }
   // A collective that moved so many bytes, as all ranks count them, was left to the MPI. It may have been one too many:
-  // then the counterpart is made. That waits for all ranks, so it is done behind a collective in which they all waited for
-  // each other (haveMet): programs have been written for MPIs that wait no more than they must. REQUIRES: young.
+  // then the counterpart is made. That waits for all ranks, so it is done behind a collective in which they all waited
+  // for each other (haveMet): programs have been written for MPIs that wait no more than they must. REQUIRES: young.
   void grow(std::size_t bytes, bool haveMet);
 
-  // Whether communicators of this process may have sessions, as far as is known: the MPI is initialised, there are several ranks, and Kolo
-  // has not failed to start.
+  // Whether communicators of this process may have sessions, as far as is known: the MPI is initialised, there are
+  // several ranks, and Kolo has not failed to start.
   static bool mayBe();
 
   // Lets the MPI go on: for threads that wait. In a backlog's own thread it does nothing.
@@ -66,8 +66,8 @@ class Session {
   int ranks() const { return ranks_; }
   MPI_Comm comm() const { return comm_; }
 
-  // Calls function(Reduction) -> koloResult_t for what is covered (operations.h). Where Kolo has no such operation, it calls that of
-  // the MPI (MPI_Reduce_local). In the order of the communicator's collectives.
+  // Calls function(Reduction) -> koloResult_t for what is covered (operations.h). Where Kolo has no such operation, it
+  // calls that of the MPI (MPI_Reduce_local). In the order of the communicator's collectives.
   template <class Function>
   koloResult_t reduce(MPI_Op op, MPI_Datatype datatype, const Function& function) {
     Reduction reduction{};
@@ -85,8 +85,8 @@ class Session {
   }
   // Whether all ranks are on one host, as the MPI sees it.
   bool isOnOneHost() const { return isOnOneHost_; }
-  // Collective. Memory that this process has mapped for all ranks, as koloWindowRegisterMapped takes it; and the end of that, which may
-  // also be the session's. nullptr: collectives use it like any other.
+  // Collective. Memory that this process has mapped for all ranks, as koloWindowRegisterMapped takes it; and the end of
+  // that, which may also be the session's. nullptr: collectives use it like any other.
   koloWindow_t adopt(void* const* parts, const std::size_t* bytes);
   void abandon(koloWindow_t window);
   // No other session of the process has, or had, the same.
@@ -151,12 +151,12 @@ class Session {
   koloComm_t kolo_ = nullptr;
   bool mayCalculateAnywhere_ = false;
   bool isOnOneHost_ = false;
-  static constexpr int kMostBetweenLooks = 256;   // a look costs what a short collective does
+  static constexpr int kMostBetweenLooks = 256;  // a look costs what a short collective does
   // Of who carries out collectives:
-  int betweenLooks_ = 1, callsBeforeLook_ = 0;    // the former doubles up to the most
-  std::size_t registered_ = 0;                    // of the pool's segments
-  int toRegister_ = 0;                            // the most that any rank has
-  std::list<Borrowed> borrowed_;   // places that koloRedOpCreate has been given
+  int betweenLooks_ = 1, callsBeforeLook_ = 0;  // the former doubles up to the most
+  std::size_t registered_ = 0;                  // of the pool's segments
+  int toRegister_ = 0;                          // the most that any rank has
+  std::list<Borrowed> borrowed_;                // places that koloRedOpCreate has been given
   std::unique_ptr<Backlog> backlog_;
 };
 

@@ -16,7 +16,8 @@
 namespace kolo::mpi {
 namespace {
 
-// A generalized request, and the collective that it stands for, one after the other. Once it is declared complete it belongs to the MPI.
+// A generalized request, and the collective that it stands for, one after the other. Once it is declared complete it
+// belongs to the MPI.
 class Started final : public Pending {
  public:
   // A new request. An error of the MPI's: then it is gone.
@@ -60,7 +61,7 @@ class Started final : public Pending {
   }
 
  private:
-  ~Started() = default;   // by release()
+  ~Started() = default;  // by release()
 
   void store() {
     try {
@@ -81,7 +82,7 @@ class Started final : public Pending {
     delete static_cast<Started*>(self);
     return MPI_SUCCESS;
   }
-  static int cancel(void*, int) { return MPI_SUCCESS; }   // MPI forbids it, and nothing can be taken back
+  static int cancel(void*, int) { return MPI_SUCCESS; }  // MPI forbids it, and nothing can be taken back
 
   std::atomic<Backlog*> backlog_{nullptr};
   Hook hook_ = Hook::kCount;
@@ -92,14 +93,15 @@ class Started final : public Pending {
 };
 
 // Of all threads, and apart from the objects below, for every call that completes requests of whatever kind asks them.
-constinit std::atomic<int> underWay{0};            // the program's requests that are of tasks
-constinit std::atomic<std::uint64_t> changes{1};   // of the map below
+constinit std::atomic<int> underWay{0};           // the program's requests that are of tasks
+constinit std::atomic<std::uint64_t> changes{1};  // of the map below
 constinit std::atomic<bool> areFreed{false};
 
 // Whether the program has one that this thread can know of.
 bool isAny() { return underWay.load(std::memory_order_relaxed) != 0; }
 
-// The requests that are not declared complete: the program's, the threads' spares, and those that are kept for any thread.
+// The requests that are not declared complete: the program's, the threads' spares, and those that are kept for any
+// thread.
 class Requests {
  public:
   // One that was kept; nullptr: there is none.
@@ -112,7 +114,7 @@ class Requests {
   }
   void add(Started& started) {
     const std::lock_guard lock(mutex_);
-    kept_.reserve(all_.size() + 1);   // keep() does not fail
+    kept_.reserve(all_.size() + 1);  // keep() does not fail
     all_.emplace(keyOf(started.request()), &started);
   }
   // Neither the program's nor a thread's any longer.
@@ -120,8 +122,9 @@ class Requests {
     const std::lock_guard lock(mutex_);
     if (!hasEnded_) kept_.push_back(&started);
   }
-  // It is to be declared complete. Whoever remembers what he found here has to look again when `changes` has changed: a handle may be another request's
-  // then. A thread that has such a handle has it from the one that made the change, after this.
+  // It is to be declared complete. Whoever remembers what he found here has to look again when `changes` has changed: a
+  // handle may be another request's then. A thread that has such a handle has it from the one that made the change,
+  // after this.
   void remove(const Started& started) {
     const std::lock_guard lock(mutex_);
     all_.erase(keyOf(started.request()));
@@ -195,12 +198,13 @@ Freed& freed() {
 struct Last {
   MPI_Request request;
   Started* started;
-  std::uint64_t changes;   // when it was found
+  std::uint64_t changes;  // when it was found
 };
 [[gnu::tls_model("initial-exec")]] thread_local constinit Last last = {};
 
-// The request that the thread took last, for its next collective: to keep it among all and to take it from there costs as much as a short collective. Programs
-// may call from the destructors of global objects, when what the main thread has of its own has ended: then there is none.
+// The request that the thread took last, for its next collective: to keep it among all and to take it from there costs
+// as much as a short collective. Programs may call from the destructors of global objects, when what the main thread
+// has of its own has ended: then there is none.
 [[gnu::tls_model("initial-exec")]] thread_local constinit Started* spare = nullptr;
 [[gnu::tls_model("initial-exec")]] thread_local constinit bool hasThreadEnded = false;
 
@@ -234,7 +238,7 @@ void giveBack(Started& started) {
 void declareComplete(const Started& started) {
   all().remove(started);
   underWay.fetch_sub(1, std::memory_order_relaxed);
-  PMPI_Grequest_complete(started.request());   // it may be gone from here on
+  PMPI_Grequest_complete(started.request());  // it may be gone from here on
 }
 
 // One that is over, of the program's. Whether it was taken.
@@ -309,7 +313,8 @@ void declareWhatIsOver(int count, const MPI_Request* requests) {
 }
 
 bool hasTasks(int count, const MPI_Request* requests) {
-  return isAny() && std::any_of(requests, requests + std::max(count, 0), [](MPI_Request each) { return find(each) != nullptr; });
+  return isAny() &&
+         std::any_of(requests, requests + std::max(count, 0), [](MPI_Request each) { return find(each) != nullptr; });
 }
 
 bool areRequestsOf(const Backlog& backlog) { return all().areAnyOf(backlog); }
@@ -324,7 +329,8 @@ bool letGo(MPI_Request request) {
 
 // Of an error the program can be told no more than what finish() says.
 void sweepFreed() {
-  if (!areFreed.load(std::memory_order_relaxed)) return;   // if another thread has just freed one, there will be another occasion
+  if (!areFreed.load(std::memory_order_relaxed))
+    return;  // if another thread has just freed one, there will be another occasion
   for (Started* const each : freed().takeWhatIsOver()) {
     each->finish();
     giveBack(*each);

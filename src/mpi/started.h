@@ -1,15 +1,16 @@
 // Nonblocking collectives that the program has a request for.
 //
-// The request is the MPI's own, a generalized one (MPI_Grequest_start), so the program can put it in arrays among others, convert it for
-// Fortran, and ask about it as it likes. But its end is mostly not the MPI's business: the functions that complete requests are taken
-// over, and where one of them finds that a collective is over (Backlog), and needs no more than that, it takes the request from the program and
-// keeps it for the next collective. To make and complete a generalized request costs several times as much as a short collective.
-// Where the MPI has to decide (which of many requests is the first, what an error is in an array of statuses), the request is
-// declared complete, and goes the MPI's way. Nobody else ever waits for a request, so either is early enough; and it is a thread of the
-// program's that is in a call of the MPI's, so that no other thread needs to call the MPI.
+// The request is the MPI's own, a generalized one (MPI_Grequest_start), so the program can put it in arrays among
+// others, convert it for Fortran, and ask about it as it likes. But its end is mostly not the MPI's business: the
+// functions that complete requests are taken over, and where one of them finds that a collective is over (Backlog), and
+// needs no more than that, it takes the request from the program and keeps it for the next collective. To make and
+// complete a generalized request costs several times as much as a short collective. Where the MPI has to decide (which
+// of many requests is the first, what an error is in an array of statuses), the request is declared complete, and goes
+// the MPI's way. Nobody else ever waits for a request, so either is early enough; and it is a thread of the program's
+// that is in a call of the MPI's, so that no other thread needs to call the MPI.
 //
-// MPI forbids to free the request of a collective before it is complete. Where a program does so, the collective goes on, and its
-// request is taken back when there is an occasion (sweepFreed).
+// MPI forbids to free the request of a collective before it is complete. Where a program does so, the collective goes
+// on, and its request is taken back when there is an occasion (sweepFreed).
 //
 // Thread safety: all functions but endRequests; the MPI wants one thread at a time to complete a request.
 #pragma once
@@ -28,8 +29,8 @@ int startTask(Session& session, Hook hook, std::unique_ptr<Task> task, MPI_Reque
 
 // The following are for requests of any kind, MPI_REQUEST_NULL included.
 
-// Waits for those that are of tasks, and takes them: they are MPI_REQUEST_NULL then, whose status is what theirs is. Only those of tasks
-// that failed are declared complete, and left. How many were taken.
+// Waits for those that are of tasks, and takes them: they are MPI_REQUEST_NULL then, whose status is what theirs is.
+// Only those of tasks that failed are declared complete, and left. How many were taken.
 int takeAll(int count, MPI_Request* requests);
 // The same without waiting, if all are of tasks that are over, or none: whether it was so, and was done.
 bool takeIfAllAreOver(int count, MPI_Request* requests);

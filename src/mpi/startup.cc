@@ -1,6 +1,6 @@
-// The functions by which programs initialise the MPI, under their two names. All ranks are in them together, so that MPI_COMM_WORLD gets its
-// counterpart here, and even a program's first collective may be a nonblocking one. Where no rank calls these by name, the first
-// blocking collective makes it.
+// The functions by which programs initialise the MPI, under their two names. All ranks are in them together, so that
+// MPI_COMM_WORLD gets its counterpart here, and even a program's first collective may be a nonblocking one. Where no
+// rank calls these by name, the first blocking collective makes it.
 #include <new>
 
 #include "mpi/session.h"
@@ -14,7 +14,8 @@ template <class Call>
 int startUp(const Call& call) {
   const int code = PassedOn::carryOutBy(call);
   try {
-    if (code == MPI_SUCCESS && !PassedOn::isUnderWay()) (void)Session::of(MPI_COMM_WORLD);   // else this was a tool's call, in the program's
+    if (code == MPI_SUCCESS && !PassedOn::isUnderWay())
+      (void)Session::of(MPI_COMM_WORLD);  // else this was a tool's call, in the program's
   } catch (const std::bad_alloc&) {
     // The first collective will try again, and say so.
   }
@@ -23,10 +24,10 @@ int startUp(const Call& call) {
 
 }  // namespace
 
-#define STARTUP(Name, parameters, arguments)                                                                       \
-  extern "C" __attribute__((visibility("default"))) int MPI_##Name parameters {                                    \
-    return startUp([&](const Underneath& its) { return its.Name arguments; });                                     \
-  }                                                                                                                \
+#define STARTUP(Name, parameters, arguments)                                    \
+  extern "C" __attribute__((visibility("default"))) int MPI_##Name parameters { \
+    return startUp([&](const Underneath& its) { return its.Name arguments; });  \
+  }                                                                             \
   extern "C" __attribute__((visibility("default"), alias("MPI_" #Name))) int PMPI_##Name parameters;
 #include "mpi/startup.inc"
 #undef STARTUP

@@ -1,5 +1,5 @@
-// The MPI underneath: its own functions, of those that are taken over. By their names, MPI_ and PMPI_ alike, they are the
-// interposer's; so they are looked up behind it.
+// The MPI underneath: its own functions, of those that are taken over. By their names, MPI_ and PMPI_ alike, they are
+// the interposer's; so they are looked up behind it.
 //
 // Thread safety: all functions.
 #pragma once
@@ -10,7 +10,7 @@ namespace kolo::mpi {
 
 // The parameters of a nonblocking form: those of the other, and a place for the request.
 #define KOLO_MPI_WITHOUT_PARENTHESES(...) __VA_ARGS__
-#define KOLO_MPI_NONBLOCKING(parameters) (KOLO_MPI_WITHOUT_PARENTHESES parameters, MPI_Request* request)
+#define KOLO_MPI_NONBLOCKING(parameters) (KOLO_MPI_WITHOUT_PARENTHESES parameters, MPI_Request * request)
 #define KOLO_MPI_WITH_REQUEST(arguments) (KOLO_MPI_WITHOUT_PARENTHESES arguments, request)
 
 struct Underneath {
@@ -35,8 +35,8 @@ struct Underneath {
 
 // Ends the process where the MPI has no such function: then it is none.
 const Underneath& underneath();
-// What a program would call by the names without P if the interposer were not there: those of a tool that was loaded behind it, where the
-// tool has them, or the MPI's.
+// What a program would call by the names without P if the interposer were not there: those of a tool that was loaded
+// behind it, where the tool has them, or the MPI's.
 const Underneath& following();
 // Whether there is such a tool.
 bool isToolBehind();
@@ -58,8 +58,8 @@ const UnderneathLarge& underneathLarge();
 const UnderneathLarge& followingLarge();
 #endif
 
-// A call that the thread has passed on to a tool behind the interposer. What the tool calls by the profiling interface leads here again, and
-// then goes to the MPI.
+// A call that the thread has passed on to a tool behind the interposer. What the tool calls by the profiling interface
+// leads here again, and then goes to the MPI.
 class PassedOn {
  public:
   static bool isUnderWay() { return isUnderWay_; }

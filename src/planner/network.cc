@@ -12,8 +12,8 @@ namespace {
 using device::Algorithm;
 using device::Collective;
 
-// Messages one after the other; messages that one rank sends; bytes that cross the busiest host's border, one way; and the part of them
-// that the busiest rank's do.
+// Messages one after the other; messages that one rank sends; bytes that cross the busiest host's border, one way; and
+// the part of them that the busiest rank's do.
 struct Wire {
   double steps;
   double messages;
@@ -23,12 +23,15 @@ struct Wire {
 
 struct Shape {
   double n, hosts, perHost;
-  double others() const { return n - perHost; }   // ranks on other hosts
-  Wire alike(double steps, double messages, double bytes) const { return {steps, messages, bytes, bytes / perHost}; }   // all ranks of a host
+  double others() const { return n - perHost; }  // ranks on other hosts
+  Wire alike(double steps, double messages, double bytes) const {
+    return {steps, messages, bytes, bytes / perHost};
+  }  // all ranks of a host
   Wire ofOne(double steps, double messages, double bytes) const { return {steps, messages, bytes, bytes}; }
 };
 
-// Everybody to everybody, `size` bytes each: a header and its chunk go together, and sometimes with the credit for the last.
+// Everybody to everybody, `size` bytes each: a header and its chunk go together, and sometimes with the credit for the
+// last.
 Wire everybody(const Shape& at, double size) { return at.alike(1, 1.5 * (at.n - 1), at.perHost * at.others() * size); }
 
 Wire ofOneShot(Collective collective, const Shape& at, double size) {
@@ -51,7 +54,8 @@ Wire ofTwoShot(Collective collective, const Shape& at, double size) {
 
 // Hosts in a row: one pair of ranks speaks across each border.
 Wire ofRing(Collective collective, const Shape& at, double size) {
-  if (collective == Collective::kAllReduce) return at.ofOne(2 * (at.n - 1), 2 * (at.n - 1), 2 * size * (at.n - 1) / at.n);
+  if (collective == Collective::kAllReduce)
+    return at.ofOne(2 * (at.n - 1), 2 * (at.n - 1), 2 * size * (at.n - 1) / at.n);
   if (collective == Collective::kAllGather || collective == Collective::kReduceScatter) {
     return at.ofOne(at.n - 1, at.n - 1, size * (at.n - 1));
   }
@@ -61,7 +65,8 @@ Wire ofRing(Collective collective, const Shape& at, double size) {
 Wire ofRecursive(Collective collective, const Shape& at, double size) {
   const double log = std::ceil(std::log2(at.n)), folds = std::exp2(std::floor(std::log2(at.n))) < at.n ? 2 : 0;
   if (collective == Collective::kBarrier) return at.alike(log + folds, log + folds, 64 * log);
-  if (collective != Collective::kAllReduce) return at.alike(log + folds, log + folds, at.perHost * at.others() * size * (1 + folds / 2));
+  if (collective != Collective::kAllReduce)
+    return at.alike(log + folds, log + folds, at.perHost * at.others() * size * (1 + folds / 2));
   if (size <= 2048) return at.alike(log + folds, log + folds, at.perHost * size * (log + folds));
   return at.alike(2 * log + folds, 2 * log + folds, at.perHost * size * (2 * (1 - 1 / at.hosts) + folds));
 }
@@ -98,13 +103,15 @@ Wire wireOf(Algorithm algorithm, Collective collective, const Shape& at, double 
   return {0, 0, 0, 0};
 }
 
-// Where everybody sends to everybody, the first chunks go with the headers (sendsBeforeMeeting in algorithms/execute.h); other algorithms wait for
-// their partners' headers first. One-way collectives leave them for later, and a barrier has nothing else.
+// Where everybody sends to everybody, the first chunks go with the headers (sendsBeforeMeeting in
+// algorithms/execute.h); other algorithms wait for their partners' headers first. One-way collectives leave them for
+// later, and a barrier has nothing else.
 bool meetsFirst(Algorithm algorithm, Collective collective) {
   const bool givesAndTakes = collective == Collective::kAllReduce || collective == Collective::kAllGather ||
                              collective == Collective::kAllToAll || collective == Collective::kReduceScatter;
-  const bool hasPartners = algorithm == Algorithm::kRing || algorithm == Algorithm::kBiring || algorithm == Algorithm::kRecursive ||
-                           algorithm == Algorithm::kBruck || algorithm == Algorithm::kTree;
+  const bool hasPartners = algorithm == Algorithm::kRing || algorithm == Algorithm::kBiring ||
+                           algorithm == Algorithm::kRecursive || algorithm == Algorithm::kBruck ||
+                           algorithm == Algorithm::kTree;
   return givesAndTakes && hasPartners;
 }
 
@@ -132,10 +139,12 @@ double timeOf(Algorithm algorithm, std::span<const Part> parts, const Machine& m
 Algorithm bestFor(std::span<const Part> parts, const Machine& machine, double& us) {
   Algorithm best = Algorithm::kOneShot;
   us = timeOf(best, parts, machine);
-  for (const Algorithm algorithm : {Algorithm::kTwoShot, Algorithm::kRing, Algorithm::kBiring, Algorithm::kPairwise, Algorithm::kTree}) {
+  for (const Algorithm algorithm :
+       {Algorithm::kTwoShot, Algorithm::kRing, Algorithm::kBiring, Algorithm::kPairwise, Algorithm::kTree}) {
     const bool serves = std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
       return fits(algorithm, queryOf(part), machine) &&
-             (algorithm != Algorithm::kTree || part.collective == Collective::kAllReduce || part.collective == Collective::kBroadcast);
+             (algorithm != Algorithm::kTree || part.collective == Collective::kAllReduce ||
+              part.collective == Collective::kBroadcast);
     });
     if (!serves) continue;
     if (const double time = timeOf(algorithm, parts, machine); time < us) {
@@ -160,8 +169,8 @@ double networkUs(Algorithm algorithm, const Query& query, const Machine& machine
 
 void useUplinks(const std::vector<Uplink>& ranks, Machine& machine) {
   const Machine usual;
-  std::map<int, std::map<std::string, double>> nicsOf;   // by host
-  std::map<int, double> ranksOf;                         // what its ranks get through
+  std::map<int, std::map<std::string, double>> nicsOf;  // by host
+  std::map<int, double> ranksOf;                        // what its ranks get through
   machine.netHopUs = machine.netPostUs = machine.netRankGBps = 0;
   for (const Uplink& rank : ranks) {
     double own = 0;
@@ -178,7 +187,8 @@ void useUplinks(const std::vector<Uplink>& ranks, Machine& machine) {
   }
   machine.netGBps = 0;
   for (const auto& [host, nics] : nicsOf) {
-    const double all = std::accumulate(nics.begin(), nics.end(), 0.0, [](double sum, const auto& nic) { return sum + nic.second; });
+    const double all =
+        std::accumulate(nics.begin(), nics.end(), 0.0, [](double sum, const auto& nic) { return sum + nic.second; });
     const double together = std::min(all, ranksOf[host]);
     if (machine.netGBps > 0 && together >= machine.netGBps) continue;
     machine.netGBps = together;
@@ -205,7 +215,7 @@ Steps stepsOf(const Query& query, const Machine& machine) {
   host.cores = std::max(1, machine.cores / machine.hosts);
   network.ranks = machine.hosts;
   network.perHost = 1;
-  network.netGBps = machine.netGBps / machine.perHost;   // all places speak at once
+  network.netGBps = machine.netGBps / machine.perHost;  // all places speak at once
   const std::uint64_t slice = query.bytes / static_cast<std::uint64_t>(machine.perHost);
   const std::uint64_t ofHost = query.bytes * static_cast<std::uint64_t>(machine.perHost);
   std::vector<Part> within, between;

@@ -1,4 +1,5 @@
-// What the network adds to the cost of an algorithm where ranks are on several hosts, and how a hierarchical one is put together.
+// What the network adds to the cost of an algorithm where ranks are on several hosts, and how a hierarchical one is put
+// together.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -14,7 +15,7 @@ namespace kolo::planner {
 struct Uplink {
   struct Nic {
     std::string name;
-    double gigabytes = 0;    // a second, one way
+    double gigabytes = 0;  // a second, one way
   };
   int host = 0;              // a number that its ranks have in common
   std::vector<Nic> nics;     // that its links use
@@ -22,11 +23,12 @@ struct Uplink {
   double hopUs = 0, postUs = 0;
 };
 
-// What all ranks say, as all ranks are to plan by it: the narrowest host and rank, the slowest hop. NICs of one name on one host are one.
+// What all ranks say, as all ranks are to plan by it: the narrowest host and rank, the slowest hop. NICs of one name on
+// one host are one.
 void useUplinks(const std::vector<Uplink>& ranks, Machine& machine);
 
-// Predicted time on the network: the messages that follow each other, what a rank does for each, and the bytes that leave or
-// enter the busiest host, or rank, whichever takes longer. 0 on one host.
+// Predicted time on the network: the messages that follow each other, what a rank does for each, and the bytes that
+// leave or enter the busiest host, or rank, whichever takes longer. 0 on one host.
 double networkUs(device::Algorithm algorithm, const Query& query, const Machine& machine);
 
 // Whether the ranks and the query allow a hierarchical algorithm.

@@ -21,16 +21,17 @@ bool keepsOrder(Algorithm algorithm) {
   return algorithm == Algorithm::kLine || algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot;
 }
 
-// Steps that follow each other, and bytes that one rank reads and writes, for S bytes (a block where blocks are divided).
+// Steps that follow each other, and bytes that one rank reads and writes, for S bytes (a block where blocks are
+// divided).
 struct Cost {
   double steps;
-  double bytes;         // of the rank with the most,
-  double ofAll = -1;    // and of all together; -1: every rank has as many
+  double bytes;       // of the rank with the most,
+  double ofAll = -1;  // and of all together; -1: every rank has as many
 };
 
 Cost stagedCost(Algorithm algorithm, Collective collective, double n, double size) {
   const double log = std::ceil(std::log2(n));
-  const bool isRooted = collective == Collective::kGather || collective == Collective::kScatter;   // with blocks
+  const bool isRooted = collective == Collective::kGather || collective == Collective::kScatter;  // with blocks
   const bool divided = device::isIn(collective, device::kSendsBlocks | device::kReceivesBlocks);
   const double whole = divided ? size * n : size;
   switch (algorithm) {
@@ -55,7 +56,7 @@ Cost stagedCost(Algorithm algorithm, Collective collective, double n, double siz
       return {2, size * (2 + 4 * (n - 1) / n)};
     case Algorithm::kRing:
     case Algorithm::kBiring: {
-      const double lanes = algorithm == Algorithm::kBiring ? 1.02 : 1;   // the same bytes; a little more to do for each
+      const double lanes = algorithm == Algorithm::kBiring ? 1.02 : 1;  // the same bytes; a little more to do for each
       if (collective == Collective::kAllReduce) return {2 * (n - 1) * lanes, size * (8 + 6 * (n - 2)) / n};
       if (divided) return {(n - 1) * lanes, size * (6 + 3 * (n - 2))};
       return {n - 1, size * 3};
@@ -66,11 +67,11 @@ Cost stagedCost(Algorithm algorithm, Collective collective, double n, double siz
       if (collective == Collective::kAllReduce) return {2 * log + fold, size * (10 + fold * 4)};
       return {log + fold, whole * (5 + fold)};
     }
-    case Algorithm::kBruck:
-      return {log, collective == Collective::kAllToAll ? whole * (2 * log + 4) : whole * 4};
+    case Algorithm::kBruck: return {log, collective == Collective::kAllToAll ? whole * (2 * log + 4) : whole * 4};
     case Algorithm::kTree:
       if (collective == Collective::kAllReduce) return {2 * log, size * (3 * log + 6)};
-      if (isRooted) return {log, whole * 4, whole * (2 * log + 2)};   // each block goes on at every second level, in the mean
+      if (isRooted)
+        return {log, whole * 4, whole * (2 * log + 2)};  // each block goes on at every second level, in the mean
       if (divided) return {log, whole * 4};
       return {log, size * (2 * log + 2)};
     case Algorithm::kHierarchical:
@@ -81,20 +82,22 @@ Cost stagedCost(Algorithm algorithm, Collective collective, double n, double siz
 
 Cost directCost(Algorithm algorithm, Collective collective, double n, double size) {
   switch (collective) {
-    case Collective::kAllReduce:
-      return algorithm == Algorithm::kTwoShot ? Cost{2, 2 * size} : Cost{2, size * (n + 1)};
-    case Collective::kReduce: return algorithm == Algorithm::kTwoShot ? Cost{2, size * (1 + 1 / n)} : Cost{2, size * (n + 1)};
+    case Collective::kAllReduce: return algorithm == Algorithm::kTwoShot ? Cost{2, 2 * size} : Cost{2, size * (n + 1)};
+    case Collective::kReduce:
+      return algorithm == Algorithm::kTwoShot ? Cost{2, size * (1 + 1 / n)} : Cost{2, size * (n + 1)};
     case Collective::kReduceScatter: return {2, size * (n + 1)};
     case Collective::kBroadcast: return {2, 2 * size};
     case Collective::kGather:
-    case Collective::kScatter: return {2, size * n, size * n * 2};   // copies in one piece take half of what those through slots do
+    case Collective::kScatter:
+      return {2, size * n, size * n * 2};  // copies in one piece take half of what those through slots do
     default: return {2, 2 * size * n};
   }
 }
 
 // The zero-copy form of a forced algorithm: only the same one.
 Algorithm directFormOf(Algorithm staged, Collective collective, const Machine& machine) {
-  if (!machine.mapped || machine.ranks > algorithms::kMaxDirectRanks || collective == Collective::kBarrier) return Algorithm::kCount;
+  if (!machine.mapped || machine.ranks > algorithms::kMaxDirectRanks || collective == Collective::kBarrier)
+    return Algorithm::kCount;
   if (staged != Algorithm::kOneShot && staged != Algorithm::kTwoShot && staged != Algorithm::kPairwise) {
     return Algorithm::kCount;
   }
@@ -128,7 +131,8 @@ std::vector<Candidate> candidates(const Query& query, const Machine& machine, co
   std::vector<Candidate> result;
   for (int i = 0; i < static_cast<int>(Algorithm::kCount); ++i) {
     const auto algorithm = static_cast<Algorithm>(i);
-    const bool isThroughRoot = query.collective == Collective::kBarrier && algorithm == Algorithm::kTwoShot;   // two messages one behind the other
+    const bool isThroughRoot = query.collective == Collective::kBarrier &&
+                               algorithm == Algorithm::kTwoShot;  // two messages one behind the other
     if (isThroughRoot && !machine.mapped) continue;
     if (fits(algorithm, query, machine) && !isForbidden(algorithm, query, wishes)) {
       result.push_back({algorithm, predictUs(algorithm, false, query, machine)});
@@ -138,8 +142,8 @@ std::vector<Candidate> candidates(const Query& query, const Machine& machine, co
   return result;
 }
 
-// The best zero-copy form, if it beats the best through staging: it costs a meeting, of all ranks or with the root. Where counts differ, each pair decides by
-// the block in question.
+// The best zero-copy form, if it beats the best through staging: it costs a meeting, of all ranks or with the root.
+// Where counts differ, each pair decides by the block in question.
 Algorithm bestDirectForm(const Query& query, const Machine& machine, const std::vector<Wish>& wishes, double stagedUs) {
   Algorithm best = Algorithm::kCount;
   double bestUs = stagedUs;
@@ -156,9 +160,11 @@ Algorithm bestDirectForm(const Query& query, const Machine& machine, const std::
   return best;
 }
 
-// Whether the others take a broadcast's data themselves. Then nobody relays, and a root that does not want to wait for them may give to all at once instead.
+// Whether the others take a broadcast's data themselves. Then nobody relays, and a root that does not want to wait for
+// them may give to all at once instead.
 bool isTaken(const Choice& choice, const Query& query, const Machine& machine) {
-  return query.collective == Collective::kBroadcast && choice.direct != Algorithm::kCount && query.bytes >= machine.takenFromBytes;
+  return query.collective == Collective::kBroadcast && choice.direct != Algorithm::kCount &&
+         query.bytes >= machine.takenFromBytes;
 }
 
 }  // namespace
@@ -188,7 +194,8 @@ bool isWrittenFor(Algorithm algorithm, Collective collective) {
     case Algorithm::kPairwise: return collective == Collective::kAllToAll;
     case Algorithm::kHierarchical:
       return collective == Collective::kAllReduce || collective == Collective::kBroadcast ||
-             collective == Collective::kAllGather || collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
+             collective == Collective::kAllGather || collective == Collective::kReduceScatter ||
+             collective == Collective::kAllToAll;
     case Algorithm::kCount: break;
   }
   return false;
@@ -204,11 +211,12 @@ bool fits(Algorithm algorithm, const Query& query, const Machine& machine) {
   if (algorithm == Algorithm::kHierarchical) return fitsHosts(query, machine);
   if (algorithm == Algorithm::kLine) return query.countsKnown && query.bytes <= device::kHeaderPayloadBytes;
   const bool movesNothing = query.bytes == 0 && query.countsKnown && query.collective != Collective::kBarrier;
-  if (movesNothing && machine.ranks <= algorithms::kMaxLineRanks) return false;   // the line alone
+  if (movesNothing && machine.ranks <= algorithms::kMaxLineRanks) return false;  // the line alone
   if (query.vector) {
     // Trees and Bruck relay blocks whose sizes a relaying rank does not know, or take for equal.
-    if (algorithm == Algorithm::kTree || algorithm == Algorithm::kBruck) return query.collective == Collective::kAllGather;
-    if (algorithm == Algorithm::kRecursive) return query.collective == Collective::kAllGather;   // needs blocks in a row
+    if (algorithm == Algorithm::kTree || algorithm == Algorithm::kBruck)
+      return query.collective == Collective::kAllGather;
+    if (algorithm == Algorithm::kRecursive) return query.collective == Collective::kAllGather;  // needs blocks in a row
     if (!query.countsKnown) return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kPairwise;
   }
   return true;
@@ -218,8 +226,8 @@ double predictUs(Algorithm algorithm, bool direct, const Query& query, const Mac
   const double n = machine.ranks, size = static_cast<double>(query.bytes);
   if (machine.ranks == 1) return 2 * size / (machine.memoryGBps * 1e3);
   if (algorithm == Algorithm::kHierarchical) return stepsOf(query, machine).us;
-  const Cost cost = direct ? directCost(algorithm, query.collective, n, size)
-                           : stagedCost(algorithm, query.collective, n, size);
+  const Cost cost =
+      direct ? directCost(algorithm, query.collective, n, size) : stagedCost(algorithm, query.collective, n, size);
   const double cores = std::max(1, std::min(machine.cores, machine.ranks));
   const double turn = machine.ranks > machine.cores ? machine.switchUs * n / cores : machine.hopUs;
   const double ofAll = cost.ofAll >= 0 ? cost.ofAll : cost.bytes * n;
@@ -228,9 +236,9 @@ double predictUs(Algorithm algorithm, bool direct, const Query& query, const Mac
   // Peers are visited one after the other: a line's read and write for each.
   const double peers = keepsOrder(algorithm) || algorithm == Algorithm::kPairwise ? 0.05 * (n - 1) : 0.1;
   const double chunks = 1 + cost.bytes / machine.slotBytes * 0.05;
-  const bool usesSlots = !direct && algorithm != Algorithm::kLine;   // one more line to fetch than the header
-  return cost.steps * turn + peers + (usesSlots ? chunks * machine.hopUs : 0) + std::max(cost.bytes, ofAll / cores) / 2 / rate +
-         networkUs(algorithm, query, machine);
+  const bool usesSlots = !direct && algorithm != Algorithm::kLine;  // one more line to fetch than the header
+  return cost.steps * turn + peers + (usesSlots ? chunks * machine.hopUs : 0) +
+         std::max(cost.bytes, ofAll / cores) / 2 / rate + networkUs(algorithm, query, machine);
 }
 
 std::uint64_t sizeForClassOf(std::uint64_t bytes) {
@@ -283,9 +291,11 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
   if (machine.hosts > 1) text += fmt::format(", {} hosts", machine.hosts);
   text += !moves ? "\n" : asked.registered ? ", registered buffers\n" : ", ordinary buffers\n";
   if (machine.hosts > 1) {
-    text += fmt::format("network, one way: {:g} GB/s of a host by {} NIC{}, {:g} GB/s of a rank; {:g} us for a message, {:g} us to send it\n",
-                        machine.netGBps, machine.netNics, machine.netNics == 1 ? "" : "s", machine.netRankGBps, machine.netHopUs,
-                        machine.netPostUs);
+    text += fmt::format(
+        "network, one way: {:g} GB/s of a host by {} NIC{}, {:g} GB/s of a rank; {:g} us for a message, {:g} us to "
+        "send it\n",
+        machine.netGBps, machine.netNics, machine.netNics == 1 ? "" : "s", machine.netRankGBps, machine.netHopUs,
+        machine.netPostUs);
   }
   if (machine.ranks == 1) return text + "self: chosen, because one rank has nobody to exchange data with\n";
   Query query = asked;
@@ -304,7 +314,8 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     if (algorithm == choice.algorithm && algorithm == Algorithm::kHierarchical) {
       remark += fmt::format(": {} inside hosts, {} between them", name(choice.within), name(choice.between));
     }
-    if (algorithm == choice.behindRoot && algorithm != choice.algorithm) remark = "chosen behind a broadcast or a scatter, whose root goes on first";
+    if (algorithm == choice.behindRoot && algorithm != choice.algorithm)
+      remark = "chosen behind a broadcast or a scatter, whose root goes on first";
     if (algorithm == choice.direct) remark += remark.empty() ? "chosen zero-copy" : ", chosen zero-copy";
     const bool known = fits(algorithm, query, machine);
     const bool direct = known && directFormOf(algorithm, query.collective, machine) == algorithm;
@@ -314,12 +325,14 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
   }
   const Wish* force = findForce(query, wishes);
   if (force != nullptr) {
-    text += fits(force->algorithm, query, machine)
-                ? fmt::format("{} was asked for\n", name(force->algorithm))
-                : fmt::format("{} was asked for but does not fit; the least predicted time won\n", name(force->algorithm));
+    text +=
+        fits(force->algorithm, query, machine)
+            ? fmt::format("{} was asked for\n", name(force->algorithm))
+            : fmt::format("{} was asked for but does not fit; the least predicted time won\n", name(force->algorithm));
   } else {
-    text += isTaken(choice, query, machine) ? fmt::format("{}, for the others take the data from where they are", name(choice.algorithm))
-                                            : fmt::format("{} has the least predicted time", name(choice.algorithm));
+    text += isTaken(choice, query, machine)
+                ? fmt::format("{}, for the others take the data from where they are", name(choice.algorithm))
+                : fmt::format("{} has the least predicted time", name(choice.algorithm));
     if (moves) {
       text += fmt::format(" through staging; zero-copy when all buffers lie in windows: {}", name(choice.direct));
     }
@@ -330,12 +343,13 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
 
 int channelsFor(Algorithm algorithm, const Query& query, const Machine& machine) {
   if (algorithm == Algorithm::kLine || query.collective == Collective::kBarrier) return 1;
-  if (!query.countsKnown) return machine.channels;   // ranks see different counts
+  if (!query.countsKnown) return machine.channels;  // ranks see different counts
   const bool divided = device::isIn(query.collective, device::kSendsBlocks | device::kReceivesBlocks);
   // These move runs of blocks at a time, which a channel's parts of them are not.
   const bool joinsBlocks = algorithm == Algorithm::kRecursive || algorithm == Algorithm::kTree;
   if (divided && joinsBlocks) return 1;
-  if (algorithm == Algorithm::kHierarchical && query.collective == Collective::kAllToAll) return 1;   // likewise: all blocks of a host
+  if (algorithm == Algorithm::kHierarchical && query.collective == Collective::kAllToAll)
+    return 1;  // likewise: all blocks of a host
   const std::uint64_t bytes = query.bytes * (divided ? static_cast<std::uint64_t>(machine.ranks) : 1);
   return static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(machine.channels)));
 }

@@ -16,46 +16,48 @@ namespace kolo::planner {
 // What the model knows about the ranks' surroundings.
 struct Machine {
   int ranks = 1;
-  bool mapped = true;             // all ranks reach each other's memory: zero-copy forms exist
-  int cores = 1;                  // that these ranks may use
-  double hopUs = 0.12;            // one cache line from core to core
-  double switchUs = 1.5;          // one rank's turn when there are more ranks than cores
-  std::uint64_t takenFromBytes = UINT64_MAX;   // then: from how many bytes on the others take a broadcast's data from where the root has them
-  double cacheGBps = 12.0;        // a core's copy out of caches
-  double memoryGBps = 6.0;        // a core's copy out of memory
-  double cacheBytes = 8 << 20;    // beyond that, memory
+  bool mapped = true;     // all ranks reach each other's memory: zero-copy forms exist
+  int cores = 1;          // that these ranks may use
+  double hopUs = 0.12;    // one cache line from core to core
+  double switchUs = 1.5;  // one rank's turn when there are more ranks than cores
+  std::uint64_t takenFromBytes =
+      UINT64_MAX;  // then: from how many bytes on the others take a broadcast's data from where the root has them
+  double cacheGBps = 12.0;      // a core's copy out of caches
+  double memoryGBps = 6.0;      // a core's copy out of memory
+  double cacheBytes = 8 << 20;  // beyond that, memory
   std::uint32_t slotBytes = 1 << 17;
-  int hosts = 1;                  // between which ranks reach each other by posted links
-  int perHost = 0;                // ranks on each; 0: not equally many
-  bool hostsInRows = true;        // the ranks of a host follow each other
-  double netHopUs = 20;           // a message between hosts, from call to call
-  double netPostUs = 3;           // what sending one takes a rank
-  double netGBps = 1.0;           // of a host, one way: of all NICs that its ranks use
-  double netRankGBps = 1.0;       // of a rank, one way
-  int netNics = 1;                // of a host
-  int channels = 1;               // blocks of a GPU that may share an operation; on the host an operation has one thread
-  double blockGBps = 0;           // on a GPU: what one block reads and writes
+  int hosts = 1;             // between which ranks reach each other by posted links
+  int perHost = 0;           // ranks on each; 0: not equally many
+  bool hostsInRows = true;   // the ranks of a host follow each other
+  double netHopUs = 20;      // a message between hosts, from call to call
+  double netPostUs = 3;      // what sending one takes a rank
+  double netGBps = 1.0;      // of a host, one way: of all NICs that its ranks use
+  double netRankGBps = 1.0;  // of a rank, one way
+  int netNics = 1;           // of a host
+  int channels = 1;          // blocks of a GPU that may share an operation; on the host an operation has one thread
+  double blockGBps = 0;      // on a GPU: what one block reads and writes
 };
 
 struct Query {
   device::Collective collective = device::Collective::kAllReduce;
-  std::uint64_t bytes = 0;        // count of the API call times the element size: one block where blocks are divided
-  bool vector = false;            // counts differ between ranks
-  bool countsKnown = true;        // all ranks know all counts
-  bool registered = false;        // for predictions only: a choice may depend on nothing that ranks may see differently
+  std::uint64_t bytes = 0;  // count of the API call times the element size: one block where blocks are divided
+  bool vector = false;      // counts differ between ranks
+  bool countsKnown = true;  // all ranks know all counts
+  bool registered = false;  // for predictions only: a choice may depend on nothing that ranks may see differently
   // Fold all inputs at once, in rank order: reproducible, not commutative, or an average of 8- or 16-bit integers.
   bool inOrder = false;
 };
 
 struct Choice {
-  device::Algorithm algorithm = device::Algorithm::kCount;   // through staging
-  device::Algorithm direct = device::Algorithm::kCount;      // if all buffers turn out to be in windows
-  // A barrier's, behind a collective whose root only gives, with the same root; kCount: as behind any other. Where ranks of one host share cores, a root
-  // that goes on first has given what it gives next, in most programs, before the others come for it, and none of them takes its turns in vain.
+  device::Algorithm algorithm = device::Algorithm::kCount;  // through staging
+  device::Algorithm direct = device::Algorithm::kCount;     // if all buffers turn out to be in windows
+  // A barrier's, behind a collective whose root only gives, with the same root; kCount: as behind any other. Where
+  // ranks of one host share cores, a root that goes on first has given what it gives next, in most programs, before the
+  // others come for it, and none of them takes its turns in vain.
   device::Algorithm behindRoot = device::Algorithm::kCount;
-  double predictedUs = 0;                                    // of the one that query.registered selects
-  device::Algorithm within = device::Algorithm::kCount;      // of a hierarchical one: inside a host
-  device::Algorithm between = device::Algorithm::kCount;     // and between hosts
+  double predictedUs = 0;                                 // of the one that query.registered selects
+  device::Algorithm within = device::Algorithm::kCount;   // of a hierarchical one: inside a host
+  device::Algorithm between = device::Algorithm::kCount;  // and between hosts
 };
 
 // Whether an algorithm exists for a collective at all.
@@ -70,13 +72,13 @@ struct Wish {
   device::Collective collective;
   device::Algorithm algorithm;
   bool forbid = false;
-  std::uint64_t low = 0, high = UINT64_MAX;   // bytes, both included
+  std::uint64_t low = 0, high = UINT64_MAX;  // bytes, both included
 };
 // koloInvalidArgument says which part is wrong and what was expected.
 Result<std::vector<Wish>> parseWishes(std::string_view text);
 
-// Choices are made for classes of sizes: the size that stands for all that are planned together with this one, which are
-// those between two powers of two, apart by whether a line carries them.
+// Choices are made for classes of sizes: the size that stands for all that are planned together with this one, which
+// are those between two powers of two, apart by whether a line carries them.
 std::uint64_t sizeForClassOf(std::uint64_t bytes);
 // Whether wishes tell sizes apart; a class may then be on both sides of a limit, and every size is planned by itself.
 bool haveRanges(const std::vector<Wish>& wishes);

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "base/settings.h"
 #include "algorithms/names.h"
+#include "base/settings.h"
 #include "planner/planner.h"
 
 namespace kolo::planner {
@@ -31,8 +31,10 @@ Result<Wish> parseWish(std::string_view text) {
   Wish wish{};
   wish.collective = collectiveByName(text.substr(0, colon));
   if (wish.collective == device::Collective::kCount || wish.collective == device::Collective::kSendRecv) {
-    return error(koloInvalidArgument, "\"{}\" is no collective with algorithms; expected all_reduce, reduce, broadcast, "
-                 "all_gather, reduce_scatter, all_to_all, gather, scatter or barrier", text.substr(0, colon));
+    return error(koloInvalidArgument,
+                 "\"{}\" is no collective with algorithms; expected all_reduce, reduce, broadcast, "
+                 "all_gather, reduce_scatter, all_to_all, gather, scatter or barrier",
+                 text.substr(0, colon));
   }
   std::string_view rest = text.substr(colon + 1);
   if (!rest.empty() && rest.front() == '^') {
@@ -54,12 +56,14 @@ Result<Wish> parseWish(std::string_view text) {
     const std::string_view range = rest.substr(at + 1);
     const std::size_t dash = range.find('-');
     if (dash == std::string_view::npos) {
-      return error(koloInvalidArgument, "\"{}\": expected a range of bytes LOW-HIGH such as 64K-1M, 1M- or -64K", range);
+      return error(koloInvalidArgument, "\"{}\": expected a range of bytes LOW-HIGH such as 64K-1M, 1M- or -64K",
+                   range);
     }
     const Result<std::uint64_t> low = parseBound(range.substr(0, dash), 0);
     const Result<std::uint64_t> high = parseBound(range.substr(dash + 1), UINT64_MAX);
     if (!low.ok() || !high.ok() || low.value() > high.value()) {
-      return error(koloInvalidArgument, "\"{}\": expected a range of bytes LOW-HIGH such as 64K-1M, 1M- or -64K", range);
+      return error(koloInvalidArgument, "\"{}\": expected a range of bytes LOW-HIGH such as 64K-1M, 1M- or -64K",
+                   range);
     }
     wish.low = low.value();
     wish.high = high.value();

@@ -15,7 +15,8 @@ int distance(const Place& a, const Place& b) {
   return a.package >= 0 && a.package == b.package ? 1 : 2;
 }
 
-void addNearest(const std::vector<Nic>& nics, bool isRdma, const Place& place, int turn, std::vector<std::string>& names) {
+void addNearest(const std::vector<Nic>& nics, bool isRdma, const Place& place, int turn,
+                std::vector<std::string>& names) {
   int nearest = 2;
   for (const Nic& nic : nics) {
     if (nic.isRdma == isRdma) nearest = std::min(nearest, distance(nic.place, place));
@@ -24,7 +25,8 @@ void addNearest(const std::vector<Nic>& nics, bool isRdma, const Place& place, i
   for (const Nic& nic : nics) {
     if (nic.isRdma == isRdma && (nearest == 2 || distance(nic.place, place) == nearest)) found.push_back(nic.name);
   }
-  for (std::size_t i = 0; i < found.size(); ++i) names.push_back(found[(i + static_cast<std::size_t>(turn)) % found.size()]);
+  for (std::size_t i = 0; i < found.size(); ++i)
+    names.push_back(found[(i + static_cast<std::size_t>(turn)) % found.size()]);
 }
 
 // The number that the first line of a file begins with, whole ones; 0: there is none.
@@ -33,7 +35,7 @@ std::int64_t numberIn(const std::filesystem::path& file) {
   std::string text;
   std::int64_t number = 0;
   if (std::getline(stream, text)) std::from_chars(text.data(), text.data() + text.size(), number);
-  return std::max<std::int64_t>(number, 0);   // -1: no cable
+  return std::max<std::int64_t>(number, 0);  // -1: no cable
 }
 
 // "100 Gb/sec (4X EDR)" of each port.
@@ -60,7 +62,8 @@ bool hasSeveralNics(const std::string& mount) {
   std::error_code ignored;
   const auto count = [&](const char* kind, const char* mark) {
     int found = 0;
-    for (const auto& one : std::filesystem::directory_iterator(classes / kind, ignored)) found += std::filesystem::exists(one.path() / mark, ignored);
+    for (const auto& one : std::filesystem::directory_iterator(classes / kind, ignored))
+      found += std::filesystem::exists(one.path() / mark, ignored);
     return found;
   };
   return count("infiniband", "") > 1 || count("net", "device") > 1;
@@ -69,24 +72,28 @@ bool hasSeveralNics(const std::string& mount) {
 void addSoftRdma(std::vector<Nic>& nics, const std::string& mount) {
   std::error_code ignored;
   std::vector<Nic> found;
-  for (const auto& device : std::filesystem::directory_iterator(std::filesystem::path(mount) / "class" / "infiniband", ignored)) {
+  for (const auto& device :
+       std::filesystem::directory_iterator(std::filesystem::path(mount) / "class" / "infiniband", ignored)) {
     std::ifstream stream(device.path() / "parent");
     std::string name;
     if (!std::getline(stream, name)) continue;
-    const auto parent = std::find_if(nics.begin(), nics.end(), [&](const Nic& nic) { return !nic.isRdma && nic.name == name; });
+    const auto parent =
+        std::find_if(nics.begin(), nics.end(), [&](const Nic& nic) { return !nic.isRdma && nic.name == name; });
     if (parent == nics.end()) continue;
     found.push_back(*parent);
     found.back().name = device.path().filename();
     found.back().isRdma = true;
   }
-  std::sort(found.begin(), found.end(), [](const Nic& a, const Nic& b) { return a.name < b.name; });   // folders have no order
+  std::sort(found.begin(), found.end(),
+            [](const Nic& a, const Nic& b) { return a.name < b.name; });  // folders have no order
   nics.insert(nics.end(), found.begin(), found.end());
 }
 
 void readSpeeds(std::vector<Nic>& nics, const std::string& mount) {
   const std::filesystem::path classes = std::filesystem::path(mount) / "class";
   for (Nic& nic : nics) {
-    nic.megabits = nic.isRdma ? fastestPort(classes / "infiniband" / nic.name) : numberIn(classes / "net" / nic.name / "speed");
+    nic.megabits =
+        nic.isRdma ? fastestPort(classes / "infiniband" / nic.name) : numberIn(classes / "net" / nic.name / "speed");
   }
 }
 

@@ -36,7 +36,10 @@ struct Facts {
 struct Affinity {
   std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set{nullptr, [](cpu_set_t* memory) { CPU_FREE(memory); }};
   std::size_t bytes = 0;
-  bool has(int thread) const { return static_cast<std::size_t>(thread) < 8 * bytes && CPU_ISSET_S(static_cast<std::size_t>(thread), bytes, set.get()); }
+  bool has(int thread) const {
+    return static_cast<std::size_t>(thread) < 8 * bytes &&
+           CPU_ISSET_S(static_cast<std::size_t>(thread), bytes, set.get());
+  }
 };
 
 // Of a thread of this process, 0: the calling one; an empty one if it cannot be had.
@@ -109,9 +112,11 @@ const Machine& basics() {
 
 // With I/O devices or without. xml: of another machine; null: of this one.
 Result<Topology> loadTopology(bool withDevices, const std::string* xml) {
-  // hwloc asks for the affinity with larger and larger masks, whatever the error: without end where a filter of system calls refuses it.
+  // hwloc asks for the affinity with larger and larger masks, whatever the error: without end where a filter of system
+  // calls refuses it.
   if (xml == nullptr && affinityOf(0).bytes == 0) {
-    return error(koloSystemError, "sched_getaffinity is refused to this process: {}; allow it in the filter of system calls (seccomp)",
+    return error(koloSystemError,
+                 "sched_getaffinity is refused to this process: {}; allow it in the filter of system calls (seccomp)",
                  std::strerror(errno));
   }
   hwloc_topology_t raw = nullptr;
@@ -120,7 +125,8 @@ Result<Topology> loadTopology(bool withDevices, const std::string* xml) {
   // The whole machine, allowed to us or not: Machine says both.
   hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   if (withDevices) hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  // NICs are among the devices that the kernel lists; plugins for others may start drivers, make contexts on GPUs, or read long lists of names.
+  // NICs are among the devices that the kernel lists; plugins for others may start drivers, make contexts on GPUs, or
+  // read long lists of names.
   for (const char* const plugin : {"pci", "opencl", "cuda", "nvml", "rsmi", "levelzero", "gl"}) {
     if (withDevices) hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);
   }
@@ -137,12 +143,9 @@ int countOf(hwloc_topology_t topology, hwloc_obj_type_t type) {
 
 const char* nameOf(hwloc_obj_cache_type_t kind) {
   switch (kind) {
-    case HWLOC_OBJ_CACHE_DATA:
-      return "data";
-    case HWLOC_OBJ_CACHE_INSTRUCTION:
-      return "instruction";
-    case HWLOC_OBJ_CACHE_UNIFIED:
-      break;
+    case HWLOC_OBJ_CACHE_DATA: return "data";
+    case HWLOC_OBJ_CACHE_INSTRUCTION: return "instruction";
+    case HWLOC_OBJ_CACHE_UNIFIED: break;
   }
   return "unified";
 }
@@ -178,7 +181,8 @@ Place placeOf(hwloc_topology_t topology, hwloc_obj_t object) {
   Place place;
   place.package = numberOfAncestor(topology, HWLOC_OBJ_PACKAGE, object);
   place.core = numberOfAncestor(topology, HWLOC_OBJ_CORE, object);
-  if (object->nodeset != nullptr && hwloc_bitmap_weight(object->nodeset) == 1) place.numa = hwloc_bitmap_first(object->nodeset);
+  if (object->nodeset != nullptr && hwloc_bitmap_weight(object->nodeset) == 1)
+    place.numa = hwloc_bitmap_first(object->nodeset);
   return place;
 }
 
@@ -251,7 +255,8 @@ const Machine& machine() { return facts().machine; }
 const std::vector<Nic>& nics() {
   static const auto& found = *new const std::vector<Nic>([] {
     const Result<Topology> loaded = loadTopology(true, nullptr);
-    if (!loaded.ok()) log::warn("hwloc cannot read this machine's devices ({}); no NIC is known to be near", loaded.status().message());
+    if (!loaded.ok())
+      log::warn("hwloc cannot read this machine's devices ({}); no NIC is known to be near", loaded.status().message());
     std::vector<Nic> list = loaded.ok() ? readNics(loaded.value().get()) : std::vector<Nic>();
     addSoftRdma(list, "/sys");
     readSpeeds(list, "/sys");

@@ -1,5 +1,6 @@
-// The machine as this process may use it: packages, caches, cores and NICs (by hwloc), the cores that affinity and control
-// groups leave, and what follows from where ranks run: their order along a ring, and the NICs that are near them.
+// The machine as this process may use it: packages, caches, cores and NICs (by hwloc), the cores that affinity and
+// control groups leave, and what follows from where ranks run: their order along a ring, and the NICs that are near
+// them.
 //
 // Thread safety: all functions, from any thread. What is read from the machine is read at the first call and kept.
 #pragma once
@@ -22,8 +23,8 @@ struct Cache {
   int sharedBy = 0;  // hardware threads that share one
 };
 
-// Where something is: a rank, or a NIC. Numbers need to be equal within one thing and different for different things of one parent,
-// nothing else; -1 where it belongs to no single one.
+// Where something is: a rank, or a NIC. Numbers need to be equal within one thing and different for different things of
+// one parent, nothing else; -1 where it belongs to no single one.
 struct Place {
   int host = 0;
   int package = -1;
@@ -31,9 +32,10 @@ struct Place {
   int core = -1;
 };
 
-// A network interface, or an RDMA device; a card may be both, under two names. Interfaces made by software alone are not among them.
+// A network interface, or an RDMA device; a card may be both, under two names. Interfaces made by software alone are
+// not among them.
 struct Nic {
-  std::string name;           // the operating system's: "eth0", "mlx5_0"
+  std::string name;  // the operating system's: "eth0", "mlx5_0"
   bool isRdma = false;
   std::string pciBus;         // "0000:3b:00.0"; empty: behind none
   Place place;                // of what it is attached to
@@ -57,8 +59,9 @@ struct Machine {
 // Falls back to what the C library knows, with a warning in the log, if hwloc fails.
 const Machine& machine();
 
-// The machine's NICs, in hwloc's order; empty if hwloc fails. Finding them takes as long as all the rest, so who needs them to choose asks
-// first whether there are several: RDMA devices, or interfaces of hardware, by the system mounted at `mount`.
+// The machine's NICs, in hwloc's order; empty if hwloc fails. Finding them takes as long as all the rest, so who needs
+// them to choose asks first whether there are several: RDMA devices, or interfaces of hardware, by the system mounted
+// at `mount`.
 const std::vector<Nic>& nics();
 bool hasSeveralNics(const std::string& mount = "/sys");
 
@@ -70,8 +73,8 @@ int availableCores();
 // mounted at `mount` (version 2: cpu.max; version 1: cpu/cpu.cfs_quota_us and cpu.cfs_period_us); 0: no limit.
 double cpuQuota(const std::string& membership, const std::string& mount);
 
-// This process's affinity now, that is its main thread's, which a launcher binds (the program may have pinned others): the operating system's
-// numbers, ascending.
+// This process's affinity now, that is its main thread's, which a launcher binds (the program may have pinned others):
+// the operating system's numbers, ascending.
 std::vector<int> allowedThreads();
 
 // Moves the calling thread to a hardware thread, if it may run there, and leaves it free to run where it might before.
@@ -86,19 +89,20 @@ Place placeOfProcess(int host);
 // A pure function, in expected linear time (stable counting sorts over dense group numbers).
 std::vector<int> ringOrder(const std::vector<Place>& places);
 
-// Of each kind of NIC those nearest to a place: on its NUMA node if there are any, else on its package, else all. RDMA devices
-// come first. turn: how many ranks before this one have the same NICs nearest; each begins with another one, so that all are used
-// alike. A pure function.
+// Of each kind of NIC those nearest to a place: on its NUMA node if there are any, else on its package, else all. RDMA
+// devices come first. turn: how many ranks before this one have the same NICs nearest; each begins with another one, so
+// that all are used alike. A pure function.
 std::vector<std::string> nicsNear(const std::vector<Nic>& nics, const Place& place, int turn);
 
-// Adds the RDMA devices that software makes of interfaces among them (Soft-RoCE, Soft-iWARP), by the system mounted at `mount` ("/sys"): they are
-// where the interface is.
+// Adds the RDMA devices that software makes of interfaces among them (Soft-RoCE, Soft-iWARP), by the system mounted at
+// `mount` ("/sys"): they are where the interface is.
 void addSoftRdma(std::vector<Nic>& nics, const std::string& mount);
 
 // Fills in the speeds that the system mounted at `mount` ("/sys") tells.
 void readSpeeds(std::vector<Nic>& nics, const std::string& mount);
 
-// What a machine that is not this one has, by hwloc's XML, and where a process is there that may use these threads: for tests.
+// What a machine that is not this one has, by hwloc's XML, and where a process is there that may use these threads: for
+// tests.
 struct Described {
   std::vector<Nic> nics;
   Place place;

@@ -160,12 +160,9 @@ class KoloBackend final : public c10d::Backend {
     switch (operation.type) {
       case c10d::OpType::SEND:
       case c10d::OpType::RECV:
-      case c10d::OpType::RECVANYSOURCE:
-        return false;
-      case c10d::OpType::COALESCED:
-        return isCollective(*operation.parts.front());
-      default:
-        return true;
+      case c10d::OpType::RECVANYSOURCE: return false;
+      case c10d::OpType::COALESCED: return isCollective(*operation.parts.front());
+      default: return true;
     }
   }
   WorkPtr defer(Operation&& operation, Call call);

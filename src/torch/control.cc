@@ -8,9 +8,7 @@ namespace kolo::pytorch {
 
 KoloBackend::KoloBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                          c10::intrusive_ptr<Options> options)
-    : Backend(rank, size),
-      options_(std::move(options)),
-      store_(store),
+    : Backend(rank, size), options_(std::move(options)), store_(store),
       host_(Communicator::meet(membership(), "kolo/host", KOLO_HOST)) {
   if (options_->settings.windows) windows_.emplace();
 }
@@ -105,14 +103,10 @@ void KoloBackend::shutdown() {
 
 c10d::ErrorType KoloBackend::getError() {
   switch (host_->failure()) {
-    case koloSuccess:
-      return c10d::ErrorType::SUCCESS;
-    case koloTimeout:
-      return c10d::ErrorType::TIMEOUT;
-    case koloRemoteError:
-      return c10d::ErrorType::REMOTE_ERROR;
-    default:
-      return c10d::ErrorType::COMM_ERROR;
+    case koloSuccess: return c10d::ErrorType::SUCCESS;
+    case koloTimeout: return c10d::ErrorType::TIMEOUT;
+    case koloRemoteError: return c10d::ErrorType::REMOTE_ERROR;
+    default: return c10d::ErrorType::COMM_ERROR;
   }
 }
 

@@ -11,42 +11,24 @@ constexpr koloDataType_t kNone = koloNumDatatypes;
 
 koloDataType_t datatypeOf(at::ScalarType type) {
   switch (type) {
-    case at::kChar:
-      return koloInt8;
-    case at::kByte:
-      return koloUint8;
-    case at::kShort:
-      return koloInt16;
-    case at::kUInt16:
-      return koloUint16;
-    case at::kInt:
-      return koloInt32;
-    case at::kUInt32:
-      return koloUint32;
-    case at::kLong:
-      return koloInt64;
-    case at::kUInt64:
-      return koloUint64;
-    case at::kHalf:
-      return koloFloat16;
-    case at::kFloat:
-      return koloFloat32;
-    case at::kDouble:
-      return koloFloat64;
-    case at::kBFloat16:
-      return koloBfloat16;
-    case at::kFloat8_e4m3fn:
-      return koloFloat8e4m3;
-    case at::kFloat8_e5m2:
-      return koloFloat8e5m2;
-    case at::kBool:
-      return koloBool;
-    case at::kComplexFloat:
-      return koloComplex64;
-    case at::kComplexDouble:
-      return koloComplex128;
-    default:
-      return kNone;
+    case at::kChar: return koloInt8;
+    case at::kByte: return koloUint8;
+    case at::kShort: return koloInt16;
+    case at::kUInt16: return koloUint16;
+    case at::kInt: return koloInt32;
+    case at::kUInt32: return koloUint32;
+    case at::kLong: return koloInt64;
+    case at::kUInt64: return koloUint64;
+    case at::kHalf: return koloFloat16;
+    case at::kFloat: return koloFloat32;
+    case at::kDouble: return koloFloat64;
+    case at::kBFloat16: return koloBfloat16;
+    case at::kFloat8_e4m3fn: return koloFloat8e4m3;
+    case at::kFloat8_e5m2: return koloFloat8e5m2;
+    case at::kBool: return koloBool;
+    case at::kComplexFloat: return koloComplex64;
+    case at::kComplexDouble: return koloComplex128;
+    default: return kNone;
   }
 }
 
@@ -55,39 +37,26 @@ koloRedOp_t logical(c10d::ReduceOp::RedOpType op) {
   switch (op) {
     case c10d::ReduceOp::SUM:
     case c10d::ReduceOp::MAX:
-    case c10d::ReduceOp::BOR:
-      return koloLogicalOr;
+    case c10d::ReduceOp::BOR: return koloLogicalOr;
     case c10d::ReduceOp::PRODUCT:
     case c10d::ReduceOp::MIN:
-    case c10d::ReduceOp::BAND:
-      return koloLogicalAnd;
-    case c10d::ReduceOp::BXOR:
-      return koloLogicalXor;
-    default:
-      return koloNumOps;
+    case c10d::ReduceOp::BAND: return koloLogicalAnd;
+    case c10d::ReduceOp::BXOR: return koloLogicalXor;
+    default: return koloNumOps;
   }
 }
 
 koloRedOp_t arithmetic(c10d::ReduceOp::RedOpType op) {
   switch (op) {
-    case c10d::ReduceOp::SUM:
-      return koloSum;
-    case c10d::ReduceOp::AVG:
-      return koloAvg;
-    case c10d::ReduceOp::PRODUCT:
-      return koloProd;
-    case c10d::ReduceOp::MIN:
-      return koloMin;
-    case c10d::ReduceOp::MAX:
-      return koloMax;
-    case c10d::ReduceOp::BAND:
-      return koloBitAnd;
-    case c10d::ReduceOp::BOR:
-      return koloBitOr;
-    case c10d::ReduceOp::BXOR:
-      return koloBitXor;
-    default:
-      return koloNumOps;
+    case c10d::ReduceOp::SUM: return koloSum;
+    case c10d::ReduceOp::AVG: return koloAvg;
+    case c10d::ReduceOp::PRODUCT: return koloProd;
+    case c10d::ReduceOp::MIN: return koloMin;
+    case c10d::ReduceOp::MAX: return koloMax;
+    case c10d::ReduceOp::BAND: return koloBitAnd;
+    case c10d::ReduceOp::BOR: return koloBitOr;
+    case c10d::ReduceOp::BXOR: return koloBitXor;
+    default: return koloNumOps;
   }
 }
 
@@ -110,18 +79,12 @@ koloDataType_t typeToMove(at::ScalarType type) {
   const koloDataType_t own = datatypeOf(type);
   if (own != kNone) return own;
   switch (c10::elementSize(type)) {
-    case 1:
-      return koloUint8;
-    case 2:
-      return koloUint16;
-    case 4:
-      return koloUint32;
-    case 8:
-      return koloUint64;
-    case 16:
-      return koloComplex128;
-    default:
-      TORCH_CHECK_TYPE(false, "kolo has no datatype for ", c10::toString(type));
+    case 1: return koloUint8;
+    case 2: return koloUint16;
+    case 4: return koloUint32;
+    case 8: return koloUint64;
+    case 16: return koloComplex128;
+    default: TORCH_CHECK_TYPE(false, "kolo has no datatype for ", c10::toString(type));
   }
 }
 

@@ -1,8 +1,8 @@
 #include "torch/errors.h"
 
-#include <cstdint>
-
 #include <c10/util/Exception.h>
+
+#include <cstdint>
 
 namespace kolo::pytorch {
 namespace {
@@ -15,10 +15,8 @@ bool isArgument(koloResult_t result) {
     case koloInvalidDatatype:
     case koloInvalidOperation:
     case koloInvalidRoot:
-    case koloInvalidOverlap:
-      return true;
-    default:
-      return false;
+    case koloInvalidOverlap: return true;
+    default: return false;
   }
 }
 

@@ -1,10 +1,9 @@
 // The Python module kolo_torch._backend: how a group is made.
-#include <chrono>
-
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <chrono>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "torch/backend.h"

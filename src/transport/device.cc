@@ -1,33 +1,27 @@
-#include "transport/registry.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/registry.h"
 #include "transport/why.h"
 
 namespace kolo::transport {
 namespace {
 
 // Whether a table, which may be older than this, goes so far.
-#define REACHES(table, field) ((table)->size >= offsetof(koloTransport, field) + sizeof (table)->field)
+#define REACHES(table, field) ((table)->size >= offsetof(koloTransport, field) + sizeof(table)->field)
 
 Status toStatus(int code, const koloTransport* table, const char* verb, Why& why) {
   switch (code) {
-    case KOLO_TRANSPORT_OK:
-      return {};
+    case KOLO_TRANSPORT_OK: return {};
     case KOLO_TRANSPORT_UNREACHABLE:
       return error(koloUnreachable, "transport {}: {}: {}", table->name, verb, why.c_str());
     case KOLO_TRANSPORT_UNSHAREABLE:
       return error(koloUnsupported, "transport {}: {}: {}", table->name, verb, why.c_str());
-    case KOLO_TRANSPORT_BUSY:
-      return error(koloInProgress, "transport {}: {}: {}", table->name, verb, why.c_str());
-    case KOLO_TRANSPORT_LOST:
-      return error(koloRemoteError, "transport {}: {}: {}", table->name, verb, why.c_str());
-    case KOLO_TRANSPORT_ERROR:
-      return error(koloSystemError, "transport {}: {}: {}", table->name, verb, why.c_str());
-    default:
-      break;
+    case KOLO_TRANSPORT_BUSY: return error(koloInProgress, "transport {}: {}: {}", table->name, verb, why.c_str());
+    case KOLO_TRANSPORT_LOST: return error(koloRemoteError, "transport {}: {}: {}", table->name, verb, why.c_str());
+    case KOLO_TRANSPORT_ERROR: return error(koloSystemError, "transport {}: {}: {}", table->name, verb, why.c_str());
+    default: break;
   }
   return error(koloInternalError, "transport {}: {} returned {}, which is no transport code: {}", table->name, verb,
                code, why.c_str());
@@ -70,7 +64,8 @@ bool Device::abandon() const {
 Result<std::unique_ptr<Memory>> Device::registerMemory(const koloTransportMemory& range) {
   auto memory = std::make_unique<Memory>();
   Why why;
-  const int code = table_->memoryRegister(device_, &range, &memory->memory_, &memory->descriptor_, why.text, sizeof why.text);
+  const int code =
+      table_->memoryRegister(device_, &range, &memory->memory_, &memory->descriptor_, why.text, sizeof why.text);
   KOLO_TRY(toStatus(code, table_, "registering memory", why));
   memory->device_ = shared_from_this();
   KOLO_TRY(checkBlob(memory->descriptor_, table_, "a descriptor"));
@@ -84,14 +79,16 @@ Result<std::unique_ptr<Link>> Device::openLink(const koloTransportBlob& peerAddr
   auto link = std::make_unique<Link>();
   Why why;
   void* mapped = nullptr;
-  const int code = table_->linkOpen(device_, &peerAddress, &peerMemory, &link->link_, &mapped, why.text, sizeof why.text);
+  const int code =
+      table_->linkOpen(device_, &peerAddress, &peerMemory, &link->link_, &mapped, why.text, sizeof why.text);
   KOLO_TRY(toStatus(code, table_, "opening a link", why));
   link->device_ = shared_from_this();
   if (isPosted()) {
     link->rails_ = table_->linkRails(device_, link->link_);
-    if (link->rails_ >= 1 && link->rails_ <= KOLO_TRANSPORT_MAX_RAILS && (link->rails_ & (link->rails_ - 1)) == 0) return link;
-    return error(koloInternalError, "transport {}: a link says it has {} rails, expected 1, 2 or {}", table_->name, link->rails_,
-                 KOLO_TRANSPORT_MAX_RAILS);
+    if (link->rails_ >= 1 && link->rails_ <= KOLO_TRANSPORT_MAX_RAILS && (link->rails_ & (link->rails_ - 1)) == 0)
+      return link;
+    return error(koloInternalError, "transport {}: a link says it has {} rails, expected 1, 2 or {}", table_->name,
+                 link->rails_, KOLO_TRANSPORT_MAX_RAILS);
   }
   if (mapped == nullptr) {
     return error(koloInternalError, "transport {}: opening a link succeeded without a pointer", table_->name);
@@ -127,7 +124,9 @@ bool Device::linksCanBeAbandoned() const {
   return isPosted() && REACHES(table_, linkAbandon) && table_->linkAbandon != nullptr && !registersCheaply();
 }
 
-bool Device::registersDeviceMemory() const { return isPosted() && REACHES(table_, registersDeviceMemory) && table_->registersDeviceMemory != 0; }
+bool Device::registersDeviceMemory() const {
+  return isPosted() && REACHES(table_, registersDeviceMemory) && table_->registersDeviceMemory != 0;
+}
 
 bool Device::looksCheaply() const { return isPosted() && REACHES(table_, looksCheaply) && table_->looksCheaply != 0; }
 
@@ -149,7 +148,8 @@ Result<koloTransportKey> Memory::key() const {
   Why why;
   koloTransportKey key{};
   const koloTransport* const table = device_->table_;
-  KOLO_TRY(toStatus(table->memoryKey(device_->device_, memory_, &key, why.text, sizeof why.text), table, "naming memory", why));
+  KOLO_TRY(toStatus(table->memoryKey(device_->device_, memory_, &key, why.text, sizeof why.text), table,
+                    "naming memory", why));
   return key;
 }
 
@@ -163,7 +163,8 @@ Status Link::read(void* to, std::uint64_t from, std::uint64_t bytes) const {
 Status Link::write(std::uint64_t to, const void* from, std::uint64_t bytes) const {
   Why why;
   const koloTransport* const table = device_->table_;
-  if (bytes != 0 && !writes_) return error(koloUnsupported, "transport {} does not write ordinary memory of this peer", table->name);
+  if (bytes != 0 && !writes_)
+    return error(koloUnsupported, "transport {} does not write ordinary memory of this peer", table->name);
   const int code = table->linkWrite(device_->device_, link_, to, from, bytes, why.text, sizeof why.text);
   return code == KOLO_TRANSPORT_OK ? Status() : toStatus(code, table, "writing a peer's memory", why);
 }

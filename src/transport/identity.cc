@@ -22,13 +22,14 @@ namespace {
 
 Identity current;
 
-// Where a filter of system calls (seccomp) refuses getrandom, and the device is missing too: a number that no other process has. It need not
-// be secret.
+// Where a filter of system calls (seccomp) refuses getrandom, and the device is missing too: a number that no other
+// process has. It need not be secret.
 void makeProcessId() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
-  const std::uint64_t parts[2] = {static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec),
-                                  static_cast<std::uint64_t>(getpid())};
+  const std::uint64_t parts[2] = {
+      static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec),
+      static_cast<std::uint64_t>(getpid())};
   static_assert(sizeof parts == sizeof current.processId);
   std::memcpy(current.processId, parts, sizeof parts);
 }

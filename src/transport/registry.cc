@@ -71,8 +71,8 @@ Status checkTable(const koloTransport* table, const std::string& origin) {
     return error(koloInvalidEnvironment, "transport {}: its table has no name", origin);
   }
   if (table->linkKind != koloLinkMapped && table->linkKind != koloLinkPosted) {
-    return error(koloInvalidEnvironment, "transport {}: its links are of kind {}, expected {} (mapped) or {} (posted)", origin,
-                 table->linkKind, static_cast<int>(koloLinkMapped), static_cast<int>(koloLinkPosted));
+    return error(koloInvalidEnvironment, "transport {}: its links are of kind {}, expected {} (mapped) or {} (posted)",
+                 origin, table->linkKind, static_cast<int>(koloLinkMapped), static_cast<int>(koloLinkPosted));
   }
   if (const char* missing = missingFunction(*table); missing != nullptr) {
     return error(koloInvalidEnvironment, "transport {}: its table lacks {}", origin, missing);

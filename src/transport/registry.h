@@ -18,15 +18,15 @@ namespace kolo::transport {
 
 struct Entry {
   const koloTransport* table;
-  std::string origin;     // "built in" or the shared object's path
-  bool works;             // probe() said so
-  std::string why;        // if not
+  std::string origin;  // "built in" or the shared object's path
+  bool works;          // probe() said so
+  std::string why;     // if not
 };
 
 // All transports in the order of preference in force: plugins first, then built in, restricted and ordered by `names`
-// (comma separated; empty: KOLO_TRANSPORTS; if that is empty too, all). Errors: koloInvalidEnvironment for a plugin that cannot be
-// loaded (path and reason), whose ABI version differs (both versions), or whose table lacks a function; and for an unknown name (the known
-// ones are listed).
+// (comma separated; empty: KOLO_TRANSPORTS; if that is empty too, all). Errors: koloInvalidEnvironment for a plugin
+// that cannot be loaded (path and reason), whose ABI version differs (both versions), or whose table lacks a function;
+// and for an unknown name (the known ones are listed).
 Result<std::vector<Entry>> list(const std::string& names);
 
 // Of the memory that it links; a table from before there were several kinds links the host's.
@@ -38,8 +38,8 @@ koloTransportHost thisProcess();
 class Memory;
 class Link;
 
-// One transport opened for one rank of one communicator. The wrappers turn C codes into Status, with the transport's name
-// in the message.
+// One transport opened for one rank of one communicator. The wrappers turn C codes into Status, with the transport's
+// name in the message.
 class Device : public std::enable_shared_from_this<Device> {
  public:
   static Result<std::shared_ptr<Device>> open(const koloTransport* table, const koloTransportHost& host);
@@ -109,7 +109,8 @@ class Link {
   unsigned char* mapped() const { return mapped_; }
   bool isPosted() const { return device_->isPosted(); }
   std::uint32_t rails() const { return rails_; }
-  // Of a posted link: accepts the request. koloInProgress: as much is under way as may be; koloRemoteError: the link is lost.
+  // Of a posted link: accepts the request. koloInProgress: as much is under way as may be; koloRemoteError: the link is
+  // lost.
   Status put(const koloTransportPut& put) const;
   std::uint64_t unfinished() const;
   std::uint64_t queued() const;

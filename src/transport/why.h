@@ -3,7 +3,8 @@
 
 namespace kolo::transport {
 
-// Written by a transport, which may come from elsewhere: trusted only as far as it ends. The rest is left as it is, for all calls make one.
+// Written by a transport, which may come from elsewhere: trusted only as far as it ends. The rest is left as it is, for
+// all calls make one.
 struct Why {
   Why() { text[0] = '\0'; }
   char text[1024];

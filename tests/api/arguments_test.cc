@@ -75,7 +75,8 @@ TEST_CASE("a NULL buffer is refused where bytes are needed and accepted for a co
 TEST_CASE("counts that are negative or exceed the address space are refused") {
   Fixture fixture;
   for (const Collective& collective : collectives()) {
-    for (const size_t count : {static_cast<size_t>(-1), static_cast<size_t>(PTRDIFF_MAX) + 1, static_cast<size_t>(-8)}) {
+    for (const size_t count :
+         {static_cast<size_t>(-1), static_cast<size_t>(PTRDIFF_MAX) + 1, static_cast<size_t>(-8)}) {
       Arguments arguments = fixture.good();
       arguments.count = count;
       expectRefusal(collective, arguments, koloInvalidCount, "when read as signed");
@@ -214,8 +215,7 @@ TEST_CASE("NULL, garbage and destroyed communicators are refused by every functi
     CHECK_CODE(koloInvalidHandle, koloRedOpCreatePreMulSum(&op, &place32, koloInt32, koloScalarHostImmediate, comm));
     CHECK_CODE(koloInvalidHandle, koloCommSetAlgorithm(comm, ""));
     CHECK_CODE(koloInvalidHandle, koloCommSetProgress(comm, nullptr, nullptr));
-    CHECK_CODE(koloInvalidHandle,
-               koloCommGetPlan(comm, koloCollectiveAllReduce, 1, koloInt32, koloSum, 0, &plan));
+    CHECK_CODE(koloInvalidHandle, koloCommGetPlan(comm, koloCollectiveAllReduce, 1, koloInt32, koloSum, 0, &plan));
   }
   CHECK(place32 == 0);
   CHECK(window == nullptr);
@@ -288,8 +288,7 @@ TEST_CASE("NULL places for results are refused") {
   CHECK_CODE(koloInvalidPointer, koloRedOpCreatePreMulSum(&op, nullptr, koloInt32, koloScalarHostImmediate, comm));
   CHECK_CODE(koloInvalidPointer, koloRedOpCreate(&op, nullptr, 1, nullptr, comm));
   CHECK_CODE(koloInvalidPointer, koloCommSetAlgorithm(comm, nullptr));
-  CHECK_CODE(koloInvalidPointer,
-             koloCommGetPlan(comm, koloCollectiveAllReduce, 1, koloInt32, koloSum, 0, nullptr));
+  CHECK_CODE(koloInvalidPointer, koloCommGetPlan(comm, koloCollectiveAllReduce, 1, koloInt32, koloSum, 0, nullptr));
   CHECK_CODE(koloInvalidPointer, koloGetInfo(koloInfoBuild, nullptr, 10, nullptr));
 }
 
@@ -353,12 +352,11 @@ TEST_CASE("v-variants refuse missing arrays, absurd counts and blocks of their o
   CHECK_CODE(koloInvalidPointer, koloAllGatherv(nullptr, recv, good, nullptr, koloInt32, comm, nullptr));
   CHECK_CODE(koloInvalidPointer, koloReduceScatterv(send, recv, nullptr, nullptr, koloInt32, koloSum, comm, nullptr));
   CHECK_CODE(koloInvalidCount, koloReduceScatterv(send, recv, huge, nullptr, koloInt32, koloSum, comm, nullptr));
-  CHECK_CODE(koloInvalidOperation, koloReduceScatterv(send, recv, good, nullptr, koloFloat32, koloBitOr, comm, nullptr));
-  CHECK_CODE(koloInvalidPointer,
-             koloAllToAllv(send, nullptr, nullptr, recv, good, nullptr, koloInt32, comm, nullptr));
+  CHECK_CODE(koloInvalidOperation,
+             koloReduceScatterv(send, recv, good, nullptr, koloFloat32, koloBitOr, comm, nullptr));
+  CHECK_CODE(koloInvalidPointer, koloAllToAllv(send, nullptr, nullptr, recv, good, nullptr, koloInt32, comm, nullptr));
   CHECK(messageHas("sendcounts"));
-  CHECK_CODE(koloInvalidPointer,
-             koloAllToAllv(send, good, nullptr, recv, nullptr, nullptr, koloInt32, comm, nullptr));
+  CHECK_CODE(koloInvalidPointer, koloAllToAllv(send, good, nullptr, recv, nullptr, nullptr, koloInt32, comm, nullptr));
   CHECK(messageHas("recvcounts"));
   CHECK_CODE(koloInvalidCount, koloAllToAllv(send, good, nullptr, recv, other, nullptr, koloInt32, comm, nullptr));
   CHECK(messageHas("equally long in both"));
@@ -486,9 +484,10 @@ TEST_CASE("malformed algorithm texts are refused and the old wishes stay") {
   for (koloComm_t each : fixture.world.comms()) REQUIRE_OK(koloCommSetAlgorithm(each, "all_reduce:tree"));
   REQUIRE_OK(koloCommGetPlan(comm, koloCollectiveAllReduce, 1000, koloInt32, koloSum, 0, &before));
   CHECK(std::string(before.algorithm) == "tree");
-  for (const char* text : {"all_reduce", "all_reduce:", "all_reduce:nonsense", "nonsense:ring", ":", "all_reduce:ring@",
-                           "all_reduce:ring@x-y", "all_reduce:ring@1M", "all_reduce:ring,broadcast", "all_reduce:^^ring",
-                           "send_recv:ring", " all_reduce:ring", "all_reduce:ring@-1--2", "all_reduce:ring@2M-1M"}) {
+  for (const char* text :
+       {"all_reduce", "all_reduce:", "all_reduce:nonsense", "nonsense:ring", ":", "all_reduce:ring@",
+        "all_reduce:ring@x-y", "all_reduce:ring@1M", "all_reduce:ring,broadcast", "all_reduce:^^ring", "send_recv:ring",
+        " all_reduce:ring", "all_reduce:ring@-1--2", "all_reduce:ring@2M-1M"}) {
     INFO(text);
     koloComm_t made = nullptr;
     const koloConfig_t config = configWithAlgorithm(text);

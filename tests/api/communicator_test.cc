@@ -56,7 +56,7 @@ TEST_CASE("a communicator says how many cores its ranks may use together") {
   world.run([&](Self& self) {
     int cores = 0;
     EXPECT_OK(self, koloCommCores(self.comm, &cores));
-    EXPECT(self, cores >= 1 && cores <= CPU_COUNT(&allowed));   // less by a quota
+    EXPECT(self, cores >= 1 && cores <= CPU_COUNT(&allowed));  // less by a quota
   });
 }
 
@@ -108,10 +108,12 @@ TEST_CASE("a communicator of one rank does everything by itself") {
     EXPECT_OK(self, koloAllGatherv(send.data(), recv.data(), counts, displs, koloInt32, self.comm, nullptr));
     EXPECT(self, (recv == std::vector<int>{-1, -1, 1, 2, 3}));
     recv.assign(5, -1);
-    EXPECT_OK(self, koloReduceScatterv(send.data(), recv.data(), counts, displs, koloInt32, koloSum, self.comm, nullptr));
+    EXPECT_OK(self,
+              koloReduceScatterv(send.data(), recv.data(), counts, displs, koloInt32, koloSum, self.comm, nullptr));
     EXPECT(self, (recv == std::vector<int>{3, 4, 5, -1, -1}));
     recv.assign(5, -1);
-    EXPECT_OK(self, koloAllToAllv(send.data(), counts, nullptr, recv.data(), counts, displs, koloInt32, self.comm, nullptr));
+    EXPECT_OK(self,
+              koloAllToAllv(send.data(), counts, nullptr, recv.data(), counts, displs, koloInt32, self.comm, nullptr));
     EXPECT(self, (recv == std::vector<int>{-1, -1, 1, 2, 3}));
     recv.assign(5, -1);
     EXPECT_OK(self, koloGatherv(send.data(), 3, recv.data(), counts, displs, koloInt32, 0, self.comm, nullptr));
@@ -324,8 +326,8 @@ TEST_CASE("memory that a destroyed communicator used is used again, whatever was
       EXPECT_OK(self, koloSend(&one, 1, koloInt32, 0, child, nullptr));
       for (std::size_t i = 0; i < values.size(); ++i) values[i] = round + static_cast<int>(i);
       const bool aborts = round % 5 == 4;
-      const koloResult_t result = koloAllReduce(values.data(), sums.data(), values.size() >> round % 4 * 3, koloInt32,
-                                                koloSum, child, nullptr);
+      const koloResult_t result =
+          koloAllReduce(values.data(), sums.data(), values.size() >> round % 4 * 3, koloInt32, koloSum, child, nullptr);
       // Rank 0 aborts when its own part is over.
       EXPECT(self, result == koloSuccess || (aborts && result == koloAborted));
       EXPECT(self, result != koloSuccess || sums[7] == ranks * (round + 7));
@@ -550,7 +552,8 @@ TEST_CASE("a forked child has none of its parent's communicators, streams and wi
     int value = 0;
     const bool refused = koloAllReduce(&value, &value, 1, koloInt32, koloSum, world[0], nullptr) == koloInvalidHandle &&
                          messageHas("forked") && koloCommDestroy(world[1]) == koloInvalidHandle &&
-                         koloStreamSynchronize(stream) == koloInvalidHandle && koloCommAbort(world[0]) == koloInvalidHandle;
+                         koloStreamSynchronize(stream) == koloInvalidHandle &&
+                         koloCommAbort(world[0]) == koloInvalidHandle;
     _exit(refused ? 0 : 1);
   }
   int status = -1;
@@ -610,9 +613,15 @@ TEST_CASE("koloGetLastError is the calling thread's own") {
 
 TEST_CASE("two worlds of one process know nothing of each other") {
   World one(2), two(3);
-  std::thread other([&] { two.run([](Self& self) { for (int i = 0; i < 50; ++i) expectWorks(self); }); });
+  std::thread other([&] {
+    two.run([](Self& self) {
+      for (int i = 0; i < 50; ++i) expectWorks(self);
+    });
+  });
   other.join();
-  one.run([](Self& self) { for (int i = 0; i < 50; ++i) expectWorks(self); });
+  one.run([](Self& self) {
+    for (int i = 0; i < 50; ++i) expectWorks(self);
+  });
 }
 
 TEST_CASE("communicators come and go many times") {

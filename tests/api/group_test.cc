@@ -111,7 +111,7 @@ TEST_CASE("many equal operations in one group keep their order") {
 
 TEST_CASE("a group over overlapping communicators runs, whatever order each rank names them in") {
   World world(3);
-  std::vector<std::array<koloComm_t, 3>> pairs(3);   // by rank: communicators without rank 0, 1, 2
+  std::vector<std::array<koloComm_t, 3>> pairs(3);  // by rank: communicators without rank 0, 1, 2
   world.run([&](Self& self) {
     for (int without = 0; without < 3; ++without) {
       const int color = self.rank == without ? KOLO_SPLIT_NOCOLOR : 0;
@@ -176,7 +176,8 @@ TEST_CASE("sends and receives in a group meet in every order") {
       for (int i = 0; i < 4; ++i) {
         const auto what = static_cast<size_t>(order[static_cast<size_t>(self.rank == 0 ? i : 3 - i)]);
         if (what < 2) {
-          EXPECT_OK(self, koloSendTag(data[what].data(), 3000, koloInt32, other, static_cast<int>(what), self.comm, nullptr));
+          EXPECT_OK(self,
+                    koloSendTag(data[what].data(), 3000, koloInt32, other, static_cast<int>(what), self.comm, nullptr));
         } else {
           EXPECT_OK(self, koloRecvTag(data[what].data(), 3000, koloInt32, other, static_cast<int>(what) - 2, nullptr,
                                       self.comm, nullptr));

@@ -46,7 +46,7 @@ void checkThatTheyAgree(koloComm_t comm, koloCollective_t collective, size_t byt
     INFO(text);
     const std::string staged = chosenIn(text, "through staging"), direct = chosenIn(text, "zero-copy");
     const std::string explained = registered != 0 && !direct.empty() ? direct : staged;
-    if (explained != plan.algorithm) CHECK(explained == plan.algorithm);   // thousands of assertions would take long
+    if (explained != plan.algorithm) CHECK(explained == plan.algorithm);  // thousands of assertions would take long
   }
 }
 
@@ -123,11 +123,12 @@ TEST_CASE("koloExplain and koloCommGetPlan agree for sizes on both sides of ever
   }
   World world(4);
   koloRedOp_t ordered = koloSum;
-  REQUIRE_OK(koloRedOpCreate(&ordered, [](void*, const void*, size_t, koloDataType_t, void*) {}, 0, nullptr, world[0]));
+  REQUIRE_OK(koloRedOpCreate(
+      &ordered, [](void*, const void*, size_t, koloDataType_t, void*) {}, 0, nullptr, world[0]));
   for (const size_t bytes : {size_t{8}, size_t{1000}, size_t{100000}, size_t{10000000}}) {
     checkThatTheyAgree(world[0], koloCollectiveAllReduce, bytes, ordered);
   }
-  REQUIRE_OK(koloCommSetAlgorithm(world[0], "all_reduce:ring@1000-"));   // with limits every size is planned by itself
+  REQUIRE_OK(koloCommSetAlgorithm(world[0], "all_reduce:ring@1000-"));  // with limits every size is planned by itself
   for (const size_t bytes : {size_t{999}, size_t{1000}, size_t{1001}}) {
     checkThatTheyAgree(world[0], koloCollectiveAllReduce, bytes, koloSum);
   }
@@ -176,8 +177,11 @@ TEST_CASE("choices may be asked for while they change, and while operations run"
     std::thread asker([&] {
       for (char text[4096]; !isOver; ++asked) {
         koloPlan_t plan{};
-        if (koloCommGetPlan(world[0], koloCollectiveAllReduce, 1000, koloFloat32, koloSum, 0, &plan) != koloSuccess) ++refused;
-        if (koloExplain(world[0], 0, koloCollectiveAllReduce, 1000, koloFloat32, koloSum, 0, text, sizeof text, nullptr) != koloSuccess) ++refused;
+        if (koloCommGetPlan(world[0], koloCollectiveAllReduce, 1000, koloFloat32, koloSum, 0, &plan) != koloSuccess)
+          ++refused;
+        if (koloExplain(world[0], 0, koloCollectiveAllReduce, 1000, koloFloat32, koloSum, 0, text, sizeof text,
+                        nullptr) != koloSuccess)
+          ++refused;
       }
     });
     world.run([&](Self& self) {

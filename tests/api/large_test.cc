@@ -10,7 +10,7 @@ using namespace kolo::test;
 namespace {
 
 constexpr size_t kCount = (size_t{1} << 31) + 7;
-constexpr size_t kProbe = 4099;   // prime: probes fall everywhere in a page
+constexpr size_t kProbe = 4099;  // prime: probes fall everywhere in a page
 
 bool hasMemory() {
   size_t kib = 0;
@@ -26,8 +26,9 @@ bool hasMemory() {
 
 class Pages {
  public:
-  Pages() : data_(static_cast<unsigned char*>(mmap(nullptr, kCount, PROT_READ | PROT_WRITE,
-                                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {}
+  Pages()
+      : data_(static_cast<unsigned char*>(
+            mmap(nullptr, kCount, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {}
   ~Pages() { munmap(data_, kCount); }
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
@@ -53,7 +54,8 @@ TEST_CASE("more than 2^31 elements are reduced and broadcast whole") {
     data[kCount - 1] = 77;
     EXPECT_OK(self, koloAllReduce(data, data, kCount, koloUint8, koloSum, self.comm, nullptr));
     bool good = data[kCount - 1] == 154;
-    for (size_t i = 0; i + 1 < kCount; i += kProbe) good = good && data[i] == static_cast<unsigned char>(2 * (i / kProbe * 3 + 1));
+    for (size_t i = 0; i + 1 < kCount; i += kProbe)
+      good = good && data[i] == static_cast<unsigned char>(2 * (i / kProbe * 3 + 1));
     EXPECT(self, good);
     if (self.rank == 1) {
       for (size_t i = 0; i < kCount; i += kProbe) data[i] = 0;
@@ -61,7 +63,8 @@ TEST_CASE("more than 2^31 elements are reduced and broadcast whole") {
     }
     EXPECT_OK(self, koloBroadcast(data, data, kCount, koloUint8, 0, self.comm, nullptr));
     good = data[kCount - 1] == 154;
-    for (size_t i = 0; i + 1 < kCount; i += kProbe) good = good && data[i] == static_cast<unsigned char>(2 * (i / kProbe * 3 + 1));
+    for (size_t i = 0; i + 1 < kCount; i += kProbe)
+      good = good && data[i] == static_cast<unsigned char>(2 * (i / kProbe * 3 + 1));
     EXPECT(self, good);
   });
 }

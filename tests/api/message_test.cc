@@ -11,7 +11,8 @@ namespace {
 
 std::vector<unsigned char> pattern(size_t bytes, int seed) {
   std::vector<unsigned char> data(bytes);
-  for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<unsigned char>(i * 7 + i / 251 + static_cast<size_t>(seed) * 31);
+  for (size_t i = 0; i < bytes; ++i)
+    data[i] = static_cast<unsigned char>(i * 7 + i / 251 + static_cast<size_t>(seed) * 31);
   return data;
 }
 
@@ -71,7 +72,8 @@ TEST_CASE("messages of every size arrive whole, from and into windows or ordinar
           } else {
             std::fill(at, at + bytes + 16, 0xee);
             EXPECT_OK(self, koloRecv(at, bytes, koloUint8, 0, self.comm, nullptr));
-            if (!std::equal(expected.begin(), expected.end(), at)) self.fault(KOLO_HERE, std::to_string(bytes) + " bytes");
+            if (!std::equal(expected.begin(), expected.end(), at))
+              self.fault(KOLO_HERE, std::to_string(bytes) + " bytes");
             EXPECT(self, std::all_of(at + bytes, at + bytes + 16, [](unsigned char c) { return c == 0xee; }));
           }
         }

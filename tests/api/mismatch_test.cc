@@ -11,8 +11,8 @@ using namespace kolo::test;
 
 namespace {
 
-// Each rank calls call(self); afterwards every rank has koloMismatch: from the call, or from the next one where its part
-// was over before anybody noticed. The text holds both `words`.
+// Each rank calls call(self); afterwards every rank has koloMismatch: from the call, or from the next one where its
+// part was over before anybody noticed. The text holds both `words`.
 void expectMismatch(int ranks, const koloConfig_t& config, const std::function<koloResult_t(Self&)>& call,
                     const std::vector<const char*>& words) {
   World world(ranks, config);
@@ -50,14 +50,16 @@ struct Case {
 };
 // Every algorithm of every collective.
 const std::vector<Case> kCases = {
-    {"all_reduce", "one_shot"},     {"all_reduce", "two_shot"}, {"all_reduce", "ring"},      {"all_reduce", "biring"},
-    {"all_reduce", "recursive"},    {"all_reduce", "tree"},     {"reduce", "one_shot"},      {"reduce", "two_shot"},
-    {"reduce", "ring"},             {"reduce", "tree"},         {"broadcast", "one_shot"},   {"broadcast", "two_shot"},
-    {"broadcast", "ring"},          {"broadcast", "tree"},      {"all_gather", "one_shot"},  {"all_gather", "ring"},
-    {"all_gather", "biring"},       {"all_gather", "recursive"}, {"all_gather", "bruck"},    {"reduce_scatter", "one_shot"},
-    {"reduce_scatter", "ring"},     {"reduce_scatter", "biring"}, {"reduce_scatter", "recursive"},
-    {"all_to_all", "one_shot"},     {"all_to_all", "bruck"},    {"all_to_all", "pairwise"},  {"gather", "one_shot"},
-    {"gather", "tree"},             {"scatter", "one_shot"},    {"scatter", "tree"},
+    {"all_reduce", "one_shot"},   {"all_reduce", "two_shot"},      {"all_reduce", "ring"},
+    {"all_reduce", "biring"},     {"all_reduce", "recursive"},     {"all_reduce", "tree"},
+    {"reduce", "one_shot"},       {"reduce", "two_shot"},          {"reduce", "ring"},
+    {"reduce", "tree"},           {"broadcast", "one_shot"},       {"broadcast", "two_shot"},
+    {"broadcast", "ring"},        {"broadcast", "tree"},           {"all_gather", "one_shot"},
+    {"all_gather", "ring"},       {"all_gather", "biring"},        {"all_gather", "recursive"},
+    {"all_gather", "bruck"},      {"reduce_scatter", "one_shot"},  {"reduce_scatter", "ring"},
+    {"reduce_scatter", "biring"}, {"reduce_scatter", "recursive"}, {"all_to_all", "one_shot"},
+    {"all_to_all", "bruck"},      {"all_to_all", "pairwise"},      {"gather", "one_shot"},
+    {"gather", "tree"},           {"scatter", "one_shot"},         {"scatter", "tree"},
 };
 
 const Collective& byName(const std::string& name) {
@@ -69,24 +71,28 @@ const Collective& byName(const std::string& name) {
 }
 
 // The last rank spoils one argument of the collective.
-void spoilEach(const char* what, const std::vector<int>& rankCounts, size_t count, const std::function<void(Arguments&)>& spoil,
-               const std::vector<const char*>& words, const std::function<bool(const Collective&)>& applies) {
+void spoilEach(const char* what, const std::vector<int>& rankCounts, size_t count,
+               const std::function<void(Arguments&)>& spoil, const std::vector<const char*>& words,
+               const std::function<bool(const Collective&)>& applies) {
   for (const Case& one : kCases) {
     const Collective& collective = byName(one.collective);
     if (!applies(collective)) continue;
     const std::string algorithm = std::string(one.collective) + ":" + one.algorithm;
     for (const int ranks : rankCounts) {
       INFO(labelled(what, algorithm, ranks));
-      expectMismatch(ranks, configWithAlgorithm(algorithm.c_str()), [&](Self& self) {
-        std::vector<char> send(count * 16 * static_cast<size_t>(ranks)), recv(send.size());
-        Arguments arguments;
-        arguments.send = send.data();
-        arguments.recv = recv.data();
-        arguments.count = count;
-        arguments.comm = self.comm;
-        if (self.rank == ranks - 1) spoil(arguments);
-        return collective.call(arguments);
-      }, words);
+      expectMismatch(
+          ranks, configWithAlgorithm(algorithm.c_str()),
+          [&](Self& self) {
+            std::vector<char> send(count * 16 * static_cast<size_t>(ranks)), recv(send.size());
+            Arguments arguments;
+            arguments.send = send.data();
+            arguments.recv = recv.data();
+            arguments.count = count;
+            arguments.comm = self.comm;
+            if (self.rank == ranks - 1) spoil(arguments);
+            return collective.call(arguments);
+          },
+          words);
     }
   }
 }
@@ -98,36 +104,42 @@ bool always(const Collective&) { return true; }
 TEST_CASE("counts that differ are a mismatch on all ranks, for every algorithm") {
   extendDeadline(std::chrono::seconds(60));
   const std::vector<int> ranks = kSanitized ? std::vector{3} : std::vector{2, 3, 5};
-  spoilEach("count", ranks, 5000, [](Arguments& a) { a.count = 4999; }, {"5000", "4999", "rank"}, always);
+  spoilEach(
+      "count", ranks, 5000, [](Arguments& a) { a.count = 4999; }, {"5000", "4999", "rank"}, always);
 }
 
 TEST_CASE("datatypes that differ are a mismatch on all ranks, for every algorithm") {
-  spoilEach("datatype", {3}, 5000, [](Arguments& a) { a.datatype = koloFloat32; }, {"int32", "float32"}, always);
+  spoilEach(
+      "datatype", {3}, 5000, [](Arguments& a) { a.datatype = koloFloat32; }, {"int32", "float32"}, always);
 }
 
 TEST_CASE("reductions that differ are a mismatch on all ranks, for every algorithm") {
-  spoilEach("op", {3}, 5000, [](Arguments& a) { a.op = koloMax; }, {"sum", "max"},
-            [](const Collective& c) { return c.reduces; });
+  spoilEach(
+      "op", {3}, 5000, [](Arguments& a) { a.op = koloMax; }, {"sum", "max"},
+      [](const Collective& c) { return c.reduces; });
 }
 
 TEST_CASE("roots that differ are a mismatch on all ranks, for every algorithm") {
-  spoilEach("root", {2, 5}, 5000, [](Arguments& a) { a.root = 1; }, {"root 0", "root 1"},
-            [](const Collective& c) { return c.hasRoot; });
+  spoilEach(
+      "root", {2, 5}, 5000, [](Arguments& a) { a.root = 1; }, {"root 0", "root 1"},
+      [](const Collective& c) { return c.hasRoot; });
 }
 
 TEST_CASE("small operations that differ are a mismatch too, where the planner chooses") {
   for (const Collective& collective : collectives()) {
     for (const int ranks : {2, 3, 5}) {
       INFO(collective.name << ", " << ranks << " ranks");
-      expectMismatch(ranks, defaultConfig(), [&](Self& self) {
-        std::vector<int> send(64), recv(64);
-        Arguments arguments;
-        arguments.send = send.data();
-        arguments.recv = recv.data();
-        arguments.count = self.rank == 0 ? 2 : 3;
-        arguments.comm = self.comm;
-        return collective.call(arguments);
-      }, {"count 2", "count 3"});
+      expectMismatch(ranks, defaultConfig(),
+                     [&](Self& self) {
+                       std::vector<int> send(64), recv(64);
+                       Arguments arguments;
+                       arguments.send = send.data();
+                       arguments.recv = recv.data();
+                       arguments.count = self.rank == 0 ? 2 : 3;
+                       arguments.comm = self.comm;
+                       return collective.call(arguments);
+                     },
+                     {"count 2", "count 3"});
     }
   }
 }
@@ -135,16 +147,18 @@ TEST_CASE("small operations that differ are a mismatch too, where the planner ch
 TEST_CASE("counts in different size classes, for which the planner chooses differently, are a mismatch") {
   for (const Collective& collective : collectives()) {
     INFO(collective.name);
-    expectMismatch(3, defaultConfig(), [&](Self& self) {
-      const size_t count = self.rank == 1 ? 1 : 300000;
-      std::vector<char> send(count * 12), recv(count * 12);
-      Arguments arguments;
-      arguments.send = send.data();
-      arguments.recv = recv.data();
-      arguments.count = count;
-      arguments.comm = self.comm;
-      return collective.call(arguments);
-    }, {"300000"});
+    expectMismatch(3, defaultConfig(),
+                   [&](Self& self) {
+                     const size_t count = self.rank == 1 ? 1 : 300000;
+                     std::vector<char> send(count * 12), recv(count * 12);
+                     Arguments arguments;
+                     arguments.send = send.data();
+                     arguments.recv = recv.data();
+                     arguments.count = count;
+                     arguments.comm = self.comm;
+                     return collective.call(arguments);
+                   },
+                   {"300000"});
   }
 }
 
@@ -153,15 +167,17 @@ TEST_CASE("different collectives are a mismatch, for every pair") {
     for (const Collective& other : collectives()) {
       if (&one == &other) continue;
       INFO(one.name << " against " << other.name);
-      expectMismatch(2, defaultConfig(), [&](Self& self) {
-        std::vector<int> send(4096), recv(4096);
-        Arguments arguments;
-        arguments.send = send.data();
-        arguments.recv = recv.data();
-        arguments.count = 1000;
-        arguments.comm = self.comm;
-        return (self.rank == 0 ? one : other).call(arguments);
-      }, {one.name, other.name});
+      expectMismatch(2, defaultConfig(),
+                     [&](Self& self) {
+                       std::vector<int> send(4096), recv(4096);
+                       Arguments arguments;
+                       arguments.send = send.data();
+                       arguments.recv = recv.data();
+                       arguments.count = 1000;
+                       arguments.comm = self.comm;
+                       return (self.rank == 0 ? one : other).call(arguments);
+                     },
+                     {one.name, other.name});
     }
   }
 }
@@ -170,57 +186,70 @@ TEST_CASE("a barrier against a collective is a mismatch") {
   for (const char* barrier : {"barrier:line", "barrier:tree", "barrier:recursive"}) {
     for (const int ranks : {2, 3, 5}) {
       INFO(labelled("barrier", barrier, ranks));
-      expectMismatch(ranks, configWithAlgorithm(barrier), [](Self& self) {
-        std::vector<int> send(1000), recv(1000);
-        return self.rank == 1 ? koloBarrier(self.comm, nullptr)
-                              : koloAllReduce(send.data(), recv.data(), 1000, koloInt32, koloSum, self.comm, nullptr);
-      }, {"barrier", "all_reduce"});
+      expectMismatch(ranks, configWithAlgorithm(barrier),
+                     [](Self& self) {
+                       std::vector<int> send(1000), recv(1000);
+                       return self.rank == 1 ? koloBarrier(self.comm, nullptr)
+                                             : koloAllReduce(send.data(), recv.data(), 1000, koloInt32, koloSum,
+                                                             self.comm, nullptr);
+                     },
+                     {"barrier", "all_reduce"});
     }
   }
 }
 
 TEST_CASE("an operation that one rank calls once more than the others is a mismatch") {
-  expectMismatch(3, defaultConfig(), [](Self& self) {
-    std::vector<int> send(1000), recv(1000);
-    if (self.rank == 2) {
-      const koloResult_t result = koloBarrier(self.comm, nullptr);
-      if (result != koloSuccess) return result;
-    }
-    return koloAllReduce(send.data(), recv.data(), 1000, koloInt32, koloSum, self.comm, nullptr);
-  }, {"barrier", "all_reduce"});
+  expectMismatch(3, defaultConfig(),
+                 [](Self& self) {
+                   std::vector<int> send(1000), recv(1000);
+                   if (self.rank == 2) {
+                     const koloResult_t result = koloBarrier(self.comm, nullptr);
+                     if (result != koloSuccess) return result;
+                   }
+                   return koloAllReduce(send.data(), recv.data(), 1000, koloInt32, koloSum, self.comm, nullptr);
+                 },
+                 {"barrier", "all_reduce"});
 }
 
 TEST_CASE("algorithms forced differently on different ranks are a mismatch") {
   for (const char* other : {"all_reduce:ring", "all_reduce:tree", "all_reduce:recursive", "all_reduce:one_shot"}) {
     INFO(other);
-    expectMismatch(3, defaultConfig(), [&](Self& self) {
-      std::vector<int> send(50000), recv(50000);
-      const koloResult_t set = koloCommSetAlgorithm(self.comm, self.rank == 0 ? other : "all_reduce:two_shot");
-      if (set != koloSuccess) return set;
-      return koloAllReduce(send.data(), recv.data(), 50000, koloInt32, koloSum, self.comm, nullptr);
-    }, {"two_shot"});
+    expectMismatch(3, defaultConfig(),
+                   [&](Self& self) {
+                     std::vector<int> send(50000), recv(50000);
+                     const koloResult_t set =
+                         koloCommSetAlgorithm(self.comm, self.rank == 0 ? other : "all_reduce:two_shot");
+                     if (set != koloSuccess) return set;
+                     return koloAllReduce(send.data(), recv.data(), 50000, koloInt32, koloSum, self.comm, nullptr);
+                   },
+                   {"two_shot"});
   }
 }
 
 TEST_CASE("counts of v-variants that differ between ranks are a mismatch on all ranks") {
   const std::vector<std::pair<const char*, std::function<koloResult_t(Self&, const std::vector<size_t>&)>>> calls = {
-      {"all_gatherv", [](Self& self, const std::vector<size_t>& counts) {
+      {"all_gatherv",
+       [](Self& self, const std::vector<size_t>& counts) {
          std::vector<int> send(64), recv(256);
          return koloAllGatherv(send.data(), recv.data(), counts.data(), nullptr, koloInt32, self.comm, nullptr);
        }},
-      {"reduce_scatterv", [](Self& self, const std::vector<size_t>& counts) {
+      {"reduce_scatterv",
+       [](Self& self, const std::vector<size_t>& counts) {
          std::vector<int> send(256), recv(64);
-         return koloReduceScatterv(send.data(), recv.data(), counts.data(), nullptr, koloInt32, koloSum, self.comm, nullptr);
+         return koloReduceScatterv(send.data(), recv.data(), counts.data(), nullptr, koloInt32, koloSum, self.comm,
+                                   nullptr);
        }},
   };
   for (const auto& [name, call] : calls) {
     for (const int ranks : {2, 3, 5}) {
       INFO(name << ", " << ranks << " ranks");
-      expectMismatch(ranks, defaultConfig(), [&, &call = call](Self& self) {
-        std::vector<size_t> counts(static_cast<size_t>(ranks), 10);
-        if (self.rank == 1) counts[0] = 11;
-        return call(self, counts);
-      }, {});
+      expectMismatch(ranks, defaultConfig(),
+                     [&, &call = call](Self& self) {
+                       std::vector<size_t> counts(static_cast<size_t>(ranks), 10);
+                       if (self.rank == 1) counts[0] = 11;
+                       return call(self, counts);
+                     },
+                     {});
     }
   }
 }
@@ -228,13 +257,15 @@ TEST_CASE("counts of v-variants that differ between ranks are a mismatch on all 
 TEST_CASE("an all-to-all block that is sent and expected in different lengths is a mismatch on all ranks") {
   for (const int ranks : {2, 3, 5}) {
     INFO(ranks << " ranks");
-    expectMismatch(ranks, defaultConfig(), [&](Self& self) {
-      std::vector<int> send(256), recv(256);
-      std::vector<size_t> sends(static_cast<size_t>(ranks), 10), receives(sends);
-      if (self.rank == 0) sends[1] = 12;
-      return koloAllToAllv(send.data(), sends.data(), nullptr, recv.data(), receives.data(), nullptr, koloInt32, self.comm,
-                           nullptr);
-    }, {"12", "10"});
+    expectMismatch(ranks, defaultConfig(),
+                   [&](Self& self) {
+                     std::vector<int> send(256), recv(256);
+                     std::vector<size_t> sends(static_cast<size_t>(ranks), 10), receives(sends);
+                     if (self.rank == 0) sends[1] = 12;
+                     return koloAllToAllv(send.data(), sends.data(), nullptr, recv.data(), receives.data(), nullptr,
+                                          koloInt32, self.comm, nullptr);
+                   },
+                   {"12", "10"});
   }
 }
 
@@ -242,14 +273,17 @@ TEST_CASE("a gatherv or scatterv block whose length root and rank see differentl
   for (const bool gather : {true, false}) {
     for (const int ranks : {2, 3, 5}) {
       INFO((gather ? "gatherv, " : "scatterv, ") << ranks << " ranks");
-      expectMismatch(ranks, defaultConfig(), [&](Self& self) {
-        std::vector<int> send(256), recv(256);
-        const std::vector<size_t> counts(static_cast<size_t>(ranks), 10);
-        const size_t mine = self.rank == ranks - 1 ? 9 : 10;
-        return gather ? koloGatherv(send.data(), mine, recv.data(), counts.data(), nullptr, koloInt32, 0, self.comm, nullptr)
-                      : koloScatterv(send.data(), counts.data(), nullptr, recv.data(), mine, koloInt32, 0, self.comm,
-                                     nullptr);
-      }, {"10", "9"});
+      expectMismatch(ranks, defaultConfig(),
+                     [&](Self& self) {
+                       std::vector<int> send(256), recv(256);
+                       const std::vector<size_t> counts(static_cast<size_t>(ranks), 10);
+                       const size_t mine = self.rank == ranks - 1 ? 9 : 10;
+                       return gather ? koloGatherv(send.data(), mine, recv.data(), counts.data(), nullptr, koloInt32, 0,
+                                                   self.comm, nullptr)
+                                     : koloScatterv(send.data(), counts.data(), nullptr, recv.data(), mine, koloInt32,
+                                                    0, self.comm, nullptr);
+                     },
+                     {"10", "9"});
     }
   }
 }
@@ -257,21 +291,24 @@ TEST_CASE("a gatherv or scatterv block whose length root and rank see differentl
 TEST_CASE("a mismatch in a group or on a stream is reported by the group's end or the stream") {
   for (const bool onStream : {false, true}) {
     INFO((onStream ? "stream" : "group"));
-    expectMismatch(3, defaultConfig(), [&](Self& self) {
-      std::vector<int> send(100), recv(100), more(100);
-      koloStream_t stream = nullptr;
-      if (onStream) EXPECT_OK(self, koloStreamCreate(&stream));
-      EXPECT_OK(self, koloGroupStart());
-      EXPECT_OK(self, koloAllReduce(send.data(), recv.data(), 100, koloInt32, koloSum, self.comm, stream));
-      EXPECT_OK(self, koloAllReduce(send.data(), more.data(), self.rank == 1 ? 50 : 60, koloInt32, koloSum, self.comm,
-                                    stream));
-      koloResult_t result = koloGroupEnd();
-      if (onStream) {
-        EXPECT(self, result == koloSuccess);
-        result = koloStreamDestroy(stream);
-      }
-      return result;
-    }, {"50", "60"});
+    expectMismatch(3, defaultConfig(),
+                   [&](Self& self) {
+                     std::vector<int> send(100), recv(100), more(100);
+                     koloStream_t stream = nullptr;
+                     if (onStream) EXPECT_OK(self, koloStreamCreate(&stream));
+                     EXPECT_OK(self, koloGroupStart());
+                     EXPECT_OK(self,
+                               koloAllReduce(send.data(), recv.data(), 100, koloInt32, koloSum, self.comm, stream));
+                     EXPECT_OK(self, koloAllReduce(send.data(), more.data(), self.rank == 1 ? 50 : 60, koloInt32,
+                                                   koloSum, self.comm, stream));
+                     koloResult_t result = koloGroupEnd();
+                     if (onStream) {
+                       EXPECT(self, result == koloSuccess);
+                       result = koloStreamDestroy(stream);
+                     }
+                     return result;
+                   },
+                   {"50", "60"});
   }
 }
 
@@ -291,8 +328,7 @@ TEST_CASE("a wait in vain ends with a timeout that names the rank waited for") {
     }
     EXPECT_CODE(self, koloTimeout, koloBarrier(self.comm, nullptr));
     const std::string text = koloGetLastError(nullptr);
-    if (text.find(" ms for rank 2") == std::string::npos ||
-        text.find("patience") == std::string::npos) {
+    if (text.find(" ms for rank 2") == std::string::npos || text.find("patience") == std::string::npos) {
       self.fault(KOLO_HERE, "the message is: " + text);
     }
   });
@@ -329,10 +365,12 @@ TEST_CASE("a rank that destroys its communicator while others wait for it is nam
   });
 }
 
-// A rank that only gives does not wait for the others when it repeats a call: it runs ahead, and still learns of a mismatch.
+// A rank that only gives does not wait for the others when it repeats a call: it runs ahead, and still learns of a
+// mismatch.
 TEST_CASE("a giver that repeats itself runs ahead of a receiver that does nothing yet") {
   constexpr int kAhead = 32;
-  // In the line, and in a slot, of which there are four; by a posted link the credit for the first call's comes with the receiver's next header.
+  // In the line, and in a slot, of which there are four; by a posted link the credit for the first call's comes with
+  // the receiver's next header.
   for (const size_t count : {size_t{2}, size_t{500}}) {
     const int ahead = count == 2 ? kAhead : 3;
     World world(2);
@@ -355,9 +393,10 @@ TEST_CASE("a giver that repeats itself runs ahead of a receiver that does nothin
   }
 }
 
-// The same with counts of each rank's own: what is remembered is the call and all its numbers, not where the arrays lie.
+// The same with counts of each rank's own: what is remembered is the call and all its numbers, not where the arrays
+// lie.
 TEST_CASE("a giver that repeats a call with counts runs ahead, as long as the numbers are the same") {
-  constexpr int kAhead = 3;   // slots
+  constexpr int kAhead = 3;  // slots
   World world(2);
   std::atomic<int> given{0};
   world.run([&](Self& self) {
@@ -365,11 +404,13 @@ TEST_CASE("a giver that repeats a call with counts runs ahead, as long as the nu
     const auto scatter = [&](size_t its, const size_t* displs) {
       const size_t counts[] = {1, its};
       std::fill(received.begin(), received.end(), -1);
-      EXPECT_OK(self, koloScatterv(values.data(), counts, displs, received.data(), counts[self.rank], koloInt32, 0, self.comm, nullptr));
+      EXPECT_OK(self, koloScatterv(values.data(), counts, displs, received.data(), counts[self.rank], koloInt32, 0,
+                                   self.comm, nullptr));
     };
     const auto expect = [&](size_t its, int first) {
       if (self.rank == 0) its = 1, first = values[0];
-      for (size_t i = 0; i < received.size(); ++i) EXPECT(self, received[i] == (i < its ? first + static_cast<int>(i) : -1));
+      for (size_t i = 0; i < received.size(); ++i)
+        EXPECT(self, received[i] == (i < its ? first + static_cast<int>(i) : -1));
     };
     const size_t inARow[] = {0, 1}, apart[] = {0, 5};
     for (int round = 1; round <= 3; ++round) {
@@ -377,7 +418,7 @@ TEST_CASE("a giver that repeats a call with counts runs ahead, as long as the nu
       scatter(4, nullptr);
       expect(4, 100 * round + 1);
       while (self.rank == 1 && given < round) std::this_thread::yield();
-      for (int i = 0; i < kAhead; ++i) scatter(4, i % 2 == 0 ? inARow : nullptr);   // the root does not wait
+      for (int i = 0; i < kAhead; ++i) scatter(4, i % 2 == 0 ? inARow : nullptr);  // the root does not wait
       expect(4, 100 * round + 1);
       if (self.rank == 0) given = round;
       EXPECT_OK(self, koloBarrier(self.comm, nullptr));
@@ -395,18 +436,21 @@ TEST_CASE("a giver that repeats a call with counts runs ahead, as long as the nu
 TEST_CASE("counts that no longer match after many repeats are a mismatch on all ranks") {
   for (const int ranks : {2, 3}) {
     INFO(ranks << " ranks");
-    expectMismatch(ranks, KOLO_CONFIG_INITIALIZER, [](Self& self) {
-      int send[6] = {}, recv[6] = {};
-      size_t counts[3] = {2, 2, 2};
-      for (int i = 0; i < 50; ++i) {
-        const koloResult_t result = koloScatterv(send, counts, nullptr, recv, 2, koloInt32, 0, self.comm, nullptr);
-        if (result != koloSuccess) return result;
-      }
-      counts[1] = 1;
-      koloResult_t result = koloScatterv(send, counts, nullptr, recv, 2, koloInt32, 0, self.comm, nullptr);
-      if (result == koloSuccess) result = koloBarrier(self.comm, nullptr);
-      return result;
-    }, {"count 2", "count 1", "number 51", "scatterv"});
+    expectMismatch(
+        ranks, KOLO_CONFIG_INITIALIZER,
+        [](Self& self) {
+          int send[6] = {}, recv[6] = {};
+          size_t counts[3] = {2, 2, 2};
+          for (int i = 0; i < 50; ++i) {
+            const koloResult_t result = koloScatterv(send, counts, nullptr, recv, 2, koloInt32, 0, self.comm, nullptr);
+            if (result != koloSuccess) return result;
+          }
+          counts[1] = 1;
+          koloResult_t result = koloScatterv(send, counts, nullptr, recv, 2, koloInt32, 0, self.comm, nullptr);
+          if (result == koloSuccess) result = koloBarrier(self.comm, nullptr);
+          return result;
+        },
+        {"count 2", "count 1", "number 51", "scatterv"});
   }
 }
 
@@ -418,7 +462,8 @@ TEST_CASE("a giver that repeats some calls in turn runs ahead, and each brings i
     int values[kCalls][kCalls] = {};
     const auto broadcast = [&](int which) {
       for (int& value : values[which]) value = self.rank == 0 ? which + 1 : 0;
-      EXPECT_OK(self, koloBroadcast(values[which], values[which], static_cast<size_t>(which + 1), koloInt32, 0, self.comm, nullptr));
+      EXPECT_OK(self, koloBroadcast(values[which], values[which], static_cast<size_t>(which + 1), koloInt32, 0,
+                                    self.comm, nullptr));
       for (int i = 0; i <= which; ++i) EXPECT(self, values[which][i] == which + 1);
     };
     for (int i = 0; i < kCalls; ++i) broadcast(i);
@@ -432,15 +477,17 @@ TEST_CASE("a giver that repeats some calls in turn runs ahead, and each brings i
 TEST_CASE("a mismatch after many repeats reaches the giver by its next calls") {
   for (const int ranks : {2, 3}) {
     INFO(ranks << " ranks");
-    expectMismatch(ranks, KOLO_CONFIG_INITIALIZER, [](Self& self) {
-      int value[3] = {};
-      for (int i = 0; i < 50; ++i) {
-        const koloResult_t result = koloBroadcast(value, value, 2, koloInt32, 0, self.comm, nullptr);
-        if (result != koloSuccess) return result;
-      }
-      const size_t count = self.rank == 1 ? 3 : 2;
-      return koloBroadcast(value, value, count, koloInt32, 0, self.comm, nullptr);
-    }, {"count 2", "count 3", "number 51", "broadcast"});
+    expectMismatch(ranks, KOLO_CONFIG_INITIALIZER,
+                   [](Self& self) {
+                     int value[3] = {};
+                     for (int i = 0; i < 50; ++i) {
+                       const koloResult_t result = koloBroadcast(value, value, 2, koloInt32, 0, self.comm, nullptr);
+                       if (result != koloSuccess) return result;
+                     }
+                     const size_t count = self.rank == 1 ? 3 : 2;
+                     return koloBroadcast(value, value, count, koloInt32, 0, self.comm, nullptr);
+                   },
+                   {"count 2", "count 3", "number 51", "broadcast"});
   }
 }
 

@@ -62,7 +62,8 @@ void preMultiply(Self& self, koloDataType_t datatype, T scalarBase) {
     EXPECT(self, op >= koloNumOps);
     std::vector<T> send(count * static_cast<size_t>(self.ranks), T(self.rank + 1)), recv(send.size());
     T expected = T(0);
-    for (int rank = 0; rank < self.ranks; ++rank) expected = static_cast<T>(expected + (scalarBase + T(rank)) * T(rank + 1));
+    for (int rank = 0; rank < self.ranks; ++rank)
+      expected = static_cast<T>(expected + (scalarBase + T(rank)) * T(rank + 1));
     EXPECT_OK(self, koloAllReduce(send.data(), recv.data(), count, datatype, op, self.comm, nullptr));
     EXPECT(self, recv[0] == expected && recv[count - 1] == expected);
     recv.assign(recv.size(), T(0));
@@ -124,15 +125,18 @@ TEST_CASE("a pre-multiplied sum is there for the narrow floating-point types, an
       koloDataType_t datatype;
       std::uint16_t one, two, six;
     };
-    for (const Format& format : {Format{koloFloat16, 0x3c00, 0x4000, 0x4600}, Format{koloBfloat16, 0x3f80, 0x4000, 0x40c0},
-                                 Format{koloFloat8e4m3, 0x38, 0x40, 0x4c}, Format{koloFloat8e5m2, 0x3c, 0x40, 0x46}}) {
+    for (const Format& format :
+         {Format{koloFloat16, 0x3c00, 0x4000, 0x4600}, Format{koloBfloat16, 0x3f80, 0x4000, 0x40c0},
+          Format{koloFloat8e4m3, 0x38, 0x40, 0x4c}, Format{koloFloat8e5m2, 0x3c, 0x40, 0x46}}) {
       const bool narrow = koloDataTypeSize(format.datatype) == 1;
       koloRedOp_t op = koloSum;
       const auto narrowTwo = static_cast<std::uint8_t>(format.two);
       EXPECT_OK(self, koloRedOpCreatePreMulSum(&op, narrow ? static_cast<const void*>(&narrowTwo) : &format.two,
                                                format.datatype, koloScalarHostImmediate, self.comm));
-      std::vector<std::uint16_t> send(1000, narrow ? static_cast<std::uint16_t>(format.one * 257) : format.one), recv(1000);
-      EXPECT_OK(self, koloAllReduce(send.data(), recv.data(), narrow ? 2000 : 1000, format.datatype, op, self.comm, nullptr));
+      std::vector<std::uint16_t> send(1000, narrow ? static_cast<std::uint16_t>(format.one * 257) : format.one),
+          recv(1000);
+      EXPECT_OK(self,
+                koloAllReduce(send.data(), recv.data(), narrow ? 2000 : 1000, format.datatype, op, self.comm, nullptr));
       const auto expected = narrow ? static_cast<std::uint16_t>(format.six * 257) : format.six;
       if (recv[0] != expected || recv[999] != expected) {
         self.fault(KOLO_HERE, std::string(koloDataTypeName(format.datatype)) + " gave " + std::to_string(recv[0]));
@@ -166,15 +170,14 @@ TEST_CASE("a pre-multiplied sum belongs to its datatype and its communicator") {
                 koloRedOpCreatePreMulSum(&op, &scalar, koloBool, koloScalarHostImmediate, self.comm));
     EXPECT_CODE(self, koloInvalidDatatype,
                 koloRedOpCreatePreMulSum(&op, &scalar, koloNumDatatypes, koloScalarHostImmediate, self.comm));
-    EXPECT_CODE(self, koloInvalidArgument, koloRedOpCreatePreMulSum(&op, &scalar, koloFloat32,
-                                                                    static_cast<koloScalarResidence_t>(9), self.comm));
+    EXPECT_CODE(self, koloInvalidArgument,
+                koloRedOpCreatePreMulSum(&op, &scalar, koloFloat32, static_cast<koloScalarResidence_t>(9), self.comm));
     EXPECT(self, op == koloSum);
     EXPECT_OK(self, koloRedOpCreatePreMulSum(&op, &scalar, koloFloat32, koloScalarHostImmediate, self.comm));
     float value = 1, sum = -1;
     EXPECT_CODE(self, koloInvalidDatatype, koloAllReduce(&value, &sum, 1, koloInt32, op, self.comm, nullptr));
     EXPECT(self, messageHas("made for float32"));
-    EXPECT_CODE(self, koloInvalidOperation,
-                koloAllReduce(&value, &sum, 1, koloFloat32, op, other[self.rank], nullptr));
+    EXPECT_CODE(self, koloInvalidOperation, koloAllReduce(&value, &sum, 1, koloFloat32, op, other[self.rank], nullptr));
     EXPECT_OK(self, koloRedOpDestroy(op, self.comm));
     EXPECT_CODE(self, koloInvalidOperation, koloAllReduce(&value, &sum, 1, koloFloat32, op, self.comm, nullptr));
     EXPECT_CODE(self, koloInvalidOperation, koloRedOpDestroy(op, self.comm));
@@ -198,7 +201,8 @@ TEST_CASE("a function that does not commute is folded strictly in rank order") {
         const auto expectAt = [&](size_t from, const char* what) {
           for (size_t i = 0; i < count; ++i) {
             if (!equal(recv[i], folded(self.ranks, from + i))) {
-              self.fault(KOLO_HERE, std::string(what) + ", count " + std::to_string(count) + " at " + std::to_string(i));
+              self.fault(KOLO_HERE,
+                         std::string(what) + ", count " + std::to_string(count) + " at " + std::to_string(i));
               return;
             }
           }
@@ -292,7 +296,7 @@ TEST_CASE("what a reduction function is refused does not let another thread into
     };
     koloRedOp_t op = koloSum;
     EXPECT_OK(self, koloRedOpCreate(&op, function, 1, &context, self.comm));
-    for (int i = 0; i < 100; ++i) EXPECT_OK(self, koloBarrier(self.comm, nullptr));   // alone: the thread gets the bias
+    for (int i = 0; i < 100; ++i) EXPECT_OK(self, koloBarrier(self.comm, nullptr));  // alone: the thread gets the bias
     std::thread other([&] {
       while (!context.inside) std::this_thread::yield();
       EXPECT_OK(self, koloCommSetAlgorithm(self.comm, ""));

@@ -17,7 +17,8 @@ using Clock = std::chrono::steady_clock;
 koloResult_t isend(Self& self, const std::vector<int>& data, int peer, int tag, koloRequest_t* request) {
   return koloIsend(data.data(), data.size(), koloInt32, peer, tag, self.comm, request);
 }
-koloResult_t irecv(Self& self, std::vector<int>& data, int peer, int tag, koloRequest_t* request, koloRecvStatus_t* status = nullptr) {
+koloResult_t irecv(Self& self, std::vector<int>& data, int peer, int tag, koloRequest_t* request,
+                   koloRecvStatus_t* status = nullptr) {
   return koloIrecv(data.data(), data.size(), koloInt32, peer, tag, status, self.comm, request);
 }
 koloResult_t finish(koloRequest_t request) {
@@ -67,7 +68,8 @@ TEST_CASE("hundreds of messages under way, waited for in any order") {
     for (int peer = 0; peer < self.ranks; ++peer) {
       for (int tag = 0; tag < kEach; ++tag) {
         const size_t count = kCounts[static_cast<size_t>(tag) % (tag % 30 == 0 ? 6 : 4)];
-        all.push_back({numbers(count, self.rank * 1000 + tag), std::vector<int>(count, -1), nullptr, nullptr, peer, tag});
+        all.push_back(
+            {numbers(count, self.rank * 1000 + tag), std::vector<int>(count, -1), nullptr, nullptr, peer, tag});
       }
     }
     std::mt19937 random(static_cast<unsigned>(self.rank) + 1);
@@ -99,7 +101,8 @@ TEST_CASE("messages of one tag are matched in the order in which they were sent 
       if (self.rank == 0) {
         EXPECT_OK(self, koloIsend(&values[at], 1, koloInt32, 1, 5, self.comm, &requests[at]));
       } else {
-        EXPECT_OK(self, koloIrecv(&values[at], 1, koloInt32, KOLO_ANY_SOURCE, KOLO_ANY_TAG, nullptr, self.comm, &requests[at]));
+        EXPECT_OK(self, koloIrecv(&values[at], 1, koloInt32, KOLO_ANY_SOURCE, KOLO_ANY_TAG, nullptr, self.comm,
+                                  &requests[at]));
       }
     }
     for (size_t i = kMessages; i-- > 0;) EXPECT_OK(self, finish(requests[i]));
@@ -114,7 +117,7 @@ TEST_CASE("wait any gives those that are done, and passes over NULL") {
     EXPECT_OK(self, koloRequestWaitAny(0, nullptr, -1, &index));
     EXPECT(self, index == -1);
     if (self.rank == 1) {
-      EXPECT_OK(self, koloRecv(&value, 1, koloInt32, 0, self.comm, nullptr));   // not before the other has asked
+      EXPECT_OK(self, koloRecv(&value, 1, koloInt32, 0, self.comm, nullptr));  // not before the other has asked
       EXPECT_OK(self, koloSendTag(&value, 1, koloInt32, 0, 2, self.comm, nullptr));
       EXPECT_OK(self, koloSendTag(&value, 1, koloInt32, 0, 1, self.comm, nullptr));
       return;
@@ -155,7 +158,10 @@ TEST_CASE("messages go on while nobody waits") {
       EXPECT_OK(self, irecv(self, received, 0, 0, &request));
     }
     std::atomic<bool> told{false};
-    EXPECT_OK(self, koloRequestNotify(request, [](koloResult_t, const char*, void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; }, &told));
+    EXPECT_OK(self,
+              koloRequestNotify(
+                  request, [](koloResult_t, const char*, void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; },
+                  &told));
     while (!told) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_OK(self, koloRequestTest(request));
     ++done;
@@ -183,8 +189,10 @@ TEST_CASE("every collective has a form that gives a request") {
   world.run([](Self& self) {
     const auto n = static_cast<size_t>(self.ranks);
     const int r = self.rank, sum = self.ranks * (self.ranks - 1) / 2, root = self.ranks - 1;
-    std::vector<int> mine(n, r), each(n, -1), reduced(n, -1), rooted(n, -1), cast(1, r == root ? 77 : -1), scattered(1, -1), all(n, -1);
-    std::vector<int> gathered(n, -1), reducedv(1, -1), gatheredv(n, -1), scatteredv(1, -1), allv(n, -1), exchanged(n, -1);
+    std::vector<int> mine(n, r), each(n, -1), reduced(n, -1), rooted(n, -1), cast(1, r == root ? 77 : -1),
+        scattered(1, -1), all(n, -1);
+    std::vector<int> gathered(n, -1), reducedv(1, -1), gatheredv(n, -1), scatteredv(1, -1), allv(n, -1),
+        exchanged(n, -1);
     std::vector<size_t> ones(n, 1);
     std::vector<koloRequest_t> requests(14, nullptr);
     koloRequest_t* next = requests.data();
@@ -200,11 +208,13 @@ TEST_CASE("every collective has a form that gives a request") {
     EXPECT_OK(self, koloIscatter(ranked.data(), &own, 1, koloInt32, root, self.comm, next++));
     EXPECT_OK(self, koloIbarrier(self.comm, next++));
     EXPECT_OK(self, koloIallGatherv(&r, allv.data(), ones.data(), nullptr, koloInt32, self.comm, next++));
-    EXPECT_OK(self, koloIreduceScatterv(mine.data(), reducedv.data(), ones.data(), nullptr, koloInt32, koloSum, self.comm, next++));
-    EXPECT_OK(self, koloIallToAllv(mine.data(), ones.data(), nullptr, exchanged.data(), ones.data(), nullptr, koloInt32, self.comm, next++));
+    EXPECT_OK(self, koloIreduceScatterv(mine.data(), reducedv.data(), ones.data(), nullptr, koloInt32, koloSum,
+                                        self.comm, next++));
+    EXPECT_OK(self, koloIallToAllv(mine.data(), ones.data(), nullptr, exchanged.data(), ones.data(), nullptr, koloInt32,
+                                   self.comm, next++));
     EXPECT_OK(self, koloIgatherv(&r, 1, gatheredv.data(), ones.data(), nullptr, koloInt32, root, self.comm, next++));
     EXPECT_OK(self, koloIscatterv(ranked.data(), ones.data(), nullptr, &ownv, 1, koloInt32, root, self.comm, next++));
-    std::fill(ones.begin(), ones.end(), 1000);   // which the calls have read
+    std::fill(ones.begin(), ones.end(), 1000);  // which the calls have read
     std::reverse(requests.begin(), requests.end());
     for (koloRequest_t request : requests) EXPECT_OK(self, finish(request));
     EXPECT(self, reduced == std::vector<int>(n, sum));
@@ -224,7 +234,7 @@ TEST_CASE("requests, blocking calls and streams keep the order of their calls") 
     constexpr int kRounds = 200;
     std::vector<int> sums(kRounds, -1), mine(kRounds);
     std::vector<koloRequest_t> requests;
-    std::mt19937 random(5);   // the same on all ranks
+    std::mt19937 random(5);  // the same on all ranks
     for (int i = 0; i < kRounds; ++i) {
       const auto at = static_cast<size_t>(i);
       mine[at] = self.rank + i;
@@ -285,7 +295,7 @@ TEST_CASE("a receive that waits keeps no other thread's call from going") {
       EXPECT_OK(other, koloRecvTag(&answer, 1, koloInt32, 1, 2, nullptr, other.comm, nullptr));
       faults = other.faults;
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));   // it waits by now
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it waits by now
     const int question = 5;
     EXPECT_OK(self, koloSendTag(&question, 1, koloInt32, 1, 1, self.comm, nullptr));
     expectWorks(self);
@@ -319,7 +329,8 @@ TEST_CASE("a message that starts while a collective waits goes on when that has 
     other.join();
     for (const std::string& fault : faults) self.faults.push_back(fault);
     const auto until = Clock::now() + std::chrono::seconds(5) * kSlowness;
-    while (koloRequestTest(request) == koloInProgress && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (koloRequestTest(request) == koloInProgress && Clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_OK(self, koloRequestTest(request));
     EXPECT_OK(self, finish(request));
     EXPECT(self, in == 7);
@@ -383,7 +394,7 @@ TEST_CASE("messages of one thread keep their order while others look") {
   world.run([](Self& self) {
     constexpr int kMessages = 3000;
     std::atomic<bool> isOver{false};
-    std::thread other([&] {   // takes the turn for a moment, again and again
+    std::thread other([&] {  // takes the turn for a moment, again and again
       int never = 0;
       koloRequest_t request = nullptr;
       if (koloIrecv(&never, 1, koloInt32, self.rank, 99, nullptr, self.comm, &request) != koloSuccess) return;
@@ -397,7 +408,8 @@ TEST_CASE("messages of one thread keep their order while others look") {
       const auto at = static_cast<size_t>(i);
       if (self.rank == 0) values[at] = i;
       if (self.rank == 0) EXPECT_OK(self, koloIsend(&values[at], 1, koloInt32, 1, 5, self.comm, &requests[at]));
-      if (self.rank == 1) EXPECT_OK(self, koloIrecv(&values[at], 1, koloInt32, 0, 5, nullptr, self.comm, &requests[at]));
+      if (self.rank == 1)
+        EXPECT_OK(self, koloIrecv(&values[at], 1, koloInt32, 0, 5, nullptr, self.comm, &requests[at]));
     }
     for (koloRequest_t request : requests) EXPECT_OK(self, finish(request));
     isOver = true;
@@ -414,7 +426,8 @@ TEST_CASE("a call that may not wait executes no request") {
     if (self.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_OK(self, koloIbarrier(self.comm, &request));
     EXPECT_OK(self, koloSetMayWait(0));
-    if (self.rank == 0) EXPECT_CODE(self, koloInProgress, koloBroadcast(&value, &value, 1, koloInt32, 0, self.comm, nullptr));
+    if (self.rank == 0)
+      EXPECT_CODE(self, koloInProgress, koloBroadcast(&value, &value, 1, koloInt32, 0, self.comm, nullptr));
     EXPECT_OK(self, koloSetMayWait(1));
     if (self.rank == 0) EXPECT_CODE(self, koloInProgress, koloRequestTest(request));
     EXPECT_OK(self, finish(request));
@@ -434,7 +447,7 @@ TEST_CASE("an abort does not wait for who waits for a group's part on another co
     EXPECT_OK(self, koloIgroupEnd(&request));
     std::thread waiter([&] { (void)koloRequestWait(request, -1); });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_OK(self, koloCommAbort(self.comm));   // while the other part goes on
+    EXPECT_OK(self, koloCommAbort(self.comm));  // while the other part goes on
     one[0] = nullptr;
     EXPECT_OK(self, koloCommAbort(other[0]));
     other[0] = nullptr;
@@ -449,7 +462,8 @@ TEST_CASE("two communicators, waited for in opposite orders") {
     std::array<koloComm_t, 2> comms{self.comm, other[self.rank]};
     std::array<koloRequest_t, 2> requests{};
     std::array<int, 2> sums{}, mine{1, 10};
-    for (size_t i : {0u, 1u}) EXPECT_OK(self, koloIallReduce(&mine[i], &sums[i], 1, koloInt32, koloSum, comms[i], &requests[i]));
+    for (size_t i : {0u, 1u})
+      EXPECT_OK(self, koloIallReduce(&mine[i], &sums[i], 1, koloInt32, koloSum, comms[i], &requests[i]));
     const size_t first = static_cast<size_t>(self.rank);
     EXPECT_OK(self, finish(requests[first]));
     EXPECT_OK(self, finish(requests[1 - first]));
@@ -496,7 +510,7 @@ TEST_CASE("requests are told apart from what cannot be started or waited for") {
   REQUIRE_OK(koloGroupStart());
   CHECK_CODE(koloInvalidUsage, koloIgroupEnd(&request));
   REQUIRE_OK(koloGroupEnd());
-  CHECK_CODE(koloInvalidUsage, koloGroupEnd());   // of the call that was refused
+  CHECK_CODE(koloInvalidUsage, koloGroupEnd());  // of the call that was refused
   REQUIRE_OK(koloIbarrier(world[0], &request));
   CHECK_CODE(koloInvalidArgument, koloRequestWait(request, -2));
   CHECK_CODE(koloInvalidPointer, koloRequestWaitAny(1, &request, -1, nullptr));
@@ -554,7 +568,8 @@ TEST_CASE("a request's function is called once, with the result, and may free th
     koloRequest_t last = nullptr;
     EXPECT_OK(self, koloIbarrier(self.comm, &last));
     EXPECT_OK(self, koloRequestNotify(
-                        last, [](koloResult_t, const char*, void* its) {
+                        last,
+                        [](koloResult_t, const char*, void* its) {
                           auto& its_ = *static_cast<Ending*>(its);
                           its_.result = koloCommDestroy(its_.comm);
                         },
@@ -659,7 +674,9 @@ TEST_CASE("an operation's own deadline") {
       EXPECT_OK(self, koloSetTimeout(100));
       EXPECT_OK(self, koloIrecv(&never, 1, koloInt32, 1, 0, nullptr, self.comm, &request));
       EXPECT_OK(self, koloSetTimeout(-1));
-      EXPECT_CODE(self, koloTimeout, inCollective ? koloBarrier(self.comm, nullptr) : koloRecv(&other, 1, koloInt32, 1, self.comm, nullptr));
+      EXPECT_CODE(
+          self, koloTimeout,
+          inCollective ? koloBarrier(self.comm, nullptr) : koloRecv(&other, 1, koloInt32, 1, self.comm, nullptr));
       EXPECT_CODE(self, koloTimeout, finish(request));
     });
   }
@@ -703,7 +720,7 @@ TEST_CASE("events mark places in streams") {
     koloEvent_t event = nullptr;
     for (koloStream_t& stream : streams) EXPECT_OK(self, koloStreamCreate(&stream));
     EXPECT_OK(self, koloEventCreate(&event));
-    EXPECT_OK(self, koloEventQuery(event));   // never recorded
+    EXPECT_OK(self, koloEventQuery(event));  // never recorded
     EXPECT_OK(self, koloEventSynchronize(event));
     int mine = self.rank + 1, sum = 0, most = 0;
     if (self.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -711,7 +728,8 @@ TEST_CASE("events mark places in streams") {
     EXPECT_OK(self, koloEventRecord(event, streams[0]));
     if (self.rank == 0) EXPECT_CODE(self, koloInProgress, koloEventQuery(event));
     EXPECT_OK(self, koloStreamWaitEvent(streams[1], event));
-    EXPECT_OK(self, koloAllReduce(&sum, &most, 1, koloInt32, koloMax, self.comm, streams[1]));   // of what the first one gives
+    EXPECT_OK(self,
+              koloAllReduce(&sum, &most, 1, koloInt32, koloMax, self.comm, streams[1]));  // of what the first one gives
     EXPECT_OK(self, koloEventSynchronize(event));
     EXPECT_OK(self, koloEventQuery(event));
     EXPECT(self, sum == 3);

@@ -1,4 +1,5 @@
-// Collectives with a root, repeated and mixed with others, on different buffers: what a root gives before the others ask for it is what it had then.
+// Collectives with a root, repeated and mixed with others, on different buffers: what a root gives before the others
+// ask for it is what it had then.
 #include <algorithm>
 #include <array>
 #include <random>
@@ -15,9 +16,10 @@ using Random = std::mt19937;
 using Bytes = std::vector<unsigned char>;
 
 enum class Kind { kBroadcast, kScatter, kScatterv, kGather, kAllReduce, kBarrier };
-constexpr Kind kKinds[] = {Kind::kBroadcast, Kind::kScatter, Kind::kScatterv, Kind::kGather, Kind::kAllReduce, Kind::kBarrier};
+constexpr Kind kKinds[] = {Kind::kBroadcast, Kind::kScatter,   Kind::kScatterv,
+                           Kind::kGather,    Kind::kAllReduce, Kind::kBarrier};
 
-constexpr size_t kMost = 140000;   // bytes of a block
+constexpr size_t kMost = 140000;  // bytes of a block
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int kTurns = 20;
 #else
@@ -26,13 +28,15 @@ constexpr int kTurns = 60;
 
 // One of those that are called again and again; the same on all ranks.
 struct Template {
-  Template(Random& random, int ranks) : kind(kKinds[random() % std::size(kKinds)]), root(static_cast<int>(random() % static_cast<unsigned>(ranks))) {
+  Template(Random& random, int ranks)
+      : kind(kKinds[random() % std::size(kKinds)]), root(static_cast<int>(random() % static_cast<unsigned>(ranks))) {
     constexpr size_t kSizes[] = {1, 40, 41, 4096, 8191, 8192, 16384, 16385, 65536, 131072, 131073};
     constexpr size_t kMixed[] = {0, 5, 40, 41, 1000, 9000, 20000, kMost};
     for (int i = 0; i < ranks; ++i) counts.push_back(kMixed[random() % std::size(kMixed)]);
     if (kind != Kind::kScatterv) std::fill(counts.begin(), counts.end(), kSizes[random() % std::size(kSizes)]);
     // Where functions without counts have them, one behind the other; else with gaps.
-    for (int i = 0; i < ranks; ++i) displs.push_back(static_cast<size_t>(i) * (kind == Kind::kScatterv ? kMost : counts[0]));
+    for (int i = 0; i < ranks; ++i)
+      displs.push_back(static_cast<size_t>(i) * (kind == Kind::kScatterv ? kMost : counts[0]));
   }
   Kind kind;
   int root;
@@ -46,7 +50,9 @@ unsigned char valueOf(int turn, int from, int to, size_t at) {
 // A rank's part of one call.
 class Rank {
  public:
-  Rank(Self& self, unsigned seed) : self_(self), own_(seed * 100 + static_cast<unsigned>(self.rank)), bytes_(kMost * static_cast<size_t>(self.ranks)) {
+  Rank(Self& self, unsigned seed)
+      : self_(self), own_(seed * 100 + static_cast<unsigned>(self.rank)),
+        bytes_(kMost * static_cast<size_t>(self.ranks)) {
     for (int i = 0; i < 2; ++i) {
       void* memory = nullptr;
       EXPECT_OK(self, koloMemAlloc(&memory, bytes_));
@@ -85,12 +91,13 @@ class Rank {
     EXPECT_OK(self_, koloSetMayWait(1));
     if (result == koloInProgress && !mayWait) result = invoke(its, send, recv);
     if (result != koloSuccess) self_.fault(KOLO_HERE, koloGetLastError(nullptr));
-    if (isRoot) std::fill(send, send + bytes_, 0xee);   // the call has returned: it may be used again
+    if (isRoot) std::fill(send, send + bytes_, 0xee);  // the call has returned: it may be used again
     const auto expect = [&](size_t begin, size_t count, const auto& value) {
       for (size_t i = 0; i < count; ++i) {
         if (recv[begin + i] == value(i)) continue;
-        self_.fault(KOLO_HERE, "turn " + std::to_string(turn) + ", kind " + std::to_string(static_cast<int>(its.kind)) + ", " + std::to_string(count) +
-                                   " bytes from root " + std::to_string(its.root) + ": wrong from " + std::to_string(begin + i) + " on");
+        self_.fault(KOLO_HERE, "turn " + std::to_string(turn) + ", kind " + std::to_string(static_cast<int>(its.kind)) +
+                                   ", " + std::to_string(count) + " bytes from root " + std::to_string(its.root) +
+                                   ": wrong from " + std::to_string(begin + i) + " on");
         return;
       }
     };
@@ -98,7 +105,8 @@ class Rank {
       case Kind::kBroadcast: expect(0, its.counts[0], [&](size_t i) { return valueOf(turn, its.root, 0, i); }); break;
       case Kind::kScatter:
       case Kind::kScatterv:
-        expect(0, its.counts[static_cast<size_t>(self_.rank)], [&](size_t i) { return valueOf(turn, its.root, self_.rank, i); });
+        expect(0, its.counts[static_cast<size_t>(self_.rank)],
+               [&](size_t i) { return valueOf(turn, its.root, self_.rank, i); });
         break;
       case Kind::kGather:
         eachBlock(true, [&](int from, size_t begin, size_t count) {
@@ -123,8 +131,8 @@ class Rank {
       case Kind::kBroadcast: return koloBroadcast(send, recv, count, koloUint8, its.root, self_.comm, nullptr);
       case Kind::kScatter: return koloScatter(send, recv, count, koloUint8, its.root, self_.comm, nullptr);
       case Kind::kScatterv:
-        return koloScatterv(send, its.counts.data(), its.displs.data(), recv, its.counts[static_cast<size_t>(self_.rank)], koloUint8, its.root,
-                            self_.comm, nullptr);
+        return koloScatterv(send, its.counts.data(), its.displs.data(), recv,
+                            its.counts[static_cast<size_t>(self_.rank)], koloUint8, its.root, self_.comm, nullptr);
       case Kind::kGather: return koloGather(send, recv, count, koloUint8, its.root, self_.comm, nullptr);
       case Kind::kAllReduce: return koloAllReduce(send, recv, count, koloUint8, koloSum, self_.comm, nullptr);
       case Kind::kBarrier: break;
@@ -147,10 +155,10 @@ void callAgainAndAgain(int ranks, unsigned seed) {
     Random shared(seed);
     Rank rank(self, seed);
     std::vector<Template> templates;
-    std::vector<std::array<bool, 2>> places;   // of this rank's buffers
+    std::vector<std::array<bool, 2>> places;  // of this rank's buffers
     Random own(seed * 1000 + static_cast<unsigned>(self.rank));
     const auto make = [&] { return Template(shared, self.ranks); };
-    for (int i = 0; i < 4; ++i) {   // as many as a communicator remembers
+    for (int i = 0; i < 4; ++i) {  // as many as a communicator remembers
       templates.push_back(make());
       places.push_back({own() % 2 == 0, own() % 2 == 0});
     }

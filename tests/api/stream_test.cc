@@ -18,8 +18,8 @@ TEST_CASE("operations of a stream run in their order") {
     std::vector<int> values(101, 0);
     values[0] = 1;
     for (size_t i = 0; i + 1 < values.size(); ++i) {
-      EXPECT_OK(self, koloAllReduce(&values[i], &values[i + 1], 1, koloInt32, i % 16 == 0 ? koloSum : koloMax, self.comm,
-                                    stream));
+      EXPECT_OK(self, koloAllReduce(&values[i], &values[i + 1], 1, koloInt32, i % 16 == 0 ? koloSum : koloMax,
+                                    self.comm, stream));
     }
     EXPECT_OK(self, koloStreamSynchronize(stream));
     EXPECT_OK(self, koloStreamQuery(stream));
@@ -103,7 +103,8 @@ TEST_CASE("overlapping communicators driven from different threads at the same t
       faults = part.faults;
     };
     std::array<std::vector<std::string>, 3> faults;
-    std::thread one([&] { drive(twin, 10, faults[0]); }), two([&] { drive(half, self.rank / 2 == 0 ? 3 : 7, faults[1]); });
+    std::thread one([&] { drive(twin, 10, faults[0]); }),
+        two([&] { drive(half, self.rank / 2 == 0 ? 3 : 7, faults[1]); });
     drive(self.comm, 10, faults[2]);
     one.join();
     two.join();
@@ -120,7 +121,8 @@ TEST_CASE("a stream shared by several communicators runs their operations in its
     EXPECT_OK(self, koloStreamCreate(&stream));
     int value = 1;
     for (int i = 0; i < 10; ++i) {
-      EXPECT_OK(self, koloAllReduce(&value, &value, 1, koloInt32, koloSum, i % 2 == 0 ? self.comm : two[self.rank], stream));
+      EXPECT_OK(self,
+                koloAllReduce(&value, &value, 1, koloInt32, koloSum, i % 2 == 0 ? self.comm : two[self.rank], stream));
     }
     EXPECT_OK(self, koloStreamSynchronize(stream));
     EXPECT(self, value == 1024);
@@ -158,7 +160,8 @@ TEST_CASE("threads that share one communicator of one rank take turns") {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 200; ++i) {
         int send = t * 1000 + i, recv = -1;
-        if (koloAllReduce(&send, &recv, 1, koloInt32, koloSum, world[0], nullptr) != koloSuccess || recv != send) ++wrong;
+        if (koloAllReduce(&send, &recv, 1, koloInt32, koloSum, world[0], nullptr) != koloSuccess || recv != send)
+          ++wrong;
       }
     });
   }
@@ -191,8 +194,8 @@ void groupsFromThreads(World& world, Body body) {
 
 }  // namespace
 
-// Each communicator executes the groups' parts in the order in which it got them, which differs between communicators: a
-// group that is first in one may be last in another.
+// Each communicator executes the groups' parts in the order in which it got them, which differs between communicators:
+// a group that is first in one may be last in another.
 TEST_CASE("threads that end groups of collectives over the same communicators do not wait for each other in a circle") {
   World world(2);
   groupsFromThreads(world, [](int, int, int, const std::array<koloComm_t, 3>& comms) {
@@ -216,7 +219,8 @@ TEST_CASE("threads that end groups of messages over the same communicators do no
     bool isRight = koloGroupStart() == koloSuccess;
     for (std::size_t i = 0; i < comms.size(); ++i) {
       isRight = koloSendTag(&sent, 1, koloInt32, 1 - rank, thread, comms[i], nullptr) == koloSuccess && isRight;
-      isRight = koloRecvTag(&received[i], 1, koloInt32, 1 - rank, thread, nullptr, comms[i], nullptr) == koloSuccess && isRight;
+      isRight = koloRecvTag(&received[i], 1, koloInt32, 1 - rank, thread, nullptr, comms[i], nullptr) == koloSuccess &&
+                isRight;
     }
     isRight = koloGroupEnd() == koloSuccess && isRight;
     return isRight && received == std::array{sent, sent, sent};

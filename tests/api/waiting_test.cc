@@ -1,4 +1,5 @@
-// What ranks learn when they wait in vain: whose wait it is that the others follow from, and what a rank in no call has called.
+// What ranks learn when they wait in vain: whose wait it is that the others follow from, and what a rank in no call has
+// called.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,7 +14,8 @@ using namespace std::chrono_literals;
 namespace {
 
 // Until the communicator has failed.
-// A rank has begun to wait, and says so, before the next one's time is over: also where sanitizers share a busy machine.
+// A rank has begun to wait, and says so, before the next one's time is over: also where sanitizers share a busy
+// machine.
 constexpr int kPace = kSanitized ? 3 : 1;
 
 koloResult_t awaitFailure(Self& self) {
@@ -31,7 +33,8 @@ void expectWords(Self& self, const std::string& text, const std::vector<std::str
   }
 }
 
-// Each rank but the idle ones receives what nobody sends from the rank after it; those of higher places in `order` begin first.
+// Each rank but the idle ones receives what nobody sends from the rank after it; those of higher places in `order`
+// begin first.
 void expectBlame(const std::vector<int>& order, int idle, const std::string& begin, const std::string& more) {
   koloConfig_t config = defaultConfig();
   config.timeoutMs = 1000 * kPace;
@@ -54,8 +57,10 @@ void expectBlame(const std::vector<int>& order, int idle, const std::string& beg
 }  // namespace
 
 TEST_CASE("a timeout names the wait from which the others follow") {
-  // Rank 0 begins first, and its time is over first; but it waits for 1, which waits for 2, which waits for 3, which waits for nobody.
-  expectBlame({0, 1, 2, 3}, 3, "rank 2 waited ", "for a message from rank 3 on communicator world; rank 3 waits for nobody");
+  // Rank 0 begins first, and its time is over first; but it waits for 1, which waits for 2, which waits for 3, which
+  // waits for nobody.
+  expectBlame({0, 1, 2, 3}, 3, "rank 2 waited ",
+              "for a message from rank 3 on communicator world; rank 3 waits for nobody");
 }
 
 TEST_CASE("of waits in a circle the oldest is named first, and then the others") {
@@ -149,7 +154,7 @@ TEST_CASE("a rank that has called something else, and is in no call, is found ou
     const auto gather = [&] { return koloGather(&mine, all, 1, koloInt32, 0, self.comm, nullptr); };
     EXPECT_OK(self, gather());
     if (self.rank == 1) {
-      EXPECT_OK(self, gather());   // repeats itself, and so waits for nobody
+      EXPECT_OK(self, gather());  // repeats itself, and so waits for nobody
       given = true;
     }
     if (self.rank == 2) {
@@ -165,7 +170,7 @@ TEST_CASE("a rank that has called something else, and is in no call, is found ou
 }
 
 TEST_CASE("a rank that may not wait does what it can do alone, and the rest when it may") {
-  for (const size_t count : {size_t{2}, size_t{500}}) {   // in the header, and in one of four slots
+  for (const size_t count : {size_t{2}, size_t{500}}) {  // in the header, and in one of four slots
     const int atOnce = count == 2 ? 32 : 4;
     const World world(2);
     std::atomic<int> stage{0};
@@ -196,13 +201,13 @@ TEST_CASE("a rank that may not wait does what it can do alone, and the rest when
         return;
       }
       EXPECT_OK(self, koloSetMayWait(0));
-      EXPECT(self, give(-1) == koloInProgress);   // it is no repeat
+      EXPECT(self, give(-1) == koloInProgress);  // it is no repeat
       EXPECT_OK(self, koloSetMayWait(1));
       EXPECT_OK(self, give(-2));
       await(1);
       EXPECT_OK(self, koloSetMayWait(0));
       for (int i = 0; i < atOnce; ++i) EXPECT(self, give(i) == koloSuccess);
-      EXPECT(self, give(atOnce) == koloInProgress);   // there is no room
+      EXPECT(self, give(atOnce) == koloInProgress);  // there is no room
       EXPECT(self, koloBarrier(self.comm, nullptr) == koloInProgress);
       EXPECT(self, koloSend(all.data(), 1, koloInt32, 1, self.comm, nullptr) == koloInProgress);
       EXPECT(self, koloRecv(all.data(), 1, koloInt32, 1, self.comm, nullptr) == koloInProgress);
@@ -212,7 +217,7 @@ TEST_CASE("a rank that may not wait does what it can do alone, and the rest when
       EXPECT_OK(self, koloBarrier(self.comm, nullptr));
       EXPECT_OK(self, koloSetMayWait(0));
       await(3);
-      EXPECT(self, give(50) == koloSuccess);   // there is room again
+      EXPECT(self, give(50) == koloSuccess);  // there is room again
       EXPECT_OK(self, koloSetMayWait(1));
       EXPECT_OK(self, koloBarrier(self.comm, nullptr));
     });
@@ -247,8 +252,8 @@ TEST_CASE("a rank that may not wait learns that others have still to come before
   });
 }
 
-// Where ranks share cores, what the others would otherwise take from where it is, or what would wait for the root's word of where it goes, goes into slots then,
-// up to 128 KiB. (Where it would not, a broadcast may be relayed.)
+// Where ranks share cores, what the others would otherwise take from where it is, or what would wait for the root's
+// word of where it goes, goes into slots then, up to 128 KiB. (Where it would not, a broadcast may be relayed.)
 TEST_CASE("a rank that may not wait gives the others what they take later, and has its buffer back") {
   const OneCore one;
   const World world(3);
@@ -272,7 +277,8 @@ TEST_CASE("a rank that may not wait gives the others what they take later, and h
       auto* const taken = static_cast<unsigned char*>(memory);
       const auto move = [&] {
         if (gathers) return koloGather(given.data(), taken, bytes, koloUint8, kRoot, self.comm, nullptr);
-        if (collective == koloCollectiveScatter) return koloScatter(given.data(), taken, bytes, koloUint8, kRoot, self.comm, nullptr);
+        if (collective == koloCollectiveScatter)
+          return koloScatter(given.data(), taken, bytes, koloUint8, kRoot, self.comm, nullptr);
         return koloBroadcast(given.data(), taken, bytes, koloUint8, kRoot, self.comm, nullptr);
       };
       for (int i = 1; i <= kTimes; ++i) {
@@ -280,7 +286,7 @@ TEST_CASE("a rank that may not wait gives the others what they take later, and h
         std::fill(given.begin(), given.end(), value(self.rank));
         std::fill_n(taken, size, 0);
         koloResult_t result = koloInProgress;
-        if (gives && i % 3 != 0) {   // now and then it may
+        if (gives && i % 3 != 0) {  // now and then it may
           EXPECT_OK(self, koloSetMayWait(0));
           result = move();
           EXPECT_OK(self, koloSetMayWait(1));
@@ -294,7 +300,7 @@ TEST_CASE("a rank that may not wait gives the others what they take later, and h
           const auto at = taken + block * bytes;
           EXPECT(self, std::all_of(at, at + bytes, [&](unsigned char each) { return each == expected; }));
         }
-        EXPECT_OK(self, koloBarrier(self.comm, nullptr));   // there is room again
+        EXPECT_OK(self, koloBarrier(self.comm, nullptr));  // there is room again
       }
       if (registers) EXPECT_OK(self, koloWindowDeregister(self.comm, window));
       EXPECT_OK(self, koloMemFree(memory));
@@ -302,13 +308,15 @@ TEST_CASE("a rank that may not wait gives the others what they take later, and h
   };
   for (const koloCollective_t collective : {koloCollectiveScatter, koloCollectiveBroadcast, koloCollectiveGather}) {
     for (const bool registers : {false, true}) {
-      for (const size_t bytes : {size_t{1}, size_t{8192}, size_t{16383}, size_t{100003}, size_t{131072}}) expectGiven(bytes, collective, true, registers);
+      for (const size_t bytes : {size_t{1}, size_t{8192}, size_t{16383}, size_t{100003}, size_t{131072}})
+        expectGiven(bytes, collective, true, registers);
       expectGiven(300007, collective, false, registers);
     }
   }
 }
 
-// All ranks of a reduce meet, though only one gets something: so there must be room for a header with those, too, whom it gives nothing.
+// All ranks of a reduce meet, though only one gets something: so there must be room for a header with those, too, whom
+// it gives nothing.
 TEST_CASE("a rank that may not wait does not wait for ranks that it only meets") {
   constexpr size_t kCount = 500;
   const World world(3);
@@ -316,7 +324,9 @@ TEST_CASE("a rank that may not wait does not wait for ranks that it only meets")
   world.run([&](Self& self) {
     std::vector<int> one(2, 1), many(kCount, 1), sum(kCount, 0);
     const auto broadcast = [&] { return koloBroadcast(one.data(), one.data(), 2, koloInt32, 0, self.comm, nullptr); };
-    const auto reduce = [&] { return koloReduce(many.data(), sum.data(), kCount, koloInt32, koloSum, 1, self.comm, nullptr); };
+    const auto reduce = [&] {
+      return koloReduce(many.data(), sum.data(), kCount, koloInt32, koloSum, 1, self.comm, nullptr);
+    };
     EXPECT_OK(self, reduce());
     EXPECT_OK(self, broadcast());
     EXPECT_OK(self, koloBarrier(self.comm, nullptr));

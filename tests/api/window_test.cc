@@ -88,7 +88,8 @@ TEST_CASE("ordinary memory registers and is zero-copy between threads") {
   });
 }
 
-TEST_CASE("memory that the ranks have mapped themselves is zero-copy, unless one sees it otherwise than another gives it") {
+TEST_CASE(
+    "memory that the ranks have mapped themselves is zero-copy, unless one sees it otherwise than another gives it") {
   World world(3);
   std::vector<int> memory[3] = {std::vector<int>(30000), std::vector<int>(), std::vector<int>(20000)};
   enum class Sight { kRight, kOtherBytes, kNotMapped };
@@ -281,7 +282,7 @@ TEST_CASE("memory under a window is not freed before the window is") {
     EXPECT_OK(self, koloWindowRegister(self.comm, memory + 10, 40, &window));
     EXPECT_CODE(self, koloInvalidUsage, koloMemFree(memory));
     EXPECT(self, messageHas("koloWindowDeregister"));
-    sumAndExpect(self, memory + 10, memory + 12, 1);   // it is still there
+    sumAndExpect(self, memory + 10, memory + 12, 1);  // it is still there
     EXPECT_OK(self, koloWindowDeregister(self.comm, window));
     EXPECT_OK(self, koloMemFree(memory));
   });
@@ -293,8 +294,9 @@ TEST_CASE("windows of a failed communicator can be given up, and the memory unde
     int* const memory = allocate(self, 1000);
     koloWindow_t window = nullptr;
     EXPECT_OK(self, koloWindowRegister(self.comm, memory, 4000, &window));
-    EXPECT_CODE(self, koloMismatch,
-                koloAllReduce(memory, memory, static_cast<size_t>(1 + self.rank), koloInt32, koloSum, self.comm, nullptr));
+    EXPECT_CODE(
+        self, koloMismatch,
+        koloAllReduce(memory, memory, static_cast<size_t>(1 + self.rank), koloInt32, koloSum, self.comm, nullptr));
     EXPECT_CODE(self, koloMismatch, koloWindowDeregister(self.comm, window));
     EXPECT_OK(self, koloMemFree(memory));
   });
@@ -309,20 +311,18 @@ TEST_CASE("a window larger than the address space is refused") {
   }
 }
 
-// The root gives up, because rank 2 has called something else, and uses its buffer for other things while rank 1 still reads there. Rank 1 must
-// not take what it finds for the root's data.
+// The root gives up, because rank 2 has called something else, and uses its buffer for other things while rank 1 still
+// reads there. Rank 1 must not take what it finds for the root's data.
 TEST_CASE("data of a rank that has given up meanwhile are not taken for those of the operation") {
-  if (kSanitized) return;   // it is a race, outside Kolo
+  if (kSanitized) return;  // it is a race, outside Kolo
   static constexpr int kValue = 1234567;
   constexpr size_t kCount = 6'000'000;
   using Call = koloResult_t (*)(Self&, const int*, int*);
   const std::pair<const char*, Call> calls[] = {
-      {"broadcast", [](Self& self, const int* send, int* recv) {
-         return koloBroadcast(send, recv, kCount, koloInt32, 0, self.comm, nullptr);
-       }},
-      {"scatter", [](Self& self, const int* send, int* recv) {
-         return koloScatter(send, recv, kCount / 3, koloInt32, 0, self.comm, nullptr);
-       }},
+      {"broadcast", [](Self& self, const int* send,
+                       int* recv) { return koloBroadcast(send, recv, kCount, koloInt32, 0, self.comm, nullptr); }},
+      {"scatter", [](Self& self, const int* send,
+                     int* recv) { return koloScatter(send, recv, kCount / 3, koloInt32, 0, self.comm, nullptr); }},
       {"scatterv", [](Self& self, const int* send, int* recv) {
          const size_t counts[] = {0, kCount, 0};
          return koloScatterv(send, counts, nullptr, recv, counts[self.rank], koloInt32, 0, self.comm, nullptr);
@@ -364,9 +364,10 @@ TEST_CASE("data of a rank that has given up meanwhile are not taken for those of
   });
 }
 
-// Rank 1 gives up while rank 2 is late; the root finds out while it writes the beginning of everybody's buffer. What it has not written, it must
-// not say to be there.
-TEST_CASE("the root of a broadcast that fails while it writes into others' buffers does not say that it has written there") {
+// Rank 1 gives up while rank 2 is late; the root finds out while it writes the beginning of everybody's buffer. What it
+// has not written, it must not say to be there.
+TEST_CASE(
+    "the root of a broadcast that fails while it writes into others' buffers does not say that it has written there") {
   using namespace std::chrono_literals;
   constexpr size_t kCount = 600'000;
   for (int trial = 0; trial < 3; ++trial) {
@@ -393,8 +394,8 @@ TEST_CASE("the root of a broadcast that fails while it writes into others' buffe
   }
 }
 
-// The root of a gather gives up, for the last rank calls something else, while another writes a long block into its buffer, which is the caller's
-// again then: of each page it changes a number.
+// The root of a gather gives up, for the last rank calls something else, while another writes a long block into its
+// buffer, which is the caller's again then: of each page it changes a number.
 TEST_CASE("nobody writes into ordinary memory of a root that has given up") {
   constexpr size_t kPage = 4096 / sizeof(int), kPages = 8000;
   withSettings({{"KOLO_SINGLE_COPY_BYTES", "4096"}}, [] {
@@ -411,7 +412,8 @@ TEST_CASE("nobody writes into ordinary memory of a root that has given up") {
         if (self.rank == 2) std::this_thread::sleep_for(std::chrono::microseconds(200 * trial));
         const koloResult_t result =
             self.rank == 2 ? koloAllReduce(block.data(), all.data(), 1, koloInt32, koloMax, self.comm, nullptr)
-                           : koloGatherv(block.data(), counts[self.rank], all.data(), counts, nullptr, koloInt32, 0, self.comm, nullptr);
+                           : koloGatherv(block.data(), counts[self.rank], all.data(), counts, nullptr, koloInt32, 0,
+                                         self.comm, nullptr);
         EXPECT(self, result != koloSuccess || self.rank == 1);
         for (size_t page = 0; self.rank == 0 && page < kPages; ++page) all[page * kPage] = -1;
         for (++over; over < 3;) std::this_thread::yield();
@@ -444,10 +446,10 @@ TEST_CASE("a rank that deregisters a window alone gets an error and may free its
   });
 }
 
-// Whether the root's data are in a window, read where they are, or staged is decided from the headers, of which ranks with ordinary buffers read
-// the root's alone; nobody may wait for one that has gone.
+// Whether the root's data are in a window, read where they are, or staged is decided from the headers, of which ranks
+// with ordinary buffers read the root's alone; nobody may wait for one that has gone.
 TEST_CASE("broadcasts of which any of the ranks have registered their buffers, read where they are and staged") {
-  constexpr size_t kCount = 10'000;   // long enough for the root to write a part itself
+  constexpr size_t kCount = 10'000;  // long enough for the root to write a part itself
   for (const char* from : {"0", "9223372036854775807"}) {
     withSettings({{"KOLO_SINGLE_COPY_BYTES", from}}, [] {
       World world(3);
@@ -457,12 +459,14 @@ TEST_CASE("broadcasts of which any of the ranks have registered their buffers, r
         for (int registered = 0; registered < 8; ++registered) {
           const bool mine = (registered >> self.rank & 1) != 0;
           koloWindow_t window = nullptr;
-          EXPECT_OK(self, koloWindowRegister(self.comm, mine ? memory : nullptr, mine ? kCount * sizeof(int) : 0, &window));
+          EXPECT_OK(self,
+                    koloWindowRegister(self.comm, mine ? memory : nullptr, mine ? kCount * sizeof(int) : 0, &window));
           for (int root = 0; root < 3; ++root) {
             for (int round = 0; round < 3; ++round) {
               std::fill(memory, memory + kCount, self.rank == root ? 100 * root + round : -1);
               EXPECT_OK(self, koloBroadcast(memory, memory, kCount, koloInt32, root, self.comm, nullptr));
-              EXPECT(self, std::all_of(memory, memory + kCount, [&](int value) { return value == 100 * root + round; }));
+              EXPECT(self,
+                     std::all_of(memory, memory + kCount, [&](int value) { return value == 100 * root + round; }));
             }
           }
           std::fill(memory, memory + kCount, self.rank);
@@ -476,8 +480,11 @@ TEST_CASE("broadcasts of which any of the ranks have registered their buffers, r
   }
 }
 
-// Likewise of all-reduces: each of two ranks writes its half of the result where the other wants it, in a window or not.
-TEST_CASE("all-reduces of two ranks of which any have registered their buffers, in place or not, written where they are and staged") {
+// Likewise of all-reduces: each of two ranks writes its half of the result where the other wants it, in a window or
+// not.
+TEST_CASE(
+    "all-reduces of two ranks of which any have registered their buffers, in place or not, written where they are and "
+    "staged") {
   for (const char* from : {"0", "9223372036854775807"}) {
     withSettings({{"KOLO_SINGLE_COPY_BYTES", from}}, [] {
       World world(2);
@@ -487,8 +494,9 @@ TEST_CASE("all-reduces of two ranks of which any have registered their buffers, 
           for (int registered = 0; registered < 4; ++registered) {
             const bool mine = (registered >> self.rank & 1) != 0;
             koloWindow_t window = nullptr;
-            EXPECT_OK(self, koloWindowRegister(self.comm, mine ? memory : nullptr, mine ? 2 * count * sizeof(int) : 0, &window));
-            for (const int inPlace : {0, 1, 2, 3}) {   // by rank
+            EXPECT_OK(self, koloWindowRegister(self.comm, mine ? memory : nullptr, mine ? 2 * count * sizeof(int) : 0,
+                                               &window));
+            for (const int inPlace : {0, 1, 2, 3}) {  // by rank
               int* const send = memory;
               int* const recv = (inPlace >> self.rank & 1) != 0 ? memory : memory + count;
               for (int round = 0; round < 2; ++round) {

@@ -17,7 +17,7 @@ Wanted average(koloCollective_t collective, const std::string& algorithm, koloDa
   wanted.datatype = type;
   wanted.op = koloAvg;
   wanted.data = data;
-  const std::size_t counts[] = {10, 300, 2500};   // for a line; below and above what recursive doubles
+  const std::size_t counts[] = {10, 300, 2500};  // for a line; below and above what recursive doubles
   wanted.count = algorithm == "line" ? pick(random, 1, 10) : counts[pick(random, 0, 2)];
   return wanted;
 }
@@ -96,13 +96,13 @@ TEST_CASE("averages: four ranks with equal numbers get just that, however large 
   const UseExecutor host(0);
   World world({.ranks = 4, .singleCopy = "-1"});
   for (const std::string& algorithm : algorithmsFor(koloCollectiveAllReduce)) {
-    averageEqual<std::uint16_t>(world, {koloFloat16, 0x7b53}, algorithm);      // 60000
-    averageEqual<std::uint16_t>(world, {koloFloat16, 0x0001}, algorithm);      // 2^-24
-    averageEqual<std::uint16_t>(world, {koloBfloat16, 0xff7f}, algorithm);     // -3.39e38
-    averageEqual<std::uint16_t>(world, {koloBfloat16, 0x0001}, algorithm);     // 2^-133
-    averageEqual<std::uint8_t>(world, {koloFloat8e4m3, 0x7e}, algorithm);      // 448
-    averageEqual<std::uint8_t>(world, {koloFloat8e4m3, 0x81}, algorithm);      // -2^-9
-    averageEqual<std::uint8_t>(world, {koloFloat8e5m2, 0x7b}, algorithm);      // 57344
+    averageEqual<std::uint16_t>(world, {koloFloat16, 0x7b53}, algorithm);   // 60000
+    averageEqual<std::uint16_t>(world, {koloFloat16, 0x0001}, algorithm);   // 2^-24
+    averageEqual<std::uint16_t>(world, {koloBfloat16, 0xff7f}, algorithm);  // -3.39e38
+    averageEqual<std::uint16_t>(world, {koloBfloat16, 0x0001}, algorithm);  // 2^-133
+    averageEqual<std::uint8_t>(world, {koloFloat8e4m3, 0x7e}, algorithm);   // 448
+    averageEqual<std::uint8_t>(world, {koloFloat8e4m3, 0x81}, algorithm);   // -2^-9
+    averageEqual<std::uint8_t>(world, {koloFloat8e5m2, 0x7b}, algorithm);   // 57344
     averageEqual<std::int8_t>(world, {koloInt8, 100}, algorithm);
     averageEqual<std::uint8_t>(world, {koloUint8, 255}, algorithm);
     averageEqual<std::int16_t>(world, {koloInt16, -32768}, algorithm);

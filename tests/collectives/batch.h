@@ -1,9 +1,8 @@
 // A list of cases for one world, run in one go, earlier if the windows are full. run() at the end.
 #pragma once
 
-#include <catch2/catch.hpp>
-
 #include <algorithm>
+#include <catch2/catch.hpp>
 
 #include "cases.h"
 #include "support/rank_counts.h"
@@ -13,7 +12,8 @@ namespace kolo::tests {
 class Batch {
  public:
   Batch(World& world, std::uint64_t seed, int delays = 0)
-      : world_(world), seed_(seed), delays_(delays), random_(seed), windowUsed_(static_cast<std::size_t>(world.ranks())) {}
+      : world_(world), seed_(seed), delays_(delays), random_(seed),
+        windowUsed_(static_cast<std::size_t>(world.ranks())) {}
 
   Random& random() { return random_; }
   void add(const Wanted& wanted) {

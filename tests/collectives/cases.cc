@@ -18,7 +18,7 @@
 namespace kolo::tests {
 namespace {
 
-constexpr std::size_t kGuard = 96;   // bytes before and behind a buffer that nobody may touch
+constexpr std::size_t kGuard = 96;  // bytes before and behind a buffer that nobody may touch
 constexpr std::size_t kLineBytes = 40;
 
 std::size_t bytesOf(const Problem& problem, std::size_t elements) {
@@ -80,7 +80,7 @@ std::unique_ptr<Case> Case::make(const World& world, const Wanted& wanted, std::
   problem.root = static_cast<int>(pick(random, 0, static_cast<std::size_t>(world.ranks() - 1)));
   problem.vector = wanted.vector;
   for (int rank = 0; rank < world.ranks(); ++rank) {
-    std::uint8_t scale[8] = {};   // as the datatype can hold it
+    std::uint8_t scale[8] = {};  // as the datatype can hold it
     const bool rough = wanted.data == Data::kRough && isFloating(wanted.datatype);
     if (rough) encode(wanted.datatype, std::uniform_real_distribution<double>(0.8, 1.25)(random), scale);
     problem.scales.push_back(rough ? decode(wanted.datatype, scale) : static_cast<double>(pick(random, 1, 2)));
@@ -131,7 +131,7 @@ void Case::shape(const World& world, Random& random) {
         if (isRoot) problem_.send[rank] = all;
         problem_.recv[rank] = one;
         break;
-      default: break;   // a barrier has no buffers
+      default: break;  // a barrier has no buffers
     }
   }
 }
@@ -194,7 +194,7 @@ unsigned char* Case::place(const World& world, int rank, std::size_t bytes, bool
   Region region;
   if (inWindow) {
     std::size_t& used = windowUsed[static_cast<std::size_t>(rank)];
-    used += pick(random, 0, 3) * 64;   // not the same offset on each rank
+    used += pick(random, 0, 3) * 64;  // not the same offset on each rank
     if (used + whole > world.windowBytes()) return nullptr;
     region.memory = world.window(rank) + used;
     used += (whole + 63) / 64 * 64;
@@ -242,7 +242,8 @@ bool Case::placeRank(const World& world, int rank, std::vector<std::size_t>& win
   side.send = side.recv = buffer;
   const koloCollective_t what = problem_.collective;
   if (what == koloCollectiveAllGather || what == koloCollectiveGather) side.send += bytesOf(problem_, recv[at].begin);
-  if (what == koloCollectiveReduceScatter || what == koloCollectiveScatter) side.recv += bytesOf(problem_, send[at].begin);
+  if (what == koloCollectiveReduceScatter || what == koloCollectiveScatter)
+    side.recv += bytesOf(problem_, send[at].begin);
   return true;
 }
 
@@ -272,7 +273,8 @@ void Case::fillElement(std::uint8_t* at, std::size_t rank, std::size_t index, Ra
   if (!isFloating(datatype) || !problem_.reduces() || problem_.reduction == Reduction::kUserXor) {
     for (std::size_t i = 0; i < koloDataTypeSize(datatype); ++i) at[i] = static_cast<std::uint8_t>(random());
     if (datatype == koloBool && chance(random, 0.3)) *at = 0;
-    if (problem_.op != koloSum && problem_.op != koloProd && chance(random, 0.3)) std::memset(at, 0, koloDataTypeSize(datatype));
+    if (problem_.op != koloSum && problem_.op != koloProd && chance(random, 0.3))
+      std::memset(at, 0, koloDataTypeSize(datatype));
     return;
   }
   const auto n = static_cast<std::size_t>(problem_.ranks);
@@ -345,34 +347,39 @@ koloResult_t Case::invokeVector(const World& world, int rank, koloRedOp_t op) {
     case koloCollectiveAllGather:
       return koloAllGatherv(side.send, side.recv, recvCounts.data(), recvDispls.data(), type, comm, world.stream(rank));
     case koloCollectiveReduceScatter:
-      return koloReduceScatterv(side.send, side.recv, sendCounts.data(), sendDispls.data(), type, op, comm, world.stream(rank));
+      return koloReduceScatterv(side.send, side.recv, sendCounts.data(), sendDispls.data(), type, op, comm,
+                                world.stream(rank));
     case koloCollectiveAllToAll:
       return koloAllToAllv(side.send, sendCounts.data(), sendDispls.data(), side.recv, recvCounts.data(),
                            recvDispls.data(), type, comm, world.stream(rank));
     case koloCollectiveGather:
-      return koloGatherv(side.send, sendCounts[0], side.recv, recvCounts.data(), recvDispls.data(), type,
-                         problem_.root, comm, world.stream(rank));
+      return koloGatherv(side.send, sendCounts[0], side.recv, recvCounts.data(), recvDispls.data(), type, problem_.root,
+                         comm, world.stream(rank));
     default:
       return koloScatterv(side.send, sendCounts.data(), sendDispls.data(), side.recv, recvCounts[0], type,
                           problem_.root, comm, world.stream(rank));
   }
 }
 
-// To the GPU and back, before and after all cases of a run: while kernels wait for each other nothing may synchronise them.
+// To the GPU and back, before and after all cases of a run: while kernels wait for each other nothing may synchronise
+// them.
 void Case::uploadAll(const World& world) const {
   for (const Side& side : sides_) {
-    for (const Region& region : side.regions) test::upload(world.device(), region.device, region.memory, region.expected.size());
+    for (const Region& region : side.regions)
+      test::upload(world.device(), region.device, region.memory, region.expected.size());
   }
 }
 void Case::downloadAll(const World& world) const {
   for (const Side& side : sides_) {
-    for (const Region& region : side.regions) test::download(world.device(), region.memory, region.device, region.expected.size());
+    for (const Region& region : side.regions)
+      test::download(world.device(), region.memory, region.device, region.expected.size());
   }
 }
 // The buffer of a side as the GPU knows it; NULL stays NULL.
 unsigned char* Case::onDevice(const Side& side, unsigned char* buffer) const {
   for (const Region& region : side.regions) {
-    if (buffer >= region.memory && buffer < region.memory + region.expected.size()) return region.device + (buffer - region.memory);
+    if (buffer >= region.memory && buffer < region.memory + region.expected.size())
+      return region.device + (buffer - region.memory);
   }
   return nullptr;
 }
@@ -387,9 +394,11 @@ koloResult_t Case::invoke(const World& world, int rank, koloRedOp_t op) {
   switch (problem_.collective) {
     case koloCollectiveAllReduce: return koloAllReduce(side.send, side.recv, count, type, op, comm, world.stream(rank));
     case koloCollectiveReduce: return koloReduce(side.send, side.recv, count, type, op, root, comm, world.stream(rank));
-    case koloCollectiveBroadcast: return koloBroadcast(side.send, side.recv, count, type, root, comm, world.stream(rank));
+    case koloCollectiveBroadcast:
+      return koloBroadcast(side.send, side.recv, count, type, root, comm, world.stream(rank));
     case koloCollectiveAllGather: return koloAllGather(side.send, side.recv, count, type, comm, world.stream(rank));
-    case koloCollectiveReduceScatter: return koloReduceScatter(side.send, side.recv, count, type, op, comm, world.stream(rank));
+    case koloCollectiveReduceScatter:
+      return koloReduceScatter(side.send, side.recv, count, type, op, comm, world.stream(rank));
     case koloCollectiveAllToAll: return koloAllToAll(side.send, side.recv, count, type, comm, world.stream(rank));
     case koloCollectiveGather: return koloGather(side.send, side.recv, count, type, root, comm, world.stream(rank));
     case koloCollectiveScatter: return koloScatter(side.send, side.recv, count, type, root, comm, world.stream(rank));
@@ -429,11 +438,13 @@ void Case::call(const World& world, int rank) {
   side.recv = recv;
   side.trace = takeTrace();
   koloPlan_t plan{};
-  if (koloCommGetPlan(comm, problem_.collective, wanted_.count, problem_.datatype, problem_.op, 0, &plan) == koloSuccess) {
+  if (koloCommGetPlan(comm, problem_.collective, wanted_.count, problem_.datatype, problem_.op, 0, &plan) ==
+      koloSuccess) {
     side.planned = plan.algorithm;
   }
   if (result != koloSuccess) side.message = koloGetLastError(nullptr);
-  if (op >= koloNumOps && koloRedOpDestroy(op, comm) != koloSuccess && result == koloSuccess) result = koloInternalError;
+  if (op >= koloNumOps && koloRedOpDestroy(op, comm) != koloSuccess && result == koloSuccess)
+    result = koloInternalError;
   side.result = result;
 }
 
@@ -441,7 +452,8 @@ void Case::call(const World& world, int rank) {
 
 bool Case::bitsMatter(const World& world) const {
   if (!problem_.reduces() || !isFloating(problem_.datatype) || problem_.reduction == Reduction::kUserXor) return true;
-  const bool complexProduct = problem_.op == koloProd && partBytes(problem_.datatype) != koloDataTypeSize(problem_.datatype);
+  const bool complexProduct =
+      problem_.op == koloProd && partBytes(problem_.datatype) != koloDataTypeSize(problem_.datatype);
   if (wanted_.data == Data::kExact && !complexProduct) return true;
   if (world.reproducible() || world.ranks() == 1) return true;
   const Trace& trace = traceOf(0);
@@ -454,7 +466,7 @@ bool Case::bitsMatter(const World& world) const {
 double Case::tolerance() const {
   const double n = problem_.ranks;
   if (wanted_.data == Data::kLarge || wanted_.data == Data::kTiny) {
-    double steps = 1;   // the expected result is rounded, too
+    double steps = 1;  // the expected result is rounded, too
     for (unsigned w = 2; w < static_cast<unsigned>(problem_.ranks); ++w) steps += std::bit_ceil(w) / (2 * n);
     return steps * (wanted_.data == Data::kLarge ? stepAtLargest(problem_.datatype) : smallest(problem_.datatype));
   }
@@ -481,7 +493,7 @@ std::string Case::compare(const Bytes& expected, const unsigned char* actual, bo
 // Where pairs decide by themselves whether a block goes past the slots: by its length and its buffer alone.
 std::string Case::wrongPairs(const World& world) const {
   const bool mayBeDirect = !world.posts() && world.ranks() <= algorithms::kMaxDirectRanks;
-  enum Way { kStaged, kPerhaps, kDirect };   // perhaps: if the machine lets ranks read each other's ordinary memory
+  enum Way { kStaged, kPerhaps, kDirect };  // perhaps: if the machine lets ranks read each other's ordinary memory
   const auto wayOf = [&](std::size_t from, std::size_t to) {
     if (!mayBeDirect) return kStaged;
     const std::size_t bytes = bytesOf(problem_, problem_.send[from][problem_.send[from].size() > 1 ? to : 0].count);
@@ -496,13 +508,16 @@ std::string Case::wrongPairs(const World& world) const {
     Way most = kStaged;
     for (std::size_t peer = 0; peer < n; ++peer) {
       if (peer == rank) continue;
-      const bool sends = problem_.collective == koloCollectiveAllToAll || (problem_.collective == koloCollectiveScatter ? rank : peer) == root;
-      const bool receives = problem_.collective == koloCollectiveAllToAll || (problem_.collective == koloCollectiveScatter ? peer : rank) == root;
+      const bool sends = problem_.collective == koloCollectiveAllToAll ||
+                         (problem_.collective == koloCollectiveScatter ? rank : peer) == root;
+      const bool receives = problem_.collective == koloCollectiveAllToAll ||
+                            (problem_.collective == koloCollectiveScatter ? peer : rank) == root;
       if (sends) most = std::max(most, wayOf(rank, peer));
       if (receives) most = std::max(most, wayOf(peer, rank));
     }
     const bool direct = sides_[rank].trace.zeroCopy;
-    if (most != kPerhaps && direct != (most == kDirect)) return fmt::format("rank {} went {} staging", rank, direct ? "without" : "only through");
+    if (most != kPerhaps && direct != (most == kDirect))
+      return fmt::format("rank {} went {} staging", rank, direct ? "without" : "only through");
   }
   return "";
 }
@@ -533,12 +548,14 @@ std::string Case::wrongAlgorithm(const World& world, const Case* before) const {
   const bool ordered = problem_.reduces() && (world.reproducible() || problem_.reduction == Reduction::kAffine ||
                                               (problem_.op == koloAvg && isSmallInteger));
   if (ordered && ran != "line" && ran != "one_shot" && ran != "two_shot") return ran + " does not fold in rank order";
-  const bool customOrder = problem_.reduction == Reduction::kAffine;   // koloCommGetPlan is not told of the function
+  const bool customOrder = problem_.reduction == Reduction::kAffine;  // koloCommGetPlan is not told of the function
   // Where ranks share cores, a barrier behind a broadcast or a scatter, which koloCommGetPlan is not told of either.
   const bool mayBeBehindRoot = before == nullptr || before->problem_.collective == koloCollectiveBroadcast ||
                                before->problem_.collective == koloCollectiveScatter;
-  const bool followsRoot = problem_.collective == koloCollectiveBarrier && wanted.empty() && mayBeBehindRoot && ran == "two_shot";
-  if (!problem_.vector && !customOrder && !followsRoot && sides_[0].planned != ran) return fmt::format("{} was planned and {} ran", sides_[0].planned, ran);
+  const bool followsRoot =
+      problem_.collective == koloCollectiveBarrier && wanted.empty() && mayBeBehindRoot && ran == "two_shot";
+  if (!problem_.vector && !customOrder && !followsRoot && sides_[0].planned != ran)
+    return fmt::format("{} was planned and {} ran", sides_[0].planned, ran);
   if (wanted.empty() || wanted == ran || ordered) return "";
   const bool nothing = longest == 0 && counted && problem_.collective != koloCollectiveBarrier;
   const bool unknown = problem_.vector && (wanted == "recursive" || wanted == "bruck" || wanted == "tree" || !counted);
@@ -567,11 +584,12 @@ std::string Case::verify(const World& world, const Case* before) const {
       for (std::size_t i = 0; i < region.expected.size(); ++i) {
         const unsigned char* const at = region.memory + i;
         if (*at == region.expected[i]) continue;
-        const bool inRecv = std::any_of(problem_.recv[rank].begin(), problem_.recv[rank].end(), [&](const Block& block) {
-          const unsigned char* const begin = side.recv + bytesOf(problem_, block.begin);
-          return at >= begin && at < begin + bytesOf(problem_, block.count);
-        });
-        if (inRecv) continue;   // was compared above, perhaps with tolerance
+        const bool inRecv =
+            std::any_of(problem_.recv[rank].begin(), problem_.recv[rank].end(), [&](const Block& block) {
+              const unsigned char* const begin = side.recv + bytesOf(problem_, block.begin);
+              return at >= begin && at < begin + bytesOf(problem_, block.count);
+            });
+        if (inRecv) continue;  // was compared above, perhaps with tolerance
         return fmt::format("rank {}: byte {} relative to sendbuf, {} relative to recvbuf, was overwritten", rank,
                            at - side.send, at - side.recv);
       }
@@ -600,7 +618,8 @@ std::string Case::describe() const {
                                  kReductions[static_cast<int>(problem_.reduction)], wanted_.count, problem_.root,
                                  kData[static_cast<int>(wanted_.data)]);
   for (const Side& side : sides_) {
-    text += fmt::format(" {}{}{}", side.inPlace ? 'i' : 'o', side.sendInWindow ? 'w' : 'p', side.recvInWindow ? 'w' : 'p');
+    text +=
+        fmt::format(" {}{}{}", side.inPlace ? 'i' : 'o', side.sendInWindow ? 'w' : 'p', side.recvInWindow ? 'w' : 'p');
   }
   if (traceOf(0).ran) {
     text += fmt::format("; ran {}{}", name(traceOf(0).algorithm), traceOf(0).zeroCopy ? ", zero-copy" : "");
@@ -614,7 +633,8 @@ void runCases(World& world, const std::vector<std::unique_ptr<Case>>& cases, std
     std::string text;
     for (std::size_t rank = 0; rank < progress.size(); ++rank) {
       const std::size_t at = progress[rank].load();
-      text += fmt::format("rank {} is at case {}: {}\n", rank, at, at < cases.size() ? cases[at]->describe() : "the end");
+      text +=
+          fmt::format("rank {} is at case {}: {}\n", rank, at, at < cases.size() ? cases[at]->describe() : "the end");
     }
     return text;
   };

@@ -20,35 +20,33 @@ using Random = std::mt19937_64;
 inline std::size_t pick(Random& random, std::size_t low, std::size_t high) {
   return std::uniform_int_distribution<std::size_t>(low, high)(random);
 }
-inline bool chance(Random& random, double probability) {
-  return std::bernoulli_distribution(probability)(random);
-}
+inline bool chance(Random& random, double probability) { return std::bernoulli_distribution(probability)(random); }
 
 enum class Data {
-  kExact,   // sums and products come out the same in any order
-  kRough,   // they do not
+  kExact,  // sums and products come out the same in any order
+  kRough,  // they do not
   // For types of 8 and 16 bits:
-  kLarge,   // numbers next to the largest (or, of integers, the least): their sums are too large
-  kTiny     // not many of the smallest steps above, or below, 0
+  kLarge,  // numbers next to the largest (or, of integers, the least): their sums are too large
+  kTiny    // not many of the smallest steps above, or below, 0
 };
 
 // Those that calculate.
 inline constexpr koloCollective_t kReducing[] = {koloCollectiveAllReduce, koloCollectiveReduce,
-                                               koloCollectiveReduceScatter};
+                                                 koloCollectiveReduceScatter};
 
 // What a case is to be; the rest is chosen at random.
 struct Wanted {
   koloCollective_t collective = koloCollectiveAllReduce;
-  std::string algorithm;        // "": the planner's choice
+  std::string algorithm;  // "": the planner's choice
   koloDataType_t datatype = koloFloat32;
   koloRedOp_t op = koloSum;
   Reduction reduction = Reduction::kPredefined;
   Data data = Data::kExact;
   bool vector = false;
-  std::size_t count = 0;        // of one block; the most with vector
-  double inWindow = 0.5;        // probability of each buffer
+  std::size_t count = 0;  // of one block; the most with vector
+  double inWindow = 0.5;  // probability of each buffer
   double inPlace = 0.3;
-  std::uint64_t dataSeed = 0;   // inputs depend on nothing else; 0: at random
+  std::uint64_t dataSeed = 0;  // inputs depend on nothing else; 0: at random
 };
 
 class Case {
@@ -61,7 +59,7 @@ class Case {
   void call(const World& world, int rank);
   // "" or what is wrong with the result.
   // before: the case that was called before it; null: unknown.
-  std::string verify(const World& world, const Case* before) const;   // once
+  std::string verify(const World& world, const Case* before) const;  // once
   std::string describe() const;
   const Problem& problem() const { return problem_; }
   // The recv buffers of a rank, block after block, as they are now.
@@ -72,7 +70,7 @@ class Case {
  private:
   // Memory around and under a buffer, as it was and as it must be.
   struct Region {
-    std::unique_ptr<unsigned char[]> owned;   // null: in the window
+    std::unique_ptr<unsigned char[]> owned;  // null: in the window
     unsigned char* memory = nullptr;
     Bytes expected;
     // On a GPU: where it is there; what is above is its copy.
@@ -80,14 +78,14 @@ class Case {
     unsigned char* device = nullptr;
   };
   struct Side {
-    std::vector<Region> regions;   // one in place, two otherwise
+    std::vector<Region> regions;  // one in place, two otherwise
     unsigned char* send = nullptr;
     unsigned char* recv = nullptr;
     bool inPlace = false;
     bool sendInWindow = false, recvInWindow = false;
     koloResult_t result = koloInternalError;
     std::string message;
-    std::string planned;           // what koloCommGetPlan says is used through staging
+    std::string planned;  // what koloCommGetPlan says is used through staging
     Trace trace;
   };
   void shape(const World& world, Random& random);
@@ -116,8 +114,8 @@ class Case {
   std::vector<std::vector<Bytes>> outputs_;
 };
 
-// Calls the cases one after the other on all ranks, with nothing in between but what `delays` (in microseconds, at random
-// up to this) adds on each; then verifies them all.
+// Calls the cases one after the other on all ranks, with nothing in between but what `delays` (in microseconds, at
+// random up to this) adds on each; then verifies them all.
 void runCases(World& world, const std::vector<std::unique_ptr<Case>>& cases, std::uint64_t seed, int delays = 0);
 
 // A slot's bytes with the staging of WorldOptions' default.

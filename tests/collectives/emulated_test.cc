@@ -9,7 +9,7 @@ namespace {
 TEST_CASE("emulated block: every algorithm gives what its definition says") {
   const unsigned threads = GENERATE(1u, 3u, 32u);
   const int ranks = GENERATE(2, 3, 5);
-  if (threads == 32 && ranks > 3) return;   // too many threads for a small machine
+  if (threads == 32 && ranks > 3) return;  // too many threads for a small machine
   const UseExecutor emulated(threads);
   WorldOptions options;
   options.ranks = ranks;
@@ -36,8 +36,8 @@ TEST_CASE("emulated block: counts that differ from rank to rank") {
   options.ranks = 3;
   World world(options);
   Batch batch(world, testSeed() + 1100 + threads);
-  for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter, koloCollectiveAllToAll,
-                                            koloCollectiveGather, koloCollectiveScatter}) {
+  for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter,
+                                            koloCollectiveAllToAll, koloCollectiveGather, koloCollectiveScatter}) {
     for (const std::string& algorithm : algorithmsFor(collective)) {
       Wanted wanted = randomWanted(collective, algorithm, 3, batch.random());
       wanted.vector = true;

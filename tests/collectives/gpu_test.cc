@@ -1,8 +1,7 @@
-// The same collectives on a GPU, which is mocked unless KOLO_TEST_GPU says which device to use: blocks of host threads then execute
-// what the library launches (tests/mock_cuda). A real one is given many more cases: it is faster.
-#include <catch2/catch.hpp>
-
+// The same collectives on a GPU, which is mocked unless KOLO_TEST_GPU says which device to use: blocks of host threads
+// then execute what the library launches (tests/mock_cuda). A real one is given many more cases: it is faster.
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cstdlib>
 
 #include "batch.h"
@@ -11,7 +10,7 @@
 namespace kolo::tests {
 namespace {
 
-constexpr int kResidentBlocks = 4;   // of each rank, beside those of its channels
+constexpr int kResidentBlocks = 4;  // of each rank, beside those of its channels
 
 bool isMocked() { return std::getenv("KOLO_TEST_GPU") == nullptr; }
 int cases(int onMock, int onDevice) { return isMocked() ? std::max(1, onMock / kSlowdown) : onDevice; }
@@ -100,7 +99,8 @@ TEST_CASE("GPU: every algorithm over posted links, and between hosts of several 
     int hosts, perHost;
     bool inTurn = false;
   };
-  const Shape shape = GENERATE(Shape{2, 1}, Shape{3, 1}, Shape{5, 1}, Shape{2, 2}, Shape{3, 2}, Shape{2, 3}, Shape{3, 2, true});
+  const Shape shape =
+      GENERATE(Shape{2, 1}, Shape{3, 1}, Shape{5, 1}, Shape{2, 2}, Shape{3, 2}, Shape{2, 3}, Shape{3, 2, true});
   const int ranks = shape.hosts * shape.perHost;
   const bool resident = GENERATE(false, true);
   if (resident && ranks > 4) return;
@@ -117,7 +117,7 @@ TEST_CASE("GPU: every algorithm over posted links, and between hosts of several 
   for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
     const auto collective = static_cast<koloCollective_t>(i);
     if (shape.perHost == 1 || !isHierarchical(collective, false)) continue;
-    if (shape.inTurn && collective == koloCollectiveAllToAll) continue;   // needs a host's ranks in a row
+    if (shape.inTurn && collective == koloCollectiveAllToAll) continue;  // needs a host's ranks in a row
     for (int turn = 0; turn < cases(6, 24); ++turn) {
       Wanted wanted = gpuWanted(collective, "hierarchical", ranks, batch.random());
       change(wanted, turn);
@@ -134,8 +134,8 @@ TEST_CASE("GPU: counts that differ, and large ones, over posted links", "[gpu][p
   gpu.options.latePerHost = ranks == 4 ? 2 : 1;
   World world(gpu.options);
   Batch batch(world, seedFor(2500, ranks));
-  for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter, koloCollectiveAllToAll,
-                                            koloCollectiveGather, koloCollectiveScatter}) {
+  for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter,
+                                            koloCollectiveAllToAll, koloCollectiveGather, koloCollectiveScatter}) {
     for (const std::string& algorithm : algorithmsFor(collective)) {
       Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
       wanted.vector = true;
@@ -147,7 +147,7 @@ TEST_CASE("GPU: counts that differ, and large ones, over posted links", "[gpu][p
     wanted.datatype = koloFloat32;
     wanted.op = koloSum;
     wanted.reduction = Reduction::kPredefined;
-    wanted.count = pick(batch.random(), 100'000, 200'000) / kSlowdown;   // many times what the slots hold
+    wanted.count = pick(batch.random(), 100'000, 200'000) / kSlowdown;  // many times what the slots hold
     batch.add(wanted);
   }
   batch.run();
@@ -177,8 +177,8 @@ TEST_CASE("GPU: counts that differ from rank to rank", "[gpu]") {
   Gpu gpu(ranks, 2, ranks > 3 ? 1 : 2);
   World world(gpu.options);
   Batch batch(world, seedFor(2100, ranks));
-  for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter, koloCollectiveAllToAll,
-                                            koloCollectiveGather, koloCollectiveScatter}) {
+  for (const koloCollective_t collective : {koloCollectiveAllGather, koloCollectiveReduceScatter,
+                                            koloCollectiveAllToAll, koloCollectiveGather, koloCollectiveScatter}) {
     for (const std::string& algorithm : algorithmsFor(collective)) {
       for (int turn = 0; turn < cases(1, 5); ++turn) {
         Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
@@ -237,7 +237,8 @@ TEST_CASE("GPU: every datatype and operation by other numbers of ranks", "[gpu]"
 namespace {
 
 void addScaledSums(Batch& batch, int ranks) {
-  for (const koloCollective_t collective : {koloCollectiveAllReduce, koloCollectiveReduce, koloCollectiveReduceScatter}) {
+  for (const koloCollective_t collective :
+       {koloCollectiveAllReduce, koloCollectiveReduce, koloCollectiveReduceScatter}) {
     for (const std::string& algorithm : algorithmsFor(collective)) {
       Wanted wanted = gpuWanted(collective, algorithm, ranks, batch.random());
       wanted.reduction = Reduction::kPreMulSum;

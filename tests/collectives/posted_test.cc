@@ -1,5 +1,5 @@
-// Collectives over posted links, and over posted links between groups of ranks that share memory: by a transport that does
-// everything late and out of order (tests/plugin/late.c).
+// Collectives over posted links, and over posted links between groups of ranks that share memory: by a transport that
+// does everything late and out of order (tests/plugin/late.c).
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -25,7 +25,9 @@ class Lossy {
   Lossy(const Lossy&) = delete;
   unsigned long straightBytes() const { return function<unsigned long()>("koloLateStraightBytes")(); }
   void lose(int rank) const { function<void(int)>("koloLateLose")(rank); }
-  void linger(std::chrono::milliseconds time) const { function<void(int)>("koloLateLinger")(static_cast<int>(time.count())); }
+  void linger(std::chrono::milliseconds time) const {
+    function<void(int)>("koloLateLinger")(static_cast<int>(time.count()));
+  }
 
  private:
   template <class Function>
@@ -145,7 +147,8 @@ TEST_CASE("posted links: every algorithm while links are lost and replaced", "[p
   struct Shape {
     int ranks, perHost, losesAfter;
   };
-  const Shape shape = GENERATE(Shape{2, 1, 10}, Shape{2, 1, 200}, Shape{3, 1, 100}, Shape{4, 2, 300}, Shape{5, 1, 1000}, Shape{6, 2, 1});
+  const Shape shape = GENERATE(Shape{2, 1, 10}, Shape{2, 1, 200}, Shape{3, 1, 100}, Shape{4, 2, 300}, Shape{5, 1, 1000},
+                               Shape{6, 2, 1});
   const UseExecutor host(0);
   World world({.ranks = shape.ranks, .latePerHost = shape.perHost, .losesAfter = shape.losesAfter});
   Batch batch(world, testSeed() + 1000 + static_cast<std::uint64_t>(shape.ranks));
@@ -174,10 +177,12 @@ TEST_CASE("posted links: a long message goes straight where both ends are in win
   CHECK(lossy.straightBytes() - before == (sendsFromWindow && receivesIntoWindow ? kMessage : 0));
 }
 
-// Of all lengths: in a line, in a slot, in chunks, and put straight into the receiver's buffer: where both ends are in windows, or once TCP has
-// taken over. Some of each rank at a time, mostly between the same two, of which some are in windows and some are not.
+// Of all lengths: in a line, in a slot, in chunks, and put straight into the receiver's buffer: where both ends are in
+// windows, or once TCP has taken over. Some of each rank at a time, mostly between the same two, of which some are in
+// windows and some are not.
 TEST_CASE("posted links: messages while links are lost and replaced", "[posted][reroute]") {
-  const int losesAfter = GENERATE(1, 1000, take(kSlowdown > 1 ? 5 : 40, random(2, 400)));   // each pair loses its link once
+  const int losesAfter =
+      GENERATE(1, 1000, take(kSlowdown > 1 ? 5 : 40, random(2, 400)));  // each pair loses its link once
   constexpr int kRanks = 4, kRounds = 40;
   constexpr std::size_t kMost = 1 << 17, kAtATime = 4;
   const UseExecutor host(0);
@@ -185,7 +190,7 @@ TEST_CASE("posted links: messages while links are lost and replaced", "[posted][
   std::vector<std::string> wrong(kRanks);
   world.run([&](int rank) {
     std::string& mine = wrong[static_cast<std::size_t>(rank)];
-    std::mt19937_64 random(testSeed() + 1100 + static_cast<std::uint64_t>(losesAfter));   // alike on all ranks
+    std::mt19937_64 random(testSeed() + 1100 + static_cast<std::uint64_t>(losesAfter));  // alike on all ranks
     const koloComm_t comm = world.comm(rank);
     std::vector<unsigned char> ordinary(2 * kAtATime * kMost);
     for (int round = 0; round < kRounds && mine.empty(); ++round) {
@@ -200,10 +205,13 @@ TEST_CASE("posted links: messages while links are lost and replaced", "[posted][
       auto step = static_cast<int>(pick(random, 1, kRanks - 1));
       for (std::size_t i = 0; i < kAtATime; ++i) {
         if (pick(random, 0, 3) == 0) step = static_cast<int>(pick(random, 1, kRanks - 1));
-        const std::size_t bytes = std::size_t{1} << (pick(random, 0, 2) == 0 ? pick(random, 0, 12) : pick(random, 13, 17));
+        const std::size_t bytes = std::size_t{1}
+                                  << (pick(random, 0, 2) == 0 ? pick(random, 0, 12) : pick(random, 13, 17));
         const bool sendsFromWindow = pick(random, 0, 3) != 0, receivesIntoWindow = pick(random, 0, 3) != 0;
         const int to = (rank + step) % kRanks, from = (rank + kRanks - step) % kRanks;
-        const auto byteOf = [&](int sender) { return static_cast<unsigned char>(64 * sender + 4 * round + static_cast<int>(i)); };
+        const auto byteOf = [&](int sender) {
+          return static_cast<unsigned char>(64 * sender + 4 * round + static_cast<int>(i));
+        };
         unsigned char* const out = (sendsFromWindow ? world.window(rank) : ordinary.data()) + 2 * i * kMost;
         unsigned char* const in = (receivesIntoWindow ? world.window(rank) : ordinary.data()) + (2 * i + 1) * kMost;
         std::fill_n(out, bytes, byteOf(rank));
@@ -214,7 +222,8 @@ TEST_CASE("posted links: messages while links are lost and replaced", "[posted][
       }
       const koloResult_t result = koloGroupEnd();
       for (const Exchange& exchange : exchanges) {
-        const bool isRight = std::all_of(exchange.in, exchange.in + exchange.bytes, [&](unsigned char byte) { return byte == exchange.byte; });
+        const bool isRight = std::all_of(exchange.in, exchange.in + exchange.bytes,
+                                         [&](unsigned char byte) { return byte == exchange.byte; });
         if (result == koloSuccess && isRight) continue;
         mine = fmt::format("round {}, {} bytes from {}: {}", round, exchange.bytes, exchange.from,
                            result != koloSuccess ? koloGetLastError(nullptr) : "wrong bytes");
@@ -224,10 +233,10 @@ TEST_CASE("posted links: messages while links are lost and replaced", "[posted][
   for (const std::string& what : wrong) CHECK(what == "");
 }
 
-// Between calls, the devices of links that may be replaced are looked after by a thread of the communicator's own. The transport ends the
-// program if that comes while another thread is in its device, and takes its time there.
+// Between calls, the devices of links that may be replaced are looked after by a thread of the communicator's own. The
+// transport ends the program if that comes while another thread is in its device, and takes its time there.
 TEST_CASE("posted links: windows come and go between calls", "[posted][reroute]") {
-  const int losesAfter = GENERATE(2, 1 << 30);   // soon by TCP, or never
+  const int losesAfter = GENERATE(2, 1 << 30);  // soon by TCP, or never
   constexpr std::size_t kMessage = 1 << 20;
   constexpr int kRounds = 4;
   const UseExecutor host(0);
@@ -264,13 +273,15 @@ TEST_CASE("posted links: a window opens links beside the thread that looks after
   std::vector<int> sums(3);
   world.run([&](int rank) {
     const int one = 1;
-    if (koloAllReduce(&one, &sums[static_cast<std::size_t>(rank)], 1, koloInt32, koloSum, world.comm(rank), nullptr) != koloSuccess) std::abort();
+    if (koloAllReduce(&one, &sums[static_cast<std::size_t>(rank)], 1, koloInt32, koloSum, world.comm(rank), nullptr) !=
+        koloSuccess)
+      std::abort();
   });
   CHECK(sums == std::vector<int>(3, 3));
 }
 
-// The link from rank 0 is lost while it is in no call, and rank 1 in a function of its user's: so the thread of rank 0's that replaces the link has to
-// wait until rank 1 follows.
+// The link from rank 0 is lost while it is in no call, and rank 1 in a function of its user's: so the thread of rank
+// 0's that replaces the link has to wait until rank 1 follows.
 TEST_CASE("posted links: only who is in a call calls its user's function while it waits", "[posted][reroute]") {
   const UseExecutor host(0);
   World world({.ranks = 2, .latePerHost = 1, .losesAfter = 1 << 30});
@@ -289,21 +300,27 @@ TEST_CASE("posted links: only who is in a call calls its user's function while i
     result = koloBarrier(comm, nullptr);
     if (rank == 0) {
       shared.caller = std::this_thread::get_id();
-      (void)koloCommSetProgress(comm, [](void* context) {
-        Shared& its = *static_cast<Shared*>(context);
-        its.fromOthers += std::this_thread::get_id() != its.caller ? 1 : 0;
-      }, &shared);
+      (void)koloCommSetProgress(
+          comm,
+          [](void* context) {
+            Shared& its = *static_cast<Shared*>(context);
+            its.fromOthers += std::this_thread::get_id() != its.caller ? 1 : 0;
+          },
+          &shared);
       while (!shared.isLost) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       std::this_thread::sleep_for(3 * kSomeLooks);
       if (result == koloSuccess) result = koloSend(&word, 1, koloInt32, 1, comm, nullptr);
     } else {
-      (void)koloCommSetProgress(comm, [](void* context) {
-        Shared& its = *static_cast<Shared*>(context);
-        if (its.isLost) return;
-        its.lossy.lose(0);
-        its.isLost = true;
-        std::this_thread::sleep_for(2 * kSomeLooks);
-      }, &shared);
+      (void)koloCommSetProgress(
+          comm,
+          [](void* context) {
+            Shared& its = *static_cast<Shared*>(context);
+            if (its.isLost) return;
+            its.lossy.lose(0);
+            its.isLost = true;
+            std::this_thread::sleep_for(2 * kSomeLooks);
+          },
+          &shared);
       int got = 0;
       if (result == koloSuccess) result = koloRecv(&got, 1, koloInt32, 0, comm, nullptr);
       if (got != word) result = koloInternalError;

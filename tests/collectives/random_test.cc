@@ -114,7 +114,8 @@ TEST_CASE("collectives: large buffers through large slots") {
   }
 }
 
-// Where they share cores, ranks choose other ways for the same data. (What a root gives ahead takes repeated calls: tests/api/rooted_test.cc.)
+// Where they share cores, ranks choose other ways for the same data. (What a root gives ahead takes repeated calls:
+// tests/api/rooted_test.cc.)
 TEST_CASE("collectives: ranks that share a core, copying as they do by default") {
   const int ranks = GENERATE_RANKS(2, 3, 6);
   const test::OneCore one;
@@ -129,7 +130,9 @@ TEST_CASE("collectives: ranks that share a core, copying as they do by default")
   batch.run();
 }
 
-TEST_CASE("collectives: where ranks share cores a barrier goes through the root of the broadcast or scatter before it, and no other") {
+TEST_CASE(
+    "collectives: where ranks share cores a barrier goes through the root of the broadcast or scatter before it, and "
+    "no other") {
   const test::OneCore one;
   const UseExecutor host(0);
   WorldOptions options;
@@ -145,9 +148,10 @@ TEST_CASE("collectives: where ranks share cores a barrier goes through the root 
     cases.push_back(Case::make(world, wanted, used, random));
     expected.push_back(algorithm);
   };
-  for (const koloCollective_t collective : {koloCollectiveBroadcast, koloCollectiveGather, koloCollectiveScatter, koloCollectiveAllReduce}) {
+  for (const koloCollective_t collective :
+       {koloCollectiveBroadcast, koloCollectiveGather, koloCollectiveScatter, koloCollectiveAllReduce}) {
     const bool gives = collective == koloCollectiveBroadcast || collective == koloCollectiveScatter;
-    for (int turn = 0; turn < 4; ++turn) {   // by several roots, and again
+    for (int turn = 0; turn < 4; ++turn) {  // by several roots, and again
       add(collective, "");
       add(koloCollectiveBarrier, gives ? "two_shot" : "line");
       add(koloCollectiveBarrier, "line");

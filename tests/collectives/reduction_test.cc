@@ -6,7 +6,6 @@
 namespace kolo::tests {
 namespace {
 
-
 TEST_CASE("reductions: every datatype and operation in every collective that reduces") {
   const int ranks = GENERATE_RANKS(3, 6);
   const UseExecutor host(0);

@@ -1,6 +1,6 @@
-// A reproducible communicator: the bits of a result follow from the inputs, in the order of the communicator's ranks, alone.
+// A reproducible communicator: the bits of a result follow from the inputs, in the order of the communicator's ranks,
+// alone.
 #include <catch2/catch.hpp>
-
 #include <numeric>
 
 #include "batch.h"
@@ -14,9 +14,9 @@ struct Setting {
   double inPlace;
 };
 
-constexpr Setting kSettings[] = {{"", 0, 0},         {"", 1, 0},         {"one_shot", 0, 1}, {"one_shot", 1, 0},
-                                 {"two_shot", 0, 0}, {"two_shot", 1, 1}, {"ring", 0.5, 0.5}, {"tree", 0.5, 0},
-                                 {"recursive", 1, 0.5}, {"biring", 0, 0}};
+constexpr Setting kSettings[] = {
+    {"", 0, 0},         {"", 1, 0},         {"one_shot", 0, 1}, {"one_shot", 1, 0},    {"two_shot", 0, 0},
+    {"two_shot", 1, 1}, {"ring", 0.5, 0.5}, {"tree", 0.5, 0},   {"recursive", 1, 0.5}, {"biring", 0, 0}};
 
 // What rank 0 finds after each all-reduce and reduce-scatter, in every setting; verified against the oracle's fold too.
 std::vector<Bytes> resultsOf(World& world, std::size_t settingCount) {

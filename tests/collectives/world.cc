@@ -21,8 +21,7 @@ thread_local Trace lastTrace;
 // Notes what it is given, and has it done by another.
 class Recorder final : public executor::Executor {
  public:
-  explicit Recorder(unsigned threads)
-      : emulated_(threads != 0 ? executor::makeEmulatedExecutor(threads) : nullptr) {}
+  explicit Recorder(unsigned threads) : emulated_(threads != 0 ? executor::makeEmulatedExecutor(threads) : nullptr) {}
 
   void run(const device::Work& work, const executor::Context& context) override {
     const std::uint64_t before = directOperations(work);
@@ -60,7 +59,8 @@ class ScopedSettings {
       ::setenv("KOLO_TEST_LATE_LOSES", std::to_string(options.losesAfter).c_str(), 1);
       ::setenv("KOLO_CONNECT_ALL_RANKS", std::to_string(options.connectsAll).c_str(), 1);
       ::setenv("KOLO_TEST_LATE_PER_HOST", std::to_string(options.latePerHost).c_str(), 1);
-      if (options.inTurn) ::setenv("KOLO_TEST_LATE_HOSTS", std::to_string(options.ranks / options.latePerHost).c_str(), 1);
+      if (options.inTurn)
+        ::setenv("KOLO_TEST_LATE_HOSTS", std::to_string(options.ranks / options.latePerHost).c_str(), 1);
     }
     settings::reload();
   }
@@ -69,7 +69,9 @@ class ScopedSettings {
     ::unsetenv("KOLO_STREAMING_BYTES");
     ::unsetenv("KOLO_SINGLE_COPY_BYTES");
     if (latePerHost_ > 0) {
-      for (const char* name : {"KOLO_TRANSPORT_PLUGINS", "KOLO_TRANSPORTS", "KOLO_TEST_LATE_PER_HOST", "KOLO_TEST_LATE_HOSTS", "KOLO_TEST_LATE_LOSES", "KOLO_CONNECT_ALL_RANKS"}) ::unsetenv(name);
+      for (const char* name : {"KOLO_TRANSPORT_PLUGINS", "KOLO_TRANSPORTS", "KOLO_TEST_LATE_PER_HOST",
+                               "KOLO_TEST_LATE_HOSTS", "KOLO_TEST_LATE_LOSES", "KOLO_CONNECT_ALL_RANKS"})
+        ::unsetenv(name);
     }
     settings::reload();
   }
@@ -109,7 +111,8 @@ World::World(World& parent, const std::vector<int>& order, const WorldOptions& o
   const ScopedSettings scope(options);
   const koloConfig_t config = configOf(options);
   std::vector<int> key(order.size());
-  for (std::size_t rank = 0; rank < order.size(); ++rank) key[static_cast<std::size_t>(order[rank])] = static_cast<int>(rank);
+  for (std::size_t rank = 0; rank < order.size(); ++rank)
+    key[static_cast<std::size_t>(order[rank])] = static_cast<int>(rank);
   std::vector<koloResult_t> results(order.size());
   parent.run([&](int old) {
     const int mine = key[static_cast<std::size_t>(old)];
@@ -133,7 +136,8 @@ void World::openWindows() {
     results[at] = koloMemAlloc(&memory, options_.windowBytes);
     windows_[at] = static_cast<unsigned char*>(memory);
     if (results[at] == koloSuccess) {
-      results[at] = koloWindowRegister(comms_[at], isOnGpu() ? deviceWindow(rank) : memory, options_.windowBytes, &handles_[at]);
+      results[at] =
+          koloWindowRegister(comms_[at], isOnGpu() ? deviceWindow(rank) : memory, options_.windowBytes, &handles_[at]);
     }
   });
   for (const koloResult_t result : results) require(result, "koloWindowRegister");
@@ -156,7 +160,8 @@ void World::synchronize(int rank) const {
   std::abort();
 }
 void World::closeStreams() {
-  for (const koloStream_t stream : streams_) (void)drivers::cuda().value()->cuStreamDestroy(reinterpret_cast<CUstream>(stream));
+  for (const koloStream_t stream : streams_)
+    (void)drivers::cuda().value()->cuStreamDestroy(reinterpret_cast<CUstream>(stream));
 }
 #else
 void World::openStreams() {}

@@ -1,5 +1,5 @@
-// A communicator whose ranks are threads of this process, with a registered window on each rank, and the means to see which
-// algorithm really ran.
+// A communicator whose ranks are threads of this process, with a registered window on each rank, and the means to see
+// which algorithm really ran.
 //
 // Thread safety: a World belongs to the test's thread; the body given to run() is called on one thread for each rank.
 #pragma once
@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "device/work.h"
-
 #include "mock_cuda/device_memory.h"
 
 namespace kolo::tests {
@@ -38,16 +37,16 @@ inline constexpr std::size_t kSingleCopyBytes = 8192;
 struct WorldOptions {
   int ranks = 2;
   bool reproducible = false;
-  std::string staging = "64K";      // KOLO_STAGING_BYTES: with 64K a slot has 4096 bytes
-  std::string streaming = "4M";     // KOLO_STREAMING_BYTES
-  std::string singleCopy = std::to_string(kSingleCopyBytes);   // KOLO_SINGLE_COPY_BYTES
+  std::string staging = "64K";                                // KOLO_STAGING_BYTES: with 64K a slot has 4096 bytes
+  std::string streaming = "4M";                               // KOLO_STREAMING_BYTES
+  std::string singleCopy = std::to_string(kSingleCopyBytes);  // KOLO_SINGLE_COPY_BYTES
   std::size_t windowBytes = 8 << 20;
-  int device = KOLO_HOST;           // else: all ranks on this CUDA device, each with a stream of its own
-  int latePerHost = 0;              // > 0: posted links, late ones, between groups of so many ranks (tests/plugin/late.c)
-  bool inTurn = false;              // those hosts are given the ranks in turn: a host's ranks do not follow each other
-  int losesAfter = 0;               // > 0: their links are lost after so many requests at most, and TCP takes over
-  int connectsAll = 1000;           // KOLO_CONNECT_ALL_RANKS of posted links: their hosts are none that can be told beforehand
-  bool resident = false;            // small operations to a kernel that stays on the device
+  int device = KOLO_HOST;  // else: all ranks on this CUDA device, each with a stream of its own
+  int latePerHost = 0;     // > 0: posted links, late ones, between groups of so many ranks (tests/plugin/late.c)
+  bool inTurn = false;     // those hosts are given the ranks in turn: a host's ranks do not follow each other
+  int losesAfter = 0;      // > 0: their links are lost after so many requests at most, and TCP takes over
+  int connectsAll = 1000;  // KOLO_CONNECT_ALL_RANKS of posted links: their hosts are none that can be told beforehand
+  bool resident = false;   // small operations to a kernel that stays on the device
 };
 
 class World {
@@ -62,7 +61,7 @@ class World {
   koloComm_t comm(int rank) const { return comms_[static_cast<std::size_t>(rank)]; }
   bool reproducible() const { return options_.reproducible; }
   bool posts() const { return options_.latePerHost > 0; }
-  bool copiesByDefault() const { return options_.singleCopy == "-1"; }   // by processor, and whether ranks share cores
+  bool copiesByDefault() const { return options_.singleCopy == "-1"; }  // by processor, and whether ranks share cores
   bool isOnGpu() const { return options_.device >= 0; }
   koloStream_t stream(int rank) const { return isOnGpu() ? streams_[static_cast<std::size_t>(rank)] : nullptr; }
   // Returns when the rank's stream has done everything.
@@ -73,8 +72,8 @@ class World {
   unsigned char* deviceWindow(int rank) const { return deviceWindows_[static_cast<std::size_t>(rank)]->data(); }
   int device() const { return options_.device; }
 
-  // Calls body(rank) on a thread for each rank and returns when all have returned. Prints state() and aborts if that takes
-  // more than a minute.
+  // Calls body(rank) on a thread for each rank and returns when all have returned. Prints state() and aborts if that
+  // takes more than a minute.
   void run(const std::function<void(int)>& body, const std::function<std::string()>& state = {});
 
  private:
@@ -105,10 +104,10 @@ class Watchdog {
 
 // What the last operation of the calling thread was executed by.
 struct Trace {
-  bool ran = false;                                        // false: one rank alone needs no executor
-  device::Algorithm algorithm = device::Algorithm::kCount; // as agreed in the headers
-  bool zeroCopy = false;                                   // with some peer
-  std::vector<int> order;                                  // of the ranks, if they were numbered anew
+  bool ran = false;                                         // false: one rank alone needs no executor
+  device::Algorithm algorithm = device::Algorithm::kCount;  // as agreed in the headers
+  bool zeroCopy = false;                                    // with some peer
+  std::vector<int> order;                                   // of the ranks, if they were numbered anew
 };
 Trace takeTrace();
 

@@ -1,5 +1,5 @@
-// How a way to a peer over IP is found: which addresses are told and tried, and that nobody but the peer is taken for it. Addresses are made
-// up, or loopback's.
+// How a way to a peer over IP is found: which addresses are told and tried, and that nobody but the peer is taken for
+// it. Addresses are made up, or loopback's.
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <random>
@@ -56,9 +56,11 @@ TEST_CASE("peers are told hardware before bridges and tunnels, the fastest first
   CHECK(problem == "");
 }
 
-TEST_CASE("of equally fast interfaces peers are told those near the rank first, unless the user gives an order", "[connect]") {
-  std::vector<Place> own = {place("eth0", "10.0.0.1", 24, Made::kHardware, 100000), place("eth1", "10.0.1.1", 24, Made::kHardware, 100000),
-                            place("eth2:1", "10.0.2.1", 24, Made::kHardware, 100000), place("eth3", "10.0.3.1", 24, Made::kHardware, 1000)};
+TEST_CASE("of equally fast interfaces peers are told those near the rank first, unless the user gives an order",
+          "[connect]") {
+  std::vector<Place> own = {
+      place("eth0", "10.0.0.1", 24, Made::kHardware, 100000), place("eth1", "10.0.1.1", 24, Made::kHardware, 100000),
+      place("eth2:1", "10.0.2.1", 24, Made::kHardware, 100000), place("eth3", "10.0.3.1", 24, Made::kHardware, 1000)};
   std::string problem;
   connect::measureDistances(own, "");
   CHECK(chosen(own, "", &problem) == "10.0.0.1 10.0.1.1 10.0.2.1 10.0.3.1");
@@ -82,14 +84,16 @@ TEST_CASE("KOLO_TCP_INTERFACES names interfaces and addresses, in order, or thos
   CHECK(problem.find("no network interface") != std::string::npos);
 }
 
-TEST_CASE("a peer on another host is tried at its fastest network that this host has too, its bridges last", "[connect]") {
+TEST_CASE("a peer on another host is tried at its fastest network that this host has too, its bridges last",
+          "[connect]") {
   CHECK(textOf(connect::orderPlaces(host(2), host(1), false, false)) == "10.10.0.2 192.168.1.2 fd00::2 10.8.0.2");
   // A host without the fast network.
   std::vector<Place> slow = host(1);
   std::erase_if(slow, [](const Place& one) { return one.interface == "ib0"; });
   CHECK(textOf(connect::orderPlaces(host(2), slow, false, false)) == "192.168.1.2 fd00::2 10.8.0.2 10.10.0.2");
   // A container's address on a bridge of its host, as seen from a host with such a bridge.
-  std::vector<Place> container = {place("eth0", "172.17.0.5", 16, Made::kVirtual, 10000), place("net1", "10.10.3.5", 16, Made::kVirtual, 0)};
+  std::vector<Place> container = {place("eth0", "172.17.0.5", 16, Made::kVirtual, 10000),
+                                  place("net1", "10.10.3.5", 16, Made::kVirtual, 0)};
   CHECK(textOf(connect::orderPlaces(container, host(1), false, false)) == "10.10.3.5 172.17.0.5");
 }
 

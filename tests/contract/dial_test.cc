@@ -1,5 +1,5 @@
-// That dialling ends at the very peer or nowhere, whatever listens where, and that a listener serves the ranks of its communicators and
-// nobody else, whoever connects.
+// That dialling ends at the very peer or nowhere, whatever listens where, and that a listener serves the ranks of its
+// communicators and nobody else, whoever connects.
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -109,7 +109,8 @@ connect::Hello helloTo(const connect::Address& address) {
   return hello;
 }
 
-// Something that listens at a port of a loopback address, and does with each connection what a function says, in a thread of its own.
+// Something that listens at a port of a loopback address, and does with each connection what a function says, in a
+// thread of its own.
 class Trap {
  public:
   using Serve = std::function<void(Socket, const std::atomic<bool>& isOver)>;
@@ -152,8 +153,8 @@ class Trap {
   std::thread thread_;
 };
 
-// Passes bytes between a client and a port, until one side closes. Once more than `most` bytes come at a time, nothing passes any more in
-// that direction, as on a way whose packets may not be large: what is lost is sent again and again.
+// Passes bytes between a client and a port, until one side closes. Once more than `most` bytes come at a time, nothing
+// passes any more in that direction, as on a way whose packets may not be large: what is lost is sent again and again.
 void relay(Socket client, std::uint16_t port, std::size_t most, const std::atomic<bool>& isOver) {
   const Socket server(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const sockaddr_in to = at("127.0.0.1", port);
@@ -173,7 +174,8 @@ void relay(Socket client, std::uint16_t port, std::size_t most, const std::atomi
   }
 }
 
-// What the sanitizers look at when code runs for the first time needs file descriptors: everything has run once before there are none.
+// What the sanitizers look at when code runs for the first time needs file descriptors: everything has run once before
+// there are none.
 void runOnce(Peer& peer) {
   Rank other;
   REQUIRE_OK(other.open("tcp", {}));
@@ -205,7 +207,8 @@ TEST_CASE("whatever listens in the peer's place is not taken for the peer", "[co
          while (!isOver) std::this_thread::sleep_for(5ms);
        }},
       {"closed by who listens there", [](Socket, const Over&) {}},
-      {"is not Kolo", [](Socket client, const Over&) { say(client, "220 mail.example ESMTP, and some more text than that"); }},
+      {"is not Kolo",
+       [](Socket client, const Over&) { say(client, "220 mail.example ESMTP, and some more text than that"); }},
       {"speaks version 77 of this transport's protocol, this one version 1",
        [](Socket client, const Over&) {
          connect::Hello hello;
@@ -257,9 +260,11 @@ TEST_CASE("whatever listens in the peer's place is not taken for the peer", "[co
       CHECK(contains(alone.status().message(), "127.0.0.1"));
       CHECK(Clock::now() - begun < (isSilent ? 8s : 30s));
       // The same in the first place, and a way to the peer in the second one.
-      const Trap good("127.0.0.2", trap.port(),
-                      [&](Socket client, const Over& isOver) { relay(std::move(client), scene.port, SIZE_MAX, isOver); });
-      const auto link = scene.rank.openLink(moved(scene.peer.address(), trap.port(), {"127.0.0.1", "127.0.0.2"}), scene.memory);
+      const Trap good("127.0.0.2", trap.port(), [&](Socket client, const Over& isOver) {
+        relay(std::move(client), scene.port, SIZE_MAX, isOver);
+      });
+      const auto link =
+          scene.rank.openLink(moved(scene.peer.address(), trap.port(), {"127.0.0.1", "127.0.0.2"}), scene.memory);
       CHECK(link.status().message() == "");
     }
   }
@@ -268,7 +273,9 @@ TEST_CASE("whatever listens in the peer's place is not taken for the peer", "[co
 TEST_CASE("a way that large packets do not pass is not taken", "[connect]") {
   Scene scene({.timeoutMs = 3000});
   const auto passing = [&](std::size_t most) {
-    return [&scene, most](Socket client, const std::atomic<bool>& isOver) { relay(std::move(client), scene.port, most, isOver); };
+    return [&scene, most](Socket client, const std::atomic<bool>& isOver) {
+      relay(std::move(client), scene.port, most, isOver);
+    };
   };
   const Trap narrow("127.0.0.1", 0, passing(1400));
   const auto alone = scene.rank.openLink(moved(scene.peer.address(), narrow.port(), {"127.0.0.1"}), scene.memory);
@@ -276,17 +283,22 @@ TEST_CASE("a way that large packets do not pass is not taken", "[connect]") {
   INFO(alone.status().message());
   CHECK(contains(alone.status().message(), "MTU"));
   const Trap wide("127.0.0.2", narrow.port(), passing(SIZE_MAX));
-  const auto link = scene.rank.openLink(moved(scene.peer.address(), narrow.port(), {"127.0.0.1", "127.0.0.2"}), scene.memory);
+  const auto link =
+      scene.rank.openLink(moved(scene.peer.address(), narrow.port(), {"127.0.0.1", "127.0.0.2"}), scene.memory);
   CHECK(link.status().message() == "");
 }
 
 TEST_CASE("all addresses that were tried are in the explanation", "[connect]") {
   Scene scene({.timeoutMs = 2000});
   std::uint16_t port = 0;
-  { port = Trap("127.0.0.1", 0, [](Socket, const std::atomic<bool>&) {}).port(); }  // nobody listens there any more
-  const auto link = scene.rank.openLink(moved(scene.peer.address(), port, {"127.0.0.1", "127.0.0.3", "::1"}), scene.memory);
+  {
+    port = Trap("127.0.0.1", 0, [](Socket, const std::atomic<bool>&) {}).port();
+  }  // nobody listens there any more
+  const auto link =
+      scene.rank.openLink(moved(scene.peer.address(), port, {"127.0.0.1", "127.0.0.3", "::1"}), scene.memory);
   CHECK(link.status().code() == koloUnreachable);
-  for (const char* const part : {"rank 1", "127.0.0.1: Connection refused", "127.0.0.3: Connection refused", "::1: Connection refused"}) {
+  for (const char* const part :
+       {"rank 1", "127.0.0.1: Connection refused", "127.0.0.3: Connection refused", "::1: Connection refused"}) {
     INFO(link.status().message());
     CHECK(contains(link.status().message(), part));
   }
@@ -358,7 +370,8 @@ TEST_CASE("silent, babbling and numerous clients do not keep a rank from being d
     strangers.push_back(connectTo(scene.port));
     const std::vector<char> garbage(i * 7 % 2000 + 1, static_cast<char>(i));
     if (i % 3 == 1) (void)!send(strangers.back().fd, garbage.data(), garbage.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (i % 3 == 2) (void)!send(strangers.back().fd, &hello, i % sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT);  // a part of one
+    if (i % 3 == 2)
+      (void)!send(strangers.back().fd, &hello, i % sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT);  // a part of one
   }
   const auto before = Clock::now();
   const auto link = scene.link();

@@ -11,7 +11,13 @@ TEST_CASE("short requests go together, those that may wait with the next call", 
   constexpr std::uint64_t kPuts = 8;
   for (std::uint64_t n = 1; n <= kPuts; ++n) {
     std::memset(two.ranks[0].data(1) + 8 * n, static_cast<int>(n), 8);
-    REQUIRE_OK(two.ranks[0].put(two.links[0], {.memory = 1, .from = 8 * n, .bytes = 8, .to = kSignals + 8 * n, .signalTo = 64 + 8 * n, .signal = n, .more = KOLO_TRANSPORT_SOON}));
+    REQUIRE_OK(two.ranks[0].put(two.links[0], {.memory = 1,
+                                               .from = 8 * n,
+                                               .bytes = 8,
+                                               .to = kSignals + 8 * n,
+                                               .signalTo = 64 + 8 * n,
+                                               .signal = n,
+                                               .more = KOLO_TRANSPORT_SOON}));
   }
   CHECK(two.ranks[0].queued(two.links[0]) == kPuts);
   std::this_thread::sleep_for(10ms);
@@ -44,11 +50,12 @@ TEST_CASE("a rank in no call is sent no more packets than it has room for, and t
       CHECK(status.code() == koloInProgress);
       CHECK(two.ranks[0].queued(two.links[0]) > 0);
       CHECK(wordAt(two.end(1), 64) == 0);
-      std::this_thread::sleep_for(300ms);   // nor by the thread that works in its place
+      std::this_thread::sleep_for(300ms);  // nor by the thread that works in its place
       CHECK(wordAt(two.end(1), 64) == 0);
       REQUIRE_OK(two.ranks[0].state(two.links[0]));
       std::uint64_t seen = 0;
-      for (const auto deadline = Clock::now() + 20s; seen < puts && Clock::now() < deadline; two.ranks[0].progress(1, 0)) {
+      for (const auto deadline = Clock::now() + 20s; seen < puts && Clock::now() < deadline;
+           two.ranks[0].progress(1, 0)) {
         two.ranks[1].progress(0, 0);
         CHECK(wordAt(two.end(1), 64) >= seen);
         seen = wordAt(two.end(1), 64);
@@ -70,7 +77,8 @@ TEST_CASE("what came by a lane that has failed is older than what comes by anoth
       Two two;
       const auto say = [&](std::uint64_t n) {
         std::memset(two.ranks[0].data(1) + 64 * n, static_cast<int>(n), 56);
-        return putAll(two.end(0), {.memory = 1, .from = 64 * n, .bytes = 56, .to = kSignals + 64 * n, .signalTo = 64, .signal = n});
+        return putAll(two.end(0),
+                      {.memory = 1, .from = 64 * n, .bytes = 56, .to = kSignals + 64 * n, .signalTo = 64, .signal = n});
       };
       for (std::uint64_t n = 1; n <= 10; ++n) REQUIRE_OK(say(n));
       REQUIRE_OK(settle(two.end(0)));

@@ -1,5 +1,5 @@
-// What the transport over InfiniBand does when NICs, ports and ways fail, on devices that are told to: no byte is lost or wrong, no signal goes
-// back, and what cannot go on says why.
+// What the transport over InfiniBand does when NICs, ports and ways fail, on devices that are told to: no byte is lost
+// or wrong, no signal goes back, and what cannot go on says why.
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -25,7 +25,8 @@
 namespace kolo::contract {
 namespace {
 
-// From now on nothing gets through the process's connections, as if their network had failed: a filter drops every packet that comes.
+// From now on nothing gets through the process's connections, as if their network had failed: a filter drops every
+// packet that comes.
 int silenceConnections() {
   sock_filter dropAll[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
   const sock_fprog program{1, dropAll};
@@ -60,9 +61,9 @@ std::uint64_t sleepsOfServices() {
 
 TEST_CASE("a way that ends with an error is replaced by another, and every byte arrives", "[ib]") {
   if (isReal()) return;
-  const ibv_wc_status errors[] = {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_RESP_TIMEOUT_ERR, IBV_WC_FATAL_ERR,
-                                  IBV_WC_GENERAL_ERR,   IBV_WC_BAD_RESP_ERR,      IBV_WC_REM_ABORT_ERR,    IBV_WC_WR_FLUSH_ERR,
-                                  IBV_WC_LOC_QP_OP_ERR};
+  const ibv_wc_status errors[] = {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_RESP_TIMEOUT_ERR,
+                                  IBV_WC_FATAL_ERR,     IBV_WC_GENERAL_ERR,       IBV_WC_BAD_RESP_ERR,
+                                  IBV_WC_REM_ABORT_ERR, IBV_WC_WR_FLUSH_ERR,      IBV_WC_LOC_QP_OP_ERR};
   int after = 3;
   for (const ibv_wc_status error : errors) {
     for (const bool isDelivered : {true, false}) {
@@ -80,8 +81,9 @@ TEST_CASE("a way that ends with an error is replaced by another, and every byte 
 
 TEST_CASE("a write that is refused as it is ends the link on both sides", "[ib]") {
   if (isReal()) return;
-  const ibv_wc_status errors[] = {IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_ACCESS_ERR, IBV_WC_MW_BIND_ERR, IBV_WC_REM_INV_REQ_ERR,
-                                  IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR};
+  const ibv_wc_status errors[] = {IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR,    IBV_WC_LOC_ACCESS_ERR,
+                                  IBV_WC_MW_BIND_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR,
+                                  IBV_WC_REM_OP_ERR};
   for (const ibv_wc_status error : errors) {
     DYNAMIC_SECTION("status " << error) {
       const World world;
@@ -104,7 +106,13 @@ TEST_CASE("a lane that fails with bytes for a user's buffer ends the link: they 
       const auto key = two.ranks[1].key(0);
       REQUIRE_OK(key.status());
       MockVerbs::failWrite(IBV_WC_RETRY_EXC_ERR, isDelivered);
-      REQUIRE_OK(putAll(two.end(0), {.memory = 1, .bytes = 5000, .to = kSignals, .signalTo = 8, .signal = 1, .hasKey = true, .key = key.value()}));
+      REQUIRE_OK(putAll(two.end(0), {.memory = 1,
+                                     .bytes = 5000,
+                                     .to = kSignals,
+                                     .signalTo = 8,
+                                     .signal = 1,
+                                     .hasKey = true,
+                                     .key = key.value()}));
       CHECK(contains(two.awaitLoss(), "not sent twice"));
     }
   }
@@ -141,7 +149,7 @@ TEST_CASE("a port that goes down in the middle is left for another one", "[ib]")
         stream(two, kCount, [&](std::uint64_t n) {
           if (n % (kCount / static_cast<unsigned>(nics)) != 77) return;
           const int nic = static_cast<int>(n / (kCount / static_cast<unsigned>(nics)));
-          if (nic + 1 == nics) return;   // the last one stays
+          if (nic + 1 == nics) return;  // the last one stays
           if (isSilent) MockVerbs::setPathBroken(nic, true);
           else MockVerbs::setPortDown(nic, true);
         });
@@ -174,7 +182,8 @@ TEST_CASE("a rank in no call leaves a lane that its peer has closed", "[ib]") {
   CHECK(silenceConnections() == 2);
   MockVerbs::setPathBroken(0, true);
   fillSlot(two.ranks[0].data(1) + kSignals, 1);
-  REQUIRE_OK(putAll(two.end(0), {.memory = 1, .from = kSignals, .bytes = bytesOf(1), .to = kSignals, .signalTo = 0, .signal = 1}));
+  REQUIRE_OK(putAll(two.end(0),
+                    {.memory = 1, .from = kSignals, .bytes = bytesOf(1), .to = kSignals, .signalTo = 0, .signal = 1}));
   REQUIRE_OK(settle(two.end(0), 10000));
   REQUIRE_OK(awaitSignal(two.end(1), 0, 1, 10000));
   CHECK(isRight(two.ranks[1].data(0) + kSignals, 1));
@@ -186,9 +195,10 @@ TEST_CASE("a rank that has left the operation still carries on what it put", "[i
   Two two;
   fillSlot(two.ranks[0].data(1) + kSignals, 1);
   MockVerbs::failWrite(IBV_WC_RETRY_EXC_ERR, false, 0, 0);
-  REQUIRE_OK(putAll(two.end(0), {.memory = 1, .from = kSignals, .bytes = bytesOf(1), .to = kSignals, .signalTo = 0, .signal = 1}));
+  REQUIRE_OK(putAll(two.end(0),
+                    {.memory = 1, .from = kSignals, .bytes = bytesOf(1), .to = kSignals, .signalTo = 0, .signal = 1}));
   CHECK(two.ranks[0].queued(two.links[0]) == 0);
-  REQUIRE_OK(awaitSignal(two.end(1), 0, 1, 10000));   // the other rank is in no call
+  REQUIRE_OK(awaitSignal(two.end(1), 0, 1, 10000));  // the other rank is in no call
   CHECK(isRight(two.ranks[1].data(0) + kSignals, 1));
 }
 
@@ -203,10 +213,10 @@ TEST_CASE("messages wake no thread, which keeps its tick while they come", "[ib]
       const int from = static_cast<int>(n % 2);
       REQUIRE_OK(putAll(two.end(from), {.memory = 1, .bytes = 8, .to = kSignals, .signalTo = 8, .signal = n}));
       REQUIRE(awaitRising(two.end(1 - from), 8, n, &seen[1 - from]) == "");
-      for (int looks = 0; looks < 8; ++looks) two.ranks[from].progress(1 - from, 0);   // nothing is under way any more
+      for (int looks = 0; looks < 8; ++looks) two.ranks[from].progress(1 - from, 0);  // nothing is under way any more
     }
   };
-  rally(1, 100);   // the first may wake it
+  rally(1, 100);  // the first may wake it
   const std::uint64_t before = sleepsOfServices();
   const auto begin = Clock::now();
   rally(101, kMessages);
@@ -225,7 +235,8 @@ TEST_CASE("without any way left the link is lost, and says what happened to each
         if (isSilent) MockVerbs::setPathBroken(nic, true);
         else MockVerbs::setPortDown(nic, true);
       }
-      if (isSilent) REQUIRE_OK(putAll(two.end(0), {.memory = 1, .bytes = 5000, .to = kSignals, .signalTo = 8, .signal = 1}));
+      if (isSilent)
+        REQUIRE_OK(putAll(two.end(0), {.memory = 1, .bytes = 5000, .to = kSignals, .signalTo = 8, .signal = 1}));
       const std::string why = two.awaitLoss();
       INFO(why);
       CHECK(contains(why, "mock0"));
@@ -236,8 +247,15 @@ TEST_CASE("without any way left the link is lost, and says what happened to each
 
 TEST_CASE("rails are as many as both have ports, or as the user says", "[ib]") {
   if (isReal()) return;
-  for (const auto& [nics, settings, rails] : {std::tuple{1, "", 1u}, {2, "", 2u}, {3, "", 2u}, {4, "", 4u}, {8, "", 4u}, {1, "KOLO_IB_RAILS=4", 4u},
-                                              {4, "KOLO_IB_RAILS=1", 1u}, {4, "KOLO_IB_DEVICES=mock1", 1u}, {3, "KOLO_IB_DEVICES=^mock1", 2u}}) {
+  for (const auto& [nics, settings, rails] : {std::tuple{1, "", 1u},
+                                              {2, "", 2u},
+                                              {3, "", 2u},
+                                              {4, "", 4u},
+                                              {8, "", 4u},
+                                              {1, "KOLO_IB_RAILS=4", 4u},
+                                              {4, "KOLO_IB_RAILS=1", 1u},
+                                              {4, "KOLO_IB_DEVICES=mock1", 1u},
+                                              {3, "KOLO_IB_DEVICES=^mock1", 2u}}) {
     DYNAMIC_SECTION(nics << " NICs, " << settings) {
       MockVerbs properties;
       properties.nics = nics;
@@ -262,7 +280,7 @@ TEST_CASE("ranks use the NICs near them, unless the user says otherwise", "[ib]"
   const Case cases[] = {{{"", ""}, "", {0, 1, 2, 3}},
                         {{"mock2,mock3", "mock2,mock3"}, "", {2, 3}},
                         {{"mock3", "mock3,mock1"}, "", {3}},
-                        {{"mock0,mock1", "mock2,mock3"}, "", {0, 1, 2, 3}},   // no lane is near both
+                        {{"mock0,mock1", "mock2,mock3"}, "", {0, 1, 2, 3}},  // no lane is near both
                         {{"eth0", "eth0"}, "", {0, 1, 2, 3}},
                         {{"mock2,mock3", "mock2,mock3"}, "KOLO_IB_DEVICES=mock0,mock1", {0, 1}},
                         {{"mock2,mock3", "mock2,mock3"}, "KOLO_IB_DEVICES=^mock2", {3}}};
@@ -293,7 +311,8 @@ TEST_CASE("a pair of ports between which nothing passes is not used", "[ib]") {
   const auto link = rank.openLink(two.ranks[1].address(), two.ranks[1].descriptor(0));
   INFO(link.status().message());
   CHECK(link.status().code() == koloUnreachable);
-  CHECK(contains(link.status().message(), "from 10.77.1.1 (RoCE v2) to mock1 port 1 10.77.1.1 (RoCE v2): no trial write has passed"));
+  CHECK(contains(link.status().message(),
+                 "from 10.77.1.1 (RoCE v2) to mock1 port 1 10.77.1.1 (RoCE v2): no trial write has passed"));
 }
 
 TEST_CASE("of a port's addresses one is chosen that leads somewhere", "[ib]") {
@@ -345,8 +364,9 @@ TEST_CASE("of a port's addresses one is chosen that leads somewhere", "[ib]") {
 
 TEST_CASE("addresses are ranked: RoCE v2 before v1, IPv4 before IPv6, link-local ones never", "[ib]") {
   const unsigned char linkLocal[16] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2}, empty[16] = {};
-  const unsigned char mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1}, global[16] = {0x20, 1, 0xd, 0xb8};
-  const auto score = [](const unsigned char (&gid)[16], drivers::GidType type) {
+  const unsigned char mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1},
+                      global[16] = {0x20, 1, 0xd, 0xb8};
+  const auto score = [](const unsigned char(&gid)[16], drivers::GidType type) {
     return ib::scoreGid(gid, static_cast<std::uint8_t>(type), type == drivers::GidType::kInfiniBand);
   };
   using drivers::GidType;
@@ -391,9 +411,9 @@ TEST_CASE("ports are paired with those of their network", "[ib]") {
   pairs = ib::pairPorts(railsMine, railsTheirs, 0);
   REQUIRE(pairs.size() == 2);
   for (const ib::PortPair& pair : pairs) CHECK(railsMine[pair.mine].gid[14] == railsTheirs[pair.theirs].gid[14]);
-  CHECK(ib::megabitsOf(32, 2) == 100000);    // EDR, 4x
-  CHECK(ib::megabitsOf(128, 2) == 400000);   // NDR, 4x
-  CHECK(ib::megabitsOf(64, 16) == 100000);   // HDR, 2x
+  CHECK(ib::megabitsOf(32, 2) == 100000);   // EDR, 4x
+  CHECK(ib::megabitsOf(128, 2) == 400000);  // NDR, 4x
+  CHECK(ib::megabitsOf(64, 16) == 100000);  // HDR, 2x
   CHECK(ib::railsFor(0, 0, 3) == 2);
   CHECK(ib::railsFor(4, 0, 1) == 4);
   CHECK(ib::railsFor(4, 2, 1) == 2);
@@ -438,7 +458,7 @@ TEST_CASE("one range is registered once, however often", "[ib]") {
   REQUIRE_OK(part.status());
   CHECK(MockVerbs::registrations() == registrations);
   REQUIRE_OK(part.value()->key().status());
-  const int withKeys = MockVerbs::registrations();   // what keys name is registered for relaxed ordering, too
+  const int withKeys = MockVerbs::registrations();  // what keys name is registered for relaxed ordering, too
   REQUIRE_OK(first.value()->key().status());
   CHECK(MockVerbs::registrations() == withKeys);
   // What reaches beyond it is.
@@ -519,10 +539,11 @@ TEST_CASE("an interface that goes down in the middle is left for another one", "
   CHECK(status == 0);
 }
 
-// Figures to put beside those of ib_write_lat and ib_write_bw on the same devices; not run by itself. The least and the middle ones, for other
-// programs have the processor in between.
+// Figures to put beside those of ib_write_lat and ib_write_bw on the same devices; not run by itself. The least and the
+// middle ones, for other programs have the processor in between.
 TEST_CASE("figures of links over InfiniBand", "[.][ib-bench]") {
-  for (const auto& [rounds, bytes] : {std::pair{3000u, std::size_t{0}}, {3000u, std::size_t{8}}, {600u, std::size_t{1} << 20}}) {
+  for (const auto& [rounds, bytes] :
+       {std::pair{3000u, std::size_t{0}}, {3000u, std::size_t{8}}, {600u, std::size_t{1} << 20}}) {
     const bool isSmall = bytes <= 8;
     PostedPair pair("ib");
     Request request{Op::kAnswerBench, pair.theirLink, pair.theirInbox, pair.theirOutbox};
@@ -532,7 +553,9 @@ TEST_CASE("figures of links over InfiniBand", "[.][ib-bench]") {
     pair.peer.send(request);
     std::vector<double> times;
     auto last = Clock::now();
-    const auto note = [&] { times.push_back(1e6 * std::chrono::duration<double>(Clock::now() - std::exchange(last, Clock::now())).count()); };
+    const auto note = [&] {
+      times.push_back(1e6 * std::chrono::duration<double>(Clock::now() - std::exchange(last, Clock::now())).count());
+    };
     PutOptions put{.memory = pair.outbox, .bytes = bytes, .to = kSignals, .signalTo = 64};
     for (put.signal = 1; put.signal <= rounds; ++put.signal) {
       REQUIRE_OK(putAll(pair.end(), put));
@@ -546,7 +569,8 @@ TEST_CASE("figures of links over InfiniBand", "[.][ib-bench]") {
     accepted(pair.peer.receive());
     std::sort(times.begin(), times.end());
     const double least = times.front(), middle = times[times.size() / 2];
-    if (isSmall) WARN(bytes << " bytes and a signal, one way: at least " << least / 2 << " us, middle " << middle / 2 << " us");
+    if (isSmall)
+      WARN(bytes << " bytes and a signal, one way: at least " << least / 2 << " us, middle " << middle / 2 << " us");
     else WARN("1 MiB: at most " << 16e6 / least << " MiB/s, middle " << 16e6 / middle << " MiB/s");
   }
 }

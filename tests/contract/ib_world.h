@@ -1,5 +1,5 @@
-// Mocked NICs with properties of a test's own, two ranks of this process that are linked by them, and a stream between these whose every byte is
-// checked.
+// Mocked NICs with properties of a test's own, two ranks of this process that are linked by them, and a stream between
+// these whose every byte is checked.
 #pragma once
 
 #include <algorithm>
@@ -45,10 +45,10 @@ inline HostOptions with(const std::string& settings, int rank = 0, int timeoutMs
   return options;
 }
 
-
 // Two ranks of this process, each with an inbox (0) and an outbox (1), and links both ways.
 struct Two {
-  explicit Two(const std::string& settings = "", int timeoutMs = 20000, const char* nearFirst = "", const char* nearSecond = "") {
+  explicit Two(const std::string& settings = "", int timeoutMs = 20000, const char* nearFirst = "",
+               const char* nearSecond = "") {
     for (int i = 0; i < 2; ++i) {
       HostOptions options = with(settings, i, timeoutMs);
       std::snprintf(options.nearNics, sizeof options.nearNics, "%s", i == 0 ? nearFirst : nearSecond);
@@ -85,15 +85,19 @@ struct Two {
   std::size_t links[2];
 };
 
-// ---- a stream as the core sends it: slots in a mirror, each written anew only when the receiver has shown that it has seen it
+// ---- a stream as the core sends it: slots in a mirror, each written anew only when the receiver has shown that it has
+// seen it
 
 inline constexpr std::uint64_t kSlots = 16;
 inline constexpr std::size_t kSlotBytes = 64 << 10;
 
 inline std::uint64_t wordAt(const PostedEnd& end, std::size_t at) {
-  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(end.rank->data(end.inbox) + at)).load(std::memory_order_acquire);
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(end.rank->data(end.inbox) + at))
+      .load(std::memory_order_acquire);
 }
-inline std::size_t bytesOf(std::uint64_t n) { return n % 3 == 0 ? 56 : n % 3 == 1 ? 1000 + n % 7 : kSlotBytes - n % 64; }
+inline std::size_t bytesOf(std::uint64_t n) {
+  return n % 3 == 0 ? 56 : n % 3 == 1 ? 1000 + n % 7 : kSlotBytes - n % 64;
+}
 inline std::size_t placeOf(std::uint64_t n) { return kSignals + n % kSlots * kSlotBytes; }
 inline std::uint64_t valueOf(std::uint64_t n, std::size_t i) { return (n << 24 ^ i) * 0x9e3779b97f4a7c15u; }
 
@@ -127,7 +131,8 @@ inline std::string awaitRising(const PostedEnd& end, std::size_t at, std::uint64
 }
 
 // Message n goes by rail n % rails, and is counted there; the credits come back by rail 0.
-inline std::string sendStream(const PostedEnd& end, std::uint64_t count, std::uint32_t rails, const std::function<void(std::uint64_t)>& at) {
+inline std::string sendStream(const PostedEnd& end, std::uint64_t count, std::uint32_t rails,
+                              const std::function<void(std::uint64_t)>& at) {
   std::uint64_t credits = 0;
   for (std::uint64_t n = 1; n <= count; ++n) {
     if (at) at(n);
@@ -137,8 +142,13 @@ inline std::string sendStream(const PostedEnd& end, std::uint64_t count, std::ui
     const std::size_t place = placeOf(n);
     fillSlot(end.rank->data(end.outbox) + place, n);
     const auto rail = static_cast<std::uint32_t>(n % rails);
-    const Status status = putAll(end, {.memory = end.outbox, .from = place, .bytes = bytesOf(n), .to = place, .signalTo = 8 * rail,
-                                       .signal = n, .rail = rail});
+    const Status status = putAll(end, {.memory = end.outbox,
+                                       .from = place,
+                                       .bytes = bytesOf(n),
+                                       .to = place,
+                                       .signalTo = 8 * rail,
+                                       .signal = n,
+                                       .rail = rail});
     if (!status.ok()) return status.message();
   }
   if (std::string problem = awaitRising(end, 512, count, &credits); problem != "") return problem;

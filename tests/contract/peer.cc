@@ -65,21 +65,11 @@ void putText(Reply& reply, const std::string& problem) {
 Reply servePosted(Rank& rank, const Request& request) {
   Reply reply;
   switch (request.op) {
-    case Op::kPut:
-      fillIn(reply, rank.put(request.a, request.put));
-      break;
-    case Op::kProgress:
-      progressFor(rank, static_cast<int>(request.a), static_cast<int>(request.b));
-      break;
-    case Op::kUnfinished:
-      reply.value = rank.unfinished(request.a);
-      break;
-    case Op::kState:
-      fillIn(reply, rank.state(request.a));
-      break;
-    case Op::kRails:
-      reply.value = rank.rails(request.a);
-      break;
+    case Op::kPut: fillIn(reply, rank.put(request.a, request.put)); break;
+    case Op::kProgress: progressFor(rank, static_cast<int>(request.a), static_cast<int>(request.b)); break;
+    case Op::kUnfinished: reply.value = rank.unfinished(request.a); break;
+    case Op::kState: fillIn(reply, rank.state(request.a)); break;
+    case Op::kRails: reply.value = rank.rails(request.a); break;
     case Op::kKey: {
       const auto key = rank.key(request.a);
       fillIn(reply, key.status());
@@ -89,17 +79,15 @@ Reply servePosted(Rank& rank, const Request& request) {
     case Op::kFill:
       std::memset(rank.data(request.a) + request.c, static_cast<int>(request.b), rank.bytes(request.a) - request.c);
       break;
-    case Op::kAwaitSignal:
-      fillIn(reply, awaitSignal({&rank, 0, request.d, request.a, 0}, request.b, request.c));
-      break;
-    case Op::kWatchRails:
-      putText(reply, watchRails({&rank, 0, request.d, request.a, 0}, request.b, request.c));
-      break;
+    case Op::kAwaitSignal: fillIn(reply, awaitSignal({&rank, 0, request.d, request.a, 0}, request.b, request.c)); break;
+    case Op::kWatchRails: putText(reply, watchRails({&rank, 0, request.d, request.a, 0}, request.b, request.c)); break;
     case Op::kAnswerPosted:
-      putText(reply, answerPostedPings({&rank, 0, request.a, request.b, request.c}, request.put.signal, request.put.bytes));
+      putText(reply,
+              answerPostedPings({&rank, 0, request.a, request.b, request.c}, request.put.signal, request.put.bytes));
       break;
     case Op::kAnswerBench:
-      benchPosted({&rank, 0, request.a, request.b, request.c}, request.put.signal, request.put.bytes, request.put.to, false);
+      benchPosted({&rank, 0, request.a, request.b, request.c}, request.put.signal, request.put.bytes, request.put.to,
+                  false);
       break;
     case Op::kCount: {
       const unsigned char* const from = rank.data(request.a);
@@ -110,10 +98,8 @@ Reply servePosted(Rank& rank, const Request& request) {
       reply.value = static_cast<std::uint64_t>(fork());
       while (reply.value == 0) ::pause();
       break;
-    case Op::kAnswerRaw:
-      break;
-    default:
-      fillIn(reply, error(koloInternalError, "an operation that does not exist"));
+    case Op::kAnswerRaw: break;
+    default: fillIn(reply, error(koloInternalError, "an operation that does not exist"));
   }
   return reply;
 }
@@ -125,67 +111,33 @@ Reply serve(Rank& rank, const Request& request) {
       fillIn(reply, rank.open(request.transport, request.options));
       if (reply.code == koloSuccess) reply.blob = rank.address();
       break;
-    case Op::kClose:
-      rank.close();
-      break;
+    case Op::kClose: rank.close(); break;
     case Op::kRegister:
       putIndex(reply, rank.registerMemory(request.a, request.b, static_cast<Backing>(request.c)));
       if (reply.code == koloSuccess) reply.blob = rank.descriptor(reply.value);
       break;
-    case Op::kDeregister:
-      rank.deregister(request.a);
-      break;
-    case Op::kFree:
-      rank.free(request.a);
-      break;
-    case Op::kLink:
-      putIndex(reply, rank.openLink(request.address, request.descriptor));
-      break;
-    case Op::kReads:
-      fillIn(reply, rank.reads(request.a));
-      break;
-    case Op::kUnlink:
-      rank.closeLink(request.a);
-      break;
-    case Op::kStoreLink:
-      rank.mapped(request.a)[request.b] = static_cast<unsigned char>(request.c);
-      break;
-    case Op::kLoadLink:
-      reply.value = rank.mapped(request.a)[request.b];
-      break;
-    case Op::kStoreOwn:
-      rank.data(request.a)[request.b] = static_cast<unsigned char>(request.c);
-      break;
-    case Op::kLoadOwn:
-      reply.value = rank.data(request.a)[request.b];
-      break;
-    case Op::kAddressOfOwn:
-      reply.value = reinterpret_cast<std::uint64_t>(rank.data(request.a));
-      break;
-    case Op::kAnswerPings:
-      reply.value = answerPings(rank.data(request.a), rank.mapped(request.b), request.c);
-      break;
-    case Op::kOpenFiles:
-      reply.value = openFiles();
-      break;
-    case Op::kSharedMappings:
-      reply.value = sharedMappings();
-      break;
-    case Op::kLimitFiles:
-      fillIn(reply, limitFiles(request.a));
-      break;
-    case Op::kOwnNetwork:
-      fillIn(reply, leaveNetwork());
-      break;
-    case Op::kExit:
-      std::exit(0);
+    case Op::kDeregister: rank.deregister(request.a); break;
+    case Op::kFree: rank.free(request.a); break;
+    case Op::kLink: putIndex(reply, rank.openLink(request.address, request.descriptor)); break;
+    case Op::kReads: fillIn(reply, rank.reads(request.a)); break;
+    case Op::kUnlink: rank.closeLink(request.a); break;
+    case Op::kStoreLink: rank.mapped(request.a)[request.b] = static_cast<unsigned char>(request.c); break;
+    case Op::kLoadLink: reply.value = rank.mapped(request.a)[request.b]; break;
+    case Op::kStoreOwn: rank.data(request.a)[request.b] = static_cast<unsigned char>(request.c); break;
+    case Op::kLoadOwn: reply.value = rank.data(request.a)[request.b]; break;
+    case Op::kAddressOfOwn: reply.value = reinterpret_cast<std::uint64_t>(rank.data(request.a)); break;
+    case Op::kAnswerPings: reply.value = answerPings(rank.data(request.a), rank.mapped(request.b), request.c); break;
+    case Op::kOpenFiles: reply.value = openFiles(); break;
+    case Op::kSharedMappings: reply.value = sharedMappings(); break;
+    case Op::kLimitFiles: fillIn(reply, limitFiles(request.a)); break;
+    case Op::kOwnNetwork: fillIn(reply, leaveNetwork()); break;
+    case Op::kExit: std::exit(0);
     case Op::kBecomeUser:
       // The other user may not be allowed to read the folder of the build: plugins are loaded while that is possible.
       static_cast<void>(transport::list(""));
       fillIn(reply, systemCall(setuid(static_cast<uid_t>(request.a)), "setuid"));
       break;
-    default:
-      reply = servePosted(rank, request);
+    default: reply = servePosted(rank, request);
   }
   return reply;
 }

@@ -30,9 +30,9 @@ enum class Op : std::uint32_t {
   kBecomeUser,
   // Of posted links; a: the link, unless said otherwise. The put itself is in Request.put.
   kPut,
-  kProgress,      // a: peer; b: for so many milliseconds
+  kProgress,  // a: peer; b: for so many milliseconds
   kUnfinished,
-  kState,         // the message: why it is lost
+  kState,  // the message: why it is lost
   kRails,
   kKey,           // a: memory
   kFill,          // a: memory, b: byte, c: from this offset on
@@ -43,7 +43,7 @@ enum class Op : std::uint32_t {
   kAnswerBench,   // as kAnswerPosted; c: also the bytes of an answer, in Request.put.to
   kAnswerRaw,     // a: rounds, b: bytes, c: of an answer; replies twice, first with the port
   kCount,         // a: memory, b: byte, c: from this offset on: how many bytes are not that
-  kExit  // exits with everything open, threads running
+  kExit           // exits with everything open, threads running
 };
 
 inline constexpr std::uint64_t kNoLimit = UINT64_MAX;

@@ -36,7 +36,8 @@ Ping pingOf(std::uint64_t round, bool answers, std::size_t most) {
   const std::uint64_t seed = mix(2 * round + answers);
   const std::size_t largest = most >> (seed % 12);
   const std::size_t bytes = seed % 7 == 0 ? 0 : mix(seed) % (largest + 1);
-  return {bytes, kSignals + mix(seed + 1) % (kMostPayload - most + 1), kSignals + mix(seed + 2) % (kMostPayload - most + 1), seed};
+  return {bytes, kSignals + mix(seed + 1) % (kMostPayload - most + 1),
+          kSignals + mix(seed + 2) % (kMostPayload - most + 1), seed};
 }
 
 void fill(unsigned char* to, const Ping& ping) {
@@ -55,7 +56,8 @@ std::string check(const unsigned char* inbox, const Ping& ping) {
   }
   // What is around it is what the receiver left there.
   for (std::size_t i = 1; i <= 64; ++i) {
-    if (inbox[ping.at - i] != kUntouched || inbox[ping.at + ping.bytes + i - 1] != kUntouched) return "a byte beside the payload was changed";
+    if (inbox[ping.at - i] != kUntouched || inbox[ping.at + ping.bytes + i - 1] != kUntouched)
+      return "a byte beside the payload was changed";
   }
   return "";
 }
@@ -63,7 +65,9 @@ std::string check(const unsigned char* inbox, const Ping& ping) {
 std::string post(const PostedEnd& end, std::uint64_t round, bool answers, std::size_t most) {
   const Ping ping = pingOf(round, answers, most);
   fill(end.rank->data(end.outbox) + ping.from, ping);
-  const Status status = putAll(end, {.memory = end.outbox, .from = ping.from, .bytes = ping.bytes, .to = ping.at, .signalTo = 64, .signal = round});
+  const Status status = putAll(
+      end,
+      {.memory = end.outbox, .from = ping.from, .bytes = ping.bytes, .to = ping.at, .signalTo = 64, .signal = round});
   return status.message();
 }
 
@@ -100,7 +104,8 @@ Status awaitSignal(const PostedEnd& end, std::size_t at, std::uint64_t value, in
 Status settle(const PostedEnd& end, int ms) {
   const auto deadline = Clock::now() + milliseconds(ms);
   while (end.rank->unfinished(end.link) != 0) {
-    if (Clock::now() > deadline) return error(koloTimeout, "{} requests are unfinished", end.rank->unfinished(end.link));
+    if (Clock::now() > deadline)
+      return error(koloTimeout, "{} requests are unfinished", end.rank->unfinished(end.link));
     end.rank->progress(end.peer, 200);
   }
   return {};

@@ -10,8 +10,12 @@ namespace kolo::contract {
 TEST_CASE("figures of posted links beside plain sockets", "[.bench]") {
   constexpr std::size_t kLarge = std::size_t{64} << 20;
   const std::tuple<const char*, std::uint64_t, std::size_t, std::size_t> cases[] = {
-      {"8 bytes", 20000, 8, 8},          {"4 KiB", 20000, 4096, 4096},       {"64 KiB", 4000, 64 << 10, 64 << 10},
-      {"256 KiB one way", 2000, 256 << 10, 8}, {"1 MiB one way", 1000, 1 << 20, 8}, {"64 MiB one way", 16, kLarge, 8}};
+      {"8 bytes", 20000, 8, 8},
+      {"4 KiB", 20000, 4096, 4096},
+      {"64 KiB", 4000, 64 << 10, 64 << 10},
+      {"256 KiB one way", 2000, 256 << 10, 8},
+      {"1 MiB one way", 1000, 1 << 20, 8},
+      {"64 MiB one way", 16, kLarge, 8}};
   for (const std::string& name : working(koloLinkPosted)) {
     PostedPair pair(name);
     const Reply theirs = accepted(pair.peer.registerMemory(kSignals + kLarge));
@@ -32,12 +36,14 @@ TEST_CASE("figures of posted links beside plain sockets", "[.bench]") {
         const double seconds = benchPosted({&pair.rank, 1, link, in, box}, rounds, bytes, answer, true);
         accepted(pair.peer.receive());
         pair.peer.send({Op::kAnswerRaw, rounds, bytes, answer});
-        const double raw = benchRaw(static_cast<std::uint16_t>(accepted(pair.peer.receive()).value), rounds, bytes, answer);
+        const double raw =
+            benchRaw(static_cast<std::uint16_t>(accepted(pair.peer.receive()).value), rounds, bytes, answer);
         accepted(pair.peer.receive());
         const auto perRound = [&](double s) { return 1e6 * s / static_cast<double>(rounds); };
         const auto rate = [&](double s) { return static_cast<double>(bytes * rounds) / s / 1e9; };
-        WARN(name << ", " << what << ": " << perRound(seconds) << " us a round, " << rate(seconds) << " GB/s; plain sockets "
-                  << perRound(raw) << " us, " << rate(raw) << " GB/s; ratio of times " << seconds / raw);
+        WARN(name << ", " << what << ": " << perRound(seconds) << " us a round, " << rate(seconds)
+                  << " GB/s; plain sockets " << perRound(raw) << " us, " << rate(raw) << " GB/s; ratio of times "
+                  << seconds / raw);
       }
     }
   }

@@ -34,26 +34,36 @@ std::string exchangeWithAll(std::vector<Rank>& ranks, int i, std::uint64_t round
     for (int to = 0; to < n; ++to) {
       if (to == i) continue;
       const PostedEnd end{&own, to, links[static_cast<std::size_t>(to)], 0, 1};
-      const Status status = putAll(end, {.memory = 1, .bytes = kPart, .to = partOf(i), .signalTo = 8u * static_cast<unsigned>(i), .signal = 2 * round});
+      const Status status = putAll(end, {.memory = 1,
+                                         .bytes = kPart,
+                                         .to = partOf(i),
+                                         .signalTo = 8u * static_cast<unsigned>(i),
+                                         .signal = 2 * round});
       if (!status.ok()) return status.message();
     }
     for (int from = 0; from < n; ++from) {
       if (from == i) continue;
       const PostedEnd end{&own, from, links[static_cast<std::size_t>(from)], 0, 1};
-      if (const Status status = awaitSignal(end, 8u * static_cast<unsigned>(from), 2 * round); !status.ok()) return status.message();
-      if (own.data(0)[partOf(from)] != static_cast<unsigned char>(round + static_cast<std::uint64_t>(from))) return "wrong bytes";
+      if (const Status status = awaitSignal(end, 8u * static_cast<unsigned>(from), 2 * round); !status.ok())
+        return status.message();
+      if (own.data(0)[partOf(from)] != static_cast<unsigned char>(round + static_cast<std::uint64_t>(from)))
+        return "wrong bytes";
       if (const Status status = settle(end); !status.ok()) return status.message();
     }
     // The next round overwrites what the others may still check: they say when they have.
     for (int to = 0; to < n; ++to) {
       if (to == i) continue;
       const PostedEnd end{&own, to, links[static_cast<std::size_t>(to)], 0, 1};
-      if (const Status status = putAll(end, {.memory = 1, .signalTo = 64u + 8u * static_cast<unsigned>(i), .signal = round}); !status.ok()) return status.message();
+      if (const Status status =
+              putAll(end, {.memory = 1, .signalTo = 64u + 8u * static_cast<unsigned>(i), .signal = round});
+          !status.ok())
+        return status.message();
     }
     for (int from = 0; from < n; ++from) {
       const PostedEnd end{&own, from, links[static_cast<std::size_t>(from)], 0, 1};
       if (from == i) continue;
-      if (const Status status = awaitSignal(end, 64u + 8u * static_cast<unsigned>(from), round); !status.ok()) return status.message();
+      if (const Status status = awaitSignal(end, 64u + 8u * static_cast<unsigned>(from), round); !status.ok())
+        return status.message();
     }
   }
   return "";
@@ -103,7 +113,12 @@ TEST_CASE("requests that may wait for others arrive in order, with the next call
       std::memset(pair.rank.data(pair.outbox), 5, kInbox);
       std::uint64_t signal = 0;
       for (const std::size_t bytes : {8, 56, 0, 4096, 30000, 64, 8}) {
-        REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .bytes = bytes, .to = kSignals, .signalTo = 8, .signal = ++signal, .more = KOLO_TRANSPORT_SOON}));
+        REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox,
+                                       .bytes = bytes,
+                                       .to = kSignals,
+                                       .signalTo = 8,
+                                       .signal = ++signal,
+                                       .more = KOLO_TRANSPORT_SOON}));
       }
       REQUIRE_OK(settle(pair.end()));
       accepted(pair.awaitThere(8, signal));
@@ -112,20 +127,23 @@ TEST_CASE("requests that may wait for others arrive in order, with the next call
   }
 }
 
-TEST_CASE("requests for later are not queued, and go with the next of their rail, or with the next call that moves anything", "[posted]") {
+TEST_CASE(
+    "requests for later are not queued, and go with the next of their rail, or with the next call that moves anything",
+    "[posted]") {
   for (const std::string& name : working(koloLinkPosted)) {
     DYNAMIC_SECTION(name) {
       PostedPair pair(name);
       std::uint64_t signal = 0;
       const auto later = [&](std::size_t at) {
-        REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .signalTo = at, .signal = ++signal, .more = KOLO_TRANSPORT_LATER}));
+        REQUIRE_OK(putAll(pair.end(),
+                          {.memory = pair.outbox, .signalTo = at, .signal = ++signal, .more = KOLO_TRANSPORT_LATER}));
         CHECK(pair.rank.queued(pair.link) == 0);
       };
       for (int round = 0; round < 20; ++round) {
-        for (int i = 0; i < round; ++i) later(16);   // more than go together
+        for (int i = 0; i < round; ++i) later(16);  // more than go together
         REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .signalTo = 8, .signal = ++signal}));
         accepted(pair.awaitThere(8, signal));
-        if (round > 0) accepted(pair.awaitThere(16, signal - 1));   // in order
+        if (round > 0) accepted(pair.awaitThere(16, signal - 1));  // in order
         later(24);
         pair.rank.progress(1, 0);
         accepted(pair.awaitThere(24, signal));
@@ -144,7 +162,9 @@ TEST_CASE("bytes go where they are put, and nowhere else", "[posted]") {
       std::uint64_t expected = 0, signal = 0;
       for (const std::size_t bytes : {1, 7, 8, 63, 64, 65, 4095, 100000}) {
         const std::size_t to = kSignals + expected * 2 + bytes % 5;
-        REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .from = bytes % 3, .bytes = bytes, .to = to, .signalTo = 8, .signal = ++signal}));
+        REQUIRE_OK(putAll(
+            pair.end(),
+            {.memory = pair.outbox, .from = bytes % 3, .bytes = bytes, .to = to, .signalTo = 8, .signal = ++signal}));
         expected += bytes;
       }
       REQUIRE_OK(settle(pair.end()));
@@ -187,8 +207,13 @@ TEST_CASE("the requests of one rail take effect in order, on all rails at once",
             const std::size_t slot = 64 * (n % 1024) + 8 * rail;
             REQUIRE_OK(settle(pair.end()));
             std::memcpy(pair.rank.data(pair.outbox) + slot, &n, sizeof n);
-            REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .from = slot, .bytes = 8, .to = kSignals + slot,
-                                           .signalTo = 128 + 8 * rail, .signal = n, .rail = rail}));
+            REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox,
+                                           .from = slot,
+                                           .bytes = 8,
+                                           .to = kSignals + slot,
+                                           .signalTo = 128 + 8 * rail,
+                                           .signal = n,
+                                           .rail = rail}));
           }
         }
         REQUIRE_OK(settle(pair.end()));
@@ -205,7 +230,13 @@ TEST_CASE("another memory of the peer is written to by its key", "[posted]") {
       const std::uint64_t second = accepted(pair.peer.registerMemory(kPage + 3, 5, Backing::kOrdinary)).value;
       const koloTransportKey key = accepted(pair.peer.call({Op::kKey, second})).key;
       pair.rank.data(pair.outbox)[0] = 77;
-      REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .bytes = 1, .to = kPage + 2, .signalTo = 8, .signal = 1, .hasKey = true, .key = key}));
+      REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox,
+                                     .bytes = 1,
+                                     .to = kPage + 2,
+                                     .signalTo = 8,
+                                     .signal = 1,
+                                     .hasKey = true,
+                                     .key = key}));
       REQUIRE_OK(settle(pair.end()));
       accepted(pair.awaitThere(8, 1));
       CHECK(pair.peer.value(Op::kLoadOwn, second, kPage + 2) == 77);
@@ -221,7 +252,8 @@ TEST_CASE("what is over may be changed", "[posted]") {
       PostedPair pair(name);
       for (std::uint64_t round = 1; round <= 20; ++round) {
         std::memset(pair.rank.data(pair.outbox), static_cast<int>(round), kLarge);
-        REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .bytes = kLarge, .to = kSignals, .signalTo = 8, .signal = round}));
+        REQUIRE_OK(putAll(pair.end(),
+                          {.memory = pair.outbox, .bytes = kLarge, .to = kSignals, .signalTo = 8, .signal = round}));
         pair.peer.send({Op::kAwaitSignal, pair.theirInbox, 8, round, pair.theirLink});
         REQUIRE_OK(settle(pair.end()));
         std::memset(pair.rank.data(pair.outbox), 0, kLarge);
@@ -243,7 +275,8 @@ TEST_CASE("what is queued is bounded, and goes on when the peer does", "[posted]
       const auto begun = Clock::now();
       for (; status.ok() && puts < 100000; puts += status.ok() ? 1 : 0) {
         pair.rank.progress(-1, 0);
-        status = pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = kStep, .to = kSignals, .signalTo = 8, .signal = puts + 1});
+        status = pair.rank.put(
+            pair.link, {.memory = pair.outbox, .bytes = kStep, .to = kSignals, .signalTo = 8, .signal = puts + 1});
       }
       CHECK(status.code() == koloInProgress);
       CHECK(pair.rank.unfinished(pair.link) >= pair.rank.queued(pair.link));
@@ -251,7 +284,8 @@ TEST_CASE("what is queued is bounded, and goes on when the peer does", "[posted]
       CHECK(pair.rank.queued(pair.link) <= puts);
       CHECK(Clock::now() - begun < 20s);
       pair.peer.send({Op::kAwaitSignal, pair.theirInbox, 8, puts + 1, pair.theirLink});
-      REQUIRE_OK(putAll(pair.end(), {.memory = pair.outbox, .bytes = kStep, .to = kSignals, .signalTo = 8, .signal = puts + 1}));
+      REQUIRE_OK(putAll(pair.end(),
+                        {.memory = pair.outbox, .bytes = kStep, .to = kSignals, .signalTo = 8, .signal = puts + 1}));
       REQUIRE_OK(settle(pair.end()));
       accepted(pair.peer.receive());
       CHECK(pair.untouchedThere() == kInbox - kSignals + 64 - kStep);
@@ -313,7 +347,8 @@ TEST_CASE("ranks that seem to be on two machines reach each other", "[posted]") 
 TEST_CASE("links that both sides open at once do not wait for each other", "[posted]") {
   for (const std::string& name : working(koloLinkPosted)) {
     DYNAMIC_SECTION(name) {
-      // Who waits for the other does so until its patience is over, which is checked of each round: starting processes takes what it takes.
+      // Who waits for the other does so until its patience is over, which is checked of each round: starting processes
+      // takes what it takes.
       for (int round = 0; round < 20; ++round) {
         Pair pair(name);
         const Reply theirs = accepted(pair.peer.registerMemory(kBytes));
@@ -358,8 +393,9 @@ TEST_CASE("what was accepted reaches the peer, also when the device is closed at
     DYNAMIC_SECTION(name) {
       PostedPair pair(name);
       std::memset(pair.rank.data(pair.outbox), 6, kMostPayload);
-      for (std::uint64_t n = 1; n <= 10; ++n) {   // more than the kernel holds
-        REQUIRE_OK(pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = kMostPayload, .to = kSignals, .signalTo = 8, .signal = n}));
+      for (std::uint64_t n = 1; n <= 10; ++n) {  // more than the kernel holds
+        REQUIRE_OK(pair.rank.put(
+            pair.link, {.memory = pair.outbox, .bytes = kMostPayload, .to = kSignals, .signalTo = 8, .signal = n}));
       }
       // What the peer sends at the same time must not matter, though nobody reads it any more.
       accepted(pair.peer.put(pair.theirLink, {.memory = pair.theirOutbox, .bytes = kMostPayload, .to = kSignals}));

@@ -62,7 +62,8 @@ TEST_CASE("what a peer put before it ended is there before it is lost", "[posted
       DYNAMIC_SECTION(name << (closes ? " closed" : " killed")) {
         PostedPair pair(name);
         for (std::uint64_t n = 1; n <= 20; ++n) {
-          accepted(pair.peer.put(pair.theirLink, {.memory = pair.theirOutbox, .bytes = 1000, .to = kSignals, .signalTo = 8, .signal = n}));
+          accepted(pair.peer.put(
+              pair.theirLink, {.memory = pair.theirOutbox, .bytes = 1000, .to = kSignals, .signalTo = 8, .signal = n}));
         }
         if (closes) pair.peer.value(Op::kClose);
         pair.peer.kill();
@@ -84,7 +85,9 @@ TEST_CASE("a stopped peer blocks nobody, and is not lost for that", "[posted]") 
       std::uint64_t puts = 0;
       for (int i = 0; i < 400; ++i) {
         const auto begun = Clock::now();
-        const Status status = pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = kMostPayload / 8, .to = kSignals, .signalTo = 8, .signal = puts + 1});
+        const Status status = pair.rank.put(
+            pair.link,
+            {.memory = pair.outbox, .bytes = kMostPayload / 8, .to = kSignals, .signalTo = 8, .signal = puts + 1});
         if (status.ok()) ++puts;
         pair.rank.progress(1, 0);
         longest = std::max<std::chrono::nanoseconds>(longest, Clock::now() - begun);
@@ -106,7 +109,7 @@ TEST_CASE("after a failure closing waits for nobody, where the transport knows o
       PostedPair pair(name);
       pair.peer.pause();
       std::memset(pair.rank.data(pair.outbox), 1, kMostPayload);
-      for (int i = 0; i < 400; ++i) {   // more than the kernels of both sides hold
+      for (int i = 0; i < 400; ++i) {  // more than the kernels of both sides hold
         (void)pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = kMostPayload / 8, .to = kSignals});
         pair.rank.progress(1, 0);
       }
@@ -150,7 +153,8 @@ TEST_CASE("after a failure nothing of what was put is read any more, where the t
 
 TEST_CASE("deviceProgress sleeps as long as it is told, and wakes for what comes", "[posted]") {
   for (const std::string& name : working(koloLinkPosted)) {
-    if (name == "ib") continue;  // a NIC tells nobody that a peer has written: there is nothing to wake for, nor to sleep on
+    if (name == "ib")
+      continue;  // a NIC tells nobody that a peer has written: there is nothing to wake for, nor to sleep on
     DYNAMIC_SECTION(name) {
       PostedPair pair(name);
       while (pair.rank.progress(1, 0)) {
@@ -200,9 +204,10 @@ TEST_CASE("a put into memory that its owner has deregistered harms nobody but th
       const std::uint64_t other = accepted(pair.peer.registerMemory(kPage)).value;
       const koloTransportKey key = accepted(pair.peer.call({Op::kKey, other})).key;
       pair.peer.value(Op::kDeregister, other);
-      const std::uint64_t third = accepted(pair.peer.registerMemory(kPage)).value;   // may stand in its place
+      const std::uint64_t third = accepted(pair.peer.registerMemory(kPage)).value;  // may stand in its place
       std::memset(pair.rank.data(pair.outbox), 9, kPage);
-      REQUIRE_OK(pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = kPage, .signalTo = 8, .signal = 1, .hasKey = true, .key = key}));
+      REQUIRE_OK(pair.rank.put(
+          pair.link, {.memory = pair.outbox, .bytes = kPage, .signalTo = 8, .signal = 1, .hasKey = true, .key = key}));
       const Reply there = pair.awaitThere(8, 1);
       CHECK(there.code == koloRemoteError);
       CHECK(contains(there.message, "rank 0"));
@@ -262,7 +267,7 @@ TEST_CASE("a peer without any way to it is unreachable, and what was tried is li
       }
       const std::size_t mine = registered(rank, kBytes);
       if (const Reply opened = peer.open(name, {.timeoutMs = 3000, .rank = 1}); opened.code != koloSuccess) {
-        CHECK(contains(opened.message, "interface"));   // there is none that is up
+        CHECK(contains(opened.message, "interface"));  // there is none that is up
         continue;
       }
       const Reply theirs = accepted(peer.registerMemory(kBytes));
@@ -305,11 +310,13 @@ TEST_CASE("a forked child neither uses nor disturbs its parent's links", "[poste
       if (child == 0) {
         alarm(20);  // a child that hangs ends by a signal
         const bool refused = !pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = 8, .to = kSignals}).ok() &&
-                             !pair.rank.openLink(pair.peer.address(), pair.theirs).ok() && !pair.rank.state(pair.link).ok();
+                             !pair.rank.openLink(pair.peer.address(), pair.theirs).ok() &&
+                             !pair.rank.state(pair.link).ok();
         pair.rank.progress(1, 0);
         pair.rank.close();
         Rank fresh;
-        const bool opened = !kThreadsInChild || (fresh.open(name, {}).ok() && fresh.registerMemory(kPage, 0, Backing::kFile).ok());
+        const bool opened =
+            !kThreadsInChild || (fresh.open(name, {}).ok() && fresh.registerMemory(kPage, 0, Backing::kFile).ok());
         if (kThreadsInChild) fresh.close();
         _exit(refused && opened ? 0 : 1);
       }

@@ -28,8 +28,12 @@ struct PostedPair : Pair {
     request.put.bytes = most;
     peer.send(request);
   }
-  Reply awaitThere(std::size_t at, std::uint64_t value) { return peer.call({Op::kAwaitSignal, theirInbox, at, value, theirLink}); }
-  std::uint64_t untouchedThere() { return kInbox - kSignals + 64 - peer.value(Op::kCount, theirInbox, kUntouched, kSignals - 64); }
+  Reply awaitThere(std::size_t at, std::uint64_t value) {
+    return peer.call({Op::kAwaitSignal, theirInbox, at, value, theirLink});
+  }
+  std::uint64_t untouchedThere() {
+    return kInbox - kSignals + 64 - peer.value(Op::kCount, theirInbox, kUntouched, kSignals - 64);
+  }
 
   std::size_t inbox, outbox, link;
   koloTransportBlob theirs;

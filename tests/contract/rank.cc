@@ -116,7 +116,7 @@ Result<std::size_t> Rank::registerMemory(std::size_t bytes, std::size_t offset, 
     owned.ofPool.reset(allocateFromPool(offset + bytes));
   }
   range.address = owned.begin();
-  if (kind_ != koloMemoryHost) std::memset(owned.begin(), 0, bytes);   // the mock's memory can be written by the host
+  if (kind_ != koloMemoryHost) std::memset(owned.begin(), 0, bytes);  // the mock's memory can be written by the host
   KOLO_ASSIGN(owned.registered, device_->registerMemory(range));
   memories_.push_back(std::move(owned));
   return memories_.size() - 1;
@@ -134,7 +134,8 @@ Status Rank::put(std::size_t link, const PutOptions& options) const {
   put.rail = options.rail;
   put.from = memories_[options.memory].begin() + options.from;
   put.bytes = options.bytes;
-  put.memory = memories_[options.memory].registered != nullptr ? memories_[options.memory].registered->handle() : nullptr;
+  put.memory =
+      memories_[options.memory].registered != nullptr ? memories_[options.memory].registered->handle() : nullptr;
   put.key = options.hasKey ? &options.key : nullptr;
   put.to = options.to;
   put.signalTo = options.signalTo;

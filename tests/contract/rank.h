@@ -20,13 +20,13 @@ struct HostOptions {
   int rank = 0;
   int ranks = 2;
   char nearNics[32] = {};
-  char settings[96] = {};     // NAME=value, separated by blanks; before the environment's
+  char settings[96] = {};  // NAME=value, separated by blanks; before the environment's
 };
 
 // A koloTransportPut by indices.
 struct PutOptions {
-  std::uint64_t memory = 0;    // from which
-  std::uint64_t from = 0;      // offset in it
+  std::uint64_t memory = 0;  // from which
+  std::uint64_t from = 0;    // offset in it
   std::uint64_t bytes = 0;
   std::uint64_t to = 0;
   std::uint64_t signalTo = KOLO_TRANSPORT_NO_SIGNAL;

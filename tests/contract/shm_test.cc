@@ -62,7 +62,8 @@ handover::Key keyOf(unsigned char secret) {
   return handover::deriveKey(communicator, "kolo transport shm");
 }
 
-handover::Request requestFor(const handover::Descriptor& descriptor, const handover::Hello& hello, const handover::Key& key) {
+handover::Request requestFor(const handover::Descriptor& descriptor, const handover::Hello& hello,
+                             const handover::Key& key) {
   handover::Request request{};
   std::memcpy(request.serverNonce, hello.serverNonce, sizeof request.serverNonce);
   std::memcpy(request.memoryId, descriptor.memoryId, sizeof request.memoryId);

@@ -22,7 +22,8 @@ std::vector<std::string> working() {
 }
 
 std::vector<std::string> working(koloLinkKind_t kind) {
-  if (kind == koloLinkMapped) return namesOf([](const koloTransport& table) { return table.linkKind == koloLinkMapped; });
+  if (kind == koloLinkMapped)
+    return namesOf([](const koloTransport& table) { return table.linkKind == koloLinkMapped; });
   return namesOf([](const koloTransport& table) { return table.linkKind == koloLinkPosted; });
 }
 

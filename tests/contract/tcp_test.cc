@@ -1,4 +1,5 @@
-// What the tcp transport promises beyond the contract, in its parts: frames, checksums, memories, and what its settings change.
+// What the tcp transport promises beyond the contract, in its parts: frames, checksums, memories, and what its settings
+// change.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,11 +26,14 @@ using tcp::Frame;
 
 // A memory with something around it, as a receiver has registered it.
 struct Target {
-  explicit Target(std::size_t bytes) : all(bytes + 128, kUntouched), bytes_(bytes) { number = memories.add(all.data() + 64, bytes); }
+  explicit Target(std::size_t bytes) : all(bytes + 128, kUntouched), bytes_(bytes) {
+    number = memories.add(all.data() + 64, bytes);
+  }
   unsigned char* data() { return all.data() + 64; }
   bool isSafe() const {
     const auto untouched = [&](std::size_t from) {
-      return std::all_of(all.begin() + static_cast<std::ptrdiff_t>(from), all.begin() + static_cast<std::ptrdiff_t>(from + 64),
+      return std::all_of(all.begin() + static_cast<std::ptrdiff_t>(from),
+                         all.begin() + static_cast<std::ptrdiff_t>(from + 64),
                          [](unsigned char byte) { return byte == kUntouched; });
     };
     return untouched(0) && untouched(64 + bytes_);
@@ -57,7 +61,9 @@ std::vector<unsigned char> bytesOf(const Frame& frame, std::size_t payload, unsi
   return bytes;
 }
 
-const char* feedAll(tcp::Parser& parser, const std::vector<unsigned char>& bytes) { return parser.feed(bytes.data(), bytes.size()); }
+const char* feedAll(tcp::Parser& parser, const std::vector<unsigned char>& bytes) {
+  return parser.feed(bytes.data(), bytes.size());
+}
 
 // What a parser says to one frame that a function has spoiled.
 template <class Spoil>
@@ -175,10 +181,12 @@ TEST_CASE("a frame with anything wrong is refused before it does harm", "[tcp]")
   CHECK(verdictOn(target, [](Frame& f) { f.offset = 4089; }) == "goes outside of the memory that it names");
   CHECK(verdictOn(target, [](Frame& f) { f.offset = UINT64_MAX; }) == "goes outside of the memory that it names");
   CHECK(verdictOn(target, [](Frame& f) { f.bytes = UINT64_MAX; }) == "goes outside of the memory that it names");
-  CHECK(verdictOn(target, [](Frame& f) { f.signalMemory ^= 1; }) == "signals into memory that is not registered, or no longer");
+  CHECK(verdictOn(target, [](Frame& f) { f.signalMemory ^= 1; }) ==
+        "signals into memory that is not registered, or no longer");
   CHECK(verdictOn(target, [](Frame& f) { f.signalOffset = 4089; }) == "signals outside of the memory that it names");
   CHECK(verdictOn(target, [](Frame& f) { f.signalOffset = 9; }) == "signals to a word that is not aligned");
-  CHECK(verdictOn(target, [](Frame& f) { f.flags |= Frame::kPayloadChecked; }).find("wrong checksum") != std::string::npos);
+  CHECK(verdictOn(target, [](Frame& f) { f.flags |= Frame::kPayloadChecked; }).find("wrong checksum") !=
+        std::string::npos);
   CHECK(target.isSafe());
 }
 
@@ -336,7 +344,8 @@ TEST_CASE("with checksums, bytes that change on their way drop the link and are 
   std::strcpy(options.settings, "KOLO_TCP_CHECKSUM=1");
   PostedPair pair("tcp", options);
   for (int i = 0; i < 8; ++i) {
-    REQUIRE_OK(pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = kMostPayload, .to = kSignals, .signalTo = 8, .signal = 1}));
+    REQUIRE_OK(pair.rank.put(
+        pair.link, {.memory = pair.outbox, .bytes = kMostPayload, .to = kSignals, .signalTo = 8, .signal = 1}));
   }
   REQUIRE(pair.rank.queued(pair.link) > 1);
   std::memset(pair.rank.data(pair.outbox), 0x55, kMostPayload);
@@ -347,12 +356,14 @@ TEST_CASE("with checksums, bytes that change on their way drop the link and are 
   CHECK(std::string(reply.message).find("wrong checksum") != std::string::npos);
 }
 
-TEST_CASE("what was accepted reaches a peer whose own payload was half there when its memory was deregistered", "[tcp]") {
-  constexpr std::size_t kBytes = 1 << 20;   // a kernel takes it, and the other does not yet
+TEST_CASE("what was accepted reaches a peer whose own payload was half there when its memory was deregistered",
+          "[tcp]") {
+  constexpr std::size_t kBytes = 1 << 20;  // a kernel takes it, and the other does not yet
   PostedPair pair("tcp");
   accepted(pair.peer.put(pair.theirLink, {.memory = pair.theirOutbox, .bytes = kMostPayload, .to = kSignals}));
   progressFor(pair.rank, 1, 20);
-  REQUIRE_OK(pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = kBytes, .to = kSignals, .signalTo = 8, .signal = 1}));
+  REQUIRE_OK(
+      pair.rank.put(pair.link, {.memory = pair.outbox, .bytes = kBytes, .to = kSignals, .signalTo = 8, .signal = 1}));
   std::thread closing([&] { pair.rank.close(); });
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const Reply reply = pair.awaitThere(8, 1);

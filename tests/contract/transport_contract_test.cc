@@ -180,7 +180,7 @@ TEST_CASE("ordinary memory of a peer is read by its address, or the transport sa
       const Reply file = accepted(pair.peer.registerMemory(kBytes));
       const std::size_t link = linked(pair.rank, pair.peer.address(), file.blob);
       if (!pair.rank.reads(link).ok()) {
-        CHECK(name != "shm");   // it does, wherever these tests can run
+        CHECK(name != "shm");  // it does, wherever these tests can run
         CHECK(pair.rank.reads(link).message() != "");
         continue;
       }
@@ -192,9 +192,9 @@ TEST_CASE("ordinary memory of a peer is read by its address, or the transport sa
       REQUIRE_OK(pair.rank.read(link, to.data(), from, kBytes));
       CHECK(to[0] == 5);
       CHECK(to[kBytes - 1] == 6);
-      REQUIRE_OK(pair.rank.read(link, to.data(), from + kBytes - 1, 1));   // odd
+      REQUIRE_OK(pair.rank.read(link, to.data(), from + kBytes - 1, 1));  // odd
       CHECK(to[0] == 6);
-      CHECK(pair.rank.read(link, to.data(), 8, kBytes).message() != "");   // nothing is mapped there
+      CHECK(pair.rank.read(link, to.data(), 8, kBytes).message() != "");  // nothing is mapped there
       pair.peer.kill();
       CHECK(pair.rank.read(link, to.data(), from, kBytes).message() != "");
     }
@@ -211,18 +211,18 @@ TEST_CASE("ordinary memory of a peer is written by its address, where a transpor
         CHECK(name != "shm");
         continue;
       }
-      CHECK(pair.rank.reads(link).ok());   // never the one without the other
+      CHECK(pair.rank.reads(link).ok());  // never the one without the other
       const Reply ordinary = accepted(pair.peer.registerMemory(kBytes, 0, Backing::kOrdinary));
       const std::uint64_t to = pair.peer.value(Op::kAddressOfOwn, ordinary.value);
       std::vector<unsigned char> from(kBytes, 7);
       from.back() = 8;
       pair.peer.value(Op::kStoreOwn, ordinary.value, 0, 5);
-      REQUIRE_OK(pair.rank.write(link, to + 1, from.data() + 1, kBytes - 1));   // odd
+      REQUIRE_OK(pair.rank.write(link, to + 1, from.data() + 1, kBytes - 1));  // odd
       const auto at = [&](std::uint64_t place) { return pair.peer.value(Op::kLoadOwn, ordinary.value, place); };
       CHECK(at(0) == 5);
       CHECK(at(1) == 7);
       CHECK(at(kBytes - 1) == 8);
-      CHECK(pair.rank.write(link, 8, from.data(), kBytes).message() != "");   // nothing is mapped there
+      CHECK(pair.rank.write(link, 8, from.data(), kBytes).message() != "");  // nothing is mapped there
       pair.peer.kill();
       CHECK(pair.rank.write(link, to, from.data(), kBytes).message() != "");
     }

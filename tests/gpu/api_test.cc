@@ -1,4 +1,5 @@
-// Communicators on mocked GPUs: what only a mock can be told (several devices, few blocks, calls that fail), and what is refused.
+// Communicators on mocked GPUs: what only a mock can be told (several devices, few blocks, calls that fail), and what
+// is refused.
 #include <unistd.h>
 
 #include <cstdio>
@@ -54,7 +55,8 @@ TEST_CASE("ranks on devices of their own, and on one, reduce what their GPUs hol
     EXPECT_OK(self, koloAllReduce(send.data(), recv.data(), kCount, koloInt32, koloSum, self.comm, stream.get()));
     stream.synchronize();
     bool right = true;
-    for (std::size_t i = 0; i < kCount; ++i) right = right && recv.data()[i] == n * static_cast<int>(i) + n * (n - 1) / 2;
+    for (std::size_t i = 0; i < kCount; ++i)
+      right = right && recv.data()[i] == n * static_cast<int>(i) + n * (n - 1) / 2;
     EXPECT(self, right);
   });
 }
@@ -71,8 +73,8 @@ TEST_CASE("a group is one launch, however long, and its results are those of its
     EXPECT_OK(self, koloGroupStart());
     for (int i = 0; i < operations; ++i) {
       const std::size_t count = 10 + static_cast<std::size_t>(i);
-      EXPECT_OK(self, koloAllReduce(send.data(), recv.data() + 100 * i, count, koloInt32, i % 2 == 0 ? koloSum : koloMax, self.comm,
-                                    stream.get()));
+      EXPECT_OK(self, koloAllReduce(send.data(), recv.data() + 100 * i, count, koloInt32,
+                                    i % 2 == 0 ? koloSum : koloMax, self.comm, stream.get()));
     }
     EXPECT_OK(self, koloGroupEnd());
     stream.synchronize();
@@ -101,7 +103,8 @@ TEST_CASE("what does not belong on a GPU is refused before anything is launched"
   const size_t counts[] = {1, 1};
   int pair[2] = {};
   CHECK(koloAllGatherv(mine.data(), pair, counts, nullptr, koloInt32, ranks[0], nullptr) == koloInvalidPointer);
-  CHECK(koloAllToAllv(pair, counts, nullptr, mine.data(), counts, nullptr, koloInt32, ranks[0], nullptr) == koloInvalidPointer);
+  CHECK(koloAllToAllv(pair, counts, nullptr, mine.data(), counts, nullptr, koloInt32, ranks[0], nullptr) ==
+        koloInvalidPointer);
   CHECK(koloGatherv(pair, 1, nullptr, nullptr, nullptr, koloInt32, 1, ranks[0], nullptr) == koloInvalidPointer);
   const CudaStream stream, foreign(1);
   CHECK(koloAllReduce(mine.data(), mine.data(), 1, koloInt32, koloSum, ranks[0], foreign.get()) == koloInvalidArgument);
@@ -113,7 +116,8 @@ TEST_CASE("what does not belong on a GPU is refused before anything is launched"
   CHECK(messageHas("to itself"));
   CHECK(koloSend(&host, 1, koloInt32, 1, ranks[0], stream.get()) == koloInvalidPointer);
   koloRedOp_t op = koloSum;
-  REQUIRE(koloRedOpCreate(&op, [](void*, const void*, size_t, koloDataType_t, void*) {}, 1, nullptr, ranks[0]) == koloSuccess);
+  REQUIRE(koloRedOpCreate(
+              &op, [](void*, const void*, size_t, koloDataType_t, void*) {}, 1, nullptr, ranks[0]) == koloSuccess);
   CHECK(koloAllReduce(mine.data(), mine.data(), 1, koloInt32, op, ranks[0], stream.get()) == koloUnsupported);
   CHECK(messageHas("function of the host's"));
   CHECK(MockCuda::launches() == before);
@@ -150,7 +154,8 @@ TEST_CASE("a device that is not there, too few blocks, or ranks that mix memorie
 }
 
 TEST_CASE("each driver call that fails is an error with its name, and everything is given back", "[mock]") {
-  for (const char* function : {"cuDevicePrimaryCtxRetain", "cuModuleLoadData", "cuMemAlloc", "cuMemHostAlloc", "cuEventCreate"}) {
+  for (const char* function :
+       {"cuDevicePrimaryCtxRetain", "cuModuleLoadData", "cuMemAlloc", "cuMemHostAlloc", "cuEventCreate"}) {
     INFO(function);
     const MockScene scene;
     MockCuda::failFrom(function);
@@ -177,7 +182,9 @@ TEST_CASE("links are proven by kernels alone, and so are the kernels", "[mock]")
   MockCuda::failFrom("");
 }
 
-TEST_CASE("ranks whose devices have no direct way go through the host's memory, also where the way is broken in silence", "[mock]") {
+TEST_CASE(
+    "ranks whose devices have no direct way go through the host's memory, also where the way is broken in silence",
+    "[mock]") {
   const bool broken = GENERATE(false, true);
   const bool byName = GENERATE(false, true);
   const MockScene scene({.devices = 2, .peersReach = broken, .peersBroken = broken});
@@ -185,7 +192,8 @@ TEST_CASE("ranks whose devices have no direct way go through the host's memory, 
   const std::string said = writtenBy([&] {
     ranks = std::make_unique<Ranks>(std::vector<int>{0, 1, 0}, RanksOptions{.transports = byName ? "shm" : ""});
   });
-  CHECK((said.find("(PCIe access control, ACS, or an IOMMU between them?)") != std::string::npos) == (broken && !byName));
+  CHECK((said.find("(PCIe access control, ACS, or an IOMMU between them?)") != std::string::npos) ==
+        (broken && !byName));
   ranks->run([&](Self& self) {
     DeviceBuffer value(30'000, self.rank % 2);
     const CudaStream stream(self.rank % 2);
@@ -209,7 +217,8 @@ TEST_CASE("a launch that fails ends the communicator on all ranks", "[mock]") {
   MockCuda::failFrom("");
   for (int rank = 0; rank < 2; ++rank) {
     CHECK(errorHeard(ranks[rank]) == koloSystemError);
-    CHECK(koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, ranks[rank], stream.get()) == koloSystemError);
+    CHECK(koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, ranks[rank], stream.get()) ==
+          koloSystemError);
     CHECK(messageHas("rank 0 could not launch operation 1"));
   }
 }
@@ -246,7 +255,7 @@ TEST_CASE("a window is taken away when the kernels that use it have ended", "[mo
       koloWindow_t window = nullptr;
       EXPECT_OK(self, koloWindowRegister(self.comm, memory, kInts * sizeof(int), &window));
       EXPECT_OK(self, koloAllReduce(memory, memory, kInts, koloInt32, koloMax, self.comm, stream.get()));
-      EXPECT_OK(self, koloWindowDeregister(self.comm, window));   // the peers' mappings with it
+      EXPECT_OK(self, koloWindowDeregister(self.comm, window));  // the peers' mappings with it
     }
     stream.synchronize();
     EXPECT(self, values.read(kInts - 1) == 2);
@@ -254,10 +263,12 @@ TEST_CASE("a window is taken away when the kernels that use it have ended", "[mo
   });
 }
 
-TEST_CASE("a device whose streams cannot ring launches everything, and says why there is no resident kernel", "[mock]") {
+TEST_CASE("a device whose streams cannot ring launches everything, and says why there is no resident kernel",
+          "[mock]") {
   const MockScene scene({.multiprocessors = 12, .blockThreads = 2, .streamMemoryOps = false});
   std::unique_ptr<Ranks> ranks;
-  const std::string said = writtenBy([&] { ranks = std::make_unique<Ranks>(oneDevice(2), RanksOptions{.resident = true}); });
+  const std::string said =
+      writtenBy([&] { ranks = std::make_unique<Ranks>(oneDevice(2), RanksOptions{.resident = true}); });
   CHECK(said.find("no resident kernel: device 0 has no 64-bit memory operations in streams") != std::string::npos);
   const std::uint64_t before = MockCuda::launches();
   ranks->run([](Self& self) {
@@ -276,8 +287,10 @@ TEST_CASE("a device whose streams cannot ring launches everything, and says why 
 TEST_CASE("where a launch returns when its kernel has ended, ranks launch everything, and say why", "[mock]") {
   const MockScene scene({.multiprocessors = 12, .blockThreads = 2, .blockingLaunches = true});
   std::unique_ptr<Ranks> ranks;
-  const std::string said = writtenBy([&] { ranks = std::make_unique<Ranks>(oneDevice(2), RanksOptions{.resident = 2}); });
-  CHECK(said.find("no resident kernel: a launch returns only when its kernel has ended (CUDA_LAUNCH_BLOCKING") != std::string::npos);
+  const std::string said =
+      writtenBy([&] { ranks = std::make_unique<Ranks>(oneDevice(2), RanksOptions{.resident = 2}); });
+  CHECK(said.find("no resident kernel: a launch returns only when its kernel has ended (CUDA_LAUNCH_BLOCKING") !=
+        std::string::npos);
   const std::uint64_t before = MockCuda::launches();
   ranks->run([](Self& self) {
     const DeviceBuffer value(1);
@@ -358,10 +371,11 @@ TEST_CASE("communicators share a device's blocks, until there are none left", "[
   CHECK(all.back()->results[0] == koloUnsupported);
   CHECK(all.back()->messages[1].find("KOLO_GPU_CHANNELS") != std::string::npos);
   all.erase(all.begin());
-  Ranks again({0, 0});   // of what the first one has given back
+  Ranks again({0, 0});  // of what the first one has given back
 }
 
-// Whether communicators of the ranks on device 0 that wish for so many blocks each can be made one after the other while all live.
+// Whether communicators of the ranks on device 0 that wish for so many blocks each can be made one after the other
+// while all live.
 bool fitsOnDevice(const std::vector<std::vector<int>>& communicators, const std::string& wish) {
   const SettingsScope settings({std::pair{"KOLO_GPU_CHANNELS", wish}});
   std::vector<std::unique_ptr<Ranks>> all;
@@ -376,7 +390,7 @@ TEST_CASE("a communicator takes as many of a device's blocks as it is told, if t
   const MockScene scene({.multiprocessors = 132});
   const std::vector<int> one{0}, four{0, 0, 0, 0};
   CHECK(fitsOnDevice({four, one}, "32"));
-  CHECK_FALSE(fitsOnDevice({four, one}, "33"));   // four times 33 is all
+  CHECK_FALSE(fitsOnDevice({four, one}, "33"));  // four times 33 is all
   // Also of a device that is not empty: three times 44.
   CHECK(fitsOnDevice({one, one, one}, "44"));
   CHECK_FALSE(fitsOnDevice({one, one, one, one}, "44"));

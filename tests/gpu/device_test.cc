@@ -1,7 +1,7 @@
-// Ranks that are threads and share a GPU, real or mocked: streams, captured graphs, the resident kernel, messages, windows, and what
-// becomes of kernels that wait when something fails. tests/collectives has the collectives themselves.
+// Ranks that are threads and share a GPU, real or mocked: streams, captured graphs, the resident kernel, messages,
+// windows, and what becomes of kernels that wait when something fails. tests/collectives has the collectives
+// themselves.
 #include <catch2/catch.hpp>
-
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -45,7 +45,8 @@ std::vector<int> counting(int first, std::size_t count) {
   return values;
 }
 
-koloResult_t addUp(const DeviceBuffer& value, std::size_t count, const Self& self, const CudaStream& stream, koloRedOp_t op = koloSum) {
+koloResult_t addUp(const DeviceBuffer& value, std::size_t count, const Self& self, const CudaStream& stream,
+                   koloRedOp_t op = koloSum) {
   return koloAllReduce(value.data(), value.data(), count, koloInt32, op, self.comm, stream.get());
 }
 
@@ -72,7 +73,7 @@ TEST_CASE("a rank may be hundreds of operations ahead of the others", "[device][
   const DeviceScene scene(mockFor(n, resident != 0));
   Ranks ranks(oneDevice(n), {.resident = resident});
   ranks.run([&](Self& self) {
-    constexpr int kOperations = 200;   // more than the places of a resident kernel and the lines of a mailbox
+    constexpr int kOperations = 200;  // more than the places of a resident kernel and the lines of a mailbox
     const DeviceBuffer data(kOperations), sums(kOperations);
     const CudaStream stream;
     data->write(counting(self.rank, kOperations));
@@ -109,7 +110,8 @@ TEST_CASE("a group may hold operations of two communicators, in any order", "[de
       for (int i = 0; i < 2; ++i) {
         const bool first = (i + self.rank) % 2 == 0;
         const DeviceBuffer& buffer = first ? value : other;
-        EXPECT_OK(self, koloAllReduce(buffer.data(), buffer.data(), 1, koloInt32, koloSum, first ? self.comm : child, stream.get()));
+        EXPECT_OK(self, koloAllReduce(buffer.data(), buffer.data(), 1, koloInt32, koloSum, first ? self.comm : child,
+                                      stream.get()));
       }
       EXPECT_OK(self, koloGroupEnd());
     };
@@ -127,9 +129,10 @@ TEST_CASE("a group may hold operations of two communicators, in any order", "[de
   });
 }
 
-TEST_CASE("a communicator may go while kernels of another wait for what the same thread calls next", "[device][streams]") {
+TEST_CASE("a communicator may go while kernels of another wait for what the same thread calls next",
+          "[device][streams]") {
   const bool resident = GENERATE(false, true);
-  const ScopedSetting channels("KOLO_GPU_CHANNELS", "1");   // there are two communicators
+  const ScopedSetting channels("KOLO_GPU_CHANNELS", "1");  // there are two communicators
   const DeviceScene scene(mockFor(4, resident));
   const DeviceBuffer values(2);
   const CudaStream streams[2];
@@ -156,7 +159,8 @@ TEST_CASE("a communicator may go while kernels of another wait for what the same
 namespace {
 
 // Each rank's message goes to its right.
-void exchangeInGraph(Self& self, const CudaStream& stream, int operations, const DeviceBuffer& data, const DeviceBuffer& sums) {
+void exchangeInGraph(Self& self, const CudaStream& stream, int operations, const DeviceBuffer& data,
+                     const DeviceBuffer& sums) {
   const int right = (self.rank + 1) % self.ranks, left = (self.rank + self.ranks - 1) % self.ranks;
   EXPECT_OK(self, koloGroupStart());
   for (int i = 0; i < operations; ++i) {
@@ -167,8 +171,8 @@ void exchangeInGraph(Self& self, const CudaStream& stream, int operations, const
   EXPECT_OK(self, koloGroupEnd());
 }
 
-void replayBesidePlainCalls(Self& self, const Graph& graph, const CudaStream& stream, const CudaStream& other, int operations,
-                            const DeviceBuffer& data, const DeviceBuffer& sums) {
+void replayBesidePlainCalls(Self& self, const Graph& graph, const CudaStream& stream, const CudaStream& other,
+                            int operations, const DeviceBuffer& data, const DeviceBuffer& sums) {
   const DeviceInts plain(testDevice(), data.data() + 99, 1);
   const int left = (self.rank + self.ranks - 1) % self.ranks;
   for (int replay = 0; replay < 4; ++replay) {
@@ -190,15 +194,16 @@ void replayBesidePlainCalls(Self& self, const Graph& graph, const CudaStream& st
 }
 
 void captureOn(int n) {
-  const int operations = GENERATE(1, 40);   // 40: the list of them is in pinned memory
+  const int operations = GENERATE(1, 40);  // 40: the list of them is in pinned memory
   const bool resident = GENERATE(false, true);
   const DeviceScene scene(mockFor(n, resident));
   Ranks ranks(oneDevice(n), {.resident = resident});
   ranks.run([&](Self& self) {
     const DeviceBuffer data(100), sums(100);
     const CudaStream stream, other;
-    for (int captured = 0; captured < 3; ++captured) {   // graphs come and go; their buffers are used again
-      ranks.together();   // while one thread captures, the others must not wait for the device: that is what `global` means
+    for (int captured = 0; captured < 3; ++captured) {  // graphs come and go; their buffers are used again
+      ranks.together();  // while one thread captures, the others must not wait for the device: that is what `global`
+                         // means
       const Graph graph(stream, [&] { exchangeInGraph(self, stream, operations, data, sums); });
       ranks.together();
       replayBesidePlainCalls(self, graph, stream, other, operations, data, sums);
@@ -208,7 +213,8 @@ void captureOn(int n) {
 
 }  // namespace
 
-TEST_CASE("captured operations and groups run on what is there at each replay, beside plain ones on other streams", "[device][capture]") {
+TEST_CASE("captured operations and groups run on what is there at each replay, beside plain ones on other streams",
+          "[device][capture]") {
   captureOn(GENERATE(1, 2, 3, 4));
 }
 
@@ -225,7 +231,8 @@ TEST_CASE("ranks may capture side by side, and replay many times without waiting
     const CudaStream stream;
     value->write(1);
     EXPECT_OK(self, addUp(value, 1, self, stream));
-    const Graph graph(stream, [&] { EXPECT_OK(self, addUp(value, 1, self, stream)); }, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    const Graph graph(
+        stream, [&] { EXPECT_OK(self, addUp(value, 1, self, stream)); }, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     for (int replay = 0; replay < 10; ++replay) graph.launch(stream);
     EXPECT_OK(self, addUp(value, 1, self, stream));
     stream.synchronize();
@@ -312,7 +319,8 @@ TEST_CASE("every collective can be captured, large ones too", "[device][capture]
   });
 }
 
-TEST_CASE("a capture may fork: operations of one communicator in two of its streams are one after the other", "[device][capture]") {
+TEST_CASE("a capture may fork: operations of one communicator in two of its streams are one after the other",
+          "[device][capture]") {
   const int n = GENERATE(1, 2, 3);
   const DeviceScene scene(mockFor(n));
   Ranks ranks(oneDevice(n));
@@ -390,7 +398,8 @@ class ForkedCapture {
 
 }  // namespace
 
-TEST_CASE("captures may be interleaved: what is in each comes one after the other in every replay", "[device][capture]") {
+TEST_CASE("captures may be interleaved: what is in each comes one after the other in every replay",
+          "[device][capture]") {
   const int n = GENERATE(1, 2, 3);
   const DeviceScene scene(mockFor(n));
   Ranks ranks(oneDevice(n));
@@ -485,9 +494,9 @@ void pauseBy(Pause pause, Self& self, std::optional<CudaStream>& stream, koloCom
 }
 
 void isNotKept(int n) {
-  const Pause pause = GENERATE(Pause::kSynchronizeDevice, Pause::kFreeMemory, Pause::kDestroyStream, Pause::kDestroyCommunicator,
-                               Pause::kRegisterWindow);
-  const ScopedSetting channels("KOLO_GPU_CHANNELS", "1");   // there are two communicators
+  const Pause pause = GENERATE(Pause::kSynchronizeDevice, Pause::kFreeMemory, Pause::kDestroyStream,
+                               Pause::kDestroyCommunicator, Pause::kRegisterWindow);
+  const ScopedSetting channels("KOLO_GPU_CHANNELS", "1");  // there are two communicators
   const DeviceScene scene(mockFor(2 * n, true));
   Ranks ranks(oneDevice(n), {.resident = true});
   ranks.run([&](Self& self) {
@@ -501,12 +510,13 @@ void isNotKept(int n) {
     for (int i = 0; i < 3; ++i) {
       for (int again = 0; again < 2; ++again) EXPECT_OK(self, addUp(value, 1, self, *stream));
       // Beside a second one.
-      if (child != nullptr) EXPECT_OK(self, koloAllReduce(other.data(), other.data(), 1, koloInt32, koloSum, child, side.get()));
-      ranks.together();   // who waits for the device waits for the others' operations too
+      if (child != nullptr)
+        EXPECT_OK(self, koloAllReduce(other.data(), other.data(), 1, koloInt32, koloSum, child, side.get()));
+      ranks.together();  // who waits for the device waits for the others' operations too
       EXPECT(self, endsSoon([&] { pauseBy(pause, self, stream, &child); }));
       ranks.together();
     }
-    EXPECT_OK(self, addUp(value, 1, self, *stream));   // after those in streams that are gone
+    EXPECT_OK(self, addUp(value, 1, self, *stream));  // after those in streams that are gone
     stream->synchronize();
     side.synchronize();
     EXPECT(self, value->read(0) == power(n, 7));
@@ -520,9 +530,12 @@ TEST_CASE("what waits for the device is not kept by a resident kernel", "[device
 }
 
 // A device may run out of queues for streams (tests/gpu/driver_queues_test.cc): apart.
-TEST_CASE("what waits for the device is not kept by resident kernels of many ranks", "[device][many][slow]") { isNotKept(8); }
+TEST_CASE("what waits for the device is not kept by resident kernels of many ranks", "[device][many][slow]") {
+  isNotKept(8);
+}
 
-TEST_CASE("messages and collectives of groups, forks of streams and long pauses, by a resident kernel", "[device][resident]") {
+TEST_CASE("messages and collectives of groups, forks of streams and long pauses, by a resident kernel",
+          "[device][resident]") {
   const int n = GENERATE_RANKS(2, 3, 4);
   const DeviceScene scene(mockFor(n, true));
   Ranks ranks(oneDevice(n), {.resident = true});
@@ -538,15 +551,17 @@ TEST_CASE("messages and collectives of groups, forks of streams and long pauses,
       EXPECT_OK(self, koloAllReduce(data.data() + 50, sums.data() + 50, 1, koloInt32, koloSum, self.comm, other.get()));
       stream.synchronize();
       other.synchronize();
-      EXPECT(self, sums->read(static_cast<std::size_t>(operations) - 1) == n * (round + operations - 1) + sumOfRanks(n));
+      EXPECT(self,
+             sums->read(static_cast<std::size_t>(operations) - 1) == n * (round + operations - 1) + sumOfRanks(n));
       EXPECT(self, sums->read(99) == round + left);
       EXPECT(self, sums->read(50) == n * (round + 50) + sumOfRanks(n));
-      if (round % 4 == self.rank) std::this_thread::sleep_for(std::chrono::milliseconds(2));   // the others' blocks wait
+      if (round % 4 == self.rank) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others' blocks wait
     }
   });
 }
 
-TEST_CASE("a communicator may go while its resident kernel is there, or be aborted while it waits", "[device][resident]") {
+TEST_CASE("a communicator may go while its resident kernel is there, or be aborted while it waits",
+          "[device][resident]") {
   const int n = GENERATE_RANKS(2, 3, 4);
   const bool aborted = GENERATE(false, true);
   const DeviceScene scene(mockFor(n, true));
@@ -555,7 +570,8 @@ TEST_CASE("a communicator may go while its resident kernel is there, or be abort
   Ranks ranks(oneDevice(n), {.resident = true});
   const auto call = [&](int rank) {
     int* const value = values.data() + rank;
-    return koloAllReduce(value, value, 1, koloInt32, koloSum, ranks[rank], streams[static_cast<std::size_t>(rank)].get());
+    return koloAllReduce(value, value, 1, koloInt32, koloSum, ranks[rank],
+                         streams[static_cast<std::size_t>(rank)].get());
   };
   ranks.run([&](Self& self) { EXPECT_OK(self, call(self.rank)); });
   if (!aborted) return;
@@ -567,7 +583,8 @@ TEST_CASE("a communicator may go while its resident kernel is there, or be abort
   }));
 }
 
-TEST_CASE("a resident kernel is given nothing that waits for another stream, which may wait for what it holds", "[mock]") {
+TEST_CASE("a resident kernel is given nothing that waits for another stream, which may wait for what it holds",
+          "[mock]") {
   const MockScene scene(mockFor(1, true));
   Ranks ranks(oneDevice(1), {.resident = true});
   const CudaStream busy, idle, opener;
@@ -577,20 +594,25 @@ TEST_CASE("a resident kernel is given nothing that waits for another stream, whi
   const auto call = [&](const CudaStream& stream) {
     CHECK_CODE(koloSuccess, koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, ranks[0], stream.get()));
   };
-  CUDA_OK(driver().cuStreamWaitValue64(busy.raw(), reinterpret_cast<CUdeviceptr>(gate.data()), 1, CU_STREAM_WAIT_VALUE_GEQ));
-  call(busy);   // launched, when the gate is open
-  call(idle);   // after it
+  CUDA_OK(driver().cuStreamWaitValue64(busy.raw(), reinterpret_cast<CUdeviceptr>(gate.data()), 1,
+                                       CU_STREAM_WAIT_VALUE_GEQ));
+  call(busy);  // launched, when the gate is open
+  call(idle);  // after it
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  CHECK(MockCuda::mostBlocksAtOnce() == 1);   // of the launches with which a device is begun; a resident kernel has two here
-  CUDA_OK(driver().cuStreamWriteValue64(opener.raw(), reinterpret_cast<CUdeviceptr>(gate.data()), 1, CU_STREAM_WRITE_VALUE_DEFAULT));
+  CHECK(MockCuda::mostBlocksAtOnce() ==
+        1);  // of the launches with which a device is begun; a resident kernel has two here
+  CUDA_OK(driver().cuStreamWriteValue64(opener.raw(), reinterpret_cast<CUdeviceptr>(gate.data()), 1,
+                                        CU_STREAM_WRITE_VALUE_DEFAULT));
   idle.synchronize();
   CHECK(value->read(0) == 1);
-  call(idle);   // now it is
+  call(idle);  // now it is
   idle.synchronize();
   CHECK(MockCuda::mostBlocksAtOnce() == 2);
 }
 
-TEST_CASE("a resident kernel is given nothing by streams that wait for the default stream, which may wait for what it holds", "[mock]") {
+TEST_CASE(
+    "a resident kernel is given nothing by streams that wait for the default stream, which may wait for what it holds",
+    "[mock]") {
   const MockScene scene(mockFor(1, true));
   Ranks ranks(oneDevice(1), {.resident = true});
   const DeviceBuffer value(1);
@@ -601,15 +623,17 @@ TEST_CASE("a resident kernel is given nothing by streams that wait for the defau
     stream.synchronize();
     return MockCuda::mostBlocksAtOnce();
   };
-  CHECK(blocksOf(waits) == 1);   // of its own launch; a resident kernel has two here
+  CHECK(blocksOf(waits) == 1);  // of its own launch; a resident kernel has two here
   CHECK(blocksOf(alone) > 1);
 }
 
-TEST_CASE("a resident kernel is launched once for many operations, and does not stay for its idle time when its rank goes", "[mock]") {
+TEST_CASE(
+    "a resident kernel is launched once for many operations, and does not stay for its idle time when its rank goes",
+    "[mock]") {
   const ScopedSetting longest("KOLO_RESIDENT_IDLE_US", "1000000");
   const MockScene scene(mockFor(3, true));
   const bool soon = endsSoon([] {
-    for (int round = 0; round < 20; ++round) {   // 20 s if each of them stayed
+    for (int round = 0; round < 20; ++round) {  // 20 s if each of them stayed
       Ranks ranks(oneDevice(3), {.resident = true});
       const std::uint64_t before = MockCuda::launches();
       ranks.run([&](Self& self) {
@@ -617,11 +641,11 @@ TEST_CASE("a resident kernel is launched once for many operations, and does not 
         const CudaStream stream;
         for (int i = 0; i < 30; ++i) {
           EXPECT_OK(self, addUp(value, 1, self, stream));
-          stream.synchronize();   // what stands behind other work in its stream is launched
+          stream.synchronize();  // what stands behind other work in its stream is launched
         }
         ranks.together();
-        if (self.rank == 0) EXPECT(self, MockCuda::launches() - before < 30);   // of 90 operations
-        EXPECT_OK(self, koloCommDestroy(self.comm));   // before the buffers go, which waits for the device
+        if (self.rank == 0) EXPECT(self, MockCuda::launches() - before < 30);  // of 90 operations
+        EXPECT_OK(self, koloCommDestroy(self.comm));  // before the buffers go, which waits for the device
       });
       ranks.comms.assign(3, nullptr);
     }
@@ -637,7 +661,8 @@ namespace {
 class Exchange {
  public:
   Exchange(Self& self, std::size_t count)
-      : self_(self), count_(count), send_(static_cast<std::size_t>(self.ranks) * (count + 16)), recv_(bytes() / sizeof(int)) {}
+      : self_(self), count_(count), send_(static_cast<std::size_t>(self.ranks) * (count + 16)),
+        recv_(bytes() / sizeof(int)) {}
 
   std::size_t bytes() const { return static_cast<std::size_t>(self_.ranks) * (count_ + 16) * sizeof(int); }
   const DeviceBuffer& send() const { return send_; }
@@ -646,7 +671,8 @@ class Exchange {
   // Ranks list their messages in different orders.
   void call(int round) {
     std::vector<int> values(bytes() / sizeof(int));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = 1000 * self_.rank + static_cast<int>(i / (count_ + 16)) + round;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = 1000 * self_.rank + static_cast<int>(i / (count_ + 16)) + round;
     send_->write(values);
     recv_->fill(-1);
     const int n = self_.ranks, rank = self_.rank;
@@ -686,7 +712,7 @@ class Exchange {
 TEST_CASE("messages of a group go on side by side, whatever their order and length", "[device][messages]") {
   const int n = GENERATE_RANKS(1, 2, 3, 4, 8);
   const std::size_t count = GENERATE(0, 1, 1000, 100'000);
-  const int registered = GENERATE(0, 1, 2);   // buffers that lie in windows
+  const int registered = GENERATE(0, 1, 2);  // buffers that lie in windows
   if (n == 8 && (count > 1000 || registered == 1) && !hasRealDevice()) return;
   const DeviceScene scene(mockFor(n));
   Ranks ranks(oneDevice(n));
@@ -713,7 +739,7 @@ TEST_CASE("messages match in their order over calls and groups, and may wait for
   const bool resident = GENERATE(false, true);
   const DeviceScene scene(mockFor(2, resident));
   Ranks ranks(oneDevice(2), {.resident = resident});
-  constexpr std::size_t kLong = 150'000;   // more than the slots hold
+  constexpr std::size_t kLong = 150'000;  // more than the slots hold
   ranks.run([&](Self& self) {
     const DeviceBuffer a(kLong), b(kLong), c(kLong);
     const CudaStream stream;
@@ -766,7 +792,7 @@ TEST_CASE("a message whose count differs is told on both ranks", "[device][messa
   CHECK(result == koloMismatch);
   INFO(koloGetLastError(ranks[1]));
   CHECK(std::string(koloGetLastError(ranks[1])).find("send_recv(int32, count 2)") != std::string::npos);
-  CHECK(errorHeard(ranks[0]) == koloMismatch);   // the sender has long been done
+  CHECK(errorHeard(ranks[0]) == koloMismatch);  // the sender has long been done
 }
 
 // ---- windows
@@ -809,18 +835,20 @@ void useWindow(Ranks& ranks, Self& self, Memory kind, int device, bool expectZer
     stream.synchronize();
     bool right = true;
     const std::vector<int> got = data.read();
-    for (std::size_t i = 0; i < count; ++i) right = right && got[i] == self.ranks * static_cast<int>(i) + sumOfRanks(self.ranks);
+    for (std::size_t i = 0; i < count; ++i)
+      right = right && got[i] == self.ranks * static_cast<int>(i) + sumOfRanks(self.ranks);
     EXPECT(self, right);
   }
   ranks.together();
   if (kind == Memory::kDriver) {
     freeOfDriver(memory, device);
-    ranks.together();   // before anybody has the address again
-    EXPECT_CODE(self, koloInvalidPointer, koloAllReduce(memory, memory, 10, koloInt32, koloSum, self.comm, stream.get()));
+    ranks.together();  // before anybody has the address again
+    EXPECT_CODE(self, koloInvalidPointer,
+                koloAllReduce(memory, memory, 10, koloInt32, koloSum, self.comm, stream.get()));
     EXPECT_OK(self, koloWindowDeregister(self.comm, window));
     return;
   }
-  if (kind == Memory::kOwn) EXPECT_CODE(self, koloInvalidUsage, koloMemFree(memory));   // a window lies over it
+  if (kind == Memory::kOwn) EXPECT_CODE(self, koloInvalidUsage, koloMemFree(memory));  // a window lies over it
   EXPECT_OK(self, koloWindowDeregister(self.comm, window));
   if (kind == Memory::kPool) freeOfDriver(memory, device);
   else EXPECT_OK(self, koloMemFree(memory));
@@ -833,7 +861,8 @@ TEST_CASE("windows over memory of Kolo's and of the driver's, and over what has 
   const DeviceScene scene(mockFor(n));
   Ranks ranks(oneDevice(n));
   ranks.run([&](Self& self) {
-    for (const Memory kind : {Memory::kOwn, Memory::kDriver, Memory::kOwn}) useWindow(ranks, self, kind, testDevice(), true);
+    for (const Memory kind : {Memory::kOwn, Memory::kDriver, Memory::kOwn})
+      useWindow(ranks, self, kind, testDevice(), true);
   });
 }
 
@@ -843,8 +872,8 @@ TEST_CASE("windows between two devices; memory of a pool is staged", "[mock]") {
   ranks.run([&](Self& self) {
     for (const Memory kind : {Memory::kOwn, Memory::kDriver, Memory::kPool}) {
 #ifdef __SANITIZE_THREAD__
-      // Ranks order their accesses by counters that each maps at an address of its own, which the sanitizer takes for two places; the
-      // driver's memory has one address for both.
+      // Ranks order their accesses by counters that each maps at an address of its own, which the sanitizer takes for
+      // two places; the driver's memory has one address for both.
       if (kind == Memory::kDriver) continue;
 #endif
       useWindow(ranks, self, kind, self.rank, kind != Memory::kPool);
@@ -854,7 +883,8 @@ TEST_CASE("windows between two devices; memory of a pool is staged", "[mock]") {
 
 // ---- failure while kernels wait
 
-TEST_CASE("a rank that never calls makes the others' kernels give up, and says so asynchronously", "[device][failure]") {
+TEST_CASE("a rank that never calls makes the others' kernels give up, and says so asynchronously",
+          "[device][failure]") {
   const int n = GENERATE(2, 3);
   const bool resident = GENERATE(false, true);
   const DeviceScene scene(mockFor(n, resident));
@@ -862,7 +892,7 @@ TEST_CASE("a rank that never calls makes the others' kernels give up, and says s
   const DeviceBuffer value(1);
   const CudaStream stream;
   CHECK_CODE(koloSuccess, koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, ranks[0], stream.get()));
-  CHECK(endsSoon([&] { stream.synchronize(); }));   // because the kernel has a deadline
+  CHECK(endsSoon([&] { stream.synchronize(); }));  // because the kernel has a deadline
   koloResult_t result = koloSuccess;
   CHECK_CODE(koloSuccess, koloCommGetAsyncError(ranks[0], &result));
   CHECK(result == koloTimeout);
@@ -880,7 +910,7 @@ TEST_CASE("koloCommAbort ends kernels that wait, here and on the other ranks", "
   const DeviceBuffer values(8);
   const std::vector<CudaStream> streams(static_cast<std::size_t>(n));
   Ranks ranks(oneDevice(n), {.resident = resident});
-  const auto waits = [n](int rank) { return rank != n - 1; };   // the last rank does not call
+  const auto waits = [n](int rank) { return rank != n - 1; };  // the last rank does not call
   for (int rank = 0; rank < n; ++rank) {
     int* const value = values.data() + rank;
     const koloStream_t stream = streams[static_cast<std::size_t>(rank)].get();
@@ -944,8 +974,9 @@ TEST_CASE("a rank that has gone is told to those whose kernels wait for it", "[d
   const DeviceBuffer value(1);
   const CudaStream stream;
   Ranks ranks(oneDevice(2), {.resident = resident});
-  CHECK_CODE(koloSuccess, message ? koloRecv(value.data(), 1, koloInt32, 1, ranks[0], stream.get())
-                                  : koloReduce(value.data(), value.data(), 1, koloInt32, koloSum, 0, ranks[0], stream.get()));
+  CHECK_CODE(koloSuccess,
+             message ? koloRecv(value.data(), 1, koloInt32, 1, ranks[0], stream.get())
+                     : koloReduce(value.data(), value.data(), 1, koloInt32, koloSum, 0, ranks[0], stream.get()));
   CHECK_CODE(koloSuccess, koloCommDestroy(ranks[1]));
   ranks.comms[1] = nullptr;
   CHECK(endsSoon([&] { stream.synchronize(); }));

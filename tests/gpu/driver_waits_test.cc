@@ -129,10 +129,8 @@ TEST_CASE("an operation allocates nothing for which the driver may wait", "[mock
   const auto call = [&](int rank) {
     const auto once = [&] { addUpMany(values.data() + 9 * rank, ranks[rank], streams[rank]); };
     for (std::size_t i = 0; i < kGroups; ++i) {
-      if (captured)
-        graphs[rank].push_back(std::make_unique<Graph>(streams[rank], once));
-      else
-        once();
+      if (captured) graphs[rank].push_back(std::make_unique<Graph>(streams[rank], once));
+      else once();
     }
   };
   if (captured) {

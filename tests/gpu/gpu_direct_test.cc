@@ -1,5 +1,6 @@
-// Ranks whose GPUs are reached by InfiniBand, both mocked: NICs read and write the GPUs' memory where that is possible, by either way, and pinned
-// memory of the host elsewhere, with the same results. The suite gpu-direct runs all of device_test.cc so.
+// Ranks whose GPUs are reached by InfiniBand, both mocked: NICs read and write the GPUs' memory where that is possible,
+// by either way, and pinned memory of the host elsewhere, with the same results. The suite gpu-direct runs all of
+// device_test.cc so.
 #include <signal.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ using Strings = std::vector<std::string>;
 int filesOfGpus() {
   int count = 0;
   for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;   // the iterator's own
+    std::error_code gone;  // the iterator's own
     count += std::filesystem::read_symlink(file, gone).string().find("kolo-mock-gpu") != std::string::npos ? 1 : 0;
   }
   return count;
@@ -81,7 +82,8 @@ void exchange(const Ranks& ranks) {
 
 }  // namespace
 
-TEST_CASE("NICs reach the GPU's memory by a dma-buf, else by peer memory, else not, and results are the same", "[mock][gpudirect]") {
+TEST_CASE("NICs reach the GPU's memory by a dma-buf, else by peer memory, else not, and results are the same",
+          "[mock][gpudirect]") {
   struct Case {
     const char* name;
     MockCuda gpu;
@@ -99,10 +101,21 @@ TEST_CASE("NICs reach the GPU's memory by a dma-buf, else by peer memory, else n
   const MockVerbs nicsWithoutDmaBuf{.dmaBuf = false}, without{.dmaBuf = false, .peerMemory = false};
   const Case one = GENERATE_COPY(
       Case{"both", gpu, {}, "auto", true, false}, Case{"the GPU exports none", withoutDmaBuf, {}, "auto", false, true},
-      Case{"the NIC takes none", gpu, nicsWithoutDmaBuf, "auto", false, true}, Case{"neither", gpu, without, "auto", false, false},
-      Case{"no peer memory either", with(withoutDmaBuf, [](MockCuda& it) { it.peerMemory = false; }), {}, "auto", false, false},
+      Case{"the NIC takes none", gpu, nicsWithoutDmaBuf, "auto", false, true},
+      Case{"neither", gpu, without, "auto", false, false},
+      Case{"no peer memory either",
+           with(withoutDmaBuf, [](MockCuda& it) { it.peerMemory = false; }),
+           {},
+           "auto",
+           false,
+           false},
       Case{"no order", with(gpu, [](MockCuda& it) { it.ordersWrites = false; }), {}, "auto", false, false},
-      Case{"memory that is not from the virtual memory API", with(gpu, [](MockCuda& it) { it.sharesByFile = false; }), {}, "auto", true, false},
+      Case{"memory that is not from the virtual memory API",
+           with(gpu, [](MockCuda& it) { it.sharesByFile = false; }),
+           {},
+           "auto",
+           true,
+           false},
       Case{"off", gpu, {}, "off", false, false}, Case{"forced dma-buf", gpu, {}, "dmabuf", true, false},
       Case{"forced peer memory", gpu, {}, "peermem", false, true});
   INFO(one.name << ", resident " << resident);
@@ -118,7 +131,8 @@ TEST_CASE("NICs reach the GPU's memory by a dma-buf, else by peer memory, else n
   CHECK(MockVerbs::registrations() == 0);
 }
 
-TEST_CASE("a forced way to the GPU's memory that is not possible is an error that says why", "[mock][gpudirect][failure]") {
+TEST_CASE("a forced way to the GPU's memory that is not possible is an error that says why",
+          "[mock][gpudirect][failure]") {
   struct Case {
     MockCuda gpu;
     MockVerbs nics;
@@ -127,7 +141,8 @@ TEST_CASE("a forced way to the GPU's memory that is not possible is an error tha
   MockCuda withoutDmaBuf = gpuFor(2), withoutPeerMemory = gpuFor(2), withoutOrder = gpuFor(2);
   withoutDmaBuf.dmaBuf = withoutPeerMemory.peerMemory = withoutOrder.ordersWrites = false;
   const Case one = GENERATE_COPY(
-      Case{withoutDmaBuf, {}, "dmabuf", "device 0 exports no dma-buf"}, Case{gpuFor(2), {.dmaBuf = false}, "dmabuf", "it takes Linux 5.12"},
+      Case{withoutDmaBuf, {}, "dmabuf", "device 0 exports no dma-buf"},
+      Case{gpuFor(2), {.dmaBuf = false}, "dmabuf", "it takes Linux 5.12"},
       Case{withoutPeerMemory, {}, "peermem", "device 0 does not support peer memory"},
       Case{gpuFor(2), {.peerMemory = false}, "peermem", "nvidia-peermem"},
       Case{withoutOrder, {}, "dmabuf", "device 0 does not promise that its kernels see what a NIC writes in order"});
@@ -142,7 +157,8 @@ TEST_CASE("a forced way to the GPU's memory that is not possible is an error tha
   }
 }
 
-TEST_CASE("NICs that lose what they write into GPUs' memory, in silence, are found out before they are used", "[mock][gpudirect][failure]") {
+TEST_CASE("NICs that lose what they write into GPUs' memory, in silence, are found out before they are used",
+          "[mock][gpudirect][failure]") {
   const bool forced = GENERATE(false, true);
   const Scene scene(gpuFor(3), {.losesDeviceWrites = true}, forced ? "dmabuf" : "auto");
   const Ranks ranks(oneDevice(3), {.mayFail = true});
@@ -155,8 +171,10 @@ TEST_CASE("NICs that lose what they write into GPUs' memory, in silence, are fou
   if (!forced) exchange(ranks);
 }
 
-TEST_CASE("a registration that fails in the middle leaves nothing behind, and what it was for goes through the host", "[mock][gpudirect][failure]") {
-  const int after = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 100);   // of 8: an arena and a mirror of two ranks, with two NICs each
+TEST_CASE("a registration that fails in the middle leaves nothing behind, and what it was for goes through the host",
+          "[mock][gpudirect][failure]") {
+  const int after =
+      GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 100);  // of 8: an arena and a mirror of two ranks, with two NICs each
   const bool forced = GENERATE(false, true);
   INFO("after " << after << ", forced " << forced);
   const Scene scene(gpuFor(2), {.peerMemory = false}, forced ? "dmabuf" : "auto");
@@ -186,7 +204,8 @@ TEST_CASE("some peers by InfiniBand into the GPU's memory and others by TCP into
     if (forced) CHECK(ranks.messages[rank].find("transport tcp takes no memory of GPUs") != std::string::npos);
   }
   if (forced) return;
-  CHECK(MockVerbs::deviceRegistrations(true) == 2 * 3 * 3);   // three ranks' arenas and two mirrors of each, with two NICs
+  CHECK(MockVerbs::deviceRegistrations(true) ==
+        2 * 3 * 3);  // three ranks' arenas and two mirrors of each, with two NICs
   exchange(ranks);
 }
 
@@ -201,8 +220,8 @@ TEST_CASE("a link into the GPU's memory that is lost ends the kernels that wait 
   for (int rank = 0; rank < 2; ++rank) CHECK(errorHeard(ranks[rank]) == koloRemoteError);
 }
 
-// Not under the thread sanitizer: the credits that let a kernel write a slot of a mirror again are written by another process, which it does not
-// see, and so it takes the NIC's earlier read of that slot for a race.
+// Not under the thread sanitizer: the credits that let a kernel write a slot of a mirror again are written by another
+// process, which it does not see, and so it takes the NIC's earlier read of that slot for a race.
 #ifndef __SANITIZE_THREAD__
 TEST_CASE("processes by InfiniBand into each other's GPU's memory", "[mock][processes][gpudirect]") {
   const MockVerbs nics;
@@ -220,13 +239,16 @@ TEST_CASE("processes by InfiniBand into each other's GPU's memory", "[mock][proc
 }
 #endif
 
-TEST_CASE("a process that is killed, whose GPU's memory others write to, is named, and they go on", "[mock][processes][gpudirect]") {
+TEST_CASE("a process that is killed, whose GPU's memory others write to, is named, and they go on",
+          "[mock][processes][gpudirect]") {
   const MockVerbs nics;
   nics.install();
   const int ranks = GENERATE(2, 3);
   for (const Strings& words : {Strings{"two-hosts"}, Strings{"two-hosts", "resident"}}) {
     Job job(ranks, "waitInVain", words,
-            {{"KOLO_MOCK_VERBS", std::getenv("KOLO_MOCK_VERBS")}, {"KOLO_GPUDIRECT", "dmabuf"}, {"KOLO_GPU_CHANNELS", "1"}});
+            {{"KOLO_MOCK_VERBS", std::getenv("KOLO_MOCK_VERBS")},
+             {"KOLO_GPUDIRECT", "dmabuf"},
+             {"KOLO_GPU_CHANNELS", "1"}});
     job.waitForLine("ready");
     job[ranks - 1].signal(SIGKILL);
     CHECK(job.wait(ranks - 1).killedBy(SIGKILL));

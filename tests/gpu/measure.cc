@@ -14,10 +14,9 @@
 // of gpudirect: dma_buf, peer_memory, orders_writes (what the driver says of the device), exported (of an arena, as a
 // dma-buf: its bytes; 0:
 //   not), export_us, why (not)
-// of waits (tests/gpu/driver_probe.h): call, took_us, waits (for a kernel that ran meanwhile), holds_up (another thread's
-// launch)
-// of backpressure: calls (of each rank), ahead (of them, how many the rank that was first had enqueued when the other
-// began), blocked (it
+// of waits (tests/gpu/driver_probe.h): call, took_us, waits (for a kernel that ran meanwhile), holds_up (another
+// thread's launch) of backpressure: calls (of each rank), ahead (of them, how many the rank that was first had enqueued
+// when the other began), blocked (it
 //   had not got further for a second)
 // Exit status: 1 if something failed, which stderr names, or was wrong.
 #include <unistd.h>
@@ -51,9 +50,11 @@ struct Options {
   std::vector<std::string> sections = kSections;
   std::vector<int> ranks;  // of latency and bandwidth; empty: usual ones
 
-  bool has(const std::string& section) const { return std::find(sections.begin(), sections.end(), section) != sections.end(); }
-  double budgetMs(double usual) const { return quick ? 2 : usual; }   // for one figure
-  std::vector<int> rankCounts() const {                               // the targets' first
+  bool has(const std::string& section) const {
+    return std::find(sections.begin(), sections.end(), section) != sections.end();
+  }
+  double budgetMs(double usual) const { return quick ? 2 : usual; }  // for one figure
+  std::vector<int> rankCounts() const {                              // the targets' first
     if (!ranks.empty()) return ranks;
     return quick ? std::vector<int>{4, 2} : std::vector<int>{4, 2, 8};
   }
@@ -89,9 +90,9 @@ class Line {
   std::string text_;
 };
 
-// Bytes that all ranks together read and write in an all_reduce of S bytes, counted as the device's copy counts its own. Straight between
-// windows: every input is read and every output written by whoever computes it. Through slots: as stagedCost() in
-// planner/planner.cc has it for each rank. 0: not known.
+// Bytes that all ranks together read and write in an all_reduce of S bytes, counted as the device's copy counts its
+// own. Straight between windows: every input is read and every output written by whoever computes it. Through slots: as
+// stagedCost() in planner/planner.cc has it for each rank. 0: not known.
 double trafficOf(const std::string& algorithm, bool zeroCopy, double n, double size) {
   if (algorithm == "one_shot") return zeroCopy ? n * (n + 1) * size : n * (3 * (n - 1) + 2) * size;
   if (algorithm == "two_shot") return zeroCopy ? 2 * n * size : (2 * n + 4 * (n - 1)) * size;
@@ -126,7 +127,8 @@ struct Point {
 
 koloPlan_t planOf(const Rank& rank, const Point& point, koloCollective_t collective, std::size_t count) {
   koloPlan_t plan;
-  check(koloCommGetPlan(rank.comm, collective, count, koloFloat32, koloSum, point.registered ? 1 : 0, &plan), "koloCommGetPlan");
+  check(koloCommGetPlan(rank.comm, collective, count, koloFloat32, koloSum, point.registered ? 1 : 0, &plan),
+        "koloCommGetPlan");
   return plan;
 }
 
@@ -153,12 +155,13 @@ void measureAllReduce(Rank& rank, const Buffers& buffers, const Point& point) {
   const std::size_t count = point.bytes / sizeof(float);
   buffers.spoil();
   const Timing timing = timed(rank, point.way, point.budgetMs, [&] {
-    check(koloAllReduce(buffers.send(), buffers.recv(), count, koloFloat32, koloSum, rank.comm, rank.koloStream()), "koloAllReduce");
+    check(koloAllReduce(buffers.send(), buffers.recv(), count, koloFloat32, koloSum, rank.comm, rank.koloStream()),
+          "koloAllReduce");
   });
   const int wrong = static_cast<int>(rank.meeting.most(rank.number, buffers.wrongSums(point.bytes)));
   const koloPlan_t plan = planOf(rank, point, koloCollectiveAllReduce, count);
-  print(rank, point, timing, plan.algorithm, trafficOf(plan.algorithm, plan.zeroCopy != 0, rank.ranks, static_cast<double>(point.bytes)),
-        wrong);
+  print(rank, point, timing, plan.algorithm,
+        trafficOf(plan.algorithm, plan.zeroCopy != 0, rank.ranks, static_cast<double>(point.bytes)), wrong);
 }
 
 // GB/s (10^9) of bytes read and written by the device's own copy.
@@ -188,7 +191,8 @@ double copyBandwidth(std::size_t bytes) {
 void measureCopy(const Options& options) {
   nowMeasuring("copy");
   const CurrentDevice current(options.device);
-  for (const std::size_t bytes : options.quick ? std::vector<std::size_t>{kMiB} : std::vector<std::size_t>{256 * kMiB, 1024 * kMiB}) {
+  for (const std::size_t bytes :
+       options.quick ? std::vector<std::size_t>{kMiB} : std::vector<std::size_t>{256 * kMiB, 1024 * kMiB}) {
     const double gbps = copyBandwidth(bytes);
     g_copyGbps = std::max(g_copyGbps, gbps);
     Line("copy").add("bytes", bytes).add("gbps", gbps, 1).print();
@@ -196,8 +200,9 @@ void measureCopy(const Options& options) {
 }
 
 void measureLatency(const Options& options) {
-  const std::vector<std::size_t> sizes = options.quick ? std::vector<std::size_t>{8, 8 * kKiB}
-      : std::vector<std::size_t>{8, 64, 512, kKiB, 4 * kKiB, 8 * kKiB, 16 * kKiB, 32 * kKiB, 64 * kKiB};
+  const std::vector<std::size_t> sizes =
+      options.quick ? std::vector<std::size_t>{8, 8 * kKiB}
+                    : std::vector<std::size_t>{8, 64, 512, kKiB, 4 * kKiB, 8 * kKiB, 16 * kKiB, 32 * kKiB, 64 * kKiB};
   for (const int ranks : options.rankCounts()) {
     for (const bool resident : {false, true}) {
       nowMeasuring("latency: making " + std::to_string(ranks) + " ranks");
@@ -205,10 +210,16 @@ void measureLatency(const Options& options) {
         const Buffers buffers(rank, sizes.back(), true);
         for (const char* algorithm : {"auto", "one_shot"}) {
           for (const Way way : {Way::kStream, Way::kWaited, Way::kGraph}) {
-            if (way == Way::kGraph && (resident || std::strcmp(algorithm, "auto") != 0)) continue;   // what is captured is launched
+            if (way == Way::kGraph && (resident || std::strcmp(algorithm, "auto") != 0))
+              continue;  // what is captured is launched
             for (const std::size_t bytes : sizes) {
-              measureAllReduce(rank, buffers, {.section = "latency", .algorithm = algorithm, .resident = resident, .way = way,
-                                               .bytes = bytes, .budgetMs = options.budgetMs(40)});
+              measureAllReduce(rank, buffers,
+                               {.section = "latency",
+                                .algorithm = algorithm,
+                                .resident = resident,
+                                .way = way,
+                                .bytes = bytes,
+                                .budgetMs = options.budgetMs(40)});
             }
           }
         }
@@ -218,8 +229,9 @@ void measureLatency(const Options& options) {
 }
 
 void measureBandwidth(const Options& options) {
-  const std::vector<std::size_t> sizes = options.quick ? std::vector<std::size_t>{256 * kKiB}
-      : std::vector<std::size_t>{kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB, 1024 * kMiB};
+  const std::vector<std::size_t> sizes =
+      options.quick ? std::vector<std::size_t>{256 * kKiB}
+                    : std::vector<std::size_t>{kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB, 1024 * kMiB};
   for (const int ranks : options.rankCounts()) {
     nowMeasuring("bandwidth: making " + std::to_string(ranks) + " ranks");
     onThreads({.device = options.device, .ranks = ranks}, [&](Rank& rank) {
@@ -229,8 +241,12 @@ void measureBandwidth(const Options& options) {
           const bool alsoPlain = std::strcmp(algorithm, "two_shot") == 0 || std::strcmp(algorithm, "ring") == 0;
           if (!registered && !alsoPlain) continue;
           for (const std::size_t bytes : sizes) {
-            measureAllReduce(rank, buffers, {.section = "bandwidth", .algorithm = algorithm, .registered = registered, .bytes = bytes,
-                                             .budgetMs = options.budgetMs(120)});
+            measureAllReduce(rank, buffers,
+                             {.section = "bandwidth",
+                              .algorithm = algorithm,
+                              .registered = registered,
+                              .bytes = bytes,
+                              .budgetMs = options.budgetMs(120)});
           }
         }
       }
@@ -249,7 +265,8 @@ koloResult_t call(koloCollective_t collective, const Rank& rank, const Buffers& 
     case koloCollectiveReduce: return koloReduce(send, recv, count, koloFloat32, koloSum, 0, rank.comm, stream);
     case koloCollectiveBroadcast: return koloBroadcast(send, recv, count, koloFloat32, 0, rank.comm, stream);
     case koloCollectiveAllGather: return koloAllGather(send, recv, block, koloFloat32, rank.comm, stream);
-    case koloCollectiveReduceScatter: return koloReduceScatter(send, recv, block, koloFloat32, koloSum, rank.comm, stream);
+    case koloCollectiveReduceScatter:
+      return koloReduceScatter(send, recv, block, koloFloat32, koloSum, rank.comm, stream);
     case koloCollectiveAllToAll: return koloAllToAll(send, recv, block, koloFloat32, rank.comm, stream);
     case koloCollectiveGather: return koloGather(send, recv, block, koloFloat32, 0, rank.comm, stream);
     case koloCollectiveScatter: return koloScatter(send, recv, block, koloFloat32, 0, rank.comm, stream);
@@ -269,14 +286,19 @@ void measureCollectives(const Options& options) {
         if (collective == koloCollectiveBarrier && bytes == large) continue;
         for (const Way way : {Way::kStream, Way::kWaited}) {
           if (way == Way::kWaited && bytes == large) continue;
-          const Point point = {.section = "collectives", .collective = koloCollectiveName(collective), .way = way,
-                               .bytes = collective == koloCollectiveBarrier ? 0 : bytes, .budgetMs = options.budgetMs(60)};
+          const Point point = {.section = "collectives",
+                               .collective = koloCollectiveName(collective),
+                               .way = way,
+                               .bytes = collective == koloCollectiveBarrier ? 0 : bytes,
+                               .budgetMs = options.budgetMs(60)};
           nowMeasuring(point.text(rank.ranks));
           const std::size_t count = point.bytes / sizeof(float);
           const bool divided = collective >= koloCollectiveAllGather && collective <= koloCollectiveScatter;
-          const Timing timing = timed(rank, way, point.budgetMs, [&] { check(call(collective, rank, buffers, count), "the call"); });
+          const Timing timing =
+              timed(rank, way, point.budgetMs, [&] { check(call(collective, rank, buffers, count), "the call"); });
           const koloPlan_t plan = planOf(rank, point, collective, divided ? count / 4 : count);
-          print(rank, point, timing, plan.algorithm, leastTrafficOf(point.collective, 4, static_cast<double>(point.bytes)), -1);
+          print(rank, point, timing, plan.algorithm,
+                leastTrafficOf(point.collective, 4, static_cast<double>(point.bytes)), -1);
         }
       }
     }
@@ -285,22 +307,29 @@ void measureCollectives(const Options& options) {
 
 // A message to the other rank and back; what is printed is one way.
 void measureMessages(const Options& options) {
-  const std::vector<std::size_t> sizes = options.quick ? std::vector<std::size_t>{8, 64 * kKiB}
-      : std::vector<std::size_t>{8, kKiB, 8 * kKiB, 64 * kKiB, kMiB, 16 * kMiB, 256 * kMiB};
+  const std::vector<std::size_t> sizes =
+      options.quick ? std::vector<std::size_t>{8, 64 * kKiB}
+                    : std::vector<std::size_t>{8, kKiB, 8 * kKiB, 64 * kKiB, kMiB, 16 * kMiB, 256 * kMiB};
   nowMeasuring("messages: making 2 ranks");
   onThreads({.device = options.device, .ranks = 2}, [&](Rank& rank) {
     const Buffers buffers(rank, sizes.back(), true);
     for (const Way way : {Way::kStream, Way::kWaited}) {
       for (const std::size_t bytes : sizes) {
-        const Point point = {.section = "messages", .collective = "send_recv", .way = way, .bytes = bytes,
+        const Point point = {.section = "messages",
+                             .collective = "send_recv",
+                             .way = way,
+                             .bytes = bytes,
                              .budgetMs = options.budgetMs(60)};
         nowMeasuring(point.text(rank.ranks));
         const int peer = 1 - rank.number;
-        const auto give = [&] { check(koloSend(buffers.send(), bytes, koloUint8, peer, rank.comm, rank.koloStream()), "koloSend"); };
-        const auto take = [&] { check(koloRecv(buffers.recv(), bytes, koloUint8, peer, rank.comm, rank.koloStream()), "koloRecv"); };
-        Timing timing = timed(rank, way, point.budgetMs, [&] {
-          rank.number == 0 ? (give(), take()) : (take(), give());
-        });
+        const auto give = [&] {
+          check(koloSend(buffers.send(), bytes, koloUint8, peer, rank.comm, rank.koloStream()), "koloSend");
+        };
+        const auto take = [&] {
+          check(koloRecv(buffers.recv(), bytes, koloUint8, peer, rank.comm, rank.koloStream()), "koloRecv");
+        };
+        Timing timing =
+            timed(rank, way, point.budgetMs, [&] { rank.number == 0 ? (give(), take()) : (take(), give()); });
         timing.us /= 2;
         timing.leastUs /= 2;
         print(rank, point, timing, "", 2 * static_cast<double>(bytes), -1);
@@ -309,8 +338,8 @@ void measureMessages(const Options& options) {
   });
 }
 
-// What a NIC could do with this device's memory, as far as that can be known without one: a piece that is made as arenas are is exported.
-// What the driver says that it can do must be possible.
+// What a NIC could do with this device's memory, as far as that can be known without one: a piece that is made as
+// arenas are is exported. What the driver says that it can do must be possible.
 void tryGpuDirect(const Options& options) {
   nowMeasuring("gpudirect");
   const Result<memory::RdmaAbilities> abilities = memory::rdmaAbilities(options.device);
@@ -320,11 +349,17 @@ void tryGpuDirect(const Options& options) {
   const auto begin = std::chrono::steady_clock::now();
   const Result<memory::File> buffer = arena.value().dmaBuf();
   const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
-  const off_t bytes = buffer.ok() ? lseek(buffer.value().fd(), 0, SEEK_END) : 0;   // the kernel tells a dma-buf's size so
+  const off_t bytes =
+      buffer.ok() ? lseek(buffer.value().fd(), 0, SEEK_END) : 0;  // the kernel tells a dma-buf's size so
   const memory::RdmaAbilities& can = abilities.value();
-  Line("gpudirect").add("dma_buf", can.dmaBuf).add("peer_memory", can.peerMemory).add("orders_writes", can.ordersWrites)
-      .add("exported", static_cast<std::size_t>(std::max<off_t>(bytes, 0))).add("export_us", us, 1)
-      .add("why", buffer.status().message()).print();
+  Line("gpudirect")
+      .add("dma_buf", can.dmaBuf)
+      .add("peer_memory", can.peerMemory)
+      .add("orders_writes", can.ordersWrites)
+      .add("exported", static_cast<std::size_t>(std::max<off_t>(bytes, 0)))
+      .add("export_us", us, 1)
+      .add("why", buffer.status().message())
+      .print();
   if (!can.dmaBuf || bytes == static_cast<off_t>(arena.value().bytes())) return;
   fail("the driver says that it exports dma-bufs, and does not, or not whole: " + buffer.status().message());
 }
@@ -332,7 +367,12 @@ void tryGpuDirect(const Options& options) {
 void measureWaits(const Options& options) {
   nowMeasuring("waits: calls of the driver beside a kernel that runs");
   probeDriver(options.device, [](const ProbedCall& call) {
-    Line("waits").add("call", call.name).add("took_us", call.us, 1).add("waits", call.waits).add("holds_up", call.holdsUp).print();
+    Line("waits")
+        .add("call", call.name)
+        .add("took_us", call.us, 1)
+        .add("waits", call.waits)
+        .add("holds_up", call.holdsUp)
+        .print();
   });
 }
 
@@ -374,11 +414,12 @@ void removeMock() {
   if (!left.empty()) fail("not given back: " + left);
 }
 
-// Ranks that are processes. Without MPS they take turns on the device, in slices of time, so that each step of an operation in which a rank
-// waits for another costs a slice. REQUIRES: this process has not used CUDA.
+// Ranks that are processes. Without MPS they take turns on the device, in slices of time, so that each step of an
+// operation in which a rank waits for another costs a slice. REQUIRES: this process has not used CUDA.
 bool measureProcesses(const Options& options) {
-  const std::vector<std::size_t> sizes = options.quick ? std::vector<std::size_t>{8 * kKiB}
-      : std::vector<std::size_t>{8 * kKiB, 64 * kKiB, kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB};
+  const std::vector<std::size_t> sizes =
+      options.quick ? std::vector<std::size_t>{8 * kKiB}
+                    : std::vector<std::size_t>{8 * kKiB, 64 * kKiB, kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB};
   bool good = true;
   for (const int ranks : options.quick ? std::vector<int>{2} : std::vector<int>{4, 2}) {
     nowMeasuring("processes: making " + std::to_string(ranks) + " ranks");
@@ -387,28 +428,38 @@ bool measureProcesses(const Options& options) {
       setup.prepare = [] { MockCuda{.multiprocessors = 8, .blockThreads = 1}.install(); };
       setup.finish = removeMock;
     }
-    good = onProcesses(setup, [&](Rank& rank) {
-      if (rank.number == 0) measureCopy(options);   // alone on the device
-      rank.meeting.wait();
-      const Buffers buffers(rank, sizes.back(), true);
-      for (const std::size_t bytes : sizes) {
-        for (const char* algorithm : {"auto", "two_shot", "one_shot"}) {
-          measureAllReduce(rank, buffers, {.section = "processes", .kind = "processes", .algorithm = algorithm, .bytes = bytes,
-                                           .budgetMs = options.budgetMs(300)});
-        }
-        if (bytes > kMiB) continue;
-        measureAllReduce(rank, buffers, {.section = "processes", .kind = "processes", .way = Way::kWaited, .bytes = bytes,
-                                         .budgetMs = options.budgetMs(300)});
-      }
-      if (g_wrong) fail("wrong results");   // the parent learns it by the exit status
-    }) && good;
+    good = onProcesses(setup,
+                       [&](Rank& rank) {
+                         if (rank.number == 0) measureCopy(options);  // alone on the device
+                         rank.meeting.wait();
+                         const Buffers buffers(rank, sizes.back(), true);
+                         for (const std::size_t bytes : sizes) {
+                           for (const char* algorithm : {"auto", "two_shot", "one_shot"}) {
+                             measureAllReduce(rank, buffers,
+                                              {.section = "processes",
+                                               .kind = "processes",
+                                               .algorithm = algorithm,
+                                               .bytes = bytes,
+                                               .budgetMs = options.budgetMs(300)});
+                           }
+                           if (bytes > kMiB) continue;
+                           measureAllReduce(rank, buffers,
+                                            {.section = "processes",
+                                             .kind = "processes",
+                                             .way = Way::kWaited,
+                                             .bytes = bytes,
+                                             .budgetMs = options.budgetMs(300)});
+                         }
+                         if (g_wrong) fail("wrong results");  // the parent learns it by the exit status
+                       }) &&
+           good;
   }
   return good;
 }
 
 int measure(const Options& options) {
   bool good = true;
-  if (options.has("processes")) good = measureProcesses(options);   // first, because it forks
+  if (options.has("processes")) good = measureProcesses(options);  // first, because it forks
   if (options.sections == std::vector<std::string>{"processes"}) return good ? 0 : 1;
   if (options.mock) MockCuda{.multiprocessors = 64, .blockThreads = 1}.install();
   const auto found = drivers::cuda();

@@ -42,13 +42,15 @@ float input(int rank, std::size_t at) {
   return static_cast<float>((place * 7 + place / 1021 + static_cast<std::size_t>(rank) * 31) % 127);
 }
 
-double microsecondsSince(Clock::time_point begin) { return std::chrono::duration<double, std::micro>(Clock::now() - begin).count(); }
+double microsecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
 
 koloConfig_t configOf(const Setup& setup) {
   koloConfig_t config = KOLO_CONFIG_INITIALIZER;
   config.device = setup.device;
   config.timeoutMs = static_cast<int>(within(setup.timeout, 0.8).count());
-  config.resident = setup.resident ? 2 : 0;   // nothing else is in these streams
+  config.resident = setup.resident ? 2 : 0;  // nothing else is in these streams
   return config;
 }
 
@@ -61,7 +63,8 @@ void runBody(Rank& rank, const std::function<void(Rank&)>& body) {
   check(driver().cuStreamDestroy(rank.stream), "cuStreamDestroy");
 }
 
-void runProcess(const Setup& setup, int number, const std::string& job, Meeting& meeting, const std::function<void(Rank&)>& body) {
+void runProcess(const Setup& setup, int number, const std::string& job, Meeting& meeting,
+                const std::function<void(Rank&)>& body) {
   setenv("KOLO_RANK", std::to_string(number).c_str(), 1);
   setenv("KOLO_SIZE", std::to_string(setup.ranks).c_str(), 1);
   setenv("KOLO_JOB", job.c_str(), 1);
@@ -98,8 +101,9 @@ bool waitFor(std::vector<pid_t> processes) {
 class Graph {
  public:
   Graph(Rank& rank, const std::function<void()>& enqueue) : rank_(rank) {
-    rank.meeting.wait();   // nobody waits for the device while another captures
-    check(cudaForTests().cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
+    rank.meeting.wait();  // nobody waits for the device while another captures
+    check(cudaForTests().cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+          "cuStreamBeginCapture");
     for (int i = 0; i < kCallsInGraph; ++i) enqueue();
     check(cudaForTests().cuStreamEndCapture(rank.stream, &graph_), "cuStreamEndCapture");
     check(cudaForTests().cuGraphInstantiate(&executable_, graph_, 0), "cuGraphInstantiate");
@@ -131,7 +135,7 @@ double timeOnce(Rank& rank, Way way, int calls, const std::function<void()>& enq
 }
 
 Timing timedPlainly(Rank& rank, Way way, double budgetMs, const std::function<void()>& enqueue) {
-  (void)timeOnce(rank, way, 2, enqueue);   // the first calls make plans and touch memory
+  (void)timeOnce(rank, way, 2, enqueue);  // the first calls make plans and touch memory
   const double about = timeOnce(rank, way, 2, enqueue);
   const double most = way == Way::kGraph ? kMostGraphs : kMostCalls;
   const int calls = static_cast<int>(std::clamp(budgetMs * 1000 / kRounds / about, 1.0, most));
@@ -152,8 +156,9 @@ void nowMeasuring(const std::string& what) {
 }
 
 void fail(const std::string& what) {
-  const std::lock_guard lock(g_mutex);   // kept: one rank says it
-  std::fprintf(stderr, "kolo-gpu-measure: %s%s%s\n", g_measuring.c_str(), g_measuring.empty() ? "" : ": ", what.c_str());
+  const std::lock_guard lock(g_mutex);  // kept: one rank says it
+  std::fprintf(stderr, "kolo-gpu-measure: %s%s%s\n", g_measuring.c_str(), g_measuring.empty() ? "" : ": ",
+               what.c_str());
   (void)std::fflush(stdout);
   std::_Exit(1);
 }
@@ -174,7 +179,9 @@ void Meeting::wait() {
     return;
   }
   for (int polls = 0; turn_.load(std::memory_order_acquire) == turn; ++polls) {
-    if (polls > 100'000) std::this_thread::sleep_for(std::chrono::microseconds(50));   // who only ever yields may keep others from their cores (kernels.cc of the mock)
+    if (polls > 100'000)
+      std::this_thread::sleep_for(std::chrono::microseconds(
+          50));  // who only ever yields may keep others from their cores (kernels.cc of the mock)
     else if (polls > 1000) std::this_thread::yield();
   }
 }
@@ -184,7 +191,7 @@ double Meeting::most(int rank, double mine) {
   wait();
   double most = mine;
   for (int i = 0; i < ranks_; ++i) most = std::max(most, given_[i].load(std::memory_order_relaxed));
-  wait();   // all have read
+  wait();  // all have read
   return most;
 }
 
@@ -224,8 +231,8 @@ bool onProcesses(const Setup& setup, const std::function<void(Rank&)>& body) {
     const pid_t child = ::fork();
     if (child < 0) fail("fork");
     if (child == 0) {
-      (void)prctl(PR_SET_PDEATHSIG, SIGKILL);   // who ends the parent ends the ranks
-      if (::getppid() != parent) std::_Exit(1);   // before that
+      (void)prctl(PR_SET_PDEATHSIG, SIGKILL);    // who ends the parent ends the ranks
+      if (::getppid() != parent) std::_Exit(1);  // before that
       runProcess(setup, number, job, *meeting, body);
       (void)std::fflush(stdout);
       std::_Exit(0);
@@ -249,7 +256,7 @@ Buffers::Buffers(Rank& rank, std::size_t bytes, bool registered)
 
 Buffers::~Buffers() {
   rank_.synchronize();
-  rank_.meeting.wait();   // freeing waits for the device: for no operation that lacks a rank
+  rank_.meeting.wait();  // freeing waits for the device: for no operation that lacks a rank
   if (registered_) {
     check(koloWindowDeregister(rank_.comm, sendWindow_), "koloWindowDeregister");
     check(koloWindowDeregister(rank_.comm, recvWindow_), "koloWindowDeregister");
@@ -303,7 +310,8 @@ int Buffers::wrongSums(std::size_t bytes) const {
   const std::size_t count = bytes / sizeof(float), looked = std::min(bytes, kLookedAt) / sizeof(float);
   std::vector<float> found(looked);
   for (const std::size_t first : {std::size_t{0}, count - looked}) {
-    check(driver().cuMemcpyDtoHAsync(found.data(), address(recv_) + first * sizeof(float), looked * sizeof(float), rank_.stream),
+    check(driver().cuMemcpyDtoHAsync(found.data(), address(recv_) + first * sizeof(float), looked * sizeof(float),
+                                     rank_.stream),
           "cuMemcpyDtoHAsync");
     rank_.synchronize();
     for (std::size_t i = 0; i < looked; ++i) {

@@ -1,6 +1,7 @@
 // Ranks on one GPU whose operations are timed: threads of this process, or processes of their own.
 //
-// Thread safety: a Rank and its Buffers belong to the thread that runs the rank's body; Meeting: all functions, by every rank once.
+// Thread safety: a Rank and its Buffers belong to the thread that runs the rank's body; Meeting: all functions, by
+// every rank once.
 #pragma once
 
 #include <cuda.h>
@@ -24,14 +25,15 @@ const drivers::CudaDriver& driver();
 [[noreturn]] void fail(const std::string& what);
 void check(CUresult result, const char* what);
 void check(koloResult_t result, const char* what);
-void nowMeasuring(const std::string& what);   // for such messages
+void nowMeasuring(const std::string& what);  // for such messages
 
-// Where ranks meet, be they threads or processes: lies in memory that all share. It spins, so that all leave it at nearly one time.
+// Where ranks meet, be they threads or processes: lies in memory that all share. It spins, so that all leave it at
+// nearly one time.
 class Meeting {
  public:
   explicit Meeting(int ranks) : ranks_(ranks) {}
   void wait();
-  double most(int rank, double mine);   // of what all ranks give
+  double most(int rank, double mine);  // of what all ranks give
 
  private:
   static constexpr int kMostRanks = 16;
@@ -46,8 +48,8 @@ struct Setup {
   int ranks = 2;
   bool resident = false;
   std::chrono::milliseconds timeout{20000};  // of an operation
-  std::function<void()> prepare = [] {};   // in a process of its own, before it first uses CUDA
-  std::function<void()> finish = [] {};    // there, at the end
+  std::function<void()> prepare = [] {};     // in a process of its own, before it first uses CUDA
+  std::function<void()> finish = [] {};      // there, at the end
 };
 
 struct Rank {
@@ -75,7 +77,7 @@ class Buffers {
 
   void* send() const { return send_; }
   void* recv() const { return recv_; }
-  void spoil() const;   // recv, so that what is not written is found
+  void spoil() const;  // recv, so that what is not written is found
   // How many of the elements looked at (the first and last of `bytes`) are not the sum of all ranks' inputs.
   int wrongSums(std::size_t bytes) const;
 
@@ -91,20 +93,21 @@ class Buffers {
   koloWindow_t sendWindow_ = nullptr, recvWindow_ = nullptr;
 };
 
-// How operations are timed: one after the other into a stream, with one wait at the end (what a launch costs where the host is ahead);
-// with a wait after each (what one waits for an operation); captured in a graph, which is replayed.
+// How operations are timed: one after the other into a stream, with one wait at the end (what a launch costs where the
+// host is ahead); with a wait after each (what one waits for an operation); captured in a graph, which is replayed.
 enum class Way { kStream, kWaited, kGraph };
 const char* nameOf(Way way);
 
 struct Timing {
-  double us;        // of one operation by the slowest rank: the median of the rounds
-  double leastUs;   // the best round
-  int calls;        // in a round
+  double us;       // of one operation by the slowest rank: the median of the rounds
+  double leastUs;  // the best round
+  int calls;       // in a round
 };
 
-// Collective over the ranks. As many operations as fit into the budget, in rounds that all ranks begin together. By the host's clock, from
-// the first call to the end of the stream: what a caller sees, launches included. The device's events would leave out what the host
-// does before the first kernel, and cannot be compared between the streams of ranks.
+// Collective over the ranks. As many operations as fit into the budget, in rounds that all ranks begin together. By the
+// host's clock, from the first call to the end of the stream: what a caller sees, launches included. The device's
+// events would leave out what the host does before the first kernel, and cannot be compared between the streams of
+// ranks.
 Timing timed(Rank& rank, Way way, double budgetMs, const std::function<void()>& enqueue);
 
 }  // namespace kolo::test

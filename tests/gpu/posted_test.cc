@@ -1,9 +1,9 @@
-// Ranks whose GPUs are reached by posted links, by a transport that does everything late (tests/plugin/late.c): from pinned memory, through
-// the proxy thread. The suite gpu-posted runs all of device_test.cc over such links; here is what is theirs alone.
+// Ranks whose GPUs are reached by posted links, by a transport that does everything late (tests/plugin/late.c): from
+// pinned memory, through the proxy thread. The suite gpu-posted runs all of device_test.cc over such links; here is
+// what is theirs alone.
 #include <dlfcn.h>
 
 #include <catch2/catch.hpp>
-
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -23,7 +23,7 @@ class LateHosts {
   explicit LateHosts(int perHost, const char* transports = "late,shm")
       : settings_({{"KOLO_TRANSPORT_PLUGINS", plugin()},
                    {"KOLO_TRANSPORTS", transports},
-                   {"KOLO_CONNECT_ALL_RANKS", "1000"},   // its hosts are none that can be told beforehand
+                   {"KOLO_CONNECT_ALL_RANKS", "1000"},  // its hosts are none that can be told beforehand
                    {"KOLO_TEST_LATE_PER_HOST", std::to_string(perHost)}}),
         library_(dlopen(plugin(), RTLD_NOW | RTLD_LOCAL)) {
     REQUIRE(library_ != nullptr);
@@ -83,7 +83,8 @@ TEST_CASE("GPUs of one host are mapped, those of others posted to, and the plan 
       stream.synchronize();
       const std::vector<int> got = value->read();
       bool right = true;
-      for (std::size_t i = 0; i < kCount; ++i) right = right && got[i] == (4 * static_cast<int>(i) + 6) * (i < 5 ? 4 : 1);
+      for (std::size_t i = 0; i < kCount; ++i)
+        right = right && got[i] == (4 * static_cast<int>(i) + 6) * (i < 5 ? 4 : 1);
       EXPECT(self, right);
     }
   });
@@ -134,7 +135,8 @@ TEST_CASE("the proxy sleeps when nothing is under way, and is there again for th
   }
 }
 
-TEST_CASE("a link that is lost ends the kernels that wait for it, and all ranks hear which and in what", "[device][posted][failure]") {
+TEST_CASE("a link that is lost ends the kernels that wait for it, and all ranks hear which and in what",
+          "[device][posted][failure]") {
   const bool message = GENERATE(false, true);
   const bool resident = GENERATE(false, true);
   const DeviceScene scene(mockFor(3, resident));
@@ -142,26 +144,30 @@ TEST_CASE("a link that is lost ends the kernels that wait for it, and all ranks 
   Ranks ranks(oneDevice(3), {.resident = resident});
   const DeviceBuffer value(3);
   const CudaStream stream;
-  CHECK_CODE(koloSuccess, message ? koloRecv(value.data(), 1, koloInt32, 2, ranks[0], stream.get())
-                                  : koloReduce(value.data(), value.data(), 1, koloInt32, koloSum, 0, ranks[0], stream.get()));
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));   // the kernel waits, or does not yet
+  CHECK_CODE(koloSuccess,
+             message ? koloRecv(value.data(), 1, koloInt32, 2, ranks[0], stream.get())
+                     : koloReduce(value.data(), value.data(), 1, koloInt32, koloSum, 0, ranks[0], stream.get()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the kernel waits, or does not yet
   hosts.lose(2);
   CHECK(endsSoon([&] { stream.synchronize(); }));
-  for (int rank = 0; rank < 3; ++rank) CHECK(errorHeard(ranks[rank]) == koloRemoteError);   // although nobody asks rank 0
+  for (int rank = 0; rank < 3; ++rank)
+    CHECK(errorHeard(ranks[rank]) == koloRemoteError);  // although nobody asks rank 0
   INFO(lastError(ranks[0]));
   const std::string operation = message ? "send_recv (operation 1 " : "reduce (operation 1 ";
   CHECK(lastError(ranks[0]).find("rank 0 has no link to rank 2 in " + operation) != std::string::npos);
   CHECK(lastError(ranks[0]).find("the test has cut the link to rank 2") != std::string::npos);
 }
 
-TEST_CASE("what a kernel has sent before it ended, and cannot arrive, is a failure of its operation", "[device][posted][failure]") {
+TEST_CASE("what a kernel has sent before it ended, and cannot arrive, is a failure of its operation",
+          "[device][posted][failure]") {
   const DeviceScene scene(mockFor(2));
   const LateHosts hosts(1);
   Ranks ranks(oneDevice(2));
   const DeviceBuffer value(10);
   const CudaStream stream;
   hosts.lose(1);
-  CHECK_CODE(koloSuccess, koloSend(value.data(), 10, koloInt32, 1, ranks[0], stream.get()));   // fits the slots: nobody waits
+  CHECK_CODE(koloSuccess,
+             koloSend(value.data(), 10, koloInt32, 1, ranks[0], stream.get()));  // fits the slots: nobody waits
   CHECK(endsSoon([&] { stream.synchronize(); }));
   CHECK(errorHeard(ranks[1]) == koloRemoteError);
   CHECK(errorHeard(ranks[0]) == koloRemoteError);
@@ -199,7 +205,7 @@ TEST_CASE("a rank that goes while others still owe it nothing leaves no failure 
       }
       stream.synchronize();
       EXPECT(self, value->read(29'999) == 7);
-      EXPECT_OK(self, koloCommDestroy(self.comm));   // the root, which waits for nobody, often first
+      EXPECT_OK(self, koloCommDestroy(self.comm));  // the root, which waits for nobody, often first
     });
     ranks.comms.assign(2, nullptr);
   }

@@ -1,6 +1,6 @@
-// Ranks that are processes and share a GPU, or two that are mocked. Memory of the other processes comes by file descriptors or by CUDA's
-// legacy IPC, or is reached through the host's. What runs inside the processes is a role; its arguments are words: which GPUs there
-// are, and what the communicator is to be.
+// Ranks that are processes and share a GPU, or two that are mocked. Memory of the other processes comes by file
+// descriptors or by CUDA's legacy IPC, or is reached through the host's. What runs inside the processes is a role; its
+// arguments are words: which GPUs there are, and what the communicator is to be.
 #include <signal.h>
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ void installMock(const Words& words, int ranksHere = 1) {
   const bool isCrowd = ranksHere > 1 || std::atoi(std::getenv("KOLO_SIZE")) > 2;
   MockCuda{.devices = has(words, "two-devices") ? 2 : 1,
            .multiprocessors = ranksHere * (has(words, "resident") ? 10 : 2),
-           .blockThreads = isCrowd ? 1u : 2u,   // cores are few
+           .blockThreads = isCrowd ? 1u : 2u,  // cores are few
            .peersReach = !has(words, "no-peers"),
            .peersBroken = has(words, "broken-peers"),
            .sharesByFile = !has(words, "no-files")}
@@ -177,7 +177,8 @@ Bytes inputOf(const Problem& problem, int rank, unsigned salt) {
   const std::size_t size = koloDataTypeSize(problem.datatype), part = kolo::tests::partBytes(problem.datatype);
   Bytes bytes(elements * size);
   for (std::size_t i = 0; i < elements; ++i) {
-    const auto mixed = static_cast<unsigned>((i + 1) * 2654435761u + (static_cast<unsigned>(rank) * 40503u + salt) * 97u) >> 7;
+    const auto mixed =
+        static_cast<unsigned>((i + 1) * 2654435761u + (static_cast<unsigned>(rank) * 40503u + salt) * 97u) >> 7;
     for (std::size_t at = i * size; at < (i + 1) * size; at += part) {
       if (kolo::tests::isFloating(problem.datatype)) {
         kolo::tests::encode(problem.datatype, problem.op == koloProd ? 1 + mixed % 2 : mixed % 3, &bytes[at]);
@@ -189,7 +190,8 @@ Bytes inputOf(const Problem& problem, int rank, unsigned salt) {
   return bytes;
 }
 
-koloResult_t call(const Problem& problem, void* send, void* recv, std::size_t count, koloComm_t comm, koloStream_t stream) {
+koloResult_t call(const Problem& problem, void* send, void* recv, std::size_t count, koloComm_t comm,
+                  koloStream_t stream) {
   const koloDataType_t type = problem.datatype;
   switch (problem.collective) {
     case koloCollectiveAllReduce: return koloAllReduce(send, recv, count, type, problem.op, comm, stream);
@@ -208,8 +210,8 @@ koloResult_t call(const Problem& problem, void* send, void* recv, std::size_t co
 constexpr std::size_t kGuard = 64;
 constexpr unsigned char kUntouched = 0x5a;
 
-void verify(const Member& me, const Problem& problem, const std::string& what, std::size_t count, unsigned salt, const unsigned char* recv,
-            std::size_t room) {
+void verify(const Member& me, const Problem& problem, const std::string& what, std::size_t count, unsigned salt,
+            const unsigned char* recv, std::size_t room) {
   std::vector<Bytes> inputs;
   std::vector<const std::uint8_t*> begins;
   for (int rank = 0; rank < me.ranks; ++rank) inputs.push_back(inputOf(problem, rank, salt));
@@ -240,8 +242,8 @@ void chooseTypes(Problem& problem, unsigned number) {
   }
 }
 
-void oneCase(const Member& me, const Problem& problem, const std::string& what, std::size_t count, unsigned salt, const Area& send,
-             const Area& recv, const CudaStream& stream) {
+void oneCase(const Member& me, const Problem& problem, const std::string& what, std::size_t count, unsigned salt,
+             const Area& send, const Area& recv, const CudaStream& stream) {
   const Bytes input = inputOf(problem, me.rank, salt);
   if (!input.empty()) upload(me.device, send.data(), input.data(), input.size());
   const std::size_t received = Problem::extent(problem.recv[static_cast<std::size_t>(me.rank)]);
@@ -259,11 +261,13 @@ void oneCase(const Member& me, const Problem& problem, const std::string& what, 
   verify(me, problem, what, count, salt, recv.data(), untouched.size());
 }
 
-void everyAlgorithm(const Member& me, const Area& send, const Area& recv, const CudaStream& stream, std::size_t large, unsigned& number) {
+void everyAlgorithm(const Member& me, const Area& send, const Area& recv, const CudaStream& stream, std::size_t large,
+                    unsigned& number) {
   for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
     const auto collective = static_cast<koloCollective_t>(i);
     std::vector<std::string> algorithms = kolo::tests::algorithmsFor(collective);
-    if (kolo::tests::isHierarchical(collective, false)) algorithms.push_back("hierarchical");   // without hosts the planner's choice
+    if (kolo::tests::isHierarchical(collective, false))
+      algorithms.push_back("hierarchical");  // without hosts the planner's choice
     for (const std::string& algorithm : algorithms) {
       const std::string wish = std::string(koloCollectiveName(collective)) + ":" + algorithm;
       MUST_OK(koloCommSetAlgorithm(me.comm, wish.c_str()));
@@ -310,7 +314,8 @@ KOLO_ROLE(collectives);
 // ---- messages
 
 // Each rank's message to each other, and to itself, is `count` of 100 * rank + peer + round.
-void exchange(const Member& me, const DeviceInts& send, const DeviceInts& recv, const CudaStream& stream, std::size_t count, int round) {
+void exchange(const Member& me, const DeviceInts& send, const DeviceInts& recv, const CudaStream& stream,
+              std::size_t count, int round) {
   for (int peer = 0; peer < me.ranks; ++peer) {
     send.write(std::vector<int>(count, 100 * me.rank + peer + round), static_cast<std::size_t>(peer) * count);
   }
@@ -318,12 +323,14 @@ void exchange(const Member& me, const DeviceInts& send, const DeviceInts& recv, 
   for (int i = 0; i < me.ranks; ++i) {
     const int to = (me.rank + i) % me.ranks, from = (2 * me.rank + i) % me.ranks;
     MUST_OK(koloSend(send.data() + static_cast<std::size_t>(to) * count, count, koloInt32, to, me.comm, stream.get()));
-    MUST_OK(koloRecv(recv.data() + static_cast<std::size_t>(from) * count, count, koloInt32, from, me.comm, stream.get()));
+    MUST_OK(
+        koloRecv(recv.data() + static_cast<std::size_t>(from) * count, count, koloInt32, from, me.comm, stream.get()));
   }
   MUST_OK(koloGroupEnd());
   stream.synchronize();
   for (int peer = 0; peer < me.ranks; ++peer) {
-    MUST(recv.read(static_cast<std::size_t>(peer) * count, count) == std::vector<int>(count, 100 * peer + me.rank + round));
+    MUST(recv.read(static_cast<std::size_t>(peer) * count, count) ==
+         std::vector<int>(count, 100 * peer + me.rank + round));
   }
 }
 
@@ -337,7 +344,8 @@ int messages(const Words& words) {
       const Area sendArea(me, kind, most * sizeof(int)), recvArea(me, kind, most * sizeof(int));
       const DeviceInts send(me.device, sendArea.data(), most), recv(me.device, recvArea.data(), most);
       int round = 0;
-      for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, large}) exchange(me, send, recv, stream, count, ++round);
+      for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, large})
+        exchange(me, send, recv, stream, count, ++round);
     }
   }
   MUST_OK(koloCommDestroy(me.comm));
@@ -378,7 +386,7 @@ int capture(const Words& words) {
     for (int i = 0; i < 3; ++i) {
       replay(one, 10 * i, large - 1);
       replay(many, 7 * i, 19);
-      body(2, 1);   // plain, between replays
+      body(2, 1);  // plain, between replays
       stream.synchronize();
       MUST(out.read(1) == me.ranks * (7 * i + 1) + me.ranks * (me.ranks - 1) / 2);
     }
@@ -403,7 +411,8 @@ std::string toText(const koloUniqueId& id) {
 
 koloUniqueId fromText(const std::string& text) {
   koloUniqueId id{};
-  for (std::size_t i = 0; i < sizeof id.internal; ++i) id.internal[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  for (std::size_t i = 0; i < sizeof id.internal; ++i)
+    id.internal[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
   return id;
 }
 
@@ -420,7 +429,8 @@ void beRank(const Words& words, const koloUniqueId& id, int rank) {
       const Area send(me, kind, bytes), recv(me, kind, bytes);
       MUST(send.isZeroCopy() == reaches(words, kind));
       everyAlgorithm(me, send, recv, stream, large, number);
-      MUST_OK(koloBarrier(me.comm, stream.get()));   // freeing waits for the device, and so for the other thread's kernels
+      MUST_OK(
+          koloBarrier(me.comm, stream.get()));  // freeing waits for the device, and so for the other thread's kernels
       stream.synchronize();
     }
   }
@@ -460,13 +470,16 @@ void goOn(const Member& me, const Area& area, const CudaStream& stream) {
   MUST_OK(koloCommDestroy(rest));
 }
 
-// The last rank says that it is ready and does nothing more. The others' kernels wait for it, until the communicator has failed.
+// The last rank says that it is ready and does nothing more. The others' kernels wait for it, until the communicator
+// has failed.
 int waitInVain(const Words& words) {
   const Member me = join(words, has(words, "timeout") ? kShortTimeoutMs : 100000);
   {
     const CudaStream stream(me.device);
     const Area area(me, Kind::kOrdinary, 4000);
-    const auto addUp = [&] { return koloAllReduce(area.data(), area.data(), 1000, koloInt32, koloSum, me.comm, stream.get()); };
+    const auto addUp = [&] {
+      return koloAllReduce(area.data(), area.data(), 1000, koloInt32, koloSum, me.comm, stream.get());
+    };
     MUST_OK(addUp());
     stream.synchronize();
     koloResult_t result = koloSuccess;
@@ -495,7 +508,8 @@ KOLO_ROLE(waitInVain);
 // ---- what the tests have in common
 
 const std::string kLarge = kSanitized ? "5003" : "100003";
-const std::vector<Words> kWays = {{kLarge}, {"1000", "resident"}, {"5003", "two-hosts"}, {"1000", "two-hosts", "resident"}};
+const std::vector<Words> kWays = {
+    {kLarge}, {"1000", "resident"}, {"5003", "two-hosts"}, {"1000", "two-hosts", "resident"}};
 
 Environment sameDevice() {
   if (!hasRealDevice()) return {};
@@ -528,7 +542,8 @@ void expectFailure(Job& job, int rank, koloResult_t code) {
 
 }  // namespace
 
-TEST_CASE("processes on one GPU: every collective by every algorithm, in memory of all kinds", "[device][processes][slow]") {
+TEST_CASE("processes on one GPU: every collective by every algorithm, in memory of all kinds",
+          "[device][processes][slow]") {
   const int ranks = GENERATE(1, 2, 3, 4);
   runAll(ranks, "collectives", {ranks == 2 || hasRealDevice() ? kLarge : "20011"});
 }
@@ -550,7 +565,8 @@ TEST_CASE("processes on one GPU: captured graphs", "[device][processes]") {
 
 TEST_CASE("processes with two threads each that are ranks on one GPU", "[device][processes]") {
 #if defined(__SANITIZE_THREAD__)
-  return;   // a gather's two writers into the root's window are ordered by the root, in another process, where the sanitizer sees nothing
+  return;  // a gather's two writers into the root's window are ordered by the root, in another process, where the
+           // sanitizer sees nothing
 #endif
   koloUniqueId id;
   REQUIRE_OK(koloGetUniqueId(&id));
@@ -558,11 +574,12 @@ TEST_CASE("processes with two threads each that are ranks on one GPU", "[device]
   expectSuccess(job);
 }
 
-TEST_CASE("a process that is killed ends the kernels that wait for it, and the others hear of it and go on", "[device][processes]") {
+TEST_CASE("a process that is killed ends the kernels that wait for it, and the others hear of it and go on",
+          "[device][processes]") {
   const int ranks = GENERATE(2, 3, 4);
   for (const Words& words : {Words{}, Words{"resident"}, Words{"two-hosts"}}) {
     Environment environment = sameDevice();
-    environment["KOLO_GPU_CHANNELS"] = "1";   // there is to be a second communicator
+    environment["KOLO_GPU_CHANNELS"] = "1";  // there is to be a second communicator
     Job job(ranks, "waitInVain", words, environment);
     job.waitForLine("ready");
     job[ranks - 1].signal(SIGKILL);
@@ -593,12 +610,14 @@ TEST_CASE("processes on two devices", "[mock][processes][slow]") {
   runAll(2, "collectives", {"1000", "two-devices", "resident"});
 }
 
-TEST_CASE("processes on two hosts: every collective by every algorithm, from pinned memory over TCP", "[device][processes]") {
+TEST_CASE("processes on two hosts: every collective by every algorithm, from pinned memory over TCP",
+          "[device][processes]") {
   for (const int ranks : {2, 3, 4}) runAll(ranks, "collectives", {ranks == 2 ? kLarge : "5003", "two-hosts"});
   runAll(3, "collectives", {"1000", "two-hosts", "resident"});
 }
 
-TEST_CASE("processes on two devices without a direct way, or one that is broken in silence, go through the host", "[mock][processes]") {
+TEST_CASE("processes on two devices without a direct way, or one that is broken in silence, go through the host",
+          "[mock][processes]") {
   for (const char* way : {"no-peers", "broken-peers"}) {
     for (const int ranks : {2, 3}) runAll(ranks, "collectives", {"5003", "two-devices", way});
     runAll(3, "messages", {"20001", "two-devices", way});

@@ -1,5 +1,5 @@
-// Ranks that are processes without MPS have a device in turns. Nothing may need the other in the middle of a turn, and an operation should
-// take few: the mock gives the device from grid to grid when all blocks of one wait.
+// Ranks that are processes without MPS have a device in turns. Nothing may need the other in the middle of a turn, and
+// an operation should take few: the mock gives the device from grid to grid when all blocks of one wait.
 #include <catch2/catch.hpp>
 
 #include "support.h"
@@ -20,8 +20,8 @@ std::uint64_t slicesOf(const Ranks& ranks, std::size_t ints) {
   // From one thread: the ranks' grids are there together, as in the middle of a program.
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const auto at = static_cast<std::size_t>(rank);
-    REQUIRE(koloAllReduce(buffers[at]->data(), buffers[at]->data(), ints, koloInt32, koloSum, ranks[rank], streams[at]->get()) ==
-            koloSuccess);
+    REQUIRE(koloAllReduce(buffers[at]->data(), buffers[at]->data(), ints, koloInt32, koloSum, ranks[rank],
+                          streams[at]->get()) == koloSuccess);
   }
   for (const auto& stream : streams) stream->synchronize();
   for (const auto& buffer : buffers) CHECK((*buffer)->read(ints - 1) == ranks.size() * (ranks.size() + 1) / 2);

@@ -26,7 +26,8 @@ void mustSucceed(CUresult result, const char* what) {
 
 MockScene::~MockScene() { CHECK(MockCuda::remove() == ""); }
 
-DeviceScene::DeviceScene(const MockCuda& mock) : mocked_(hasRealDevice() ? nullptr : std::make_unique<MockScene>(mock)) {}
+DeviceScene::DeviceScene(const MockCuda& mock)
+    : mocked_(hasRealDevice() ? nullptr : std::make_unique<MockScene>(mock)) {}
 
 SettingsScope::SettingsScope(const std::vector<std::pair<const char*, std::string>>& values) {
   for (const auto& [name, value] : values) {
@@ -100,7 +101,8 @@ void Graph::launch(const CudaStream& stream) const {
 }
 
 Ranks::Ranks(const std::vector<int>& devices, const RanksOptions& options)
-    : comms(devices.size()), results(devices.size()), messages(devices.size()), barrier_(static_cast<std::ptrdiff_t>(devices.size())) {
+    : comms(devices.size()), results(devices.size()), messages(devices.size()),
+      barrier_(static_cast<std::ptrdiff_t>(devices.size())) {
   koloUniqueId id;
   REQUIRE_OK(koloGetUniqueId(&id));
   each([&](std::size_t rank) {
@@ -133,7 +135,8 @@ void Ranks::each(const std::function<void(std::size_t)>& body) const {
 koloResult_t errorHeard(koloComm_t comm) {
   koloResult_t result = koloSuccess;
   const auto end = std::chrono::steady_clock::now() + kSoon;
-  while (koloCommGetAsyncError(comm, &result) == koloSuccess && result == koloSuccess && std::chrono::steady_clock::now() < end) {
+  while (koloCommGetAsyncError(comm, &result) == koloSuccess && result == koloSuccess &&
+         std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return result;

@@ -1,5 +1,6 @@
-// What the suites of the GPU share. Tests of the mock run on mocked GPUs always; tests of devices run on those too, unless KOLO_TEST_GPU
-// says which GPU of this machine to use. Its memory is not the host's: what tests look at is copied.
+// What the suites of the GPU share. Tests of the mock run on mocked GPUs always; tests of devices run on those too,
+// unless KOLO_TEST_GPU says which GPU of this machine to use. Its memory is not the host's: what tests look at is
+// copied.
 //
 // Thread safety: a Ranks belongs to the test's thread, everything else to whichever uses it.
 #pragma once
@@ -68,13 +69,14 @@ class SettingsScope {
   SettingsScope(const SettingsScope&) = delete;
 
  private:
-  std::vector<std::pair<std::string, std::string>> before_;   // empty: it was not set
+  std::vector<std::pair<std::string, std::string>> before_;  // empty: it was not set
 };
 
 // Ints in a device's memory.
 class DeviceInts {
  public:
-  DeviceInts(int device, void* memory, std::size_t count) : device_(device), data_(static_cast<int*>(memory)), count_(count) {}
+  DeviceInts(int device, void* memory, std::size_t count)
+      : device_(device), data_(static_cast<int*>(memory)), count_(count) {}
 
   int* data() const { return data_; }
   void write(const std::vector<int>& values, std::size_t at = 0) const;
@@ -138,9 +140,9 @@ class Graph {
 struct RanksOptions {
   int timeoutMs = 20000 * kSlowness;
   const char* transports = "";
-  std::vector<const char*> transportsOf;   // by rank, instead; empty: the same for all
-  int resident = 0;   // as koloConfig_t's
-  bool mayFail = false;   // the test looks at the results
+  std::vector<const char*> transportsOf;  // by rank, instead; empty: the same for all
+  int resident = 0;                       // as koloConfig_t's
+  bool mayFail = false;                   // the test looks at the results
 };
 
 // Ranks that are threads of this process, rank r on device devices[r].
@@ -157,11 +159,12 @@ class Ranks {
     const FreeingLater later;
     runOn(comms, body);
   }
-  // In run(): returns when all ranks have called it. Around what may wait for the device, and so for the other ranks' kernels.
+  // In run(): returns when all ranks have called it. Around what may wait for the device, and so for the other ranks'
+  // kernels.
   void together() { barrier_.arrive_and_wait(); }
 
   std::vector<koloComm_t> comms;
-  std::vector<koloResult_t> results;    // of their making
+  std::vector<koloResult_t> results;  // of their making
   std::vector<std::string> messages;
 
  private:
@@ -170,7 +173,8 @@ class Ranks {
   std::barrier<> barrier_;
 };
 
-// The error that a communicator has failed with, or is going to hear of from another rank; koloSuccess if there is none for long.
+// The error that a communicator has failed with, or is going to hear of from another rank; koloSuccess if there is none
+// for long.
 koloResult_t errorHeard(koloComm_t comm);
 
 // Calls function while the test's time for what is not to hang runs; false if it took longer.

@@ -33,7 +33,8 @@ static int meet(koloComm_t comm, int rank, int ranks, const char* tag) {
   if (koloAllGather(tag, tags, kTagBytes, koloUint8, comm, NULL) != koloSuccess) return refused(rank, "koloAllGather");
   for (i = 0; i < ranks; ++i) strangers += memcmp(tags + (size_t)i * kTagBytes, tag, kTagBytes) != 0;
   free(tags);
-  if (koloAllReduce(&sum, &sum, 1, koloInt32, koloSum, comm, NULL) != koloSuccess) return refused(rank, "koloAllReduce");
+  if (koloAllReduce(&sum, &sum, 1, koloInt32, koloSum, comm, NULL) != koloSuccess)
+    return refused(rank, "koloAllReduce");
   return strangers > 0 || sum != ranks * (ranks - 1) / 2;
 }
 

@@ -16,8 +16,12 @@ CUresult begin(CUstream handle, CUstreamCaptureMode mode) {
   if (stream->capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
   auto graph = std::make_unique<Graph>();
   const auto capture = std::make_shared<Capture>();
-  *capture = {.id = ++world->lastId, .mode = mode, .thread = std::this_thread::get_id(), .origin = stream.get(),
-              .members = {stream.get()}, .graph = graph.get()};
+  *capture = {.id = ++world->lastId,
+              .mode = mode,
+              .thread = std::this_thread::get_id(),
+              .origin = stream.get(),
+              .members = {stream.get()},
+              .graph = graph.get()};
   stream->capture = capture;
   world->captures.insert(capture);
   world->graphs.insert(graph.release());
@@ -68,7 +72,7 @@ CUresult end(CUstream handle, CUgraph* graph) {
     capture->invalid = true;
     return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
   }
-  const CUresult result = capture->invalid       ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+  const CUresult result = capture->invalid      ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
                           : !isJoined(*capture) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
                                                 : CUDA_SUCCESS;
   close(capture);
@@ -99,7 +103,8 @@ bool forbiddenByCapture() {
   const std::lock_guard lock(world->mutex);
   bool forbidden = false;
   for (const auto& capture : world->captures) {
-    const bool everywhere = capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && threadMode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    const bool everywhere =
+        capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && threadMode == CU_STREAM_CAPTURE_MODE_GLOBAL;
     const bool here = capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread == std::this_thread::get_id();
     if (!everywhere && !here) continue;
     capture->invalid = true;
@@ -122,12 +127,12 @@ void abandonCapture(Stream& stream) {
 void addCapture(drivers::CudaDriver& d) {
   // What the nodes are that come next, the mock does not tell.
 #if CUDA_VERSION >= 13000
-  d.cuStreamGetCaptureInfo = [](CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph, const CUgraphNode** nodes,
-                                const CUgraphEdgeData** edges, std::size_t* count) {
+  d.cuStreamGetCaptureInfo = [](CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
+                                const CUgraphNode** nodes, const CUgraphEdgeData** edges, std::size_t* count) {
     if (edges != nullptr) *edges = nullptr;
 #else
-  d.cuStreamGetCaptureInfo = [](CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph, const CUgraphNode** nodes,
-                                std::size_t* count) {
+  d.cuStreamGetCaptureInfo = [](CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
+                                const CUgraphNode** nodes, std::size_t* count) {
 #endif
     if (nodes != nullptr) *nodes = nullptr;
     if (count != nullptr) *count = 0;

@@ -7,7 +7,9 @@ namespace kolo::test::mock {
 namespace {
 
 template <class T = void>
-T* at(CUdeviceptr address) { return reinterpret_cast<T*>(address); }
+T* at(CUdeviceptr address) {
+  return reinterpret_cast<T*>(address);
+}
 
 // What a copy uses of device memory, each if it is not 0.
 struct Ends {

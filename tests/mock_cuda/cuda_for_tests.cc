@@ -11,13 +11,13 @@ namespace kolo::test {
 namespace {
 
 #define KOLO_TEXT_(name) #name
-#define KOLO_TEXT(name) KOLO_TEXT_(name)   // of what cuda.h makes of the name
+#define KOLO_TEXT(name) KOLO_TEXT_(name)  // of what cuda.h makes of the name
 
 CudaForTests load() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   CudaForTests table;
   const char* missing = library == nullptr ? "libcuda.so.1" : nullptr;
-#define KOLO_CUDA_LOAD(name)                                                                                              \
+#define KOLO_CUDA_LOAD(name)                                                                                    \
   if (library != nullptr) table.name = reinterpret_cast<decltype(table.name)>(dlsym(library, KOLO_TEXT(name))); \
   if (table.name == nullptr && missing == nullptr) missing = KOLO_TEXT(name);
   KOLO_CUDA_TEST_FUNCTIONS(KOLO_CUDA_LOAD)

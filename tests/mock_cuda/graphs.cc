@@ -73,8 +73,8 @@ CUresult instantiate(CUgraphExec* exec, CUgraph handle, unsigned long long) {
   return CUDA_SUCCESS;
 }
 
-// Records and waits of nodes refer to the time of this call: waits to what was recorded before it, not to the graph's own records, for which
-// it has its edges.
+// Records and waits of nodes refer to the time of this call: waits to what was recorded before it, not to the graph's
+// own records, for which it has its edges.
 Task bindLaunch(const std::shared_ptr<const Graph>& graph, const std::shared_ptr<Completion>& before,
                 const std::shared_ptr<Completion>& done) {
   std::vector<Task> tasks(graph->nodes.size());
@@ -96,10 +96,9 @@ CUresult launch(CUgraphExec handle, CUstream streamHandle) {
   const std::lock_guard lock(world->mutex);
   const auto stream = findStream(streamHandle);
   if (stream == nullptr || world->execs.count(exec) == 0) return CUDA_ERROR_INVALID_HANDLE;
-  if (stream->capture != nullptr) {   // becomes a part of the graph
-    return submitLocked(*stream, streamHandle, [graph = exec->graph] {
-      return bindLaunch(graph, nullptr, std::make_shared<Completion>());
-    });
+  if (stream->capture != nullptr) {  // becomes a part of the graph
+    return submitLocked(*stream, streamHandle,
+                        [graph = exec->graph] { return bindLaunch(graph, nullptr, std::make_shared<Completion>()); });
   }
   return submitLocked(*stream, streamHandle, [exec] {
     const auto before = exec->last;

@@ -12,9 +12,9 @@ namespace {
 
 struct Handle {
   int process = 0;
-  int file = -1;            // there
+  int file = -1;  // there
   std::uint64_t bytes = 0;
-  std::uint64_t id = 0;     // there: whether the file is still the one that was meant
+  std::uint64_t id = 0;  // there: whether the file is still the one that was meant
 };
 static_assert(sizeof(Handle) <= sizeof(CUipcMemHandle));
 
@@ -51,8 +51,13 @@ CUresult open(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
   void* const memory = mmap(nullptr, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, physical->file, 0);
   if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   *pointer = reinterpret_cast<CUdeviceptr>(memory);
-  world->memory[*pointer] = {.kind = Kind::kImported, .bytes = theirs.bytes, .id = physical->id, .physical = physical,
-                             .origin = origin, .uses = 1, .context = currentDevice()};
+  world->memory[*pointer] = {.kind = Kind::kImported,
+                             .bytes = theirs.bytes,
+                             .id = physical->id,
+                             .physical = physical,
+                             .origin = origin,
+                             .uses = 1,
+                             .context = currentDevice()};
   return CUDA_SUCCESS;
 }
 

@@ -26,7 +26,7 @@ struct SharedBlock {
   explicit SharedBlock(unsigned threads) : threads(threads), barrier(threads) {}
   const unsigned threads;
   executor::BlockBarrier barrier;
-  Slices::Grid* sliced = nullptr;   // the grid, if the device goes in time slices
+  Slices::Grid* sliced = nullptr;  // the grid, if the device goes in time slices
   BlockState state;
 };
 
@@ -37,7 +37,8 @@ class MockPlatform {
     std::uint64_t sinceNs = 0;
   };
 
-  MockPlatform(SharedBlock& block, unsigned thread, const Control& control) : block_(block), thread_(thread), control_(control) {}
+  MockPlatform(SharedBlock& block, unsigned thread, const Control& control)
+      : block_(block), thread_(thread), control_(control) {}
 
   unsigned thread() const { return thread_; }
   unsigned threads() const { return block_.threads; }
@@ -52,10 +53,13 @@ class MockPlatform {
     return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(time.tv_nsec);
   }
   void fence() const { std::atomic_thread_fence(std::memory_order_seq_cst); }
-  std::uint64_t add(device::Counter& counter) const { return std::atomic_ref(counter.value).fetch_add(1, std::memory_order_acq_rel) + 1; }
+  std::uint64_t add(device::Counter& counter) const {
+    return std::atomic_ref(counter.value).fetch_add(1, std::memory_order_acq_rel) + 1;
+  }
 
-  // Leaves the core to others, every so often for a moment without wanting it back. Threads that only ever yield kept others of the same core from
-  // it for a minute on Linux 6.18, the kernel's own threads among them, with the locks that these held.
+  // Leaves the core to others, every so often for a moment without wanting it back. Threads that only ever yield kept
+  // others of the same core from it for a minute on Linux 6.18, the kernel's own threads among them, with the locks
+  // that these held.
   void rest() {
     constexpr timespec kNap{0, 20'000};
     if (++rests_ % kYields != 0) sched_yield();
@@ -63,7 +67,7 @@ class MockPlatform {
   }
 
   device::Fault keepWaiting(int peer, WaitState& state) {
-    if (device::loadAcquire(control_.stop) != 0 || device::loadAcquire(control_.faults) != 0) {   // [stop], [fault]
+    if (device::loadAcquire(control_.stop) != 0 || device::loadAcquire(control_.faults) != 0) {  // [stop], [fault]
       return {.kind = device::Fault::kAborted, .peer = peer};
     }
     const std::uint64_t now = nowNs();
@@ -94,7 +98,8 @@ class MockPlatform {
 template <class Body>
 void eachThread(const Grid& grid, const Control& control, const Body& body) {
   std::vector<std::unique_ptr<SharedBlock>> shared;
-  for (unsigned block = 0; block < grid.blocks; ++block) shared.push_back(std::make_unique<SharedBlock>(grid.blockThreads));
+  for (unsigned block = 0; block < grid.blocks; ++block)
+    shared.push_back(std::make_unique<SharedBlock>(grid.blockThreads));
   Slices::Grid sliced;
   const bool inSlices = world->properties.timeSlices;
   if (inSlices) world->slices.begin(sliced, grid.blocks);
@@ -124,7 +129,8 @@ void runFew(const Grid& grid, const FewParams& launch) {
   });
 }
 
-constexpr std::uint64_t kUnreadable = ~std::uint64_t{0};   // what reads of a broken peer bring, as those of a PCIe device that is gone
+constexpr std::uint64_t kUnreadable =
+    ~std::uint64_t{0};  // what reads of a broken peer bring, as those of a PCIe device that is gone
 
 void moveLine(const Grid& grid, device::Counter* const& to, const device::Counter* const& from) {
   const auto isBroken = [&](const device::Counter* memory) {
@@ -151,7 +157,8 @@ struct Prepared<run> {
   }
   template <std::size_t... at>
   static std::function<void(const Grid&)> prepareAt(void** arguments, std::index_sequence<at...>) {
-    const auto copies = std::make_shared<const std::tuple<Parameters...>>(*static_cast<const Parameters*>(arguments[at])...);
+    const auto copies =
+        std::make_shared<const std::tuple<Parameters...>>(*static_cast<const Parameters*>(arguments[at])...);
     return [copies](const Grid& grid) { run(grid, std::get<at>(*copies)...); };
   }
 };

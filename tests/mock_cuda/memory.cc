@@ -13,7 +13,7 @@
 namespace kolo::test::mock {
 namespace {
 
-constexpr int kUnwritten = 0xa5;   // what nobody has written is not zero
+constexpr int kUnwritten = 0xa5;  // what nobody has written is not zero
 constexpr const char* kFileName = "kolo-mock-gpu%d-%lu";
 
 std::size_t toPages(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
@@ -28,7 +28,10 @@ CUresult allocate(CUdeviceptr* pointer, std::size_t bytes, int device, Kind kind
   if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   *pointer = addressOf(memory);
   const std::lock_guard lock(world->mutex);
-  world->memory[*pointer] = {.kind = kind, .bytes = bytes, .id = physical->id, .physical = physical,
+  world->memory[*pointer] = {.kind = kind,
+                             .bytes = bytes,
+                             .id = physical->id,
+                             .physical = physical,
                              .context = kind == Kind::kDevice ? device : -1};
   return CUDA_SUCCESS;
 }
@@ -45,7 +48,7 @@ CUresult free(CUdeviceptr pointer) {
     occupyDevice(device);
     lock.lock();
     at = world->memory.find(pointer);
-    if (at == world->memory.end()) return CUDA_ERROR_INVALID_VALUE;   // freed twice
+    if (at == world->memory.end()) return CUDA_ERROR_INVALID_VALUE;  // freed twice
   }
   munmap(reinterpret_cast<void*>(pointer), toPages(at->second.bytes));
   world->memory.erase(at);
@@ -58,7 +61,8 @@ CUresult allocateHost(void** pointer, std::size_t bytes, unsigned) {
   if (posix_memalign(pointer, 4096, bytes) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
   std::memset(*pointer, kUnwritten, bytes);
   const std::lock_guard lock(world->mutex);
-  world->memory[addressOf(*pointer)] = {.kind = Kind::kHost, .bytes = bytes, .id = ++world->lastId, .context = currentDevice()};
+  world->memory[addressOf(*pointer)] = {
+      .kind = Kind::kHost, .bytes = bytes, .id = ++world->lastId, .context = currentDevice()};
   return CUDA_SUCCESS;
 }
 
@@ -106,7 +110,8 @@ CUresult addressRange(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr pointer
   if (currentDevice() < 0) return CUDA_ERROR_INVALID_CONTEXT;
   const std::lock_guard lock(world->mutex);
   const auto at = findRange(pointer);
-  if (at == world->memory.end() || !at->second.onDevice() || at->second.physical->device != currentDevice()) return CUDA_ERROR_NOT_FOUND;
+  if (at == world->memory.end() || !at->second.onDevice() || at->second.physical->device != currentDevice())
+    return CUDA_ERROR_NOT_FOUND;
   if (base != nullptr) *base = at->first;
   if (bytes != nullptr) *bytes = at->second.bytes;
   return CUDA_SUCCESS;
@@ -124,9 +129,12 @@ CUresult attribute(void* to, CUpointer_attribute which, CUdeviceptr begin, const
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return put<unsigned>(to, range == nullptr ? 0 : range->onDevice() ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      return put<int>(to, range == nullptr ? CU_DEVICE_INVALID : range->onDevice() ? range->physical->device : CU_DEVICE_CPU);
+      return put<int>(to, range == nullptr    ? CU_DEVICE_INVALID
+                          : range->onDevice() ? range->physical->device
+                                              : CU_DEVICE_CPU);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID: return put<unsigned long long>(to, range == nullptr ? 0 : range->id);
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return put<bool>(to, range != nullptr && range->kind == Kind::kDevice);
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      return put<bool>(to, range != nullptr && range->kind == Kind::kDevice);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: return put<bool>(to, false);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return put<CUdeviceptr>(to, range == nullptr ? 0 : begin);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return put<std::size_t>(to, range == nullptr ? 0 : range->bytes);
@@ -134,7 +142,7 @@ CUresult attribute(void* to, CUpointer_attribute which, CUdeviceptr begin, const
       const bool pool = range != nullptr && range->kind == Kind::kPool;
       return put<CUmemoryPool>(to, pool ? reinterpret_cast<CUmemoryPool>(std::uintptr_t{1}) : nullptr);
     }
-    default: return CUDA_ERROR_INVALID_VALUE;   // the mock does not know
+    default: return CUDA_ERROR_INVALID_VALUE;  // the mock does not know
   }
 }
 
@@ -180,8 +188,9 @@ std::shared_ptr<Physical> adoptPhysical(int file, std::uint64_t id) {
   std::array<char, 128> target{};
   if (readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), target.data(), target.size() - 1) < 0) return nullptr;
   unsigned long ownId = 0;
-  if (std::sscanf(target.data(), (std::string("/memfd:") + kFileName).c_str(), &physical->device, &ownId) != 2) return nullptr;
-  struct stat status{};
+  if (std::sscanf(target.data(), (std::string("/memfd:") + kFileName).c_str(), &physical->device, &ownId) != 2)
+    return nullptr;
+  struct stat status {};
   if (fstat(file, &status) != 0 || (id != 0 && id != ownId)) return nullptr;
   physical->bytes = static_cast<std::size_t>(status.st_size);
   physical->id = ++world->lastId;

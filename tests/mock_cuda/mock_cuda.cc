@@ -11,7 +11,7 @@
 #include "mock_cuda/device_memory.h"
 #include "mock_cuda/world.h"
 
-extern "C" const unsigned char koloKernels[];   // the image that the library loads
+extern "C" const unsigned char koloKernels[];  // the image that the library loads
 
 namespace kolo::test::mock {
 
@@ -23,8 +23,9 @@ namespace {
 
 // Those that might wait for a stream that is being captured.
 constexpr std::array<std::string_view, 12> kUnsafeInCapture = {
-    "cuMemAlloc",  "cuMemFree",    "cuMemHostAlloc",     "cuMemFreeHost",       "cuMemHostRegister", "cuMemHostUnregister",
-    "cuEventQuery", "cuMemcpyHtoD", "cuEventSynchronize", "cuStreamSynchronize", "cuMemcpyDtoH",      "cuCtxSynchronize"};
+    "cuMemAlloc",         "cuMemFree",           "cuMemHostAlloc", "cuMemFreeHost",
+    "cuMemHostRegister",  "cuMemHostUnregister", "cuEventQuery",   "cuMemcpyHtoD",
+    "cuEventSynchronize", "cuStreamSynchronize", "cuMemcpyDtoH",   "cuCtxSynchronize"};
 
 CUresult enter(const char* function, bool unsafe) {
   if (insideDestructor) world->calledFromDestructor = true;
@@ -39,7 +40,7 @@ CUresult enter(const char* function, bool unsafe) {
 }
 
 template <class Table>
-Table plain;   // the functions by themselves
+Table plain;  // the functions by themselves
 
 // How often each function of the library's table has been called. The table is made once and outlives all mocks.
 std::vector<std::pair<const char*, const std::atomic<std::uint64_t>*>>& counters() {
@@ -78,18 +79,34 @@ struct ErrorName {
   CUresult code;
   const char* name;
 };
-#define KOLO_MOCK_ERROR(name) ErrorName{name, #name}
+#define KOLO_MOCK_ERROR(name) \
+  ErrorName { name, #name }
 constexpr std::array kErrors = {
-    KOLO_MOCK_ERROR(CUDA_SUCCESS), KOLO_MOCK_ERROR(CUDA_ERROR_INVALID_VALUE), KOLO_MOCK_ERROR(CUDA_ERROR_OUT_OF_MEMORY),
-    KOLO_MOCK_ERROR(CUDA_ERROR_INVALID_IMAGE), KOLO_MOCK_ERROR(CUDA_ERROR_INVALID_CONTEXT), KOLO_MOCK_ERROR(CUDA_ERROR_INVALID_DEVICE),
-    KOLO_MOCK_ERROR(CUDA_ERROR_INVALID_HANDLE), KOLO_MOCK_ERROR(CUDA_ERROR_ILLEGAL_STATE), KOLO_MOCK_ERROR(CUDA_ERROR_NOT_FOUND),
-    KOLO_MOCK_ERROR(CUDA_ERROR_NOT_READY), KOLO_MOCK_ERROR(CUDA_ERROR_NOT_SUPPORTED), KOLO_MOCK_ERROR(CUDA_ERROR_OPERATING_SYSTEM),
-    KOLO_MOCK_ERROR(CUDA_ERROR_ILLEGAL_ADDRESS), KOLO_MOCK_ERROR(CUDA_ERROR_LAUNCH_FAILED), KOLO_MOCK_ERROR(CUDA_ERROR_CAPTURED_EVENT),
-    KOLO_MOCK_ERROR(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED), KOLO_MOCK_ERROR(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
-    KOLO_MOCK_ERROR(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED), KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
-    KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED), KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_MERGE),
-    KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED), KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNJOINED),
-    KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_ISOLATION), KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT),
+    KOLO_MOCK_ERROR(CUDA_SUCCESS),
+    KOLO_MOCK_ERROR(CUDA_ERROR_INVALID_VALUE),
+    KOLO_MOCK_ERROR(CUDA_ERROR_OUT_OF_MEMORY),
+    KOLO_MOCK_ERROR(CUDA_ERROR_INVALID_IMAGE),
+    KOLO_MOCK_ERROR(CUDA_ERROR_INVALID_CONTEXT),
+    KOLO_MOCK_ERROR(CUDA_ERROR_INVALID_DEVICE),
+    KOLO_MOCK_ERROR(CUDA_ERROR_INVALID_HANDLE),
+    KOLO_MOCK_ERROR(CUDA_ERROR_ILLEGAL_STATE),
+    KOLO_MOCK_ERROR(CUDA_ERROR_NOT_FOUND),
+    KOLO_MOCK_ERROR(CUDA_ERROR_NOT_READY),
+    KOLO_MOCK_ERROR(CUDA_ERROR_NOT_SUPPORTED),
+    KOLO_MOCK_ERROR(CUDA_ERROR_OPERATING_SYSTEM),
+    KOLO_MOCK_ERROR(CUDA_ERROR_ILLEGAL_ADDRESS),
+    KOLO_MOCK_ERROR(CUDA_ERROR_LAUNCH_FAILED),
+    KOLO_MOCK_ERROR(CUDA_ERROR_CAPTURED_EVENT),
+    KOLO_MOCK_ERROR(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED),
+    KOLO_MOCK_ERROR(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
+    KOLO_MOCK_ERROR(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED),
+    KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+    KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
+    KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_MERGE),
+    KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED),
+    KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNJOINED),
+    KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_ISOLATION),
+    KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT),
     KOLO_MOCK_ERROR(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD),
 };
 #undef KOLO_MOCK_ERROR
@@ -121,12 +138,15 @@ CUresult deviceAttribute(int* value, CUdevice_attribute which, CUdevice) {
   switch (which) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = properties.multiprocessors; break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: *value = properties.sharesByFile ? 1 : 0; break;
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+      *value = properties.sharesByFile ? 1 : 0;
+      break;
     case CU_DEVICE_ATTRIBUTE_MPS_ENABLED: *value = properties.mps ? 1 : 0; break;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = properties.dmaBuf ? 1 : 0; break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: *value = properties.peerMemory ? 1 : 0; break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
-      *value = properties.ordersWrites ? CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER : CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE;
+      *value =
+          properties.ordersWrites ? CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER : CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE;
       break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
@@ -142,7 +162,10 @@ void addDevices(drivers::CudaDriver& d) {
   d.cuInit = [](unsigned) { return CUDA_SUCCESS; };
   d.cuGetErrorName = errorName;
   d.cuGetErrorString = errorString;
-  d.cuDeviceGetCount = [](int* count) { *count = world->properties.devices; return CUDA_SUCCESS; };
+  d.cuDeviceGetCount = [](int* count) {
+    *count = world->properties.devices;
+    return CUDA_SUCCESS;
+  };
   d.cuDeviceGet = [](CUdevice* device, int ordinal) {
     if (ordinal < 0 || ordinal >= world->properties.devices) return CUDA_ERROR_INVALID_DEVICE;
     *device = ordinal;
@@ -157,7 +180,10 @@ void addDevices(drivers::CudaDriver& d) {
     return CUDA_SUCCESS;
   };
   d.cuDeviceGetUuid = deviceUuid;
-  d.cuDeviceTotalMem = [](std::size_t* bytes, CUdevice) { *bytes = kDeviceBytes; return CUDA_SUCCESS; };
+  d.cuDeviceTotalMem = [](std::size_t* bytes, CUdevice) {
+    *bytes = kDeviceBytes;
+    return CUDA_SUCCESS;
+  };
   d.cuDeviceGetAttribute = deviceAttribute;
   d.cuDeviceCanAccessPeer = [](int* possible, CUdevice, CUdevice) {
     *possible = world->properties.peersReach ? 1 : 0;
@@ -190,7 +216,10 @@ void addModules(drivers::CudaDriver& d) {
     *mode = world->properties.lazyLoading ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
     return CUDA_SUCCESS;
   };
-  d.cuOccupancyMaxActiveBlocksPerMultiprocessor = [](int* blocks, CUfunction, int, std::size_t) { *blocks = 1; return CUDA_SUCCESS; };
+  d.cuOccupancyMaxActiveBlocksPerMultiprocessor = [](int* blocks, CUfunction, int, std::size_t) {
+    *blocks = 1;
+    return CUDA_SUCCESS;
+  };
 }
 
 // ---- the tables
@@ -270,7 +299,7 @@ using mock::world;
 
 namespace {
 
-std::uint64_t lastId = 0;   // of the mocks before: ids are unique over the process's life, as the driver's
+std::uint64_t lastId = 0;  // of the mocks before: ids are unique over the process's life, as the driver's
 
 }  // namespace
 
@@ -278,7 +307,8 @@ void MockCuda::install() const {
   static const drivers::CudaDriver driver = mock::makeDriver();
   world = new mock::World;
   world->properties = *this;
-  if (const char* const blocks = std::getenv("CUDA_LAUNCH_BLOCKING"); blocks != nullptr && std::strcmp(blocks, "1") == 0) {
+  if (const char* const blocks = std::getenv("CUDA_LAUNCH_BLOCKING");
+      blocks != nullptr && std::strcmp(blocks, "1") == 0) {
     world->properties.blockingLaunches = true;
   }
   world->lastId = lastId;

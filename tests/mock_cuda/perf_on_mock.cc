@@ -1,5 +1,5 @@
-// Makes kolo-perf, whose other files it is linked with, measure the mocked GPUs: two devices, on which all ranks of two may be resident. With
-// KOLO_TEST_SPOILED=BYTES a byte of all copies to the host of more than so many is wrong.
+// Makes kolo-perf, whose other files it is linked with, measure the mocked GPUs: two devices, on which all ranks of two
+// may be resident. With KOLO_TEST_SPOILED=BYTES a byte of all copies to the host of more than so many is wrong.
 #include <cstdlib>
 
 #include "drivers/cuda/driver.h"

@@ -1,5 +1,5 @@
-// A device in time slices: one grid has it at a time, and gives it to the next when all of its blocks wait or have ended. Real slices
-// end by the clock too; what counts here is how many a result takes at least.
+// A device in time slices: one grid has it at a time, and gives it to the next when all of its blocks wait or have
+// ended. Real slices end by the clock too; what counts here is how many a result takes at least.
 //
 // Thread safety: all functions.
 #pragma once
@@ -14,9 +14,9 @@ namespace kolo::test::mock {
 class Slices {
  public:
   struct Grid {
-    unsigned alive = 0;            // blocks that have not ended
-    unsigned running = 0;          // of them, those that do not wait
-    std::uint64_t slice = 0;       // number of its slices
+    unsigned alive = 0;       // blocks that have not ended
+    unsigned running = 0;     // of them, those that do not wait
+    std::uint64_t slice = 0;  // number of its slices
   };
 
   // Waits for the grid's first slice.

@@ -20,14 +20,16 @@ std::shared_ptr<Event> findEvent(CUevent handle) {
 
 // ---- streams
 
-// A new queue as long as there may be more of them, else the next in turn, or the one that the fewest streams share. With World::mutex held.
+// A new queue as long as there may be more of them, else the next in turn, or the one that the fewest streams share.
+// With World::mutex held.
 std::shared_ptr<Worker> queueFor(int device) {
   const unsigned most = world->properties.connections;
   std::vector<std::shared_ptr<Worker>>& queues = world->queues[device];
   const std::size_t number = world->streamsMade[device]++;
   if (most != 0 && queues.size() == most && world->properties.queuesInTurn) return queues[number % most];
   if (most != 0 && queues.size() == most) {
-    return *std::min_element(queues.begin(), queues.end(), [](const auto& a, const auto& b) { return a.use_count() < b.use_count(); });
+    return *std::min_element(queues.begin(), queues.end(),
+                             [](const auto& a, const auto& b) { return a.use_count() < b.use_count(); });
   }
   const auto queue = std::make_shared<Worker>(&world->broken);
   if (most != 0) queues.push_back(queue);
@@ -45,7 +47,7 @@ CUresult createStream(CUstream* handle, unsigned flags) {
 
 // Returns before the stream is done, as the real one does: what it does may wait for what this thread does next.
 CUresult destroyStream(CUstream handle) {
-  std::vector<std::shared_ptr<Stream>> done;   // joined without the lock
+  std::vector<std::shared_ptr<Stream>> done;  // joined without the lock
   const std::lock_guard lock(world->mutex);
   const auto at = world->streams.find(handle);
   if (at == world->streams.end()) return CUDA_ERROR_INVALID_HANDLE;
@@ -130,8 +132,8 @@ void loadLazily(const Kernel& kernel) {
   occupyDevice(device);
 }
 
-CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, CUstream handle,
-                void** arguments, void**) {
+CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned,
+                unsigned, CUstream handle, void** arguments, void**) {
   const Kernel& kernel = *reinterpret_cast<const Kernel*>(function);
   loadLazily(kernel);
   waitForRoom(handle);
@@ -141,7 +143,8 @@ CUresult launch(CUfunction function, unsigned blocks, unsigned, unsigned, unsign
   const int current = currentDevice();
   std::unique_lock lock(world->mutex);
   const auto stream = findStream(handle);
-  if (stream == nullptr || (stream->device >= 0 && current >= 0 && stream->device != current)) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream == nullptr || (stream->device >= 0 && current >= 0 && stream->device != current))
+    return CUDA_ERROR_INVALID_HANDLE;
   const int device = stream->device >= 0 ? stream->device : current;
   grid.device = device;
   const bool waits = world->properties.blockingLaunches && stream->capture == nullptr;
@@ -176,7 +179,9 @@ CUresult writeValue(CUstream handle, CUdeviceptr address, cuuint64_t value, unsi
 CUresult waitValue(CUstream handle, CUdeviceptr address, cuuint64_t value, unsigned flags) {
   if (address % sizeof value != 0) return CUDA_ERROR_INVALID_VALUE;
   if (flags != CU_STREAM_WAIT_VALUE_GEQ || !world->properties.streamMemoryOps) return CUDA_ERROR_NOT_SUPPORTED;
-  const auto reached = [=] { return static_cast<std::int64_t>(counterAt(address).load(std::memory_order_acquire) - value) >= 0; };
+  const auto reached = [=] {
+    return static_cast<std::int64_t>(counterAt(address).load(std::memory_order_acquire) - value) >= 0;
+  };
   return submit(handle, [=]() -> Task {
     return [=] {
       for (int polls = 0; !reached() && world->broken == CUDA_SUCCESS; ++polls) {
@@ -245,7 +250,7 @@ CUresult joinCapture(Stream& stream, CUstream handle, const Record& record) {
   if (stream.capture != nullptr) return CUDA_SUCCESS;
   stream.capture = record.capture;
   capture.members.insert(&stream);
-  return submitLocked(stream, handle, [] { return Task([] {}); });   // a node that the origin has to wait for
+  return submitLocked(stream, handle, [] { return Task([] {}); });  // a node that the origin has to wait for
 }
 
 CUresult waitEvent(CUstream streamHandle, CUevent handle, unsigned flags) {
@@ -266,7 +271,7 @@ CUresult waitEvent(CUstream streamHandle, CUevent handle, unsigned flags) {
   }
   const auto wait = [event]() -> Task {
     const auto record = event->last;
-    if (record == nullptr || record->capture != nullptr) return [] {};   // never recorded
+    if (record == nullptr || record->capture != nullptr) return [] {};  // never recorded
     return [record] { record->completion.wait(); };
   };
   return submitLocked(*stream, streamHandle, wait, true);

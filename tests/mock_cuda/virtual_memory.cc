@@ -15,10 +15,12 @@ bool isWhole(std::size_t bytes) { return bytes != 0 && bytes % kGranularity == 0
 CUresult checkProperties(const CUmemAllocationProp& properties) {
   if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
   if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-  if (properties.location.id < 0 || properties.location.id >= world->properties.devices) return CUDA_ERROR_INVALID_DEVICE;
+  if (properties.location.id < 0 || properties.location.id >= world->properties.devices)
+    return CUDA_ERROR_INVALID_DEVICE;
   switch (properties.requestedHandleTypes) {
     case CU_MEM_HANDLE_TYPE_NONE: return CUDA_SUCCESS;
-    case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: return world->properties.sharesByFile ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR:
+      return world->properties.sharesByFile ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
     default: return CUDA_ERROR_NOT_SUPPORTED;
   }
 }
@@ -42,7 +44,8 @@ CUresult granularity(std::size_t* bytes, const CUmemAllocationProp* properties, 
   return checkProperties(*properties);
 }
 
-CUresult create(CUmemGenericAllocationHandle* handle, std::size_t bytes, const CUmemAllocationProp* properties, unsigned long long) {
+CUresult create(CUmemGenericAllocationHandle* handle, std::size_t bytes, const CUmemAllocationProp* properties,
+                unsigned long long) {
   if (!isWhole(bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = checkProperties(*properties); result != CUDA_SUCCESS) return result;
   const bool shareable = properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -82,7 +85,7 @@ CUresult reserve(CUdeviceptr* address, std::size_t bytes, std::size_t alignment,
   const auto begin = reinterpret_cast<CUdeviceptr>(memory);
   *address = (begin + alignment - 1) / alignment * alignment;
   if (*address > begin) munmap(memory, *address - begin);
-  munmap(pointerOf(*address + bytes), begin + spare - (*address + bytes));   // never nothing
+  munmap(pointerOf(*address + bytes), begin + spare - (*address + bytes));  // never nothing
   const std::lock_guard lock(world->mutex);
   world->reservations[*address] = bytes;
   return CUDA_SUCCESS;
@@ -96,7 +99,8 @@ bool isFree(CUdeviceptr address, std::size_t bytes) {
 CUresult unreserve(CUdeviceptr address, std::size_t bytes) {
   const std::lock_guard lock(world->mutex);
   const auto at = world->reservations.find(address);
-  if (at == world->reservations.end() || at->second != bytes || !isFree(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (at == world->reservations.end() || at->second != bytes || !isFree(address, bytes))
+    return CUDA_ERROR_INVALID_VALUE;
   munmap(pointerOf(address), bytes);
   world->reservations.erase(at);
   return CUDA_SUCCESS;
@@ -109,14 +113,16 @@ bool isReserved(CUdeviceptr address, std::size_t bytes) {
   return address + bytes <= at->first + at->second;
 }
 
-CUresult map(CUdeviceptr address, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle, unsigned long long) {
+CUresult map(CUdeviceptr address, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,
+             unsigned long long) {
   const auto physical = find(handle);
   if (physical == nullptr || !isWhole(bytes) || address % kGranularity != 0 || offset != 0 || bytes > physical->bytes) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const std::lock_guard lock(world->mutex);
   if (!isReserved(address, bytes) || !isFree(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  if (mmap(pointerOf(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->file, 0) == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (mmap(pointerOf(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->file, 0) == MAP_FAILED)
+    return CUDA_ERROR_OUT_OF_MEMORY;
   world->memory[address] = {.kind = Kind::kMapped, .bytes = bytes, .id = ++world->lastId, .physical = physical};
   return CUDA_SUCCESS;
 }
@@ -153,7 +159,8 @@ CUresult setAccess(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc
     if (location.type != CU_MEM_LOCATION_TYPE_DEVICE || location.id < 0 || location.id >= world->properties.devices) {
       return CUDA_ERROR_INVALID_DEVICE;
     }
-    if (!world->properties.peersReach && location.id != found.front()->second.physical->device) return CUDA_ERROR_INVALID_DEVICE;
+    if (!world->properties.peersReach && location.id != found.front()->second.physical->device)
+      return CUDA_ERROR_INVALID_DEVICE;
   }
   for (const auto at : found) {
     std::set<int>& access = at->second.access;
@@ -167,9 +174,11 @@ CUresult setAccess(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc
   return CUDA_SUCCESS;
 }
 
-CUresult exportHandle(void* to, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long) {
+CUresult exportHandle(void* to, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                      unsigned long long) {
   const auto physical = find(handle);
-  if (physical == nullptr || !physical->shareable || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+  if (physical == nullptr || !physical->shareable || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    return CUDA_ERROR_INVALID_VALUE;
   const int file = fcntl(physical->file, F_DUPFD_CLOEXEC, 0);
   if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(to) = file;
@@ -185,8 +194,10 @@ CUresult importHandle(CUmemGenericAllocationHandle* handle, void* from, CUmemAll
   return CUDA_SUCCESS;
 }
 
-// A dma-buf is played by the memory's own file, and so must begin where that does. NICs of the mock (mock_verbs) map it.
-CUresult rangeHandle(void* to, CUdeviceptr address, std::size_t bytes, CUmemRangeHandleType type, unsigned long long flags) {
+// A dma-buf is played by the memory's own file, and so must begin where that does. NICs of the mock (mock_verbs) map
+// it.
+CUresult rangeHandle(void* to, CUdeviceptr address, std::size_t bytes, CUmemRangeHandleType type,
+                     unsigned long long flags) {
   constexpr std::size_t kHostPage = 4096;
   if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || address % kHostPage != 0 || bytes == 0 || bytes % kHostPage != 0) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -194,7 +205,8 @@ CUresult rangeHandle(void* to, CUdeviceptr address, std::size_t bytes, CUmemRang
   const std::lock_guard lock(world->mutex);
   const auto at = world->memory.find(address);
   if (at == world->memory.end() || !at->second.onDevice() || bytes > at->second.bytes) return CUDA_ERROR_INVALID_VALUE;
-  const bool isForNics = at->second.kind == Kind::kDevice || (at->second.kind == Kind::kMapped && at->second.physical->forNics);
+  const bool isForNics =
+      at->second.kind == Kind::kDevice || (at->second.kind == Kind::kMapped && at->second.physical->forNics);
   if (!world->properties.dmaBuf || flags != 0 || !isForNics) return CUDA_ERROR_NOT_SUPPORTED;
   const int file = fcntl(at->second.physical->file, F_DUPFD_CLOEXEC, 0);
   if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;

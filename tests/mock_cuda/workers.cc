@@ -5,7 +5,7 @@
 namespace kolo::test::mock {
 namespace {
 
-constexpr std::chrono::milliseconds kLook(5);   // who waits looks that often whether the device is broken
+constexpr std::chrono::milliseconds kLook(5);  // who waits looks that often whether the device is broken
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 // What the files of the mock share: the state of the driver that they play.
 //
-// Thread safety: World::mutex guards what is not atomic or said to be constant. It may be held when a Worker's or a Completion's own
-// mutex is taken, never the other way round; tasks and destructors of user objects run with none held.
+// Thread safety: World::mutex guards what is not atomic or said to be constant. It may be held when a Worker's or a
+// Completion's own mutex is taken, never the other way round; tasks and destructors of user objects run with none held.
 #pragma once
 
 #include <atomic>
@@ -28,21 +28,21 @@ namespace kolo::test::mock {
 // ---- execution (workers.cc)
 
 using Task = std::function<void()>;
-using Broken = std::atomic<CUresult>;   // CUDA_SUCCESS as long as nothing is broken
+using Broken = std::atomic<CUresult>;  // CUDA_SUCCESS as long as nothing is broken
 
 // A thread that runs tasks in their order. Of a broken device it runs none.
 class Worker {
  public:
-  explicit Worker(const Broken* broken);   // nullptr: never broken
-  ~Worker();                               // after all tasks
+  explicit Worker(const Broken* broken);  // nullptr: never broken
+  ~Worker();                              // after all tasks
   Worker(const Worker&) = delete;
 
-  std::uint64_t enqueue(Task task);            // its number: 1, 2, ...
+  std::uint64_t enqueue(Task task);  // its number: 1, 2, ...
   bool hasFinished(std::uint64_t task);
-  void synchronize(std::uint64_t task);        // with that one and those before, or until the device is broken
-  void synchronize();                          // with all that was enqueued before
-  std::uint64_t waiting();                     // tasks that have not finished
-  void awaitRoom(std::uint64_t most);          // until fewer than these are waiting, or the device is broken
+  void synchronize(std::uint64_t task);  // with that one and those before, or until the device is broken
+  void synchronize();                    // with all that was enqueued before
+  std::uint64_t waiting();               // tasks that have not finished
+  void awaitRoom(std::uint64_t most);    // until fewer than these are waiting, or the device is broken
 
  private:
   void work();
@@ -63,7 +63,7 @@ class Completion {
  public:
   void finish();
   bool done();
-  void wait();   // or until the device is broken
+  void wait();  // or until the device is broken
 
  private:
   std::mutex mutex_;
@@ -75,7 +75,7 @@ class Completion {
 
 // Makes a task of an operation, at each of its executions; called with World::mutex held.
 using Bind = std::function<Task()>;
-using Nodes = std::set<std::size_t>;   // places in Graph::nodes
+using Nodes = std::set<std::size_t>;  // places in Graph::nodes
 
 struct UserObject {
   std::atomic<unsigned> references;
@@ -87,16 +87,16 @@ struct Graph {
   struct Node {
     Nodes after;
     Bind bind;
-    bool waits = false;   // for an external event
+    bool waits = false;  // for an external event
   };
-  std::vector<Node> nodes;                             // a node comes after all that it depends on
-  std::vector<std::shared_ptr<UserObject>> objects;    // gives back its references with the last copy of the graph
+  std::vector<Node> nodes;                           // a node comes after all that it depends on
+  std::vector<std::shared_ptr<UserObject>> objects;  // gives back its references with the last copy of the graph
   bool capturing = true;
 };
 
 struct GraphExec {
   std::shared_ptr<const Graph> graph;
-  std::shared_ptr<Completion> last;   // of the last launch: it does not run beside itself
+  std::shared_ptr<Completion> last;  // of the last launch: it does not run beside itself
 };
 
 struct Stream;
@@ -105,22 +105,23 @@ struct Capture {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   std::thread::id thread;
   Stream* origin = nullptr;
-  std::set<Stream*> members;   // the origin and who has joined
+  std::set<Stream*> members;  // the origin and who has joined
   Graph* graph = nullptr;
   bool invalid = false, ended = false;
 };
 
 struct Stream {
-  explicit Stream(int device, bool blocking, std::shared_ptr<Worker> worker) : device(device), blocking(blocking), worker(std::move(worker)) {}
+  explicit Stream(int device, bool blocking, std::shared_ptr<Worker> worker)
+      : device(device), blocking(blocking), worker(std::move(worker)) {}
   bool isIdle() const { return worker->hasFinished(last); }
   void synchronize() const { worker->synchronize(last); }
-  const int device;       // -1: made without a context; taken for the current device's
-  const bool blocking;    // waits for the legacy stream, on a real GPU
-  std::uint64_t id = 0;   // unlike the handle, never used again; 0: not asked for yet
+  const int device;      // -1: made without a context; taken for the current device's
+  const bool blocking;   // waits for the legacy stream, on a real GPU
+  std::uint64_t id = 0;  // unlike the handle, never used again; 0: not asked for yet
   std::shared_ptr<Capture> capture;
-  Nodes frontier;         // in a capture: what the next node depends on
-  const std::shared_ptr<Worker> worker;   // the queue, which other streams may share
-  std::atomic<std::uint64_t> last{0};     // its last task there
+  Nodes frontier;                        // in a capture: what the next node depends on
+  const std::shared_ptr<Worker> worker;  // the queue, which other streams may share
+  std::atomic<std::uint64_t> last{0};    // its last task there
 };
 
 // One cuEventRecord: real, or in a capture and then only a place in it.
@@ -132,7 +133,7 @@ struct Record {
 
 struct Event {
   int device = -1;
-  std::shared_ptr<Record> last;   // nullptr: never recorded
+  std::shared_ptr<Record> last;  // nullptr: never recorded
 };
 
 // ---- memory (memory.cc, virtual_memory.cc, ipc.cc)
@@ -146,11 +147,11 @@ struct Physical {
   int file = -1;
   std::size_t bytes = 0;
   int device = 0;
-  std::uint64_t id = 0;      // in the file's name too
-  bool shareable = false;    // as a file descriptor
-  bool forNics = false;      // made for them
+  std::uint64_t id = 0;    // in the file's name too
+  bool shareable = false;  // as a file descriptor
+  bool forNics = false;    // made for them
 };
-std::shared_ptr<Physical> makePhysical(int device, std::size_t bytes, bool shareable);   // nullptr: no memory
+std::shared_ptr<Physical> makePhysical(int device, std::size_t bytes, bool shareable);  // nullptr: no memory
 // Takes over the file, which has to be the mock's. `id`: which one it has to be; 0: any.
 std::shared_ptr<Physical> adoptPhysical(int file, std::uint64_t id);
 
@@ -171,8 +172,8 @@ struct Range {
 };
 using Ranges = std::map<CUdeviceptr, Range>;
 
-Ranges::iterator findRange(CUdeviceptr address);   // that has the address in it; with World::mutex held, as the next two
-int ownerOf(CUdeviceptr address);                  // device; -1: the host
+Ranges::iterator findRange(CUdeviceptr address);  // that has the address in it; with World::mutex held, as the next two
+int ownerOf(CUdeviceptr address);                 // device; -1: the host
 bool mayUse(int device, CUdeviceptr address, std::size_t bytes);
 
 // ---- kernels (kernels.cc)
@@ -183,7 +184,7 @@ struct Grid {
 };
 struct Kernel {
   const char* name;
-  std::size_t parameterBytes;   // that the driver copies for each launch
+  std::size_t parameterBytes;  // that the driver copies for each launch
   // Copies the parameters; what comes back runs a grid and returns when it has ended.
   std::function<void(const Grid&)> (*prepare)(void** arguments);
 };
@@ -198,40 +199,42 @@ void resetContext(int device);
 
 struct World {
   Slices slices;
-  MockCuda properties;                  // constant but for `failing` and `blockingLaunches`
+  MockCuda properties;  // constant but for `failing` and `blockingLaunches`
   CUresult failure = CUDA_ERROR_UNKNOWN;
   Broken broken{CUDA_SUCCESS};
   std::atomic<bool> calledFromDestructor{false};
   std::atomic<std::uint64_t> launches{0}, parameterBytes{0}, userObjects{0}, lastId{0};
-  std::vector<std::atomic<int>> contexts;   // holders of each device's primary context
-  std::vector<std::mutex> contextLocks;     // each call in a context passes it; who waits for room in a queue has it. Taken with none held
-  Worker janitor{nullptr};              // calls the destructors of user objects
+  std::vector<std::atomic<int>> contexts;  // holders of each device's primary context
+  std::vector<std::mutex>
+      contextLocks;  // each call in a context passes it; who waits for room in a queue has it. Taken with none held
+  Worker janitor{nullptr};  // calls the destructors of user objects
 
   std::mutex mutex;
   Ranges memory;
   std::map<CUdeviceptr, std::size_t> reservations;
-  std::map<CUmemGenericAllocationHandle, std::pair<std::shared_ptr<Physical>, unsigned>> handles;   // and references
+  std::map<CUmemGenericAllocationHandle, std::pair<std::shared_ptr<Physical>, unsigned>> handles;  // and references
   std::set<std::pair<int, CUcontext>> reached;
   std::map<CUstream, std::shared_ptr<Stream>> streams;
-  std::map<std::pair<int, std::thread::id>, std::shared_ptr<Stream>> defaults;   // of a device: the legacy one, those of threads
-  std::vector<std::shared_ptr<Stream>> dying;                                    // destroyed, but not done
+  std::map<std::pair<int, std::thread::id>, std::shared_ptr<Stream>>
+      defaults;                                // of a device: the legacy one, those of threads
+  std::vector<std::shared_ptr<Stream>> dying;  // destroyed, but not done
   std::map<CUevent, std::shared_ptr<Event>> events;
   std::set<std::shared_ptr<Capture>> captures;
   std::set<Graph*> graphs;
   std::set<GraphExec*> execs;
-  std::map<CUmodule, int> modules;      // and whose context they are in
-  std::set<std::pair<int, const Kernel*>> loaded;                // in which device's context
-  std::map<int, std::vector<std::shared_ptr<Worker>>> queues;    // of each device, where they are counted
-  std::map<int, std::size_t> streamsMade;                        // of each device, ever
-  std::string lost;                     // what was still there when contexts were reset
-  std::map<int, unsigned> blocks;       // running, of each device
+  std::map<CUmodule, int> modules;                             // and whose context they are in
+  std::set<std::pair<int, const Kernel*>> loaded;              // in which device's context
+  std::map<int, std::vector<std::shared_ptr<Worker>>> queues;  // of each device, where they are counted
+  std::map<int, std::size_t> streamsMade;                      // of each device, ever
+  std::string lost;                                            // what was still there when contexts were reset
+  std::map<int, unsigned> blocks;                              // running, of each device
   unsigned mostBlocks = 0;
 };
-extern World* world;   // nullptr: not installed
+extern World* world;  // nullptr: not installed
 
-CUcontext currentContext();   // nullptr: none, or its last holder has released it
+CUcontext currentContext();  // nullptr: none, or its last holder has released it
 int deviceOf(CUcontext context);
-inline int currentDevice() { return deviceOf(currentContext()); }   // -1: none
+inline int currentDevice() { return deviceOf(currentContext()); }  // -1: none
 
 // With World::mutex held. nullptr: there is no such stream.
 std::shared_ptr<Stream> findStream(CUstream handle);
@@ -242,7 +245,8 @@ void waitForRoom(CUstream handle);
 CUresult submit(CUstream handle, Bind bind);
 // The same with World::mutex held and a stream at hand. waits: for an event.
 CUresult submitLocked(Stream& stream, CUstream handle, Bind bind, bool waits = false);
-// Whether the legacy stream would wait for one that is being captured: an error, which ends the capture if `invalidate` says so.
+// Whether the legacy stream would wait for one that is being captured: an error, which ends the capture if `invalidate`
+// says so.
 bool conflictsWithCapture(const Stream& stream, CUstream handle, bool invalidate);
 // Until all streams of the device are idle.
 void synchronizeDevice(int device);
@@ -267,6 +271,6 @@ void addCapture(CudaForTests& table);
 void addGraphs(CudaForTests& table);
 const CudaForTests& mockedForTests();
 
-extern thread_local bool insideDestructor;   // of a user object
+extern thread_local bool insideDestructor;  // of a user object
 
 }  // namespace kolo::test::mock

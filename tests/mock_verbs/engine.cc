@@ -15,16 +15,16 @@
 namespace kolo::test::mock_verbs {
 namespace {
 
-// What stands there already is left: bytes that a transport repeats after a failure may be read meanwhile, and are the same before and after,
-// which the thread sanitizer cannot know.
+// What stands there already is left: bytes that a transport repeats after a failure may be read meanwhile, and are the
+// same before and after, which the thread sanitizer cannot know.
 template <class Word>
 void store(unsigned char* to, Word value) {
   Word* const word = reinterpret_cast<Word*>(to);
   if (__atomic_load_n(word, __ATOMIC_RELAXED) != value) __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-// Whole aligned words at a time, in increasing order: other threads read counters among them. The last one is released, and with it
-// everything before, as an RDMA write behind others on one queue pair is.
+// Whole aligned words at a time, in increasing order: other threads read counters among them. The last one is released,
+// and with it everything before, as an RDMA write behind others on one queue pair is.
 void copyHere(unsigned char* to, const unsigned char* from, std::size_t bytes) {
   std::atomic_thread_fence(std::memory_order_release);
   while (bytes > 0) {
@@ -65,7 +65,8 @@ SharedPair* findPair(std::uint32_t number) {
 // Whether packets get from the one to the other, and are its.
 bool reaches(const SharedPair& from, const SharedPair& to) {
   const Shared& shared = *world->shared;
-  if (shared.isDown[from.nic] || shared.isBroken[from.nic] || shared.isDown[to.nic] || shared.isBroken[to.nic]) return false;
+  if (shared.isDown[from.nic] || shared.isBroken[from.nic] || shared.isDown[to.nic] || shared.isBroken[to.nic])
+    return false;
   if (to.state != IBV_QPS_RTR && to.state != IBV_QPS_RTS) return false;
   if (to.destination != from.number) return false;
   if (shared.properties.isInfiniBand) return from.lidOfDestination == to.lid && to.lidOfDestination == from.lid;
@@ -80,7 +81,9 @@ bool isInside(std::uint64_t at, std::uint64_t bytes, std::uint64_t begin, std::u
 // Where the bytes are that a part names, if the pair may read them; else null. Inlined bytes are in no region.
 const unsigned char* readable(const Pair& pair, const ibv_sge& part) {
   for (const Region& region : world->regions) {
-    if (region.lkey != part.lkey || region.pd != pair.pd || !isInside(part.addr, part.length, region.shared->address, region.length)) continue;
+    if (region.lkey != part.lkey || region.pd != pair.pd ||
+        !isInside(part.addr, part.length, region.shared->address, region.length))
+      continue;
     return reinterpret_cast<const unsigned char*>(region.shared->memory + (part.addr - region.shared->address));
   }
   return nullptr;
@@ -90,14 +93,16 @@ const unsigned char* readable(const Pair& pair, const ibv_sge& part) {
 const SharedRegion* writable(const SharedPair& to, std::uint64_t at, std::uint64_t bytes, std::uint32_t key) {
   for (const SharedRegion& region : world->shared->regions) {
     const bool isMeant = region.key == key && region.pid == to.pid && region.domain == to.domain;
-    if (!isMeant || (region.access & IBV_ACCESS_REMOTE_WRITE) == 0 || !isInside(at, bytes, region.address, region.bytes)) continue;
+    if (!isMeant || (region.access & IBV_ACCESS_REMOTE_WRITE) == 0 ||
+        !isInside(at, bytes, region.address, region.bytes))
+      continue;
     return &region;
   }
   return nullptr;
 }
 
-// Into the next buffer. There must be one: to be told that there is none, and to try again, is slow on real devices, where it is none but a
-// mistake.
+// Into the next buffer. There must be one: to be told that there is none, and to try again, is slow on real devices,
+// where it is none but a mistake.
 ibv_wc_status deliverMessage(const Pair& pair, const Request& request, SharedPair& to, std::uint64_t bytes) {
   SharedInbox& inbox = world->shared->inboxes[&to - world->shared->pairs];
   if (inbox.filled == inbox.posted) {
@@ -138,11 +143,11 @@ ibv_wc_status deliver(Pair& pair, const Request& request) {
   }
   if (region == nullptr || (region->isOfDevice && world->shared->properties.losesDeviceWrites)) return IBV_WC_SUCCESS;
 #ifdef __SANITIZE_THREAD__
-  // Memory of a (mocked) GPU has another address here than for the kernels that wait for what is written: to the sanitizer another word. Before it is
-  // written, for who sees it acquires at once.
+  // Memory of a (mocked) GPU has another address here than for the kernels that wait for what is written: to the
+  // sanitizer another word. Before it is written, for who sees it acquires at once.
   if (to->pid == getpid()) __tsan_release(reinterpret_cast<void*>(request.to));
 #endif
-  std::uint64_t at = region->memory + (request.to - region->address);   // in the other's process
+  std::uint64_t at = region->memory + (request.to - region->address);  // in the other's process
   bool isThere = copyThere(to->pid, at, request.inlined.data(), request.inlined.size());
   for (const ibv_sge& part : request.parts) {
     isThere = isThere && copyThere(to->pid, at, readable(pair, part), part.length);
@@ -154,7 +159,8 @@ ibv_wc_status deliver(Pair& pair, const Request& request) {
 
 ibv_wc_status carryOut(Pair& pair, const Request& request) {
   Failure& failure = world->failure;
-  const bool isMeant = failure.status != IBV_WC_SUCCESS && (failure.nic < 0 || failure.nic == pair.shared->nic) && failure.after-- <= 0;
+  const bool isMeant =
+      failure.status != IBV_WC_SUCCESS && (failure.nic < 0 || failure.nic == pair.shared->nic) && failure.after-- <= 0;
   if (!isMeant) return deliver(pair, request);
   const ibv_wc_status status = failure.status;
   if (failure.isDelivered) (void)deliver(pair, request);
@@ -195,7 +201,8 @@ SharedLock::~SharedLock() { pthread_mutex_unlock(&shared_.mutex); }
 namespace {
 
 void enqueue(Pair& pair, const ibv_wc& completion, std::uint64_t index) {
-  if (pair.queue->entries.size() >= static_cast<std::size_t>(pair.queue->cqe)) world->complain("a completion queue overflowed");
+  if (pair.queue->entries.size() >= static_cast<std::size_t>(pair.queue->cqe))
+    world->complain("a completion queue overflowed");
   pair.queue->entries.push_back({completion, world->shared->properties.lateBy, index});
 }
 

@@ -193,7 +193,8 @@ void enter(int file) {
   world->shared = static_cast<Shared*>(memory);
 }
 
-// A forked child has the devices, but neither their thread nor what its parent made of them, and must not wait for locks that were held.
+// A forked child has the devices, but neither their thread nor what its parent made of them, and must not wait for
+// locks that were held.
 void registerForFork() {
   const auto before = [] {
     if (world != nullptr) world->mutex.lock();
@@ -237,8 +238,10 @@ void raise(int nic, ibv_event_type event) {
 std::string leftBehind() {
   const Lock lock(world->mutex);
   if (!world->complaint.empty()) return world->complaint;
-  const std::pair<const char*, std::size_t> left[] = {{"queue pairs", world->pairs.size()},     {"completion queues", world->queues.size()},
-                                                      {"registrations", world->regions.size()}, {"protection domains", world->domains.size()},
+  const std::pair<const char*, std::size_t> left[] = {{"queue pairs", world->pairs.size()},
+                                                      {"completion queues", world->queues.size()},
+                                                      {"registrations", world->regions.size()},
+                                                      {"protection domains", world->domains.size()},
                                                       {"contexts", world->contexts.size()}};
   for (const auto& [what, count] : left) {
     if (count != 0) return std::to_string(count) + " " + what + " were not given back";
@@ -257,7 +260,8 @@ ibv_gid gidAt(int nic, int index) {
     std::memcpy(gid.raw, bytes, sizeof bytes);
   };
   const auto ipv6 = [&](std::uint8_t first, std::uint8_t second) {
-    gid.raw[0] = first, gid.raw[1] = second, gid.raw[7] = first == 0xfe ? 0 : last, gid.raw[15] = static_cast<std::uint8_t>(last + 1);
+    gid.raw[0] = first, gid.raw[1] = second, gid.raw[7] = first == 0xfe ? 0 : last,
+    gid.raw[15] = static_cast<std::uint8_t>(last + 1);
   };
   switch (world->shared->properties.gids[index]) {
     case Gid::kNone: break;
@@ -271,7 +275,9 @@ ibv_gid gidAt(int nic, int index) {
   return gid;
 }
 
-std::uint16_t lidOf(int nic) { return world->shared->properties.isInfiniBand ? static_cast<std::uint16_t>(nic + 1) : 0; }
+std::uint16_t lidOf(int nic) {
+  return world->shared->properties.isInfiniBand ? static_cast<std::uint16_t>(nic + 1) : 0;
+}
 
 }  // namespace kolo::test::mock_verbs
 

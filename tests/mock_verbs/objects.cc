@@ -1,4 +1,6 @@
 // Protection domains, registrations, completion queues and queue pairs: what may be made of them, and in which order.
+#include "mock_verbs/objects.h"
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -6,8 +8,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-
-#include "mock_verbs/objects.h"
 
 namespace kolo::test::mock_verbs {
 namespace {
@@ -65,7 +65,8 @@ bool isLegal(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
       return from == IBV_QPS_INIT && mask == kToReceive && attributes.path_mtu >= IBV_MTU_256 &&
              attributes.path_mtu <= world->shared->properties.mtu &&
              (world->shared->properties.isInfiniBand || attributes.ah_attr.is_global != 0);
-    case IBV_QPS_RTS: return from == IBV_QPS_RTR && mask == kToSend && attributes.timeout < 32 && attributes.retry_cnt < 8;
+    case IBV_QPS_RTS:
+      return from == IBV_QPS_RTR && mask == kToSend && attributes.timeout < 32 && attributes.retry_cnt < 8;
     case IBV_QPS_ERR: return mask == IBV_QP_STATE;
     default: return false;
   }
@@ -91,7 +92,8 @@ bool namesMemoryOfGpu(const ibv_send_wr& request) {
   for (int i = 0; i < request.num_sge; ++i) {
     for (const Region& region : world->regions) {
       const auto begin = reinterpret_cast<std::uint64_t>(region.addr);
-      if (region.isOfDevice && request.sg_list[i].addr >= begin && request.sg_list[i].addr < begin + region.length) return true;
+      if (region.isOfDevice && request.sg_list[i].addr >= begin && request.sg_list[i].addr < begin + region.length)
+        return true;
     }
   }
   return false;
@@ -159,7 +161,8 @@ int deallocPd(ibv_pd* domain) {
 }
 
 // Its memory is at `memory` for this process. REQUIRES: world's mutex.
-Region* addRegion(ibv_pd* given, std::uint64_t address, std::size_t bytes, unsigned access, bool isOfDevice, std::uint64_t memory) {
+Region* addRegion(ibv_pd* given, std::uint64_t address, std::size_t bytes, unsigned access, bool isOfDevice,
+                  std::uint64_t memory) {
   const SharedLock sharedLock(*world->shared);
   const std::uint64_t limit = world->shared->properties.lockedBytes;
   SharedRegion* const shared = freeRegion();
@@ -192,12 +195,14 @@ ibv_mr* regMr(ibv_pd* domain, void* memory, std::size_t bytes, unsigned access) 
 }
 
 // As a NIC does, this finds the bytes through the buffer, whatever is at the address meanwhile.
-ibv_mr* regDmabufMr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int fd, unsigned access) {
+ibv_mr* regDmabufMr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int fd,
+                    unsigned access) {
   const Lock lock(world->mutex);
   errno = EOPNOTSUPP;
   if (!world->shared->properties.dmaBuf) return nullptr;
   errno = EINVAL;
-  if (offset % kPage != iova % kPage || bytes % kPage != 0 || (access & IBV_ACCESS_RELAXED_ORDERING) != 0) return nullptr;
+  if (offset % kPage != iova % kPage || bytes % kPage != 0 || (access & IBV_ACCESS_RELAXED_ORDERING) != 0)
+    return nullptr;
   void* const mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
   if (mapping == MAP_FAILED) return nullptr;
   Region* const region = addRegion(domain, iova, bytes, access, true, reinterpret_cast<std::uint64_t>(mapping));
@@ -248,7 +253,8 @@ int pollCq(ibv_cq* given, int most, ibv_wc* completions) {
   while (count < most && !entries.empty() && entries.front().late-- <= 0) {
     const Queue::Entry& entry = entries.front();
     completions[count++] = entry.completion;
-    if (Pair* const pair = pairOf(entry.completion.qp_num); pair != nullptr) pair->retired = std::max(pair->retired, entry.index);
+    if (Pair* const pair = pairOf(entry.completion.qp_num); pair != nullptr)
+      pair->retired = std::max(pair->retired, entry.index);
     entries.pop_front();
   }
   return count;
@@ -260,7 +266,8 @@ ibv_qp* createQp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   const MockVerbs& properties = world->shared->properties;
   SharedPair* const shared = freePair();
   errno = EINVAL;
-  if (attributes->qp_type != IBV_QPT_RC || attributes->send_cq == nullptr || attributes->recv_cq == nullptr) return nullptr;
+  if (attributes->qp_type != IBV_QPT_RC || attributes->send_cq == nullptr || attributes->recv_cq == nullptr)
+    return nullptr;
   if (attributes->cap.max_send_wr > properties.mostRequests || attributes->cap.max_inline_data > properties.maxInline ||
       attributes->cap.max_recv_wr > std::min(properties.mostRequests, SharedInbox::kMost)) {
     return nullptr;
@@ -282,7 +289,8 @@ ibv_qp* createQp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   ++static_cast<Domain*>(domain)->users;
   const int nic = static_cast<Context*>(domain->context)->nic->index;
   *shared = {};
-  *shared = {pair.qp_num, getpid(), static_cast<Domain*>(domain)->id, IBV_QPS_RESET, 0, nic, gidAt(nic, 0), {}, lidOf(nic), 0};
+  *shared = {pair.qp_num, getpid(), static_cast<Domain*>(domain)->id, IBV_QPS_RESET, 0, nic, gidAt(nic, 0), {},
+             lidOf(nic),  0};
   return &pair;
 }
 

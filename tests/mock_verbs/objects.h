@@ -11,7 +11,8 @@ std::uint16_t lidOf(int nic);
 ibv_pd* allocPd(ibv_context* context);
 int deallocPd(ibv_pd* domain);
 ibv_mr* regMr(ibv_pd* domain, void* memory, std::size_t bytes, unsigned access);
-ibv_mr* regDmabufMr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int fd, unsigned access);
+ibv_mr* regDmabufMr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int fd,
+                    unsigned access);
 int deregMr(ibv_mr* region);
 ibv_cq* createCq(ibv_context* context, int entries, void* user, ibv_comp_channel* channel, int vector);
 int destroyCq(ibv_cq* queue);

@@ -1,5 +1,5 @@
-// The insides of the mock. What processes must know of each other stands in memory that they share: which queue pairs and
-// registrations there are.
+// The insides of the mock. What processes must know of each other stands in memory that they share: which queue pairs
+// and registrations there are.
 #pragma once
 
 #include <pthread.h>
@@ -44,10 +44,10 @@ struct SharedInbox {
     std::uint64_t id;
     std::uint32_t bytes;
   };
-  std::uint32_t posted, filled;   // buffers, counted; buffer k stands at k % kMost
-  std::uint32_t told;             // arrivals that are completions
+  std::uint32_t posted, filled;  // buffers, counted; buffer k stands at k % kMost
+  std::uint32_t told;            // arrivals that are completions
   Buffer buffers[kMost];
-  Arrival arrivals[kMost];        // likewise, at `filled`
+  Arrival arrivals[kMost];  // likewise, at `filled`
 };
 
 struct SharedRegion {
@@ -62,7 +62,7 @@ struct SharedRegion {
 struct Shared {
   pthread_mutex_t mutex;  // robust: a process may be killed inside
   MockVerbs properties;
-  std::uint32_t next;     // number of the next object
+  std::uint32_t next;  // number of the next object
   bool isDown[kMostNics], isBroken[kMostNics];
   SharedPair pairs[kMostPairs];
   SharedInbox inboxes[kMostPairs];  // of those
@@ -103,8 +103,8 @@ struct Pair;
 struct Queue : ibv_cq {
   struct Entry {
     ibv_wc completion;
-    int late;            // polls until it is seen
-    std::uint64_t index; // of the request, counted for each pair
+    int late;             // polls until it is seen
+    std::uint64_t index;  // of the request, counted for each pair
   };
   std::deque<Entry> entries;
   std::vector<Pair*> pairs;

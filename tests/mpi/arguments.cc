@@ -66,13 +66,9 @@ struct Pairs {
 // The arguments of one call, gone when it has returned, as are its datatypes.
 struct Arrays {
   explicit Arrays(Pairs& out, Pairs& in)
-      : ones(std::vector<int>(at(ranks), 1)),
-        displs(places(1)),
-        begins(places(sizeof(int))),
+      : ones(std::vector<int>(at(ranks), 1)), displs(places(1)), begins(places(sizeof(int))),
         sent(std::vector<MPI_Datatype>(at(ranks), out.datatype)),
-        received(std::vector<MPI_Datatype>(at(ranks), in.datatype)),
-        out(out),
-        in(in) {}
+        received(std::vector<MPI_Datatype>(at(ranks), in.datatype)), out(out), in(in) {}
   ~Arrays() {
     MPI_Type_free(&out.datatype);
     MPI_Type_free(&in.datatype);
@@ -246,18 +242,12 @@ int callWrongly(int how, int root, MPI_Comm comm) {
   MPI_Request request = MPI_REQUEST_NULL;
   int code = MPI_SUCCESS;
   switch (how) {
-    case 0:
-      return MPI_Reduce(values, values, 1, MPI_INT, MPI_SUM, root, comm);
-    case 1:
-      return MPI_Bcast(values, 1, MPI_INT, ranks, comm);
-    case 2:
-      return MPI_Ireduce(values, values, 1, MPI_INT, MPI_SUM, root, comm, &request);
-    case 3:
-      return MPI_Allgather(values, -1, MPI_INT, values + 1, 1, MPI_INT, comm);
-    case 4:
-      return MPI_Allgather(values, 1, MPI_DATATYPE_NULL, values + 1, 1, MPI_INT, comm);
-    case 5:
-      return MPI_Allreduce(values, values + 1, 2, MPI_INT, MPI_SUM, comm);
+    case 0: return MPI_Reduce(values, values, 1, MPI_INT, MPI_SUM, root, comm);
+    case 1: return MPI_Bcast(values, 1, MPI_INT, ranks, comm);
+    case 2: return MPI_Ireduce(values, values, 1, MPI_INT, MPI_SUM, root, comm, &request);
+    case 3: return MPI_Allgather(values, -1, MPI_INT, values + 1, 1, MPI_INT, comm);
+    case 4: return MPI_Allgather(values, 1, MPI_DATATYPE_NULL, values + 1, 1, MPI_INT, comm);
+    case 5: return MPI_Allreduce(values, values + 1, 2, MPI_INT, MPI_SUM, comm);
     default:
       code = MPI_Iallreduce(values, values + 1, 2, MPI_INT, MPI_SUM, comm, &request);
       return code != MPI_SUCCESS ? code : MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -328,20 +318,13 @@ int move(int kind, const int* send, int* recv, int root, const Blocks& b, bool i
   const std::vector<int>& sent = isOne ? b.received : b.sent;
   const std::vector<MPI_Datatype> others = b.types;
   switch (kind) {
-    case 0:
-      return MPI_Gather(send, given, type, recv, taken, type, root, comm);
-    case 1:
-      return MPI_Gatherv(send, given, type, recv, b.received.data(), b.displs.data(), type, root, comm);
-    case 2:
-      return MPI_Scatter(send, given, type, recv, taken, type, root, comm);
-    case 3:
-      return MPI_Scatterv(send, b.sent.data(), b.displs.data(), type, recv, taken, type, root, comm);
-    case 4:
-      return MPI_Allgather(send, given, type, recv, taken, type, comm);
-    case 5:
-      return MPI_Allgatherv(send, given, type, recv, b.received.data(), b.displs.data(), type, comm);
-    case 6:
-      return MPI_Alltoall(send, given, type, recv, taken, type, comm);
+    case 0: return MPI_Gather(send, given, type, recv, taken, type, root, comm);
+    case 1: return MPI_Gatherv(send, given, type, recv, b.received.data(), b.displs.data(), type, root, comm);
+    case 2: return MPI_Scatter(send, given, type, recv, taken, type, root, comm);
+    case 3: return MPI_Scatterv(send, b.sent.data(), b.displs.data(), type, recv, taken, type, root, comm);
+    case 4: return MPI_Allgather(send, given, type, recv, taken, type, comm);
+    case 5: return MPI_Allgatherv(send, given, type, recv, b.received.data(), b.displs.data(), type, comm);
+    case 6: return MPI_Alltoall(send, given, type, recv, taken, type, comm);
     case 7:
       return MPI_Alltoallv(send, sent.data(), b.displs.data(), type, recv, b.received.data(), b.displs.data(), type,
                            comm);

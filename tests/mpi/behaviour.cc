@@ -1,6 +1,7 @@
 // What an MPI program may rely on beside results, one thing for each run.
 //
-// usage: kolo-mpi-behaviour-FAMILY progress|errors|lifetime|threads|fork|passing|tool|profiled|exit|abort|abort-nonblocking
+// usage: kolo-mpi-behaviour-FAMILY
+// progress|errors|lifetime|threads|fork|passing|tool|profiled|exit|abort|abort-nonblocking
 #include <dirent.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,7 +34,8 @@ void progress() {
     for (int sender = 0; sender < ranks; ++sender) {
       MPI_Request request = MPI_REQUEST_NULL;
       const int receiver = (sender + 1) % ranks;
-      if (rank == sender) MPI_Isend(out.data(), static_cast<int>(out.size()), MPI_CHAR, receiver, 0, MPI_COMM_WORLD, &request);
+      if (rank == sender)
+        MPI_Isend(out.data(), static_cast<int>(out.size()), MPI_CHAR, receiver, 0, MPI_COMM_WORLD, &request);
       if (rank == receiver) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         MPI_Recv(in.data(), static_cast<int>(in.size()), MPI_CHAR, sender, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -82,12 +84,14 @@ void errors() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   int one = 1, other = 2;
   const auto alike = [&](const char* what, int got, int own) {
-    expect(classOf(got) == classOf(own), std::string(what) + " has class " + std::to_string(classOf(own)) + ", not " + std::to_string(classOf(got)));
+    expect(classOf(got) == classOf(own),
+           std::string(what) + " has class " + std::to_string(classOf(own)) + ", not " + std::to_string(classOf(got)));
   };
   const MPI_Comm world = MPI_COMM_WORLD;
   alike("a wrong root", MPI_Bcast(&one, 1, MPI_INT, ranks, world), ITS_OWN(MPI_Bcast)(&one, 1, MPI_INT, ranks, world));
   alike("a negative count", MPI_Bcast(&one, -1, MPI_INT, 0, world), ITS_OWN(MPI_Bcast)(&one, -1, MPI_INT, 0, world));
-  alike("no datatype", MPI_Bcast(&one, 1, MPI_DATATYPE_NULL, 0, world), ITS_OWN(MPI_Bcast)(&one, 1, MPI_DATATYPE_NULL, 0, world));
+  alike("no datatype", MPI_Bcast(&one, 1, MPI_DATATYPE_NULL, 0, world),
+        ITS_OWN(MPI_Bcast)(&one, 1, MPI_DATATYPE_NULL, 0, world));
   sameBufferTwice();
   alike("an operation for other types", MPI_Allreduce(&one, &other, 1, MPI_FLOAT, MPI_BAND, world),
         ITS_OWN(MPI_Allreduce)(&one, &other, 1, MPI_FLOAT, MPI_BAND, world));
@@ -98,7 +102,8 @@ void errors() {
   MPI_Comm spoilt = MPI_COMM_NULL;
   MPI_Comm_dup(world, &spoilt);
   std::vector<int> many(1000);
-  const int code = MPI_Allreduce(many.data(), std::vector<int>(1000).data(), rank == 0 ? 1000 : 999, MPI_INT, MPI_SUM, spoilt);
+  const int code =
+      MPI_Allreduce(many.data(), std::vector<int>(1000).data(), rank == 0 ? 1000 : 999, MPI_INT, MPI_SUM, spoilt);
   expect(classOf(code) == MPI_ERR_TRUNCATE, "ranks that disagree on the count are told so");
 }
 
@@ -129,8 +134,9 @@ void lifetime() {
     MPI_Barrier(MPI_COMM_WORLD);
     if (round == 10) files = openFiles();
   }
-  expect(openFiles() <= files + 2, "no file stays open: " + std::to_string(files) + ", then " + std::to_string(openFiles()));
-  MPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr);   // set after the interposer's, and so deleted before it
+  expect(openFiles() <= files + 2,
+         "no file stays open: " + std::to_string(files) + ", then " + std::to_string(openFiles()));
+  MPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr);  // set after the interposer's, and so deleted before it
 }
 
 void threads() {
@@ -148,7 +154,8 @@ void threads() {
 
 void forks() {
   expect(sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2, "the sum is right");
-  // One that becomes another program, and one that ends by itself; also while a collective is under way in a thread of the interposer's.
+  // One that becomes another program, and one that ends by itself; also while a collective is under way in a thread of
+  // the interposer's.
   for (const bool isOther : {true, false}) {
     std::vector<int> in(1 << 20, rank), out(in.size());
     MPI_Request request = MPI_REQUEST_NULL;
@@ -168,7 +175,9 @@ void forks() {
   }
 }
 
-void keepLeft(void* in, void* inout, int* count, MPI_Datatype*) { std::memcpy(inout, in, static_cast<std::size_t>(*count) * sizeof(int)); }
+void keepLeft(void* in, void* inout, int* count, MPI_Datatype*) {
+  std::memcpy(inout, in, static_cast<std::size_t>(*count) * sizeof(int));
+}
 
 // What is not covered works as before: operations of the program's own, and two groups.
 void passing() {
@@ -212,7 +221,7 @@ void profiled() {
   MPI_Barrier(MPI_COMM_WORLD);
   MPI_Info info = MPI_INFO_NULL;
   MPI_Info_create(&info);
-  MPI_Info_set(info, "mpi_minimum_memory_alignment", "65536");   // which the interposer's memory has not
+  MPI_Info_set(info, "mpi_minimum_memory_alignment", "65536");  // which the interposer's memory has not
   for (const MPI_Info each : {MPI_INFO_NULL, info}) {
     void* memory = nullptr;
     MPI_Alloc_mem(100, each, static_cast<void*>(&memory));
@@ -226,19 +235,20 @@ void profiled() {
 void sumNonblocking(int count) {
   std::vector<int> sums(static_cast<std::size_t>(count), -1);
   std::vector<MPI_Request> requests(sums.size(), MPI_REQUEST_NULL);
-  for (std::size_t i = 0; i < sums.size(); ++i) MPI_Iallreduce(&rank, &sums[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[i]);
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    MPI_Iallreduce(&rank, &sums[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[i]);
   for (MPI_Request& each : requests) MPI_Wait(&each, MPI_STATUS_IGNORE);
   for (const int sum : sums) expect(sum == ranks * (ranks - 1) / 2, "the nonblocking sum is right");
 }
 
 // What C++ programs do in the destructors of their global objects; those of others, made later, have run before.
 void atExit() {
-  std::vector<std::vector<char>> filled(200, std::vector<char>(56, 'x'));   // in the place of what has been freed
+  std::vector<std::vector<char>> filled(200, std::vector<char>(56, 'x'));  // in the place of what has been freed
   std::vector<int> all(static_cast<std::size_t>(ranks), -1);
   MPI_Allgather(&rank, 1, MPI_INT, all.data(), 1, MPI_INT, MPI_COMM_WORLD);
   for (int i = 0; i < ranks; ++i) expect(all[static_cast<std::size_t>(i)] == i, "blocks are gathered");
   expect(sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2, "the sum is right");
-  sumNonblocking(2);   // what main()'s thread has kept of its own is gone
+  sumNonblocking(2);  // what main()'s thread has kept of its own is gone
   if (rank == 0) std::printf("exit: ok\n");
   MPI_Finalize();
 }
@@ -248,7 +258,7 @@ void abortWhileNonblockingIsUnderWay() {
   int sum = 0;
   MPI_Request request = MPI_REQUEST_NULL;
   if (rank != 0) MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));   // others' threads wait for rank 0
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // others' threads wait for rank 0
   if (rank == ranks - 1) MPI_Abort(MPI_COMM_WORLD, 3);
   if (rank == 0) MPI_Recv(&sum, 1, MPI_INT, ranks - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -282,11 +292,10 @@ int main(int argc, char** argv) {
   else if (what == "tool") tool();
   else if (what == "profiled") profiled();
   else if (what == "exit") {
-    std::atexit(atExit);   // before the first collective
+    std::atexit(atExit);  // before the first collective
     sumNonblocking(1);
     return sumOfRanks(MPI_COMM_WORLD) == ranks * (ranks - 1) / 2 ? 0 : 1;
-  }
-  else if (what == "abort-nonblocking") abortWhileNonblockingIsUnderWay();
+  } else if (what == "abort-nonblocking") abortWhileNonblockingIsUnderWay();
   else if (what == "abort") abortWhileOthersWait();
   else expect(false, "the first argument says what to do");
   if (rank == 0) std::printf("%s: ok\n", what.c_str());

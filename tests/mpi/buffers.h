@@ -8,7 +8,7 @@
 
 namespace kolo::test {
 
-inline std::string what;   // is being done, for messages
+inline std::string what;  // is being done, for messages
 
 inline void expectSame(const void* one, const void* other, std::size_t bytes) {
   if (bytes == 0 || std::memcmp(one, other, bytes) == 0) return;
@@ -16,7 +16,8 @@ inline void expectSame(const void* one, const void* other, std::size_t bytes) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   std::size_t at = 0;
   while (static_cast<const char*>(one)[at] == static_cast<const char*>(other)[at]) ++at;
-  std::fprintf(stderr, "rank %d of the world: %s: byte %zu of %zu differs from the MPI's own result\n", rank, what.c_str(), at, bytes);
+  std::fprintf(stderr, "rank %d of the world: %s: byte %zu of %zu differs from the MPI's own result\n", rank,
+               what.c_str(), at, bytes);
   MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
@@ -38,7 +39,7 @@ class Buffer {
   static constexpr int kMostExtent = 48;
   explicit Buffer(int elements) : bytes_(static_cast<std::size_t>(elements) * kMostExtent + 2 * kAround, 0x5a) {}
   unsigned char* data() { return bytes_.data() + kAround; }
-  std::vector<unsigned char>& all() { return bytes_; }   // with those around
+  std::vector<unsigned char>& all() { return bytes_; }  // with those around
   void randomize(Random& random) {
     for (std::size_t i = kAround; i + kAround < bytes_.size(); ++i) bytes_[i] = static_cast<unsigned char>(random());
   }

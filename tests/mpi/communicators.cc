@@ -242,7 +242,8 @@ void rooted() {
   MPI_Comm_free(&comm);
 }
 
-// Rank 0 gives, and says so by a message: the others receive that before they take what they were given. Nobody has called anything of the kind before.
+// Rank 0 gives, and says so by a message: the others receive that before they take what they were given. Nobody has
+// called anything of the kind before.
 template <class Collective>
 void givesFirst(const Collective& collective) {
   if (rank == 0) collective();
@@ -298,8 +299,7 @@ int main(int argc, char** argv) {
       {"pending", pending}, {"finalized", finalized}, {"raced", raced},
       {"many", many},       {"threads", threads},     {"grown", grown},
       {"large", large},     {"mixed", mixed},         {"rooted", rooted},
-      {"gives", gives},
-      {"refused", refused}};
+      {"gives", gives},     {"refused", refused}};
   const std::string what = argc > 1 ? argv[1] : "";
   if (all.find(what) == all.end()) return 2;
   int provided = 0;

@@ -1,5 +1,5 @@
-/* A small program of the kind that MPI is used for: pipelined conjugate gradients (Ghysels and Vanroose, 2014) for -u'' = f on a line, whose
- * sums are under way while the matrix is applied. The solution is known. */
+/* A small program of the kind that MPI is used for: pipelined conjugate gradients (Ghysels and Vanroose, 2014) for -u''
+ * = f on a line, whose sums are under way while the matrix is applied. The solution is known. */
 #include <math.h>
 #include <mpi.h>
 #include <stdio.h>

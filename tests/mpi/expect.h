@@ -1,9 +1,9 @@
 // Which rank of how many a test's process is, and how the test ends where something does not hold.
 #pragma once
 
-#include "its_own.h"
-
 #include <string>
+
+#include "its_own.h"
 
 namespace kolo::test {
 

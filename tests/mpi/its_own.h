@@ -1,4 +1,5 @@
-// The MPI's own collectives, whatever is preloaded: found in its library itself. They are what results are compared with.
+// The MPI's own collectives, whatever is preloaded: found in its library itself. They are what results are compared
+// with.
 #pragma once
 
 #define OMPI_SKIP_MPICXX 1
@@ -15,7 +16,9 @@ namespace kolo::test {
 template <class Function>
 Function itsOwn(const char* name, Function) {
   Dl_info where{};
-  void* library = dladdr(reinterpret_cast<void*>(&MPI_Get_processor_name), &where) != 0 ? dlopen(where.dli_fname, RTLD_LAZY) : nullptr;
+  void* library = dladdr(reinterpret_cast<void*>(&MPI_Get_processor_name), &where) != 0
+                      ? dlopen(where.dli_fname, RTLD_LAZY)
+                      : nullptr;
   void* const found = library != nullptr ? dlsym(library, name) : nullptr;
   if (found == nullptr) {
     std::fprintf(stderr, "%s is not in the MPI's own library\n", name);

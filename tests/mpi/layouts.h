@@ -1,4 +1,5 @@
-// Datatypes for the tests: all predefined ones, with numbers to fill them, and derived ones with the signature of so many ints.
+// Datatypes for the tests: all predefined ones, with numbers to fill them, and derived ones with the signature of so
+// many ints.
 #pragma once
 
 #include <complex>
@@ -17,7 +18,7 @@ using Random = std::mt19937_64;
 // A predefined datatype, with the operations that MPI defines for it.
 struct Number {
   MPI_Datatype datatype;
-  std::function<void(unsigned char*, Random&)> fill;   // one element
+  std::function<void(unsigned char*, Random&)> fill;  // one element
   std::vector<MPI_Op> ops;
   bool isComplex = false;
 };
@@ -26,7 +27,7 @@ struct Number {
 template <class T>
 void fillNumber(unsigned char* to, Random& random) {
   const T value = static_cast<T>(static_cast<int>(random() % 3));
-  std::memset(to, 0, sizeof value);   // long double has bytes that are no part of its value
+  std::memset(to, 0, sizeof value);  // long double has bytes that are no part of its value
   std::memcpy(to, &value, sizeof value < 16 ? sizeof value : 10);
 }
 template <class T>
@@ -48,13 +49,15 @@ void fillPair(unsigned char* to, Random& random) {
 
 inline std::vector<Number> numbers() {
   const std::vector<MPI_Op> order = {MPI_MAX, MPI_MIN}, sums = {MPI_SUM, MPI_PROD};
-  const std::vector<MPI_Op> truths = {MPI_LAND, MPI_LOR, MPI_LXOR}, bits = {MPI_BAND, MPI_BOR, MPI_BXOR}, pairs = {MPI_MAXLOC, MPI_MINLOC};
+  const std::vector<MPI_Op> truths = {MPI_LAND, MPI_LOR, MPI_LXOR}, bits = {MPI_BAND, MPI_BOR, MPI_BXOR},
+                            pairs = {MPI_MAXLOC, MPI_MINLOC};
   const auto all = [](std::initializer_list<std::vector<MPI_Op>> lists) {
     std::vector<MPI_Op> joined;
     for (const auto& each : lists) joined.insert(joined.end(), each.begin(), each.end());
     return joined;
   };
-  const auto integer = all({order, sums, truths, bits}), floating = all({order, sums}), address = all({order, sums, bits});
+  const auto integer = all({order, sums, truths, bits}), floating = all({order, sums}),
+             address = all({order, sums, bits});
   return {{MPI_CHAR, fillNumber<signed char>, all({order, sums})},
           {MPI_SIGNED_CHAR, fillNumber<signed char>, integer},
           {MPI_UNSIGNED_CHAR, fillNumber<unsigned char>, integer},
@@ -109,12 +112,12 @@ inline std::vector<MPI_Datatype> fourInts() {
   const MPI_Aint halves[] = {0, 8}, swapped[] = {8, 0};
   const MPI_Datatype ints[] = {MPI_INT, MPI_INT};
   MPI_Type_contiguous(4, MPI_INT, &made[0]);
-  MPI_Type_vector(2, 2, 2, MPI_INT, &made[1]);                       // without gaps
-  MPI_Type_vector(2, 2, 5, MPI_INT, &made[2]);                       // with one
-  MPI_Type_indexed(2, lengths, places, MPI_INT, &made[3]);           // the last comes first
-  MPI_Type_create_struct(2, twos, halves, ints, &made[4]);           // without gaps
-  MPI_Type_create_struct(2, twos, swapped, ints, &made[5]);          // without gaps, and yet in another order
-  MPI_Type_create_resized(made[0], -8, 40, &made[6]);                // far apart
+  MPI_Type_vector(2, 2, 2, MPI_INT, &made[1]);               // without gaps
+  MPI_Type_vector(2, 2, 5, MPI_INT, &made[2]);               // with one
+  MPI_Type_indexed(2, lengths, places, MPI_INT, &made[3]);   // the last comes first
+  MPI_Type_create_struct(2, twos, halves, ints, &made[4]);   // without gaps
+  MPI_Type_create_struct(2, twos, swapped, ints, &made[5]);  // without gaps, and yet in another order
+  MPI_Type_create_resized(made[0], -8, 40, &made[6]);        // far apart
   for (MPI_Datatype& each : made) MPI_Type_commit(&each);
   return made;
 }

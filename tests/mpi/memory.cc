@@ -20,7 +20,7 @@ using kolo::test::expect;
 using kolo::test::rank;
 using kolo::test::ranks;
 
-constexpr int kCount = 1 << 20;   // doubles: 8 MiB
+constexpr int kCount = 1 << 20;  // doubles: 8 MiB
 constexpr long kBytes = kCount * static_cast<long>(sizeof(double));
 
 double* allocate(int count, MPI_Info info = MPI_INFO_NULL) {
@@ -52,7 +52,9 @@ long touchedWhere(const void* own, const IsMeant& isMeant) {
 
 // In mappings of memory that Kolo gave to other ranks.
 long touchedOfOthers(const void* own) {
-  return touchedWhere(own, [](const std::string& line, bool isOwn) { return !isOwn && line.find("/memfd:kolo (") != std::string::npos; });
+  return touchedWhere(own, [](const std::string& line, bool isOwn) {
+    return !isOwn && line.find("/memfd:kolo (") != std::string::npos;
+  });
 }
 
 // In the one mapping in which `own` is.
@@ -67,13 +69,16 @@ void fill(double* buffer, int count) {
 void expectSum(const double* buffer, int count) {
   for (int i = 0; i < count; ++i) {
     const double sum = ranks * (ranks - 1) / 2 + ranks * (i % 7);
-    expect(buffer[i] == sum, "element " + std::to_string(i) + " is " + std::to_string(sum) + ", not " + std::to_string(buffer[i]));
+    expect(buffer[i] == sum,
+           "element " + std::to_string(i) + " is " + std::to_string(sum) + ", not " + std::to_string(buffer[i]));
   }
 }
 
 using Sum = void (*)(const double* in, double* out, int count);
 
-void addUp(const double* in, double* out, int count) { MPI_Allreduce(in, out, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); }
+void addUp(const double* in, double* out, int count) {
+  MPI_Allreduce(in, out, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+}
 
 void wait(MPI_Request request) { MPI_Wait(&request, MPI_STATUS_IGNORE); }
 
@@ -83,7 +88,8 @@ MPI_Request startToAddUp(const double* in, double* out, int count) {
   return request;
 }
 
-// A sum of vectors that each rank reads where its peers have them, and writes there, shows in the pages that it has touched.
+// A sum of vectors that each rank reads where its peers have them, and writes there, shows in the pages that it has
+// touched.
 void expectZeroCopy(Sum sum = addUp) {
   double* const in = allocate(kCount);
   double* const out = allocate(kCount);
@@ -91,8 +97,9 @@ void expectZeroCopy(Sum sum = addUp) {
   sum(in, out, kCount);
   expectSum(out, kCount);
   const long touched = touchedOfOthers(in);
-  expect(touched >= kBytes / 2, "the peers' memory is used where it is, not only " + std::to_string(touched) + " bytes of it");
-  MPI_Barrier(MPI_COMM_WORLD);   // pages that are given back are gone from all ranks
+  expect(touched >= kBytes / 2,
+         "the peers' memory is used where it is, not only " + std::to_string(touched) + " bytes of it");
+  MPI_Barrier(MPI_COMM_WORLD);  // pages that are given back are gone from all ranks
   MPI_Free_mem(in);
   MPI_Free_mem(out);
 }
@@ -153,8 +160,9 @@ void rooted() {
   broadcast(large, kCount);
   for (int i = 0; i < kCount; ++i) expect(large[i] == i % 7, "element " + std::to_string(i) + " is rank 0's");
   const long touched = touchedOfOthers(large);
-  expect(rank == 0 || touched >= kBytes / 2, "rank 0's memory is used where it is, not only " + std::to_string(touched) + " bytes of it");
-  MPI_Barrier(MPI_COMM_WORLD);   // pages that are given back are gone from all ranks
+  expect(rank == 0 || touched >= kBytes / 2,
+         "rank 0's memory is used where it is, not only " + std::to_string(touched) + " bytes of it");
+  MPI_Barrier(MPI_COMM_WORLD);  // pages that are given back are gone from all ranks
   MPI_Free_mem(large);
   MPI_Free_mem(first);
 }
@@ -214,7 +222,8 @@ long touched(const void* begin, std::size_t bytes) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> isThere(bytes / page);
   mincore(const_cast<void*>(begin), bytes, isThere.data());
-  return static_cast<long>(page) * std::count_if(isThere.begin(), isThere.end(), [](unsigned char each) { return (each & 1) != 0; });
+  return static_cast<long>(page) *
+         std::count_if(isThere.begin(), isThere.end(), [](unsigned char each) { return (each & 1) != 0; });
 }
 
 // Blocks of many sizes, allocated and given back in any order, do not overlap and keep what is written to them.
@@ -286,7 +295,8 @@ void windowBy(const Allocate& allocateWindow, int flavour) {
   MPI_Allreduce(in, out, kCount, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
   expectSum(out, kCount);
   const long more = touchedAround(in) - touched;
-  expect(more >= kBytes / 2, "the peers' memory is used where it is, not only " + std::to_string(more) + " bytes of it");
+  expect(more >= kBytes / 2,
+         "the peers' memory is used where it is, not only " + std::to_string(more) + " bytes of it");
   MPI_Barrier(MPI_COMM_WORLD);
 
   MPI_Win_lock_all(0, win);
@@ -301,14 +311,15 @@ void windowBy(const Allocate& allocateWindow, int flavour) {
 }
 
 void window() {
-  windowBy([](MPI_Aint bytes, void* memory, MPI_Win* win) { MPI_Win_allocate(bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, memory, win); },
+  windowBy([](MPI_Aint bytes, void* memory,
+              MPI_Win* win) { MPI_Win_allocate(bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, memory, win); },
            MPI_WIN_FLAVOR_ALLOCATE);
 }
 
 void shared() {
-  windowBy(
-      [](MPI_Aint bytes, void* memory, MPI_Win* win) { MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, memory, win); },
-      MPI_WIN_FLAVOR_SHARED);
+  windowBy([](MPI_Aint bytes, void* memory,
+              MPI_Win* win) { MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, memory, win); },
+           MPI_WIN_FLAVOR_SHARED);
 }
 
 // Windows come and go, before and after their communicators, and with different sizes on each rank.

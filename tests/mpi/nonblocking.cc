@@ -1,7 +1,8 @@
-// What MPI programs may rely on with nonblocking collectives beside results, one thing for each run. All of it on communicators
-// where Kolo has begun; each rank must end by itself, or the job hangs.
+// What MPI programs may rely on with nonblocking collectives beside results, one thing for each run. All of it on
+// communicators where Kolo has begun; each rank must end by itself, or the job hangs.
 //
-// usage: kolo-mpi-nonblocking-FAMILY receive|orders|blocking|first|tests|freed|communicator|statuses|again|gives|threads|errors|gpu
+// usage: kolo-mpi-nonblocking-FAMILY
+// receive|orders|blocking|first|tests|freed|communicator|statuses|again|gives|threads|errors|gpu
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -39,7 +40,8 @@ MPI_Comm begun() {
   return comm;
 }
 
-// The first rank is in a receive, for a message that the second sends after the collective: nobody but the MPI runs on that rank.
+// The first rank is in a receive, for a message that the second sends after the collective: nobody but the MPI runs on
+// that rank.
 void receive() {
   for (int round = 0; round < 20; ++round) {
     Sum sum(MPI_COMM_WORLD);
@@ -67,7 +69,8 @@ void orders() {
   MPI_Comm_free(&comms[1]);
 }
 
-// Blocking collectives and messages while others are under way, of Kolo's and of the MPI's own (which has the products of long doubles).
+// Blocking collectives and messages while others are under way, of Kolo's and of the MPI's own (which has the products
+// of long doubles).
 void blocking() {
   for (int round = 0; round < 20; ++round) {
     Sum before(MPI_COMM_WORLD);
@@ -78,7 +81,8 @@ void blocking() {
     int from = -1, root = round % ranks;
     int sent = rank == root ? round : -1;
     MPI_Bcast(&sent, 1, MPI_INT, root, MPI_COMM_WORLD);
-    MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % ranks, 0, &from, 1, MPI_INT, (rank + ranks - 1) % ranks, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % ranks, 0, &from, 1, MPI_INT, (rank + ranks - 1) % ranks, 0,
+                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Request all[] = {after.request, own, before.request};
     MPI_Waitall(3, all, MPI_STATUSES_IGNORE);
     before.check();
@@ -135,18 +139,20 @@ void freed() {
   MPI_Type_commit(&gaps);
   MPI_Request request = MPI_REQUEST_NULL;
   if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  MPI_Ibcast(rank == 1 ? twos.data() : left.data(), rank == 1 ? 1000 : 1, rank == 1 ? MPI_INT : gaps, 1, MPI_COMM_WORLD, &request);
+  MPI_Ibcast(rank == 1 ? twos.data() : left.data(), rank == 1 ? 1000 : 1, rank == 1 ? MPI_INT : gaps, 1, MPI_COMM_WORLD,
+             &request);
   MPI_Request_free(&request);
   expect(request == MPI_REQUEST_NULL, "a freed request is none");
   MPI_Type_free(&gaps);
   Sum sum(MPI_COMM_WORLD);
   MPI_Wait(&sum.request, MPI_STATUS_IGNORE);
   MPI_Barrier(MPI_COMM_WORLD);
-  Sum last(MPI_COMM_WORLD);   // where the interposer has an occasion
+  Sum last(MPI_COMM_WORLD);  // where the interposer has an occasion
   MPI_Request_free(&last.request);
   MPI_Barrier(MPI_COMM_WORLD);
   last.check();
-  for (std::size_t i = 0; rank != 1 && i < left.size(); ++i) expect(left[i] == (i % 2 == 0 ? 2 : -1), "what a freed request is for comes");
+  for (std::size_t i = 0; rank != 1 && i < left.size(); ++i)
+    expect(left[i] == (i % 2 == 0 ? 2 : -1), "what a freed request is for comes");
 }
 
 // Collectives end though their communicator has been freed, and a new one may have its handle.
@@ -188,7 +194,8 @@ void statuses() {
   sum.check();
 }
 
-// Requests are the program's again and again: whichever function completes one, the next collective has one that is as good.
+// Requests are the program's again and again: whichever function completes one, the next collective has one that is as
+// good.
 void again() {
   const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
   for (int round = 0; round < 200; ++round) {
@@ -200,7 +207,9 @@ void again() {
     MPI_Status statuses[4];
     std::memset(statuses, 0x77, sizeof statuses);
     constexpr int kUntouched = 0x77777777;
-    const auto isEmpty = [](const MPI_Status& status) { return status.MPI_SOURCE == MPI_ANY_SOURCE && status.MPI_TAG == MPI_ANY_TAG; };
+    const auto isEmpty = [](const MPI_Status& status) {
+      return status.MPI_SOURCE == MPI_ANY_SOURCE && status.MPI_TAG == MPI_ANY_TAG;
+    };
     const bool areMixed = round % 9 < 4;
     switch (round % 9) {
       case 0: MPI_Waitall(4, all, statuses); break;
@@ -249,7 +258,8 @@ void again() {
           int cancelled = -1;
           MPI_Get_count(&each, MPI_INT, &count);
           MPI_Test_cancelled(&each, &cancelled);
-          expect(isEmpty(each) && count == 0 && cancelled == 0 && each.MPI_ERROR == MPI_SUCCESS, "each status is empty, and tells no error");
+          expect(isEmpty(each) && count == 0 && cancelled == 0 && each.MPI_ERROR == MPI_SUCCESS,
+                 "each status is empty, and tells no error");
         }
         all[0] = both[0];
         all[2] = both[1];
@@ -257,7 +267,7 @@ void again() {
       }
       default:
         MPI_Wait(&all[2], &statuses[2]);
-        MPI_Request_free(&all[0]);   // of one that is over
+        MPI_Request_free(&all[0]);  // of one that is over
         break;
     }
     if (!areMixed) MPI_Waitall(4, all, MPI_STATUSES_IGNORE);
@@ -272,7 +282,8 @@ void again() {
   }
 }
 
-// A rank that only gives has done so when the call returns, if it has made the call before and there is room: whatever the others do.
+// A rank that only gives has done so when the call returns, if it has made the call before and there is room: whatever
+// the others do.
 void gives() {
   const auto size = static_cast<std::size_t>(ranks);
   std::vector<int> one(2), all(2 * size), counts(size, 2), begins(size);
@@ -283,18 +294,25 @@ void gives() {
     std::function<void(MPI_Request*)> start;
   };
   const std::vector<Kind> kinds = {
-      {"broadcast", true, [&](MPI_Request* request) { MPI_Ibcast(one.data(), 2, MPI_INT, 0, MPI_COMM_WORLD, request); }},
-      {"scatter", true, [&](MPI_Request* request) {
+      {"broadcast", true,
+       [&](MPI_Request* request) { MPI_Ibcast(one.data(), 2, MPI_INT, 0, MPI_COMM_WORLD, request); }},
+      {"scatter", true,
+       [&](MPI_Request* request) {
          MPI_Iscatter(all.data(), 2, MPI_INT, one.data(), 2, MPI_INT, 0, MPI_COMM_WORLD, request);
        }},
-      {"scatterv", true, [&](MPI_Request* request) {
-         MPI_Iscatterv(all.data(), counts.data(), begins.data(), MPI_INT, one.data(), 2, MPI_INT, 0, MPI_COMM_WORLD, request);
+      {"scatterv", true,
+       [&](MPI_Request* request) {
+         MPI_Iscatterv(all.data(), counts.data(), begins.data(), MPI_INT, one.data(), 2, MPI_INT, 0, MPI_COMM_WORLD,
+                       request);
        }},
-      {"gather", false, [&](MPI_Request* request) {
+      {"gather", false,
+       [&](MPI_Request* request) {
          MPI_Igather(one.data(), 2, MPI_INT, all.data(), 2, MPI_INT, 0, MPI_COMM_WORLD, request);
        }},
-      {"gatherv", false, [&](MPI_Request* request) {
-         MPI_Igatherv(one.data(), 2, MPI_INT, all.data(), counts.data(), begins.data(), MPI_INT, 0, MPI_COMM_WORLD, request);
+      {"gatherv", false,
+       [&](MPI_Request* request) {
+         MPI_Igatherv(one.data(), 2, MPI_INT, all.data(), counts.data(), begins.data(), MPI_INT, 0, MPI_COMM_WORLD,
+                      request);
        }},
       {"reduce", false, [&](MPI_Request* request) {
          MPI_Ireduce(one.data(), all.data(), 2, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD, request);
@@ -317,9 +335,10 @@ void gives() {
       } else if (rank == 0 && name == "reduce") {
         expect(all[1] == ranks * round + ranks * (ranks - 1) / 2, "the root has the sum");
       } else if (rank == 0) {
-        for (int i = 0; i < ranks; ++i) expect(all[2 * static_cast<std::size_t>(i) + 1] == round + i, "the root has what all gave: " + name);
+        for (int i = 0; i < ranks; ++i)
+          expect(all[2 * static_cast<std::size_t>(i) + 1] == round + i, "the root has what all gave: " + name);
       }
-      if (round % 8 == 7) MPI_Barrier(MPI_COMM_WORLD);   // none is so far ahead that there is no room
+      if (round % 8 == 7) MPI_Barrier(MPI_COMM_WORLD);  // none is so far ahead that there is no room
     }
   }
 }
@@ -366,15 +385,17 @@ void errors() {
   MPI_Request all[] = {MPI_REQUEST_NULL, start(spoilt[1])};
   MPI_Status statuses[2];
   expect(classOf(MPI_Waitall(2, all, statuses)) == MPI_ERR_IN_STATUS, "MPI_Waitall says where to look");
-  expect(statuses[1].MPI_ERROR != MPI_SUCCESS, "the status tells of an error");   // MPICH says MPI_ERR_OTHER, whatever it is
+  expect(statuses[1].MPI_ERROR != MPI_SUCCESS,
+         "the status tells of an error");  // MPICH says MPI_ERR_OTHER, whatever it is
   Sum sum(MPI_COMM_WORLD);
   MPI_Request both[] = {sum.request, start(spoilt[2])};
   expect(classOf(MPI_Waitall(2, both, statuses)) == MPI_ERR_IN_STATUS, "MPI_Waitall says it of collectives alone, too");
   expect(statuses[1].MPI_ERROR != MPI_SUCCESS, "the status of the one that failed tells of it");
   sum.check();
-#ifndef OPEN_MPI   // whose MPI_STATUS_IGNORE this is
+#ifndef OPEN_MPI  // whose MPI_STATUS_IGNORE this is
   Sum another(MPI_COMM_WORLD);
-  expect(classOf(MPI_Wait(&another.request, nullptr)) == MPI_ERR_ARG, "a status that is nowhere is the MPI's to refuse");
+  expect(classOf(MPI_Wait(&another.request, nullptr)) == MPI_ERR_ARG,
+         "a status that is nowhere is the MPI's to refuse");
 #endif
   MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -382,7 +403,10 @@ void errors() {
 // Ints in a GPU's memory.
 class Ints {
  public:
-  explicit Ints(const std::vector<int>& values) : count_(values.size()), data_(Gpu::get()->allocate(count_ * sizeof(int))) { put(0, values); }
+  explicit Ints(const std::vector<int>& values)
+      : count_(values.size()), data_(Gpu::get()->allocate(count_ * sizeof(int))) {
+    put(0, values);
+  }
   ~Ints() { free(); }
   Ints(const Ints&) = delete;
   int* data() const { return reinterpret_cast<int*>(data_); }
@@ -425,7 +449,8 @@ void completeOnGpu(MPI_Comm comm) {
       case 7: until([&] { MPI_Testsome(2, requests, &flag, indices, MPI_STATUSES_IGNORE); }); break;
       default: until([&] { MPI_Request_get_status(requests[1], &flag, MPI_STATUS_IGNORE); });
     }
-    expect(total.get() == std::vector<int>{ranks * (ranks - 1) / 2, ranks}, "the sum is in the GPU's memory by way " + std::to_string(how));
+    expect(total.get() == std::vector<int>{ranks * (ranks - 1) / 2, ranks},
+           "the sum is in the GPU's memory by way " + std::to_string(how));
     MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
   }
 }
@@ -456,14 +481,16 @@ void failToCopy() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   Ints in({1, 2}), out({0, 0});
-  expect(isOfBuffer(MPI_Allreduce(in.data(), out.data(), 2000, MPI_INT, MPI_SUM, MPI_COMM_WORLD)), "a buffer that is too short is an error");
+  expect(isOfBuffer(MPI_Allreduce(in.data(), out.data(), 2000, MPI_INT, MPI_SUM, MPI_COMM_WORLD)),
+         "a buffer that is too short is an error");
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Iallreduce(in.data(), out.data(), 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
   out.free();
   expect(isOfBuffer(MPI_Wait(&request, MPI_STATUS_IGNORE)), "a buffer that is gone is an error");
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-  // Whoever comes last may find its collective over, and the sum in its place, at once; so rank 0 comes when the others' buffers are gone.
+  // Whoever comes last may find its collective over, and the sum in its place, at once; so rank 0 comes when the
+  // others' buffers are gone.
   Ints other({0, 0});
   if (rank == 0) {
     for (int peer = 1; peer < ranks; ++peer) MPI_Recv(nullptr, 0, MPI_INT, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -481,7 +508,7 @@ void failToCopy() {
 void gpu() {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-  completeOnGpu(comm);   // the MPI's own: Kolo has not begun there
+  completeOnGpu(comm);  // the MPI's own: Kolo has not begun there
   MPI_Barrier(comm);
   completeOnGpu(comm);
   MPI_Comm_free(&comm);
@@ -493,8 +520,9 @@ void gpu() {
 
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<void()>> all = {
-      {"receive", receive}, {"orders", orders}, {"blocking", blocking}, {"first", first}, {"tests", tests}, {"freed", freed},
-      {"communicator", communicator}, {"statuses", statuses}, {"again", again}, {"gives", gives}, {"threads", threads}, {"errors", errors},
+      {"receive", receive}, {"orders", orders}, {"blocking", blocking},         {"first", first},
+      {"tests", tests},     {"freed", freed},   {"communicator", communicator}, {"statuses", statuses},
+      {"again", again},     {"gives", gives},   {"threads", threads},           {"errors", errors},
       {"gpu", gpu}};
   const std::string what = argc > 1 ? argv[1] : "";
   if (all.find(what) == all.end()) return 2;
@@ -502,7 +530,7 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, what == "threads" ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  all.at(what)();   // no blocking collective comes before
+  all.at(what)();  // no blocking collective comes before
   if (rank == 0) std::printf("%s: ok\n", what.c_str());
   MPI_Finalize();
   return 0;

@@ -1,5 +1,5 @@
-// A GPU's memory for the tests, by the driver's library that KOLO_TEST_LIBCUDA names (one_gpu.cc). Programs load it when they run, as those do that are linked
-// with the CUDA runtime.
+// A GPU's memory for the tests, by the driver's library that KOLO_TEST_LIBCUDA names (one_gpu.cc). Programs load it
+// when they run, as those do that are linked with the CUDA runtime.
 #pragma once
 
 #include <dlfcn.h>
@@ -42,7 +42,8 @@ class Gpu {
   explicit Gpu(const char* file) {
     void* const library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     const auto find = [&](const char* name, auto& function) {
-      function = library != nullptr ? reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name)) : nullptr;
+      function =
+          library != nullptr ? reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name)) : nullptr;
       check(function == nullptr);
     };
     find("cuMemAlloc_v2", allocate_);
@@ -52,10 +53,12 @@ class Gpu {
     find("cuDevicePrimaryCtxRetain", retain_);
     find("cuCtxPushCurrent_v2", push_);
     find("cuCtxPopCurrent_v2", pop_);
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));   // a real one takes longer than that to begin
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));  // a real one takes longer than that to begin
   }
 
-  static unsigned long long addressOf(const unsigned char* memory) { return reinterpret_cast<unsigned long long>(memory); }
+  static unsigned long long addressOf(const unsigned char* memory) {
+    return reinterpret_cast<unsigned long long>(memory);
+  }
   static void check(int result) {
     if (result == 0) return;
     std::fprintf(stderr, "the test's CUDA driver failed: %d\n", result);
@@ -89,7 +92,9 @@ class Placed {
     device_ = {gpu->allocate(buffer.all().size()), [gpu](unsigned char* memory) { gpu->free(memory); }};
     gpu->upload(device_.get(), buffer.all().data(), buffer.all().size());
   }
-  unsigned char* data() const { return device_ ? device_.get() + (buffer_->data() - buffer_->all().data()) : buffer_->data(); }
+  unsigned char* data() const {
+    return device_ ? device_.get() + (buffer_->data() - buffer_->all().data()) : buffer_->data();
+  }
   // What the call left.
   void fetch() const {
     if (device_) Gpu::get()->download(buffer_->all().data(), device_.get(), buffer_->all().size());

@@ -1,5 +1,6 @@
-// A CUDA driver's library (libcuda.so.1) with one GPU, for programs under the MPI interposer: memory that no processor can read or write, and what
-// it takes to copy it. Memory of every other allocation belongs to no context, as that of pools.
+// A CUDA driver's library (libcuda.so.1) with one GPU, for programs under the MPI interposer: memory that no processor
+// can read or write, and what it takes to copy it. Memory of every other allocation belongs to no context, as that of
+// pools.
 #include <cuda.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,7 +18,7 @@ namespace {
 
 struct Allocation {
   std::size_t bytes;
-  unsigned char* behind;   // the same memory, where it can be read and written
+  unsigned char* behind;  // the same memory, where it can be read and written
   bool isOfContext;
 };
 
@@ -91,9 +92,13 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* which, void
   const Allocation* const its = find(pointer, 1, &offset);
   for (unsigned i = 0; i < count; ++i) {
     switch (which[i]) {
-      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *static_cast<unsigned*>(data[i]) = its != nullptr ? CU_MEMORYTYPE_DEVICE : 0; break;
+      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *static_cast<unsigned*>(data[i]) = its != nullptr ? CU_MEMORYTYPE_DEVICE : 0;
+        break;
       case CU_POINTER_ATTRIBUTE_IS_MANAGED: *static_cast<unsigned*>(data[i]) = 0; break;
-      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *static_cast<int*>(data[i]) = its != nullptr ? 0 : CU_DEVICE_INVALID; break;
+      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *static_cast<int*>(data[i]) = its != nullptr ? 0 : CU_DEVICE_INVALID;
+        break;
       case CU_POINTER_ATTRIBUTE_CONTEXT:
         *static_cast<CUcontext*>(data[i]) = its != nullptr && its->isOfContext ? context() : nullptr;
         break;
@@ -155,7 +160,9 @@ CUresult cuStreamDestroy(CUstream stream) {
 }
 
 CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, std::size_t bytes) { return copy(to, from, bytes, true); }
-CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, std::size_t bytes) { return copy(const_cast<void*>(from), to, bytes, false); }
+CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, std::size_t bytes) {
+  return copy(const_cast<void*>(from), to, bytes, false);
+}
 
 CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   of(stream).push_back([=] { return copy(to, from, bytes, true); });
@@ -173,10 +180,12 @@ CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* given, CUstream stream) {
   if (what.srcPitch < what.WidthInBytes || what.dstPitch < what.WidthInBytes) return CUDA_ERROR_INVALID_VALUE;
   of(stream).push_back([=] {
     for (std::size_t row = 0; row < what.Height; ++row) {
-      unsigned char* const host = static_cast<unsigned char*>(isToHost ? what.dstHost : const_cast<void*>(what.srcHost)) +
-                                  row * (isToHost ? what.dstPitch : what.srcPitch);
+      unsigned char* const host =
+          static_cast<unsigned char*>(isToHost ? what.dstHost : const_cast<void*>(what.srcHost)) +
+          row * (isToHost ? what.dstPitch : what.srcPitch);
       const CUdeviceptr device = isToHost ? what.srcDevice + row * what.srcPitch : what.dstDevice + row * what.dstPitch;
-      if (const CUresult result = copy(host, device, what.WidthInBytes, isToHost); result != CUDA_SUCCESS) return result;
+      if (const CUresult result = copy(host, device, what.WidthInBytes, isToHost); result != CUDA_SUCCESS)
+        return result;
     }
     return CUDA_SUCCESS;
   });

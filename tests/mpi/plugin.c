@@ -7,7 +7,7 @@ int run(void);
 int run(void) {
   int rank, ranks, sum = -1, i, wrong = 0;
   MPI_Request request;
-  void *memory = NULL;
+  void* memory = NULL;
   MPI_Init(NULL, NULL);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);

@@ -1,5 +1,5 @@
-// Random collectives on random communicators, each done twice on the same input: as programs call it, and by the MPI's own function. What
-// is received, and all bytes around it, must be the same.
+// Random collectives on random communicators, each done twice on the same input: as programs call it, and by the MPI's
+// own function. What is received, and all bytes around it, must be the same.
 //
 // With KOLO_TEST_LIBCUDA most buffers of the former lie in a GPU's memory.
 //
@@ -20,7 +20,7 @@ constexpr bool kMayLeaveWhole = false;
 struct Test {
   MPI_Comm comm;
   int rank, ranks;
-  Random shared, own;   // the same draws on all ranks; this rank's
+  Random shared, own;  // the same draws on all ranks; this rank's
 
   int draw(int below) { return static_cast<int>(shared() % static_cast<unsigned>(below)); }
   bool coin() { return draw(2) == 0; }
@@ -32,8 +32,8 @@ struct Test {
   MPI_Datatype pick(const std::vector<MPI_Datatype>& types) { return types[own() % types.size()]; }
 };
 
-// Calls `collective(send, recv, own)` twice, and compares what it left in both buffers. own: whether it shall be the MPI's.
-// hide(recv) overwrites what is undefined.
+// Calls `collective(send, recv, own)` twice, and compares what it left in both buffers. own: whether it shall be the
+// MPI's. hide(recv) overwrites what is undefined.
 template <class Collective, class Hide>
 void compare(Test& test, Buffer& send, Buffer& recv, const Collective& collective, const Hide& hide) {
   Buffer otherSend = send, otherRecv = recv;
@@ -54,7 +54,7 @@ void reduce(Test& test, const Number& number) {
   const MPI_Datatype type = number.datatype;
   const MPI_Op op = number.ops[static_cast<std::size_t>(test.draw(static_cast<int>(number.ops.size())))];
   const int kind = test.draw(6), count = test.drawCount() / (kind >= 4 ? test.ranks : 1), root = test.draw(test.ranks);
-  const bool isPassedOn = layoutOf(type).extent > 16;   // MPICH's own MPI_Reduce dies in place on other roots than 0
+  const bool isPassedOn = layoutOf(type).extent > 16;  // MPICH's own MPI_Reduce dies in place on other roots than 0
   const bool inPlace = test.coin() && !(kind == 1 && isPassedOn);
   std::vector<int> counts(static_cast<std::size_t>(test.ranks));
   int total = kind == 4 ? count * test.ranks : count;
@@ -73,21 +73,15 @@ void reduce(Test& test, const Number& number) {
         const void* const from = inPlace ? MPI_IN_PLACE : s;
         const void* const toRoot = inPlace && test.rank == root ? MPI_IN_PLACE : s;
         switch (kind) {
-          case 0:
-            (own ? ITS_OWN(MPI_Allreduce) : MPI_Allreduce)(from, r, count, type, op, test.comm);
-            break;
+          case 0: (own ? ITS_OWN(MPI_Allreduce) : MPI_Allreduce)(from, r, count, type, op, test.comm); break;
           case 1: {
             const std::vector<unsigned char> copy(r, r + (own ? count * layoutOf(type).extent : 0));
             const void* const input = toRoot == MPI_IN_PLACE && own ? copy.data() : toRoot;
             (own ? ITS_OWN(MPI_Reduce) : MPI_Reduce)(input, r, count, type, op, root, test.comm);
             break;
           }
-          case 2:
-            (own ? ITS_OWN(MPI_Scan) : MPI_Scan)(from, r, count, type, op, test.comm);
-            break;
-          case 3:
-            (own ? ITS_OWN(MPI_Exscan) : MPI_Exscan)(from, r, count, type, op, test.comm);
-            break;
+          case 2: (own ? ITS_OWN(MPI_Scan) : MPI_Scan)(from, r, count, type, op, test.comm); break;
+          case 3: (own ? ITS_OWN(MPI_Exscan) : MPI_Exscan)(from, r, count, type, op, test.comm); break;
           case 4:
             (own ? ITS_OWN(MPI_Reduce_scatter_block) : MPI_Reduce_scatter_block)(from, r, count, type, op, test.comm);
             break;
@@ -107,7 +101,7 @@ void reduce(Test& test, const Number& number) {
 
 // ---- movements
 
-struct Plan {   // of the blocks of all ranks in one buffer
+struct Plan {  // of the blocks of all ranks in one buffer
   std::vector<int> counts, displs;
   int end;
 };
@@ -130,7 +124,8 @@ struct Mixed {
   Mixed(Test& test, const std::vector<MPI_Datatype>& alike, const Plan& plan) {
     for (const int place : plan.displs) {
       types.push_back(test.pick(alike));
-      begins.push_back(place * Buffer::kMostExtent - static_cast<int>(std::min<MPI_Aint>(0, layoutOf(types.back()).begin)));
+      begins.push_back(place * Buffer::kMostExtent -
+                       static_cast<int>(std::min<MPI_Aint>(0, layoutOf(types.back()).begin)));
     }
   }
   std::vector<MPI_Datatype> types;
@@ -139,7 +134,8 @@ struct Mixed {
 
 void move(Test& test, const std::vector<MPI_Datatype>& alike) {
   // Where a rank is alone, Open MPI's own MPI_Alltoallw moves nothing.
-  const int kind = test.draw(test.ranks > 1 ? 10 : 9), count = test.drawCount() / (4 * test.ranks), root = test.draw(test.ranks);
+  const int kind = test.draw(test.ranks > 1 ? 10 : 9), count = test.drawCount() / (4 * test.ranks),
+            root = test.draw(test.ranks);
   // MPICH's own MPI_Alltoallv and MPI_Alltoallw fail in place with this datatype.
   const bool inPlace = test.coin() && !(kind >= 8 && alike[0] == MPI_LONG_DOUBLE_INT);
   // Where a rank is alone, MPICH's own MPI_Allgatherv puts its block at the beginning, wherever it belongs.
@@ -151,7 +147,7 @@ void move(Test& test, const std::vector<MPI_Datatype>& alike) {
   for (auto& row : lengths) {
     for (int& each : row) each = test.draw(count + 1);
   }
-  if (inPlace && kind >= 8) {   // what is sent has the length of what comes
+  if (inPlace && kind >= 8) {  // what is sent has the length of what comes
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t j = 0; j < i; ++j) lengths[i][j] = lengths[j][i];
     }
@@ -159,7 +155,8 @@ void move(Test& test, const std::vector<MPI_Datatype>& alike) {
   const auto me = static_cast<std::size_t>(test.rank);
   std::vector<int> toOthers = lengths[me], toMe(n), ofEach(n);
   for (std::size_t i = 0; i < n; ++i) toMe[i] = lengths[i][me], ofEach[i] = lengths[i][i];
-  const Plan out = place(kind >= 8 ? toOthers : ofEach, inARow, test.own), in = place(kind >= 8 ? toMe : ofEach, inARow, test.own);
+  const Plan out = place(kind >= 8 ? toOthers : ofEach, inARow, test.own),
+             in = place(kind >= 8 ? toMe : ofEach, inARow, test.own);
   const int mine = ofEach[me];
   what = "movement " + std::to_string(kind) + " of " + std::to_string(count) + (inPlace ? " in place" : "");
 
@@ -168,39 +165,54 @@ void move(Test& test, const std::vector<MPI_Datatype>& alike) {
   recv.randomize(test.own);
   const void* const here = MPI_IN_PLACE;
   // Datatypes with data before their address need room there.
-  const auto shifted = [](unsigned char* buffer, MPI_Datatype type) { return buffer - std::min<MPI_Aint>(0, layoutOf(type).begin); };
+  const auto shifted = [](unsigned char* buffer, MPI_Datatype type) {
+    return buffer - std::min<MPI_Aint>(0, layoutOf(type).begin);
+  };
   const Mixed outMixed(test, alike, out), inMixed(test, alike, in);
-  compare(test, send, recv, [&](unsigned char* sent, unsigned char* received, bool own) {
-    unsigned char* const s = shifted(sent, sendType);
-    unsigned char* const r = shifted(received, recvType);
-    const void* const from = inPlace ? here : s;
-    const void* const toRoot = inPlace && atRoot ? here : s;
-    void* const atPlace = inPlace && atRoot ? MPI_IN_PLACE : r;
-    const MPI_Comm comm = test.comm;
-    switch (kind) {
-      case 0: (own ? ITS_OWN(MPI_Bcast) : MPI_Bcast)(r, count, recvType, root, comm); break;
-      case 1: (own ? ITS_OWN(MPI_Allgather) : MPI_Allgather)(from, count, sendType, r, count, recvType, comm); break;
-      case 2: (own ? ITS_OWN(MPI_Gather) : MPI_Gather)(toRoot, count, sendType, r, count, recvType, root, comm); break;
-      case 3: (own ? ITS_OWN(MPI_Scatter) : MPI_Scatter)(s, count, sendType, atPlace, count, recvType, root, comm); break;
-      case 4: (own ? ITS_OWN(MPI_Alltoall) : MPI_Alltoall)(from, count, sendType, r, count, recvType, comm); break;
-      case 5:
-        (own ? ITS_OWN(MPI_Allgatherv) : MPI_Allgatherv)(from, mine, sendType, r, in.counts.data(), in.displs.data(), recvType, comm);
-        break;
-      case 6:
-        (own ? ITS_OWN(MPI_Gatherv) : MPI_Gatherv)(toRoot, mine, sendType, r, in.counts.data(), in.displs.data(), recvType, root, comm);
-        break;
-      case 7:
-        (own ? ITS_OWN(MPI_Scatterv) : MPI_Scatterv)(s, out.counts.data(), out.displs.data(), sendType, atPlace, mine, recvType, root, comm);
-        break;
-      case 8:
-        (own ? ITS_OWN(MPI_Alltoallv) : MPI_Alltoallv)(from, out.counts.data(), out.displs.data(), sendType, r, in.counts.data(),
-                                                       in.displs.data(), recvType, comm);
-        break;
-      default:
-        (own ? ITS_OWN(MPI_Alltoallw) : MPI_Alltoallw)(inPlace ? here : sent, out.counts.data(), outMixed.begins.data(), outMixed.types.data(), received,
-                                                       in.counts.data(), inMixed.begins.data(), inMixed.types.data(), comm);
-    }
-  }, [](unsigned char*) {});
+  compare(
+      test, send, recv,
+      [&](unsigned char* sent, unsigned char* received, bool own) {
+        unsigned char* const s = shifted(sent, sendType);
+        unsigned char* const r = shifted(received, recvType);
+        const void* const from = inPlace ? here : s;
+        const void* const toRoot = inPlace && atRoot ? here : s;
+        void* const atPlace = inPlace && atRoot ? MPI_IN_PLACE : r;
+        const MPI_Comm comm = test.comm;
+        switch (kind) {
+          case 0: (own ? ITS_OWN(MPI_Bcast) : MPI_Bcast)(r, count, recvType, root, comm); break;
+          case 1:
+            (own ? ITS_OWN(MPI_Allgather) : MPI_Allgather)(from, count, sendType, r, count, recvType, comm);
+            break;
+          case 2:
+            (own ? ITS_OWN(MPI_Gather) : MPI_Gather)(toRoot, count, sendType, r, count, recvType, root, comm);
+            break;
+          case 3:
+            (own ? ITS_OWN(MPI_Scatter) : MPI_Scatter)(s, count, sendType, atPlace, count, recvType, root, comm);
+            break;
+          case 4: (own ? ITS_OWN(MPI_Alltoall) : MPI_Alltoall)(from, count, sendType, r, count, recvType, comm); break;
+          case 5:
+            (own ? ITS_OWN(MPI_Allgatherv) : MPI_Allgatherv)(from, mine, sendType, r, in.counts.data(),
+                                                             in.displs.data(), recvType, comm);
+            break;
+          case 6:
+            (own ? ITS_OWN(MPI_Gatherv) : MPI_Gatherv)(toRoot, mine, sendType, r, in.counts.data(), in.displs.data(),
+                                                       recvType, root, comm);
+            break;
+          case 7:
+            (own ? ITS_OWN(MPI_Scatterv) : MPI_Scatterv)(s, out.counts.data(), out.displs.data(), sendType, atPlace,
+                                                         mine, recvType, root, comm);
+            break;
+          case 8:
+            (own ? ITS_OWN(MPI_Alltoallv) : MPI_Alltoallv)(from, out.counts.data(), out.displs.data(), sendType, r,
+                                                           in.counts.data(), in.displs.data(), recvType, comm);
+            break;
+          default:
+            (own ? ITS_OWN(MPI_Alltoallw) : MPI_Alltoallw)(
+                inPlace ? here : sent, out.counts.data(), outMixed.begins.data(), outMixed.types.data(), received,
+                in.counts.data(), inMixed.begins.data(), inMixed.types.data(), comm);
+        }
+      },
+      [](unsigned char*) {});
 }
 
 // ---- communicators
@@ -212,7 +224,7 @@ std::vector<MPI_Comm> communicators() {
   std::vector<MPI_Comm> made(5, MPI_COMM_WORLD);
   MPI_Comm_dup(MPI_COMM_WORLD, &made[1]);
   MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &made[2]);
-  MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &made[3]);   // in reverse
+  MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &made[3]);  // in reverse
   int dims[] = {0}, periods[] = {1};
   MPI_Dims_create(ranks, 1, dims);
   MPI_Cart_create(MPI_COMM_WORLD, 1, dims, periods, 1, &made[4]);
@@ -224,7 +236,7 @@ std::vector<MPI_Comm> communicators() {
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   const int rounds = std::atoi(argv[1]);
-  Random order(static_cast<unsigned>(std::atoi(argv[2])));   // the same on all ranks of the world
+  Random order(static_cast<unsigned>(std::atoi(argv[2])));  // the same on all ranks of the world
   int worldRank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &worldRank);
   const std::vector<Number> all = numbers();
@@ -244,13 +256,13 @@ int main(int argc, char** argv) {
       move(test, choice % 4 == 1 ? derived : std::vector<MPI_Datatype>{plain});
     }
     if (choice % 64 == 0) MPI_Barrier(comm);
-    if (choice % 100 == 0 && comm != MPI_COMM_WORLD) {   // a handle may be given out again
+    if (choice % 100 == 0 && comm != MPI_COMM_WORLD) {  // a handle may be given out again
       MPI_Comm_free(&comm);
       MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     }
   }
   for (MPI_Comm& each : comms) {
-    if (each != MPI_COMM_WORLD && each != comms[1]) MPI_Comm_free(&each);   // one is left to MPI_Finalize
+    if (each != MPI_COMM_WORLD && each != comms[1]) MPI_Comm_free(&each);  // one is left to MPI_Finalize
   }
   if (worldRank == 0) std::printf("%d rounds agree\n", rounds);
   MPI_Finalize();

@@ -1,7 +1,8 @@
-// Random nonblocking collectives: several under way at once on several communicators, started by each rank in an order of its own among
-// communicators, in one array with messages and requests that are not active, and completed by all functions that MPI has for that. A blocking
-// collective comes in between, datatypes are freed before they have been used, and so are communicators. What is received, and
-// all bytes around it, must be what the MPI's own blocking function leaves.
+// Random nonblocking collectives: several under way at once on several communicators, started by each rank in an order
+// of its own among communicators, in one array with messages and requests that are not active, and completed by all
+// functions that MPI has for that. A blocking collective comes in between, datatypes are freed before they have been
+// used, and so are communicators. What is received, and all bytes around it, must be what the MPI's own blocking
+// function leaves.
 //
 // With KOLO_TEST_LIBCUDA most buffers lie in a GPU's memory.
 //
@@ -29,7 +30,8 @@ constexpr bool kMayFreeEarly = true;
 // One collective, the same on all ranks of its communicator but for what `own` draws.
 class Collective {
  public:
-  Collective(MPI_Comm comm, const std::vector<Number>& all, const std::vector<MPI_Datatype>& alike, Random shared, Random own)
+  Collective(MPI_Comm comm, const std::vector<Number>& all, const std::vector<MPI_Datatype>& alike, Random shared,
+             Random own)
       : comm_(comm), kind_(static_cast<int>(shared() % kKinds)) {
     MPI_Comm_rank(comm, &rank_);
     MPI_Comm_size(comm, &ranks_);
@@ -46,7 +48,7 @@ class Collective {
       displs_.push_back(end);
       end += counts_.back() + (reduces() ? 0 : 1);
     }
-    for (int i = 0; i < ranks_; ++i) {   // in MPI_Ialltoallv every rank sends counts_[j] to rank j
+    for (int i = 0; i < ranks_; ++i) {  // in MPI_Ialltoallv every rank sends counts_[j] to rank j
       toMe_.push_back(mine());
       places_.push_back(i * mine());
     }
@@ -118,10 +120,13 @@ class Collective {
       case 11: MPI_Iscatter(s, count_, type, r, count_, type, root_, comm_, request); break;
       case 12: MPI_Iscatterv(s, counts(), displs(), type, r, mine(), type, root_, comm_, request); break;
       case 13: MPI_Ialltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, r, count_, type, comm_, request); break;
-      case 14: MPI_Ialltoallv(s, counts(), displs(), type, r, toMe_.data(), places_.data(), type, comm_, request); break;
+      case 14:
+        MPI_Ialltoallv(s, counts(), displs(), type, r, toMe_.data(), places_.data(), type, comm_, request);
+        break;
       default:
         types_.assign(counts_.size(), type);
-        MPI_Ialltoallw(s, counts(), inBytes(displs_, sentFrom_), types_.data(), r, toMe_.data(), inBytes(places_, receivedAt_), types_.data(), comm_, request);
+        MPI_Ialltoallw(s, counts(), inBytes(displs_, sentFrom_), types_.data(), r, toMe_.data(),
+                       inBytes(places_, receivedAt_), types_.data(), comm_, request);
     }
   }
 
@@ -144,13 +149,16 @@ class Collective {
       case 11: ITS_OWN(MPI_Scatter)(s, count_, type, r, count_, type, root_, comm); break;
       case 12: ITS_OWN(MPI_Scatterv)(s, counts(), displs(), type, r, mine(), type, root_, comm); break;
       case 13: ITS_OWN(MPI_Alltoall)(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, r, count_, type, comm); break;
-      default: ITS_OWN(MPI_Alltoallv)(s, counts(), displs(), type, r, toMe_.data(), places_.data(), type, comm);   // and MPI_Alltoallw
+      default:
+        ITS_OWN(MPI_Alltoallv)
+        (s, counts(), displs(), type, r, toMe_.data(), places_.data(), type, comm);  // and MPI_Alltoallw
     }
   }
 
   // The result of an exclusive scan on the first rank is undefined.
   void hideUndefined(Buffer& buffer) {
-    if (kind_ == 3 && rank_ == 0) std::memset(buffer.data(), 0, static_cast<std::size_t>(count_ * layoutOf(datatype_).extent));
+    if (kind_ == 3 && rank_ == 0)
+      std::memset(buffer.data(), 0, static_cast<std::size_t>(count_ * layoutOf(datatype_).extent));
   }
 
   MPI_Comm comm_;
@@ -159,10 +167,10 @@ class Collective {
   MPI_Op op_ = MPI_OP_NULL;
   MPI_Datatype datatype_ = MPI_DATATYPE_NULL;
   std::vector<int> counts_, displs_, toMe_, places_, sentFrom_, receivedAt_;
-  std::vector<MPI_Datatype> types_;   // of MPI_Ialltoallw
+  std::vector<MPI_Datatype> types_;  // of MPI_Ialltoallw
   Buffer send_{0}, received_{0}, expected_{0};
   Random where_;
-  std::optional<Placed> sends_, receives_;   // where the call has them
+  std::optional<Placed> sends_, receives_;  // where the call has them
 };
 
 // ---- completion
@@ -234,7 +242,7 @@ struct World {
 
 struct Call {
   MPI_Comm comm;
-  Collective* started;   // nullptr: the blocking one
+  Collective* started;  // nullptr: the blocking one
 };
 // Keeps the order in which ranks call on a communicator, and no other.
 std::vector<Call> interleave(const std::vector<Call>& calls, Random& own) {
@@ -299,7 +307,8 @@ void round(World& world, Random& shared, Random& own) {
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
   int provided = 0;
-  MPI_Init_thread(&argc, &argv, std::string(argv[3]) == "multiple" ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
+  MPI_Init_thread(&argc, &argv, std::string(argv[3]) == "multiple" ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE,
+                  &provided);
   const int rounds = std::atoi(argv[1]);
   const auto seed = static_cast<unsigned>(std::atoi(argv[2]));
   World world;

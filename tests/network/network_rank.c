@@ -8,8 +8,8 @@
  * network_rank windows BYTES N so many messages of so many bytes from each rank to the next, from window to window
  * network_rank circle          each rank waits for a message of the next one, which none sends
  *
- * Every role says "joined" once it has a communicator, "done" at the end, or "failed CODE MS MESSAGE", with the monotonic clock's
- * milliseconds, and then destroys the communicator as a program would; and "left" after that.
+ * Every role says "joined" once it has a communicator, "done" at the end, or "failed CODE MS MESSAGE", with the
+ * monotonic clock's milliseconds, and then destroys the communicator as a program would; and "left" after that.
  */
 #define _POSIX_C_SOURCE 200112L
 #include <kolo/kolo.h>
@@ -66,7 +66,8 @@ static int exchange(size_t most) {
     out[peer] = ints(sent);
     in[peer] = ints(got);
     for (size_t i = 0; i < sent; ++i) out[peer][i] = value(rank, peer, i);
-    bad = failed(koloSend(out[peer], sent, koloInt32, peer, comm, NULL)) || failed(koloRecv(in[peer], got, koloInt32, peer, comm, NULL));
+    bad = failed(koloSend(out[peer], sent, koloInt32, peer, comm, NULL)) ||
+          failed(koloRecv(in[peer], got, koloInt32, peer, comm, NULL));
   }
   bad = failed(koloGroupEnd()) || bad;
   for (int peer = 0; peer < ranks; ++peer) {
@@ -87,7 +88,8 @@ static int tagged(void) {
   int first = 100 + rank, second = 200 + rank, got = -1;
   koloRecvStatus_t status;
   if (rank != 0) {
-    return !failed(koloSendTag(&first, 1, koloInt32, 0, 7, comm, NULL)) && !failed(koloSendTag(&second, 1, koloInt32, 0, 8, comm, NULL));
+    return !failed(koloSendTag(&first, 1, koloInt32, 0, 7, comm, NULL)) &&
+           !failed(koloSendTag(&second, 1, koloInt32, 0, 8, comm, NULL));
   }
   for (int i = 1; i < ranks; ++i) {
     if (failed(koloRecvTag(&got, 1, koloInt32, KOLO_ANY_SOURCE, 8, &status, comm, NULL))) return 0;
@@ -135,7 +137,8 @@ static int windows(size_t bytes, int times) {
   const int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
   void *out = NULL, *in = NULL;
   koloWindow_t of_out, of_in;
-  int goes = !failed(koloMemAlloc(&out, bytes)) && !failed(koloMemAlloc(&in, bytes)) && !failed(koloWindowRegister(comm, out, bytes, &of_out)) &&
+  int goes = !failed(koloMemAlloc(&out, bytes)) && !failed(koloMemAlloc(&in, bytes)) &&
+             !failed(koloWindowRegister(comm, out, bytes, &of_out)) &&
              !failed(koloWindowRegister(comm, in, bytes, &of_in));
   for (int i = 0; i < times && goes; ++i) {
     for (size_t at = 0; at < count; ++at) ((int*)out)[at] = value(rank, i, at);
@@ -146,8 +149,8 @@ static int windows(size_t bytes, int times) {
     }
     if (i == 1) puts("ready");
   }
-  return goes && !failed(koloWindowDeregister(comm, of_out)) && !failed(koloWindowDeregister(comm, of_in)) && !failed(koloMemFree(out)) &&
-         !failed(koloMemFree(in));
+  return goes && !failed(koloWindowDeregister(comm, of_out)) && !failed(koloWindowDeregister(comm, of_in)) &&
+         !failed(koloMemFree(out)) && !failed(koloMemFree(in));
 }
 
 static int circle(void) {

@@ -27,7 +27,8 @@ enum { kIsLossy = 0 };
 #endif
 enum { kRails = 2, kMostQueued = 5, kMostRanks = 64 };
 
-/* Memory that peers may still have requests for. Readers at once, and no order between them that a sanitizer would take for one of Kolo's. */
+/* Memory that peers may still have requests for. Readers at once, and no order between them that a sanitizer would take
+ * for one of Kolo's. */
 typedef struct Memory {
   unsigned char* begin;
   uint64_t bytes;
@@ -54,7 +55,8 @@ static unsigned long straightBytes;
 __attribute__((visibility("default"))) unsigned long koloLateStraightBytes(void);
 unsigned long koloLateStraightBytes(void) { return __atomic_load_n(&straightBytes, __ATOMIC_RELAXED); }
 
-/* How long registering and deregistering memory and opening a link take, in milliseconds: long enough for another thread to come in between. */
+/* How long registering and deregistering memory and opening a link take, in milliseconds: long enough for another
+ * thread to come in between. */
 static int lingerMs;
 __attribute__((visibility("default"))) void koloLateLinger(int ms);
 void koloLateLinger(int ms) { __atomic_store_n(&lingerMs, ms, __ATOMIC_RELAXED); }
@@ -167,9 +169,12 @@ static int probe(char* why, size_t whyBytes) {
   return KOLO_TRANSPORT_OK;
 }
 
-static int hostOf(const Device* device, int rank) { return device->hosts > 0 ? rank % device->hosts : rank / device->perHost; }
+static int hostOf(const Device* device, int rank) {
+  return device->hosts > 0 ? rank % device->hosts : rank / device->perHost;
+}
 
-static int deviceOpen(const koloTransportHost* host, void** opened, koloTransportBlob* address, char* why, size_t whyBytes) {
+static int deviceOpen(const koloTransportHost* host, void** opened, koloTransportBlob* address, char* why,
+                      size_t whyBytes) {
   const int outcome = tryCall(host->rank, why, whyBytes);
   Device* device = outcome == KOLO_TRANSPORT_OK ? calloc(1, sizeof *device) : NULL;
   const char *perHost = getenv("KOLO_TEST_LATE_PER_HOST"), *hosts = getenv("KOLO_TEST_LATE_HOSTS");
@@ -216,8 +221,8 @@ static void deviceClose(void* opened) {
   free(device);
 }
 
-static int memoryRegister(void* opened, const koloTransportMemory* range, void** registered, koloTransportBlob* descriptor, char* why,
-                          size_t whyBytes) {
+static int memoryRegister(void* opened, const koloTransportMemory* range, void** registered,
+                          koloTransportBlob* descriptor, char* why, size_t whyBytes) {
   const int outcome = tryCall(((Device*)opened)->rank, why, whyBytes);
   Memory* memory = outcome == KOLO_TRANSPORT_OK ? calloc(1, sizeof *memory) : NULL;
   if (outcome != KOLO_TRANSPORT_OK) return outcome;
@@ -265,8 +270,8 @@ static int stall(const Device* device, char* why, size_t whyBytes) {
   return snprintf(why, whyBytes, "no answer in %d ms", device->timeoutMs), KOLO_TRANSPORT_UNREACHABLE;
 }
 
-static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked, void** mapped,
-                    char* why, size_t whyBytes) {
+static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
+                    void** linked, void** mapped, char* why, size_t whyBytes) {
   Device* device = opened;
   Address peer;
   Link* link;
@@ -274,8 +279,10 @@ static int linkOpen(void* opened, const koloTransportBlob* peerAddress, const ko
   if (outcome == KOLO_TRANSPORT_OK) outcome = stall(device, why, whyBytes);
   if (outcome != KOLO_TRANSPORT_OK) return outcome;
   memcpy(&peer, peerAddress->data, sizeof peer);
-  if (memcmp(peer.processId, device->processId, sizeof peer.processId) != 0 || hostOf(device, peer.rank) == hostOf(device, device->rank)) {
-    return snprintf(why, whyBytes, "rank %d counts as one of this host, or is another process", peer.rank), KOLO_TRANSPORT_UNREACHABLE;
+  if (memcmp(peer.processId, device->processId, sizeof peer.processId) != 0 ||
+      hostOf(device, peer.rank) == hostOf(device, device->rank)) {
+    return snprintf(why, whyBytes, "rank %d counts as one of this host, or is another process", peer.rank),
+           KOLO_TRANSPORT_UNREACHABLE;
   }
   link = calloc(1, sizeof *link);
   if (link == NULL) return snprintf(why, whyBytes, "out of memory"), KOLO_TRANSPORT_ERROR;
@@ -298,8 +305,8 @@ static unsigned char* find(const Device* from, uint64_t id, uint64_t offset, uin
     if (memory->id != id) continue;
     if (memory->owner->abandoned[from->rank] || memory->owner->hasFailed) return NULL;
     if (offset + bytes <= memory->bytes) return memory->begin + offset;
-    fprintf(stderr, "late: %llu bytes at %llu are outside of a memory of %llu\n", (unsigned long long)bytes, (unsigned long long)offset,
-            (unsigned long long)memory->bytes);
+    fprintf(stderr, "late: %llu bytes at %llu are outside of a memory of %llu\n", (unsigned long long)bytes,
+            (unsigned long long)offset, (unsigned long long)memory->bytes);
     abort();
   }
   return NULL;
@@ -436,7 +443,8 @@ static uint32_t linkRails(void* opened, void* linked) {
 }
 
 static int stateOf(const Link* link, char* why, size_t whyBytes) {
-  if (isCut(link)) return snprintf(why, whyBytes, "the test has cut the link to rank %d", link->peer), KOLO_TRANSPORT_LOST;
+  if (isCut(link))
+    return snprintf(why, whyBytes, "the test has cut the link to rank %d", link->peer), KOLO_TRANSPORT_LOST;
   if (link->isLost) return snprintf(why, whyBytes, "lost, as it was to be"), KOLO_TRANSPORT_LOST;
   return KOLO_TRANSPORT_OK;
 }
@@ -453,7 +461,8 @@ static int take(Link* link, const koloTransportPut* put, char* why, size_t whyBy
   int* queued = &link->queued[put->rail];
   if (kIsLossy && !link->isLost && link->left-- == 0) lose(link);
   if (stateOf(link, why, whyBytes) != KOLO_TRANSPORT_OK) return KOLO_TRANSPORT_LOST;
-  if (*queued == kMostQueued || draw(link->device) % 4 == 0) return snprintf(why, whyBytes, "busy"), KOLO_TRANSPORT_BUSY;
+  if (*queued == kMostQueued || draw(link->device) % 4 == 0)
+    return snprintf(why, whyBytes, "busy"), KOLO_TRANSPORT_BUSY;
   link->queue[put->rail][*queued] = *put;
   if (put->key != NULL) link->keys[put->rail][*queued] = *put->key;
   if (put->key != NULL) __atomic_fetch_add(&straightBytes, (unsigned long)put->bytes, __ATOMIC_RELAXED);

@@ -164,8 +164,8 @@ int crowd(const std::vector<std::string>&) {
 }
 KOLO_ROLE(crowd);
 
-// A global object that keeps a communicator to its end, which comes after that of what the main thread has of its own, and, made before main(), after
-// that of whatever the library makes when it is first used.
+// A global object that keeps a communicator to its end, which comes after that of what the main thread has of its own,
+// and, made before main(), after that of whatever the library makes when it is first used.
 struct Keeper {
   koloComm_t comm = nullptr;
 
@@ -220,7 +220,7 @@ KOLO_ROLE(dieLate);
 int callLate(const std::vector<std::string>&) {
   const Member me = join();
   int one = 1, sum = 0;
-  MUST(koloAllReduce(nullptr, &sum, 1, koloInt32, koloSum, me.comm, nullptr) != koloSuccess);   // there is a text
+  MUST(koloAllReduce(nullptr, &sum, 1, koloInt32, koloSum, me.comm, nullptr) != koloSuccess);  // there is a text
   MUST_OK(koloAllReduce(&one, &sum, 1, koloInt32, koloSum, me.comm, nullptr));
   MUST(sum == me.ranks);
   keeper.comm = me.comm;

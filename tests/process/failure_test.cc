@@ -20,7 +20,9 @@ std::int64_t nowMs() {
 }
 
 // Tells the parent the first failure: "failed CODE MS MESSAGE".
-void report(koloResult_t result) { std::printf("failed %d %lld %s\n", result, static_cast<long long>(nowMs()), koloGetLastError(nullptr)); }
+void report(koloResult_t result) {
+  std::printf("failed %d %lld %s\n", result, static_cast<long long>(nowMs()), koloGetLastError(nullptr));
+}
 
 struct Failed {
   int code = -1;

@@ -27,7 +27,8 @@ inline std::string newJobName() {
 class Job {
  public:
   // KOLO_RANK, KOLO_SIZE and KOLO_JOB besides `more`.
-  Job(int ranks, const std::string& role, const std::vector<std::string>& arguments = {}, const Environment& more = {}) {
+  Job(int ranks, const std::string& role, const std::vector<std::string>& arguments = {},
+      const Environment& more = {}) {
     const std::string name = newJobName();
     for (int rank = 0; rank < ranks; ++rank) {
       Environment environment = more;

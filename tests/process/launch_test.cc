@@ -181,7 +181,8 @@ struct Scratch {
   std::string path;
 };
 
-std::vector<Environment> each(int ranks, const std::function<Environment(const std::string& rank, const std::string& size)>& make) {
+std::vector<Environment> each(
+    int ranks, const std::function<Environment(const std::string& rank, const std::string& size)>& make) {
   std::vector<Environment> all;
   for (int rank = 0; rank < ranks; ++rank) all.push_back(make(std::to_string(rank), std::to_string(ranks)));
   return all;
@@ -203,21 +204,36 @@ TEST_CASE("processes join by KOLO_RANK, KOLO_SIZE and KOLO_JOB, and leave no fil
 }
 
 TEST_CASE("processes join by what torchrun, Slurm, Open MPI and MPICH say") {
-  Job("joinFromEnvironment", each(3, [](const std::string& rank, const std::string& size) {
-        return Environment{{"RANK", rank}, {"WORLD_SIZE", size}, {"LOCAL_WORLD_SIZE", size}, {"MASTER_ADDR", "127.0.0.1"},
-                           {"MASTER_PORT", std::to_string(20000 + getpid() % 20000)}};
-      })).expectSuccess();
-  Job("joinFromEnvironment", each(3, [](const std::string& rank, const std::string& size) {
-        return Environment{{"SLURM_PROCID", rank}, {"SLURM_STEP_NUM_TASKS", size}, {"SLURM_STEP_ID", "0"},
-                           {"SLURM_JOB_ID", std::to_string(getpid())}, {"SLURM_STEP_NUM_NODES", "1"}};
-      })).expectSuccess();
-  Job("joinFromEnvironment", each(3, [](const std::string& rank, const std::string& size) {
-        return Environment{{"OMPI_COMM_WORLD_RANK", rank}, {"OMPI_COMM_WORLD_SIZE", size},
-                           {"OMPI_COMM_WORLD_LOCAL_SIZE", size}};
-      })).expectSuccess();
-  Job("joinFromEnvironment", each(3, [](const std::string& rank, const std::string& size) {
-        return Environment{{"PMI_RANK", rank}, {"PMI_SIZE", size}};
-      })).expectSuccess();
+  Job("joinFromEnvironment", each(3,
+                                  [](const std::string& rank, const std::string& size) {
+                                    return Environment{{"RANK", rank},
+                                                       {"WORLD_SIZE", size},
+                                                       {"LOCAL_WORLD_SIZE", size},
+                                                       {"MASTER_ADDR", "127.0.0.1"},
+                                                       {"MASTER_PORT", std::to_string(20000 + getpid() % 20000)}};
+                                  }))
+      .expectSuccess();
+  Job("joinFromEnvironment", each(3,
+                                  [](const std::string& rank, const std::string& size) {
+                                    return Environment{{"SLURM_PROCID", rank},
+                                                       {"SLURM_STEP_NUM_TASKS", size},
+                                                       {"SLURM_STEP_ID", "0"},
+                                                       {"SLURM_JOB_ID", std::to_string(getpid())},
+                                                       {"SLURM_STEP_NUM_NODES", "1"}};
+                                  }))
+      .expectSuccess();
+  Job("joinFromEnvironment", each(3,
+                                  [](const std::string& rank, const std::string& size) {
+                                    return Environment{{"OMPI_COMM_WORLD_RANK", rank},
+                                                       {"OMPI_COMM_WORLD_SIZE", size},
+                                                       {"OMPI_COMM_WORLD_LOCAL_SIZE", size}};
+                                  }))
+      .expectSuccess();
+  Job("joinFromEnvironment", each(3,
+                                  [](const std::string& rank, const std::string& size) {
+                                    return Environment{{"PMI_RANK", rank}, {"PMI_SIZE", size}};
+                                  }))
+      .expectSuccess();
 }
 
 TEST_CASE("what a test's process says does not wait for the test to read it") { Job(2, "sayMuch").expectSuccess(); }
@@ -319,16 +335,16 @@ TEST_CASE("an unknown transport is refused on all ranks, with those that there a
 }
 
 TEST_CASE("a root that cannot be reached is an error with its address") {
-  const Ended ended = attempt({{"KOLO_RANK", "1"}, {"KOLO_SIZE", "2"}, {"KOLO_ROOT", "127.0.0.1:1"},
-                               {"KOLO_INIT_TIMEOUT_MS", "1500"}});
+  const Ended ended =
+      attempt({{"KOLO_RANK", "1"}, {"KOLO_SIZE", "2"}, {"KOLO_ROOT", "127.0.0.1:1"}, {"KOLO_INIT_TIMEOUT_MS", "1500"}});
   INFO(ended.output);
   CHECK((ended.output.find("result 20:") != std::string::npos || ended.output.find("result 7:") != std::string::npos));
   CHECK(ended.output.find("127.0.0.1:1") != std::string::npos);
 }
 
 TEST_CASE("a missing rank is named when the time to join is over") {
-  const Ended ended = attempt({{"KOLO_RANK", "0"}, {"KOLO_SIZE", "3"}, {"KOLO_JOB", newJobName()},
-                               {"KOLO_INIT_TIMEOUT_MS", "1000"}});
+  const Ended ended =
+      attempt({{"KOLO_RANK", "0"}, {"KOLO_SIZE", "3"}, {"KOLO_JOB", newJobName()}, {"KOLO_INIT_TIMEOUT_MS", "1000"}});
   INFO(ended.output);
   CHECK(ended.output.find("result 7:") != std::string::npos);
   CHECK(ended.output.find('1') != std::string::npos);

@@ -21,7 +21,9 @@ namespace {
 
 // What became of it: "works", or "failed CODE MESSAGE".
 std::string joinAndSum() {
-  const auto failure = [](koloResult_t result) { return "failed " + std::to_string(result) + " " + koloGetLastError(nullptr); };
+  const auto failure = [](koloResult_t result) {
+    return "failed " + std::to_string(result) + " " + koloGetLastError(nullptr);
+  };
   koloComm_t comm = nullptr;
   koloResult_t result = koloCommInitFromEnv(&comm, nullptr);
   if (result != koloSuccess) return failure(result);
@@ -147,13 +149,14 @@ int groupWithoutThreads(const std::vector<std::string>&) {
   const int one = 1;
   const auto addUp = [&] {
     MUST_OK(koloGroupStart());
-    for (std::size_t i = 0; i < comms.size(); ++i) MUST_OK(koloAllReduce(&one, &sums[i], 1, koloInt32, koloSum, comms[i], nullptr));
+    for (std::size_t i = 0; i < comms.size(); ++i)
+      MUST_OK(koloAllReduce(&one, &sums[i], 1, koloInt32, koloSum, comms[i], nullptr));
     return koloGroupEnd();
   };
   rlimit before{};
   MUST(getrlimit(RLIMIT_AS, &before) == 0);
   rlimit none = before;
-  none.rlim_cur = 1;   // nothing more: a thread needs memory for its stack
+  none.rlim_cur = 1;  // nothing more: a thread needs memory for its stack
   MUST(setrlimit(RLIMIT_AS, &none) == 0);
   const koloResult_t refused = addUp();
   MUST(setrlimit(RLIMIT_AS, &before) == 0);
@@ -177,7 +180,7 @@ long ownKiB() {
 // Says "took N": KiB for a communicator, and for a first operation.
 int weigh(const std::vector<std::string>&) {
   koloComm_t comm = nullptr;
-  MUST_OK(koloCommInitAll(&comm, 1, nullptr));   // what is loaded once is not meant
+  MUST_OK(koloCommInitAll(&comm, 1, nullptr));  // what is loaded once is not meant
   MUST_OK(koloCommDestroy(comm));
   const long before = ownKiB();
   MUST_OK(koloCommInitFromEnv(&comm, nullptr));
@@ -210,7 +213,7 @@ void expectWorkOrLimit(int files, const Environment& more) {
   std::vector<Ended> ended;
   for (int rank = 0; rank < 3; ++rank) ended.push_back(job.wait(rank));
   INFO(files << " files, statuses " << ended[0].status << " " << ended[1].status << " " << ended[2].status << "\n"
-       << ended[0].output << ended[1].output << ended[2].output);
+             << ended[0].output << ended[1].output << ended[2].output);
   CHECK(std::chrono::steady_clock::now() - since < 12s * kSlowness);
   for (int rank = 0; rank < 3; ++rank) {
     const std::string& output = ended[static_cast<size_t>(rank)].output;
@@ -227,7 +230,7 @@ void expectWorkOrLimit(int files, const Environment& more) {
 }  // namespace
 
 TEST_CASE("a rank with few file descriptors works, or says its limit, and the others name it") {
-  if (kSanitized) return;   // the sanitizers open files of their own
+  if (kSanitized) return;  // the sanitizers open files of their own
   for (const char* transport : {"shm", "tcp"}) {
     for (int files = 4; files <= 24; files += 2) expectWorkOrLimit(files, {{"KOLO_TRANSPORTS", transport}});
   }
@@ -242,17 +245,22 @@ TEST_CASE("a rank with few file descriptors goes by the transport that its peers
     expectWorkOrLimit(files, {{"KOLO_TRANSPORTS", "shm,tcp"}, {"KOLO_CONNECT_ALL_RANKS", "1"}});
 }
 
-TEST_CASE("a rank that runs out of file descriptors later says its limit, the others name it, and what needs none goes on") {
+TEST_CASE(
+    "a rank that runs out of file descriptors later says its limit, the others name it, and what needs none goes on") {
   struct Case {
     const char *what, *transport, *failing;
     bool failsEverywhere, sums;
   };
-  const Case one = GENERATE(Case{"split", "shm", "split failed", true, true}, Case{"split", "tcp", "split failed", true, true},
-                            Case{"memory", "shm", "memory failed", false, true}, Case{"connect", "tcp", "sum failed", true, false});
+  const Case one =
+      GENERATE(Case{"split", "shm", "split failed", true, true}, Case{"split", "tcp", "split failed", true, true},
+               Case{"memory", "shm", "memory failed", false, true}, Case{"connect", "tcp", "sum failed", true, false});
   const auto since = std::chrono::steady_clock::now();
-  const std::filesystem::path sign = std::filesystem::temp_directory_path() / ("kolo-limits-" + std::to_string(getpid()));
+  const std::filesystem::path sign =
+      std::filesystem::temp_directory_path() / ("kolo-limits-" + std::to_string(getpid()));
   Job job(3, "noMoreFiles", {one.what},
-          {{"KOLO_TRANSPORTS", one.transport}, {"KOLO_CONNECT_ALL_RANKS", "1"}, {"KOLO_INIT_TIMEOUT_MS", std::to_string(4000 * kSlowness)},
+          {{"KOLO_TRANSPORTS", one.transport},
+           {"KOLO_CONNECT_ALL_RANKS", "1"},
+           {"KOLO_INIT_TIMEOUT_MS", std::to_string(4000 * kSlowness)},
            {"KOLO_TEST_SIGN", sign.string()}});
   for (int rank = 0; rank < 3; ++rank) {
     const Ended ended = job.wait(rank);
@@ -293,7 +301,8 @@ TEST_CASE("what a rank keeps for each other rank is little") {
   if (kSanitized) return;
   const auto [rootOfFew, oneOfFew] = weights(4);
   const auto [rootOfMany, oneOfMany] = weights(64);
-  INFO("KiB: rank 0 " << rootOfFew << " of 4, " << rootOfMany << " of 64; rank 1 " << oneOfFew << " of 4, " << oneOfMany << " of 64");
+  INFO("KiB: rank 0 " << rootOfFew << " of 4, " << rootOfMany << " of 64; rank 1 " << oneOfFew << " of 4, " << oneOfMany
+                      << " of 64");
   CHECK(oneOfMany - oneOfFew < 60 * 10);
   CHECK(rootOfMany - rootOfFew < 60 * 20);
 }
@@ -308,7 +317,8 @@ TEST_CASE("joining in vain takes nothing for good") {
       CHECK(contains(ended.output, words));
     }
   };
-  const Environment common{{"KOLO_SIZE", "2"}, {"KOLO_INIT_TIMEOUT_MS", "400"}, {"KOLO_SECRET", "x"}, {"KOLO_JOB", newJobName()}};
+  const Environment common{
+      {"KOLO_SIZE", "2"}, {"KOLO_INIT_TIMEOUT_MS", "400"}, {"KOLO_SECRET", "x"}, {"KOLO_JOB", newJobName()}};
   const auto with = [&](Environment more) {
     more.insert(common.begin(), common.end());
     return more;

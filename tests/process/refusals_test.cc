@@ -201,7 +201,8 @@ TEST_CASE("a process that is refused epoll_wait after it has joined serves its c
 // Neither is needed to join: a process without them knows less of the machine, or takes its random numbers elsewhere.
 TEST_CASE("ranks that are refused sched_getaffinity or getrandom join all the same") {
   for (const std::vector<long>& calls : {std::vector<long>{SYS_sched_getaffinity}, std::vector<long>{SYS_getrandom}}) {
-    if (kSanitized && calls.front() == SYS_sched_getaffinity) continue;  // the address sanitizer ends a process that has not got it
+    if (kSanitized && calls.front() == SYS_sched_getaffinity)
+      continue;  // the address sanitizer ends a process that has not got it
     Job job(2, "joinRefused", {"1", numbers(calls), std::to_string(EPERM)}, {});
     for (int rank = 0; rank < 2; ++rank) {
       const Ended ended = job.wait(rank);
@@ -209,7 +210,8 @@ TEST_CASE("ranks that are refused sched_getaffinity or getrandom join all the sa
       REQUIRE(ended.exitedWith(0));
       if (contains(ended.output, "result none")) return;
       CHECK(contains(ended.output, "result 0:"));
-      if (rank == 1 && calls.front() == SYS_sched_getaffinity) CHECK(contains(ended.output, "sched_getaffinity is refused to this process"));
+      if (rank == 1 && calls.front() == SYS_sched_getaffinity)
+        CHECK(contains(ended.output, "sched_getaffinity is refused to this process"));
     }
   }
 }

@@ -104,14 +104,15 @@ TEST_CASE("kolo-perf refuses what makes no sense, in one line, before it starts 
 TEST_CASE("kolo-perf takes what it need not refuse, and notes an algorithm that does not fit once") {
   const Program perf("KOLO_TEST_PERF");
   if (!perf) return;
-  const Ended fits = perf.run({"all_reduce", "barrier", "--ranks", "2", "-r", "99", "-c", "3", "-n", "5", "--sizes", "8,1K",
-                               "--algorithm", "all_reduce:ring"});
+  const Ended fits = perf.run({"all_reduce", "barrier", "--ranks", "2", "-r", "99", "-c", "3", "-n", "5", "--sizes",
+                               "8,1K", "--algorithm", "all_reduce:ring"});
   INFO(fits.output);
   CHECK(fits.exitedWith(0));
   CHECK(fits.output.find("Wrong values: 0 OK") != std::string::npos);
   CHECK(countOf(fits.output, " ring\n") == 2);
   CHECK(fits.output.find("does not fit") == std::string::npos);
-  const Ended other = perf.run({"all_reduce", "--ranks", "2", "-n", "5", "--sizes", "8,16,1K", "--algorithm", "pairwise"});
+  const Ended other =
+      perf.run({"all_reduce", "--ranks", "2", "-n", "5", "--sizes", "8,16,1K", "--algorithm", "pairwise"});
   INFO(other.output);
   CHECK(other.exitedWith(0));
   CHECK(countOf(other.output, "# all_reduce of 8 bytes: pairwise does not fit, measured ") == 1);
@@ -119,9 +120,10 @@ TEST_CASE("kolo-perf takes what it need not refuse, and notes an algorithm that 
 }
 
 TEST_CASE("kolo-perf measures and verifies what lies in the memory of GPUs") {
-  const Program perf("KOLO_TEST_PERF_ON_MOCK");   // two devices
+  const Program perf("KOLO_TEST_PERF_ON_MOCK");  // two devices
   if (!perf) return;
-  const auto run = [&](std::vector<std::string> arguments, const std::vector<const char*>& words, const Environment& environment = {}) {
+  const auto run = [&](std::vector<std::string> arguments, const std::vector<const char*>& words,
+                       const Environment& environment = {}) {
     arguments.insert(arguments.end(), {"-n", "5", "-w", "1"});
     const Ended ended = perf.run(arguments, environment);
     INFO("status " << ended.status << "\n" << ended.output);
@@ -136,10 +138,13 @@ TEST_CASE("kolo-perf measures and verifies what lies in the memory of GPUs") {
   run({"--gpus", "1,0", "--ranks", "3", "--sizes", "1003", "-d", "int8,float64", "all_reduce", "all_to_all"},
       {"GPU 0 (Mock GPU): 1; GPU 1 (Mock GPU): 0, 2"});
   run({"--threads", "--gpus", "all", "--resident", "all_reduce", "--sizes", "1003"}, {"resident kernels"});
-  run({"--threads", "--gpus", "0", "--ranks", "2", "--resident", "--sizes", "1003"}, {"GPU 0 (Mock GPU): 0, 1; resident kernels"});
+  run({"--threads", "--gpus", "0", "--ranks", "2", "--resident", "--sizes", "1003"},
+      {"GPU 0 (Mock GPU): 0, 1; resident kernels"});
   // A rank that frees or allocates waits for what the others have launched on its device.
   for (int i = 0; i < 20; ++i) {
-    run({"--threads", "--gpus", "0", "--ranks", "2", "all_reduce", "--sizes", "8", "--buffers", "registered,plain", "--timeout", "20"}, {});
+    run({"--threads", "--gpus", "0", "--ranks", "2", "all_reduce", "--sizes", "8", "--buffers", "registered,plain",
+         "--timeout", "20"},
+        {});
   }
   // The second rank of its host, as a launcher says.
   run({"--gpus", "all", "broadcast", "--sizes", "8"}, {"GPU 1 (Mock GPU): 0\n"},

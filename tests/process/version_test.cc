@@ -1,4 +1,5 @@
-// Ranks that run another version of the library (other_version/): refused, whichever rank that is and however the ranks meet.
+// Ranks that run another version of the library (other_version/): refused, whichever rank that is and however the ranks
+// meet.
 #include <unistd.h>
 
 #include <chrono>
@@ -24,9 +25,11 @@ std::string toHex(const koloUniqueId& id) {
 int tryToJoinById(const std::vector<std::string>&) {
   const std::string text = std::getenv("KOLO_TEST_ID");
   koloUniqueId id;
-  for (size_t i = 0; i < sizeof id.internal; ++i) id.internal[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  for (size_t i = 0; i < sizeof id.internal; ++i)
+    id.internal[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
   koloComm_t comm = nullptr;
-  const koloResult_t result = koloCommInitRank(&comm, std::atoi(std::getenv("KOLO_SIZE")), id, std::atoi(std::getenv("KOLO_RANK")));
+  const koloResult_t result =
+      koloCommInitRank(&comm, std::atoi(std::getenv("KOLO_SIZE")), id, std::atoi(std::getenv("KOLO_RANK")));
   std::printf("result %d: %s\n", result, koloGetLastError(nullptr));
   return 0;
 }
@@ -50,7 +53,8 @@ void expectRefusal(const std::string& role, Environment common, int ranks, int o
     INFO("rank " << rank << ": " << ended.output);
     CHECK(ended.exitedWith(0));
     CHECK(ended.output.find("result " + std::to_string(koloMismatch) + ":") != std::string::npos);
-    for (const std::string& version : {std::string("runs Kolo 0.1.99"), "runs Kolo 0.1." + std::to_string(KOLO_PATCH)}) {
+    for (const std::string& version :
+         {std::string("runs Kolo 0.1.99"), "runs Kolo 0.1." + std::to_string(KOLO_PATCH)}) {
       CHECK(ended.output.find(version) != std::string::npos);
     }
   }

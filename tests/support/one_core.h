@@ -24,7 +24,9 @@ class OneCore {
   OneCore& operator=(const OneCore&) = delete;
 
  private:
-  [[noreturn]] static void fail() { throw std::system_error(errno, std::generic_category(), "the affinity of this thread"); }
+  [[noreturn]] static void fail() {
+    throw std::system_error(errno, std::generic_category(), "the affinity of this thread");
+  }
 
   cpu_set_t before_;
 };

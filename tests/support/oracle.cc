@@ -13,7 +13,7 @@ namespace {
 struct Format {
   int exponentBits;
   int mantissaBits;
-  bool infinities;   // the top exponent is kept for infinities and NaNs
+  bool infinities;  // the top exponent is kept for infinities and NaNs
   bool saturates;
 };
 
@@ -27,7 +27,8 @@ Format formatOf(koloDataType_t datatype) {
 }
 
 bool isNarrow(koloDataType_t datatype) {
-  return datatype == koloFloat16 || datatype == koloBfloat16 || datatype == koloFloat8e4m3 || datatype == koloFloat8e5m2;
+  return datatype == koloFloat16 || datatype == koloBfloat16 || datatype == koloFloat8e4m3 ||
+         datatype == koloFloat8e5m2;
 }
 
 double decodeNarrow(const Format& format, std::uint32_t bits) {
@@ -35,8 +36,9 @@ double decodeNarrow(const Format& format, std::uint32_t bits) {
   const int exponent = static_cast<int>(bits >> format.mantissaBits) & ((1 << format.exponentBits) - 1);
   const int mantissa = static_cast<int>(bits) & ((1 << format.mantissaBits) - 1);
   const bool negative = (bits >> (format.mantissaBits + format.exponentBits) & 1) != 0;
-  double value = exponent == 0 ? std::ldexp(mantissa, 1 - bias - format.mantissaBits)
-                               : std::ldexp(mantissa + (1 << format.mantissaBits), exponent - bias - format.mantissaBits);
+  double value = exponent == 0
+                     ? std::ldexp(mantissa, 1 - bias - format.mantissaBits)
+                     : std::ldexp(mantissa + (1 << format.mantissaBits), exponent - bias - format.mantissaBits);
   const bool top = exponent == (1 << format.exponentBits) - 1;
   if (top && format.infinities) value = mantissa == 0 ? INFINITY : NAN;
   if (top && !format.infinities && mantissa == (1 << format.mantissaBits) - 1) value = NAN;
@@ -80,9 +82,7 @@ std::uint64_t loadInteger(koloDataType_t datatype, const std::uint8_t* from) {
 }
 
 // Results of these are 0 or 1, also of one rank alone.
-bool isLogical(koloRedOp_t op) {
-  return op == koloLogicalAnd || op == koloLogicalOr || op == koloLogicalXor;
-}
+bool isLogical(koloRedOp_t op) { return op == koloLogicalAnd || op == koloLogicalOr || op == koloLogicalXor; }
 
 std::uint64_t combineIntegers(koloRedOp_t op, bool isSignedType, std::uint64_t a, std::uint64_t b) {
   const bool less = isSignedType ? static_cast<std::int64_t>(a) < static_cast<std::int64_t>(b) : a < b;
@@ -114,7 +114,7 @@ void foldIntegers(const Problem& problem, const Sources& sources, std::uint8_t* 
   }
   if (datatype == koloBool) acc = acc != 0 && (problem.op != koloLogicalXor || acc % 2 != 0) ? 1 : 0;
   if (problem.op == koloAvg) {
-    if (koloDataTypeSize(datatype) > 2) {   // the sums of others do not wrap
+    if (koloDataTypeSize(datatype) > 2) {  // the sums of others do not wrap
       std::uint8_t wrapped[8] = {};
       std::memcpy(wrapped, &acc, sizeof acc);
       acc = loadInteger(datatype, wrapped);
@@ -170,7 +170,7 @@ void foldComplex(const Problem& problem, const Sources& sources, std::uint8_t* o
   for (std::size_t rank = 0; rank < sources.size(); ++rank) {
     auto x = static_cast<Real>(decode(problem.datatype, sources[rank]));
     auto y = static_cast<Real>(decode(problem.datatype, sources[rank] + half));
-    if (problem.reduction == Reduction::kPreMulSum) {   // scales are real; a whole product, for the signs of zeros
+    if (problem.reduction == Reduction::kPreMulSum) {  // scales are real; a whole product, for the signs of zeros
       const auto scale = static_cast<Real>(problem.scales[rank]);
       const Real product = x * scale - y * Real(0);
       y = x * Real(0) + y * scale;
@@ -249,7 +249,8 @@ std::size_t Problem::extent(const std::vector<Block>& blocks) {
   return end;
 }
 
-std::vector<std::vector<Bytes>> expectedOutputs(const Problem& problem, const std::vector<const std::uint8_t*>& inputs) {
+std::vector<std::vector<Bytes>> expectedOutputs(const Problem& problem,
+                                                const std::vector<const std::uint8_t*>& inputs) {
   const std::size_t size = koloDataTypeSize(problem.datatype), n = inputs.size();
   const auto root = static_cast<std::size_t>(problem.root);
   const auto blockOf = [&](std::size_t rank, std::size_t block) {
@@ -271,7 +272,7 @@ std::vector<std::vector<Bytes>> expectedOutputs(const Problem& problem, const st
         case koloCollectiveBroadcast: outputs[rank].push_back(blockOf(root, 0)); break;
         case koloCollectiveScatter: outputs[rank].push_back(blockOf(root, rank)); break;
         case koloCollectiveAllToAll: outputs[rank].push_back(blockOf(block, rank)); break;
-        default: outputs[rank].push_back(blockOf(block, 0)); break;   // gathers
+        default: outputs[rank].push_back(blockOf(block, 0)); break;  // gathers
       }
     }
   }
@@ -332,9 +333,7 @@ double largest(koloDataType_t datatype) {
   return decodeNarrow(format, format.infinities ? infinity - 1 : infinity + (1u << format.mantissaBits) - 2);
 }
 
-double stepAtLargest(koloDataType_t datatype) {
-  return std::ldexp(epsilon(datatype), std::ilogb(largest(datatype)));
-}
+double stepAtLargest(koloDataType_t datatype) { return std::ldexp(epsilon(datatype), std::ilogb(largest(datatype))); }
 
 double smallest(koloDataType_t datatype) { return decodeNarrow(formatOf(datatype), 1); }
 

@@ -1,5 +1,5 @@
-// What every collective is to give, worked out from its definition in kolo.h alone: element by element, in wide integers or in
-// the documented accumulator, with none of the library's code.
+// What every collective is to give, worked out from its definition in kolo.h alone: element by element, in wide
+// integers or in the documented accumulator, with none of the library's code.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -21,9 +21,9 @@ struct Block {
 
 enum class Reduction {
   kPredefined,
-  kPreMulSum,   // rank r's input times scales[r]
-  kAffine,      // user function on uint64: composition of affine maps, associative but not commutative
-  kUserXor      // user function on any type: exclusive or of bytes
+  kPreMulSum,  // rank r's input times scales[r]
+  kAffine,     // user function on uint64: composition of affine maps, associative but not commutative
+  kUserXor     // user function on any type: exclusive or of bytes
 };
 
 struct Problem {
@@ -34,8 +34,8 @@ struct Problem {
   int ranks = 1;
   int root = 0;
   bool vector = false;
-  std::vector<std::vector<Block>> send, recv;   // [rank][block]; no blocks where a rank does not send or receive
-  std::vector<double> scales;                   // kPreMulSum: by rank
+  std::vector<std::vector<Block>> send, recv;  // [rank][block]; no blocks where a rank does not send or receive
+  std::vector<double> scales;                  // kPreMulSum: by rank
 
   bool reduces() const;
   bool rooted() const;
@@ -44,15 +44,15 @@ struct Problem {
 };
 
 // outputs[rank][block]: the bytes that the rank is to find in its recv block. inputs[rank]: begin of its send buffer.
-// Reductions are folded left to right over ranks 0..n-1: float16, bfloat16 and float8 in float32, rounded once at the end; all
-// others in their own type. The sum of an average of a type of 8 or 16 bits neither wraps nor is too large.
+// Reductions are folded left to right over ranks 0..n-1: float16, bfloat16 and float8 in float32, rounded once at the
+// end; all others in their own type. The sum of an average of a type of 8 or 16 bits neither wraps nor is too large.
 std::vector<std::vector<Bytes>> expectedOutputs(const Problem& problem, const std::vector<const std::uint8_t*>& inputs);
 
 // The elements of floating-point and complex types (whose parts are told one after the other) as numbers.
 double decode(koloDataType_t datatype, const std::uint8_t* part);
 // Rounded to nearest even; too large values as kolo.h says.
 void encode(koloDataType_t datatype, double value, std::uint8_t* part);
-bool isFloating(koloDataType_t datatype);   // complex included
+bool isFloating(koloDataType_t datatype);  // complex included
 bool isSigned(koloDataType_t datatype);
 // Bytes of what decode() and encode() take: half an element of the complex types.
 std::size_t partBytes(koloDataType_t datatype);

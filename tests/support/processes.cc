@@ -55,8 +55,8 @@ Process::Process(const std::string& role, const std::vector<std::string>& argume
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);   // nothing outlives a test run that is killed
-    if (getppid() != parent) _exit(127);   // before that
+    prctl(PR_SET_PDEATHSIG, SIGKILL);     // nothing outlives a test run that is killed
+    if (getppid() != parent) _exit(127);  // before that
     dup2(file_, STDOUT_FILENO);
     dup2(file_, STDERR_FILENO);
     execve("/proc/self/exe", argv.data(), envp.data());
@@ -66,9 +66,7 @@ Process::Process(const std::string& role, const std::vector<std::string>& argume
 }
 
 Process::Process(Process&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)),
-      file_(std::exchange(other.file_, -1)),
-      output_(std::move(other.output_)),
+    : pid_(std::exchange(other.pid_, -1)), file_(std::exchange(other.file_, -1)), output_(std::move(other.output_)),
       ended_(std::move(other.ended_)) {}
 
 Process::~Process() {
@@ -93,7 +91,7 @@ bool Process::hasEnded() const {
 // False at the end of the output or of the time.
 bool Process::readSome(std::chrono::steady_clock::time_point end) {
   while (std::chrono::steady_clock::now() < end) {
-    const bool isAll = hasEnded();   // before the file is looked at
+    const bool isAll = hasEnded();  // before the file is looked at
     char buffer[4096];
     const ssize_t got = pread(file_, buffer, sizeof buffer, static_cast<off_t>(output_.size()));
     if (got > 0) output_.append(buffer, static_cast<size_t>(got));

@@ -17,8 +17,8 @@ using Environment = std::map<std::string, std::string>;
 
 // What a finished process left.
 struct Ended {
-  int status = 0;         // as of waitpid
-  std::string output;     // both streams
+  int status = 0;      // as of waitpid
+  std::string output;  // both streams
   bool exitedWith(int code) const;
   bool killedBy(int signal) const;
 };
@@ -26,8 +26,8 @@ struct Ended {
 // One copy of this binary in a role. Kills and reaps it if nobody has waited for it.
 class Process {
  public:
-  // The role's arguments follow its name. Variables of `environment` are added to this process's own, those of Kolo and of
-  // launchers in it are left out before.
+  // The role's arguments follow its name. Variables of `environment` are added to this process's own, those of Kolo and
+  // of launchers in it are left out before.
   Process(const std::string& role, const std::vector<std::string>& arguments, const Environment& environment);
   ~Process();
   Process(Process&& other) noexcept;
@@ -46,9 +46,9 @@ class Process {
   bool readSome(std::chrono::steady_clock::time_point end);
 
   pid_t pid_ = -1;
-  int file_ = -1;        // what it writes, in memory: in a pipe it would wait for this process, which waits for another one
-  std::string output_;   // of that, what has been read
-  Ended ended_;          // once pid_ is -1
+  int file_ = -1;  // what it writes, in memory: in a pipe it would wait for this process, which waits for another one
+  std::string output_;  // of that, what has been read
+  Ended ended_;         // once pid_ is -1
 };
 
 // A role: what a copy does. Its result is the exit code.

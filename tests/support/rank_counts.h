@@ -9,7 +9,8 @@
 
 namespace kolo::test {
 
-// Under a sanitizer those up to five, with which all threads that there are meet each other; all where tools/run-tests --all asks.
+// Under a sanitizer those up to five, with which all threads that there are meet each other; all where tools/run-tests
+// --all asks.
 inline std::vector<int> rankCounts(std::initializer_list<int> all) {
   std::vector<int> counts = all;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

@@ -18,7 +18,8 @@ namespace kolo::test {
 
 inline std::string nameOf(koloResult_t code) { return std::to_string(code) + " (" + koloGetErrorString(code) + ")"; }
 
-// One rank inside World::run. Catch's assertions are not for threads: what a rank finds is kept and asserted after the join.
+// One rank inside World::run. Catch's assertions are not for threads: what a rank finds is kept and asserted after the
+// join.
 struct Self {
   int rank;
   int ranks;
@@ -26,41 +27,42 @@ struct Self {
   std::vector<std::string> faults;
 
   void fault(const char* where, const std::string& what) {
-    faults.push_back(std::string(where) + ": rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ": " + what);
+    faults.push_back(std::string(where) + ": rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ": " +
+                     what);
   }
 };
 
-#define EXPECT(self, condition)                                                     \
-  do {                                                                              \
-    ::kolo::test::place(KOLO_HERE, (self).rank);                                    \
-    if (!(condition)) (self).fault(KOLO_HERE, "not so: " #condition);               \
+#define EXPECT(self, condition)                                       \
+  do {                                                                \
+    ::kolo::test::place(KOLO_HERE, (self).rank);                      \
+    if (!(condition)) (self).fault(KOLO_HERE, "not so: " #condition); \
   } while (false)
 
 // The call returns this code; otherwise the message is shown.
-#define EXPECT_CODE(self, code, call)                                                                      \
-  do {                                                                                                     \
-    ::kolo::test::place(KOLO_HERE ": " #call, (self).rank);                                                \
-    if (const koloResult_t koloGot = (call); koloGot != (code)) {                                          \
-      (self).fault(KOLO_HERE, #call " gave " + ::kolo::test::nameOf(koloGot) + ", expected " +             \
-                                  ::kolo::test::nameOf(code) + ": " + koloGetLastError(nullptr));          \
-    }                                                                                                      \
+#define EXPECT_CODE(self, code, call)                                                             \
+  do {                                                                                            \
+    ::kolo::test::place(KOLO_HERE ": " #call, (self).rank);                                       \
+    if (const koloResult_t koloGot = (call); koloGot != (code)) {                                 \
+      (self).fault(KOLO_HERE, #call " gave " + ::kolo::test::nameOf(koloGot) + ", expected " +    \
+                                  ::kolo::test::nameOf(code) + ": " + koloGetLastError(nullptr)); \
+    }                                                                                             \
   } while (false)
 #define EXPECT_OK(self, call) EXPECT_CODE(self, koloSuccess, call)
 
 // The same on the main thread, by Catch.
-#define CHECK_CODE(code, call)                                                                             \
-  do {                                                                                                     \
-    ::kolo::test::place(KOLO_HERE ": " #call);                                                             \
-    const koloResult_t koloGot = (call);                                                                   \
-    INFO(#call ": " << ::kolo::test::nameOf(koloGot) << ": " << koloGetLastError(nullptr));                \
-    CHECK(koloGot == (code));                                                                              \
+#define CHECK_CODE(code, call)                                                              \
+  do {                                                                                      \
+    ::kolo::test::place(KOLO_HERE ": " #call);                                              \
+    const koloResult_t koloGot = (call);                                                    \
+    INFO(#call ": " << ::kolo::test::nameOf(koloGot) << ": " << koloGetLastError(nullptr)); \
+    CHECK(koloGot == (code));                                                               \
   } while (false)
-#define REQUIRE_OK(call)                                                                                   \
-  do {                                                                                                     \
-    ::kolo::test::place(KOLO_HERE ": " #call);                                                             \
-    const koloResult_t koloGot = (call);                                                                   \
-    INFO(#call ": " << ::kolo::test::nameOf(koloGot) << ": " << koloGetLastError(nullptr));                \
-    REQUIRE(koloGot == koloSuccess);                                                                       \
+#define REQUIRE_OK(call)                                                                    \
+  do {                                                                                      \
+    ::kolo::test::place(KOLO_HERE ": " #call);                                              \
+    const koloResult_t koloGot = (call);                                                    \
+    INFO(#call ": " << ::kolo::test::nameOf(koloGot) << ": " << koloGetLastError(nullptr)); \
+    REQUIRE(koloGot == koloSuccess);                                                        \
   } while (false)
 
 inline bool messageHas(const char* part) { return std::strstr(koloGetLastError(nullptr), part) != nullptr; }

@@ -14,7 +14,7 @@
 namespace kolo::test {
 namespace {
 
-constexpr const char* kOwn = "KOLO_TEST_SETTINGS";   // those of such a process, as text
+constexpr const char* kOwn = "KOLO_TEST_SETTINGS";  // those of such a process, as text
 constexpr const char* kRan = "# with settings of its own\n";
 
 std::string quotedForShell(const std::string& text) {
@@ -48,8 +48,10 @@ void withSettings(const std::map<std::string, std::string>& settings, const std:
   REQUIRE(readlink("/proc/self/exe", program.data(), program.size() - 1) > 0);
   const std::string name = Catch::getResultCapture().getCurrentTestName();
   place(KOLO_HERE ": a process with settings of its own");
-  FILE* const output = popen((text + kOwn + "=" + quotedForShell(text) + " exec " + quotedForShell(program.data()) + " " +
-                              quotedForShell(selecting(name)) + " 2>&1").c_str(), "re");
+  FILE* const output = popen((text + kOwn + "=" + quotedForShell(text) + " exec " + quotedForShell(program.data()) +
+                              " " + quotedForShell(selecting(name)) + " 2>&1")
+                                 .c_str(),
+                             "re");
   REQUIRE(output != nullptr);
   std::string said;
   std::array<char, 4096> piece{};
@@ -57,7 +59,7 @@ void withSettings(const std::map<std::string, std::string>& settings, const std:
   const int status = pclose(output);
   INFO(text << "\n" << said);
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
-  CHECK(said.find(kRan) != std::string::npos);   // Catch2 is content with no case at all
+  CHECK(said.find(kRan) != std::string::npos);  // Catch2 is content with no case at all
 }
 
 }  // namespace kolo::test

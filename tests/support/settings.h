@@ -7,8 +7,9 @@
 
 namespace kolo::test {
 
-// Runs the Catch2 test case that calls it again, in a process with these variables, and there `body`; a check fails with that process's output
-// unless it passed. In such a process, does nothing for other settings than its own. Call from the main thread.
+// Runs the Catch2 test case that calls it again, in a process with these variables, and there `body`; a check fails
+// with that process's output unless it passed. In such a process, does nothing for other settings than its own. Call
+// from the main thread.
 void withSettings(const std::map<std::string, std::string>& settings, const std::function<void()>& body);
 
 }  // namespace kolo::test

@@ -86,10 +86,11 @@ class Watchdog {
     for (const Place& place : places) {
       if (const char* where = place.where) std::fprintf(stderr, "  %s (rank %d)\n", where, place.rank.load());
     }
-    // What failed before, which Catch has printed into the buffer of standard output; unless a thread that hangs holds its lock.
+    // What failed before, which Catch has printed into the buffer of standard output; unless a thread that hangs holds
+    // its lock.
     alarm(2);
     std::fflush(stdout);
-    std::signal(SIGABRT, SIG_DFL);   // Catch's handler belongs to the main thread
+    std::signal(SIGABRT, SIG_DFL);  // Catch's handler belongs to the main thread
     std::abort();
   }
 

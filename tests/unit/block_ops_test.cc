@@ -157,7 +157,8 @@ TEST_CASE("an element is loaded and stored at any address as a GPU does", "[bloc
 class LonelyPage {
  public:
   static constexpr std::size_t kBytes = 4096;
-  LonelyPage() : pages_(static_cast<unsigned char*>(mmap(nullptr, 3 * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+  LonelyPage()
+      : pages_(static_cast<unsigned char*>(mmap(nullptr, 3 * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
     REQUIRE(pages_ != MAP_FAILED);
     REQUIRE(mprotect(pages_ + kBytes, kBytes, PROT_READ | PROT_WRITE) == 0);
   }
@@ -185,7 +186,8 @@ TEST_CASE("a block reads nothing beside its sources", "[block]") {
       const device::ReduceArgs args{.dst = outputs, .dstCount = 1, .src = inputs, .srcCount = 2, .count = bytes};
       play(32, false, [&](const BlockIndex& team) { executor::reduceInBlock(team, koloUint8, ReduceOp::kSum, args); });
       std::size_t wrong = 0;
-      for (std::size_t i = 0; i < bytes; ++i) wrong += copied.data()[i] != atEnd[i] || added.data()[i] != atEnd[i] + other.data()[i];
+      for (std::size_t i = 0; i < bytes; ++i)
+        wrong += copied.data()[i] != atEnd[i] || added.data()[i] != atEnd[i] + other.data()[i];
       INFO(bytes << " bytes to " << to);
       CHECK((wrong == 0 && copied.guardsIntact() && added.guardsIntact()));
     }

@@ -240,7 +240,8 @@ TEST_CASE("a question is answered by the rank asked, and empty where nobody can 
   const std::vector<ControlPtr> controls = joinAll(newId(), 4);
   const auto nothing = [](const Failure&) {};
   for (std::size_t i = 0; i < 4; ++i) {
-    controls[i]->subscribe(5, upTo(4), nothing, [i](std::string_view question) { return fmt::format("{} of {}", question, i); });
+    controls[i]->subscribe(5, upTo(4), nothing,
+                           [i](std::string_view question) { return fmt::format("{} of {}", question, i); });
   }
   controls[2]->subscribe(6, upTo(4), nothing);
   const auto ask = [&](std::size_t from, std::uint64_t key, int to) {
@@ -250,20 +251,22 @@ TEST_CASE("a question is answered by the rank asked, and empty where nobody can 
   };
   // Ranks other than the asker subscribed on threads of their own: a gather is behind that.
   std::atomic<int> gathered{0};
-  onThreads(4, [&](int i) { gathered += controls[static_cast<std::size_t>(i)]->allGather(5, 1, upTo(4), i, "", kPatienceMs).ok() ? 1 : 0; });
+  onThreads(4, [&](int i) {
+    gathered += controls[static_cast<std::size_t>(i)]->allGather(5, 1, upTo(4), i, "", kPatienceMs).ok() ? 1 : 0;
+  });
   CHECK(gathered == 4);
   CHECK(ask(0, 5, 3) == "news of 3");
   CHECK(ask(3, 5, 0) == "news of 0");
   CHECK(ask(1, 5, 1) == "news of 1");
-  CHECK(ask(0, 6, 2).empty());    // does not answer about this
-  CHECK(ask(0, 7, 2).empty());    // knows nothing of it
+  CHECK(ask(0, 6, 2).empty());  // does not answer about this
+  CHECK(ask(0, 7, 2).empty());  // knows nothing of it
   CHECK(ask(0, 5, 4).empty());
   CHECK(ask(0, 5, -1).empty());
   controls[3]->unsubscribe(5);
   CHECK(ask(0, 5, 3).empty());
   controls[2]->leave();
   CHECK(ask(0, 5, 2).empty());
-  CHECK(ask(2, 5, 0).empty());    // has left itself
+  CHECK(ask(2, 5, 0).empty());  // has left itself
   for (const std::size_t i : {0, 1, 3}) controls[i]->leave();
 }
 

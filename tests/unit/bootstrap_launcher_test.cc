@@ -133,8 +133,10 @@ TEST_CASE("each launcher's variables are understood", "[bootstrap]") {
   CHECK(job.root.empty());
   // What is enough to meet by on one host.
   CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).launcher == "torchrun");
-  for (const std::pair<std::string, std::string>& name : Variables{
-           {"MASTER_PORT", "29500"}, {"KOLO_JOB", "mine"}, {"TORCHELASTIC_RUN_ID", "mine"}, {"KOLO_ROOT", "head:5000"}}) {
+  for (const std::pair<std::string, std::string>& name : Variables{{"MASTER_PORT", "29500"},
+                                                                   {"KOLO_JOB", "mine"},
+                                                                   {"TORCHELASTIC_RUN_ID", "mine"},
+                                                                   {"KOLO_ROOT", "head:5000"}}) {
     INFO(name.first);
     CHECK(contains(read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, name}).jobName, name.second));
   }
@@ -169,9 +171,11 @@ TEST_CASE("each launcher's variables are understood", "[bootstrap]") {
   CHECK(contains(job.jobName, fmt::format("pid {} started", ::getppid())));
 }
 
-TEST_CASE("launchers that contradict each other are an error that names both, if it cannot be told which started the process", "[bootstrap]") {
+TEST_CASE(
+    "launchers that contradict each other are an error that names both, if it cannot be told which started the process",
+    "[bootstrap]") {
   const auto problem = [](const Variables& variables) {
-    const Environment environment(variables);   // all set by this process itself
+    const Environment environment(variables);  // all set by this process itself
     return readLauncher().status().message();
   };
   const Variables openMpi = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}};
@@ -179,8 +183,9 @@ TEST_CASE("launchers that contradict each other are an error that names both, if
     others.insert(others.end(), openMpi.begin(), openMpi.end());
     return problem(others);
   };
-  for (const Variables& other : {Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}}, Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}},
-                                 Variables{{"RANK", "1"}}, Variables{{"RANK", "one"}, {"WORLD_SIZE", "2"}}}) {
+  for (const Variables& other :
+       {Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}}, Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}},
+        Variables{{"RANK", "1"}}, Variables{{"RANK", "one"}, {"WORLD_SIZE", "2"}}}) {
     const std::string said = with(other);
     INFO(other.front().first << ": " << said);
     CHECK(contains(said, other.front().first + "=" + other.front().second));
@@ -188,7 +193,7 @@ TEST_CASE("launchers that contradict each other are an error that names both, if
     CHECK(contains(said, "KOLO_RANK and KOLO_SIZE"));
   }
   CHECK(with({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "29500"}}) == "");
-  CHECK(with({{"KOLO_RANK", "0"}, {"KOLO_SIZE", "1"}, {"RANK", "3"}, {"WORLD_SIZE", "4"}}) == "");   // Kolo's own decide
+  CHECK(with({{"KOLO_RANK", "0"}, {"KOLO_SIZE", "1"}, {"RANK", "3"}, {"WORLD_SIZE", "4"}}) == "");  // Kolo's own decide
 }
 
 TEST_CASE("what a process has set itself, its parent has not", "[bootstrap]") {

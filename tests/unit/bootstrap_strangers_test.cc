@@ -145,8 +145,8 @@ class Files {
   std::size_t count_ = 0;
 };
 
-// The limit by which so many descriptors are free. It is one of their numbers, and some above the lowest free one may be
-// taken: by jobs of earlier cases, which are kept for a while after they have failed.
+// The limit by which so many descriptors are free. It is one of their numbers, and some above the lowest free one may
+// be taken: by jobs of earlier cases, which are kept for a while after they have failed.
 std::size_t limitThatLeaves(std::size_t count) {
   std::vector<Socket> taken;
   for (std::size_t i = 0; i < count; ++i) {

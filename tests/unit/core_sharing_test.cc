@@ -5,7 +5,8 @@
 namespace kolo::test {
 namespace {
 
-constexpr std::int64_t kAlone = 300, kShortTurn = 1'800, kTurn = 6'000, kSlice = 2'800'000;   // nanoseconds that a yield takes
+constexpr std::int64_t kAlone = 300, kShortTurn = 1'800, kTurn = 6'000,
+                       kSlice = 2'800'000;  // nanoseconds that a yield takes
 
 comm::CoreSharing after(int yields, std::int64_t ns) {
   comm::CoreSharing sharing;

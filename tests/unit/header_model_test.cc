@@ -1,10 +1,9 @@
-// The arguments of src/device/link.h, tried in every interleaving: that 2 m header lines for each directed pair are enough
-// when up to m headers may be left unread (and fewer are not), and that slots are not written before they are free nor read
-// before they are full.
-#include <catch2/catch.hpp>
-
+// The arguments of src/device/link.h, tried in every interleaving: that 2 m header lines for each directed pair are
+// enough when up to m headers may be left unread (and fewer are not), and that slots are not written before they are
+// free nor read before they are full.
 #include <algorithm>
 #include <array>
+#include <catch2/catch.hpp>
 #include <functional>
 #include <set>
 #include <vector>
@@ -15,16 +14,16 @@ namespace {
 constexpr int kRanks = 2;
 constexpr int kMostLines = 6;
 
-// One rank's state in the header model. An operation: announce (fields, then the number), read all of the peer's headers up
-// to this operation's, read that one once more (as zero-copy addresses are read late in an operation), on to the next. A rank
-// that only gives goes on after announcing. Which rank gives in which operation is tried both ways. In some operations one
-// side reads before it announces, as in a barrier.
+// One rank's state in the header model. An operation: announce (fields, then the number), read all of the peer's
+// headers up to this operation's, read that one once more (as zero-copy addresses are read late in an operation), on to
+// the next. A rank that only gives goes on after announcing. Which rank gives in which operation is tried both ways. In
+// some operations one side reads before it announces, as in a barrier.
 enum Step { kAnnounceFields, kAnnounceNumber, kMeet, kReadAgain, kSteps };
 
 struct Rank {
   int operation = 1;
   int step = 0;
-  int met = 0;      // headers read
+  int met = 0;  // headers read
   auto operator<=>(const Rank&) const = default;
 };
 
@@ -37,15 +36,15 @@ struct Line {
 
 struct HeaderState {
   std::array<Rank, kRanks> ranks;
-  std::array<std::array<Line, kMostLines>, kRanks> inbox;   // [reader][line]
+  std::array<std::array<Line, kMostLines>, kRanks> inbox;  // [reader][line]
   auto operator<=>(const HeaderState&) const = default;
 };
 
 struct Rules {
   int lines;
   int operations;
-  int mostOwed;       // 0: nobody gives
-  bool meetsFirst;    // in operations of even number rank 0 reads before it announces, and gives in none of them
+  int mostOwed;     // 0: nobody gives
+  bool meetsFirst;  // in operations of even number rank 0 reads before it announces, and gives in none of them
 };
 
 class HeaderModel {
@@ -81,7 +80,9 @@ class HeaderModel {
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-  bool meetsFirst(const Rank& rank, int index) const { return rules_.meetsFirst && index == 0 && rank.operation % 2 == 0; }
+  bool meetsFirst(const Rank& rank, int index) const {
+    return rules_.meetsFirst && index == 0 && rank.operation % 2 == 0;
+  }
 
   Step stepOf(const Rank& rank, int index) const {
     static constexpr Step kPlain[] = {kAnnounceFields, kAnnounceNumber, kMeet, kReadAgain};
@@ -119,10 +120,10 @@ class HeaderModel {
         if (rank.met < number - std::max(rules_.mostOwed, 1)) return readNext(state, index, wrong);
         theirs.fields = number;
         break;
-      case kAnnounceNumber: theirs.number = number; break;   // released after the fields: never seen before them
+      case kAnnounceNumber: theirs.number = number; break;  // released after the fields: never seen before them
       case kMeet:
         if (!readNext(state, index, wrong)) return false;
-        if (rank.met < number) return true;   // one that was owed
+        if (rank.met < number) return true;  // one that was owed
         break;
       case kReadAgain: wrong = state.inbox[at(index)][at(number % rules_.lines)].fields != number; break;
       case kSteps: break;
@@ -143,7 +144,7 @@ TEST_CASE("header lines: with twice as many as may be owed, no interleaving read
     for (int owed = 0; owed <= 3; ++owed) {
       HeaderModel model({.lines = 2 * std::max(owed, 1), .operations = 7, .mostOwed = owed, .meetsFirst = meetsFirst});
       CHECK_FALSE(model.goesWrong());
-      CHECK(model.states() > 50);   // it did look at interleavings
+      CHECK(model.states() > 50);  // it did look at interleavings
     }
   }
 }
@@ -158,10 +159,10 @@ TEST_CASE("header lines: fewer are not enough") {
 // ---- slots: a sender and a receiver on one directed pair
 
 struct SlotState {
-  int putChunks = 0;      // by the sender, published in tail
-  int takenChunks = 0;    // by the receiver, published in head
-  bool writing = false;   // the sender is in the middle of a slot
-  bool reading = false;   // the receiver is
+  int putChunks = 0;     // by the sender, published in tail
+  int takenChunks = 0;   // by the receiver, published in head
+  bool writing = false;  // the sender is in the middle of a slot
+  bool reading = false;  // the receiver is
   std::array<int, 4> slots{};
   auto operator<=>(const SlotState&) const = default;
 };
@@ -180,7 +181,7 @@ bool slotsGoWrong(int slots, int credit, int chunks) {
     if (state.putChunks < chunks) {
       SlotState next = state;
       const int chunk = state.putChunks + 1;
-      if (state.writing) {   // publish
+      if (state.writing) {  // publish
         next.writing = false;
         next.putChunks = chunk;
         left.push_back(next);
@@ -195,7 +196,7 @@ bool slotsGoWrong(int slots, int credit, int chunks) {
     if (state.takenChunks < chunks) {
       SlotState next = state;
       const int chunk = state.takenChunks + 1;
-      if (state.reading) {   // the last load, then release
+      if (state.reading) {  // the last load, then release
         if (state.slots[slot(chunk)] != chunk) return true;
         next.reading = false;
         next.takenChunks = chunk;
@@ -219,7 +220,7 @@ TEST_CASE("slots: with one to four of them every chunk is read whole, in every i
 
 TEST_CASE("slots: a sender that is one chunk too far ahead overwrites what is being read") {
   for (int slots = 1; slots <= 4; ++slots) CHECK(slotsGoWrong(slots, slots + 1, 9));
-  CHECK(slotsGoWrong(2, 0, 3));   // without credit nothing moves
+  CHECK(slotsGoWrong(2, 0, 3));  // without credit nothing moves
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ TEST_CASE("build info names version, instruction set and what is not built", "[i
   std::map<std::string, bool> built;
   for (const json& feature : info.at("features")) {
     built[feature.at("name")] = feature.at("built");
-    const auto note = feature.at("note").get<std::string>();   // in one line: what there is, or why there is nothing
+    const auto note = feature.at("note").get<std::string>();  // in one line: what there is, or why there is nothing
     CHECK_FALSE(note.empty());
     CHECK(note.find('\n') == std::string::npos);
   }

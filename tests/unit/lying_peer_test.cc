@@ -96,7 +96,7 @@ class Couple {
       REQUIRE(koloMemAlloc(&memory, bytes) == koloSuccess);
       window.reset(static_cast<unsigned char*>(memory));
     }
-    std::array<std::string, 2> problems;   // checked here: Catch's assertions are for one thread at a time
+    std::array<std::string, 2> problems;  // checked here: Catch's assertions are for one thread at a time
     onBoth([&](Communicator& rank) {
       problems[static_cast<std::size_t>(rank.rank())] = rank.addWindow(window(rank.rank()), bytes).status().message();
     });
@@ -112,7 +112,7 @@ class Couple {
   struct Free {
     void operator()(unsigned char* memory) const { CHECK(koloMemFree(memory) == koloSuccess); }
   };
-  std::array<std::unique_ptr<unsigned char, Free>, 2> windows_;   // outlive the ranks
+  std::array<std::unique_ptr<unsigned char, Free>, 2> windows_;  // outlive the ranks
   std::vector<Owned> ranks_;
   std::uint64_t lines_ = 1;  // behind exchangeOne()
 };

@@ -39,7 +39,7 @@ planner::Choice choose(const Machine& machine, Collective collective, std::uint6
   return planner::choose(query, machine, {});
 }
 
-constexpr double kGigabit = 0.125, k400Gigabits = 50;   // GB/s
+constexpr double kGigabit = 0.125, k400Gigabits = 50;  // GB/s
 
 }  // namespace
 
@@ -48,7 +48,7 @@ TEST_CASE("a host has what its ranks' NICs have together, a rank what it uses it
   CHECK(own.netGBps == 50);
   CHECK(own.netRankGBps == 12.5);
   CHECK(own.netNics == 4);
-  const Machine two = machineOf(2, 4, 2, 12.5);   // the same four, each used by two ranks
+  const Machine two = machineOf(2, 4, 2, 12.5);  // the same four, each used by two ranks
   CHECK(two.netGBps == 50);
   CHECK(two.netRankGBps == 25);
   CHECK(two.netNics == 4);
@@ -61,7 +61,9 @@ TEST_CASE("a host has what its ranks' NICs have together, a rank what it uses it
 
 TEST_CASE("the narrowest host and the slowest hop count, and what nobody knows is what is usual", "[network]") {
   Machine machine;
-  planner::useUplinks({{.host = 0, .nics = {{"a", 12.5}, {"b", 12.5}}, .hopUs = 3}, {.host = 4, .nics = {{"a", 12.5}}, .hopUs = 5}}, machine);
+  planner::useUplinks(
+      {{.host = 0, .nics = {{"a", 12.5}, {"b", 12.5}}, .hopUs = 3}, {.host = 4, .nics = {{"a", 12.5}}, .hopUs = 5}},
+      machine);
   CHECK(machine.netGBps == 12.5);
   CHECK(machine.netRankGBps == 12.5);
   CHECK(machine.netNics == 1);
@@ -90,7 +92,8 @@ TEST_CASE("where a rank has one of its host's four NICs, long operations are spr
   Machine single = machine;
   single.netGBps = single.netRankGBps;
   CHECK(planner::networkUs(Algorithm::kRing, query, machine) == planner::networkUs(Algorithm::kRing, query, single));
-  CHECK(planner::networkUs(Algorithm::kOneShot, query, machine) < planner::networkUs(Algorithm::kOneShot, query, single) / 3.9);
+  CHECK(planner::networkUs(Algorithm::kOneShot, query, machine) <
+        planner::networkUs(Algorithm::kOneShot, query, single) / 3.9);
 }
 
 TEST_CASE("what is chosen follows the speed of the network", "[network]") {
@@ -112,6 +115,6 @@ TEST_CASE("what is chosen follows the speed of the network", "[network]") {
 
 TEST_CASE("an explanation has the numbers of the network", "[network]") {
   const std::string text = planner::explain({.bytes = 1 << 20}, machineOf(2, 4, 1, 12.5), {});
-  CHECK(text.find("network, one way: 50 GB/s of a host by 4 NICs, 12.5 GB/s of a rank; 3 us for a message, 0.3 us to send it\n") !=
-        std::string::npos);
+  CHECK(text.find("network, one way: 50 GB/s of a host by 4 NICs, 12.5 GB/s of a rank; 3 us for a message, 0.3 us to "
+                  "send it\n") != std::string::npos);
 }

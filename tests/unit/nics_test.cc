@@ -18,8 +18,8 @@ using kolo::topology::Place;
 using Names = std::vector<std::string>;
 namespace fs = std::filesystem;
 
-constexpr int kNetwork = 2, kRdma = 3;   // hwloc's numbers of kinds of devices
-constexpr int kCores = 4;                // of each package, which is a NUMA node
+constexpr int kNetwork = 2, kRdma = 3;  // hwloc's numbers of kinds of devices
+constexpr int kCores = 4;               // of each package, which is a NUMA node
 
 struct Card {
   std::string name;
@@ -31,7 +31,9 @@ class Xml {
  public:
   explicit Xml(const std::vector<std::vector<Card>>& perPackage, const std::vector<Card>& atMachine = {}) {
     const int packages = static_cast<int>(perPackage.size());
-    text_ = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">\n";
+    text_ =
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology "
+        "version=\"2.0\">\n";
     open("Machine", 0, (1 << kCores * packages) - 1, (1 << packages) - 1);
     for (int package = 0; package < packages; ++package) {
       const int node = 1 << package, cpus = ((1 << kCores) - 1) << kCores * package;
@@ -55,22 +57,26 @@ class Xml {
 
  private:
   void open(const char* type, int number, int cpus, int nodes) {
-    text_ += fmt::format("<object type=\"{0}\" os_index=\"{1}\" cpuset=\"{2:#x}\" complete_cpuset=\"{2:#x}\" allowed_cpuset=\"{2:#x}\" "
-                         "nodeset=\"{3:#x}\" complete_nodeset=\"{3:#x}\" allowed_nodeset=\"{3:#x}\" gp_index=\"{4}\">\n",
-                         type, number, cpus, nodes, ++objects_);
+    text_ += fmt::format(
+        "<object type=\"{0}\" os_index=\"{1}\" cpuset=\"{2:#x}\" complete_cpuset=\"{2:#x}\" allowed_cpuset=\"{2:#x}\" "
+        "nodeset=\"{3:#x}\" complete_nodeset=\"{3:#x}\" allowed_nodeset=\"{3:#x}\" gp_index=\"{4}\">\n",
+        type, number, cpus, nodes, ++objects_);
   }
   void close() { text_ += "</object>\n"; }
   void addCards(const std::vector<Card>& cards) {
     if (cards.empty()) return;
     const int bus = buses_;
     buses_ += 16;
-    text_ += fmt::format("<object type=\"Bridge\" gp_index=\"{}\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[{:02x}-{:02x}]\">\n",
-                         ++objects_, bus, bus + 15);
+    text_ += fmt::format(
+        "<object type=\"Bridge\" gp_index=\"{}\" bridge_type=\"0-1\" depth=\"0\" "
+        "bridge_pci=\"0000:[{:02x}-{:02x}]\">\n",
+        ++objects_, bus, bus + 15);
     for (std::size_t i = 0; i < cards.size(); ++i) {
-      text_ += fmt::format("<object type=\"PCIDev\" gp_index=\"{}\" pci_busid=\"0000:{:02x}:{:02x}.0\" "
-                           "pci_type=\"0200 [15b3:1019] [15b3:0008] 00\" pci_link_speed=\"0.000000\">\n"
-                           "<object type=\"OSDev\" gp_index=\"{}\" name=\"{}\" osdev_type=\"{}\"/>\n</object>\n",
-                           objects_ + 1, bus, i, objects_ + 2, cards[i].name, cards[i].kind);
+      text_ += fmt::format(
+          "<object type=\"PCIDev\" gp_index=\"{}\" pci_busid=\"0000:{:02x}:{:02x}.0\" "
+          "pci_type=\"0200 [15b3:1019] [15b3:0008] 00\" pci_link_speed=\"0.000000\">\n"
+          "<object type=\"OSDev\" gp_index=\"{}\" name=\"{}\" osdev_type=\"{}\"/>\n</object>\n",
+          objects_ + 1, bus, i, objects_ + 2, cards[i].name, cards[i].kind);
       objects_ += 2;
     }
     close();
@@ -97,7 +103,8 @@ Names near(const Xml& xml, const std::vector<int>& threads, int turn) {
 }  // namespace
 
 TEST_CASE("NICs are found with the package and NUMA node that they hang at", "[nics]") {
-  const Described found = described(Xml({{{"mlx5_0", kRdma}}, {{"eth7", kNetwork}, {"nvme0n1", 0}}}, {{"eth9", kNetwork}}), {5});
+  const Described found =
+      described(Xml({{{"mlx5_0", kRdma}}, {{"eth7", kNetwork}, {"nvme0n1", 0}}}, {{"eth9", kNetwork}}), {5});
   REQUIRE(found.nics.size() == 3);
   std::map<std::string, Nic> nics;
   for (const Nic& nic : found.nics) nics[nic.name] = nic;
@@ -141,7 +148,9 @@ TEST_CASE("RDMA devices and network interfaces are near by themselves", "[nics]"
   CHECK(near(mixed, {0}, 0) == Names{"mlx5_0", "eth0"});
 }
 
-TEST_CASE("a machine without NICs has none near", "[nics]") { CHECK(near(Xml(std::vector<std::vector<Card>>(2)), {0}, 0).empty()); }
+TEST_CASE("a machine without NICs has none near", "[nics]") {
+  CHECK(near(Xml(std::vector<std::vector<Card>>(2)), {0}, 0).empty());
+}
 
 TEST_CASE("what is no description of a machine is refused", "[nics]") {
   CHECK_FALSE(kolo::topology::describe("no machine", {0}).ok());
@@ -168,9 +177,10 @@ TEST_CASE("RDMA devices that software makes of interfaces are where these are", 
   const System system;
   system.write("class/infiniband/rxe1/parent", "eth1\n");
   system.write("class/infiniband/rxe0/parent", "eth0\n");
-  system.write("class/infiniband/siw0/parent", "lo\n");   // no NIC
+  system.write("class/infiniband/siw0/parent", "lo\n");  // no NIC
   fs::create_directories(system.root() / "class/infiniband/mlx5_0");
-  std::vector<Nic> nics = {{.name = "eth0", .place = {.package = 0, .numa = 0}}, {.name = "eth1", .place = {.package = 1, .numa = 1}}};
+  std::vector<Nic> nics = {{.name = "eth0", .place = {.package = 0, .numa = 0}},
+                           {.name = "eth1", .place = {.package = 1, .numa = 1}}};
   kolo::topology::addSoftRdma(nics, system.name);
   REQUIRE(nics.size() == 4);
   CHECK(nics[2].name == "rxe0");
@@ -192,7 +202,7 @@ TEST_CASE("the speed of NICs is read where the system tells it", "[nics]") {
   write("class/infiniband/mlx5_0/ports/2/rate", "400 Gb/sec (4X NDR)\n");
   std::vector<Nic> nics = {{.name = "eth0"}, {.name = "eth1"}, {.name = "eth2"}, {.name = "mlx5_0", .isRdma = true}};
   kolo::topology::readSpeeds(nics, name);
-  CHECK_FALSE(kolo::topology::hasSeveralNics(name));   // one RDMA device, and interfaces without hardware
+  CHECK_FALSE(kolo::topology::hasSeveralNics(name));  // one RDMA device, and interfaces without hardware
   fs::create_directories(root / "class/net/eth0/device");
   CHECK_FALSE(kolo::topology::hasSeveralNics(name));
   fs::create_directories(root / "class/net/eth1/device");

@@ -1,12 +1,12 @@
 // Index arithmetic: parts are disjoint and complete, trees and foldings consistent.
-#include <catch2/catch.hpp>
+#include "device/partition.h"
 
+#include <catch2/catch.hpp>
 #include <set>
 #include <vector>
 
 #include "algorithms/recursive.h"
 #include "algorithms/tree.h"
-#include "device/partition.h"
 
 namespace {
 
@@ -14,9 +14,9 @@ using namespace kolo::device;
 using kolo::algorithms::Binomial;
 using kolo::algorithms::Folding;
 
-const std::vector<std::uint64_t> kCounts = {0,  1,  2,   3,   5,    7,    8,    15,    16,      31,           32,
-                                            33, 63, 64,  65,  100,  127,  255,  256,   257,     1000,         1021,
-                                            4096, 4097, 65536, 1000003, (1ull << 33) + 5};
+const std::vector<std::uint64_t> kCounts = {0,   1,   2,    3,    5,    7,    8,     15,      16,
+                                            31,  32,  33,   63,   64,   65,   100,   127,     255,
+                                            256, 257, 1000, 1021, 4096, 4097, 65536, 1000003, (1ull << 33) + 5};
 
 // Parts in order, one after the other, from 0 to count.
 template <class Part>
@@ -70,10 +70,10 @@ TEST_CASE("partition: factored parts are those of tinygrad's ring all-reduce") {
   CHECK(sizes(256, 4) == std::vector<std::uint64_t>{64, 64, 64, 64});
   CHECK(sizes(32, 3) == std::vector<std::uint64_t>{32, 0, 0});
   CHECK(sizes(96, 2) == std::vector<std::uint64_t>{64, 32});
-  CHECK(sizes(100, 3) == std::vector<std::uint64_t>{36, 32, 32});   // factor 4: 25 = 9 + 8 + 8
-  CHECK(sizes(10, 4) == std::vector<std::uint64_t>{4, 2, 2, 2});    // factor 2: 5 = 2 + 1 + 1 + 1
-  CHECK(sizes(7, 3) == std::vector<std::uint64_t>{3, 2, 2});        // factor 1
-  CHECK(sizes(48, 4) == std::vector<std::uint64_t>{16, 16, 16, 0}); // factor 16: 3 = 1 + 1 + 1 + 0
+  CHECK(sizes(100, 3) == std::vector<std::uint64_t>{36, 32, 32});    // factor 4: 25 = 9 + 8 + 8
+  CHECK(sizes(10, 4) == std::vector<std::uint64_t>{4, 2, 2, 2});     // factor 2: 5 = 2 + 1 + 1 + 1
+  CHECK(sizes(7, 3) == std::vector<std::uint64_t>{3, 2, 2});         // factor 1
+  CHECK(sizes(48, 4) == std::vector<std::uint64_t>{16, 16, 16, 0});  // factor 16: 3 = 1 + 1 + 1 + 0
 }
 
 TEST_CASE("partition: chunks cover the range once") {
@@ -127,7 +127,7 @@ TEST_CASE("binomial tree: children name their parent, subtrees partition the pla
     std::vector<int> reached(static_cast<std::size_t>(n), 0);
     for (int place = 0; place < n; ++place) {
       const Binomial tree(n, place);
-      int next = place + 1;   // a subtree is a run of places: the node, then its children's subtrees in order
+      int next = place + 1;  // a subtree is a run of places: the node, then its children's subtrees in order
       tree.eachChild([&](int child) {
         REQUIRE(child == next);
         REQUIRE(Binomial(n, child).parent() == place);

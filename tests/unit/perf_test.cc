@@ -159,7 +159,7 @@ TEST_CASE("perf: buffers must fit the memory of each machine, whatever the other
   options.datatypes = {koloFloat32};
   options.ops = {koloSum};
   options.buffers = {perf::BufferKind::kRegistered};
-  options.sizes = {perf::memoryBytes() / 5};   // each rank has two
+  options.sizes = {perf::memoryBytes() / 5};  // each rank has two
   CHECK_NOTHROW(perf::requirePossible(options, 2, 2));
   CHECK_THROWS_AS(perf::requirePossible(options, 3, 3), perf::Failure);
   CHECK_NOTHROW(perf::requirePossible(options, 64, 2));

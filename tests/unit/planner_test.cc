@@ -1,10 +1,10 @@
 // The planner: which algorithms fit, what is chosen, and how wishes are read.
-#include <catch2/catch.hpp>
+#include "planner/planner.h"
 
+#include <catch2/catch.hpp>
 #include <string>
 
 #include "algorithms/names.h"
-#include "planner/planner.h"
 
 namespace {
 
@@ -27,9 +27,9 @@ std::vector<planner::Wish> wishes(const char* text) {
   return parsed.take();
 }
 
-constexpr Collective kAll[] = {Collective::kAllReduce, Collective::kReduce, Collective::kBroadcast,
+constexpr Collective kAll[] = {Collective::kAllReduce, Collective::kReduce,        Collective::kBroadcast,
                                Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll,
-                               Collective::kGather, Collective::kScatter, Collective::kBarrier};
+                               Collective::kGather,    Collective::kScatter,       Collective::kBarrier};
 
 TEST_CASE("planner: whatever is chosen fits, for every collective, size, number of ranks and order") {
   for (const Collective collective : kAll) {
@@ -38,7 +38,8 @@ TEST_CASE("planner: whatever is chosen fits, for every collective, size, number 
         for (const bool inOrder : {false, true}) {
           for (const bool vector : {false, true}) {
             Query query{.collective = collective, .bytes = bytes, .vector = vector, .inOrder = inOrder};
-            query.countsKnown = !vector || collective == Collective::kAllGather || collective == Collective::kReduceScatter;
+            query.countsKnown =
+                !vector || collective == Collective::kAllGather || collective == Collective::kReduceScatter;
             if (vector && (collective == Collective::kAllReduce || collective == Collective::kReduce ||
                            collective == Collective::kBroadcast || collective == Collective::kBarrier)) {
               continue;
@@ -75,7 +76,9 @@ TEST_CASE("planner: the choice does not depend on whether this rank's own buffer
   }
 }
 
-TEST_CASE("planner: behind a root that gave, a barrier goes through it where ranks share cores, unless somebody wishes otherwise") {
+TEST_CASE(
+    "planner: behind a root that gave, a barrier goes through it where ranks share cores, unless somebody wishes "
+    "otherwise") {
   const auto behindRoot = [](Collective collective, const Machine& machine, const char* wished) {
     return planner::choose({.collective = collective}, machine, wishes(wished)).behindRoot;
   };
@@ -112,15 +115,17 @@ TEST_CASE("planner: where ranks share cores, data of some kilobytes comes from a
       return planner::choose({.collective = collective, .bytes = bytes}, machine, {}).algorithm;
     };
     INFO(koloCollectiveName(static_cast<koloCollective_t>(collective)));
-    for (std::uint64_t bytes = 64; bytes <= 65536; bytes *= 2) CHECK(algorithm(bytes, machineOf(8, 2)) == Algorithm::kOneShot);
+    for (std::uint64_t bytes = 64; bytes <= 65536; bytes *= 2)
+      CHECK(algorithm(bytes, machineOf(8, 2)) == Algorithm::kOneShot);
     CHECK(algorithm(1 << 20, machineOf(8, 2)) != Algorithm::kOneShot);
     CHECK(algorithm(65536, machineOf(8, 8)) != Algorithm::kOneShot);
-    CHECK(algorithm(65536, machineOf(2, 2)) == Algorithm::kOneShot);   // the same, and nobody has to do with more than one other
+    CHECK(algorithm(65536, machineOf(2, 2)) ==
+          Algorithm::kOneShot);  // the same, and nobody has to do with more than one other
   }
 }
 
-// As measured on 8 ranks and 2 cores (kolo-perf gather scatter --ranks 8): 16 us between windows, 29 through staging, for blocks of 32 KiB.
-// Counted as if each rank had the root's work it would be 16 times as long.
+// As measured on 8 ranks and 2 cores (kolo-perf gather scatter --ranks 8): 16 us between windows, 29 through staging,
+// for blocks of 32 KiB. Counted as if each rank had the root's work it would be 16 times as long.
 TEST_CASE("planner: what a root gathers or scatters is moved once, not by every rank") {
   for (const Collective collective : {Collective::kGather, Collective::kScatter}) {
     const auto predicted = [&](const Machine& machine, bool direct) {
@@ -128,7 +133,7 @@ TEST_CASE("planner: what a root gathers or scatters is moved once, not by every 
       return planner::predictUs(Algorithm::kOneShot, direct, query, machine);
     };
     const Machine shared = machineOf(8, 2), own = machineOf(8, 8);
-    CHECK(predicted(shared, false) < 4 * predicted(own, false));   // a quarter of the cores
+    CHECK(predicted(shared, false) < 4 * predicted(own, false));  // a quarter of the cores
     CHECK(predicted(shared, true) < predicted(shared, false));
     const planner::Choice choice = planner::choose({.collective = collective, .bytes = 32768}, shared, {});
     CHECK(choice.algorithm == Algorithm::kOneShot);
@@ -143,7 +148,8 @@ TEST_CASE("planner: between hosts a barrier does not go through one rank") {
     machine.hosts = hosts;
     machine.perHost = 16 / hosts;
     CHECK(planner::choose({.collective = Collective::kBarrier}, machine, {}).algorithm != Algorithm::kTwoShot);
-    CHECK(planner::choose({.collective = Collective::kBarrier}, machine, wishes("barrier:two_shot")).algorithm == Algorithm::kTwoShot);
+    CHECK(planner::choose({.collective = Collective::kBarrier}, machine, wishes("barrier:two_shot")).algorithm ==
+          Algorithm::kTwoShot);
   }
 }
 
@@ -158,7 +164,7 @@ TEST_CASE("planner: a wish forces where it fits and in its range only; the last 
   CHECK(chosen(Collective::kAllReduce, 1 << 30) == Algorithm::kTree);
   CHECK(chosen(Collective::kAllReduce, 8) == planner::choose({.bytes = 8}, machineOf(4, 4), {}).algorithm);
   CHECK(chosen(Collective::kBroadcast, 100000) == Algorithm::kTree);
-  CHECK(chosen(Collective::kBroadcast, 0) == Algorithm::kLine);   // nothing to move: the line alone
+  CHECK(chosen(Collective::kBroadcast, 0) == Algorithm::kLine);  // nothing to move: the line alone
 }
 
 TEST_CASE("planner: an order-breaking wish yields to a fold in rank order") {
@@ -212,7 +218,7 @@ TEST_CASE("planner: malformed wishes are refused with the part that is wrong") {
   refused("ring", "ring");
   refused("allreduce:ring", "allreduce");
   refused("all_reduce:rings", "rings");
-  refused("all_reduce:rings", "hierarchical");   // the last of those that there are
+  refused("all_reduce:rings", "hierarchical");  // the last of those that there are
   refused("all_reduce:ring@1M", "1M");
   refused("all_reduce:ring@x-1M", "x");
   refused("all_reduce:ring,,broadcast:tree", "");

@@ -94,10 +94,8 @@ template <class F>
 F foldFloat(ReduceOp op, F a, F b) {
   const F nan = std::numeric_limits<F>::quiet_NaN();
   switch (op) {
-    case ReduceOp::kSum:
-      return a + b;
-    case ReduceOp::kProd:
-      return a * b;
+    case ReduceOp::kSum: return a + b;
+    case ReduceOp::kProd: return a * b;
     case ReduceOp::kMax:
       if (std::isnan(a) || std::isnan(b)) return nan;
       if (a == b) return std::signbit(a) ? b : a;
@@ -106,14 +104,10 @@ F foldFloat(ReduceOp op, F a, F b) {
       if (std::isnan(a) || std::isnan(b)) return nan;
       if (a == b) return std::signbit(a) ? a : b;
       return a < b ? a : b;
-    case ReduceOp::kLogicalAnd:
-      return a != 0 && b != 0 ? 1 : 0;
-    case ReduceOp::kLogicalOr:
-      return a != 0 || b != 0 ? 1 : 0;
-    case ReduceOp::kLogicalXor:
-      return (a != 0) != (b != 0) ? 1 : 0;
-    default:
-      std::abort();
+    case ReduceOp::kLogicalAnd: return a != 0 && b != 0 ? 1 : 0;
+    case ReduceOp::kLogicalOr: return a != 0 || b != 0 ? 1 : 0;
+    case ReduceOp::kLogicalXor: return (a != 0) != (b != 0) ? 1 : 0;
+    default: std::abort();
   }
 }
 
@@ -121,28 +115,17 @@ template <class T>
 T foldInteger(ReduceOp op, T a, T b) {
   const auto x = static_cast<std::uint64_t>(a), y = static_cast<std::uint64_t>(b);
   switch (op) {
-    case ReduceOp::kSum:
-      return static_cast<T>(x + y);
-    case ReduceOp::kProd:
-      return static_cast<T>(x * y);
-    case ReduceOp::kMax:
-      return a > b ? a : b;
-    case ReduceOp::kMin:
-      return a < b ? a : b;
-    case ReduceOp::kLogicalAnd:
-      return a != 0 && b != 0;
-    case ReduceOp::kLogicalOr:
-      return a != 0 || b != 0;
-    case ReduceOp::kLogicalXor:
-      return (a != 0) != (b != 0);
-    case ReduceOp::kBitAnd:
-      return static_cast<T>(x & y);
-    case ReduceOp::kBitOr:
-      return static_cast<T>(x | y);
-    case ReduceOp::kBitXor:
-      return static_cast<T>(x ^ y);
-    default:
-      std::abort();
+    case ReduceOp::kSum: return static_cast<T>(x + y);
+    case ReduceOp::kProd: return static_cast<T>(x * y);
+    case ReduceOp::kMax: return a > b ? a : b;
+    case ReduceOp::kMin: return a < b ? a : b;
+    case ReduceOp::kLogicalAnd: return a != 0 && b != 0;
+    case ReduceOp::kLogicalOr: return a != 0 || b != 0;
+    case ReduceOp::kLogicalXor: return (a != 0) != (b != 0);
+    case ReduceOp::kBitAnd: return static_cast<T>(x & y);
+    case ReduceOp::kBitOr: return static_cast<T>(x | y);
+    case ReduceOp::kBitXor: return static_cast<T>(x ^ y);
+    default: std::abort();
   }
 }
 
@@ -151,15 +134,12 @@ inline bool foldBool(ReduceOp op, bool a, bool b) {
     case ReduceOp::kSum:
     case ReduceOp::kMax:
     case ReduceOp::kLogicalOr:
-    case ReduceOp::kBitOr:
-      return a || b;
+    case ReduceOp::kBitOr: return a || b;
     case ReduceOp::kProd:
     case ReduceOp::kMin:
     case ReduceOp::kLogicalAnd:
-    case ReduceOp::kBitAnd:
-      return a && b;
-    default:
-      return a != b;
+    case ReduceOp::kBitAnd: return a && b;
+    default: return a != b;
   }
 }
 
@@ -258,7 +238,8 @@ T expected(const device::ReduceArgs& args, ReduceOp op, std::uint64_t i) {
   }
   const auto load = [&](int s) {
     auto value = open(elementAt<T>(args.src[s], i));
-    if (s == args.scaledSource) value = open(close<T>(combine<T>(ReduceOp::kProd, value, open(elementAt<T>(args.scale, 0)))));
+    if (s == args.scaledSource)
+      value = open(close<T>(combine<T>(ReduceOp::kProd, value, open(elementAt<T>(args.scale, 0)))));
     return value;
   };
   auto acc = load(0);

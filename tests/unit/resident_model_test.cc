@@ -1,11 +1,10 @@
-// The agreement of src/executor/cuda/resident.h, tried in every interleaving, with the store buffers that processors have: that no
-// launch is left without an instance of the kernel, that every block executes every launch once, in order, and not before it is rung,
-// that `done` is said after all of them and before `completed`, that an instance retires when nothing is left and ends when it is told
-// to, and that none of the agreement's parts can be left out.
-#include <catch2/catch.hpp>
-
+// The agreement of src/executor/cuda/resident.h, tried in every interleaving, with the store buffers that processors
+// have: that no launch is left without an instance of the kernel, that every block executes every launch once, in
+// order, and not before it is rung, that `done` is said after all of them and before `completed`, that an instance
+// retires when nothing is left and ends when it is told to, and that none of the agreement's parts can be left out.
 #include <algorithm>
 #include <array>
+#include <catch2/catch.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,10 +18,10 @@ namespace {
 
 using Small = std::uint8_t;
 
-constexpr std::size_t kBlocks = 2;     // block 0, and one of the others, which know nothing of each other
-constexpr std::size_t kHost = kBlocks;   // the writers are the blocks and the host
+constexpr std::size_t kBlocks = 2;      // block 0, and one of the others, which know nothing of each other
+constexpr std::size_t kHost = kBlocks;  // the writers are the blocks and the host
 constexpr std::size_t kWriters = kBlocks + 1;
-constexpr std::size_t kBuffered = 4;   // stores of a writer on their way
+constexpr std::size_t kBuffered = 4;  // stores of a writer on their way
 constexpr std::size_t kMostLaunches = 4;
 
 // The counters that are stored to. The stream's and the blocks' atomic one are visible at once.
@@ -30,14 +29,26 @@ enum Word : Small { kNone, kEnqueued, kQuit, kAsleep, kLeavingAfter, kLeavingIns
 
 // kGive: between two launches; the next, or, after the last, waits until all is done and says that it quits.
 enum HostStep : Small { kGive, kFenceOfHost, kLookAsleep, kRing, kLaunch, kAwaitLaunched, kSynchronize, kGone };
-// awaitLaunch(), then the rest of serveBlock()'s loop. kLookAfter is the other block's; what follows it, up to kSayLeaving, block 0's.
-enum BlockStep : Small { kOut, kPoll, kLook, kLookAfter, kSayAsleep, kFence, kLookEnqueued, kSayLeaving, kRun, kArrive };
+// awaitLaunch(), then the rest of serveBlock()'s loop. kLookAfter is the other block's; what follows it, up to
+// kSayLeaving, block 0's.
+enum BlockStep : Small {
+  kOut,
+  kPoll,
+  kLook,
+  kLookAfter,
+  kSayAsleep,
+  kFence,
+  kLookEnqueued,
+  kSayLeaving,
+  kRun,
+  kArrive
+};
 
 struct Block {
   Small step = kOut;
   Small quits = 0;
-  Small served = 0;     // Channel::served: it outlives the instance
-  Small servedIn = 0;   // the instance in which it executed the last one
+  Small served = 0;    // Channel::served: it outlives the instance
+  Small servedIn = 0;  // the instance in which it executed the last one
   bool operator==(const Block&) const = default;
 };
 
@@ -52,14 +63,15 @@ struct State {
   Small given = 0;
   Small instances = 0;         // that the host has decided on
   Small launched = 0;          // of them
-  Small begun = 0, ended = 0;   // of those; the one that runs, if any, is the one begun last
-  Small inStream = 0;           // launches whose ring and wait stand in the stream
+  Small begun = 0, ended = 0;  // of those; the one that runs, if any, is the one begun last
+  Small inStream = 0;          // launches whose ring and wait stand in the stream
   Small rung = 0, arrivals = 0;
-  std::array<Small, kMostLaunches + 1> first{};       // by instance: the launch for which it was launched
-  std::array<Small, kMostLaunches + 1> instanceAt{};  // by launch: the last instance launched when its ring was put into the stream
-  std::array<Small, kWords> memory{};   // as the others see it
+  std::array<Small, kMostLaunches + 1> first{};  // by instance: the launch for which it was launched
+  std::array<Small, kMostLaunches + 1>
+      instanceAt{};                    // by launch: the last instance launched when its ring was put into the stream
+  std::array<Small, kWords> memory{};  // as the others see it
   std::array<Block, kBlocks> blocks{};
-  std::array<std::array<Store, kBuffered>, kWriters> buffers{};   // oldest first
+  std::array<std::array<Store, kBuffered>, kWriters> buffers{};  // oldest first
   bool operator==(const State&) const = default;
 };
 static_assert(std::has_unique_object_representations_v<State>, "hashed as bytes");
@@ -68,7 +80,7 @@ struct Hash {
   std::size_t operator()(const State& state) const {
     std::array<Small, sizeof(State)> bytes;
     std::memcpy(bytes.data(), &state, sizeof state);
-    std::uint64_t hash = 14695981039346656037U;   // FNV-1a
+    std::uint64_t hash = 14695981039346656037U;  // FNV-1a
     for (const Small byte : bytes) hash = (hash ^ byte) * 1099511628211U;
     return static_cast<std::size_t>(hash ^ (hash >> 29));
   }
@@ -96,7 +108,8 @@ enum class Flaw {
   kNothing,
   kOutOfOrder,    // a block begins a launch that is not the one that has been rung
   kDoneTooEarly,  // `done` is said before a block has executed the launch
-  kStreamIsLate,  // the host has seen a launch as done whose stream still waits: for a store to the host's memory, which is far away
+  kStreamIsLate,  // the host has seen a launch as done whose stream still waits: for a store to the host's memory,
+                  // which is far away
   kSplit,         // blocks execute a launch in different instances: on two ranks they may wait for each other for ever
   kTooMany,       // more than one instance waits for the one that runs
   kLeftBehind,    // what was given may never be done, unless the host does more
@@ -116,7 +129,7 @@ class ResidentModel {
     add(State{}, By::kItself);
     for (std::size_t i = 0; i < states_.size() && flaw_ == Flaw::kNothing; ++i) {
       from_ = i;
-      const State state = states_[i];   // a copy: the vector grows
+      const State state = states_[i];  // a copy: the vector grows
       stepHost(state);
       stepStream(state);
       stepInstances(state);
@@ -184,19 +197,19 @@ class ResidentModel {
     switch (s.hostStep) {
       case kGive:
         if (s.given == launches_) {
-          if (s.memory[kDone] < launches_) return;   // the stream's last event
-          store(s, kHost, kQuit, 1);                 // [quit]
+          if (s.memory[kDone] < launches_) return;  // the stream's last event
+          store(s, kHost, kQuit, 1);                // [quit]
           s.hostStep = kSynchronize;
           break;
         }
-        store(s, kHost, kEnqueued, ++s.given);       // [enqueued]
+        store(s, kHost, kEnqueued, ++s.given);  // [enqueued]
         s.hostStep = kFenceOfHost;
         break;
       case kFenceOfHost:
         if (rules_.hostFences) drain(s, kHost);
         s.hostStep = kLookAsleep;
         break;
-      case kLookAsleep: {                            // [asleep]
+      case kLookAsleep: {  // [asleep]
         const Small asleep = s.memory[kAsleep];
         if (rules_.launchesAtEqual ? asleep >= s.instances : asleep > s.instances) {
           s.first[++s.instances] = s.given;
@@ -230,7 +243,7 @@ class ResidentModel {
   void stepStream(State s) {
     if (s.rung == s.inStream || (rules_.streamWaits && s.memory[kDone] < s.rung)) return;
     if (rules_.sharesQueue && s.begun < s.instanceAt[s.rung + 1U]) return;
-    ++s.rung;                                        // [doorbell]
+    ++s.rung;  // [doorbell]
     add(s, By::kItself);
   }
 
@@ -256,14 +269,15 @@ class ResidentModel {
   void stepBlock(State s, std::size_t i) {
     Block& block = s.blocks[i];
     switch (block.step) {
-      case kPoll:                                    // [doorbell]
+      case kPoll:  // [doorbell]
         block.step = s.rung <= block.served ? kLook : isForNext(s, s.rung) ? kOut : kRun;
         break;
       case kRun:
         expect(s.rung == block.served + 1, Flaw::kOutOfOrder);
         ++block.served;
         block.servedIn = s.begun;
-        for (const Block& each : s.blocks) expect(each.served != block.served || each.servedIn == s.begun, Flaw::kSplit);
+        for (const Block& each : s.blocks)
+          expect(each.served != block.served || each.servedIn == s.begun, Flaw::kSplit);
         block.step = kArrive;
         break;
       case kArrive:
@@ -272,9 +286,7 @@ class ResidentModel {
         block.step = kPoll;
         break;
       case kOut: return;
-      default:
-        add(s, i == 0 ? idle(s) : follow(s, i));
-        return;
+      default: add(s, i == 0 ? idle(s) : follow(s, i)); return;
     }
     add(s, By::kItself);
   }
@@ -290,14 +302,14 @@ class ResidentModel {
     const Small served = s.blocks[i].served;
     for (const Block& each : s.blocks) expect(each.served >= served, Flaw::kDoneTooEarly);
     if (!rules_.doneFirst) store(s, i, kCompleted, served);
-    store(s, i, kDone, served);                      // [done launch]
-    if (rules_.doneFirst) store(s, i, kCompleted, served);   // [completed]
+    store(s, i, kDone, served);                             // [done launch]
+    if (rules_.doneFirst) store(s, i, kCompleted, served);  // [completed]
   }
 
   // The other block, when nothing has been rung.
   By follow(State& s, std::size_t i) const {
     Block& block = s.blocks[i];
-    if (block.step == kLook) {                       // [leaving]
+    if (block.step == kLook) {  // [leaving]
       const Small instance = s.memory[kLeavingInstance];
       const bool leaving = rules_.namesInstance ? instance == s.begun : instance != 0;
       block.step = leaving && rules_.othersLook ? kLookAfter : kPoll;
@@ -313,9 +325,9 @@ class ResidentModel {
     Block& block = s.blocks[0];
     switch (block.step) {
       case kLook:
-        block.quits = rules_.looksAtQuit ? s.memory[kQuit] : 0;   // [quit]
+        block.quits = rules_.looksAtQuit ? s.memory[kQuit] : 0;  // [quit]
         block.step = rules_.asleepFirst ? kSayAsleep : kLookEnqueued;
-        if (block.quits == 0) {                      // only if it has been idle for long; else it polls again
+        if (block.quits == 0) {  // only if it has been idle for long; else it polls again
           State soon = s;
           soon.blocks[0].step = kPoll;
           add(soon, By::kItself);
@@ -323,21 +335,21 @@ class ResidentModel {
         }
         break;
       case kSayAsleep:
-        store(s, 0, kAsleep, s.begun);               // [asleep]
+        store(s, 0, kAsleep, s.begun);  // [asleep]
         block.step = kFence;
         break;
       case kFence:
         if (rules_.kernelFences) drain(s, 0);
         block.step = rules_.asleepFirst ? kLookEnqueued : kSayLeaving;
         break;
-      case kLookEnqueued: {                          // [enqueued]
+      case kLookEnqueued: {  // [enqueued]
         const bool stays = block.quits == 0 && s.memory[kEnqueued] > block.served;
         block.step = stays ? kPoll : rules_.asleepFirst ? kSayLeaving : kSayAsleep;
         break;
       }
       default:
         store(s, 0, kLeavingAfter, block.served);
-        store(s, 0, kLeavingInstance, s.begun);      // [leaving]
+        store(s, 0, kLeavingInstance, s.begun);  // [leaving]
         block.quits = 0;
         block.step = kOut;
     }
@@ -346,7 +358,8 @@ class ResidentModel {
 
   // ---- what can still happen
 
-  // Whether every state that is `from` can still become one that is `to`, by steps that `without` does not make possible.
+  // Whether every state that is `from` can still become one that is `to`, by steps that `without` does not make
+  // possible.
   template <class From, class To>
   bool alwaysReaches(const From& from, const To& to, By without) const {
     std::vector<std::uint32_t> begins(states_.size() + 1, 0), origins(edges_.size());
@@ -395,7 +408,7 @@ TEST_CASE("resident kernel: in no interleaving is a launch left behind, done twi
     CHECK(flawOf({.launchesBlock = true, .sharesQueue = true}, launches) == Flaw::kNothing);
     ResidentModel model({.sharesQueue = false}, launches);
     CHECK(model.explore() == Flaw::kNothing);
-    CHECK(model.states() > (launches == static_cast<int>(kMostLaunches) ? 20'000 : 1));   // it did look at interleavings
+    CHECK(model.states() > (launches == static_cast<int>(kMostLaunches) ? 20'000 : 1));  // it did look at interleavings
   }
 }
 

@@ -9,7 +9,9 @@ namespace {
 
 const std::vector<int> kTwo{0, 1};
 
-int targetOf(const std::vector<int>& threads, int rank, const std::vector<int>& allowed = kTwo) { return Spreading::target(threads, rank, allowed); }
+int targetOf(const std::vector<int>& threads, int rank, const std::vector<int>& allowed = kTwo) {
+  return Spreading::target(threads, rank, allowed);
+}
 
 }  // namespace
 

@@ -93,7 +93,9 @@ TEST_CASE("a ring of ranks that were placed on hosts in turn leaves each host on
   CHECK(order == std::vector<int>{0, 6, 3, 9, 1, 7, 4, 10, 2, 8, 5, 11});
   int crossings = 0;
   for (std::size_t at = 0; at < order.size(); ++at) {
-    const auto host = [&](std::size_t place) { return places[static_cast<std::size_t>(order[place % order.size()])].host; };
+    const auto host = [&](std::size_t place) {
+      return places[static_cast<std::size_t>(order[place % order.size()])].host;
+    };
     crossings += host(at) != host(at + 1);
   }
   CHECK(crossings == 3);
@@ -183,7 +185,7 @@ TEST_CASE("a thread that is moved may go wherever it might before") {
   REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
   for (const int thread : kolo::topology::machine().allowedThreads) {
     bool wasThere = false;
-    for (int i = 0; i < 1000 && !wasThere; ++i) {   // the scheduler may be as quick
+    for (int i = 0; i < 1000 && !wasThere; ++i) {  // the scheduler may be as quick
       kolo::topology::moveTo(thread);
       wasThere = sched_getcpu() == thread;
     }
@@ -194,7 +196,8 @@ TEST_CASE("a thread that is moved may go wherever it might before") {
   CPU_ZERO(&one);
   CPU_SET(static_cast<size_t>(kolo::topology::machine().allowedThreads.front()), &one);
   REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
-  kolo::topology::moveTo(kolo::topology::machine().allowedThreads.back());   // it may not run there, unless it is the only one
+  kolo::topology::moveTo(
+      kolo::topology::machine().allowedThreads.back());  // it may not run there, unless it is the only one
   CHECK(sched_getcpu() == kolo::topology::machine().allowedThreads.front());
   CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
 }

@@ -1,8 +1,9 @@
 // The order of a communicator's operations, and the bias that spares a lone thread the price of it.
-#include <catch2/catch.hpp>
+#include "comm/turn.h"
 
 #include <array>
 #include <atomic>
+#include <catch2/catch.hpp>
 #include <cstdint>
 #include <cstdlib>
 #include <set>
@@ -10,7 +11,6 @@
 #include <vector>
 
 #include "base/handle_table.h"
-#include "comm/turn.h"
 
 using kolo::Bias;
 using kolo::comm::InTurn;
@@ -18,7 +18,7 @@ using kolo::comm::Turn;
 
 namespace {
 
-constexpr int kLong = 200;   // turns in which a thread that is alone has surely been given the bias
+constexpr int kLong = 200;  // turns in which a thread that is alone has surely been given the bias
 
 void takeTurns(Turn& turn, int count) {
   for (int i = 0; i < count; ++i) const InTurn served(turn);
@@ -40,13 +40,13 @@ TEST_CASE("A thread that is alone gets the bias, and loses it when another takes
   takeTurns(turn, kLong);
   REQUIRE(hasBias(bias) == Bias::isPossible());
   std::thread([&] {
-    REQUIRE_FALSE(hasBias(bias));   // it is the other's
+    REQUIRE_FALSE(hasBias(bias));  // it is the other's
     takeTurns(turn, 1);
   }).join();
   REQUIRE_FALSE(hasBias(bias));
   takeTurns(turn, kLong);
   REQUIRE(hasBias(bias) == Bias::isPossible());
-  const std::uint64_t place = turn.take();   // as a stream's operation does, by the same thread
+  const std::uint64_t place = turn.take();  // as a stream's operation does, by the same thread
   REQUIRE_FALSE(hasBias(bias));
   turn.wait(place);
   turn.done(place);
@@ -67,7 +67,7 @@ TEST_CASE("A place taken while the owner is inside is served after it has left",
   takeTurns(turn, kLong);
   const std::uint64_t inside = turn.enter();
   std::atomic<bool> taken{false};
-  bool left = false;   // not atomic: the turn orders it
+  bool left = false;  // not atomic: the turn orders it
   std::thread other([&] {
     const std::uint64_t place = turn.take();
     taken = true;
@@ -124,7 +124,7 @@ TEST_CASE("Who is inside by the bias does not enter again", "[turn]") {
   REQUIRE(bias.enter());
   REQUIRE_FALSE(bias.enter());
   REQUIRE_FALSE(other.enter());
-  REQUIRE_FALSE(bias.isLeft());   // the refused attempts have not let it out
+  REQUIRE_FALSE(bias.isLeft());  // the refused attempts have not let it out
   bias.leave();
   REQUIRE(other.enter());
   other.leave();
@@ -156,34 +156,35 @@ TEST_CASE("A handle's bias is not inherited by the next object of the slot, nor 
 namespace bias_model {
 namespace {
 
-// Two threads that are given the bias in turn, and a third that only takes places. A thread looks whether it has the bias, stores
-// that it is inside, looks again; the store lies in a buffer until it is flushed, at any moment or by a barrier. If it does not
-// have the bias it takes a place, revokes what it sees, waits for its place and until whoever had the bias last is out, and, at
-// the end of its turn, may give itself the bias, which it takes back if a place was taken meanwhile.
+// Two threads that are given the bias in turn, and a third that only takes places. A thread looks whether it has the
+// bias, stores that it is inside, looks again; the store lies in a buffer until it is flushed, at any moment or by a
+// barrier. If it does not have the bias it takes a place, revokes what it sees, waits for its place and until whoever
+// had the bias last is out, and, at the end of its turn, may give itself the bias, which it takes back if a place was
+// taken meanwhile.
 constexpr int kThreads = 3;
 constexpr int kNobody = -1, kRevoking = kThreads;
 
 struct State {
-  int owner = 0, last = 0;              // the first thread begins with the bias
+  int owner = 0, last = 0;  // the first thread begins with the bias
   int issued = 0, served = 0;
   struct Thread {
-    int step = 0, left = 0;             // turns still to take
+    int step = 0, left = 0;  // turns still to take
     int place = 0;
-    bool in = false;                    // in the critical section
-    bool inside = false;                // its mark, as others see it
-    int buffered = -1;                  // a store to the mark on its way; -1: none
+    bool in = false;      // in the critical section
+    bool inside = false;  // its mark, as others see it
+    int buffered = -1;    // a store to the mark on its way; -1: none
     auto operator<=>(const Thread&) const = default;
   };
   std::array<Thread, kThreads> threads{};
-  bool sharedMark = false;              // with one mark for all: as others see it
+  bool sharedMark = false;  // with one mark for all: as others see it
   auto operator<=>(const State&) const = default;
 };
 
 struct Rules {
-  bool marksRevoking = true;   // else a revoker stores "nobody" at once
-  bool barrier = true;         // else revoking flushes nothing
-  bool ownMarks = true;        // else all threads share one mark
-  bool looksBack = true;       // else who gives itself the bias does not look for places taken meanwhile
+  bool marksRevoking = true;  // else a revoker stores "nobody" at once
+  bool barrier = true;        // else revoking flushes nothing
+  bool ownMarks = true;       // else all threads share one mark
+  bool looksBack = true;      // else who gives itself the bias does not look for places taken meanwhile
 };
 
 class BiasModel {
@@ -242,21 +243,48 @@ class BiasModel {
     State::Thread& t = s.threads[i];
     const int self = static_cast<int>(i);
     switch (t.step++) {
-      case 0: if (s.owner != self) t.step = 10; break;                  // the first look
+      case 0:
+        if (s.owner != self) t.step = 10;
+        break;  // the first look
       case 1: store(s, i, true); break;
-      case 2: t.step = s.owner == self ? 3 : 5; t.in = s.owner == self; break;   // the second
-      case 3: t.in = false; store(s, i, false); endTurn(t); break;
-      case 5: store(s, i, false); t.step = 10; break;                   // not inside after all: by a place
-      case 10: flush(s, i); t.place = s.issued++; break;                // an atomic read-modify-write
-      case 11: if (s.owner == kNobody) t.step = 15; break;
-      case 12: flush(s, i); s.owner = rules_.marksRevoking ? kRevoking : kNobody; break;
+      case 2:
+        t.step = s.owner == self ? 3 : 5;
+        t.in = s.owner == self;
+        break;  // the second
+      case 3:
+        t.in = false;
+        store(s, i, false);
+        endTurn(t);
+        break;
+      case 5:
+        store(s, i, false);
+        t.step = 10;
+        break;  // not inside after all: by a place
+      case 10:
+        flush(s, i);
+        t.place = s.issued++;
+        break;  // an atomic read-modify-write
+      case 11:
+        if (s.owner == kNobody) t.step = 15;
+        break;
+      case 12:
+        flush(s, i);
+        s.owner = rules_.marksRevoking ? kRevoking : kNobody;
+        break;
       case 13:
         for (std::size_t k = 0; k < kThreads && rules_.barrier; ++k) flush(s, k);
         break;
-      case 14: if (s.owner == kRevoking) s.owner = kNobody; break;
-      case 15: if (s.served != t.place) return false; break;
-      case 16: if (markOf(s, static_cast<std::size_t>(s.last))) return false; t.in = true; break;
-      case 17: {                                                        // ends its turn, with or without giving itself the bias
+      case 14:
+        if (s.owner == kRevoking) s.owner = kNobody;
+        break;
+      case 15:
+        if (s.served != t.place) return false;
+        break;
+      case 16:
+        if (markOf(s, static_cast<std::size_t>(s.last))) return false;
+        t.in = true;
+        break;
+      case 17: {  // ends its turn, with or without giving itself the bias
         t.in = false;
         State plain = s;
         ++plain.served;
@@ -266,14 +294,27 @@ class BiasModel {
         s.last = self;
         break;
       }
-      case 18: if (s.owner == kNobody) s.owner = self; break;
+      case 18:
+        if (s.owner == kNobody) s.owner = self;
+        break;
       case 19: t.step = !rules_.looksBack || s.issued == t.place + 1 ? 23 : 20; break;
-      case 20: if (s.owner == kNobody) { t.step = 23; break; } s.owner = rules_.marksRevoking ? kRevoking : kNobody; break;
+      case 20:
+        if (s.owner == kNobody) {
+          t.step = 23;
+          break;
+        }
+        s.owner = rules_.marksRevoking ? kRevoking : kNobody;
+        break;
       case 21:
         for (std::size_t k = 0; k < kThreads && rules_.barrier; ++k) flush(s, k);
         break;
-      case 22: if (s.owner == kRevoking) s.owner = kNobody; break;
-      case 23: ++s.served; endTurn(t); break;
+      case 22:
+        if (s.owner == kRevoking) s.owner = kNobody;
+        break;
+      case 23:
+        ++s.served;
+        endTurn(t);
+        break;
       default: return false;
     }
     out.push_back(s);

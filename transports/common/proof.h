@@ -1,5 +1,5 @@
-// Messages and blobs that prove where they come from: fixed-size structs that begin with a magic and end with a proof (HMAC) by a
-// key that only ranks of one communicator have.
+// Messages and blobs that prove where they come from: fixed-size structs that begin with a magic and end with a proof
+// (HMAC) by a key that only ranks of one communicator have.
 //
 // Thread safety: pure functions and plain data.
 #pragma once
@@ -23,8 +23,8 @@ using Id = unsigned char[16];
 // The key of one communicator's secret, for one transport only: purpose is "kolo transport shm", say.
 inline Key deriveKey(const unsigned char (&communicator)[32], const char* purpose) {
   Key key;
-  crypto_generichash(key.bytes, sizeof key.bytes, reinterpret_cast<const unsigned char*>(purpose), std::strlen(purpose) + 1,
-                     communicator, sizeof communicator);
+  crypto_generichash(key.bytes, sizeof key.bytes, reinterpret_cast<const unsigned char*>(purpose),
+                     std::strlen(purpose) + 1, communicator, sizeof communicator);
   return key;
 }
 

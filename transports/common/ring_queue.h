@@ -44,7 +44,7 @@ class RingQueue {
 
  private:
   void grow() {
-    std::vector<T> larger(places_.empty() ? 8 : 2 * places_.size());   // powers of two
+    std::vector<T> larger(places_.empty() ? 8 : 2 * places_.size());  // powers of two
     for (std::size_t i = 0; i < count_; ++i) larger[i] = std::move((*this)[i]);
     places_ = std::move(larger);
     first_ = 0;

@@ -23,7 +23,8 @@ ErrorText::ErrorText(int errnum) : text(strerror_r(errnum, room, sizeof room)) {
   if (errnum == ENFILE) {
     text = "the system is at its limit of open files; raise it (sysctl fs.file-max)";
   } else if (errnum == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    std::snprintf(room, sizeof room, "this process is at its limit of %llu open files; raise it (ulimit -n, LimitNOFILE)",
+    std::snprintf(room, sizeof room,
+                  "this process is at its limit of %llu open files; raise it (ulimit -n, LimitNOFILE)",
                   static_cast<unsigned long long>(limit.rlim_cur));
     text = room;
   }

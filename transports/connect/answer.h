@@ -1,5 +1,5 @@
-// The listener's side of one connection, from Hello to Verdict. It is driven by the listener's thread, never blocks, and tells nothing to
-// whom it has not been proven who asks.
+// The listener's side of one connection, from Hello to Verdict. It is driven by the listener's thread, never blocks,
+// and tells nothing to whom it has not been proven who asks.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -33,7 +33,8 @@ class Answer {
   Answer(Socket socket, Clock::time_point since) : since_(since), talk_(std::move(socket)) {}
 
   enum class Outcome { kGoesOn, kOver, kTaken };
-  // As far as it goes without waiting. kTaken: the verdict has been sent, and hello() and takeSocket() are the caller's.
+  // As far as it goes without waiting. kTaken: the verdict has been sent, and hello() and takeSocket() are the
+  // caller's.
   Outcome advance(Directory& directory);
   // What to poll for.
   short awaits() const;

@@ -10,7 +10,8 @@
 
 namespace kolo::connect {
 
-Attempt::Attempt(const Party& self, const Address& peer, const Place& to, const Id& set, std::size_t rail, std::size_t rails)
+Attempt::Attempt(const Party& self, const Address& peer, const Place& to, const Id& set, std::size_t rail,
+                 std::size_t rails)
     : communicators_(&self.key), place_(to) {
   setMagic(hello_);
   hello_.version = kVersion;
@@ -38,13 +39,12 @@ void Attempt::startConnecting(const Place& to, std::uint16_t port) {
   const socklen_t bytes = toSocketAddress(to, port, &address);
   const int fd = socket.fd();
   talk_ = Talk(std::move(socket));
-  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 || errno == EINPROGRESS || errno == EINTR) return;
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 || errno == EINPROGRESS || errno == EINTR)
+    return;
   failToConnect(errno);
 }
 
-short Attempt::awaits() const {
-  return stage_ == Stage::kConnecting || talk_.isSaying() ? POLLOUT : POLLIN;
-}
+short Attempt::awaits() const { return stage_ == Stage::kConnecting || talk_.isSaying() ? POLLOUT : POLLIN; }
 
 // Each stage returns whether the next one may begin.
 void Attempt::advance() {
@@ -104,7 +104,8 @@ bool Attempt::hearChallenge() {
   std::memcpy(&challenge, talk_.heard(), kVersionedHead);
   if (!hasMagic(challenge)) return fail("what listens there is not Kolo");
   if (challenge.version != kVersion) {
-    return fail(fmt::format("speaks version {} of this transport's protocol, this one version {}", challenge.version, kVersion));
+    return fail(fmt::format("speaks version {} of this transport's protocol, this one version {}", challenge.version,
+                            kVersion));
   }
   if (!talk_.hear(sizeof challenge)) return false;
   talk_.copyHeard(&challenge);
@@ -115,7 +116,8 @@ bool Attempt::hearChallenge() {
 bool Attempt::judge(const Challenge& challenge) {
   switch (challenge.status) {
     case Status::kGoOn: break;
-    case Status::kUnknown: return fail("another process of Kolo listens there, or the peer has closed its communicator");
+    case Status::kUnknown:
+      return fail("another process of Kolo listens there, or the peer has closed its communicator");
     case Status::kOutOfFiles:
       isWorthRepeating_ = true;
       return fail(fmt::format("the peer's process is at its limit of {} open files; raise it (ulimit -n, LimitNOFILE)",
@@ -139,7 +141,8 @@ bool Attempt::hearReply() {
   if (!talk_.hear(sizeof reply)) return false;
   talk_.copyHeard(&reply);
   talk_.forget();
-  if (!isProven(reply, key_) || reply.filling > kMostFilling) return fail("what listens there is not of this communicator");
+  if (!isProven(reply, key_) || reply.filling > kMostFilling)
+    return fail("what listens there is not of this communicator");
   filling_ = reply.filling;
   stage_ = Stage::kFilling;
   return true;

@@ -13,7 +13,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// After which the next place is tried beside those that have not answered; and while one is connected, which will probably do.
+// After which the next place is tried beside those that have not answered; and while one is connected, which will
+// probably do.
 constexpr milliseconds kStagger{50};
 constexpr milliseconds kStaggerConnected{500};
 // A listener that was too busy is asked again, and one without files for so long.
@@ -151,7 +152,8 @@ int Race::ownErrno() const {
 int dialOthers(const Party& self, const Address& peer, const Place& place, const Id& set, Clock::time_point deadline,
                const Why& why, std::vector<Socket>* rails) {
   std::list<Attempt> attempts;
-  for (std::size_t rail = 1; rail < rails->size(); ++rail) attempts.emplace_back(self, peer, place, set, rail, rails->size());
+  for (std::size_t rail = 1; rail < rails->size(); ++rail)
+    attempts.emplace_back(self, peer, place, set, rail, rails->size());
   for (;;) {
     std::vector<pollfd> polls;
     for (Attempt& attempt : attempts) {
@@ -169,12 +171,15 @@ int dialOthers(const Party& self, const Address& peer, const Place& place, const
     }
     if (polls.empty()) break;
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u was reached, but further connections take too long", peer.rank);
+    if (left <= 0)
+      return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u was reached, but further connections take too long",
+                      peer.rank);
     (void)poll(polls.data(), polls.size(), static_cast<int>(left));
   }
   std::size_t rail = 1;
   for (Attempt& attempt : attempts) {
-    if (attempt.decision() != Decision::kTaken) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u gave up", peer.rank);
+    if (attempt.decision() != Decision::kTaken)
+      return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u gave up", peer.rank);
     (*rails)[rail++] = attempt.takeSocket();
   }
   return KOLO_TRANSPORT_OK;
@@ -194,12 +199,13 @@ int explain(const Address& peer, const Race& race, const Why& why) {
 
 int dial(const Party& self, const Address& peer, Clock::time_point deadline, const Why& why, Dialled* dialled) {
   std::vector<Place> theirs;
-  if (!unpackPlaces(peer.places, &theirs)) return why.fail(KOLO_TRANSPORT_ERROR, "an address blob with half an address");
+  if (!unpackPlaces(peer.places, &theirs))
+    return why.fail(KOLO_TRANSPORT_ERROR, "an address blob with half an address");
   const bool isSameHost = same(self.address.network, peer.network);
   std::vector<Place> places = orderPlaces(theirs, self.own, isSameHost, (peer.flags & Address::kOrdered) != 0);
   if (places.empty()) {
-    return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u (process %u) has no address but those that are this host's own, too", peer.rank,
-                    peer.pid);
+    return why.fail(KOLO_TRANSPORT_UNREACHABLE,
+                    "rank %u (process %u) has no address but those that are this host's own, too", peer.rank, peer.pid);
   }
   Id set;
   randombytes_buf(set, sizeof set);
@@ -217,7 +223,8 @@ int dial(const Party& self, const Address& peer, Clock::time_point deadline, con
 int failUncalled(const Why& why, std::uint32_t peer) {
   const int errnum = Listener::instance().refusedFor();
   return why.fail(KOLO_TRANSPORT_ERROR, "rank %u says that it makes the connection, and does not%s%s", peer,
-                  errnum != 0 ? "; connections to this rank were refused: " : "", errnum != 0 ? ErrorText(errnum).text : "");
+                  errnum != 0 ? "; connections to this rank were refused: " : "",
+                  errnum != 0 ? ErrorText(errnum).text : "");
 }
 
 }  // namespace kolo::connect

@@ -1,5 +1,5 @@
-// Finds a way to a peer: tries the places where it may be, the best first and the next ones soon after, and takes the first
-// that is proven.
+// Finds a way to a peer: tries the places where it may be, the best first and the next ones soon after, and takes the
+// first that is proven.
 //
 // Thread safety: all functions, from any thread.
 #pragma once
@@ -14,8 +14,8 @@ struct Dialled {
   Place place;
 };
 
-// OK: the peer has decided; unless kTaken, it has a way already or makes one. UNREACHABLE: each place that was tried is in the
-// explanation. Takes until the deadline at most.
+// OK: the peer has decided; unless kTaken, it has a way already or makes one. UNREACHABLE: each place that was tried is
+// in the explanation. Takes until the deadline at most.
 int dial(const Party& self, const Address& peer, Clock::time_point deadline, const Why& why, Dialled* dialled);
 
 // The peer has said that it makes the connection, and the time is over. ERROR, with this process's own part in that: it

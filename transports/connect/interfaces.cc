@@ -23,7 +23,9 @@ bool exists(const std::string& path) {
 }
 
 // eth0:1 is a second address of eth0.
-std::string folderOf(const std::string& interface) { return "/sys/class/net/" + interface.substr(0, interface.find(':')); }
+std::string folderOf(const std::string& interface) {
+  return "/sys/class/net/" + interface.substr(0, interface.find(':'));
+}
 
 // Itself, or one of those that it is made of (bonds, VLANs, bridges).
 bool hasHardware(const std::string& interface, int depth = 0) {
@@ -65,7 +67,9 @@ std::uint8_t prefixOf(const ifaddrs& entry, bool isV6) {
 }
 
 // Of IPv6 it cannot be told to another host: it means nothing without the number of an interface there.
-bool isLinkLocalV6(const Place& place) { return place.isV6 && place.address[0] == 0xfe && (place.address[1] & 0xc0) == 0x80; }
+bool isLinkLocalV6(const Place& place) {
+  return place.isV6 && place.address[0] == 0xfe && (place.address[1] & 0xc0) == 0x80;
+}
 
 // Of IPv4 it can, and cables between two hosts are set up so; but many hosts have the same.
 bool isLinkLocalV4(const Place& place) { return !place.isV6 && place.address[0] == 169 && place.address[1] == 254; }

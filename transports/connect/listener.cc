@@ -235,8 +235,7 @@ void Listener::serve() {
     const std::lock_guard lock(state_);
     std::size_t at = 2;
     for (auto client = clients_.begin(); client != clients_.end();) {
-      const Answer::Outcome outcome =
-          polls[at++].revents != 0 ? client->advance(*this) : Answer::Outcome::kGoesOn;
+      const Answer::Outcome outcome = polls[at++].revents != 0 ? client->advance(*this) : Answer::Outcome::kGoesOn;
       if (outcome == Answer::Outcome::kTaken) take(*client);
       client = outcome == Answer::Outcome::kGoesOn ? std::next(client) : clients_.erase(client);
     }
@@ -286,7 +285,8 @@ bool Listener::dropStranger(int errnum) {
   return true;
 }
 
-// False: pause, for there is no place, or no file descriptor. Those who wait stay in the kernel's queue. REQUIRES: state_ held
+// False: pause, for there is no place, or no file descriptor. Those who wait stay in the kernel's queue. REQUIRES:
+// state_ held
 bool Listener::acceptClients(Clock::time_point now) {
   const std::size_t places = mostClients();
   for (std::size_t accepted = 0; accepted < places; ++accepted) {
@@ -353,7 +353,8 @@ void Listener::take(Answer& client) {
   if (at == sets_.end()) return;
   Set& set = at->second;
   set.rails[hello.rail] = client.takeSocket();
-  if (!std::all_of(set.rails.begin(), set.rails.end(), [](const Socket& rail) { return static_cast<bool>(rail); })) return;
+  if (!std::all_of(set.rails.begin(), set.rails.end(), [](const Socket& rail) { return static_cast<bool>(rail); }))
+    return;
   member->second.callee->arrive(set.from, std::move(set.rails));
   sets_.erase(at);
 }

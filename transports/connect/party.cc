@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kFallbackTimeoutMs = 10000;
 
-// Which network stack this process sees: the kernel, by the id that it draws at each start, and the namespace in it. The host's id
-// stands in where there is no /proc. What it says is a hint: every way is proven.
+// Which network stack this process sees: the kernel, by the id that it draws at each start, and the namespace in it.
+// The host's id stands in where there is no /proc. What it says is a hint: every way is proven.
 void nameNetwork(const koloTransportHost& host, Id* network) {
   unsigned char boot[64] = {};
   if (std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "re"); file != nullptr) {
@@ -45,8 +45,7 @@ unsigned char railsFor(const std::vector<Place>& places) {
 
 int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, const Why& why) {
   if (const int errnum = ownPlaces(&party->own); errnum != 0) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "listing the network interfaces: %s",
-                    ErrorText(errnum).text);
+    return why.fail(KOLO_TRANSPORT_ERROR, "listing the network interfaces: %s", ErrorText(errnum).text);
   }
   constexpr std::size_t kEndOfNear = offsetof(koloTransportHost, nearNics) + sizeof host.nearNics;
   if (host.size >= kEndOfNear && host.nearNics != nullptr) measureDistances(party->own, host.nearNics);
@@ -58,12 +57,14 @@ int publish(const koloTransportHost& host, const Wishes& wishes, Party* party, c
   const std::size_t told = packPlaces(chosen, address.places);
   if (told < chosen.size() && host.log != nullptr) {
     char line[160];
-    std::snprintf(line, sizeof line, "of this host's %zu addresses the peers are told the best %zu", chosen.size(), told);
+    std::snprintf(line, sizeof line, "of this host's %zu addresses the peers are told the best %zu", chosen.size(),
+                  told);
     host.log(2, line);
   }
   const std::size_t first = wishes.interfaces.find_first_not_of(" \t");
   const bool isOrdered = first != std::string_view::npos && wishes.interfaces[first] != '^';
-  address.flags = static_cast<unsigned char>((isOrdered ? Address::kOrdered : 0) | (wishes.rails > 0 ? Address::kRailsGiven : 0));
+  address.flags =
+      static_cast<unsigned char>((isOrdered ? Address::kOrdered : 0) | (wishes.rails > 0 ? Address::kRailsGiven : 0));
   address.rails = wishes.rails > 0 ? static_cast<unsigned char>(wishes.rails) : railsFor(chosen);
   return KOLO_TRANSPORT_OK;
 }
@@ -94,8 +95,7 @@ int openParty(const koloTransportHost& host, const Wishes& wishes, Callee* calle
                       ports.count(), ports.first, ports.last);
     }
     if (errnum != 0) {
-      return why.fail(KOLO_TRANSPORT_ERROR, "listening for the other ranks: %s",
-                      ErrorText(errnum).text);
+      return why.fail(KOLO_TRANSPORT_ERROR, "listening for the other ranks: %s", ErrorText(errnum).text);
     }
     party->listens = true;
     address.port = Listener::instance().port();
@@ -112,7 +112,8 @@ void closeParty(Party& party) {
 
 int checkProcess(const Party& party, const Why& why) {
   if (party.generation == forkGeneration()) return KOLO_TRANSPORT_OK;
-  return why.fail(KOLO_TRANSPORT_ERROR, "this process was forked from process %u, which made the communicator; make one here",
+  return why.fail(KOLO_TRANSPORT_ERROR,
+                  "this process was forked from process %u, which made the communicator; make one here",
                   party.address.pid);
 }
 
@@ -122,13 +123,15 @@ int readAddress(const Party& party, const koloTransportBlob& blob, const Why& wh
   }
   if (!isProven(*address, party.key)) {
     if (address->version != kVersion) {
-      return why.fail(KOLO_TRANSPORT_UNREACHABLE, "the peer speaks version %u of this transport's protocol, this one version %u",
-                      address->version, kVersion);
+      return why.fail(KOLO_TRANSPORT_UNREACHABLE,
+                      "the peer speaks version %u of this transport's protocol, this one version %u", address->version,
+                      kVersion);
     }
     return why.fail(KOLO_TRANSPORT_ERROR, "the address was altered, or comes from another communicator");
   }
   if (address->rank < static_cast<std::uint32_t>(party.ranks)) return KOLO_TRANSPORT_OK;
-  return why.fail(KOLO_TRANSPORT_ERROR, "an address of rank %u in a communicator of %d ranks", address->rank, party.ranks);
+  return why.fail(KOLO_TRANSPORT_ERROR, "an address of rank %u in a communicator of %d ranks", address->rank,
+                  party.ranks);
 }
 
 std::string_view settingOf(const koloTransportHost& host, const char* name) {
@@ -142,7 +145,8 @@ const Place* placeOf(const Party& party, const Socket& socket) {
   socklen_t bytes = sizeof address;
   if (getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return nullptr;
   const Place here = fromSocketAddress(address);
-  const auto at = std::find_if(party.own.begin(), party.own.end(), [&](const Place& own) { return sameAddress(own, here); });
+  const auto at =
+      std::find_if(party.own.begin(), party.own.end(), [&](const Place& own) { return sameAddress(own, here); });
   return at != party.own.end() ? &*at : nullptr;
 }
 

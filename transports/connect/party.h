@@ -1,4 +1,5 @@
-// One rank of a communicator, as whom the others dial and who dials them: its address blob, and its place in this process's listener.
+// One rank of a communicator, as whom the others dial and who dials them: its address blob, and its place in this
+// process's listener.
 //
 // Thread safety: as the transport table demands: one party from one thread at a time, different ones concurrently.
 #pragma once
@@ -29,7 +30,7 @@ struct Party {
   int rank;
   int ranks;
   int timeoutMs;
-  unsigned generation;     // of the process that opened it: a forked child has a copy that it must not use
+  unsigned generation;  // of the process that opened it: a forked child has a copy that it must not use
   bool listens = false;
 
   // How long a device waits at its end for peers to take what it has sent: longer than for a link, since the peers may

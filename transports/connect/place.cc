@@ -49,13 +49,16 @@ constexpr std::size_t kPackedHead = 3;
 }  // namespace
 
 std::uint8_t speedClass(std::int64_t megabitsPerSecond) {
-  return megabitsPerSecond <= 0 ? 0 : static_cast<std::uint8_t>(std::bit_width(static_cast<std::uint64_t>(megabitsPerSecond)));
+  return megabitsPerSecond <= 0
+             ? 0
+             : static_cast<std::uint8_t>(std::bit_width(static_cast<std::uint64_t>(megabitsPerSecond)));
 }
 
 void measureDistances(std::vector<Place>& own, std::string_view nearNics) {
   const std::vector<std::string_view> near = words(nearNics);
   for (Place& place : own) {
-    const std::string_view name = std::string_view(place.interface).substr(0, place.interface.find(':'));   // eth0:1 is of eth0
+    const std::string_view name =
+        std::string_view(place.interface).substr(0, place.interface.find(':'));  // eth0:1 is of eth0
     const auto at = std::find(near.begin(), near.end(), name) - near.begin();
     place.distance = static_cast<std::uint8_t>(std::min<std::ptrdiff_t>(at, 255));
   }
@@ -117,8 +120,8 @@ Place fromSocketAddress(const sockaddr_storage& from) {
 }
 
 std::vector<Place> choosePlaces(const std::vector<Place>& own, std::string_view setting, std::string* problem) {
-  const bool isAllBut = setting.find_first_not_of(" \t") != std::string_view::npos &&
-                        setting[setting.find_first_not_of(" \t")] == '^';
+  const bool isAllBut =
+      setting.find_first_not_of(" \t") != std::string_view::npos && setting[setting.find_first_not_of(" \t")] == '^';
   if (isAllBut) setting.remove_prefix(setting.find('^') + 1);
   const std::vector<std::string_view> wanted = words(setting);
   std::vector<Place> chosen;
@@ -126,25 +129,30 @@ std::vector<Place> choosePlaces(const std::vector<Place>& own, std::string_view 
     std::copy_if(own.begin(), own.end(), std::back_inserter(chosen), [&](const Place& place) {
       return std::none_of(wanted.begin(), wanted.end(), [&](std::string_view word) { return isNamed(place, word); });
     });
-    std::stable_sort(chosen.begin(), chosen.end(), [](const Place& a, const Place& b) { return rankOf(a) < rankOf(b); });
+    std::stable_sort(chosen.begin(), chosen.end(),
+                     [](const Place& a, const Place& b) { return rankOf(a) < rankOf(b); });
     if (chosen.empty()) *problem = "no network interface is left; those that are up: " + listOf(own);
     return chosen;
   }
   for (const std::string_view word : wanted) {
     const std::size_t before = chosen.size();
-    std::copy_if(own.begin(), own.end(), std::back_inserter(chosen), [&](const Place& place) { return isNamed(place, word); });
+    std::copy_if(own.begin(), own.end(), std::back_inserter(chosen),
+                 [&](const Place& place) { return isNamed(place, word); });
     if (chosen.size() != before) continue;
-    *problem = "no network interface that is up has the name or address \"" + std::string(word) + "\"; there are: " + listOf(own);
+    *problem = "no network interface that is up has the name or address \"" + std::string(word) +
+               "\"; there are: " + listOf(own);
     return {};
   }
   return chosen;
 }
 
-std::vector<Place> orderPlaces(const std::vector<Place>& theirs, const std::vector<Place>& own, bool isSameHost, bool isOrdered) {
+std::vector<Place> orderPlaces(const std::vector<Place>& theirs, const std::vector<Place>& own, bool isSameHost,
+                               bool isOrdered) {
   std::vector<Place> order;
   std::copy_if(theirs.begin(), theirs.end(), std::back_inserter(order), [&](const Place& place) {
     if (isSameHost) return true;
-    return !place.isLoopback && std::none_of(own.begin(), own.end(), [&](const Place& o) { return sameAddress(o, place); });
+    return !place.isLoopback &&
+           std::none_of(own.begin(), own.end(), [&](const Place& o) { return sameAddress(o, place); });
   });
   if (isOrdered) return order;
   const auto rank = [&](const Place& place) {

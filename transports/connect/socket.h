@@ -1,5 +1,5 @@
-// A file descriptor that belongs to this process alone: closed with its owner, and at once in a forked child. A child that kept its
-// parent's connections open would hide the parent's death from the peers.
+// A file descriptor that belongs to this process alone: closed with its owner, and at once in a forked child. A child
+// that kept its parent's connections open would hide the parent's death from the peers.
 //
 // Thread safety: different sockets from any thread.
 #pragma once

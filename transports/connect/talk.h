@@ -27,14 +27,18 @@ class Talk {
   bool flush();
   bool isSaying() const { return said_ < out_.size(); }
 
-  // True once so many bytes are there, in heard(), counted from the last forget(); never reads further. False: not yet, or failed().
+  // True once so many bytes are there, in heard(), counted from the last forget(); never reads further. False: not yet,
+  // or failed().
   bool hear(std::size_t count);
   const unsigned char* heard() const { return in_.data(); }
   template <class Message>
   void copyHeard(Message* message) const {
     std::memcpy(message, in_.data(), sizeof *message);
   }
-  void forget() { in_.clear(); have_ = 0; }
+  void forget() {
+    in_.clear();
+    have_ = 0;
+  }
 
   // An errno; kEnded: the other side has closed. 0: it works.
   static constexpr int kEnded = -1;

@@ -1,4 +1,5 @@
-// What two ranks tell each other until they have a way that is proven: the address blob, and six messages on each connection.
+// What two ranks tell each other until they have a way that is proven: the address blob, and six messages on each
+// connection.
 //
 //   dialler                                          listener
 //   Hello       who I am, whom I want, a nonce  ->
@@ -8,9 +9,9 @@
 //   Commit      this connection it shall be     ->
 //                                               <-   Verdict     it is, or another one
 //
-// All are fixed-size, little-endian, and from Claim on proven by a key of this connection: from the communicator's secret and both
-// nonces. The filling is as long as several of the connection's largest segments, for there are ways that small packets pass and
-// large ones do not (a tunnel whose smaller packet size nobody tells the ends).
+// All are fixed-size, little-endian, and from Claim on proven by a key of this connection: from the communicator's
+// secret and both nonces. The filling is as long as several of the connection's largest segments, for there are ways
+// that small packets pass and large ones do not (a tunnel whose smaller packet size nobody tells the ends).
 //
 // Thread safety: pure functions and plain data.
 #pragma once
@@ -56,7 +57,7 @@ struct Hello {
   static constexpr char kMagic[9] = "KOLOnetH";
   char magic[8];
   std::uint16_t version;
-  std::uint16_t rail;   // of the set, below rails; 0 is the first one connected
+  std::uint16_t rail;  // of the set, below rails; 0 is the first one connected
   std::uint16_t rails;
   std::uint16_t unused;
   std::uint32_t fromRank;
@@ -104,8 +105,8 @@ struct Commit {
 };
 
 enum class Decision : std::uint64_t {
-  kTaken = 0,   // this connection is part of the way
-  kHave = 1,    // there is a way already: use that
+  kTaken = 0,     // this connection is part of the way
+  kHave = 1,      // there is a way already: use that
   kMineFirst = 2  // the listener is dialling too, and its device's id is the lesser: wait for it
 };
 

@@ -154,7 +154,7 @@ int Exporter::openSockets() {
 
   wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_ < 0) return errno;
-  spare_ = eventfd(0, EFD_CLOEXEC);   // if there is none, importers wait without being told why
+  spare_ = eventfd(0, EFD_CLOEXEC);  // if there is none, importers wait without being told why
   listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (listener_ < 0) return errno;
   sockaddr_un address{};

@@ -81,7 +81,7 @@ class Exporter {
   std::map<IdKey, Exported> memories_;
   std::vector<Client> clients_;  // oldest first; changed by the thread only
   int listener_ = -1;
-  int wake_ = -1;  // eventfd: written once, to end the thread
+  int wake_ = -1;   // eventfd: written once, to end the thread
   int spare_ = -1;  // given up for a moment, to tell importers that there are no descriptors
   char socketName_[kSocketNameBytes] = {};
 };

@@ -123,16 +123,15 @@ int judge(const Reply& reply, const Request& request, const Address& address, co
           "process %d of user %u refused: the request did not prove that it comes from its communicator (it saw "
           "user %u)",
           address.pid, address.uid, reply.uidSeen);
-    case Answer::kGranted:
-      break;
+    case Answer::kGranted: break;
   }
   if (!isProven(reply, key)) {
     return why.fail(KOLO_TRANSPORT_ERROR, "what listens at the peer's socket is not process %d of this communicator",
                     address.pid);
   }
   if (fd >= 0) return KOLO_TRANSPORT_OK;
-  return why.fail(KOLO_TRANSPORT_ERROR, "the file of process %d did not arrive%s%s", address.pid,
-                  filesLost ? ": " : "", filesLost ? ErrorText(EMFILE).text : "");
+  return why.fail(KOLO_TRANSPORT_ERROR, "the file of process %d did not arrive%s%s", address.pid, filesLost ? ": " : "",
+                  filesLost ? ErrorText(EMFILE).text : "");
 }
 
 // One connection. kAgain: the exporter closed it, for it serves a bounded number at a time. told: what the exporter
@@ -188,10 +187,12 @@ std::uint64_t networkNamespace() {
 
 int failForFiles(int errnum, std::uint64_t limit, int process, const Why& why) {
   if (errnum != EMFILE) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "process %d cannot hand its memory over: %s", process, ErrorText(errnum).text);
+    return why.fail(KOLO_TRANSPORT_ERROR, "process %d cannot hand its memory over: %s", process,
+                    ErrorText(errnum).text);
   }
   return why.fail(KOLO_TRANSPORT_ERROR,
-                  "process %d is at its limit of %llu open files (RLIMIT_NOFILE), so it cannot hand its memory over; raise it there "
+                  "process %d is at its limit of %llu open files (RLIMIT_NOFILE), so it cannot hand its memory over; "
+                  "raise it there "
                   "(ulimit -n, LimitNOFILE)",
                   process, static_cast<unsigned long long>(limit));
 }
@@ -225,8 +226,8 @@ int mapRange(int fd, std::uint64_t offset, std::uint64_t bytes, const Why& why, 
   }
   // Only a hint: systems that give shared memory no huge pages refuse it, and nothing changes.
   if (length >= kHugePage) (void)madvise(base, length, MADV_HUGEPAGE);
-  // A core dump has what is the process's own. To write that of the peer, much of which nobody may have touched yet, the
-  // kernel would take memory for all of it.
+  // A core dump has what is the process's own. To write that of the peer, much of which nobody may have touched yet,
+  // the kernel would take memory for all of it.
   (void)madvise(base, length, MADV_DONTDUMP);
   *mapping = {base, length, static_cast<unsigned char*>(base) + (offset - below)};
   return KOLO_TRANSPORT_OK;

@@ -14,7 +14,8 @@ constexpr int kFallbackTimeoutMs = 10000;
 
 int openParty(const koloTransportHost& host, const char* purpose, Party* party, const Why& why) {
   if (host.size < sizeof host) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "koloTransportHost has %u bytes, expected at least %zu", host.size, sizeof host);
+    return why.fail(KOLO_TRANSPORT_ERROR, "koloTransportHost has %u bytes, expected at least %zu", host.size,
+                    sizeof host);
   }
   if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_ERROR, "libsodium cannot be initialised");
   party->key = deriveKey(host.communicator, purpose);
@@ -39,13 +40,15 @@ void closeParty(Party& party) {
 
 int checkProcess(const Party& party, const Why& why) {
   if (party.pid == getpid()) return KOLO_TRANSPORT_OK;
-  return why.fail(KOLO_TRANSPORT_ERROR, "this process was forked from process %d, which made the communicator; make one here",
+  return why.fail(KOLO_TRANSPORT_ERROR,
+                  "this process was forked from process %d, which made the communicator; make one here",
                   static_cast<int>(party.pid));
 }
 
 int checkRange(const koloTransportMemory& range, const Why& why) {
   if (range.size < sizeof range) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "koloTransportMemory has %u bytes, expected at least %zu", range.size, sizeof range);
+    return why.fail(KOLO_TRANSPORT_ERROR, "koloTransportMemory has %u bytes, expected at least %zu", range.size,
+                    sizeof range);
   }
   if (range.address == nullptr || range.bytes == 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "a range of %llu bytes at %p, expected at least one byte",
@@ -91,8 +94,8 @@ int findHere(const Descriptor& descriptor, const Why& why, Exported* memory) {
 
 int checkMachine(const Party& party, const Address& address, const Why& why) {
   if (same(address.hostId, party.address.hostId)) return KOLO_TRANSPORT_OK;
-  return why.fail(KOLO_TRANSPORT_UNREACHABLE, "process %d runs on another machine, which shares no memory with this one",
-                  address.pid);
+  return why.fail(KOLO_TRANSPORT_UNREACHABLE,
+                  "process %d runs on another machine, which shares no memory with this one", address.pid);
 }
 
 int fetch(const Party& party, const Address& address, const Descriptor& descriptor, const Why& why, int* fd) {

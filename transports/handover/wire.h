@@ -26,7 +26,7 @@ struct Address {
   Id hostId;
   std::uint64_t networkNamespace;  // inode; 0: unknown
   std::uint64_t processIdAt;       // where the process keeps its processId, for a trial reading
-  std::int32_t pid;                // in the exporter's own namespace: for messages, and for a reading that is tried first
+  std::int32_t pid;  // in the exporter's own namespace: for messages, and for a reading that is tried first
   std::uint32_t uid;
   Proof proof;
 };

@@ -202,19 +202,21 @@ int Device::connectTo(const connect::Address& peer, const Why& why, Way** found)
   return KOLO_TRANSPORT_OK;
 }
 
-int Device::greet(const connect::IdKey& id, const connect::Address& peer, connect::Socket socket, Clock::time_point deadline,
-                  const Why& why, std::unique_ptr<Way>* way) {
+int Device::greet(const connect::IdKey& id, const connect::Address& peer, connect::Socket socket,
+                  Clock::time_point deadline, const Why& why, std::unique_ptr<Way>* way) {
   Greeting greeting(*home_, {id, peer.rank}, std::move(socket), true);
   for (;;) {
     switch (greeting.advance()) {
       case Greeting::Outcome::kDone: *way = greeting.takeWay(); return KOLO_TRANSPORT_OK;
       case Greeting::Outcome::kFailed:
-        return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u (process %u): %s", peer.rank, peer.pid, greeting.story().c_str());
+        return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u (process %u): %s", peer.rank, peer.pid,
+                        greeting.story().c_str());
       case Greeting::Outcome::kGoesOn: break;
     }
     const Clock::time_point now = Clock::now();
     if (now > deadline || greeting.isOld(now)) {
-      return why.fail(KOLO_TRANSPORT_UNREACHABLE, "rank %u (process %u) was reached, but takes too long to make queue pairs: %s", peer.rank,
+      return why.fail(KOLO_TRANSPORT_UNREACHABLE,
+                      "rank %u (process %u) was reached, but takes too long to make queue pairs: %s", peer.rank,
                       peer.pid, greeting.story().c_str());
     }
     pollfd one{greeting.fd(), greeting.awaits(), 0};
@@ -275,7 +277,8 @@ Target Device::relax(Region& region) {
   return region.relaxedTarget();
 }
 
-// The last to use it waits for all: which requests read it is not worth knowing. Those that read a part of what stays registered may go on.
+// The last to use it waits for all: which requests read it is not worth knowing. Those that read a part of what stays
+// registered may go on.
 void Device::deregister(Region* region) {
   if (!isOurs()) return;
   if (region->users == 1 && region->whole == nullptr) drain(nullptr);

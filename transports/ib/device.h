@@ -1,10 +1,10 @@
 // A rank's NICs, and its ways to all peers.
 //
-// Thread safety: one thread at a time, the core's, for all but the functions of Callee and Owner, which the listener's and the service's
-// threads call.
-// Invariants: work_ guards the ways, the regions and what is under way. It is the core's, which nobody else wants but the service, when the
-// core has not called for a while although something is under way: a lane may fail after a rank has left an operation for a long
-// time. lock_ guards what threads hand over: which ways there are, and who is dialling. Lock order: the listener's, work_, lock_.
+// Thread safety: one thread at a time, the core's, for all but the functions of Callee and Owner, which the listener's
+// and the service's threads call. Invariants: work_ guards the ways, the regions and what is under way. It is the
+// core's, which nobody else wants but the service, when the core has not called for a while although something is under
+// way: a lane may fail after a rank has left an operation for a long time. lock_ guards what threads hand over: which
+// ways there are, and who is dialling. Lock order: the listener's, work_, lock_.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ struct Link {
   Way* way;
   Target memory;
   std::uint64_t bytes;
-  bool isOfDevice;   // a GPU's memory
+  bool isOfDevice;  // a GPU's memory
   Load load;
 };
 
@@ -67,12 +67,12 @@ class Device final : private connect::Callee, private Service::Owner {
 
   int makeProbes(const Why& why);
   int connectTo(const connect::Address& peer, const Why& why, Way** found);
-  int greet(const connect::IdKey& id, const connect::Address& peer, connect::Socket socket, Clock::time_point deadline, const Why& why,
-            std::unique_ptr<Way>* way);
+  int greet(const connect::IdKey& id, const connect::Address& peer, connect::Socket socket, Clock::time_point deadline,
+            const Why& why, std::unique_ptr<Way>* way);
   void know(std::unique_ptr<Way> way);
   void rest(int waitUs);
-  void drain(const Load* load);               // takes it, now and then
-  Way* findWay(const connect::IdKey& peer);   // takes work_
+  void drain(const Load* load);              // takes it, now and then
+  Way* findWay(const connect::IdKey& peer);  // takes work_
   // REQUIRES, as all from here on: work_ held.
   void adopt();
   void forget(const Way& way);
@@ -85,7 +85,7 @@ class Device final : private connect::Callee, private Service::Owner {
 
   connect::Party party_{};
   void (*log_)(int, const char*) = nullptr;
-  Key key_{};                                // of what is said after a connection was proven
+  Key key_{};  // of what is said after a connection was proven
   Settings settings_;
   Nics nics_;
   Regions regions_;
@@ -93,22 +93,22 @@ class Device final : private connect::Callee, private Service::Owner {
   Region* probes_ = nullptr;
   std::optional<Home> home_;
   std::unique_ptr<Service> service_;
-  std::mutex work_;                          // what follows, and the regions
-  std::vector<std::unique_ptr<Way>> ways_;   // all that this thread has seen
-  std::vector<Way*> active_;                 // with something under way, or waiting
-  std::vector<Way*> byRank_;                 // the newest to each rank
-  std::size_t nextWay_ = 0;                  // of ways_, to be looked at for packets
+  std::mutex work_;                         // what follows, and the regions
+  std::vector<std::unique_ptr<Way>> ways_;  // all that this thread has seen
+  std::vector<Way*> active_;                // with something under way, or waiting
+  std::vector<Way*> byRank_;                // the newest to each rank
+  std::size_t nextWay_ = 0;                 // of ways_, to be looked at for packets
   std::vector<std::unique_ptr<Link>> links_;
   Clock::time_point lookedAfter_{};
-  unsigned idle_ = 0;                        // calls of progress() since something moved
+  unsigned idle_ = 0;  // calls of progress() since something moved
 
-  unsigned calls_ = 0, seenCalls_ = 0;       // of the core; what the service has seen of them
-  bool wasCalled_ = false;                   // in the service's last tick
+  unsigned calls_ = 0, seenCalls_ = 0;  // of the core; what the service has seen of them
+  bool wasCalled_ = false;              // in the service's last tick
 
-  std::atomic<bool> hasNews_{false};         // [ib news]
-  std::mutex lock_;                          // the rest
+  std::atomic<bool> hasNews_{false};  // [ib news]
+  std::mutex lock_;                   // the rest
   std::condition_variable changed_;
-  std::map<connect::IdKey, Way*> known_;     // the newest way to each peer, unless it is lost
+  std::map<connect::IdKey, Way*> known_;  // the newest way to each peer, unless it is lost
   std::vector<std::unique_ptr<Way>> arrived_;
   std::map<connect::IdKey, int> accepting_;  // they are dialling this rank, or greeting it, just now
   std::optional<connect::IdKey> dialling_;

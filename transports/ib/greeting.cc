@@ -26,7 +26,9 @@ Greeting::Greeting(Home& home, connect::Caller peer, connect::Socket socket, boo
       stage_(isDialler ? Stage::kAnswer : Stage::kOffer), since_(Clock::now()) {
   randombytes_buf(&nonce_, sizeof nonce_);
   // A host that is silent is noticed by the kernel after some twenty seconds.
-  const auto set = [&](int level, int name, int value) { (void)setsockopt(talk_.fd(), level, name, &value, sizeof value); };
+  const auto set = [&](int level, int name, int value) {
+    (void)setsockopt(talk_.fd(), level, name, &value, sizeof value);
+  };
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
@@ -71,7 +73,8 @@ bool Greeting::fail(const std::string& story) {
 }
 
 bool Greeting::hear(Kind kind, Message* message) {
-  if (!talk_.hear(sizeof *message)) return talk_.failed() != 0 && fail("the peer ended the connection before the ways were proven");
+  if (!talk_.hear(sizeof *message))
+    return talk_.failed() != 0 && fail("the peer ended the connection before the ways were proven");
   talk_.copyHeard(message);
   talk_.forget();
   bool isSensible = message->ports <= kMostPorts && message->lanes <= kMostLanes;
@@ -101,7 +104,8 @@ bool Greeting::hearOffer() {
   answer.kind = Kind::kAnswer;
   introduce(&answer);
   // In the dialler's order, so that it need not be said whose is first.
-  pairs_ = pairPorts({theirs_.port, theirs_.ports}, {answer.port, answer.ports}, railsGiven(theirs_.rails, answer.rails));
+  pairs_ =
+      pairPorts({theirs_.port, theirs_.ports}, {answer.port, answer.ports}, railsGiven(theirs_.rails, answer.rails));
   for (PortPair& pair : pairs_) std::swap(pair.mine, pair.theirs);
   if (!openLanes(theirs_, pairs_)) fail("no lane can be made");  // said all the same: with none
   answer.lanes = static_cast<std::uint8_t>(pairs_.size());
@@ -126,9 +130,11 @@ bool Greeting::hearAnswer() {
   }
   if (pairs_.empty()) {
     std::string mine, other;
-    for (const auto& port : home_.nics.ports()) mine += fmt::format("{}{} {}", mine.empty() ? "" : ", ", port->name, toText(port->address));
+    for (const auto& port : home_.nics.ports())
+      mine += fmt::format("{}{} {}", mine.empty() ? "" : ", ", port->name, toText(port->address));
     for (std::size_t i = 0; i < theirs_.ports; ++i) other += (i == 0 ? "" : ", ") + toText(theirs_.port[i]);
-    return fail(fmt::format("none of this rank's ports ({}) is of the kind and network of one of the peer's ({})", mine, other));
+    return fail(fmt::format("none of this rank's ports ({}) is of the kind and network of one of the peer's ({})", mine,
+                            other));
   }
   if (!openLanes(theirs_, pairs_)) return fail("no lane can be made");
   connectLanes(theirs_);
@@ -158,8 +164,9 @@ bool Greeting::hearTheirTrial() {
   const std::uint8_t arrived = checkProbes(proven.mask);
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     if (lanes_[i] == nullptr || has(arrived, i)) continue;
-    story_ += fmt::format("{}from {} to {} {}: no trial write has passed", story_.empty() ? "" : "; ", toText(theirs_.port[pairs_[i].theirs]),
-                          lanes_[i]->port().name, toText(lanes_[i]->port().address));
+    story_ +=
+        fmt::format("{}from {} to {} {}: no trial write has passed", story_.empty() ? "" : "; ",
+                    toText(theirs_.port[pairs_[i].theirs]), lanes_[i]->port().name, toText(lanes_[i]->port().address));
   }
   startTrial(arrived);
   return true;
@@ -180,7 +187,9 @@ bool Greeting::openLanes(const Message& ports, const std::vector<PortPair>& pair
     const bool wasRefused = isDialler_ && ports.pair[i].number == 0;
     const bool isGood = !wasRefused && lane->open({text, sizeof text}) == KOLO_TRANSPORT_OK;
     hasOne = hasOne || isGood;
-    if (!isGood) story_ += fmt::format("{}{}", story_.empty() ? "" : "; ", wasRefused ? "the peer could not make a queue pair" : text);
+    if (!isGood)
+      story_ +=
+          fmt::format("{}{}", story_.empty() ? "" : "; ", wasRefused ? "the peer could not make a queue pair" : text);
     lanes_.push_back(isGood ? std::move(lane) : nullptr);
   }
   return hasOne;
@@ -190,8 +199,9 @@ void Greeting::connectLanes(const Message& theirs) {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     if (lanes_[i] == nullptr) continue;
     char text[512] = "the peer could not make a queue pair";
-    const bool isGood = theirs.pair[i].number != 0 &&
-                        lanes_[i]->connect(theirs.pair[i], theirs_.port[pairs_[i].theirs], home_.settings, {text, sizeof text}) == KOLO_TRANSPORT_OK;
+    const bool isGood =
+        theirs.pair[i].number != 0 && lanes_[i]->connect(theirs.pair[i], theirs_.port[pairs_[i].theirs], home_.settings,
+                                                         {text, sizeof text}) == KOLO_TRANSPORT_OK;
     if (isGood) continue;
     story_ += fmt::format("{}{}", story_.empty() ? "" : "; ", text);
     lanes_[i] = nullptr;
@@ -222,9 +232,10 @@ bool Greeting::advanceTrial() {
     const bool isGood = polled.hasMoved && polled.status == IBV_WC_SUCCESS;
     if (isGood) proven_ |= bit(i);
     if (isGood) continue;
-    story_ += fmt::format("{}from {} {} to {}: {}", story_.empty() ? "" : "; ", lanes_[i]->port().name, toText(lanes_[i]->port().address),
-                          toText(theirs_.port[pairs_[i].theirs]),
-                          polled.status != IBV_WC_SUCCESS ? home_.nics.verbs().statusText(polled.status) : "no acknowledgement");
+    story_ += fmt::format(
+        "{}from {} {} to {}: {}", story_.empty() ? "" : "; ", lanes_[i]->port().name, toText(lanes_[i]->port().address),
+        toText(theirs_.port[pairs_[i].theirs]),
+        polled.status != IBV_WC_SUCCESS ? home_.nics.verbs().statusText(polled.status) : "no acknowledgement");
   }
   if (trying_ != 0) return false;
   sayProven();
@@ -269,7 +280,8 @@ bool Greeting::conclude(std::uint8_t mask) {
   for (std::size_t i = 0; i < way_->lanes.size(); ++i) {
     Target credit = theirs_.probe;
     credit.address += kCreditsAt + 8 * i;
-    way_->lanes[i]->exchangeCredit(reinterpret_cast<const std::uint64_t*>(here + kCreditsAt + 8 * i), nonce_, credit, theirs_.nonce);
+    way_->lanes[i]->exchangeCredit(reinterpret_cast<const std::uint64_t*>(here + kCreditsAt + 8 * i), nonce_, credit,
+                                   theirs_.nonce);
   }
   way_->theirNonce = theirs_.nonce;
   way_->ownNonce = nonce_;
@@ -282,10 +294,12 @@ bool Greeting::conclude(std::uint8_t mask) {
 void Greeting::tell() const {
   if (home_.log == nullptr) return;
   std::string lanes;
-  for (const auto& lane : way_->lanes) lanes += fmt::format("{}{} {}", lanes.empty() ? "" : ", ", lane->port().name, toText(lane->port().address));
+  for (const auto& lane : way_->lanes)
+    lanes += fmt::format("{}{} {}", lanes.empty() ? "" : ", ", lane->port().name, toText(lane->port().address));
   home_.log(2, fmt::format("transport ib: rank {} by {} of {}{}{}", peer_.rank,
                            way_->rails == 1 ? "1 rail" : fmt::format("{} rails", way_->rails), lanes,
-                           story_.empty() ? "" : "; not by others: ", story_).c_str());
+                           story_.empty() ? "" : "; not by others: ", story_)
+                   .c_str());
 }
 
 }  // namespace kolo::ib

@@ -1,5 +1,6 @@
-// From a proven connection to a way: which ports belong together, a queue pair for each lane, and a trial write each way by each of
-// them, waited for a few seconds at most. It never blocks: the dialler drives it in linkOpen, the answerer's service thread beside all others.
+// From a proven connection to a way: which ports belong together, a queue pair for each lane, and a trial write each
+// way by each of them, waited for a few seconds at most. It never blocks: the dialler drives it in linkOpen, the
+// answerer's service thread beside all others.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -64,10 +65,10 @@ class Greeting {
   std::string story_;
   Clock::time_point since_, trialSince_{};
   std::uint64_t nonce_;
-  Message theirs_{};                     // their Offer or Answer
-  std::vector<PortPair> pairs_;          // mine and theirs, of each lane
+  Message theirs_{};                          // their Offer or Answer
+  std::vector<PortPair> pairs_;               // mine and theirs, of each lane
   std::vector<std::unique_ptr<Lane>> lanes_;  // null: it could not be made
-  std::uint8_t trying_ = 0, proven_ = 0;  // bits of lanes
+  std::uint8_t trying_ = 0, proven_ = 0;      // bits of lanes
   std::unique_ptr<Way> way_;
 };
 

@@ -20,7 +20,7 @@ struct Descriptor {
   Id device;
   Target target;
   std::uint64_t bytes;
-  std::uint64_t isOfDevice;   // the memory is a GPU's: no processor puts anything there
+  std::uint64_t isOfDevice;  // the memory is a GPU's: no processor puts anything there
   Proof proof;
 };
 static_assert(std::has_unique_object_representations_v<Descriptor> && sizeof(Descriptor) <= KOLO_TRANSPORT_BLOB_BYTES);
@@ -36,7 +36,8 @@ int probe(char* text, size_t bytes) {
   std::array<connect::Socket, kFilesToLook> files;
   for (connect::Socket& file : files) {
     file = connect::Socket(eventfd(0, EFD_CLOEXEC));
-    if (!file) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "RDMA devices cannot be looked for: %s", ErrorText(errno).text);
+    if (!file)
+      return why.fail(KOLO_TRANSPORT_UNREACHABLE, "RDMA devices cannot be looked for: %s", ErrorText(errno).text);
   }
   files = {};
   if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "libsodium cannot be initialised");
@@ -63,7 +64,8 @@ void deviceClose(void* opened) {
   if (deviceOf(opened).isOurs()) delete &deviceOf(opened);
 }
 
-int registerMemory(Device& device, const koloTransportMemory& range, void** registered, koloTransportBlob* blob, const Why& why) {
+int registerMemory(Device& device, const koloTransportMemory& range, void** registered, koloTransportBlob* blob,
+                   const Why& why) {
   if (const int code = connect::checkProcess(device.party(), why); code != KOLO_TRANSPORT_OK) return code;
   if (range.address == nullptr || range.bytes == 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "a range of %llu bytes at %p, expected at least one byte",
@@ -71,8 +73,12 @@ int registerMemory(Device& device, const koloTransportMemory& range, void** regi
   }
   const bool isOfDevice = range.kind == koloMemoryCuda;
   Region* region = nullptr;
-  const int code = device.registerRegion({.address = range.address, .bytes = range.bytes, .isOfDevice = isOfDevice,
-                                          .dmaBuf = isOfDevice ? range.fd : -1, .dmaBufOffset = range.fdOffset}, why, &region);
+  const int code = device.registerRegion({.address = range.address,
+                                          .bytes = range.bytes,
+                                          .isOfDevice = isOfDevice,
+                                          .dmaBuf = isOfDevice ? range.fd : -1,
+                                          .dmaBufOffset = range.fdOffset},
+                                         why, &region);
   if (code != KOLO_TRANSPORT_OK) return code;
   Descriptor descriptor{};
   std::memcpy(descriptor.device, device.party().address.device, sizeof descriptor.device);
@@ -85,8 +91,8 @@ int registerMemory(Device& device, const koloTransportMemory& range, void** regi
   return KOLO_TRANSPORT_OK;
 }
 
-int memoryRegister(void* opened, const koloTransportMemory* range, void** registered, koloTransportBlob* blob, char* text,
-                   size_t bytes) {
+int memoryRegister(void* opened, const koloTransportMemory* range, void** registered, koloTransportBlob* blob,
+                   char* text, size_t bytes) {
   const Why why{text, bytes};
   return guard(why, [&] { return registerMemory(deviceOf(opened), *range, registered, blob, why); });
 }
@@ -99,7 +105,8 @@ int memoryKey(void* opened, void* registered, koloTransportKey* key, char*, size
   return KOLO_TRANSPORT_OK;
 }
 
-int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory, void** linked, const Why& why) {
+int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory, void** linked,
+             const Why& why) {
   const connect::Party& party = device.party();
   if (const int code = connect::checkProcess(party, why); code != KOLO_TRANSPORT_OK) return code;
   connect::Address address;
@@ -115,13 +122,14 @@ int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTra
     return why.fail(KOLO_TRANSPORT_ERROR, "the address and the descriptor come from different devices");
   }
   Link* link = nullptr;
-  const int code = device.openLink(address, {nullptr, descriptor.target, descriptor.bytes, descriptor.isOfDevice != 0, {}}, why, &link);
+  const int code = device.openLink(
+      address, {nullptr, descriptor.target, descriptor.bytes, descriptor.isOfDevice != 0, {}}, why, &link);
   *linked = link;
   return code;
 }
 
-int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked, void**, char* text,
-             size_t bytes) {
+int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked,
+             void**, char* text, size_t bytes) {
   const Why why{text, bytes};
   return guard(why, [&] { return openLink(deviceOf(opened), *peerAddress, *peerMemory, linked, why); });
 }
@@ -139,7 +147,9 @@ uint64_t linkUnfinished(void* opened, void* linked) { return deviceOf(opened).lo
 
 uint64_t linkQueued(void* opened, void* linked) { return deviceOf(opened).loadOf(linkOf(linked)).queued; }
 
-int linkState(void* opened, void* linked, char* text, size_t bytes) { return deviceOf(opened).state(linkOf(linked), {text, bytes}); }
+int linkState(void* opened, void* linked, char* text, size_t bytes) {
+  return deviceOf(opened).state(linkOf(linked), {text, bytes});
+}
 
 int deviceProgress(void* opened, int peer, int waitUs) {
   return guard({nullptr, 0}, [&] { return deviceOf(opened).progress(peer, waitUs) ? 1 : 0; });
@@ -147,7 +157,9 @@ int deviceProgress(void* opened, int peer, int waitUs) {
 
 void deviceAbandon(void* opened) { deviceOf(opened).abandon(); }
 
-int deviceNics(void* opened, koloTransportNic* nics, int most) { return deviceOf(opened).tellNics({nics, static_cast<std::size_t>(most)}); }
+int deviceNics(void* opened, koloTransportNic* nics, int most) {
+  return deviceOf(opened).tellNics({nics, static_cast<std::size_t>(most)});
+}
 
 void linkAbandon(void* opened, void* linked) { deviceOf(opened).abandonLink(linkOf(linked)); }
 
@@ -158,37 +170,38 @@ extern "C" const koloTransport* koloTransportIb(void);
 
 const koloTransport* koloTransportIb(void) {
   using namespace kolo::ib;
-  static const koloTransport table = {.abi = KOLO_TRANSPORT_ABI,
-                                      .size = sizeof(koloTransport),
-                                      .name = "ib",
-                                      .linkKind = koloLinkPosted,
-                                      .probe = probe,
-                                      .deviceOpen = deviceOpen,
-                                      .deviceClose = deviceClose,
-                                      .memoryRegister = memoryRegister,
-                                      .memoryDeregister = memoryDeregister,
-                                      .linkOpen = linkOpen,
-                                      .linkClose = linkClose,
-                                      .linkRead = nullptr,
-                                      .memoryKind = koloMemoryHost,
-                                      .memoryKey = memoryKey,
-                                      .linkRails = linkRails,
-                                      .linkPut = linkPut,
-                                      .linkUnfinished = linkUnfinished,
-                                      .linkQueued = linkQueued,
-                                      .linkState = linkState,
-                                      .deviceProgress = deviceProgress,
-                                      .registersCheaply = 0,
-                                      .deviceAbandon = deviceAbandon,
-                                      .linkAbandon = linkAbandon,
-                                      .registersDeviceMemory = 1,
-                                      .deviceNics = deviceNics,
-                                      // ib_write_lat's 1 to 2 us, and what the core does before and after; not measured on hardware.
-                                      .messageNs = 3000,
-                                      .putNs = 300,
-                                      .mostMegabits = 0,
-                                      .linkWrite = nullptr,
-                                      .looksCheaply = 1,
-                                      .sharesLinks = 0};
+  static const koloTransport table = {
+      .abi = KOLO_TRANSPORT_ABI,
+      .size = sizeof(koloTransport),
+      .name = "ib",
+      .linkKind = koloLinkPosted,
+      .probe = probe,
+      .deviceOpen = deviceOpen,
+      .deviceClose = deviceClose,
+      .memoryRegister = memoryRegister,
+      .memoryDeregister = memoryDeregister,
+      .linkOpen = linkOpen,
+      .linkClose = linkClose,
+      .linkRead = nullptr,
+      .memoryKind = koloMemoryHost,
+      .memoryKey = memoryKey,
+      .linkRails = linkRails,
+      .linkPut = linkPut,
+      .linkUnfinished = linkUnfinished,
+      .linkQueued = linkQueued,
+      .linkState = linkState,
+      .deviceProgress = deviceProgress,
+      .registersCheaply = 0,
+      .deviceAbandon = deviceAbandon,
+      .linkAbandon = linkAbandon,
+      .registersDeviceMemory = 1,
+      .deviceNics = deviceNics,
+      // ib_write_lat's 1 to 2 us, and what the core does before and after; not measured on hardware.
+      .messageNs = 3000,
+      .putNs = 300,
+      .mostMegabits = 0,
+      .linkWrite = nullptr,
+      .looksCheaply = 1,
+      .sharesLinks = 0};
   return &table;
 }

@@ -30,10 +30,13 @@ Lane::~Lane() {
 int Lane::open(const Why& why) {
   const Verbs& verbs = nics_.verbs();
   const Nic& nic = nics_.of(port_);
-  const std::uint32_t depth = nic.mostRequests > 0 ? std::min(kDepth, static_cast<std::uint32_t>(nic.mostRequests)) : kDepth;
+  const std::uint32_t depth =
+      nic.mostRequests > 0 ? std::min(kDepth, static_cast<std::uint32_t>(nic.mostRequests)) : kDepth;
   const std::uint32_t room = std::min(depth, kMostPackets);
   queue_ = verbs.createCq(nic.context, static_cast<int>(depth + room) + 1, nullptr, nullptr, 0);
-  if (queue_ == nullptr) return why.fail(KOLO_TRANSPORT_ERROR, "%s: creating a completion queue: %s", port_.name.c_str(), ErrorText(errno).text);
+  if (queue_ == nullptr)
+    return why.fail(KOLO_TRANSPORT_ERROR, "%s: creating a completion queue: %s", port_.name.c_str(),
+                    ErrorText(errno).text);
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = queue_;
   attributes.qp_type = IBV_QPT_RC;
@@ -46,9 +49,12 @@ int Lane::open(const Why& why) {
     pair_ = verbs.createQp(nic.domain, &attributes);
     if (pair_ != nullptr || errno != EINVAL) break;
   }
-  if (pair_ == nullptr) return why.fail(KOLO_TRANSPORT_ERROR, "%s: creating a queue pair: %s", port_.name.c_str(), ErrorText(errno).text);
+  if (pair_ == nullptr)
+    return why.fail(KOLO_TRANSPORT_ERROR, "%s: creating a queue pair: %s", port_.name.c_str(), ErrorText(errno).text);
   // A long put with a signal takes two, and one is kept.
-  if (depth < 3) return why.fail(KOLO_TRANSPORT_ERROR, "%s: takes %u work requests at a time, expected 3 or more", port_.name.c_str(), depth);
+  if (depth < 3)
+    return why.fail(KOLO_TRANSPORT_ERROR, "%s: takes %u work requests at a time, expected 3 or more",
+                    port_.name.c_str(), depth);
   // A word is always sent inline: the place where it came from may be gone when a NIC gets to it.
   if (inline_ < 8) return why.fail(KOLO_TRANSPORT_ERROR, "%s: takes no 8 bytes inline", port_.name.c_str());
   depth_ = depth;
@@ -60,8 +66,8 @@ int Lane::open(const Why& why) {
   state.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
   int errnum = verbs.modifyQp(pair_, &state, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   if (errnum == 0 && (errnum = packets_.open(nic.domain, room)) != 0) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "%s: registering memory for packets: %s%s", port_.name.c_str(), ErrorText(errnum).text,
-                    lockingLimit(errnum).c_str());
+    return why.fail(KOLO_TRANSPORT_ERROR, "%s: registering memory for packets: %s%s", port_.name.c_str(),
+                    ErrorText(errnum).text, lockingLimit(errnum).c_str());
   }
   if (errnum == 0) errnum = packets_.makeReady(pair_);
   if (errnum == 0) return KOLO_TRANSPORT_OK;
@@ -97,14 +103,16 @@ int Lane::connect(const PairAddress& peer, const PortAddress& peerPort, const Se
     state.retry_cnt = static_cast<std::uint8_t>(settings.retries);
     state.rnr_retry = 7;
     state.sq_psn = sequence_;
-    constexpr int kSend = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+    constexpr int kSend =
+        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
     errnum = verbs.modifyQp(pair_, &state, kSend);
   }
   if (errnum == 0) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "%s: connecting a queue pair: %s", port_.name.c_str(), ErrorText(errnum).text);
 }
 
-void Lane::exchangeCredit(const std::uint64_t* here, std::uint64_t nonceHere, const Target& there, std::uint64_t nonceThere) {
+void Lane::exchangeCredit(const std::uint64_t* here, std::uint64_t nonceHere, const Target& there,
+                          std::uint64_t nonceThere) {
   packets_.expectCredit(here, nonceHere, theirRoom_);
   creditThere_ = there;
   nonceThere_ = nonceThere;
@@ -117,10 +125,12 @@ Lane::Posting& Lane::addPosting(ibv_wr_opcode opcode) {
   return posting;
 }
 
-void Lane::addWrite(const Target& to, std::uint64_t offset, const void* from, std::uint64_t bytes, const Region* region) {
+void Lane::addWrite(const Target& to, std::uint64_t offset, const void* from, std::uint64_t bytes,
+                    const Region* region) {
   closePacket();
   Posting& posting = addPosting(IBV_WR_RDMA_WRITE);
-  posting.part = {reinterpret_cast<std::uint64_t>(from), static_cast<std::uint32_t>(bytes), region != nullptr ? region->localKey(port_.nic) : 0};
+  posting.part = {reinterpret_cast<std::uint64_t>(from), static_cast<std::uint32_t>(bytes),
+                  region != nullptr ? region->localKey(port_.nic) : 0};
   posting.request.send_flags = region == nullptr ? IBV_SEND_INLINE : 0;
   posting.request.wr.rdma.remote_addr = to.address + offset;
   posting.request.wr.rdma.rkey = to.keys[theirNic_];
@@ -139,8 +149,13 @@ void Lane::addRecord(const Request& request) {
     packetBytes_ = 0;
     addPosting(IBV_WR_SEND).part = {reinterpret_cast<std::uint64_t>(packet_), 0, packets_.key()};
   }
-  const Record record{request.data.address, request.hasSignal ? request.word.address : 0, request.signal, request.data.keys[theirNic_],
-                      request.word.keys[theirNic_], static_cast<std::uint32_t>(bytes), 0};
+  const Record record{request.data.address,
+                      request.hasSignal ? request.word.address : 0,
+                      request.signal,
+                      request.data.keys[theirNic_],
+                      request.word.keys[theirNic_],
+                      static_cast<std::uint32_t>(bytes),
+                      0};
   std::memcpy(packet_ + packetBytes_, &record, sizeof record);
   if (bytes != 0) std::memcpy(packet_ + packetBytes_ + sizeof record, request.from, bytes);
   packetBytes_ += Record::room(bytes);
@@ -177,7 +192,8 @@ bool Lane::send() {
   if (chain_.empty()) return true;
   silent_ += static_cast<std::uint32_t>(chain_.size());
   quietPolls_ = 0;
-  // With none under way that will tell, this one does; else one of several, for a telling costs the NIC a write of its own.
+  // With none under way that will tell, this one does; else one of several, for a telling costs the NIC a write of its
+  // own.
   if (signaled_ == 0 || silent_ >= depth_ / kTellings) {
     chain_.back().request.send_flags |= IBV_SEND_SIGNALED;
     ++signaled_;
@@ -225,7 +241,8 @@ std::vector<Request> Lane::takeUnderWay() {
 
 void Lane::close(std::uint32_t number) {
   std::uint32_t open = 0;
-  closing_.compare_exchange_strong(open, number, std::memory_order_acq_rel);  // [closing] before the peer is told, and sends by another lane
+  closing_.compare_exchange_strong(
+      open, number, std::memory_order_acq_rel);  // [closing] before the peer is told, and sends by another lane
   ibv_qp_attr state{};
   state.qp_state = IBV_QPS_ERR;
   (void)nics_.verbs().modifyQp(pair_, &state, IBV_QP_STATE);

@@ -1,13 +1,14 @@
 // One queue pair: a way from a port of this rank to a port of a peer, and what is under way by it.
 //
-// A request goes as a record of a packet (packets.h) if it is short; else its bytes are written straight to their place, and a packet has the
-// signal, if there is one. Requests that are handed over together share packets.
+// A request goes as a record of a packet (packets.h) if it is short; else its bytes are written straight to their
+// place, and a packet has the signal, if there is one. Requests that are handed over together share packets.
 //
 // Thread safety: one thread at a time, but for close().
-// Invariants: the requests under way stand in the order in which they were posted, which is the one in which the peer sees them. At most
-// depth_ work requests are under way, and the completion queue has room for a completion of each and of each packet that arrives, so neither
-// overflows. One of them is kept for words. There is room for a marker when it is wanted: what is under way then was posted since the last
-// request that told of its completion, which is a quarter of the queue at most.
+// Invariants: the requests under way stand in the order in which they were posted, which is the one in which the peer
+// sees them. At most depth_ work requests are under way, and the completion queue has room for a completion of each and
+// of each packet that arrives, so neither overflows. One of them is kept for words. There is room for a marker when it
+// is wanted: what is under way then was posted since the last request that told of its completion, which is a quarter
+// of the queue at most.
 #pragma once
 
 #include <algorithm>
@@ -28,23 +29,25 @@ struct Load {
 
 // A put that was accepted, or a part of one.
 struct Request {
-  Load* load = nullptr;             // null: nobody counts it
+  Load* load = nullptr;  // null: nobody counts it
   const unsigned char* from = nullptr;
   std::uint64_t bytes = 0;
-  const Region* region = nullptr;   // in which `from` lies; null: the bytes are few, and go with the request itself
-  bool ownsRegion = false;          // it was registered for this request
-  bool isOnce = false;              // the bytes are never repeated: what they are written to may be in use again before that is known here
-  bool isWritten = false;           // the bytes are written straight to their place, however few they are
+  const Region* region = nullptr;  // in which `from` lies; null: the bytes are few, and go with the request itself
+  bool ownsRegion = false;         // it was registered for this request
+  bool isOnce =
+      false;  // the bytes are never repeated: what they are written to may be in use again before that is known here
+  bool isWritten = false;  // the bytes are written straight to their place, however few they are
   bool hasSignal = false;
-  bool isWord = false;              // the signal is written, which needs no credit: a word of the transport's own, or in a GPU's memory
-  bool mayWait = false;             // for others, to go with them
-  bool isForLater = false;          // not among those queued
+  bool isWord =
+      false;  // the signal is written, which needs no credit: a word of the transport's own, or in a GPU's memory
+  bool mayWait = false;     // for others, to go with them
+  bool isForLater = false;  // not among those queued
   std::uint8_t rail = 0;
-  std::uint16_t slots = 0;          // work requests that it takes
-  std::uint64_t sequence = 0;       // of its last work request on the lane
+  std::uint16_t slots = 0;     // work requests that it takes
+  std::uint64_t sequence = 0;  // of its last work request on the lane
   std::uint64_t signal = 0;
-  Target data{};                    // where the bytes go: address and keys
-  Target word{};                    // where the signal goes
+  Target data{};  // where the bytes go: address and keys
+  Target word{};  // where the signal goes
 
   // Whether the bytes go in a packet.
   bool isShort() const { return bytes <= kShortBytes && !isWritten && (region == nullptr || !region->isOfDevice); }
@@ -59,8 +62,10 @@ class Lane {
   int open(const Why& why);
   int connect(const PairAddress& peer, const PortAddress& peerPort, const Settings& settings, const Why& why);
   PairAddress address() const { return {pair_->qp_num, sequence_, 0, 0, static_cast<std::uint16_t>(packets_.room())}; }
-  // The words in which both sides count the packets that were taken, of this lane alone, and what is added to the counts.
-  void exchangeCredit(const std::uint64_t* here, std::uint64_t nonceHere, const Target& there, std::uint64_t nonceThere);
+  // The words in which both sides count the packets that were taken, of this lane alone, and what is added to the
+  // counts.
+  void exchangeCredit(const std::uint64_t* here, std::uint64_t nonceHere, const Target& there,
+                      std::uint64_t nonceThere);
   Port& port() const { return port_; }
   std::uint8_t theirNic() const { return theirNic_; }
 
@@ -101,31 +106,33 @@ class Lane {
   // Makes buffers of packets ready again, and tells the peer, where it is time for that. Returns as send().
   bool giveBack();
 
-  // Nothing is sent or accepted any more, from the return on. number: which of the way's lanes this is to be closed, from 1 on; counts the first time.
-  // From any thread.
+  // Nothing is sent or accepted any more, from the return on. number: which of the way's lanes this is to be closed,
+  // from 1 on; counts the first time. From any thread.
   void close(std::uint32_t number);
   // That number; 0: it has not been called [closing].
   std::uint32_t closing() const { return closing_.load(std::memory_order_acquire); }
   bool isClosing() const { return closing() != 0; }
 
-  bool isOpen = true;     // requests may be posted; the device's thread
-  bool isMoved = false;   // its rails go by others
-  std::atomic<bool> isClosedThere{false};   // the peer has said so [closed]
-  std::atomic<bool> isClosingSaid{false};   // and has been told
+  bool isOpen = true;                      // requests may be posted; the device's thread
+  bool isMoved = false;                    // its rails go by others
+  std::atomic<bool> isClosedThere{false};  // the peer has said so [closed]
+  std::atomic<bool> isClosingSaid{false};  // and has been told
 
  private:
   // A work request that was added, and is not yet handed over.
   struct Posting {
     ibv_send_wr request;
     ibv_sge part;
-    std::uint64_t word;   // what is written, if `part` has no address: that of the word is known when no more are added
+    std::uint64_t word;  // what is written, if `part` has no address: that of the word is known when no more are added
   };
   Posting& addPosting(ibv_wr_opcode opcode);
   // region: in which `from` lies; null: the bytes go inline.
   void addWrite(const Target& to, std::uint64_t offset, const void* from, std::uint64_t bytes, const Region* region);
   void addWord(const Target& to, std::uint64_t value);
   void addRecord(const Request& request);
-  bool joinsPacket(std::uint32_t recordBytes) const { return packet_ != nullptr && packetBytes_ + recordBytes <= kPacketBytes; }
+  bool joinsPacket(std::uint32_t recordBytes) const {
+    return packet_ != nullptr && packetBytes_ + recordBytes <= kPacketBytes;
+  }
   void closePacket() { packet_ = nullptr; }
   bool owesCredit() const { return toldThere_ != packets_.ready() && creditThere_.address != 0 && !isClosing(); }
 
@@ -133,9 +140,9 @@ class Lane {
   Port& port_;
   ibv_cq* queue_ = nullptr;
   ibv_qp* pair_ = nullptr;
-  std::uint32_t sequence_ = 0;    // of the first packet
+  std::uint32_t sequence_ = 0;  // of the first packet
   std::uint32_t inline_ = 0, depth_ = 0, used_ = 0;
-  std::uint32_t theirRoom_ = 0;   // packets
+  std::uint32_t theirRoom_ = 0;  // packets
   std::uint8_t theirNic_ = 0;
   std::uint64_t posted_ = 0;
   std::uint32_t signaled_ = 0;    // work requests under way whose completion will be told
@@ -143,7 +150,7 @@ class Lane {
   std::uint32_t quietPolls_ = 0;  // since something was posted
   RingQueue<Request> underWay_;
   std::vector<Posting> chain_;
-  unsigned char* packet_ = nullptr; // the last of those, if it is a packet
+  unsigned char* packet_ = nullptr;  // the last of those, if it is a packet
   std::uint32_t packetBytes_ = 0;
   Packets packets_;
   Target creditThere_{};
@@ -165,7 +172,9 @@ Lane::Polled Lane::poll(Finish finish) {
       const bool isGood = completion.status == IBV_WC_SUCCESS;
       if ((completion.wr_id & Packets::kReceive) != 0) {
         // What else takes a buffer (a write with immediate data) is of nobody who speaks this protocol.
-        if (isGood) packets_.arrive(static_cast<std::uint32_t>(completion.wr_id), completion.opcode == IBV_WC_RECV ? completion.byte_len : kNoPacket);
+        if (isGood)
+          packets_.arrive(static_cast<std::uint32_t>(completion.wr_id),
+                          completion.opcode == IBV_WC_RECV ? completion.byte_len : kNoPacket);
         else packets_.comeBackEmpty();
         // What was under way ends with an error of its own, which says more.
         if (!isGood && underWay_.empty() && result.status == IBV_WC_SUCCESS) result.status = completion.status;

@@ -79,16 +79,19 @@ int Nics::open(const Settings& settings, const Why& why) {
   for (int i = 0; list != nullptr && i < count; ++i) {
     const char* const name = verbs_->getDeviceName(list[i]);
     if (!isWanted(settings.devices, name)) add(&story, fmt::format("{}: not in KOLO_IB_DEVICES", name));
-    else if (list[i]->transport_type != IBV_TRANSPORT_IB) add(&story, fmt::format("{}: neither InfiniBand nor RoCE", name));
+    else if (list[i]->transport_type != IBV_TRANSPORT_IB)
+      add(&story, fmt::format("{}: neither InfiniBand nor RoCE", name));
     else openOne(list[i], settings, &story);
   }
   if (list != nullptr) verbs_->freeDeviceList(list);
   keepBest(settings.near);
   std::vector<connect::Place> own;
-  (void)connect::ownPlaces(&own);   // without, networks are told from each other by how much of their addresses is the same
+  (void)connect::ownPlaces(
+      &own);  // without, networks are told from each other by how much of their addresses is the same
   for (const auto& port : ports_) port->address.prefix = prefixOf(port->address, own);
   if (!ports_.empty()) return KOLO_TRANSPORT_OK;
-  return why.fail(KOLO_TRANSPORT_ERROR, "no usable port: %s", story.empty() ? "there is no RDMA device" : story.c_str());
+  return why.fail(KOLO_TRANSPORT_ERROR, "no usable port: %s",
+                  story.empty() ? "there is no RDMA device" : story.c_str());
 }
 
 int Nics::openOne(ibv_device* device, const Settings& settings, std::string* story) {
@@ -120,7 +123,8 @@ int Nics::openOne(ibv_device* device, const Settings& settings, std::string* sto
   return KOLO_TRANSPORT_OK;
 }
 
-std::unique_ptr<Port> Nics::usablePort(const Nic& nic, std::uint8_t number, const Settings& settings, std::string* story) const {
+std::unique_ptr<Port> Nics::usablePort(const Nic& nic, std::uint8_t number, const Settings& settings,
+                                       std::string* story) const {
   auto port = std::make_unique<Port>();
   port->nic = nics_.size();
   port->number = number;
@@ -141,9 +145,10 @@ std::unique_ptr<Port> Nics::usablePort(const Nic& nic, std::uint8_t number, cons
   if (chooseGid(nic, attributes, settings.gidIndex, port.get())) return port;
   add(story, settings.gidIndex >= 0
                  ? fmt::format("{} has no address at KOLO_IB_GID_INDEX {}", port->name, settings.gidIndex)
-                 : fmt::format("{} has only link-local addresses (give its network interface an IP address, or name one of its "
-                               "addresses by KOLO_IB_GID_INDEX)",
-                               port->name));
+                 : fmt::format(
+                       "{} has only link-local addresses (give its network interface an IP address, or name one of its "
+                       "addresses by KOLO_IB_GID_INDEX)",
+                       port->name));
   return nullptr;
 }
 
@@ -172,12 +177,21 @@ bool Nics::chooseGid(const Nic& nic, const ibv_port_attr& attributes, int wished
 
 // The fastest ports, the nearest first; NICs of which none is left are closed.
 void Nics::keepBest(const std::vector<std::string>& near) {
-  std::stable_sort(ports_.begin(), ports_.end(), [](const auto& a, const auto& b) { return a->megabits > b->megabits; });
+  std::stable_sort(ports_.begin(), ports_.end(),
+                   [](const auto& a, const auto& b) { return a->megabits > b->megabits; });
   // A port much slower than the best would hold up what is spread over all.
-  std::erase_if(ports_, [most = ports_.empty() ? 0 : ports_.front()->megabits](const auto& port) { return port->megabits * 2 < most; });
-  const auto distance = [&](const auto& port) { return std::find(near.begin(), near.end(), nics_[port->nic].name) - near.begin(); };
-  if (!near.empty()) std::stable_sort(ports_.begin(), ports_.end(), [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
-  const auto isFar = [&](const auto& port) { return std::find(near.begin(), near.end(), nics_[port->nic].name) == near.end(); };
+  std::erase_if(ports_, [most = ports_.empty() ? 0 : ports_.front()->megabits](const auto& port) {
+    return port->megabits * 2 < most;
+  });
+  const auto distance = [&](const auto& port) {
+    return std::find(near.begin(), near.end(), nics_[port->nic].name) - near.begin();
+  };
+  if (!near.empty())
+    std::stable_sort(ports_.begin(), ports_.end(),
+                     [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  const auto isFar = [&](const auto& port) {
+    return std::find(near.begin(), near.end(), nics_[port->nic].name) == near.end();
+  };
   const bool hasNear = std::any_of(ports_.begin(), ports_.end(), [&](const auto& port) { return !isFar(port); });
   for (const auto& port : ports_) port->address.isFar = hasNear && isFar(port) ? 1 : 0;
   if (ports_.size() > kMostPorts) ports_.resize(kMostPorts);

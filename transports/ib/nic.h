@@ -16,10 +16,10 @@ namespace kolo::ib {
 using drivers::Verbs;
 
 struct Settings {
-  std::string devices;     // as KOLO_IB_DEVICES
-  std::vector<std::string> near;   // koloTransportHost.nearNics; empty if the user has named devices
+  std::string devices;            // as KOLO_IB_DEVICES
+  std::vector<std::string> near;  // koloTransportHost.nearNics; empty if the user has named devices
   int gidIndex = -1;
-  int timeout = 16;        // of an acknowledgement: 4.096 us * 2^timeout
+  int timeout = 16;  // of an acknowledgement: 4.096 us * 2^timeout
   int retries = 7;
   int rails = 0;
   int trafficClass = 0;
@@ -31,9 +31,9 @@ struct Port {
   std::size_t nic;
   std::uint8_t number;
   int gidIndex;
-  std::uint32_t megabits;       // a second, one way
+  std::uint32_t megabits;  // a second, one way
   PortAddress address;
-  std::string name;             // "mlx5_0 port 1"
+  std::string name;  // "mlx5_0 port 1"
   std::atomic<bool> isDown{false};
 };
 
@@ -41,12 +41,13 @@ struct Nic {
   ibv_context* context;
   ibv_pd* domain;
   std::string name;
-  int mostRequests;             // that a queue pair may have under way
+  int mostRequests;  // that a queue pair may have under way
 };
 
 class Nics {
  public:
-  // Opens those that have a usable port, at most kMostNics: of those that are about as fast as the fastest, the nearest first.
+  // Opens those that have a usable port, at most kMostNics: of those that are about as fast as the fastest, the nearest
+  // first.
   int open(const Settings& settings, const Why& why);
   // All that was made of them has been given back.
   ~Nics();
@@ -60,7 +61,8 @@ class Nics {
 
  private:
   int openOne(ibv_device* device, const Settings& settings, std::string* story);
-  std::unique_ptr<Port> usablePort(const Nic& nic, std::uint8_t number, const Settings& settings, std::string* story) const;
+  std::unique_ptr<Port> usablePort(const Nic& nic, std::uint8_t number, const Settings& settings,
+                                   std::string* story) const;
   bool chooseGid(const Nic& nic, const ibv_port_attr& attributes, int wished, Port* port) const;
   void keepBest(const std::vector<std::string>& near);
 

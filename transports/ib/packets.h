@@ -1,17 +1,18 @@
-// Short requests go as packets: messages that the peer's NIC puts into the next buffer of a ring there, from which the peer's calls carry them out.
-// A packet arrives whole, and behind all that was written by its queue pair before (InfiniBand Architecture, ordering rules: what is
-// written is in place when a later message completes at its receiver); of the bytes of one write nobody promises any order. So what carries
-// a signal is a packet, and a short request is one packet instead of two writes.
+// Short requests go as packets: messages that the peer's NIC puts into the next buffer of a ring there, from which the
+// peer's calls carry them out. A packet arrives whole, and behind all that was written by its queue pair before
+// (InfiniBand Architecture, ordering rules: what is written is in place when a later message completes at its
+// receiver); of the bytes of one write nobody promises any order. So what carries a signal is a packet, and a short
+// request is one packet instead of two writes.
 //
 // A packet is records, one behind the other: where bytes go, the bytes, and the signal behind them.
 //
-// Credit. A packet that finds no buffer is an error, so no more are sent than the peer has buffers. It counts those that it has taken and made
-// ready again, and writes that count, half a ring at a time, into a word of the sender's memory: a write needs no buffer, so it never waits for
-// credit itself.
+// Credit. A packet that finds no buffer is an error, so no more are sent than the peer has buffers. It counts those
+// that it has taken and made ready again, and writes that count, half a ring at a time, into a word of the sender's
+// memory: a write needs no buffer, so it never waits for credit itself.
 //
 // Thread safety: one thread at a time.
-// Invariants: sent - credited <= room of the peer. Of the ring's buffers, `ready` are the NIC's; the others have arrived and wait to be
-// carried out, or have been and wait to be made ready.
+// Invariants: sent - credited <= room of the peer. Of the ring's buffers, `ready` are the NIC's; the others have
+// arrived and wait to be carried out, or have been and wait to be made ready.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +26,23 @@ namespace kolo::ib {
 // The most that a request may have to go as a record.
 inline constexpr std::uint64_t kShortBytes = 256;
 inline constexpr std::uint32_t kPacketBytes = 512;
-// Of a ring. To a rank in no call a peer may send one for each operation that it may run ahead (32) and, where it waits for another, one for each board
-// of these (32), its message lines (16), and some chunks, calls and credits, and is to be held up by none of them.
+// Of a ring. To a rank in no call a peer may send one for each operation that it may run ahead (32) and, where it waits
+// for another, one for each board of these (32), its message lines (16), and some chunks, calls and credits, and is to
+// be held up by none of them.
 inline constexpr std::uint32_t kMostPackets = 128;
-inline constexpr std::uint32_t kNoPacket = UINT32_MAX;   // bytes of what has arrived and is none
+inline constexpr std::uint32_t kNoPacket = UINT32_MAX;  // bytes of what has arrived and is none
 
 struct Record {
-  std::uint64_t to;     // where the bytes go, by the receiver's addresses
-  std::uint64_t word;   // where the signal goes; 0: there is none
+  std::uint64_t to;    // where the bytes go, by the receiver's addresses
+  std::uint64_t word;  // where the signal goes; 0: there is none
   std::uint64_t value;
   std::uint32_t key, wordKey;  // of the registrations in which they lie
-  std::uint32_t bytes;  // behind this, up to a multiple of 8
+  std::uint32_t bytes;         // behind this, up to a multiple of 8
   std::uint32_t unused;
 
-  static constexpr std::uint32_t room(std::uint64_t bytes) { return static_cast<std::uint32_t>(sizeof(Record) + (bytes + 7) / 8 * 8); }
+  static constexpr std::uint32_t room(std::uint64_t bytes) {
+    return static_cast<std::uint32_t>(sizeof(Record) + (bytes + 7) / 8 * 8);
+  }
 };
 static_assert(sizeof(Record) == 40 && Record::room(kShortBytes) <= kPacketBytes);
 
@@ -92,7 +96,9 @@ class Packets {
     std::uint32_t index, bytes;
   };
   unsigned char* incoming(std::uint64_t index) const { return memory_ + index * kPacketBytes; }
-  unsigned char* outgoing(std::uint64_t number) const { return memory_ + (room_ + number % kMostPackets) * kPacketBytes; }
+  unsigned char* outgoing(std::uint64_t number) const {
+    return memory_ + (room_ + number % kMostPackets) * kPacketBytes;
+  }
 
   const Verbs& verbs_;
   unsigned char* memory_ = nullptr;
@@ -101,10 +107,10 @@ class Packets {
   const std::uint64_t* credit_ = nullptr;
   std::uint64_t nonce_ = 0;
   std::uint64_t sent_ = 0, credited_ = 0;
-  std::uint64_t given_ = 0;            // buffers that the NIC was given
+  std::uint64_t given_ = 0;  // buffers that the NIC was given
   std::uint64_t taken_ = 0, ready_ = 0, empty_ = 0;
   RingQueue<Arrival> arrived_;
-  std::vector<std::uint32_t> free_;    // buffers
+  std::vector<std::uint32_t> free_;  // buffers
 };
 
 }  // namespace kolo::ib

@@ -41,7 +41,8 @@ int nearness(const PortAddress& a, const PortAddress& b) { return (a.isFar == 0 
 
 }  // namespace
 
-std::vector<PortPair> pairPorts(std::span<const PortAddress> mine, std::span<const PortAddress> theirs, std::uint8_t railsGiven) {
+std::vector<PortPair> pairPorts(std::span<const PortAddress> mine, std::span<const PortAddress> theirs,
+                                std::uint8_t railsGiven) {
   std::vector<PortPair> pairs;
   std::vector<bool> mineUsed(mine.size()), theirsUsed(theirs.size());
   for (;;) {
@@ -63,7 +64,8 @@ std::vector<PortPair> pairPorts(std::span<const PortAddress> mine, std::span<con
   for (const PortPair& pair : pairs) nearest = std::max(nearest, nearnessOf(pair));
   std::erase_if(pairs, [&](const PortPair& pair) { return nearnessOf(pair) < nearest; });
   const std::size_t count = pairs.size();
-  while (count > 0 && pairs.size() < std::min<std::size_t>(railsGiven, kMostLanes)) pairs.push_back(pairs[pairs.size() % count]);
+  while (count > 0 && pairs.size() < std::min<std::size_t>(railsGiven, kMostLanes))
+    pairs.push_back(pairs[pairs.size() % count]);
   if (pairs.size() > kMostLanes) pairs.resize(kMostLanes);
   return pairs;
 }

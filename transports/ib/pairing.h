@@ -16,11 +16,12 @@ struct PortPair {
   std::uint8_t mine, theirs;
 };
 
-// Lanes between the two, each port at most once if there are no more rails than that: those in the same network first, or if that is not
-// known, those whose addresses have most in common; and of these the ones near their ranks. Where there is a lane by ports that are near
-// both, the others are left out; else those that are near one. Ports of different kinds never reach each other, nor do those of different
-// InfiniBand subnets. Empty: none does.
-std::vector<PortPair> pairPorts(std::span<const PortAddress> mine, std::span<const PortAddress> theirs, std::uint8_t railsGiven);
+// Lanes between the two, each port at most once if there are no more rails than that: those in the same network first,
+// or if that is not known, those whose addresses have most in common; and of these the ones near their ranks. Where
+// there is a lane by ports that are near both, the others are left out; else those that are near one. Ports of
+// different kinds never reach each other, nor do those of different InfiniBand subnets. Empty: none does.
+std::vector<PortPair> pairPorts(std::span<const PortAddress> mine, std::span<const PortAddress> theirs,
+                                std::uint8_t railsGiven);
 
 // Of a port, from what verbs says of its speed and width.
 std::uint32_t megabitsOf(std::uint8_t speed, std::uint8_t width);

@@ -26,8 +26,9 @@ constexpr std::size_t kLooks = 8;
 
 int Device::describe(Link& link, const koloTransportPut& put, const Why& why, Request* request) {
   if (put.key == nullptr && put.bytes > 0 && (put.to > link.bytes || put.bytes > link.bytes - put.to)) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "%llu bytes at offset %llu of a memory of %llu", static_cast<unsigned long long>(put.bytes),
-                    static_cast<unsigned long long>(put.to), static_cast<unsigned long long>(link.bytes));
+    return why.fail(KOLO_TRANSPORT_ERROR, "%llu bytes at offset %llu of a memory of %llu",
+                    static_cast<unsigned long long>(put.bytes), static_cast<unsigned long long>(put.to),
+                    static_cast<unsigned long long>(link.bytes));
   }
   request->load = &link.load;
   request->rail = static_cast<std::uint8_t>(put.rail);
@@ -41,7 +42,8 @@ int Device::describe(Link& link, const koloTransportPut& put, const Why& why, Re
   request->data.address += put.to;
   if (put.signalTo != KOLO_TRANSPORT_NO_SIGNAL) {
     if (put.signalTo % 8 != 0 || link.bytes < 8 || put.signalTo > link.bytes - 8) {
-      return why.fail(KOLO_TRANSPORT_ERROR, "a signal at offset %llu of a memory of %llu bytes, expected an aligned word inside",
+      return why.fail(KOLO_TRANSPORT_ERROR,
+                      "a signal at offset %llu of a memory of %llu bytes, expected an aligned word inside",
                       static_cast<unsigned long long>(put.signalTo), static_cast<unsigned long long>(link.bytes));
     }
     request->hasSignal = true;
@@ -73,7 +75,8 @@ int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
   if (request.region == nullptr && !way.fitsInline(request.bytes)) {
     // Memory that nobody has registered is, for as long as the request lasts.
     Region* region = nullptr;
-    const int code = regions_.acquire({.address = const_cast<void*>(put.from), .bytes = put.bytes}, false, why, &region);
+    const int code =
+        regions_.acquire({.address = const_cast<void*>(put.from), .bytes = put.bytes}, false, why, &region);
     if (code != KOLO_TRANSPORT_OK) return code;
     request.region = region;
     request.ownsRegion = true;
@@ -86,7 +89,8 @@ int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
   return why.fail(KOLO_TRANSPORT_BUSY, "rail %u to rank %u has as many requests as may wait", put.rail, way.peer.rank);
 }
 
-// What the peer had sent is taken first: the core may give the way up for another one, by which a peer that has gone sends nothing again.
+// What the peer had sent is taken first: the core may give the way up for another one, by which a peer that has gone
+// sends nothing again.
 int Device::answerLost(Way& way, const Why& why) {
   if (way.takeLast()) return why.fail(KOLO_TRANSPORT_LOST, "%s", way.why.c_str());
   return why.fail(KOLO_TRANSPORT_BUSY, "what rank %u sent last is being taken", way.peer.rank);
@@ -103,7 +107,8 @@ int Device::state(const Link& link, const Why& why) {
   const Lock lock(work_);
   if (hasNews_.load(std::memory_order_relaxed)) lookAfter();
   // What had come before is taken first.
-  return link.way->isLost && link.way->takeLast() ? why.fail(KOLO_TRANSPORT_LOST, "%s", link.way->why.c_str()) : KOLO_TRANSPORT_OK;
+  return link.way->isLost && link.way->takeLast() ? why.fail(KOLO_TRANSPORT_LOST, "%s", link.way->why.c_str())
+                                                  : KOLO_TRANSPORT_OK;
 }
 
 Load Device::loadOf(const Link& link) {
@@ -135,7 +140,8 @@ bool Device::workAll(bool byCore, int peer) {
     hasMoved = way.work(byCore) || hasPolled || hasMoved;
     activate(way);
   };
-  Way* const first = peer >= 0 && static_cast<std::size_t>(peer) < byRank_.size() ? byRank_[static_cast<std::size_t>(peer)] : nullptr;
+  Way* const first =
+      peer >= 0 && static_cast<std::size_t>(peer) < byRank_.size() ? byRank_[static_cast<std::size_t>(peer)] : nullptr;
   if (first != nullptr) look(*first);
   for (std::size_t i = 0; i < std::min(kLooks, ways_.size()); ++i) {
     Way* const way = ways_[nextWay_++ % ways_.size()].get();
@@ -165,8 +171,9 @@ void Device::lookAfter() {
   }
 }
 
-// What has come is asked of the NIC, and no descriptor tells of it, so that these calls must be short. Yielding leaves the core to whoever has something to do (on a machine with a core for each rank nobody has, and the next look
-// comes at once); after some thousand looks in vain nobody notices a twentieth of a millisecond.
+// What has come is asked of the NIC, and no descriptor tells of it, so that these calls must be short. Yielding leaves
+// the core to whoever has something to do (on a machine with a core for each rank nobody has, and the next look comes
+// at once); after some thousand looks in vain nobody notices a twentieth of a millisecond.
 void Device::rest(int waitUs) {
   {
     const Lock lock(work_);

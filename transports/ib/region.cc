@@ -13,12 +13,16 @@ int refused(const Range& range, const Nic& nic, int errnum, const Why& why) {
   const auto bytes = static_cast<unsigned long long>(range.bytes);
   const ErrorText error(errnum);
   if (range.isOfDevice && range.dmaBuf >= 0) {
-    return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "registering a dma-buf of %llu bytes with %s: %s (it takes Linux 5.12, rdma-core 34, a NIC "
-                    "that can, and the GPU's open kernel modules)", bytes, nic.name.c_str(), error.text);
+    return why.fail(KOLO_TRANSPORT_UNSHAREABLE,
+                    "registering a dma-buf of %llu bytes with %s: %s (it takes Linux 5.12, rdma-core 34, a NIC "
+                    "that can, and the GPU's open kernel modules)",
+                    bytes, nic.name.c_str(), error.text);
   }
   if (range.isOfDevice) {
-    return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "registering %llu bytes of a device with %s by their address: %s (it takes the kernel module "
-                    "nvidia-peermem)", bytes, nic.name.c_str(), error.text);
+    return why.fail(KOLO_TRANSPORT_UNSHAREABLE,
+                    "registering %llu bytes of a device with %s by their address: %s (it takes the kernel module "
+                    "nvidia-peermem)",
+                    bytes, nic.name.c_str(), error.text);
   }
   return why.fail(KOLO_TRANSPORT_ERROR, "registering %llu bytes with %s: %s%s", bytes, nic.name.c_str(), error.text,
                   lockingLimit(errnum).c_str());
@@ -30,10 +34,13 @@ std::string lockingLimit(int errnum) {
   if (errnum != ENOMEM && errnum != EAGAIN && errnum != EPERM) return "";
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-    return ": its pages are locked in memory, and this process has no limit of its own (a container or the NIC may have one)";
+    return ": its pages are locked in memory, and this process has no limit of its own (a container or the NIC may "
+           "have one)";
   }
-  return fmt::format(": its pages are locked in memory, and this process may lock {} KiB; raise that with ulimit -l, \"memlock\" in "
-                     "/etc/security/limits.conf, LimitMEMLOCK= of a service, or --ulimit memlock=-1 of a container", limit.rlim_cur >> 10);
+  return fmt::format(
+      ": its pages are locked in memory, and this process may lock {} KiB; raise that with ulimit -l, \"memlock\" in "
+      "/etc/security/limits.conf, LimitMEMLOCK= of a service, or --ulimit memlock=-1 of a container",
+      limit.rlim_cur >> 10);
 }
 
 Target Region::target() const {
@@ -69,9 +76,10 @@ int Regions::acquire(const Range& range, bool isForPeers, const Why& why, Region
     region.relaxed = whole->relaxed;
     return KOLO_TRANSPORT_OK;
   }
-  // Not relaxed: signals lie in it. A device may let a relaxed write pass an earlier one, but never a plain one, so that data may
-  // be relaxed and the signal behind it may not (PCI Express, table of ordering rules: a posted request without the attribute
-  // stays behind all posted ones). Memory that is linked holds both, and one registration has one attribute.
+  // Not relaxed: signals lie in it. A device may let a relaxed write pass an earlier one, but never a plain one, so
+  // that data may be relaxed and the signal behind it may not (PCI Express, table of ordering rules: a posted request
+  // without the attribute stays behind all posted ones). Memory that is linked holds both, and one registration has one
+  // attribute.
   const unsigned access = isForPeers ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
   for (std::size_t i = 0; i < nics_.all().size(); ++i) {
     const Nic& nic = nics_.all()[i];
@@ -90,7 +98,8 @@ int Regions::acquire(const Range& range, bool isForPeers, const Why& why, Region
 Region* Regions::findWhole(const Range& range) {
   if (range.isOfDevice) return nullptr;
   for (auto& [name, region] : regions_) {
-    const std::uint64_t offset = reinterpret_cast<std::uint64_t>(range.address) - reinterpret_cast<std::uint64_t>(region.address);
+    const std::uint64_t offset =
+        reinterpret_cast<std::uint64_t>(range.address) - reinterpret_cast<std::uint64_t>(region.address);
     const bool isWhole = name.isForPeers && !region.isOfDevice && region.whole == nullptr && region.plain[0] != nullptr;
     if (isWhole && offset <= region.bytes && range.bytes <= region.bytes - offset) return &region;
   }
@@ -106,9 +115,11 @@ void Regions::relax(Region& region) {
   }
   for (std::size_t i = 0; i < nics_.all().size(); ++i) {
     if (region.relaxed[i] != nullptr) continue;
-    // A NIC that knows nothing of it leaves the attribute out; one that has no room for another registration does with the plain one.
-    region.relaxed[i] = nics_.verbs().regMr(nics_.all()[i].domain, region.address, region.bytes,
-                                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING);
+    // A NIC that knows nothing of it leaves the attribute out; one that has no room for another registration does with
+    // the plain one.
+    region.relaxed[i] =
+        nics_.verbs().regMr(nics_.all()[i].domain, region.address, region.bytes,
+                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING);
     if (region.relaxed[i] == nullptr) return;
     byKey_[i][region.relaxed[i]->rkey] = &region;
   }

@@ -1,5 +1,6 @@
-// Memory that the NICs may read and that peers may write: one registration of each range with each NIC, shared by all who register the
-// same range, or a part of it, while it lasts. Registering pins the pages, so nothing is kept longer than that: the range may be unmapped then.
+// Memory that the NICs may read and that peers may write: one registration of each range with each NIC, shared by all
+// who register the same range, or a part of it, while it lasts. Registering pins the pages, so nothing is kept longer
+// than that: the range may be unmapped then.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -25,9 +26,9 @@ struct Range {
 struct Region {
   unsigned char* address = nullptr;
   std::uint64_t bytes = 0;
-  bool isOfDevice = false;   // the processor cannot touch it: nothing of it goes inline
+  bool isOfDevice = false;  // the processor cannot touch it: nothing of it goes inline
   std::array<ibv_mr*, kMostNics> plain{}, relaxed{};
-  Region* whole = nullptr;   // of which this is a part, and whose registrations these are; null: they are its own
+  Region* whole = nullptr;  // of which this is a part, and whose registrations these are; null: they are its own
   int users = 0;
 
   std::uint32_t localKey(std::size_t nic) const { return plain[nic]->lkey; }
@@ -37,7 +38,8 @@ struct Region {
   Target relaxedTarget() const;
 };
 
-// What to say of a registration that was refused so: which limit there is for locked pages, and how to raise it; "" if that was not why.
+// What to say of a registration that was refused so: which limit there is for locked pages, and how to raise it; "" if
+// that was not why.
 std::string lockingLimit(int errnum);
 
 class Regions {
@@ -69,7 +71,7 @@ class Regions {
 
   Nics& nics_;
   std::map<Name, Region> regions_;
-  std::array<std::map<std::uint32_t, const Region*>, kMostNics> byKey_;   // of each NIC: those that peers may write
+  std::array<std::map<std::uint32_t, const Region*>, kMostNics> byKey_;  // of each NIC: those that peers may write
 };
 
 }  // namespace kolo::ib

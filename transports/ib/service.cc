@@ -90,7 +90,8 @@ int Service::patience() {
   for (const Greeting& greeting : greetings_) {
     if (greeting.isTrying()) return 1;
   }
-  // [asleep] Either the core, which makes work with the lock held, sees this, or this thread, which asks with the lock held, sees the work.
+  // [asleep] Either the core, which makes work with the lock held, sees this, or this thread, which asks with the lock
+  // held, sees the work.
   isAsleep_.store(true, std::memory_order_relaxed);
   if (owner_.hasWork()) {
     isAsleep_.store(false, std::memory_order_relaxed);

@@ -1,9 +1,9 @@
-// The thread that answers peers while this rank is not in a call: greetings of those who dial, what peers say of lanes that failed, and
-// events of the NICs.
+// The thread that answers peers while this rank is not in a call: greetings of those who dial, what peers say of lanes
+// that failed, and events of the NICs.
 //
 // Thread safety: start() and stop() by the device's thread; the others from any.
-// Invariants: what is handed over comes by the inbox, so that nobody waits for the thread while it makes queue pairs. Ways that are watched
-// outlive the thread.
+// Invariants: what is handed over comes by the inbox, so that nobody waits for the thread while it makes queue pairs.
+// Ways that are watched outlive the thread.
 #pragma once
 
 #include <pthread.h>
@@ -63,8 +63,8 @@ class Service {
   std::atomic<bool> isAsleep_{false};
   // The thread's.
   std::list<Greeting> greetings_;
-  std::vector<Way*> ways_;     // whose connections are heard
-  bool hasWays_ = false;       // there are, or were, some
+  std::vector<Way*> ways_;  // whose connections are heard
+  bool hasWays_ = false;    // there are, or were, some
 
   std::mutex inbox_;  // the rest
   std::vector<Guest> guests_;

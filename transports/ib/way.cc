@@ -30,8 +30,8 @@ constexpr const char* kRefused = "posting a request was refused";
 
 bool sameWord(const Request& a, const Request& b) { return std::memcmp(&a.word, &b.word, sizeof a.word) == 0; }
 
-// Errors that another way would not cure: the request itself is wrong, here or there. IBV_WC_LOC_QP_OP_ERR is not one of them: it says that the
-// queue pair could not do its work, as Soft-RoCE's cannot when its port has just gone down.
+// Errors that another way would not cure: the request itself is wrong, here or there. IBV_WC_LOC_QP_OP_ERR is not one
+// of them: it says that the queue pair could not do its work, as Soft-RoCE's cannot when its port has just gone down.
 bool isOfRequest(ibv_wc_status status) {
   switch (status) {
     case IBV_WC_LOC_LEN_ERR:
@@ -60,7 +60,8 @@ bool Way::fitsInline(std::uint64_t bytes) const {
 }
 
 std::size_t Way::openLanes() const {
-  return static_cast<std::size_t>(std::count_if(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->isOpen; }));
+  return static_cast<std::size_t>(
+      std::count_if(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->isOpen; }));
 }
 
 Way::Outcome Way::put(const Request& request) {
@@ -104,7 +105,7 @@ bool Way::poll() {
 
 // The service may have taken them from the NIC; those of a lane that is closed are still to be.
 bool Way::hasPackets() const {
-  return closings_.load(std::memory_order_acquire) != 0 ||   // [closing]
+  return closings_.load(std::memory_order_acquire) != 0 ||  // [closing]
          std::any_of(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->packets().hasArrived(); });
 }
 
@@ -135,13 +136,14 @@ bool Way::pump(Rail& rail) {
 
 // ---- what has come
 
-// Carries out the packets that have come. Those of lanes that are closed go first, in the order in which they were closed: what the peer repeats by
-// another lane says that what came by this one is in place, and its signals are newer. The peer repeats nothing before it has heard that the lane is
-// closed, which is said after closing() is set [closing]; so if a packet that was repeated has been taken from the NIC, as it has by poll(), before this is
-// asked, then the lane is seen to be closing here, and all its buffers come back: with a packet, or flushed.
+// Carries out the packets that have come. Those of lanes that are closed go first, in the order in which they were
+// closed: what the peer repeats by another lane says that what came by this one is in place, and its signals are newer.
+// The peer repeats nothing before it has heard that the lane is closed, which is said after closing() is set [closing];
+// so if a packet that was repeated has been taken from the NIC, as it has by poll(), before this is asked, then the
+// lane is seen to be closing here, and all its buffers come back: with a packet, or flushed.
 bool Way::take() {
   bool hasMoved = false, isHeldUp = false;
-  for (Lane* const lane : closedLanes()) {   // [closing]
+  for (Lane* const lane : closedLanes()) {  // [closing]
     if (!lane->packets().isDrained()) hasMoved = pollLane(*lane) || hasMoved;
     hasMoved = takeFrom(*lane) || hasMoved;
     if (hasTakenLast_) return true;
@@ -150,7 +152,8 @@ bool Way::take() {
   }
   if (!isHeldUp) heldUpSince_ = {};
   else if (heldUpSince_ == Clock::time_point{}) heldUpSince_ = Clock::now();
-  else if (!isLost && Clock::now() > heldUpSince_ + kLastTime) lose("the buffers of a queue pair that has ended do not come back");
+  else if (!isLost && Clock::now() > heldUpSince_ + kLastTime)
+    lose("the buffers of a queue pair that has ended do not come back");
   for (const auto& lane : lanes) {
     if (isLost || isHeldUp || lane->isClosing()) continue;
     hasMoved = takeFrom(*lane) || hasMoved;
@@ -160,7 +163,7 @@ bool Way::take() {
 
 std::vector<Lane*> Way::closedLanes() const {
   std::vector<Lane*> closed;
-  if (closings_.load(std::memory_order_acquire) == 0) return closed;   // [closing]
+  if (closings_.load(std::memory_order_acquire) == 0) return closed;  // [closing]
   for (const auto& lane : lanes) {
     if (lane->isClosing()) closed.push_back(lane.get());
   }
@@ -195,7 +198,8 @@ bool Way::carryOut(std::size_t nic, const Packets::Packet& packet) {
       std::memcpy(reinterpret_cast<void*>(record.to), packet.data + at + sizeof record, record.bytes);
     }
     if (record.word != 0) {
-      if (record.word % 8 != 0 || !regions_.mayWrite(nic, record.wordKey, record.word, sizeof record.value)) return false;
+      if (record.word % 8 != 0 || !regions_.mayWrite(nic, record.wordKey, record.word, sizeof record.value))
+        return false;
       // Behind these bytes, and all that was carried out or written before: whoever reads it acquires them.
       __atomic_store_n(reinterpret_cast<std::uint64_t*>(record.word), record.value, __ATOMIC_RELEASE);
     }
@@ -207,7 +211,8 @@ bool Way::carryOut(std::size_t nic, const Packets::Packet& packet) {
 bool Way::takeLast() {
   if (hasTakenLast_) return true;
   (void)take();
-  const bool isDrained = std::all_of(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->packets().isDrained(); });
+  const bool isDrained =
+      std::all_of(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->packets().isDrained(); });
   hasTakenLast_ = hasTakenLast_ || isDrained || Clock::now() > lostAt_ + kLastTime;
   return hasTakenLast_;
 }
@@ -228,13 +233,15 @@ bool Way::pollLane(Lane& lane) {
 // ---- failover
 
 int Way::indexOf(const Lane& lane) const {
-  return static_cast<int>(std::find_if(lanes.begin(), lanes.end(), [&](const auto& one) { return one.get() == &lane; }) - lanes.begin());
+  return static_cast<int>(
+      std::find_if(lanes.begin(), lanes.end(), [&](const auto& one) { return one.get() == &lane; }) - lanes.begin());
 }
 
 void Way::failBy(Lane& lane, ibv_wc_status status) {
   const char* const text = drivers::verbs().value()->statusText(status);
   if (!isOfRequest(status)) return fail(lane, text);
-  lose(fmt::format("{}: a write ended with \"{}\": it was refused as it is, so that no other way would help", lane.port().name, text));
+  lose(fmt::format("{}: a write ended with \"{}\": it was refused as it is, so that no other way would help",
+                   lane.port().name, text));
 }
 
 void Way::fail(Lane& lane, const std::string& what) {
@@ -245,14 +252,16 @@ void Way::fail(Lane& lane, const std::string& what) {
   story_ += fmt::format("{}lane {} by {}: {}", story_.empty() ? "" : "; ", index, lane.port().name, what);
   sayClosed(static_cast<std::size_t>(index));
   if (openLanes() == 0) return lose(fmt::format("no way is left: {}", story_));
-  if (lane.carriesOnce()) return lose(fmt::format("{}, with bytes on their way to a user's buffer, which are not sent twice", story_));
+  if (lane.carriesOnce())
+    return lose(fmt::format("{}, with bytes on their way to a user's buffer, which are not sent twice", story_));
   failedAt_ = Clock::now();
   saidMask_ = 0;  // what was said may have been on this very lane
   sayClosedByWrite();
   if (isLost) return;
   if (log != nullptr) {
-    log(1, fmt::format("transport ib: rank {}: lane {} by {} failed ({}); its rails go by another one", peer.rank, index, lane.port().name,
-                       what).c_str());
+    log(1, fmt::format("transport ib: rank {}: lane {} by {} failed ({}); its rails go by another one", peer.rank,
+                       index, lane.port().name, what)
+               .c_str());
   }
   if (lane.isClosedThere.load(std::memory_order_acquire)) moveRails(static_cast<std::size_t>(index));  // [closed]
 }
@@ -272,7 +281,8 @@ void Way::moveRails(std::size_t from) {
     while (!lanes[next]->isOpen);
     rail.lane = next;
     std::vector<Request> its;
-    std::copy_if(underWay.begin(), underWay.end(), std::back_inserter(its), [&](const Request& request) { return request.rail == i; });
+    std::copy_if(underWay.begin(), underWay.end(), std::back_inserter(its),
+                 [&](const Request& request) { return request.rail == i; });
     replay(rail, its);
   }
   for (Rail& rail : rails_) {
@@ -280,8 +290,9 @@ void Way::moveRails(std::size_t from) {
   }
 }
 
-// Puts them before what waits: all bytes, then the newest value of each signal. The bytes are written: if the peer has had them, it may have shown
-// that, and what is put next to the same place is perhaps written, and would find its first bytes overwritten again when a packet is carried out.
+// Puts them before what waits: all bytes, then the newest value of each signal. The bytes are written: if the peer has
+// had them, it may have shown that, and what is put next to the same place is perhaps written, and would find its first
+// bytes overwritten again when a packet is carried out.
 void Way::replay(Rail& rail, const std::vector<Request>& requests) const {
   const std::vector<Request> waiting = rail.waiting.takeAll();
   for (Request request : requests) {
@@ -296,8 +307,8 @@ void Way::replay(Rail& rail, const std::vector<Request>& requests) const {
     Request request = *at;
     request.bytes = 0;
     const bool isNewest = request.hasSignal && std::none_of(std::next(at), requests.end(), [&](const Request& later) {
-      return later.hasSignal && sameWord(later, request);
-    });
+                            return later.hasSignal && sameWord(later, request);
+                          });
     // One without a signal still tells when the bytes before it have arrived.
     if (!isNewest) {
       request.word = marker;
@@ -318,13 +329,16 @@ void Way::lookAfter(Clock::time_point now) {
   const bool isAlone = hasEnded.load(std::memory_order_acquire);  // [ended]
   hearClosedByWrite();
   for (const auto& lane : lanes) {
-    if (lane->isOpen && lane->isClosedThere.load(std::memory_order_acquire)) fail(*lane, "the peer has closed it");  // [closed]
+    if (lane->isOpen && lane->isClosedThere.load(std::memory_order_acquire))
+      fail(*lane, "the peer has closed it");  // [closed]
     if (isLost) return;
   }
-  for (const auto& lane : lanes) isOneUp = isOneUp || (lane->isOpen && !lane->port().isDown.load(std::memory_order_relaxed));
+  for (const auto& lane : lanes)
+    isOneUp = isOneUp || (lane->isOpen && !lane->port().isDown.load(std::memory_order_relaxed));
   if (isAlone) {
     const std::string before = story_.empty() ? "" : "; before that: " + story_;
-    return lose(isOneUp ? "it has closed its connection: its process has ended, or has left the communicator" + before : portsDown());
+    return lose(isOneUp ? "it has closed its connection: its process has ended, or has left the communicator" + before
+                        : portsDown());
   }
   if (isSilent.load(std::memory_order_acquire)) tryLife(now);  // [ended]
   for (std::size_t i = 0; i < lanes.size() && !isLost; ++i) {
@@ -380,7 +394,8 @@ void Way::lose(const std::string& reason) {
 
 // ---- the connection
 
-// From either thread, and once: the device's thread says it for a lane that fails here, the service's in answer to the peer.
+// From either thread, and once: the device's thread says it for a lane that fails here, the service's in answer to the
+// peer.
 void Way::sayClosed(std::size_t lane) {
   if (lanes[lane]->isClosingSaid.exchange(true)) return;
   Message message{};
@@ -399,7 +414,8 @@ Way::Heard Way::hear() {
       const std::lock_guard lock(talkLock_);
       if (!talk_.hear(sizeof message)) {
         const int failed = talk_.failed();
-        const bool isOfNetwork = failed == ETIMEDOUT || failed == EHOSTUNREACH || failed == ENETUNREACH || failed == ENETDOWN;
+        const bool isOfNetwork =
+            failed == ETIMEDOUT || failed == EHOSTUNREACH || failed == ENETUNREACH || failed == ENETDOWN;
         return failed == 0 ? Heard::kGoesOn : isOfNetwork ? Heard::kSilent : Heard::kEnded;
       }
       talk_.copyHeard(&message);
@@ -409,7 +425,8 @@ Way::Heard Way::hear() {
     Lane& lane = *lanes[message.lane];
     close(lane);  // before it is said, for the peer then repeats what it has sent
     sayClosed(message.lane);
-    lane.isClosedThere.store(true, std::memory_order_release);  // [closed] what the peer still had on its way has come, or never will
+    lane.isClosedThere.store(
+        true, std::memory_order_release);  // [closed] what the peer still had on its way has come, or never will
   }
 }
 

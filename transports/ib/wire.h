@@ -1,11 +1,13 @@
-// What two ranks tell each other over the connection that transports/connect has made and proven: first how their queue pairs reach each
-// other, later which of them are closed.
+// What two ranks tell each other over the connection that transports/connect has made and proven: first how their queue
+// pairs reach each other, later which of them are closed.
 //
 //   dialler                                                    answerer
 //   Offer    my ports                                      ->
-//                                                          <-  Answer   my ports; which of them belong together; my queue pairs
+//                                                          <-  Answer   my ports; which of them belong together;
+//                                                                       my queue pairs
 //   Start    my queue pairs, which take what you write     ->
-//                                                          <-  Proven   those by which my trial writes were acknowledged
+//                                                          <-  Proven   those by which my trial writes were
+//                                                                       acknowledged
 //   Proven   the same of mine, among those                 ->
 //   Closed   of one lane: nothing that comes by it is taken any more   (either side, at any time after)
 //
@@ -31,12 +33,12 @@ inline constexpr std::size_t kMostLanes = KOLO_TRANSPORT_MAX_RAILS;
 // A port, as its peers reach it.
 struct PortAddress {
   unsigned char gid[16];
-  std::uint16_t lid;   // of InfiniBand; 0: RoCE
-  std::uint8_t kind;   // drivers::GidType
-  std::uint8_t mtu;    // ibv_mtu
-  std::uint8_t nic;    // which of the rank's: its keys stand there
-  std::uint8_t prefix; // bits of the gid that name the network of a RoCE port; 0: unknown
-  std::uint8_t isFar;  // others of the rank's ports are nearer to it
+  std::uint16_t lid;    // of InfiniBand; 0: RoCE
+  std::uint8_t kind;    // drivers::GidType
+  std::uint8_t mtu;     // ibv_mtu
+  std::uint8_t nic;     // which of the rank's: its keys stand there
+  std::uint8_t prefix;  // bits of the gid that name the network of a RoCE port; 0: unknown
+  std::uint8_t isFar;   // others of the rank's ports are nearer to it
   std::uint8_t unused[1];
 };
 
@@ -75,9 +77,10 @@ struct Message {
 };
 static_assert(std::has_unique_object_representations_v<Message>);
 
-// What one peer writes into a rank's memory besides what the core puts: a word for each lane's trial write; one that is rewritten when a
-// completion is wanted and there is nothing else to send; one that says the same as Closed, in case that the connection has failed with
-// the port: a bit for each lane, and above these the reader's nonce; and for each lane how many packets have been taken, plus the reader's nonce.
+// What one peer writes into a rank's memory besides what the core puts: a word for each lane's trial write; one that is
+// rewritten when a completion is wanted and there is nothing else to send; one that says the same as Closed, in case
+// that the connection has failed with the port: a bit for each lane, and above these the reader's nonce; and for each
+// lane how many packets have been taken, plus the reader's nonce.
 inline constexpr std::size_t kProbeBytes = 128;
 inline constexpr std::size_t kMarkerAt = 8 * kMostLanes;
 inline constexpr std::size_t kClosedAt = kMarkerAt + 8;

@@ -69,7 +69,8 @@ int describe(const drivers::CudaDriver& driver, CUdeviceptr address, std::uint64
     return KOLO_TRANSPORT_OK;
   };
   if (pool != nullptr) return cannot(Obstacle::kPool);
-  if (address - allocation->base > size || bytes > size - (address - allocation->base)) return cannot(Obstacle::kSeveral);
+  if (address - allocation->base > size || bytes > size - (address - allocation->base))
+    return cannot(Obstacle::kSeveral);
   if (!exports) return KOLO_TRANSPORT_OK;
 
   CUmemGenericAllocationHandle handle = 0;
@@ -81,13 +82,14 @@ int describe(const drivers::CudaDriver& driver, CUdeviceptr address, std::uint64
     return KOLO_TRANSPORT_OK;
   }
   CUipcMemHandle ipc{};
-  if (ipcCapable == 0 || driver.cuIpcGetMemHandle(&ipc, allocation->base) != CUDA_SUCCESS) return cannot(Obstacle::kDriver);
+  if (ipcCapable == 0 || driver.cuIpcGetMemHandle(&ipc, allocation->base) != CUDA_SUCCESS)
+    return cannot(Obstacle::kDriver);
   allocation->kind = Export::kIpc;
   return fileOf(ipc, why, &allocation->fd);
 }
 
-int mapHandle(const drivers::CudaDriver& driver, CUmemGenericAllocationHandle handle, std::uint64_t bytes, int device, const Why& why,
-              Import* import) {
+int mapHandle(const drivers::CudaDriver& driver, CUmemGenericAllocationHandle handle, std::uint64_t bytes, int device,
+              const Why& why, Import* import) {
   CUdeviceptr base = 0;
   CUresult result = driver.cuMemAddressReserve(&base, bytes, 0, 0, 0);
   if (result != CUDA_SUCCESS) {
@@ -95,7 +97,7 @@ int mapHandle(const drivers::CudaDriver& driver, CUmemGenericAllocationHandle ha
     return failed(driver, result, "cuMemAddressReserve", KOLO_TRANSPORT_ERROR, why);
   }
   result = driver.cuMemMap(base, bytes, 0, handle, 0);
-  (void)driver.cuMemRelease(handle);   // the mapping holds the memory
+  (void)driver.cuMemRelease(handle);  // the mapping holds the memory
   if (result != CUDA_SUCCESS) {
     (void)driver.cuMemAddressFree(base, bytes);
     return failed(driver, result, "cuMemMap", KOLO_TRANSPORT_ERROR, why);
@@ -112,12 +114,14 @@ int mapHandle(const drivers::CudaDriver& driver, CUmemGenericAllocationHandle ha
   return failed(driver, result, "cuMemSetAccess", KOLO_TRANSPORT_UNREACHABLE, why);
 }
 
-int importFile(const drivers::CudaDriver& driver, int fd, Export kind, std::uint64_t bytes, int device, const Why& why, Import* import) {
+int importFile(const drivers::CudaDriver& driver, int fd, Export kind, std::uint64_t bytes, int device, const Why& why,
+               Import* import) {
   if (kind == Export::kVmm) {
     CUmemGenericAllocationHandle handle = 0;
     const CUresult result = driver.cuMemImportFromShareableHandle(
         &handle, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    if (result != CUDA_SUCCESS) return failed(driver, result, "cuMemImportFromShareableHandle", KOLO_TRANSPORT_ERROR, why);
+    if (result != CUDA_SUCCESS)
+      return failed(driver, result, "cuMemImportFromShareableHandle", KOLO_TRANSPORT_ERROR, why);
     return mapHandle(driver, handle, bytes, device, why, import);
   }
   CUipcMemHandle ipc{};
@@ -126,7 +130,8 @@ int importFile(const drivers::CudaDriver& driver, int fd, Export kind, std::uint
   }
   CUdeviceptr base = 0;
   const CUresult result = driver.cuIpcOpenMemHandle(&base, ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-  if (result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) return failed(driver, result, "cuIpcOpenMemHandle", KOLO_TRANSPORT_UNREACHABLE, why);
+  if (result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
+    return failed(driver, result, "cuIpcOpenMemHandle", KOLO_TRANSPORT_UNREACHABLE, why);
   if (result != CUDA_SUCCESS) return failed(driver, result, "cuIpcOpenMemHandle", KOLO_TRANSPORT_ERROR, why);
   *import = {base, 0, true};
   return KOLO_TRANSPORT_OK;

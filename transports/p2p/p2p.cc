@@ -23,20 +23,20 @@ struct Device {
 
 struct Memory {
   IdKey id;
-  int fd;   // -1: for this process only
+  int fd;  // -1: for this process only
 };
 
 struct Link {
-  Import import;   // empty where the peer's own pointer is used
+  Import import;  // empty where the peer's own pointer is used
 };
 
 // Of a memory: what the peers are given, and how it is to be used.
 struct Offer {
   static constexpr char kMagic[9] = "KOLOp2pM";
   char magic[8];
-  Descriptor memory;                // the file is that of the allocation
+  Descriptor memory;  // the file is that of the allocation
   std::uint64_t allocationBytes;
-  std::uint64_t offset;             // of the memory in it
+  std::uint64_t offset;  // of the memory in it
   Export kind;
   Obstacle obstacle;
   Proof proof;
@@ -72,7 +72,8 @@ int probe(char* text, size_t bytes) {
 
 int openDevice(const koloTransportHost* host, void** opened, koloTransportBlob* address, const Why& why) {
   auto device = std::make_unique<Device>();
-  if (const int code = openParty(*host, "kolo transport p2p", &device->party, why); code != KOLO_TRANSPORT_OK) return code;
+  if (const int code = openParty(*host, "kolo transport p2p", &device->party, why); code != KOLO_TRANSPORT_OK)
+    return code;
   const auto driver = drivers::cuda();
   if (!driver.ok()) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "%s", driver.status().message().c_str());
   device->driver = driver.value();
@@ -80,7 +81,8 @@ int openDevice(const koloTransportHost* host, void** opened, koloTransportBlob* 
   CUresult result = device->driver->cuDeviceGet(&device->handle, host->device);
   if (result != CUDA_SUCCESS) return failed(*device->driver, result, "cuDeviceGet", KOLO_TRANSPORT_ERROR, why);
   result = device->driver->cuDevicePrimaryCtxRetain(&device->context, device->handle);
-  if (result != CUDA_SUCCESS) return failed(*device->driver, result, "cuDevicePrimaryCtxRetain", KOLO_TRANSPORT_ERROR, why);
+  if (result != CUDA_SUCCESS)
+    return failed(*device->driver, result, "cuDevicePrimaryCtxRetain", KOLO_TRANSPORT_ERROR, why);
   toBlob(device->party.address, address);
   *opened = device.release();
   return KOLO_TRANSPORT_OK;
@@ -97,7 +99,8 @@ void deviceClose(void* opened) {
   closeParty(device->party);
 }
 
-int registerMemory(Device& device, const koloTransportMemory* range, void** registered, koloTransportBlob* blob, const Why& why) {
+int registerMemory(Device& device, const koloTransportMemory* range, void** registered, koloTransportBlob* blob,
+                   const Why& why) {
   int code = checkProcess(device.party, why);
   if (code == KOLO_TRANSPORT_OK) code = checkRange(*range, why);
   if (code != KOLO_TRANSPORT_OK) return code;
@@ -123,8 +126,8 @@ int registerMemory(Device& device, const koloTransportMemory* range, void** regi
   return KOLO_TRANSPORT_OK;
 }
 
-int memoryRegister(void* opened, const koloTransportMemory* range, void** registered, koloTransportBlob* blob, char* text,
-                   size_t bytes) {
+int memoryRegister(void* opened, const koloTransportMemory* range, void** registered, koloTransportBlob* blob,
+                   char* text, size_t bytes) {
   const Why why{text, bytes};
   return guard(why, [&] { return registerMemory(*static_cast<Device*>(opened), range, registered, blob, why); });
 }
@@ -135,18 +138,22 @@ void memoryDeregister(void*, void* registered) {
   if (memory->fd >= 0) close(memory->fd);
 }
 
-// The peer's own pointer on the same device. On another: memory by handle is mapped once more, for this device; the rest is reached
-// by peer access between the contexts. In which allocation the memory lies only its own device's context can tell: that is in the offer.
+// The peer's own pointer on the same device. On another: memory by handle is mapped once more, for this device; the
+// rest is reached by peer access between the contexts. In which allocation the memory lies only its own device's
+// context can tell: that is in the offer.
 int openInProcess(const Device& device, const Offer& offered, const Why& why, Import* import, void** mapped) {
   Exported memory;
   if (const int code = findHere(offered.memory, why, &memory); code != KOLO_TRANSPORT_OK) return code;
   const drivers::CudaDriver& driver = *device.driver;
   int owner = -1;
-  if (const int code = deviceOf(driver, reinterpret_cast<CUdeviceptr>(memory.address), why, &owner); code != KOLO_TRANSPORT_OK) return code;
+  if (const int code = deviceOf(driver, reinterpret_cast<CUdeviceptr>(memory.address), why, &owner);
+      code != KOLO_TRANSPORT_OK)
+    return code;
   *mapped = memory.address;
   if (owner == device.ordinal) return KOLO_TRANSPORT_OK;
   if (offered.obstacle == Obstacle::kPool || offered.obstacle == Obstacle::kSeveral) {
-    return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "memory of device %d, for device %d: %s", owner, device.ordinal, explain(offered.obstacle));
+    return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "memory of device %d, for device %d: %s", owner, device.ordinal,
+                    explain(offered.obstacle));
   }
   CUdevice peer = 0;
   int possible = 0;
@@ -154,7 +161,8 @@ int openInProcess(const Device& device, const Offer& offered, const Why& why, Im
   if (result == CUDA_SUCCESS) result = driver.cuDeviceCanAccessPeer(&possible, device.handle, peer);
   if (result != CUDA_SUCCESS) return failed(driver, result, "cuDeviceCanAccessPeer", KOLO_TRANSPORT_ERROR, why);
   if (possible == 0) {
-    return why.fail(KOLO_TRANSPORT_UNREACHABLE, "device %d cannot reach the memory of device %d", device.ordinal, owner);
+    return why.fail(KOLO_TRANSPORT_UNREACHABLE, "device %d cannot reach the memory of device %d", device.ordinal,
+                    owner);
   }
   CUmemGenericAllocationHandle handle = 0;
   if (driver.cuMemRetainAllocationHandle(&handle, memory.address) == CUDA_SUCCESS) {
@@ -172,7 +180,8 @@ int openInProcess(const Device& device, const Offer& offered, const Why& why, Im
   return failed(driver, result, "cuCtxEnablePeerAccess", KOLO_TRANSPORT_UNREACHABLE, why);
 }
 
-int openAcross(const Device& device, const Address& address, const Offer& offered, const Why& why, Import* import, void** mapped) {
+int openAcross(const Device& device, const Address& address, const Offer& offered, const Why& why, Import* import,
+               void** mapped) {
   if (const int code = checkMachine(device.party, address, why); code != KOLO_TRANSPORT_OK) return code;
   if (offered.kind == Export::kNone) {
     return why.fail(KOLO_TRANSPORT_UNSHAREABLE, "memory of process %d: %s", address.pid, explain(offered.obstacle));
@@ -186,8 +195,8 @@ int openAcross(const Device& device, const Address& address, const Offer& offere
   return code;
 }
 
-int openLink(const Device& device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked,
-             void** mapped, const Why& why) {
+int openLink(const Device& device, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory,
+             void** linked, void** mapped, const Why& why) {
   if (const int code = checkProcess(device.party, why); code != KOLO_TRANSPORT_OK) return code;
   Address address;
   Offer offered;
@@ -202,10 +211,11 @@ int openLink(const Device& device, const koloTransportBlob* peerAddress, const k
   return code;
 }
 
-int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked, void** mapped,
-             char* text, size_t bytes) {
+int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked,
+             void** mapped, char* text, size_t bytes) {
   const Why why{text, bytes};
-  return guard(why, [&] { return openLink(*static_cast<const Device*>(opened), peerAddress, peerMemory, linked, mapped, why); });
+  return guard(
+      why, [&] { return openLink(*static_cast<const Device*>(opened), peerAddress, peerMemory, linked, mapped, why); });
 }
 
 void linkClose(void* opened, void* linked) {

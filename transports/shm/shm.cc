@@ -28,10 +28,10 @@ struct Memory {
 };
 
 struct Link {
-  Mapping mapping;       // empty in the same process
-  pid_t pid;             // of the peer, as it sees itself
-  int readErrno;         // why its ordinary memory cannot be read; 0: it can
-  int writeErrno;        // likewise written
+  Mapping mapping;  // empty in the same process
+  pid_t pid;        // of the peer, as it sees itself
+  int readErrno;    // why its ordinary memory cannot be read; 0: it can
+  int writeErrno;   // likewise written
 };
 
 int probe(char* text, size_t bytes) {
@@ -133,7 +133,8 @@ int openAcross(const Device& device, const Address& address, const Descriptor& d
   return code;
 }
 
-// process_vm_readv or process_vm_writev, of all of the range, or an errno. In chunks: the kernel holds the pages of one call all at once.
+// process_vm_readv or process_vm_writev, of all of the range, or an errno. In chunks: the kernel holds the pages of one
+// call all at once.
 template <class Call>
 int copyAcross(const Call& call, pid_t pid, const void* hereAt, std::uint64_t thereAt, std::uint64_t bytes) {
   constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
@@ -148,11 +149,13 @@ int copyAcross(const Call& call, pid_t pid, const void* hereAt, std::uint64_t th
   }
   return 0;
 }
-int readMemory(pid_t pid, void* to, std::uint64_t from, std::uint64_t bytes) { return copyAcross(process_vm_readv, pid, to, from, bytes); }
+int readMemory(pid_t pid, void* to, std::uint64_t from, std::uint64_t bytes) {
+  return copyAcross(process_vm_readv, pid, to, from, bytes);
+}
 
-// A pid means something only within its namespace, and a policy may forbid reading (ptrace access): reading what the peer
-// said stands there tells. Should the peer die and its pid be given to another process, what is read then is of no use, and
-// the operation fails with the peer.
+// A pid means something only within its namespace, and a policy may forbid reading (ptrace access): reading what the
+// peer said stands there tells. Should the peer die and its pid be given to another process, what is read then is of no
+// use, and the operation fails with the peer.
 int tryReading(const Address& address) {
   Id found;
   const int failure = readMemory(address.pid, found, address.processIdAt, sizeof found);
@@ -160,7 +163,8 @@ int tryReading(const Address& address) {
   return same(found, address.processId) ? 0 : ESRCH;
 }
 
-// The kernel asks for the same rights as for reading, so the peer is left alone: what else may forbid it forbids the call itself (seccomp).
+// The kernel asks for the same rights as for reading, so the peer is left alone: what else may forbid it forbids the
+// call itself (seccomp).
 int tryWriting(const Address& address) {
   const iovec nothing{nullptr, 0};
   return process_vm_writev(address.pid, &nothing, 1, &nothing, 1, 0) == 0 ? 0 : errno;
@@ -212,12 +216,14 @@ int linkRead(void*, void* linked, void* to, std::uint64_t from, std::uint64_t by
   const Why why{text, textBytes};
   const Link& link = *static_cast<const Link*>(linked);
   if (link.readErrno != 0) {
-    return why.fail(KOLO_TRANSPORT_UNREACHABLE,
-                    "process_vm_readv from process %d: %s; it needs one process id namespace and the right to trace the "
-                    "peer (same user, kernel.yama.ptrace_scope 0)",
-                    static_cast<int>(link.pid), ErrorText(link.readErrno).text);
+    return why.fail(
+        KOLO_TRANSPORT_UNREACHABLE,
+        "process_vm_readv from process %d: %s; it needs one process id namespace and the right to trace the "
+        "peer (same user, kernel.yama.ptrace_scope 0)",
+        static_cast<int>(link.pid), ErrorText(link.readErrno).text);
   }
-  // In this process, too: a peer whose operation has failed may have given its buffer back, which must be an error here and not a crash.
+  // In this process, too: a peer whose operation has failed may have given its buffer back, which must be an error here
+  // and not a crash.
   const int failure = bytes != 0 ? readMemory(link.pid, to, from, bytes) : 0;
   if (failure == 0) return KOLO_TRANSPORT_OK;
   return why.fail(KOLO_TRANSPORT_ERROR, "process_vm_readv of %llu bytes from process %d: %s%s",
@@ -225,9 +231,10 @@ int linkRead(void*, void* linked, void* to, std::uint64_t from, std::uint64_t by
                   whyNoMore(failure));
 }
 
-// A pid that another process has got meanwhile: the core does not write to a rank that has been reported dead, and pids do not come back within
-// the moment that takes.
-int linkWrite(void*, void* linked, std::uint64_t to, const void* from, std::uint64_t bytes, char* text, size_t textBytes) {
+// A pid that another process has got meanwhile: the core does not write to a rank that has been reported dead, and pids
+// do not come back within the moment that takes.
+int linkWrite(void*, void* linked, std::uint64_t to, const void* from, std::uint64_t bytes, char* text,
+              size_t textBytes) {
   const Why why{text, textBytes};
   const Link& link = *static_cast<const Link*>(linked);
   const int failure = link.writeErrno != 0 ? link.writeErrno : copyAcross(process_vm_writev, link.pid, from, to, bytes);

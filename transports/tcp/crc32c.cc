@@ -48,7 +48,8 @@ std::uint32_t byTable(std::uint32_t crc, const unsigned char* at, std::size_t co
 
 #if defined(__x86_64__)
 
-__attribute__((target("sse4.2"))) std::uint32_t byInstruction(std::uint32_t crc, const unsigned char* at, std::size_t count) {
+__attribute__((target("sse4.2"))) std::uint32_t byInstruction(std::uint32_t crc, const unsigned char* at,
+                                                              std::size_t count) {
   std::uint64_t wide = crc;
   for (; count >= 8; at += 8, count -= 8) wide = __builtin_ia32_crc32di(wide, load(at));
   crc = static_cast<std::uint32_t>(wide);
@@ -60,7 +61,8 @@ bool hasInstruction() { return __builtin_cpu_supports("sse4.2") != 0; }
 
 #elif defined(__aarch64__)
 
-__attribute__((target("+crc"))) std::uint32_t byInstruction(std::uint32_t crc, const unsigned char* at, std::size_t count) {
+__attribute__((target("+crc"))) std::uint32_t byInstruction(std::uint32_t crc, const unsigned char* at,
+                                                            std::size_t count) {
   for (; count >= 8; at += 8, count -= 8) crc = __builtin_aarch64_crc32cx(crc, load(at));
   for (; count > 0; ++at, --count) crc = __builtin_aarch64_crc32cb(crc, *at);
   return crc;
@@ -73,7 +75,9 @@ bool hasInstruction() {
 
 #else
 
-std::uint32_t byInstruction(std::uint32_t crc, const unsigned char* at, std::size_t count) { return byTable(crc, at, count); }
+std::uint32_t byInstruction(std::uint32_t crc, const unsigned char* at, std::size_t count) {
+  return byTable(crc, at, count);
+}
 bool hasInstruction() { return false; }
 
 #endif

@@ -15,8 +15,8 @@ using std::chrono::milliseconds;
 
 // How long a dialler waits for the connections that its peer is making.
 constexpr milliseconds kPatience{200};
-// Lending pages to the kernel costs about what copying this many bytes does; and it spares a core only on networks of such a speed, in
-// Mbit/s, for what is received on this host is copied anyway.
+// Lending pages to the kernel costs about what copying this many bytes does; and it spares a core only on networks of
+// such a speed, in Mbit/s, for what is received on this host is copied anyway.
 constexpr std::uint64_t kLendFrom = 64 << 10;
 constexpr std::int64_t kLendSpeed = 25000;
 // A peer that cannot be reached may be able to reach this one: it is given so long to dial.
@@ -28,11 +28,11 @@ int Device::open(const koloTransportHost& host, koloTransportBlob* address, cons
   constexpr std::size_t kEndOfLog = offsetof(koloTransportHost, log) + sizeof host.log;
   if (host.size >= kEndOfLog) log_ = host.log;
   checksPayload_ = connect::settingOf(host, "KOLO_TCP_CHECKSUM") == "1";
-  if (const std::string bytes(connect::settingOf(host, "KOLO_TCP_ZEROCOPY_BYTES")); !bytes.empty()) lendFrom_ = std::atoll(bytes.c_str());
+  if (const std::string bytes(connect::settingOf(host, "KOLO_TCP_ZEROCOPY_BYTES")); !bytes.empty())
+    lendFrom_ = std::atoll(bytes.c_str());
   epoll_ = connect::Socket(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "opening an epoll: %s",
-                    common::ErrorText(errno).text);
+    return why.fail(KOLO_TRANSPORT_ERROR, "opening an epoll: %s", common::ErrorText(errno).text);
   }
   byRank_.resize(static_cast<std::size_t>(std::max(host.ranks, 1)));
   const std::string sockets(connect::settingOf(host, "KOLO_TCP_SOCKETS"));
@@ -98,11 +98,13 @@ std::uint64_t Device::lendFrom(const connect::Socket& socket) const {
   std::uint64_t bytes = lendFrom_ >= 0 ? static_cast<std::uint64_t>(lendFrom_) : kLendFrom;
   if (lendFrom_ < 0) {
     const connect::Place* const place = connect::placeOf(party_, socket);
-    const bool pays = place != nullptr && place->made == connect::Made::kHardware && place->speed >= connect::speedClass(kLendSpeed);
+    const bool pays =
+        place != nullptr && place->made == connect::Made::kHardware && place->speed >= connect::speedClass(kLendSpeed);
     if (!pays) bytes = Sender::kNever;
   }
   const int yes = 1;
-  if (bytes != Sender::kNever && setsockopt(socket.fd(), SOL_SOCKET, SO_ZEROCOPY, &yes, sizeof yes) != 0) bytes = Sender::kNever;
+  if (bytes != Sender::kNever && setsockopt(socket.fd(), SOL_SOCKET, SO_ZEROCOPY, &yes, sizeof yes) != 0)
+    bytes = Sender::kNever;
   return bytes;
 }
 
@@ -195,8 +197,9 @@ void Device::lose(Way& way, const std::string& why) {
 
 // ---- memories and links
 
-// A payload that is half there would go on into memory that may be anything by now. The way is lost with the frame's end, not at once: what this
-// rank has sent by it is on its way still, and if the device is closed next, the peer is to have it.
+// A payload that is half there would go on into memory that may be anything by now. The way is lost with the frame's
+// end, not at once: what this rank has sent by it is on its way still, and if the device is closed next, the peer is to
+// have it.
 void Device::deregister(std::uint64_t memory) {
   memories_.remove(memory);
   for (const auto& way : ways_) {
@@ -204,7 +207,8 @@ void Device::deregister(std::uint64_t memory) {
   }
 }
 
-int Device::openLink(const connect::Address& peer, std::uint64_t memory, std::uint64_t bytes, const Why& why, Link** opened) {
+int Device::openLink(const connect::Address& peer, std::uint64_t memory, std::uint64_t bytes, const Why& why,
+                     Link** opened) {
   Way* way = nullptr;
   const int code = connectTo(peer, why, &way);
   if (code != KOLO_TRANSPORT_OK) return code;

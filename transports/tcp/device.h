@@ -1,8 +1,8 @@
 // A rank's end of all its connections.
 //
-// Thread safety: one thread at a time, the core's, for all but the functions of Callee, which the listener's thread calls.
-// Invariants: the lock guards what both threads touch: which ways there are, and who is dialling. Bytes are received by the core's thread
-// only. Lock order: the listener's before the device's.
+// Thread safety: one thread at a time, the core's, for all but the functions of Callee, which the listener's thread
+// calls. Invariants: the lock guards what both threads touch: which ways there are, and who is dialling. Bytes are
+// received by the core's thread only. Lock order: the listener's before the device's.
 #pragma once
 
 #include <atomic>
@@ -82,17 +82,17 @@ class Device final : private connect::Callee {
   connect::Socket epoll_;
   Memories memories_;
   Way::Scratch scratch_;
-  std::vector<std::unique_ptr<Way>> ways_;   // all that this thread has seen
+  std::vector<std::unique_ptr<Way>> ways_;  // all that this thread has seen
   std::vector<std::vector<Way*>> byRank_;
-  std::vector<Rail*> blocked_;               // to be armed before the next look at the epoll
-  std::vector<Rail*> gathering_;             // with short requests that nothing but the next call keeps from going
+  std::vector<Rail*> blocked_;    // to be armed before the next look at the epoll
+  std::vector<Rail*> gathering_;  // with short requests that nothing but the next call keeps from going
   unsigned calls_ = 0;
   Clock::time_point lookedAfter_{};
   std::vector<std::unique_ptr<Link>> links_;
 
-  std::mutex lock_;                          // the rest
+  std::mutex lock_;  // the rest
   std::condition_variable changed_;
-  std::map<connect::IdKey, Way*> known_;     // the newest way to each peer, unless it is lost
+  std::map<connect::IdKey, Way*> known_;  // the newest way to each peer, unless it is lost
   std::vector<std::unique_ptr<Way>> arrived_;
   std::atomic<bool> hasArrived_{false};
   std::map<connect::IdKey, int> accepting_;  // the listener takes their connections just now

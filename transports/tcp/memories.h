@@ -29,8 +29,8 @@ class Memories {
     }
   };
 
-  // The lower half of a number says where it stands in the table, the upper one is random: a number that was given back is
-  // not valid again when its place is.
+  // The lower half of a number says where it stands in the table, the upper one is random: a number that was given back
+  // is not valid again when its place is.
   std::uint64_t add(void* address, std::uint64_t bytes) {
     if (free_.empty()) {
       free_.push_back(static_cast<std::uint32_t>(ranges_.size()));

@@ -1,8 +1,8 @@
 // The receiving half of a rail: checks frames, puts their bytes where they belong, and then sets their signals.
 //
 // Thread safety: one thread at a time.
-// Invariants: nothing is written outside of a registered memory. A signal is set when all bytes of its frame, and of the frames before
-// it, are in place. After an error nothing more is taken.
+// Invariants: nothing is written outside of a registered memory. A signal is set when all bytes of its frame, and of
+// the frames before it, are in place. After an error nothing more is taken.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +20,16 @@ class Parser {
   // Bytes as they come, cut anywhere. Null, or what is wrong with the frame: "has ...".
   const char* feed(const unsigned char* bytes, std::size_t count);
 
-  // Where the next bytes of the payload go: they may be received right there; then filled() instead of feed(). Empty: a header comes
-  // first, or what is thrown away. Valid until forget().
+  // Where the next bytes of the payload go: they may be received right there; then filled() instead of feed(). Empty: a
+  // header comes first, or what is thrown away. Valid until forget().
   std::span<unsigned char> room() const { return {to_, isForgotten_ ? 0 : left_}; }
   const char* filled(std::size_t count);
 
   // Of the last frame's payload.
   std::size_t lastBytes() const { return frame_.bytes; }
   bool isBetweenFrames() const { return have_ == 0 && left_ == 0; }
-  // Nothing is written to that memory any more: of a payload that is half there the rest is thrown away, and then the frame is wrong.
+  // Nothing is written to that memory any more: of a payload that is half there the rest is thrown away, and then the
+  // frame is wrong.
   void forget(std::uint64_t memory);
 
  private:
@@ -41,8 +42,8 @@ class Parser {
   Frame frame_{};
   unsigned char* to_ = nullptr;  // the rest of the payload
   std::size_t left_ = 0;
-  bool isForgotten_ = false;     // goes nowhere
-  std::uint32_t crc_ = 0;  // of the payload so far
+  bool isForgotten_ = false;  // goes nowhere
+  std::uint32_t crc_ = 0;     // of the payload so far
   std::uint32_t next_ = 0;
 };
 

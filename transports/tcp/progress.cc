@@ -21,8 +21,9 @@ using std::chrono::milliseconds;
 // Of the calls that wait for one peer, the share that looks at the others too.
 constexpr unsigned kCallsPerLook = 64;
 constexpr milliseconds kLookAfter{500};
-// Requests of so few bytes may wait for the next call of the device, or for a longer one, and go with the others in one call of the kernel, and
-// mostly in one packet; unless there are so many already. So may more bytes that have no signal, which nobody can use before the one that comes.
+// Requests of so few bytes may wait for the next call of the device, or for a longer one, and go with the others in one
+// call of the kernel, and mostly in one packet; unless there are so many already. So may more bytes that have no
+// signal, which nobody can use before the one that comes.
 constexpr std::uint64_t kShort = 4096, kShortUnsignaled = 65536;
 constexpr std::size_t kMostShort = 16;
 // Rails that end one after the other belong together; those that are still open after this have lost their peer too.
@@ -50,7 +51,8 @@ int Device::describe(Link& link, const koloTransportPut& put, const Why& why, Fr
   frame->bytes = put.bytes;
   if (put.signalTo != KOLO_TRANSPORT_NO_SIGNAL) {
     if (put.signalTo % 8 != 0 || link.bytes < 8 || put.signalTo > link.bytes - 8) {
-      return why.fail(KOLO_TRANSPORT_ERROR, "a signal at offset %llu of a memory of %llu bytes, expected an aligned word inside",
+      return why.fail(KOLO_TRANSPORT_ERROR,
+                      "a signal at offset %llu of a memory of %llu bytes, expected an aligned word inside",
                       static_cast<unsigned long long>(put.signalTo), static_cast<unsigned long long>(link.bytes));
     }
     frame->flags = Frame::kSignals;
@@ -76,15 +78,18 @@ int Device::put(Link& link, const koloTransportPut& put, const Why& why) {
   Frame frame;
   if (const int code = describe(link, put, why, &frame); code != KOLO_TRANSPORT_OK) return code;
   Rail& rail = *way.rails[put.rail];
-  const std::uint32_t more = put.size >= offsetof(koloTransportPut, more) + sizeof put.more ? put.more : KOLO_TRANSPORT_NOTHING;
+  const std::uint32_t more =
+      put.size >= offsetof(koloTransportPut, more) + sizeof put.more ? put.more : KOLO_TRANSPORT_NOTHING;
   const Sender::Outcome outcome = rail.sender.put(frame, put.from, &link.load, more == KOLO_TRANSPORT_LATER);
   if (outcome == Sender::Outcome::kFull) {
-    return why.fail(KOLO_TRANSPORT_BUSY, "%zu requests to rank %u wait for its rail %u", Sender::kMostQueued, way.peer.rank, put.rail);
+    return why.fail(KOLO_TRANSPORT_BUSY, "%zu requests to rank %u wait for its rail %u", Sender::kMostQueued,
+                    way.peer.rank, put.rail);
   }
   // What stands in line for room in the kernel's buffers goes when there is some.
   const bool isFirst = !rail.isArmed && !rail.isAwaited;
   const bool isShort = put.bytes <= (put.signalTo == KOLO_TRANSPORT_NO_SIGNAL ? kShortUnsignaled : kShort);
-  if (outcome == Sender::Outcome::kAccepted && isFirst && more != KOLO_TRANSPORT_NOTHING && isShort && rail.sender.size() < kMostShort) {
+  if (outcome == Sender::Outcome::kAccepted && isFirst && more != KOLO_TRANSPORT_NOTHING && isShort &&
+      rail.sender.size() < kMostShort) {
     if (!std::exchange(rail.isGathering, true)) gathering_.push_back(&rail);
     return KOLO_TRANSPORT_OK;
   }
@@ -160,8 +165,9 @@ void Device::breakDown(Way& way, int errnum) {
 }
 
 void Device::checkEnded(Way& way) {
-  const std::string reason = way.why.empty() ? "it has closed its connections: its process has ended, or has left the communicator"
-                                             : "its connection ended: " + way.why;
+  const std::string reason = way.why.empty()
+                                 ? "it has closed its connections: its process has ended, or has left the communicator"
+                                 : "its connection ended: " + way.why;
   if (way.hasEnded()) return lose(way, reason);
   if (way.isBroken) return;
   way.isBroken = true;
@@ -222,8 +228,10 @@ void Device::lookAfter() {
     // What the peer sent before is taken first, if this thread has not been here for a while.
     if (!way->isLost && way->isBroken && now > way->endedAt + kEndTime && !takeRest(*way)) lose(*way, way->why);
     if (way->isLost) continue;
-    const auto silent = std::find_if(way->rails.begin(), way->rails.end(), [](const auto& rail) { return isSilent(rail->socket); });
-    if (silent != way->rails.end()) lose(*way, "its host has not answered for ten seconds; it is down, or the network between is");
+    const auto silent =
+        std::find_if(way->rails.begin(), way->rails.end(), [](const auto& rail) { return isSilent(rail->socket); });
+    if (silent != way->rails.end())
+      lose(*way, "its host has not answered for ten seconds; it is down, or the network between is");
   }
 }
 
@@ -239,10 +247,8 @@ void Device::abandon() {
     for (const auto& rail : way->rails) {
       if (hasLent) takeBack(*rail);
     }
-    if (hasLent)
-      lose(*way, "its communicator has failed");
-    else
-      way->abandon();
+    if (hasLent) lose(*way, "its communicator has failed");
+    else way->abandon();
   }
 }
 

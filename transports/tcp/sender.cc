@@ -52,7 +52,8 @@ void Sender::number(Request& request) {
   request.frame.headerCrc = headerCrc(request.frame);
 }
 
-// The queue from its beginning, up to a payload that is to be lent: such a one is offered alone, when its header is gone.
+// The queue from its beginning, up to a payload that is to be lent: such a one is offered alone, when its header is
+// gone.
 void Sender::gather(Offer& offer) {
   for (Request& request : queue_) {
     if (offer.count + 2 > kMostParts || offer.bytes >= kMostGivenAtOnce) return;

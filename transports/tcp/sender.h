@@ -1,9 +1,9 @@
 // The sending half of a rail: a bounded queue of requests, and as much of it as the kernel takes in one call.
 //
 // Thread safety: one thread at a time.
-// Invariants: what stands in the queue has not been taken by the kernel whole; what stands in `lent` has, but may still be read by it, for
-// it was sent without a copy. Frames are numbered when they are first offered to the kernel, so that those which never were can be taken
-// back.
+// Invariants: what stands in the queue has not been taken by the kernel whole; what stands in `lent` has, but may still
+// be read by it, for it was sent without a copy. Frames are numbered when they are first offered to the kernel, so that
+// those which never were can be taken back.
 #pragma once
 
 #include <sys/uio.h>
@@ -27,13 +27,13 @@ class Sender {
   static constexpr std::size_t kMostQueued = 256;
   static constexpr std::uint64_t kNever = UINT64_MAX;
 
-  // Payloads of at least so many bytes are lent to the kernel instead of copied (MSG_ZEROCOPY), until it says that it copied them
-  // nevertheless. REQUIRES: SO_ZEROCOPY is set on the socket.
+  // Payloads of at least so many bytes are lent to the kernel instead of copied (MSG_ZEROCOPY), until it says that it
+  // copied them nevertheless. REQUIRES: SO_ZEROCOPY is set on the socket.
   void lendFrom(std::uint64_t bytes) { lendFrom_ = bytes; }
 
   enum class Outcome { kAccepted, kFull, kBroken };
-  // frame: all but its number and checksum. The payload, frame.bytes long, is read until load->unfinished has been lowered again. Nothing
-  // is offered to the kernel before flush().
+  // frame: all but its number and checksum. The payload, frame.bytes long, is read until load->unfinished has been
+  // lowered again. Nothing is offered to the kernel before flush().
   Outcome put(const Frame& frame, const void* payload, Load* load, bool isForLater = false);
   // True if something was taken.
   bool flush(int fd);
@@ -47,8 +47,8 @@ class Sender {
   bool hasLent() const { return lentCalls_ > 0; }
   bool lends() const { return lendFrom_ != kNever; }
 
-  // Of a link that is closed: what is queued is copied, and sent nevertheless, up to kMostKept bytes; from there on it is forgotten, but for
-  // what the kernel has begun.
+  // Of a link that is closed: what is queued is copied, and sent nevertheless, up to kMostKept bytes; from there on it
+  // is forgotten, but for what the kernel has begun.
   static constexpr std::uint64_t kMostKept = std::uint64_t{1} << 20;
   void release(Load* load);
   // Everything is over.

@@ -60,7 +60,8 @@ int deviceOpen(const koloTransportHost* host, void** opened, koloTransportBlob* 
 
 void deviceClose(void* opened) { delete &deviceOf(opened); }
 
-int registerMemory(Device& device, const koloTransportMemory& range, void** registered, koloTransportBlob* blob, const Why& why) {
+int registerMemory(Device& device, const koloTransportMemory& range, void** registered, koloTransportBlob* blob,
+                   const Why& why) {
   if (const int code = connect::checkProcess(device.party(), why); code != KOLO_TRANSPORT_OK) return code;
   if (range.address == nullptr || range.bytes == 0) {
     return why.fail(KOLO_TRANSPORT_ERROR, "a range of %llu bytes at %p, expected at least one byte",
@@ -78,8 +79,8 @@ int registerMemory(Device& device, const koloTransportMemory& range, void** regi
   return KOLO_TRANSPORT_OK;
 }
 
-int memoryRegister(void* opened, const koloTransportMemory* range, void** registered, koloTransportBlob* blob, char* text,
-                   size_t bytes) {
+int memoryRegister(void* opened, const koloTransportMemory* range, void** registered, koloTransportBlob* blob,
+                   char* text, size_t bytes) {
   const Why why{text, bytes};
   return guard(why, [&] { return registerMemory(deviceOf(opened), *range, registered, blob, why); });
 }
@@ -96,7 +97,8 @@ int memoryKey(void*, void* registered, koloTransportKey* key, char*, size_t) {
   return KOLO_TRANSPORT_OK;
 }
 
-int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory, void** linked, const Why& why) {
+int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory, void** linked,
+             const Why& why) {
   const connect::Party& party = device.party();
   if (const int code = connect::checkProcess(party, why); code != KOLO_TRANSPORT_OK) return code;
   connect::Address address;
@@ -117,8 +119,8 @@ int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTra
   return code;
 }
 
-int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked, void**, char* text,
-             size_t bytes) {
+int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked,
+             void**, char* text, size_t bytes) {
   const Why why{text, bytes};
   return guard(why, [&] { return openLink(deviceOf(opened), *peerAddress, *peerMemory, linked, why); });
 }
@@ -136,7 +138,9 @@ uint64_t linkUnfinished(void*, void* linked) { return linkOf(linked).load.unfini
 
 uint64_t linkQueued(void*, void* linked) { return linkOf(linked).load.queued; }
 
-int linkState(void* opened, void* linked, char* text, size_t bytes) { return deviceOf(opened).state(linkOf(linked), {text, bytes}); }
+int linkState(void* opened, void* linked, char* text, size_t bytes) {
+  return deviceOf(opened).state(linkOf(linked), {text, bytes});
+}
 
 int deviceProgress(void* opened, int peer, int waitUs) {
   return guard({nullptr, 0}, [&] { return deviceOf(opened).progress(peer, waitUs) ? 1 : 0; });
@@ -161,33 +165,34 @@ extern "C" const koloTransport* koloTransportTcp(void);
 
 const koloTransport* koloTransportTcp(void) {
   using namespace kolo::tcp;
-  static const koloTransport table = {.abi = KOLO_TRANSPORT_ABI,
-                                      .size = sizeof(koloTransport),
-                                      .name = "tcp",
-                                      .linkKind = koloLinkPosted,
-                                      .probe = probe,
-                                      .deviceOpen = deviceOpen,
-                                      .deviceClose = deviceClose,
-                                      .memoryRegister = memoryRegister,
-                                      .memoryDeregister = memoryDeregister,
-                                      .linkOpen = linkOpen,
-                                      .linkClose = linkClose,
-                                      .linkRead = nullptr,
-                                      .memoryKind = koloMemoryHost,
-                                      .memoryKey = memoryKey,
-                                      .linkRails = linkRails,
-                                      .linkPut = linkPut,
-                                      .linkUnfinished = linkUnfinished,
-                                      .linkQueued = linkQueued,
-                                      .linkState = linkState,
-                                      .deviceProgress = deviceProgress,
-                                      .registersCheaply = 1,
-                                      .deviceAbandon = deviceAbandon,
-                                      .linkAbandon = nullptr,
-                                      .deviceNics = deviceNics,
-                                      // Measured by tools/compare-network: what one core sends, perf/results/2026-11-22-network-3hosts.txt.
-                                      .messageNs = 20000,
-                                      .putNs = 3000,
-                                      .mostMegabits = 20000};
+  static const koloTransport table = {
+      .abi = KOLO_TRANSPORT_ABI,
+      .size = sizeof(koloTransport),
+      .name = "tcp",
+      .linkKind = koloLinkPosted,
+      .probe = probe,
+      .deviceOpen = deviceOpen,
+      .deviceClose = deviceClose,
+      .memoryRegister = memoryRegister,
+      .memoryDeregister = memoryDeregister,
+      .linkOpen = linkOpen,
+      .linkClose = linkClose,
+      .linkRead = nullptr,
+      .memoryKind = koloMemoryHost,
+      .memoryKey = memoryKey,
+      .linkRails = linkRails,
+      .linkPut = linkPut,
+      .linkUnfinished = linkUnfinished,
+      .linkQueued = linkQueued,
+      .linkState = linkState,
+      .deviceProgress = deviceProgress,
+      .registersCheaply = 1,
+      .deviceAbandon = deviceAbandon,
+      .linkAbandon = nullptr,
+      .deviceNics = deviceNics,
+      // Measured by tools/compare-network: what one core sends, perf/results/2026-11-22-network-3hosts.txt.
+      .messageNs = 20000,
+      .putNs = 3000,
+      .mostMegabits = 20000};
   return &table;
 }

@@ -28,7 +28,8 @@ ssize_t receiveInto(int fd, std::span<unsigned char> room, std::span<unsigned ch
   message.msg_iov = parts;
   message.msg_iovlen = 2;
   for (;;) {
-    const ssize_t got = room.empty() ? recv(fd, scratch.data(), scratch.size(), MSG_DONTWAIT) : recvmsg(fd, &message, MSG_DONTWAIT);
+    const ssize_t got =
+        room.empty() ? recv(fd, scratch.data(), scratch.size(), MSG_DONTWAIT) : recvmsg(fd, &message, MSG_DONTWAIT);
     if (got >= 0 || errno != EINTR) return got;
   }
 }
@@ -101,10 +102,13 @@ std::uint64_t Way::drain(Scratch& scratch) {
   return left;
 }
 
-// A host that is silent while nothing is under way is noticed by the kernel after some twenty seconds. TCP_USER_TIMEOUT is not for the rest:
-// it also ends connections to a peer that lives and takes nothing for a while, because it computes.
+// A host that is silent while nothing is under way is noticed by the kernel after some twenty seconds. TCP_USER_TIMEOUT
+// is not for the rest: it also ends connections to a peer that lives and takes nothing for a while, because it
+// computes.
 void prepare(const connect::Socket& socket) {
-  const auto set = [&](int level, int name, int value) { (void)setsockopt(socket.fd(), level, name, &value, sizeof value); };
+  const auto set = [&](int level, int name, int value) {
+    (void)setsockopt(socket.fd(), level, name, &value, sizeof value);
+  };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, 10);

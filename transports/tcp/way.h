@@ -1,7 +1,7 @@
 // The connections to one peer: its rails, each a socket with its two halves.
 //
-// Thread safety: the device's thread, but that the listener's thread makes one, and asks isStale() with the device's lock held, which is
-// also held to close the sockets.
+// Thread safety: the device's thread, but that the listener's thread makes one, and asks isStale() with the device's
+// lock held, which is also held to close the sockets.
 #pragma once
 
 #include <array>
@@ -27,23 +27,23 @@ struct Rail {
   connect::Socket socket;
   Sender sender;
   Parser parser;
-  bool hasEnded = false;       // the peer sends no more by it
+  bool hasEnded = false;  // the peer sends no more by it
   bool isHalfClosed = false;
-  bool isGathering = false;    // stands in the device's list of those with short requests
-  bool isAwaited = false;      // stands in the device's list of those to be armed
-  bool isArmed = false;        // the device's epoll tells when it may be written to
+  bool isGathering = false;  // stands in the device's list of those with short requests
+  bool isAwaited = false;    // stands in the device's list of those to be armed
+  bool isArmed = false;      // the device's epoll tells when it may be written to
 };
 
 struct Way {
   connect::Caller peer;
   std::vector<std::unique_ptr<Rail>> rails;
   bool isLost = false;
-  bool isBroken = false;  // cannot be sent by; what the peer has sent is still taken
+  bool isBroken = false;        // cannot be sent by; what the peer has sent is still taken
   Clock::time_point endedAt{};  // the first rail ended, or broke; 0: none has
-  std::string why;        // of both
+  std::string why;              // of both
 
   // Takes what has come. True if something has; wrong: what was wrong with it.
-  static constexpr std::size_t kScratch = 16384 + 1024;   // an eager message (src/comm/messages.h) with its frames
+  static constexpr std::size_t kScratch = 16384 + 1024;  // an eager message (src/comm/messages.h) with its frames
   using Scratch = std::array<unsigned char, kScratch>;
   bool receive(Rail& rail, Scratch& scratch, std::string* wrong);
   bool hasEnded() const;
@@ -59,8 +59,8 @@ struct Way {
 // Options of every connection, once it is proven.
 void prepare(const connect::Socket& socket);
 
-// Bytes are under way, and the other host has answered nothing for ten seconds, however often they were sent again. A peer that merely does
-// not take them does answer.
+// Bytes are under way, and the other host has answered nothing for ten seconds, however often they were sent again. A
+// peer that merely does not take them does answer.
 bool isSilent(const connect::Socket& socket);
 // There is no connection any more.
 bool isClosed(const connect::Socket& socket);

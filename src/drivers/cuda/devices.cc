@@ -45,14 +45,17 @@ Status checkHostMemory(const char* name, const void* buffer, std::uint64_t bytes
   unsigned type = 0;
   unsigned isManaged = 0;
   int ordinal = -1;
-  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
   void* data[] = {&type, &isManaged, &ordinal};
   const CudaDriver& driver = *cuda().value();
   // What the driver does not know is the host's.
   if (driver.cuPointerGetAttributes(3, which, data, reinterpret_cast<CUdeviceptr>(buffer)) != CUDA_SUCCESS) return {};
   if (type != CU_MEMORYTYPE_DEVICE || isManaged != 0) return {};
-  return error(koloInvalidPointer, "{} is {}, memory of CUDA device {}: expected host memory, which this communicator uses (its option "
-               "`device` is KOLO_HOST)", name, buffer, ordinal);
+  return error(koloInvalidPointer,
+               "{} is {}, memory of CUDA device {}: expected host memory, which this communicator uses (its option "
+               "`device` is KOLO_HOST)",
+               name, buffer, ordinal);
 }
 
 Result<std::vector<CudaDevice>> cudaDevices() {

@@ -15,14 +15,15 @@ struct CudaDevice {
   int ordinal = 0;
   std::string name;
   std::string pciBusId;
-  int major = 0, minor = 0;          // compute capability
+  int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
   std::uint64_t memoryBytes = 0;
 };
 
 // Whether this process uses CUDA already, so that pointers may be a device's. Asked when a communicator is made.
 bool usesCuda();
-// Whether the range is memory of the host's; if it is a device's, an error in the words of the caller's argument. REQUIRES: usesCuda().
+// Whether the range is memory of the host's; if it is a device's, an error in the words of the caller's argument.
+// REQUIRES: usesCuda().
 Status checkHostMemory(const char* name, const void* buffer, std::uint64_t bytes);
 
 // In the driver's order. Why there are none: the build has no CUDA, the driver is not installed, it sees no device, ...

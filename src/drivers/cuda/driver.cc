@@ -13,9 +13,9 @@ namespace {
 std::atomic<const CudaDriver*> mocked{nullptr};
 
 #define KOLO_TEXT_(name) #name
-#define KOLO_TEXT(name) KOLO_TEXT_(name)   // of what cuda.h makes of the name
+#define KOLO_TEXT(name) KOLO_TEXT_(name)  // of what cuda.h makes of the name
 
-constexpr int kDefaultQueues = 8;   // of CUDA_DEVICE_MAX_CONNECTIONS
+constexpr int kDefaultQueues = 8;  // of CUDA_DEVICE_MAX_CONNECTIONS
 std::atomic<int> queuesOfDriver{kDefaultQueues}, queuesOfMock{kMostQueues};
 
 // How often the process has loaded or unloaded a library.
@@ -35,21 +35,23 @@ Result<CudaDriver> load() {
   if (library == nullptr) {
     return error(koloUnsupported, "no CUDA device: the driver's library libcuda.so.1 is not installed");
   }
-  // If this is who initialises the driver: ranks that are threads need more queues than the 8 that there are by default.
+  // If this is who initialises the driver: ranks that are threads need more queues than the 8 that there are by
+  // default.
   if (!wasLoaded) (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (const char* const queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS"); queues != nullptr) {
     queuesOfDriver.store(std::clamp(std::atoi(queues), 1, kMostQueues), std::memory_order_relaxed);
   }
   CudaDriver driver;
   const char* missing = nullptr;
-#define KOLO_CUDA_LOAD(name)                                                         \
+#define KOLO_CUDA_LOAD(name)                                                              \
   driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, KOLO_TEXT(name))); \
   if (driver.name == nullptr) missing = KOLO_TEXT(name);
   KOLO_CUDA_FUNCTIONS(KOLO_CUDA_LOAD)
 #undef KOLO_CUDA_LOAD
   // The library stays open: what it has started in this process does not end with dlclose().
   if (missing != nullptr) {
-    return error(koloUnsupported, "no CUDA device: the driver is too old, it lacks {}; expected one of CUDA 13", missing);
+    return error(koloUnsupported, "no CUDA device: the driver is too old, it lacks {}; expected one of CUDA 13",
+                 missing);
   }
   if (const CUresult code = driver.cuInit(0); code != CUDA_SUCCESS) {
     return error(koloUnsupported, "no CUDA device: {}", cudaError(driver, code, "cuInit").message());
@@ -71,7 +73,7 @@ Result<const CudaDriver*> cuda() {
 }
 
 int streamQueues() {
-  const bool isMocked = mocked.load(std::memory_order_acquire) != nullptr;   // [mock]
+  const bool isMocked = mocked.load(std::memory_order_acquire) != nullptr;  // [mock]
   return (isMocked ? queuesOfMock : queuesOfDriver).load(std::memory_order_relaxed);
 }
 
@@ -83,7 +85,7 @@ bool isCudaLoaded() {
   const std::uint64_t changes = changesOfLibraries(), before = known.load(std::memory_order_relaxed);
   if (before >> 1 == changes) return (before & 1) != 0;
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-  if (library != nullptr) dlclose(library);   // the count only: whoever has loaded it keeps it
+  if (library != nullptr) dlclose(library);  // the count only: whoever has loaded it keeps it
   known.store(2 * changes + (library != nullptr ? 1 : 0), std::memory_order_relaxed);
   return library != nullptr;
 }

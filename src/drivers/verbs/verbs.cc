@@ -17,7 +17,7 @@ int (*plainQueryPort)(ibv_context*, std::uint8_t, void*);
 ibv_mr* (*plainRegMr)(ibv_pd*, void*, std::size_t, int);
 ibv_mr* (*optionalRegMr)(ibv_pd*, void*, std::size_t, std::uint64_t, unsigned);  // null: a library from before it
 
-ibv_mr* (*optionalRegDmabufMr)(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int);   // likewise
+ibv_mr* (*optionalRegDmabufMr)(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int);  // likewise
 
 // As the header's inline function, which cannot be used without linking the library.
 int queryPort(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {
@@ -31,11 +31,14 @@ ibv_mr* regMr(ibv_pd* domain, void* address, std::size_t bytes, unsigned access)
   if ((access & IBV_ACCESS_OPTIONAL_RANGE) != 0 && optionalRegMr != nullptr) {
     return optionalRegMr(domain, address, bytes, reinterpret_cast<std::uintptr_t>(address), access);
   }
-  return plainRegMr(domain, address, bytes, static_cast<int>(access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE)));
+  return plainRegMr(domain, address, bytes,
+                    static_cast<int>(access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE)));
 }
 
-ibv_mr* regDmabufMr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int fd, unsigned access) {
-  if (optionalRegDmabufMr != nullptr) return optionalRegDmabufMr(domain, offset, bytes, iova, fd, static_cast<int>(access));
+ibv_mr* regDmabufMr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int fd,
+                    unsigned access) {
+  if (optionalRegDmabufMr != nullptr)
+    return optionalRegDmabufMr(domain, offset, bytes, iova, fd, static_cast<int>(access));
   errno = EOPNOTSUPP;
   return nullptr;
 }
@@ -56,13 +59,18 @@ GidType gidType(ibv_context* context, std::uint8_t port, int index) {
 
 int pollCq(ibv_cq* queue, int most, ibv_wc* completions) { return ibv_poll_cq(queue, most, completions); }
 
-int postSend(ibv_qp* pair, ibv_send_wr* requests, ibv_send_wr** refused) { return ibv_post_send(pair, requests, refused); }
+int postSend(ibv_qp* pair, ibv_send_wr* requests, ibv_send_wr** refused) {
+  return ibv_post_send(pair, requests, refused);
+}
 
-int postReceive(ibv_qp* pair, ibv_recv_wr* requests, ibv_recv_wr** refused) { return ibv_post_recv(pair, requests, refused); }
+int postReceive(ibv_qp* pair, ibv_recv_wr* requests, ibv_recv_wr** refused) {
+  return ibv_post_recv(pair, requests, refused);
+}
 
 // Symbols have versions; an older one of the same name takes other structures.
 template <class Function>
-void find(void* library, const char* name, Function& function, const char** missing, const char* version = "IBVERBS_1.1") {
+void find(void* library, const char* name, Function& function, const char** missing,
+          const char* version = "IBVERBS_1.1") {
   function = reinterpret_cast<Function>(dlvsym(library, name, version));
   if (function == nullptr && missing != nullptr) *missing = name;
 }
@@ -70,7 +78,8 @@ void find(void* library, const char* name, Function& function, const char** miss
 Result<Verbs> load() {
   void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return error(koloUnsupported, "no RDMA device: libibverbs.so.1 is not installed (Debian: libibverbs1 ibverbs-providers)");
+    return error(koloUnsupported,
+                 "no RDMA device: libibverbs.so.1 is not installed (Debian: libibverbs1 ibverbs-providers)");
   }
   Verbs table{};
   const char* missing = nullptr;
@@ -97,7 +106,8 @@ Result<Verbs> load() {
   find(library, "ibv_destroy_qp", table.destroyQp, &missing);
   find(library, "ibv_wc_status_str", table.statusText, &missing);
   // The library stays open: the providers that it has loaded do not end with dlclose().
-  if (missing != nullptr) return error(koloUnsupported, "no RDMA device: libibverbs.so.1 is too old, it lacks {}", missing);
+  if (missing != nullptr)
+    return error(koloUnsupported, "no RDMA device: libibverbs.so.1 is too old, it lacks {}", missing);
   table.queryPort = queryPort;
   table.gidType = gidType;
   table.regMr = regMr;

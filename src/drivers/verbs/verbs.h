@@ -1,8 +1,8 @@
-// libibverbs, opened at run time: the library has no hard dependency on it (D10). What the transport over InfiniBand uses of it is one
-// table of functions, which the tests fill with a mock.
+// libibverbs, opened at run time: the library has no hard dependency on it (D10). What the transport over InfiniBand
+// uses of it is one table of functions, which the tests fill with a mock.
 //
-// Much of what looks like a function in <infiniband/verbs.h> is a macro, or goes through a table that hangs on the context. So these
-// members have names of their own, and a mock need not imitate the insides of a context.
+// Much of what looks like a function in <infiniband/verbs.h> is a macro, or goes through a table that hangs on the
+// context. So these members have names of their own, and a mock need not imitate the insides of a context.
 //
 // Thread safety: all functions, as libibverbs: different threads may use one object.
 #pragma once
@@ -34,9 +34,10 @@ struct Verbs {
   int (*deallocPd)(ibv_pd* domain);
   // access: IBV_ACCESS_...; of those that are optional, a device may leave out what it cannot do.
   ibv_mr* (*regMr)(ibv_pd* domain, void* address, std::size_t bytes, unsigned access);
-  // Of a dma-buf, whose bytes from `offset` on NICs then find from the address `iova` on, which has the offset's place in a page. The
-  // registration holds the buffer: the file may be closed.
-  ibv_mr* (*regDmabufMr)(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int fd, unsigned access);
+  // Of a dma-buf, whose bytes from `offset` on NICs then find from the address `iova` on, which has the offset's place
+  // in a page. The registration holds the buffer: the file may be closed.
+  ibv_mr* (*regDmabufMr)(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int fd,
+                         unsigned access);
   int (*deregMr)(ibv_mr* memory);
   ibv_cq* (*createCq)(ibv_context* context, int entries, void* userContext, ibv_comp_channel* channel, int vector);
   int (*destroyCq)(ibv_cq* queue);

@@ -1,5 +1,5 @@
-// What a block of the persistent kernel does: its channel's part of every operation of the launch. The same text for a CUDA block
-// and for one that host threads play.
+// What a block of the persistent kernel does: its channel's part of every operation of the launch. The same text for a
+// CUDA block and for one that host threads play.
 #pragma once
 
 #include "algorithms/execute.h"
@@ -43,7 +43,8 @@ KOLO_DEVICE void markGivenUp(const device::Work& work) {
 
 // Blocks of a communicator run side by side: the first that gives up says why, once in the communicator's life.
 template <class Platform>
-KOLO_DEVICE void report(Platform& platform, const LaunchHead& params, const device::Work& work, const device::Fault& fault) {
+KOLO_DEVICE void report(Platform& platform, const LaunchHead& params, const device::Work& work,
+                        const device::Fault& fault) {
   markGivenUp(work);
   if (platform.add(params.channels[0].failures) != 1) return;
   params.control->fault = fault;
@@ -52,7 +53,7 @@ KOLO_DEVICE void report(Platform& platform, const LaunchHead& params, const devi
     params.control->fault.mine = work.word;
     params.control->fault.mineCount = work.headerCount;
   }
-  device::storeRelease(params.control->faults, 1);   // [fault] what is above
+  device::storeRelease(params.control->faults, 1);  // [fault] what is above
 }
 
 // Where a channel hands requests of posted links to the host.
@@ -64,12 +65,13 @@ KOLO_DEVICE device::PostBox* postsOf(const LaunchHead& params, int channel) {
 KOLO_DEVICE void sayEnded(device::PostBox& box) {
   const std::uint64_t number = device::loadRelaxed(box.launches) + 1;
   device::storeRelaxed(box.launches, number);
-  device::storeRelease(box.ring->ended, number);   // [ended]
+  device::storeRelease(box.ring->ended, number);  // [ended]
 }
 
 // A group's messages; false after a failure.
 template <class Platform>
-KOLO_DEVICE bool runMessages(Platform& platform, const LaunchHead& params, const device::Work* list, int channel, BlockState& state) {
+KOLO_DEVICE bool runMessages(Platform& platform, const LaunchHead& params, const device::Work* list, int channel,
+                             BlockState& state) {
   if (params.messages == 0 || channel >= static_cast<int>(params.messageChannels)) return true;
   device::Work& work = state.work;
   if (platform.thread() == 0) {
@@ -116,7 +118,8 @@ KOLO_DEVICE bool runCollective(Platform& platform, const LaunchHead& params, con
 
 // Messages first: they wait for nothing but messages. After a failure what follows would be refused.
 template <class Platform>
-KOLO_DEVICE void runList(Platform& platform, const LaunchHead& params, const device::Work* list, int channel, BlockState& state) {
+KOLO_DEVICE void runList(Platform& platform, const LaunchHead& params, const device::Work* list, int channel,
+                         BlockState& state) {
   // After a failure the peers may take what this rank sends for what it owed them: nothing more is sent.
   if (platform.syncOr(platform.thread() == 0 && device::loadRelaxed(params.channels[0].failures) != 0)) return;
   if (!runMessages(platform, params, list, channel, state)) return;
@@ -128,7 +131,8 @@ KOLO_DEVICE void runList(Platform& platform, const LaunchHead& params, const dev
 
 // list: the launch's descriptions.
 template <class Platform>
-KOLO_DEVICE_CALL void runBlock(Platform& platform, const LaunchHead& params, const device::Work* list, int channel, BlockState& state) {
+KOLO_DEVICE_CALL void runBlock(Platform& platform, const LaunchHead& params, const device::Work* list, int channel,
+                               BlockState& state) {
   platform.setTimeout(params.timeoutNs);
   runList(platform, params, list, channel, state);
   if (params.posts != nullptr && platform.thread() == 0) sayEnded(params.posts[channel]);

@@ -14,7 +14,9 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t roundUp(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
-unsigned residentBlocks(const ArenaLayout& layout) { return static_cast<unsigned>(std::min(kResidentBlocks, layout.channels)); }
+unsigned residentBlocks(const ArenaLayout& layout) {
+  return static_cast<unsigned>(std::min(kResidentBlocks, layout.channels));
+}
 
 }  // namespace
 
@@ -43,7 +45,8 @@ Result<std::unique_ptr<Engine>> Engine::create(const std::shared_ptr<Gpu>& gpu, 
 Status Engine::allocate() {
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
-  const auto ranks = static_cast<std::uint64_t>(setup_.ranks), channels = static_cast<std::uint64_t>(setup_.layout.channels);
+  const auto ranks = static_cast<std::uint64_t>(setup_.ranks),
+             channels = static_cast<std::uint64_t>(setup_.layout.channels);
   const auto allocate = [&](Lent& memory, std::uint64_t bytes) -> Status {
     KOLO_ASSIGN(memory, gpu_->lend(Lent::Where::kDevice, bytes));
     return gpu_->clear(reinterpret_cast<CUdeviceptr>(memory.as<void>()), bytes);
@@ -76,13 +79,15 @@ Status Engine::allocateRings() {
   KOLO_ASSIGN(void* const rings, lendPinned(channels * sizeof(device::PostRing)));
   rings_ = static_cast<device::PostRing*>(rings);
   std::vector<device::PostBox> boxes(channels);
-  for (std::size_t channel = 0; channel < channels; ++channel) boxes[channel].ring = new (rings_ + channel) device::PostRing{};
+  for (std::size_t channel = 0; channel < channels; ++channel)
+    boxes[channel].ring = new (rings_ + channel) device::PostRing{};
   KOLO_ASSIGN(posts_, gpu_->lend(Lent::Where::kDevice, channels * sizeof(device::PostBox)));
-  return gpu_->upload(reinterpret_cast<CUdeviceptr>(posts_.as<void>()), boxes.data(), channels * sizeof(device::PostBox));
+  return gpu_->upload(reinterpret_cast<CUdeviceptr>(posts_.as<void>()), boxes.data(),
+                      channels * sizeof(device::PostBox));
 }
 
-// Whether no kernel of this rank's runs any more, nor will: of graphs that have been made of its launches nobody knows, and of a launch behind which no event
-// could be recorded neither.
+// Whether no kernel of this rank's runs any more, nor will: of graphs that have been made of its launches nobody knows,
+// and of a launch behind which no event could be recorded neither.
 bool Engine::hasEnded() const {
   if (!launched_ && !mayRunUnseen()) return true;
   return gpu_->driver().cuEventSynchronize(last_) == CUDA_SUCCESS && !captured_ && !mayRunUnseen();
@@ -92,16 +97,18 @@ Engine::~Engine() {
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
   if (!hasEnded()) {
-    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &hosts_, &order_, &resident_}) memory->setMayStayInUse();
+    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &hosts_, &order_, &resident_})
+      memory->setMayStayInUse();
     for (Lent& memory : pinned_) memory.setMayStayInUse();
     lists_.setMayStayInUse();
   }
-  // What is large stays for kernels that may run, and not for graphs: these go before their communicator, and their last replay has ended.
+  // What is large stays for kernels that may run, and not for graphs: these go before their communicator, and their
+  // last replay has ended.
   if (mayRunUnseen()) {
     scratch_.setMayStayInUse();
     for (Lent& memory : outgrown_) memory.setMayStayInUse();
   }
-  if (control_ != nullptr) device::storeRelease(control_->quit, 1);   // [quit]
+  if (control_ != nullptr) device::storeRelease(control_->quit, 1);  // [quit]
   if (residentStream_ != nullptr) {
     (void)driver.cuStreamSynchronize(residentStream_);
     (void)driver.cuStreamDestroy(residentStream_);
@@ -137,18 +144,20 @@ Status Engine::connect(std::span<const Pair> pairs) {
       link.windows = windows_.as<device::WindowPart>() + static_cast<std::uint64_t>(peer) * setup_.windows;
     }
   }
-  return gpu_->upload(reinterpret_cast<CUdeviceptr>(links_.as<void>()), links.data(), links.size() * sizeof(device::Link));
+  return gpu_->upload(reinterpret_cast<CUdeviceptr>(links_.as<void>()), links.data(),
+                      links.size() * sizeof(device::Link));
 }
 
 Status Engine::setWindow(int rank, std::uint32_t index, const device::WindowPart& part) {
   device::WindowPart* const place =
       windows_.as<device::WindowPart>() + static_cast<std::uint64_t>(rank) * setup_.windows + index;
-  KOLO_TRY(drain());   // what runs may still use the window that was in this place
+  KOLO_TRY(drain());  // what runs may still use the window that was in this place
   return gpu_->upload(reinterpret_cast<CUdeviceptr>(place), &part, sizeof part);
 }
 
 Status Engine::setHosts(const device::Hosts& hosts) {
-  const auto all = static_cast<std::size_t>(hosts.count * hosts.perHost), across = static_cast<std::size_t>(hosts.count);
+  const auto all = static_cast<std::size_t>(hosts.count * hosts.perHost),
+             across = static_cast<std::size_t>(hosts.count);
   KOLO_ASSIGN(hosts_, gpu_->lend(Lent::Where::kDevice, sizeof hosts + (all + across) * sizeof(int)));
   int* const ranks = reinterpret_cast<int*>(hosts_.as() + sizeof hosts);
   device::Hosts there = hosts;
@@ -183,8 +192,10 @@ Status Engine::checkStream(CUstream stream) const {
   const drivers::CudaDriver& driver = gpu_->driver();
   const bool isDefault = stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
   if (isDefault && setup_.sharesContext) {
-    return error(koloInvalidUsage, "a default stream on device {}, which ranks share: their kernels wait for each other and a default "
-                 "stream may run them one after the other; expected a stream of each rank's own, made with cudaStreamNonBlocking",
+    return error(koloInvalidUsage,
+                 "a default stream on device {}, which ranks share: their kernels wait for each other and a default "
+                 "stream may run them one after the other; expected a stream of each rank's own, made with "
+                 "cudaStreamNonBlocking",
                  gpu_->ordinal());
   }
   if (isDefault) return {};
@@ -195,13 +206,15 @@ Status Engine::checkStream(CUstream stream) const {
     (void)driver.cuCtxGetDevice(&device);
     (void)driver.cuCtxPopCurrent(nullptr);
   }
-  return error(koloInvalidArgument, "the stream belongs to {} of device {}: expected a stream of the primary context of device {}, which "
-               "this communicator uses", device == gpu_->ordinal() ? "another context" : "a context", device, gpu_->ordinal());
+  return error(koloInvalidArgument,
+               "the stream belongs to {} of device {}: expected a stream of the primary context of device {}, which "
+               "this communicator uses",
+               device == gpu_->ordinal() ? "another context" : "a context", device, gpu_->ordinal());
 }
 
 // The launch, but for its order; the list that it needs, if any.
-Status Engine::describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, LaunchParams& params,
-                        Lists::List** list) {
+Status Engine::describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs,
+                        LaunchParams& params, Lists::List** list) {
   params.control = control_;
   params.channels = channels_.as<Channel>();
   params.posts = posts_.as<device::PostBox>();
@@ -230,7 +243,8 @@ Result<Engine::Capture> Engine::captureOf(CUstream stream) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   cuuint64_t id = 0;
   KOLO_CUDA(gpu_->driver(), cuStreamGetCaptureInfo, (stream, &status, &id, &capture.graph, nullptr, nullptr, nullptr));
-  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return error(koloInvalidUsage, "the stream's capture has been invalidated");
+  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+    return error(koloInvalidUsage, "the stream's capture has been invalidated");
   capture.active = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
   capture.id = id;
   if (!capture.active) {
@@ -240,7 +254,9 @@ Result<Engine::Capture> Engine::captureOf(CUstream stream) const {
 }
 
 // Whether the stream's own order is enough for what is not captured: it comes after the last launch, or there was none.
-bool Engine::isInOrder(const Capture& capture) const { return !launched_ || (capture.stream == lastStream_ && !mayReplay()); }
+bool Engine::isInOrder(const Capture& capture) const {
+  return !launched_ || (capture.stream == lastStream_ && !mayReplay());
+}
 
 // Whether the last launch may have been one of a graph's.
 bool Engine::mayReplay() const { return captured_ && !orderedSince_; }
@@ -249,15 +265,17 @@ bool Engine::mayReplay() const { return captured_ && !orderedSince_; }
 Status Engine::countGraph(CUgraph graph) {
   if (graphs_ == nullptr) graphs_ = std::make_shared<std::atomic<int>>(0);
   graphs_->fetch_add(1, std::memory_order_relaxed);
-  return tellWhenGone(gpu_->driver(), graph, [graphs = graphs_] { graphs->fetch_sub(1, std::memory_order_release); });   // [graph gone]
+  return tellWhenGone(gpu_->driver(), graph,
+                      [graphs = graphs_] { graphs->fetch_sub(1, std::memory_order_release); });  // [graph gone]
 }
 
-// Launches of a communicator run one after the other, whatever stream they are in, captured or not. Inside of a capture an event of
-// the capture orders them; the first of a capture waits, each time that it is replayed, for what was launched last before.
+// Launches of a communicator run one after the other, whatever stream they are in, captured or not. Inside of a capture
+// an event of the capture orders them; the first of a capture waits, each time that it is replayed, for what was
+// launched last before.
 Status Engine::orderAfterOthers(CUstream stream, const Capture& capture) {
   const drivers::CudaDriver& driver = gpu_->driver();
   if (!capture.active) {
-    replaysAreOver_ = captured_ && graphs_ != nullptr && graphs_->load(std::memory_order_acquire) == 0;   // [graph gone]
+    replaysAreOver_ = captured_ && graphs_ != nullptr && graphs_->load(std::memory_order_acquire) == 0;  // [graph gone]
     if (!isInOrder(capture)) KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last_, CU_EVENT_WAIT_DEFAULT));
   } else if (const CUevent last = lastIn(capture); last != nullptr) {
     KOLO_CUDA(driver, cuStreamWaitEvent, (stream, last, CU_EVENT_WAIT_DEFAULT));
@@ -285,14 +303,17 @@ Status Engine::orderBeforeOthers(CUstream stream, const Capture& capture) {
 
 // nullptr: nothing was launched in this capture yet.
 CUevent Engine::lastIn(const Capture& capture) const {
-  const auto found = std::find_if(captures_.begin(), captures_.end(), [&](const CapturedLaunch& launch) { return launch.capture == capture.id; });
+  const auto found = std::find_if(captures_.begin(), captures_.end(),
+                                  [&](const CapturedLaunch& launch) { return launch.capture == capture.id; });
   return found != captures_.end() ? found->event : nullptr;
 }
 
-// Captures may be interleaved, so each has its own event; that of the one with the oldest launch is used again when there are too many.
+// Captures may be interleaved, so each has its own event; that of the one with the oldest launch is used again when
+// there are too many.
 Status Engine::setLastIn(const Capture& capture, CUstream stream) {
   const drivers::CudaDriver& driver = gpu_->driver();
-  auto place = std::find_if(captures_.begin(), captures_.end(), [&](const CapturedLaunch& launch) { return launch.capture == capture.id; });
+  auto place = std::find_if(captures_.begin(), captures_.end(),
+                            [&](const CapturedLaunch& launch) { return launch.capture == capture.id; });
   if (place == captures_.end() && captures_.size() < kMostCaptures) {
     CUevent event = nullptr;
     KOLO_CUDA(driver, cuEventCreate, (&event, CU_EVENT_DISABLE_TIMING));
@@ -305,7 +326,8 @@ Status Engine::setLastIn(const Capture& capture, CUstream stream) {
   return {};
 }
 
-Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, CUstream stream) {
+Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs,
+                       CUstream stream) {
   if (works.empty()) return {};
   const Gpu::Visit visit(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
@@ -344,7 +366,8 @@ Status Engine::awaitMilestone() {
   const Gpu::Current current(*gpu_);
   const CUevent milestone = milestones_[next / kMilestone % kMilestones];
   while (gpu_->driver().cuEventQuery(milestone) == CUDA_ERROR_NOT_READY) {
-    if (device::loadRelaxed(control_->stop) != 0) return error(koloAborted, "the communicator has failed meanwhile");   // [stop]
+    if (device::loadRelaxed(control_->stop) != 0)
+      return error(koloAborted, "the communicator has failed meanwhile");  // [stop]
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   return {};
@@ -359,12 +382,15 @@ Status Engine::passMilestone(CUstream stream) {
 
 // ---- the resident kernel; see resident.h for the agreement
 
-bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture, CUstream stream) const {
+bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture,
+                            CUstream stream) const {
   if (!setup_.resident || capture.active || params.apart != nullptr) return false;
   if (blocks > residentBlocks(setup_.layout)) return false;
-  if (given_ - device::loadAcquire(control_->completed) >= kResidentPlaces) return false;   // [completed] no place is free
+  if (given_ - device::loadAcquire(control_->completed) >= kResidentPlaces)
+    return false;  // [completed] no place is free
   const Result<unsigned> flags = gpu_->flagsOf(stream);
-  if (!flags.ok() || (flags.value() & CU_STREAM_NON_BLOCKING) == 0) return false;   // it would wait for the default stream
+  if (!flags.ok() || (flags.value() & CU_STREAM_NON_BLOCKING) == 0)
+    return false;  // it would wait for the default stream
   // The ring has its place in the stream, so the kernel begins the launch after what stands before it, and what comes
   // after the launch waits for its end (ring()). But from now on until the ring the kernel stays, in its place on the
   // device, and what stands before may need the whole device, or wait for this thread: then neither goes on. Nobody
@@ -377,7 +403,8 @@ bool Engine::goesToResident(const LaunchParams& params, unsigned blocks, const C
   // - nothing stands before it: the stream has nothing to do, and nothing to wait for in another one.
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
-  return driver.cuStreamQuery(stream) == CUDA_SUCCESS && (isInOrder(capture) || driver.cuEventQuery(last_) == CUDA_SUCCESS);
+  return driver.cuStreamQuery(stream) == CUDA_SUCCESS &&
+         (isInOrder(capture) || driver.cuEventQuery(last_) == CUDA_SUCCESS);
 }
 
 Status Engine::ring(const LaunchParams& params, CUstream stream) {
@@ -387,26 +414,33 @@ Status Engine::ring(const LaunchParams& params, CUstream stream) {
   LaunchParams& place = places_[number % kResidentPlaces];
   static_cast<LaunchHead&>(place) = params;
   std::copy_n(params.works, params.count, place.works);
-  device::storeRelease(control_->enqueued, number);                       // [enqueued]
+  device::storeRelease(control_->enqueued, number);  // [enqueued]
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const bool opens = device::loadAcquire(control_->asleep) >= instances_;   // [asleep]
-  // The ring first: where a launch returns when the kernel has ended, what is rung for behind it would never be done. The wait last: what
-  // waits in a queue of the hardware holds up what comes behind it.
-  KOLO_CUDA(driver, cuStreamWriteValue64, (stream, reinterpret_cast<CUdeviceptr>(&resident->rung.value), ringOf(number, opens),
-                                           CU_STREAM_WRITE_VALUE_DEFAULT));
+  const bool opens = device::loadAcquire(control_->asleep) >= instances_;  // [asleep]
+  // The ring first: where a launch returns when the kernel has ended, what is rung for behind it would never be done.
+  // The wait last: what waits in a queue of the hardware holds up what comes behind it.
+  KOLO_CUDA(driver, cuStreamWriteValue64,
+            (stream, reinterpret_cast<CUdeviceptr>(&resident->rung.value), ringOf(number, opens),
+             CU_STREAM_WRITE_VALUE_DEFAULT));
   if (opens) {
-    const ServeParams serve{.control = control_, .channels = channels_.as<Channel>(), .resident = resident, .places = places_,
-                            .instance = ++instances_, .first = number, .idleNs = setup_.idleNs};
+    const ServeParams serve{.control = control_,
+                            .channels = channels_.as<Channel>(),
+                            .resident = resident,
+                            .places = places_,
+                            .instance = ++instances_,
+                            .first = number,
+                            .idleNs = setup_.idleNs};
     KOLO_TRY(gpu_->launchResident(serve, residentBlocks(setup_.layout), residentStream_));
   }
-  KOLO_CUDA(driver, cuStreamWaitValue64, (stream, reinterpret_cast<CUdeviceptr>(&resident->done.value), number, CU_STREAM_WAIT_VALUE_GEQ));
+  KOLO_CUDA(driver, cuStreamWaitValue64,
+            (stream, reinterpret_cast<CUdeviceptr>(&resident->done.value), number, CU_STREAM_WAIT_VALUE_GEQ));
   return {};
 }
 
 // ---- failure
 
 std::optional<device::Fault> Engine::fault() const {
-  if (device::loadAcquire(control_->faults) == 0) return std::nullopt;   // [fault]
+  if (device::loadAcquire(control_->faults) == 0) return std::nullopt;  // [fault]
   return control_->fault;
 }
 
@@ -418,7 +452,7 @@ Status Engine::broken() const {
   return drivers::cudaError(gpu_->driver(), result, "cuEventQuery");
 }
 
-void Engine::stop() { device::storeRelease(control_->stop, 1); }   // [stop]
+void Engine::stop() { device::storeRelease(control_->stop, 1); }  // [stop]
 
 Status Engine::drain() {
   if (!launched_) return {};

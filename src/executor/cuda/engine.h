@@ -1,9 +1,10 @@
-// One rank's GPU side: what lies on its device between launches, and the launch itself, by a kernel of its own or by the resident one.
+// One rank's GPU side: what lies on its device between launches, and the launch itself, by a kernel of its own or by
+// the resident one.
 //
 // Thread safety: enqueue() and setWindow() under the communicator's turn; fault(), broken() and stop() from any thread.
-// Invariants: between two launches nothing is freed or waited for, because the kernels of other ranks may be waiting for this thread's
-// next launch; what has to grow grows beside what it was. setWindow(), in which all ranks are, waits. Nor does the end of an Engine wait for
-// others' kernels: what it gives back is kept by the Gpu.
+// Invariants: between two launches nothing is freed or waited for, because the kernels of other ranks may be waiting
+// for this thread's next launch; what has to grow grows beside what it was. setWindow(), in which all ranks are, waits.
+// Nor does the end of an Engine wait for others' kernels: what it gives back is kept by the Gpu.
 #pragma once
 
 #include <array>
@@ -28,9 +29,9 @@ namespace kolo::executor::cuda {
 // Blocks of the resident kernel: one for each part of what is small enough to be worth it.
 inline constexpr int kResidentBlocks = 4;
 
-// Where things are in the memory that a rank gives to its peers; the same on all ranks: one part for each peer, which it alone writes,
-// in one piece, for a posted link mirrors it. A lane is what a block and those of its number on the other ranks have for themselves:
-// one for each channel, then one for each channel of messages.
+// Where things are in the memory that a rank gives to its peers; the same on all ranks: one part for each peer, which
+// it alone writes, in one piece, for a posted link mirrors it. A lane is what a block and those of its number on the
+// other ranks have for themselves: one for each channel, then one for each channel of messages.
 struct ArenaLayout {
   int ranks = 1;
   int channels = 1;
@@ -44,12 +45,13 @@ struct ArenaLayout {
   std::uint64_t bytes() const { return partAt(ranks); }
   // In a part:
   std::uint64_t mailboxIn(int lane) const { return sizeof(device::Mailbox) * static_cast<std::uint64_t>(lane); }
-  std::uint64_t trialIn() const { return mailboxIn(lanes()); }   // 64 bytes, to prove a link by
-  std::uint64_t leftIn() const { return trialIn() + 64; }        // a counter that the peer sets when it goes [gone]
+  std::uint64_t trialIn() const { return mailboxIn(lanes()); }  // 64 bytes, to prove a link by
+  std::uint64_t leftIn() const { return trialIn() + 64; }       // a counter that the peer sets when it goes [gone]
   std::uint64_t gaveUpIn() const { return leftIn() + sizeof(device::Counter); }  // likewise when it gives up [gave up]
   std::uint64_t slotsIn(int lane) const;
 
-  // Makes slots smaller, and then channels fewer, until the arena has at most so many bytes, or nothing is left to save.
+  // Makes slots smaller, and then channels fewer, until the arena has at most so many bytes, or nothing is left to
+  // save.
   void shrinkTo(std::uint64_t mostBytes);
 };
 
@@ -59,22 +61,22 @@ class Engine {
     int rank = 0;
     int ranks = 1;
     ArenaLayout layout;
-    std::uint32_t windows = 0;     // windows that there can be
-    bool sharesContext = false;    // with another rank, a thread of this process
-    bool resident = false;         // small launches go to a kernel of kResidentBlocks that stays for idleNs
+    std::uint32_t windows = 0;   // windows that there can be
+    bool sharesContext = false;  // with another rank, a thread of this process
+    bool resident = false;       // small launches go to a kernel of kResidentBlocks that stays for idleNs
     // What stands before an operation in its stream can run beside that kernel: the program says so.
     bool residentFollows = false;
     std::uint64_t idleNs = 0;
-    // Where links are posted: told before each launch, whose blocks will write requests until they have ended it. again: a graph may
-    // launch it at any time from now on.
+    // Where links are posted: told before each launch, whose blocks will write requests until they have ended it.
+    // again: a graph may launch it at any time from now on.
     std::function<void(unsigned blocks, bool again)> beforeLaunch;
   };
-  // Where a pair of ranks writes: `mine` is the peer's part of this rank's arena, `theirs` this rank's part of the peer's, or the mirror of
-  // it, as this device sees them.
+  // Where a pair of ranks writes: `mine` is the peer's part of this rank's arena, `theirs` this rank's part of the
+  // peer's, or the mirror of it, as this device sees them.
   struct Pair {
     unsigned char* mine = nullptr;
     unsigned char* theirs = nullptr;
-    unsigned char* left = nullptr;   // the word by which this rank is told that the peer has gone
+    unsigned char* left = nullptr;  // the word by which this rank is told that the peer has gone
     bool isPosted = false;
     std::uint32_t rails = 1;
   };
@@ -88,8 +90,11 @@ class Engine {
   Status setWindow(int rank, std::uint32_t index, const device::WindowPart& part);
 
   // The requests of posted links, by channel; for one thread of the host. Empty without Setup::beforeLaunch.
-  std::span<device::PostRing> rings() const { return {rings_, rings_ != nullptr ? static_cast<std::size_t>(setup_.layout.channels) : 0}; }
-  // Which ranks are on one host. Before the first launch of a hierarchical operation, whose description is given hosts().
+  std::span<device::PostRing> rings() const {
+    return {rings_, rings_ != nullptr ? static_cast<std::size_t>(setup_.layout.channels) : 0};
+  }
+  // Which ranks are on one host. Before the first launch of a hierarchical operation, whose description is given
+  // hosts().
   Status setHosts(const device::Hosts& hosts);
   const device::Hosts* hosts() const { return hosts_.as<device::Hosts>(); }
   Status setOrder(const std::vector<int>& ranks);
@@ -100,8 +105,9 @@ class Engine {
 
   // Whether operations may go to the stream. Changes nothing.
   Status checkStream(CUstream stream) const;
-  // Completes the descriptions with what lies on the device, and launches them as one kernel in the stream's order, after what was
-  // enqueued before on any stream. The first `messages` are messages. In a stream that captures, the launch becomes part of the graph.
+  // Completes the descriptions with what lies on the device, and launches them as one kernel in the stream's order,
+  // after what was enqueued before on any stream. The first `messages` are messages. In a stream that captures, the
+  // launch becomes part of the graph.
   Status enqueue(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, CUstream stream);
 
   // Why a block gave up, and in which operation of its channel; the first of this rank's life.
@@ -112,7 +118,8 @@ class Engine {
   void stop();
   // Returns when everything enqueued has ended, but for what mayRunUnseen().
   Status drain();
-  // Whether there was a launch behind which no event could be recorded: nobody can say when it has ended. The communicator has failed.
+  // Whether there was a launch behind which no event could be recorded: nobody can say when it has ended. The
+  // communicator has failed.
   bool mayRunUnseen() const { return unrecorded_ != 0; }
 
  private:
@@ -121,15 +128,15 @@ class Engine {
     bool active = false;
     std::uint64_t id = 0;
     CUgraph graph = nullptr;
-    unsigned long long stream = 0;   // id
+    unsigned long long stream = 0;  // id
   };
 
   // The last launch in a capture, inside of it.
   struct CapturedLaunch {
-    std::uint64_t capture = 0;   // id
+    std::uint64_t capture = 0;  // id
     CUevent event = nullptr;
   };
-  static constexpr std::size_t kMostCaptures = 16;   // that may be interleaved: nobody tells when one has ended
+  static constexpr std::size_t kMostCaptures = 16;  // that may be interleaved: nobody tells when one has ended
 
   Engine(std::shared_ptr<Gpu> gpu, const Setup& setup) : gpu_(std::move(gpu)), setup_(setup), lists_(gpu_) {}
   Status allocate();
@@ -137,7 +144,8 @@ class Engine {
   bool hasEnded() const;
   Result<void*> lendPinned(std::uint64_t bytes);
   void complete(device::Work& work, bool isMessage) const;
-  Status describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, LaunchParams& params, Lists::List** list);
+  Status describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, LaunchParams& params,
+                  Lists::List** list);
   Result<Capture> captureOf(CUstream stream) const;
   bool isInOrder(const Capture& capture) const;
   bool mayReplay() const;
@@ -153,45 +161,45 @@ class Engine {
 
   std::shared_ptr<Gpu> gpu_;
   Setup setup_;
-  Lent links_;        // device::Link [lanes][ranks]
-  Lent channels_;     // Channel [channels]
-  Lent windows_;      // WindowPart [ranks][windows]
-  Lent posts_;        // device::PostBox [channels]
-  Lent hosts_;        // device::Hosts, and the ranks behind it
-  Lent order_;        // the ranks in the order of rings
+  Lent links_;     // device::Link [lanes][ranks]
+  Lent channels_;  // Channel [channels]
+  Lent windows_;   // WindowPart [ranks][windows]
+  Lent posts_;     // device::PostBox [channels]
+  Lent hosts_;     // device::Hosts, and the ranks behind it
+  Lent order_;     // the ranks in the order of rings
   device::PostRing* rings_ = nullptr;
   Lent scratch_;
-  std::vector<Lent> outgrown_;        // scratch memory of before, which launches of before may use
-  std::vector<Lent> pinned_;          // what is pointed to below
+  std::vector<Lent> outgrown_;  // scratch memory of before, which launches of before may use
+  std::vector<Lent> pinned_;    // what is pointed to below
   Control* control_ = nullptr;
   Lists lists_;
 
   // The order of launches over streams and graphs.
-  CUevent last_ = nullptr;                 // after the last launch, or replay of one
-  std::vector<CapturedLaunch> captures_;   // the one with the newest launch first; those that have ended among them
-  unsigned long long lastStream_ = 0;   // its id: handles are used again
+  CUevent last_ = nullptr;                // after the last launch, or replay of one
+  std::vector<CapturedLaunch> captures_;  // the one with the newest launch first; those that have ended among them
+  unsigned long long lastStream_ = 0;     // its id: handles are used again
   std::atomic<bool> launched_{false};
-  bool captured_ = false;             // replays may come at any time, or may have come
-  std::shared_ptr<std::atomic<int>> graphs_;   // those that there are with launches; counted if residentFollows
-  bool replaysAreOver_ = false;       // the next plain launch comes after all replays that there will have been
-  bool orderedSince_ = false;         // such a one has come
+  bool captured_ = false;                     // replays may come at any time, or may have come
+  std::shared_ptr<std::atomic<int>> graphs_;  // those that there are with launches; counted if residentFollows
+  bool replaysAreOver_ = false;               // the next plain launch comes after all replays that there will have been
+  bool orderedSince_ = false;                 // such a one has come
 
   // How far this rank is ahead of the device. The driver lets a thread that finds a full queue (about 1,024 entries; a
   // launch takes up to three, and a program's own kernels stand between) wait with the context's lock: a rank of the
   // same process could not launch what is waited for. So the engine waits before that, without any lock.
-  static constexpr std::uint64_t kMilestone = 32;      // launches
-  static constexpr std::size_t kMilestones = 3;        // that may lie ahead: 127 launches at most
+  static constexpr std::uint64_t kMilestone = 32;  // launches
+  static constexpr std::size_t kMilestones = 3;    // that may lie ahead: 127 launches at most
   static_assert((kMilestones + 1) * kMilestone <= kResidentPlaces, "a resident kernel has a place for each launch");
-  std::array<CUevent, kMilestones> milestones_{};      // after launch 32 m, in place m % 3
-  std::uint64_t passed_ = 0;                           // launches, but for captured ones
+  std::array<CUevent, kMilestones> milestones_{};  // after launch 32 m, in place m % 3
+  std::uint64_t passed_ = 0;                       // launches, but for captured ones
 
-  int unrecorded_ = 0;            // launches behind which last_ was not recorded; see mayRunUnseen()
+  int unrecorded_ = 0;  // launches behind which last_ was not recorded; see mayRunUnseen()
 
   // The resident kernel.
-  Lent resident_;     // Resident
+  Lent resident_;  // Resident
   LaunchParams* places_ = nullptr;
   CUstream residentStream_ = nullptr;
-  std::uint64_t given_ = 0;           // launches
+  std::uint64_t given_ = 0;  // launches
   std::uint64_t instances_ = 0;
 };
 

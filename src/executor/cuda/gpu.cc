@@ -197,7 +197,8 @@ Gpu::~Gpu() {
     }
     for (const auto& [where, memory] : stillInUse_) free(where, memory);
     mapped_.clear();
-    for (std::shared_ptr<const void>& memory : kept_) memory.reset();   // in this order: windows go before what opened them
+    for (std::shared_ptr<const void>& memory : kept_)
+      memory.reset();  // in this order: windows go before what opened them
   }
   driver_.cuDevicePrimaryCtxRelease(device_);
 }
@@ -259,18 +260,14 @@ Result<unsigned char*> Gpu::allocate(Lent::Where where, std::uint64_t bytes) {
 
 // With the device's context current.
 void Gpu::free(Lent::Where where, unsigned char* memory) const {
-  if (where == Lent::Where::kHost)
-    (void)driver_.cuMemFreeHost(memory);
-  else if (where == Lent::Where::kDevice)
-    (void)driver_.cuMemFree(reinterpret_cast<CUdeviceptr>(memory));
+  if (where == Lent::Where::kHost) (void)driver_.cuMemFreeHost(memory);
+  else if (where == Lent::Where::kDevice) (void)driver_.cuMemFree(reinterpret_cast<CUdeviceptr>(memory));
 }
 
 void Gpu::takeBack(const Lent& lent) {
   const std::lock_guard lock(mutex_);
-  if (lent.mayStayInUse_)
-    stillInUse_.emplace_back(lent.where_, lent.begin_);
-  else
-    idle_[{lent.where_, lent.bytes_}].push_back(lent.begin_);
+  if (lent.mayStayInUse_) stillInUse_.emplace_back(lent.where_, lent.begin_);
+  else idle_[{lent.where_, lent.bytes_}].push_back(lent.begin_);
 }
 
 void Gpu::keep(std::shared_ptr<const void> memory) {

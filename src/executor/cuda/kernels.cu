@@ -1,5 +1,5 @@
-// The persistent kernel: one block for each channel, all resident, executing a list of operations. Compiled to an image for each
-// architecture, which the library carries and loads through the driver; no CUDA runtime.
+// The persistent kernel: one block for each channel, all resident, executing a list of operations. Compiled to an image
+// for each architecture, which the library carries and loads through the driver; no CUDA runtime.
 #include <utility>
 
 #include "device/block_ops.h"
@@ -15,7 +15,8 @@ __device__ std::uint64_t globalNs() {
   return ns;
 }
 
-// One instantiation for each datatype and operation, each a function of its own: the compiler keeps their registers apart.
+// One instantiation for each datatype and operation, each a function of its own: the compiler keeps their registers
+// apart.
 template <class T, device::ReduceOp kOp>
 __device__ __noinline__ void reduceAs(const device::BlockIndex& index, const device::ReduceArgs& args) {
   device::blockReduce<T, kOp>(index, args);
@@ -23,14 +24,15 @@ __device__ __noinline__ void reduceAs(const device::BlockIndex& index, const dev
 
 using ReduceFunction = void (*)(const device::BlockIndex& index, const device::ReduceArgs& args);
 
-// Called through a table: as direct calls of one kernel the assembler looked at all together, and had not ended after ten minutes and
-// 18 GiB.
+// Called through a table: as direct calls of one kernel the assembler looked at all together, and had not ended after
+// ten minutes and 18 GiB.
 struct ReduceTable {
   ReduceFunction function[koloNumDatatypes][static_cast<int>(device::ReduceOp::kUser)];
 };
 
 template <class T, int... kOps>
-constexpr void fillRow(ReduceFunction (&row)[static_cast<int>(device::ReduceOp::kUser)], std::integer_sequence<int, kOps...>) {
+constexpr void fillRow(ReduceFunction (&row)[static_cast<int>(device::ReduceOp::kUser)],
+                       std::integer_sequence<int, kOps...>) {
   const auto fill = [&]<int kOp>() {
     constexpr auto kThis = static_cast<device::ReduceOp>(kOp);
     if constexpr (device::isDefinedFor<T>(kThis)) row[kOp] = &reduceAs<T, kThis>;
@@ -42,8 +44,8 @@ constexpr ReduceTable makeTable() {
   ReduceTable table{};
   for (int datatype = 0; datatype < koloNumDatatypes; ++datatype) {
     device::dispatch(static_cast<koloDataType_t>(datatype), [&](auto tag) {
-      fillRow<typename decltype(tag)::type>(table.function[datatype],
-                                            std::make_integer_sequence<int, static_cast<int>(device::ReduceOp::kUser)>());
+      fillRow<typename decltype(tag)::type>(
+          table.function[datatype], std::make_integer_sequence<int, static_cast<int>(device::ReduceOp::kUser)>());
     });
   }
   return table;
@@ -64,7 +66,9 @@ class CudaPlatform {
   __device__ unsigned threads() const { return blockDim.x; }
   __device__ bool syncOr(bool value) { return __syncthreads_or(value) != 0; }
   __device__ int polls() const { return 256; }
-  __device__ bool claim(device::Counter& counter) { return atomicExch(reinterpret_cast<unsigned long long*>(&counter.value), 1ull) == 0; }
+  __device__ bool claim(device::Counter& counter) {
+    return atomicExch(reinterpret_cast<unsigned long long*>(&counter.value), 1ull) == 0;
+  }
   __device__ void setTimeout(std::uint64_t ns) { timeoutNs_ = ns; }
 
   __device__ std::uint64_t nowNs() const { return globalNs(); }
@@ -87,7 +91,7 @@ class CudaPlatform {
     return {};
   }
 
-  __device__ bool read(int, void*, std::uint64_t, std::uint64_t) { return false; }   // no operation on a GPU asks for it
+  __device__ bool read(int, void*, std::uint64_t, std::uint64_t) { return false; }  // no operation on a GPU asks for it
   __device__ bool write(int, std::uint64_t, const void*, std::uint64_t) { return false; }
 
   __device__ void reduce(const device::BlockIndex& index, const device::Work& work, const device::ReduceArgs& args) {
@@ -117,7 +121,8 @@ extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads
                   const __grid_constant__ kolo::executor::cuda::ServeParams serve) {
   __shared__ kolo::executor::cuda::BlockState state;
   kolo::executor::cuda::CudaPlatform platform(*launch.control);
-  kolo::executor::cuda::runKernel(platform, launch, serve, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), state);
+  kolo::executor::cuda::runKernel(platform, launch, serve, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
+                                  state);
 }
 
 extern "C" __global__ void koloMoveLine(kolo::device::Counter* to, const kolo::device::Counter* from) {

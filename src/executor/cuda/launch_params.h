@@ -1,4 +1,5 @@
-// What one launch of the persistent kernel is told. Plain data, passed by value, so that nothing of it has to outlive the call.
+// What one launch of the persistent kernel is told. Plain data, passed by value, so that nothing of it has to outlive
+// the call.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +9,18 @@
 
 namespace kolo::executor::cuda {
 
-// What the host and the blocks of one communicator tell each other; in pinned host memory, at the same address for both.
+// What the host and the blocks of one communicator tell each other; in pinned host memory, at the same address for
+// both.
 struct alignas(64) Control {
-  device::Counter stop;        // by the host: give up [stop]
-  device::Counter quit;        // by the host: a resident kernel that is idle ends at once [quit]
-  device::Counter enqueued;    // by the host: launches given to the resident kernel [enqueued]
-  alignas(64) device::Counter faults;   // by the blocks: 1 when one has given up; why is below [fault]
+  device::Counter stop;                // by the host: give up [stop]
+  device::Counter quit;                // by the host: a resident kernel that is idle ends at once [quit]
+  device::Counter enqueued;            // by the host: launches given to the resident kernel [enqueued]
+  alignas(64) device::Counter faults;  // by the blocks: 1 when one has given up; why is below [fault]
   device::Fault fault;
-  alignas(64) device::Counter asleep;   // by the resident kernel: the last of its instances that has retired, or is about to [asleep]
-  device::Counter completed;            // by the resident kernel: launches that are done, whose places may be used again [completed]
+  alignas(64) device::Counter
+      asleep;  // by the resident kernel: the last of its instances that has retired, or is about to [asleep]
+  device::Counter
+      completed;  // by the resident kernel: launches that are done, whose places may be used again [completed]
 };
 
 // One channel of one rank, between launches; in device memory. Its block is the only one who uses it.
@@ -31,13 +35,14 @@ inline constexpr int kBlockThreads = 512;
 
 struct LaunchHead {
   Control* control;
-  Channel* channels;            // [gridDim.x]
-  device::PostBox* posts;       // [gridDim.x]; null: no link is posted
-  std::uint64_t timeoutNs;      // 0: none
-  const device::Work* apart;    // instead of what is behind the head, if they are too many or have arrays; readable by the device
+  Channel* channels;        // [gridDim.x]
+  device::PostBox* posts;   // [gridDim.x]; null: no link is posted
+  std::uint64_t timeoutNs;  // 0: none
+  const device::Work*
+      apart;  // instead of what is behind the head, if they are too many or have arrays; readable by the device
   std::uint32_t count;
-  std::uint32_t messages;       // of them, those that are messages: the first ones
-  std::uint32_t messageChannels;   // blocks that carry them
+  std::uint32_t messages;         // of them, those that are messages: the first ones
+  std::uint32_t messageChannels;  // blocks that carry them
 };
 
 // With its descriptions. The driver copies all of it for each launch, so what a launch of one or two operations is told
@@ -51,19 +56,22 @@ struct LaunchOf : LaunchHead {
 using FewParams = LaunchOf<kFewWorks>;
 using LaunchParams = LaunchOf<kInlineWorks>;
 
-// What koloMoveLine moves, which proves a link (comm/trials.h): by as many threads, each of which reads and writes a word as algorithms do.
+// What koloMoveLine moves, which proves a link (comm/trials.h): by as many threads, each of which reads and writes a
+// word as algorithms do.
 inline constexpr int kLineWords = 8;
 KOLO_DEVICE void moveWord(device::Counter* to, const device::Counter* from, unsigned word) {
-  device::storeRelease(to[word], device::loadAcquire(from[word]));   // the host waits for the kernel, and tells the other rank
+  device::storeRelease(to[word],
+                       device::loadAcquire(from[word]));  // the host waits for the kernel, and tells the other rank
 }
 
-// What the threads of a block share: its shared memory, in which also stands whatever it has to know again after an operation. An
-// operation may use all registers, so that what stayed in one meanwhile would be written to the stack and read again, by each thread.
+// What the threads of a block share: its shared memory, in which also stands whatever it has to know again after an
+// operation. An operation may use all registers, so that what stayed in one meanwhile would be written to the stack and
+// read again, by each thread.
 struct BlockState {
-  LaunchParams launch;    // the one that the resident kernel executes
+  LaunchParams launch;  // the one that the resident kernel executes
   device::Work work;
   device::Fault fault;
-  std::uint64_t served;   // launches that the resident kernel's block has executed; its leader's
+  std::uint64_t served;  // launches that the resident kernel's block has executed; its leader's
 };
 
 }  // namespace kolo::executor::cuda

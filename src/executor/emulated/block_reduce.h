@@ -8,7 +8,8 @@
 
 namespace kolo::executor {
 
-// This thread's share of device::blockReduce<T, op>, T being the datatype's. REQUIRES: op is defined for it, and is not kUser.
+// This thread's share of device::blockReduce<T, op>, T being the datatype's. REQUIRES: op is defined for it, and is not
+// kUser.
 void reduceInBlock(const device::BlockIndex& block, koloDataType_t datatype, device::ReduceOp op,
                    const device::ReduceArgs& args);
 

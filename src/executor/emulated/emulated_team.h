@@ -30,7 +30,8 @@ class BlockBarrier {
     pthread_barrier_wait(&barrier_);
     const bool any = said_[turn].load(std::memory_order_relaxed);
     turn = (turn + 1) % 3;
-    // That of the turn before: all have read it, for they have been at this barrier; and nobody needs it before the next one.
+    // That of the turn before: all have read it, for they have been at this barrier; and nobody needs it before the
+    // next one.
     if (thread == 0) said_[(turn + 1) % 3].store(false, std::memory_order_relaxed);
     return any;
   }
@@ -70,7 +71,7 @@ class EmulatedPlatform {
   bool claim(device::Counter& counter) { return std::atomic_ref(counter.value).exchange(1) == 0; }
 
   device::Fault keepWaiting(int peer, WaitState& state) {
-    const std::lock_guard lock(block_.waiting);   // the owner expects one thread
+    const std::lock_guard lock(block_.waiting);  // the owner expects one thread
     return block_.context.owner->keepWaiting(block_.work, peer, state);
   }
   bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {

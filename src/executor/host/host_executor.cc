@@ -17,7 +17,7 @@ class HostExecutor final : public Executor {
 }  // namespace
 
 Executor& hostExecutor() {
-  static auto* const only = new HostExecutor;   // never destroyed: global objects may call until the end
+  static auto* const only = new HostExecutor;  // never destroyed: global objects may call until the end
   return *only;
 }
 

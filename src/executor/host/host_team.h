@@ -11,12 +11,11 @@ namespace kolo::executor {
 
 class HostTeam {
  public:
-  HostTeam(const device::Work& work, const Context& context)
-      : work_(work), context_(context) {}
+  HostTeam(const device::Work& work, const Context& context) : work_(work), context_(context) {}
 
   static constexpr bool kIsOneThread = true;
   static constexpr bool kPosts = true, kOpens = true;
-  static constexpr std::uint64_t kFoldBytes = 1 << 16;   // at a time
+  static constexpr std::uint64_t kFoldBytes = 1 << 16;  // at a time
 
   static constexpr bool leader() { return true; }
   void sync() {}
@@ -35,7 +34,9 @@ class HostTeam {
   void spread(int count, const Body& body) {
     for (int i = 0; i < count; ++i) body(i);
   }
-  bool waitAlone(const device::Counter& counter, std::uint64_t target, int peer) { return waitAtLeast(counter, target, peer); }
+  bool waitAlone(const device::Counter& counter, std::uint64_t target, int peer) {
+    return waitAtLeast(counter, target, peer);
+  }
 
   // False, on failure, after fail().
   bool open(device::Link& link) {
@@ -95,7 +96,7 @@ class HostTeam {
 
   const device::Work& work_;
   const Context& context_;
-  static constexpr int kMostRounds = 10000;   // before the owner is asked whether to go on
+  static constexpr int kMostRounds = 10000;  // before the owner is asked whether to go on
   bool failed_ = false;
 };
 

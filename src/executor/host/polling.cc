@@ -7,7 +7,7 @@ namespace kolo::executor {
 namespace {
 
 constexpr int kRoundNs = 20'000;
-constexpr int kPollsWithoutPause = 20'000;     // of about a nanosecond
+constexpr int kPollsWithoutPause = 20'000;  // of about a nanosecond
 constexpr int kPollsWithoutACore = 50;
 constexpr double kLongestPauseNs = 35;
 

@@ -15,10 +15,11 @@ inline void pause() {
 double pauseNs();
 
 struct Polling {
-  int polls = 1;         // in a round, before it lets others run
-  // Between two polls. A pause leaves the pipeline to a sibling thread and keeps speculative loads of the polled line from being
-  // in flight when it changes: an exchange of two lines took 48 ns instead of 66 between threads of a core and 230 instead of
-  // 280 between cores (Zen 5). But where a pause is as long as the hop itself (Skylake: 140 cycles), the message waits for it.
+  int polls = 1;  // in a round, before it lets others run
+  // Between two polls. A pause leaves the pipeline to a sibling thread and keeps speculative loads of the polled line
+  // from being in flight when it changes: an exchange of two lines took 48 ns instead of 66 between threads of a core
+  // and 230 instead of 280 between cores (Zen 5). But where a pause is as long as the hop itself (Skylake: 140 cycles),
+  // the message waits for it.
   bool pauses = false;
 
   // With a core for each rank a wait polls for some tens of microseconds before it lets others run; without, whoever is

@@ -112,10 +112,8 @@ class Fold {
       !device::kIsFoldedInFloat<T> && !device::kIsSmallInteger<T> && !std::is_same_v<T, device::Bool>;
 
   KOLO_HD explicit Fold(const ReduceArgs& args)
-      : args_(args),
-        first_(static_cast<const Byte*>(args.src[0])),
-        second_(kShape == Shape::kTwo ? static_cast<const Byte*>(args.src[1]) : nullptr),
-        averaging_(args) {
+      : args_(args), first_(static_cast<const Byte*>(args.src[0])),
+        second_(kShape == Shape::kTwo ? static_cast<const Byte*>(args.src[1]) : nullptr), averaging_(args) {
     if constexpr (kShape == Shape::kScaled && !device::kIsAveraged<T>) {
       if (args.scaledSource >= 0) {
         T scale;

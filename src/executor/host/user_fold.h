@@ -1,5 +1,5 @@
-// Folding by a user's function, for every executor on the host. The thread is marked while it is in there (base/caller.h): it must not wait
-// for the operation that it is part of.
+// Folding by a user's function, for every executor on the host. The thread is marked while it is in there
+// (base/caller.h): it must not wait for the operation that it is part of.
 #pragma once
 
 #include "device/reduce_args.h"
