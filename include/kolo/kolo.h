@@ -2,23 +2,61 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * C99. Names follow NCCL, so that porting a program is a rename.
+ * This header is C99. The names follow NCCL, so that porting a program is a rename.
  *
- * Conventions that hold for every function:
- *  - Each returns a koloResult_t; koloSuccess is 0. koloGetLastError tells the calling thread in words what went wrong.
- *  - Counts are in elements of the datatype, never in bytes, unless the name says "bytes".
- *  - A count of 0 is legal everywhere, and then the buffer may be NULL.
- *  - A place for a result is written only when the call succeeds.
- *  - Handles are opaque. A handle that was destroyed, or that another library made, is refused with koloInvalidHandle.
- *  - Communicators on host memory may be used to the end of the process, also by destructors of global objects. CUDA
- *    ends before these.
- *  - The library never frees, keeps or writes memory of the caller's beyond what a function's comment says.
+ * GENERAL RULES
  *
- * Thread safety: different communicators may be driven from different threads at the same time. Calls on one
- * communicator from several threads are executed one after the other, in the order in which they took the communicator;
- * that order must be the same on all ranks. A handle may be destroyed while other threads use it: their calls end
- * first, or are refused. koloCommAbort, koloCommGetAsyncError and the queries (Count, UserRank, GetErrorString,
- * GetLastError) may be called from any thread at any time.
+ * The comments below refer to these rules by their numbers.
+ *
+ *  1. Results. A function returns a koloResult_t unless its comment says otherwise; koloSuccess is 0.
+ *     koloGetLastError gives the calling thread the reason in words. An output parameter is written only when the call
+ *     succeeds. A required pointer that is NULL is refused with koloInvalidPointer.
+ *  2. Refused calls. Arguments are checked before anything is sent. A refused call changes nothing and waits for no
+ *     other rank, and the communicator stays usable. Rule 12 states the effect on an open group.
+ *  3. Counts. A count is in elements of the datatype, never in bytes, unless the parameter's name says "bytes". A count
+ *     of 0 is legal everywhere, and the buffer may then be NULL.
+ *  4. Handles. A handle is opaque. A handle that was destroyed, or that this library did not make, is refused with
+ *     koloInvalidHandle. A handle may be destroyed while other threads use it: their calls end first, or are refused.
+ *  5. Memory. The library never frees, keeps or writes the caller's memory beyond what a function's comment says. The
+ *     buffers of an operation belong to the operation until it is complete. The section
+ *     "collectives" says what holds after an error.
+ *  6. Threads. Any thread may call any function. Different communicators may be used by different threads at the same
+ *     time. Calls on one communicator from several threads are executed one after the other, in the order in which they
+ *     took the communicator. That order must be the same on all ranks. The following functions may be called from any
+ *     thread at any time: koloCommAbort, koloCommGetAsyncError, koloCommCount, koloCommUserRank, koloGetErrorString,
+ *     koloGetLastError.
+ *  7. Streams. Every operation takes a stream.
+ *     - On a host communicator with the stream NULL, the call blocks until this rank's result is ready.
+ *     - On a host communicator with a stream of koloStreamCreate, the call returns at once. The operation runs on the
+ *       stream's thread, after all that was enqueued on this stream before.
+ *     - On a GPU communicator the stream is a cudaStream_t, cast to koloStream_t. The call enqueues the operation and
+ *       returns. A call waits only while its rank is about 100 operations or groups ahead of its device.
+ *  8. Collective functions. A function that is called "collective over comm" must be called by all ranks of comm, in
+ *     the same order on all ranks.
+ *  9. Deadlines. An operation that waits for other ranks longer than its deadline fails with koloTimeout, and the
+ *     communicator with it. The deadline is koloConfig_t.timeoutMs, or that of koloSetTimeout.
+ * 10. Failure. A communicator fails when a rank dies, when ranks call different operations, when a deadline passes, or
+ *     when a rank aborts. Operations in progress and all later ones then return the error on all ranks, and the message
+ *     names the rank, the operation and the reason. A failed communicator stays failed: koloCommShrink makes a new one
+ *     of the survivors, koloCommAbort ends it. The content of an interrupted operation's receive buffer is undefined.
+ * 11. Functions of the caller. A reduction function, a progress function and a notify function run inside the library.
+ *     They may not call operations, groups or the end of a communicator (koloInvalidUsage), except where the comment of
+ *     the function type allows it.
+ * 12. Groups. Between koloGroupStart and koloGroupEnd, operations are collected and not started. A call that is refused
+ *     inside a group makes koloGroupEnd return the same error and run nothing.
+ *
+ * Host communicators may be used to the end of the process, also by destructors of global objects. CUDA ends before
+ * these.
+ *
+ * The form of a comment. The first line says what the function does. Then follow labels: "Parameters" (shape, unit,
+ * owner), "In place", "Blocks", "Stream", "Threads", "Errors", "Source". A label that is absent means:
+ *
+ *     In place    the function has no pair of buffers
+ *     Blocks      no: the call waits neither for other ranks nor for operations
+ *     Stream      the function takes no stream
+ *     Threads     rule 6
+ *     Errors      only those of rules 1 to 4
+ *     Source      the function follows no published method
  */
 #ifndef KOLO_KOLO_H_
 #define KOLO_KOLO_H_
@@ -43,8 +81,8 @@ extern "C" {
 #define KOLO_API
 #endif
 
-/* Enumerations have the size of an int in C. C++ is told so, which makes every number that a C caller may pass a value
- * that can be looked at and refused. */
+/* Enumerations have the size of an int in C. C++ is told so. Every number that a C caller may pass is then a value that
+ * the library can inspect and refuse. */
 #if defined(__cplusplus)
 #define KOLO_OF_INT : int
 #else
@@ -67,33 +105,35 @@ typedef enum KOLO_OF_INT {
   koloInvalidPointer = 10, /* NULL where memory or a result location is needed */
   koloInvalidCount = 11,   /* a count that is negative when read as signed, or whose bytes overflow */
   koloInvalidDatatype = 12,
-  koloInvalidOperation = 13,   /* unknown reduction, or one that is undefined for the datatype */
+  koloInvalidOperation = 13,   /* an unknown reduction, or one that is undefined for the datatype */
   koloInvalidRoot = 14,        /* a root or peer outside 0..n-1 */
   koloInvalidHandle = 15,      /* a handle (communicator, stream, request, ...) that is destroyed or not ours */
   koloInvalidOverlap = 16,     /* send and receive buffers overlap other than in place */
-  koloInvalidRankCount = 17,   /* fewer than 1 rank, or more than the library supports */
+  koloInvalidRankCount = 17,   /* fewer than 1 rank, or more than the library supports (4096) */
   koloInvalidRank = 18,        /* a rank outside 0..n-1 */
   koloDuplicateRank = 19,      /* two processes claimed one rank */
   koloUnreachable = 20,        /* the root's address, or a rank, cannot be reached by any means */
   koloInvalidEnvironment = 21, /* an environment variable is malformed; the message names it */
-  koloOutOfMemory = 22,
-  koloUnsupported = 23, /* legal, but not available in this build or for this communicator */
-  koloTruncated = 24,   /* a message was longer than the receive buffer */
+  koloOutOfMemory = 22,        /* memory, handles or other resources are used up */
+  koloUnsupported = 23,        /* legal, but not available in this build or for this communicator */
+  koloTruncated = 24,          /* a message was longer than the receive buffer */
   koloNumResults = 25
 } koloResult_t;
 
-/* The library's version as KOLO_VERSION_CODE. */
+/* Returns the library's version as KOLO_VERSION_CODE.
+ * Parameters: version: place for the result. */
 KOLO_API koloResult_t koloGetVersion(int* version);
 
-/* A constant English phrase for a code. Never NULL. */
+/* Returns a constant English phrase for a result code; never NULL.
+ * Parameters: result: any value; an unknown one gives "unknown result code". The text is the library's. */
 KOLO_API const char* koloGetErrorString(koloResult_t result);
 
 /* ------------------------------------------------------------------ types */
 
 typedef struct koloComm* koloComm_t;
-typedef struct koloStream* koloStream_t; /* NULL: the call returns when this rank's result is ready */
+typedef struct koloStream* koloStream_t; /* NULL: the call returns when this rank's result is ready (rule 7) */
 typedef struct koloWindow* koloWindow_t;
-typedef struct koloRequest* koloRequest_t; /* an operation under way: see "requests" */
+typedef struct koloRequest* koloRequest_t; /* an operation in progress: see "requests" */
 typedef struct koloEvent* koloEvent_t;     /* a place in a stream */
 
 #define KOLO_COMM_NULL ((koloComm_t)0)
@@ -104,7 +144,8 @@ typedef struct koloEvent* koloEvent_t;     /* a place in a stream */
 #define KOLO_MAX_TAG INT_MAX
 #define KOLO_UNIQUE_ID_BYTES 128
 
-/* Made by one rank, handed to the others by any means. It contains a secret: whoever holds it may join. */
+/* An id for koloCommInitRank. One rank makes it and hands it to the others by any means. It contains a secret: whoever
+ * holds it may join. */
 typedef struct {
   char internal[KOLO_UNIQUE_ID_BYTES];
 } koloUniqueId;
@@ -130,26 +171,30 @@ typedef enum KOLO_OF_INT {
   koloNumDatatypes = 17
 } koloDataType_t;
 
-/* Reductions. Integers wrap modulo 2^bits. float16, bfloat16 and float8 accumulate in float32 and are rounded to
- * nearest even when stored. The algorithms line, one_shot and two_shot store nothing but the result, and reproducible
- * communicators use no others. The algorithms ring, biring, recursive, tree and hierarchical also store partial
- * results, in the datatype. There a partial sum or product that is too large becomes infinite (of float8 the largest
- * number), even if the result would be representable. That holds for sums, pre-multiplied sums and products, but not
- * for averages.
+/* Reductions.
  *
- * min and max of floating-point values propagate NaN. Logical operations read non-zero as true and write 0 or 1.
- * Bitwise operations are for integers and bool. complex has sum, prod, avg and pre-multiplied sum. Values from
- * koloNumOps on are handles made by koloRedOpCreate and koloRedOpCreatePreMulSum.
+ *  - Integers wrap modulo 2^bits.
+ *  - float16, bfloat16 and float8 accumulate in float32. A stored value is rounded to nearest even.
+ *  - min and max of floating-point values propagate NaN.
+ *  - Logical operations read non-zero as true and write 0 or 1. They and min and max are not defined for complex types.
+ *  - Bitwise operations are for integers and bool.
+ *  - avg and the pre-multiplied sum are not defined for bool.
+ *  - complex types have sum, prod, avg and pre-multiplied sum.
+ *  - Values from koloNumOps on are handles of koloRedOpCreate and koloRedOpCreatePreMulSum.
  *
- * avg divides the sum by the number of ranks; integers are truncated towards zero. If the datatype has 8 or 16 bits,
- * the sum may be too large for it, and the result is right by every algorithm. If the datatype is wider, a sum of
- * integers may wrap, and one of floats become infinite.
- *   - int8, uint8, int16, uint16: the inputs of all ranks are folded at once. Only line, one_shot and two_shot do
- *     that, so one of them carries out the average, whatever algorithm was asked for. A communicator of more than 64
- *     ranks returns koloUnsupported.
- *   - float16, bfloat16, float8: every algorithm averages them. Partial results are stored divided by a power of two,
- *     so they are never too large. Each store rounds, as in a sum; a partial result near zero is rounded to a
- *     multiple of the smallest number of the datatype. */
+ * Partial results. The algorithms line, one_shot and two_shot store nothing but the result. A reproducible communicator
+ * uses no others. The algorithms ring, biring, recursive, tree and hierarchical also store partial results, in the
+ * datatype. A partial sum, pre-multiplied sum or product that is too large then becomes infinite (in float8: the
+ * largest number), even if the result would be representable. Averages are exempt.
+ *
+ * Averages. avg divides the sum by the number of ranks. Integers are truncated towards zero.
+ *  - int8, uint8, int16, uint16: the result is right even where the sum is too large for the datatype. The inputs of
+ *    all ranks are folded at once, which only line, one_shot and two_shot do. One of them carries out the average,
+ *    whatever algorithm was asked for. A communicator of more than 64 ranks returns koloUnsupported.
+ *  - float16, bfloat16, float8: the result is right even where the sum is too large for the datatype, by every
+ *    algorithm. Partial results are stored divided by a power of two. Each store rounds, as in a sum. A partial result
+ *    near zero is rounded to a multiple of the datatype's smallest number.
+ *  - Wider datatypes: a sum of integers may wrap, and a sum of floats may become infinite. */
 typedef enum KOLO_OF_INT {
   koloSum = 0,
   koloProd = 1,
@@ -180,45 +225,58 @@ typedef enum KOLO_OF_INT {
   koloNumCollectives = 10
 } koloCollective_t;
 
-/* Bytes of one element; 0 for an unknown datatype. */
+/* Returns the bytes of one element; 0 for an unknown datatype. */
 KOLO_API size_t koloDataTypeSize(koloDataType_t datatype);
-/* "float32", "all_reduce", "sum", ...; NULL for an unknown value. */
+/* Returns the name of a datatype, such as "float32"; NULL for an unknown value. The text is the library's. */
 KOLO_API const char* koloDataTypeName(koloDataType_t datatype);
+/* Returns the name of a predefined reduction, such as "sum"; NULL for an unknown value. The text is the library's. */
 KOLO_API const char* koloRedOpName(koloRedOp_t op);
+/* Returns the name of a collective, such as "all_reduce"; NULL for an unknown value. The text is the library's. */
 KOLO_API const char* koloCollectiveName(koloCollective_t collective);
 
-/* Whether a predefined reduction is defined for a datatype: 1 or 0. */
+/* Returns 1 if a predefined reduction is defined for a datatype, else 0. */
 KOLO_API int koloRedOpIsDefined(koloRedOp_t op, koloDataType_t datatype);
 
 /* ---------------------------------------------------------- communicators */
 
-/* Options of a communicator. Start from KOLO_CONFIG_INITIALIZER; a field left at its initial value takes the setting
- * of the environment variable named beside it, or else the library's default. */
+/* Options of a communicator. Start from KOLO_CONFIG_INITIALIZER. A field that keeps its initial value takes the setting
+ * of the environment variable named in its comment, or else the library's default. The strings are copied by the call.
+ */
 typedef struct {
   size_t size;
   unsigned int magic;
   unsigned int version;
-  int timeoutMs;          /* KOLO_TIMEOUT_MS: an operation that waits longer fails with koloTimeout; 0: no deadline */
-  int reproducible;       /* KOLO_REPRODUCIBLE: 1 folds every element in rank order 0..n-1 whatever the algorithm */
-  const char* algorithm;  /* KOLO_ALGORITHM: "all_reduce:biring,broadcast:tree"; see koloCommSetAlgorithm */
-  const char* transports; /* KOLO_TRANSPORTS: names in order of preference, "shm" */
-  const char* name;       /* shown in messages */
-  int device;   /* KOLO_DEVICE: KOLO_HOST, or the CUDA device in whose memory this rank's buffers lie. Streams are
-                   then cudaStream_t, cast to koloStream_t, and a call returns when its operation is enqueued; but
-                   a rank that is about 100 operations or groups ahead of its device waits in the call. All
-                   ranks of a communicator use devices, or none does. Ranks that share a device need
-                   streams of their own, made with cudaStreamNonBlocking. */
-  int resident; /* KOLO_RESIDENT: 1: small operations on an idle stream (cudaStreamNonBlocking) are given to a kernel
-                   that stays on the GPU until it has had nothing to do for KOLO_RESIDENT_IDLE_US, and are not launched.
-                   Whatever waits for the device to be idle (cudaDeviceSynchronize, cudaFree) then waits up to that much
-                   longer. The same on all ranks; one that cannot have such a kernel says why, and launches. 2: also
-                   those that follow others in one stream, whatever the program enqueues between them, if all that comes
-                   before an operation in its stream can run beside the kernel, which has four of the GPU's
-                   multiprocessors: a cooperative launch on all of them would wait for ever. */
-  int eager; /* KOLO_EAGER: 0: a call that is the first of its kind is checked against those of the other ranks before
-                it returns. 1: not where this rank only gives, and there is room for what it gives, as when it repeats
-                such a call: so it does not wait for the others, and that they have called something else shows at a
-                later call. Each rank's own choice; host memory only. */
+  /* KOLO_TIMEOUT_MS. The deadline of an operation in milliseconds (rule 9). 0: no deadline. */
+  int timeoutMs;
+  /* KOLO_REPRODUCIBLE. 1: every element is folded in rank order 0..n-1, whatever the algorithm. */
+  int reproducible;
+  /* KOLO_ALGORITHM. Overrides of the planner, as koloCommSetAlgorithm takes them:
+   * "all_reduce:biring,broadcast:tree". */
+  const char* algorithm;
+  /* KOLO_TRANSPORTS. Names of transports in order of preference: "shm,tcp". */
+  const char* transports;
+  /* Shown in messages. */
+  const char* name;
+  /* KOLO_DEVICE. KOLO_HOST, or the CUDA device in whose memory this rank's buffers lie. All ranks of a communicator use
+   * devices, or none does. Rule 7 states the stream semantics. Ranks that share a device need streams of their own,
+   * made with cudaStreamNonBlocking. */
+  int device;
+  /* KOLO_RESIDENT. Whether a resident kernel, which stays on the GPU, serves small operations in place of launches. The
+   * value is the same on all ranks.
+   *  0: no.
+   *  1: operations on an idle stream, made with cudaStreamNonBlocking.
+   *  2: also operations that follow others in one stream, whatever the program enqueues between them. All that precedes
+   *     an operation in its stream must be able to run beside the resident kernel, which holds four of the GPU's
+   *     multiprocessors: a cooperative launch on all of them would wait for ever.
+   * The kernel ends after KOLO_RESIDENT_IDLE_US without work. Whatever waits for the device to be idle
+   * (cudaDeviceSynchronize, cudaFree) may wait that much longer. A rank that cannot have such a kernel logs the reason
+   * and launches. */
+  int resident;
+  /* KOLO_EAGER. Each rank's own choice; host memory only.
+   *  0: a call that is the first of its kind is checked against those of the other ranks before it returns.
+   *  1: a rank that only sends (a broadcast's root, say) does not wait for that check if there is room for its data.
+   *     A mismatch then shows at a later call, as it does for a repeated call ("collectives", mismatches). */
+  int eager;
 } koloConfig_t;
 
 #define KOLO_HOST (-1)
@@ -231,361 +289,657 @@ typedef struct {
         KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT, KOLO_CONFIG_UNDEF_INT                                            \
   }
 
-/* Makes an id and starts its rendezvous in this process, listening on KOLO_INTERFACE's address or, by default, on the
- * address by which this machine is known to itself. The rank that uses the id with rank 0 need not be this process, but
- * this process must live until all have joined; it goes on relaying control messages while it lives. */
+/* Makes a unique id and starts its rendezvous in this process.
+ * The rendezvous listens on the address of KOLO_INTERFACE or, by default, on the address by which this machine is known
+ * to itself. The rank that uses the id as rank 0 need not be in this process. This process must live until all ranks
+ * have joined, and it relays control messages while it lives.
+ * Parameters: uniqueId: place for the id.
+ * Errors: koloSystemError (no socket, no thread), koloInvalidEnvironment. */
 KOLO_API koloResult_t koloGetUniqueId(koloUniqueId* uniqueId);
 
-/* Collective over nranks callers that hold the same id; each rank 0..nranks-1 exactly once. A rank whose settings or
- * configuration are wrong ends the attempt of all ranks: the others return koloRemoteError, with its reason. A comm,
- * nranks or rank out of range is refused before anything is sent. */
+/* Makes a communicator of nranks ranks that hold the same id. Collective over these callers.
+ * Parameters:
+ *   comm      place for the handle; the caller destroys it
+ *   nranks    1..4096, the same on all ranks
+ *   uniqueId  the id of koloGetUniqueId, the same on all ranks
+ *   rank      0..nranks-1, each exactly once
+ * Blocks: until all ranks have joined, for KOLO_INIT_TIMEOUT_MS at most. Inside a group the call returns at once, and
+ *   koloGroupEnd makes the communicator and writes comm.
+ * Errors: koloInvalidRankCount and koloInvalidRank, before anything is sent. koloDuplicateRank, koloUnreachable,
+ *   koloTimeout, koloMismatch (settings that must agree differ), koloSystemError. A rank whose settings or
+ *   configuration are wrong ends the attempt of all ranks: the others return koloRemoteError with its reason. */
 KOLO_API koloResult_t koloCommInitRank(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank);
+/* Does the same with options.
+ * Parameters: as koloCommInitRank; config: this rank's options, or NULL for the defaults; read by the call.
+ * Blocks, Errors: as koloCommInitRank. */
 KOLO_API koloResult_t koloCommInitRankConfig(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank,
                                              const koloConfig_t* config);
-/* Makes nranks communicators at once whose ranks are threads of this process; comms has room for nranks handles. */
+/* Makes nranks communicators at once whose ranks are threads of this process.
+ * Parameters:
+ *   comms   array of nranks handles; entry i becomes rank i; the caller destroys each
+ *   nranks  1..4096
+ *   config  options of all ranks, or NULL
+ * Blocks: until all communicators are made. One call of one thread makes them all.
+ * Errors: those of koloCommInitRank. koloInvalidUsage inside a group. On an error no communicator is left. */
 KOLO_API koloResult_t koloCommInitAll(koloComm_t* comms, int nranks, const koloConfig_t* config);
-/* Joins the job that a launcher described in the environment: KOLO_RANK/KOLO_SIZE/KOLO_ROOT, torchrun, Slurm, Open MPI
- * or MPICH, in that order. Alone (none of them set) it makes a communicator of one rank. Ranks that run as different
- * users find each other by KOLO_ROOT only. */
+/* Joins the job that a launcher described in the environment. Collective over the processes of the job.
+ * The first of these that is set counts: KOLO_RANK and KOLO_SIZE (with KOLO_ROOT), torchrun, Slurm, Open MPI, MPICH.
+ * With none of them the communicator has one rank. Ranks that run as different users find each other by KOLO_ROOT only.
+ * Parameters: comm: place for the handle; the caller destroys it; config: this rank's options, or NULL.
+ * Blocks: until all ranks have joined, for KOLO_INIT_TIMEOUT_MS at most.
+ * Errors: those of koloCommInitRank, koloInvalidEnvironment. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* config);
 
-/* Collective over comm. Ranks that give the same color form a new communicator, ordered by key and then by old rank.
- * KOLO_SPLIT_NOCOLOR yields KOLO_COMM_NULL. config NULL: that of the parent.
- * Blocks until all ranks of comm have called it, for KOLO_INIT_TIMEOUT_MS at most. A rank that is late, or whose
- * configuration is not valid, makes the call fail on all ranks; comm goes on.
- * On one host the new communicator shares the links of comm, and memory of which all communicators that are split from
- * one another have parts. It takes no file descriptor, mapping or thread, and needs no message of the control plane.
- * The first split of a communicator makes that memory: one descriptor, and of address space up to 4 GiB for each rank,
- * which takes memory where it is used. A communicator shares nothing if its configuration names other transports than
- * those of comm, or a device, or if its process locks all its memory (mlockall). Each communicator stands alone in all
- * else: comm may be destroyed first, and the failure of one is not that of the other. The death of a rank is that of
- * all communicators that have it. */
+/* Splits comm: ranks that give the same color form a new communicator. Collective over comm.
+ * The new ranks are ordered by key, and among equal keys by the old rank.
+ * Parameters:
+ *   color    0 or more, or KOLO_SPLIT_NOCOLOR; the latter yields KOLO_COMM_NULL
+ *   key      any number
+ *   newcomm  place for the handle; the caller destroys it
+ *   config   options of the new communicator; NULL: those of comm
+ * Blocks: until all ranks of comm have called it, for KOLO_INIT_TIMEOUT_MS at most.
+ * Errors: a rank that is late, or whose configuration is not valid, makes the call fail on all ranks, and comm goes on.
+ *   koloInvalidArgument (color). koloInvalidUsage inside a group. The failure of comm, if it has failed.
+ * Resources: on one host the new communicator shares the links of comm, and memory in which all communicators that are
+ *   split from one another have parts. It then takes no file descriptor, no mapping and no thread, and needs no message
+ *   of the control plane. The first split of a communicator makes that memory: one descriptor, and up to 4 GiB of
+ *   address space for each rank, which takes memory where it is used. A communicator shares nothing in these cases: its
+ *   configuration names a device, or other transports than those of comm; its process locks all its memory (mlockall).
+ * Independence: comm may be destroyed before the new communicator. The failure of one is not that of the other. The
+ *   death of a rank is a failure of every communicator that has this rank. */
 KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloComm_t* newcomm,
                                     const koloConfig_t* config);
-/* Collective over the ranks of comm that are not excluded; works when excluded ranks are dead and comm has failed. */
+/* Makes a communicator of the ranks of comm that are not excluded. Collective over these ranks.
+ * It works when excluded ranks are dead and when comm has failed.
+ * Parameters:
+ *   excludeRanks  array of excludeCount ranks of comm, without the caller; read by the call
+ *   excludeCount  0..n-1
+ *   newcomm       place for the handle; the caller destroys it
+ *   config        options; NULL: those of comm
+ * Blocks: until all remaining ranks have called it, for KOLO_INIT_TIMEOUT_MS at most.
+ * Errors: koloInvalidCount, koloInvalidRank. koloInvalidUsage if a rank excludes itself, and inside a group. Those of
+ *   koloCommInitRank. */
 KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, int excludeCount, koloComm_t* newcomm,
                                      const koloConfig_t* config);
-/* Waits until all operations enqueued here have finished, and until all ranks have entered those in which this rank
- * only gave (but see koloSetMayWait). Afterwards operations are refused; questions are answered. */
+/* Completes all operations of comm on this rank; afterwards operations are refused and queries are answered.
+ * Parameters: comm stays the caller's, to be destroyed.
+ * Blocks: until the operations enqueued here have finished, and until all ranks have entered those in which this rank
+ *   only sent. After koloSetMayWait(0) it returns koloInProgress instead, and has done nothing, while it would have to
+ *   wait for other ranks. It does not wait for receives without a message ("requests", failure).
+ * Errors: the failure of comm. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
-/* Finalises if that was not done, and frees the communicator. The handle is dead afterwards, whatever is returned. */
+/* Finalises comm if that was not done, and frees it.
+ * Parameters: comm: the handle is dead afterwards, whatever is returned. Its windows and reductions go with it. A
+ *   refused call (koloInvalidUsage) is the exception: comm goes on.
+ * Blocks: as koloCommFinalize, and until calls of other threads on comm have returned.
+ * Errors: the failure of comm. koloInvalidUsage inside a group and inside a function of the caller (rule 11). */
 KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
-/* Makes every operation of comm, on all ranks, return koloAborted in bounded time; then frees the communicator. */
+/* Makes every operation of comm, on all ranks, return koloAborted in bounded time; then frees comm.
+ * Parameters: comm: the handle is dead afterwards.
+ * Blocks: until calls of other threads on comm have returned; never for other ranks.
+ * Threads: any thread, at any time.
+ * Errors: koloInvalidUsage inside a group and inside a function of the caller (rule 11). */
 KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
-/* koloSuccess in *asyncError, or the error that comm has failed with. */
+/* Tells whether comm has failed.
+ * Parameters: asyncError: place for koloSuccess, or for the error that comm has failed with.
+ * Threads: any thread, at any time. */
 KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError);
-/* The calling thread's last error message, or the one that comm failed with where comm is given. Valid until the
- * thread's next failing call. comm may be NULL. Never NULL. */
+/* Returns a message: what comm failed with, if comm is given and has failed; else the calling thread's last error.
+ * Parameters: comm may be NULL. The text is the library's, valid until the thread's next failing call; never NULL.
+ * Threads: any thread, at any time. */
 KOLO_API const char* koloGetLastError(koloComm_t comm);
+/* Tells the number of ranks of comm.
+ * Parameters: count: place for the result.
+ * Threads: any thread, at any time. */
 KOLO_API koloResult_t koloCommCount(koloComm_t comm, int* count);
+/* Tells the rank of the caller in comm.
+ * Parameters: rank: place for the result.
+ * Threads: any thread, at any time. */
 KOLO_API koloResult_t koloCommUserRank(koloComm_t comm, int* rank);
-/* How many cores (hardware threads) of hosts comm's ranks may use, all together, by their affinity and the quotas of
- * their control groups when comm was made: where that is less than koloCommCount, they share cores. */
+/* Tells how many cores (hardware threads) of hosts the ranks of comm may use, all together.
+ * The number follows from the ranks' affinity and the quotas of their control groups when comm was made. If it is less
+ * than koloCommCount, ranks share cores.
+ * Parameters: cores: place for the result. */
 KOLO_API koloResult_t koloCommCores(koloComm_t comm, int* cores);
-/* A thread that waits in an operation of comm, and has polled for a while in vain, calls function(context) again and
- * again: for programs in which another library must go on meanwhile, because what it owes a peer may be what keeps that
- * peer from coming. The function must return soon, and may not call operations, groups, the end of a communicator or
- * this function (koloInvalidUsage). NULL: none, as at first. On GPUs, where calls do not wait, it is never called.
- * context must live as long as comm. */
+/* A progress function: the library calls it again and again from a thread that has polled in vain for a while.
+ * It must return soon. It may not call operations, groups, the end of a communicator or koloCommSetProgress
+ * (koloInvalidUsage). */
 typedef void (*koloProgressFunction_t)(void* context);
+/* Sets the progress function of comm, for programs in which another library must make progress while a thread waits.
+ * An example is a library on whose message a peer waits before the peer comes to the operation.
+ * Parameters:
+ *   function  NULL, the initial state: none
+ *   context   passed to the function; must live as long as comm
+ * Blocks: until other threads' operations on comm have ended.
+ * Stream: on GPUs calls do not wait, and the function is never called.
+ * Errors: koloInvalidUsage inside a group and inside a function of the caller. */
 KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_t function, void* context);
-/* mayWait 0: operations that the calling thread gives to no stream do not wait for other ranks, until it says 1. One
- * that has to, or might, returns koloInProgress and has done nothing; it is still the next one. What is done at once is
- * a collective in which this rank only gives (a broadcast's root, say), if it is one of the communicator's last ones
- * again or koloConfig_t.eager is 1, and there is room for what it gives: for whoever wants to have given early what
- * others will ask for. koloCommFinalize returns koloInProgress, and has done nothing, while it would have to wait for
- * other ranks to enter operations in which this rank only gave. Groups, streams and the other functions that are no
- * operations wait as ever, and so does an operation behind one that another thread or a stream has begun on the
- * communicator; on GPUs nothing waits. */
+/* Says whether operations of the calling thread may wait for other ranks.
+ * With 0, an operation of this thread that takes no stream and would wait returns koloInProgress. It has done nothing
+ * then, and it is still the communicator's next operation. A collective is done at once if all of these hold:
+ *  - this rank only sends in it (a broadcast's root, say)
+ *  - it repeats one of the communicator's last calls, or koloConfig_t.eager is 1
+ *  - there is room for its data
+ * koloCommFinalize returns koloInProgress while it would wait for other ranks. The setting does not concern groups,
+ * streams and other functions. An operation waits as ever behind one that another thread, or a stream, has begun on the
+ * communicator. On GPUs nothing waits.
+ * Parameters: mayWait: 1, the initial state, or 0.
+ * Threads: the setting is the calling thread's.
+ * Errors: koloInvalidArgument. */
 KOLO_API koloResult_t koloSetMayWait(int mayWait);
 
-/* Operations that the calling thread calls from now on, blocking or not, to a stream or not, have this deadline and not
- * that of their communicator (koloConfig_t.timeoutMs): one that waits longer for other ranks fails with koloTimeout,
- * and the communicator with it. 0: no deadline. -1: each communicator's own, as at first. A message that was started as
- * a request waits from its call on, everything else from when its execution begins. On GPUs it is ignored. */
+/* Sets the deadline of the operations that the calling thread calls from now on, in place of their communicator's.
+ * It holds for blocking operations, requests and operations on streams. A message that was started as a request waits
+ * from its call on. Every other operation waits from the begin of its execution.
+ * Parameters: timeoutMs: milliseconds; 0: no deadline; -1, the initial state: koloConfig_t.timeoutMs.
+ * Stream: on GPUs the setting is ignored.
+ * Threads: the setting is the calling thread's.
+ * Errors: koloInvalidArgument. */
 KOLO_API koloResult_t koloSetTimeout(int timeoutMs);
 
 /* ------------------------------------------------------------ collectives */
-/* Buffers: sendbuf and recvbuf may be the same where "in place" is stated, and must not overlap otherwise.
- * An operation's result is ready when the call returns (stream NULL) or when the stream has reached it (on GPUs
- * always). Ranks that call different things get koloMismatch, all of them: a rank whose own part was over before that,
- * from one of its next calls, koloCommFinalize and koloCommDestroy included. So it is with one that got all it needs
- * from a root that a third rank then does not meet, and with one that only gives (the root of a broadcast or scatter,
- * the others in a reduce or gather) and repeats one of its last calls: it may run up to 32 calls ahead of the others.
- * A call that returns an error gives its buffers back, though peers may still read there. What they read then does not
- * count; but on GPUs nobody notices that they were written, and windows of ranks that are threads of one process must
- * not be freed, before all have returned. Nobody writes to ordinary memory that was given back, but a peer that is
- * stopped (SIGSTOP, a debugger) for two seconds in the middle of doing so. Ordinary memory of some length may be read
- * and written by the kernel (KOLO_SINGLE_COPY_BYTES), which refuses special mappings (secret, of devices). The kernel
- * also refuses the memory of a process that is not dumpable (prctl PR_SET_DUMPABLE; a change of user has that effect
- * too): such a rank's memory is staged, from whenever it is so. */
+/* What holds for every collective. n is the number of ranks of comm. "Fold" means: combined over all ranks by op.
+ *
+ * Blocks, Stream: rule 7. On GPUs the result is ready when the stream has reached it.
+ * Threads: rule 6.
+ * Buffers: sendbuf is read, recvbuf is written. They may be the same memory only as "In place" says, and must not
+ *   overlap otherwise (koloInvalidOverlap). On a GPU communicator they lie in memory of the rank's device.
+ * Arguments that must agree on all ranks: the collective, count, datatype, op and root, unless stated otherwise.
+ * Errors: koloInvalidCount, koloInvalidDatatype, koloInvalidOperation, koloInvalidRoot, koloInvalidPointer and
+ *   koloInvalidOverlap, before anything is sent. koloInvalidUsage after koloCommFinalize. The failure of comm (rule
+ *   10). koloMismatch (below). koloInProgress (koloSetMayWait).
+ *
+ * Mismatches. Ranks that call different things all get koloMismatch.
+ *  - A rank whose own part was over before that gets it from one of its next calls, koloCommFinalize and
+ *    koloCommDestroy included.
+ *  - This applies to a rank that got all its data from a root which another rank then does not meet.
+ *  - It also applies to a rank that only sends (the root of a broadcast or scatter, the others in a reduce or gather)
+ *    and repeats one of its last calls: such a rank may run up to 32 calls ahead of the others.
+ *
+ * Buffers after an error. A call that returns an error gives its buffers back.
+ *  - Peers may still read there. On the host, what they read then does not count.
+ *  - On GPUs nobody notices that such a buffer was written. There, buffers must not be written before all ranks have
+ *    returned.
+ *  - Windows of ranks that are threads of one process must not be freed before all these ranks have returned.
+ *  - Nobody writes to ordinary memory that was given back. The exception is a peer that is stopped (SIGSTOP, a
+ *    debugger) for two seconds in the middle of writing.
+ *
+ * Single copy. The kernel may read and write long buffers in ordinary memory directly (KOLO_SINGLE_COPY_BYTES).
+ *  - It refuses special mappings (secret memory, memory of devices).
+ *  - It also refuses the memory of a process that is not dumpable (prctl PR_SET_DUMPABLE, a change of user). Such a
+ *    rank's memory is staged from that moment on.
+ *
+ * Sources. The files src/algorithms/NAME.h name the publications that the algorithms follow. koloExplain tells which
+ * algorithm an operation takes. */
 
-/* recvbuf[i] = fold over ranks of sendbuf[i]. In place: sendbuf == recvbuf. */
+/* All-reduce: recvbuf[i] is the fold of all ranks' sendbuf[i], on every rank.
+ * Parameters: sendbuf, recvbuf: count elements each.
+ * In place: sendbuf == recvbuf. */
 KOLO_API koloResult_t koloAllReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                     koloRedOp_t op, koloComm_t comm, koloStream_t stream);
-/* As all-reduce, the result on root only; elsewhere recvbuf is not touched and may be NULL. In place on the root. */
+/* Reduce: recvbuf[i] of the root is the fold of all ranks' sendbuf[i].
+ * Parameters: sendbuf: count elements; recvbuf: count elements on the root, elsewhere not touched and may be NULL.
+ * In place: sendbuf == recvbuf, on the root. */
 KOLO_API koloResult_t koloReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                  koloRedOp_t op, int root, koloComm_t comm, koloStream_t stream);
-/* root's sendbuf into every recvbuf. sendbuf is read on the root only. In place: sendbuf == recvbuf. */
+/* Broadcast: copies the root's sendbuf into every rank's recvbuf.
+ * Parameters: sendbuf: count elements, read on the root only; recvbuf: count elements.
+ * In place: sendbuf == recvbuf. */
 KOLO_API koloResult_t koloBroadcast(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, int root,
                                     koloComm_t comm, koloStream_t stream);
-/* recvbuf holds n blocks of sendcount. In place: sendbuf == recvbuf + rank * sendcount. */
+/* All-gather: block i of every rank's recvbuf is the sendbuf of rank i.
+ * Parameters: sendbuf: sendcount elements; recvbuf: n blocks of sendcount elements.
+ * In place: sendbuf == recvbuf + rank * sendcount. */
 KOLO_API koloResult_t koloAllGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
                                     koloComm_t comm, koloStream_t stream);
-/* sendbuf holds n blocks of recvcount; this rank gets block `rank` of the fold. In place: recvbuf == sendbuf + rank *
- * recvcount. */
+/* Reduce-scatter: recvbuf is block `rank` of the fold of all ranks' sendbuf.
+ * Parameters: sendbuf: n blocks of recvcount elements; recvbuf: recvcount elements.
+ * In place: recvbuf == sendbuf + rank * recvcount. */
 KOLO_API koloResult_t koloReduceScatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
                                         koloRedOp_t op, koloComm_t comm, koloStream_t stream);
-/* Both buffers hold n blocks of count; block j of rank i becomes block i of rank j. In place: sendbuf == recvbuf. */
+/* All-to-all: block j of rank i's sendbuf becomes block i of rank j's recvbuf.
+ * Parameters: sendbuf, recvbuf: n blocks of count elements each.
+ * In place: sendbuf == recvbuf. */
 KOLO_API koloResult_t koloAllToAll(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                    koloComm_t comm, koloStream_t stream);
-/* root's recvbuf holds n blocks of sendcount. In place on the root: sendbuf == recvbuf + root * sendcount. */
+/* Gather: block i of the root's recvbuf is the sendbuf of rank i.
+ * Parameters: sendbuf: sendcount elements; recvbuf: n blocks of sendcount elements on the root, elsewhere not touched.
+ * In place: sendbuf == recvbuf + root * sendcount, on the root. */
 KOLO_API koloResult_t koloGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
                                  int root, koloComm_t comm, koloStream_t stream);
-/* root's sendbuf holds n blocks of recvcount. In place on the root: recvbuf == sendbuf + root * recvcount. */
+/* Scatter: recvbuf of rank i is block i of the root's sendbuf.
+ * Parameters: sendbuf: n blocks of recvcount elements, read on the root only; recvbuf: recvcount elements.
+ * In place: recvbuf == sendbuf + root * recvcount, on the root. */
 KOLO_API koloResult_t koloScatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
                                   int root, koloComm_t comm, koloStream_t stream);
-/* Returns when every rank has entered. */
+/* Barrier: is complete when every rank has entered. */
 KOLO_API koloResult_t koloBarrier(koloComm_t comm, koloStream_t stream);
 
-/* Forms with a count for each rank. counts and displs have one entry for each rank, in elements; displs NULL means one
- * block after the other. The arrays are read before the call returns. */
-/* counts and displs are the same on all ranks; sendbuf holds counts[rank]. In place: sendbuf == recvbuf + displs[rank].
- */
+/* Forms with a count for each rank. An array of counts or displacements (displs) has one entry for each rank, in
+ * elements. displs NULL means that the blocks follow one another. The arrays are the caller's and are read before the
+ * call returns. */
+
+/* All-gather with counts: block i of every rank's recvbuf is the sendbuf of rank i.
+ * Parameters:
+ *   sendbuf         counts[rank] elements
+ *   recvbuf         block i: counts[i] elements at displs[i]
+ *   counts, displs  the same on all ranks
+ * In place: sendbuf == recvbuf + displs[rank]. */
 KOLO_API koloResult_t koloAllGatherv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
                                      koloDataType_t datatype, koloComm_t comm, koloStream_t stream);
-/* counts and displs are the same on all ranks and describe sendbuf. In place: recvbuf == sendbuf + displs[rank]. */
+/* Reduce-scatter with counts: recvbuf is block `rank` of the fold of all ranks' sendbuf.
+ * Parameters:
+ *   sendbuf         block i: counts[i] elements at displs[i]
+ *   recvbuf         counts[rank] elements
+ *   counts, displs  the same on all ranks
+ * In place: recvbuf == sendbuf + displs[rank]. */
 KOLO_API koloResult_t koloReduceScatterv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
                                          koloDataType_t datatype, koloRedOp_t op, koloComm_t comm, koloStream_t stream);
-/* sendcounts[j] here must equal recvcounts[i] there. Not in place. */
+/* All-to-all with counts: block j of rank i's sendbuf becomes block i of rank j's recvbuf.
+ * Parameters:
+ *   sendbuf  block j: sendcounts[j] elements at senddispls[j]
+ *   recvbuf  block i: recvcounts[i] elements at recvdispls[i]
+ *   sendcounts[j] of rank i must equal recvcounts[i] of rank j. The displacements are each rank's own.
+ * In place: no. */
 KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcounts, const size_t* senddispls,
                                     void* recvbuf, const size_t* recvcounts, const size_t* recvdispls,
                                     koloDataType_t datatype, koloComm_t comm, koloStream_t stream);
-/* recvcounts and displs are read on the root only; sendcount must equal the root's recvcounts[rank]. */
+/* Gather with counts: block i of the root's recvbuf is the sendbuf of rank i.
+ * Parameters:
+ *   sendbuf             sendcount elements; sendcount must equal the root's recvcounts[rank]
+ *   recvbuf             on the root, block i: recvcounts[i] elements at displs[i]
+ *   recvcounts, displs  read on the root only
+ * In place: sendbuf == recvbuf + displs[root], on the root. */
 KOLO_API koloResult_t koloGatherv(const void* sendbuf, size_t sendcount, void* recvbuf, const size_t* recvcounts,
                                   const size_t* displs, koloDataType_t datatype, int root, koloComm_t comm,
                                   koloStream_t stream);
+/* Scatter with counts: recvbuf of rank i is block i of the root's sendbuf.
+ * Parameters:
+ *   sendbuf             on the root, block i: sendcounts[i] elements at displs[i]
+ *   sendcounts, displs  read on the root only
+ *   recvbuf             recvcount elements; recvcount must equal the root's sendcounts[rank]
+ * In place: recvbuf == sendbuf + displs[root], on the root. */
 KOLO_API koloResult_t koloScatterv(const void* sendbuf, const size_t* sendcounts, const size_t* displs, void* recvbuf,
                                    size_t recvcount, koloDataType_t datatype, int root, koloComm_t comm,
                                    koloStream_t stream);
 
 /* --------------------------------------------------------- point to point */
+/* What holds for every message.
+ *
+ * Order: messages between two ranks with one tag arrive in the order sent.
+ * Stream: rule 7. On GPUs messages have tag 0 and a stated source, and match in their order (koloUnsupported
+ *   otherwise).
+ * Threads: rule 6.
+ * Errors: koloInvalidCount, koloInvalidDatatype, koloInvalidRoot (peer), koloInvalidArgument (tag), koloInvalidPointer.
+ *   koloInvalidUsage after koloCommFinalize. The failure of comm (rule 10). */
 
+/* What koloRecvTag and koloIrecv tell about a message. */
 typedef struct {
   int source;
   int tag;
   size_t count; /* elements of the receiver's datatype */
 } koloRecvStatus_t;
 
-/* Messages between two ranks with one tag arrive in the order sent. A send may return before the receiver has called.
- */
+/* Sends a message with tag 0 to one rank.
+ * Parameters: sendbuf: count elements, read; peer: 0..n-1.
+ * Blocks: rule 7. A send may return before the receiver has called. */
 KOLO_API koloResult_t koloSend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream);
-/* Receives exactly what peer's koloSend sent (tag 0); a count or datatype that differs is koloMismatch. */
+/* Receives exactly what the peer's koloSend sent, tag 0.
+ * Parameters: recvbuf: count elements, written; peer: 0..n-1.
+ * Blocks: rule 7.
+ * Errors: koloMismatch if count or datatype differ from the sender's. */
 KOLO_API koloResult_t koloRecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream);
+/* Sends a message with a tag.
+ * Parameters: as koloSend; tag: 0..KOLO_MAX_TAG.
+ * Blocks: as koloSend. */
 KOLO_API koloResult_t koloSendTag(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                   koloComm_t comm, koloStream_t stream);
-/* peer may be KOLO_ANY_SOURCE and tag KOLO_ANY_TAG. Receives up to count elements; a longer message is koloTruncated.
- * status may be NULL; otherwise it is written when the message has arrived. */
+/* Receives a message of up to count elements, of a given or any source and tag.
+ * Parameters:
+ *   recvbuf  count elements; as many are written as the message has
+ *   peer     0..n-1, or KOLO_ANY_SOURCE
+ *   tag      0..KOLO_MAX_TAG, or KOLO_ANY_TAG
+ *   status   NULL, or a place that is written when the message has arrived; must live until then
+ * Blocks: rule 7.
+ * Errors: koloTruncated if the message is longer than count. */
 KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                   koloRecvStatus_t* status, koloComm_t comm, koloStream_t stream);
 
 /* ----------------------------------------------------------------- groups */
 
-/* Operations between the two are started together by koloGroupEnd; no order inside the group can deadlock, on one or on
- * several communicators. Groups nest. Arguments are checked by each call; operations with a faulty argument are refused
- * there, and koloGroupEnd returns the first such error without running anything. With a NULL stream koloGroupEnd
- * returns when all are done. One rank's operations of a group must go to one stream for each communicator. */
+/* Opens a group of the calling thread: operations are collected until koloGroupEnd. Groups nest.
+ * Threads: a group is the calling thread's.
+ * Errors: koloInvalidUsage inside a reduction function. */
 KOLO_API koloResult_t koloGroupStart(void);
+/* Closes a group. The end of the outermost group starts all its operations together.
+ * No order inside the group can deadlock, on one or on several communicators. For each communicator, all of a rank's
+ * operations in a group must go to one stream.
+ * Blocks: rule 7; with a NULL stream until all operations of the group are done.
+ * Errors: koloInvalidUsage without an open group, and for two streams on one communicator. If a call inside the group
+ *   was refused, the first such error, and nothing runs. The errors of the operations. */
 KOLO_API koloResult_t koloGroupEnd(void);
 
 /* --------------------------------------------------------------- requests */
+/* A request stands for an operation that a call has started and does not wait for. What holds for all requests:
+ *
+ * Communicators: on host memory only (koloUnsupported). On GPUs every call is nonblocking already.
+ * Buffers: the buffers, and the place for a receive's status, belong to the operation until it is done. Arrays of
+ *   counts and displacements are read by the call.
+ * Groups: the calls are refused inside a group (koloInvalidUsage). koloIgroupEnd makes a request of a group.
+ *
+ * Order
+ *  - The collectives of a communicator are executed one at a time, in the order of their calls. It does not matter
+ *    whether they are requests, blocking calls or operations on streams.
+ *  - Messages are matched when they are called. A posted receive, or a collective that waits for other ranks, keeps no
+ *    later message of the communicator from going.
+ *  - A request that follows an operation on a stream, on the same communicator, begins when that operation has ended.
+ *    If the operation is a message, the request begins when the message has begun.
+ *
+ * Progress
+ *  - A thread that waits for a request makes progress for all requests of its communicator.
+ *  - While no thread waits, a thread of the communicator takes over within 2 milliseconds. It takes a collective with
+ *    koloRequestNotify at once.
+ *  - This thread is started with the first request that is not done when its call returns. It sleeps while there are no
+ *    requests.
+ *  - There is no progress while another thread of this rank is in koloCommSplit, koloCommShrink, koloWindowRegister or
+ *    koloWindowDeregister.
+ *
+ * Failure
+ *  - Arguments are checked by the call. A refused call makes no request.
+ *  - A failure of the communicator is that of all its requests. It shows by itself, also while no thread waits.
+ *  - koloCommFinalize and koloCommDestroy wait for requests. A receive for which no message has come ends with
+ *    koloAborted, or with koloRemoteError if the rank that it waits for has ended its communicator before.
+ *
+ * Ownership: the caller gives every request back by koloRequestFree. A process has at most 16384 requests at a time;
+ *   the next call returns koloOutOfMemory.
+ * Threads: any thread may call any function below, also several threads for one request at the same time.
+ *   koloRequestFree ends after the others.
+ *
+ * The calls that start a request take the parameters of the function without "I", and "request", a place for the
+ * handle, in place of the stream. They wait neither for other ranks nor for operations. */
 
-/* A request stands for an operation that the call has started and does not wait for. Its buffers, and the place for a
- * receive's status, belong to the operation until it is done. Arrays of counts and displacements are read by the call.
- * Communicators on host memory only; on GPUs every call is nonblocking already (koloUnsupported).
- *
- * Order. Collectives of a communicator are executed in the order of their calls, whether as requests, blocking or to
- * streams, and no two at once. Messages are matched when they are called: a posted receive, or a collective that waits
- * for other ranks, keeps no later message of the communicator from going. Behind an operation that was given to a
- * stream, on the same communicator, a request begins when that has ended (a message on a stream: when it has begun).
- *
- * Progress. Who waits for a request makes progress for all of its communicator's. While nobody waits, a thread of the
- * communicator's takes over within 2 milliseconds; a collective with koloRequestNotify, at once. The thread is started
- * with the first request that is not done when its call returns, and sleeps while there are none. There is no progress
- * while another thread of this rank is in koloCommSplit, koloCommShrink, koloWindowRegister or koloWindowDeregister.
- *
- * Failure. Arguments are checked by the call, which then gives no request. A failure of the communicator is that of all
- * its requests, and shows by itself, also while nobody waits. koloCommFinalize and koloCommDestroy wait for requests,
- * but a receive that no message has come for ends with koloAborted; or with koloRemoteError, if the rank that it waits
- * for has ended its communicator before.
- *
- * Every request is given back by koloRequestFree; a process has 16384 at a time, then koloOutOfMemory. All functions
- * may be called from any thread, several of them for one request at the same time; koloRequestFree ends after the
- * others. A group's request has the deadline (koloSetTimeout) that holds where the group ends. */
+/* Starts koloSendTag. */
 KOLO_API koloResult_t koloIsend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                 koloComm_t comm, koloRequest_t* request);
-/* As koloRecvTag: peer may be KOLO_ANY_SOURCE, tag KOLO_ANY_TAG, status NULL. */
+/* Starts koloRecvTag. peer may be KOLO_ANY_SOURCE, tag KOLO_ANY_TAG, status NULL. */
 KOLO_API koloResult_t koloIrecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                 koloRecvStatus_t* status, koloComm_t comm, koloRequest_t* request);
 
-/* Collectives: as those of the same name without I. */
+/* Starts koloAllReduce. */
 KOLO_API koloResult_t koloIallReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                      koloRedOp_t op, koloComm_t comm, koloRequest_t* request);
+/* Starts koloReduce. */
 KOLO_API koloResult_t koloIreduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                   koloRedOp_t op, int root, koloComm_t comm, koloRequest_t* request);
+/* Starts koloBroadcast. */
 KOLO_API koloResult_t koloIbroadcast(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                      int root, koloComm_t comm, koloRequest_t* request);
+/* Starts koloAllGather. */
 KOLO_API koloResult_t koloIallGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
                                      koloComm_t comm, koloRequest_t* request);
+/* Starts koloReduceScatter. */
 KOLO_API koloResult_t koloIreduceScatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
                                          koloRedOp_t op, koloComm_t comm, koloRequest_t* request);
+/* Starts koloAllToAll. */
 KOLO_API koloResult_t koloIallToAll(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                     koloComm_t comm, koloRequest_t* request);
+/* Starts koloGather. */
 KOLO_API koloResult_t koloIgather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
                                   int root, koloComm_t comm, koloRequest_t* request);
+/* Starts koloScatter. */
 KOLO_API koloResult_t koloIscatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
                                    int root, koloComm_t comm, koloRequest_t* request);
+/* Starts koloBarrier. */
 KOLO_API koloResult_t koloIbarrier(koloComm_t comm, koloRequest_t* request);
+/* Starts koloAllGatherv. */
 KOLO_API koloResult_t koloIallGatherv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
                                       koloDataType_t datatype, koloComm_t comm, koloRequest_t* request);
+/* Starts koloReduceScatterv. */
 KOLO_API koloResult_t koloIreduceScatterv(const void* sendbuf, void* recvbuf, const size_t* counts,
                                           const size_t* displs, koloDataType_t datatype, koloRedOp_t op,
                                           koloComm_t comm, koloRequest_t* request);
+/* Starts koloAllToAllv. */
 KOLO_API koloResult_t koloIallToAllv(const void* sendbuf, const size_t* sendcounts, const size_t* senddispls,
                                      void* recvbuf, const size_t* recvcounts, const size_t* recvdispls,
                                      koloDataType_t datatype, koloComm_t comm, koloRequest_t* request);
+/* Starts koloGatherv. */
 KOLO_API koloResult_t koloIgatherv(const void* sendbuf, size_t sendcount, void* recvbuf, const size_t* recvcounts,
                                    const size_t* displs, koloDataType_t datatype, int root, koloComm_t comm,
                                    koloRequest_t* request);
+/* Starts koloScatterv. */
 KOLO_API koloResult_t koloIscatterv(const void* sendbuf, const size_t* sendcounts, const size_t* displs, void* recvbuf,
                                     size_t recvcount, koloDataType_t datatype, int root, koloComm_t comm,
                                     koloRequest_t* request);
-/* As koloGroupEnd, without waiting: one request for all that the group holds, on whatever communicators. Its operations
- * are those called with a NULL stream, and the group is the outermost one (koloInvalidUsage). */
+/* Closes the outermost group like koloGroupEnd, without waiting: one request stands for all that the group holds.
+ * The group's operations, on whatever communicators, are those called with a NULL stream. The request has the deadline
+ * (koloSetTimeout) that is in force where the group ends.
+ * Parameters: request: place for the handle.
+ * Errors: koloInvalidUsage without an open group, for an inner group, for an operation on a stream, and for a group
+ *   that makes communicators. On an error nothing has begun. */
 KOLO_API koloResult_t koloIgroupEnd(koloRequest_t* request);
 
-/* The operation's result, or koloInProgress while it is not done. Makes progress as far as that needs no waiting. */
+/* Tells the result of a request's operation, or koloInProgress while it is not done.
+ * Blocks: no. The call makes progress as far as that needs no waiting.
+ * Errors: the operation's. */
 KOLO_API koloResult_t koloRequestTest(koloRequest_t request);
-/* Returns when the operation is done, with its result; or after timeoutMs with koloInProgress, and the operation goes
- * on. timeoutMs -1: whenever it is done. */
+/* Waits for a request and returns the operation's result.
+ * Parameters: timeoutMs: milliseconds, or -1 for no limit.
+ * Blocks: until the operation is done. After timeoutMs it returns koloInProgress, and the operation goes on.
+ * Errors: the operation's. koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction function. */
 KOLO_API koloResult_t koloRequestWait(koloRequest_t request, int timeoutMs);
-/* Returns when one of the requests is done: its place in *index, and koloSuccess, whatever its result is. NULL entries
- * are passed over; *index is -1 where there are no others. koloInProgress after timeoutMs, as koloRequestWait. */
+/* Waits until one of several requests is done.
+ * Parameters:
+ *   count      entries of requests
+ *   requests   handles; NULL entries are skipped
+ *   timeoutMs  milliseconds, or -1 for no limit
+ *   index      place for the index of the request that is done; -1 if all entries are NULL
+ * Blocks: until one is done. After timeoutMs it returns koloInProgress.
+ * Errors: koloInvalidCount, koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction function. The
+ *   result of the operation is not returned here: a request that is done gives koloSuccess. */
 KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* requests, int timeoutMs, int* index);
-/* function(result, message, context) is called once, when the operation is done: by a thread of the library's that does
- * nothing else, perhaps after koloRequestWait has returned, or by this call if it is done already. message says what
- * went wrong ("" if nothing did), and is valid during the call. The function may start requests and free this one; it
- * should return soon, for others wait for their turn, and may not end a communicator (koloInvalidUsage). A request has
- * one such function (koloInvalidUsage). */
+/* A notify function: called once, when a request's operation is done.
+ * The caller of the function is a thread of the library that does nothing else, or koloRequestNotify itself if the
+ * operation is done already. The function may run after koloRequestWait has returned. It should return soon, because
+ * other functions wait for their turn.
+ * It may start requests and free this one. It may not end a communicator (koloInvalidUsage).
+ * Parameters:
+ *   result   the operation's
+ *   message  what went wrong, or ""; the library's, valid during the call
+ *   context  as given to koloRequestNotify */
 typedef void (*koloNotifyFunction_t)(koloResult_t result, const char* message, void* context);
+/* Sets the function that is called when a request's operation is done.
+ * Parameters: function: not NULL; context: passed to the function, and must live until it was called.
+ * Errors: koloInvalidUsage if the request has such a function already. */
 KOLO_API koloResult_t koloRequestNotify(koloRequest_t request, koloNotifyFunction_t function, void* context);
-/* The handle is dead afterwards. An operation that is not done goes on; its buffers are needed until it is. */
+/* Gives a request back.
+ * Parameters: request: the handle is dead afterwards. An operation that is not done goes on, and needs its buffers
+ *   until it is done. */
 KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
 
 /* ----------------------------------------------------------------- memory */
 
-/* Page-aligned memory that every process on this machine can be given access to. bytes may be 0 (*ptr becomes NULL). */
+/* Allocates page-aligned host memory to which every process on this machine can be given access.
+ * Parameters: ptr: place for the address; bytes: any number, 0 makes *ptr NULL. The caller frees it by koloMemFree.
+ * Errors: koloInvalidCount, koloOutOfMemory. */
 KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes);
-/* The same in the memory of a CUDA device, for communicators on GPUs; device KOLO_HOST: as koloMemAlloc. Not zeroed;
- * bytes are rounded up to what the device gives out (2 MiB). */
+/* Allocates memory of a CUDA device, for communicators on GPUs.
+ * The memory is not zeroed.
+ * Parameters:
+ *   ptr     place for the address; the caller frees it by koloMemFree
+ *   bytes   rounded up to what the device gives out (2 MiB)
+ *   device  a CUDA device, or KOLO_HOST: as koloMemAlloc
+ * Errors: koloInvalidCount, koloInvalidArgument (device), koloOutOfMemory. koloUnsupported in a build without CUDA. */
 KOLO_API koloResult_t koloMemAllocOn(void** ptr, size_t bytes, int device);
-/* NULL is allowed. Windows over the memory must be deregistered before. */
+/* Frees memory of koloMemAlloc or koloMemAllocOn.
+ * Parameters: ptr: NULL is allowed. Windows over the memory must be deregistered before.
+ * Blocks: for memory of a device, until the kernels that may use it have ended, as cudaFree does.
+ * Errors: koloInvalidPointer for memory of another origin. koloInvalidUsage while windows lie over it. */
 KOLO_API koloResult_t koloMemFree(void* ptr);
-/* Collective over comm: each rank gives memory of its own (sizes may differ, 0 and NULL included). Operations whose
- * buffers lie in windows are zero-copy, at any offsets; between hosts, messages of more than 16 KiB are. Memory that
- * did not come from koloMemAlloc registers too, but is zero-copy only between ranks of one process;
- * koloWindowIsZeroCopy tells. (Where ranks share cores short blocks may be staged all the same, which is faster there:
- * koloCommGetPlan.) Registering memory twice is harmless. On a GPU memory from koloMemAllocOn and cudaMalloc is
- * zero-copy between processes too; memory from pools (cudaMallocAsync) is staged. Memory must not be freed before its
- * windows are deregistered. */
+/* Registers memory as a window, which the peers read and write directly (zero-copy). Collective over comm.
+ *  - Each rank gives memory of its own. Sizes may differ, and 0 and NULL are allowed.
+ *  - Operations whose buffers lie in windows, at any offsets, are zero-copy between ranks that map each other's memory.
+ *    Between hosts, messages of more than 16 KiB are.
+ *  - Host memory of koloMemAlloc is zero-copy between processes. Other host memory registers too, and is zero-copy only
+ *    between ranks of one process.
+ *  - On a GPU, memory of koloMemAllocOn and cudaMalloc is zero-copy between processes. Memory of pools
+ *    (cudaMallocAsync) is staged.
+ *  - koloWindowIsZeroCopy tells. Where ranks share cores, short blocks may be staged all the same, because that is
+ *    faster there (koloCommGetPlan).
+ *  - Registering memory twice is harmless.
+ * Parameters:
+ *   buffer  the caller's memory; must not be freed before its windows are deregistered
+ *   bytes   its length
+ *   window  place for the handle
+ * Blocks: until all ranks have called it.
+ * Errors: koloInvalidCount. koloInvalidUsage inside a group, and when all windows of the communicator are in use. The
+ *   failure of comm. */
 KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window);
-/* The same for host memory that this process has mapped for all ranks itself, such as that of MPI_Win_allocate_shared.
- * The arrays have an entry for each rank and are read before the call returns: where this process sees the rank's
- * memory, and how many bytes it is, as that rank itself says. Zero-copy unless sizes differ, a rank sees another's not
- * (NULL), or some are not reached by shared memory; where it is not, it is staged. The memory must stay mapped until
- * the window is deregistered. koloUnsupported on GPUs. */
+/* Registers host memory that this process has mapped for all ranks itself. Collective over comm.
+ * An example is the memory of MPI_Win_allocate_shared. The window is zero-copy unless one of these holds: the sizes
+ * that ranks state differ; a rank does not see another's memory (NULL); ranks are not reached by shared memory.
+ * Otherwise the memory is staged.
+ * Parameters:
+ *   parts   an entry for each rank: where this process sees that rank's memory; read before the call returns
+ *   bytes   an entry for each rank: the length of the memory, as that rank itself states it; read likewise
+ *   window  place for the handle
+ *   The memory must stay mapped until the window is deregistered.
+ * Blocks: until all ranks have called it.
+ * Errors: as koloWindowRegister. koloUnsupported on GPUs. */
 KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* parts, const size_t* bytes,
                                                koloWindow_t* window);
-/* Collective over the window's communicator. A call that is refused (inside a group, for a wrong handle) changes
- * nothing, nor does one in which ranks give different windows (koloMismatch). Of a communicator that has failed, or
- * fails now because others do not answer, the window is taken from the calling rank all the same, and its memory may be
- * freed. */
+/* Deregisters a window. Collective over the window's communicator.
+ * Parameters: comm: the window's communicator; window: the handle is dead afterwards, unless the call changed nothing.
+ * Blocks: until all ranks have called it. On a communicator that has failed it does not wait.
+ * Errors: koloInvalidUsage (inside a group), koloInvalidHandle and koloMismatch (ranks give different windows) change
+ *   nothing. If the communicator has failed, or fails now because other ranks do not answer, the window is taken from
+ *   this rank all the same, and its memory may be freed. */
 KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window);
+/* Tells whether a window is zero-copy.
+ * Parameters: zeroCopy: place for 1 or 0. */
 KOLO_API koloResult_t koloWindowIsZeroCopy(koloWindow_t window, int* zeroCopy);
 
 /* ------------------------------------------------------ reduction handles */
 
 typedef enum KOLO_OF_INT { koloScalarHostImmediate = 1 } koloScalarResidence_t;
 
-/* sum of scalar * sendbuf; each rank may give its own scalar, which is read (one element of datatype) by this call. */
+/* Makes a reduction: the sum over ranks of scalar * sendbuf.
+ * Parameters:
+ *   op         place for the handle, which is valid on comm
+ *   scalar     one element of datatype in host memory, read by this call; each rank may give its own
+ *   datatype   the only datatype with which the handle can be used
+ *   residence  koloScalarHostImmediate
+ * Errors: koloInvalidDatatype, koloInvalidOperation (not defined for datatype), koloInvalidArgument (residence). */
 KOLO_API koloResult_t koloRedOpCreatePreMulSum(koloRedOp_t* op, const void* scalar, koloDataType_t datatype,
                                                koloScalarResidence_t residence, koloComm_t comm);
-/* acc[i] = acc[i] (op) in[i] for count elements, called on the thread that executes the operation. in and acc do not
- * overlap and are aligned to the element's size. Must be associative. Operations, groups and the end of a communicator
- * are refused inside (koloInvalidUsage): they would wait for the operation that the function is part of. */
+/* A reduction function: acc[i] = acc[i] (op) in[i] for count elements.
+ * It must be associative. It runs on the thread that executes the operation. It may not call operations, groups or the
+ * end of a communicator (koloInvalidUsage), because they would wait for the operation that the function is part of.
+ * Parameters: acc: written; in: read; they do not overlap and are aligned to the element's size; context: as given. */
 typedef void (*koloRedFunction_t)(void* acc, const void* in, size_t count, koloDataType_t datatype, void* context);
-/* commutative 0: elements are folded strictly in rank order. Works with every datatype. */
+/* Makes a reduction of a function of the caller. It works with every datatype, on host communicators.
+ * Parameters:
+ *   op           place for the handle, which is valid on comm
+ *   function     not NULL
+ *   commutative  0: elements are folded strictly in rank order
+ *   context      passed to the function; must live as long as the handle is in use */
 KOLO_API koloResult_t koloRedOpCreate(koloRedOp_t* op, koloRedFunction_t function, int commutative, void* context,
                                       koloComm_t comm);
+/* Destroys a reduction handle of comm.
+ * Errors: koloInvalidOperation if op was not made on comm, or was destroyed. */
 KOLO_API koloResult_t koloRedOpDestroy(koloRedOp_t op, koloComm_t comm);
 
 /* ---------------------------------------------------------------- streams */
+/* Streams and events of this section are for host communicators. On GPUs, streams and events are CUDA's. */
 
-/* Operations on one stream run one after the other on a background thread. */
+/* Makes a stream, whose operations run one after the other on a background thread.
+ * Parameters: stream: place for the handle; the caller destroys it. */
 KOLO_API koloResult_t koloStreamCreate(koloStream_t* stream);
-/* Returns when all that was enqueued before is done, with the first error among it. */
+/* Waits for a stream.
+ * Blocks: until all that was enqueued before is done. The NULL stream does not block.
+ * Errors: the first error since the last call. koloInvalidUsage inside a reduction function. */
 KOLO_API koloResult_t koloStreamSynchronize(koloStream_t stream);
-/* koloSuccess, koloInProgress, or the first error. */
+/* Tells whether a stream has work left: koloInProgress while it has, else koloSuccess or the first error.
+ * Errors: the first error among the stream's operations. */
 KOLO_API koloResult_t koloStreamQuery(koloStream_t stream);
-/* Waits as koloStreamSynchronize does, then frees the stream. */
+/* Waits as koloStreamSynchronize does, then frees the stream.
+ * Parameters: stream: the handle is dead afterwards; not NULL.
+ * Blocks: until all that was enqueued is done.
+ * Errors: the first error since the last koloStreamSynchronize. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream);
 
-/* An event is a place in a stream: the end of all that was enqueued there before koloEventRecord. One that was never
- * recorded, or was recorded in the NULL stream, has been reached. Recording again moves it; who waits already waits for
- * the place where it was. Events are for host streams. */
+/* Makes an event: a place in a stream, namely the end of all that was enqueued there before koloEventRecord.
+ * An event that was never recorded has been reached.
+ * Parameters: event: place for the handle; the caller destroys it. */
 KOLO_API koloResult_t koloEventCreate(koloEvent_t* event);
+/* Puts an event at the present end of a stream.
+ * Recording an event again moves it; waits that have begun still wait for the earlier place.
+ * Parameters: stream: NULL means that the event has been reached. */
 KOLO_API koloResult_t koloEventRecord(koloEvent_t event, koloStream_t stream);
-/* koloSuccess when the stream has reached it, else koloInProgress. Errors of operations are the stream's. */
+/* Tells whether the stream has reached an event: koloSuccess if it has, else koloInProgress.
+ * Errors: errors of operations are reported by the stream, not by the event. */
 KOLO_API koloResult_t koloEventQuery(koloEvent_t event);
-/* Returns when the stream has reached it. */
+/* Waits for an event.
+ * Blocks: until the stream has reached it.
+ * Errors: as koloEventQuery; koloInvalidUsage inside a reduction function. */
 KOLO_API koloResult_t koloEventSynchronize(koloEvent_t event);
-/* What is enqueued on stream from now on begins when the event has been reached. Does not block; a NULL stream does. */
+/* Makes a stream wait for an event: what is enqueued on the stream from now on begins when the event has been reached.
+ * Blocks: no. With a NULL stream it blocks as koloEventSynchronize does. */
 KOLO_API koloResult_t koloStreamWaitEvent(koloStream_t stream, koloEvent_t event);
-/* The handle is dead afterwards; streams that wait for the event still do. */
+/* Destroys an event.
+ * Parameters: event: the handle is dead afterwards. Streams that wait for the event still do. */
 KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
 
 /* ------------------------------------------------- choices and inspection */
 
-/* Collective in effect: give all ranks the same text. "all_reduce:ring" forces, "all_reduce:^ring" forbids,
- * "all_reduce:ring@1M-" forces from 1 MiB on ("LOW-HIGH", bytes, either may be left out, K, M and G allowed); several
- * by commas; "" returns to the planner's choice. Algorithms: line one_shot two_shot ring biring recursive bruck tree
- * pairwise hierarchical. The planner chooses for an operation that the algorithm asked for cannot carry out: line
- * only carries short ones, and only line, one_shot and two_shot fold all inputs at once, which a reproducible
- * communicator, a reduction that does not commute and an average of 8- or 16-bit integers need. koloExplain tells
- * what fits. */
+/* Overrides the planner's choice of algorithms on comm. All ranks must give the same text.
+ * The text is a list of overrides, separated by commas; "" returns to the planner's choice.
+ *   "all_reduce:ring"         forces an algorithm
+ *   "all_reduce:^ring"        forbids it
+ *   "all_reduce:ring@1M-"     forces it from 1 MiB on; the range is LOW-HIGH in bytes, with K, M or G allowed, and
+ *                             either end may be left out
+ * Algorithms: line one_shot two_shot ring biring recursive bruck tree pairwise hierarchical. koloExplain tells which
+ * of them fit an operation. The planner chooses where the algorithm asked for cannot carry out an operation:
+ *  - line carries only short operations.
+ *  - Only line, one_shot and two_shot fold all inputs at once. A reproducible communicator, a reduction that does not
+ *    commute, and an average of 8- or 16-bit integers need that.
+ * Parameters: text: read by the call.
+ * Blocks: until other threads' operations on comm have ended.
+ * Errors: koloInvalidArgument (text); the message tells what was expected. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text);
 
+/* What the planner would do. */
 typedef struct {
   char algorithm[24];
   char transport[24]; /* of the links used; "self" with one rank */
   int channels;
-  int zeroCopy; /* 1: straight between windows; 0: through staging, or by one copy out of the other process's memory
-                   where that is faster (KOLO_SINGLE_COPY_BYTES) */
+  /* 1: data goes straight between windows. 0: through staging, or by one copy out of the other process's memory where
+   * that is faster (KOLO_SINGLE_COPY_BYTES). */
+  int zeroCopy;
   size_t chunkBytes;
-  double predictedUs; /* by the planner's model */
+  double predictedUs; /* microseconds, by the planner's model */
 } koloPlan_t;
 
-/* What the planner would do. registered: whether all buffers lie in windows. Where ranks share cores, a barrier behind
- * a broadcast or a scatter is two_shot all the same, through that root, unless another algorithm was asked for, or this
- * one forbidden; and the root of a repeated broadcast or scatter of up to 16 KiB for each rank (128 KiB when it may not
- * wait, koloSetMayWait), 512 KiB in all, puts it into staging, though the others could take it; so does, up to 128 KiB,
- * who gives to the root of a repeated gather and may not wait, or was not offered its buffer before. */
+/* Tells what the planner would choose for an operation.
+ * Where ranks share cores, an operation may differ from its plan in two ways: a barrier that follows a broadcast or
+ * scatter may use two_shot, and a rank that only sends may stage its data although the others could take it. An
+ * algorithm that koloCommSetAlgorithm forces or forbids is respected.
+ * Parameters:
+ *   collective, count, datatype, op  as the operation is called; op matters for reductions only
+ *   registered                       1: all buffers lie in windows; 0: they do not
+ *   plan                             place for the result
+ * Errors: koloInvalidArgument (collective), koloInvalidDatatype, koloInvalidCount. */
 KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collective, size_t count,
                                       koloDataType_t datatype, koloRedOp_t op, int registered, koloPlan_t* plan);
-/* The same as text: every candidate, its predicted time, and why the winner won. Writes at most size bytes including
- * the terminator; *needed (may be NULL) gets the full length. comm may be NULL: nranks ranks on this machine. */
+/* Explains the planner's choice as text: every candidate, its predicted time, and why the winner won.
+ * Parameters:
+ *   comm    the communicator; NULL: as for nranks ranks on this machine
+ *   nranks  1 or more; read only if comm is NULL
+ *   collective, count, datatype, op, registered: as koloCommGetPlan
+ *   text    place for size bytes, of which the terminator is one; a longer text is cut
+ *   needed  NULL, or a place for the full length
+ * Errors: as koloCommGetPlan. koloInvalidRankCount. */
 KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t collective, size_t count,
                                   koloDataType_t datatype, koloRedOp_t op, int registered, char* text, size_t size,
                                   size_t* needed);
@@ -597,7 +951,9 @@ typedef enum KOLO_OF_INT {
   koloInfoSettings = 3    /* each setting: value, where it came from, what it means */
 } koloInfoTopic_t;
 
-/* A JSON text about this process. Sizes as with koloExplain. */
+/* Tells about this process, as a JSON text.
+ * Parameters: topic; text, size, needed: as koloExplain.
+ * Errors: koloInvalidArgument (topic). */
 KOLO_API koloResult_t koloGetInfo(koloInfoTopic_t topic, char* text, size_t size, size_t* needed);
 
 #ifdef __cplusplus
