@@ -1,4 +1,4 @@
-"""The Kubernetes job of README.md: what holds together in it, and its ranks as shells start them. No cluster is needed."""
+"""The Kubernetes job of src/bootstrap/README.md: its parts fit together, and its ranks run as shells. No cluster is needed."""
 import os
 import unittest
 

@@ -1,4 +1,4 @@
-"""The examples that README.md gives."""
+"""The examples that a README gives."""
 import re
 
 
