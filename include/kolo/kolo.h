@@ -18,8 +18,8 @@
  *  4. Handles. A handle is opaque. A handle that was destroyed, or that this library did not make, is refused with
  *     koloInvalidHandle. A handle may be destroyed while other threads use it: their calls end first, or are refused.
  *  5. Memory. The library never frees, keeps or writes the caller's memory beyond what a function's comment says. The
- *     buffers of an operation belong to the operation until it is complete. The section
- *     "collectives" says what holds after an error.
+ *     buffers of an operation belong to the operation until it is complete. The section "collectives" says what holds
+ *     after an error.
  *  6. Threads. Any thread may call any function. Different communicators may be used by different threads at the same
  *     time. Calls on one communicator from several threads are executed one after the other, in the order in which they
  *     took the communicator. That order must be the same on all ranks. The following functions may be called from any
@@ -861,7 +861,7 @@ KOLO_API koloResult_t koloStreamCreate(koloStream_t* stream);
  * Errors: the first error since the last call. koloInvalidUsage inside a reduction function. */
 KOLO_API koloResult_t koloStreamSynchronize(koloStream_t stream);
 /* Tells whether a stream has work left: koloInProgress while it has, else koloSuccess or the first error.
- * Errors: the first error among the stream's operations. */
+ * Errors: the first error since the last koloStreamSynchronize. */
 KOLO_API koloResult_t koloStreamQuery(koloStream_t stream);
 /* Waits as koloStreamSynchronize does, then frees the stream.
  * Parameters: stream: the handle is dead afterwards; not NULL.
