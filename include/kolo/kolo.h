@@ -183,9 +183,9 @@ typedef enum KOLO_OF_INT {
  *  - Values from koloNumOps on are handles of koloRedOpCreate and koloRedOpCreatePreMulSum.
  *
  * Partial results. The algorithms line, one_shot and two_shot store nothing but the result. A reproducible communicator
- * uses no others. The algorithms ring, biring, recursive, tree and hierarchical also store partial results, in the
- * datatype. A partial sum, pre-multiplied sum or product that is too large then becomes infinite (in float8: the
- * largest number), even if the result would be representable. Averages are exempt.
+ * uses no others. All other algorithms also store partial results, in the datatype. A partial sum, pre-multiplied sum
+ * or product that is too large then becomes infinite (in float8: the largest number), even if the result would be
+ * representable. Averages are exempt.
  *
  * Averages. avg divides the sum by the number of ranks. Integers are truncated towards zero.
  *  - int8, uint8, int16, uint16: the result is right even where the sum is too large for the datatype. The inputs of
