@@ -356,7 +356,7 @@ KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloCom
  *   excludeCount  0..n-1
  *   newcomm       place for the handle; the caller destroys it
  *   config        options; NULL: those of comm
- * Blocks: until all remaining ranks have called it, for KOLO_INIT_TIMEOUT_MS at most.
+ * Blocks: until all remaining ranks have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS.
  * Errors: koloInvalidCount, koloInvalidRank. koloInvalidUsage if a rank excludes itself, and inside a group. Those of
  *   koloCommInitRank. */
 KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, int excludeCount, koloComm_t* newcomm,
@@ -410,7 +410,7 @@ typedef void (*koloProgressFunction_t)(void* context);
  * Parameters:
  *   function  NULL, the initial state: none
  *   context   passed to the function; must live as long as comm
- * Blocks: until other threads' operations on comm have ended.
+ * Blocks: until operations that were called on comm before have ended.
  * Stream: on GPUs calls do not wait, and the function is never called.
  * Errors: koloInvalidUsage inside a group and inside a function of the caller. */
 KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_t function, void* context);
@@ -792,7 +792,7 @@ KOLO_API koloResult_t koloMemFree(void* ptr);
  *   buffer  the caller's memory; must not be freed before its windows are deregistered
  *   bytes   its length
  *   window  place for the handle
- * Blocks: until all ranks have called it.
+ * Blocks: until all ranks have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS.
  * Errors: koloInvalidCount. koloInvalidUsage inside a group, and when all windows of the communicator are in use. The
  *   failure of comm. */
 KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window);
@@ -805,13 +805,13 @@ KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t b
  *   bytes   an entry for each rank: the length of the memory, as that rank itself states it; read likewise
  *   window  place for the handle
  *   The memory must stay mapped until the window is deregistered.
- * Blocks: until all ranks have called it.
+ * Blocks: as koloWindowRegister.
  * Errors: as koloWindowRegister. koloUnsupported on GPUs. */
 KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* parts, const size_t* bytes,
                                                koloWindow_t* window);
 /* Deregisters a window. Collective over the window's communicator.
  * Parameters: comm: the window's communicator; window: the handle is dead afterwards, unless the call changed nothing.
- * Blocks: until all ranks have called it. On a communicator that has failed it does not wait.
+ * Blocks: as koloWindowRegister. On a communicator that has failed it does not wait.
  * Errors: koloInvalidUsage (inside a group), koloInvalidHandle and koloMismatch (ranks give different windows) change
  *   nothing. If the communicator has failed, or fails now because other ranks do not answer, the window is taken from
  *   this rank all the same, and its memory may be freed. */
@@ -905,7 +905,7 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
  *  - Only line, one_shot and two_shot fold all inputs at once. A reproducible communicator, a reduction that does not
  *    commute, and an average of 8- or 16-bit integers need that.
  * Parameters: text: read by the call.
- * Blocks: until other threads' operations on comm have ended.
+ * Blocks: until operations that were called on comm before have ended.
  * Errors: koloInvalidArgument (text); the message tells what was expected. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text);
 
