@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""What clang-tidy finds in the library, its transports, kolo-perf and the tools.
+
+usage: check_tidy.py ROOT BUILD
+
+With KOLO_TEST_ALL in the environment in all of their files (half an hour), else in those that differ from what origin/main has, where
+this checkout is ahead of it, or that the last commit changed. To look at one file: clang-tidy-14 -p BUILD FILE.
+"""
+import concurrent.futures
+import json
+import os
+import subprocess
+import sys
+
+import llvm
+import packages
+
+FOLDERS = ("src", "transports", "perf", "tools")
+
+
+def git(root, *command):
+    return subprocess.run(["git", *command], cwd=root, capture_output=True, text=True, check=True).stdout.split()
+
+
+def changed(root):
+    """The files of the last commits and of the work tree, by their paths from ROOT."""
+    try:
+        base = git(root, "merge-base", "HEAD", "origin/main")[0]
+    except subprocess.CalledProcessError:  # no such remote
+        base = ""
+    if base in ("", git(root, "rev-parse", "HEAD")[0]):
+        base = "HEAD~1"
+    return git(root, "diff", "--name-only", "--diff-filter=d", base)
+
+
+def check(clang_tidy, root, build, path):
+    done = subprocess.run(
+        [clang_tidy, "-p", build, "--quiet", "--warnings-as-errors=*", "--extra-arg=-Wno-unknown-warning-option", os.path.join(root, path)],
+        capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def main():
+    root, build = sys.argv[1:]
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as text:
+        compiled = {os.path.relpath(os.path.join(entry["directory"], entry["file"]), root) for entry in json.load(text)}
+    compiled = {path for path in compiled if path.startswith(FOLDERS) and path.endswith(".cc")}
+    assert compiled, f"{build} compiles nothing in {FOLDERS}"
+    try:
+        paths = compiled if os.environ.get("KOLO_TEST_ALL") else compiled.intersection(changed(root))
+        clang_tidy = llvm.find("clang-tidy", os.path.join(build, "tests", "style"))
+    except packages.Unavailable as why:
+        print(f"skipped: {why}")
+        return 77
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        print(f"skipped: {root} is no git repository, or git is not here")
+        return 77
+    print(f"{len(paths)} of {len(compiled)} files")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        found = list(filter(None, pool.map(lambda path: check(clang_tidy, root, build, path), sorted(paths))))
+    print("\n".join(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
