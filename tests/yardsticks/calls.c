@@ -1,0 +1,59 @@
+/* The calls whose instructions are counted. Rank 0 is counted, rank 1 is its peer.
+ *
+ * usage: kolo-yardstick-calls OPERATION CALLS        with KOLO_RANK, KOLO_SIZE (2) and KOLO_JOB set
+ *
+ * A counted rank runs so much slower than its peer that the peer is there first, so no instruction is spent on waiting.
+ * What is moved has 8 bytes. */
+#include <kolo/kolo.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static koloComm_t comm;
+static int rank;
+static double in, out;
+
+static koloResult_t allReduce(void) { return koloAllReduce(&in, &out, 1, koloFloat64, koloSum, comm, NULL); }
+static koloResult_t broadcastFrom(int root) { return koloBroadcast(&in, &in, 1, koloFloat64, root, comm, NULL); }
+static koloResult_t give(void) { return broadcastFrom(0); }
+static koloResult_t take(void) { return broadcastFrom(1); }
+static koloResult_t sendOne(void) {
+  return rank == 0 ? koloSend(&in, 1, koloFloat64, 1, comm, NULL) : koloRecv(&in, 1, koloFloat64, 0, comm, NULL);
+}
+static koloResult_t receiveOne(void) {
+  return rank == 1 ? koloSend(&in, 1, koloFloat64, 0, comm, NULL) : koloRecv(&in, 1, koloFloat64, 1, comm, NULL);
+}
+
+static const struct {
+  const char* name;
+  koloResult_t (*call)(void);
+} operations[] = {{"all_reduce", allReduce},
+                  {"broadcast_root", give},
+                  {"broadcast_leaf", take},
+                  {"send", sendOne},
+                  {"receive", receiveOne}};
+
+static int fail(const char* what) {
+  fprintf(stderr, "kolo-yardstick-calls: rank %d: %s: %s\n", rank, what, koloGetLastError(NULL));
+  return 2;
+}
+
+/* What is counted: a call of the library's, and returning from it. */
+__attribute__((noinline)) static int counted(koloResult_t (*call)(void)) { return call() == koloSuccess; }
+
+int main(int argc, char** argv) {
+  koloResult_t (*call)(void) = NULL;
+  for (size_t i = 0; argc == 3 && i < sizeof operations / sizeof *operations; ++i) {
+    if (strcmp(argv[1], operations[i].name) == 0) call = operations[i].call;
+  }
+  if (call == NULL) {
+    fprintf(stderr, "usage: kolo-yardstick-calls OPERATION CALLS\n");
+    return 2;
+  }
+  if (koloCommInitFromEnv(&comm, NULL) != koloSuccess) return fail("koloCommInitFromEnv");
+  if (koloCommUserRank(comm, &rank) != koloSuccess) return fail("koloCommUserRank");
+  for (long i = 0, calls = atol(argv[2]); i < calls; ++i) {
+    if (!counted(call)) return fail(argv[1]);
+  }
+  return koloCommDestroy(comm) == koloSuccess ? 0 : fail("koloCommDestroy");
+}
