@@ -82,44 +82,45 @@ KOLO_DEVICE std::uint64_t pushedBytes(const device::Exchange<Team>& exchange, in
 // blocks that it can read.
 template <class Team>
 KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
-  using Way = typename device::Exchange<Team>::Way;
+  using device::Path;
   const int peers = exchange.work().ranks - 1;
   const auto transferOf = [&](int peer) { return gives ? exchange.transferTo(peer) : exchange.transferFrom(peer); };
-  const Way theirs = gives ? Way::kTaken : Way::kWritten;  // what the peers do by themselves, and say when they have
+  const Path theirs =
+      gives ? Path::kPeerReads : Path::kPeerWrites;  // what the peers do by themselves, and say when they have
   bool awaits = false;
   exchange.copyOwn();
   for (int i = 0; i < peers; ++i) {
     const int peer = exchange.peerAt(i);
     const typename device::Exchange<Team>::Transfer transfer = transferOf(peer);
     const device::Piece& block = transfer.piece;
-    awaits = awaits || transfer.way == theirs;
-    const std::uint64_t pushed = gives && transfer.way == Way::kTaken ? pushedBytes(exchange, peer) : 0;
-    if (transfer.way == Way::kSlots) {
+    awaits = awaits || transfer.path == theirs;
+    const std::uint64_t pushed = gives && transfer.path == Path::kPeerReads ? pushedBytes(exchange, peer) : 0;
+    if (transfer.path == Path::kStaged) {
       exchange.exchange(
           peer, gives ? 1 : 0, [&](int) { return block; }, peer, gives ? 0 : 1, [&](int) { return block; });
     } else if (pushed != 0) {
       exchange.put(peer, 0, block.data, pushed);
       exchange.sayFinished(peer, false);
-    } else if (!gives && transfer.way == Way::kTaken) {
+    } else if (!gives && transfer.path == Path::kPeerReads) {
       takeAll(exchange, peer);
     }
   }
   if (!gives) exchange.takeFromHeaders();
-  if (awaits) exchange.awaitFinished([&](int peer) { return transferOf(peer).way == theirs; });
+  if (awaits) exchange.awaitFinished([&](int peer) { return transferOf(peer).path == theirs; });
 }
 template <class Team>
 KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) {
-  using Way = typename device::Exchange<Team>::Way;
+  using device::Path;
   const int root = exchange.work().root;
   const typename device::Exchange<Team>::Transfer transfer =
       gets ? exchange.transferFrom(root) : exchange.transferTo(root);
   const device::Piece& block = transfer.piece;
-  if (transfer.way == Way::kSlots) {
+  if (transfer.path == Path::kStaged) {
     exchange.exchange(
         root, gets ? 0 : 1, [&](int) { return block; }, root, gets ? 1 : 0, [&](int) { return block; });
-  } else if (transfer.way == Way::kHeader) {
+  } else if (transfer.path == Path::kInline) {
     if (gets) exchange.takeFromHeader(root, block);
-  } else if (transfer.way == Way::kWritten) {
+  } else if (transfer.path == Path::kPeerWrites) {
     exchange.put(root, 0, block.data, block.bytes);
     exchange.sayFinished(root, false);
   } else {

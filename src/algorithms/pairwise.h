@@ -19,13 +19,13 @@ KOLO_DEVICE_CALL void takeAll(device::Exchange<Team>& exchange, int peer) {
 // Takes the blocks that are not sent, and waits until this rank's have been taken. REQUIRES: met all.
 template <class Team>
 KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
-  using Way = typename device::Exchange<Team>::Way;
+  using device::Path;
   const device::Work& work = exchange.work();
   for (int i = 0; i < work.ranks - 1 && !exchange.failed(); ++i) {
     const int peer = exchange.peerAt(i);
-    if (exchange.transferFrom(peer).way == Way::kTaken) takeAll(exchange, peer);
+    if (exchange.transferFrom(peer).path == Path::kPeerReads) takeAll(exchange, peer);
   }
-  exchange.awaitFinished([&](int peer) { return exchange.transferTo(peer).way == Way::kTaken; });
+  exchange.awaitFinished([&](int peer) { return exchange.transferTo(peer).path == Path::kPeerReads; });
 }
 
 // All-to-all, and all-gather. REQUIRES: announced to all.
@@ -33,21 +33,21 @@ KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
 // not for each in its turn, which is what counts where ranks share cores.
 template <class Team>
 KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
-  using Way = typename device::Exchange<Team>::Way;
+  using device::Path;
   const device::Work& work = exchange.work();
   const int n = work.ranks;
   exchange.copyOwn();
   const auto with = [&](int peer, bool sends, bool receives) {
     exchange.exchange(
-        peer, sends && exchange.transferTo(peer).way == Way::kSlots ? 1 : 0,
+        peer, sends && exchange.transferTo(peer).path == Path::kStaged ? 1 : 0,
         [&](int) { return exchange.pieceTo(peer); }, peer,
-        receives && exchange.transferFrom(peer).way == Way::kSlots ? 1 : 0,
+        receives && exchange.transferFrom(peer).path == Path::kStaged ? 1 : 0,
         [&](int) { return exchange.pieceFrom(peer); });
   };
   bool fits = true;
   for (int i = 0; i < n - 1; ++i) {
     const auto out = exchange.transferTo(exchange.peerAt(i));
-    fits = fits && (out.way != Way::kSlots || out.piece.bytes <= std::uint64_t{work.slots} * work.chunkBytes);
+    fits = fits && (out.path != Path::kStaged || out.piece.bytes <= std::uint64_t{work.slots} * work.chunkBytes);
   }
   if (!fits && !exchange.meetRest()) return;
   for (int round = 0; round < n; ++round) {

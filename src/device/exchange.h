@@ -25,6 +25,7 @@
 #include "device/copy_short.h"
 #include "device/host_device.h"
 #include "device/link.h"
+#include "device/path.h"
 #include "device/pieces.h"
 #include "device/shares.h"
 #include "device/work.h"
@@ -217,29 +218,22 @@ class Exchange {
     }
   }
 
-  // ---- the way of a block, where it is chosen for each: with a root, and where only pairs know the lengths. Both ends
-  // see the same.
+  // ---- blocks that have a path of their own (device/path.h)
 
-  enum class Way {
-    kHeader,  // with the header
-    kSlots,
-    kTaken,   // by the receiver's hand, from where it is
-    kWritten  // by the giver's hand, to where it goes: to the root of a gather
-  };
-  // One block: where it lies here, and its way.
+  // One block: where it lies here, and its path.
   struct Transfer {
     Piece piece;
-    Way way;
+    Path path;
   };
   // From this rank to a peer. After meet(peer), if this rank may have to write there.
   KOLO_DEVICE Transfer transferTo(int peer) const {
     const Piece piece = pieceTo(peer);
-    return {piece, wayTo(peer, piece)};
+    return {piece, pathTo(peer, piece)};
   }
   // From a peer to this rank. After meet(peer).
   KOLO_DEVICE Transfer transferFrom(int peer) const {
     const Piece piece = pieceFrom(peer);
-    return {piece, wayFrom(peer, piece)};
+    return {piece, pathFrom(peer, piece)};
   }
   // What came with headers, from those peers of which transferFrom() says so.
   KOLO_DEVICE void takeFromHeaders() {
@@ -580,24 +574,30 @@ class Exchange {
       team_.fail({.kind = Fault::kCorrupt, .peer = linkTo(peer).peer, .signature = ref.index, .count = ref.offset});
     return place;
   }
-  KOLO_DEVICE Way wayTo(int peer, const Piece& piece) const {
-    if (isShort(piece)) return Way::kHeader;
-    if (!choosesWays() || givesAheadTo(peer)) return Way::kSlots;
-    const bool mayWrite = isWrittenTo(piece);  // else the peer may not be met yet
-    if (mayWrite && recvIsWritable(peer)) return Way::kWritten;
-    return isGiven(offeredInput(peer)) ? Way::kTaken : Way::kSlots;
+  // The peer's output is looked at only where this rank may have to write there, for otherwise the peer need not have
+  // been met.
+  KOLO_DEVICE Path pathTo(int peer, const Piece& piece) const {
+    const bool mayBeWritten = mayBeWrittenToRoot(piece);
+    return pathOf({.fitsHeader = isShort(piece),
+                   .hasOwnPath = blocksHaveOwnPaths(),
+                   .isStagedEarly = givesAheadTo(peer),
+                   .mayBeWritten = mayBeWritten,
+                   .outputIsOffered = mayBeWritten && recvIsWritable(peer),
+                   .inputIsOffered = isGiven(offeredInput(peer))});
   }
-  KOLO_DEVICE Way wayFrom(int peer, const Piece& piece) const {
-    if (isShort(piece)) return Way::kHeader;
-    if (!choosesWays() || isGivenAhead(peer)) return Way::kSlots;
-    if (isWrittenTo(piece) && isGiven(offeredOutput(peer))) return Way::kWritten;
-    return sendIsReadable(peer) ? Way::kTaken : Way::kSlots;
+  KOLO_DEVICE Path pathFrom(int peer, const Piece& piece) const {
+    return pathOf({.fitsHeader = isShort(piece),
+                   .hasOwnPath = blocksHaveOwnPaths(),
+                   .isStagedEarly = isGivenAhead(peer),
+                   .mayBeWritten = mayBeWrittenToRoot(piece),
+                   .outputIsOffered = isGiven(offeredOutput(peer)),
+                   .inputIsOffered = sendIsReadable(peer)});
   }
-  KOLO_DEVICE bool choosesWays() const {
+  KOLO_DEVICE bool blocksHaveOwnPaths() const {
     return work_.pairsFromBytes != 0 || isIn(work_.signature.collective, kMeetsRootOnly);
   }
   // Whether what goes to the root is written into its buffer, if that may be.
-  KOLO_DEVICE bool isWrittenTo(const Piece& piece) const {
+  KOLO_DEVICE bool mayBeWrittenToRoot(const Piece& piece) const {
     return work_.signature.collective == Collective::kGather && work_.direct != Algorithm::kCount &&
            piece.bytes >= work_.pairsFromBytes;
   }
@@ -613,7 +613,7 @@ class Exchange {
   // The peer's header has come: checks that it says what this rank says.
   KOLO_DEVICE void takeHeader(int peer) {
     ++linkTo(peer).met;
-    if (work_.direct != Algorithm::kCount || choosesWays()) takeRefs(peer);
+    if (work_.direct != Algorithm::kCount || blocksHaveOwnPaths()) takeRefs(peer);
     check(peer, {work_.word, work_.countFrom != nullptr ? work_.countFrom[peer] : work_.headerCount},
           work_.countTo != nullptr ? work_.countTo[peer] : work_.headerCount);
   }
