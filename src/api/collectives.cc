@@ -33,7 +33,8 @@ Inside<comm::Communicator> findRepeated(const Call& call, koloComm_t comm, const
                                         const Counts&... counts) {
   if (!where.isHere() || !caller.isPlain()) return {};
   Inside<comm::Communicator> communicator = communicators.remember(reinterpret_cast<std::uintptr_t>(comm)).enter();
-  if (!communicator || communicator->requests().hasCollectives() || !communicator->recall(call, counts...)) return {};
+  if (!communicator || !communicator->backend().waits() || communicator->requests().hasCollectives()) return {};
+  if (!communicator->recall(call, counts...)) return {};
   return communicator;
 }
 
@@ -41,13 +42,13 @@ Inside<comm::Communicator> findRepeated(const Call& call, koloComm_t comm, const
 Result<comm::Target> targetOf(comm::Communicator& communicator, koloStream_t stream, comm::Request* request) {
   comm::Target target;
   target.request = request;
-  if (request != nullptr && communicator.isOnGpu()) {
+  if (request != nullptr && !communicator.backend().waits()) {
     return error(
         koloUnsupported,
         "the communicator is on GPUs, where calls do not wait anyway: expected one on host memory, or the form "
         "of the call with a stream");
   }
-  if (communicator.isOnGpu()) {
+  if (!communicator.backend().waits()) {
     if (streams.remember(reinterpret_cast<std::uintptr_t>(stream))) {
       return error(koloInvalidHandle,
                    "the stream came from koloStreamCreate: expected a cudaStream_t, as the communicator is on GPUs");
@@ -67,14 +68,14 @@ Status submitTo(What& what, koloComm_t comm, koloStream_t stream, comm::Request*
     KOLO_TRY(refuseInReduction());
     Held<comm::Communicator> communicator(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
     if (!communicator) return notACommunicator(comm);
-    const comm::GpuRank::Visit visit(communicator->gpu());
+    const comm::GpuRank::Visit visit(communicator->backend().device());
     KOLO_ASSIGN(const comm::Target target, targetOf(*communicator, stream, request));
     if (communicator->isFinalized()) {
       return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");
     }
     KOLO_TRY(checkDatatype(what.datatype));
     KOLO_TRY(check(*communicator, what));
-    if (communicator->isOnGpu()) KOLO_TRY(communicator->gpu()->checkStream(stream));
+    KOLO_TRY(communicator->backend().checkStream(stream));
     return comm::submit(communicator, target, what);
   }();
   if (!status.ok() && status.code() != koloInProgress) comm::groupRefuse(status);
@@ -108,7 +109,7 @@ koloResult_t run(const char* function, const Call& call, koloComm_t comm, const 
                  const Counts&... counts) noexcept {
   return guard(function, [&]() -> Status {
     if (const Inside<comm::Communicator> communicator = findRepeated(call, comm, where, counts...))
-      return communicator->runAgain();
+      return communicator->backend().runAgain();
     Operation operation{call, {}, {}};
     return submitCollective(operation, comm, where, check);
   });
@@ -167,10 +168,12 @@ const unsigned char* at(const void* buffer, std::uint64_t bytes) {
 
 // A buffer has to lie where the communicator's do.
 Status checkPlace(const comm::Communicator& communicator, const Extent& extent) {
-  return communicator.checksPlaces() ? communicator.checkPlace(extent.name, extent.data, extent.bytes) : Status();
+  return communicator.backend().checksPlaces()
+             ? communicator.backend().checkPlace(extent.name, extent.data, extent.bytes)
+             : Status();
 }
 Status checkPlaces(comm::Communicator& communicator, const Operation& o, const Extent& send, const Extent& recv) {
-  if (!communicator.checksPlaces()) return {};
+  if (!communicator.backend().checksPlaces()) return {};
   const bool isRoot = communicator.rank() == o.root;
   const bool sends = isRoot || !device::isIn(o.collective, device::kFromRoot);
   const bool receives = isRoot || !device::isIn(o.collective, device::kToRoot);
@@ -334,12 +337,7 @@ koloResult_t message(const char* function, const comm::Message& message, koloCom
       const bool anyAllowed = !m.isSend && !m.strict;
       KOLO_TRY(checkPeer(m.peer, communicator.ranks(), anyAllowed));
       KOLO_TRY(checkTag(m.tag, anyAllowed));
-      if (communicator.isOnGpu() && (anyAllowed || m.tag != 0)) {
-        return error(
-            koloUnsupported,
-            "messages between GPUs have no tags: those of two ranks match in their order; expected koloSend and "
-            "koloRecv");
-      }
+      KOLO_TRY(communicator.backend().checkMessage(m));
       const Extent buffer{m.isSend ? "sendbuf" : "recvbuf", m.isSend ? m.send : m.recv,
                           m.count * elementBytes(m.datatype)};
       KOLO_TRY(checkPointer(buffer));

@@ -52,10 +52,11 @@ Status finalize(comm::Communicator& communicator, bool mayWait = true) {
   if (!mayWait && started.hasCollectives()) return Status(koloInProgress, {});
   started.executeCollectives();
   const comm::InTurn served(communicator.turn());
-  if (!mayWait && !(started.settlesAtOnce() && communicator.settlesAtOnce())) return Status(koloInProgress, {});
+  if (!mayWait && !(started.settlesAtOnce() && communicator.backend().settlesAtOnce()))
+    return Status(koloInProgress, {});
   communicator.setFinalized();
   Status messages = started.settle();
-  Status others = communicator.settle();
+  Status others = communicator.backend().settle();
   return messages.ok() ? others : messages;
 }
 
@@ -256,7 +257,7 @@ KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* async
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("asyncError", asyncError));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-    communicator->checkGpu();
+    communicator->backend().check();
     *asyncError = communicator->failed() ? communicator->failure().code() : koloSuccess;
     return {};
   });

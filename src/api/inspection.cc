@@ -95,7 +95,7 @@ KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t 
     if (nranks < 1) return error(koloInvalidRankCount, "nranks is {}, expected 1 or more", nranks);
     KOLO_ASSIGN(const comm::Options options, comm::Options::make(nullptr, nullptr));
     KOLO_ASSIGN(const std::vector<planner::Wish> wishes, planner::parseWishes(options.algorithm));
-    query.inOrder = options.reproducible || comm::needsWholeFold(op, datatype);
+    query.inOrder = options.reproducible || collectives::needsWholeFold(op, datatype);
     planner::Machine machine;
     machine.ranks = nranks;
     machine.cores = topology::availableCores();

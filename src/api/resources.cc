@@ -128,7 +128,7 @@ KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t b
     KOLO_TRY(checkResult("window", window));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_TRY(checkRange(buffer, bytes));
-    return addWindow(communicator, window, [&] { return communicator->addWindow(buffer, bytes); });
+    return addWindow(communicator, window, [&] { return communicator->backend().addWindow(buffer, bytes); });
   });
 }
 
@@ -144,7 +144,7 @@ KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* par
     for (int i = 0; i < communicator->ranks(); ++i) {
       if (parts[i] != nullptr || i == communicator->rank()) KOLO_TRY(checkRange(parts[i], bytes[i]));
     }
-    return addWindow(communicator, window, [&] { return communicator->addMappedWindow(parts, bytes); });
+    return addWindow(communicator, window, [&] { return communicator->backend().addMappedWindow(parts, bytes); });
   });
 }
 
@@ -180,7 +180,7 @@ KOLO_API koloResult_t koloWindowIsZeroCopy(koloWindow_t window, int* zeroCopy) {
 KOLO_API int koloRedOpIsDefined(koloRedOp_t op, koloDataType_t datatype) {
   if (op < 0 || op >= koloNumOps || datatype < 0 || datatype >= koloNumDatatypes) return 0;
   if (op == koloAvg) return device::isAverageDefined(datatype) ? 1 : 0;
-  return device::isDefined(comm::reduceOpOf(op), datatype) ? 1 : 0;
+  return device::isDefined(collectives::reduceOpOf(op), datatype) ? 1 : 0;
 }
 
 KOLO_API koloResult_t koloRedOpCreatePreMulSum(koloRedOp_t* op, const void* scalar, koloDataType_t datatype,

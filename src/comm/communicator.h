@@ -16,6 +16,10 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/choices.h"
+#include "collectives/prepare.h"
+#include "collectives/prepared_operations.h"
+#include "comm/backend.h"
 #include "comm/cause.h"
 #include "comm/core_sharing.h"
 #include "comm/gpu_rank.h"
@@ -60,16 +64,6 @@ struct UserProgress {
 
 // Whether the kernel lets others of this user at this process's memory.
 bool isDumpable();
-// What a rank says of its surroundings, by which the ranks of a communicator decide: its core set, what reaches its
-// peers.
-std::string tellSurroundings(const Peers& peers);
-
-// The code behind a predefined reduction; avg is a sum.
-device::ReduceOp reduceOpOf(koloRedOp_t op);
-// Whether a predefined reduction is right only if the inputs of all ranks are folded at once: an average of 8- or
-// 16-bit integers.
-bool needsWholeFold(koloRedOp_t op, koloDataType_t datatype);
-
 class Communicator final : public executor::LinkOwner {
  public:
   // Collective over the membership.
@@ -100,15 +94,11 @@ class Communicator final : public executor::LinkOwner {
   // children share; nullptr, on all ranks: they share nothing with it. An error is told to all ranks, and ends the
   // communicator if the others may have made the pool. REQUIRES: the turn.
   Result<std::shared_ptr<Share>> share(std::uint64_t child);
-  // Collective. REQUIRES: the turn.
-  Result<Window*> addWindow(void* buffer, std::size_t bytes);
-  // Of memory that this process has mapped for all ranks: an array each, by rank. Host memory only.
-  Result<Window*> addMappedWindow(void* const* parts, const std::size_t* bytes);
   // Collective, but for one that has failed. The window stays, and *window with it, only if ranks gave different ones;
   // otherwise *window becomes nullptr, also if the others did not answer, by which the communicator fails. REQUIRES:
   // the turn.
   Status removeWindow(Window** window);
-  const Peers& peers() const { return *peers_; }
+  Peers& peers() { return *peers_; }
   Reductions& reductions() { return reductions_; }
   Messages& messages() { return *messages_; }
   Requests& requests() { return requests_; }
@@ -118,35 +108,37 @@ class Communicator final : public executor::LinkOwner {
   std::unique_ptr<Stream> borrowWorker();
   void giveBack(std::unique_ptr<Stream> worker);
 
-  // One collective, to its end; koloInProgress: it might have to wait, which the calling thread may not, and nothing
-  // was done (base/caller.h). So does runAgain(). REQUIRES: the turn.
-  Status run(const Operation& operation);
-
+  // Whoever carries out operations. REQUIRES: the turn, but for what backend.h says.
+  Backend& backend() { return *backend_; }
+  const Backend& backend() const { return *backend_; }
   // Whether this is one of the last operations again, for which everything has been checked and prepared; if so,
-  // runAgain() runs it. REQUIRES: the turn; no reduction that a user made. A v-variant comes with its counts.
-  bool recall(const Call& call);
-  bool recall(const Call& call, const CountArrays& counts);
-  // REQUIRES: the turn; recall() has said so, and nothing ran since.
-  Status runAgain();
+  // backend().runAgain() runs it. REQUIRES: the turn; calls wait; no reduction that a user made. A v-variant comes with
+  // its counts.
+  bool recall(const Call& call) { return operations_.recall(call); }
+  bool recall(const Call& call, const CountArrays& counts) { return operations_.recall(call, counts); }
 
-  // Whether buffers lie in a GPU's memory, and streams are CUDA's.
-  bool isOnGpu() const { return gpu_ != nullptr; }
-  // nullptr on the host.
-  GpuRank* gpu() { return gpu_.get(); }
-  // Launches messages and collectives as one kernel, in the stream's order. REQUIRES: isOnGpu(); the turn.
-  Status enqueue(const std::vector<Message>& messages, const std::vector<Operation>& operations, void* stream);
-  // Whether a buffer lies where this communicator's do: on its device, or in the host's memory. checksPlaces(): whether
-  // that is in doubt.
-  bool checksPlaces() const { return gpu_ != nullptr || usesCuda_; }
-  Status checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const;
-  // Looks whether the GPU has given up on an operation, and fails if so.
-  void checkGpu();
+  // ---- what backends are made of
 
-  // Waits for the headers that other ranks still owe, the last check of operations in which this rank only gave.
-  // REQUIRES: the turn.
-  Status settle();
-  // Whether settle() would not have to wait for other ranks now. REQUIRES: the turn.
-  bool settlesAtOnce();
+  collectives::Site& site() { return site_; }
+  collectives::Choices& choices() { return choices_; }
+  collectives::PreparedOperations& operations() { return operations_; }
+  const Hosts& hosts() const { return hosts_; }
+  std::vector<device::Link>& links() { return links_; }
+  const Windows& windowTable() const { return windows_; }
+  // The number of the last operation; alike on all ranks.
+  std::uint64_t lastNumber() const { return sequence_; }
+  // The numbers of the next operations; returns the last of them.
+  std::uint64_t takeNumbers(std::uint64_t count) { return sequence_ += count; }
+  void postOnBoard(const device::Work& work);
+  // The buffers of an operation that failed are the caller's again.
+  void releaseBuffers();
+  // From a fault to words; the communicator fails.
+  Status conclude(const device::Work& work, const device::Fault& fault);
+  std::string label(const device::Work& work) const;
+  // Why a posted link was lost, for conclude().
+  void setLostLink(Status why) { lostLink_ = std::move(why); }
+  void yield();
+  int jobRank(int rank) const { return membership_.members[static_cast<std::size_t>(rank)]; }
 
   // The failure that ended this communicator, or success.
   Status failure() const;
@@ -158,10 +150,10 @@ class Communicator final : public executor::LinkOwner {
   void setProgress(const UserProgress& progress) { userProgress_ = progress; }
   Status setWishes(std::string_view text);
   // The next two may be asked at any time.
-  std::string explain(const planner::Query& query) const;
+  std::string explain(const planner::Query& query) const { return choices_.explain(query); }
   koloPlan_t describePlan(const planner::Query& query) const;
-  planner::Machine machine() const { return machine_; }
-  bool inOrder(const Operation& operation) const;
+  const planner::Machine& machine() const { return machine_; }
+  bool inOrder(const Operation& operation) const { return choices_.inOrder(operation); }
 
   // Number for the next split or shrink, alike on all ranks.
   std::uint64_t nextChild() { return ++children_; }
@@ -227,13 +219,10 @@ class Communicator final : public executor::LinkOwner {
   const executor::Polling& polling() const { return polling_; }
   std::uint64_t streamingBytes() const { return streamingBytes_; }
   // From how many bytes on ordinary buffers are read where they are; the same on all ranks.
-  std::uint64_t singleCopyBytes() const { return singleCopyBytes_; }
+  std::uint64_t singleCopyBytes() const { return site_.copies.singleCopyBytes; }
   // Whether peers may still read and write this process's ordinary memory, if they could when the communicator was
   // made. Costs a system call.
   bool offersMemory();
-
-  // Tests replace it by the emulated block.
-  static void setExecutor(executor::Executor* executor);
 
  private:
   Communicator(Membership membership, const Options& options);
@@ -242,41 +231,14 @@ class Communicator final : public executor::LinkOwner {
   void arrange(const Surroundings& around);
   Status connectGpus(const Surroundings& around, const std::string& nics);
   void begin();
-  Status arrangeGpus(std::vector<planner::Uplink> uplinks);
+  Status arrangeGpus(GpuRank& gpu, std::vector<planner::Uplink> uplinks);
   void onFailure(const bootstrap::Failure& failure);
   // Whether the peer has died, or somebody could not go on because of it.
   bool isReported(int peer) const;
   void record(const bootstrap::Failure& failure);
 
-  bool runsAtOnce() const;
-  void forget() {
-    for (Prepared& each : prepared_) each.call = kNothing;
-  }
-  Status execute();
-  Status checkFold(const Operation& operation) const;
-  Status addToLaunch(const std::vector<Message>& messages);
-  Status addToLaunch(const Operation& operation);
-  Status launch(std::uint32_t messages, void* stream);
-  Status checkWindow(const char* name, const void* buffer, const device::WindowRef& ref) const;
-  std::uint64_t inputBytes(const Operation& operation, const device::Work& work) const;
-  void shareBuffers(const Operation& operation, device::Work& work);
-  void prepare(const Operation& operation, device::Work& work);
-  void followOrder(device::Work& work) const;
-  void followRoot(device::Work& work) const;
-  void letOthersGoFirst();
-  void describe(const Operation& operation, device::Work& work);
-  void describeBlocks(const Operation& operation, device::Work& work);
-  planner::Choice planFor(const Operation& operation, std::uint64_t bytes);
-  planner::Query queryFor(const Operation& operation) const;
-  bool readsPeers(const device::Work& work, std::uint64_t bytes) const;
-  bool writesPeers(const device::Work& work, std::uint64_t bytes) const;
-  std::uint64_t exchangeCopyBytes() const;
-  std::uint64_t longestAhead(const device::Work& work) const;
-  bool hasOfferedOutput(int peer) const;
-  void decideByPairs(device::Work& work, std::uint64_t longestBytes) const;
-  std::uint32_t chunkFor(const device::Work& work, std::uint64_t bytes, bool areAlike) const;
-  void postOnBoard(const device::Work& work);
-  void releaseBuffers();
+  void forget() { operations_.forget(); }
+  void makeSite();
   void awaitWriters();
   bool hearsWhyGivenUp(int peer) const;
   void notify();
@@ -287,18 +249,14 @@ class Communicator final : public executor::LinkOwner {
   device::Fault repeat(int peer);
   void sayGoodbye(int peer);
   void aim(device::Link& link);
-  template <class Condition>
-  bool recallIf(Condition condition);
   std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;
   int timeoutMs() const;
   device::Fault checkFailure(int peer, executor::WaitState& state, std::int64_t nowNs, bool isMessage);
   device::Fault lookForReroutes(std::int64_t nowNs);
   void rest(int peer, bool forLong, bool maySleep);
-  void yield();
   void spread(std::int64_t nowNs);
-  int jobRank(int rank) const { return membership_.members[static_cast<std::size_t>(rank)]; }
-  Status conclude(const device::Work& work, const device::Fault& fault);
   Status concludeMessages(const device::Fault& fault, int peer);
+  bootstrap::Failure mismatch(const device::Work& work, const device::Fault& fault) const;
   std::string describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other,
                                const Called& otherCalled) const;
   // What other ranks are told of this one, and what it asks of them: cause.cc
@@ -317,13 +275,10 @@ class Communicator final : public executor::LinkOwner {
   Cause circle(const WaitStep* begin, const WaitStep* end) const;
   Cause findCause(const WaitStep& own) const;
   Status giveUp(const WaitStep& own);
-  std::vector<device::Work> gpuWorks_;  // of the launch that is being made: messages, then collectives
-  std::mutex gpuMutex_;                 // now_->work and sequence_, on a GPU: questions come from any thread
   std::optional<device::Fault> readBoard(const device::Work& work, int peer) const;
   const Board& boardOf(int peer) const;
   Board& ownBoard() const;
   const Notice& noticeOf(int peer) const;
-  std::string label(const device::Work& work) const;
   std::string label(const device::Signature& signature, std::uint64_t number) const;
 
   Membership membership_;
@@ -335,7 +290,7 @@ class Communicator final : public executor::LinkOwner {
   Windows windows_;
   Reductions reductions_;
   std::vector<device::Link> links_;
-  std::unique_ptr<GpuRank> gpu_;
+  std::unique_ptr<Backend> backend_;
   std::unique_ptr<Messages> messages_;
   Turn turn_;
   Requests requests_{*this, turn_};
@@ -344,41 +299,13 @@ class Communicator final : public executor::LinkOwner {
 
   planner::Machine machine_;
   Hosts hosts_;
-  mutable std::mutex wishesMutex_;  // of those who ask beside the turn, in which alone wishes change
-  std::vector<planner::Wish> wishes_;
-  bool wishesHaveRanges_ = false;
-  // Choices by collective and size class; see planFor().
-  static constexpr int kClasses = 66;
-  std::array<std::array<std::optional<planner::Choice>, kClasses>, static_cast<std::size_t>(device::Collective::kCount)>
-      plans_;
-
-  // The last operations and what was prepared for them: programs call the same few on the same buffers again and again,
-  // in turn.
-  static constexpr Call kNothing{.collective = device::Collective::kCount};
-  struct Prepared {
-    Call call = kNothing;  // or an operation whose repetition is seen by comparing what the caller says
-    device::Work work;
-    executor::Context context;
-    std::uint64_t longestAhead = UINT64_MAX;                   // that may be given ahead; UINT64_MAX: nothing
-    std::uint64_t mostAhead = 0;                               // that is given ahead by a call that may wait
-    device::Algorithm behindRoot = device::Algorithm::kCount;  // planner::Choice's, and
-    device::Algorithm behindOthers = device::Algorithm::kCount;
-    // What these point to.
-    std::shared_ptr<const VectorCounts> counts;
-    std::shared_ptr<const CustomReduction> custom;
-  };
-  std::array<Prepared, 4> prepared_;
-  std::size_t preparing_ = 0;         // which was prepared last
-  Prepared* now_ = prepared_.data();  // the last that was recalled or prepared, to be run
-  Prepared* ran_ = now_;              // the last that ran, or runs
-  device::Fault fault_;
-  executor::UserReduction user_;
+  collectives::Choices choices_;
+  collectives::Site site_;
+  collectives::PreparedOperations operations_;
   UserProgress userProgress_;
 
   std::uint64_t sequence_ = 0;
   int cores_ = 1;
-  int rootThatGave_ = -1;     // in the last operation; -1: none
-  bool tookFromAll_ = false;  // there, as its root
   std::uint64_t children_ = 0;
   executor::Polling polling_;
   CoreSharing sharing_;
@@ -386,15 +313,9 @@ class Communicator final : public executor::LinkOwner {
   bool spreads_ = false;  // ranks share cores, and each sees the boards of all
   int thread_ = -1;       // what this rank's board says
   std::uint64_t streamingBytes_ = 0;
-  std::uint64_t singleCopyBytes_ = UINT64_MAX;  // from which on blocks in ordinary memory are read
-  bool writesPeers_ = false;                    // they may be written, too
-  bool wasDumpable_ = false;                    // this process, when the communicator was made
-  bool saysUndumpable_ = true;                  // where it is no longer so, and that is still to be told
-  // Ranks share cores, so that waiting for each other costs more than another copy, of what is not long; and nobody has
-  // asked for one copy all the same.
-  bool waitsLonger_ = false;
+  bool wasDumpable_ = false;     // this process, when the communicator was made
+  bool saysUndumpable_ = true;   // where it is no longer so, and that is still to be told
   bool allMapped_ = true;        // all ranks reach all others' memory by mapped links
-  bool usesCuda_ = false;        // pointers may be a device's
   Status readFailure_;           // of the last read(), or write(), that failed
   Status lostLink_;              // why a posted link was lost
   std::string distrusted_;       // what a peer wrote that cannot be
@@ -405,7 +326,6 @@ class Communicator final : public executor::LinkOwner {
   Inquiry inquiry_;
   Waiting waiting_;
   bool saysWait_ = false;  // waiting_ has been told, in this operation
-  std::vector<unsigned char> scratch_;
   std::atomic<bool> finalized_{false};
 
   std::atomic<std::uint32_t> stop_{0};

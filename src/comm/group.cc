@@ -88,40 +88,13 @@ void sortCollectives(std::vector<Operation>& operations) {
   });
 }
 
-// All of them, under the turn.
-Status runMessages(Communicator& communicator, std::span<const Message> messages) {
-  if (communicator.failed()) return communicator.failure();
-  Request request(static_cast<std::uint32_t>(messages.size()));
-  for (const Message& message : messages) communicator.messages().start(message, request, messages.size() == 1);
-  Status failure = communicator.messages().attend(request, nullptr, Requests::kNever);
-  return failure.ok() ? request.status() : failure;
+// Under the turn. stream: of the device, where calls do not wait.
+Status runNow(Communicator& communicator, const Operation& operation, void* stream) {
+  return communicator.backend().run(operation, stream);
 }
-
-// Under the turn. gpuStream: of a communicator on GPUs.
-Status runNow(Communicator& communicator, const Operation& operation, void* gpuStream) {
-  return communicator.isOnGpu() ? communicator.enqueue({}, {operation}, gpuStream) : communicator.run(operation);
-}
-// Messages first start, then progress whenever a collective waits, then end: so neither kind can hold up the other.
-Status runNow(Communicator& communicator, Batch& batch, void* gpuStream) {
-  if (communicator.failed()) return communicator.failure();
-  const MayWait asEver;
-  if (communicator.isOnGpu()) {
-    sortCollectives(batch.operations);
-    return communicator.enqueue(batch.messages, batch.operations, gpuStream);
-  }
-  if (batch.operations.empty()) return runMessages(communicator, batch.messages);
-  Request messages(static_cast<std::uint32_t>(batch.messages.size()));
-  for (const Message& message : batch.messages) communicator.messages().start(message, messages, false);
-  Status first;
+Status runNow(Communicator& communicator, Batch& batch, void* stream) {
   sortCollectives(batch.operations);
-  for (const Operation& operation : batch.operations) {
-    Status status = communicator.run(operation);
-    if (first.ok()) first = std::move(status);
-  }
-  if (batch.messages.empty()) return first;
-  Status failure = communicator.messages().attend(messages, nullptr, Requests::kNever);
-  if (first.ok()) first = failure.ok() ? messages.status() : std::move(failure);
-  return first;
+  return communicator.backend().runGroup(batch.messages, batch.operations, stream);
 }
 
 // In the next turn, which is the caller's already where it is inside by its bias.
@@ -155,18 +128,19 @@ Status runAt(Communicator& communicator, std::uint64_t place, std::span<const Me
 }
 Status runBatch(Batch& batch) {
   const WithTimeout its(batch.timeoutMs);
-  if (batch.operations.empty() && !batch.pinned->isOnGpu()) return runAt(*batch.pinned, batch.place, batch.messages);
+  if (batch.operations.empty() && batch.pinned->backend().waits())
+    return runAt(*batch.pinned, batch.place, batch.messages);
   const StreamPlace end(batch.pinned->requests());
   const InTurn served(batch.pinned->turn(), batch.place);
   return runNow(*batch.pinned, batch, batch.target.gpuStream);
 }
 
-// Messages alone need no turn of their own on the host: none of them waits for what other threads do.
+// Messages alone need no turn of their own where calls wait: none of them waits for what other threads do.
 Status runApart(Held<Communicator>& communicator, std::span<const Message> messages, const Target& target) {
-  if (communicator->isOnGpu()) {
+  if (!communicator->backend().waits()) {
     std::optional<InTurn> served;
     if (!communicator.isInside()) served.emplace(communicator->turn());  // else it is the caller's already
-    return communicator->enqueue({messages.begin(), messages.end()}, {}, target.gpuStream);
+    return communicator->backend().runGroup(messages, {}, target.gpuStream);
   }
   if (communicator->failed()) return communicator->failure();
   return Requests::run(communicator, messages.data(), messages.size());
@@ -230,25 +204,26 @@ Status borrowWorkers(Batch* begin, Batch* end) {
 // capturing. In one stream launches are one after the other, so they go in an order that all ranks have alike.
 Status runBatches(Batch* batches, std::size_t count) {
   Batch* const end = batches + count;
-  Batch* const onHost = std::stable_partition(batches, end, [](const Batch& batch) { return batch.pinned->isOnGpu(); });
-  std::stable_sort(batches, onHost, [](const Batch& a, const Batch& b) { return a.pinned->key() < b.pinned->key(); });
+  Batch* const waiting =
+      std::stable_partition(batches, end, [](const Batch& batch) { return !batch.pinned->backend().waits(); });
+  std::stable_sort(batches, waiting, [](const Batch& a, const Batch& b) { return a.pinned->key() < b.pinned->key(); });
   Status first;
   const auto note = [&](Status status) {
     if (first.ok()) first = std::move(status);
   };
-  if (Status borrowed = borrowWorkers(onHost, end); !borrowed.ok()) {
+  if (Status borrowed = borrowWorkers(waiting, end); !borrowed.ok()) {
     giveUpPlaces(batches, end);
     return borrowed;
   }
   {
-    const GpuRank::Visit visit(batches != onHost ? batches->pinned->gpu() : nullptr);
-    for (Batch* batch = batches; batch != onHost; ++batch) note(runBatch(*batch));
+    const GpuRank::Visit visit(batches != waiting ? batches->pinned->backend().device() : nullptr);
+    for (Batch* batch = batches; batch != waiting; ++batch) note(runBatch(*batch));
   }
-  for (Batch* batch = onHost; batch + 1 < end; ++batch) {
+  for (Batch* batch = waiting; batch + 1 < end; ++batch) {
     batch->worker->enqueue([batch] { return runBatch(*batch); });
   }
-  if (onHost != end) note(runBatch(end[-1]));
-  for (Batch* batch = onHost; batch + 1 < end; ++batch) {
+  if (waiting != end) note(runBatch(end[-1]));
+  for (Batch* batch = waiting; batch + 1 < end; ++batch) {
     note(batch->worker->synchronize());
     batch->pinned->giveBack(std::move(batch->worker));
   }
@@ -269,7 +244,7 @@ Status runInitialisations(const std::vector<std::function<Status()>>& initialisa
 }
 
 Status run(Held<Communicator>& communicator, const Message& message, const Target& target) {
-  if (!caller.mayWait && !communicator->isOnGpu())
+  if (!caller.mayWait && communicator->backend().waits())
     return communicator->failed() ? communicator->failure() : Status(koloInProgress, {});
   return runApart(communicator, {&message, 1}, target);
 }
@@ -288,7 +263,7 @@ void start(Held<Communicator>& communicator, const Operation& operation, Request
 Status runAt(Communicator& communicator, std::uint64_t place, const Operation& operation) {
   const StreamPlace end(communicator.requests());
   const InTurn served(communicator.turn(), place);
-  return communicator.run(operation);
+  return communicator.backend().run(operation, nullptr);
 }
 Status runAt(Communicator& communicator, std::uint64_t place, const Message& message) {
   return runAt(communicator, place, std::span(&message, 1));
@@ -394,7 +369,7 @@ Status groupEnd(Request& request) {
   std::size_t parts = 0;
   for (Batch& batch : batches) {
     KOLO_TRY(pin(batch));
-    if (batch.pinned->isOnGpu()) {
+    if (!batch.pinned->backend().waits()) {
       return error(koloUnsupported, "communicator {} is on GPUs, where calls do not wait anyway: expected koloGroupEnd",
                    batch.pinned->options().name);
     }

@@ -32,8 +32,6 @@ namespace kolo::comm {
 class Aside;
 class Communicator;
 
-// A message in a window that is longer than this is fetched by the receiver: a slot costs a second copy.
-inline constexpr std::uint64_t kEagerWindowBytes = 4096;
 // Messages up to this long go in one slot; longer ones in chunks, so that sender and receiver copy at the same time.
 inline constexpr std::uint64_t kEagerBytes = 16384;
 inline constexpr std::uint64_t kStreamChunkBytes = 32768;

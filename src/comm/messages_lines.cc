@@ -127,7 +127,8 @@ bool Messages::startSend(Pair& pair, Send& send, device::More more) {
       send.bytes > device::kInlineBytes && !pair.isPosted ? windows_.find(send.data, send.bytes) : device::WindowRef{};
   const bool isOffered = isRead(send) && owner_.offersMemory();
   // A copy through a slot costs two passes: long data in a window is better fetched.
-  const bool eager = send.bytes <= eagerBytes_ && (window.index == 0 || send.bytes <= kEagerWindowBytes) && !isOffered;
+  const bool eager =
+      send.bytes <= eagerBytes_ && (window.index == 0 || send.bytes <= collectives::kEagerWindowBytes) && !isOffered;
   line->bytes = send.bytes;
   line->tag = send.tag;
   line->datatype = send.datatype;

@@ -6,23 +6,14 @@
 
 #include <kolo/kolo.h>
 
-#include <array>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "base/status.h"
-#include "executor/context.h"
+#include "comm/operation.h"
 
 namespace kolo::comm {
-
-struct CustomReduction {
-  bool isPreMulSum = false;
-  koloDataType_t datatype = koloInt8;  // of the scalar
-  alignas(16) std::array<unsigned char, 16> scalar{};
-  executor::UserReduction user;
-  bool commutative = true;
-};
 
 class Reductions {
  public:

@@ -195,7 +195,7 @@ void Requests::execute(Queued& queued) {
   const MayWait asEver;
   const WithTimeout its(queued.request->timeoutMs());
   for (const Operation& operation : queued.operations) {
-    Status status = owner_.run(operation);
+    Status status = owner_.backend().run(operation, nullptr);
     if (queued.status.ok()) queued.status = std::move(status);
   }
   if (!queued.messages.empty()) {

@@ -8,6 +8,7 @@
 #include "base/settings.h"
 #include "bootstrap/wire.h"
 #include "comm/blob.h"
+#include "comm/surroundings.h"
 #include "comm/undertake.h"
 
 namespace kolo::comm {

@@ -1,13 +1,10 @@
-// How an operation waits, for peers whose memory is mapped and for posted links, what it finds while it does, and from
-// a fault to words.
+// How an operation waits, for peers whose memory is mapped and for posted links, and what it finds meanwhile.
 #include <sched.h>
-#include <sys/prctl.h>
 #include <time.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "algorithms/names.h"
 #include "base/caller.h"
 #include "base/log.h"
 #include "comm/communicator.h"
@@ -29,12 +26,6 @@ constexpr std::uint64_t kTurnsInACrowd = 2;
 // A rank that waits for a posted link looks again at once for so long, if with yields; only then it sleeps until
 // something comes. On two cores the processor that is to be woken answers after as long as several messages take.
 constexpr std::int64_t kAwakeNs = 1'000'000;
-
-// Of two who store each one of two counters and then load the other, one at least sees what the other has stored.
-void storeInOneOrder(device::Counter& counter, std::uint64_t value) { std::atomic_ref(counter.value).store(value); }
-std::uint64_t loadInOneOrder(const device::Counter& counter) {
-  return std::atomic_ref(const_cast<std::uint64_t&>(counter.value)).load();
-}
 
 // What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it
 // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share
@@ -63,32 +54,6 @@ void Communicator::postOnBoard(const Work& work) {
   device::storeRelease(entry.signature, work.word);
   device::storeRelease(entry.count, work.headerCount);
   device::storeRelease(entry.sequence, sequence_);  // [board]
-}
-
-// The caller may do with its buffers what it likes, though peers may still read there. Whoever has read looks at this
-// afterwards; whoever writes says so and looks at this before, so that either the writer sees it, or the writer is seen
-// here and waited for.
-void Communicator::releaseBuffers() {
-  storeInOneOrder(ownBoard().gaveUp, 1);  // [gave up] before [writes] is read
-  device::fence();                        // before what the caller writes
-  if (writesPeers_) awaitWriters();
-}
-
-// A piece takes a millisecond or so. A process that was killed in the middle has left the kernel before others hear of
-// its death; its mark stays, though. One that is stopped just there, or waits for its pages, is not waited for longer
-// than this.
-void Communicator::awaitWriters() {
-  constexpr std::int64_t kLongestNs = 2'000'000'000, kOfTheDeadNs = 50'000'000;
-  const timespec nap{0, 100'000};
-  const std::int64_t begin = nowNs();
-  const auto writesHere = [&](int peer) {
-    return peer != rank() && peers_->isOpen(peer) && !(*peers_)[peer].isPosted() &&
-           loadInOneOrder(boardOf(peer).writes) == static_cast<std::uint64_t>(rank()) + 1;  // [writes]
-  };
-  for (int peer = 0; peer < ranks(); ++peer) {
-    while (writesHere(peer) && nowNs() - begin < (isReported(peer) ? kOfTheDeadNs : kLongestNs))
-      nanosleep(&nap, nullptr);
-  }
 }
 
 // What an entry of a peer's board says about the operation in which this rank waits.
@@ -310,231 +275,6 @@ Fault Communicator::keepWaiting(const Work& work, int peer, executor::WaitState&
   }
   if (const std::optional<Fault> found = readBoard(work, peer)) return *found;
   return inquire(work, peer, state).value_or(Fault{});
-}
-
-// ---- posted links
-
-Fault Communicator::post(const Work&, const device::Link& link, const device::Post& post) {
-  return this->post(link.peer, post, false);
-}
-
-Fault Communicator::post(int peer, const device::Post& post, bool isMessage) {
-  executor::WaitState state;
-  for (;;) {
-    Status accepted = peers_->put(peer, post);
-    if (accepted.ok()) return {};
-    const bool isBusy = accepted.code() == koloInProgress && !(*peers_)[peer].isHeld;
-    const Fault fault = (*peers_)[peer].isGone              ? Fault{Fault::kLost, peer, 0, 0}
-                        : accepted.code() == koloInProgress ? checkWait(peer, state, isMessage)
-                                                            : lost(peer, std::move(accepted));
-    // Whoever waits for a peer that has left, or is reached by no transport any more, finds out; it may need nothing
-    // more, and have gone.
-    if (!isBusy && (hasLeft(peer) || (*peers_)[peer].isGone)) return {};
-    if (fault.kind != Fault::kNone) return fault;
-  }
-}
-
-// Before a rank leaves an operation its requests must need no help of its: it may not come back for a long time.
-Fault Communicator::flush(bool isMessage) {
-  executor::WaitState state;
-  while (!peers_->isFlushed()) {
-    const int peer = peers_->unflushed();
-    if ((*peers_)[peer].isHeld && hasLeft(peer)) peers_->release(peer);
-    if (peers_->progress(peer, 0)) continue;
-    if (const Fault fault = checkWait(peer, state, isMessage); fault.kind != Fault::kNone) return fault;
-  }
-  return {};
-}
-
-// A rank that dies closes all that it had open, in any order: what the control plane says about it is worth a moment.
-// But not if it is still reached otherwise.
-Fault Communicator::lost(int peer, Status why) {
-  constexpr int kRounds = 100;
-  const timespec nap{0, 5'000'000};
-  if (reroute(peer, why)) return {};
-  for (int i = 0; i < kRounds && !failed() && !hasLeft(peer); ++i) {
-    nanosleep(&nap, nullptr);
-    (void)peers_->progress(-1, 0);  // what it said before is still to be taken
-  }
-  if (!failed()) awaitNewsOfHub();
-  if (failed()) return {Fault::kAborted, peer, 0, 0};
-  lostLink_ = std::move(why);
-  return {Fault::kLost, peer, 0, 0};
-}
-
-bool Communicator::read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
-  readFailure_ = (*peers_)[peer].link->read(to, from, bytes);
-  return readFailure_.ok();
-}
-
-bool Communicator::write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {
-  constexpr std::uint64_t kPiece = 4 << 20;
-  readFailure_ = {};
-  for (std::uint64_t done = 0; done < bytes && readFailure_.ok(); done += kPiece) {
-    storeInOneOrder(ownBoard().writes, static_cast<std::uint64_t>(peer) + 1);  // [writes] before [gave up] is read
-    const bool hasGivenUp = loadInOneOrder(boardOf(peer).gaveUp) != 0;         // [gave up]
-    if (!hasGivenUp && !failed()) {
-      readFailure_ = (*peers_)[peer].link->write(to + done, static_cast<const unsigned char*>(from) + done,
-                                                 std::min(kPiece, bytes - done));
-    } else {
-      readFailure_ = Status(koloRemoteError, "the operation has failed");
-    }
-    device::storeRelease(ownBoard().writes, 0);  // [writes] after what was written
-  }
-  return readFailure_.ok();
-}
-
-Fault Communicator::distrust(int peer, const std::string& what) {
-  distrusted_ = fmt::format(
-      "rank {} wrote to rank {} {}, which a rank of this version does not do: what it wrote was altered, in memory or "
-      "on its way, or "
-      "it runs another build of the library. KOLO_TCP_CHECKSUM=1 finds what is altered on its way by tcp",
-      peer, rank(), what);
-  return {Fault::kCorrupt, peer, 0, 0};
-}
-
-bool isDumpable() { return prctl(PR_GET_DUMPABLE) == 1; }
-
-// The kernel lets others at the memory of a process that is dumpable. A program may end that when it likes: by prctl,
-// or by another user or fewer capabilities. Nobody tells this rank, so it asks before it offers anything; the peers see
-// in its headers and lines that nothing is offered. Where peers could read without that (by CAP_SYS_PTRACE), nothing
-// changes.
-bool Communicator::offersMemory() {
-  if (!wasDumpable_ || isDumpable()) return true;
-  if (std::exchange(saysUndumpable_, false)) {
-    log::info(
-        "rank {}: this process is no longer dumpable (prctl PR_SET_DUMPABLE, or a change of its user), so that others "
-        "may not read its memory: ordinary buffers go through staging",
-        rank());
-  }
-  return false;
-}
-
-Status Communicator::readFailure(int peer) const {
-  return error(koloRemoteError, "rank {} could not read the message of rank {}: {}", rank(), peer,
-               readFailure_.message());
-}
-
-// ---- conclusion
-
-std::string Communicator::label(const Work& work) const {
-  return label(work.signature, work.number != 0 ? work.number : sequence_);
-}
-
-std::string Communicator::label(const Signature& signature, std::uint64_t number) const {
-  return fmt::format("{} (operation {} of communicator {})",
-                     koloCollectiveName(static_cast<koloCollective_t>(signature.collective)), number, options_.name);
-}
-
-std::string Communicator::describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other,
-                                           const Called& otherCalled) const {
-  return fmt::format(
-      "the ranks called different operations as number {} of communicator {}: rank {} called {}, rank {} called {}",
-      number, options_.name, one, kolo::describe(Signature::unpack(oneCalled.word), oneCalled.count), other,
-      kolo::describe(Signature::unpack(otherCalled.word), otherCalled.count));
-}
-
-// Whether a peer whose buffer could not be read has given up, and why: it says so on its board before its caller can
-// take the memory away, and to the control plane soon after.
-bool Communicator::hearsWhyGivenUp(int peer) const {
-  constexpr int kRounds = 1000;
-  const timespec nap{0, 1'000'000};
-  for (int i = 0; i < kRounds && !failed() && device::loadAcquire(boardOf(peer).gaveUp) != 0; ++i)
-    nanosleep(&nap, nullptr);  // [gave up]
-  return failed();
-}
-
-Status Communicator::conclude(const Work& work, const Fault& fault) {
-  bootstrap::Failure failure;
-  const std::string mine = kolo::describe(work.signature, work.headerCount);
-  switch (fault.kind) {
-    case Fault::kMismatch: {
-      const Signature called = Signature::unpack(fault.mine);  // now, or some operations ago
-      const std::uint64_t number =
-          work.number != 0 ? work.number
-                           : sequence_ - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
-      failure = {
-          koloMismatch, jobRank(fault.peer),
-          describeMismatch(number, rank(), {fault.mine, fault.mineCount}, fault.peer, {fault.signature, fault.count})};
-      break;
-    }
-    case Fault::kTimeout: {
-      const WaitStep step{rank(),
-                          fault.peer,
-                          sequence_,
-                          {work.word, work.headerCount},
-                          false,
-                          waitedNs(),
-                          fmt::format("{}: {}", label(work), mine)};
-      if (gpu_ == nullptr) return giveUp(step);
-      failure = timedOut(step, "");
-      break;
-    }
-    case Fault::kUnreadable:
-    case Fault::kUnwritable:
-      if (failed() || hearsWhyGivenUp(fault.peer)) return conclude(work, {Fault::kAborted, fault.peer, 0, 0});
-      failure = {koloRemoteError, jobRank(fault.peer),
-                 fmt::format("rank {} could not {} buffer of rank {} in {}: {}: {}", rank(),
-                             fault.kind == Fault::kUnreadable ? "read the send" : "write the receive", fault.peer,
-                             label(work), mine, readFailure_.message())};
-      break;
-    case Fault::kLost:
-      failure = {koloRemoteError, jobRank(fault.peer),
-                 fmt::format("rank {} has no link to rank {} in {}: {}: {}", rank(), fault.peer, label(work), mine,
-                             lostLink_.message())};
-      break;
-    case Fault::kCorrupt:
-      (void)distrust(
-          fault.peer,
-          fmt::format(
-              "a header that offers memory at offset {} of window {}, where it has registered none that is as long as "
-              "the operation needs",
-              fault.count, fault.signature - 1));
-      failure = {koloRemoteError, jobRank(fault.peer), fmt::format("{}; in {}: {}", distrusted_, label(work), mine)};
-      break;
-    case Fault::kLeft:
-      failure = {koloRemoteError, jobRank(fault.peer),
-                 fmt::format("rank {} destroyed its communicator while rank {} waited for it in {}: {}", fault.peer,
-                             rank(), label(work), mine)};
-      break;
-    default: {
-      const Status why = this->failure();
-      return error(why.code(), "{}; rank {} was waiting for rank {} in {}: {}", why.message(), rank(), fault.peer,
-                   label(work), mine);
-    }
-  }
-  fail(failure);
-  return Status(failure.code, failure.message);
-}
-
-Status Communicator::giveUpMessages(const Fault& fault, int peer) {
-  Status why = concludeMessages(fault, peer);
-  releaseBuffers();  // behind that, for peers that find the mark wait for the reason
-  return why;
-}
-
-Status Communicator::concludeMessages(const Fault& fault, int peer) {
-  const std::string whom = peer < 0 ? "any rank" : fmt::format("rank {}", peer);
-  if (fault.kind == Fault::kTimeout) {
-    return giveUp({rank(), peer, sequence_, {}, true, waitedNs(), {}});
-  }
-  const int culprit = fault.peer < 0 ? -1 : jobRank(fault.peer);
-  std::string mine;  // what is news to the others
-  if (fault.kind == Fault::kLost) {
-    mine = fmt::format("rank {} has no link to rank {} for messages on communicator {}: {}", rank(), fault.peer,
-                       options_.name, lostLink_.message());
-  } else if (fault.kind == Fault::kCorrupt) {
-    mine = fmt::format("{}; communicator {}", distrusted_, options_.name);
-  } else if (fault.kind == Fault::kLeft) {
-    mine = fmt::format("{} destroyed its communicator {} while rank {} waited for a message from or to it",
-                       peer < 0 ? "every other rank" : whom, options_.name, rank());
-  }
-  if (!mine.empty()) {
-    fail({koloRemoteError, culprit, mine});
-    return Status(koloRemoteError, mine);
-  }
-  const Status why = failure();
-  return error(why.code(), "{}; rank {} was waiting for a message from or to {}", why.message(), rank(), whom);
 }
 
 }  // namespace kolo::comm

@@ -13,6 +13,7 @@
 
 #include "algorithms/direct.h"
 #include "algorithms/names.h"
+#include "collectives/copy_policy.h"
 #include "comm/messages.h"
 
 namespace kolo::tests {
@@ -499,7 +500,7 @@ std::string Case::wrongPairs(const World& world) const {
     const std::size_t bytes = bytesOf(problem_, problem_.send[from][problem_.send[from].size() > 1 ? to : 0].count);
     const bool gathers = problem_.collective == koloCollectiveGather;
     const bool inWindow = sides_[from].sendInWindow || (gathers && sides_[to].recvInWindow);
-    if (inWindow && bytes > comm::kEagerWindowBytes) return world.copiesByDefault() ? kPerhaps : kDirect;
+    if (inWindow && bytes > collectives::kEagerWindowBytes) return world.copiesByDefault() ? kPerhaps : kDirect;
     if (inWindow) return kStaged;
     return bytes >= kSingleCopyBytes ? kPerhaps : kStaged;
   };

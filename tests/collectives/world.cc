@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "base/settings.h"
-#include "comm/communicator.h"
+#include "comm/host_backend.h"
 #include "executor/emulated/emulated_executor.h"
 #include "support/deadline.h"
 #if KOLO_HAVE_CUDA
@@ -214,11 +214,11 @@ Trace takeTrace() {
 
 UseExecutor::UseExecutor(unsigned threads) {
   recorder = std::make_unique<Recorder>(threads);
-  comm::Communicator::setExecutor(recorder.get());
+  comm::HostBackend::useExecutor(recorder.get());
 }
 
 UseExecutor::~UseExecutor() {
-  comm::Communicator::setExecutor(nullptr);
+  comm::HostBackend::useExecutor(nullptr);
   recorder.reset();
 }
 

@@ -98,7 +98,8 @@ class Couple {
     }
     std::array<std::string, 2> problems;  // checked here: Catch's assertions are for one thread at a time
     onBoth([&](Communicator& rank) {
-      problems[static_cast<std::size_t>(rank.rank())] = rank.addWindow(window(rank.rank()), bytes).status().message();
+      problems[static_cast<std::size_t>(rank.rank())] =
+          rank.backend().addWindow(window(rank.rank()), bytes).status().message();
     });
     CHECK(problems == std::array<std::string, 2>{});
   }
@@ -258,7 +259,7 @@ TEST_CASE("the buffers that a header offers lie inside of what its writer has re
       operation.recv = mine + kBlock;
       operation.count = kBlock;
       operation.datatype = koloInt8;
-      return rank.run(operation);
+      return rank.backend().run(operation, nullptr);
     };
     std::thread liar([&] { (void)run(couple.liar()); });
     const ArenaLayout layout = Couple::layout();

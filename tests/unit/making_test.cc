@@ -65,7 +65,7 @@ Status addUp(comm::Communicator& part, std::size_t count) {
   sum.count = count;
   sum.collective = device::Collective::kAllReduce;
   sum.datatype = koloInt32;
-  KOLO_TRY(part.run(sum));
+  KOLO_TRY(part.backend().run(sum, nullptr));
   if (sums == std::vector<int>(count, part.ranks())) return {};
   return error(koloInternalError, "rank {} has a wrong sum", part.rank());
 }
@@ -82,7 +82,7 @@ class Worker {
     comm::Communicator& part = *made.value();
     KOLO_TRY(addUp(part, 1));
     KOLO_TRY(addUp(part, 100000));
-    KOLO_TRY(part.settle());
+    KOLO_TRY(part.backend().settle());
     std::vector<std::string>& mine = names_[static_cast<std::size_t>(part.rank())];
     for (int peer = 0; peer < part.ranks(); ++peer) {
       if (part.peers().isOpen(peer)) mine[static_cast<std::size_t>(peer)] = part.peers()[peer].device->name();

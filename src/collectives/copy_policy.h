@@ -1,0 +1,44 @@
+// How many copies a block of ordinary memory costs: when ranks read and write each other's buffers themselves, and when
+// a rank that only gives stages its data early. What all ranks must decide alike depends only on what all ranks know.
+//
+// Thread safety: pure functions of plain data.
+#pragma once
+
+#include <cstdint>
+
+#include "device/work.h"
+
+namespace kolo::collectives {
+
+struct CopyPolicy {
+  int ranks = 1;
+  // Blocks of ordinary memory are read by the peer from this many bytes on. The same on all ranks.
+  std::uint64_t singleCopyBytes = UINT64_MAX;
+  // Ordinary memory of a peer may be written too. The same on all ranks.
+  bool canWritePeers = false;
+  // Ranks share cores, so that waiting for each other costs more than another copy of what is not long; and the user
+  // has not asked for single copies. The same on all ranks.
+  bool ranksShareCores = false;
+
+  // Whether ordinary inputs of a collective are read by the peers. bytes: of the longest block.
+  bool readsPeers(device::Collective collective, std::uint64_t bytes) const;
+  // Whether ordinary outputs are written by the peers.
+  bool writesPeers(device::Collective collective, std::uint64_t bytes) const;
+  // From which size on single copies pay in a collective in which all ranks meet before anything is read.
+  std::uint64_t exchangeCopyBytes() const;
+  // From which size on a block of a pair (Work::pairsFromBytes) is moved by a single copy.
+  std::uint64_t pairsFromBytes(const device::Work& work) const;
+
+  // Bytes of the longest block that this rank gives, if the others would read it, or this rank would have to meet the
+  // root first, and this rank may put it into slots instead. UINT64_MAX: it may not.
+  std::uint64_t longestStagedEarly(const device::Work& work) const;
+};
+
+// A rank that only gives stages its data early up to these sizes: if a single copy would do otherwise; and if the
+// caller may not wait, or two copies are made anyway.
+inline constexpr std::uint64_t kMostStagedEarly = 16 << 10, kMostStagedEarlyWithoutWaiting = 128 << 10;
+
+// A block or message in a window is read there by the receiver above this size.
+inline constexpr std::uint64_t kEagerWindowBytes = 4096;
+
+}  // namespace kolo::collectives

@@ -1,0 +1,43 @@
+#include "collectives/operation.h"
+
+#include <algorithm>
+
+#include "base/datatypes.h"
+#include "device/reducers.h"
+
+namespace kolo::collectives {
+
+device::ReduceOp reduceOpOf(koloRedOp_t op) {
+  switch (op) {
+    case koloProd: return device::ReduceOp::kProd;
+    case koloMax: return device::ReduceOp::kMax;
+    case koloMin: return device::ReduceOp::kMin;
+    case koloLogicalAnd: return device::ReduceOp::kLogicalAnd;
+    case koloLogicalOr: return device::ReduceOp::kLogicalOr;
+    case koloLogicalXor: return device::ReduceOp::kLogicalXor;
+    case koloBitAnd: return device::ReduceOp::kBitAnd;
+    case koloBitOr: return device::ReduceOp::kBitOr;
+    case koloBitXor: return device::ReduceOp::kBitXor;
+    default: return device::ReduceOp::kSum;
+  }
+}
+
+bool needsWholeFold(koloRedOp_t op, koloDataType_t datatype) {
+  return op == koloAvg && device::averagesAtOnce(datatype);
+}
+
+bool countsDiffer(const Call& call) {
+  return call.vector && call.collective != device::Collective::kAllGather &&
+         call.collective != device::Collective::kReduceScatter;
+}
+
+std::uint64_t plannedBytes(const Operation& operation) {
+  const std::uint64_t element = elementBytes(operation.datatype);
+  if (!operation.vector) return operation.count * element;
+  const auto longest = [](const std::vector<std::uint64_t>& counts) {
+    return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
+  };
+  return std::max(longest(operation.counts->sendCounts), longest(operation.counts->recvCounts)) * element;
+}
+
+}  // namespace kolo::collectives

@@ -1,0 +1,270 @@
+#include "collectives/prepare.h"
+
+#include <algorithm>
+
+#include "algorithms/direct.h"
+#include "algorithms/line.h"
+#include "base/datatypes.h"
+#include "device/reducers.h"
+#include "executor/host/host_team.h"
+#include "executor/host/reduce.h"
+
+namespace kolo::collectives {
+namespace {
+
+using device::Algorithm;
+using device::Collective;
+using device::Signature;
+using device::Work;
+
+bool isDivided(Collective collective) {
+  return device::isIn(collective, device::kSendsBlocks | device::kReceivesBlocks);
+}
+
+// FNV-1a over the counts: what v-variants compare instead of one count.
+std::uint64_t digest(const std::vector<std::uint64_t>& values, std::uint64_t seed) {
+  for (const std::uint64_t value : values) seed = (seed ^ value) * 0x100000001b3u;
+  return seed;
+}
+
+// Whether results are 0 or 1 whatever the input was.
+bool yieldsTruth(koloDataType_t datatype, device::ReduceOp op) {
+  if (op == device::ReduceOp::kUser) return false;
+  return datatype == koloBool || op == device::ReduceOp::kLogicalAnd || op == device::ReduceOp::kLogicalOr ||
+         op == device::ReduceOp::kLogicalXor;
+}
+
+void describeBlocks(const Operation& operation, Work& work) {
+  work.headerCount = work.sendLayout.count = work.recvLayout.count = operation.count;
+  if (!operation.vector) return;
+  const VectorCounts& counts = *operation.counts;
+  const auto use = [](device::Layout& layout, const auto& lengths, const auto& displs) {
+    if (lengths.empty()) return;
+    layout.counts = lengths.data();
+    layout.displs = displs.data();
+  };
+  use(work.sendLayout, counts.sendCounts, counts.sendDispls);
+  use(work.recvLayout, counts.recvCounts, counts.recvDispls);
+  const auto own = static_cast<std::size_t>(work.rank);
+  switch (operation.collective) {
+    case Collective::kAllGather:
+      work.headerCount = digest(counts.recvCounts, 1);
+      work.sendLayout.count = counts.recvCounts[own];
+      break;
+    case Collective::kReduceScatter:
+      work.headerCount = digest(counts.sendDispls, digest(counts.sendCounts, 2));
+      work.recvLayout.count = counts.sendCounts[own];
+      break;
+    case Collective::kAllToAll:
+      work.countTo = counts.sendCounts.data();
+      work.countFrom = counts.recvCounts.data();
+      break;
+    case Collective::kGather:
+      if (work.rank == operation.root) work.countTo = work.countFrom = counts.recvCounts.data();
+      break;
+    case Collective::kScatter:
+      if (work.rank == operation.root) work.countTo = work.countFrom = counts.sendCounts.data();
+      break;
+    default: break;
+  }
+}
+
+void describe(const Site& site, const Operation& operation, Work& work) {
+  work.signature.collective = operation.collective;
+  work.signature.datatype = static_cast<std::uint8_t>(operation.datatype);
+  work.signature.op = Signature::kNoOp;
+  work.signature.vector = operation.vector;
+  work.signature.root = static_cast<std::uint32_t>(operation.root);
+  work.elementBytes = static_cast<std::uint32_t>(elementBytes(operation.datatype));
+  work.rank = site.rank;
+  work.ranks = site.ranks;
+  work.root = operation.root;
+  work.send = static_cast<const unsigned char*>(operation.send);
+  work.recv = static_cast<unsigned char*>(operation.recv);
+  work.fault = site.fault;
+  work.links = site.links;
+  work.slots = site.slots;
+  work.slotBytes = site.slotBytes;
+  if (operation.reduces()) {
+    work.op = reduceOpOf(operation.op);
+    work.signature.op = static_cast<std::uint8_t>(work.op);
+    if (operation.op == koloAvg) {
+      work.divisor = static_cast<std::uint32_t>(site.ranks);
+      work.signature.op = Signature::kAvg;
+      work.inputRanks = device::averagesInShares(operation.datatype) ? 1 : 0;
+    }
+  }
+  describeBlocks(operation, work);
+}
+
+void useReduction(const Operation& operation, Prepared& prepared) {
+  Work& work = prepared.work;
+  if (const CustomReduction* const custom = operation.custom.get(); custom != nullptr) {
+    if (custom->isPreMulSum) {
+      std::copy_n(custom->scalar.data(), sizeof work.scalar, work.scalar);
+      work.scaled = true;
+      work.signature.op = Signature::kPreMulSum;
+    } else {
+      work.op = device::ReduceOp::kUser;
+      work.signature.op = static_cast<std::uint8_t>(work.op);
+      prepared.user = custom->user;
+      prepared.user.datatype = operation.datatype;  // known only now: the function works with every datatype
+      prepared.context.user = &prepared.user;
+    }
+  }
+  if (operation.reduces()) work.yieldsTruth = yieldsTruth(operation.datatype, work.op);
+  if (work.ranks == 1 && work.yieldsTruth) work.op = device::ReduceOp::kLogicalOr;
+  // Where data is only moved, a "fold" of one source copies it to several places.
+  if (prepared.context.user == nullptr) prepared.context.kernel = executor::reduceKernel(operation.datatype, work.op);
+}
+
+void useChoice(const Site& site, const planner::Choice& choice, Prepared& prepared) {
+  Work& work = prepared.work;
+  work.signature.algorithm = choice.algorithm;
+  work.word = work.signature.pack();
+  work.direct = choice.direct;
+  if (choice.algorithm == Algorithm::kHierarchical) {
+    work.hosts = site.hosts;
+    work.within = choice.within;
+    work.between = choice.between;
+  }
+  prepared.behindRoot = choice.behindRoot;
+  prepared.behindOthers = choice.algorithm;
+  followOrder(site, work);
+}
+
+// A sender fills one slot while the receiver empties another, so a message of some length goes in two chunks or more; a
+// long one in chunks that stay in the caches of both.
+std::uint32_t chunkFor(const Site& site, const Work& work, std::uint64_t bytes, bool areAlike) {
+  const bool inSlices = work.signature.algorithm == Algorithm::kTwoShot;
+  const std::uint64_t message =
+      (inSlices ? bytes / static_cast<std::uint64_t>(site.ranks) : bytes) / static_cast<std::uint64_t>(work.channels);
+  const std::uint64_t most = std::min<std::uint64_t>(site.mostChunkBytes, site.slotBytes);
+  if (!areAlike) return static_cast<std::uint32_t>(most);
+  const std::uint64_t chunk = std::clamp<std::uint64_t>(message / 2 / 4096 * 4096, 8192, site.mostChunkBytes);
+  return static_cast<std::uint32_t>(std::min(chunk, most));
+}
+
+void shareBuffers(const Site& site, const Operation& operation, Work& work) {
+  const auto extent = [&](const device::Layout& layout, std::uint32_t divided) {
+    const bool isEach = device::isIn(operation.collective, divided);
+    if (layout.counts == nullptr) return layout.count * (isEach ? static_cast<std::uint64_t>(site.ranks) : 1);
+    std::uint64_t end = 0;
+    for (int i = 0; i < site.ranks; ++i) end = std::max(end, layout.block(i).begin + layout.block(i).count);
+    return end;
+  };
+  if (work.send != nullptr)
+    work.sendRef = site.findWindow(work.send, extent(work.sendLayout, device::kSendsBlocks) * work.elementBytes);
+  if (work.recv != nullptr)
+    work.recvRef = site.findWindow(work.recv, extent(work.recvLayout, device::kReceivesBlocks) * work.elementBytes);
+}
+
+// Which of its buffers the peers may touch, and how.
+void useCopies(const Site& site, const Operation& operation, std::uint64_t longest, Work& work) {
+  const Collective collective = operation.collective;
+  if (work.direct != Algorithm::kCount && !work.scaled) {
+    const bool inPlace = operation.send == operation.recv;
+    work.readsPeers = site.copies.readsPeers(collective, longest);
+    work.writesPeers = site.copies.writesPeers(collective, longest);
+    const bool readsWhatIsWritten =
+        collective == Collective::kAllToAll ||
+        (collective == Collective::kAllReduce && work.direct == Algorithm::kOneShot && !work.readsPeers);
+    work.shareable = !(inPlace && readsWhatIsWritten);
+    if (work.shareable) shareBuffers(site, operation, work);
+  }
+  const bool isPlainGather =
+      site.pairsChooseInGather && collective == Collective::kGather && work.signature.algorithm == Algorithm::kOneShot;
+  if (countsDiffer(operation) || isPlainGather) {
+    work.pairsFromBytes = site.copies.pairsFromBytes(work);
+    work.shareable = work.shareable && longest >= work.pairsFromBytes;
+  }
+}
+
+// On the host.
+std::uint64_t scratchFor(const Operation& operation, const Work& work, std::uint64_t bytes) {
+  const std::uint64_t staged =
+      planner::scratchBytes(work.signature.algorithm, operation.collective, inputBytes(operation, work.ranks));
+  if (!work.readsPeers || !operation.reduces()) return staged;
+  // In windows, or by reading alone.
+  const bool isOneShot = work.direct == Algorithm::kOneShot || !work.writesPeers;
+  const bool aside = operation.collective == Collective::kAllReduce && operation.send == operation.recv && isOneShot;
+  return std::max(staged, algorithms::readBytes(work.ranks) + (aside ? bytes : 0));
+}
+
+}  // namespace
+
+Status checkFold(const Operation& operation, const Choices& choices, int ranks) {
+  if (ranks <= algorithms::kMaxLineRanks || !operation.reduces() || !choices.inOrder(operation)) return {};
+  if (needsWholeFold(operation.op, operation.datatype)) {
+    return error(koloUnsupported,
+                 "an average of {} folds the inputs of all ranks at once, so that its sum does not "
+                 "wrap; that is available for up to {} ranks, and this communicator has {}. An average of int32, whose "
+                 "sum may wrap, has no such limit",
+                 koloDataTypeName(operation.datatype), algorithms::kMaxLineRanks, ranks);
+  }
+  return error(koloUnsupported,
+               "a fold in rank order (a reproducible communicator, or a reduction that does not commute) "
+               "is available for up to {} ranks; this communicator has {}",
+               algorithms::kMaxLineRanks, ranks);
+}
+
+// Algorithms that move runs of the ranks' blocks keep the numbers.
+void followOrder(const Site& site, Work& work) {
+  if (site.order->empty()) return;
+  const Collective collective = work.signature.collective;
+  const Algorithm algorithm = work.signature.algorithm;
+  const bool isRing = algorithm == Algorithm::kRing || algorithm == Algorithm::kBiring;
+  if (!isRing && (isDivided(collective) || (algorithm != Algorithm::kTree && algorithm != Algorithm::kRecursive)))
+    return;
+  const auto placeOf = [&](int rank) {
+    return static_cast<int>(std::find(site.order->begin(), site.order->end(), rank) - site.order->begin());
+  };
+  work.members = site.members;
+  work.rank = placeOf(work.rank);
+  work.root = placeOf(work.root);
+  if (device::isIn(collective, device::kSendsBlocks)) work.sendLayout.order = work.members;
+  if (device::isIn(collective, device::kReceivesBlocks)) work.recvLayout.order = work.members;
+}
+
+std::uint64_t inputBytes(const Operation& operation, int ranks) {
+  const std::uint64_t element = elementBytes(operation.datatype);
+  if (!operation.vector) return operation.count * element * static_cast<std::uint64_t>(ranks);
+  std::uint64_t end = 0;
+  const VectorCounts& counts = *operation.counts;
+  for (std::size_t i = 0; i < counts.sendCounts.size(); ++i)
+    end = std::max(end, counts.sendDispls[i] + counts.sendCounts[i]);
+  return end * element;
+}
+
+void prepare(const Site& site, Choices& choices, const Operation& operation, Prepared& prepared) {
+  prepared.call = kNoCall;
+  prepared.work = Work();
+  prepared.counts = operation.counts;
+  prepared.custom = operation.custom;
+  prepared.context = site.context;
+  prepared.context.datatype = operation.datatype;
+  Work& work = prepared.work;
+  describe(site, operation, work);
+  useReduction(operation, prepared);
+  const std::uint64_t bytes = plannedBytes(operation);
+  const planner::Choice choice = choices.choose(operation, bytes);
+  useChoice(site, choice, prepared);
+  planner::Query query = choices.queryFor(operation);
+  query.bytes = bytes;
+  work.channels = planner::channelsFor(choice.algorithm, query, *site.machine);
+  // Between hosts a chunk is under way for long; elsewhere the caches count.
+  work.chunksAtOnce = site.machine->mapped ? 1 : work.slots - 1;
+  const std::uint64_t whole = isDivided(operation.collective) ? bytes * static_cast<std::uint64_t>(site.ranks) : bytes;
+  work.streaming = whole >= site.streamingBytes;
+  // Of gatherv, all but the root know their own block only.
+  const std::uint64_t longest = operation.collective == Collective::kGather
+                                    ? std::max(bytes, work.partTo(work.root).count * work.elementBytes)
+                                    : bytes;
+  useCopies(site, operation, longest, work);
+  work.chunkBytes = chunkFor(site, work, bytes, !countsDiffer(operation));
+  prepared.longestStagedEarly = site.copies.longestStagedEarly(work);
+  prepared.mostStagedEarly = kMostStagedEarly;
+  prepared.scratchBytes = scratchFor(operation, work, bytes);
+}
+
+}  // namespace kolo::collectives

@@ -1,0 +1,74 @@
+// From an operation to the description that an executor gets: the layout of its buffers, its algorithm, its chunks, and
+// how its blocks are copied.
+//
+// Thread safety: under the communicator's turn.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "collectives/choices.h"
+#include "collectives/copy_policy.h"
+#include "collectives/operation.h"
+#include "device/work.h"
+#include "executor/context.h"
+
+namespace kolo::collectives {
+
+inline constexpr Call kNoCall{.collective = device::Collective::kCount};
+
+// An operation that is ready to run, as often as it is called.
+struct Prepared {
+  Call call = kNoCall;   // the call that finds it again; kNoCall: none does
+  std::size_t hash = 0;  // by which it is found then
+  device::Work work;
+  executor::Context context;
+  std::uint64_t scratchBytes = 0;                            // on the host: of the communicator's scratch memory
+  std::uint64_t longestStagedEarly = UINT64_MAX;             // as CopyPolicy says
+  std::uint64_t mostStagedEarly = kMostStagedEarly;          // by a call that may wait
+  device::Algorithm behindRoot = device::Algorithm::kCount;  // as planner::Choice says; and behind anything else:
+  device::Algorithm behindOthers = device::Algorithm::kCount;
+  // What `work` and `context` point to.
+  std::shared_ptr<const VectorCounts> counts;
+  std::shared_ptr<const CustomReduction> custom;
+  executor::UserReduction user;
+};
+
+// What all operations of a communicator have in common. Pointers: to what lives as long as the communicator.
+struct Site {
+  int rank = 0;
+  int ranks = 1;
+  const planner::Machine* machine = nullptr;
+  CopyPolicy copies;
+  device::Link* links = nullptr;  // [ranks]
+  device::Fault* fault = nullptr;
+  std::uint32_t slots = 0, slotBytes = 0;
+  std::uint64_t mostChunkBytes = 0;  // of a message between ranks that know its length
+  std::uint64_t streamingBytes = 0;  // results from this size on bypass the caches
+  // The order of the ranks along a ring, host by host; empty: as they are numbered. members: the same, where an
+  // executor reads it.
+  const std::vector<int>* order = nullptr;
+  const int* members = nullptr;
+  const device::Hosts* hosts = nullptr;  // as an executor reads it
+  bool pairsChooseInGather = false;      // the blocks of a one-shot gather go by the path that fits each
+  executor::Context context;             // but for what depends on the operation
+  // Where a range of memory lies in the windows; index 0: in none that peers can use.
+  std::function<device::WindowRef(const void* buffer, std::uint64_t bytes)> findWindow;
+};
+
+// REQUIRES: prepared is new, but for what it holds.
+void prepare(const Site& site, Choices& choices, const Operation& operation, Prepared& prepared);
+// Why an operation that folds in rank order cannot be done among so many ranks.
+Status checkFold(const Operation& operation, const Choices& choices, int ranks);
+
+// For algorithms whose ranks talk to neighbours, where ranks that follow each other by number are on different hosts:
+// numbers the ranks host by host, so that a ring leaves each host once. Also after a change of
+// work.signature.algorithm.
+void followOrder(const Site& site, device::Work& work);
+
+// Bytes of a rank's whole input.
+std::uint64_t inputBytes(const Operation& operation, int ranks);
+
+}  // namespace kolo::collectives

@@ -1,0 +1,90 @@
+#include "collectives/prepared_operations.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+
+namespace kolo::collectives {
+namespace {
+
+// FNV-1a, by words.
+void addTo(std::size_t& hash, std::uint64_t word) { hash = (hash ^ word) * 0x100000001b3u; }
+
+std::size_t hashOf(const Call& call) {
+  std::size_t hash = 0xcbf29ce484222325u;
+  for (const std::uint64_t word :
+       {reinterpret_cast<std::uint64_t>(call.send), reinterpret_cast<std::uint64_t>(call.recv), call.count,
+        static_cast<std::uint64_t>(call.collective) | static_cast<std::uint64_t>(call.datatype) << 8 |
+            static_cast<std::uint64_t>(call.op) << 16 | static_cast<std::uint64_t>(call.vector) << 63,
+        static_cast<std::uint64_t>(call.root)})
+    addTo(hash, word);
+  return hash;
+}
+
+void addTo(std::size_t& hash, const std::size_t* counts, std::size_t ranks) {
+  for (std::size_t i = 0; counts != nullptr && i < ranks; ++i) addTo(hash, counts[i]);
+}
+
+}  // namespace
+
+PreparedOperations::PreparedOperations(int rank, int ranks)
+    : rank_(rank), ranks_(static_cast<std::size_t>(ranks)), idle_(1), current_(idle_.begin()) {}
+
+// Ranks other than the root give no arrays: theirs are not read.
+std::size_t PreparedOperations::hash(const Call& call, const CountArrays& counts) const {
+  std::size_t hash = hashOf(call);
+  if (device::isIn(call.collective, device::kFromRoot | device::kToRoot) && call.root != rank_) return hash;
+  addTo(hash, counts.sendCounts, ranks_);
+  addTo(hash, counts.recvCounts, ranks_);
+  return hash;
+}
+
+template <class Condition>
+bool PreparedOperations::findIf(std::size_t hash, Condition condition) {
+  const auto [begin, end] = index_.equal_range(hash);
+  const auto found = std::find_if(begin, end, [&](const auto& each) { return condition(*each.second); });
+  if (found == end) return false;
+  current_ = found->second;
+  known_.splice(known_.begin(), known_, current_);
+  return true;
+}
+
+bool PreparedOperations::find(const Call& call) {
+  return findIf(hashOf(call), [&](const Prepared& each) { return each.call == call; });
+}
+
+bool PreparedOperations::find(const Call& call, const CountArrays& counts) {
+  return findIf(hash(call, counts),
+                [&](const Prepared& each) { return each.call == call && each.counts->are(counts); });
+}
+
+Prepared& PreparedOperations::make() {
+  if (idle_.empty() && known_.size() < kMost) idle_.emplace_front();
+  if (idle_.empty()) {
+    drop(std::prev(known_.end()));
+  }
+  current_ = idle_.begin();
+  return *current_;
+}
+
+void PreparedOperations::remember(const Operation& operation) {
+  current_->hash = operation.vector ? hash(operation, operation.counts->arrays()) : hashOf(operation);
+  index_.emplace(current_->hash, current_);
+  current_->call = operation;
+  known_.splice(known_.begin(), idle_, current_);
+}
+
+void PreparedOperations::forget() {
+  while (!known_.empty()) drop(known_.begin());
+}
+
+// To the end of the idle ones: what has run last may still be asked for.
+void PreparedOperations::drop(Place place) {
+  const auto [begin, end] = index_.equal_range(place->hash);
+  index_.erase(std::find_if(begin, end, [&](const auto& each) { return each.second == place; }));
+  place->call = kNoCall;
+  idle_.splice(idle_.end(), known_, place);
+}
+
+}  // namespace kolo::collectives

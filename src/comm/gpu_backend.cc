@@ -1,0 +1,224 @@
+#include "comm/gpu_backend.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/datatypes.h"
+#include "comm/communicator.h"
+
+namespace kolo::comm {
+
+using device::Collective;
+using device::Fault;
+using device::Signature;
+using device::Work;
+
+namespace {
+
+// A message in a window of the sender's from this many bytes on is taken by the receiver; below, a slot costs less than
+// the answer.
+constexpr std::uint64_t kDirectMessageBytes = 16384;
+
+}  // namespace
+
+GpuBackend::GpuBackend(Communicator& owner, std::unique_ptr<GpuRank> rank) : owner_(owner), rank_(std::move(rank)) {
+  collectives::Site& site = owner_.site();
+  site.copies.singleCopyBytes = UINT64_MAX;
+  // Each chunk is a call of functions that save registers for their callers, so chunks fill the slots.
+  site.mostChunkBytes = owner_.machine().slotBytes;
+  site.members = rank_->order();
+  site.hosts = rank_->hosts();
+}
+
+Status GpuBackend::checkMessage(const Message& message) const {
+  const bool anyAllowed = !message.isSend && !message.strict;
+  if (!anyAllowed && message.tag == 0) return {};
+  return error(koloUnsupported,
+               "messages between GPUs have no tags: those of two ranks match in their order; expected koloSend and "
+               "koloRecv");
+}
+
+Status GpuBackend::settle() {
+  Status drained = rank_->drain();
+  check();
+  return owner_.failed() ? owner_.failure() : std::move(drained);
+}
+
+// ---- windows
+
+Result<Window*> GpuBackend::addWindow(void* buffer, std::size_t bytes) {
+  Windows& windows = owner_.windows();
+  KOLO_ASSIGN(Window* const window, windows.add(owner_.membership(), rank_->peers(), buffer, bytes));
+  Status status;
+  for (int rank = 0; rank < owner_.ranks() && status.ok() && window->zeroCopy; ++rank) {
+    status = rank_->setWindow(rank, window->index, windows.tableOf(rank)[window->index]);
+  }
+  const std::uint64_t begin = rank_->allocationId(buffer);
+  // Of several allocations in a row, each has its own.
+  const bool isOne = bytes != 0 && rank_->allocationId(static_cast<unsigned char*>(buffer) + bytes - 1) == begin;
+  window->allocationId = isOne ? begin : 0;
+  if (status = owner_.membership().agree(status); !status.ok()) {
+    windows.drop(*window);
+    return status;
+  }
+  return window;
+}
+
+Result<Window*> GpuBackend::addMappedWindow(void* const*, const std::size_t*) {
+  return error(koloUnsupported, "the communicator is on GPUs, expected one on the host");
+}
+
+// ---- launches
+
+Status GpuBackend::addToLaunch(const Operation& operation) {
+  KOLO_TRY(collectives::checkFold(operation, owner_.choices(), owner_.ranks()));
+  if (operation.custom != nullptr && !operation.custom->isPreMulSum) {
+    return error(koloUnsupported,
+                 "a reduction by a function of the host's: a GPU cannot call it; expected a predefined operation or "
+                 "a pre-multiplied sum");
+  }
+  if (operation.custom != nullptr || !owner_.operations().recall(operation)) {
+    collectives::prepare(owner_.site(), owner_.choices(), operation, owner_.operations().make());
+    if (operation.custom == nullptr) owner_.operations().remember(operation);
+  }
+  Work& work = works_.emplace_back(owner_.operations().current().work);
+  counts_.push_back(owner_.operations().current().counts);
+  KOLO_TRY(checkWindow("sendbuf", operation.send, work.sendRef));
+  KOLO_TRY(checkWindow("recvbuf", operation.recv, work.recvRef));
+  // Of each channel's part, and what cutting at multiples of 64 bytes adds for each rank's block.
+  const std::uint64_t scratch = planner::scratchBytes(work.signature.algorithm, operation.collective,
+                                                      collectives::inputBytes(operation, owner_.ranks()));
+  const auto channels = static_cast<std::uint64_t>(work.channels);
+  if (scratch != 0)
+    work.scratchBytes = (scratch / channels + 128 * static_cast<std::uint64_t>(owner_.ranks()) + 127) / 128 * 128;
+  return {};
+}
+
+// The launch that has been described; scratch memory for it first.
+Status GpuBackend::launch(std::uint32_t messages, void* stream) {
+  std::uint64_t scratch = 0;
+  for (Work& work : works_) {
+    scratch = std::max(scratch, static_cast<std::uint64_t>(work.channels) * work.scratchBytes);
+    work.number = owner_.lastNumber() + static_cast<std::uint64_t>(&work - works_.data()) + 1;
+  }
+  KOLO_TRY(rank_->reserveScratch(scratch));
+  return rank_->enqueue(works_, messages, owner_.options().timeoutMs, stream);
+}
+
+Work& GpuBackend::add(const Message& message) {
+  Work& work = works_.emplace_back();
+  work.signature.collective = Collective::kSendRecv;
+  work.signature.datatype = static_cast<std::uint8_t>(message.datatype);
+  work.signature.op = Signature::kNoOp;
+  work.word = work.signature.pack();
+  work.elementBytes = static_cast<std::uint32_t>(elementBytes(message.datatype));
+  work.rank = owner_.rank();
+  work.ranks = owner_.ranks();
+  work.peer = message.peer;
+  work.isSend = message.isSend;
+  work.headerCount = work.sendLayout.count = message.count;
+  const std::uint64_t bytes = message.count * work.elementBytes;
+  work.channels =
+      static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(rank_->messageChannels())));
+  work.chunkBytes = owner_.machine().slotBytes;
+  work.streaming = bytes >= owner_.streamingBytes();
+  work.send = static_cast<const unsigned char*>(message.send);
+  work.recv = static_cast<unsigned char*>(message.recv);
+  if (message.isSend && bytes >= kDirectMessageBytes) work.sendRef = owner_.windowTable().find(message.send, bytes);
+  return work;
+}
+
+// Those of a rank to itself become one work each: the k-th send is the k-th receive's. The others are chained, peer by
+// peer, in order.
+Status GpuBackend::addToLaunch(std::span<const Message> messages) {
+  std::vector<std::size_t> ownSends, ownReceives;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].peer == owner_.rank()) (messages[i].isSend ? ownSends : ownReceives).push_back(i);
+  }
+  if (ownSends.size() != ownReceives.size()) {
+    return error(
+        koloInvalidUsage,
+        "{} sends of rank {} to itself and {} receives in one call or group: on a GPU expected as many of each",
+        ownSends.size(), owner_.rank(), ownReceives.size());
+  }
+  for (std::size_t k = 0; k < ownSends.size(); ++k) {
+    const Message &send = messages[ownSends[k]], &receive = messages[ownReceives[k]];
+    if (send.count != receive.count || send.datatype != receive.datatype) {
+      return error(koloMismatch, "rank {} sends itself {} elements of {} and receives {} of {}", owner_.rank(),
+                   send.count, koloDataTypeName(send.datatype), receive.count, koloDataTypeName(receive.datatype));
+    }
+    Work& work = add(send);
+    work.recv = static_cast<unsigned char*>(receive.recv);
+  }
+  const std::size_t first = works_.size();
+  for (const Message& message : messages) {
+    if (message.peer == owner_.rank()) continue;
+    Work& work = add(message);
+    if (message.isSend) KOLO_TRY(checkWindow("sendbuf", message.send, work.sendRef));
+  }
+  std::map<std::pair<int, bool>, std::uint32_t> following;  // place + 1
+  for (std::size_t i = works_.size(); i > first; --i) {
+    Work& work = works_[i - 1];
+    std::uint32_t& next = following[{work.peer, work.isSend}];
+    work.next = std::exchange(next, static_cast<std::uint32_t>(i));
+  }
+  return {};
+}
+
+// Memory that was freed under a window, and perhaps allocated anew, is not what the peers have mapped.
+Status GpuBackend::checkWindow(const char* name, const void* buffer, const device::WindowRef& ref) const {
+  if (ref.index == 0) return {};
+  const std::uint64_t registered = owner_.windowTable().at(ref.index - 1).allocationId;
+  if (registered == 0 || rank_->allocationId(buffer) == registered) return {};
+  return error(koloInvalidPointer,
+               "{} is {}, in window {}, whose memory has been freed since it was registered; expected "
+               "koloWindowDeregister before",
+               name, fmt::ptr(buffer), ref.index - 1);
+}
+
+Status GpuBackend::enqueue(std::span<const Message> messages, std::span<const Operation> operations, void* stream) {
+  const GpuRank::Visit visit(rank_.get());
+  if (rank_->fault().has_value()) check();
+  if (owner_.failed()) return owner_.failure();
+  works_.clear();
+  counts_.clear();
+  KOLO_TRY(addToLaunch(messages));
+  const auto messageWorks = static_cast<std::uint32_t>(works_.size());
+  for (const Operation& operation : operations) KOLO_TRY(addToLaunch(operation));
+  if (Status status = launch(messageWorks, stream); !status.ok()) {
+    if (owner_.failed()) return owner_.failure();
+    // The others count on what this rank has not launched: without it nothing that follows would fit.
+    owner_.fail({status.code(), owner_.jobRank(owner_.rank()),
+                 fmt::format("rank {} could not launch operation {} of communicator {}: {}", owner_.rank(),
+                             owner_.lastNumber() + 1, owner_.options().name, status.message())});
+    return status;
+  }
+  const std::lock_guard lock(mutex_);
+  owner_.takeNumbers(works_.size());
+  if (!works_.empty()) last_ = works_.back();
+  return {};
+}
+
+void GpuBackend::check() {
+  if (owner_.failed()) return;
+  const std::optional<Fault> fault = rank_->fault();
+  if (!fault.has_value()) {
+    if (const Status broken = rank_->broken(); !broken.ok()) {
+      const std::lock_guard lock(mutex_);
+      owner_.fail({koloSystemError, owner_.jobRank(owner_.rank()),
+                   fmt::format("device {} of rank {} failed in or before {}: {}", owner_.options().device,
+                               owner_.rank(), owner_.label(last_), broken.message())});
+    }
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  Work given;
+  given.signature = Signature::unpack(fault->mine);
+  given.headerCount = fault->mineCount;
+  given.number = fault->number;
+  if (fault->kind == Fault::kLost) owner_.setLostLink(rank_->lossOf(fault->peer));
+  if (!owner_.failed()) (void)owner_.conclude(given, *fault);
+}
+
+}  // namespace kolo::comm

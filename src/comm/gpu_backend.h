@@ -1,0 +1,70 @@
+// A GPU's memory: the messages and collectives of a call, or of a group, become one launch in a stream.
+//
+// Thread safety: as Backend's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/prepared_operations.h"
+#include "comm/backend.h"
+#include "comm/gpu_rank.h"
+#include "device/work.h"
+
+namespace kolo::comm {
+
+class Communicator;
+
+class GpuBackend final : public Backend {
+ public:
+  GpuBackend(Communicator& owner, std::unique_ptr<GpuRank> rank);
+
+  bool waits() const override { return false; }
+  Status run(const Operation& operation, void* stream) override { return enqueue({}, {&operation, 1}, stream); }
+  Status runAgain() override { return error(koloInternalError, "an operation of a GPU has no stream"); }
+  Status runGroup(std::span<const Message> messages, std::span<const Operation> operations, void* stream) override {
+    return enqueue(messages, operations, stream);
+  }
+  Status settle() override;
+  bool settlesAtOnce() override { return true; }
+
+  bool checksPlaces() const override { return true; }
+  Status checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const override {
+    return rank_->checkBuffer(name, buffer, bytes);
+  }
+  Status checkStream(void* stream) const override { return rank_->checkStream(stream); }
+  Status checkMessage(const Message& message) const override;
+
+  Result<Window*> addWindow(void* buffer, std::size_t bytes) override;
+  Result<Window*> addMappedWindow(void* const* parts, const std::size_t* bytes) override;
+  void drain() override { (void)rank_->drain(); }
+  void release(std::shared_ptr<const void> used) override { rank_->release(std::move(used)); }
+
+  void stop() override { rank_->stop(); }
+  void check() override;
+  void leave() override { rank_->leave(); }
+  void close(bool failed) override { rank_->close(failed); }
+  std::string transportNames() const override { return rank_->transportNames(); }
+  const GpuRank* device() const override { return rank_.get(); }
+
+ private:
+  Status enqueue(std::span<const Message> messages, std::span<const Operation> operations, void* stream);
+  Status addToLaunch(std::span<const Message> messages);
+  Status addToLaunch(const Operation& operation);
+  device::Work& add(const Message& message);
+  Status launch(std::uint32_t messages, void* stream);
+  Status checkWindow(const char* name, const void* buffer, const device::WindowRef& ref) const;
+
+  Communicator& owner_;
+  std::unique_ptr<GpuRank> rank_;
+  // Of the launch that is being made: messages, then collectives; and the counts that these point to.
+  std::vector<device::Work> works_;
+  std::vector<std::shared_ptr<const VectorCounts>> counts_;
+  std::mutex mutex_;   // of what follows, and of failing because of a kernel: questions come from any thread
+  device::Work last_;  // that was launched: what a failure names
+};
+
+}  // namespace kolo::comm

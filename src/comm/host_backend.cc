@@ -1,0 +1,243 @@
+#include "comm/host_backend.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "algorithms/one_shot.h"
+#include "base/caller.h"
+#include "comm/communicator.h"
+#include "drivers/cuda/devices.h"
+#include "executor/host/host_team.h"
+
+namespace kolo::comm {
+namespace {
+
+using collectives::Prepared;
+using device::Fault;
+using device::Signature;
+using device::Work;
+
+// Chunks of a long message stay in the caches of both cores (measured on a Skylake server with 1 MiB of L2).
+constexpr std::uint64_t kMostChunkBytes = 65536;
+
+std::atomic<executor::Executor*> testExecutor{nullptr};
+
+executor::Executor& executorInUse() {
+  executor::Executor* const test = testExecutor.load();
+  return test != nullptr ? *test : executor::hostExecutor();
+}
+
+}  // namespace
+
+void HostBackend::useExecutor(executor::Executor* executor) { testExecutor.store(executor); }
+
+HostBackend::HostBackend(Communicator& owner)
+    : owner_(owner), executor_(executorInUse()), operations_(owner.operations()), ran_(&operations_.current()),
+      usesCuda_(drivers::usesCuda()) {
+  collectives::Site& site = owner_.site();
+  site.fault = &fault_;
+  site.mostChunkBytes = kMostChunkBytes;
+  site.members = owner_.hosts().order.data();
+  site.hosts = &owner_.hosts().shape;
+  site.pairsChooseInGather = true;
+}
+
+std::string HostBackend::transportNames() const { return owner_.peers().transportNames(); }
+
+// ---- operations
+
+Status HostBackend::run(const Operation& operation, void*) {
+  const bool isRecallable = operation.custom == nullptr;
+  if (isRecallable && operations_.recall(operation)) return runAgain();
+  if (owner_.failed()) return owner_.failure();
+  const bool isTrusted = isRecallable && owner_.options().eager;
+  if (!isTrusted && !caller.mayWait && owner_.ranks() > 1) return Status(koloInProgress, {});
+  KOLO_TRY(collectives::checkFold(operation, owner_.choices(), owner_.ranks()));
+  Prepared& now = operations_.make();
+  collectives::prepare(owner_.site(), owner_.choices(), operation, now);
+  if (scratch_.size() < now.scratchBytes) scratch_.resize(now.scratchBytes);
+  if (isRecallable && !owner_.isFinalized()) operations_.remember(operation);
+  KOLO_TRY(isTrusted ? runAgain() : execute());
+  // To a gather's root: neither is the block written where it goes, nor taken from where it is.
+  const bool isStaged = owner_.rank() != now.work.root && !hasOfferedOutput(now.work.root) &&
+                        !(now.work.shareable && now.work.sendRef.index != 0);
+  if (now.longestStagedEarly != UINT64_MAX && isStaged)
+    now.mostStagedEarly = collectives::kMostStagedEarlyWithoutWaiting;
+  return {};
+}
+
+// Whether the peer's last header said where its output is.
+bool HostBackend::hasOfferedOutput(int peer) const {
+  const device::Link& link = owner_.links()[static_cast<std::size_t>(peer)];
+  const device::Header& line = link.inbox->header[link.met % device::kHeaderLines];
+  return line.refs.recvWindow != 0 || line.refs.recvOffset != 0;
+}
+
+// The first time it has been checked before this rank went on, unless the communicator is eager. That the others repeat
+// it too is believed until they say something else: a rank that only gives need not wait for each of them each time.
+Status HostBackend::runAgain() {
+  if (owner_.failed()) return owner_.failure();
+  Prepared& now = operations_.current();
+  Work& work = now.work;
+  work.givesAhead =
+      now.longestStagedEarly <= (caller.mayWait ? now.mostStagedEarly : collectives::kMostStagedEarlyWithoutWaiting);
+  if (work.givesAhead || !caller.mayWait) {
+    const bool atOnce = runsAtOnce();
+    if (!atOnce && !caller.mayWait) return Status(koloInProgress, {});
+    work.givesAhead = work.givesAhead && atOnce;
+  }
+  work.mayOwe = true;
+  return execute();
+}
+
+// Whether runAgain() would not wait for other ranks, as far as is known: this rank only gives, and there is room.
+bool HostBackend::runsAtOnce() const {
+  const Work& work = operations_.current().work;
+  if (owner_.ranks() == 1) return true;
+  const bool isLine = work.signature.algorithm == device::Algorithm::kLine;
+  if (owner_.posts() || !device::onlyGives(work) || !(isLine || algorithms::givesThroughStaging(work))) return false;
+  // One-shot, all ranks of a reduce announce themselves to all.
+  const bool toAll =
+      owner_.rank() == work.root || (!isLine && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
+  const auto hasRoom = [&](int peer) {
+    const device::Link& link = owner_.links()[static_cast<std::size_t>(peer)];
+    if (link.outbox == nullptr) return false;
+    const device::Header& next = link.inbox->header[(link.met + 1) % device::kHeaderLines];
+    if (link.owed == device::kMaxOwed && device::loadAcquire(next.number) <= link.met) return false;  // [header]
+    if (!device::gives(work, owner_.rank(), peer)) return true;
+    const std::uint64_t bytes = work.partTo(peer).count * work.elementBytes;
+    if (isLine || work.fitsHeader(bytes)) return true;
+    return link.sent + (bytes + work.chunkBytes - 1) / work.chunkBytes <=
+           device::loadAcquire(link.inbox->signals.head) + work.slots;  // [credit]
+  };
+  for (int peer = 0; peer < owner_.ranks(); ++peer) {
+    if (peer != owner_.rank() && (toAll || peer == work.root) && !hasRoom(peer)) return false;
+  }
+  return true;
+}
+
+// The current operation, as the communicator's next.
+Status HostBackend::execute() {
+  Prepared& now = operations_.current();
+  ran_ = &now;
+  Work& work = now.work;
+  work.scratch = scratch_.data();
+  if (now.behindRoot != device::Algorithm::kCount) followRoot(work);
+  const bool isBehindTaking = tookFromAll_;
+  tookFromAll_ = device::isIn(work.signature.collective, device::kToRoot) && work.rank == work.root;
+  rootThatGave_ =
+      device::isIn(work.signature.collective, device::kFromRoot) ? static_cast<int>(work.signature.root) : -1;
+  const std::uint64_t sequence = owner_.takeNumbers(1);
+  work.signature.sequence = static_cast<std::uint16_t>(sequence);
+  work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence << Signature::kSequenceAt;
+  fault_.kind = Fault::kNone;
+  if (work.readsPeers || work.writesPeers) work.offersMemory = owner_.offersMemory();
+  if (owner_.ranks() > 1) owner_.postOnBoard(work);
+  const auto held = owner_.holdLinks();
+  executor_.run(work, now.context);
+  if (owner_.posts() && fault_.kind == Fault::kNone) fault_ = owner_.flush(false);
+  if (fault_.kind != Fault::kNone) {
+    owner_.releaseBuffers();
+    return owner_.conclude(work, fault_);
+  }
+  owner_.endWait();
+  if (isBehindTaking && now.behindRoot != device::Algorithm::kCount) letOthersGoFirst();
+  return {};
+}
+
+// At the end of a barrier behind a gather or a reduce, its root: what the others give next, which takes them one turn,
+// is there when it asks for it. It would wait there for that turn otherwise.
+void HostBackend::letOthersGoFirst() {
+  const auto hasCome = [&](int peer) {
+    const device::Link& link = owner_.links()[static_cast<std::size_t>(peer)];
+    return peer == owner_.rank() ||
+           device::loadAcquire(link.inbox->header[(link.met + 1) % device::kHeaderLines].number) >
+               link.met;  // [header]
+  };
+  const auto haveCome = [&] {
+    for (int peer = 0; peer < owner_.ranks(); ++peer) {
+      if (!hasCome(peer)) return false;
+    }
+    return true;
+  };
+  if (!owner_.polling().until(haveCome)) owner_.yield();
+}
+
+// A barrier's algorithm, by what was executed before it, which is the same on all ranks.
+void HostBackend::followRoot(Work& work) const {
+  const bool isBehindRoot = rootThatGave_ >= 0;
+  work.signature.algorithm = isBehindRoot ? ran_->behindRoot : ran_->behindOthers;
+  work.signature.root = static_cast<std::uint32_t>(isBehindRoot ? rootThatGave_ : 0);
+  work.word = work.signature.pack();
+  work.members = nullptr;
+  work.rank = owner_.rank();
+  work.root = static_cast<int>(work.signature.root);
+  collectives::followOrder(owner_.site(), work);
+}
+
+// Messages first start, then progress whenever a collective waits, then end: so neither kind can hold up the other.
+Status HostBackend::runGroup(std::span<const Message> messages, std::span<const Operation> operations, void*) {
+  if (owner_.failed()) return owner_.failure();
+  const MayWait asEver;
+  Request request(static_cast<std::uint32_t>(messages.size()));
+  const bool isAlone = messages.size() == 1 && operations.empty();
+  for (const Message& message : messages) owner_.messages().start(message, request, isAlone);
+  Status first;
+  for (const Operation& operation : operations) {
+    Status status = run(operation, nullptr);
+    if (first.ok()) first = std::move(status);
+  }
+  if (messages.empty()) return first;
+  Status failure = owner_.messages().attend(request, nullptr, Requests::kNever);
+  if (first.ok()) first = failure.ok() ? request.status() : std::move(failure);
+  return first;
+}
+
+Status HostBackend::settle() {
+  if (owner_.ranks() == 1 || owner_.failed()) return {};
+  const auto held = owner_.holdLinks();
+  Fault fault;
+  // What this rank called last: a peer that has posted it on its board is only late with its header.
+  Work work = ran_->work;
+  work.links = owner_.links().data();  // there may have been no operation yet
+  work.members = nullptr;              // all of them
+  work.fault = &fault;
+  executor::HostTeam team(work, owner_.site().context);
+  device::Exchange<executor::HostTeam> exchange(team, work);
+  for (int peer = 0; peer < owner_.ranks(); ++peer) {
+    if (peer != owner_.rank()) exchange.settle(peer, 0);
+  }
+  if (fault.kind != Fault::kNone) return owner_.conclude(work, fault);
+  owner_.endWait();
+  return {};
+}
+
+bool HostBackend::settlesAtOnce() {
+  if (owner_.ranks() == 1 || owner_.failed()) return true;
+  const auto held = owner_.holdLinks();
+  if (owner_.posts()) (void)owner_.peers().progress(-1, 0);
+  return std::all_of(owner_.links().begin(), owner_.links().end(), [](const device::Link& link) {
+    const std::uint64_t last = link.met + link.owed;
+    return link.owed == 0 ||
+           device::loadAcquire(link.inbox->header[last % device::kHeaderLines].number) >= last;  // [header]
+  });
+}
+
+// ---- buffers
+
+Status HostBackend::checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const {
+  return drivers::checkHostMemory(name, buffer, bytes);
+}
+
+Result<Window*> HostBackend::addWindow(void* buffer, std::size_t bytes) {
+  Membership& membership = owner_.membership();
+  owner_.peers().openDevicesForWindows(membership, owner_.options().transports);
+  return owner_.windows().add(membership, owner_.peers(), buffer, bytes);
+}
+
+Result<Window*> HostBackend::addMappedWindow(void* const* parts, const std::size_t* bytes) {
+  return owner_.windows().addMapped(owner_.membership(), owner_.peers(), parts, bytes);
+}
+
+}  // namespace kolo::comm
