@@ -132,10 +132,9 @@ typedef enum KOLO_OF_INT {
 
 /* Reductions. Integers wrap modulo 2^bits. float16, bfloat16 and float8 accumulate in float32 and are rounded to
  * nearest even when stored. The algorithms line, one_shot and two_shot store nothing but the result, and reproducible
- * communicators use no others. The algorithms ring, biring, recursive, tree and hierarchical also store partial
- * results, in the datatype. There a partial sum or product that is too large becomes infinite (of float8 the largest
- * number), even if the result would be representable. That holds for sums, pre-multiplied sums and products, but not
- * for averages.
+ * communicators use no others. The other algorithms also store partial results, in the datatype. There a partial sum or
+ * product that is too large becomes infinite (of float8 the largest number), even if the result would be representable.
+ * That holds for sums, pre-multiplied sums and products, but not for averages.
  *
  * min and max of floating-point values propagate NaN. Logical operations read non-zero as true and write 0 or 1.
  * Bitwise operations are for integers and bool. complex has sum, prod, avg and pre-multiplied sum. Values from
@@ -189,6 +188,12 @@ KOLO_API const char* koloCollectiveName(koloCollective_t collective);
 
 /* Whether a predefined reduction is defined for a datatype: 1 or 0. */
 KOLO_API int koloRedOpIsDefined(koloRedOp_t op, koloDataType_t datatype);
+
+/* The algorithms have the numbers from 0 on: "line", "one_shot", ..., as koloCommSetAlgorithm takes them. NULL for a
+ * number that no algorithm has. */
+KOLO_API const char* koloAlgorithmName(int algorithm);
+/* Whether an algorithm exists for a collective: 1 or 0. koloExplain tells whether it fits an operation. */
+KOLO_API int koloAlgorithmIsDefined(int algorithm, koloCollective_t collective);
 
 /* ---------------------------------------------------------- communicators */
 
@@ -560,11 +565,10 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
 
 /* Collective in effect: give all ranks the same text. "all_reduce:ring" forces, "all_reduce:^ring" forbids,
  * "all_reduce:ring@1M-" forces from 1 MiB on ("LOW-HIGH", bytes, either may be left out, K, M and G allowed); several
- * by commas; "" returns to the planner's choice. Algorithms: line one_shot two_shot ring biring recursive bruck tree
- * pairwise hierarchical. The planner chooses for an operation that the algorithm asked for cannot carry out: line
- * only carries short ones, and only line, one_shot and two_shot fold all inputs at once, which a reproducible
- * communicator, a reduction that does not commute and an average of 8- or 16-bit integers need. koloExplain tells
- * what fits. */
+ * by commas; "" returns to the planner's choice. koloAlgorithmName and koloAlgorithmIsDefined tell which algorithms
+ * there are. The planner chooses for an operation that the algorithm asked for cannot carry out: line only carries
+ * short ones, and only line, one_shot and two_shot fold all inputs at once, which a reproducible communicator, a
+ * reduction that does not commute and an average of 8- or 16-bit integers need. koloExplain tells what fits. */
 KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text);
 
 typedef struct {

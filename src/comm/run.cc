@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "algorithms/catalogue.h"
 #include "algorithms/direct.h"
 #include "algorithms/line.h"
 #include "algorithms/names.h"
@@ -153,7 +154,7 @@ planner::Choice Communicator::planFor(const Operation& operation, std::uint64_t 
 // long one in chunks that stay in the caches of both (measured on a Skylake server with 1 MiB of L2: 64 KiB). On a GPU
 // in whole slots: each chunk is a call of functions that save registers for their callers.
 std::uint32_t Communicator::chunkFor(const Work& work, std::uint64_t bytes, bool areAlike) const {
-  const bool inSlices = work.signature.algorithm == device::Algorithm::kTwoShot;
+  const bool inSlices = algorithms::rowOf(work.signature.algorithm).inSlices;
   const std::uint64_t message =
       (inSlices ? bytes / static_cast<std::uint64_t>(ranks()) : bytes) / static_cast<std::uint64_t>(work.channels);
   const std::uint64_t most = gpu_ != nullptr ? machine_.slotBytes : 65536;
@@ -414,13 +415,9 @@ bool Communicator::settlesAtOnce() {
 // ranks talk to neighbours number them anew, host by host: a ring then leaves each host once. Not those that move runs
 // of the ranks' blocks.
 void Communicator::followOrder(Work& work) const {
-  using device::Algorithm;
   if (hosts_.order.empty()) return;
   const Collective collective = work.signature.collective;
-  const Algorithm algorithm = work.signature.algorithm;
-  const bool isRing = algorithm == Algorithm::kRing || algorithm == Algorithm::kBiring;
-  const bool divided = device::isIn(collective, device::kSendsBlocks | device::kReceivesBlocks);
-  if (!isRing && (divided || (algorithm != Algorithm::kTree && algorithm != Algorithm::kRecursive))) return;
+  if (!device::isIn(collective, algorithms::rowOf(work.signature.algorithm).renumbers)) return;
   const auto placeOf = [&](int rank) {
     return static_cast<int>(std::find(hosts_.order.begin(), hosts_.order.end(), rank) - hosts_.order.begin());
   };
