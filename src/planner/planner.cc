@@ -43,6 +43,11 @@ bool isForbidden(Algorithm algorithm, const Query& query, const std::vector<Wish
   });
 }
 
+// Whether an algorithm that fits is taken on links of this kind only if it was asked for.
+bool waitsToBeAskedFor(const algorithms::Row& row, Collective collective, const Machine& machine) {
+  return device::isIn(collective, machine.mapped ? row.onlyPosted : row.onlyMapped);
+}
+
 struct Candidate {
   Algorithm algorithm;
   double us;
@@ -51,7 +56,7 @@ struct Candidate {
 std::vector<Candidate> candidates(const Query& query, const Machine& machine, const std::vector<Wish>& wishes) {
   std::vector<Candidate> result;
   for (const algorithms::Row& row : algorithms::kCatalogue) {
-    if (device::isIn(query.collective, machine.mapped ? row.onlyPosted : row.onlyMapped)) continue;
+    if (waitsToBeAskedFor(row, query.collective, machine)) continue;
     if (fits(row.algorithm, query, machine) && !isForbidden(row.algorithm, query, wishes)) {
       result.push_back({row.algorithm, predictUs(row.algorithm, false, query, machine)});
     }
@@ -191,6 +196,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     const Algorithm algorithm = row.algorithm;
     if (!row.serves(query.collective)) continue;
     std::string remark;
+    if (waitsToBeAskedFor(row, query.collective, machine)) remark = "on these links only if it is asked for";
     if (!fits(algorithm, query, machine)) remark = "does not fit this size, order or number of ranks";
     if (isForbidden(algorithm, query, wishes)) remark = "forbidden";
     if (algorithm == choice.algorithm) remark = "chosen through staging";
