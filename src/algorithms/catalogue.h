@@ -222,6 +222,16 @@ inline Wire treeWire(Collective collective, const Shape& at, double size) {
   }
 }
 
+// In each tree a byte is read and written as in a ring. A rank waits for both trees in turn, so each level counts
+// twice.
+inline Cost doubleTree(Collective, double n, double size) { return {2 * levels(n), size * 3}; }
+// An inner rank sends two messages for one that it gets, of half the data. On hosts of several ranks, edges of several
+// levels of both trees cross a host's border.
+inline Wire doubleTreeWire(Collective, const Shape& at, double size) {
+  const double crossings = at.perHost > 1 ? levels(at.perHost) + 1 : 1;
+  return {levels(at.hosts) + levels(at.perHost), 2 * levels(at.hosts), crossings * size, size};
+}
+
 }  // namespace costs
 
 // ---- the table
@@ -335,6 +345,14 @@ inline constexpr Row kCatalogue[] = {
      .scratch = setOf(kReduceScatter, kAllToAll),
      .undivided = setOf(kAllToAll),  // collects all blocks for a host
      .meeting = Meeting::kInSteps},
+    {.algorithm = device::Algorithm::kDoubleTree,
+     .name = "double_tree",
+     .collectives = setOf(kReduce, kBroadcast),
+     .onlyPosted = setOf(kReduce, kBroadcast),  // more turns, where ranks share cores
+     .renumbers = setOf(kReduce, kBroadcast),
+     .steps = setOf(kReduce, kBroadcast),
+     .staged = costs::doubleTree,
+     .wire = costs::doubleTreeWire},
 };
 
 }  // namespace rows

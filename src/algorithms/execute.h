@@ -5,6 +5,7 @@
 #include "algorithms/alone.h"
 #include "algorithms/bruck.h"
 #include "algorithms/direct.h"
+#include "algorithms/double_tree.h"
 #include "algorithms/hierarchical.h"
 #include "algorithms/line.h"
 #include "algorithms/one_shot.h"
@@ -91,6 +92,7 @@ KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, bool met) 
     case Algorithm::kRecursive: runRecursive(exchange, met); break;
     case Algorithm::kBruck: runBruck(exchange, met); break;
     case Algorithm::kTree: runTree(exchange, met); break;
+    case Algorithm::kDoubleTree: runDoubleTree(exchange, met); break;
     case Algorithm::kHierarchical:  // of steps: execute()
     case Algorithm::kCount: break;
   }

@@ -36,6 +36,7 @@ enum class Algorithm : std::uint8_t {
   kTree,
   kPairwise,
   kHierarchical,
+  kDoubleTree,
   kCount
 };
 
