@@ -101,9 +101,9 @@ void declareHow(CLI::App& app, Texts& texts, Options& options) {
   app.add_flag("--threads", options.threads, "ranks are threads of this process");
   app.add_option(
       "--algorithm", texts.algorithm,
-      "ALGORITHM for every collective measured, or COLLECTIVE:ALGORITHM; several by commas; ^ALGORITHM "
-      "forbids, ALGORITHM@LOW-HIGH limits to sizes, as for koloCommSetAlgorithm: line one_shot two_shot ring "
-      "biring recursive bruck tree pairwise hierarchical");
+      fmt::format("ALGORITHM for every collective measured, or COLLECTIVE:ALGORITHM; several by commas; ^ALGORITHM "
+                  "forbids, ALGORITHM@LOW-HIGH limits to sizes, as for koloCommSetAlgorithm: {}",
+                  fmt::join(algorithmNames(), " ")));
   app.add_option("--transport", options.transport, "transports to use, by commas");
   app.add_option("--timeout", options.timeoutSeconds, "seconds after which a waiting operation fails")
       ->check(CLI::Range(0.001, 2e6));

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "perf/failure.h"
 #include "perf/names.h"
@@ -11,10 +10,6 @@
 
 namespace kolo::perf {
 namespace {
-
-// As kolo.h lists them beside koloCommSetAlgorithm; a unit test compares this with the library's own table.
-constexpr std::array kAlgorithms = {"line",      "one_shot", "two_shot", "ring",     "biring",
-                                    "recursive", "bruck",    "tree",     "pairwise", "hierarchical"};
 
 bool hasAlgorithms(koloCollective_t collective) { return collective != koloCollectiveSendRecv; }
 
@@ -36,14 +31,21 @@ Wish parseAlgorithm(std::string_view text) {
   }
   const size_t at = std::min(text.find('@'), text.size());
   wish.algorithm = text.substr(0, at);
-  if (std::find(kAlgorithms.begin(), kAlgorithms.end(), wish.algorithm) == kAlgorithms.end()) {
-    fail("unknown algorithm \"{}\"; known are {}", wish.algorithm, fmt::join(kAlgorithms, " "));
+  const std::vector<std::string> known = algorithmNames();
+  if (std::find(known.begin(), known.end(), wish.algorithm) == known.end()) {
+    fail("unknown algorithm \"{}\"; known are {}", wish.algorithm, fmt::join(known, " "));
   }
   if (at < text.size()) parseRange(text.substr(at + 1), wish);
   return wish;
 }
 
 }  // namespace
+
+std::vector<std::string> algorithmNames() {
+  std::vector<std::string> names;
+  for (int i = 0; koloAlgorithmName(i) != nullptr; ++i) names.emplace_back(koloAlgorithmName(i));
+  return names;
+}
 
 std::vector<Wish> parseWishes(std::string_view text, const std::vector<koloCollective_t>& measured) {
   std::vector<Wish> wishes;

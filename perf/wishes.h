@@ -22,6 +22,9 @@ struct Wish {
   size_t high = SIZE_MAX;
 };
 
+// All that the library has.
+std::vector<std::string> algorithmNames();
+
 // "ring": for every collective of `measured` that has algorithms. "all_reduce:ring": for that one. Each may be
 // forbidden
 // ("^ring") and limited to sizes ("ring@1M-"); several by commas. Throws Failure for what is none of these, so that a

@@ -237,6 +237,13 @@ KOLO_API const char* koloCollectiveName(koloCollective_t collective);
 /* Returns 1 if a predefined reduction is defined for a datatype, else 0. */
 KOLO_API int koloRedOpIsDefined(koloRedOp_t op, koloDataType_t datatype);
 
+/* Returns the name of an algorithm, such as "two_shot", as koloCommSetAlgorithm takes it; NULL for a number that no
+ * algorithm has. The algorithms have the numbers from 0 on. The text is the library's. */
+KOLO_API const char* koloAlgorithmName(int algorithm);
+
+/* Returns 1 if an algorithm exists for a collective, else 0. koloExplain tells whether it fits an operation. */
+KOLO_API int koloAlgorithmIsDefined(int algorithm, koloCollective_t collective);
+
 /* ---------------------------------------------------------- communicators */
 
 /* Options of a communicator. Start from KOLO_CONFIG_INITIALIZER. A field that keeps its initial value takes the setting
@@ -899,8 +906,8 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
  *   "all_reduce:^ring"        forbids it
  *   "all_reduce:ring@1M-"     forces it from 1 MiB on; the range is LOW-HIGH in bytes, with K, M or G allowed, and
  *                             either end may be left out
- * Algorithms: line one_shot two_shot ring biring recursive bruck tree pairwise hierarchical. koloExplain tells which
- * of them fit an operation. The planner chooses where the algorithm asked for cannot carry out an operation:
+ * koloAlgorithmName and koloAlgorithmIsDefined tell which algorithms there are. koloExplain tells which of them fit an
+ * operation. The planner chooses where the algorithm asked for cannot carry out an operation:
  *  - line carries only short operations.
  *  - Only line, one_shot and two_shot fold all inputs at once. A reproducible communicator, a reduction that does not
  *    commute, and an average of 8- or 16-bit integers need that.

@@ -5,11 +5,10 @@
 // it can write them, too.
 #pragma once
 
+#include "algorithms/bounds.h"
 #include "device/exchange.h"
 
 namespace kolo::algorithms {
-
-inline constexpr int kMaxDirectRanks = 64;
 
 // Of each peer's input, where it has to be read before it is folded; of all together, which is to stay in a core's
 // cache.

@@ -1,10 +1,11 @@
-// One operation from its description: the place where an algorithm's number becomes its text. Instantiated once for
-// each executor.
+// One operation from its description: the place where an algorithm's number becomes its text (executeStaged). What else
+// is known of an algorithm stands in catalogue.h. Instantiated once for each executor.
 #pragma once
 
 #include "algorithms/alone.h"
 #include "algorithms/bruck.h"
 #include "algorithms/direct.h"
+#include "algorithms/double_tree.h"
 #include "algorithms/hierarchical.h"
 #include "algorithms/line.h"
 #include "algorithms/one_shot.h"
@@ -16,20 +17,23 @@
 
 namespace kolo::algorithms {
 
+// Whether all ranks exchange headers before data, or with them: Meeting::kAll in the catalogue, which is not included
+// here because a change of a cost would compile all kernels anew. A unit test compares the two.
+KOLO_DEVICE bool meetsAll(device::Algorithm algorithm) {
+  using device::Algorithm;
+  return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kPairwise;
+}
+
 // Whether this rank knows, before it has met anybody, that its data goes through the slots: its own buffers rule out
 // the other ways, which need those of all. Then it sends at once and meets the others when it needs what they sent: one
 // wait instead of two, which counts most where ranks share cores.
 KOLO_DEVICE bool sendsBeforeMeeting(const device::Work& work) {
   using device::Algorithm;
   using device::Collective;
-  const Algorithm algorithm = work.signature.algorithm;
   const Collective collective = work.signature.collective;
   if (device::isIn(collective, device::kMeetsRootOnly)) return false;
   const bool reduces = collective == Collective::kAllReduce;
-  const bool moves = collective == Collective::kAllGather || collective == Collective::kAllToAll ||
-                     collective == Collective::kReduceScatter;
-  const bool fits = (reduces && (algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot)) ||
-                    (moves && (algorithm == Algorithm::kOneShot || algorithm == Algorithm::kPairwise));
+  const bool fits = meetsAll(work.signature.algorithm) && device::isIn(collective, device::kGivesAndTakes);
   if (work.pairsFromBytes != 0 && collective == Collective::kAllToAll) return true;  // pairs see to the rest themselves
   if (!fits || work.readsPeers) return false;
   if (work.direct == Algorithm::kCount || work.scaled) return true;
@@ -88,6 +92,7 @@ KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, bool met) 
     case Algorithm::kRecursive: runRecursive(exchange, met); break;
     case Algorithm::kBruck: runBruck(exchange, met); break;
     case Algorithm::kTree: runTree(exchange, met); break;
+    case Algorithm::kDoubleTree: runDoubleTree(exchange, met); break;
     case Algorithm::kHierarchical:  // of steps: execute()
     case Algorithm::kCount: break;
   }
@@ -111,8 +116,7 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
     return;
   }
   const bool needsAll = work.signature.collective != device::Collective::kBarrier &&
-                        (work.direct != Algorithm::kCount || algorithm == Algorithm::kOneShot ||
-                         algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kPairwise);
+                        (work.direct != Algorithm::kCount || meetsAll(algorithm));
   if (sendsBeforeMeeting(work)) {
     exchange.announceAll();
     team.sync();

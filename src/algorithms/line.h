@@ -1,11 +1,10 @@
 // line: the header line carries the payload. One line each way and nothing else: for tens of bytes, any collective.
 #pragma once
 
+#include "algorithms/bounds.h"
 #include "device/exchange.h"
 
 namespace kolo::algorithms {
-
-inline constexpr int kMaxLineRanks = 64;  // folded in one go
 
 // Folds everybody's payload, in rank order.
 template <class Team>

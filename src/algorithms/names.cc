@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "algorithms/catalogue.h"
 #include "base/datatypes.h"
 #include "base/status.h"
 #include "device/reduce_args.h"
@@ -19,8 +20,6 @@ constexpr std::array<const char*, koloNumOps> kOps = {
 constexpr std::array<const char*, koloNumCollectives> kCollectives = {
     "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter",
     "all_to_all", "gather", "scatter",   "barrier",    "send_recv"};
-constexpr std::array<const char*, static_cast<std::size_t>(device::Algorithm::kCount)> kAlgorithms = {
-    "line", "one_shot", "two_shot", "ring", "biring", "recursive", "bruck", "tree", "pairwise", "hierarchical"};
 
 template <class Table>
 const char* lookUp(const Table& table, int index) {
@@ -41,13 +40,13 @@ std::string opWord(std::uint8_t op) {
 }  // namespace
 
 const char* name(device::Algorithm algorithm) {
-  const char* word = lookUp(kAlgorithms, static_cast<int>(algorithm));
+  const char* word = koloAlgorithmName(static_cast<int>(algorithm));
   return word != nullptr ? word : "none";
 }
 
 device::Algorithm algorithmByName(std::string_view wanted) {
-  for (std::size_t i = 0; i < kAlgorithms.size(); ++i) {
-    if (wanted == kAlgorithms[i]) return static_cast<device::Algorithm>(i);
+  for (const algorithms::Row& row : algorithms::kCatalogue) {
+    if (wanted == row.name) return row.algorithm;
   }
   return device::Algorithm::kCount;
 }
@@ -89,5 +88,12 @@ KOLO_API size_t koloDataTypeSize(koloDataType_t datatype) {
 KOLO_API const char* koloDataTypeName(koloDataType_t datatype) { return lookUp(kDatatypes, datatype); }
 KOLO_API const char* koloRedOpName(koloRedOp_t op) { return lookUp(kOps, op); }
 KOLO_API const char* koloCollectiveName(koloCollective_t collective) { return lookUp(kCollectives, collective); }
+KOLO_API const char* koloAlgorithmName(int algorithm) {
+  return algorithm >= 0 && algorithm < algorithms::kAlgorithms ? algorithms::kCatalogue[algorithm].name : nullptr;
+}
+KOLO_API int koloAlgorithmIsDefined(int algorithm, koloCollective_t collective) {
+  const bool isKnown = koloAlgorithmName(algorithm) != nullptr && koloCollectiveName(collective) != nullptr;
+  return isKnown && algorithms::kCatalogue[algorithm].serves(static_cast<device::Collective>(collective)) ? 1 : 0;
+}
 
 }  // extern "C"

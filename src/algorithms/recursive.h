@@ -5,6 +5,7 @@
 // "Optimization of Collective Communication Operations in MPICH", 2005).
 #pragma once
 
+#include "algorithms/bounds.h"
 #include "device/exchange.h"
 
 namespace kolo::algorithms {
@@ -289,9 +290,6 @@ class Recursive {
   Folding folding_;
   int member_;
 };
-
-// Above this many bytes an all-reduce halves instead of doubling.
-inline constexpr std::uint64_t kDoublingBytes = 2048;
 
 template <class Team>
 KOLO_DEVICE_CALL void runRecursive(device::Exchange<Team>& exchange, bool met) {

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
+#include "algorithms/bounds.h"
+#include "algorithms/catalogue.h"
 #include "algorithms/direct.h"
-#include "algorithms/line.h"
 #include "base/datatypes.h"
 #include "device/reducers.h"
 #include "executor/host/host_team.h"
@@ -136,7 +137,7 @@ void useChoice(const Site& site, const planner::Choice& choice, Prepared& prepar
 // A sender fills one slot while the receiver empties another, so a message of some length goes in two chunks or more; a
 // long one in chunks that stay in the caches of both.
 std::uint32_t chunkFor(const Site& site, const Work& work, std::uint64_t bytes, bool areAlike) {
-  const bool inSlices = work.signature.algorithm == Algorithm::kTwoShot;
+  const bool inSlices = algorithms::rowOf(work.signature.algorithm).inSlices;
   const std::uint64_t message =
       (inSlices ? bytes / static_cast<std::uint64_t>(site.ranks) : bytes) / static_cast<std::uint64_t>(work.channels);
   const std::uint64_t most = std::min<std::uint64_t>(site.mostChunkBytes, site.slotBytes);
@@ -212,10 +213,7 @@ Status checkFold(const Operation& operation, const Choices& choices, int ranks) 
 void followOrder(const Site& site, Work& work) {
   if (site.order->empty()) return;
   const Collective collective = work.signature.collective;
-  const Algorithm algorithm = work.signature.algorithm;
-  const bool isRing = algorithm == Algorithm::kRing || algorithm == Algorithm::kBiring;
-  if (!isRing && (isDivided(collective) || (algorithm != Algorithm::kTree && algorithm != Algorithm::kRecursive)))
-    return;
+  if (!device::isIn(collective, algorithms::rowOf(work.signature.algorithm).renumbers)) return;
   const auto placeOf = [&](int rank) {
     return static_cast<int>(std::find(site.order->begin(), site.order->end(), rank) - site.order->begin());
   };

@@ -36,6 +36,7 @@ enum class Algorithm : std::uint8_t {
   kTree,
   kPairwise,
   kHierarchical,
+  kDoubleTree,
   kCount
 };
 
@@ -57,6 +58,9 @@ inline constexpr std::uint32_t kSendsBlocks =
     setOf(Collective::kReduceScatter, Collective::kAllToAll, Collective::kScatter);
 inline constexpr std::uint32_t kReceivesBlocks =
     setOf(Collective::kAllGather, Collective::kAllToAll, Collective::kGather);
+// Every rank gives something to every other, and takes something.
+inline constexpr std::uint32_t kGivesAndTakes =
+    setOf(Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll);
 // All data has one end at the root, so the others need not meet each other. An algorithm that relays has its own
 // neighbours.
 inline constexpr std::uint32_t kMeetsRootOnly =

@@ -1,118 +1,25 @@
 #include "planner/network.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <numeric>
 #include <span>
 
+#include "algorithms/catalogue.h"
+
 namespace kolo::planner {
 namespace {
 
+using algorithms::rowOf;
 using device::Algorithm;
 using device::Collective;
-
-// Messages one after the other; messages that one rank sends; bytes that cross the busiest host's border, one way; and
-// the part of them that the busiest rank's do.
-struct Wire {
-  double steps;
-  double messages;
-  double bytes;
-  double rankBytes;
-};
-
-struct Shape {
-  double n, hosts, perHost;
-  double others() const { return n - perHost; }  // ranks on other hosts
-  Wire alike(double steps, double messages, double bytes) const {
-    return {steps, messages, bytes, bytes / perHost};
-  }  // all ranks of a host
-  Wire ofOne(double steps, double messages, double bytes) const { return {steps, messages, bytes, bytes}; }
-};
-
-// Everybody to everybody, `size` bytes each: a header and its chunk go together, and sometimes with the credit for the
-// last.
-Wire everybody(const Shape& at, double size) { return at.alike(1, 1.5 * (at.n - 1), at.perHost * at.others() * size); }
-
-Wire ofOneShot(Collective collective, const Shape& at, double size) {
-  switch (collective) {
-    case Collective::kReduce:
-    case Collective::kBroadcast:
-    case Collective::kGather:
-    case Collective::kScatter: return at.ofOne(1, at.n - 1, at.others() * size);
-    default: return everybody(at, size);
-  }
-}
-
-Wire ofTwoShot(Collective collective, const Shape& at, double size) {
-  if (collective == Collective::kBarrier) return at.ofOne(2, at.others(), 64 * at.others());
-  const Wire all = everybody(at, size / at.n);
-  if (collective == Collective::kAllReduce) return {2, 2 * all.messages, 2 * all.bytes, 2 * all.rankBytes};
-  const double ofRoot = at.others() * size / at.n;
-  return {2, 2 * all.messages, all.bytes + ofRoot, all.rankBytes + ofRoot};
-}
-
-// Hosts in a row: one pair of ranks speaks across each border.
-Wire ofRing(Collective collective, const Shape& at, double size) {
-  if (collective == Collective::kAllReduce)
-    return at.ofOne(2 * (at.n - 1), 2 * (at.n - 1), 2 * size * (at.n - 1) / at.n);
-  if (collective == Collective::kAllGather || collective == Collective::kReduceScatter) {
-    return at.ofOne(at.n - 1, at.n - 1, size * (at.n - 1));
-  }
-  return at.ofOne(at.hosts, 1, size);
-}
-
-Wire ofRecursive(Collective collective, const Shape& at, double size) {
-  const double log = std::ceil(std::log2(at.n)), folds = std::exp2(std::floor(std::log2(at.n))) < at.n ? 2 : 0;
-  if (collective == Collective::kBarrier) return at.alike(log + folds, log + folds, 64 * log);
-  if (collective != Collective::kAllReduce)
-    return at.alike(log + folds, log + folds, at.perHost * at.others() * size * (1 + folds / 2));
-  if (size <= 2048) return at.alike(log + folds, log + folds, at.perHost * size * (log + folds));
-  return at.alike(2 * log + folds, 2 * log + folds, at.perHost * size * (2 * (1 - 1 / at.hosts) + folds));
-}
-
-Wire ofTree(Collective collective, const Shape& at, double size) {
-  const double log = std::ceil(std::log2(at.n)), hostLog = std::ceil(std::log2(at.hosts));
-  switch (collective) {
-    case Collective::kBarrier: return at.ofOne(2 * log, log, 64 * log);
-    case Collective::kAllReduce: return at.ofOne(2 * log, 2 * log, size * hostLog);
-    case Collective::kBroadcast:
-    case Collective::kReduce: return at.ofOne(log, log, size * hostLog);
-    default: return at.ofOne(log, log, at.others() * size);
-  }
-}
-
-Wire wireOf(Algorithm algorithm, Collective collective, const Shape& at, double size) {
-  switch (algorithm) {
-    case Algorithm::kLine: return at.alike(1, at.n - 1, at.perHost * at.others() * 64);
-    case Algorithm::kOneShot:
-    case Algorithm::kPairwise: return ofOneShot(collective, at, size);
-    case Algorithm::kTwoShot: return ofTwoShot(collective, at, size);
-    case Algorithm::kRing:
-    case Algorithm::kBiring: return ofRing(collective, at, size);
-    case Algorithm::kRecursive: return ofRecursive(collective, at, size);
-    case Algorithm::kBruck: {
-      const double log = std::ceil(std::log2(at.n));
-      const double moved = collective == Collective::kAllToAll ? at.n * log / 2 : at.others();
-      return at.alike(log, log, at.perHost * moved * size);
-    }
-    case Algorithm::kTree: return ofTree(collective, at, size);
-    case Algorithm::kHierarchical:
-    case Algorithm::kCount: break;
-  }
-  return {0, 0, 0, 0};
-}
 
 // Where everybody sends to everybody, the first chunks go with the headers (sendsBeforeMeeting in
 // algorithms/execute.h); other algorithms wait for their partners' headers first. One-way collectives leave them for
 // later, and a barrier has nothing else.
 bool meetsFirst(Algorithm algorithm, Collective collective) {
-  const bool givesAndTakes = collective == Collective::kAllReduce || collective == Collective::kAllGather ||
-                             collective == Collective::kAllToAll || collective == Collective::kReduceScatter;
-  const bool hasPartners = algorithm == Algorithm::kRing || algorithm == Algorithm::kBiring ||
-                           algorithm == Algorithm::kRecursive || algorithm == Algorithm::kBruck ||
-                           algorithm == Algorithm::kTree;
-  return givesAndTakes && hasPartners;
+  const bool hasPartners = rowOf(algorithm).meeting == algorithms::Meeting::kPartners;
+  return hasPartners && device::isIn(collective, device::kGivesAndTakes);
 }
 
 // The steps of a hierarchical collective on a host of their own, and between hosts.
@@ -135,20 +42,18 @@ double timeOf(Algorithm algorithm, std::span<const Part> parts, const Machine& m
   return us;
 }
 
-// Of those that ask of blocks nothing but where each is: blocks of a part of the ranks need not stand in a row.
+// Of those that serve all the steps: blocks of a part of the ranks need not stand in a row.
 Algorithm bestFor(std::span<const Part> parts, const Machine& machine, double& us) {
   Algorithm best = Algorithm::kOneShot;
   us = timeOf(best, parts, machine);
-  for (const Algorithm algorithm :
-       {Algorithm::kTwoShot, Algorithm::kRing, Algorithm::kBiring, Algorithm::kPairwise, Algorithm::kTree}) {
-    const bool serves = std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
-      return fits(algorithm, queryOf(part), machine) &&
-             (algorithm != Algorithm::kTree || part.collective == Collective::kAllReduce ||
-              part.collective == Collective::kBroadcast);
-    });
+  for (const algorithms::Row& row : algorithms::kCatalogue) {
+    const bool serves =
+        row.algorithm != best && std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
+          return device::isIn(part.collective, row.steps) && fits(row.algorithm, queryOf(part), machine);
+        });
     if (!serves) continue;
-    if (const double time = timeOf(algorithm, parts, machine); time < us) {
-      best = algorithm;
+    if (const double time = timeOf(row.algorithm, parts, machine); time < us) {
+      best = row.algorithm;
       us = time;
     }
   }
@@ -158,10 +63,11 @@ Algorithm bestFor(std::span<const Part> parts, const Machine& machine, double& u
 }  // namespace
 
 double networkUs(Algorithm algorithm, const Query& query, const Machine& machine) {
-  if (machine.hosts <= 1) return 0;
-  const Shape shape{static_cast<double>(machine.ranks), static_cast<double>(machine.hosts),
-                    static_cast<double>(machine.ranks) / machine.hosts};
-  const Wire wire = wireOf(algorithm, query.collective, shape, static_cast<double>(query.bytes));
+  const auto wireOf = rowOf(algorithm).wire;
+  if (machine.hosts <= 1 || wireOf == nullptr) return 0;
+  const algorithms::Shape shape{static_cast<double>(machine.ranks), static_cast<double>(machine.hosts),
+                                static_cast<double>(machine.ranks) / machine.hosts};
+  const algorithms::Wire wire = wireOf(query.collective, shape, static_cast<double>(query.bytes));
   const double steps = wire.steps + (meetsFirst(algorithm, query.collective) ? 1 : 0);
   return steps * machine.netHopUs + wire.messages * machine.netPostUs +
          std::max(wire.bytes / machine.netGBps, wire.rankBytes / machine.netRankGBps) / 1e3;
@@ -193,18 +99,6 @@ void useUplinks(const std::vector<Uplink>& ranks, Machine& machine) {
     if (machine.netGBps > 0 && together >= machine.netGBps) continue;
     machine.netGBps = together;
     machine.netNics = static_cast<int>(nics.size());
-  }
-}
-
-bool fitsHosts(const Query& query, const Machine& machine) {
-  if (machine.hosts <= 1 || machine.perHost <= 1 || query.bytes == 0) return false;
-  switch (query.collective) {
-    case Collective::kAllReduce:
-    case Collective::kBroadcast: return true;
-    case Collective::kAllGather: return query.countsKnown;
-    case Collective::kReduceScatter: return !query.vector;
-    case Collective::kAllToAll: return !query.vector && machine.hostsInRows;
-    default: return false;
   }
 }
 

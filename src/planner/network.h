@@ -31,9 +31,6 @@ void useUplinks(const std::vector<Uplink>& ranks, Machine& machine);
 // leave or enter the busiest host, or rank, whichever takes longer. 0 on one host.
 double networkUs(device::Algorithm algorithm, const Query& query, const Machine& machine);
 
-// Whether the ranks and the query allow a hierarchical algorithm.
-bool fitsHosts(const Query& query, const Machine& machine);
-
 // The algorithms of its steps inside a host and between hosts, by their predicted times, and what all of it takes.
 struct Steps {
   device::Algorithm within = device::Algorithm::kOneShot;

@@ -2,107 +2,28 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
-#include "algorithms/direct.h"
-#include "algorithms/line.h"
+#include "algorithms/bounds.h"
+#include "algorithms/catalogue.h"
 #include "algorithms/names.h"
 #include "planner/network.h"
 
 namespace kolo::planner {
 namespace {
 
+using algorithms::Meeting;
+using algorithms::rowOf;
 using device::Algorithm;
 using device::Collective;
 
 bool reduces(Collective collective) { return device::isIn(collective, device::kReducing); }
 
-bool keepsOrder(Algorithm algorithm) {
-  return algorithm == Algorithm::kLine || algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot;
-}
-
-// Steps that follow each other, and bytes that one rank reads and writes, for S bytes (a block where blocks are
-// divided).
-struct Cost {
-  double steps;
-  double bytes;       // of the rank with the most,
-  double ofAll = -1;  // and of all together; -1: every rank has as many
-};
-
-Cost stagedCost(Algorithm algorithm, Collective collective, double n, double size) {
-  const double log = std::ceil(std::log2(n));
-  const bool isRooted = collective == Collective::kGather || collective == Collective::kScatter;  // with blocks
-  const bool divided = device::isIn(collective, device::kSendsBlocks | device::kReceivesBlocks);
-  const double whole = divided ? size * n : size;
-  switch (algorithm) {
-    case Algorithm::kLine: return {1, 64 * (n - 1)};
-    case Algorithm::kOneShot:
-    case Algorithm::kPairwise: {
-      const double steps = algorithm == Algorithm::kPairwise ? n - 1 : 1;
-      if (collective == Collective::kAllReduce || collective == Collective::kReduceScatter) {
-        return {1, size * (3 * (n - 1) + 2)};
-      }
-      // The root has most of the work, and the others need not wait for each other.
-      if (isRooted) return {1, size * 2 * n, size * (4 * (n - 1) + 2)};
-      // The same. Reading n - 1 streams at a time is a little dearer than one
-      // (perf/results/2026-11-23-mpi-with-barrier-openmpi-8ranks.txt, and -before.txt).
-      if (collective == Collective::kBroadcast) return {1, size * (2 * n - 1), size * 4 * (n - 1)};
-      if (collective == Collective::kReduce) return {1, size * (n + 1), size * (3 * n - 1) * 1.15};
-      return {steps, size * (4 * (n - 1) + 2)};
-    }
-    case Algorithm::kTwoShot:
-      if (collective == Collective::kBroadcast) return {2, size * 6};
-      if (collective == Collective::kReduce) return {2, size * 4};
-      return {2, size * (2 + 4 * (n - 1) / n)};
-    case Algorithm::kRing:
-    case Algorithm::kBiring: {
-      const double lanes = algorithm == Algorithm::kBiring ? 1.02 : 1;  // the same bytes; a little more to do for each
-      if (collective == Collective::kAllReduce) return {2 * (n - 1) * lanes, size * (8 + 6 * (n - 2)) / n};
-      if (divided) return {(n - 1) * lanes, size * (6 + 3 * (n - 2))};
-      return {n - 1, size * 3};
-    }
-    case Algorithm::kRecursive: {
-      const double fold = std::exp2(std::floor(std::log2(n))) < n ? 2 : 0;
-      if (collective == Collective::kAllReduce && size <= 2048) return {log + fold, size * (log + fold) * 5};
-      if (collective == Collective::kAllReduce) return {2 * log + fold, size * (10 + fold * 4)};
-      return {log + fold, whole * (5 + fold)};
-    }
-    case Algorithm::kBruck: return {log, collective == Collective::kAllToAll ? whole * (2 * log + 4) : whole * 4};
-    case Algorithm::kTree:
-      if (collective == Collective::kAllReduce) return {2 * log, size * (3 * log + 6)};
-      if (isRooted)
-        return {log, whole * 4, whole * (2 * log + 2)};  // each block goes on at every second level, in the mean
-      if (divided) return {log, whole * 4};
-      return {log, size * (2 * log + 2)};
-    case Algorithm::kHierarchical:
-    case Algorithm::kCount: break;
-  }
-  return {0, 0};
-}
-
-Cost directCost(Algorithm algorithm, Collective collective, double n, double size) {
-  switch (collective) {
-    case Collective::kAllReduce: return algorithm == Algorithm::kTwoShot ? Cost{2, 2 * size} : Cost{2, size * (n + 1)};
-    case Collective::kReduce:
-      return algorithm == Algorithm::kTwoShot ? Cost{2, size * (1 + 1 / n)} : Cost{2, size * (n + 1)};
-    case Collective::kReduceScatter: return {2, size * (n + 1)};
-    case Collective::kBroadcast: return {2, 2 * size};
-    case Collective::kGather:
-    case Collective::kScatter:
-      return {2, size * n, size * n * 2};  // copies in one piece take half of what those through slots do
-    default: return {2, 2 * size * n};
-  }
-}
-
 // The zero-copy form of a forced algorithm: only the same one.
 Algorithm directFormOf(Algorithm staged, Collective collective, const Machine& machine) {
-  if (!machine.mapped || machine.ranks > algorithms::kMaxDirectRanks || collective == Collective::kBarrier)
-    return Algorithm::kCount;
-  if (staged != Algorithm::kOneShot && staged != Algorithm::kTwoShot && staged != Algorithm::kPairwise) {
-    return Algorithm::kCount;
-  }
-  const bool folds = collective == Collective::kAllReduce || collective == Collective::kReduce;
-  return staged == Algorithm::kTwoShot && folds ? Algorithm::kTwoShot : Algorithm::kOneShot;
+  if (!machine.mapped || machine.ranks > algorithms::kMaxDirectRanks) return Algorithm::kCount;
+  const algorithms::Row& row = rowOf(staged);
+  if (device::isIn(collective, row.asTwoShot)) return Algorithm::kTwoShot;
+  return device::isIn(collective, row.asOneShot) ? Algorithm::kOneShot : Algorithm::kCount;
 }
 
 const Wish* findForce(const Query& query, const std::vector<Wish>& wishes) {
@@ -122,6 +43,11 @@ bool isForbidden(Algorithm algorithm, const Query& query, const std::vector<Wish
   });
 }
 
+// Whether an algorithm that fits is taken on links of this kind only if it was asked for.
+bool waitsToBeAskedFor(const algorithms::Row& row, Collective collective, const Machine& machine) {
+  return device::isIn(collective, machine.mapped ? row.onlyPosted : row.onlyMapped);
+}
+
 struct Candidate {
   Algorithm algorithm;
   double us;
@@ -129,13 +55,10 @@ struct Candidate {
 
 std::vector<Candidate> candidates(const Query& query, const Machine& machine, const std::vector<Wish>& wishes) {
   std::vector<Candidate> result;
-  for (int i = 0; i < static_cast<int>(Algorithm::kCount); ++i) {
-    const auto algorithm = static_cast<Algorithm>(i);
-    const bool isThroughRoot = query.collective == Collective::kBarrier &&
-                               algorithm == Algorithm::kTwoShot;  // two messages one behind the other
-    if (isThroughRoot && !machine.mapped) continue;
-    if (fits(algorithm, query, machine) && !isForbidden(algorithm, query, wishes)) {
-      result.push_back({algorithm, predictUs(algorithm, false, query, machine)});
+  for (const algorithms::Row& row : algorithms::kCatalogue) {
+    if (waitsToBeAskedFor(row, query.collective, machine)) continue;
+    if (fits(row.algorithm, query, machine) && !isForbidden(row.algorithm, query, wishes)) {
+      result.push_back({row.algorithm, predictUs(row.algorithm, false, query, machine)});
     }
   }
   std::stable_sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.us < b.us; });
@@ -169,74 +92,39 @@ bool isTaken(const Choice& choice, const Query& query, const Machine& machine) {
 
 }  // namespace
 
-bool isWrittenFor(Algorithm algorithm, Collective collective) {
-  switch (algorithm) {
-    case Algorithm::kLine: return true;
-    case Algorithm::kOneShot: return collective != Collective::kBarrier;
-    case Algorithm::kTwoShot:
-      return collective == Collective::kAllReduce || collective == Collective::kReduce ||
-             collective == Collective::kBroadcast || collective == Collective::kBarrier;
-    case Algorithm::kRing:
-      return collective == Collective::kAllReduce || collective == Collective::kReduce ||
-             collective == Collective::kBroadcast || collective == Collective::kAllGather ||
-             collective == Collective::kReduceScatter;
-    case Algorithm::kBiring:
-      return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
-             collective == Collective::kReduceScatter;
-    case Algorithm::kRecursive:
-      return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
-             collective == Collective::kReduceScatter || collective == Collective::kBarrier;
-    case Algorithm::kBruck: return collective == Collective::kAllGather || collective == Collective::kAllToAll;
-    case Algorithm::kTree:
-      return collective == Collective::kAllReduce || collective == Collective::kReduce ||
-             collective == Collective::kBroadcast || collective == Collective::kGather ||
-             collective == Collective::kScatter || collective == Collective::kBarrier;
-    case Algorithm::kPairwise: return collective == Collective::kAllToAll;
-    case Algorithm::kHierarchical:
-      return collective == Collective::kAllReduce || collective == Collective::kBroadcast ||
-             collective == Collective::kAllGather || collective == Collective::kReduceScatter ||
-             collective == Collective::kAllToAll;
-    case Algorithm::kCount: break;
-  }
-  return false;
-}
+bool isWrittenFor(Algorithm algorithm, Collective collective) { return rowOf(algorithm).serves(collective); }
 
 bool fits(Algorithm algorithm, const Query& query, const Machine& machine) {
-  if (!isWrittenFor(algorithm, query.collective)) return false;
-  if (query.inOrder && reduces(query.collective) && !keepsOrder(algorithm)) return false;
-  if ((keepsOrder(algorithm) || algorithm == Algorithm::kPairwise) && machine.ranks > algorithms::kMaxLineRanks) {
-    // Arrays of one entry for each rank: the line and the shots stop here, gathers and all-to-alls do not fold.
-    if (algorithm == Algorithm::kLine || reduces(query.collective)) return false;
-  }
-  if (algorithm == Algorithm::kHierarchical) return fitsHosts(query, machine);
-  if (algorithm == Algorithm::kLine) return query.countsKnown && query.bytes <= device::kHeaderPayloadBytes;
-  const bool movesNothing = query.bytes == 0 && query.countsKnown && query.collective != Collective::kBarrier;
-  if (movesNothing && machine.ranks <= algorithms::kMaxLineRanks) return false;  // the line alone
-  if (query.vector) {
-    // Trees and Bruck relay blocks whose sizes a relaying rank does not know, or take for equal.
-    if (algorithm == Algorithm::kTree || algorithm == Algorithm::kBruck)
-      return query.collective == Collective::kAllGather;
-    if (algorithm == Algorithm::kRecursive) return query.collective == Collective::kAllGather;  // needs blocks in a row
-    if (!query.countsKnown) return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kPairwise;
-  }
-  return true;
+  const algorithms::Row& row = rowOf(algorithm);
+  const Collective collective = query.collective;
+  if (!row.serves(collective) || query.bytes > row.mostBytes) return false;
+  if (query.inOrder && reduces(collective) && !row.keepsOrder) return false;
+  if (device::isIn(collective, row.boundedRanks) && machine.ranks > row.mostRanks) return false;
+  if (query.vector && !device::isIn(collective, query.countsKnown ? row.vectors : row.pairVectors)) return false;
+  const bool hasUniformHosts = machine.hosts > 1 && machine.perHost > 1;
+  if (device::isIn(collective, row.uniformHosts) && (!hasUniformHosts || query.bytes == 0)) return false;
+  if (device::isIn(collective, row.hostsInRows) && !machine.hostsInRows) return false;
+  // What moves nothing is the line's, on as many ranks as a line serves.
+  const bool movesNothing = query.bytes == 0 && query.countsKnown && collective != Collective::kBarrier;
+  const bool isLine = row.meeting == Meeting::kByLines;
+  return isLine || !movesNothing || machine.ranks > algorithms::kMaxLineRanks;
 }
 
 double predictUs(Algorithm algorithm, bool direct, const Query& query, const Machine& machine) {
   const double n = machine.ranks, size = static_cast<double>(query.bytes);
   if (machine.ranks == 1) return 2 * size / (machine.memoryGBps * 1e3);
-  if (algorithm == Algorithm::kHierarchical) return stepsOf(query, machine).us;
-  const Cost cost =
-      direct ? directCost(algorithm, query.collective, n, size) : stagedCost(algorithm, query.collective, n, size);
+  const algorithms::Row& row = rowOf(algorithm);
+  if (row.meeting == Meeting::kInSteps) return stepsOf(query, machine).us;
+  const algorithms::Cost cost = (direct ? row.direct : row.staged)(query.collective, n, size);
   const double cores = std::max(1, std::min(machine.cores, machine.ranks));
   const double turn = machine.ranks > machine.cores ? machine.switchUs * n / cores : machine.hopUs;
   const double ofAll = cost.ofAll >= 0 ? cost.ofAll : cost.bytes * n;
   double rate = (ofAll > machine.cacheBytes ? machine.memoryGBps : machine.cacheGBps) * 1e3;
   if (machine.blockGBps > 0) rate = std::min(rate, machine.blockGBps * 1e3 * channelsFor(algorithm, query, machine));
   // Peers are visited one after the other: a line's read and write for each.
-  const double peers = keepsOrder(algorithm) || algorithm == Algorithm::kPairwise ? 0.05 * (n - 1) : 0.1;
+  const double peers = row.meeting == Meeting::kPartners ? 0.1 : 0.05 * (n - 1);
   const double chunks = 1 + cost.bytes / machine.slotBytes * 0.05;
-  const bool usesSlots = !direct && algorithm != Algorithm::kLine;  // one more line to fetch than the header
+  const bool usesSlots = !direct && row.meeting != Meeting::kByLines;  // one more line to fetch than the header
   return cost.steps * turn + peers + (usesSlots ? chunks * machine.hopUs : 0) +
          std::max(cost.bytes, ofAll / cores) / 2 / rate + networkUs(algorithm, query, machine);
 }
@@ -272,7 +160,7 @@ Choice choose(const Query& query, const Machine& machine, const std::vector<Wish
     }
     if (isTaken(choice, query, machine)) choice.algorithm = Algorithm::kOneShot;
   }
-  if (choice.algorithm == Algorithm::kHierarchical) {
+  if (rowOf(choice.algorithm).meeting == Meeting::kInSteps) {
     const Steps steps = stepsOf(query, machine);
     choice.within = steps.within;
     choice.between = steps.between;
@@ -304,14 +192,15 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
   if (query.inOrder && reduces(query.collective)) text += "folded at once, in the order of the ranks\n";
   const Choice choice = choose(query, machine, wishes);
   text += fmt::format("{:<12} {:>14} {:>14}\n", "algorithm", "staged us", "zero-copy us");
-  for (int i = 0; i < static_cast<int>(Algorithm::kCount); ++i) {
-    const auto algorithm = static_cast<Algorithm>(i);
-    if (!isWrittenFor(algorithm, query.collective)) continue;
+  for (const algorithms::Row& row : algorithms::kCatalogue) {
+    const Algorithm algorithm = row.algorithm;
+    if (!row.serves(query.collective)) continue;
     std::string remark;
+    if (waitsToBeAskedFor(row, query.collective, machine)) remark = "on these links only if it is asked for";
     if (!fits(algorithm, query, machine)) remark = "does not fit this size, order or number of ranks";
     if (isForbidden(algorithm, query, wishes)) remark = "forbidden";
     if (algorithm == choice.algorithm) remark = "chosen through staging";
-    if (algorithm == choice.algorithm && algorithm == Algorithm::kHierarchical) {
+    if (algorithm == choice.algorithm && row.meeting == Meeting::kInSteps) {
       remark += fmt::format(": {} inside hosts, {} between them", name(choice.within), name(choice.between));
     }
     if (algorithm == choice.behindRoot && algorithm != choice.algorithm)
@@ -319,7 +208,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     if (algorithm == choice.direct) remark += remark.empty() ? "chosen zero-copy" : ", chosen zero-copy";
     const bool known = fits(algorithm, query, machine);
     const bool direct = known && directFormOf(algorithm, query.collective, machine) == algorithm;
-    text += fmt::format("{:<12} {:>14} {:>14}  {}\n", name(algorithm),
+    text += fmt::format("{:<12} {:>14} {:>14}  {}\n", row.name,
                         known ? fmt::format("{:.2f}", predictUs(algorithm, false, query, machine)) : "-",
                         direct ? fmt::format("{:.2f}", predictUs(algorithm, true, query, machine)) : "-", remark);
   }
@@ -342,24 +231,16 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
 }
 
 int channelsFor(Algorithm algorithm, const Query& query, const Machine& machine) {
-  if (algorithm == Algorithm::kLine || query.collective == Collective::kBarrier) return 1;
+  const bool isUndivided = device::isIn(query.collective, rowOf(algorithm).undivided);
+  if (isUndivided || query.collective == Collective::kBarrier) return 1;
   if (!query.countsKnown) return machine.channels;  // ranks see different counts
-  const bool divided = device::isIn(query.collective, device::kSendsBlocks | device::kReceivesBlocks);
-  // These move runs of blocks at a time, which a channel's parts of them are not.
-  const bool joinsBlocks = algorithm == Algorithm::kRecursive || algorithm == Algorithm::kTree;
-  if (divided && joinsBlocks) return 1;
-  if (algorithm == Algorithm::kHierarchical && query.collective == Collective::kAllToAll)
-    return 1;  // likewise: all blocks of a host
-  const std::uint64_t bytes = query.bytes * (divided ? static_cast<std::uint64_t>(machine.ranks) : 1);
+  const bool hasBlocks = device::isIn(query.collective, device::kSendsBlocks | device::kReceivesBlocks);
+  const std::uint64_t bytes = query.bytes * (hasBlocks ? static_cast<std::uint64_t>(machine.ranks) : 1);
   return static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(machine.channels)));
 }
 
 std::uint64_t scratchBytes(Algorithm algorithm, Collective collective, std::uint64_t totalBytes) {
-  const bool needs = (algorithm == Algorithm::kHierarchical &&
-                      (collective == Collective::kReduceScatter || collective == Collective::kAllToAll)) ||
-                     (algorithm == Algorithm::kRecursive && collective == Collective::kReduceScatter) ||
-                     (algorithm == Algorithm::kBruck && collective == Collective::kAllToAll);
-  return needs ? totalBytes : 0;
+  return device::isIn(collective, rowOf(algorithm).scratch) ? totalBytes : 0;
 }
 
 }  // namespace kolo::planner

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "algorithms/catalogue.h"
 #include "algorithms/names.h"
 #include "base/settings.h"
 #include "planner/planner.h"
@@ -16,9 +17,8 @@ Result<std::uint64_t> parseBound(std::string_view text, std::uint64_t fallback) 
 template <class Condition>
 std::string algorithmsWhere(Condition condition) {
   std::string names;
-  for (int i = 0; i < static_cast<int>(device::Algorithm::kCount); ++i) {
-    const auto algorithm = static_cast<device::Algorithm>(i);
-    if (condition(algorithm)) names += fmt::format(" {}", name(algorithm));
+  for (const algorithms::Row& row : algorithms::kCatalogue) {
+    if (condition(row)) names += fmt::format(" {}", row.name);
   }
   return names;
 }
@@ -45,12 +45,12 @@ Result<Wish> parseWish(std::string_view text) {
   wish.algorithm = algorithmByName(rest.substr(0, at));
   if (wish.algorithm == device::Algorithm::kCount) {
     return error(koloInvalidArgument, "\"{}\" is no algorithm; expected one of{}", rest.substr(0, at),
-                 algorithmsWhere([](device::Algorithm) { return true; }));
+                 algorithmsWhere([](const algorithms::Row&) { return true; }));
   }
   if (!isWrittenFor(wish.algorithm, wish.collective)) {
     return error(koloInvalidArgument, "\"{}\": there is no such algorithm for {}; expected one of{}", text,
                  text.substr(0, colon),
-                 algorithmsWhere([&](device::Algorithm each) { return isWrittenFor(each, wish.collective); }));
+                 algorithmsWhere([&](const algorithms::Row& row) { return row.serves(wish.collective); }));
   }
   if (at < rest.size()) {
     const std::string_view range = rest.substr(at + 1);

@@ -1,4 +1,4 @@
-// The algorithms written for a collective, by the table in the manual.
+// The algorithms that exist for a collective, by the library's catalogue.
 #pragma once
 
 #include <kolo/kolo.h>
@@ -7,32 +7,30 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/catalogue.h"
+
 namespace kolo::tests {
 
+// Those that need nothing of where the ranks are.
 inline const std::vector<std::string>& algorithmsFor(koloCollective_t collective) {
-  static const std::map<koloCollective_t, std::vector<std::string>> table = {
-      {koloCollectiveAllReduce, {"line", "one_shot", "two_shot", "ring", "biring", "recursive", "tree"}},
-      {koloCollectiveReduce, {"line", "one_shot", "two_shot", "ring", "tree"}},
-      {koloCollectiveBroadcast, {"line", "one_shot", "two_shot", "ring", "tree"}},
-      {koloCollectiveAllGather, {"line", "one_shot", "ring", "biring", "recursive", "bruck"}},
-      {koloCollectiveReduceScatter, {"line", "one_shot", "ring", "biring", "recursive"}},
-      {koloCollectiveAllToAll, {"line", "one_shot", "bruck", "pairwise"}},
-      {koloCollectiveGather, {"line", "one_shot", "tree"}},
-      {koloCollectiveScatter, {"line", "one_shot", "tree"}},
-      {koloCollectiveBarrier, {"line", "recursive", "tree"}}};
+  static const auto table = [] {
+    std::map<koloCollective_t, std::vector<std::string>> all;
+    for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
+      for (const algorithms::Row& row : algorithms::kCatalogue) {
+        const auto each = static_cast<device::Collective>(i);
+        if (row.serves(each) && !device::isIn(each, row.uniformHosts))
+          all[static_cast<koloCollective_t>(i)].emplace_back(row.name);
+      }
+    }
+    return all;
+  }();
   return table.at(collective);
 }
 
 // Whether there is one in steps, inside hosts and between them.
 inline bool isHierarchical(koloCollective_t collective, bool vector) {
-  switch (collective) {
-    case koloCollectiveAllReduce:
-    case koloCollectiveBroadcast: return !vector;
-    case koloCollectiveAllGather: return true;
-    case koloCollectiveReduceScatter:
-    case koloCollectiveAllToAll: return !vector;
-    default: return false;
-  }
+  const algorithms::Row& row = algorithms::rowOf(device::Algorithm::kHierarchical);
+  return device::isIn(static_cast<device::Collective>(collective), vector ? row.vectors : row.uniformHosts);
 }
 
 }  // namespace kolo::tests

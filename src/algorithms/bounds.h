@@ -1,0 +1,15 @@
+// Limits of algorithms that their costs, and who chooses among them, have to know.
+#pragma once
+
+#include <cstdint>
+
+namespace kolo::algorithms {
+
+// Algorithms that fold all inputs at once, and the zero-copy forms, have an array with an entry for each rank.
+inline constexpr int kMaxLineRanks = 64;
+inline constexpr int kMaxDirectRanks = 64;
+
+// Above this many bytes a recursive all-reduce halves instead of doubling.
+inline constexpr std::uint64_t kDoublingBytes = 2048;
+
+}  // namespace kolo::algorithms

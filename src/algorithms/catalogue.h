@@ -1,0 +1,408 @@
+// What is known of each algorithm: one row each. The planner, the names, the public queries, the tests and the
+// documentation read this table. A new algorithm is a file of its own, its number in device/work.h, its row here, its
+// case in execute.h, and tests. Device code does not include it: constants of the host have no address there.
+//
+// Thread safety: constants and pure functions.
+#pragma once
+
+#include <climits>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+
+#include "algorithms/bounds.h"
+#include "device/link.h"
+#include "device/work.h"
+
+namespace kolo::algorithms {
+
+// The cost of an operation of `size` bytes (of a block, where buffers are divided) on the ranks of one host.
+struct Cost {
+  double steps;       // that follow each other
+  double bytes;       // that the busiest rank reads and writes
+  double ofAll = -1;  // that all ranks together read and write; -1: every rank has as many
+};
+
+// The ranks of an operation, by host.
+struct Shape {
+  double n, hosts, perHost;
+  double others() const { return n - perHost; }  // ranks on other hosts
+};
+
+// What an operation sends between hosts.
+struct Wire {
+  double steps;      // messages that follow each other
+  double messages;   // that one rank sends
+  double bytes;      // that cross the busiest host's border, one way
+  double rankBytes;  // the busiest rank's part of them
+};
+
+// How ranks meet in an operation.
+enum class Meeting {
+  kByLines,   // a header line to each peer is all that is sent
+  kAll,       // each rank exchanges headers with all others, or with the root, and then data
+  kPartners,  // each rank exchanges headers with those that it exchanges data with
+  kInSteps    // the operation is made of steps; each is a collective with an algorithm of its own
+};
+
+struct Row {
+  device::Algorithm algorithm;
+  const char* name;
+  // The following are sets of collectives (device::setOf).
+  std::uint32_t collectives;       // for which the algorithm exists
+  std::uint32_t vectors = 0;       // whose v-forms it serves where all ranks know all counts
+  std::uint32_t pairVectors = 0;   // whose v-forms it serves where only the two ranks of a pair know a count
+  std::uint32_t uniformHosts = 0;  // that need several hosts with equally many ranks, more than one
+  std::uint32_t hostsInRows = 0;   // that need the ranks of a host to follow each other
+  std::uint32_t boundedRanks = 0;  // that have at most mostRanks ranks
+  std::uint32_t onlyMapped = 0;    // not chosen where links are posted, unless asked for
+  std::uint32_t onlyPosted = 0;    // not chosen where all links are mapped, unless asked for
+  std::uint32_t scratch = 0;       // that need scratch memory as large as the rank's input
+  std::uint32_t undivided = 0;     // whose blocks cannot be divided among channels
+  std::uint32_t renumbers = 0;     // that may number the ranks host by host, so that neighbours share a host
+  std::uint32_t steps = 0;         // that may be a step of a hierarchical collective
+  std::uint32_t asOneShot = 0;     // whose zero-copy form is that of one_shot
+  std::uint32_t asTwoShot = 0;     // whose zero-copy form is that of two_shot
+  // Limits.
+  int mostRanks = INT_MAX;
+  std::uint64_t mostBytes = UINT64_MAX;
+  // Manner.
+  Meeting meeting = Meeting::kPartners;
+  bool keepsOrder = false;  // folds all inputs at once, in the order of the ranks
+  bool inSlices = false;    // a message has a rank's slice of the data
+  // Costs; null where there is no such form, or where an algorithm consists of steps.
+  Cost (*staged)(device::Collective collective, double n, double size) = nullptr;
+  Cost (*direct)(device::Collective collective, double n, double size) = nullptr;
+  Wire (*wire)(device::Collective collective, const Shape& at, double size) = nullptr;
+
+  constexpr bool serves(device::Collective collective) const { return device::isIn(collective, collectives); }
+};
+
+// ---- costs
+
+namespace costs {
+
+using device::Collective;
+
+// With a root that has a block for each rank, or gets one from each.
+inline bool hasBlocksAtRoot(Collective collective) {
+  return collective == Collective::kGather || collective == Collective::kScatter;
+}
+inline bool isDivided(Collective collective) {
+  return device::isIn(collective, device::kSendsBlocks | device::kReceivesBlocks);
+}
+inline double levels(double n) { return std::ceil(std::log2(n)); }
+// The steps in which ranks beyond a power of two hand over to others, and get results back.
+inline double extraSteps(double n) { return std::exp2(std::floor(std::log2(n))) < n ? 2 : 0; }
+
+// Every rank of a host sends as much as the others, or one rank sends all.
+inline Wire ofEach(const Shape& at, double steps, double messages, double bytes) {
+  return {steps, messages, bytes, bytes / at.perHost};
+}
+inline Wire ofOne(double steps, double messages, double bytes) { return {steps, messages, bytes, bytes}; }
+
+// Everybody to everybody, `size` bytes each. A header and its chunk go together, and sometimes with the credit for the
+// last chunk.
+inline Wire everybody(const Shape& at, double size) {
+  return ofEach(at, 1, 1.5 * (at.n - 1), at.perHost * at.others() * size);
+}
+
+inline Cost line(Collective, double n, double) { return {1, 64 * (n - 1)}; }
+inline Wire lineWire(Collective, const Shape& at, double) {
+  return ofEach(at, 1, at.n - 1, at.perHost * at.others() * 64);
+}
+
+inline Cost exchangeAll(Collective collective, double n, double size, double steps) {
+  if (collective == Collective::kAllReduce || collective == Collective::kReduceScatter) {
+    return {1, size * (3 * (n - 1) + 2)};
+  }
+  // The root has most of the work, and the others need not wait for each other.
+  if (hasBlocksAtRoot(collective)) return {1, size * 2 * n, size * (4 * (n - 1) + 2)};
+  // The root has most of the work here, too. Reading n - 1 streams at a time is a little dearer than reading one
+  // (perf/results/2026-11-23-mpi-with-barrier-openmpi-8ranks.txt, and -before.txt).
+  if (collective == Collective::kBroadcast) return {1, size * (2 * n - 1), size * 4 * (n - 1)};
+  if (collective == Collective::kReduce) return {1, size * (n + 1), size * (3 * n - 1) * 1.15};
+  return {steps, size * (4 * (n - 1) + 2)};
+}
+inline Cost oneShot(Collective collective, double n, double size) { return exchangeAll(collective, n, size, 1); }
+inline Cost pairwise(Collective collective, double n, double size) { return exchangeAll(collective, n, size, n - 1); }
+inline Wire oneShotWire(Collective collective, const Shape& at, double size) {
+  const bool isRooted = device::isIn(collective, device::kFromRoot | device::kToRoot);
+  return isRooted ? ofOne(1, at.n - 1, at.others() * size) : everybody(at, size);
+}
+
+inline Cost twoShot(Collective collective, double n, double size) {
+  if (collective == Collective::kBroadcast) return {2, size * 6};
+  if (collective == Collective::kReduce) return {2, size * 4};
+  return {2, size * (2 + 4 * (n - 1) / n)};
+}
+inline Wire twoShotWire(Collective collective, const Shape& at, double size) {
+  if (collective == Collective::kBarrier) return ofOne(2, at.others(), 64 * at.others());
+  const Wire all = everybody(at, size / at.n);
+  if (collective == Collective::kAllReduce) return {2, 2 * all.messages, 2 * all.bytes, 2 * all.rankBytes};
+  const double ofRoot = at.others() * size / at.n;
+  return {2, 2 * all.messages, all.bytes + ofRoot, all.rankBytes + ofRoot};
+}
+
+// Zero-copy: each rank takes what it needs out of the peers' windows.
+inline Cost oneShotDirect(Collective collective, double n, double size) {
+  switch (collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+    case Collective::kReduceScatter: return {2, size * (n + 1)};
+    case Collective::kBroadcast: return {2, 2 * size};
+    case Collective::kGather:
+    case Collective::kScatter:
+      return {2, size * n, size * n * 2};  // copies in one piece take half of what those through slots do
+    default: return {2, 2 * size * n};
+  }
+}
+inline Cost twoShotDirect(Collective collective, double n, double size) {
+  return collective == Collective::kAllReduce ? Cost{2, 2 * size} : Cost{2, size * (1 + 1 / n)};
+}
+
+// burden: what a step takes, for there is a little more to do for the same bytes if they go both ways at once.
+inline Cost aroundRing(Collective collective, double n, double size, double burden) {
+  if (collective == Collective::kAllReduce) return {2 * (n - 1) * burden, size * (8 + 6 * (n - 2)) / n};
+  if (isDivided(collective)) return {(n - 1) * burden, size * (6 + 3 * (n - 2))};
+  return {n - 1, size * 3};
+}
+inline Cost ring(Collective collective, double n, double size) { return aroundRing(collective, n, size, 1); }
+inline Cost biring(Collective collective, double n, double size) { return aroundRing(collective, n, size, 1.02); }
+// Hosts in a row: one pair of ranks exchanges data across each border.
+inline Wire ringWire(Collective collective, const Shape& at, double size) {
+  if (collective == Collective::kAllReduce) return ofOne(2 * (at.n - 1), 2 * (at.n - 1), 2 * size * (at.n - 1) / at.n);
+  if (isDivided(collective)) return ofOne(at.n - 1, at.n - 1, size * (at.n - 1));
+  return ofOne(at.hosts, 1, size);
+}
+
+inline bool isShort(double size) { return size <= static_cast<double>(kDoublingBytes); }
+inline Cost recursive(Collective collective, double n, double size) {
+  const double log = levels(n), extra = extraSteps(n);
+  if (collective == Collective::kAllReduce && isShort(size)) return {log + extra, size * (log + extra) * 5};
+  if (collective == Collective::kAllReduce) return {2 * log + extra, size * (10 + extra * 4)};
+  return {log + extra, (isDivided(collective) ? size * n : size) * (5 + extra)};
+}
+inline Wire recursiveWire(Collective collective, const Shape& at, double size) {
+  const double log = levels(at.n), extra = extraSteps(at.n);
+  if (collective == Collective::kBarrier) return ofEach(at, log + extra, log + extra, 64 * log);
+  if (collective != Collective::kAllReduce)
+    return ofEach(at, log + extra, log + extra, at.perHost * at.others() * size * (1 + extra / 2));
+  if (isShort(size)) return ofEach(at, log + extra, log + extra, at.perHost * size * (log + extra));
+  return ofEach(at, 2 * log + extra, 2 * log + extra, at.perHost * size * (2 * (1 - 1 / at.hosts) + extra));
+}
+
+inline Cost bruck(Collective collective, double n, double size) {
+  const double log = levels(n), whole = size * n;
+  return {log, collective == Collective::kAllToAll ? whole * (2 * log + 4) : whole * 4};
+}
+inline Wire bruckWire(Collective collective, const Shape& at, double size) {
+  const double log = levels(at.n);
+  const double moved = collective == Collective::kAllToAll ? at.n * log / 2 : at.others();
+  return ofEach(at, log, log, at.perHost * moved * size);
+}
+
+inline Cost tree(Collective collective, double n, double size) {
+  const double log = levels(n), whole = size * n;
+  if (collective == Collective::kAllReduce) return {2 * log, size * (3 * log + 6)};
+  // In the mean each block goes on at every second level.
+  if (hasBlocksAtRoot(collective)) return {log, whole * 4, whole * (2 * log + 2)};
+  return {log, size * (2 * log + 2)};
+}
+inline Wire treeWire(Collective collective, const Shape& at, double size) {
+  const double log = levels(at.n), hostLog = levels(at.hosts);
+  switch (collective) {
+    case Collective::kBarrier: return ofOne(2 * log, log, 64 * log);
+    case Collective::kAllReduce: return ofOne(2 * log, 2 * log, size * hostLog);
+    case Collective::kBroadcast:
+    case Collective::kReduce: return ofOne(log, log, size * hostLog);
+    default: return ofOne(log, log, at.others() * size);
+  }
+}
+
+// In each tree a byte is read and written as in a ring. A rank waits for both trees in turn, so each level counts
+// twice.
+inline Cost doubleTree(Collective, double n, double size) { return {2 * levels(n), size * 3}; }
+// An inner rank sends two messages for one that it gets, of half the data. On hosts of several ranks, edges of several
+// levels of both trees cross a host's border.
+inline Wire doubleTreeWire(Collective, const Shape& at, double size) {
+  const double crossings = at.perHost > 1 ? levels(at.perHost) + 1 : 1;
+  return {levels(at.hosts) + levels(at.perHost), 2 * levels(at.hosts), crossings * size, size};
+}
+
+}  // namespace costs
+
+// ---- the table
+
+namespace rows {
+
+using device::setOf;
+using enum device::Collective;
+
+inline constexpr std::uint32_t kVectors = setOf(kAllGather, kReduceScatter, kAllToAll, kGather, kScatter);
+inline constexpr std::uint32_t kAll = kVectors | setOf(kAllReduce, kReduce, kBroadcast, kBarrier);
+
+inline constexpr Row kCatalogue[] = {
+    {.algorithm = device::Algorithm::kLine,
+     .name = "line",
+     .collectives = kAll,
+     .vectors = kVectors,
+     .boundedRanks = kAll,
+     .undivided = kAll,
+     .mostRanks = kMaxLineRanks,
+     .mostBytes = device::kHeaderPayloadBytes,
+     .meeting = Meeting::kByLines,
+     .keepsOrder = true,
+     .staged = costs::line,
+     .wire = costs::lineWire},
+    {.algorithm = device::Algorithm::kOneShot,
+     .name = "one_shot",
+     .collectives = kAll & ~setOf(kBarrier),
+     .vectors = kVectors,
+     .pairVectors = kVectors,
+     .boundedRanks = device::kReducing,
+     .steps = kAll & ~setOf(kBarrier),
+     .asOneShot = kAll & ~setOf(kBarrier),
+     .mostRanks = kMaxLineRanks,
+     .meeting = Meeting::kAll,
+     .keepsOrder = true,
+     .staged = costs::oneShot,
+     .direct = costs::oneShotDirect,
+     .wire = costs::oneShotWire},
+    {.algorithm = device::Algorithm::kTwoShot,
+     .name = "two_shot",
+     .collectives = setOf(kAllReduce, kReduce, kBroadcast, kBarrier),
+     .boundedRanks = device::kReducing,
+     .onlyMapped = setOf(kBarrier),  // through one rank: two messages one behind the other
+     .steps = setOf(kAllReduce, kReduce, kBroadcast),
+     .asOneShot = setOf(kBroadcast),
+     .asTwoShot = setOf(kAllReduce, kReduce),
+     .mostRanks = kMaxLineRanks,
+     .meeting = Meeting::kAll,
+     .keepsOrder = true,
+     .inSlices = true,
+     .staged = costs::twoShot,
+     .direct = costs::twoShotDirect,
+     .wire = costs::twoShotWire},
+    {.algorithm = device::Algorithm::kRing,
+     .name = "ring",
+     .collectives = setOf(kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter),
+     .vectors = setOf(kAllGather, kReduceScatter),
+     .renumbers = setOf(kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter),
+     .steps = setOf(kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter),
+     .staged = costs::ring,
+     .wire = costs::ringWire},
+    {.algorithm = device::Algorithm::kBiring,
+     .name = "biring",
+     .collectives = setOf(kAllReduce, kAllGather, kReduceScatter),
+     .vectors = setOf(kAllGather, kReduceScatter),
+     .renumbers = setOf(kAllReduce, kAllGather, kReduceScatter),
+     .steps = setOf(kAllReduce, kAllGather, kReduceScatter),
+     .staged = costs::biring,
+     .wire = costs::ringWire},
+    {.algorithm = device::Algorithm::kRecursive,
+     .name = "recursive",
+     .collectives = setOf(kAllReduce, kAllGather, kReduceScatter, kBarrier),
+     .vectors = setOf(kAllGather),  // needs blocks in a row
+     .scratch = setOf(kReduceScatter),
+     .undivided = setOf(kAllGather, kReduceScatter),  // moves runs of blocks at a time
+     .renumbers = setOf(kAllReduce, kBarrier),
+     .staged = costs::recursive,
+     .wire = costs::recursiveWire},
+    {.algorithm = device::Algorithm::kBruck,
+     .name = "bruck",
+     .collectives = setOf(kAllGather, kAllToAll),
+     .vectors = setOf(kAllGather),  // takes the blocks of an all-to-all for equal
+     .scratch = setOf(kAllToAll),
+     .staged = costs::bruck,
+     .wire = costs::bruckWire},
+    {.algorithm = device::Algorithm::kTree,
+     .name = "tree",
+     .collectives = setOf(kAllReduce, kReduce, kBroadcast, kGather, kScatter, kBarrier),
+     .undivided = setOf(kGather, kScatter),  // relays blocks, whose lengths the relaying rank has to know
+     .renumbers = setOf(kAllReduce, kReduce, kBroadcast, kBarrier),
+     .steps = setOf(kAllReduce, kBroadcast),
+     .staged = costs::tree,
+     .wire = costs::treeWire},
+    {.algorithm = device::Algorithm::kPairwise,
+     .name = "pairwise",
+     .collectives = setOf(kAllToAll),
+     .vectors = setOf(kAllToAll),
+     .pairVectors = setOf(kAllToAll),
+     .steps = setOf(kAllToAll),
+     .asOneShot = setOf(kAllToAll),
+     .meeting = Meeting::kAll,
+     .staged = costs::pairwise,
+     .wire = costs::oneShotWire},
+    {.algorithm = device::Algorithm::kHierarchical,
+     .name = "hierarchical",
+     .collectives = setOf(kAllReduce, kBroadcast, kAllGather, kReduceScatter, kAllToAll),
+     .vectors = setOf(kAllGather),
+     .uniformHosts = setOf(kAllReduce, kBroadcast, kAllGather, kReduceScatter, kAllToAll),
+     .hostsInRows = setOf(kAllToAll),
+     .scratch = setOf(kReduceScatter, kAllToAll),
+     .undivided = setOf(kAllToAll),  // collects all blocks for a host
+     .meeting = Meeting::kInSteps},
+    {.algorithm = device::Algorithm::kDoubleTree,
+     .name = "double_tree",
+     .collectives = setOf(kReduce, kBroadcast),
+     .onlyPosted = setOf(kReduce, kBroadcast),  // more turns, where ranks share cores
+     .renumbers = setOf(kReduce, kBroadcast),
+     .steps = setOf(kReduce, kBroadcast),
+     .staged = costs::doubleTree,
+     .wire = costs::doubleTreeWire},
+};
+
+}  // namespace rows
+
+using rows::kCatalogue;
+inline constexpr int kAlgorithms = static_cast<int>(device::Algorithm::kCount);
+
+// REQUIRES: one of the algorithms, not kCount.
+constexpr const Row& rowOf(device::Algorithm algorithm) { return kCatalogue[static_cast<int>(algorithm)]; }
+
+// ---- what the rows must satisfy
+
+namespace checks {
+
+constexpr bool isSubset(std::uint32_t part, std::uint32_t whole) { return (part & ~whole) == 0; }
+
+constexpr bool isSound(const Row& row, int place) {
+  const std::uint32_t own = row.collectives;
+  const bool isOrdered = static_cast<int>(row.algorithm) == place;
+  const bool hasName = !std::string_view(row.name).empty() && std::string_view(row.name).size() < 24;  // koloPlan_t
+  const bool areSubsets =
+      isSubset(own, rows::kAll) && isSubset(row.vectors, own & rows::kVectors) &&
+      isSubset(row.pairVectors, row.vectors) && isSubset(row.uniformHosts, own) && isSubset(row.hostsInRows, own) &&
+      isSubset(row.boundedRanks, rows::kAll) && isSubset(row.onlyMapped, own) && isSubset(row.onlyPosted, own) &&
+      isSubset(row.scratch, own) && isSubset(row.undivided, own) && isSubset(row.renumbers, own) &&
+      isSubset(row.steps, own) && isSubset(row.asOneShot | row.asTwoShot, own) && (row.asOneShot & row.asTwoShot) == 0;
+  const bool isInSteps = row.meeting == Meeting::kInSteps;
+  const bool hasCosts = isInSteps == (row.staged == nullptr) && isInSteps == (row.wire == nullptr);
+  const bool isBounded = (row.boundedRanks != 0) == (row.mostRanks != INT_MAX);
+  return own != 0 && isOrdered && hasName && areSubsets && hasCosts && isBounded;
+}
+
+constexpr bool areSound() {
+  for (int i = 0; i < static_cast<int>(std::size(kCatalogue)); ++i) {
+    if (!isSound(kCatalogue[i], i)) return false;
+    for (int other = 0; other < i; ++other) {
+      if (std::string_view(kCatalogue[i].name) == kCatalogue[other].name) return false;
+    }
+  }
+  return true;
+}
+
+static_assert(std::size(kCatalogue) == kAlgorithms, "an algorithm has no row");
+static_assert(kAlgorithms <= 15, "a signature has four bits for the algorithm, and the last value is nobody's");
+static_assert(areSound());
+static_assert(rowOf(device::Algorithm::kLine).collectives == rows::kAll, "what moves nothing is left to the line");
+static_assert(rowOf(device::Algorithm::kOneShot).collectives ==
+                  (rows::kAll & ~device::setOf(device::Collective::kBarrier)),
+              "the planner falls back to it");
+
+}  // namespace checks
+
+}  // namespace kolo::algorithms

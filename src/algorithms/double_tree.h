@@ -1,0 +1,128 @@
+// double_tree: broadcast and reduce along two binary trees (two_trees.h), each of which carries one half of the data.
+// A rank that is an inner node of one tree is a leaf of the other, so every rank sends and receives each byte about
+// once, as in a ring, and the first chunk passes log2 n ranks instead of n - 1.
+//
+// Every rank takes the chunks in one order: a few of the first tree (Work::chunksAtOnce), as many of the second, the
+// next ones of the first, and so on. What a rank waits for is the same chunk at a rank nearer to the root (in a
+// reduction: to the leaves), or the slot of an earlier chunk. So no circle of ranks waits for each other.
+#pragma once
+
+#include <cstdint>
+
+#include "algorithms/two_trees.h"
+#include "device/exchange.h"
+
+namespace kolo::algorithms {
+
+template <class Team>
+class DoubleTree {
+ public:
+  KOLO_DEVICE explicit DoubleTree(device::Exchange<Team>& exchange)
+      : exchange_(exchange), work_(exchange.work()), trees_(work_.ranks),
+        place_(device::ringRank(work_.rank, -work_.root, work_.ranks)) {}
+
+  // Announces to and meets the neighbours in both trees, each once.
+  KOLO_DEVICE bool open() {
+    bool good = true;
+    eachNeighbour([&](int rank) { exchange_.announce(rank); });
+    eachNeighbour([&](int rank) { good = exchange_.meet(rank) && good; });
+    return good;
+  }
+
+  KOLO_DEVICE_CALL void broadcast() {
+    forEachChunk(work_.recvLayout.block(0).count, [&](int tree, device::Range chunk) { down(tree, chunk); });
+  }
+  KOLO_DEVICE_CALL void reduce() {
+    forEachChunk(work_.sendLayout.block(0).count, [&](int tree, device::Range chunk) { up(tree, chunk); });
+  }
+
+ private:
+  KOLO_DEVICE bool isRoot() const { return place_ == 0; }
+  KOLO_DEVICE int rankAt(int place) const { return device::ringRank(place, work_.root, work_.ranks); }
+  KOLO_DEVICE int parent(int tree) const { return rankAt(trees_.parent(tree, place_)); }
+  template <class Visit>
+  KOLO_DEVICE void eachChild(int tree, Visit visit) const {
+    trees_.eachChild(tree, place_, visit);
+  }
+
+  // Two parents, and two children in one tree or, of the root, one in each.
+  template <class Visit>
+  KOLO_DEVICE void eachNeighbour(Visit visit) const {
+    int known[4];
+    int count = 0;
+    const auto add = [&](int place) {
+      for (int i = 0; i < count; ++i) {
+        if (known[i] == place) return;
+      }
+      known[count++] = place;
+      visit(rankAt(place));
+    };
+    for (int tree = 0; tree < 2; ++tree) {
+      if (!isRoot()) add(trees_.parent(tree, place_));
+      eachChild(tree, add);
+    }
+  }
+
+  template <class Visit>
+  KOLO_DEVICE void forEachChunk(std::uint64_t total, Visit visit) {
+    const auto half = [&](int tree) { return device::alignedPart(total, 2, tree, work_.grain()); };
+    const std::uint64_t step = exchange_.chunkElements(), chunks = device::divideUp(half(0).count, step);
+    for (std::uint64_t first = 0; first < chunks && !exchange_.failed(); first += work_.chunksAtOnce) {
+      for (int tree = 0; tree < 2; ++tree) {
+        const device::Range part = half(tree);
+        for (std::uint64_t c = first; c < first + work_.chunksAtOnce; ++c) {
+          const device::Range chunk = device::chunkOf(part.count, step, c);
+          if (chunk.count != 0) visit(tree, device::Range{part.begin + chunk.begin, chunk.count});
+        }
+      }
+    }
+  }
+
+  // One chunk towards the leaves: to this rank's output, and to all children at once.
+  KOLO_DEVICE_CALL void down(int tree, device::Range chunk) {
+    const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
+    void* outputs[3];
+    int count = 0;
+    if (!isRoot() || work_.send != work_.recv) outputs[count++] = work_.recv + at;
+    const void* input = isRoot() ? work_.send + at : exchange_.awaitSlot(parent(tree));
+    eachChild(tree, [&](int child) { outputs[count++] = exchange_.acquireSlot(rankAt(child)); });
+    exchange_.fold(outputs, count, &input, 1, -1, bytes, false, false);
+    eachChild(tree, [&](int child) { exchange_.publishSlot(rankAt(child), bytes); });
+    if (!isRoot()) exchange_.releaseSlot(parent(tree));
+  }
+
+  // One chunk towards the root: own input and the children's partial results.
+  KOLO_DEVICE_CALL void up(int tree, device::Range chunk) {
+    const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
+    const void* inputs[3] = {work_.send + at};
+    float weights[3] = {1};
+    int count = 1;
+    eachChild(tree, [&](int child) {
+      weights[count] = exchange_.shareOf(trees_.subtreeOf(tree, child));
+      inputs[count++] = exchange_.awaitSlot(rankAt(child));
+    });
+    void* output = isRoot() ? work_.recv + at : exchange_.acquireSlot(parent(tree));
+    exchange_.fold(&output, 1, inputs, count, 0, bytes, isRoot(), isRoot() && work_.streaming,
+                   {weights, trees_.subtreeOf(tree, place_)});
+    if (!isRoot()) exchange_.publishSlot(parent(tree), bytes);
+    eachChild(tree, [&](int child) { exchange_.releaseSlot(rankAt(child)); });
+  }
+
+  device::Exchange<Team>& exchange_;
+  const device::Work& work_;
+  TwoTrees trees_;
+  int place_;
+};
+
+template <class Team>
+KOLO_DEVICE_CALL void runDoubleTree(device::Exchange<Team>& exchange, bool met) {
+  DoubleTree<Team> trees(exchange);
+  if (!met && !trees.open()) return;
+  if (exchange.work().signature.collective == device::Collective::kBroadcast) {
+    trees.broadcast();
+  } else {
+    trees.reduce();
+  }
+}
+
+}  // namespace kolo::algorithms
