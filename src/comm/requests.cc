@@ -1,5 +1,3 @@
-#include "comm/requests.h"
-
 #include <sched.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include "base/log.h"
 #include "base/quiet_thread.h"
 #include "comm/communicator.h"
+#include "comm/requests.h"
 
 namespace kolo::comm {
 namespace {
@@ -26,7 +25,7 @@ constexpr std::int64_t kStayNs = 100'000;
 constexpr int kYields = 100;
 constexpr timespec kNap{0, 20'000};
 
-void rest(int rounds) {
+void leaveCore(int rounds) {
   if (rounds < kYields) {
     sched_yield();
   } else {
@@ -158,7 +157,7 @@ std::uint64_t Requests::takeStreamPlace() {
 
 void Requests::executeCollectives() {
   Lock lock(mutex_);
-  while (!queue_.empty()) executeFirst(lock);
+  while (!queue_.empty() || executing_ != 0) executeNext(lock);
 }
 
 // False if the request has nothing in the queue.
@@ -168,10 +167,23 @@ bool Requests::executeUpTo(const Request& request) {
   const auto isIts = [&](const Queued& queued) { return queued.request == &request; };
   bool found = false;
   while (std::any_of(queue_.begin(), queue_.end(), isIts)) {
-    executeFirst(lock);
+    executeNext(lock);
     found = true;
   }
   return found;
+}
+
+// Where another thread executes something, its end is waited for, and is all that is done.
+void Requests::executeNext(Lock& lock) {
+  if (executing_ == 0) {
+    executeFirst(lock);
+    return;
+  }
+  for (int rounds = 0; executing_ != 0; ++rounds) {
+    lock.unlock();
+    rest(rounds);
+    lock.lock();
+  }
 }
 
 // The place is taken under the lock, so that places have the order of the queue.
@@ -179,6 +191,7 @@ void Requests::executeFirst(Lock& lock) {
   Queued first = std::move(queue_.front());
   queue_.pop_front();
   ++begun_;
+  ++executing_;
   const std::uint64_t place = first.place.has_value() ? *first.place : turn_.reserve();
   lock.unlock();
   {
@@ -188,6 +201,7 @@ void Requests::executeFirst(Lock& lock) {
   waiting_.fetch_sub(1, std::memory_order_release);  // [in line] it is over: who sees that may go on by its bias
   if (!first.operations.empty()) ended(*first.request, std::move(first.status));
   lock.lock();
+  --executing_;
 }
 
 // Under the turn.
@@ -222,6 +236,11 @@ void Requests::wait(Request& request, std::int64_t untilNs) {
     rest(rounds);
   }
   if (needsCare()) watch();
+}
+
+// Of a thread that waits for what others execute.
+void Requests::rest(int rounds) const {
+  if (rounds % 2 == 0 || !owner_.makeUserProgress()) leaveCore(rounds);
 }
 
 void Requests::look() {
@@ -413,7 +432,7 @@ int waitAny(std::span<Request* const> requests, std::int64_t untilNs) {
     if (first != requests.end()) return static_cast<int>(first - requests.begin());
     if (nowNs() >= untilNs) return -1;
     for (const Weak<Communicator>& place : places) look(place);
-    rest(rounds);
+    leaveCore(rounds);
   }
 }
 

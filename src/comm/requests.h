@@ -9,6 +9,8 @@
 // Invariants
 //  - Places in the turn are taken in the order of the queue. Behind an operation on a stream, which has its place, what
 //    is added to the queue gets one at once; else when it is executed.
+//  - A thread of the user's waits for what another one executes before it takes a place in the turn: there it would not
+//    call the user's function for progress.
 //  - The own thread never waits for the turn of messages, and takes it only when nobody else has looked after them
 //    since its last look: a thread that waits keeps its bias (base/bias.h).
 #pragma once
@@ -119,7 +121,9 @@ class Requests {
     return needsCare_.load(std::memory_order_relaxed) || hasPost_.load(std::memory_order_relaxed);
   }
   bool executeUpTo(const Request& request);
+  void executeNext(Lock& lock);
   void executeFirst(Lock& lock);
+  void rest(int rounds) const;
   void execute(Queued& queued);
   void give(Queued&& queued);
   void giveNoticeSoon(Request& request);
@@ -142,6 +146,7 @@ class Requests {
   std::mutex mutex_;
   std::deque<Queued> queue_;
   std::uint64_t begun_ = 0;  // of the queue's
+  int executing_ = 0;        // of these, by whatever threads
   std::vector<Posted> post_;
   std::unique_ptr<Stream> notices_;  // gives them; nullptr: there was none yet
   bool isHurried_ = false;
