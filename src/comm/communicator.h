@@ -155,6 +155,8 @@ class Communicator final : public executor::LinkOwner {
   void fail(const bootstrap::Failure& failure);
 
   // What threads that wait call meanwhile. REQUIRES: the turn.
+  // The operation that recall() has found.
+  Operation recalled() const { return {now_->call, now_->custom, now_->counts}; }
   void setProgress(const UserProgress& progress) {
     const std::lock_guard lock(progressMutex_);
     userProgress_ = progress;

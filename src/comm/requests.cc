@@ -1,3 +1,5 @@
+#include "comm/requests.h"
+
 #include <sched.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 #include "base/log.h"
 #include "base/quiet_thread.h"
 #include "comm/communicator.h"
-#include "comm/requests.h"
 
 namespace kolo::comm {
 namespace {
@@ -21,6 +22,7 @@ constexpr Interval kLook{100}, kLookSharingCores{1000}, kLongestLook{1000};
 constexpr int kLooks = 100;
 // While data moves it stays, so as not to make the peer wait for its next look.
 constexpr std::int64_t kStayNs = 100'000;
+constexpr std::size_t kMostSpare = 16;
 // Of who waits for what another thread executes.
 constexpr int kYields = 100;
 constexpr timespec kNap{0, 20'000};
@@ -39,7 +41,7 @@ void leaveCore(int rounds) {
 
 void Requests::start(const Message* messages, std::size_t count, Request& request, bool isInside) {
   if (standsInLine()) {
-    give({{}, {messages, messages + count}, &request, std::nullopt});
+    give(request, [&](Queued& queued) { queued.messages.assign(messages, messages + count); });
     return;
   }
   const Aside aside(turn_, isInside);
@@ -114,7 +116,7 @@ Status Requests::run(Held<Communicator>& communicator, const Message* messages, 
       requests.post(messages, count, request);
     }
   } else {
-    requests.give({{}, {messages, messages + count}, &request, std::nullopt});
+    requests.give(request, [&](Queued& queued) { queued.messages.assign(messages, messages + count); });
   }
   if (!request.isOver()) {
     communicator.stepOut();
@@ -127,18 +129,35 @@ Status Requests::run(Held<Communicator>& communicator, const Message* messages, 
 
 // ---- collectives
 
-void Requests::start(std::vector<Operation> operations, Request& request) {
-  give({std::move(operations), {}, &request, std::nullopt});
+void Requests::start(const Operation& operation, Request& request) {
+  give(request, [&](Queued& queued) { queued.operations.push_back(operation); });
 }
 
-void Requests::give(Queued&& queued) {
+void Requests::start(std::vector<Operation>&& operations, Request& request) {
+  give(request, [&](Queued& queued) { queued.operations = std::move(operations); });
+}
+
+void Requests::Queued::clear() {
+  operations.clear();
+  messages.clear();
+  place.reset();
+  status = {};
+}
+
+// fill(Queued&) says what is given.
+template <class Fill>
+void Requests::give(Request& request, const Fill& fill) {
   Lock lock(mutex_);
+  if (spare_.empty()) spare_.emplace_back();
+  Queued& queued = spare_.front();
+  queued.request = &request;
+  fill(queued);
   if (streamed_.load(std::memory_order_acquire) != 0 || !queued.messages.empty()) {
     queued.place = turn_.take();
     isHurried_ = true;
   }
   if (!queued.messages.empty()) messagesInLine_.fetch_add(1, std::memory_order_relaxed);
-  queue_.push_back(std::move(queued));
+  queue_.splice(queue_.end(), spare_, spare_.begin());
   waiting_.fetch_add(1, std::memory_order_relaxed);
   wake(lock);
   if (isHurried_) added_.notify_one();
@@ -186,22 +205,37 @@ void Requests::executeNext(Lock& lock) {
   }
 }
 
-// The place is taken under the lock, so that places have the order of the queue.
-void Requests::executeFirst(Lock& lock) {
-  Queued first = std::move(queue_.front());
-  queue_.pop_front();
+void Requests::executeInside(const Request& request) {
+  Lock lock(mutex_);
+  const auto isIts = [&](const Queued& queued) { return queued.request == &request; };
+  while (executing_ == 0 && std::any_of(queue_.begin(), queue_.end(), isIts) && !queue_.front().place.has_value()) {
+    executeFirst(lock, true);
+  }
+  lock.unlock();
+  if (needsCare()) watch();
+}
+
+// The place is taken under the lock, so that places have the order of the queue. isInside: it is the thread's already.
+void Requests::executeFirst(Lock& lock, bool isInside) {
+  Queue taken;
+  taken.splice(taken.begin(), queue_, queue_.begin());
+  Queued& first = taken.front();
   ++begun_;
   ++executing_;
-  const std::uint64_t place = first.place.has_value() ? *first.place : turn_.reserve();
+  const std::uint64_t place = isInside ? Turn::kByBias : first.place.has_value() ? *first.place : turn_.reserve();
   lock.unlock();
-  {
+  if (isInside) {
+    execute(first);
+  } else {
     const InTurn served(turn_, place);
     execute(first);
   }
   waiting_.fetch_sub(1, std::memory_order_release);  // [in line] it is over: who sees that may go on by its bias
   if (!first.operations.empty()) ended(*first.request, std::move(first.status));
+  first.clear();
   lock.lock();
   --executing_;
+  if (spare_.size() < kMostSpare) spare_.splice(spare_.begin(), taken);
 }
 
 // Under the turn.
@@ -340,8 +374,10 @@ void Requests::work() {
       continue;
     }
     isHurried_ = false;
-    const bool isNew = first != suspected;
-    suspected = first;
+    // What stands first is not what stood there before: others execute, and each look costs the thread on whose core it
+    // is as much as some collectives.
+    const bool isSuspect = first != kNothing && suspected == kNothing;
+    suspected = isSuspect ? first : kNothing;
     const bool cares = needsCare();
     if (cares && looks_.load(std::memory_order_relaxed) == seenLooks) {
       lock.unlock();
@@ -364,9 +400,8 @@ void Requests::work() {
       pause = look;
       continue;
     }
-    if (first != kNothing && isNew) pause = look;
-    added_.wait_for(lock, pause);
-    pause = std::min(2 * pause, kLongestLook);
+    added_.wait_for(lock, isSuspect ? look : pause);
+    if (!isSuspect) pause = std::min(2 * pause, kLongestLook);
   }
 }
 
@@ -387,7 +422,7 @@ void Requests::stop() {
   if (thread_.joinable()) thread_.join();
   const Status why =
       owner_.failed() ? owner_.failure() : error(koloAborted, "communicator {} was destroyed", owner_.options().name);
-  for (const Queued& queued : std::exchange(queue_, {})) {
+  for (const Queued& queued : std::exchange(queue_, Queue())) {
     const std::size_t parts = queued.messages.empty() ? 1 : queued.messages.size();
     for (std::size_t i = 0; i < parts; ++i) ended(*queued.request, why);
   }
@@ -439,6 +474,10 @@ int waitAny(std::span<Request* const> requests, std::int64_t untilNs) {
 Status wait(Request& request, std::int64_t untilNs) {
   if (request.isOver()) return request.status();
   if (request.hasOnePlace()) {
+    if (untilNs == Requests::kNever) {
+      if (const Inside<Communicator> place = request.firstPlace().enter()) place->requests().executeInside(request);
+      if (request.isOver()) return request.status();
+    }
     if (const Pin<Communicator> place = request.firstPlace().lock()) place->requests().wait(request, untilNs);
   }
   // Of several communicators those of one, executed here, would wait for ranks that wait in another: the own threads do

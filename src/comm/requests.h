@@ -19,7 +19,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -52,8 +52,9 @@ class Requests {
   // At a place that takeStreamPlace() gave, which ends when they are started: messages that wait keep no other from
   // going.
   void startAt(std::uint64_t place, const Message* messages, std::size_t count, Request& request);
-  // Collectives, one after the other, which are one part of the request.
-  void start(std::vector<Operation> operations, Request& request);
+  // A collective, or several one after the other, which are one part of the request.
+  void start(const Operation& operation, Request& request);
+  void start(std::vector<Operation>&& operations, Request& request);
 
   // ---- waited for
 
@@ -61,6 +62,8 @@ class Requests {
   static Status run(Held<Communicator>& communicator, const Message* messages, std::size_t count);
   // Until the request is over, or the time has come. It may be of other communicators as well.
   void wait(Request& request, std::int64_t untilNs);
+  // Executes what the request stands for, if nobody has begun with it. REQUIRES: the thread is inside by its bias.
+  void executeInside(const Request& request);
   // Makes progress that needs no waiting.
   void look();
   // The own thread begins at once with what nobody has begun.
@@ -101,8 +104,11 @@ class Requests {
     std::vector<Message> messages;      // or messages that are to start
     Request* request;
     std::optional<std::uint64_t> place;
-    Status status = {};  // of the collectives
+    Status status;  // of the collectives
+
+    void clear();
   };
+  using Queue = std::list<Queued>;
   struct Posted {
     Message message;
     Request* request;
@@ -122,10 +128,11 @@ class Requests {
   }
   bool executeUpTo(const Request& request);
   void executeNext(Lock& lock);
-  void executeFirst(Lock& lock);
+  void executeFirst(Lock& lock, bool isInside = false);
   void rest(int rounds) const;
   void execute(Queued& queued);
-  void give(Queued&& queued);
+  template <class Fill>
+  void give(Request& request, const Fill& fill);
   void giveNoticeSoon(Request& request);
   void watch();
   void wake(Lock& lock);
@@ -144,7 +151,8 @@ class Requests {
   std::atomic<bool> isAsleep_{true};     // the own thread does not look by itself
 
   std::mutex mutex_;
-  std::deque<Queued> queue_;
+  Queue queue_;
+  Queue spare_;              // to be used again: allocating one costs as much as a short collective
   std::uint64_t begun_ = 0;  // of the queue's
   int executing_ = 0;        // of these, by whatever threads
   std::vector<Posted> post_;
