@@ -501,11 +501,16 @@ KOLO_API koloResult_t koloMemFree(void* ptr);
  * zero-copy between processes too; memory from pools (cudaMallocAsync) is staged. Memory must not be freed before its
  * windows are deregistered. */
 KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window);
-/* The same for host memory that this process has mapped for all ranks itself, such as that of MPI_Win_allocate_shared.
- * The arrays have an entry for each rank and are read before the call returns: where this process sees the rank's
- * memory, and how many bytes it is, as that rank itself says. Zero-copy unless sizes differ, a rank sees another's not
- * (NULL), or some are not reached by shared memory; where it is not, it is staged. The memory must stay mapped until
- * the window is deregistered. koloUnsupported on GPUs. */
+/* As koloWindowRegister, as a request, on host memory only (koloUnsupported on GPUs). *window is written when the
+ * request is done, and is NULL where no rank has given memory (bytes are 0 on all), which costs as much as a short
+ * all-reduce. */
+KOLO_API koloResult_t koloIwindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window,
+                                          koloRequest_t* request);
+/* The same as koloWindowRegister for host memory that this process has mapped for all ranks itself, such as that of
+ * MPI_Win_allocate_shared. The arrays have an entry for each rank and are read before the call returns: where this
+ * process sees the rank's memory, and how many bytes it is, as that rank itself says. Zero-copy unless sizes differ, a
+ * rank sees another's not (NULL), or some are not reached by shared memory; where it is not, it is staged. The memory
+ * must stay mapped until the window is deregistered. koloUnsupported on GPUs. */
 KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* parts, const size_t* bytes,
                                                koloWindow_t* window);
 /* Collective over the window's communicator. A call that is refused (inside a group, for a wrong handle) changes

@@ -31,13 +31,34 @@ Status checkRange(const void* buffer, std::size_t bytes) {
 
 // add() -> Result<comm::Window*>, in the communicator's turn.
 template <class Add>
-Status addWindow(const Pin<comm::Communicator>& communicator, koloWindow_t* window, const Add& add) {
-  if (communicator->failed()) return communicator->failure();
+Status addWindow(comm::Communicator& communicator, koloWindow_t* window, const Add& add) {
+  if (communicator.failed()) return communicator.failure();
   auto entry = std::make_unique<WindowEntry>();
-  entry->communicator = communicator.get();
-  KOLO_TRY(refuseInGroupOrReduction());
-  KOLO_ASSIGN(entry->window, inTurn(*communicator, add));
+  entry->communicator = &communicator;
+  KOLO_ASSIGN(entry->window, add());
   return giveHandle(window, windows, std::move(entry), "window");
+}
+template <class Add>
+Status addWindowInTurn(const Pin<comm::Communicator>& communicator, koloWindow_t* window, const Add& add) {
+  KOLO_TRY(refuseInGroupOrReduction());
+  return addWindow(*communicator, window, [&] { return inTurn(*communicator, add); });
+}
+
+// In the communicator's turn: a window, if some rank has memory for it.
+Status addWindowOfAny(comm::Communicator& communicator, void* buffer, std::size_t bytes, koloWindow_t* window) {
+  const std::int32_t mine = bytes != 0 ? 1 : 0;
+  std::int32_t any = 0;
+  KOLO_TRY(communicator.run({{.send = &mine,
+                              .recv = &any,
+                              .count = 1,
+                              .collective = device::Collective::kAllReduce,
+                              .datatype = koloInt32,
+                              .op = koloMax},
+                             {},
+                             {}}));
+  *window = nullptr;
+  if (any == 0) return {};
+  return addWindow(communicator, window, [&] { return communicator.addWindow(buffer, bytes); });
 }
 
 }  // namespace
@@ -128,7 +149,29 @@ KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t b
     KOLO_TRY(checkResult("window", window));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_TRY(checkRange(buffer, bytes));
-    return addWindow(communicator, window, [&] { return communicator->addWindow(buffer, bytes); });
+    return addWindowInTurn(communicator, window, [&] { return communicator->addWindow(buffer, bytes); });
+  });
+}
+
+KOLO_API koloResult_t koloIwindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window,
+                                          koloRequest_t* request) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("window", window));
+    KOLO_TRY(refuseInGroupOrReduction());
+    const Weak<comm::Communicator> place = communicators.remember(reinterpret_cast<std::uintptr_t>(comm));
+    const Pin<comm::Communicator> communicator = place.lock();
+    if (!communicator) return notACommunicator(comm);
+    if (communicator->isOnGpu())
+      return error(koloUnsupported, "the communicator is on GPUs: expected koloWindowRegister, or one on host memory");
+    KOLO_TRY(checkRange(buffer, bytes));
+    return giveRequest(request, [&](comm::Request& made) -> Status {
+      made.addPlace(place);
+      const auto step = [its = communicator.get(), buffer, bytes, window] {
+        return addWindowOfAny(*its, buffer, bytes, window);
+      };
+      communicator->requests().start(step, made);
+      return {};
+    });
   });
 }
 
@@ -144,7 +187,7 @@ KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* par
     for (int i = 0; i < communicator->ranks(); ++i) {
       if (parts[i] != nullptr || i == communicator->rank()) KOLO_TRY(checkRange(parts[i], bytes[i]));
     }
-    return addWindow(communicator, window, [&] { return communicator->addMappedWindow(parts, bytes); });
+    return addWindowInTurn(communicator, window, [&] { return communicator->addMappedWindow(parts, bytes); });
   });
 }
 

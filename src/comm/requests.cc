@@ -137,9 +137,14 @@ void Requests::start(std::vector<Operation>&& operations, Request& request) {
   give(request, [&](Queued& queued) { queued.operations = std::move(operations); });
 }
 
+void Requests::start(std::function<Status()> step, Request& request) {
+  give(request, [&](Queued& queued) { queued.step = std::move(step); });
+}
+
 void Requests::Queued::clear() {
   operations.clear();
   messages.clear();
+  step = nullptr;
   place.reset();
   status = {};
 }
@@ -231,7 +236,7 @@ void Requests::executeFirst(Lock& lock, bool isInside) {
     execute(first);
   }
   waiting_.fetch_sub(1, std::memory_order_release);  // [in line] it is over: who sees that may go on by its bias
-  if (!first.operations.empty()) ended(*first.request, std::move(first.status));
+  if (first.messages.empty()) ended(*first.request, std::move(first.status));
   first.clear();
   lock.lock();
   --executing_;
@@ -246,6 +251,7 @@ void Requests::execute(Queued& queued) {
     Status status = owner_.run(operation);
     if (queued.status.ok()) queued.status = std::move(status);
   }
+  if (queued.step) queued.status = queued.step();
   if (!queued.messages.empty()) {
     startNow(queued.messages.data(), queued.messages.size(), *queued.request);
     messagesInLine_.fetch_sub(1, std::memory_order_release);  // [in line]

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -55,6 +56,8 @@ class Requests {
   // A collective, or several one after the other, which are one part of the request.
   void start(const Operation& operation, Request& request);
   void start(std::vector<Operation>&& operations, Request& request);
+  // The same of something else that is collective, and is done in the communicator's turn.
+  void start(std::function<Status()> step, Request& request);
 
   // ---- waited for
 
@@ -101,10 +104,11 @@ class Requests {
   using Lock = std::unique_lock<std::mutex>;
   struct Queued {
     std::vector<Operation> operations;  // collectives,
-    std::vector<Message> messages;      // or messages that are to start
+    std::vector<Message> messages;      // or messages that are to start,
+    std::function<Status()> step;       // or something else
     Request* request;
     std::optional<std::uint64_t> place;
-    Status status;  // of the collectives
+    Status status;  // of what is no message
 
     void clear();
   };
