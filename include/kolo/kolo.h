@@ -803,6 +803,13 @@ KOLO_API koloResult_t koloMemFree(void* ptr);
  * Errors: koloInvalidCount. koloInvalidUsage inside a group, and when all windows of the communicator are in use. The
  *   failure of comm. */
 KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window);
+
+/* Starts koloWindowRegister as a request. Host communicators only.
+ * Parameters: as koloWindowRegister; window: written when the request is done. *window is then NULL if no rank has given
+ *   memory (bytes are 0 on all ranks): such a call costs as much as a short all-reduce.
+ * Errors: koloUnsupported on GPU communicators; those of koloWindowRegister, as the request's. */
+KOLO_API koloResult_t koloIwindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window,
+                                          koloRequest_t* request);
 /* Registers host memory that this process has mapped for all ranks itself. Collective over comm.
  * An example is the memory of MPI_Win_allocate_shared. The window is zero-copy unless one of these holds: the sizes
  * that ranks state differ; a rank does not see another's memory (NULL); ranks are not reached by shared memory.

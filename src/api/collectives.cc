@@ -29,13 +29,23 @@ struct Where {
 // The communicator, if this is what loops do: one of its last calls again, by a thread that has it to itself. The call
 // has then been checked, planned and described.
 template <class... Counts>
-Inside<comm::Communicator> findRepeated(const Call& call, koloComm_t comm, const Where& where,
+Inside<comm::Communicator> findRepeated(const Call& call, const Weak<comm::Communicator>& comm,
                                         const Counts&... counts) {
-  if (!where.isHere() || !caller.isPlain()) return {};
-  Inside<comm::Communicator> communicator = communicators.remember(reinterpret_cast<std::uintptr_t>(comm)).enter();
-  if (!communicator || !communicator->backend().waits() || communicator->requests().hasCollectives()) return {};
-  if (!communicator->recall(call, counts...)) return {};
+  if (!caller.isPlain()) return {};
+  Inside<comm::Communicator> communicator = comm.enter();
+  if (!communicator || !communicator->backend().waits() || !communicator->recall(call, counts...)) return {};
   return communicator;
+}
+
+// Whether such a call has been started as a request.
+template <class... Counts>
+bool startAgain(const Call& call, koloComm_t comm, comm::Request& request, const Counts&... counts) {
+  const Weak<comm::Communicator> place = communicators.remember(reinterpret_cast<std::uintptr_t>(comm));
+  const Inside<comm::Communicator> communicator = findRepeated(call, place, counts...);
+  if (!communicator) return false;
+  request.addPlace(place);
+  communicator->requests().start(communicator->recalled(), request);
+  return true;
 }
 
 // Where the operation is to go.
@@ -82,25 +92,32 @@ Status submitTo(What& what, koloComm_t comm, koloStream_t stream, comm::Request*
   return status;
 }
 
-template <class What, class Check>
-Status submit(What& what, koloComm_t comm, const Where& where, Check&& check) {
+// counts: of a collective, what its call and they describe in full.
+template <class What, class Check, class... Counts>
+Status submit(What& what, koloComm_t comm, const Where& where, Check&& check, const Counts&... counts) {
   if (!where.isRequest) return submitTo(what, comm, where.stream, nullptr, check);
   if (Status inGroup = refuseInGroup(); !inGroup.ok()) {
     comm::groupRefuse(inGroup);
     return inGroup;
   }
-  return giveRequest(where.request,
-                     [&](comm::Request& request) { return submitTo(what, comm, nullptr, &request, check); });
+  return giveRequest(where.request, [&](comm::Request& request) -> Status {
+    if constexpr (std::is_same_v<What, Operation>) {
+      if (startAgain(what, comm, request, counts...)) return {};
+    }
+    return submitTo(what, comm, nullptr, &request, check);
+  });
 }
 
 // A collective; `check` completes the operation too.
-template <class Check>
-Status submitCollective(Operation& operation, koloComm_t comm, const Where& where, Check&& check) {
-  return submit(operation, comm, where, [&](comm::Communicator& communicator, Operation& o) -> Status {
+template <class Check, class... Counts>
+Status submitCollective(Operation& operation, koloComm_t comm, const Where& where, Check&& check,
+                        const Counts&... counts) {
+  const auto complete = [&](comm::Communicator& communicator, Operation& o) -> Status {
     if (o.reduces()) KOLO_TRY(checkReduction(o.op, o.datatype, communicator));
     if (o.reduces() && o.op >= koloNumOps) o.custom = communicator.reductions().find(o.op);
     return check(communicator, o);
-  });
+  };
+  return submit(operation, comm, where, complete, counts...);
 }
 
 // One that the call, and the counts of a v-variant, describe in full.
@@ -108,10 +125,13 @@ template <class Check, class... Counts>
 koloResult_t run(const char* function, const Call& call, koloComm_t comm, const Where& where, Check&& check,
                  const Counts&... counts) noexcept {
   return guard(function, [&]() -> Status {
-    if (const Inside<comm::Communicator> communicator = findRepeated(call, comm, where, counts...))
-      return communicator->backend().runAgain();
+    if (where.isHere()) {
+      const Inside<comm::Communicator> communicator =
+          findRepeated(call, communicators.remember(reinterpret_cast<std::uintptr_t>(comm)), counts...);
+      if (communicator && !communicator->requests().hasCollectives()) return communicator->backend().runAgain();
+    }
     Operation operation{call, {}, {}};
-    return submitCollective(operation, comm, where, check);
+    return submitCollective(operation, comm, where, check, counts...);
   });
 }
 

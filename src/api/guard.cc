@@ -62,6 +62,50 @@ std::string whyDead(bool isNull, const char* origin) {
 
 }  // namespace
 
+namespace {
+
+// The request that a thread has given back last, and its slot: a place in a table that all threads use costs as much as
+// a short collective. Now and then the slot goes back to the table, so that generations wrap as late as ever.
+struct KeptRequest {
+  ~KeptRequest() {
+    if (request != nullptr) end(handle, *request);
+  }
+  static void end(std::uintptr_t handle, comm::Request& ended) {
+    requests.release(handle);
+    delete &ended;
+  }
+
+  static constexpr std::uint32_t kMostUses = 1 << 16;
+  comm::Request* request = nullptr;
+  std::uintptr_t handle = 0;
+  std::uint32_t uses = 0;
+};
+
+}  // namespace
+
+Result<NewRequest> makeRequest() {
+  KeptRequest& kept = ofThread<KeptRequest>();
+  if (comm::Request* const request = std::exchange(kept.request, nullptr); request != nullptr) {
+    request->renew();
+    return NewRequest{request, requests.revive(kept.handle)};
+  }
+  std::unique_ptr<comm::Request> made(comm::Request::make());
+  comm::Request* const request = made.get();
+  koloRequest_t handle = nullptr;
+  KOLO_TRY(giveHandle(&handle, requests, std::move(made), "request"));
+  return NewRequest{request, reinterpret_cast<std::uintptr_t>(handle)};
+}
+
+void keepRequest(std::uintptr_t handle, comm::Request& request) {
+  KeptRequest& kept = ofThread<KeptRequest>();
+  if (kept.request != nullptr || ++kept.uses % KeptRequest::kMostUses == 0) {
+    KeptRequest::end(handle, request);
+    return;
+  }
+  kept.request = &request;
+  kept.handle = handle;
+}
+
 Status notACommunicator(koloComm_t comm) {
   return error(koloInvalidHandle, "{} is not a communicator: {}", fmt::ptr(comm),
                whyDead(comm == nullptr, "this library"));

@@ -100,21 +100,27 @@ Status giveHandle(Handle* place, Table& table, std::unique_ptr<T>&& object, cons
   return {};
 }
 
+// A request that has not begun, with a handle; or koloOutOfMemory.
+struct NewRequest {
+  comm::Request* request;
+  std::uintptr_t handle;
+};
+Result<NewRequest> makeRequest();
+// One that nobody else has any more, for the thread's next. REQUIRES: the handle was retired, and not released.
+void keepRequest(std::uintptr_t handle, comm::Request& request);
+
 // A request's handle, once `start` has begun what it stands for: start(request) -> Status.
 template <class Start>
 Status giveRequest(koloRequest_t* place, Start&& start) {
   KOLO_TRY(checkResult("request", place));
-  std::unique_ptr<comm::Request> made(comm::Request::make());
-  comm::Request* const request = made.get();
-  koloRequest_t handle = nullptr;
-  KOLO_TRY(giveHandle(&handle, requests, std::move(made), "request"));
-  Status status = start(*request);
+  KOLO_ASSIGN(const NewRequest made, makeRequest());
+  Status status = start(*made.request);
   if (status.ok()) {
-    *place = handle;
-  } else {
-    (void)requests.retire(reinterpret_cast<std::uintptr_t>(handle));
-    requests.release(reinterpret_cast<std::uintptr_t>(handle));
-    delete request;  // nothing has begun
+    *place = reinterpret_cast<koloRequest_t>(made.handle);
+  } else {  // nothing has begun
+    (void)requests.retire(made.handle);
+    requests.waitUntilUnused(made.handle);
+    keepRequest(made.handle, *made.request);
   }
   return status;
 }

@@ -127,10 +127,15 @@ KOLO_API koloResult_t koloRequestNotify(koloRequest_t request, koloNotifyFunctio
 
 KOLO_API koloResult_t koloRequestFree(koloRequest_t request) {
   return guard(__func__, [&]() -> Status {
-    comm::Request* const retired = requests.retire(reinterpret_cast<std::uintptr_t>(request));
+    const auto handle = reinterpret_cast<std::uintptr_t>(request);
+    comm::Request* const retired = requests.retire(handle);
     if (retired == nullptr) return notARequest(request);
-    requests.release(reinterpret_cast<std::uintptr_t>(request));
-    retired->letGo();
+    requests.waitUntilUnused(handle);
+    if (retired->letGo()) {
+      keepRequest(handle, *retired);
+    } else {
+      requests.release(handle);
+    }
     return {};
   });
 }

@@ -31,13 +31,33 @@ Status checkRange(const void* buffer, std::size_t bytes) {
 
 // add() -> Result<comm::Window*>, in the communicator's turn.
 template <class Add>
-Status addWindow(const Pin<comm::Communicator>& communicator, koloWindow_t* window, const Add& add) {
-  if (communicator->failed()) return communicator->failure();
+Status addWindow(comm::Communicator& communicator, koloWindow_t* window, const Add& add) {
+  if (communicator.failed()) return communicator.failure();
   auto entry = std::make_unique<WindowEntry>();
-  entry->communicator = communicator.get();
-  KOLO_TRY(refuseInGroupOrReduction());
-  KOLO_ASSIGN(entry->window, inTurn(*communicator, add));
+  entry->communicator = &communicator;
+  KOLO_ASSIGN(entry->window, add());
   return giveHandle(window, windows, std::move(entry), "window");
+}
+template <class Add>
+Status addWindowInTurn(const Pin<comm::Communicator>& communicator, koloWindow_t* window, const Add& add) {
+  KOLO_TRY(refuseInGroupOrReduction());
+  return addWindow(*communicator, window, [&] { return inTurn(*communicator, add); });
+}
+
+// In the communicator's turn: a window, if some rank has memory for it.
+Status addWindowOfAny(comm::Communicator& communicator, void* buffer, std::size_t bytes, koloWindow_t* window) {
+  const std::int32_t mine = bytes != 0 ? 1 : 0;
+  std::int32_t any = 0;
+  const comm::Call vote{.send = &mine,
+                        .recv = &any,
+                        .count = 1,
+                        .collective = device::Collective::kAllReduce,
+                        .datatype = koloInt32,
+                        .op = koloMax};
+  KOLO_TRY(communicator.backend().run({vote, {}, {}}, nullptr));
+  *window = nullptr;
+  if (any == 0) return {};
+  return addWindow(communicator, window, [&] { return communicator.backend().addWindow(buffer, bytes); });
 }
 
 }  // namespace
@@ -128,7 +148,29 @@ KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t b
     KOLO_TRY(checkResult("window", window));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_TRY(checkRange(buffer, bytes));
-    return addWindow(communicator, window, [&] { return communicator->backend().addWindow(buffer, bytes); });
+    return addWindowInTurn(communicator, window, [&] { return communicator->backend().addWindow(buffer, bytes); });
+  });
+}
+
+KOLO_API koloResult_t koloIwindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window,
+                                          koloRequest_t* request) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_TRY(checkResult("window", window));
+    KOLO_TRY(refuseInGroupOrReduction());
+    const Weak<comm::Communicator> place = communicators.remember(reinterpret_cast<std::uintptr_t>(comm));
+    const Pin<comm::Communicator> communicator = place.lock();
+    if (!communicator) return notACommunicator(comm);
+    if (!communicator->backend().waits())
+      return error(koloUnsupported, "the communicator is on GPUs: expected koloWindowRegister, or one on host memory");
+    KOLO_TRY(checkRange(buffer, bytes));
+    return giveRequest(request, [&](comm::Request& made) -> Status {
+      made.addPlace(place);
+      const auto step = [its = communicator.get(), buffer, bytes, window] {
+        return addWindowOfAny(*its, buffer, bytes, window);
+      };
+      communicator->requests().start(step, made);
+      return {};
+    });
   });
 }
 
@@ -144,7 +186,7 @@ KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* par
     for (int i = 0; i < communicator->ranks(); ++i) {
       if (parts[i] != nullptr || i == communicator->rank()) KOLO_TRY(checkRange(parts[i], bytes[i]));
     }
-    return addWindow(communicator, window, [&] { return communicator->backend().addMappedWindow(parts, bytes); });
+    return addWindowInTurn(communicator, window, [&] { return communicator->backend().addMappedWindow(parts, bytes); });
   });
 }
 

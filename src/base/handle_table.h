@@ -206,12 +206,26 @@ class HandleTable {
   // Makes the handle dead. The object, which may still be in use until release(); nullptr if the handle was dead
   // already.
   T* retire(std::uintptr_t handle) {
-    const std::lock_guard lock(mutex_);
     Slot& entry = slotOf(handle);
     if (handle >> 40 != kKind || (generationOf(handle) & 1) == 0) return nullptr;
-    if ((entry.generation.load(std::memory_order_relaxed) & 0xffffffu) != generationOf(handle)) return nullptr;
-    entry.generation.fetch_add(1, std::memory_order_seq_cst);  // [pin]
+    std::uint32_t generation = entry.generation.load(std::memory_order_relaxed);
+    if ((generation & 0xffffffu) != generationOf(handle)) return nullptr;
+    // [pin] One of several threads gets the object.
+    if (!entry.generation.compare_exchange_strong(generation, generation + 1, std::memory_order_seq_cst))
+      return nullptr;
     return entry.object.load(std::memory_order_relaxed);
+  }
+
+  // Returns when nobody has the object of a retired handle any more.
+  void waitUntilUnused(std::uintptr_t handle) { waitUntilUnused(slotOf(handle)); }
+
+  // A new handle in the slot of a retired one that was not released, for the same object. REQUIRES: nobody else has the
+  // object.
+  std::uintptr_t revive(std::uintptr_t handle) {
+    Slot& entry = slotOf(handle);
+    const std::uint32_t generation = entry.generation.load(std::memory_order_relaxed) + 1;
+    entry.generation.store(generation, std::memory_order_release);  // [handle]
+    return encode(static_cast<std::uint32_t>(handle & (kSlots - 1)), generation);
   }
 
   // Returns when nobody has the object any more. REQUIRES: retire() gave it to this caller, who has no pin on it, and
@@ -235,11 +249,10 @@ class HandleTable {
     {
       const std::lock_guard lock(mutex_);
       for (std::uint32_t slot = 0; slot < used_; ++slot) {
-        const Slot& entry = slots_[slot];
-        const std::uint32_t generation = entry.generation.load(std::memory_order_relaxed);
-        if ((generation & 1) != 0 && chosen(*entry.object.load(std::memory_order_relaxed))) {
-          handles.push_back(encode(slot, generation));
-        }
+        const std::uint32_t generation = slots_[slot].generation.load(std::memory_order_acquire);  // [handle]
+        if ((generation & 1) == 0) continue;
+        const Pin<T> found = Weak<T>(slots_[slot], generation).lock();
+        if (found && chosen(*found)) handles.push_back(encode(slot, generation));
       }
     }
     std::vector<T*> taken;

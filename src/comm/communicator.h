@@ -117,6 +117,9 @@ class Communicator final : public executor::LinkOwner {
   bool recall(const Call& call) { return operations_.recall(call); }
   bool recall(const Call& call, const CountArrays& counts) { return operations_.recall(call, counts); }
 
+  // The operation that recall() has found.
+  Operation recalled() const { return {operations_.current().call, {}, operations_.current().counts}; }
+
   // ---- what backends are made of
 
   collectives::Site& site() { return site_; }
@@ -147,7 +150,12 @@ class Communicator final : public executor::LinkOwner {
   void fail(const bootstrap::Failure& failure);
 
   // What threads that wait call meanwhile. REQUIRES: the turn.
-  void setProgress(const UserProgress& progress) { userProgress_ = progress; }
+  void setProgress(const UserProgress& progress) {
+    const std::lock_guard lock(progressMutex_);
+    userProgress_ = progress;
+  }
+  // Calls the user's function for progress, if there is one and the calling thread is the user's: whether it was so.
+  bool makeUserProgress() const;
   Status setWishes(std::string_view text);
   // The next two may be asked at any time.
   std::string explain(const planner::Query& query) const { return choices_.explain(query); }
@@ -303,6 +311,7 @@ class Communicator final : public executor::LinkOwner {
   collectives::Site site_;
   collectives::PreparedOperations operations_;
   UserProgress userProgress_;
+  mutable std::mutex progressMutex_;  // for who waits for another thread's turn
 
   std::uint64_t sequence_ = 0;
   int cores_ = 1;

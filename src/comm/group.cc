@@ -256,7 +256,7 @@ void start(Held<Communicator>& communicator, const Message& message, Request& re
   communicator->requests().start(&message, 1, request, communicator.isInside());
 }
 void start(Held<Communicator>& communicator, const Operation& operation, Request& request) {
-  communicator->requests().start({operation}, request);
+  communicator->requests().start(operation, request);
 }
 
 // On a stream's thread, at a place in the communicator's turn.

@@ -49,8 +49,19 @@ void Request::giveNotice() {
   if (isDone(add(kTold))) delete this;
 }
 
-void Request::letGo() {
-  if (isDone(add(kLetGo))) delete this;
+bool Request::letGo() {
+  const std::uint32_t state = state_.load(std::memory_order_acquire);  // [over]
+  return state == kOver || isDone(add(kLetGo));                        // where it is over nobody else looks at it
+}
+
+void Request::renew() {
+  left_.store(1, std::memory_order_relaxed);
+  state_.store(0, std::memory_order_relaxed);
+  sinceNs_.store(0, std::memory_order_relaxed);
+  timeoutMs_ = caller.timeoutMs;
+  status_ = {};
+  first_ = {};
+  others_.clear();
 }
 
 }  // namespace kolo::comm

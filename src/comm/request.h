@@ -65,8 +65,10 @@ class Request {
   bool notify(koloNotifyFunction_t function, void* context, bool* isLate);
   // Calls the function, and may free the request.
   void giveNotice();
-  // The user has given it back.
-  void letGo();
+  // The user has given it back. True: it is over, and the caller's; else it deletes itself when that is so.
+  [[nodiscard]] bool letGo();
+  // As make() gives it. REQUIRES: it is the caller's.
+  void renew();
 
  private:
   // What has happened to a request of the user's; whoever completes kDone frees it.
@@ -80,7 +82,7 @@ class Request {
   std::atomic<std::uint32_t> left_;
   std::atomic<std::uint32_t> state_{kBare};
   std::atomic<std::int64_t> sinceNs_{0};
-  const int timeoutMs_;
+  int timeoutMs_;
   std::mutex mutex_;
   Status status_;
   koloNotifyFunction_t function_ = nullptr;

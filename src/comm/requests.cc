@@ -22,11 +22,12 @@ constexpr Interval kLook{100}, kLookSharingCores{1000}, kLongestLook{1000};
 constexpr int kLooks = 100;
 // While data moves it stays, so as not to make the peer wait for its next look.
 constexpr std::int64_t kStayNs = 100'000;
+constexpr std::size_t kMostSpare = 16;
 // Of who waits for what another thread executes.
 constexpr int kYields = 100;
 constexpr timespec kNap{0, 20'000};
 
-void rest(int rounds) {
+void leaveCore(int rounds) {
   if (rounds < kYields) {
     sched_yield();
   } else {
@@ -40,7 +41,7 @@ void rest(int rounds) {
 
 void Requests::start(const Message* messages, std::size_t count, Request& request, bool isInside) {
   if (standsInLine()) {
-    give({{}, {messages, messages + count}, &request, std::nullopt});
+    give(request, [&](Queued& queued) { queued.messages.assign(messages, messages + count); });
     return;
   }
   const Aside aside(turn_, isInside);
@@ -115,7 +116,7 @@ Status Requests::run(Held<Communicator>& communicator, const Message* messages, 
       requests.post(messages, count, request);
     }
   } else {
-    requests.give({{}, {messages, messages + count}, &request, std::nullopt});
+    requests.give(request, [&](Queued& queued) { queued.messages.assign(messages, messages + count); });
   }
   if (!request.isOver()) {
     communicator.stepOut();
@@ -128,18 +129,40 @@ Status Requests::run(Held<Communicator>& communicator, const Message* messages, 
 
 // ---- collectives
 
-void Requests::start(std::vector<Operation> operations, Request& request) {
-  give({std::move(operations), {}, &request, std::nullopt});
+void Requests::start(const Operation& operation, Request& request) {
+  give(request, [&](Queued& queued) { queued.operations.push_back(operation); });
 }
 
-void Requests::give(Queued&& queued) {
+void Requests::start(std::vector<Operation>&& operations, Request& request) {
+  give(request, [&](Queued& queued) { queued.operations = std::move(operations); });
+}
+
+void Requests::start(std::function<Status()> step, Request& request) {
+  give(request, [&](Queued& queued) { queued.step = std::move(step); });
+}
+
+void Requests::Queued::clear() {
+  operations.clear();
+  messages.clear();
+  step = nullptr;
+  place.reset();
+  status = {};
+}
+
+// fill(Queued&) says what is given.
+template <class Fill>
+void Requests::give(Request& request, const Fill& fill) {
   Lock lock(mutex_);
+  if (spare_.empty()) spare_.emplace_back();
+  Queued& queued = spare_.front();
+  queued.request = &request;
+  fill(queued);
   if (streamed_.load(std::memory_order_acquire) != 0 || !queued.messages.empty()) {
     queued.place = turn_.take();
     isHurried_ = true;
   }
   if (!queued.messages.empty()) messagesInLine_.fetch_add(1, std::memory_order_relaxed);
-  queue_.push_back(std::move(queued));
+  queue_.splice(queue_.end(), spare_, spare_.begin());
   waiting_.fetch_add(1, std::memory_order_relaxed);
   wake(lock);
   if (isHurried_) added_.notify_one();
@@ -158,7 +181,7 @@ std::uint64_t Requests::takeStreamPlace() {
 
 void Requests::executeCollectives() {
   Lock lock(mutex_);
-  while (!queue_.empty()) executeFirst(lock);
+  while (!queue_.empty() || executing_ != 0) executeNext(lock);
 }
 
 // False if the request has nothing in the queue.
@@ -168,26 +191,56 @@ bool Requests::executeUpTo(const Request& request) {
   const auto isIts = [&](const Queued& queued) { return queued.request == &request; };
   bool found = false;
   while (std::any_of(queue_.begin(), queue_.end(), isIts)) {
-    executeFirst(lock);
+    executeNext(lock);
     found = true;
   }
   return found;
 }
 
-// The place is taken under the lock, so that places have the order of the queue.
-void Requests::executeFirst(Lock& lock) {
-  Queued first = std::move(queue_.front());
-  queue_.pop_front();
-  ++begun_;
-  const std::uint64_t place = first.place.has_value() ? *first.place : turn_.reserve();
+// Where another thread executes something, its end is waited for, and is all that is done.
+void Requests::executeNext(Lock& lock) {
+  if (executing_ == 0) {
+    executeFirst(lock);
+    return;
+  }
+  for (int rounds = 0; executing_ != 0; ++rounds) {
+    lock.unlock();
+    rest(rounds);
+    lock.lock();
+  }
+}
+
+void Requests::executeInside(const Request& request) {
+  Lock lock(mutex_);
+  const auto isIts = [&](const Queued& queued) { return queued.request == &request; };
+  while (executing_ == 0 && std::any_of(queue_.begin(), queue_.end(), isIts) && !queue_.front().place.has_value()) {
+    executeFirst(lock, true);
+  }
   lock.unlock();
-  {
+  if (needsCare()) watch();
+}
+
+// The place is taken under the lock, so that places have the order of the queue. isInside: it is the thread's already.
+void Requests::executeFirst(Lock& lock, bool isInside) {
+  Queue taken;
+  taken.splice(taken.begin(), queue_, queue_.begin());
+  Queued& first = taken.front();
+  ++begun_;
+  ++executing_;
+  const std::uint64_t place = isInside ? Turn::kByBias : first.place.has_value() ? *first.place : turn_.reserve();
+  lock.unlock();
+  if (isInside) {
+    execute(first);
+  } else {
     const InTurn served(turn_, place);
     execute(first);
   }
   waiting_.fetch_sub(1, std::memory_order_release);  // [in line] it is over: who sees that may go on by its bias
-  if (!first.operations.empty()) ended(*first.request, std::move(first.status));
+  if (first.messages.empty()) ended(*first.request, std::move(first.status));
+  first.clear();
   lock.lock();
+  --executing_;
+  if (spare_.size() < kMostSpare) spare_.splice(spare_.begin(), taken);
 }
 
 // Under the turn.
@@ -198,6 +251,7 @@ void Requests::execute(Queued& queued) {
     Status status = owner_.backend().run(operation, nullptr);
     if (queued.status.ok()) queued.status = std::move(status);
   }
+  if (queued.step) queued.status = queued.step();
   if (!queued.messages.empty()) {
     startNow(queued.messages.data(), queued.messages.size(), *queued.request);
     messagesInLine_.fetch_sub(1, std::memory_order_release);  // [in line]
@@ -222,6 +276,11 @@ void Requests::wait(Request& request, std::int64_t untilNs) {
     rest(rounds);
   }
   if (needsCare()) watch();
+}
+
+// Of a thread that waits for what others execute.
+void Requests::rest(int rounds) const {
+  if (rounds % 2 == 0 || !owner_.makeUserProgress()) leaveCore(rounds);
 }
 
 void Requests::look() {
@@ -321,8 +380,10 @@ void Requests::work() {
       continue;
     }
     isHurried_ = false;
-    const bool isNew = first != suspected;
-    suspected = first;
+    // What stands first is not what stood there before: others execute, and each look costs the thread on whose core it
+    // is as much as some collectives.
+    const bool isSuspect = first != kNothing && suspected == kNothing;
+    suspected = isSuspect ? first : kNothing;
     const bool cares = needsCare();
     if (cares && looks_.load(std::memory_order_relaxed) == seenLooks) {
       lock.unlock();
@@ -345,9 +406,8 @@ void Requests::work() {
       pause = look;
       continue;
     }
-    if (first != kNothing && isNew) pause = look;
-    added_.wait_for(lock, pause);
-    pause = std::min(2 * pause, kLongestLook);
+    added_.wait_for(lock, isSuspect ? look : pause);
+    if (!isSuspect) pause = std::min(2 * pause, kLongestLook);
   }
 }
 
@@ -368,7 +428,7 @@ void Requests::stop() {
   if (thread_.joinable()) thread_.join();
   const Status why =
       owner_.failed() ? owner_.failure() : error(koloAborted, "communicator {} was destroyed", owner_.options().name);
-  for (const Queued& queued : std::exchange(queue_, {})) {
+  for (const Queued& queued : std::exchange(queue_, Queue())) {
     const std::size_t parts = queued.messages.empty() ? 1 : queued.messages.size();
     for (std::size_t i = 0; i < parts; ++i) ended(*queued.request, why);
   }
@@ -413,13 +473,17 @@ int waitAny(std::span<Request* const> requests, std::int64_t untilNs) {
     if (first != requests.end()) return static_cast<int>(first - requests.begin());
     if (nowNs() >= untilNs) return -1;
     for (const Weak<Communicator>& place : places) look(place);
-    rest(rounds);
+    leaveCore(rounds);
   }
 }
 
 Status wait(Request& request, std::int64_t untilNs) {
   if (request.isOver()) return request.status();
   if (request.hasOnePlace()) {
+    if (untilNs == Requests::kNever) {
+      if (const Inside<Communicator> place = request.firstPlace().enter()) place->requests().executeInside(request);
+      if (request.isOver()) return request.status();
+    }
     if (const Pin<Communicator> place = request.firstPlace().lock()) place->requests().wait(request, untilNs);
   }
   // Of several communicators those of one, executed here, would wait for ranks that wait in another: the own threads do

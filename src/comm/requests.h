@@ -9,6 +9,8 @@
 // Invariants
 //  - Places in the turn are taken in the order of the queue. Behind an operation on a stream, which has its place, what
 //    is added to the queue gets one at once; else when it is executed.
+//  - A thread of the user's waits for what another one executes before it takes a place in the turn: there it would not
+//    call the user's function for progress.
 //  - The own thread never waits for the turn of messages, and takes it only when nobody else has looked after them
 //    since its last look: a thread that waits keeps its bias (base/bias.h).
 #pragma once
@@ -17,7 +19,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
+#include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -50,8 +53,11 @@ class Requests {
   // At a place that takeStreamPlace() gave, which ends when they are started: messages that wait keep no other from
   // going.
   void startAt(std::uint64_t place, const Message* messages, std::size_t count, Request& request);
-  // Collectives, one after the other, which are one part of the request.
-  void start(std::vector<Operation> operations, Request& request);
+  // A collective, or several one after the other, which are one part of the request.
+  void start(const Operation& operation, Request& request);
+  void start(std::vector<Operation>&& operations, Request& request);
+  // The same of something else that is collective, and is done in the communicator's turn.
+  void start(std::function<Status()> step, Request& request);
 
   // ---- waited for
 
@@ -59,6 +65,8 @@ class Requests {
   static Status run(Held<Communicator>& communicator, const Message* messages, std::size_t count);
   // Until the request is over, or the time has come. It may be of other communicators as well.
   void wait(Request& request, std::int64_t untilNs);
+  // Executes what the request stands for, if nobody has begun with it. REQUIRES: the thread is inside by its bias.
+  void executeInside(const Request& request);
   // Makes progress that needs no waiting.
   void look();
   // The own thread begins at once with what nobody has begun.
@@ -96,11 +104,15 @@ class Requests {
   using Lock = std::unique_lock<std::mutex>;
   struct Queued {
     std::vector<Operation> operations;  // collectives,
-    std::vector<Message> messages;      // or messages that are to start
+    std::vector<Message> messages;      // or messages that are to start,
+    std::function<Status()> step;       // or something else
     Request* request;
     std::optional<std::uint64_t> place;
-    Status status = {};  // of the collectives
+    Status status;  // of what is no message
+
+    void clear();
   };
+  using Queue = std::list<Queued>;
   struct Posted {
     Message message;
     Request* request;
@@ -119,9 +131,12 @@ class Requests {
     return needsCare_.load(std::memory_order_relaxed) || hasPost_.load(std::memory_order_relaxed);
   }
   bool executeUpTo(const Request& request);
-  void executeFirst(Lock& lock);
+  void executeNext(Lock& lock);
+  void executeFirst(Lock& lock, bool isInside = false);
+  void rest(int rounds) const;
   void execute(Queued& queued);
-  void give(Queued&& queued);
+  template <class Fill>
+  void give(Request& request, const Fill& fill);
   void giveNoticeSoon(Request& request);
   void watch();
   void wake(Lock& lock);
@@ -140,8 +155,10 @@ class Requests {
   std::atomic<bool> isAsleep_{true};     // the own thread does not look by itself
 
   std::mutex mutex_;
-  std::deque<Queued> queue_;
+  Queue queue_;
+  Queue spare_;              // to be used again: allocating one costs as much as a short collective
   std::uint64_t begun_ = 0;  // of the queue's
+  int executing_ = 0;        // of these, by whatever threads
   std::vector<Posted> post_;
   std::unique_ptr<Stream> notices_;  // gives them; nullptr: there was none yet
   bool isHurried_ = false;

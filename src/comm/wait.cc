@@ -163,16 +163,25 @@ Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessa
   if (const Fault fault = checkFailure(peer, state, now, isMessage); fault.kind != Fault::kNone) return fault;
   if (spreads_) spread(now);
   // One or the other: the function may let others run itself, as Open MPI's does where ranks are more than cores, and
-  // what was waited for may have come meanwhile. It is for threads of the user's, which may use what others must not.
-  if (++state.rounds % 2 == 0 && !takesCare_ && !caller.isLibrarys && userProgress_.function != nullptr) {
-    const InUserFunction inside;
-    userProgress_.function(userProgress_.context);
-  } else {
+  // what was waited for may have come meanwhile.
+  if (++state.rounds % 2 != 0 || takesCare_ || !makeUserProgress()) {
     const bool isCrowded = ranks() >= kCrowd * machine_.cores && state.rounds > kTurnsInACrowd;
     const std::int64_t waited = now - state.startedNs;
     rest(peer, isCrowded || waited > 100'000'000, isCrowded || waited > kAwakeNs);
   }
   return lookForReroutes(now);
+}
+
+// By threads of the user's, which may use what others must not.
+bool Communicator::makeUserProgress() const {
+  if (caller.isLibrarys) return false;
+  std::unique_lock lock(progressMutex_);
+  const UserProgress its = userProgress_;
+  lock.unlock();
+  if (its.function == nullptr) return false;
+  const InUserFunction inside;
+  its.function(its.context);
+  return true;
 }
 
 void Communicator::endWait() {

@@ -6,8 +6,8 @@
 // displacements) never decides, nor does what MPI forbids and the MPI does not refuse: the rank would be in the MPI
 // while the others are in Kolo.
 //
-// A function ends by handing over what is to be done on Kolo (carryOut). Arguments are judged and data packed before,
-// in the call: until then nothing is counted, and nobody waited for.
+// A function ends by calling Kolo (carryOut). Arguments are judged and data packed before: until then nothing is
+// counted, and nobody waited for.
 #pragma once
 
 #include <kolo/kolo.h>
@@ -25,55 +25,43 @@ namespace kolo::mpi {
 class Outcome {
  public:
   Outcome(koloResult_t result) : result_(result) {}  // NOLINT: converting on purpose
-  // By what is the same on all ranks. why: a literal.
+  // Call what is the same on all ranks. why: a literal.
   static Outcome declined(const char* why) {
     Outcome outcome(koloSuccess);
     outcome.why_ = why;
     return outcome;
   }
   // Maybe on this rank alone: by arguments that the MPI refuses without a word to the others.
-  static Outcome refused() {
-    Outcome outcome = declined("MPI has to judge the arguments");
-    outcome.isRefused_ = true;
-    return outcome;
-  }
+  static Outcome refused() { return declined("MPI has to judge the arguments"); }
 
-  // nullptr: it was carried out, with result(); or is to be, by the task.
+  // nullptr: it was carried out, with result(); or was started, or could not be.
   const char* whyDeclined() const { return why_; }
-  bool isRefused() const { return isRefused_; }
   koloResult_t result() const { return result_; }
 
  private:
   koloResult_t result_;
-  bool isRefused_ = false;
   const char* why_ = nullptr;
 };
 
-// A collective of a session: run(from, to), then to.store().
+// A collective: run(call, from, to), then to.store().
 template <class From, class To, class Run>
 class TaskOf final : public Task {
   static_assert(!std::is_reference_v<From> && !std::is_reference_v<To> && !std::is_reference_v<Run>,
                 "a task outlives the call");
 
  public:
-  TaskOf(Session& session, From&& from, To&& to, Run&& run, bool waitsForAll, bool onlyGives)
-      : session_(session), from_(std::move(from)), to_(std::move(to)), run_(std::move(run)), waitsForAll_(waitsForAll),
-        onlyGives_(onlyGives) {
+  TaskOf(From&& from, To&& to, Run&& run) : from_(std::move(from)), to_(std::move(to)), run_(std::move(run)) {
     to_.outliveTheCall();
   }
-  koloResult_t run() override {
-    return session_.carryOut(waitsForAll_, [this] { return run_(from_, to_); });
-  }
+  ~TaskOf() override { wait(); }
   void store() override { to_.store(); }
-  // For a look before it this rank needs the others, whatever it gives.
-  bool onlyGives() const override { return onlyGives_ && !session_.isLookDue(waitsForAll_); }
 
  private:
-  Session& session_;
+  koloResult_t run(const Call& call) override { return run_(call, from_, to_); }
+
   From from_;
   To to_;
   Run run_;
-  bool waitsForAll_, onlyGives_;
 };
 
 class Accelerated {
@@ -82,7 +70,7 @@ class Accelerated {
   using Counts = Numbers;
   using Displs = Numbers;
 
-  // later: nullptr for calls that block; otherwise where to leave what is to be done. waitsForAll: as Session::carryOut
+  // later: nullptr for calls that block; otherwise where to leave what was started. waitsForAll: as Session::carryOut
   // has it.
   Accelerated(Session& session, std::unique_ptr<Task>* later, bool waitsForAll)
       : session_(session), later_(later), waitsForAll_(waitsForAll), kolo_(session.kolo()), rank_(session.rank()),
@@ -104,25 +92,26 @@ class Accelerated {
   Region ownResult(void* recvbuf, MPI_Count count, MPI_Datatype datatype) const;
   Outcome scan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op, bool isInclusive);
 
-  // Does run(from, to) and to.store(), now or later: then they move into a task. So `run` holds what else it needs, and
-  // nothing of this object.
+  // Does run(call, from, to) and to.store(); of a nonblocking call, the former: then they move into a task. So `run`
+  // holds what else it needs, and nothing of this object.
   template <class From, class To, class Run>
   Outcome carryOut(From&& from, To&& to, Run&& run, bool onlyGives = false) {
     if (later_ != nullptr) {
-      *later_ = std::make_unique<TaskOf<From, To, Run>>(session_, std::move(from), std::move(to), std::move(run),
-                                                        waitsForAll_, onlyGives);
-      return koloSuccess;
+      auto task = std::make_unique<TaskOf<From, To, Run>>(std::move(from), std::move(to), std::move(run));
+      const koloResult_t result = session_.start(waitsForAll_, [&] { return task->start(onlyGives); });
+      if (result == koloSuccess) *later_ = std::move(task);
+      return result;
     }
-    session_.settle();
-    const koloResult_t result = session_.carryOut(waitsForAll_, [&] { return run(from, to); });
+    const koloResult_t result = session_.carryOut(waitsForAll_, [&] { return run(Call(), from, to); });
     if (result == koloSuccess) to.store();
     return result;
   }
-  // The same of run(), for operations whose data are where they belong.
+  // The same of run(call), for operations whose data are where they belong.
   template <class Run>
   Outcome carryOut(Run&& run, bool onlyGives = false) {
     return carryOut(
-        Nothing(), Nothing(), [run = std::move(run)](const Nothing&, const Nothing&) { return run(); }, onlyGives);
+        Nothing(), Nothing(),
+        [run = std::move(run)](const Call& call, const Nothing&, const Nothing&) { return run(call); }, onlyGives);
   }
 
   Session& session_;

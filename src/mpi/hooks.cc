@@ -1,7 +1,6 @@
 // The functions by which programs call: each collective under its two names, MPI_ and PMPI_. Under the second come the
 // calls of Open MPI's Fortran, and those of tools that have taken the first.
 #include <new>
-#include <system_error>
 
 #include "mpi/accelerated.h"
 #include "mpi/errors.h"
@@ -83,7 +82,6 @@ template <class Attempt, class Pass, class Measure>
         countAccelerated(hook);
         return outcome.result() == koloSuccess ? MPI_SUCCESS : fail(hook, *session, outcome.result());
       }
-      if (!outcome.isRefused()) session->settle();  // quicker than by the backlog's thread
     }
     return passOn(hook, young, why, pass, volume, true);
   } catch (const MpiError& error) {
@@ -92,23 +90,6 @@ template <class Attempt, class Pass, class Measure>
     return raise(comm, MPI_ERR_NO_MEM);
   }
 }
-
-// A task whose buffers are copies of a GPU's.
-class TaskOnHost final : public Task {
- public:
-  TaskOnHost(std::unique_ptr<Task> task, std::unique_ptr<OnHost> buffers)
-      : buffers_(std::move(buffers)), task_(std::move(task)) {}
-  koloResult_t run() override { return task_->run(); }
-  void store() override {
-    task_->store();
-    if (const int code = buffers_->store(); code != MPI_SUCCESS) throw MpiError{code};
-  }
-  bool onlyGives() const override { return task_->onlyGives(); }
-
- private:
-  std::unique_ptr<OnHost> buffers_;  // outlive the task
-  std::unique_ptr<Task> task_;
-};
 
 // The same for nonblocking forms. They may not wait for other ranks, and so make no counterpart. buffers: nullptr, or
 // what the arguments are copies of.
@@ -123,11 +104,12 @@ int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt
     if (session != nullptr) {
       std::unique_ptr<Task> task;
       Accelerated accelerated(*session, &task, waitsForAll(hook));
-      why = attempt(accelerated).whyDeclined();
+      const Outcome outcome = attempt(accelerated);
+      why = outcome.whyDeclined();
       if (why == nullptr) {
         countAccelerated(hook);
-        if (buffers != nullptr) task = std::make_unique<TaskOnHost>(std::move(task), std::move(buffers));
-        return startTask(*session, hook, std::move(task), request);
+        if (outcome.result() != koloSuccess) return fail(hook, *session, outcome.result());
+        return giveRequest(*session, hook, std::move(task), std::move(buffers), request);
       }
     }
     const int code = passOn(hook, young, why, pass, volume, false);
@@ -137,9 +119,6 @@ int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt
   } catch (const MpiError& error) {
     return error.code;
   } catch (const std::bad_alloc&) {
-    return raise(comm, MPI_ERR_NO_MEM);
-  } catch (const std::system_error& error) {
-    complain(std::string(nameOf(hook)) + " needs a thread, and there can be none: " + error.what());
     return raise(comm, MPI_ERR_NO_MEM);
   }
 }

@@ -25,6 +25,14 @@ bool isRefused(const Elements& own, MPI_Count count, const Elements& all, MPI_Co
   return reinterpret_cast<std::uintptr_t>(own.buffer) == place;
 }
 
+constexpr const char* kDiffer = "each rank gives itself another number of bytes than it takes";
+
+// In the place of where data would arrive.
+struct Differing {
+  void store() const { throw MpiError{MPI_ERR_TRUNCATE, kDiffer}; }
+  void outliveTheCall() {}
+};
+
 }  // namespace
 
 // Displacements belong to the counts; nothing is asked of them but to be there.
@@ -39,20 +47,21 @@ bool Accelerated::areBlocks(const Numbers& counts, const Numbers& displs) const 
 // This rank gives itself another number of bytes than it takes. MPI forbids that, but no MPI refuses it: the ranks
 // communicate, and data that are too long for their place are cut off and reported. The other ranks may have called
 // rightly, and are in Kolo then. A barrier tells: if they are, it fails on all ranks, and so does the communicator. If
-// it does not, all ranks have called like this one.
+// it does not, all ranks have called like this one. A nonblocking call can no longer be the MPI's then.
 Outcome Accelerated::differ(std::size_t given, std::size_t taken) {
-  const char* const why = "each rank gives itself another number of bytes than it takes";
-  const bool isLater = later_ != nullptr;
-  const Outcome outcome = carryOut([=, rank = rank_, kolo = kolo_] {
-    const koloResult_t result = koloBarrier(kolo, nullptr);
-    if (result == koloSuccess && isLater) throw MpiError{MPI_ERR_TRUNCATE, why};
-    if (result != koloSuccess && result != koloInProgress) {
-      complain("rank " + std::to_string(rank) + " gives itself " + std::to_string(given) + " bytes and takes " +
-               std::to_string(taken) + ", which MPI forbids; this ends Kolo's communicator on all ranks");
-    }
-    return result;
-  });
-  return isLater || outcome.result() != koloSuccess ? outcome : Outcome::declined(why);
+  const std::string what = "rank " + std::to_string(rank_) + " gives itself " + std::to_string(given) +
+                           " bytes and takes " + std::to_string(taken) + ", which MPI forbids";
+  auto barrier = [kolo = kolo_](const Call& call, const Nothing&, const auto&) {
+    return call(koloBarrier, koloIbarrier, kolo);
+  };
+  if (later_ != nullptr) {
+    complain(what);
+    return carryOut(Nothing(), Differing(), std::move(barrier));
+  }
+  const Outcome outcome = carryOut(Nothing(), Nothing(), std::move(barrier));
+  if (outcome.result() == koloSuccess) return Outcome::declined(kDiffer);
+  complain(what + "; this ends Kolo's communicator on all ranks");
+  return outcome;
 }
 
 Outcome Accelerated::tryBcast(void* buffer, MPI_Count count, MPI_Datatype datatype, int root, MPI_Comm) {
@@ -65,8 +74,8 @@ Outcome Accelerated::tryBcast(void* buffer, MPI_Count count, MPI_Datatype dataty
   }
   return carryOut(
       Nothing(), std::move(data),
-      [root, kolo = kolo_](const Nothing&, const Region& out) {
-        return koloBroadcast(out.data(), out.data(), out.bytes(), koloUint8, root, kolo, nullptr);
+      [root, kolo = kolo_](const Call& call, const Nothing&, const Region& out) {
+        return call(koloBroadcast, koloIbroadcast, out.data(), out.data(), out.bytes(), koloUint8, root, kolo);
       },
       rank_ == root);
 }
@@ -83,8 +92,8 @@ Outcome Accelerated::tryAllgather(const void* sendbuf, MPI_Count sendcount, MPI_
   Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
   return carryOut(std::move(from), Region(all, recvcount * ranks_),
-                  [kolo = kolo_](const Region& in, const Region& out) {
-                    return koloAllGather(in.data(), out.data(), in.bytes(), koloUint8, kolo, nullptr);
+                  [kolo = kolo_](const Call& call, const Region& in, const Region& out) {
+                    return call(koloAllGather, koloIallGather, in.data(), out.data(), in.bytes(), koloUint8, kolo);
                   });
 }
 
@@ -103,9 +112,10 @@ Outcome Accelerated::tryAllgatherv(const void* sendbuf, MPI_Count sendcount, MPI
   Region from(own, sendcount, sendbuf == recvbuf);
   from.load();
   Blocks to(all, ranks_, recvcounts, displs, Blocks::Placing::kInARow);
-  return carryOut(std::move(from), std::move(to), [kolo = kolo_](const Region& in, const Blocks& out) {
-    return koloAllGatherv(in.data(), out.data(), out.counts(), nullptr, koloUint8, kolo, nullptr);
-  });
+  return carryOut(
+      std::move(from), std::move(to), [kolo = kolo_](const Call& call, const Region& in, const Blocks& out) {
+        return call(koloAllGatherv, koloIallGatherv, in.data(), out.data(), out.counts(), nullptr, koloUint8, kolo);
+      });
 }
 
 Outcome Accelerated::tryGather(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf,
@@ -124,8 +134,8 @@ Outcome Accelerated::tryGather(const void* sendbuf, MPI_Count sendcount, MPI_Dat
   from.load();
   return carryOut(
       std::move(from), Region(all, recvcount * ranks_),
-      [bytes, root, kolo = kolo_](const Region& in, const Region& out) {
-        return koloGather(in.data(), out.data(), bytes, koloUint8, root, kolo, nullptr);
+      [bytes, root, kolo = kolo_](const Call& call, const Region& in, const Region& out) {
+        return call(koloGather, koloIgather, in.data(), out.data(), bytes, koloUint8, root, kolo);
       },
       !isAtRoot);
 }
@@ -141,8 +151,9 @@ Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Da
     from.load();
     return carryOut(
         std::move(from), Nothing(),
-        [root, kolo = kolo_](const Region& in, const Nothing&) {
-          return koloGatherv(in.data(), in.bytes(), nullptr, nullptr, nullptr, koloUint8, root, kolo, nullptr);
+        [root, kolo = kolo_](const Call& call, const Region& in, const Nothing&) {
+          return call(koloGatherv, koloIgatherv, in.data(), in.bytes(), nullptr, nullptr, nullptr, koloUint8, root,
+                      kolo);
         },
         true);
   }
@@ -156,9 +167,11 @@ Outcome Accelerated::tryGatherv(const void* sendbuf, MPI_Count sendcount, MPI_Da
   Blocks to(all, ranks_, recvcounts, displs, Blocks::Placing::kFree);
   Region from(own, sendcount, !isInPlace && to.spans(own.buffer, bytes));
   from.load();
-  return carryOut(std::move(from), std::move(to), [bytes, root, kolo = kolo_](const Region& in, const Blocks& out) {
-    return koloGatherv(in.data(), bytes, out.data(), out.counts(), out.displs(), koloUint8, root, kolo, nullptr);
-  });
+  return carryOut(std::move(from), std::move(to),
+                  [bytes, root, kolo = kolo_](const Call& call, const Region& in, const Blocks& out) {
+                    return call(koloGatherv, koloIgatherv, in.data(), bytes, out.data(), out.counts(), out.displs(),
+                                koloUint8, root, kolo);
+                  });
 }
 
 Outcome Accelerated::tryScatter(const void* sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, void* recvbuf,
@@ -178,8 +191,8 @@ Outcome Accelerated::tryScatter(const void* sendbuf, MPI_Count sendcount, MPI_Da
   if (isInPlace) to.discard();
   return carryOut(
       std::move(from), std::move(to),
-      [bytes, root, kolo = kolo_](const Region& in, const Region& out) {
-        return koloScatter(in.data(), out.data(), bytes, koloUint8, root, kolo, nullptr);
+      [bytes, root, kolo = kolo_](const Call& call, const Region& in, const Region& out) {
+        return call(koloScatter, koloIscatter, in.data(), out.data(), bytes, koloUint8, root, kolo);
       },
       isAtRoot);
 }
@@ -191,9 +204,11 @@ Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Number
   if (!isAtRoot) {
     const Elements own = elements(recvbuf, recvtype);
     if (!isUsable(own, recvcount)) return Outcome::refused();
-    return carryOut(Nothing(), Region(own, recvcount), [root, kolo = kolo_](const Nothing&, const Region& out) {
-      return koloScatterv(nullptr, nullptr, nullptr, out.data(), out.bytes(), koloUint8, root, kolo, nullptr);
-    });
+    return carryOut(Nothing(), Region(own, recvcount),
+                    [root, kolo = kolo_](const Call& call, const Nothing&, const Region& out) {
+                      return call(koloScatterv, koloIscatterv, nullptr, nullptr, nullptr, out.data(), out.bytes(),
+                                  koloUint8, root, kolo);
+                    });
   }
   const Elements all = elements(sendbuf, sendtype);
   const Elements own = isInPlace ? elements(all.at(displs[rank_]), sendtype) : elements(recvbuf, recvtype);
@@ -208,8 +223,9 @@ Outcome Accelerated::tryScatterv(const void* sendbuf, Numbers sendcounts, Number
   if (isInPlace) to.discard();
   return carryOut(
       std::move(from), std::move(to),
-      [bytes, root, kolo = kolo_](const Blocks& in, const Region& out) {
-        return koloScatterv(in.data(), in.counts(), in.displs(), out.data(), bytes, koloUint8, root, kolo, nullptr);
+      [bytes, root, kolo = kolo_](const Call& call, const Blocks& in, const Region& out) {
+        return call(koloScatterv, koloIscatterv, in.data(), in.counts(), in.displs(), out.data(), bytes, koloUint8,
+                    root, kolo);
       },
       true);
 }
@@ -222,9 +238,10 @@ Outcome Accelerated::tryAlltoall(const void* sendbuf, MPI_Count sendcount, MPI_D
   const std::size_t bytes = all.bytes(recvcount);
   if (sendbuf == MPI_IN_PLACE) {
     to.load();
-    return carryOut(Nothing(), std::move(to), [bytes, kolo = kolo_](const Nothing&, const Region& out) {
-      return koloAllToAll(out.data(), out.data(), bytes, koloUint8, kolo, nullptr);
-    });
+    return carryOut(Nothing(), std::move(to),
+                    [bytes, kolo = kolo_](const Call& call, const Nothing&, const Region& out) {
+                      return call(koloAllToAll, koloIallToAll, out.data(), out.data(), bytes, koloUint8, kolo);
+                    });
   }
   const Elements own = elements(sendbuf, sendtype);
   if (!isUsable(own, sendcount)) return Outcome::refused();
@@ -232,9 +249,10 @@ Outcome Accelerated::tryAlltoall(const void* sendbuf, MPI_Count sendcount, MPI_D
   if (isRefused(own, sendcount, all, 0)) return Outcome::refused();
   Region from(own, sendcount * ranks_, sendbuf == recvbuf);
   from.load();
-  return carryOut(std::move(from), std::move(to), [bytes, kolo = kolo_](const Region& in, const Region& out) {
-    return koloAllToAll(in.data(), out.data(), bytes, koloUint8, kolo, nullptr);
-  });
+  return carryOut(std::move(from), std::move(to),
+                  [bytes, kolo = kolo_](const Call& call, const Region& in, const Region& out) {
+                    return call(koloAllToAll, koloIallToAll, in.data(), out.data(), bytes, koloUint8, kolo);
+                  });
 }
 
 Outcome Accelerated::tryAlltoallv(const void* sendbuf, Numbers sendcounts, Numbers sdispls, MPI_Datatype sendtype,
@@ -257,10 +275,11 @@ Outcome Accelerated::tryAlltoallv(const void* sendbuf, Numbers sendcounts, Numbe
 Outcome Accelerated::exchange(Blocks&& from, Blocks&& to) {
   if (to.spans(from.data(), from.extent())) from.copy();
   from.load();
-  return carryOut(std::move(from), std::move(to), [kolo = kolo_](const Blocks& in, const Blocks& out) {
-    return koloAllToAllv(in.data(), in.counts(), in.displs(), out.data(), out.counts(), out.displs(), koloUint8, kolo,
-                         nullptr);
-  });
+  return carryOut(std::move(from), std::move(to),
+                  [kolo = kolo_](const Call& call, const Blocks& in, const Blocks& out) {
+                    return call(koloAllToAllv, koloIallToAllv, in.data(), in.counts(), in.displs(), out.data(),
+                                out.counts(), out.displs(), koloUint8, kolo);
+                  });
 }
 
 // A rank's block from its displacement on. One without elements may have no datatype.

@@ -10,11 +10,11 @@
 
 namespace kolo::mpi {
 
-// An error in the MPI's terms. In a call its error handler has been called; in a task it is told when the request is
+// An error in the MPI's terms. In a call its error handler has been called; of a task it is told when the request is
 // completed, and in words here.
 struct MpiError {
   int code;
-  const char* what = "the MPI could not calculate";
+  const char* what = "the MPI could not pack, unpack or calculate";
 };
 
 // The elements of one datatype at one address.

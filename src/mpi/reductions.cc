@@ -10,7 +10,7 @@
 namespace kolo::mpi {
 namespace {
 
-// By what is the same on all ranks.
+// Call what is the same on all ranks.
 Outcome notCovered() {
   return Outcome::declined("not a predefined operation on a predefined datatype of at most 16 bytes");
 }
@@ -58,15 +58,16 @@ struct Scan {
   MPI_Op op;
   bool isInclusive;
 
+  std::size_t extent() const { return static_cast<std::size_t>(formOf(datatype).extent); }
+  std::size_t bytes() const { return static_cast<std::size_t>(count) * extent(); }
   koloResult_t run() const;
 };
 
-// By recursive doubling (Hillis and Steele, "Data parallel algorithms", 1986): after the step of distance d, `acc` is
+// Call recursive doubling (Hillis and Steele, "Data parallel algorithms", 1986): after the step of distance d, `acc` is
 // the fold of the 2d ranks that end with this one, and what arrives next that of the ranks before those. Operands stay
 // in the order of the ranks.
 koloResult_t Scan::run() const {
-  const auto extent = static_cast<std::size_t>(formOf(datatype).extent);
-  const std::size_t bytes = static_cast<std::size_t>(count) * extent;
+  const std::size_t bytes = this->bytes();
   if (bytes == 0) return koloSuccess;
 
   const auto arriving = std::make_unique_for_overwrite<unsigned char[]>(bytes);
@@ -77,26 +78,55 @@ koloResult_t Scan::run() const {
     const koloResult_t result = shift(session, acc, arriving.get(), bytes, distance);
     if (result != koloSuccess) return result;
     if (session.rank() < distance) continue;
-    reduceLocal(arriving.get(), acc, count, extent, datatype, op);
+    reduceLocal(arriving.get(), acc, count, extent(), datatype, op);
     if (isInclusive) continue;
     if (distance == 1) {
       std::memcpy(recvbuf, arriving.get(), bytes);
     } else {
-      reduceLocal(arriving.get(), recvbuf, count, extent, datatype, op);
+      reduceLocal(arriving.get(), recvbuf, count, extent(), datatype, op);
     }
   }
   return koloSuccess;
+}
+
+// The inputs of all ranks, folded when they are there: a scan that is one operation of Kolo's. One by messages would
+// need a thread that takes its steps while the program calculates.
+class Inputs {
+ public:
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // of all ranks
+
+  explicit Inputs(const Scan& scan)
+      : scan_(scan), all_(std::make_unique_for_overwrite<unsigned char[]>(
+                         scan.bytes() * static_cast<std::size_t>(scan.session.ranks()))) {}
+  unsigned char* data() const { return all_.get(); }
+  void outliveTheCall() {}
+  void store() const;
+
+ private:
+  unsigned char* of(int rank) const { return data() + scan_.bytes() * static_cast<std::size_t>(rank); }
+
+  Scan scan_;
+  std::unique_ptr<unsigned char[]> all_;
+};
+
+void Inputs::store() const {
+  const int last = scan_.session.rank() - (scan_.isInclusive ? 0 : 1);
+  if (last < 0 || scan_.bytes() == 0) return;
+  for (int rank = last - 1; rank >= 0; --rank) {
+    reduceLocal(of(rank), of(last), scan_.count, scan_.extent(), scan_.datatype, scan_.op);
+  }
+  std::memcpy(scan_.recvbuf, of(last), scan_.bytes());
 }
 
 }  // namespace
 
 // Whether Kolo has the reduction, or the MPI calculates for it; in a nonblocking call, in any thread.
 bool Accelerated::calculates(MPI_Op op, MPI_Datatype datatype) const {
-  return isCovered(op, datatype) && (later_ == nullptr || isNative(op, datatype) || session_.mayCalculateAnywhere());
+  return isCovered(op, datatype) && (later_ == nullptr || session_.mayCalculateAnywhere() || isNative(op, datatype));
 }
 
 Outcome Accelerated::tryBarrier(MPI_Comm) {
-  return carryOut([kolo = kolo_] { return koloBarrier(kolo, nullptr); });
+  return carryOut([kolo = kolo_](const Call& call) { return call(koloBarrier, koloIbarrier, kolo); });
 }
 
 Outcome Accelerated::tryAllreduce(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
@@ -104,10 +134,10 @@ Outcome Accelerated::tryAllreduce(const void* sendbuf, void* recvbuf, MPI_Count 
   if (!calculates(op, datatype)) return notCovered();
   if (!areBuffers(sendbuf, recvbuf, count)) return Outcome::refused();
   const void* const input = isInPlace(sendbuf, recvbuf) ? recvbuf : sendbuf;
-  return carryOut([=, &session = session_] {
-    return session.reduce(op, datatype, [&](const Reduction& by) {
-      return koloAllReduce(input, recvbuf, static_cast<std::size_t>(count), by.datatype, by.op, session.kolo(),
-                           nullptr);
+  return carryOut([=, &session = session_](const Call& call) {
+    return session.reduce(op, datatype, [&](const Reduction& its) {
+      return call(koloAllReduce, koloIallReduce, input, recvbuf, static_cast<std::size_t>(count), its.datatype, its.op,
+                  session.kolo());
     });
   });
 }
@@ -122,10 +152,10 @@ Outcome Accelerated::tryReduce(const void* sendbuf, void* recvbuf, MPI_Count cou
   const void* const input = inPlace ? recvbuf : sendbuf;
   void* const output = isAtRoot ? recvbuf : nullptr;
   return carryOut(
-      [=, &session = session_] {
-        return session.reduce(op, datatype, [&](const Reduction& by) {
-          return koloReduce(input, output, static_cast<std::size_t>(count), by.datatype, by.op, root, session.kolo(),
-                            nullptr);
+      [=, &session = session_](const Call& call) {
+        return session.reduce(op, datatype, [&](const Reduction& its) {
+          return call(koloReduce, koloIreduce, input, output, static_cast<std::size_t>(count), its.datatype, its.op,
+                      root, session.kolo());
         });
       },
       !isAtRoot);
@@ -138,17 +168,17 @@ Outcome Accelerated::tryReduce_scatter_block(const void* sendbuf, void* recvbuf,
   if (!calculates(op, datatype)) return notCovered();
   if (!areBuffers(sendbuf, recvbuf, recvcount)) return Outcome::refused();
   const auto count = static_cast<std::size_t>(recvcount);
-  auto scatter = [=, &session = session_](const void* input, void* output) {
-    return session.reduce(op, datatype, [&](const Reduction& by) {
-      return koloReduceScatter(input, output, count, by.datatype, by.op, session.kolo(), nullptr);
+  auto scatter = [=, &session = session_](const Call& call, const void* input, void* output) {
+    return session.reduce(op, datatype, [&](const Reduction& its) {
+      return call(koloReduceScatter, koloIreduceScatter, input, output, count, its.datatype, its.op, session.kolo());
     });
   };
   if (!isInPlace(sendbuf, recvbuf)) {
-    return carryOut([=, scatter = std::move(scatter)] { return scatter(sendbuf, recvbuf); });
+    return carryOut([=, scatter = std::move(scatter)](const Call& call) { return scatter(call, sendbuf, recvbuf); });
   }
   return carryOut(Nothing(), ownResult(recvbuf, recvcount, datatype),
-                  [=, scatter = std::move(scatter)](const Nothing&, const Region& result) {
-                    return scatter(recvbuf, result.data());
+                  [=, scatter = std::move(scatter)](const Call& call, const Nothing&, const Region& result) {
+                    return scatter(call, recvbuf, result.data());
                   });
 }
 
@@ -168,15 +198,18 @@ Outcome Accelerated::tryReduce_scatter(const void* sendbuf, void* recvbuf, Numbe
   if (total != 0 && (sendbuf == nullptr || ((inPlace || mine != 0) && !areBuffers(sendbuf, recvbuf, 1)))) {
     return Outcome::refused();
   }
-  auto scatter = [=, counts = std::move(counts), &session = session_](const void* input, void* output) {
-    return session.reduce(op, datatype, [&](const Reduction& by) {
-      return koloReduceScatterv(input, output, counts.data(), nullptr, by.datatype, by.op, session.kolo(), nullptr);
+  auto scatter = [=, counts = std::move(counts), &session = session_](const Call& call, const void* input,
+                                                                      void* output) {
+    return session.reduce(op, datatype, [&](const Reduction& its) {
+      return call(koloReduceScatterv, koloIreduceScatterv, input, output, counts.data(), nullptr, its.datatype, its.op,
+                  session.kolo());
     });
   };
-  if (!inPlace) return carryOut([=, scatter = std::move(scatter)] { return scatter(sendbuf, recvbuf); });
+  if (!inPlace)
+    return carryOut([=, scatter = std::move(scatter)](const Call& call) { return scatter(call, sendbuf, recvbuf); });
   return carryOut(Nothing(), ownResult(recvbuf, mine, datatype),
-                  [=, scatter = std::move(scatter)](const Nothing&, const Region& result) {
-                    return scatter(recvbuf, result.data());
+                  [=, scatter = std::move(scatter)](const Call& call, const Nothing&, const Region& result) {
+                    return scatter(call, recvbuf, result.data());
                   });
 }
 
@@ -195,13 +228,20 @@ Outcome Accelerated::tryExscan(const void* sendbuf, void* recvbuf, MPI_Count cou
   return scan(sendbuf, recvbuf, count, datatype, op, false);
 }
 
-// The MPI calculates for it in any case.
+// The MPI calculates for it in any case: in the call, or when it is completed.
 Outcome Accelerated::scan(const void* sendbuf, void* recvbuf, MPI_Count count, MPI_Datatype datatype, MPI_Op op,
                           bool isInclusive) {
-  if (!isCovered(op, datatype) || (later_ != nullptr && !session_.mayCalculateAnywhere())) return notCovered();
+  if (!isCovered(op, datatype)) return notCovered();
   if (!areBuffers(sendbuf, recvbuf, count)) return Outcome::refused();
   const void* const input = isInPlace(sendbuf, recvbuf) ? recvbuf : sendbuf;
-  return carryOut([its = Scan{session_, input, recvbuf, count, datatype, op, isInclusive}] { return its.run(); });
+  const Scan its{session_, input, recvbuf, count, datatype, op, isInclusive};
+  if (later_ == nullptr) return carryOut([its](const Call&) { return its.run(); });
+  if (its.bytes() > Inputs::kMostBytes / static_cast<std::size_t>(ranks_)) {
+    return Outcome::declined("a nonblocking scan of more than 1 MiB of all ranks together");
+  }
+  return carryOut(Nothing(), Inputs(its), [its](const Call& call, const Nothing&, const Inputs& inputs) {
+    return call(koloAllGather, koloIallGather, its.input, inputs.data(), its.bytes(), koloUint8, its.session.kolo());
+  });
 }
 
 }  // namespace kolo::mpi

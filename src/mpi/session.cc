@@ -24,7 +24,13 @@ struct Last {
   std::uint64_t changes;  // when it was found
 };
 [[gnu::tls_model("initial-exec")]] thread_local constinit Last last = {};
-[[gnu::tls_model("initial-exec")]] thread_local constinit bool isOwnThread = false;
+
+void noteWindow(koloWindow_t window) {
+  int isZeroCopy = 0;
+  if (window != nullptr && koloWindowIsZeroCopy(window, &isZeroCopy) == koloSuccess && isZeroCopy != 0) {
+    countRegistered();
+  }
+}
 
 }  // namespace
 
@@ -39,7 +45,7 @@ Session* Session::find(MPI_Comm comm, When when, Session** young) {
       if (young != nullptr) *young = session;
       return nullptr;
     }
-    session->start();
+    session->make();
   }
   if (session->kolo_ == nullptr) session = nullptr;
   last = {comm, session, changes};
@@ -80,7 +86,7 @@ void Session::grow(std::size_t bytes, bool haveMet) {
   // So many bytes take the MPI as long as a short collective.
   constexpr std::size_t kBytesOfACollective = std::size_t{16} << 10;
   worth_ += 1 + bytes / kBytesOfACollective;
-  if (haveMet && worth_ >= sessions().price()) start();
+  if (haveMet && worth_ >= sessions().price()) make();
 }
 
 bool Session::mayBe() {
@@ -88,17 +94,6 @@ bool Session::mayBe() {
   if (!sessions().isOpen() || sessions().hasFailed()) return false;
   PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
   return ranks > 1;
-}
-
-void Session::progress() {
-  if (!isOwnThread) sessions().progress();
-}
-
-void Session::enterOwnThread() { isOwnThread = true; }
-
-Backlog& Session::backlog() {
-  if (!backlog_) backlog_ = std::make_unique<Backlog>(sessions().sharesCores());
-  return *backlog_;
 }
 
 // Collective. The lowest rank that is not ready; INT_MAX if all are. Finds the least level of threads, too, the most
@@ -117,7 +112,7 @@ int Session::firstUnready(bool isReady) {
 
 // Collective. Kolo's communicator, or none on all ranks. A process where it could not start once does not try again:
 // that might take the whole time for joining each time.
-void Session::start() {
+void Session::make() {
   sessions().sweep();
   counterpart_ = Counterpart::kNever;
   koloUniqueId id{};
@@ -133,10 +128,8 @@ void Session::start() {
   int first = firstUnready(isReady);
   if (first == INT_MAX) first = firstUnready(made(join(id)));
   if (first == INT_MAX) {
-    int cores = 0;
-    if (koloCommCores(kolo_, &cores) == koloSuccess && ranks_ > cores) sessions().setSharesCores();
     koloCommSetProgress(
-        kolo_, [](void*) { progress(); }, nullptr);
+        kolo_, [](void*) { sessions().progress(); }, nullptr);
     findPlace();
     registerSegments(toRegister_);
     counterpart_ = Counterpart::kMade;
@@ -154,15 +147,46 @@ void Session::start() {
 
 int Session::newSegments() const { return static_cast<int>(pool().segments() - registered_); }
 
-// Collective. koloInProgress, and nothing is done, where it may not wait.
+Pool::Segment Session::nextSegment() {
+  return newSegments() > 0 ? pool().segment(registered_++) : Pool::Segment{nullptr, 0};
+}
+
+void Session::planNextLook() {
+  betweenLooks_ = std::min(2 * betweenLooks_, kMostBetweenLooks);
+  callsBeforeLook_ = betweenLooks_;
+}
+
+// Collective.
 koloResult_t Session::look() {
   int mine = newSegments(), most = 0;
   const koloResult_t result = koloAllReduce(&mine, &most, 1, koloInt32, koloMax, kolo_, nullptr);
   if (result != koloSuccess) return result;
-  betweenLooks_ = std::min(2 * betweenLooks_, kMostBetweenLooks);
-  callsBeforeLook_ = betweenLooks_;
+  planNextLook();
   registerSegments(most);
   return koloSuccess;
+}
+
+// Collective. Whether some rank has a segment, the ranks see when it comes to that: so each gives one.
+koloResult_t Session::startLook() {
+  const Pool::Segment segment = isOnOneHost_ ? nextSegment() : Pool::Segment{nullptr, 0};
+  noteLooks();
+  Look& look = looks_.emplace_back();
+  const koloResult_t result = koloIwindowRegister(kolo_, segment.begin, segment.bytes, &look.window, &look.request);
+  if (result == koloSuccess) {
+    planNextLook();
+  } else {
+    looks_.pop_back();
+  }
+  return result;
+}
+
+void Session::noteLooks() {
+  looks_.remove_if([](const Look& look) {
+    if (koloRequestTest(look.request) == koloInProgress) return false;
+    koloRequestFree(look.request);
+    noteWindow(look.window);
+    return true;
+  });
 }
 
 // Collective. Ranks that have fewer give none. If it fails, so has the communicator, and the program's next call hears
@@ -174,12 +198,10 @@ void Session::registerSegments(int rounds) {
     return;
   }
   for (; rounds > 0; --rounds) {
-    Pool::Segment segment{nullptr, 0};
-    if (newSegments() > 0) segment = pool().segment(registered_++);
+    const Pool::Segment segment = nextSegment();
     koloWindow_t window = nullptr;  // its end is its communicator's
     if (koloWindowRegister(kolo_, segment.begin, segment.bytes, &window) != koloSuccess) return;
-    int isZeroCopy = 0;
-    if (koloWindowIsZeroCopy(window, &isZeroCopy) == koloSuccess && isZeroCopy != 0) countRegistered();
+    noteWindow(window);
   }
 }
 
@@ -196,16 +218,13 @@ void Session::findPlace() {
 }
 
 koloWindow_t Session::adopt(void* const* parts, const std::size_t* bytes) {
-  settle();
   koloWindow_t window = nullptr;
   if (koloWindowRegisterMapped(kolo_, parts, bytes, &window) != koloSuccess) return nullptr;
-  int isZeroCopy = 0;
-  if (koloWindowIsZeroCopy(window, &isZeroCopy) == koloSuccess && isZeroCopy != 0) countRegistered();
+  noteWindow(window);
   return window;
 }
 
 void Session::abandon(koloWindow_t window) {
-  settle();
   if (koloWindowDeregister(kolo_, window) != koloSuccess) warn(koloGetLastError(nullptr));
 }
 
@@ -224,15 +243,17 @@ koloResult_t Session::join(const koloUniqueId& id) {
 // Waits for the nonblocking collectives that are under way, and until all ranks have entered those in which this one
 // only gave.
 void Session::retire() {
-  backlog_.reset();
-  if (kolo_ != nullptr && koloCommDestroy(kolo_) != koloSuccess) warn(koloGetLastError(nullptr));
+  if (kolo_ == nullptr) return;
+  koloCommFinalize(kolo_);  // then all looks are over
+  noteLooks();
+  if (koloCommDestroy(kolo_) != koloSuccess) warn(koloGetLastError(nullptr));
   kolo_ = nullptr;
 }
 
 // The same, but nothing happens if it would have to wait. REQUIRES: the communicator has been freed. So only requests
 // that the program has still to complete can lead another thread here meanwhile.
 bool Session::retiresAtOnce() {
-  if (backlog_ != nullptr && (areRequestsOf(*backlog_) || !backlog_->isIdle())) return false;
+  if (areRequestsOf(*this)) return false;
   if (kolo_ != nullptr) {
     koloSetMayWait(0);
     const koloResult_t result = koloCommFinalize(kolo_);
@@ -273,8 +294,10 @@ koloResult_t Session::borrow(MPI_Op op, MPI_Datatype datatype, koloRedOp_t& hand
 }
 
 koloResult_t Session::findReduction(MPI_Op op, MPI_Datatype datatype, Reduction& reduction) {
-  reduction = {findNumber(datatype)->datatype, findOperator(op)->kolo};
-  return isNative(op, datatype) ? koloSuccess : borrow(op, datatype, reduction.op);
+  const Number& number = *findNumber(datatype);
+  const Operator& its = *findOperator(op);
+  reduction = {number.datatype, its.kolo};
+  return number.isNative && its.isNative ? koloSuccess : borrow(op, datatype, reduction.op);
 }
 
 }  // namespace kolo::mpi

@@ -16,11 +16,10 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <string>
 
-#include "mpi/backlog.h"
 #include "mpi/datatypes.h"
 #include "mpi/mpi_header.h"
+#include "mpi/pool.h"
 
 namespace kolo::mpi {
 
@@ -53,10 +52,6 @@ class Session {
   // several ranks, and Kolo has not failed to start.
   static bool mayBe();
 
-  // Lets the MPI go on: for threads that wait. In a backlog's own thread it does nothing.
-  static void progress();
-  static void enterOwnThread();
-
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   ~Session();
@@ -77,12 +72,6 @@ class Session {
   // Whether the MPI may calculate in any thread, on all ranks: they have asked for MPI_THREAD_MULTIPLE.
   bool mayCalculateAnywhere() const { return mayCalculateAnywhere_; }
 
-  // Its nonblocking collectives. Throws std::system_error where there can be no thread for them.
-  Backlog& backlog();
-  // Returns when its nonblocking collectives are over: blocking ones come after them.
-  void settle() {
-    if (backlog_) backlog_->drain();
-  }
   // Whether all ranks are on one host, as the MPI sees it.
   bool isOnOneHost() const { return isOnOneHost_; }
   // Collective. Memory that this process has mapped for all ranks, as koloWindowRegisterMapped takes it; and the end of
@@ -95,21 +84,27 @@ class Session {
   static Session* withNumber(std::uint64_t number);
 
   // A collective: run(), on Kolo, whose arguments the MPI would not refuse. In the order of the communicator's
-  // collectives, in any thread. Before it, now and then, the ranks see whether some have new segments of memory
-  // (pool.h). waitsForAll: every rank needs something from every other, and so loses nothing by that; otherwise it is
-  // put off, for as long as looks are apart at most. Collectives are counted when they have been carried out: a rank
-  // whose arguments were refused may make up for that, and the others have called once.
+  // collectives. Before it, now and then, the ranks see whether some have new segments of memory (pool.h). waitsForAll:
+  // every rank needs something from every other, and so loses nothing by that; otherwise it is put off, for as long as
+  // looks are apart at most. Collectives are counted when they have been carried out: a rank whose arguments were
+  // refused may make up for that, and the others have called once.
   template <class Run>
   koloResult_t carryOut(bool waitsForAll, const Run& run) {
     if (isLookDue(waitsForAll)) {
       const koloResult_t result = look();
       if (result != koloSuccess) return result;
     }
-    const koloResult_t result = run();
-    if (result == koloSuccess) --callsBeforeLook_;
-    return result;
+    return count(run());
   }
-  bool isLookDue(bool waitsForAll) const { return callsBeforeLook_ <= (waitsForAll ? 0 : -kMostBetweenLooks); }
+  // The same of a nonblocking one, which run() starts.
+  template <class Run>
+  koloResult_t start(bool waitsForAll, const Run& run) {
+    if (isLookDue(waitsForAll)) {
+      const koloResult_t result = startLook();
+      if (result != koloSuccess) return result;
+    }
+    return count(run());
+  }
 
  private:
   // An operation that the MPI carries out, on elements that Kolo only knows the length of.
@@ -117,6 +112,12 @@ class Session {
     MPI_Op op;
     MPI_Datatype datatype;
     koloRedOp_t handle;
+  };
+
+  // A request for a window over some rank's next segment.
+  struct Look {
+    koloRequest_t request = nullptr;
+    koloWindow_t window = nullptr;  // whose end is its communicator's
   };
 
   // Of communicators that have none yet, and may get one.
@@ -128,11 +129,20 @@ class Session {
   static Session* attached(MPI_Comm comm);
   static Session* attach(MPI_Comm comm);
   bool isDue(When when) const;
-  void start();
+  bool isLookDue(bool waitsForAll) const { return callsBeforeLook_ <= (waitsForAll ? 0 : -kMostBetweenLooks); }
+  koloResult_t count(koloResult_t result) {
+    if (result == koloSuccess) --callsBeforeLook_;
+    return result;
+  }
+  void make();
   int firstUnready(bool isReady);
   void findPlace();
   int newSegments() const;
+  Pool::Segment nextSegment();
   koloResult_t look();
+  koloResult_t startLook();
+  void planNextLook();
+  void noteLooks();
   void registerSegments(int rounds);
   koloResult_t join(const koloUniqueId& id);
   void retire();
@@ -152,12 +162,11 @@ class Session {
   bool mayCalculateAnywhere_ = false;
   bool isOnOneHost_ = false;
   static constexpr int kMostBetweenLooks = 256;  // a look costs what a short collective does
-  // Of who carries out collectives:
-  int betweenLooks_ = 1, callsBeforeLook_ = 0;  // the former doubles up to the most
-  std::size_t registered_ = 0;                  // of the pool's segments
-  int toRegister_ = 0;                          // the most that any rank has
-  std::list<Borrowed> borrowed_;                // places that koloRedOpCreate has been given
-  std::unique_ptr<Backlog> backlog_;
+  int betweenLooks_ = 1, callsBeforeLook_ = 0;   // the former doubles up to the most
+  std::size_t registered_ = 0;                   // of the pool's segments
+  int toRegister_ = 0;                           // the most that any rank has
+  std::list<Look> looks_;                        // that were started, and perhaps are not over
+  std::list<Borrowed> borrowed_;                 // places that koloRedOpCreate has been given
 };
 
 }  // namespace kolo::mpi

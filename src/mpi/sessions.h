@@ -47,9 +47,6 @@ class Sessions {
   // Kolo could not start on a communicator.
   bool hasFailed() const { return hasFailed_; }
   void setFailed() { hasFailed_ = true; }
-  // A communicator has, or had, more ranks than cores; lines that are made later know it.
-  bool sharesCores() const { return sharesCores_; }
-  void setSharesCores() { sharesCores_ = true; }
 
  private:
   enum class State { kClosed, kOpen, kOver };
@@ -74,7 +71,6 @@ class Sessions {
   std::mutex testing_;
   std::atomic<std::uint64_t> price_{0};
   std::atomic<bool> hasFailed_{false};
-  std::atomic<bool> sharesCores_{false};
 };
 
 // Never destroyed: a program may call MPI from its own destructors.

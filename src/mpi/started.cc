@@ -18,7 +18,7 @@ namespace {
 
 // A generalized request, and the collective that it stands for, one after the other. Once it is declared complete it
 // belongs to the MPI.
-class Started final : public Pending {
+class Started final {
  public:
   // A new request. An error of the MPI's: then it is gone.
   int makeRequest() {
@@ -28,35 +28,35 @@ class Started final : public Pending {
   }
   MPI_Request request() const { return request_; }
 
-  void begin(Session& session, Backlog& backlog, Hook hook, std::unique_ptr<Task> task) {
-    renew(std::move(task));
-    backlog_.store(&backlog, std::memory_order_relaxed);
+  void begin(const Session& session, Hook hook, std::unique_ptr<Task> task, std::unique_ptr<OnHost> buffers) {
+    task_ = std::move(task);
+    buffers_ = std::move(buffers);
+    session_.store(&session, std::memory_order_relaxed);
     hook_ = hook;
     rank_ = session.rank();
     end_ = MPI_SUCCESS;
-    backlog.add(*this);
   }
 
-  // Until it is over, its session is there, and the backlog.
-  void wait() { backlog()->waitFor(*this); }
-  void hurry() { backlog()->hurry(); }
+  // Until it is over, its session is there.
+  bool isOver() { return task_->isOver(); }
+  void wait() { task_->wait(); }
 
   bool programHasIt() const {
     return programHasIt_.load(std::memory_order_acquire);
-  }  // [given back] before the backlog may go
+  }  // [given back] before the session may go
   void setProgramHasIt(bool has) { programHasIt_.store(has, std::memory_order_release); }  // [given back] after its use
-  // The last one that it was in.
-  Backlog* backlog() const { return backlog_.load(std::memory_order_relaxed); }
+  // The last one that it was of.
+  const Session* session() const { return session_.load(std::memory_order_relaxed); }
 
   // Once, when it is over: puts what arrived in its place. MPI_SUCCESS, or how it failed.
   int finish() {
-    if (code() == MPI_SUCCESS) {
+    if (task_->result() == koloSuccess) {
       store();
     } else {
-      end_ = code();
-      complain(std::string(nameOf(hook_)) + " on rank " + std::to_string(rank_) + ": " + message());
+      fail(classOf(task_->result()), task_->message().c_str());
     }
     task_.reset();
+    buffers_.reset();
     return end_;
   }
 
@@ -66,9 +66,14 @@ class Started final : public Pending {
   void store() {
     try {
       task_->store();
+      if (buffers_ != nullptr) end_ = buffers_->store();
     } catch (const MpiError& error) {
-      end_ = error.code;
+      fail(error.code, error.what);
     }
+  }
+  void fail(int code, const char* why) {
+    end_ = code;
+    complain(std::string(nameOf(hook_)) + " on rank " + std::to_string(rank_) + ": " + why);
   }
 
   static int query(void* self, MPI_Status* status) {
@@ -84,7 +89,9 @@ class Started final : public Pending {
   }
   static int cancel(void*, int) { return MPI_SUCCESS; }  // MPI forbids it, and nothing can be taken back
 
-  std::atomic<Backlog*> backlog_{nullptr};
+  std::unique_ptr<OnHost> buffers_;  // outlive the task
+  std::unique_ptr<Task> task_;
+  std::atomic<const Session*> session_{nullptr};
   Hook hook_ = Hook::kCount;
   int rank_ = 0;
   int end_ = MPI_SUCCESS;
@@ -136,11 +143,11 @@ class Requests {
     const auto found = all_.find(keyOf(request));
     return found != all_.end() ? found->second : nullptr;
   }
-  // Whether the program has one that is, or was last, in this backlog.
-  bool areAnyOf(const Backlog& backlog) {
+  // Whether the program has one that is of this session.
+  bool areAnyOf(const Session& session) {
     const std::lock_guard lock(mutex_);
     return std::any_of(all_.begin(), all_.end(), [&](const auto& each) {
-      return each.second->programHasIt() && each.second->backlog() == &backlog;
+      return each.second->programHasIt() && each.second->session() == &session;
     });
   }
   // At the end: those that the program does not have, whichever thread keeps them.
@@ -172,7 +179,7 @@ class Freed {
   }
   std::vector<Started*> takeWhatIsOver() {
     const std::lock_guard lock(mutex_);
-    const auto first = std::partition(all_.begin(), all_.end(), [](const Started* each) { return !each->isOver(); });
+    const auto first = std::partition(all_.begin(), all_.end(), [](Started* each) { return !each->isOver(); });
     std::vector<Started*> over(first, all_.end());
     all_.erase(first, all_.end());
     areFreed.store(!all_.empty(), std::memory_order_relaxed);
@@ -254,9 +261,9 @@ bool take(Started& started, MPI_Request& request) {
 
 }  // namespace
 
-int startTask(Session& session, Hook hook, std::unique_ptr<Task> task, MPI_Request* request) {
+int giveRequest(const Session& session, Hook hook, std::unique_ptr<Task> task, std::unique_ptr<OnHost> buffers,
+                MPI_Request* request) {
   sweepFreed();
-  Backlog& backlog = session.backlog();
   Started* started = std::exchange(spare, nullptr);
   if (started == nullptr) started = all().takeKept();
   if (started == nullptr) {
@@ -267,16 +274,13 @@ int startTask(Session& session, Hook hook, std::unique_ptr<Task> task, MPI_Reque
   }
   underWay.fetch_add(1, std::memory_order_relaxed);
   started->setProgramHasIt(true);
-  try {
-    started->begin(session, backlog, hook, std::move(task));
-  } catch (...) {
-    giveBack(*started);
-    throw;
-  }
+  started->begin(session, hook, std::move(task), std::move(buffers));
   last = {started->request(), started, changes.load(std::memory_order_relaxed)};
   *request = started->request();
   return MPI_SUCCESS;
 }
+
+int tasksUnderWay() { return underWay.load(std::memory_order_relaxed); }
 
 int takeAll(int count, MPI_Request* requests) {
   int taken = 0;
@@ -292,7 +296,7 @@ int takeAll(int count, MPI_Request* requests) {
 bool takeIfAllAreOver(int count, MPI_Request* requests) {
   for (int i = 0; i < count; ++i) {
     if (requests[i] == MPI_REQUEST_NULL) continue;
-    const Started* const found = find(requests[i]);
+    Started* const found = find(requests[i]);
     if (found == nullptr || !found->isOver()) return false;
   }
   takeAll(count, requests);
@@ -302,13 +306,9 @@ bool takeIfAllAreOver(int count, MPI_Request* requests) {
 void declareWhatIsOver(int count, const MPI_Request* requests) {
   for (int i = 0; i < count && isAny(); ++i) {
     Started* const found = find(requests[i]);
-    if (found == nullptr) continue;
-    if (found->isOver()) {
-      found->finish();
-      declareComplete(*found);
-    } else {
-      found->hurry();
-    }
+    if (found == nullptr || !found->isOver()) continue;
+    found->finish();
+    declareComplete(*found);
   }
 }
 
@@ -317,7 +317,7 @@ bool hasTasks(int count, const MPI_Request* requests) {
          std::any_of(requests, requests + std::max(count, 0), [](MPI_Request each) { return find(each) != nullptr; });
 }
 
-bool areRequestsOf(const Backlog& backlog) { return all().areAnyOf(backlog); }
+bool areRequestsOf(const Session& session) { return all().areAnyOf(session); }
 
 bool letGo(MPI_Request request) {
   Started* const found = find(request);

@@ -2,7 +2,7 @@
 //
 // The request is the MPI's own, a generalized one (MPI_Grequest_start), so the program can put it in arrays among
 // others, convert it for Fortran, and ask about it as it likes. But its end is mostly not the MPI's business: the
-// functions that complete requests are taken over, and where one of them finds that a collective is over (Backlog), and
+// functions that complete requests are taken over, and where one of them finds that a collective is over (Task), and
 // needs no more than that, it takes the request from the program and keeps it for the next collective. To make and
 // complete a generalized request costs several times as much as a short collective. Where the MPI has to decide (which
 // of many requests is the first, what an error is in an array of statuses), the request is declared complete, and goes
@@ -18,14 +18,19 @@
 #include <memory>
 
 #include "mpi/mpi_header.h"
+#include "mpi/on_host.h"
 #include "mpi/report.h"
 #include "mpi/session.h"
 #include "mpi/task.h"
 
 namespace kolo::mpi {
 
-// Gives the task to the session's backlog. Returns an error code of the MPI's. Throws as Session::backlog does.
-int startTask(Session& session, Hook hook, std::unique_ptr<Task> task, MPI_Request* request);
+// A request for a task that was started. buffers: nullptr, or copies of a GPU's, where it puts what arrives. Returns an
+// error code of the MPI's.
+int giveRequest(const Session& session, Hook hook, std::unique_ptr<Task> task, std::unique_ptr<OnHost> buffers,
+                MPI_Request* request);
+// How many the program has.
+int tasksUnderWay();
 
 // The following are for requests of any kind, MPI_REQUEST_NULL included.
 
@@ -34,14 +39,14 @@ int startTask(Session& session, Hook hook, std::unique_ptr<Task> task, MPI_Reque
 int takeAll(int count, MPI_Request* requests);
 // The same without waiting, if all are of tasks that are over, or none: whether it was so, and was done.
 bool takeIfAllAreOver(int count, MPI_Request* requests);
-// Those of tasks that are over are declared complete; what stands before the others begins.
+// Those of tasks that are over are declared complete.
 void declareWhatIsOver(int count, const MPI_Request* requests);
 // Whether any is of a task.
 bool hasTasks(int count, const MPI_Request* requests);
 
-// Whether the program has still to complete a request of the backlog's, be it over or not: another thread may be
-// waiting there. REQUIRES: no new ones come.
-bool areRequestsOf(const Backlog& backlog);
+// Whether the program has still to complete a request of the session's, be it over or not: another thread may be
+// waiting for it. REQUIRES: no new ones come.
+bool areRequestsOf(const Session& session);
 
 // Whether the request is of a task, over or not. Then it is the program's no longer, as after MPI_Request_free.
 bool letGo(MPI_Request request);

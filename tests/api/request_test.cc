@@ -581,6 +581,41 @@ TEST_CASE("a request's function is called once, with the result, and may free th
   });
 }
 
+TEST_CASE("a window is registered by a request, in the order of the calls, if some rank has memory for it") {
+  constexpr size_t kBytes = 1 << 20;
+  World world(3);
+  world.run([](Self& self) {
+    void* memory = nullptr;
+    EXPECT_OK(self, koloMemAlloc(&memory, kBytes));
+    for (const int who : {-1, 0, 2, 3}) {  // nobody, one, or all
+      const bool gives = who == self.rank || who == 3;
+      int mine = self.rank, before = -1, after = -1, isZeroCopy = -1;
+      auto window = reinterpret_cast<koloWindow_t>(1);
+      std::array<koloRequest_t, 3> all{};
+      EXPECT_OK(self, koloIallReduce(&mine, &before, 1, koloInt32, koloSum, self.comm, &all[0]));
+      EXPECT_OK(self, koloIwindowRegister(self.comm, gives ? memory : nullptr, gives ? kBytes : 0, &window, &all[1]));
+      EXPECT_OK(self, koloIallReduce(&mine, &after, 1, koloInt32, koloMax, self.comm, &all[2]));
+      if (who == 2) {
+        EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+        EXPECT(self, window != nullptr);
+      }
+      for (const koloRequest_t each : all) EXPECT_OK(self, finish(each));
+      EXPECT(self, (before == 3 && after == 2));
+      EXPECT(self, (window != nullptr) == (who >= 0));
+      if (window == nullptr) continue;
+      EXPECT_OK(self, koloWindowIsZeroCopy(window, &isZeroCopy));
+      EXPECT(self, isZeroCopy == 1);
+      EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+    }
+    koloWindow_t window = nullptr;
+    koloRequest_t request = nullptr;
+    EXPECT(self, koloIwindowRegister(self.comm, memory, kBytes, nullptr, &request) == koloInvalidPointer);
+    EXPECT(self, koloIwindowRegister(self.comm, nullptr, kBytes, &window, &request) == koloInvalidPointer);
+    EXPECT(self, koloIwindowRegister(self.comm, memory, kBytes, &window, nullptr) == koloInvalidPointer);
+    EXPECT_OK(self, koloMemFree(memory));
+  });
+}
+
 TEST_CASE("freed requests go on") {
   World world(2);
   world.run([](Self& self) {

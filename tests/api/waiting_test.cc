@@ -394,3 +394,31 @@ TEST_CASE("a rank that waits calls the function for progress, in collectives and
     EXPECT(self, progress.calls == calls);
   });
 }
+
+// As above, but the rank waits for what its communicator's own thread executes: for a request, and in a call behind it.
+TEST_CASE("a rank that waits for another thread's execution calls the function for progress") {
+  const World world(2);
+  Progress progress;
+  world.run([&](Self& self) {
+    if (self.rank == 0) {
+      progress.comm = self.comm;
+      EXPECT_OK(self, koloCommSetProgress(self.comm, Progress::make, &progress));
+    }
+    for (int round = 0; round < 10; ++round) {
+      EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+      if (self.rank == 1) {
+        const int before = progress.calls;
+        while (progress.calls < before + 3) std::this_thread::sleep_for(1ms);
+      }
+      koloRequest_t request = nullptr;
+      EXPECT_OK(self, koloIbarrier(self.comm, &request));
+      if (self.rank == 0) {
+        std::this_thread::sleep_for(10ms);
+        if (round % 2 == 0) EXPECT_OK(self, koloRequestWait(request, -1));
+      }
+      EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+      EXPECT_OK(self, koloRequestWait(request, -1));
+      EXPECT_OK(self, koloRequestFree(request));
+    }
+  });
+}

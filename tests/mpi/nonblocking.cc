@@ -2,7 +2,7 @@
 // communicators where Kolo has begun; each rank must end by itself, or the job hangs.
 //
 // usage: kolo-mpi-nonblocking-FAMILY
-// receive|orders|blocking|first|tests|freed|communicator|statuses|again|gives|threads|errors|gpu
+// receive|computes|behind|orders|blocking|first|tests|freed|communicator|statuses|again|many|gives|scans|threads|errors|gpu
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -50,6 +50,48 @@ void receive() {
     MPI_Wait(&sum.request, MPI_STATUS_IGNORE);
     if (rank == 1) MPI_Send(&message, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
     sum.check();
+  }
+}
+
+// The first rank calculates for a second between the call and the wait, and the others need its data: they have the sum
+// long before.
+void computes() {
+  for (int round = 0; round < 2; ++round) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = MPI_Wtime();
+    Sum sum(MPI_COMM_WORLD);
+    if (rank == 0) {
+      while (MPI_Wtime() - begin < 1) {
+      }
+    }
+    MPI_Wait(&sum.request, MPI_STATUS_IGNORE);
+    const double waited = MPI_Wtime() - begin;
+    expect(rank == 0 || waited < 0.7,
+           "who waits does not wait for who calculates, not " + std::to_string(waited) + " s");
+    sum.check();
+  }
+}
+
+// The first rank waits for a collective that a thread of Kolo's executes, or is in a blocking one behind it. The second
+// comes only when it has received a long message of the first's, for which the MPI has to go on there.
+void behind() {
+  std::vector<int> message(1 << 20, rank);
+  for (int round = 0; round < 10; ++round) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (rank == 0) MPI_Isend(message.data(), 1 << 20, MPI_INT, 1, round, MPI_COMM_WORLD, &request);
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      MPI_Recv(message.data(), 1 << 20, MPI_INT, 0, round, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    Sum sum(MPI_COMM_WORLD);
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (round % 2 == 0) MPI_Wait(&sum.request, MPI_STATUS_IGNORE);
+    int from = rank;
+    MPI_Bcast(&from, 1, MPI_INT, round % ranks, MPI_COMM_WORLD);
+    MPI_Wait(&sum.request, MPI_STATUS_IGNORE);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    sum.check();
+    expect(from == round % ranks && (rank > 1 || message.back() == 0), "the broadcast and the message came");
   }
 }
 
@@ -192,6 +234,13 @@ void statuses() {
   expect(index == MPI_UNDEFINED, "nothing is left to wait for");
   MPI_Request_free(&all[2]);
   sum.check();
+
+  Sum other(MPI_COMM_WORLD);  // MPI forbids to cancel a collective; that changes nothing
+  MPI_Cancel(&other.request);
+  MPI_Wait(&other.request, &status);
+  MPI_Test_cancelled(&status, &cancelled);
+  expect(cancelled == 0, "a collective is not cancelled");
+  other.check();
 }
 
 // Requests are the program's again and again: whichever function completes one, the next collective has one that is as
@@ -280,6 +329,41 @@ void again() {
       expect(statuses[1].MPI_SOURCE == from && statuses[1].MPI_TAG == round, "the status of a message is its own");
     }
   }
+}
+
+// More than Kolo has requests.
+void many() {
+  constexpr int kMany = 20'000;
+  std::vector<int> totals(kMany, -1);
+  std::vector<MPI_Request> requests(kMany, MPI_REQUEST_NULL);
+  for (std::size_t i = 0; i < kMany; ++i) {
+    MPI_Iallreduce(&rank, &totals[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[i]);
+  }
+  MPI_Waitall(kMany, requests.data(), MPI_STATUSES_IGNORE);
+  for (const int total : totals) expect(total == ranks * (ranks - 1) / 2, "all sums are right");
+}
+
+// Scans fold when they are completed, so that any program's may be Kolo's: short ones.
+void scans() {
+  for (const int count : {1, 1000, 1 << 20}) {
+    const auto size = static_cast<std::size_t>(count);
+    std::vector<int> in(size, rank + 1), upToMe(size, -1), beforeMe(size, -1);
+    MPI_Request both[2];
+    MPI_Iscan(in.data(), upToMe.data(), count, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &both[0]);
+    MPI_Iexscan(in.data(), beforeMe.data(), count, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &both[1]);
+    MPI_Waitall(2, both, MPI_STATUSES_IGNORE);
+    const int before = rank * (rank + 1) / 2;
+    expect(upToMe == std::vector<int>(size, before + rank + 1), "the sum up to this rank is right");
+    expect(rank == 0 || beforeMe == std::vector<int>(size, before), "the sum of those before is right");
+  }
+  struct {
+    double value;
+    int at;
+  } own{rank == 1 ? 7.0 : 1.0, rank}, greatest{0, -1};
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iscan(&own, &greatest, 1, MPI_DOUBLE_INT, MPI_MAXLOC, MPI_COMM_WORLD, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  expect(greatest.at == (rank > 0 ? 1 : 0), "the place of the greatest is right");
 }
 
 // A rank that only gives has done so when the call returns, if it has made the call before and there is room: whatever
@@ -519,11 +603,23 @@ void gpu() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, std::function<void()>> all = {
-      {"receive", receive}, {"orders", orders}, {"blocking", blocking},         {"first", first},
-      {"tests", tests},     {"freed", freed},   {"communicator", communicator}, {"statuses", statuses},
-      {"again", again},     {"gives", gives},   {"threads", threads},           {"errors", errors},
-      {"gpu", gpu}};
+  const std::map<std::string, std::function<void()>> all = {{"receive", receive},
+                                                            {"computes", computes},
+                                                            {"behind", behind},
+                                                            {"many", many},
+                                                            {"scans", scans},
+                                                            {"orders", orders},
+                                                            {"blocking", blocking},
+                                                            {"first", first},
+                                                            {"tests", tests},
+                                                            {"freed", freed},
+                                                            {"communicator", communicator},
+                                                            {"statuses", statuses},
+                                                            {"again", again},
+                                                            {"gives", gives},
+                                                            {"threads", threads},
+                                                            {"errors", errors},
+                                                            {"gpu", gpu}};
   const std::string what = argc > 1 ? argv[1] : "";
   if (all.find(what) == all.end()) return 2;
   int provided = 0;
