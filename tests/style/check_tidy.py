@@ -3,8 +3,11 @@
 
 usage: check_tidy.py ROOT BUILD
 
-With KOLO_TEST_ALL in the environment in all of their files (half an hour), else in those that differ from what origin/main has, where
-this checkout is ahead of it, or that the last commit changed. To look at one file: clang-tidy-14 -p BUILD FILE.
+With KOLO_TEST_ALL in the environment in all of their files (half an hour), else in those that differ from the commit KOLO_TIDY_BASE:
+
+    KOLO_TIDY_BASE=origin/main meson test -C BUILD tidy
+
+To look at one file: clang-tidy-14 -p BUILD FILE.
 """
 import concurrent.futures
 import json
@@ -22,15 +25,9 @@ def git(root, *command):
     return subprocess.run(["git", *command], cwd=root, capture_output=True, text=True, check=True).stdout.split()
 
 
-def changed(root):
-    """The files of the last commits and of the work tree, by their paths from ROOT."""
-    try:
-        base = git(root, "merge-base", "HEAD", "origin/main")[0]
-    except subprocess.CalledProcessError:  # no such remote
-        base = ""
-    if base in ("", git(root, "rev-parse", "HEAD")[0]):
-        base = "HEAD~1"
-    return git(root, "diff", "--name-only", "--diff-filter=d", base)
+def changed(root, base):
+    """The files that differ from a commit, in the work tree, by their paths from ROOT."""
+    return git(root, "diff", "--name-only", "--diff-filter=d", git(root, "merge-base", "HEAD", base)[0])
 
 
 def check(clang_tidy, root, build, path):
@@ -42,12 +39,16 @@ def check(clang_tidy, root, build, path):
 
 def main():
     root, build = sys.argv[1:]
+    base = os.environ.get("KOLO_TIDY_BASE")
+    if not base and not os.environ.get("KOLO_TEST_ALL"):
+        print("skipped: KOLO_TIDY_BASE names no commit to compare with (--all looks at all files)")
+        return 77
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as text:
         compiled = {os.path.relpath(os.path.join(entry["directory"], entry["file"]), root) for entry in json.load(text)}
     compiled = {path for path in compiled if path.startswith(FOLDERS) and path.endswith(".cc")}
     assert compiled, f"{build} compiles nothing in {FOLDERS}"
     try:
-        paths = compiled if os.environ.get("KOLO_TEST_ALL") else compiled.intersection(changed(root))
+        paths = compiled if os.environ.get("KOLO_TEST_ALL") else compiled.intersection(changed(root, base))
         clang_tidy = llvm.find("clang-tidy", os.path.join(build, "tests", "style"))
     except packages.Unavailable as why:
         print(f"skipped: {why}")
