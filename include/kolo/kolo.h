@@ -805,8 +805,8 @@ KOLO_API koloResult_t koloMemFree(void* ptr);
 KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window);
 
 /* Starts koloWindowRegister as a request. Host communicators only.
- * Parameters: as koloWindowRegister; window: written when the request is done. *window is then NULL if no rank has given
- *   memory (bytes are 0 on all ranks): such a call costs as much as a short all-reduce.
+ * Parameters: as koloWindowRegister; window: written when the request is done. *window is then NULL if no rank has
+ *   given memory (bytes are 0 on all ranks): such a call costs as much as a short all-reduce.
  * Errors: koloUnsupported on GPU communicators; those of koloWindowRegister, as the request's. */
 KOLO_API koloResult_t koloIwindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window,
                                           koloRequest_t* request);

@@ -1,8 +1,7 @@
 // What MPI programs may rely on with nonblocking collectives beside results, one thing for each run. All of it on
 // communicators where Kolo has begun; each rank must end by itself, or the job hangs.
 //
-// usage: kolo-mpi-nonblocking-FAMILY
-// receive|computes|behind|orders|blocking|first|tests|freed|communicator|statuses|again|many|gives|scans|threads|errors|gpu
+// usage: kolo-mpi-nonblocking-FAMILY CASE        (those of main)
 #include <chrono>
 #include <cstring>
 #include <functional>
