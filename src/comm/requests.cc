@@ -19,7 +19,7 @@ using Interval = std::chrono::microseconds;
 // Between two looks of the own thread: the second one begins what stood there at the first.
 constexpr Interval kLook{100}, kLookSharingCores{1000}, kLongestLook{1000};
 // After so many that find nothing it sleeps until it is woken.
-constexpr int kLooks = 100;
+constexpr int kLooksBeforeSleep = 100;
 // While data moves it stays, so as not to make the peer wait for its next look.
 constexpr std::int64_t kStayNs = 100'000;
 constexpr std::size_t kMostSpare = 16;
@@ -400,7 +400,7 @@ void Requests::work() {
     }
     const bool isIdle = first == kNothing && !cares;
     idleLooks = isIdle ? idleLooks + 1 : 0;
-    if (idleLooks > kLooks && fallAsleep()) {
+    if (idleLooks > kLooksBeforeSleep && fallAsleep()) {
       added_.wait(lock, [this] { return !isAsleep_.load(std::memory_order_relaxed) || isStopping_; });
       idleLooks = 0;
       pause = look;
