@@ -379,10 +379,8 @@ constexpr bool isSound(const Row& row, int place) {
       isSubset(row.boundedRanks, rows::kAll) && isSubset(row.onlyMapped, own) && isSubset(row.onlyPosted, own) &&
       isSubset(row.scratch, own) && isSubset(row.undivided, own) && isSubset(row.renumbers, own) &&
       isSubset(row.steps, own) && isSubset(row.asOneShot | row.asTwoShot, own) && (row.asOneShot & row.asTwoShot) == 0;
-  const bool isInSteps = row.meeting == Meeting::kInSteps;
-  const bool hasCosts = isInSteps == (row.staged == nullptr) && isInSteps == (row.wire == nullptr);
   const bool isBounded = (row.boundedRanks != 0) == (row.mostRanks != INT_MAX);
-  return own != 0 && isOrdered && hasName && areSubsets && hasCosts && isBounded;
+  return own != 0 && isOrdered && hasName && areSubsets && isBounded;
 }
 
 constexpr bool areSound() {

@@ -237,13 +237,13 @@ void MemberLink::onClosed(const std::string& why) {
   if (leaving_) return;
   unusable_ = lossOfHub(why);
   joined_.finish(unusable_);
-  failExchanges(unusable_);
-  if (!welcomed_) return;
-  if (hubRanks_.empty()) log::debug("rank {}: {}", rank_, unusable_.message());
+  if (welcomed_ && hubRanks_.empty()) log::debug("rank {}: {}", rank_, unusable_.message());
   const std::string after = afterWhat();
+  // Before what waits for an answer of the hub goes on: it then knows who has died.
   for (const int rank : std::exchange(hubRanks_, {})) {
-    if (rank != rank_) died(rank, fmt::format("rank {} ({}) died: {}{}", rank, hubProcess_, why, after));
+    if (welcomed_ && rank != rank_) died(rank, fmt::format("rank {} ({}) died: {}{}", rank, hubProcess_, why, after));
   }
+  failExchanges(unusable_);
 }
 
 void MemberLink::died(int rank, std::string why) {

@@ -293,8 +293,8 @@ void Communicator::onFailure(const bootstrap::Failure& failure) {
     if (at != failure.rank)
       mine.message = fmt::format("rank {} of communicator {}: {}", at, options_.name, failure.message);
   }
-  log::info("communicator {} has failed on rank {}: {}", options_.name, rank(), mine.message);
   record(mine);
+  log::info("communicator {} has failed on rank {}: {}", options_.name, rank(), mine.message);
 }
 
 void Communicator::fail(const bootstrap::Failure& failure) {

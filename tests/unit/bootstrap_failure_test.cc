@@ -366,6 +366,28 @@ TEST_CASE("the death of the hub's process is the death of the rank in it", "[boo
   leaveAll({controls[1], controls[2]});
 }
 
+TEST_CASE("a rank that asks while the hub dies has heard of its death when the question is over", "[bootstrap]") {
+  Child child("hub", 0, 2, "");
+  const koloUniqueId id = unhex(child.line());
+  std::vector<ControlPtr> controls = joinAll(id, 2, 1);
+  CHECK(child.line() == "joined");
+  CHECK(child.line() == "ready");
+  std::atomic<bool> hasHeard{false};
+  controls[1]->subscribe(1, upTo(2), [&](const Failure&) {
+    std::this_thread::sleep_for(200ms);  // who does not wait for this finds out too early that nobody answers
+    hasHeard = true;
+  });
+  REQUIRE(::kill(child.pid(), SIGSTOP) == 0);  // so that the question stays open
+  const std::shared_ptr<Answer> answer = controls[1]->ask(1, 1, "news");
+  CHECK(answer->wait(100) == nullptr);
+  child.kill();
+  const std::string* const text = answer->wait(kPatienceMs);
+  CHECK(hasHeard);
+  REQUIRE(text != nullptr);
+  CHECK(text->empty());
+  leaveAll({controls[1]});
+}
+
 TEST_CASE("when the hub's owner left in good order only the control plane is lost", "[bootstrap]") {
   Child child("hub that leaves", 0, 3, "");
   const koloUniqueId id = unhex(child.line());
