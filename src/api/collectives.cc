@@ -1,6 +1,7 @@
 // The collectives: arguments checked, then submitted.
 #include <algorithm>
 #include <memory>
+#include <type_traits>
 
 #include "api/checks.h"
 #include "api/guard.h"
