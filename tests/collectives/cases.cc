@@ -502,7 +502,13 @@ std::string Case::wrongPairs(const World& world) const {
     const bool inWindow = sides_[from].sendInWindow || (gathers && sides_[to].recvInWindow);
     if (inWindow && bytes > collectives::kEagerWindowBytes) return world.copiesByDefault() ? kPerhaps : kDirect;
     if (inWindow) return kStaged;
-    return bytes >= kSingleCopyBytes ? kPerhaps : kStaged;
+    // The root of a gather offers its buffer if some block is long enough; others are then written there, too.
+    std::size_t longest = bytes;
+    for (const Block& block : problem_.recv[to]) {
+      if (gathers) longest = std::max<std::size_t>(longest, bytesOf(problem_, block.count));
+    }
+    const bool mayBeWritten = bytes > collectives::kEagerWindowBytes && longest >= kSingleCopyBytes;
+    return bytes >= kSingleCopyBytes || mayBeWritten ? kPerhaps : kStaged;
   };
   const std::size_t n = sides_.size(), root = static_cast<std::size_t>(problem_.root);
   for (std::size_t rank = 0; rank < n; ++rank) {
