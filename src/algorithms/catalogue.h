@@ -68,6 +68,7 @@ struct Row {
   // Limits.
   int mostRanks = INT_MAX;
   std::uint64_t mostBytes = UINT64_MAX;
+  std::uint64_t chosenFromBytes = 0;  // not chosen for fewer, unless asked for
   // Manner.
   Meeting meeting = Meeting::kPartners;
   bool keepsOrder = false;  // folds all inputs at once, in the order of the ranks
@@ -348,9 +349,11 @@ inline constexpr Row kCatalogue[] = {
     {.algorithm = device::Algorithm::kDoubleTree,
      .name = "double_tree",
      .collectives = setOf(kReduce, kBroadcast),
-     .onlyPosted = setOf(kReduce, kBroadcast),  // more turns, where ranks share cores
+     // A rank waits for both trees in turn: perf/results/2026-11-26-double-tree.txt.
+     .onlyMapped = setOf(kReduce),
+     .onlyPosted = setOf(kReduce, kBroadcast),
      .renumbers = setOf(kReduce, kBroadcast),
-     .steps = setOf(kReduce, kBroadcast),
+     .chosenFromBytes = 1 << 20,
      .staged = costs::doubleTree,
      .wire = costs::doubleTreeWire},
 };

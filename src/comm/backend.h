@@ -64,8 +64,6 @@ class Backend {
   virtual void stop() = 0;
   // Any thread: looks whether the device has given up on an operation; the communicator fails if so.
   virtual void check() = 0;
-  // Whether this rank's thread waits itself, so that it can ask the others what they wait for when its time is over.
-  bool canAskWhy() const { return waits(); }
   // Tells the peers that this rank will enqueue nothing more.
   virtual void leave() = 0;
   // Ends threads of the backend's own. failed: what was sent need not arrive.

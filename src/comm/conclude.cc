@@ -61,7 +61,7 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
                           false,
                           waitedNs(),
                           fmt::format("{}: {}", label(work), mine)};
-      if (backend_->canAskWhy()) return giveUp(step);
+      if (backend_->waits()) return giveUp(step);  // a thread that waits can ask the others why
       failure = timedOut(step, "");
       break;
     }

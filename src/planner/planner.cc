@@ -43,9 +43,10 @@ bool isForbidden(Algorithm algorithm, const Query& query, const std::vector<Wish
   });
 }
 
-// Whether an algorithm that fits is taken on links of this kind only if it was asked for.
-bool waitsToBeAskedFor(const algorithms::Row& row, Collective collective, const Machine& machine) {
-  return device::isIn(collective, machine.mapped ? row.onlyPosted : row.onlyMapped);
+// Whether an algorithm that fits is taken, on links of this kind and for this size, only if it was asked for.
+bool waitsToBeAskedFor(const algorithms::Row& row, const Query& query, const Machine& machine) {
+  return device::isIn(query.collective, machine.mapped ? row.onlyPosted : row.onlyMapped) ||
+         query.bytes < row.chosenFromBytes;
 }
 
 struct Candidate {
@@ -56,7 +57,7 @@ struct Candidate {
 std::vector<Candidate> candidates(const Query& query, const Machine& machine, const std::vector<Wish>& wishes) {
   std::vector<Candidate> result;
   for (const algorithms::Row& row : algorithms::kCatalogue) {
-    if (waitsToBeAskedFor(row, query.collective, machine)) continue;
+    if (waitsToBeAskedFor(row, query, machine)) continue;
     if (fits(row.algorithm, query, machine) && !isForbidden(row.algorithm, query, wishes)) {
       result.push_back({row.algorithm, predictUs(row.algorithm, false, query, machine)});
     }
@@ -196,7 +197,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     const Algorithm algorithm = row.algorithm;
     if (!row.serves(query.collective)) continue;
     std::string remark;
-    if (waitsToBeAskedFor(row, query.collective, machine)) remark = "on these links only if it is asked for";
+    if (waitsToBeAskedFor(row, query, machine)) remark = "for these links and this size only if it is asked for";
     if (!fits(algorithm, query, machine)) remark = "does not fit this size, order or number of ranks";
     if (isForbidden(algorithm, query, wishes)) remark = "forbidden";
     if (algorithm == choice.algorithm) remark = "chosen through staging";
