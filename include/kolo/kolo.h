@@ -765,6 +765,135 @@ KOLO_API koloResult_t koloRequestNotify(koloRequest_t request, koloNotifyFunctio
  *   until it is done. */
 KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
 
+/* ------------------------------------------------------- lists and axes */
+/* Collectives over many tensors at once, and along the axes of arrays. A list is one operation: one header, one launch,
+ * and no copy into or out of a common buffer. The data goes from the items' own memory into the transfer, and out of it
+ * into the items' own memory.
+ *
+ * Items
+ *  - An item is one tensor of each rank. All ranks give the same number of items, in the same order.
+ *  - What a collective says of sendbuf, recvbuf and count holds for each item: an item of koloAllGatherList has count
+ *    elements in sendbuf, and n times as many in recvbuf.
+ *  - counts, if not NULL, holds one length for each rank, instead of count. 0 is legal. Only collectives of which one
+ *    buffer is divided take it: all-gather, reduce-scatter, gather, scatter.
+ *  - A NULL buffer is legal where the rank has none by the rules of the collective, and where it has no elements.
+ *
+ * Datatypes
+ *  - The items of a list may have different datatypes.
+ *  - Elements are converted from sendtype to transfertype on the way out, and from transfertype to recvtype on the way
+ *    in. Reductions fold in transfertype. Conversions are among koloFloat32, koloFloat16, koloBfloat16 and both float8,
+ *    and between koloFloat32 and koloFloat64. They round to nearest, ties to even.
+ *  - scale, if not NULL, points to a number that elements are multiplied by when they are converted on the way out, and
+ *    divided by when they are converted on the way in. float8 needs it where values leave the range of the type. The
+ *    scale of an item is the same on all ranks.
+ *  - A narrow transfertype rounds each partial result of a reduction. koloExplain tells the algorithm.
+ *
+ * Arrays
+ *  - sendarray and recvarray, if not NULL, describe the buffers as arrays, and count is not read. Elements are
+ *    transferred in row-major order of the array's indices, whatever the strides are.
+ *  - A buffer that holds the blocks of all ranks is cut along `axis`: block r has the indices of rank r's part. The
+ *    ranks divide the axis evenly, or counts holds the length of each rank's part.
+ *  - The other buffer has the shape of one block. One of the two arrays may be NULL; that buffer is row-major then.
+ *  - Strides may be negative. In sendarray they may be 0. In recvarray no two elements may lie at one place.
+ *
+ * Results: as those of single calls, bit for bit, where data is moved, for integers, on a reproducible communicator,
+ * and for the same algorithm if that is forced (of biring, the all-reduce and the reduce-scatter are excepted). In
+ * place: each item by itself, as its collective says, if sendtype and recvtype are the same. Other overlaps of buffers
+ * without strides are found and refused, also between items. Overlaps of arrays with strides are not looked for.
+ * Ownership: the items, and the arrays that they point to, are the caller's and are read before the call returns. The
+ *   buffers are the caller's again when the operation has ended.
+ * Blocks, Stream, Threads: as the collective. Errors: those of the collective, which name the item; koloInvalidArgument
+ *   (shape, axis, counts, overlap); koloInvalidDatatype for a conversion that does not exist. Ranks whose lists differ
+ *   in the number of items, lengths, transfertype, recvtype or scale get koloMismatch.
+ * Memory of windows is used like other memory: all items go through the communicator's own staging memory. */
+
+/* Most dimensions of an array. */
+#define KOLO_MAX_DIMS 8
+
+/* The shape of an array in memory.
+ *  - shape: ndim lengths, the slowest dimension first. 0 is legal.
+ *  - strides: ndim distances in elements, between neighbours along a dimension. NULL: row-major, without gaps.
+ * Both arrays are the caller's, and are read before a call returns. They may be NULL where ndim is 0: a scalar, which
+ * has one element. */
+typedef struct {
+  int ndim;
+  const size_t* shape;
+  const ptrdiff_t* strides;
+} koloArray_t;
+
+/* An item of a list; see above. Members that are 0 or NULL are absent, but for the three datatypes. */
+typedef struct {
+  const void* sendbuf;
+  void* recvbuf;
+  size_t count;         /* elements */
+  const size_t* counts; /* [n] elements, or lengths along the axis, of each rank; or NULL */
+  koloDataType_t sendtype;
+  koloDataType_t transfertype;
+  koloDataType_t recvtype;
+  const koloArray_t* sendarray;
+  const koloArray_t* recvarray;
+  int axis;
+  const float* scale;
+} koloItem_t;
+
+/* All-reduces each item. Parameters: items: count items. */
+KOLO_API koloResult_t koloAllReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
+                                        koloStream_t stream);
+/* Reduces each item to the root. Parameters: items: count items. */
+KOLO_API koloResult_t koloReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, int root, koloComm_t comm,
+                                     koloStream_t stream);
+/* Broadcasts each item from the root. Parameters: items: count items. */
+KOLO_API koloResult_t koloBroadcastList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
+                                        koloStream_t stream);
+/* All-gathers each item. Parameters: items: count items; recvbuf is the divided buffer. */
+KOLO_API koloResult_t koloAllGatherList(const koloItem_t* items, size_t count, koloComm_t comm, koloStream_t stream);
+/* Reduce-scatters each item. Parameters: items: count items; sendbuf is the divided buffer. */
+KOLO_API koloResult_t koloReduceScatterList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
+                                            koloStream_t stream);
+/* Gathers each item to the root. Parameters: items: count items; recvbuf is the divided buffer. */
+KOLO_API koloResult_t koloGatherList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
+                                     koloStream_t stream);
+/* Scatters each item from the root. Parameters: items: count items; sendbuf is the divided buffer. */
+KOLO_API koloResult_t koloScatterList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
+                                      koloStream_t stream);
+/* Exchanges each item all to all. Parameters: items: count items; both buffers are divided, along the same axis. */
+KOLO_API koloResult_t koloAllToAllList(const koloItem_t* items, size_t count, koloComm_t comm, koloStream_t stream);
+/* Exchanges one array all to all along two axes: rank r gets the r-th part of every rank's array along splitAxis. What
+ * a rank gets is put together along concatAxis, in the order of the ranks. With splitAxis and concatAxis of an array
+ * that is distributed along concatAxis, the array is distributed along splitAxis afterwards. Parameters: item:
+ * sendarray is not NULL; recvarray, if not NULL, has the shape of the result. count, counts and axis are not read.
+ * splits: [n] the ranks' lengths along splitAxis; NULL: the same for all. concats: [n] the lengths along concatAxis
+ * that the ranks' arrays have; NULL: the same for all. */
+KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
+                                       const size_t* concats, koloComm_t comm, koloStream_t stream);
+
+/* Starts koloAllReduceList. What holds for requests holds here too, and for the following functions. */
+KOLO_API koloResult_t koloIallReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
+                                         koloRequest_t* request);
+/* Starts koloReduceList. */
+KOLO_API koloResult_t koloIreduceList(const koloItem_t* items, size_t count, koloRedOp_t op, int root, koloComm_t comm,
+                                      koloRequest_t* request);
+/* Starts koloBroadcastList. */
+KOLO_API koloResult_t koloIbroadcastList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
+                                         koloRequest_t* request);
+/* Starts koloAllGatherList. */
+KOLO_API koloResult_t koloIallGatherList(const koloItem_t* items, size_t count, koloComm_t comm,
+                                         koloRequest_t* request);
+/* Starts koloReduceScatterList. */
+KOLO_API koloResult_t koloIreduceScatterList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
+                                             koloRequest_t* request);
+/* Starts koloGatherList. */
+KOLO_API koloResult_t koloIgatherList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
+                                      koloRequest_t* request);
+/* Starts koloScatterList. */
+KOLO_API koloResult_t koloIscatterList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
+                                       koloRequest_t* request);
+/* Starts koloAllToAllList. */
+KOLO_API koloResult_t koloIallToAllList(const koloItem_t* items, size_t count, koloComm_t comm, koloRequest_t* request);
+/* Starts koloAllToAllAxis. */
+KOLO_API koloResult_t koloIallToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
+                                        const size_t* concats, koloComm_t comm, koloRequest_t* request);
+
 /* ----------------------------------------------------------------- memory */
 
 /* Allocates page-aligned host memory to which every process on this machine can be given access.

@@ -63,7 +63,8 @@ std::string describe(const device::Signature& signature, std::uint64_t count) {
   const char* collective = lookUp(kCollectives, static_cast<int>(signature.collective));
   std::string text = fmt::format("{}{}", collective != nullptr ? collective : "unknown", signature.vector ? "v" : "");
   if (signature.collective == Collective::kBarrier) return text;
-  const char* datatype = lookUp(kDatatypes, signature.datatype);
+  const bool isList = signature.datatype == koloNumDatatypes;
+  const char* datatype = isList ? "a list" : lookUp(kDatatypes, signature.datatype);
   text += fmt::format("({}", datatype != nullptr ? datatype : "unknown datatype");
   if (signature.op != device::Signature::kNoOp) text += ", " + opWord(signature.op);
   const bool rooted = signature.collective == Collective::kReduce || signature.collective == Collective::kBroadcast ||
@@ -72,7 +73,8 @@ std::string describe(const device::Signature& signature, std::uint64_t count) {
   // Where all ranks give all counts the header carries a digest of them.
   const bool digested = signature.vector && (signature.collective == Collective::kAllGather ||
                                              signature.collective == Collective::kReduceScatter);
-  text += digested ? fmt::format(", counts with digest {:x}", count) : fmt::format(", count {}", count);
+  if (isList) text += fmt::format(" of items with digest {:x}", count);
+  else text += digested ? fmt::format(", counts with digest {:x}", count) : fmt::format(", count {}", count);
   return text + fmt::format(") by {}", name(signature.algorithm));
 }
 

@@ -72,7 +72,8 @@ class Ring {
 
   KOLO_DEVICE_CALL void allReduce() {
     const auto block = [&](int rank) {
-      return device::factoredPart(work_.sendLayout.block(0).count, work_.ranks, rank);
+      return work_.segments != nullptr ? work_.sendLayout.block(rank)  // of each item its part
+                                       : device::factoredPart(work_.sendLayout.block(0).count, work_.ranks, rank);
     };
     forEachChunks(block, [&](std::uint64_t begin) {
       reducePhase(0, block, begin, [&](const Lane& lane, device::Range last) {

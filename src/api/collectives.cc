@@ -1,11 +1,8 @@
 // The collectives: arguments checked, then submitted.
 #include <algorithm>
 #include <memory>
-#include <type_traits>
 
-#include "api/checks.h"
-#include "api/guard.h"
-#include "base/datatypes.h"
+#include "api/submit.h"
 
 namespace kolo::api {
 namespace {
@@ -15,111 +12,6 @@ using comm::CountArrays;
 using comm::Operation;
 using comm::VectorCounts;
 using device::Collective;
-
-// The two forms of a call: to a stream, NULL for the caller's own time, or as a request.
-struct Where {
-  explicit Where(koloStream_t given) : stream(given) {}
-  explicit Where(koloRequest_t* place) : request(place), isRequest(true) {}
-  bool isHere() const { return !isRequest && stream == nullptr; }
-
-  koloStream_t stream = nullptr;
-  koloRequest_t* request = nullptr;
-  bool isRequest = false;
-};
-
-// The communicator, if this is what loops do: one of its last calls again, by a thread that has it to itself. The call
-// has then been checked, planned and described.
-template <class... Counts>
-Inside<comm::Communicator> findRepeated(const Call& call, const Weak<comm::Communicator>& comm,
-                                        const Counts&... counts) {
-  if (!caller.isPlain()) return {};
-  Inside<comm::Communicator> communicator = comm.enter();
-  if (!communicator || !communicator->backend().waits() || !communicator->recall(call, counts...)) return {};
-  return communicator;
-}
-
-// Whether such a call has been started as a request.
-template <class... Counts>
-bool startAgain(const Call& call, koloComm_t comm, comm::Request& request, const Counts&... counts) {
-  const Weak<comm::Communicator> place = communicators.remember(reinterpret_cast<std::uintptr_t>(comm));
-  const Inside<comm::Communicator> communicator = findRepeated(call, place, counts...);
-  if (!communicator) return false;
-  request.addPlace(place);
-  communicator->requests().start(communicator->recalled(), request);
-  return true;
-}
-
-// Where the operation is to go.
-Result<comm::Target> targetOf(comm::Communicator& communicator, koloStream_t stream, comm::Request* request) {
-  comm::Target target;
-  target.request = request;
-  if (request != nullptr && !communicator.backend().waits()) {
-    return error(
-        koloUnsupported,
-        "the communicator is on GPUs, where calls do not wait anyway: expected one on host memory, or the form "
-        "of the call with a stream");
-  }
-  if (!communicator.backend().waits()) {
-    if (streams.remember(reinterpret_cast<std::uintptr_t>(stream))) {
-      return error(koloInvalidHandle,
-                   "the stream came from koloStreamCreate: expected a cudaStream_t, as the communicator is on GPUs");
-    }
-    target.gpuStream = stream;
-  } else if (stream != nullptr) {
-    target.stream = streams.remember(reinterpret_cast<std::uintptr_t>(stream));
-    if (!target.stream) return notAStream(stream);
-  }
-  return target;
-}
-
-// What is common to all: finds the handles, lets `check` complete and examine the operation or message, submits it.
-template <class What, class Check>
-Status submitTo(What& what, koloComm_t comm, koloStream_t stream, comm::Request* request, Check&& check) {
-  const Status status = [&]() -> Status {
-    KOLO_TRY(refuseInReduction());
-    Held<comm::Communicator> communicator(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
-    if (!communicator) return notACommunicator(comm);
-    const comm::GpuRank::Visit visit(communicator->backend().device());
-    KOLO_ASSIGN(const comm::Target target, targetOf(*communicator, stream, request));
-    if (communicator->isFinalized()) {
-      return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");
-    }
-    KOLO_TRY(checkDatatype(what.datatype));
-    KOLO_TRY(check(*communicator, what));
-    KOLO_TRY(communicator->backend().checkStream(stream));
-    return comm::submit(communicator, target, what);
-  }();
-  if (!status.ok() && status.code() != koloInProgress) comm::groupRefuse(status);
-  return status;
-}
-
-// counts: of a collective, what its call and they describe in full.
-template <class What, class Check, class... Counts>
-Status submit(What& what, koloComm_t comm, const Where& where, Check&& check, const Counts&... counts) {
-  if (!where.isRequest) return submitTo(what, comm, where.stream, nullptr, check);
-  if (Status inGroup = refuseInGroup(); !inGroup.ok()) {
-    comm::groupRefuse(inGroup);
-    return inGroup;
-  }
-  return giveRequest(where.request, [&](comm::Request& request) -> Status {
-    if constexpr (std::is_same_v<What, Operation>) {
-      if (startAgain(what, comm, request, counts...)) return {};
-    }
-    return submitTo(what, comm, nullptr, &request, check);
-  });
-}
-
-// A collective; `check` completes the operation too.
-template <class Check, class... Counts>
-Status submitCollective(Operation& operation, koloComm_t comm, const Where& where, Check&& check,
-                        const Counts&... counts) {
-  const auto complete = [&](comm::Communicator& communicator, Operation& o) -> Status {
-    if (o.reduces()) KOLO_TRY(checkReduction(o.op, o.datatype, communicator));
-    if (o.reduces() && o.op >= koloNumOps) o.custom = communicator.reductions().find(o.op);
-    return check(communicator, o);
-  };
-  return submit(operation, comm, where, complete, counts...);
-}
 
 // One that the call, and the counts of a v-variant, describe in full.
 template <class Check, class... Counts>
@@ -187,12 +79,6 @@ const unsigned char* at(const void* buffer, std::uint64_t bytes) {
   return static_cast<const unsigned char*>(buffer) + bytes;
 }
 
-// A buffer has to lie where the communicator's do.
-Status checkPlace(const comm::Communicator& communicator, const Extent& extent) {
-  return communicator.backend().checksPlaces()
-             ? communicator.backend().checkPlace(extent.name, extent.data, extent.bytes)
-             : Status();
-}
 Status checkPlaces(comm::Communicator& communicator, const Operation& o, const Extent& send, const Extent& recv) {
   if (!communicator.backend().checksPlaces()) return {};
   const bool isRoot = communicator.rank() == o.root;
@@ -350,23 +236,6 @@ koloResult_t barrier(const char* function, koloComm_t comm, const Where& where) 
              [](const auto&, const Operation&) { return Status(); });
 }
 
-// One end of a message.
-koloResult_t message(const char* function, const comm::Message& message, koloComm_t comm, const Where& where) noexcept {
-  return guard(function, [&] {
-    return submit(message, comm, where, [](const comm::Communicator& communicator, const comm::Message& m) -> Status {
-      KOLO_TRY(checkCount(m.count, m.datatype, 1));
-      const bool anyAllowed = !m.isSend && !m.strict;
-      KOLO_TRY(checkPeer(m.peer, communicator.ranks(), anyAllowed));
-      KOLO_TRY(checkTag(m.tag, anyAllowed));
-      KOLO_TRY(communicator.backend().checkMessage(m));
-      const Extent buffer{m.isSend ? "sendbuf" : "recvbuf", m.isSend ? m.send : m.recv,
-                          m.count * elementBytes(m.datatype)};
-      KOLO_TRY(checkPointer(buffer));
-      return checkPlace(communicator, buffer);
-    });
-  });
-}
-
 }  // namespace
 }  // namespace kolo::api
 
@@ -374,27 +243,6 @@ using namespace kolo;
 using namespace kolo::api;
 
 extern "C" {
-
-// A collective's two functions, which differ in their last parameter alone.
-#define KOLO_TWO_FORMS_OF_NO_BUFFERS(name, requestName, ...)                   \
-  KOLO_API koloResult_t name(koloComm_t comm, koloStream_t stream) {           \
-    const Where where(stream);                                                 \
-    return __VA_ARGS__;                                                        \
-  }                                                                            \
-  KOLO_API koloResult_t requestName(koloComm_t comm, koloRequest_t* request) { \
-    const Where where(request);                                                \
-    return __VA_ARGS__;                                                        \
-  }
-#define KOLO_PARAMETERS(...) __VA_ARGS__
-#define KOLO_TWO_FORMS(name, requestName, parameters, ...)                                                 \
-  KOLO_API koloResult_t name(KOLO_PARAMETERS parameters, koloComm_t comm, koloStream_t stream) {           \
-    const Where where(stream);                                                                             \
-    return __VA_ARGS__;                                                                                    \
-  }                                                                                                        \
-  KOLO_API koloResult_t requestName(KOLO_PARAMETERS parameters, koloComm_t comm, koloRequest_t* request) { \
-    const Where where(request);                                                                            \
-    return __VA_ARGS__;                                                                                    \
-  }
 
 KOLO_TWO_FORMS(
     koloAllReduce, koloIallReduce,
@@ -477,45 +325,5 @@ KOLO_TWO_FORMS(koloAllToAllv, koloIallToAllv,
                 const size_t* recvcounts, const size_t* recvdispls, koloDataType_t datatype),
                exchange(__func__, {.send = sendbuf, .recv = recvbuf, .datatype = datatype},
                         {"sendcounts", sendcounts, senddispls}, {"recvcounts", recvcounts, recvdispls}, comm, where))
-
-KOLO_API koloResult_t koloSendTag(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
-                                  koloComm_t comm, koloStream_t stream) {
-  return message(__func__,
-                 {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag},
-                 comm, Where(stream));
-}
-
-KOLO_API koloResult_t koloSend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
-                               koloStream_t stream) {
-  return message(__func__, {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer}, comm,
-                 Where(stream));
-}
-
-KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
-                                  koloRecvStatus_t* status, koloComm_t comm, koloStream_t stream) {
-  return message(__func__,
-                 {.recv = recvbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag, .status = status},
-                 comm, Where(stream));
-}
-
-KOLO_API koloResult_t koloRecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
-                               koloStream_t stream) {
-  return message(__func__, {.strict = true, .recv = recvbuf, .count = count, .datatype = datatype, .peer = peer}, comm,
-                 Where(stream));
-}
-
-KOLO_API koloResult_t koloIsend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
-                                koloComm_t comm, koloRequest_t* request) {
-  return message(__func__,
-                 {.isSend = true, .send = sendbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag},
-                 comm, Where(request));
-}
-
-KOLO_API koloResult_t koloIrecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
-                                koloRecvStatus_t* status, koloComm_t comm, koloRequest_t* request) {
-  return message(__func__,
-                 {.recv = recvbuf, .count = count, .datatype = datatype, .peer = peer, .tag = tag, .status = status},
-                 comm, Where(request));
-}
 
 }  // extern "C"

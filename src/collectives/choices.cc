@@ -19,7 +19,7 @@ Status Choices::set(std::string_view overrides) {
 }
 
 bool Choices::inOrder(const Operation& operation) const {
-  if (reproducible_ || needsWholeFold(operation.op, operation.datatype)) return true;
+  if (reproducible_ || needsWholeFold(operation)) return true;
   if (operation.op < koloNumOps) return false;
   return operation.custom != nullptr && !operation.custom->commutative;
 }
@@ -28,8 +28,10 @@ planner::Query Choices::queryFor(const Operation& operation) const {
   planner::Query query;
   query.collective = operation.collective;
   query.vector = operation.vector;
-  query.countsKnown = !countsDiffer(operation);
+  query.countsKnown = operation.list != nullptr || !countsDiffer(operation);
   query.inOrder = operation.reduces() && inOrder(operation);
+  query.isList = operation.list != nullptr;
+  query.castsOutput = query.isList && operation.list->castsOutput;
   return query;
 }
 
@@ -40,7 +42,7 @@ planner::Choice Choices::choose(const Operation& operation, std::uint64_t bytes)
   if (!query.countsKnown) bytes = 0;  // ranks see different counts
   const auto width = static_cast<std::size_t>(std::bit_width(bytes));
   const bool fitsLine = bytes <= device::kHeaderPayloadBytes;
-  const bool cached = !query.vector && !query.inOrder && !haveRanges_;
+  const bool cached = !query.vector && !query.inOrder && !query.isList && !haveRanges_;
   // Class 6 holds 32..63 bytes, of which only some fit a line.
   const std::size_t sizeClass = width == 6 && !fitsLine ? kClasses - 1 : width;
   auto& slot = chosen_[static_cast<std::size_t>(operation.collective)][sizeClass];

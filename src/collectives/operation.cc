@@ -26,12 +26,20 @@ bool needsWholeFold(koloRedOp_t op, koloDataType_t datatype) {
   return op == koloAvg && device::averagesAtOnce(datatype);
 }
 
+bool needsWholeFold(const Operation& operation) {
+  if (operation.list == nullptr) return needsWholeFold(operation.op, operation.datatype);
+  const std::vector<Item>& items = operation.list->items;
+  return std::any_of(items.begin(), items.end(),
+                     [&](const Item& item) { return needsWholeFold(operation.op, item.transferType); });
+}
+
 bool countsDiffer(const Call& call) {
   return call.vector && call.collective != device::Collective::kAllGather &&
          call.collective != device::Collective::kReduceScatter;
 }
 
 std::uint64_t plannedBytes(const Operation& operation) {
+  if (operation.list != nullptr) return operation.list->longest;
   const std::uint64_t element = elementBytes(operation.datatype);
   if (!operation.vector) return operation.count * element;
   const auto longest = [](const std::vector<std::uint64_t>& counts) {

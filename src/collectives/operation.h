@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/list.h"
 #include "device/work.h"
 #include "executor/context.h"
 
@@ -53,11 +54,14 @@ struct CustomReduction {
   bool commutative = true;
 };
 
+// The datatype in the call of a collective over a list, whose items have datatypes of their own.
+inline constexpr auto kOfItems = koloNumDatatypes;
+
 // A collective as its caller says it.
 struct Call {
   const void* send = nullptr;
   void* recv = nullptr;
-  std::uint64_t count = 0;  // as in the API; 0 where only arrays say it
+  std::uint64_t count = 0;  // as in the API; 0 where only arrays say it; over a list, its hash
   device::Collective collective = device::Collective::kBarrier;
   koloDataType_t datatype = koloInt8;
   koloRedOp_t op = koloSum;
@@ -73,6 +77,7 @@ struct Operation : Call {
   // The reduction that a user made. The operation holds it: its handle may be destroyed before the operation runs.
   std::shared_ptr<const CustomReduction> custom;
   std::shared_ptr<const VectorCounts> counts;  // v-variants
+  std::shared_ptr<const List> list;            // over a list; send and recv are null
 };
 
 // The device code of a predefined reduction; an average is a sum.
@@ -80,6 +85,8 @@ device::ReduceOp reduceOpOf(koloRedOp_t op);
 // Whether a predefined reduction is right only if the inputs of all ranks are folded at once: an average of 8- or
 // 16-bit integers.
 bool needsWholeFold(koloRedOp_t op, koloDataType_t datatype);
+// And of an operation, of some of its items at least.
+bool needsWholeFold(const Operation& operation);
 // Whether each rank knows only the counts of its own blocks.
 bool countsDiffer(const Call& call);
 // The planner's size: bytes of one block, of the longest where they differ.

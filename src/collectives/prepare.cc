@@ -7,6 +7,7 @@
 #include "algorithms/direct.h"
 #include "base/datatypes.h"
 #include "device/reducers.h"
+#include "device/segment_moves.h"
 #include "executor/host/host_team.h"
 #include "executor/host/reduce.h"
 
@@ -35,7 +36,42 @@ bool yieldsTruth(koloDataType_t datatype, device::ReduceOp op) {
          op == device::ReduceOp::kLogicalXor;
 }
 
+// Blocks of a list, in bytes: all ranks know all of them.
+void describeList(const Blocks& blocks, device::Layout& layout) {
+  layout.grain = device::kSegmentGrain;
+  if (blocks.areAlike) {
+    layout.count = blocks.longest;
+  } else {
+    layout.counts = blocks.counts.data();
+    layout.displs = blocks.displs.data();
+  }
+}
+
+// What of a list depends on the algorithm: the ring all-reduce cuts each item into the ranks' parts.
+void layOutList(const Operation& operation, Prepared& prepared) {
+  Work& work = prepared.work;
+  const bool inParts = operation.collective == Collective::kAllReduce &&
+                       (work.signature.algorithm == Algorithm::kRing || work.signature.algorithm == Algorithm::kBiring);
+  const std::uint64_t edgesAt =
+      (prepared.scratchBytes + device::kSegmentGrain - 1) / device::kSegmentGrain * device::kSegmentGrain;
+  prepared.laidOut = std::make_shared<const LaidOut>(layOut(*operation.list, inParts ? work.ranks : 1, edgesAt));
+  const LaidOut& laidOut = *prepared.laidOut;
+  prepared.scratchBytes = edgesAt + device::kEdges * device::kEdgeBytes;
+  work.segments = laidOut.segments();
+  describeList(laidOut.send, work.sendLayout);
+  describeList(laidOut.recv, work.recvLayout);
+  if (!inParts) return;
+  for (device::Layout* const layout : {&work.sendLayout, &work.recvLayout}) {
+    layout->counts = laidOut.send.counts.data();
+    layout->displs = laidOut.send.displs.data();
+  }
+}
+
 void describeBlocks(const Operation& operation, Work& work) {
+  if (operation.list != nullptr) {
+    work.headerCount = operation.list->digest;
+    return;  // layOutList() does the rest
+  }
   work.headerCount = work.sendLayout.count = work.recvLayout.count = operation.count;
   if (!operation.vector) return;
   const VectorCounts& counts = *operation.counts;
@@ -70,18 +106,28 @@ void describeBlocks(const Operation& operation, Work& work) {
   }
 }
 
+// Whether partial results of an average are shares, of some items at least: folds of the others take no notice.
+bool storesShares(const Operation& operation) {
+  if (operation.list == nullptr) return device::averagesInShares(operation.datatype);
+  const std::vector<Item>& items = operation.list->items;
+  return std::any_of(items.begin(), items.end(),
+                     [](const Item& item) { return device::averagesInShares(item.transferType); });
+}
+
 void describe(const Site& site, const Operation& operation, Work& work) {
   work.signature.collective = operation.collective;
   work.signature.datatype = static_cast<std::uint8_t>(operation.datatype);
   work.signature.op = Signature::kNoOp;
   work.signature.vector = operation.vector;
   work.signature.root = static_cast<std::uint32_t>(operation.root);
-  work.elementBytes = static_cast<std::uint32_t>(elementBytes(operation.datatype));
+  work.elementBytes = operation.list != nullptr ? 1 : static_cast<std::uint32_t>(elementBytes(operation.datatype));
   work.rank = site.rank;
   work.ranks = site.ranks;
   work.root = operation.root;
-  work.send = static_cast<const unsigned char*>(operation.send);
-  work.recv = static_cast<unsigned char*>(operation.recv);
+  work.send = operation.list != nullptr ? device::logicalBegin(device::Buffer::kSend)
+                                        : static_cast<const unsigned char*>(operation.send);
+  work.recv = operation.list != nullptr ? device::logicalBegin(device::Buffer::kRecv)
+                                        : static_cast<unsigned char*>(operation.recv);
   work.fault = site.fault;
   work.links = site.links;
   work.slots = site.slots;
@@ -92,7 +138,7 @@ void describe(const Site& site, const Operation& operation, Work& work) {
     if (operation.op == koloAvg) {
       work.divisor = static_cast<std::uint32_t>(site.ranks);
       work.signature.op = Signature::kAvg;
-      work.inputRanks = device::averagesInShares(operation.datatype) ? 1 : 0;
+      work.inputRanks = storesShares(operation) ? 1 : 0;
     }
   }
   describeBlocks(operation, work);
@@ -109,14 +155,16 @@ void useReduction(const Operation& operation, Prepared& prepared) {
       work.op = device::ReduceOp::kUser;
       work.signature.op = static_cast<std::uint8_t>(work.op);
       prepared.user = custom->user;
-      prepared.user.datatype = operation.datatype;  // known only now: the function works with every datatype
+      if (operation.list == nullptr)
+        prepared.user.datatype = operation.datatype;  // known only now: the function works with every datatype
       prepared.context.user = &prepared.user;
     }
   }
-  if (operation.reduces()) work.yieldsTruth = yieldsTruth(operation.datatype, work.op);
+  if (operation.reduces() && operation.list == nullptr) work.yieldsTruth = yieldsTruth(operation.datatype, work.op);
   if (work.ranks == 1 && work.yieldsTruth) work.op = device::ReduceOp::kLogicalOr;
   // Where data is only moved, a "fold" of one source copies it to several places.
-  if (prepared.context.user == nullptr) prepared.context.kernel = executor::reduceKernel(operation.datatype, work.op);
+  if (prepared.context.user == nullptr && operation.list == nullptr)
+    prepared.context.kernel = executor::reduceKernel(operation.datatype, work.op);
 }
 
 void useChoice(const Site& site, const planner::Choice& choice, Prepared& prepared) {
@@ -163,6 +211,7 @@ void shareBuffers(const Site& site, const Operation& operation, Work& work) {
 // Which of its buffers the peers may touch, and how.
 void useCopies(const Site& site, const Operation& operation, std::uint64_t longest, Work& work) {
   const Collective collective = operation.collective;
+  if (work.segments != nullptr) return;  // they lie in no one place
   if (work.direct != Algorithm::kCount && !work.scaled) {
     const bool inPlace = operation.send == operation.recv;
     work.readsPeers = site.copies.readsPeers(collective, longest);
@@ -196,12 +245,13 @@ std::uint64_t scratchFor(const Operation& operation, const Work& work, std::uint
 
 Status checkFold(const Operation& operation, const Choices& choices, int ranks) {
   if (ranks <= algorithms::kMaxLineRanks || !operation.reduces() || !choices.inOrder(operation)) return {};
-  if (needsWholeFold(operation.op, operation.datatype)) {
+  if (needsWholeFold(operation)) {
     return error(koloUnsupported,
                  "an average of {} folds the inputs of all ranks at once, so that its sum does not "
                  "wrap; that is available for up to {} ranks, and this communicator has {}. An average of int32, whose "
                  "sum may wrap, has no such limit",
-                 koloDataTypeName(operation.datatype), algorithms::kMaxLineRanks, ranks);
+                 operation.list != nullptr ? "8- or 16-bit integers" : koloDataTypeName(operation.datatype),
+                 algorithms::kMaxLineRanks, ranks);
   }
   return error(koloUnsupported,
                "a fold in rank order (a reproducible communicator, or a reduction that does not commute) "
@@ -225,6 +275,7 @@ void followOrder(const Site& site, Work& work) {
 }
 
 std::uint64_t inputBytes(const Operation& operation, int ranks) {
+  if (operation.list != nullptr) return blocksOf(*operation.list, device::Buffer::kSend).bytes;
   const std::uint64_t element = elementBytes(operation.datatype);
   if (!operation.vector) return operation.count * element * static_cast<std::uint64_t>(ranks);
   std::uint64_t end = 0;
@@ -239,6 +290,7 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   prepared.work = Work();
   prepared.counts = operation.counts;
   prepared.custom = operation.custom;
+  prepared.list = operation.list;
   prepared.context = site.context;
   prepared.context.datatype = operation.datatype;
   Work& work = prepared.work;
@@ -247,6 +299,11 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   const std::uint64_t bytes = plannedBytes(operation);
   const planner::Choice choice = choices.choose(operation, bytes);
   useChoice(site, choice, prepared);
+  if (operation.list != nullptr) {
+    work.direct = Algorithm::kCount;
+    prepared.scratchBytes = scratchFor(operation, work, bytes);
+    layOutList(operation, prepared);
+  }
   planner::Query query = choices.queryFor(operation);
   query.bytes = bytes;
   work.channels = planner::channelsFor(choice.algorithm, query, *site.machine);
@@ -262,7 +319,7 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   work.chunkBytes = chunkFor(site, work, bytes, !countsDiffer(operation));
   prepared.longestStagedEarly = site.copies.longestStagedEarly(work);
   prepared.mostStagedEarly = kMostStagedEarly;
-  prepared.scratchBytes = scratchFor(operation, work, bytes);
+  if (operation.list == nullptr) prepared.scratchBytes = scratchFor(operation, work, bytes);
 }
 
 }  // namespace kolo::collectives

@@ -33,6 +33,8 @@ struct Prepared {
   // What `work` and `context` point to.
   std::shared_ptr<const VectorCounts> counts;
   std::shared_ptr<const CustomReduction> custom;
+  std::shared_ptr<const List> list;
+  std::shared_ptr<const LaidOut> laidOut;  // the list
   executor::UserReduction user;
 };
 

@@ -69,7 +69,7 @@ Prepared& PreparedOperations::make() {
 }
 
 void PreparedOperations::remember(const Operation& operation) {
-  current_->hash = operation.vector ? hash(operation, operation.counts->arrays()) : hashOf(operation);
+  current_->hash = operation.counts != nullptr ? hash(operation, operation.counts->arrays()) : hashOf(operation);
   index_.emplace(current_->hash, current_);
   current_->call = operation;
   known_.splice(known_.begin(), idle_, current_);

@@ -30,8 +30,10 @@ class PreparedOperations {
   }
 
   bool recall(const Operation& operation) {
-    return operation.vector ? recall(operation, operation.counts->arrays())
-                            : recall(static_cast<const Call&>(operation));
+    if (operation.list != nullptr)
+      return recall(static_cast<const Call&>(operation)) && *current_->list == *operation.list;
+    return operation.counts != nullptr ? recall(operation, operation.counts->arrays())
+                                       : recall(static_cast<const Call&>(operation));
   }
 
   // One to be prepared, which is then the current one: in the place of the one used longest ago, where there are kMost.

@@ -84,6 +84,7 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
   }
   Work& work = works_.emplace_back(owner_.operations().current().work);
   counts_.push_back(owner_.operations().current().counts);
+  lists_.push_back(owner_.operations().current().laidOut);
   KOLO_TRY(checkWindow("sendbuf", operation.send, work.sendRef));
   KOLO_TRY(checkWindow("recvbuf", operation.recv, work.recvRef));
   // Of each channel's part, and what cutting at multiples of 64 bytes adds for each rank's block.
@@ -92,6 +93,8 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
   const auto channels = static_cast<std::uint64_t>(work.channels);
   if (scratch != 0)
     work.scratchBytes = (scratch / channels + 128 * static_cast<std::uint64_t>(owner_.ranks()) + 127) / 128 * 128;
+  // Of a list: for the edges of each channel behind what the algorithm has, which is the whole of it in each.
+  if (work.segments != nullptr) work.scratchBytes = (owner_.operations().current().scratchBytes + 127) / 128 * 128;
   return {};
 }
 
@@ -183,6 +186,7 @@ Status GpuBackend::enqueue(std::span<const Message> messages, std::span<const Op
   if (owner_.failed()) return owner_.failure();
   works_.clear();
   counts_.clear();
+  lists_.clear();
   KOLO_TRY(addToLaunch(messages));
   const auto messageWorks = static_cast<std::uint32_t>(works_.size());
   for (const Operation& operation : operations) KOLO_TRY(addToLaunch(operation));

@@ -80,7 +80,7 @@ void sortCollectives(std::vector<Operation>& operations) {
   if (operations.size() < 2) return;
   std::stable_sort(operations.begin(), operations.end(), [](const Operation& a, const Operation& b) {
     const auto key = [](const Operation& operation) {
-      const bool ownCount = operation.vector;  // may differ between ranks
+      const bool ownCount = operation.vector || operation.list != nullptr;  // may differ between ranks
       return std::tuple(operation.collective, operation.datatype, operation.op, operation.root, ownCount,
                         ownCount ? 0 : operation.count);
     };

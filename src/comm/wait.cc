@@ -27,6 +27,11 @@ constexpr std::uint64_t kTurnsInACrowd = 2;
 // something comes. On two cores the processor that is to be woken answers after as long as several messages take.
 constexpr std::int64_t kAwakeNs = 1'000'000;
 
+// A rank that waits takes turns by yielding for so long, and naps from then on. A thread of the library's own shares
+// the core with threads of the user's, which compute meanwhile, as those of PyTorch's autograd do: each turn is time
+// that they lack.
+constexpr std::int64_t kTurnsNs = 100'000'000, kLibrarysTurnsNs = 100'000;
+
 // What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it
 // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share
 // one, as containers do. Where the last yields found nobody, and looks cost no system call, the core is offered less
@@ -167,7 +172,7 @@ Fault Communicator::checkWait(int peer, executor::WaitState& state, bool isMessa
   if (++state.rounds % 2 != 0 || takesCare_ || !makeUserProgress()) {
     const bool isCrowded = ranks() >= kCrowd * machine_.cores && state.rounds > kTurnsInACrowd;
     const std::int64_t waited = now - state.startedNs;
-    rest(peer, isCrowded || waited > 100'000'000, isCrowded || waited > kAwakeNs);
+    rest(peer, isCrowded || waited > (caller.isLibrarys ? kLibrarysTurnsNs : kTurnsNs), isCrowded || waited > kAwakeNs);
   }
   return lookForReroutes(now);
 }

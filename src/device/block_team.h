@@ -8,14 +8,16 @@
 //   uint64 add(counter)                        adds one; acquires and releases; gives the sum
 //   bool read(peer, to, from, bytes)           as Team's, by the leader; false where it is not possible
 //   bool write(peer, to, from, bytes)          likewise
-//   void reduce(index, work, args)             blockReduce() of the work's datatype and operation; index: thread()
+//   void reduce(index, work, datatype, args)   blockReduce() of the datatype and the work's operation; index: thread()
 //                                              and threads()
+//   void castRows(index, move)                 castRows() of the move's datatypes
 #pragma once
 
 #include <cstdint>
 
 #include "device/atomics.h"
 #include "device/block_ops.h"
+#include "device/row_move.h"
 #include "device/work.h"
 
 namespace kolo::device {
@@ -114,10 +116,18 @@ class BlockTeam {
   KOLO_DEVICE void write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {
     if (leader() && !platform_.write(peer, to, from, bytes)) fail({.kind = Fault::kUnwritable, .peer = peer});
   }
-  KOLO_DEVICE void reduce(const ReduceArgs& args) { platform_.reduce(index(), work_, args); }
-  KOLO_DEVICE void reduceAlone(const ReduceArgs& args) { platform_.reduce(BlockIndex{0, 1}, work_, args); }
+  KOLO_DEVICE void reduce(const ReduceArgs& args) { reduceAs(datatype(), args); }
+  KOLO_DEVICE void reduceAs(koloDataType_t datatype, const ReduceArgs& args) {
+    platform_.reduce(index(), work_, datatype, args);
+  }
+  KOLO_DEVICE void reduceAlone(const ReduceArgs& args) { platform_.reduce(BlockIndex{0, 1}, work_, datatype(), args); }
+  KOLO_DEVICE void moveRows(const RowMove& move) {
+    if (move.dstDatatype == move.srcDatatype) copyRows(index(), move);
+    else platform_.castRows(index(), move);
+  }
 
  private:
+  KOLO_DEVICE koloDataType_t datatype() const { return static_cast<koloDataType_t>(work_.signature.datatype); }
   KOLO_DEVICE BlockIndex index() const { return {platform_.thread(), platform_.threads()}; }
 
   KOLO_DEVICE void wait(const Counter& counter, std::uint64_t target, int peer) {

@@ -15,6 +15,7 @@
 //   bool waitAlone(counter, target, peer)  in such a body: as waitAtLeast, for the calling thread
 //   void fail(fault)                       by the leader or in such a body, before a sync
 //   void copy(dst, src, bytes, streaming), void reduce(ReduceArgs)   all threads call; no barrier inside
+//   void moveRows(RowMove), void reduceAs(datatype, ReduceArgs)      likewise, of buffers that are lists of segments
 //
 // After a failure every primitive returns at once and the algorithm runs to its end without touching data, so that no
 // algorithm needs an error path. What was received is then undefined, and the operation returns an error.
@@ -27,6 +28,7 @@
 #include "device/link.h"
 #include "device/path.h"
 #include "device/pieces.h"
+#include "device/segment_moves.h"
 #include "device/shares.h"
 #include "device/work.h"
 
@@ -376,14 +378,14 @@ class Exchange {
   KOLO_DEVICE_CALL void forward(int peer, const unsigned char* src, std::uint64_t bytes) {
     if (bytes == 0) return;
     if (unsigned char* slot = acquireSlot(peer)) {
-      team_.copy(slot, src, bytes, false);
+      move(slot, src, bytes, false);
       publishSlot(peer, bytes);
     }
   }
   KOLO_DEVICE_CALL void recv(int peer, unsigned char* dst, std::uint64_t bytes) {
     if (bytes == 0) return;
     if (const unsigned char* slot = awaitSlot(peer)) {
-      team_.copy(dst, slot, bytes, work_.streaming);
+      move(dst, slot, bytes, work_.streaming);
       releaseSlot(peer);
     }
   }
@@ -457,7 +459,7 @@ class Exchange {
   // Copy of this rank's input, with its scale applied.
   KOLO_DEVICE_CALL void contribute(unsigned char* dst, const unsigned char* src, std::uint64_t bytes) {
     if (!work_.scaled) {
-      team_.copy(dst, src, bytes, false);
+      move(dst, src, bytes, false);
       return;
     }
     void* outputs[] = {dst};
@@ -474,6 +476,11 @@ class Exchange {
   KOLO_DEVICE_CALL void fold(void* const* outputs, int outputCount, const void* const* inputs, int inputCount, int own,
                              std::uint64_t bytes, bool last, bool streaming, FoldParts parts = {}) {
     if (team_.failed()) return;
+    if (work_.segments != nullptr) {
+      SegmentMoves<Team>(team_, work_)
+          .fold(outputs, outputCount, inputs, inputCount, own, bytes, last, streaming, parts);
+      return;
+    }
     ReduceArgs args{.dst = outputs,
                     .dstCount = outputCount,
                     .src = inputs,
@@ -493,11 +500,17 @@ class Exchange {
   }
 
   KOLO_DEVICE void copy(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
-    if (bytes != 0 && dst != src && !team_.failed()) team_.copy(dst, src, bytes, streaming);
+    if (bytes != 0 && dst != src && !team_.failed()) move(dst, src, bytes, streaming);
   }
 
  private:
   static constexpr bool kIsOneThread = Team::kIsOneThread;
+
+  // All that is copied between buffers and slots.
+  KOLO_DEVICE void move(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
+    if (work_.segments == nullptr) return team_.copy(dst, src, bytes, streaming);
+    SegmentMoves<Team>(team_, work_).copy(dst, src, bytes, streaming);
+  }
 
   // outputs = the partial result of `before` ranks, which lies in a slot, with this rank's contribution folded in.
   KOLO_DEVICE_CALL void foldOwn(void* const* outputs, int outputCount, const unsigned char* slot, int before,
@@ -665,7 +678,7 @@ class Exchange {
     if (slot == nullptr) return false;
     std::uint64_t filled = 0;
     stream.takeChunk(work_.chunkBytes, [&](std::uint64_t place, unsigned char* data, std::uint64_t bytes) {
-      team_.copy(slot + place, data, bytes, false);
+      move(slot + place, data, bytes, false);
       filled = place + bytes;
     });
     publishSlot(peer, filled);
@@ -677,7 +690,7 @@ class Exchange {
     const unsigned char* slot = awaitSlot(peer);
     if (slot == nullptr) return false;
     stream.takeChunk(work_.chunkBytes, [&](std::uint64_t place, unsigned char* data, std::uint64_t bytes) {
-      team_.copy(data, slot + place, bytes, work_.streaming);
+      move(data, slot + place, bytes, work_.streaming);
     });
     releaseSlot(peer);
     return true;

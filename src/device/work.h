@@ -7,6 +7,7 @@
 #include "device/partition.h"
 #include "device/post_ring.h"
 #include "device/reduce_args.h"
+#include "device/segments.h"
 
 namespace kolo::device {
 
@@ -192,6 +193,8 @@ struct Work {
 
   const unsigned char* send = nullptr;
   unsigned char* recv = nullptr;
+  const Segments* segments =
+      nullptr;        // `send` and `recv` are logical addresses, and elements are bytes; null: of memory
   Layout sendLayout;  // one block where the operation's buffer is not divided
   Layout recvLayout;
   WindowRef sendRef, recvRef;

@@ -93,6 +93,14 @@ bool isTaken(const Choice& choice, const Query& query, const Machine& machine) {
 
 }  // namespace
 
+// Whether an algorithm serves lists of items. What is folded in scratch memory has no datatype there, and what is read
+// again from the output has to be there as it is transferred.
+bool servesLists(const algorithms::Row& row, const Query& query) {
+  if (row.meeting == Meeting::kByLines) return query.collective == Collective::kBarrier;
+  if (reduces(query.collective) && device::isIn(query.collective, row.scratch)) return false;
+  return !query.castsOutput || !device::isIn(query.collective, row.readsOutput);
+}
+
 bool isWrittenFor(Algorithm algorithm, Collective collective) { return rowOf(algorithm).serves(collective); }
 
 bool fits(Algorithm algorithm, const Query& query, const Machine& machine) {
@@ -102,11 +110,13 @@ bool fits(Algorithm algorithm, const Query& query, const Machine& machine) {
   if (query.inOrder && reduces(collective) && !row.keepsOrder) return false;
   if (device::isIn(collective, row.boundedRanks) && machine.ranks > row.mostRanks) return false;
   if (query.vector && !device::isIn(collective, query.countsKnown ? row.vectors : row.pairVectors)) return false;
+  if (query.isList && !servesLists(row, query)) return false;
   const bool hasUniformHosts = machine.hosts > 1 && machine.perHost > 1;
   if (device::isIn(collective, row.uniformHosts) && (!hasUniformHosts || query.bytes == 0)) return false;
   if (device::isIn(collective, row.hostsInRows) && !machine.hostsInRows) return false;
   // What moves nothing is the line's, on as many ranks as a line serves.
-  const bool movesNothing = query.bytes == 0 && query.countsKnown && collective != Collective::kBarrier;
+  const bool movesNothing =
+      query.bytes == 0 && query.countsKnown && !query.isList && collective != Collective::kBarrier;
   const bool isLine = row.meeting == Meeting::kByLines;
   return isLine || !movesNothing || machine.ranks > algorithms::kMaxLineRanks;
 }

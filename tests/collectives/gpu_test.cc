@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "batch.h"
+#include "lists.h"
 #include "mock_cuda/mock_cuda.h"
 
 namespace kolo::tests {
@@ -281,6 +282,16 @@ void alone(bool resident) {
 TEST_CASE("GPU: a rank by itself, launched", "[gpu][single]") { alone(false); }
 
 TEST_CASE("GPU: a rank by itself, resident", "[gpu]") { alone(true); }
+
+TEST_CASE("GPU: lists and axes", "[gpu]") {
+  for (const int ranks : {1, 2, 3}) {
+    for (const bool resident : {false, true}) {
+      Gpu gpu(ranks, 2, 32, resident);
+      World world(gpu.options);
+      runLists(world, seedFor(90, ranks, resident ? 5 : 0), cases(3, 40));
+    }
+  }
+}
 
 }  // namespace
 }  // namespace kolo::tests

@@ -79,8 +79,12 @@ class MockPlatform {
   }
   bool read(int, void*, std::uint64_t, std::uint64_t) { return false; }
   bool write(int, std::uint64_t, const void*, std::uint64_t) { return false; }
-  void reduce(const device::BlockIndex& index, const device::Work& work, const device::ReduceArgs& args) {
-    executor::reduceInBlock(index, static_cast<koloDataType_t>(work.signature.datatype), work.op, args);
+  void reduce(const device::BlockIndex& index, const device::Work& work, koloDataType_t datatype,
+              const device::ReduceArgs& args) {
+    executor::reduceInBlock(index, datatype, work.op, args);
+  }
+  void castRows(const device::BlockIndex& index, const device::RowMove& move) {
+    executor::castRowsInBlock(index, move);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "device/block_ops.h"
+#include "device/row_move.h"
 #include "executor/cuda/block_main.h"
 #include "executor/cuda/resident.h"
 
@@ -53,6 +54,31 @@ constexpr ReduceTable makeTable() {
 
 __device__ constexpr ReduceTable kReduceTable = makeTable();
 
+// Likewise the conversions.
+template <class To, class From>
+__device__ __noinline__ void castAs(const device::BlockIndex& index, const device::RowMove& move) {
+  device::castRows<To, From>(index, move);
+}
+
+using CastFunction = void (*)(const device::BlockIndex& index, const device::RowMove& move);
+
+struct CastTable {
+  CastFunction function[koloNumDatatypes][koloNumDatatypes];
+};
+
+constexpr CastTable makeCastTable() {
+  CastTable table{};
+  for (int to = 0; to < koloNumDatatypes; ++to) {
+    for (int from = 0; from < koloNumDatatypes; ++from) {
+      device::withCast(static_cast<koloDataType_t>(to), static_cast<koloDataType_t>(from),
+                       [&]<class To, class From>() { table.function[to][from] = &castAs<To, From>; });
+    }
+  }
+  return table;
+}
+
+__device__ constexpr CastTable kCastTable = makeCastTable();
+
 class CudaPlatform {
  public:
   static constexpr bool kPosts = true;
@@ -94,8 +120,12 @@ class CudaPlatform {
   __device__ bool read(int, void*, std::uint64_t, std::uint64_t) { return false; }  // no operation on a GPU asks for it
   __device__ bool write(int, std::uint64_t, const void*, std::uint64_t) { return false; }
 
-  __device__ void reduce(const device::BlockIndex& index, const device::Work& work, const device::ReduceArgs& args) {
-    kReduceTable.function[work.signature.datatype][static_cast<int>(work.op)](index, args);
+  __device__ void reduce(const device::BlockIndex& index, const device::Work& work, koloDataType_t datatype,
+                         const device::ReduceArgs& args) {
+    kReduceTable.function[datatype][static_cast<int>(work.op)](index, args);
+  }
+  __device__ void castRows(const device::BlockIndex& index, const device::RowMove& move) {
+    kCastTable.function[move.dstDatatype][move.srcDatatype](index, move);
   }
 
  private:

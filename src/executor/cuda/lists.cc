@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 namespace kolo::executor::cuda {
@@ -25,6 +26,7 @@ void eachArray(Work& work, const Visit& visit) {
   take(work.recvLayout.displs);
   take(work.countTo);
   take(work.countFrom);
+  if (work.segments != nullptr) visit(work.segments, work.segments->bytes);
 }
 
 }  // namespace
@@ -97,9 +99,9 @@ Status Lists::put(std::span<device::Work> works, std::uint64_t bytes, const List
   unsigned char* const to = list.isOnDevice ? image.data() : list.begin;
   std::uint64_t at = works.size_bytes();
   for (device::Work& work : works) {
-    eachArray(work, [&](const std::uint64_t*& array, std::uint64_t size) {
+    eachArray(work, [&](auto& array, std::uint64_t size) {
       std::memcpy(to + at, array, size);
-      array = reinterpret_cast<const std::uint64_t*>(list.begin + at);
+      array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(list.begin + at);
       at += size;
     });
   }

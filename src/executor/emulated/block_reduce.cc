@@ -2,6 +2,7 @@
 
 #include "device/block_ops.h"
 #include "device/reducers.h"
+#include "device/row_move.h"
 
 namespace kolo::executor {
 
@@ -10,6 +11,11 @@ void reduceInBlock(const device::BlockIndex& block, koloDataType_t datatype, dev
   // On the device too the instantiation is chosen at run time, in executor/cuda/kernels.cu.
   device::withReduction(datatype, op,
                         [&]<class T, device::ReduceOp kOp>() { device::blockReduce<T, kOp>(block, args); });
+}
+
+void castRowsInBlock(const device::BlockIndex& block, const device::RowMove& move) {
+  device::withCast(static_cast<koloDataType_t>(move.dstDatatype), static_cast<koloDataType_t>(move.srcDatatype),
+                   [&]<class To, class From>() { device::castRows<To, From>(block, move); });
 }
 
 }  // namespace kolo::executor

@@ -5,6 +5,7 @@
 
 #include "device/block_ops.h"
 #include "device/reduce_args.h"
+#include "device/row_move.h"
 
 namespace kolo::executor {
 
@@ -12,5 +13,8 @@ namespace kolo::executor {
 // kUser.
 void reduceInBlock(const device::BlockIndex& block, koloDataType_t datatype, device::ReduceOp op,
                    const device::ReduceArgs& args);
+
+// This thread's share of device::castRows of the move's datatypes.
+void castRowsInBlock(const device::BlockIndex& block, const device::RowMove& move);
 
 }  // namespace kolo::executor

@@ -80,11 +80,13 @@ class EmulatedPlatform {
   bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {
     return block_.context.owner->write(peer, to, from, bytes);
   }
-  void reduce(const device::BlockIndex& index, const device::Work& work, const device::ReduceArgs& args) {
-    if (work.op != device::ReduceOp::kUser) return reduceInBlock(index, block_.context.datatype, work.op, args);
+  void reduce(const device::BlockIndex& index, const device::Work& work, koloDataType_t datatype,
+              const device::ReduceArgs& args) {
+    if (work.op != device::ReduceOp::kUser) return reduceInBlock(index, datatype, work.op, args);
     // A user's function is the host's: no GPU runs it, and no two threads of a block share it.
     if (index.thread() == 0) userFold(*block_.context.user, args);
   }
+  void castRows(const device::BlockIndex& index, const device::RowMove& move) { castRowsInBlock(index, move); }
 
  private:
   Block& block_;

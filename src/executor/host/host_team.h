@@ -65,6 +65,15 @@ class HostTeam {
     context_.kernel(args);
   }
   void reduceAlone(const device::ReduceArgs& args) { reduce(args); }
+  void reduceAs(koloDataType_t datatype, const device::ReduceArgs& args) {
+    if (work_.op == device::ReduceOp::kUser) {
+      UserReduction user = *context_.user;
+      user.datatype = datatype;
+      return userFold(user, args);
+    }
+    reduceKernel(datatype, work_.op)(args);
+  }
+  void moveRows(const device::RowMove& move) { executor::moveRows(move); }
 
  private:
   bool poll(const device::Counter& counter, std::uint64_t target) const {

@@ -81,4 +81,18 @@ void copy(void* dst, const void* src, std::size_t bytes, bool streaming) {
   }
 }
 
+void moveRows(const device::RowMove& move) {
+  const std::uint64_t rowBytes = move.rowElements * move.dstBytes;
+  const bool casts = move.dstDatatype != move.srcDatatype;
+  // A call takes longer than the bytes of a short row.
+  if (!casts && rowBytes < 64) return device::copyRows(device::BlockIndex{0, 1}, move);
+  const CastKernel cast = casts ? chosen().casts[move.dstDatatype][move.srcDatatype] : nullptr;
+  for (std::uint64_t row = 0; row < move.rows; ++row) {
+    unsigned char* const to = move.dst + static_cast<std::int64_t>(row) * move.dstStride;
+    const unsigned char* const from = move.src + static_cast<std::int64_t>(row) * move.srcStride;
+    if (casts) cast(to, from, move.rowElements, move.factor);
+    else std::memcpy(to, from, rowBytes);
+  }
+}
+
 }  // namespace kolo::executor

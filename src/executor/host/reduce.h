@@ -7,8 +7,10 @@
 #include <kolo/kolo.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "device/reduce_args.h"
+#include "device/row_move.h"
 
 namespace kolo::executor {
 
@@ -25,10 +27,17 @@ const char* isaName();
 // says.
 void copy(void* dst, const void* src, std::size_t bytes, bool streaming);
 
+// Rows of elements that do not follow each other, or are converted. REQUIRES: the conversion is defined.
+void moveRows(const device::RowMove& move);
+
+// Converts `count` elements that follow each other, each multiplied by `factor`.
+using CastKernel = void (*)(void* dst, const void* src, std::uint64_t count, float factor);
+
 // One instruction set's code. For the choice above and for the tests, which compare them all.
 struct HostIsa {
   const char* name;
   ReduceKernel kernel[koloNumDatatypes][static_cast<int>(device::ReduceOp::kCount)];
+  CastKernel casts[koloNumDatatypes][koloNumDatatypes];  // [to][from]; null where there is none
   // Past the caches where the processor can; fences.
   void (*streamCopy)(void* dst, const void* src, std::size_t bytes);
 };

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "device/reducers.h"
+#include "executor/host/cast_kernels.h"
 #include "executor/host/reduce.h"
 #include "executor/host/reduce_lanes.h"
 
@@ -298,6 +299,7 @@ constexpr HostIsa makeIsa(const char* name) {
     device::dispatch(static_cast<koloDataType_t>(datatype),
                      [&isa, datatype](auto tag) { fillRow<typename decltype(tag)::type>(isa.kernel[datatype]); });
   }
+  fillCasts(isa);
   isa.streamCopy = &streamCopy;
   return isa;
 }

@@ -1,0 +1,101 @@
+// Collectives over lists of items, and along the axes of arrays: arguments checked, then submitted.
+#include "api/submit.h"
+#include "collectives/list.h"
+
+namespace kolo::api {
+namespace {
+
+using collectives::List;
+using device::Collective;
+
+// The buffers of an item have to lie where the communicator's do.
+Status checkPlaces(comm::Communicator& communicator, const collectives::Item& item) {
+  if (!communicator.backend().checksPlaces()) return {};
+  for (const auto& [name, side] : {std::pair("sendbuf", &item.send), std::pair("recvbuf", &item.recv)}) {
+    const auto [begin, end] = side->place();
+    if (begin != end) KOLO_TRY(checkPlace(communicator, {name, begin, static_cast<std::uint64_t>(end - begin)}));
+  }
+  return {};
+}
+
+// A list that is made when the communicator is known.
+template <class Make>
+koloResult_t overItems(const char* function, comm::Call call, koloComm_t comm, const Where& where,
+                       Make&& make) noexcept {
+  call.datatype = collectives::kOfItems;
+  const auto check = [&](comm::Communicator& communicator, comm::Operation& o) -> Status {
+    if (device::isIn(o.collective, device::kFromRoot | device::kToRoot))
+      KOLO_TRY(checkRoot(o.root, communicator.ranks()));
+    KOLO_ASSIGN(
+        o.list,
+        make(collectives::ListCall{
+            .collective = o.collective, .rank = communicator.rank(), .ranks = communicator.ranks(), .root = o.root}));
+    for (const collectives::Item& item : o.list->items) {
+      if (o.reduces()) KOLO_TRY(checkReduction(o.op, item.transferType, communicator));
+      KOLO_TRY(checkPlaces(communicator, item));
+    }
+    if (o.reduces() && o.op >= koloNumOps) o.custom = communicator.reductions().find(o.op);
+    o.count = o.list->hash;
+    o.vector = !o.list->areAlike;
+    return {};
+  };
+  return guard(function, [&]() -> Status {
+    comm::Operation operation;
+    static_cast<comm::Call&>(operation) = call;
+    return submit(operation, comm, where, check);
+  });
+}
+
+koloResult_t overItems(const char* function, const comm::Call& call, const koloItem_t* items, size_t count,
+                       koloComm_t comm, const Where& where) noexcept {
+  return overItems(function, call, comm, where,
+                   [&](const collectives::ListCall& given) { return collectives::makeList(given, items, count); });
+}
+
+koloResult_t alongAxes(const char* function, const koloItem_t* item, int splitAxis, int concatAxis,
+                       const size_t* splits, const size_t* concats, koloComm_t comm, const Where& where) noexcept {
+  return overItems(function, {.collective = Collective::kAllToAll}, comm, where,
+                   [&](const collectives::ListCall& given) -> Result<std::shared_ptr<const List>> {
+                     if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
+                     return collectives::makeAxisExchange(given, *item, splitAxis, concatAxis, splits, concats);
+                   });
+}
+
+}  // namespace
+}  // namespace kolo::api
+
+using namespace kolo;
+using namespace kolo::api;
+
+extern "C" {
+
+KOLO_TWO_FORMS(koloAllReduceList, koloIallReduceList, (const koloItem_t* items, size_t count, koloRedOp_t op),
+               overItems(__func__, {.collective = Collective::kAllReduce, .op = op}, items, count, comm, where))
+
+KOLO_TWO_FORMS(koloReduceList, koloIreduceList, (const koloItem_t* items, size_t count, koloRedOp_t op, int root),
+               overItems(__func__, {.collective = Collective::kReduce, .op = op, .root = root}, items, count, comm,
+                         where))
+
+KOLO_TWO_FORMS(koloBroadcastList, koloIbroadcastList, (const koloItem_t* items, size_t count, int root),
+               overItems(__func__, {.collective = Collective::kBroadcast, .root = root}, items, count, comm, where))
+
+KOLO_TWO_FORMS(koloAllGatherList, koloIallGatherList, (const koloItem_t* items, size_t count),
+               overItems(__func__, {.collective = Collective::kAllGather}, items, count, comm, where))
+
+KOLO_TWO_FORMS(koloReduceScatterList, koloIreduceScatterList, (const koloItem_t* items, size_t count, koloRedOp_t op),
+               overItems(__func__, {.collective = Collective::kReduceScatter, .op = op}, items, count, comm, where))
+
+KOLO_TWO_FORMS(koloGatherList, koloIgatherList, (const koloItem_t* items, size_t count, int root),
+               overItems(__func__, {.collective = Collective::kGather, .root = root}, items, count, comm, where))
+
+KOLO_TWO_FORMS(koloScatterList, koloIscatterList, (const koloItem_t* items, size_t count, int root),
+               overItems(__func__, {.collective = Collective::kScatter, .root = root}, items, count, comm, where))
+
+KOLO_TWO_FORMS(koloAllToAllList, koloIallToAllList, (const koloItem_t* items, size_t count),
+               overItems(__func__, {.collective = Collective::kAllToAll}, items, count, comm, where))
+
+KOLO_TWO_FORMS(koloAllToAllAxis, koloIallToAllAxis,
+               (const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits, const size_t* concats),
+               alongAxes(__func__, item, splitAxis, concatAxis, splits, concats, comm, where))
+
+}  // extern "C"

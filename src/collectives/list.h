@@ -1,0 +1,98 @@
+// Collectives over lists of items: tensors that lie apart, of several datatypes, and arrays with strides, in one
+// operation. An item is checked and put into one form here (List); laid out for the executors, it is device::Segments.
+//
+// A block of the operation, as algorithms know it, consists of every item's part for that block, one behind the other.
+//
+// Thread safety: lists do not change once made.
+#pragma once
+
+#include <kolo/kolo.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "device/segments.h"
+#include "device/work.h"
+
+namespace kolo::collectives {
+
+// One buffer of an item: blocks in a row along an axis of an array. Shapes and strides are in elements.
+struct Side {
+  unsigned char* data = nullptr;
+  koloDataType_t datatype = koloInt8;
+  int ndim = 1;
+  int axis = 0;
+  std::uint64_t shape[device::kMostDimensions] = {};  // of a block; along the axis `extents` say it
+  std::int64_t strides[device::kMostDimensions] = {};
+  std::vector<std::uint64_t> extents;  // of each block along the axis: one, or one for each rank
+
+  bool operator==(const Side&) const = default;
+  std::uint64_t elementsOf(std::size_t block) const;  // which is 0 where there is one block
+  // From its first byte in memory to behind the last; empty where it has none.
+  std::pair<const unsigned char*, const unsigned char*> place() const;
+};
+
+struct Item {
+  Side send, recv;  // data null: this rank has no such buffer
+  koloDataType_t transferType = koloInt8;
+  float scale = 1;
+
+  bool operator==(const Item&) const = default;
+};
+
+struct List {
+  std::vector<Item> items;
+  std::uint64_t hash = 0;    // of all that it is here
+  std::uint64_t digest = 0;  // of what has to be the same on all ranks
+  // Bytes of the longest block of any pair of ranks, and whether all are equally long: the same on all ranks.
+  std::uint64_t longest = 0;
+  bool areAlike = true;
+  bool castsOutput = false;  // some item is received in another datatype than it is transferred in; the same on all
+
+  bool operator==(const List& other) const { return hash == other.hash && items == other.items; }
+};
+
+// The blocks of one buffer of a list, in bytes of the logical buffer.
+struct Blocks {
+  std::vector<std::uint64_t> counts, displs;
+  std::uint64_t bytes = 0;    // of all
+  std::uint64_t longest = 0;  // block
+  bool areAlike = true;       // of those of this rank
+};
+
+// A list laid out: what device::Work points to.
+struct LaidOut {
+  Blocks send, recv;
+  std::vector<std::uint64_t> memory;  // a device::Segments
+
+  const device::Segments* segments() const { return reinterpret_cast<const device::Segments*>(memory.data()); }
+};
+
+// Without the segments.
+Blocks blocksOf(const List& list, device::Buffer buffer);
+
+// parts: 1, or the number of ranks: each item is cut into so many, and part p of the buffers consists of all items'
+// parts p, for the ring all-reduce, whose folds begin with another rank in each part. edgesAt: as in device::Segments.
+LaidOut layOut(const List& list, int parts, std::uint64_t edgesAt);
+
+// ---- making lists
+
+// What an item's caller says, and the operation.
+struct ListCall {
+  device::Collective collective;
+  int rank;
+  int ranks;
+  int root;
+};
+// Checks the items and puts them into the one form. An error names the item.
+Result<std::shared_ptr<const List>> makeList(const ListCall& call, const koloItem_t* items, std::size_t count);
+// An all-to-all of one item along two axes: makes blocks of its send array along splitAxis, and gets those of its
+// receive array along concatAxis. splits, concats: lengths along these axes for each rank; NULL: alike.
+Result<std::shared_ptr<const List>> makeAxisExchange(const ListCall& call, const koloItem_t& item, int splitAxis,
+                                                     int concatAxis, const std::size_t* splits,
+                                                     const std::size_t* concats);
+
+}  // namespace kolo::collectives

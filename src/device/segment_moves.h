@@ -1,0 +1,226 @@
+// Copies and folds whose operands may be logical addresses (device/segments.h): cut into runs, each of which is one
+// copy or fold of memory. Called by Exchange alone.
+//
+// A fold takes runs where they are, if their elements follow each other in the datatype in which they are transferred.
+// Others pass through an *edge*, a piece of memory that stays in a cache: they are brought there before the fold, or
+// put from there to where they belong behind it. So a cast, and an array with strides, cost no pass over memory.
+#pragma once
+
+#include <cstdint>
+
+#include "device/host_device.h"
+#include "device/reduce_args.h"
+#include "device/reducers.h"
+#include "device/row_move.h"
+#include "device/segments.h"
+#include "device/shares.h"
+#include "device/work.h"
+
+namespace kolo::device {
+
+// A fold has one operand in the send buffer, one in the receive buffer that it reads, and one that it writes.
+inline constexpr int kEdges = 3;
+inline constexpr std::uint64_t kEdgeBytes = 8192;
+
+template <class Team>
+class SegmentMoves {
+ public:
+  KOLO_DEVICE SegmentMoves(Team& team, const Work& work) : team_(team), work_(work), all_(*work.segments) {}
+
+  KOLO_DEVICE_CALL void copy(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
+    KOLO_ROLLED
+    while (bytes != 0) {
+      Run to = runAt(all_, dst, bytes), from = runAt(all_, src, bytes);
+      matchRows(to, from);
+      if (to.data != nullptr && from.data != nullptr) {
+        if (isCast(to) && isCast(from)) moveTwice(to, from, streaming);
+        else move(to, from, streaming);
+      }
+      dst += to.bytes;
+      src += to.bytes;
+      bytes -= to.bytes;
+    }
+  }
+
+  // As Exchange::fold(). The operands have the same segments, but for where these lie.
+  KOLO_DEVICE_CALL void fold(void* const* outputs, int outputCount, const void* const* inputs, int inputCount, int own,
+                             std::uint64_t bytes, bool last, bool streaming, const FoldParts& parts) {
+    KOLO_ROLLED
+    for (std::uint64_t at = 0, done = 0; at < bytes; at += done) {
+      done = foldRun(Fold{outputs, outputCount, inputs, inputCount, own, last, streaming, parts}, at, bytes - at);
+    }
+  }
+
+ private:
+  struct Fold {
+    void* const* outputs;
+    int outputCount;
+    const void* const* inputs;
+    int inputCount;
+    int own;
+    bool last;
+    bool streaming;
+    const FoldParts& parts;
+  };
+
+  KOLO_DEVICE static const unsigned char* plus(const void* address, std::uint64_t bytes) {
+    return static_cast<const unsigned char*>(address) + bytes;
+  }
+
+  // Both get the same length: one row of each, or rows of the same length, or rows and what is in a row.
+  KOLO_DEVICE static void matchRows(Run& a, Run& b) {
+    for (int i = 0; i < 2; ++i) {
+      if (!a.isRow() && !b.isRow() && a.rowBytes != b.rowBytes) {
+        if (a.rowBytes > b.rowBytes) a.bytes = a.rowBytes;
+        else b.bytes = b.rowBytes;
+      }
+      const std::uint64_t common = a.bytes < b.bytes ? a.bytes : b.bytes;
+      a.cut(common);
+      b.cut(common);
+    }
+    const std::uint64_t common = a.bytes < b.bytes ? a.bytes : b.bytes;
+    a.cut(common);
+    b.cut(common);
+  }
+
+  // What is transferred from one run to the other, of the same length.
+  KOLO_DEVICE void move(const Run& to, const Run& from, bool streaming) {
+    if (!isCast(to) && !isCast(from) && to.isRow() && from.isRow()) {
+      if (to.data != from.data) team_.copy(to.data, from.data, to.bytes, streaming);
+      return;
+    }
+    const Run& rows =
+        !to.isRow() || (from.isRow() && to.segment != nullptr) ? to : from;  // with the rows, or a segment
+    team_.moveRows({.dst = to.data,
+                    .src = from.data,
+                    .rows = rows.bytes / rows.rowBytes,
+                    .rowElements = rows.rowBytes / unitOf(to, from),
+                    .dstStride = strideOf(to, rows),
+                    .srcStride = strideOf(from, rows),
+                    .dstBytes = unitIn(to, from),
+                    .srcBytes = unitIn(from, to),
+                    .dstDatatype = isCast(to) ? to.segment->datatype : transferTypeOf(to, from),
+                    .srcDatatype = isCast(from) ? from.segment->datatype : transferTypeOf(to, from),
+                    .factor = (isCast(from) ? from.segment->scale : 1) / (isCast(to) ? to.segment->scale : 1)});
+  }
+  // What is converted on the way out and on the way in: first into the datatype of the transfer, as from another rank.
+  KOLO_DEVICE void moveTwice(Run& to, Run& from, bool streaming) {
+    to.cut(kEdgeBytes);
+    from.cut(kEdgeBytes);
+    matchRows(to, from);
+    Run edge;
+    edge.data = edgeOf(0);
+    edge.bytes = edge.rowBytes = to.bytes;
+    move(edge, from, false);
+    team_.sync();
+    move(to, edge, streaming);
+    team_.sync();
+  }
+  KOLO_DEVICE static bool isCast(const Run& run) { return run.segment != nullptr && run.segment->isCast(); }
+  KOLO_DEVICE static std::uint8_t transferTypeOf(const Run& a, const Run& b) {
+    return a.segment != nullptr ? a.segment->transferType : b.segment->transferType;
+  }
+  // Bytes of an element in the transfer.
+  KOLO_DEVICE static std::uint8_t unitOf(const Run& a, const Run& b) {
+    return a.segment != nullptr ? a.segment->transferElementBytes : b.segment->transferElementBytes;
+  }
+  // And in a run's memory.
+  KOLO_DEVICE static std::uint8_t unitIn(const Run& run, const Run& other) {
+    return run.segment != nullptr ? run.segment->elementBytes : other.segment->transferElementBytes;
+  }
+  // From row to row of `rows`, in a run that has such rows, or these in one row.
+  KOLO_DEVICE static std::int64_t strideOf(const Run& run, const Run& rows) {
+    if (!run.isRow()) return run.stride;
+    const std::uint64_t elements = rows.rowBytes / rows.segment->transferElementBytes;
+    return static_cast<std::int64_t>(
+        elements * (run.segment != nullptr ? run.segment->elementBytes : rows.segment->transferElementBytes));
+  }
+
+  // The part of a fold that begins at `at`, in one segment; gives its length.
+  KOLO_DEVICE_CALL std::uint64_t foldRun(const Fold& fold, std::uint64_t at, std::uint64_t most) {
+    const Segment* segment = nullptr;
+    std::uint64_t bytes = most;
+    const auto look = [&](const void* address) {
+      if (!isLogical(address)) return;
+      const Run run = runAt(all_, plus(address, at), most);
+      const bool isPlain = run.isRow() && !isCast(run);
+      // Through an edge: as much of the segment as fits there.
+      const std::uint64_t long_ =
+          isPlain || run.data == nullptr ? run.bytes : leftOf(run, plus(address, at), kEdgeBytes);
+      if (long_ < bytes) bytes = long_;
+      if (run.segment != nullptr) segment = run.segment;
+    };
+    for (int i = 0; i < fold.inputCount; ++i) look(fold.inputs[i]);
+    for (int i = 0; i < fold.outputCount; ++i) look(fold.outputs[i]);
+    if (segment != nullptr) foldInSegment(fold, at, bytes, *segment);
+    return bytes;
+  }
+  KOLO_DEVICE static std::uint64_t leftOf(const Run& run, const void* address, std::uint64_t most) {
+    const std::uint64_t left = run.segment->begin + run.segment->bytes - byteOf(address);
+    return left < most ? left : most;
+  }
+
+  KOLO_DEVICE_CALL void foldInSegment(const Fold& fold, std::uint64_t at, std::uint64_t bytes, const Segment& segment) {
+    const void* inputs[kMostOperands];
+    void* outputs[kMostOperands];
+    int edges = 0;
+    for (int i = 0; i < fold.inputCount; ++i) {
+      const unsigned char* const address = plus(fold.inputs[i], at);
+      if (const unsigned char* const place = placeOf(address, bytes)) {
+        inputs[i] = place;
+        continue;
+      }
+      unsigned char* const edge = edgeOf(edges++);
+      copy(edge, address, bytes, false);
+      inputs[i] = edge;
+    }
+    const int firstOut = edges;
+    for (int i = 0; i < fold.outputCount; ++i) {
+      unsigned char* const place = placeOf(plus(fold.outputs[i], at), bytes);
+      outputs[i] = place != nullptr ? place : edgeOf(edges++);
+    }
+    if (edges != 0) team_.sync();
+    reduce(fold, inputs, outputs, bytes, segment, edges != firstOut);
+    if (edges == firstOut) {
+      if (edges != 0) team_.sync();
+      return;
+    }
+    team_.sync();
+    for (int i = 0, edge = firstOut; i < fold.outputCount; ++i) {
+      auto* const address = const_cast<unsigned char*>(plus(fold.outputs[i], at));
+      if (placeOf(address, bytes) == nullptr) copy(address, edgeOf(edge++), bytes, fold.streaming);
+    }
+    team_.sync();
+  }
+  // Where so many bytes are in memory as they are transferred, if they are.
+  KOLO_DEVICE unsigned char* placeOf(const unsigned char* address, std::uint64_t bytes) const {
+    const Run run = runAt(all_, address, bytes);
+    return run.bytes == bytes && run.isRow() && !isCast(run) ? run.data : nullptr;
+  }
+  KOLO_DEVICE unsigned char* edgeOf(int number) const {
+    return work_.scratch + all_.edgesAt + static_cast<std::uint64_t>(number) * kEdgeBytes;
+  }
+  KOLO_DEVICE void reduce(const Fold& fold, const void* const* inputs, void* const* outputs, std::uint64_t bytes,
+                          const Segment& segment, bool isAtEdge) {
+    ReduceArgs args{.dst = outputs,
+                    .dstCount = fold.outputCount,
+                    .src = inputs,
+                    .srcCount = fold.inputCount,
+                    .count = bytes / segment.transferElementBytes,
+                    .scale = work_.scaled && fold.own >= 0 ? work_.scalar : nullptr,
+                    .scaledSource = work_.scaled ? fold.own : -1,
+                    .divisor = fold.last ? work_.divisor : 1,
+                    .streaming = fold.streaming && !isAtEdge};
+    const auto datatype = static_cast<koloDataType_t>(segment.transferType);
+    if (averagesInShares(datatype)) foldShares(work_, fold.last, fold.parts, args);
+    team_.reduceAs(datatype, args);
+  }
+
+  static constexpr int kMostOperands = 64;
+
+  Team& team_;
+  const Work& work_;
+  const Segments& all_;
+};
+
+}  // namespace kolo::device

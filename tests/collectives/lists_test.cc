@@ -1,0 +1,574 @@
+// Lists of items and arrays with strides: random ones against the definition in kolo.h, element by element, on every
+// executor and over posted links. Values are small whole numbers, which every datatype holds exactly, as it does their
+// sums.
+#include "lists.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "batch.h"
+
+namespace kolo::tests {
+namespace {
+
+double decodeAny(koloDataType_t datatype, const std::uint8_t* at) {
+  const auto load = [&](auto value) {
+    std::memcpy(&value, at, sizeof value);
+    return static_cast<double>(value);
+  };
+  switch (datatype) {
+    case koloInt8: return load(std::int8_t{});
+    case koloBool:
+    case koloUint8: return load(std::uint8_t{});
+    case koloInt16: return load(std::int16_t{});
+    case koloUint16: return load(std::uint16_t{});
+    case koloInt32: return load(std::int32_t{});
+    case koloUint32: return load(std::uint32_t{});
+    case koloInt64: return load(std::int64_t{});
+    case koloUint64: return load(std::uint64_t{});
+    default: return decode(datatype, at);
+  }
+}
+
+void encodeAny(koloDataType_t datatype, double value, std::uint8_t* at) {
+  const auto whole = static_cast<std::int64_t>(value);
+  if (isFloating(datatype)) {
+    encode(datatype, value, at);
+    if (koloDataTypeSize(datatype) > partBytes(datatype)) encode(datatype, 0, at + partBytes(datatype));
+  } else {
+    std::memcpy(at, &whole, koloDataTypeSize(datatype));
+  }
+}
+
+// An array in a rank's window. Strides are in elements, and the offset, in bytes, is that of element 0.
+struct Tensor {
+  koloDataType_t datatype = koloFloat32;
+  std::vector<std::size_t> shape;
+  std::vector<std::ptrdiff_t> strides;
+  std::size_t offset = 0;
+
+  std::size_t elements() const {
+    return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
+  }
+  // Where the element with these indices is.
+  std::size_t place(const std::vector<std::size_t>& index) const {
+    std::ptrdiff_t at = 0;
+    for (std::size_t d = 0; d < shape.size(); ++d) at += static_cast<std::ptrdiff_t>(index[d]) * strides[d];
+    return offset + static_cast<std::size_t>(at * static_cast<std::ptrdiff_t>(koloDataTypeSize(datatype)));
+  }
+  // Calls visit(index) in row-major order.
+  void each(const std::function<void(const std::vector<std::size_t>&)>& visit) const {
+    std::vector<std::size_t> index(shape.size());
+    for (std::size_t left = elements(); left > 0; --left) {
+      visit(index);
+      for (std::size_t d = shape.size(); d-- > 0 && ++index[d] == shape[d];) index[d] = 0;
+    }
+  }
+};
+
+enum class Style { kFlat, kRowMajor, kTransposed, kPadded, kReversed };
+
+// Puts tensors one behind the other into a window.
+class Placing {
+ public:
+  explicit Placing(Random& random) : random_(random) {}
+
+  Tensor put(koloDataType_t datatype, const std::vector<std::size_t>& shape, Style style) {
+    Tensor tensor{datatype, shape, std::vector<std::ptrdiff_t>(shape.size()), 0};
+    std::vector<std::size_t> order(shape.size());  // of the dimensions, the fastest first
+    std::iota(order.rbegin(), order.rend(), std::size_t{0});
+    if (style == Style::kTransposed) std::shuffle(order.begin(), order.end(), random_);
+    std::ptrdiff_t stride = style == Style::kPadded ? static_cast<std::ptrdiff_t>(pick(random_, 1, 3)) : 1;
+    std::ptrdiff_t before = 0;
+    for (const std::size_t d : order) {
+      const bool reverses = style == Style::kReversed && pick(random_, 0, 1) == 1;
+      const auto reach = stride * static_cast<std::ptrdiff_t>(std::max<std::size_t>(shape[d], 1) - 1);
+      tensor.strides[d] = reverses ? -stride : stride;
+      if (reverses) before += reach;
+      stride *= static_cast<std::ptrdiff_t>(std::max<std::size_t>(shape[d], 1));
+      if (style == Style::kPadded) stride += static_cast<std::ptrdiff_t>(pick(random_, 0, 5));
+    }
+    const std::size_t size = koloDataTypeSize(datatype);
+    const bool isAligned = pick(random_, 0, 3) != 0;
+    end_ = isAligned ? (end_ + 63) / 64 * 64 : end_ + pick(random_, 1, 9);
+    tensor.offset = end_ + static_cast<std::size_t>(before) * size;
+    end_ += static_cast<std::size_t>(stride) * size;
+    return tensor;
+  }
+
+ private:
+  Random& random_;
+  std::size_t end_ = 64;
+};
+
+struct Types {
+  koloDataType_t send, transfer, recv;
+};
+
+// An item on all ranks: its shape as a whole and the lengths of the ranks' parts along the axis.
+struct ListItem {
+  Types types{};
+  std::vector<std::size_t> whole;
+  int axis = 0;
+  bool isFlat = false;
+  bool hasCounts = false;
+  std::vector<std::size_t> parts;
+  float scale = 1;
+  std::vector<Tensor> send, recv;  // by rank
+  std::vector<bool> inPlace;       // by rank
+};
+
+struct ListCase {
+  koloCollective_t collective = koloCollectiveAllReduce;
+  koloRedOp_t op = koloSum;
+  int root = 0;
+  std::vector<ListItem> items;
+  std::string algorithm;
+};
+
+bool sendsWhole(koloCollective_t c) {
+  return c == koloCollectiveReduceScatter || c == koloCollectiveScatter || c == koloCollectiveAllToAll;
+}
+bool receivesWhole(koloCollective_t c) {
+  return c == koloCollectiveAllGather || c == koloCollectiveGather || c == koloCollectiveAllToAll;
+}
+bool isDivided(koloCollective_t c) { return sendsWhole(c) || receivesWhole(c); }
+bool reduces(koloCollective_t c) {
+  return c == koloCollectiveAllReduce || c == koloCollectiveReduce || c == koloCollectiveReduceScatter;
+}
+bool hasSend(const ListCase& c, int rank) {
+  return rank == c.root || (c.collective != koloCollectiveBroadcast && c.collective != koloCollectiveScatter);
+}
+bool hasRecv(const ListCase& c, int rank) {
+  return rank == c.root || (c.collective != koloCollectiveReduce && c.collective != koloCollectiveGather);
+}
+
+// What rank `rank` gives at an index of an item's array, which is of the rank alone where blocks are received.
+double given(int rank, std::size_t item, std::size_t linear) {
+  return static_cast<double>((static_cast<std::size_t>(rank) * 3 + item * 5 + linear * 7) % 4);
+}
+
+std::size_t linearOf(const Tensor& tensor, const std::vector<std::size_t>& index) {
+  std::size_t linear = 0;
+  for (std::size_t d = 0; d < index.size(); ++d) linear = linear * tensor.shape[d] + index[d];
+  return linear;
+}
+
+Types randomTypes(Random& random, koloCollective_t collective) {
+  constexpr koloDataType_t kFloats[] = {koloFloat32, koloBfloat16, koloFloat16, koloFloat8e4m3};
+  const auto any = [&] { return kFloats[pick(random, 0, 3)]; };
+  if (pick(random, 0, 2) == 0) return {any(), any(), any()};
+  for (;;) {
+    const auto one = static_cast<koloDataType_t>(pick(random, 0, koloNumDatatypes - 1));
+    // Sums of up to 15 are exact in all but float8 e5m2 and bool.
+    if (!reduces(collective) || (one != koloBool && one != koloFloat8e5m2)) return {one, one, one};
+  }
+}
+
+// lengths of a dimension: short ones, zero now and then, and long ones in flat items.
+ListItem randomItem(Random& random, const ListCase& list, int ranks) {
+  ListItem item;
+  item.types = randomTypes(random, list.collective);
+  item.isFlat = pick(random, 0, 1) == 0;
+  const std::size_t dimensions = item.isFlat ? 1 : pick(random, 1, 4);
+  for (std::size_t d = 0; d < dimensions; ++d) item.whole.push_back(pick(random, 1, 7));
+  if (item.isFlat) item.whole[0] = pick(random, 0, 3) == 0 ? pick(random, 0, 9000) : pick(random, 0, 40);
+  if (!item.isFlat && pick(random, 0, 3) == 0) item.whole.back() = pick(random, 20, 300);
+  item.axis = static_cast<int>(pick(random, 0, dimensions - 1));
+  const auto n = static_cast<std::size_t>(ranks);
+  item.hasCounts = list.collective != koloCollectiveAllToAll && isDivided(list.collective) && pick(random, 0, 1) == 0;
+  std::size_t& length = item.whole[static_cast<std::size_t>(item.axis)];
+  if (item.hasCounts) {
+    for (std::size_t i = 0; i < n; ++i) item.parts.push_back(pick(random, 0, 2) == 0 ? 0 : pick(random, 0, length));
+    length = std::accumulate(item.parts.begin(), item.parts.end(), std::size_t{0});
+  } else if (isDivided(list.collective)) {
+    item.parts.assign(n, length);
+    length *= n;
+  }
+  if (pick(random, 0, 2) == 0 && item.types.send != item.types.transfer && item.types.transfer != item.types.recv)
+    item.scale = 0.5F;
+  return item;
+}
+
+void placeItems(Random& random, ListCase& list, int ranks) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    Placing placing(random);
+    for (ListItem& item : list.items) {
+      std::vector<std::size_t> part = item.whole;
+      if (isDivided(list.collective))
+        part[static_cast<std::size_t>(item.axis)] = item.parts[static_cast<std::size_t>(rank)];
+      const auto style = [&] { return item.isFlat ? Style::kFlat : static_cast<Style>(pick(random, 1, 4)); };
+      const bool sends = sendsWhole(list.collective), receives = receivesWhole(list.collective);
+      item.send.push_back(placing.put(item.types.send, sends ? item.whole : part, style()));
+      item.recv.push_back(placing.put(item.types.recv, receives ? item.whole : part, style()));
+      item.inPlace.push_back(item.types.send == item.types.recv && !isDivided(list.collective) &&
+                             pick(random, 0, 3) == 0);
+      if (item.inPlace.back()) item.recv.back() = item.send.back();
+    }
+  }
+}
+
+// Of the whole's index, whose part it is, and the index there.
+int ownerOf(const ListItem& item, std::vector<std::size_t>& index) {
+  std::size_t& at = index[static_cast<std::size_t>(item.axis)];
+  int rank = 0;
+  while (at >= item.parts[static_cast<std::size_t>(rank)]) at -= item.parts[static_cast<std::size_t>(rank++)];
+  return rank;
+}
+
+// What a rank is to find at an index of what it receives.
+double expected(const ListCase& list, std::size_t number, int ranks, int rank, const std::vector<std::size_t>& index) {
+  const ListItem& item = list.items[number];
+  std::vector<std::size_t> at = index;
+  const auto from = [&](int giver, const std::vector<std::size_t>& place) {
+    return given(giver, number, linearOf(item.send[static_cast<std::size_t>(giver)], place));
+  };
+  const auto offsetOf = [&](int owner) {
+    std::size_t offset = 0;
+    for (int i = 0; i < owner; ++i) offset += item.parts[static_cast<std::size_t>(i)];
+    return offset;
+  };
+  const auto axis = static_cast<std::size_t>(item.axis);
+  if (sendsWhole(list.collective) && !receivesWhole(list.collective)) at[axis] += offsetOf(rank);
+  if (reduces(list.collective)) {
+    double sum = 0;
+    for (int giver = 0; giver < ranks; ++giver) sum += from(giver, at);
+    return sum;
+  }
+  if (list.collective == koloCollectiveBroadcast || list.collective == koloCollectiveScatter)
+    return from(list.root, at);
+  const int giver = ownerOf(item, at);
+  if (list.collective == koloCollectiveAllToAll) at[axis] += offsetOf(rank);
+  return from(giver, at);
+}
+
+koloResult_t call(const ListCase& list, const std::vector<koloItem_t>& items, koloComm_t comm, koloStream_t stream) {
+  const std::size_t n = items.size();
+  switch (list.collective) {
+    case koloCollectiveAllReduce: return koloAllReduceList(items.data(), n, list.op, comm, stream);
+    case koloCollectiveReduce: return koloReduceList(items.data(), n, list.op, list.root, comm, stream);
+    case koloCollectiveBroadcast: return koloBroadcastList(items.data(), n, list.root, comm, stream);
+    case koloCollectiveAllGather: return koloAllGatherList(items.data(), n, comm, stream);
+    case koloCollectiveReduceScatter: return koloReduceScatterList(items.data(), n, list.op, comm, stream);
+    case koloCollectiveGather: return koloGatherList(items.data(), n, list.root, comm, stream);
+    case koloCollectiveScatter: return koloScatterList(items.data(), n, list.root, comm, stream);
+    default: return koloAllToAllList(items.data(), n, comm, stream);
+  }
+}
+
+// A rank's part: fills its window, calls, compares its whole window with what it is to be.
+class ListRank {
+ public:
+  ListRank(World& world, const ListCase& list, int rank) : world_(world), list_(list), rank_(rank) {}
+
+  std::string run() {
+    unsigned char* const window = world_.window(rank_);
+    const std::size_t used = fill(window);
+    std::vector<unsigned char> wanted(window, window + used);
+    expect(wanted);
+    std::vector<koloArray_t> arrays(2 * list_.items.size());
+    std::vector<koloItem_t> items;
+    for (std::size_t i = 0; i < list_.items.size(); ++i) items.push_back(describe(i, &arrays[2 * i]));
+    if (world_.isOnGpu()) test::upload(world_.device(), world_.deviceWindow(rank_), window, used);
+    for (int turn = 0; turn < 2; ++turn) {  // the second time it is a repeat
+      if (call(list_, items, world_.comm(rank_), world_.stream(rank_)) != koloSuccess)
+        return std::string("rank ") + std::to_string(rank_) + ": " + koloGetLastError(nullptr);
+      world_.synchronize(rank_);
+      if (isInPlaceSomewhere()) break;
+    }
+    if (world_.isOnGpu()) test::download(world_.device(), window, world_.deviceWindow(rank_), used);
+    for (std::size_t at = 0; at < used; ++at) {
+      if (window[at] != wanted[at]) return difference(at, window, wanted);
+    }
+    return {};
+  }
+
+ private:
+  // Then nobody may call again: an input is gone.
+  bool isInPlaceSomewhere() const {
+    return std::any_of(list_.items.begin(), list_.items.end(), [](const ListItem& item) {
+      return std::any_of(item.inPlace.begin(), item.inPlace.end(), [](bool is) { return is; });
+    });
+  }
+  const Tensor& send(std::size_t i) const { return list_.items[i].send[static_cast<std::size_t>(rank_)]; }
+  const Tensor& recv(std::size_t i) const { return list_.items[i].recv[static_cast<std::size_t>(rank_)]; }
+
+  std::size_t fill(unsigned char* window) const {
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < list_.items.size(); ++i) {
+      for (const Tensor* tensor : {&send(i), &recv(i)}) {
+        tensor->each([&](const auto& index) { end = std::max(end, tensor->place(index) + 16); });
+      }
+    }
+    if (end > world_.windowBytes()) std::abort();  // a list that is too long for this test
+    for (std::size_t at = 0; at < end; ++at) window[at] = static_cast<unsigned char>(0xa0 + at % 31);
+    for (std::size_t i = 0; i < list_.items.size(); ++i) {
+      const Tensor& tensor = send(i);
+      tensor.each([&](const auto& index) {
+        encodeAny(tensor.datatype, given(rank_, i, linearOf(tensor, index)), window + tensor.place(index));
+      });
+    }
+    return end;
+  }
+
+  void expect(std::vector<unsigned char>& wanted) const {
+    if (!hasRecv(list_, rank_)) return;
+    for (std::size_t i = 0; i < list_.items.size(); ++i) {
+      const Tensor& tensor = recv(i);
+      tensor.each([&](const auto& index) {
+        const double value = expected(list_, i, world_.ranks(), rank_, index);
+        encodeAny(tensor.datatype, value, wanted.data() + tensor.place(index));
+      });
+    }
+  }
+
+  koloItem_t describe(std::size_t i, koloArray_t* arrays) const {
+    const ListItem& item = list_.items[i];
+    koloItem_t result{};
+    unsigned char* const base = world_.isOnGpu() ? world_.deviceWindow(rank_) : world_.window(rank_);
+    if (hasSend(list_, rank_)) result.sendbuf = base + send(i).offset;
+    if (hasRecv(list_, rank_)) result.recvbuf = base + recv(i).offset;
+    result.sendtype = item.types.send;
+    result.transfertype = item.types.transfer;
+    result.recvtype = item.types.recv;
+    if (item.scale != 1) result.scale = &item.scale;
+    if (item.hasCounts) result.counts = item.parts.data();
+    if (item.isFlat) {
+      result.count = item.parts.empty() ? item.whole[0] : item.parts[0];
+      return result;
+    }
+    const auto array = [](const Tensor& tensor) {
+      return koloArray_t{static_cast<int>(tensor.shape.size()), tensor.shape.data(), tensor.strides.data()};
+    };
+    arrays[0] = array(send(i));
+    arrays[1] = array(recv(i));
+    result.sendarray = &arrays[0];
+    result.recvarray = &arrays[1];
+    result.axis = item.axis;
+    return result;
+  }
+
+  std::string difference(std::size_t at, const unsigned char* window, const std::vector<unsigned char>& wanted) const {
+    for (std::size_t i = 0; i < list_.items.size(); ++i) {
+      const Tensor& tensor = recv(i);
+      std::string found;
+      tensor.each([&](const auto& index) {
+        const std::size_t place = tensor.place(index);
+        if (!found.empty() || at < place || at >= place + koloDataTypeSize(tensor.datatype)) return;
+        found =
+            fmt::format("rank {}: item {} ({} -> {} -> {}), element {}: {} instead of {}", rank_, i,
+                        koloDataTypeName(list_.items[i].types.send), koloDataTypeName(list_.items[i].types.transfer),
+                        koloDataTypeName(tensor.datatype), linearOf(tensor, index),
+                        decodeAny(tensor.datatype, window + place), decodeAny(tensor.datatype, wanted.data() + place));
+      });
+      if (!found.empty()) return found;
+    }
+    return fmt::format("rank {}: byte {}, which belongs to no receive buffer, was changed", rank_, at);
+  }
+
+  World& world_;
+  const ListCase& list_;
+  const int rank_;
+};
+
+}  // namespace
+
+void runLists(World& world, std::uint64_t seed, int each) {
+  Random random(seed);
+  for (int c = koloCollectiveAllReduce; c < koloCollectiveBarrier; ++c) {
+    for (int turn = 0; turn < each; ++turn) {
+      ListCase list;
+      list.collective = static_cast<koloCollective_t>(c);
+      list.root = static_cast<int>(pick(random, 0, static_cast<std::size_t>(world.ranks()) - 1));
+      const std::size_t items = pick(random, 0, 4) == 0 ? pick(random, 0, 1) : pick(random, 2, 9);
+      for (std::size_t i = 0; i < items; ++i) list.items.push_back(randomItem(random, list, world.ranks()));
+      placeItems(random, list, world.ranks());
+      std::vector<std::string> algorithms = algorithmsFor(list.collective);
+      algorithms.emplace_back();
+      list.algorithm = algorithms[pick(random, 0, algorithms.size() - 1)];
+      std::vector<std::string> faults(static_cast<std::size_t>(world.ranks()));
+      world.run([&](int rank) {
+        const std::string wish =
+            list.algorithm.empty() ? "" : fmt::format("{}:{}", koloCollectiveName(list.collective), list.algorithm);
+        if (koloCommSetAlgorithm(world.comm(rank), wish.c_str()) != koloSuccess)
+          faults[static_cast<std::size_t>(rank)] = koloGetLastError(nullptr);
+        else faults[static_cast<std::size_t>(rank)] = ListRank(world, list, rank).run();
+      });
+      INFO("seed " << seed << ", turn " << turn << ": " << koloCollectiveName(list.collective) << " of " << items
+                   << " items, " << world.ranks() << " ranks, root " << list.root << ", algorithm " << list.algorithm);
+      for (const std::string& fault : faults) REQUIRE(fault == "");
+    }
+  }
+}
+
+namespace {
+
+std::uint64_t seedFor(int test, int ranks) { return testSeed() + static_cast<std::uint64_t>(2000 + 10 * test + ranks); }
+
+TEST_CASE("lists and axes: every collective gives what its definition says") {
+  for (const int ranks : {1, 2, 3, 4, 5}) {
+    WorldOptions options;
+    options.ranks = ranks;
+    World world(options);
+    runLists(world, seedFor(0, ranks), std::max(2, 40 / kSlowdown));
+  }
+}
+
+TEST_CASE("lists and axes: reproducible communicators") {
+  WorldOptions options;
+  options.ranks = 3;
+  options.reproducible = true;
+  World world(options);
+  runLists(world, seedFor(1, 3), std::max(2, 10 / kSlowdown));
+}
+
+TEST_CASE("lists and axes: posted links, and hosts whose ranks share memory") {
+  for (const int perHost : {1, 2}) {
+    WorldOptions options;
+    options.ranks = 4;
+    options.latePerHost = perHost;
+    World world(options);
+    runLists(world, seedFor(2, perHost), std::max(2, 10 / kSlowdown));
+  }
+}
+
+TEST_CASE("lists and axes: emulated block") {
+  for (const unsigned threads : {1u, 3u, 8u}) {
+    const UseExecutor emulated(threads);
+    WorldOptions options;
+    options.ranks = 3;
+    World world(options);
+    runLists(world, seedFor(3, static_cast<int>(threads)), std::max(1, 6 / kSlowdown));
+  }
+}
+
+// A world of threads with nothing but communicators.
+struct AxisCase {
+  std::vector<std::size_t> shape;  // of a rank's array, whose length along the concatAxis is that of concats
+  int split, concat;
+  std::vector<std::size_t> splits, concats;
+};
+
+// S1.8 and S4.4: an array that is distributed along one axis is distributed along another afterwards.
+void exchangeAxes(World& world, const AxisCase& axes, bool transposed) {
+  world.run([&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    const auto split = static_cast<std::size_t>(axes.split), concat = static_cast<std::size_t>(axes.concat);
+    std::vector<std::size_t> shape = axes.shape, result = axes.shape;
+    shape[concat] = axes.concats[r];
+    result[concat] = std::accumulate(axes.concats.begin(), axes.concats.end(), std::size_t{0});
+    result[split] = axes.splits[r];
+    const auto sum = [](const std::vector<std::size_t>& lengths, std::size_t before) {
+      return std::accumulate(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(before), std::size_t{0});
+    };
+    const auto valueAt = [&](std::vector<std::size_t> index) {  // of the global index
+      int value = 0;
+      for (const std::size_t at : index) value = value * 64 + static_cast<int>(at);
+      return value;
+    };
+    Random random(7);
+    Placing placing(random);
+    const Tensor send = placing.put(koloInt32, shape, transposed ? Style::kTransposed : Style::kRowMajor);
+    const Tensor recv = placing.put(koloInt32, result, transposed ? Style::kTransposed : Style::kRowMajor);
+    unsigned char* const window = world.window(rank);
+    send.each([&](std::vector<std::size_t> index) {
+      const std::size_t place = send.place(index);
+      index[concat] += sum(axes.concats, r);
+      const int value = valueAt(index);
+      std::memcpy(window + place, &value, sizeof value);
+    });
+    const koloArray_t from{static_cast<int>(shape.size()), send.shape.data(), send.strides.data()};
+    const koloArray_t to{static_cast<int>(shape.size()), recv.shape.data(), recv.strides.data()};
+    koloItem_t item{};
+    item.sendbuf = window + send.offset;
+    item.recvbuf = window + recv.offset;
+    item.sendtype = item.transfertype = item.recvtype = koloInt32;
+    item.sendarray = &from;
+    item.recvarray = &to;
+    const koloResult_t code = koloAllToAllAxis(&item, axes.split, axes.concat, axes.splits.data(), axes.concats.data(),
+                                               world.comm(rank), nullptr);
+    std::string fault = code == koloSuccess ? "" : koloGetLastError(nullptr);
+    recv.each([&](std::vector<std::size_t> index) {
+      int value = -1;
+      std::memcpy(&value, window + recv.place(index), sizeof value);
+      index[split] += sum(axes.splits, r);
+      if (value != valueAt(index) && fault.empty())
+        fault = fmt::format("rank {}: {} for {}", rank, value, valueAt(index));
+    });
+    if (!fault.empty()) {
+      std::fprintf(stderr, "%s\n", fault.c_str());
+      std::abort();
+    }
+  });
+}
+
+TEST_CASE("S1.8 and S4.4: all-to-all along two axes, with uneven splits") {
+  WorldOptions options;
+  options.ranks = 3;
+  World world(options);
+  for (const bool transposed : {false, true}) {
+    exchangeAxes(world, {{6, 5, 4}, 0, 1, {2, 2, 2}, {5, 5, 5}}, transposed);
+    exchangeAxes(world, {{6, 5, 4}, 0, 2, {1, 5, 0}, {4, 1, 3}}, transposed);
+    exchangeAxes(world, {{3, 40, 7}, 1, 0, {7, 0, 33}, {1, 0, 2}}, transposed);
+    exchangeAxes(world, {{9, 2}, 0, 1, {3, 4, 2}, {2, 2, 1}}, transposed);
+  }
+}
+
+// The bits of merged calls are those of single ones, for the same algorithm: rough numbers, whose sums depend on the
+// order in which they are folded.
+TEST_CASE("S2.7: a list gives the bits of single calls") {
+  constexpr int kRanks = 3;
+  WorldOptions options;
+  options.ranks = kRanks;
+  World world(options);
+  for (const std::string algorithm : {"ring", "two_shot", "one_shot", "recursive", "tree"}) {
+    for (const koloDataType_t datatype : {koloFloat32, koloBfloat16}) {
+      world.run([&](int rank) {
+        const std::size_t counts[] = {1, 37, 4099, 0, 640, 100000};
+        std::vector<std::vector<float>> inputs, single, merged;
+        Random random(static_cast<std::uint64_t>(rank) + 5);
+        std::uniform_real_distribution<float> values(-1, 1);
+        for (const std::size_t count : counts) {
+          inputs.emplace_back(count + 1);  // enough for either datatype
+          for (std::size_t i = 0; i < count; ++i)
+            encode(datatype, static_cast<double>(values(random)),
+                   reinterpret_cast<std::uint8_t*>(inputs.back().data()) + i * koloDataTypeSize(datatype));
+          single.emplace_back(count + 1, 0.0F);
+          merged.emplace_back(count + 1, 0.0F);
+        }
+        bool good = koloCommSetAlgorithm(world.comm(rank), ("all_reduce:" + algorithm).c_str()) == koloSuccess;
+        std::vector<koloItem_t> items;
+        for (std::size_t i = 0; i < std::size(counts); ++i) {
+          good = good && koloAllReduce(inputs[i].data(), single[i].data(), counts[i], datatype, koloSum,
+                                       world.comm(rank), nullptr) == koloSuccess;
+          koloItem_t item{};
+          item.sendbuf = inputs[i].data();
+          item.recvbuf = merged[i].data();
+          item.count = counts[i];
+          item.sendtype = item.transfertype = item.recvtype = datatype;
+          items.push_back(item);
+        }
+        good = good && koloAllReduceList(items.data(), items.size(), koloSum, world.comm(rank), nullptr) == koloSuccess;
+        for (std::size_t i = 0; i < std::size(counts); ++i)
+          good = good && std::memcmp(single[i].data(), merged[i].data(), counts[i] * koloDataTypeSize(datatype)) == 0;
+        if (!good) {
+          std::fprintf(stderr, "rank %d, %s: %s\n", rank, algorithm.c_str(), koloGetLastError(nullptr));
+          std::abort();
+        }
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kolo::tests
