@@ -27,6 +27,9 @@ namespace kolo::bootstrap {
 // are started together come within that time.
 constexpr std::chrono::milliseconds kLastWordsTime{10'000};
 
+// Sequences from here on belong to exchanges of some of a key's ranks: Control::allGather.
+constexpr std::uint64_t kPartialSequence = std::uint64_t{1} << 63;
+
 // Why a communicator, or a rank of the job, is of no more use.
 struct Failure {
   koloResult_t code = koloSuccess;  // koloRemoteError: a rank died; koloAborted; koloMismatch; koloTimeout
@@ -59,6 +62,9 @@ class Control {
   // different (key, sequence), and one that failed otherwise than by a report may be done over. Not from a callback.
   // With any of these errors no other caller succeeds with this one's blob. koloInProgress: the hub has not answered in
   // time, and the others may have succeeded.
+  // Sequences from kPartialSequence on: callers of one key may give different members, with different sequences, and a
+  // rank waits in one such exchange of the key at a time. Two callers that are members of each other's exchanges would
+  // wait for each other in vain: both exchanges end with koloMismatch.
   virtual Result<std::vector<std::string>> allGather(std::uint64_t key, std::uint64_t sequence,
                                                      const std::vector<int>& members, int index, std::string_view mine,
                                                      int timeoutMs) = 0;

@@ -134,6 +134,8 @@ class Hub : public std::enable_shared_from_this<Hub> {
   void failGather(const GatherKey& key, const Status& why, const std::string& failure, const std::string& before = {});
   void failGathersWaitingFor(int rank);
   const Slot* missedBy(const Gather& gather) const;
+  std::map<GatherKey, Gather>::const_iterator findRival(const GatherKey& id, int rank) const;
+  static Status disagreement(const Gather& one, const Member& member, const std::vector<int>& members);
   static std::string nameReport(int rank, const std::string& message);
   void timeOutContribution(const GatherKey& key, std::size_t index, std::uint32_t timeoutMs);
   void withdraw(const GatherKey& key, std::size_t index);

@@ -33,15 +33,15 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     gather.members = std::move(members);
     gather.parts.resize(gather.members.size());
   } else if (gather.members != members) {
-    const auto first = std::find_if(gather.parts.begin(), gather.parts.end(),
-                                    [](const Contribution& part) { return part.from != nullptr; });
-    const std::string why =
-        fmt::format("the ranks disagree on who takes part in an exchange: {} says ranks {}, {} says ranks {}",
-                    describe(*first->from), describeRanks(gather.members), describe(*member), describeRanks(members));
-    failGather(id, Status(koloMismatch, why), nameFailure(why));
-    note(*member, nameFailure(why));
-    member->channel->send(
-        frame(Frame::kGatherFailed).number(key).number(sequence).number(std::int32_t{koloMismatch}).text(why).take());
+    const Status why = disagreement(gather, *member, members);
+    failGather(id, why, nameFailure(why.message()));
+    note(*member, nameFailure(why.message()));
+    member->channel->send(frame(Frame::kGatherFailed)
+                              .number(key)
+                              .number(sequence)
+                              .number(std::int32_t{koloMismatch})
+                              .text(why.message())
+                              .take());
     return true;
   }
   Contribution& part = gather.parts[index];
@@ -64,8 +64,41 @@ bool Hub::onGather(const MemberPtr& member, Decoder& decoder) {
     failGather(id, first, nameFailure(first.message()));
   } else if (missed != nullptr) {
     failGather(id, Status(koloRemoteError, missed->words()), missed->farewell, missed->known);
+  } else if (const auto rival = findRival(id, member->rank); rival != gathers_.end()) {
+    const Status why = disagreement(rival->second, *member, gather.members);
+    const GatherKey other = rival->first;
+    failGather(other, why, nameFailure(why.message()));
+    failGather(id, why, nameFailure(why.message()));
   }
   return true;
+}
+
+// Another exchange of some of the key's ranks, in which a member of this one waits for the rank that has just come to
+// this one: control.h. The end: there is none.
+std::map<Hub::GatherKey, Hub::Gather>::const_iterator Hub::findRival(const GatherKey& id, int rank) const {
+  if (id.second < kPartialSequence) return gathers_.end();
+  const auto isIn = [](const std::vector<int>& members, int one) {
+    return std::find(members.begin(), members.end(), one) != members.end();
+  };
+  const std::vector<int>& members = gathers_.at(id).members;
+  for (auto at = gathers_.lower_bound({id.first, kPartialSequence}); at != gathers_.end(); ++at) {
+    if (at->first.first != id.first) break;
+    const Gather& other = at->second;
+    if (at->first == id || !isIn(other.members, rank)) continue;
+    const bool waits = std::any_of(other.parts.begin(), other.parts.end(), [&](const Contribution& part) {
+      return part.from != nullptr && isIn(members, part.from->rank);
+    });
+    if (waits) return at;
+  }
+  return gathers_.end();
+}
+
+// one: an exchange to which some rank has come; members: of another, to which this member has come.
+Status Hub::disagreement(const Gather& one, const Member& member, const std::vector<int>& members) {
+  const auto first =
+      std::find_if(one.parts.begin(), one.parts.end(), [](const Contribution& part) { return part.from != nullptr; });
+  return error(koloMismatch, "the ranks disagree on who takes part in an exchange: {} says ranks {}, {} says ranks {}",
+               describe(*first->from), describeRanks(one.members), describe(member), describeRanks(members));
 }
 
 // A member that will not contribute any more; null: all may. Of several, one that died by itself, or else one that

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -233,6 +234,50 @@ TEST_CASE("ranks that disagree on the members of a gather are both told", "[boot
     CHECK(contains(status.message(), "says ranks 0-1"));
     CHECK(contains(status.message(), "says ranks 0-2"));
   }
+  leaveAll(controls);
+}
+
+TEST_CASE("exchanges of some of a key's ranks do not disturb each other, unless two ranks wait for each other in vain",
+          "[bootstrap]") {
+  const std::vector<ControlPtr> controls = joinAll(newId(), 5);
+  Status statuses[5];
+  const auto meet = [&](int rank, std::uint64_t sequence, const std::vector<int>& members) {
+    const auto index = static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
+    statuses[rank] = controls[static_cast<std::size_t>(rank)]
+                         ->allGather(5, kPartialSequence + sequence, members, index, "x", 5000)
+                         .status();
+  };
+  // Rank 1 waits for 0 while 0 waits for 4: the two do not list each other.
+  onThreads(5, [&](int rank) {
+    if (rank == 1) meet(1, 1, {0, 1});
+    if (rank == 0) {
+      std::this_thread::sleep_for(50ms);
+      meet(0, 2, {4, 0});
+      meet(0, 1, {0, 1});
+    }
+    if (rank == 4) {
+      std::this_thread::sleep_for(100ms);
+      meet(4, 2, {4, 0});
+    }
+    if (rank == 2 || rank == 3) meet(rank, 3, {3, 2});
+  });
+  for (const Status& status : statuses) {
+    INFO(status.message());
+    CHECK(status.ok());
+  }
+  // Ranks 1 and 2 list each other. Rank 0 has come before.
+  onThreads(3, [&](int rank) {
+    if (rank != 0) std::this_thread::sleep_for(50ms);
+    meet(rank, rank == 2 ? 5 : 4, rank == 2 ? std::vector<int>{1, 2} : std::vector<int>{0, 1, 2});
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    INFO(statuses[rank].message());
+    CHECK(statuses[rank].code() == koloMismatch);
+    CHECK(contains(statuses[rank].message(), "says ranks 0-2"));
+    CHECK(contains(statuses[rank].message(), "says ranks 1-2"));
+  }
+  onThreads(3, [&](int rank) { meet(rank, 4, {0, 1, 2}); });
+  for (int rank = 0; rank < 3; ++rank) CHECK(statuses[rank].ok());
   leaveAll(controls);
 }
 
