@@ -111,7 +111,7 @@ typedef enum KOLO_OF_INT {
   koloInvalidOverlap = 16,     /* send and receive buffers overlap other than in place */
   koloInvalidRankCount = 17,   /* fewer than 1 rank, or more than the library supports (4096) */
   koloInvalidRank = 18,        /* a rank outside 0..n-1 */
-  koloDuplicateRank = 19,      /* two processes claimed one rank */
+  koloDuplicateRank = 19,      /* two processes claimed one rank, or a list has a rank twice */
   koloUnreachable = 20,        /* the root's address, or a rank, cannot be reached by any means */
   koloInvalidEnvironment = 21, /* an environment variable is malformed; the message names it */
   koloOutOfMemory = 22,        /* memory, handles or other resources are used up */
@@ -138,6 +138,8 @@ typedef struct koloEvent* koloEvent_t;     /* a place in a stream */
 
 #define KOLO_COMM_NULL ((koloComm_t)0)
 #define KOLO_SPLIT_NOCOLOR (-1)
+/* koloCommTranslateRanks: not a rank of the other communicator. */
+#define KOLO_RANK_NONE (-1)
 #define KOLO_ANY_SOURCE (-1)
 #define KOLO_ANY_TAG (-1)
 /* Tags are 0..KOLO_MAX_TAG. */
@@ -262,7 +264,8 @@ typedef struct {
   const char* algorithm;
   /* KOLO_TRANSPORTS. Names of transports in order of preference: "shm,tcp". */
   const char* transports;
-  /* Shown in messages. */
+  /* Shown in messages, and the key of koloCommByName. The default is "world", or a name made of the name of the
+   * communicator that this one is made from. */
   const char* name;
   /* KOLO_DEVICE. KOLO_HOST, or the CUDA device in whose memory this rank's buffers lie. All ranks of a communicator use
    * devices, or none does. Rule 7 states the stream semantics. Ranks that share a device need streams of their own,
@@ -368,6 +371,76 @@ KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloCom
  *   koloCommInitRank. */
 KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, int excludeCount, koloComm_t* newcomm,
                                      const koloConfig_t* config);
+/* Makes a group: a communicator of listed ranks of parent. Collective over the listed ranks alone.
+ * Ranks of parent that are not in the list do not call it, and are not waited for. The list's order is the order of the
+ * new ranks: with the list {1, 0}, rank 1 of parent becomes rank 0, and so the root of a broadcast from 0.
+ * Parameters:
+ *   ranks    array of nranks distinct ranks of parent, the caller's among them; read by the call; all members give the
+ *            same list
+ *   nranks   1..n
+ *   name     the name of the group, the same on all members; NULL or "": that of config, or else one made of the name
+ *            of parent and the list
+ *   newcomm  place for the handle; the caller destroys it
+ *   config   options of the new communicator; NULL: those of parent
+ * The same group again: if all members have a group of the same parent, list and name, and it has neither failed nor
+ *   been finalised, the call gives this group again: the same handle, with one owner more. config is not read then,
+ *   but for its name. Each owner destroys the handle once. The group ends with the last of these calls; koloCommAbort
+ *   and koloCommFinalize are for all owners. If some member has destroyed its handle, the members make a new group.
+ * Blocks: until all members have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS. The call has a place in
+ *   the order of operations on parent (rule 6).
+ * Errors, before anything is sent: koloInvalidCount (nranks), koloInvalidRank, koloDuplicateRank. koloInvalidUsage if
+ *   the caller is not in the list, and inside a group of operations.
+ * Errors of all members: koloMismatch if two members list each other and their lists differ, or if the names differ;
+ *   koloRemoteError if a member has died; the reason of a member whose configuration is not valid; the failure of
+ *   parent that some rank has reported. koloTimeout if a member does not come, on the members that have come. None of
+ *   these errors is one of parent.
+ * Independence: as koloCommSplit. A rank outside the list may be dead. */
+KOLO_API koloResult_t koloCommCreateGroup(koloComm_t parent, const int* ranks, int nranks, const char* name,
+                                          koloComm_t* newcomm, const koloConfig_t* config);
+/* Makes the communicator along some axes of a mesh. Collective over its members alone.
+ * A mesh gives the ranks of comm coordinates in row-major order: the last coordinate varies fastest. The members are
+ * the ranks whose coordinates equal the caller's on all axes that are not listed. They are ordered by their coordinates
+ * on the listed axes, the last listed one varying fastest. So all axes in their order give the order of comm.
+ * Parameters:
+ *   dims     array of ndim lengths of axes, each 1 or more, whose product is the number of ranks of comm
+ *   ndim     1..32
+ *   axes     array of naxes distinct axes, each 0..ndim-1
+ *   naxes    1..ndim
+ *   newcomm  place for the handle; the caller destroys it
+ *   config   options of the new communicator; NULL: those of comm
+ *   The arrays are read by the call. All members give the same.
+ * The communicator is a group (koloCommCreateGroup), and so the same one if it is made twice.
+ * Blocks: as koloCommCreateGroup.
+ * Errors: koloInvalidCount (ndim, naxes), koloInvalidArgument (dims, axes); those of koloCommCreateGroup. */
+KOLO_API koloResult_t koloMeshComm(koloComm_t comm, const int* dims, int ndim, const int* axes, int naxes,
+                                   koloComm_t* newcomm, const koloConfig_t* config);
+/* Tells the caller's neighbours along some axes of a mesh whose ends are joined (a torus).
+ * Along several axes the ranks of koloMeshComm form one ring, in their order.
+ * Parameters:
+ *   dims, ndim, axes, naxes  as koloMeshComm
+ *   before, after            places for the ranks in comm; both are the caller's own on a ring of one
+ * Errors: as koloMeshComm, for the arguments. */
+KOLO_API koloResult_t koloMeshNeighbors(koloComm_t comm, const int* dims, int ndim, const int* axes, int naxes,
+                                        int* before, int* after);
+/* Finds a communicator of this process by its name.
+ * Of several with the name, those that have not failed go before others, and those that the calling thread has made go
+ * before those of other threads (ranks may be threads of one process).
+ * Parameters:
+ *   name  the name: koloConfig_t.name, or the argument of koloCommCreateGroup
+ *   comm  place for the handle, which stays its owner's: the caller does not destroy it
+ * Threads: any thread.
+ * Errors: koloInvalidArgument if there is none. koloInvalidUsage if more than one remains. */
+KOLO_API koloResult_t koloCommByName(const char* name, koloComm_t* comm);
+/* Translates ranks of one communicator to ranks of another one.
+ * Parameters:
+ *   from, to  communicators of one unique id, or derived from such
+ *   ranks     array of nranks ranks of from
+ *   nranks    0 or more
+ *   out       place for nranks results: the rank in `to` of the same process or thread, or KOLO_RANK_NONE; may be the
+ *             same memory as ranks
+ * Errors: koloInvalidCount, koloInvalidRank. koloInvalidArgument if the communicators come from different unique ids.
+ */
+KOLO_API koloResult_t koloCommTranslateRanks(koloComm_t from, const int* ranks, int nranks, koloComm_t to, int* out);
 /* Completes all operations of comm on this rank; afterwards operations are refused and queries are answered.
  * Parameters: comm stays the caller's, to be destroyed.
  * Blocks: until the operations enqueued here have finished, and until all ranks have entered those in which this rank
@@ -376,6 +449,8 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
  * Errors: the failure of comm. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
 /* Finalises comm if that was not done, and frees it.
+ * A group that was made more than once has several owners (koloCommCreateGroup): only the call of the last one does so,
+ * and the others return at once.
  * Parameters: comm: the handle is dead afterwards, whatever is returned. Its windows and reductions go with it. A
  *   refused call (koloInvalidUsage) is the exception: comm goes on.
  * Blocks: as koloCommFinalize, and until calls of other threads on comm have returned.
@@ -521,6 +596,18 @@ KOLO_API koloResult_t koloScatter(const void* sendbuf, void* recvbuf, size_t rec
                                   int root, koloComm_t comm, koloStream_t stream);
 /* Barrier: is complete when every rank has entered. */
 KOLO_API koloResult_t koloBarrier(koloComm_t comm, koloStream_t stream);
+/* Vote: the ranks agree on 64 questions at once. Collective over comm.
+ * Bit i of *any is set if some rank has set it; bit i of *all is set if all ranks have. An example: whether some rank,
+ * or every rank, has a gradient.
+ * Parameters:
+ *   mine      the caller's bits
+ *   any, all  places for the results, in host memory on every communicator; not NULL
+ * Blocks: until all ranks have called it. On a host communicator it is an all-reduce of 16 bytes, and meets one if
+ *   another rank calls that. On a GPU communicator it goes through the control plane, waits for nothing in streams, and
+ *   each wait ends after KOLO_INIT_TIMEOUT_MS.
+ * Stream: none; the results are there when the call returns.
+ * Errors: those of the collectives. koloInvalidUsage inside a group. */
+KOLO_API koloResult_t koloVote(uint64_t mine, uint64_t* any, uint64_t* all, koloComm_t comm);
 
 /* Forms with a count for each rank. An array of counts or displacements (displs) has one entry for each rank, in
  * elements. displs NULL means that the blocks follow one another. The arrays are the caller's and are read before the

@@ -1,4 +1,6 @@
 // The collectives: arguments checked, then submitted.
+#include "api/collectives.h"
+
 #include <algorithm>
 #include <memory>
 
@@ -237,6 +239,11 @@ koloResult_t barrier(const char* function, koloComm_t comm, const Where& where) 
 }
 
 }  // namespace
+
+koloResult_t allReduce(const char* function, const Call& call, koloComm_t comm) noexcept {
+  return collective<kAllReduce>(function, call, comm, Where(koloStream_t{}));
+}
+
 }  // namespace kolo::api
 
 using namespace kolo;

@@ -1,7 +1,9 @@
 // Version, unique ids, and the life of communicators.
 #include <algorithm>
+#include <thread>
 
 #include "api/guard.h"
+#include "api/ownership.h"
 #include "base/of_thread.h"
 #include "bootstrap/control.h"
 #include "comm/factory.h"
@@ -14,20 +16,6 @@ constexpr int kMostRanks = 4096;
 Status checkRanks(int ranks) {
   if (ranks >= 1 && ranks <= kMostRanks) return {};
   return error(koloInvalidRankCount, "nranks is {}, expected 1..{}", ranks, kMostRanks);
-}
-
-Status deliver(koloComm_t* place, comm::Owned communicator) {
-  comm::Turn& turn = communicator->turn();
-  koloComm_t handle = nullptr;
-  if (Status given = giveHandle(&handle, communicators, std::move(communicator), "communicator"); !given.ok()) {
-    communicator->fail({given.code(), communicator->membership().control->rank(),
-                        fmt::format("rank {} cannot use communicator {}: {}", communicator->rank(),
-                                    communicator->options().name, given.message())});
-    return given;
-  }
-  turn.leanOn(communicators.biasOf(reinterpret_cast<std::uintptr_t>(handle)));
-  *place = handle;
-  return {};
 }
 
 Status initRank(koloComm_t* comm, int ranks, const koloUniqueId& id, int rank, const koloConfig_t* config) {
@@ -70,16 +58,48 @@ void destroy(koloComm_t comm, comm::Communicator* communicator) {
   delete communicator;
 }
 
-// Of several threads that destroy one handle at a time, one gets the communicator.
-Result<comm::Communicator*> retire(koloComm_t comm) {
+Status refuseEnd() {
   KOLO_TRY(refuseInGroupOrReduction());
-  KOLO_TRY(refuseInNotice());
+  return refuseInNotice();
+}
+
+// Of several threads that end one communicator at a time, one gets it.
+Result<comm::Communicator*> retire(koloComm_t comm) {
   comm::Communicator* const communicator = communicators.retire(reinterpret_cast<std::uintptr_t>(comm));
   if (communicator == nullptr) return notACommunicator(comm);
   return communicator;
 }
 
 }  // namespace
+
+Status deliver(koloComm_t* place, comm::Owned communicator) {
+  comm::Turn& turn = communicator->turn();
+  communicator->setMaker(std::this_thread::get_id());
+  koloComm_t handle = nullptr;
+  if (Status given = giveHandle(&handle, communicators, std::move(communicator), "communicator"); !given.ok()) {
+    communicator->fail({given.code(), communicator->membership().control->rank(),
+                        fmt::format("rank {} cannot use communicator {}: {}", communicator->rank(),
+                                    communicator->options().name, given.message())});
+    return given;
+  }
+  turn.leanOn(communicators.biasOf(reinterpret_cast<std::uintptr_t>(handle)));
+  *place = handle;
+  return {};
+}
+
+Status dropOwner(koloComm_t comm) {
+  {
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    const comm::References::Left left = communicator->references().drop();
+    if (left == comm::References::Left::kOthers) return {};
+    if (left == comm::References::Left::kNobodyBefore) return notACommunicator(comm);
+  }
+  KOLO_ASSIGN(comm::Communicator* const communicator, retire(comm));
+  Status status = finalize(*communicator);
+  destroy(comm, communicator);
+  return status;
+}
+
 }  // namespace kolo::api
 
 using namespace kolo;
@@ -225,15 +245,14 @@ KOLO_API koloResult_t koloCommFinalize(koloComm_t comm) {
 
 KOLO_API koloResult_t koloCommDestroy(koloComm_t comm) {
   return guard(__func__, [&]() -> Status {
-    KOLO_ASSIGN(comm::Communicator* const communicator, retire(comm));
-    Status status = finalize(*communicator);
-    destroy(comm, communicator);
-    return status;
+    KOLO_TRY(refuseEnd());
+    return dropOwner(comm);
   });
 }
 
 KOLO_API koloResult_t koloCommAbort(koloComm_t comm) {
   return guard(__func__, [&]() -> Status {
+    KOLO_TRY(refuseEnd());
     KOLO_ASSIGN(comm::Communicator* const communicator, retire(comm));
     communicator->fail({koloAborted, communicator->membership().members[static_cast<std::size_t>(communicator->rank())],
                         fmt::format("rank {} called koloCommAbort on communicator {}", communicator->rank(),

@@ -242,21 +242,25 @@ class HandleTable {
     free_.push_back(handle & (kSlots - 1));
   }
 
+  // The handles of all objects that `chosen` says yes to.
+  template <class Chosen>
+  std::vector<std::uintptr_t> findAll(Chosen&& chosen) {
+    std::vector<std::uintptr_t> handles;
+    const std::lock_guard lock(mutex_);
+    for (std::uint32_t slot = 0; slot < used_; ++slot) {
+      const std::uint32_t generation = slots_[slot].generation.load(std::memory_order_acquire);  // [handle]
+      if ((generation & 1) == 0) continue;
+      const Pin<T> found = Weak<T>(slots_[slot], generation).lock();
+      if (found && chosen(*found)) handles.push_back(encode(slot, generation));
+    }
+    return handles;
+  }
+
   // Takes out every object that `chosen` says yes to; the caller owns them then. Their handles are dead afterwards.
   template <class Chosen>
   std::vector<T*> removeAll(Chosen&& chosen) {
-    std::vector<std::uintptr_t> handles;
-    {
-      const std::lock_guard lock(mutex_);
-      for (std::uint32_t slot = 0; slot < used_; ++slot) {
-        const std::uint32_t generation = slots_[slot].generation.load(std::memory_order_acquire);  // [handle]
-        if ((generation & 1) == 0) continue;
-        const Pin<T> found = Weak<T>(slots_[slot], generation).lock();
-        if (found && chosen(*found)) handles.push_back(encode(slot, generation));
-      }
-    }
     std::vector<T*> taken;
-    for (const std::uintptr_t handle : handles) {
+    for (const std::uintptr_t handle : findAll(chosen)) {
       T* const object = retire(handle);
       if (object == nullptr) continue;  // another thread was faster
       release(handle);

@@ -31,6 +31,7 @@
 #include "comm/reductions.h"
 #include "comm/requests.h"
 #include "comm/spreading.h"
+#include "comm/subgroups.h"
 #include "comm/turn.h"
 #include "comm/windows.h"
 #include "executor/context.h"
@@ -165,6 +166,13 @@ class Communicator final : public executor::LinkOwner {
 
   // Number for the next split or shrink, alike on all ranks.
   std::uint64_t nextChild() { return ++children_; }
+  // The groups of its ranks. REQUIRES: the turn.
+  Subgroups& subgroups() { return subgroups_; }
+  // The owners of its handle.
+  References& references() { return references_; }
+  // The thread whose call returned the handle. Before others can have the handle.
+  void setMaker(std::thread::id maker) { maker_ = maker; }
+  std::thread::id maker() const { return maker_; }
   bool isFinalized() const { return finalized_.load(std::memory_order_relaxed); }
   // REQUIRES: the turn.
   void setFinalized() {
@@ -316,6 +324,9 @@ class Communicator final : public executor::LinkOwner {
   std::uint64_t sequence_ = 0;
   int cores_ = 1;
   std::uint64_t children_ = 0;
+  Subgroups subgroups_;
+  References references_;
+  std::thread::id maker_;
   executor::Polling polling_;
   CoreSharing sharing_;
   Spreading spreading_;

@@ -14,6 +14,7 @@
 
 #include "bootstrap/control.h"
 #include "comm/factory.h"
+#include "comm/subgroups.h"
 
 namespace kolo::test {
 
@@ -149,6 +150,14 @@ class Makers {
   static Result<comm::Owned> split(comm::Communicator& whole) { return comm::split(whole, 0, 0, nullptr); }
   // Without anybody left out, which makes a communicator by no exchange of the whole one.
   static Result<comm::Owned> shrink(comm::Communicator& whole) { return comm::shrink(whole, {}, nullptr); }
+  // Of all, the last one first.
+  static Result<comm::Owned> group(comm::Communicator& whole) {
+    std::vector<int> ranks;
+    for (int rank = whole.ranks(); rank-- > 0;) ranks.push_back(rank);
+    KOLO_ASSIGN(comm::NewGroup made,
+                comm::createGroup(whole, ranks, comm::groupOptions(whole, ranks, nullptr, nullptr), 0));
+    return std::move(made.made);
+  }
 
  private:
   comm::Options options_;
@@ -174,7 +183,8 @@ inline void expectAllMade(const std::vector<Status>& statuses) {
 }
 
 // How communicators are made, and at which exchange a fault of one rank alone may end that: the first of a split tells
-// all ranks' colors, or what room they have, and nothing precedes it that could fail so. Ranks that share memory make
+// all ranks' colors, or what room they have, that of a group tells who has come, and nothing precedes it that could
+// fail so. Ranks that share memory make
 // what all their splits share in the first split, and need no exchange later.
 struct Way {
   const char* name;
@@ -183,6 +193,7 @@ struct Way {
 };
 inline Way bySplit() { return {"split", Makers::split, 2}; }
 inline Way byShrink() { return {"shrink", Makers::shrink, 1}; }
+inline Way byGroup() { return {"group", Makers::group, 2}; }
 
 // Makes communicators, the fault being at the first exchange of making one, then at the second, and so on.
 inline void failAtEachExchange(const Way& way, const comm::Options& options, int ranks, int culprit) {

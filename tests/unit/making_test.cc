@@ -108,7 +108,7 @@ class Worker {
 TEST_CASE("a rank that fails or dies at any exchange of making a communicator is named by the others") {
   const char* const transports = GENERATE("shm", "tcp");
   INFO(transports);
-  for (const Way& way : {bySplit(), byShrink()}) failAtEachExchange(way, optionsFor(transports), 3, 1);
+  for (const Way& way : {bySplit(), byShrink(), byGroup()}) failAtEachExchange(way, optionsFor(transports), 3, 1);
 }
 
 TEST_CASE("a rank that does not hear how the ranks agreed on sharing memory ends that for all, at once") {

@@ -1,0 +1,95 @@
+// Groups: communicators of some ranks of another one, the parent, which these ranks make by themselves.
+//
+// The members meet in one exchange of the control plane, under the parent's key and a sequence that follows from the
+// list of ranks (bootstrap::kPartialSequence). There they tell each other whether they can go on, the group's name, and
+// which group of this list and name they have already. If all of them have the same one, it is that. Otherwise they
+// make a communicator, whose key has a number that no earlier group of the parent with one of these ranks has had.
+//
+// Thread safety: under the parent's turn, but for References, which any thread may use.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace kolo::comm {
+
+class Communicator;
+struct Options;
+
+// How many owners a communicator's handle has. Each of them destroys it once.
+class References {
+ public:
+  // False: the last owner has given it up, and the handle is about to be dead.
+  bool add() {
+    int owners = owners_.load(std::memory_order_relaxed);
+    while (owners != 0) {
+      if (owners_.compare_exchange_weak(owners, owners + 1, std::memory_order_acq_rel)) return true;
+    }
+    return false;
+  }
+  enum class Left { kOthers, kNobody, kNobodyBefore };
+  Left drop() {
+    int owners = owners_.load(std::memory_order_relaxed);
+    while (owners != 0) {
+      if (!owners_.compare_exchange_weak(owners, owners - 1, std::memory_order_acq_rel)) continue;
+      return owners > 1 ? Left::kOthers : Left::kNobody;
+    }
+    return Left::kNobodyBefore;
+  }
+
+ private:
+  std::atomic<int> owners_{1};
+};
+
+// The groups that were made of a communicator, as one of its ranks remembers them.
+class Subgroups {
+ public:
+  struct Entry {
+    std::vector<int> ranks;  // of the parent, in the group's order
+    std::string name;
+    std::uint64_t number = 0;
+    koloComm_t handle = nullptr;  // dead if the group was destroyed
+  };
+
+  // nullptr: there was none.
+  const Entry* find(const std::vector<int>& ranks, const std::string& name) const;
+  // In place of one with the same list and name, and of those that `isDead` says yes to.
+  template <class IsDead>
+  void add(Entry entry, IsDead&& isDead) {
+    std::erase_if(entries_, [&](const Entry& each) { return isSame(each, entry.ranks, entry.name) || isDead(each); });
+    entries_.push_back(std::move(entry));
+  }
+  // The number that this rank proposes for its next group.
+  std::uint64_t next() const { return last_ + 1; }
+  void take(std::uint64_t number) { last_ = number; }
+
+ private:
+  static bool isSame(const Entry& entry, const std::vector<int>& ranks, const std::string& name) {
+    return entry.ranks == ranks && entry.name == name;
+  }
+
+  std::vector<Entry> entries_;
+  std::uint64_t last_ = 0;
+};
+
+// The options of a group. name: NULL or "" for that of the configuration, or else one made of the parent's name and the
+// list.
+Result<Options> groupOptions(const Communicator& parent, const std::vector<int>& ranks, const char* name,
+                             const koloConfig_t* config);
+
+struct NewGroup {
+  std::unique_ptr<Communicator> made;  // null: it is the one that all members have already
+  std::uint64_t number = 0;
+};
+// This rank's part in making a group. ranks: distinct ranks of the parent, this one among them. options: an error: this
+// rank cannot take part; the others are told so. had: the number of the group with this list and name that this rank
+// has, and that has not failed; 0: none. REQUIRES: the parent's turn.
+Result<NewGroup> createGroup(Communicator& parent, const std::vector<int>& ranks, const Result<Options>& options,
+                             std::uint64_t had);
+
+}  // namespace kolo::comm
