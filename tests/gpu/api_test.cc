@@ -2,6 +2,8 @@
 // is refused.
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -39,6 +41,34 @@ TEST_CASE("the devices of this machine are listed", "[mock]") {
   CHECK(devices.value()[1].name == "Mock GPU");
   CHECK(devices.value()[1].pciBusId == "0000:01:00.0");
   CHECK(devices.value()[2].major == 9);
+}
+
+TEST_CASE("S4.2 S4.10 ranks on GPUs make groups alone, and vote", "[mock]") {
+  const MockScene scene({.devices = 2, .multiprocessors = 64});
+  Ranks ranks({0, 1, 0});
+  ranks.run([&](Self& self) {
+    std::uint64_t any = 0, all = 0;
+    EXPECT_OK(self, koloVote(std::uint64_t{6} << self.rank, &any, &all, self.comm));
+    EXPECT(self, any == 30);
+    EXPECT(self, all == 0);
+    if (self.rank == 1) return;
+    const int list[] = {2, 0};
+    koloComm_t group = nullptr, same = nullptr;
+    EXPECT_OK(self, koloCommCreateGroup(self.comm, list, 2, "g", &group, nullptr));
+    EXPECT_OK(self, koloCommCreateGroup(self.comm, list, 2, "g", &same, nullptr));
+    EXPECT(self, group == same);
+    DeviceBuffer buffer(10, 0);
+    const CudaStream stream(0);
+    std::fill(buffer.data(), buffer.data() + 10, self.rank);
+    EXPECT_OK(self, koloBroadcast(buffer.data(), buffer.data(), 10, koloInt32, 0, group, stream.get()));
+    stream.synchronize();
+    EXPECT(self, buffer.data()[9] == 2);
+    EXPECT_OK(self, koloVote(self.rank == 0 ? 5 : 4, &any, &all, group));
+    EXPECT(self, any == 5);
+    EXPECT(self, all == 4);
+    EXPECT_OK(self, koloCommDestroy(same));
+    EXPECT_OK(self, koloCommDestroy(group));
+  });
 }
 
 TEST_CASE("ranks on devices of their own, and on one, reduce what their GPUs hold", "[mock]") {
