@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 

@@ -38,12 +38,6 @@ Called readEntry(const BoardEntry& entry, std::uint64_t number) {
 
 }  // namespace
 
-std::int64_t nowNs() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec;
-}
-
 std::optional<Account> Account::decode(std::string_view answer) {
   BlobReader reader(answer);
   const auto account = reader.get<std::array<std::uint64_t, 8>>();

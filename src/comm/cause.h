@@ -12,11 +12,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "bootstrap/control.h"
 
 namespace kolo::comm {
-
-std::int64_t nowNs();  // of the monotonic clock
 
 // What a rank waits for just now. Its thread says so every now and then; the reactor's reads it when others ask.
 class Waiting {

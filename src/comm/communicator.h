@@ -141,7 +141,7 @@ class Communicator final : public executor::LinkOwner {
   // Why a posted link was lost, for conclude().
   void setLostLink(Status why) { lostLink_ = std::move(why); }
   void yield();
-  int jobRank(int rank) const { return membership_.members[static_cast<std::size_t>(rank)]; }
+  int jobRank(int rank) const { return membership_.jobRank(rank); }
 
   // The failure that ended this communicator, or success.
   Status failure() const;

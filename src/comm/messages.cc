@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/caller.h"
+#include "base/clock.h"
 #include "base/datatypes.h"
 #include "comm/communicator.h"
 #include "device/copy_short.h"

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "comm/cause.h"
+#include "base/clock.h"
 
 namespace kolo::comm {
 namespace {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/caller.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/quiet_thread.h"
 #include "comm/communicator.h"

@@ -8,9 +8,9 @@
 // may not be asked, the link fails with the reason.
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "comm/blob.h"
-#include "comm/cause.h"
 #include "comm/peers.h"
 
 namespace kolo::comm {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/settings.h"
 #include "bootstrap/wire.h"
 #include "comm/blob.h"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/caller.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "topology/topology.h"
