@@ -150,7 +150,7 @@ void Communicator::awaitWriters() {
            loadInOneOrder(boardOf(peer).writes) == static_cast<std::uint64_t>(rank()) + 1;  // [writes]
   };
   for (int peer = 0; peer < ranks(); ++peer) {
-    while (writesHere(peer) && nowNs() - begin < (isReported(peer) ? kOfTheDeadNs : kLongestNs))
+    while (writesHere(peer) && nowNs() - begin < (failure_.isReported(peer) ? kOfTheDeadNs : kLongestNs))
       nanosleep(&nap, nullptr);
   }
 }

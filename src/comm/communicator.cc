@@ -22,8 +22,11 @@ constexpr std::uint64_t kKeyOfPool = ~std::uint64_t{1};  // no color is so large
 }  // namespace
 
 Communicator::Communicator(Membership membership, const Options& options)
-    : membership_(std::move(membership)), options_(options), choices_(machine_, options.reproducible),
-      operations_(membership_.rank, membership_.ranks()) {
+    : membership_(std::move(membership)), options_(options), failure_(membership_, options_.name,
+                                                                      [this] {
+                                                                        if (backend_ != nullptr) backend_->stop();
+                                                                      }),
+      choices_(machine_, options.reproducible), operations_(membership_.rank, membership_.ranks()) {
   layout_ = ArenaLayout::make(membership_.ranks(), static_cast<std::uint64_t>(settings::integer("KOLO_STAGING_BYTES")));
   machine_.ranks = membership_.ranks();
   machine_.slotBytes = layout_.slotBytes;
@@ -154,7 +157,7 @@ Status Communicator::connectGpus(const Surroundings& around, const std::string& 
 void Communicator::begin() {
   messages_ = std::make_unique<Messages>(*this, layout_, *peers_, windows_);
   membership_.control->subscribe(
-      membership_.key, membership_.members, [this](const bootstrap::Failure& failure) { onFailure(failure); },
+      membership_.key, membership_.members, [this](const bootstrap::Failure& failure) { failure_.hear(failure); },
       [this](std::string_view question) { return giveAccount(question); }, membership_.family);
   mayReroute_ = posts() && peers_->mayReroute();
   if (mayReroute_) caretaker_ = std::jthread([this](const std::stop_token& stop) { takeCare(stop); });
@@ -261,45 +264,6 @@ std::unique_ptr<Stream> Communicator::borrowWorker() {
 void Communicator::giveBack(std::unique_ptr<Stream> worker) {
   const std::lock_guard lock(workerMutex_);
   idleWorkers_.push_back(std::move(worker));
-}
-
-// ---- failure
-
-Status Communicator::failure() const {
-  const std::lock_guard lock(failureMutex_);
-  return failure_;
-}
-
-void Communicator::record(const bootstrap::Failure& failure) {
-  const std::lock_guard lock(failureMutex_);
-  if (!failure_.ok()) return;
-  failure_ = Status(failure.code, failure.message);
-  stop_.store(1, std::memory_order_release);  // [stop]
-  if (backend_ != nullptr) backend_->stop();
-}
-
-bool Communicator::isReported(int peer) const {
-  const std::lock_guard lock(failureMutex_);
-  return reported_.count(peer) != 0;
-}
-
-void Communicator::onFailure(const bootstrap::Failure& failure) {
-  bootstrap::Failure mine = failure;
-  const auto member = std::find(membership_.members.begin(), membership_.members.end(), failure.rank);
-  if (failure.code == koloRemoteError && member != membership_.members.end()) {
-    const auto at = member - membership_.members.begin();
-    const std::lock_guard lock(failureMutex_);
-    reported_.insert(static_cast<int>(at));
-    if (at != failure.rank)
-      mine.message = fmt::format("rank {} of communicator {}: {}", at, options_.name, failure.message);
-  }
-  record(mine);
-  log::info("communicator {} has failed on rank {}: {}", options_.name, rank(), mine.message);
-}
-
-void Communicator::fail(const bootstrap::Failure& failure) {
-  record(failure);
-  if (membership_.control != nullptr) membership_.control->reportFailure(membership_.key, failure, membership_.family);
 }
 
 Status Communicator::removeWindow(Window** window) {

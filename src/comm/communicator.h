@@ -1,8 +1,7 @@
 // One rank of a communicator: its links, its windows, its failure, and the execution of one operation.
 //
 // Thread safety: run() and the window functions under the turn (comm/turn.h); failure(), abort() and the queries from
-// any thread. Failures arrive on the bootstrap's reactor thread. Invariants: stop_ is non-zero from the moment failure_
-// is set; the first failure stays.
+// any thread.
 #pragma once
 
 #include <array>
@@ -10,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -22,6 +20,7 @@
 #include "comm/backend.h"
 #include "comm/cause.h"
 #include "comm/core_sharing.h"
+#include "comm/failure_state.h"
 #include "comm/gpu_rank.h"
 #include "comm/hosts.h"
 #include "comm/messages.h"
@@ -144,10 +143,10 @@ class Communicator final : public executor::LinkOwner {
   int jobRank(int rank) const { return membership_.jobRank(rank); }
 
   // The failure that ended this communicator, or success.
-  Status failure() const;
-  bool failed() const { return stop_.load(std::memory_order_acquire) != 0; }
+  Status failure() const { return failure_.status(); }
+  bool failed() const { return failure_.isSet(); }
   // Records the failure here and tells all ranks. The first one counts.
-  void fail(const bootstrap::Failure& failure);
+  void fail(const bootstrap::Failure& failure) { failure_.fail(failure); }
 
   // What threads that wait call meanwhile. REQUIRES: the turn.
   void setProgress(const UserProgress& progress) {
@@ -240,10 +239,6 @@ class Communicator final : public executor::LinkOwner {
   Status connectGpus(const Surroundings& around, const std::string& nics);
   void begin();
   Status arrangeGpus(GpuRank& gpu, std::vector<planner::Uplink> uplinks);
-  void onFailure(const bootstrap::Failure& failure);
-  // Whether the peer has died, or somebody could not go on because of it.
-  bool isReported(int peer) const;
-  void record(const bootstrap::Failure& failure);
 
   void forget() { operations_.forget(); }
   void makeSite();
@@ -291,6 +286,7 @@ class Communicator final : public executor::LinkOwner {
 
   Membership membership_;
   Options options_;
+  FailureState failure_;
   ArenaLayout layout_;
   std::shared_ptr<Share> share_;  // for splits; and of one that was split, what its links and arena are cut from
   bool hasTriedToShare_ = false;
@@ -336,11 +332,6 @@ class Communicator final : public executor::LinkOwner {
   Waiting waiting_;
   bool saysWait_ = false;  // waiting_ has been told, in this operation
   std::atomic<bool> finalized_{false};
-
-  std::atomic<std::uint32_t> stop_{0};
-  mutable std::mutex failureMutex_;
-  Status failure_;
-  std::set<int> reported_;
 
   bool isMade_ = false;      // connect() has ended well; until then links and messages may not be there
   bool mayReroute_ = false;  // a link that is lost may be replaced

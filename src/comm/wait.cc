@@ -142,7 +142,7 @@ void Communicator::sayWait(int peer, bool isMessage, std::int64_t sinceNs, std::
 
 // Why to give up, if there is a reason; and says every now and then that this rank waits.
 Fault Communicator::checkFailure(int peer, executor::WaitState& state, std::int64_t now, bool isMessage) {
-  if (stop_.load(std::memory_order_acquire) != 0) return {Fault::kAborted, peer, 0, 0};  // [stop]
+  if (failed()) return {Fault::kAborted, peer, 0, 0};
   if (state.startedNs == 0) state.startedNs = state.checkedNs = state.saidNs = now;
   const int limitMs = timeoutMs();
   const bool isOver = limitMs > 0 && now - state.startedNs > limitMs * std::int64_t{1'000'000};
