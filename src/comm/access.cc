@@ -41,7 +41,7 @@ Fault Communicator::post(int peer, const device::Post& post, bool isMessage) {
                                                             : lost(peer, std::move(accepted));
     // Whoever waits for a peer that has left, or is reached by no transport any more, finds out; it may need nothing
     // more, and have gone.
-    if (!isBusy && (hasLeft(peer) || (*peers_)[peer].isGone)) return {};
+    if (!isBusy && (boards_->hasLeft(peer) || (*peers_)[peer].isGone)) return {};
     if (fault.kind != Fault::kNone) return fault;
   }
 }
@@ -51,7 +51,7 @@ Fault Communicator::flush(bool isMessage) {
   executor::WaitState state;
   while (!peers_->isFlushed()) {
     const int peer = peers_->unflushed();
-    if ((*peers_)[peer].isHeld && hasLeft(peer)) peers_->release(peer);
+    if ((*peers_)[peer].isHeld && boards_->hasLeft(peer)) peers_->release(peer);
     if (peers_->progress(peer, 0)) continue;
     if (const Fault fault = checkWait(peer, state, isMessage); fault.kind != Fault::kNone) return fault;
   }
@@ -64,7 +64,7 @@ Fault Communicator::lost(int peer, Status why) {
   constexpr int kRounds = 100;
   const timespec nap{0, 5'000'000};
   if (reroute(peer, why)) return {};
-  for (int i = 0; i < kRounds && !failed() && !hasLeft(peer); ++i) {
+  for (int i = 0; i < kRounds && !failed() && !boards_->hasLeft(peer); ++i) {
     nanosleep(&nap, nullptr);
     (void)peers_->progress(-1, 0);  // what it said before is still to be taken
   }
@@ -83,15 +83,15 @@ bool Communicator::write(int peer, std::uint64_t to, const void* from, std::uint
   constexpr std::uint64_t kPiece = 4 << 20;
   readFailure_ = {};
   for (std::uint64_t done = 0; done < bytes && readFailure_.ok(); done += kPiece) {
-    storeInOneOrder(ownBoard().writes, static_cast<std::uint64_t>(peer) + 1);  // [writes] before [gave up] is read
-    const bool hasGivenUp = loadInOneOrder(boardOf(peer).gaveUp) != 0;         // [gave up]
+    storeInOneOrder(boards_->own().writes, static_cast<std::uint64_t>(peer) + 1);  // [writes] before [gave up] is read
+    const bool hasGivenUp = loadInOneOrder(boards_->of(peer).gaveUp) != 0;         // [gave up]
     if (!hasGivenUp && !failed()) {
       readFailure_ = (*peers_)[peer].link->write(to + done, static_cast<const unsigned char*>(from) + done,
                                                  std::min(kPiece, bytes - done));
     } else {
       readFailure_ = Status(koloRemoteError, "the operation has failed");
     }
-    device::storeRelease(ownBoard().writes, 0);  // [writes] after what was written
+    device::storeRelease(boards_->own().writes, 0);  // [writes] after what was written
   }
   return readFailure_.ok();
 }
@@ -133,8 +133,8 @@ Status Communicator::readFailure(int peer) const {
 // afterwards; whoever writes says so and looks at this before, so that either the writer sees it, or the writer is seen
 // here and waited for.
 void Communicator::releaseBuffers() {
-  storeInOneOrder(ownBoard().gaveUp, 1);  // [gave up] before [writes] is read
-  device::fence();                        // before what the caller writes
+  storeInOneOrder(boards_->own().gaveUp, 1);  // [gave up] before [writes] is read
+  device::fence();                            // before what the caller writes
   if (site_.copies.canWritePeers) awaitWriters();
 }
 
@@ -147,7 +147,7 @@ void Communicator::awaitWriters() {
   const std::int64_t begin = nowNs();
   const auto writesHere = [&](int peer) {
     return peer != rank() && peers_->isOpen(peer) && !(*peers_)[peer].isPosted() &&
-           loadInOneOrder(boardOf(peer).writes) == static_cast<std::uint64_t>(rank()) + 1;  // [writes]
+           loadInOneOrder(boards_->of(peer).writes) == static_cast<std::uint64_t>(rank()) + 1;  // [writes]
   };
   for (int peer = 0; peer < ranks(); ++peer) {
     while (writesHere(peer) && nowNs() - begin < (failure_.isReported(peer) ? kOfTheDeadNs : kLongestNs))

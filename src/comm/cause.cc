@@ -30,12 +30,6 @@ constexpr std::int64_t kStaleNs = 2000 * kMs;
 
 std::string questionAbout(std::uint64_t number) { return BlobWriter().put(number).text(); }
 
-Called readEntry(const BoardEntry& entry, std::uint64_t number) {
-  const std::uint64_t before = device::loadAcquire(entry.sequence);  // [board]
-  const Called called{device::loadAcquire(entry.signature), device::loadAcquire(entry.count)};
-  return before == number && device::loadAcquire(entry.sequence) == before ? called : Called();
-}
-
 }  // namespace
 
 std::optional<Account> Account::decode(std::string_view answer) {
@@ -69,12 +63,10 @@ std::string Account::encode() const {
 std::string Communicator::giveAccount(std::string_view question) const {
   BlobReader reader(question);
   const auto number = reader.get<std::uint64_t>();
-  const Board& board = ownBoard();
   Account account;
-  account.asked = readEntry(board.entries[number % Board::kEntries], number);
-  for (const BoardEntry& entry : board.entries)
-    account.last = std::max(account.last, device::loadAcquire(entry.sequence));
-  account.lastCalled = readEntry(board.entries[account.last % Board::kEntries], account.last);
+  account.asked = boards_->calledAs(number);
+  account.last = boards_->lastPosted();
+  account.lastCalled = boards_->calledAs(account.last);
   const std::optional<Waiting::Wait> wait = waiting_.now();
   const std::int64_t now = nowNs();
   if (wait && now - wait->seenNs < kStaleNs) {
@@ -91,12 +83,12 @@ std::string Communicator::giveAccount(std::string_view question) const {
 std::optional<Fault> Communicator::inquire(const Work& work, int peer, const executor::WaitState& state) {
   if (!(*peers_)[peer].isPosted()) return std::nullopt;
   const std::int64_t now = nowNs();
-  if (inquiry_.peer != peer || inquiry_.number != sequence_)
-    inquiry_ = {peer, sequence_, state.startedNs + kInquireAfterNs, nullptr};
+  if (inquiry_.peer != peer || inquiry_.number != boards_->lastNumber())
+    inquiry_ = {peer, boards_->lastNumber(), state.startedNs + kInquireAfterNs, nullptr};
   if (inquiry_.answer == nullptr) {
     if (now < inquiry_.dueNs) return std::nullopt;
     inquiry_.dueNs = now + (now - state.startedNs);
-    inquiry_.answer = membership_.control->ask(membership_.key, jobRank(peer), questionAbout(sequence_));
+    inquiry_.answer = membership_.control->ask(membership_.key, jobRank(peer), questionAbout(boards_->lastNumber()));
     return std::nullopt;
   }
   const std::string* const text = inquiry_.answer->wait(0);

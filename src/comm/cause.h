@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "bootstrap/control.h"
+#include "comm/boards.h"
 
 namespace kolo::comm {
 
@@ -42,12 +43,6 @@ class Waiting {
  private:
   mutable std::mutex mutex_;
   std::optional<Wait> wait_;
-};
-
-// What a rank has called as one of its operations. word 0: not among its last ones, or not yet.
-struct Called {
-  std::uint64_t word = 0;
-  std::uint64_t count = 0;
 };
 
 // A rank's answer to the question about the operation of some number.

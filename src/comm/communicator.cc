@@ -109,6 +109,7 @@ void Communicator::arrange(const Surroundings& around) {
   if (options_.device < 0) hosts_.arrange(around.places, rank(), machine_);
   planner::useUplinks(around.uplinks, machine_);
   polling_ = executor::Polling::make(ranks() <= machine_.cores, static_cast<int>(settings::integer("KOLO_SPIN")));
+  boards_ = std::make_unique<Boards>(*peers_, layout_, rank());
   links_.resize(static_cast<std::size_t>(ranks()));
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == rank()) continue;
@@ -210,7 +211,7 @@ void Communicator::aim(device::Link& link) {
   link.outbox = out.mailbox;
   link.outSlots = out.slots;
   link.isPosted = (*peers_)[link.peer].isPosted();
-  link.gaveUp = link.isPosted ? nullptr : &boardOf(link.peer).gaveUp;
+  link.gaveUp = link.isPosted ? nullptr : &boards_->of(link.peer).gaveUp;
   link.railMask = (*peers_)[link.peer].link->rails() - 1;
 }
 
@@ -246,7 +247,7 @@ Communicator::~Communicator() {
 void Communicator::sayGoodbye() {
   backend_->leave();
   // Peers that still wait for this rank find out; the arena outlives this object in their mappings.
-  device::storeRelease(ownBoard().left, 1);  // [left]
+  device::storeRelease(boards_->own().left, 1);  // [left]
   if (share_ != nullptr) share_->ownBulletin().leave();
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer != rank() && peers_->isOpen(peer)) sayGoodbye(peer);

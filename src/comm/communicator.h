@@ -18,6 +18,7 @@
 #include "collectives/prepare.h"
 #include "collectives/prepared_operations.h"
 #include "comm/backend.h"
+#include "comm/boards.h"
 #include "comm/cause.h"
 #include "comm/core_sharing.h"
 #include "comm/failure_state.h"
@@ -127,11 +128,7 @@ class Communicator final : public executor::LinkOwner {
   const Hosts& hosts() const { return hosts_; }
   std::vector<device::Link>& links() { return links_; }
   const Windows& windowTable() const { return windows_; }
-  // The number of the last operation; alike on all ranks.
-  std::uint64_t lastNumber() const { return sequence_; }
-  // The numbers of the next operations; returns the last of them.
-  std::uint64_t takeNumbers(std::uint64_t count) { return sequence_ += count; }
-  void postOnBoard(const device::Work& work);
+  Boards& boards() { return *boards_; }
   // The buffers of an operation that failed are the caller's again.
   void releaseBuffers();
   // From a fault to words; the communicator fails.
@@ -196,9 +193,6 @@ class Communicator final : public executor::LinkOwner {
   }
   // The peer has written what it cannot have: the communicator is to fail.
   device::Fault distrust(int peer, const std::string& what);
-  // Whether the peer has destroyed its communicator. What it sent before can be read then.
-  bool hasLeft(int peer) const;
-  bool haveAllLeft() const;
   // The error of a message whose read() failed.
   Status readFailure(int peer) const;
   // The same for any wait: kNone, or why to give up. peer -1: for nobody in particular.
@@ -252,7 +246,6 @@ class Communicator final : public executor::LinkOwner {
   device::Fault repeat(int peer);
   void sayGoodbye(int peer);
   void aim(device::Link& link);
-  std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;
   int timeoutMs() const;
   device::Fault checkFailure(int peer, executor::WaitState& state, std::int64_t nowNs, bool isMessage);
   device::Fault lookForReroutes(std::int64_t nowNs);
@@ -278,10 +271,6 @@ class Communicator final : public executor::LinkOwner {
   Cause circle(const WaitStep* begin, const WaitStep* end) const;
   Cause findCause(const WaitStep& own) const;
   Status giveUp(const WaitStep& own);
-  std::optional<device::Fault> readBoard(const device::Work& work, int peer) const;
-  const Board& boardOf(int peer) const;
-  Board& ownBoard() const;
-  const Notice& noticeOf(int peer) const;
   std::string label(const device::Signature& signature, std::uint64_t number) const;
 
   Membership membership_;
@@ -291,6 +280,7 @@ class Communicator final : public executor::LinkOwner {
   std::shared_ptr<Share> share_;  // for splits; and of one that was split, what its links and arena are cut from
   bool hasTriedToShare_ = false;
   std::unique_ptr<Peers> peers_;
+  std::unique_ptr<Boards> boards_;
   Windows windows_;
   Reductions reductions_;
   std::vector<device::Link> links_;
@@ -309,7 +299,6 @@ class Communicator final : public executor::LinkOwner {
   UserProgress userProgress_;
   mutable std::mutex progressMutex_;  // for who waits for another thread's turn
 
-  std::uint64_t sequence_ = 0;
   int cores_ = 1;
   std::uint64_t children_ = 0;
   executor::Polling polling_;

@@ -13,7 +13,7 @@ using device::Signature;
 using device::Work;
 
 std::string Communicator::label(const Work& work) const {
-  return label(work.signature, work.number != 0 ? work.number : sequence_);
+  return label(work.signature, work.number != 0 ? work.number : boards_->lastNumber());
 }
 
 std::string Communicator::label(const Signature& signature, std::uint64_t number) const {
@@ -34,16 +34,16 @@ std::string Communicator::describeMismatch(std::uint64_t number, int one, const 
 bool Communicator::hearsWhyGivenUp(int peer) const {
   constexpr int kRounds = 1000;
   const timespec nap{0, 1'000'000};
-  for (int i = 0; i < kRounds && !failed() && device::loadAcquire(boardOf(peer).gaveUp) != 0; ++i)
+  for (int i = 0; i < kRounds && !failed() && device::loadAcquire(boards_->of(peer).gaveUp) != 0; ++i)
     nanosleep(&nap, nullptr);  // [gave up]
   return failed();
 }
 
 bootstrap::Failure Communicator::mismatch(const Work& work, const Fault& fault) const {
   const Signature called = Signature::unpack(fault.mine);  // now, or some operations ago
-  const std::uint64_t number = work.number != 0
-                                   ? work.number
-                                   : sequence_ - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
+  const std::uint64_t number =
+      work.number != 0 ? work.number
+                       : boards_->lastNumber() - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
   return {koloMismatch, jobRank(fault.peer),
           describeMismatch(number, rank(), {fault.mine, fault.mineCount}, fault.peer, {fault.signature, fault.count})};
 }
@@ -56,7 +56,7 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
     case Fault::kTimeout: {
       const WaitStep step{rank(),
                           fault.peer,
-                          sequence_,
+                          boards_->lastNumber(),
                           {work.word, work.headerCount},
                           false,
                           waitedNs(),
@@ -111,7 +111,7 @@ Status Communicator::giveUpMessages(const Fault& fault, int peer) {
 Status Communicator::concludeMessages(const Fault& fault, int peer) {
   const std::string whom = peer < 0 ? "any rank" : fmt::format("rank {}", peer);
   if (fault.kind == Fault::kTimeout) {
-    return giveUp({rank(), peer, sequence_, {}, true, waitedNs(), {}});
+    return giveUp({rank(), peer, boards_->lastNumber(), {}, true, waitedNs(), {}});
   }
   const int culprit = fault.peer < 0 ? -1 : jobRank(fault.peer);
   std::string mine;  // what is news to the others

@@ -100,7 +100,7 @@ Status GpuBackend::launch(std::uint32_t messages, void* stream) {
   std::uint64_t scratch = 0;
   for (Work& work : works_) {
     scratch = std::max(scratch, static_cast<std::uint64_t>(work.channels) * work.scratchBytes);
-    work.number = owner_.lastNumber() + static_cast<std::uint64_t>(&work - works_.data()) + 1;
+    work.number = owner_.boards().lastNumber() + static_cast<std::uint64_t>(&work - works_.data()) + 1;
   }
   KOLO_TRY(rank_->reserveScratch(scratch));
   return rank_->enqueue(works_, messages, owner_.options().timeoutMs, stream);
@@ -191,11 +191,11 @@ Status GpuBackend::enqueue(std::span<const Message> messages, std::span<const Op
     // The others count on what this rank has not launched: without it nothing that follows would fit.
     owner_.fail({status.code(), owner_.jobRank(owner_.rank()),
                  fmt::format("rank {} could not launch operation {} of communicator {}: {}", owner_.rank(),
-                             owner_.lastNumber() + 1, owner_.options().name, status.message())});
+                             owner_.boards().lastNumber() + 1, owner_.options().name, status.message())});
     return status;
   }
   const std::lock_guard lock(mutex_);
-  owner_.takeNumbers(works_.size());
+  owner_.boards().takeNumbers(works_.size());
   if (!works_.empty()) last_ = works_.back();
   return {};
 }

@@ -128,12 +128,12 @@ Status HostBackend::execute() {
   tookFromAll_ = device::isIn(work.signature.collective, device::kToRoot) && work.rank == work.root;
   rootThatGave_ =
       device::isIn(work.signature.collective, device::kFromRoot) ? static_cast<int>(work.signature.root) : -1;
-  const std::uint64_t sequence = owner_.takeNumbers(1);
+  const std::uint64_t sequence = owner_.boards().takeNumbers(1);
   work.signature.sequence = static_cast<std::uint16_t>(sequence);
   work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
   if (work.readsPeers || work.writesPeers) work.offersMemory = owner_.offersMemory();
-  if (owner_.ranks() > 1) owner_.postOnBoard(work);
+  if (owner_.ranks() > 1) owner_.boards().post(work);
   const auto held = owner_.holdLinks();
   executor_.run(work, now.context);
   if (owner_.posts() && fault_.kind == Fault::kNone) fault_ = owner_.flush(false);

@@ -53,7 +53,7 @@ bool Messages::open(Pair& pair) {
     activate(pair.peer);
     fault = call(pair.peer);
   }
-  if (!owner_.hasLeft(pair.peer)) broken_ = fault;
+  if (!owner_.boards().hasLeft(pair.peer)) broken_ = fault;
   return fault.kind == device::Fault::kNone;
 }
 
@@ -63,7 +63,7 @@ device::Fault Messages::call(int peer) {
     if (called.ok()) return {};
     const device::Fault fault =
         called.code() == koloInProgress ? owner_.checkWait(peer, state, true) : owner_.lost(peer, std::move(called));
-    if (owner_.hasLeft(peer)) return {};  // it listens no more
+    if (owner_.boards().hasLeft(peer)) return {};  // it listens no more
     if (fault.kind != device::Fault::kNone) return fault;
   }
 }

@@ -94,7 +94,7 @@ bool Messages::writeAnswers(int peer) {
   bool moved = false;
   while (!pair.answers.empty()) {
     MessageLine* line = nextLine(pair);
-    if (line == nullptr && owner_.hasLeft(peer)) {  // it has no request any more
+    if (line == nullptr && owner_.boards().hasLeft(peer)) {  // it has no request any more
       unanswered_ -= pair.answers.size();
       pair.answers.clear();
       return true;
@@ -302,7 +302,7 @@ bool Messages::readLines(int peer, bool readsAll) {
     const MessageLine& place = pair.in->lines[(pair.linesRead + 1) % device::kMessageLines];
     if (device::loadAcquire(place.number) != pair.linesRead + 1) break;  // [line]
     // The peer is to be told what has been read; if it is still there.
-    if (pair.out == nullptr && !owner_.hasLeft(peer) && !open(pair) && isStuck()) break;
+    if (pair.out == nullptr && !owner_.boards().hasLeft(peer) && !open(pair) && isStuck()) break;
     ++pair.linesRead;
     moved = true;
     const MessageLine line = copyOf(place);

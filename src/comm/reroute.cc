@@ -23,7 +23,7 @@ using device::Fault;
 // Whether another transport takes over; if not, adds to `why` the reason.
 bool Communicator::reroute(int peer, Status& why) {
   if (!peers_->canReroute(peer)) return false;
-  const Status done = peers_->reroute(peer, layout_.part(peers_->partAt(peer)).notice->reroutes);
+  const Status done = peers_->reroute(peer, boards_->noticeTo(peer).reroutes);
   if (!done.ok()) why = error(koloRemoteError, "{}; {}", why.message(), done.message());
   return done.ok();
 }
@@ -36,14 +36,14 @@ Fault Communicator::followReroutes() {
   peers_->listen();
   for (int peer = 0; peer < ranks() && fault.kind == Fault::kNone; ++peer) {
     if (peer == rank() || (*peers_)[peer].isGone) continue;
-    const std::uint64_t theirs = device::loadAcquire(noticeOf(peer).reroutes);  // [reroute]
+    const std::uint64_t theirs = device::loadAcquire(boards_->noticeOf(peer).reroutes);  // [reroute]
     const auto behind = [&] { return theirs > (*peers_)[peer].reroutes; };
     if (behind() && !peers_->isOpen(peer)) fault = open(peer);
     while (behind() && fault.kind == Fault::kNone)
       fault = lost(peer, error(koloRemoteError, "rank {} has abandoned its end of the link", peer));
     if ((*peers_)[peer].isHeld && theirs >= (*peers_)[peer].reroutes && fault.kind == Fault::kNone)
       fault = repeat(peer);
-    if (hasLeft(peer) || (*peers_)[peer].isGone) fault = {};  // as in post()
+    if (boards_->hasLeft(peer) || (*peers_)[peer].isGone) fault = {};  // as in post()
   }
   followsReroutes_ = false;
   return fault;
@@ -71,7 +71,7 @@ void Communicator::takeCare(const std::stop_token& stop) {
     (void)peers_->progress(-1, 0);
     (void)followReroutes();
     for (int peer = 0; peer < ranks(); ++peer) {
-      if (peer == rank() || !peers_->canReroute(peer) || hasLeft(peer)) continue;
+      if (peer == rank() || !peers_->canReroute(peer) || boards_->hasLeft(peer)) continue;
       if (Status state = peers_->state(peer); !state.ok()) (void)lost(peer, std::move(state));
     }
     (void)flush(false);  // what is lost for good is found by who waits for it

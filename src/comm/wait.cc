@@ -43,67 +43,18 @@ constexpr std::int64_t kBoardIntervalNs =
 
 // ---- waiting
 
-const Board& Communicator::boardOf(int peer) const {
-  return *reinterpret_cast<const Board*>((*peers_)[peer].arena + layout_.boardAt());
-}
-
-Board& Communicator::ownBoard() const { return *reinterpret_cast<Board*>(peers_->arena() + layout_.boardAt()); }
-
-void Communicator::postOnBoard(const Work& work) {
-  BoardEntry& entry = ownBoard().entries[sequence_ % Board::kEntries];
-  device::storeRelease(entry.sequence, 0);  // a reader that sees the new fields sees this, or the new sequence
-  device::storeRelease(entry.signature, work.word);
-  device::storeRelease(entry.count, work.headerCount);
-  device::storeRelease(entry.sequence, sequence_);  // [board]
-}
-
-// What an entry of a peer's board says about the operation in which this rank waits.
-std::optional<Fault> Communicator::checkEntry(const Work& work, const BoardEntry& entry, int peer) const {
-  const std::uint64_t before = device::loadAcquire(entry.sequence);  // [board]
-  const std::uint64_t signature = device::loadAcquire(entry.signature), count = device::loadAcquire(entry.count);
-  if (before != sequence_ || device::loadAcquire(entry.sequence) != before) return std::nullopt;
-  if (signature == work.word) return std::nullopt;
-  return Fault{Fault::kMismatch, peer, signature, count, work.word, work.headerCount};
-}
-
-// Whether the peer, on whom this rank waits, has left or has called something else as this operation. One whose memory
-// is not mapped sends its board when it waits too (notify).
-std::optional<Fault> Communicator::readBoard(const Work& work, int peer) const {
-  if (hasLeft(peer)) return Fault{Fault::kLeft, peer, 0, 0};
-  if (!peers_->isOpen(peer)) return std::nullopt;
-  if ((*peers_)[peer].isPosted()) return checkEntry(work, noticeOf(peer).entries[sequence_ % Board::kEntries], peer);
-  const Board& board = boardOf(peer);
-  if (device::loadAcquire(board.left) != 0) return Fault{Fault::kLeft, peer, 0, 0};  // [left]
-  return checkEntry(work, board.entries[sequence_ % Board::kEntries], peer);
-}
-
-const Notice& Communicator::noticeOf(int peer) const {
-  return *layout_.part(peers_->arena() + layout_.partAt(peer)).notice;
-}
-
-// By a posted link: whether the goodbye has come by each rail, and with it all that the peer had sent; the first says
-// how many rails there are, for this rank may have no link to the peer. A peer that has left needs nothing more: what
-// cannot be put any more is not missed, and a rank that waits for it finds out.
-bool Communicator::hasLeft(int peer) const {
-  const Notice& notice = noticeOf(peer);
-  const std::uint64_t rails = device::loadAcquire(notice.left[0]);  // [left]
-  for (std::uint64_t rail = 1; rail < std::min<std::uint64_t>(rails, device::kMaxRails); ++rail) {
-    if (device::loadAcquire(notice.left[rail]) == 0) return false;  // [left]
-  }
-  return rails != 0;
-}
-
 // Sends what is new on the board to the peers that cannot read it, in each operation in which this rank waits for long:
 // one of them may wait for it, though it waits for another. By signals alone, which are whole however the peer reads
 // meanwhile.
 void Communicator::notify() {
-  const Board& board = ownBoard();
-  const std::uint64_t oldest = sequence_ > device::kMaxOwed ? sequence_ - device::kMaxOwed : 0;
-  for (std::uint64_t number = std::max(notified_, oldest) + 1; number <= sequence_; ++number) {
+  const Board& board = boards_->own();
+  const std::uint64_t last = boards_->lastNumber();
+  const std::uint64_t oldest = last > device::kMaxOwed ? last - device::kMaxOwed : 0;
+  for (std::uint64_t number = std::max(notified_, oldest) + 1; number <= last; ++number) {
     const BoardEntry& mine = board.entries[number % Board::kEntries];
     for (int peer = 0; peer < ranks(); ++peer) {
       if (peer == rank() || !peers_->isOpen(peer) || !(*peers_)[peer].isPosted()) continue;
-      BoardEntry& theirs = layout_.part(peers_->partAt(peer)).notice->entries[number % Board::kEntries];
+      BoardEntry& theirs = boards_->noticeTo(peer).entries[number % Board::kEntries];
       const auto send = [&](device::Counter& word, std::uint64_t value) {
         device::storeRelease(word, value);
         (void)post(peer, {0, nullptr, 0, &word, value}, false);
@@ -114,12 +65,12 @@ void Communicator::notify() {
       send(theirs.sequence, number);  // [board]
     }
   }
-  notified_ = sequence_;
+  notified_ = last;
 }
 
 // Tells a peer that this rank goes, behind what it was sent before: by a posted link, by each rail.
 void Communicator::sayGoodbye(int peer) {
-  Notice& notice = *layout_.part(peers_->partAt(peer)).notice;
+  Notice& notice = boards_->noticeTo(peer);
   const std::uint32_t rails = (*peers_)[peer].isPosted() ? railsTo(peer) : 1;
   for (std::uint32_t rail = 0; rail < rails; ++rail) {
     device::storeRelease(notice.left[rail], rails);  // [left]
@@ -197,19 +148,12 @@ Fault Communicator::checkMessages(int peer, executor::WaitState& state, bool may
   if (!mayRest && fault.kind == Fault::kNone) fault = lookForReroutes(now);
   if (fault.kind != Fault::kNone || now - state.checkedNs < kBoardIntervalNs) return fault;
   state.checkedNs = now;
-  const auto isGone = [&] { return peer >= 0 ? hasLeft(peer) : haveAllLeft(); };
+  const auto isGone = [&] { return peer >= 0 ? boards_->hasLeft(peer) : boards_->haveAllLeft(); };
   if (isGone()) return std::exchange(state.isKnownToBeGone, true) ? Fault{Fault::kLeft, peer, 0, 0} : Fault{};
   Status link = peer >= 0 ? peers_->state(peer) : Status();
   if (link.ok()) return {};
   const Fault loss = lost(peer, std::move(link));
   return isGone() ? Fault{} : loss;
-}
-
-bool Communicator::haveAllLeft() const {
-  for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer != rank() && !hasLeft(peer)) return false;
-  }
-  return true;
 }
 
 // Leaves the core to others for a moment; forLong: nobody notices a twentieth of a millisecond after a tenth of a
@@ -231,14 +175,14 @@ void Communicator::rest(int peer, bool forLong, bool maySleep) {
 void Communicator::spread(std::int64_t nowNs) {
   if (const int thread = sched_getcpu(); thread != thread_) {
     thread_ = thread;
-    device::storeRelaxed(ownBoard().thread, static_cast<std::uint64_t>(thread + 1));
+    device::storeRelaxed(boards_->own().thread, static_cast<std::uint64_t>(thread + 1));
   }
   if (!spreading_.isDue(nowNs)) return;
   std::vector<int> threadOf(static_cast<std::size_t>(ranks()), -1);
   threadOf[static_cast<std::size_t>(rank())] = thread_;
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == rank() || !peers_->isOpen(peer) || (*peers_)[peer].isPosted()) continue;  // whose board cannot be read
-    threadOf[static_cast<std::size_t>(peer)] = static_cast<int>(device::loadRelaxed(boardOf(peer).thread)) - 1;
+    threadOf[static_cast<std::size_t>(peer)] = static_cast<int>(device::loadRelaxed(boards_->of(peer).thread)) - 1;
   }
   const int target = Spreading::target(threadOf, rank(), topology::machine().allowedThreads);
   if (target >= 0) topology::moveTo(target);
@@ -281,9 +225,9 @@ Fault Communicator::keepWaiting(const Work& work, int peer, executor::WaitState&
   notify();
   if (Status lostLink = peers_->state(peer); !lostLink.ok()) {
     const Fault lasting = lost(peer, std::move(lostLink));
-    if (lasting.kind != Fault::kNone && !hasLeft(peer)) return lasting;
+    if (lasting.kind != Fault::kNone && !boards_->hasLeft(peer)) return lasting;
   }
-  if (const std::optional<Fault> found = readBoard(work, peer)) return *found;
+  if (const std::optional<Fault> found = boards_->problemOf(peer, work)) return *found;
   return inquire(work, peer, state).value_or(Fault{});
 }
 
