@@ -52,7 +52,7 @@ KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_
     KOLO_TRY(refuseInReduction());
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     return inTurn(*communicator, [&]() -> Status {
-      communicator->setProgress({function, context});
+      communicator->waiter().userProgress().set(function, context);
       return {};
     });
   });

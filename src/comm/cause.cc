@@ -104,7 +104,7 @@ std::optional<Fault> Communicator::inquire(const Work& work, int peer, const exe
 // On a GPU the device has waited, and says nothing meanwhile.
 std::int64_t Communicator::waitedNs() const {
   const std::optional<Waiting::Wait> wait = waiting_.now();
-  return wait ? nowNs() - wait->sinceNs : timeoutMs() * kMs;
+  return wait ? nowNs() - wait->sinceNs : timeoutInUse(options_.timeoutMs) * kMs;
 }
 
 std::string Communicator::describe(const WaitStep& step) const {
@@ -119,7 +119,7 @@ std::string Communicator::describe(const WaitStep& step) const {
 
 bootstrap::Failure Communicator::timedOut(const WaitStep& step, const std::string& remark) const {
   return {koloTimeout, step.awaited < 0 ? -1 : jobRank(step.awaited),
-          fmt::format("{}{}; the limit is {} ms ({})", describe(step), remark, timeoutMs(),
+          fmt::format("{}{}; the limit is {} ms ({})", describe(step), remark, timeoutInUse(options_.timeoutMs),
                       caller.timeoutMs >= 0 ? "koloSetTimeout" : "KOLO_TIMEOUT_MS")};
 }
 

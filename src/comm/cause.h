@@ -12,11 +12,15 @@
 #include <string>
 #include <string_view>
 
+#include "base/caller.h"
 #include "base/clock.h"
 #include "bootstrap/control.h"
 #include "comm/boards.h"
 
 namespace kolo::comm {
+
+// The deadline in milliseconds of what the calling thread executes: its own, or the communicator's. 0: there is none.
+inline int timeoutInUse(int communicatorsMs) { return caller.timeoutMs >= 0 ? caller.timeoutMs : communicatorsMs; }
 
 // What a rank waits for just now. Its thread says so every now and then; the reactor's reads it when others ask.
 class Waiting {

@@ -99,7 +99,6 @@ Status Communicator::openWindows() {
 // What all ranks decide alike from what each has said. REQUIRES: peers_
 void Communicator::arrange(const Surroundings& around) {
   machine_.cores = cores_ = around.cores;
-  spreads_ = settings::integer("KOLO_SPREAD") != 0 && options_.device < 0 && around.allMapped && ranks() > around.cores;
   site_.copies = {.ranks = ranks(),
                   .singleCopyBytes = around.singleCopyBytes,
                   .canWritePeers = around.writesPeers,
@@ -108,8 +107,19 @@ void Communicator::arrange(const Surroundings& around) {
   allMapped_ = machine_.mapped = around.allMapped;
   if (options_.device < 0) hosts_.arrange(around.places, rank(), machine_);
   planner::useUplinks(around.uplinks, machine_);
-  polling_ = executor::Polling::make(ranks() <= machine_.cores, static_cast<int>(settings::integer("KOLO_SPIN")));
   boards_ = std::make_unique<Boards>(*peers_, layout_, rank());
+  const bool spreads = settings::integer("KOLO_SPREAD") != 0 && options_.device < 0;
+  const int spin = static_cast<int>(settings::integer("KOLO_SPIN"));
+  waiter_ = std::make_unique<Waiter>(Waiter::Setup{.failure = failure_,
+                                                   .peers = *peers_,
+                                                   .boards = *boards_,
+                                                   .waiting = waiting_,
+                                                   .rank = rank(),
+                                                   .timeoutMs = options_.timeoutMs,
+                                                   .cores = around.cores,
+                                                   .posts = posts(),
+                                                   .spreads = spreads && around.allMapped && ranks() > around.cores,
+                                                   .polling = executor::Polling::make(ranks() <= around.cores, spin)});
   links_.resize(static_cast<std::size_t>(ranks()));
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == rank()) continue;
@@ -134,7 +144,7 @@ void Communicator::makeSite() {
   site_.slotBytes = layout_.slotBytes;
   site_.streamingBytes = streamingBytes_;
   site_.order = &hosts_.order;
-  site_.context = {.owner = this, .polling = polling_, .posts = posts()};
+  site_.context = {.owner = this, .polling = waiter_->polling(), .posts = posts()};
   site_.findWindow = [this](const void* buffer, std::uint64_t bytes) { return windows_.find(buffer, bytes); };
 }
 

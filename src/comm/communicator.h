@@ -20,7 +20,6 @@
 #include "comm/backend.h"
 #include "comm/boards.h"
 #include "comm/cause.h"
-#include "comm/core_sharing.h"
 #include "comm/failure_state.h"
 #include "comm/gpu_rank.h"
 #include "comm/hosts.h"
@@ -30,8 +29,8 @@
 #include "comm/pool.h"
 #include "comm/reductions.h"
 #include "comm/requests.h"
-#include "comm/spreading.h"
 #include "comm/turn.h"
+#include "comm/waiter.h"
 #include "comm/windows.h"
 #include "executor/context.h"
 #include "planner/network.h"
@@ -54,12 +53,6 @@ struct Options {
 
   // The caller's configuration over the settings; nullptr: the settings alone.
   static Result<Options> make(const koloConfig_t* config, const Options* parent);
-};
-
-// A function of the user's that is called while a thread waits.
-struct UserProgress {
-  koloProgressFunction_t function = nullptr;
-  void* context = nullptr;
 };
 
 // Whether the kernel lets others of this user at this process's memory.
@@ -136,7 +129,6 @@ class Communicator final : public executor::LinkOwner {
   std::string label(const device::Work& work) const;
   // Why a posted link was lost, for conclude().
   void setLostLink(Status why) { lostLink_ = std::move(why); }
-  void yield();
   int jobRank(int rank) const { return membership_.jobRank(rank); }
 
   // The failure that ended this communicator, or success.
@@ -145,13 +137,7 @@ class Communicator final : public executor::LinkOwner {
   // Records the failure here and tells all ranks. The first one counts.
   void fail(const bootstrap::Failure& failure) { failure_.fail(failure); }
 
-  // What threads that wait call meanwhile. REQUIRES: the turn.
-  void setProgress(const UserProgress& progress) {
-    const std::lock_guard lock(progressMutex_);
-    userProgress_ = progress;
-  }
-  // Calls the user's function for progress, if there is one and the calling thread is the user's: whether it was so.
-  bool makeUserProgress() const;
+  Waiter& waiter() { return *waiter_; }
   Status setWishes(std::string_view text);
   // The next two may be asked at any time.
   std::string explain(const planner::Query& query) const { return choices_.explain(query); }
@@ -170,8 +156,8 @@ class Communicator final : public executor::LinkOwner {
 
   device::Fault open(device::Link& link) override;
   device::Fault post(const device::Work& work, const device::Link& link, const device::Post& post) override;
-  bool progress(int peer) override;
-  int looks() const override;
+  bool progress(int peer) override { return waiter_->progress(peer); }
+  int looks() const override { return waiter_->looks(); }
   // Whether some links are posted; the same on all ranks.
   bool posts() const { return !allMapped_; }
   // Whether a posted link that is lost may be replaced by one of another transport.
@@ -197,8 +183,6 @@ class Communicator final : public executor::LinkOwner {
   Status readFailure(int peer) const;
   // The same for any wait: kNone, or why to give up. peer -1: for nobody in particular.
   device::Fault checkWait(int peer, executor::WaitState& state, bool isMessage);
-  // The wait that this rank was in is over, and was not in vain.
-  void endWait();
   // Until all requests go on without this rank's help.
   device::Fault flush(bool isMessage);
   // Of the first link to the peer: counters are by these, whatever has come in its place. REQUIRES: open(peer).
@@ -207,17 +191,13 @@ class Communicator final : public executor::LinkOwner {
   device::Fault open(int peer) { return open(links_[static_cast<std::size_t>(peer)]); }
   // mayRest: the calling thread has nothing better to do, and leaves its core to others for a moment.
   device::Fault checkMessages(int peer, executor::WaitState& state, bool mayRest = true);
-  // For those who ask why nothing goes on.
-  void sayWait(int peer, bool isMessage, std::int64_t sinceNs, std::int64_t nowNs);
   // A posted link is lost, or could not be opened: kAborted if that is known to be a part of something larger; kNone if
   // what was to be done may be tried again, for the peer is reached otherwise.
   device::Fault lost(int peer, Status why);
   // The error of messages that waited in vain; peer -1: for any. From then on their buffers are the caller's again.
   Status giveUpMessages(const device::Fault& fault, int peer);
-  bool sharesCores() const { return cores_ < ranks(); }
   bool isMade() const { return isMade_; }
   int cores() const { return cores_; }  // that the ranks may use, all together
-  const executor::Polling& polling() const { return polling_; }
   std::uint64_t streamingBytes() const { return streamingBytes_; }
   // From how many bytes on ordinary buffers are read where they are; the same on all ranks.
   std::uint64_t singleCopyBytes() const { return site_.copies.singleCopyBytes; }
@@ -246,11 +226,7 @@ class Communicator final : public executor::LinkOwner {
   device::Fault repeat(int peer);
   void sayGoodbye(int peer);
   void aim(device::Link& link);
-  int timeoutMs() const;
-  device::Fault checkFailure(int peer, executor::WaitState& state, std::int64_t nowNs, bool isMessage);
   device::Fault lookForReroutes(std::int64_t nowNs);
-  void rest(int peer, bool forLong, bool maySleep);
-  void spread(std::int64_t nowNs);
   Status concludeMessages(const device::Fault& fault, int peer);
   bootstrap::Failure mismatch(const device::Work& work, const device::Fault& fault) const;
   std::string describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other,
@@ -281,6 +257,7 @@ class Communicator final : public executor::LinkOwner {
   bool hasTriedToShare_ = false;
   std::unique_ptr<Peers> peers_;
   std::unique_ptr<Boards> boards_;
+  std::unique_ptr<Waiter> waiter_;
   Windows windows_;
   Reductions reductions_;
   std::vector<device::Link> links_;
@@ -296,16 +273,9 @@ class Communicator final : public executor::LinkOwner {
   collectives::Choices choices_;
   collectives::Site site_;
   collectives::PreparedOperations operations_;
-  UserProgress userProgress_;
-  mutable std::mutex progressMutex_;  // for who waits for another thread's turn
 
   int cores_ = 1;
   std::uint64_t children_ = 0;
-  executor::Polling polling_;
-  CoreSharing sharing_;
-  Spreading spreading_;
-  bool spreads_ = false;  // ranks share cores, and each sees the boards of all
-  int thread_ = -1;       // what this rank's board says
   std::uint64_t streamingBytes_ = 0;
   bool wasDumpable_ = false;     // this process, when the communicator was made
   bool saysUndumpable_ = true;   // where it is no longer so, and that is still to be told
@@ -315,11 +285,9 @@ class Communicator final : public executor::LinkOwner {
   std::string distrusted_;       // what a peer wrote that cannot be
   std::int64_t followedNs_ = 0;  // when it was last looked whether peers have abandoned their links
   bool followsReroutes_ = false;
-  bool takesCare_ = false;      // who holds the links is the caretaker
   std::uint64_t notified_ = 0;  // the last operation of which peers by posted links have been told
   Inquiry inquiry_;
   Waiting waiting_;
-  bool saysWait_ = false;  // waiting_ has been told, in this operation
   std::atomic<bool> finalized_{false};
 
   bool isMade_ = false;      // connect() has ended well; until then links and messages may not be there

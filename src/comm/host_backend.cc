@@ -141,7 +141,7 @@ Status HostBackend::execute() {
     owner_.releaseBuffers();
     return owner_.conclude(work, fault_);
   }
-  owner_.endWait();
+  owner_.waiter().end();
   if (isBehindTaking && now.behindRoot != device::Algorithm::kCount) letOthersGoFirst();
   return {};
 }
@@ -161,7 +161,7 @@ void HostBackend::letOthersGoFirst() {
     }
     return true;
   };
-  if (!owner_.polling().until(haveCome)) owner_.yield();
+  if (!owner_.waiter().polling().until(haveCome)) owner_.waiter().yield();
 }
 
 // A barrier's algorithm, by what was executed before it, which is the same on all ranks.
@@ -209,7 +209,7 @@ Status HostBackend::settle() {
     if (peer != owner_.rank()) exchange.settle(peer, 0);
   }
   if (fault.kind != Fault::kNone) return owner_.conclude(work, fault);
-  owner_.endWait();
+  owner_.waiter().end();
   return {};
 }
 

@@ -267,7 +267,7 @@ bool Messages::needsCare() const {
 Status Messages::attend(Request& request, const Aside* aside, std::int64_t untilNs) {
   const auto held = owner_.holdLinks();
   executor::WaitState state;
-  executor::Polling polling = owner_.polling();
+  executor::Polling polling = owner_.waiter().polling();
   // Answers still to be written are somebody else's progress: this rank does not leave before they are out.
   while (!request.isOver() || unanswered_ != 0 || broken_.kind == device::Fault::kCorrupt) {
     if (owner_.posts()) polling.polls = owner_.looks();
@@ -285,7 +285,7 @@ Status Messages::attend(Request& request, const Aside* aside, std::int64_t until
     if (fault.kind != device::Fault::kNone) return giveUp(fault, peer);
     endOverdue();
   }
-  owner_.endWait();
+  owner_.waiter().end();
   if (owner_.posts()) {
     if (const device::Fault fault = owner_.flush(true); fault.kind != device::Fault::kNone)
       return giveUp(fault, peers_.unflushed());
@@ -341,7 +341,7 @@ std::optional<Messages::Overdue> Messages::overdue(std::int64_t now) {
     const int limitMs = request.timeoutMs() >= 0 ? request.timeoutMs() : owner_.options().timeoutMs;
     const std::int64_t since = request.waitsSince(now);
     if (first || limitMs == 0 || now - since <= limitMs * std::int64_t{1'000'000}) return;
-    owner_.sayWait(peer, true, since, now);
+    owner_.waiter().say(peer, true, since, now);
     first = {peer, request.timeoutMs()};
   });
   return first;

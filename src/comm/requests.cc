@@ -273,7 +273,7 @@ void Requests::wait(Request& request, std::int64_t untilNs) {
       if (aside && !owner_.messages().isIdle()) (void)owner_.messages().attend(request, &aside, untilNs);
       if (aside) noteLook();
     }
-    if (owner_.polling().until([&] { return request.isOver(); }) || nowNs() >= untilNs) break;
+    if (owner_.waiter().polling().until([&] { return request.isOver(); }) || nowNs() >= untilNs) break;
     rest(rounds);
   }
   if (needsCare()) watch();
@@ -281,7 +281,7 @@ void Requests::wait(Request& request, std::int64_t untilNs) {
 
 // Of a thread that waits for what others execute.
 void Requests::rest(int rounds) const {
-  if (rounds % 2 == 0 || !owner_.makeUserProgress()) leaveCore(rounds);
+  if (rounds % 2 == 0 || !owner_.waiter().userProgress().make()) leaveCore(rounds);
 }
 
 void Requests::look() {
@@ -362,7 +362,7 @@ void Requests::wake(Lock&) {
 }
 
 void Requests::work() {
-  const Interval look = owner_.sharesCores() ? kLookSharingCores : kLook;
+  const Interval look = owner_.waiter().sharesCores() ? kLookSharingCores : kLook;
   constexpr std::uint64_t kNothing = 0;
   caller.isLibrarys = true;
   Lock lock(mutex_);

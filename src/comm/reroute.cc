@@ -8,6 +8,7 @@
 // between calls: the peer may have to hear again what the last one has put.
 #include <condition_variable>
 
+#include "base/caller.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 
@@ -60,6 +61,7 @@ Fault Communicator::repeat(int peer) {
 
 // Between the calls of the communicator's user; who is in one looks for himself.
 void Communicator::takeCare(const std::stop_token& stop) {
+  caller.isLibrarys = true;
   std::mutex mutex;
   std::condition_variable_any never;
   std::unique_lock lock(mutex);
@@ -67,7 +69,6 @@ void Communicator::takeCare(const std::stop_token& stop) {
     const std::unique_lock held(linksMutex_, std::try_to_lock);
     // A call that failed has just let go of the links; its buffers are its caller's again.
     if (!held.owns_lock() || failed()) continue;
-    takesCare_ = true;
     (void)peers_->progress(-1, 0);
     (void)followReroutes();
     for (int peer = 0; peer < ranks(); ++peer) {
@@ -75,8 +76,7 @@ void Communicator::takeCare(const std::stop_token& stop) {
       if (Status state = peers_->state(peer); !state.ok()) (void)lost(peer, std::move(state));
     }
     (void)flush(false);  // what is lost for good is found by who waits for it
-    endWait();
-    takesCare_ = false;
+    waiter_->end();
   }
 }
 
