@@ -68,41 +68,33 @@ Fault Communicator::lost(int peer, Status why) {
     nanosleep(&nap, nullptr);
     (void)peers_->progress(-1, 0);  // what it said before is still to be taken
   }
-  if (!failed()) awaitNewsOfHub();
+  if (!failed()) causes_->awaitNewsOfHub();
   if (failed()) return {Fault::kAborted, peer, 0, 0};
-  lostLink_ = std::move(why);
+  reasons_.noteLostLink(std::move(why));
   return {Fault::kLost, peer, 0, 0};
 }
 
 bool Communicator::read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
-  readFailure_ = (*peers_)[peer].link->read(to, from, bytes);
-  return readFailure_.ok();
+  reasons_.noteAccess((*peers_)[peer].link->read(to, from, bytes));
+  return reasons_.access().ok();
 }
 
 bool Communicator::write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {
   constexpr std::uint64_t kPiece = 4 << 20;
-  readFailure_ = {};
-  for (std::uint64_t done = 0; done < bytes && readFailure_.ok(); done += kPiece) {
+  Status status;
+  for (std::uint64_t done = 0; done < bytes && status.ok(); done += kPiece) {
     storeInOneOrder(boards_->own().writes, static_cast<std::uint64_t>(peer) + 1);  // [writes] before [gave up] is read
     const bool hasGivenUp = loadInOneOrder(boards_->of(peer).gaveUp) != 0;         // [gave up]
     if (!hasGivenUp && !failed()) {
-      readFailure_ = (*peers_)[peer].link->write(to + done, static_cast<const unsigned char*>(from) + done,
-                                                 std::min(kPiece, bytes - done));
+      status = (*peers_)[peer].link->write(to + done, static_cast<const unsigned char*>(from) + done,
+                                           std::min(kPiece, bytes - done));
     } else {
-      readFailure_ = Status(koloRemoteError, "the operation has failed");
+      status = Status(koloRemoteError, "the operation has failed");
     }
     device::storeRelease(boards_->own().writes, 0);  // [writes] after what was written
   }
-  return readFailure_.ok();
-}
-
-Fault Communicator::distrust(int peer, const std::string& what) {
-  distrusted_ = fmt::format(
-      "rank {} wrote to rank {} {}, which a rank of this version does not do: what it wrote was altered, in memory or "
-      "on its way, or "
-      "it runs another build of the library. KOLO_TCP_CHECKSUM=1 finds what is altered on its way by tcp",
-      peer, rank(), what);
-  return {Fault::kCorrupt, peer, 0, 0};
+  reasons_.noteAccess(std::move(status));
+  return reasons_.access().ok();
 }
 
 bool isDumpable() { return prctl(PR_GET_DUMPABLE) == 1; }
@@ -122,11 +114,6 @@ bool Communicator::offersMemory() {
   return false;
 }
 
-Status Communicator::readFailure(int peer) const {
-  return error(koloRemoteError, "rank {} could not read the message of rank {}: {}", rank(), peer,
-               readFailure_.message());
-}
-
 // ---- the end of reads and writes
 
 // The caller may do with its buffers what it likes, though peers may still read there. Whoever has read looks at this
@@ -136,6 +123,12 @@ void Communicator::releaseBuffers() {
   storeInOneOrder(boards_->own().gaveUp, 1);  // [gave up] before [writes] is read
   device::fence();                            // before what the caller writes
   if (site_.copies.canWritePeers) awaitWriters();
+}
+
+Status Communicator::giveUpMessages(const Fault& fault, int peer) {
+  Status why = conclusions_->ofMessages(fault, peer);
+  releaseBuffers();  // behind that, for peers that find the mark wait for the reason
+  return why;
 }
 
 // A piece takes a millisecond or so. A process that was killed in the middle has left the kernel before others hear of

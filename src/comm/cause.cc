@@ -1,7 +1,5 @@
 #include "comm/cause.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <array>
 #include <tuple>
@@ -9,7 +7,6 @@
 
 #include "algorithms/names.h"
 #include "comm/blob.h"
-#include "comm/communicator.h"
 
 namespace kolo::comm {
 namespace {
@@ -57,17 +54,32 @@ std::string Account::encode() const {
   return BlobWriter().put(account).text();
 }
 
+// ---- words
+
+std::string labelOf(const Signature& signature, std::uint64_t number, const std::string& communicator) {
+  return fmt::format("{} (operation {} of communicator {})",
+                     koloCollectiveName(static_cast<koloCollective_t>(signature.collective)), number, communicator);
+}
+
+std::string describeMismatch(std::uint64_t number, const std::string& communicator, int one, const Called& oneCalled,
+                             int other, const Called& otherCalled) {
+  return fmt::format(
+      "the ranks called different operations as number {} of communicator {}: rank {} called {}, rank {} called {}",
+      number, communicator, one, kolo::describe(Signature::unpack(oneCalled.word), oneCalled.count), other,
+      kolo::describe(Signature::unpack(otherCalled.word), otherCalled.count));
+}
+
 // ---- the rank that is asked
 
 // On the reactor's thread, whatever this rank does meanwhile.
-std::string Communicator::giveAccount(std::string_view question) const {
+std::string CauseFinder::answer(std::string_view question) const {
   BlobReader reader(question);
   const auto number = reader.get<std::uint64_t>();
   Account account;
-  account.asked = boards_->calledAs(number);
-  account.last = boards_->lastPosted();
-  account.lastCalled = boards_->calledAs(account.last);
-  const std::optional<Waiting::Wait> wait = waiting_.now();
+  account.asked = setup_.boards.calledAs(number);
+  account.last = setup_.boards.lastPosted();
+  account.lastCalled = setup_.boards.calledAs(account.last);
+  const std::optional<Waiting::Wait> wait = setup_.waiting.now();
   const std::int64_t now = nowNs();
   if (wait && now - wait->seenNs < kStaleNs) {
     account.waits = true;
@@ -80,15 +92,15 @@ std::string Communicator::giveAccount(std::string_view question) const {
 
 // ---- a rank that waits
 
-std::optional<Fault> Communicator::inquire(const Work& work, int peer, const executor::WaitState& state) {
-  if (!(*peers_)[peer].isPosted()) return std::nullopt;
+std::optional<Fault> CauseFinder::inquire(const Work& work, int peer, const executor::WaitState& state) {
+  if (!setup_.peers[peer].isPosted()) return std::nullopt;
   const std::int64_t now = nowNs();
-  if (inquiry_.peer != peer || inquiry_.number != boards_->lastNumber())
-    inquiry_ = {peer, boards_->lastNumber(), state.startedNs + kInquireAfterNs, nullptr};
+  if (inquiry_.peer != peer || inquiry_.number != setup_.boards.lastNumber())
+    inquiry_ = {peer, setup_.boards.lastNumber(), state.startedNs + kInquireAfterNs, nullptr};
   if (inquiry_.answer == nullptr) {
     if (now < inquiry_.dueNs) return std::nullopt;
     inquiry_.dueNs = now + (now - state.startedNs);
-    inquiry_.answer = membership_.control->ask(membership_.key, jobRank(peer), questionAbout(boards_->lastNumber()));
+    inquiry_.answer = pose(peer, setup_.boards.lastNumber());
     return std::nullopt;
   }
   const std::string* const text = inquiry_.answer->wait(0);
@@ -102,61 +114,65 @@ std::optional<Fault> Communicator::inquire(const Work& work, int peer, const exe
 // ---- a rank whose time is over
 
 // On a GPU the device has waited, and says nothing meanwhile.
-std::int64_t Communicator::waitedNs() const {
-  const std::optional<Waiting::Wait> wait = waiting_.now();
-  return wait ? nowNs() - wait->sinceNs : timeoutInUse(options_.timeoutMs) * kMs;
+std::int64_t CauseFinder::waitedNs() const {
+  const std::optional<Waiting::Wait> wait = setup_.waiting.now();
+  return wait ? nowNs() - wait->sinceNs : timeoutInUse(setup_.timeoutMs) * kMs;
 }
 
-std::string Communicator::describe(const WaitStep& step) const {
+std::string CauseFinder::describe(const WaitStep& step) const {
   const std::string whom = step.awaited < 0 ? "any rank" : fmt::format("rank {}", step.awaited);
   const std::int64_t ms = step.waitedNs / kMs;
   if (step.isMessage) {
     return fmt::format("rank {} waited {} ms for a message from {} on communicator {}", step.waiter, ms, whom,
-                       options_.name);
+                       setup_.name);
   }
   return fmt::format("rank {} waited {} ms for {} in {}", step.waiter, ms, whom, step.what);
 }
 
-bootstrap::Failure Communicator::timedOut(const WaitStep& step, const std::string& remark) const {
-  return {koloTimeout, step.awaited < 0 ? -1 : jobRank(step.awaited),
-          fmt::format("{}{}; the limit is {} ms ({})", describe(step), remark, timeoutInUse(options_.timeoutMs),
+bootstrap::Failure CauseFinder::timedOut(const WaitStep& step, const std::string& remark) const {
+  return {koloTimeout, step.awaited < 0 ? -1 : setup_.membership.jobRank(step.awaited),
+          fmt::format("{}{}; the limit is {} ms ({})", describe(step), remark, timeoutInUse(setup_.timeoutMs),
                       caller.timeoutMs >= 0 ? "koloSetTimeout" : "KOLO_TIMEOUT_MS")};
 }
 
-WaitStep Communicator::stepOf(int waiter, const Account& account) const {
+WaitStep CauseFinder::stepOf(int waiter, const Account& account) const {
   WaitStep step{waiter,           account.peer,  account.last, account.lastCalled, account.isMessage,
                 account.waitedNs, "an operation"};
   if (account.lastCalled.word != 0) {
     const Signature signature = Signature::unpack(account.lastCalled.word);
-    step.what =
-        fmt::format("{}: {}", label(signature, account.last), kolo::describe(signature, account.lastCalled.count));
+    step.what = fmt::format("{}: {}", labelOf(signature, account.last, setup_.name),
+                            kolo::describe(signature, account.lastCalled.count));
   }
   return step;
 }
 
+std::shared_ptr<bootstrap::Answer> CauseFinder::pose(int rank, std::uint64_t number) const {
+  const Membership& all = setup_.membership;
+  return all.control->ask(all.key, all.jobRank(rank), questionAbout(number));
+}
+
 // nullptr: it has not answered in time, or the communicator has failed meanwhile.
-std::shared_ptr<const std::string> Communicator::ask(int rank, std::uint64_t number, std::int64_t untilNs) const {
+std::shared_ptr<const std::string> CauseFinder::ask(int rank, std::uint64_t number, std::int64_t untilNs) const {
   constexpr int kSliceMs = 20;
-  const std::shared_ptr<bootstrap::Answer> answer =
-      membership_.control->ask(membership_.key, jobRank(rank), questionAbout(number));
+  const std::shared_ptr<bootstrap::Answer> answer = pose(rank, number);
   do {
     if (const std::string* const text = answer->wait(kSliceMs); text != nullptr) return {answer, text};
-  } while (nowNs() < untilNs && !failed());
+  } while (nowNs() < untilNs && !setup_.failure.isSet());
   return nullptr;
 }
 
 // Where the host of the job's hub has gone silent, the hub cannot say what a lost link follows from: the peer may have
 // given up because of that host, before the kernel of this one noticed. The kernel does so within 13 seconds
 // (bootstrap/socket.cc), and then the control plane names that host's ranks. A hub that lives answers at once.
-void Communicator::awaitNewsOfHub() const {
+void CauseFinder::awaitNewsOfHub() const {
   constexpr std::int64_t kLongestNs = 15'000'000'000;
-  const std::int64_t limitNs = options_.timeoutMs * std::int64_t{1'000'000};
-  (void)ask(rank(), 0, nowNs() + (limitNs > 0 ? std::min(limitNs, kLongestNs) : kLongestNs));
+  const std::int64_t limitNs = setup_.timeoutMs * std::int64_t{1'000'000};
+  (void)ask(setup_.membership.rank, 0, nowNs() + (limitNs > 0 ? std::min(limitNs, kLongestNs) : kLongestNs));
 }
 
 // Of a wait for a rank that does not answer.
-std::string Communicator::explainSilence(int rank) const {
-  if (ask(this->rank(), 0, nowNs() + kAnswerNs / 4) != nullptr) {
+std::string CauseFinder::explainSilence(int rank) const {
+  if (ask(setup_.membership.rank, 0, nowNs() + kAnswerNs / 4) != nullptr) {
     return fmt::format("; rank {} does not answer: its process is stopped, or its host is not reached", rank);
   }
   return "; it cannot be asked why: the process that made the unique id (of rank 0, if a launcher started the ranks) "
@@ -164,7 +180,7 @@ std::string Communicator::explainSilence(int rank) const {
 }
 
 // Of a wait for a rank that waits for nobody.
-std::string Communicator::explainIdleness(const WaitStep& step, const Account& account) const {
+std::string CauseFinder::explainIdleness(const WaitStep& step, const Account& account) const {
   const int rank = step.awaited;
   if (step.isMessage) return fmt::format("; rank {} waits for nobody", rank);
   if (account.last == 0) return fmt::format("; rank {} has called no operation of this communicator", rank);
@@ -176,7 +192,7 @@ std::string Communicator::explainIdleness(const WaitStep& step, const Account& a
 
 // Of waits that end where they began, the oldest: those in later operations, and those that began later, follow from
 // it.
-Cause Communicator::circle(const WaitStep* begin, const WaitStep* end) const {
+Cause CauseFinder::circle(const WaitStep* begin, const WaitStep* end) const {
   const WaitStep& oldest = *std::min_element(begin, end, [](const WaitStep& a, const WaitStep& b) {
     return std::tuple(a.number, -a.waitedNs) < std::tuple(b.number, -b.waitedNs);
   });
@@ -189,7 +205,7 @@ Cause Communicator::circle(const WaitStep* begin, const WaitStep* end) const {
 }
 
 // Follows the waits from this rank's own on. The others still say that they wait: nobody ends a wait that was in vain.
-Cause Communicator::findCause(const WaitStep& own) const {
+Cause CauseFinder::find(const WaitStep& own) const {
   std::vector<WaitStep> chain{own};
   std::string remark;
   for (const std::int64_t untilNs = nowNs() + kSearchNs; chain.back().awaited >= 0 && nowNs() < untilNs;) {
@@ -210,8 +226,9 @@ Cause Communicator::findCause(const WaitStep& own) const {
     }
     if (!step.isMessage && account->asked.word != 0 && step.called.word != 0 &&
         account->asked.word != step.called.word) {
-      const std::string words = describeMismatch(step.number, step.waiter, step.called, next, account->asked);
-      return {{koloMismatch, jobRank(next), words}, step.waiter};
+      const std::string words =
+          describeMismatch(step.number, setup_.name, step.waiter, step.called, next, account->asked);
+      return {{koloMismatch, setup_.membership.jobRank(next), words}, step.waiter};
     }
     if (!account->waits) {
       remark = explainIdleness(step, *account);
@@ -221,22 +238,6 @@ Cause Communicator::findCause(const WaitStep& own) const {
   }
   const WaitStep& last = chain.back();
   return {timedOut(last, remark), last.waiter};
-}
-
-// All ranks return the failure that is told first: the rank whose own wait is the cause tells it at once, the others
-// give it a moment.
-Status Communicator::giveUp(const WaitStep& own) {
-  constexpr int kRounds = 20;
-  const timespec nap{0, 5'000'000};
-  const Cause cause = findCause(own);
-  for (int i = 0; i < kRounds && cause.waiter != rank() && !failed(); ++i) nanosleep(&nap, nullptr);
-  if (!failed()) fail(cause.failure);
-  Status first = failure();
-  const auto tells = [&](const std::string& words) { return first.message().find(words) != std::string::npos; };
-  // This wait is the cause, or stands in the circle.
-  if (tells(fmt::format("rank {} waited ", rank())) || tells(fmt::format("rank {} for rank {}", rank(), own.awaited)))
-    return first;
-  return error(first.code(), "{}; {}", first.message(), describe(own));
 }
 
 }  // namespace kolo::comm

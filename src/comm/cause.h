@@ -2,7 +2,8 @@
 // time is over finds the wait from which the others follow, and a peer whose board cannot be read is asked what it has
 // called.
 //
-// Thread safety: plain data, and Waiting from any thread.
+// Thread safety: plain data; Waiting and CauseFinder::answer() from any thread, the rest by one thread at a time.
+// Invariants: a rank answers whatever its other threads do; who asks waits for a bounded time.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,11 @@
 #include "base/clock.h"
 #include "bootstrap/control.h"
 #include "comm/boards.h"
+#include "comm/failure_state.h"
+#include "comm/membership.h"
+#include "comm/peers.h"
+#include "device/work.h"
+#include "executor/context.h"
 
 namespace kolo::comm {
 
@@ -80,12 +86,60 @@ struct Cause {
   int waiter = -1;
 };
 
-// The question that this rank asks of a peer by a posted link in which it waits for long.
-struct Inquiry {
-  int peer = -1;
-  std::uint64_t number = 0;
-  std::int64_t dueNs = 0;
-  std::shared_ptr<bootstrap::Answer> answer;  // null: none is under way
+// "all_reduce (operation 7 of communicator world)"
+std::string labelOf(const device::Signature& signature, std::uint64_t number, const std::string& communicator);
+// Of two ranks that have called different operations as the same number.
+std::string describeMismatch(std::uint64_t number, const std::string& communicator, int one, const Called& oneCalled,
+                             int other, const Called& otherCalled);
+
+// One rank's part in looking for causes.
+class CauseFinder {
+ public:
+  // All of them outlive the finder.
+  struct Setup {
+    const Membership& membership;
+    const std::string& name;  // of the communicator
+    int timeoutMs = 0;        // the communicator's
+    const Peers& peers;
+    const Boards& boards;
+    const Waiting& waiting;
+    const FailureState& failure;
+  };
+  explicit CauseFinder(const Setup& setup) : setup_(setup) {}
+
+  // The answer to another rank that asks what this one does. On the control plane's thread.
+  std::string answer(std::string_view question) const;
+  // Now and then in a wait for the peer: asks it what it has called as this operation, if its board cannot be read, and
+  // says if that is something else. REQUIRES: the turn.
+  std::optional<device::Fault> inquire(const device::Work& work, int peer, const executor::WaitState& state);
+  // What this rank's wait, which is in vain, follows from. Asks the others.
+  Cause find(const WaitStep& own) const;
+  // Until the job's hub answers, or is known to be gone. Then the communicator has failed, if the hub's process had a
+  // rank of it.
+  void awaitNewsOfHub() const;
+  // How long this rank has waited.
+  std::int64_t waitedNs() const;
+  // The failure that a wait of which nobody is known to be the cause ends with.
+  bootstrap::Failure timedOut(const WaitStep& step, const std::string& remark) const;
+  std::string describe(const WaitStep& step) const;
+
+ private:
+  // The question that this rank asks of a peer by a posted link in which it waits for long.
+  struct Inquiry {
+    int peer = -1;
+    std::uint64_t number = 0;
+    std::int64_t dueNs = 0;
+    std::shared_ptr<bootstrap::Answer> answer;  // null: none is under way
+  };
+  std::shared_ptr<bootstrap::Answer> pose(int rank, std::uint64_t number) const;
+  std::shared_ptr<const std::string> ask(int rank, std::uint64_t number, std::int64_t untilNs) const;
+  WaitStep stepOf(int waiter, const Account& account) const;
+  std::string explainSilence(int rank) const;
+  std::string explainIdleness(const WaitStep& step, const Account& account) const;
+  Cause circle(const WaitStep* begin, const WaitStep* end) const;
+
+  const Setup setup_;
+  Inquiry inquiry_;
 };
 
 }  // namespace kolo::comm

@@ -26,7 +26,8 @@ Communicator::Communicator(Membership membership, const Options& options)
                                                                       [this] {
                                                                         if (backend_ != nullptr) backend_->stop();
                                                                       }),
-      choices_(machine_, options.reproducible), operations_(membership_.rank, membership_.ranks()) {
+      reasons_(membership_.rank), choices_(machine_, options.reproducible),
+      operations_(membership_.rank, membership_.ranks()) {
   layout_ = ArenaLayout::make(membership_.ranks(), static_cast<std::uint64_t>(settings::integer("KOLO_STAGING_BYTES")));
   machine_.ranks = membership_.ranks();
   machine_.slotBytes = layout_.slotBytes;
@@ -107,6 +108,23 @@ void Communicator::arrange(const Surroundings& around) {
   allMapped_ = machine_.mapped = around.allMapped;
   if (options_.device < 0) hosts_.arrange(around.places, rank(), machine_);
   planner::useUplinks(around.uplinks, machine_);
+  makeWaiter(around);
+  links_.resize(static_cast<std::size_t>(ranks()));
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer == rank()) continue;
+    device::Link& link = links_[static_cast<std::size_t>(peer)];
+    const ArenaLayout::Part in = layout_.part(peers_->arena() + layout_.partAt(peer));
+    link.peer = peer;
+    link.inbox = in.mailbox;
+    link.inSlots = in.slots;
+    link.windows = windows_.tableOf(peer);
+    if (peers_->isOpen(peer)) aim(link);
+  }
+  makeSite();
+}
+
+// What waits, and what puts into words why a wait was in vain.
+void Communicator::makeWaiter(const Surroundings& around) {
   boards_ = std::make_unique<Boards>(*peers_, layout_, rank());
   const bool spreads = settings::integer("KOLO_SPREAD") != 0 && options_.device < 0;
   const int spin = static_cast<int>(settings::integer("KOLO_SPIN"));
@@ -120,18 +138,20 @@ void Communicator::arrange(const Surroundings& around) {
                                                    .posts = posts(),
                                                    .spreads = spreads && around.allMapped && ranks() > around.cores,
                                                    .polling = executor::Polling::make(ranks() <= around.cores, spin)});
-  links_.resize(static_cast<std::size_t>(ranks()));
-  for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer == rank()) continue;
-    device::Link& link = links_[static_cast<std::size_t>(peer)];
-    const ArenaLayout::Part in = layout_.part(peers_->arena() + layout_.partAt(peer));
-    link.peer = peer;
-    link.inbox = in.mailbox;
-    link.inSlots = in.slots;
-    link.windows = windows_.tableOf(peer);
-    if (peers_->isOpen(peer)) aim(link);
-  }
-  makeSite();
+  causes_ = std::make_unique<CauseFinder>(CauseFinder::Setup{.membership = membership_,
+                                                             .name = options_.name,
+                                                             .timeoutMs = options_.timeoutMs,
+                                                             .peers = *peers_,
+                                                             .boards = *boards_,
+                                                             .waiting = waiting_,
+                                                             .failure = failure_});
+  conclusions_ = std::make_unique<Conclusions>(Conclusions::Setup{.membership = membership_,
+                                                                  .name = options_.name,
+                                                                  .waits = options_.device < 0,
+                                                                  .boards = *boards_,
+                                                                  .causes = *causes_,
+                                                                  .failure = failure_,
+                                                                  .reasons = reasons_});
 }
 
 // What all operations have in common; the backend adds what it decides.
@@ -169,7 +189,7 @@ void Communicator::begin() {
   messages_ = std::make_unique<Messages>(*this, layout_, *peers_, windows_);
   membership_.control->subscribe(
       membership_.key, membership_.members, [this](const bootstrap::Failure& failure) { failure_.hear(failure); },
-      [this](std::string_view question) { return giveAccount(question); }, membership_.family);
+      [this](std::string_view question) { return causes_->answer(question); }, membership_.family);
   mayReroute_ = posts() && peers_->mayReroute();
   if (mayReroute_) caretaker_ = std::jthread([this](const std::stop_token& stop) { takeCare(stop); });
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),

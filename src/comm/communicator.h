@@ -20,6 +20,7 @@
 #include "comm/backend.h"
 #include "comm/boards.h"
 #include "comm/cause.h"
+#include "comm/conclusions.h"
 #include "comm/failure_state.h"
 #include "comm/gpu_rank.h"
 #include "comm/hosts.h"
@@ -27,6 +28,7 @@
 #include "comm/operation.h"
 #include "comm/peers.h"
 #include "comm/pool.h"
+#include "comm/reasons.h"
 #include "comm/reductions.h"
 #include "comm/requests.h"
 #include "comm/turn.h"
@@ -124,11 +126,10 @@ class Communicator final : public executor::LinkOwner {
   Boards& boards() { return *boards_; }
   // The buffers of an operation that failed are the caller's again.
   void releaseBuffers();
-  // From a fault to words; the communicator fails.
-  Status conclude(const device::Work& work, const device::Fault& fault);
-  std::string label(const device::Work& work) const;
-  // Why a posted link was lost, for conclude().
-  void setLostLink(Status why) { lostLink_ = std::move(why); }
+  // From faults to words.
+  Conclusions& conclusions() { return *conclusions_; }
+  // What those need to know.
+  Reasons& reasons() { return reasons_; }
   int jobRank(int rank) const { return membership_.jobRank(rank); }
 
   // The failure that ended this communicator, or success.
@@ -177,10 +178,6 @@ class Communicator final : public executor::LinkOwner {
   const unsigned char* placeIn(int peer, const device::WindowRef& ref, std::uint64_t bytes) const {
     return device::placeIn(links_[static_cast<std::size_t>(peer)], ref, 0, bytes);
   }
-  // The peer has written what it cannot have: the communicator is to fail.
-  device::Fault distrust(int peer, const std::string& what);
-  // The error of a message whose read() failed.
-  Status readFailure(int peer) const;
   // The same for any wait: kNone, or why to give up. peer -1: for nobody in particular.
   device::Fault checkWait(int peer, executor::WaitState& state, bool isMessage);
   // Until all requests go on without this rank's help.
@@ -215,9 +212,9 @@ class Communicator final : public executor::LinkOwner {
   Status arrangeGpus(GpuRank& gpu, std::vector<planner::Uplink> uplinks);
 
   void forget() { operations_.forget(); }
+  void makeWaiter(const Surroundings& around);
   void makeSite();
   void awaitWriters();
-  bool hearsWhyGivenUp(int peer) const;
   void notify();
   void sayGoodbye();
   device::Fault followReroutes();
@@ -227,27 +224,6 @@ class Communicator final : public executor::LinkOwner {
   void sayGoodbye(int peer);
   void aim(device::Link& link);
   device::Fault lookForReroutes(std::int64_t nowNs);
-  Status concludeMessages(const device::Fault& fault, int peer);
-  bootstrap::Failure mismatch(const device::Work& work, const device::Fault& fault) const;
-  std::string describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other,
-                               const Called& otherCalled) const;
-  // What other ranks are told of this one, and what it asks of them: cause.cc
-  std::string giveAccount(std::string_view question) const;
-  std::shared_ptr<const std::string> ask(int rank, std::uint64_t number, std::int64_t untilNs) const;
-  std::optional<device::Fault> inquire(const device::Work& work, int peer, const executor::WaitState& state);
-  std::int64_t waitedNs() const;
-  std::string describe(const WaitStep& step) const;
-  bootstrap::Failure timedOut(const WaitStep& step, const std::string& remark) const;
-  WaitStep stepOf(int waiter, const Account& account) const;
-  std::string explainSilence(int rank) const;
-  // Until the job's hub answers, or is known to be gone. Then this communicator has failed, if the hub's process had a
-  // rank of it.
-  void awaitNewsOfHub() const;
-  std::string explainIdleness(const WaitStep& step, const Account& account) const;
-  Cause circle(const WaitStep* begin, const WaitStep* end) const;
-  Cause findCause(const WaitStep& own) const;
-  Status giveUp(const WaitStep& own);
-  std::string label(const device::Signature& signature, std::uint64_t number) const;
 
   Membership membership_;
   Options options_;
@@ -257,7 +233,11 @@ class Communicator final : public executor::LinkOwner {
   bool hasTriedToShare_ = false;
   std::unique_ptr<Peers> peers_;
   std::unique_ptr<Boards> boards_;
+  Waiting waiting_;
   std::unique_ptr<Waiter> waiter_;
+  Reasons reasons_;
+  std::unique_ptr<CauseFinder> causes_;
+  std::unique_ptr<Conclusions> conclusions_;
   Windows windows_;
   Reductions reductions_;
   std::vector<device::Link> links_;
@@ -280,14 +260,9 @@ class Communicator final : public executor::LinkOwner {
   bool wasDumpable_ = false;     // this process, when the communicator was made
   bool saysUndumpable_ = true;   // where it is no longer so, and that is still to be told
   bool allMapped_ = true;        // all ranks reach all others' memory by mapped links
-  Status readFailure_;           // of the last read(), or write(), that failed
-  Status lostLink_;              // why a posted link was lost
-  std::string distrusted_;       // what a peer wrote that cannot be
   std::int64_t followedNs_ = 0;  // when it was last looked whether peers have abandoned their links
   bool followsReroutes_ = false;
   std::uint64_t notified_ = 0;  // the last operation of which peers by posted links have been told
-  Inquiry inquiry_;
-  Waiting waiting_;
   std::atomic<bool> finalized_{false};
 
   bool isMade_ = false;      // connect() has ended well; until then links and messages may not be there

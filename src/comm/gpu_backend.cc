@@ -208,7 +208,7 @@ void GpuBackend::check() {
       const std::lock_guard lock(mutex_);
       owner_.fail({koloSystemError, owner_.jobRank(owner_.rank()),
                    fmt::format("device {} of rank {} failed in or before {}: {}", owner_.options().device,
-                               owner_.rank(), owner_.label(last_), broken.message())});
+                               owner_.rank(), owner_.conclusions().label(last_), broken.message())});
     }
     return;
   }
@@ -217,8 +217,8 @@ void GpuBackend::check() {
   given.signature = Signature::unpack(fault->mine);
   given.headerCount = fault->mineCount;
   given.number = fault->number;
-  if (fault->kind == Fault::kLost) owner_.setLostLink(rank_->lossOf(fault->peer));
-  if (!owner_.failed()) (void)owner_.conclude(given, *fault);
+  if (fault->kind == Fault::kLost) owner_.reasons().noteLostLink(rank_->lossOf(fault->peer));
+  if (!owner_.failed()) (void)owner_.conclusions().of(given, *fault);
 }
 
 }  // namespace kolo::comm

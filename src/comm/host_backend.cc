@@ -139,7 +139,7 @@ Status HostBackend::execute() {
   if (owner_.posts() && fault_.kind == Fault::kNone) fault_ = owner_.flush(false);
   if (fault_.kind != Fault::kNone) {
     owner_.releaseBuffers();
-    return owner_.conclude(work, fault_);
+    return owner_.conclusions().of(work, fault_);
   }
   owner_.waiter().end();
   if (isBehindTaking && now.behindRoot != device::Algorithm::kCount) letOthersGoFirst();
@@ -208,7 +208,7 @@ Status HostBackend::settle() {
   for (int peer = 0; peer < owner_.ranks(); ++peer) {
     if (peer != owner_.rank()) exchange.settle(peer, 0);
   }
-  if (fault.kind != Fault::kNone) return owner_.conclude(work, fault);
+  if (fault.kind != Fault::kNone) return owner_.conclusions().of(work, fault);
   owner_.waiter().end();
   return {};
 }

@@ -188,7 +188,7 @@ std::optional<Status> Messages::takeInPlace(Pair& pair, const Receive& receive, 
   } else if (const unsigned char* const source = owner_.placeIn(pair.peer, at, bytes); source != nullptr) {
     executor::copy(receive.data, source, bytes, bytes >= owner_.streamingBytes());
   } else {
-    broken_ = owner_.distrust(
+    broken_ = owner_.reasons().distrust(
         pair.peer,
         fmt::format("a message of {} bytes at offset {} of window {}, where it has registered no such memory",
                     message.bytes, at.offset, at.index - 1));
@@ -198,7 +198,7 @@ std::optional<Status> Messages::takeInPlace(Pair& pair, const Receive& receive, 
     doubted_ = pair.peer;
     return std::nullopt;
   }
-  return isRead ? Status() : owner_.readFailure(pair.peer);
+  return isRead ? Status() : owner_.reasons().messageUnread(pair.peer);
 }
 
 void Messages::sendToSelf(const Send& send) {

@@ -307,7 +307,7 @@ bool Messages::readLines(int peer, bool readsAll) {
     moved = true;
     const MessageLine line = copyOf(place);
     if (const char* const problem = problemWith(pair, line); problem != nullptr) {
-      broken_ = owner_.distrust(peer, describe(line, problem));
+      broken_ = owner_.reasons().distrust(peer, describe(line, problem));
     } else if (isAnswer(line)) {
       answered(pair, line);
     } else {

@@ -93,7 +93,7 @@ Fault Communicator::keepWaiting(const Work& work, int peer, executor::WaitState&
     if (lasting.kind != Fault::kNone && !boards_->hasLeft(peer)) return lasting;
   }
   if (const std::optional<Fault> found = boards_->problemOf(peer, work)) return *found;
-  return inquire(work, peer, state).value_or(Fault{});
+  return causes_->inquire(work, peer, state).value_or(Fault{});
 }
 
 }  // namespace kolo::comm

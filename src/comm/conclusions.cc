@@ -1,10 +1,10 @@
-// From a fault to words: the error of an operation, or of messages, that the communicator fails with.
+#include "comm/conclusions.h"
+
 #include <time.h>
 
 #include <utility>
 
 #include "algorithms/names.h"
-#include "comm/communicator.h"
 
 namespace kolo::comm {
 
@@ -12,43 +12,49 @@ using device::Fault;
 using device::Signature;
 using device::Work;
 
-std::string Communicator::label(const Work& work) const {
-  return label(work.signature, work.number != 0 ? work.number : boards_->lastNumber());
-}
-
-std::string Communicator::label(const Signature& signature, std::uint64_t number) const {
-  return fmt::format("{} (operation {} of communicator {})",
-                     koloCollectiveName(static_cast<koloCollective_t>(signature.collective)), number, options_.name);
-}
-
-std::string Communicator::describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other,
-                                           const Called& otherCalled) const {
-  return fmt::format(
-      "the ranks called different operations as number {} of communicator {}: rank {} called {}, rank {} called {}",
-      number, options_.name, one, kolo::describe(Signature::unpack(oneCalled.word), oneCalled.count), other,
-      kolo::describe(Signature::unpack(otherCalled.word), otherCalled.count));
+std::string Conclusions::label(const Work& work) const {
+  return labelOf(work.signature, work.number != 0 ? work.number : setup_.boards.lastNumber(), setup_.name);
 }
 
 // Whether a peer whose buffer could not be read has given up, and why: it says so on its board before its caller can
 // take the memory away, and to the control plane soon after.
-bool Communicator::hearsWhyGivenUp(int peer) const {
+bool Conclusions::hearsWhyGivenUp(int peer) const {
   constexpr int kRounds = 1000;
   const timespec nap{0, 1'000'000};
-  for (int i = 0; i < kRounds && !failed() && device::loadAcquire(boards_->of(peer).gaveUp) != 0; ++i)
+  for (int i = 0; i < kRounds && !setup_.failure.isSet() && device::loadAcquire(setup_.boards.of(peer).gaveUp) != 0;
+       ++i)
     nanosleep(&nap, nullptr);  // [gave up]
-  return failed();
+  return setup_.failure.isSet();
 }
 
-bootstrap::Failure Communicator::mismatch(const Work& work, const Fault& fault) const {
+bootstrap::Failure Conclusions::mismatch(const Work& work, const Fault& fault) const {
   const Signature called = Signature::unpack(fault.mine);  // now, or some operations ago
   const std::uint64_t number =
-      work.number != 0 ? work.number
-                       : boards_->lastNumber() - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
+      work.number != 0
+          ? work.number
+          : setup_.boards.lastNumber() - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
   return {koloMismatch, jobRank(fault.peer),
-          describeMismatch(number, rank(), {fault.mine, fault.mineCount}, fault.peer, {fault.signature, fault.count})};
+          describeMismatch(number, setup_.name, rank(), {fault.mine, fault.mineCount}, fault.peer,
+                           {fault.signature, fault.count})};
 }
 
-Status Communicator::conclude(const Work& work, const Fault& fault) {
+// All ranks return the failure that is told first: the rank whose own wait is the cause tells it at once, the others
+// give it a moment.
+Status Conclusions::giveUp(const WaitStep& own) {
+  constexpr int kRounds = 20;
+  const timespec nap{0, 5'000'000};
+  const Cause cause = setup_.causes.find(own);
+  for (int i = 0; i < kRounds && cause.waiter != rank() && !setup_.failure.isSet(); ++i) nanosleep(&nap, nullptr);
+  if (!setup_.failure.isSet()) setup_.failure.fail(cause.failure);
+  Status first = setup_.failure.status();
+  const auto tells = [&](const std::string& words) { return first.message().find(words) != std::string::npos; };
+  // This wait is the cause, or stands in the circle.
+  if (tells(fmt::format("rank {} waited ", rank())) || tells(fmt::format("rank {} for rank {}", rank(), own.awaited)))
+    return first;
+  return error(first.code(), "{}; {}", first.message(), setup_.causes.describe(own));
+}
+
+Status Conclusions::of(const Work& work, const Fault& fault) {
   bootstrap::Failure failure;
   const std::string mine = kolo::describe(work.signature, work.headerCount);
   switch (fault.kind) {
@@ -56,36 +62,37 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
     case Fault::kTimeout: {
       const WaitStep step{rank(),
                           fault.peer,
-                          boards_->lastNumber(),
+                          setup_.boards.lastNumber(),
                           {work.word, work.headerCount},
                           false,
-                          waitedNs(),
+                          setup_.causes.waitedNs(),
                           fmt::format("{}: {}", label(work), mine)};
-      if (backend_->waits()) return giveUp(step);  // a thread that waits can ask the others why
-      failure = timedOut(step, "");
+      if (setup_.waits) return giveUp(step);  // a thread that waits can ask the others why
+      failure = setup_.causes.timedOut(step, "");
       break;
     }
     case Fault::kUnreadable:
     case Fault::kUnwritable:
-      if (failed() || hearsWhyGivenUp(fault.peer)) return conclude(work, {Fault::kAborted, fault.peer, 0, 0});
+      if (setup_.failure.isSet() || hearsWhyGivenUp(fault.peer)) return of(work, {Fault::kAborted, fault.peer, 0, 0});
       failure = {koloRemoteError, jobRank(fault.peer),
                  fmt::format("rank {} could not {} buffer of rank {} in {}: {}: {}", rank(),
                              fault.kind == Fault::kUnreadable ? "read the send" : "write the receive", fault.peer,
-                             label(work), mine, readFailure_.message())};
+                             label(work), mine, setup_.reasons.access().message())};
       break;
     case Fault::kLost:
       failure = {koloRemoteError, jobRank(fault.peer),
                  fmt::format("rank {} has no link to rank {} in {}: {}: {}", rank(), fault.peer, label(work), mine,
-                             lostLink_.message())};
+                             setup_.reasons.lostLink().message())};
       break;
     case Fault::kCorrupt:
-      (void)distrust(
+      (void)setup_.reasons.distrust(
           fault.peer,
           fmt::format(
               "a header that offers memory at offset {} of window {}, where it has registered none that is as long as "
               "the operation needs",
               fault.count, fault.signature - 1));
-      failure = {koloRemoteError, jobRank(fault.peer), fmt::format("{}; in {}: {}", distrusted_, label(work), mine)};
+      failure = {koloRemoteError, jobRank(fault.peer),
+                 fmt::format("{}; in {}: {}", setup_.reasons.distrusted(), label(work), mine)};
       break;
     case Fault::kLeft:
       failure = {koloRemoteError, jobRank(fault.peer),
@@ -93,42 +100,36 @@ Status Communicator::conclude(const Work& work, const Fault& fault) {
                              rank(), label(work), mine)};
       break;
     default: {
-      const Status why = this->failure();
+      const Status why = setup_.failure.status();
       return error(why.code(), "{}; rank {} was waiting for rank {} in {}: {}", why.message(), rank(), fault.peer,
                    label(work), mine);
     }
   }
-  fail(failure);
+  setup_.failure.fail(failure);
   return Status(failure.code, failure.message);
 }
 
-Status Communicator::giveUpMessages(const Fault& fault, int peer) {
-  Status why = concludeMessages(fault, peer);
-  releaseBuffers();  // behind that, for peers that find the mark wait for the reason
-  return why;
-}
-
-Status Communicator::concludeMessages(const Fault& fault, int peer) {
+Status Conclusions::ofMessages(const Fault& fault, int peer) {
   const std::string whom = peer < 0 ? "any rank" : fmt::format("rank {}", peer);
   if (fault.kind == Fault::kTimeout) {
-    return giveUp({rank(), peer, boards_->lastNumber(), {}, true, waitedNs(), {}});
+    return giveUp({rank(), peer, setup_.boards.lastNumber(), {}, true, setup_.causes.waitedNs(), {}});
   }
   const int culprit = fault.peer < 0 ? -1 : jobRank(fault.peer);
   std::string mine;  // what is news to the others
   if (fault.kind == Fault::kLost) {
     mine = fmt::format("rank {} has no link to rank {} for messages on communicator {}: {}", rank(), fault.peer,
-                       options_.name, lostLink_.message());
+                       setup_.name, setup_.reasons.lostLink().message());
   } else if (fault.kind == Fault::kCorrupt) {
-    mine = fmt::format("{}; communicator {}", distrusted_, options_.name);
+    mine = fmt::format("{}; communicator {}", setup_.reasons.distrusted(), setup_.name);
   } else if (fault.kind == Fault::kLeft) {
     mine = fmt::format("{} destroyed its communicator {} while rank {} waited for a message from or to it",
-                       peer < 0 ? "every other rank" : whom, options_.name, rank());
+                       peer < 0 ? "every other rank" : whom, setup_.name, rank());
   }
   if (!mine.empty()) {
-    fail({koloRemoteError, culprit, mine});
+    setup_.failure.fail({koloRemoteError, culprit, mine});
     return Status(koloRemoteError, mine);
   }
-  const Status why = failure();
+  const Status why = setup_.failure.status();
   return error(why.code(), "{}; rank {} was waiting for a message from or to {}", why.message(), rank(), whom);
 }
 
