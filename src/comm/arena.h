@@ -40,7 +40,7 @@ struct alignas(64) Board {
 struct alignas(64) Notice {
   std::array<BoardEntry, Board::kEntries> entries;
   device::Counter left[device::kMaxRails];  // by each rail: 1, behind all that came by it before
-  device::Counter reroutes;  // how often the peer has abandoned its way to this rank for another (reroute.cc)
+  device::Counter reroutes;  // how often the peer has abandoned its way to this rank for another (failover.cc)
 };
 
 struct ArenaLayout {

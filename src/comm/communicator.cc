@@ -1,7 +1,5 @@
 #include "comm/communicator.h"
 
-#include <algorithm>
-
 #include "base/log.h"
 #include "base/settings.h"
 #include "comm/gpu_backend.h"
@@ -64,9 +62,8 @@ Status Communicator::connect() {
   KOLO_ASSIGN(peers_, Peers::connect(membership_, Given::ofNewHostMemory(layout_.bytes()), purpose, options_.transports,
                                      agreement(layout_, options_)));
   KOLO_ASSIGN(const std::vector<std::string> all, membership_.allGather(tellSurroundings(*peers_)));
-  wasDumpable_ = isDumpable();
   const Surroundings around = hearSurroundings(all);
-  arrange(around);
+  arrange(around, isDumpable());
   if (options_.device >= 0) {
     KOLO_TRY(connectGpus(around, nics));
   } else {
@@ -82,10 +79,10 @@ Result<std::unique_ptr<Communicator>> Communicator::createOver(std::shared_ptr<S
                                                                const std::vector<std::string>& around) {
   std::unique_ptr<Communicator> communicator(new Communicator(std::move(membership), options));
   KOLO_TRY(communicator->openWindows());
-  communicator->wasDumpable_ = share->pool()->wasDumpable();
+  const bool wasDumpable = share->pool()->wasDumpable();
   communicator->share_ = std::move(share);
   communicator->peers_ = std::move(peers);
-  communicator->arrange(hearSurroundings(around));
+  communicator->arrange(hearSurroundings(around), wasDumpable);
   communicator->backend_ = std::make_unique<HostBackend>(*communicator);
   communicator->begin();
   communicator->isMade_ = true;
@@ -94,11 +91,11 @@ Result<std::unique_ptr<Communicator>> Communicator::createOver(std::shared_ptr<S
 
 Status Communicator::openWindows() {
   KOLO_TRY(setWishes(options_.algorithm));
-  return windows_.open(ranks(), [this] { return holdLinks(); });
+  return windows_.open(ranks(), [this] { return traffic_->hold(); });
 }
 
-// What all ranks decide alike from what each has said. REQUIRES: peers_
-void Communicator::arrange(const Surroundings& around) {
+// What all ranks decide alike from what each has said. wasDumpable: this process. REQUIRES: peers_
+void Communicator::arrange(const Surroundings& around, bool wasDumpable) {
   machine_.cores = cores_ = around.cores;
   site_.copies = {.ranks = ranks(),
                   .singleCopyBytes = around.singleCopyBytes,
@@ -109,17 +106,7 @@ void Communicator::arrange(const Surroundings& around) {
   if (options_.device < 0) hosts_.arrange(around.places, rank(), machine_);
   planner::useUplinks(around.uplinks, machine_);
   makeWaiter(around);
-  links_.resize(static_cast<std::size_t>(ranks()));
-  for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer == rank()) continue;
-    device::Link& link = links_[static_cast<std::size_t>(peer)];
-    const ArenaLayout::Part in = layout_.part(peers_->arena() + layout_.partAt(peer));
-    link.peer = peer;
-    link.inbox = in.mailbox;
-    link.inSlots = in.slots;
-    link.windows = windows_.tableOf(peer);
-    if (peers_->isOpen(peer)) aim(link);
-  }
+  makeTraffic(wasDumpable);
   makeSite();
 }
 
@@ -135,7 +122,7 @@ void Communicator::makeWaiter(const Surroundings& around) {
                                                    .rank = rank(),
                                                    .timeoutMs = options_.timeoutMs,
                                                    .cores = around.cores,
-                                                   .posts = posts(),
+                                                   .posts = !allMapped_,
                                                    .spreads = spreads && around.allMapped && ranks() > around.cores,
                                                    .polling = executor::Polling::make(ranks() <= around.cores, spin)});
   causes_ = std::make_unique<CauseFinder>(CauseFinder::Setup{.membership = membership_,
@@ -154,17 +141,32 @@ void Communicator::makeWaiter(const Surroundings& around) {
                                                                   .reasons = reasons_});
 }
 
+void Communicator::makeTraffic(bool wasDumpable) {
+  traffic_ = std::make_unique<Traffic>(Traffic::Setup{.rank = rank(),
+                                                      .layout = layout_,
+                                                      .peers = *peers_,
+                                                      .windows = windows_,
+                                                      .boards = *boards_,
+                                                      .waiter = *waiter_,
+                                                      .failure = failure_,
+                                                      .causes = *causes_,
+                                                      .reasons = reasons_,
+                                                      .posts = !allMapped_,
+                                                      .canWritePeers = site_.copies.canWritePeers,
+                                                      .wasDumpable = wasDumpable});
+}
+
 // What all operations have in common; the backend adds what it decides.
 void Communicator::makeSite() {
   site_.rank = rank();
   site_.ranks = ranks();
   site_.machine = &machine_;
-  site_.links = links_.data();
+  site_.links = traffic_->links().data();
   site_.slots = layout_.slots;
   site_.slotBytes = layout_.slotBytes;
   site_.streamingBytes = streamingBytes_;
   site_.order = &hosts_.order;
-  site_.context = {.owner = this, .polling = waiter_->polling(), .posts = posts()};
+  site_.context = {.owner = traffic_.get(), .polling = waiter_->polling(), .posts = traffic_->posts()};
   site_.findWindow = [this](const void* buffer, std::uint64_t bytes) { return windows_.find(buffer, bytes); };
 }
 
@@ -186,12 +188,25 @@ Status Communicator::connectGpus(const Surroundings& around, const std::string& 
 
 // From here on the communicator works, and hears of failures.
 void Communicator::begin() {
-  messages_ = std::make_unique<Messages>(*this, layout_, *peers_, windows_);
+  messages_ = std::make_unique<Messages>(Messages::Setup{.rank = rank(),
+                                                         .name = options_.name,
+                                                         .timeoutMs = options_.timeoutMs,
+                                                         .streamingBytes = streamingBytes_,
+                                                         .singleCopyBytes = site_.copies.singleCopyBytes,
+                                                         .layout = layout_,
+                                                         .peers = *peers_,
+                                                         .windows = windows_,
+                                                         .boards = *boards_,
+                                                         .waiter = *waiter_,
+                                                         .traffic = *traffic_,
+                                                         .requests = requests_,
+                                                         .failure = failure_,
+                                                         .conclusions = *conclusions_,
+                                                         .reasons = reasons_});
   membership_.control->subscribe(
       membership_.key, membership_.members, [this](const bootstrap::Failure& failure) { failure_.hear(failure); },
       [this](std::string_view question) { return causes_->answer(question); }, membership_.family);
-  mayReroute_ = posts() && peers_->mayReroute();
-  if (mayReroute_) caretaker_ = std::jthread([this](const std::stop_token& stop) { takeCare(stop); });
+  traffic_->begin(*messages_);
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
              ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);
 }
@@ -235,33 +250,10 @@ Status Communicator::arrangeGpus(GpuRank& gpu, std::vector<planner::Uplink> upli
   return membership_.agree(given);
 }
 
-// Where an open link leads.
-void Communicator::aim(device::Link& link) {
-  const ArenaLayout::Part out = layout_.part(peers_->partAt(link.peer));
-  link.outbox = out.mailbox;
-  link.outSlots = out.slots;
-  link.isPosted = (*peers_)[link.peer].isPosted();
-  link.gaveUp = link.isPosted ? nullptr : &boards_->of(link.peer).gaveUp;
-  link.railMask = (*peers_)[link.peer].link->rails() - 1;
-}
-
-Fault Communicator::open(device::Link& link) {
-  if (link.outbox != nullptr)
-    return {};  // its rails are counted as they were at first, whatever link has come in its place
-  Status opened = peers_->open(link.peer);
-  if (opened.ok() && allMapped_ && (*peers_)[link.peer].isPosted()) {
-    opened = error(koloUnreachable, "rank {} maps the memory of others on this host, but not that of rank {}", rank(),
-                   link.peer);
-  }
-  if (!opened.ok()) return lost(link.peer, std::move(opened));
-  aim(link);
-  return {};
-}
-
 Communicator::~Communicator() {
   requests_.stop();
   idleWorkers_.clear();
-  caretaker_ = {};
+  if (traffic_ != nullptr) traffic_->end();
   if (peers_ == nullptr) return;
   membership_.control->unsubscribe(membership_.key);
   // After a failure the peers learn, or know, what it was: leaving is not the reason why they wait in vain. The peers
@@ -279,9 +271,7 @@ void Communicator::sayGoodbye() {
   // Peers that still wait for this rank find out; the arena outlives this object in their mappings.
   device::storeRelease(boards_->own().left, 1);  // [left]
   if (share_ != nullptr) share_->ownBulletin().leave();
-  for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer != rank() && peers_->isOpen(peer)) sayGoodbye(peer);
-  }
+  traffic_->sayGoodbye();
 }
 
 std::unique_ptr<Stream> Communicator::borrowWorker() {

@@ -9,9 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "collectives/choices.h"
@@ -31,6 +29,7 @@
 #include "comm/reasons.h"
 #include "comm/reductions.h"
 #include "comm/requests.h"
+#include "comm/traffic.h"
 #include "comm/turn.h"
 #include "comm/waiter.h"
 #include "comm/windows.h"
@@ -57,9 +56,7 @@ struct Options {
   static Result<Options> make(const koloConfig_t* config, const Options* parent);
 };
 
-// Whether the kernel lets others of this user at this process's memory.
-bool isDumpable();
-class Communicator final : public executor::LinkOwner {
+class Communicator final {
  public:
   // Collective over the membership.
   static Result<std::unique_ptr<Communicator>> create(Membership membership, const Options& options);
@@ -71,7 +68,7 @@ class Communicator final : public executor::LinkOwner {
   // What the ranks of a communicator with such options must agree on, in words.
   static std::string agreement(const ArenaLayout& layout, const Options& options);
   static Peers::Purpose staging(const ArenaLayout& layout, int rank);
-  ~Communicator() override;
+  ~Communicator();
 
   int rank() const { return membership_.rank; }
   int ranks() const { return membership_.ranks(); }
@@ -121,11 +118,8 @@ class Communicator final : public executor::LinkOwner {
   collectives::Choices& choices() { return choices_; }
   collectives::PreparedOperations& operations() { return operations_; }
   const Hosts& hosts() const { return hosts_; }
-  std::vector<device::Link>& links() { return links_; }
   const Windows& windowTable() const { return windows_; }
   Boards& boards() { return *boards_; }
-  // The buffers of an operation that failed are the caller's again.
-  void releaseBuffers();
   // From faults to words.
   Conclusions& conclusions() { return *conclusions_; }
   // What those need to know.
@@ -139,6 +133,7 @@ class Communicator final : public executor::LinkOwner {
   void fail(const bootstrap::Failure& failure) { failure_.fail(failure); }
 
   Waiter& waiter() { return *waiter_; }
+  Traffic& traffic() { return *traffic_; }
   Status setWishes(std::string_view text);
   // The next two may be asked at any time.
   std::string explain(const planner::Query& query) const { return choices_.explain(query); }
@@ -155,75 +150,24 @@ class Communicator final : public executor::LinkOwner {
     forget();
   }
 
-  device::Fault open(device::Link& link) override;
-  device::Fault post(const device::Work& work, const device::Link& link, const device::Post& post) override;
-  bool progress(int peer) override { return waiter_->progress(peer); }
-  int looks() const override { return waiter_->looks(); }
-  // Whether some links are posted; the same on all ranks.
-  bool posts() const { return !allMapped_; }
-  // Whether a posted link that is lost may be replaced by one of another transport.
-  bool mayReroute() const { return mayReroute_; }
-  // Keeps the caretaker from posted links, while the calling thread uses them.
-  [[nodiscard]] std::unique_lock<std::mutex> holdLinks() {
-    return mayReroute_ ? std::unique_lock(linksMutex_) : std::unique_lock<std::mutex>();
-  }
-  // Of messages, which are of no collective: kNone, or why the request cannot be made.
-  device::Fault post(int peer, const device::Post& post, bool isMessage = true);
-  device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
-  bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) override;
-  bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) override;
-  // Of a message that has been read out of the peer's memory (device::mayHaveChanged), and where it lies if it is in a
-  // window (device::placeIn).
-  bool mayHaveChanged(int peer) const { return device::mayHaveChanged(links_[static_cast<std::size_t>(peer)]); }
-  const unsigned char* placeIn(int peer, const device::WindowRef& ref, std::uint64_t bytes) const {
-    return device::placeIn(links_[static_cast<std::size_t>(peer)], ref, 0, bytes);
-  }
-  // The same for any wait: kNone, or why to give up. peer -1: for nobody in particular.
-  device::Fault checkWait(int peer, executor::WaitState& state, bool isMessage);
-  // Until all requests go on without this rank's help.
-  device::Fault flush(bool isMessage);
-  // Of the first link to the peer: counters are by these, whatever has come in its place. REQUIRES: open(peer).
-  std::uint32_t railsTo(int peer) const { return links_[static_cast<std::size_t>(peer)].railMask + 1; }
-  // Opens the link to a peer for messages: kNone, or why not.
-  device::Fault open(int peer) { return open(links_[static_cast<std::size_t>(peer)]); }
-  // mayRest: the calling thread has nothing better to do, and leaves its core to others for a moment.
-  device::Fault checkMessages(int peer, executor::WaitState& state, bool mayRest = true);
-  // A posted link is lost, or could not be opened: kAborted if that is known to be a part of something larger; kNone if
-  // what was to be done may be tried again, for the peer is reached otherwise.
-  device::Fault lost(int peer, Status why);
-  // The error of messages that waited in vain; peer -1: for any. From then on their buffers are the caller's again.
-  Status giveUpMessages(const device::Fault& fault, int peer);
   bool isMade() const { return isMade_; }
   int cores() const { return cores_; }  // that the ranks may use, all together
   std::uint64_t streamingBytes() const { return streamingBytes_; }
-  // From how many bytes on ordinary buffers are read where they are; the same on all ranks.
-  std::uint64_t singleCopyBytes() const { return site_.copies.singleCopyBytes; }
-  // Whether peers may still read and write this process's ordinary memory, if they could when the communicator was
-  // made. Costs a system call.
-  bool offersMemory();
 
  private:
   Communicator(Membership membership, const Options& options);
   Status connect();
   Status openWindows();
-  void arrange(const Surroundings& around);
+  void arrange(const Surroundings& around, bool wasDumpable);
   Status connectGpus(const Surroundings& around, const std::string& nics);
   void begin();
   Status arrangeGpus(GpuRank& gpu, std::vector<planner::Uplink> uplinks);
 
   void forget() { operations_.forget(); }
   void makeWaiter(const Surroundings& around);
+  void makeTraffic(bool wasDumpable);
   void makeSite();
-  void awaitWriters();
-  void notify();
   void sayGoodbye();
-  device::Fault followReroutes();
-  void takeCare(const std::stop_token& stop);
-  bool reroute(int peer, Status& why);
-  device::Fault repeat(int peer);
-  void sayGoodbye(int peer);
-  void aim(device::Link& link);
-  device::Fault lookForReroutes(std::int64_t nowNs);
 
   Membership membership_;
   Options options_;
@@ -238,9 +182,9 @@ class Communicator final : public executor::LinkOwner {
   Reasons reasons_;
   std::unique_ptr<CauseFinder> causes_;
   std::unique_ptr<Conclusions> conclusions_;
+  std::unique_ptr<Traffic> traffic_;
   Windows windows_;
   Reductions reductions_;
-  std::vector<device::Link> links_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Messages> messages_;
   Turn turn_;
@@ -257,18 +201,10 @@ class Communicator final : public executor::LinkOwner {
   int cores_ = 1;
   std::uint64_t children_ = 0;
   std::uint64_t streamingBytes_ = 0;
-  bool wasDumpable_ = false;     // this process, when the communicator was made
-  bool saysUndumpable_ = true;   // where it is no longer so, and that is still to be told
-  bool allMapped_ = true;        // all ranks reach all others' memory by mapped links
-  std::int64_t followedNs_ = 0;  // when it was last looked whether peers have abandoned their links
-  bool followsReroutes_ = false;
-  std::uint64_t notified_ = 0;  // the last operation of which peers by posted links have been told
+  bool allMapped_ = true;  // all ranks reach all others' memory by mapped links
   std::atomic<bool> finalized_{false};
 
-  bool isMade_ = false;      // connect() has ended well; until then links and messages may not be there
-  bool mayReroute_ = false;  // a link that is lost may be replaced
-  std::mutex linksMutex_;
-  std::jthread caretaker_;  // only then; last, for it uses the rest
+  bool isMade_ = false;  // connect() has ended well; until then links and messages may not be there
 };
 
 }  // namespace kolo::comm

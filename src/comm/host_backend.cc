@@ -69,7 +69,7 @@ Status HostBackend::run(const Operation& operation, void*) {
 
 // Whether the peer's last header said where its output is.
 bool HostBackend::hasOfferedOutput(int peer) const {
-  const device::Link& link = owner_.links()[static_cast<std::size_t>(peer)];
+  const device::Link& link = owner_.traffic().links()[static_cast<std::size_t>(peer)];
   const device::Header& line = link.inbox->header[link.met % device::kHeaderLines];
   return line.refs.recvWindow != 0 || line.refs.recvOffset != 0;
 }
@@ -96,12 +96,13 @@ bool HostBackend::runsAtOnce() const {
   const Work& work = operations_.current().work;
   if (owner_.ranks() == 1) return true;
   const bool isLine = work.signature.algorithm == device::Algorithm::kLine;
-  if (owner_.posts() || !device::onlyGives(work) || !(isLine || algorithms::givesThroughStaging(work))) return false;
+  if (owner_.traffic().posts() || !device::onlyGives(work) || !(isLine || algorithms::givesThroughStaging(work)))
+    return false;
   // One-shot, all ranks of a reduce announce themselves to all.
   const bool toAll =
       owner_.rank() == work.root || (!isLine && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
   const auto hasRoom = [&](int peer) {
-    const device::Link& link = owner_.links()[static_cast<std::size_t>(peer)];
+    const device::Link& link = owner_.traffic().links()[static_cast<std::size_t>(peer)];
     if (link.outbox == nullptr) return false;
     const device::Header& next = link.inbox->header[(link.met + 1) % device::kHeaderLines];
     if (link.owed == device::kMaxOwed && device::loadAcquire(next.number) <= link.met) return false;  // [header]
@@ -132,13 +133,13 @@ Status HostBackend::execute() {
   work.signature.sequence = static_cast<std::uint16_t>(sequence);
   work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
-  if (work.readsPeers || work.writesPeers) work.offersMemory = owner_.offersMemory();
+  if (work.readsPeers || work.writesPeers) work.offersMemory = owner_.traffic().offersMemory();
   if (owner_.ranks() > 1) owner_.boards().post(work);
-  const auto held = owner_.holdLinks();
+  const auto held = owner_.traffic().hold();
   executor_.run(work, now.context);
-  if (owner_.posts() && fault_.kind == Fault::kNone) fault_ = owner_.flush(false);
+  if (owner_.traffic().posts() && fault_.kind == Fault::kNone) fault_ = owner_.traffic().flush(false);
   if (fault_.kind != Fault::kNone) {
-    owner_.releaseBuffers();
+    owner_.traffic().releaseBuffers();
     return owner_.conclusions().of(work, fault_);
   }
   owner_.waiter().end();
@@ -150,7 +151,7 @@ Status HostBackend::execute() {
 // is there when it asks for it. It would wait there for that turn otherwise.
 void HostBackend::letOthersGoFirst() {
   const auto hasCome = [&](int peer) {
-    const device::Link& link = owner_.links()[static_cast<std::size_t>(peer)];
+    const device::Link& link = owner_.traffic().links()[static_cast<std::size_t>(peer)];
     return peer == owner_.rank() ||
            device::loadAcquire(link.inbox->header[(link.met + 1) % device::kHeaderLines].number) >
                link.met;  // [header]
@@ -196,12 +197,12 @@ Status HostBackend::runGroup(std::span<const Message> messages, std::span<const 
 
 Status HostBackend::settle() {
   if (owner_.ranks() == 1 || owner_.failed()) return {};
-  const auto held = owner_.holdLinks();
+  const auto held = owner_.traffic().hold();
   Fault fault;
   // What this rank called last: a peer that has posted it on its board is only late with its header.
   Work work = ran_->work;
-  work.links = owner_.links().data();  // there may have been no operation yet
-  work.members = nullptr;              // all of them
+  work.links = owner_.traffic().links().data();  // there may have been no operation yet
+  work.members = nullptr;                        // all of them
   work.fault = &fault;
   executor::HostTeam team(work, owner_.site().context);
   device::Exchange<executor::HostTeam> exchange(team, work);
@@ -215,9 +216,9 @@ Status HostBackend::settle() {
 
 bool HostBackend::settlesAtOnce() {
   if (owner_.ranks() == 1 || owner_.failed()) return true;
-  const auto held = owner_.holdLinks();
-  if (owner_.posts()) (void)owner_.peers().progress(-1, 0);
-  return std::all_of(owner_.links().begin(), owner_.links().end(), [](const device::Link& link) {
+  const auto held = owner_.traffic().hold();
+  if (owner_.traffic().posts()) (void)owner_.peers().progress(-1, 0);
+  return std::all_of(owner_.traffic().links().begin(), owner_.traffic().links().end(), [](const device::Link& link) {
     const std::uint64_t last = link.met + link.owed;
     return link.owed == 0 ||
            device::loadAcquire(link.inbox->header[last % device::kHeaderLines].number) >= last;  // [header]

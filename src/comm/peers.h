@@ -1,7 +1,7 @@
 // How a communicator's ranks reach each other's memory: devices, the arena, and one opened link for each peer.
 //
 // Thread safety: made by one thread; afterwards under the communicator's turn, and with its links held where some are
-// posted: its caretaker (comm/reroute.cc) uses these between calls.
+// posted: its caretaker (comm/failover.cc) uses these between calls.
 #pragma once
 
 #include <algorithm>
@@ -139,7 +139,7 @@ class Peers {
     for (const auto& device : devices_) (void)device->abandon();
   }
 
-  // ---- a posted link that is lost (reroute.cc)
+  // ---- a posted link that is lost (failover.cc)
   // Whether there are posted links of several transports, of which one can be abandoned.
   bool mayReroute() const;
   bool canReroute(int rank) const {

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "bootstrap/socket.h"
 #include "comm/blob.h"
-#include "comm/communicator.h"
+#include "comm/surroundings.h"
 
 namespace kolo::comm {
 namespace {

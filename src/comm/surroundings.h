@@ -29,4 +29,7 @@ std::string tellSurroundings(const Peers& peers);
 // know how many cores there are.
 Surroundings hearSurroundings(const std::vector<std::string>& told);
 
+// Whether the kernel lets others of this user at this process's memory. Costs a system call.
+bool isDumpable();
+
 }  // namespace kolo::comm

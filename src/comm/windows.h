@@ -33,7 +33,7 @@ class Windows {
  public:
   static constexpr std::uint32_t kMost = device::kMostWindows;
 
-  // Keeps other threads from links, and from the devices of posted ones, as Communicator::holdLinks() does.
+  // Keeps other threads from links, and from the devices of posted ones, as Traffic::hold() does.
   using HoldLinks = std::function<std::unique_lock<std::mutex>()>;
 
   // Makes the tables. Once, before everything else.

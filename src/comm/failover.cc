@@ -10,7 +10,7 @@
 
 #include "base/caller.h"
 #include "base/log.h"
-#include "comm/communicator.h"
+#include "comm/traffic.h"
 
 namespace kolo::comm {
 namespace {
@@ -22,61 +22,62 @@ constexpr std::chrono::milliseconds kCareInterval{50};
 using device::Fault;
 
 // Whether another transport takes over; if not, adds to `why` the reason.
-bool Communicator::reroute(int peer, Status& why) {
-  if (!peers_->canReroute(peer)) return false;
-  const Status done = peers_->reroute(peer, boards_->noticeTo(peer).reroutes);
+bool Traffic::reroute(int peer, Status& why) {
+  if (!setup_.peers.canReroute(peer)) return false;
+  const Status done = setup_.peers.reroute(peer, setup_.boards.noticeTo(peer).reroutes);
   if (!done.ok()) why = error(koloRemoteError, "{}; {}", why.message(), done.message());
   return done.ok();
 }
 
 // Called now and then while this rank waits, whomever it waits for: the peer may wait for it.
-Fault Communicator::followReroutes() {
+Fault Traffic::followReroutes() {
   if (followsReroutes_) return {};  // repeating waits too
   followsReroutes_ = true;
   Fault fault;
-  peers_->listen();
+  setup_.peers.listen();
   for (int peer = 0; peer < ranks() && fault.kind == Fault::kNone; ++peer) {
-    if (peer == rank() || (*peers_)[peer].isGone) continue;
-    const std::uint64_t theirs = device::loadAcquire(boards_->noticeOf(peer).reroutes);  // [reroute]
-    const auto behind = [&] { return theirs > (*peers_)[peer].reroutes; };
-    if (behind() && !peers_->isOpen(peer)) fault = open(peer);
+    if (peer == rank() || setup_.peers[peer].isGone) continue;
+    const std::uint64_t theirs = device::loadAcquire(setup_.boards.noticeOf(peer).reroutes);  // [reroute]
+    const auto behind = [&] { return theirs > setup_.peers[peer].reroutes; };
+    if (behind() && !setup_.peers.isOpen(peer)) fault = open(peer);
     while (behind() && fault.kind == Fault::kNone)
       fault = lost(peer, error(koloRemoteError, "rank {} has abandoned its end of the link", peer));
-    if ((*peers_)[peer].isHeld && theirs >= (*peers_)[peer].reroutes && fault.kind == Fault::kNone)
+    if (setup_.peers[peer].isHeld && theirs >= setup_.peers[peer].reroutes && fault.kind == Fault::kNone)
       fault = repeat(peer);
-    if (boards_->hasLeft(peer) || (*peers_)[peer].isGone) fault = {};  // as in post()
+    if (setup_.boards.hasLeft(peer) || setup_.peers[peer].isGone) fault = {};  // as in post()
   }
   followsReroutes_ = false;
   return fault;
 }
 
-Fault Communicator::repeat(int peer) {
-  peers_->release(peer);
-  for (const device::Post& request : layout_.requestsFor(layout_.part(peers_->partAt(peer)))) {
+Fault Traffic::repeat(int peer) {
+  setup_.peers.release(peer);
+  for (const device::Post& request : setup_.layout.requestsFor(setup_.layout.part(setup_.peers.partAt(peer)))) {
     if (const Fault fault = post(peer, request, false); fault.kind != Fault::kNone) return fault;
-    if ((*peers_)[peer].isHeld) return {};  // the new link is lost too, and replaced: all again, then
+    if (setup_.peers[peer].isHeld) return {};  // the new link is lost too, and replaced: all again, then
   }
   return messages_->beginAgain(peer);
 }
 
 // Between the calls of the communicator's user; who is in one looks for himself.
-void Communicator::takeCare(const std::stop_token& stop) {
+void Traffic::takeCare(const std::stop_token& stop) {
   caller.isLibrarys = true;
   std::mutex mutex;
   std::condition_variable_any never;
   std::unique_lock lock(mutex);
-  while (!never.wait_for(lock, stop, kCareInterval, [] { return false; }) && !stop.stop_requested() && !failed()) {
-    const std::unique_lock held(linksMutex_, std::try_to_lock);
+  while (!never.wait_for(lock, stop, kCareInterval, [] { return false; }) && !stop.stop_requested() &&
+         !setup_.failure.isSet()) {
+    const std::unique_lock held(mutex_, std::try_to_lock);
     // A call that failed has just let go of the links; its buffers are its caller's again.
-    if (!held.owns_lock() || failed()) continue;
-    (void)peers_->progress(-1, 0);
+    if (!held.owns_lock() || setup_.failure.isSet()) continue;
+    (void)setup_.peers.progress(-1, 0);
     (void)followReroutes();
     for (int peer = 0; peer < ranks(); ++peer) {
-      if (peer == rank() || !peers_->canReroute(peer) || boards_->hasLeft(peer)) continue;
-      if (Status state = peers_->state(peer); !state.ok()) (void)lost(peer, std::move(state));
+      if (peer == rank() || !setup_.peers.canReroute(peer) || setup_.boards.hasLeft(peer)) continue;
+      if (Status state = setup_.peers.state(peer); !state.ok()) (void)lost(peer, std::move(state));
     }
     (void)flush(false);  // what is lost for good is found by who waits for it
-    waiter_->end();
+    setup_.waiter.end();
   }
 }
 
