@@ -34,7 +34,7 @@ Inside<comm::Communicator> findRepeated(const Call& call, const Weak<comm::Commu
                                         const Counts&... counts) {
   if (!caller.isPlain()) return {};
   Inside<comm::Communicator> communicator = comm.enter();
-  if (!communicator || !communicator->backend().waits() || !communicator->recall(call, counts...)) return {};
+  if (!communicator || !communicator->backend().waits() || !communicator->planning().recall(call, counts...)) return {};
   return communicator;
 }
 
@@ -45,7 +45,7 @@ bool startAgain(const Call& call, koloComm_t comm, comm::Request& request, const
   const Inside<comm::Communicator> communicator = findRepeated(call, place, counts...);
   if (!communicator) return false;
   request.addPlace(place);
-  communicator->requests().start(communicator->recalled(), request);
+  communicator->requests().start(communicator->planning().recalled(), request);
   return true;
 }
 

@@ -34,6 +34,8 @@ class Conclusions {
   Status of(const device::Work& work, const device::Fault& fault);
   // The error of messages that waited in vain; peer -1: for any.
   Status ofMessages(const device::Fault& fault, int peer);
+  // What the words are made of, beside the fault.
+  Reasons& reasons() { return setup_.reasons; }
   // "all_reduce (operation 7 of communicator world)"
   std::string label(const device::Work& work) const;
 

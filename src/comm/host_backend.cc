@@ -33,13 +33,13 @@ executor::Executor& executorInUse() {
 void HostBackend::useExecutor(executor::Executor* executor) { testExecutor.store(executor); }
 
 HostBackend::HostBackend(Communicator& owner)
-    : owner_(owner), executor_(executorInUse()), operations_(owner.operations()), ran_(&operations_.current()),
-      usesCuda_(drivers::usesCuda()) {
-  collectives::Site& site = owner_.site();
+    : owner_(owner), executor_(executorInUse()), operations_(owner.planning().operations()),
+      ran_(&operations_.current()), usesCuda_(drivers::usesCuda()) {
+  collectives::Site& site = owner_.planning().site();
   site.fault = &fault_;
   site.mostChunkBytes = kMostChunkBytes;
-  site.members = owner_.hosts().order.data();
-  site.hosts = &owner_.hosts().shape;
+  site.members = owner_.planning().hosts().order.data();
+  site.hosts = &owner_.planning().hosts().shape;
   site.pairsChooseInGather = true;
 }
 
@@ -53,9 +53,9 @@ Status HostBackend::run(const Operation& operation, void*) {
   if (owner_.failed()) return owner_.failure();
   const bool isTrusted = isRecallable && owner_.options().eager;
   if (!isTrusted && !caller.mayWait && owner_.ranks() > 1) return Status(koloInProgress, {});
-  KOLO_TRY(collectives::checkFold(operation, owner_.choices(), owner_.ranks()));
+  KOLO_TRY(collectives::checkFold(operation, owner_.planning().choices(), owner_.ranks()));
   Prepared& now = operations_.make();
-  collectives::prepare(owner_.site(), owner_.choices(), operation, now);
+  collectives::prepare(owner_.planning().site(), owner_.planning().choices(), operation, now);
   if (scratch_.size() < now.scratchBytes) scratch_.resize(now.scratchBytes);
   if (isRecallable && !owner_.isFinalized()) operations_.remember(operation);
   KOLO_TRY(isTrusted ? runAgain() : execute());
@@ -174,7 +174,7 @@ void HostBackend::followRoot(Work& work) const {
   work.members = nullptr;
   work.rank = owner_.rank();
   work.root = static_cast<int>(work.signature.root);
-  collectives::followOrder(owner_.site(), work);
+  collectives::followOrder(owner_.planning().site(), work);
 }
 
 // Messages first start, then progress whenever a collective waits, then end: so neither kind can hold up the other.
@@ -204,7 +204,7 @@ Status HostBackend::settle() {
   work.links = owner_.traffic().links().data();  // there may have been no operation yet
   work.members = nullptr;                        // all of them
   work.fault = &fault;
-  executor::HostTeam team(work, owner_.site().context);
+  executor::HostTeam team(work, owner_.planning().site().context);
   device::Exchange<executor::HostTeam> exchange(team, work);
   for (int peer = 0; peer < owner_.ranks(); ++peer) {
     if (peer != owner_.rank()) exchange.settle(peer, 0);
@@ -233,11 +233,13 @@ Status HostBackend::checkPlace(const char* name, const void* buffer, std::uint64
 
 Result<Window*> HostBackend::addWindow(void* buffer, std::size_t bytes) {
   Membership& membership = owner_.membership();
+  owner_.planning().forget();
   owner_.peers().openDevicesForWindows(membership, owner_.options().transports);
   return owner_.windows().add(membership, owner_.peers(), buffer, bytes);
 }
 
 Result<Window*> HostBackend::addMappedWindow(void* const* parts, const std::size_t* bytes) {
+  owner_.planning().forget();
   return owner_.windows().addMapped(owner_.membership(), owner_.peers(), parts, bytes);
 }
 

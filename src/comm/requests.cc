@@ -421,7 +421,7 @@ bool Requests::fallAsleep() {
   return isIdle;
 }
 
-void Requests::stop() {
+void Requests::stop(Messages* messages) {
   Lock lock(mutex_);
   isStopping_ = true;
   added_.notify_one();
@@ -434,7 +434,7 @@ void Requests::stop() {
     for (std::size_t i = 0; i < parts; ++i) ended(*queued.request, why);
   }
   for (const Posted& posted : std::exchange(post_, {})) ended(*posted.request, why);
-  if (owner_.isMade()) owner_.messages().endAll(why);
+  if (messages != nullptr) messages->endAll(why);
   notices_.reset();  // when all have been given
 }
 

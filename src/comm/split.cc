@@ -26,9 +26,9 @@ std::uint64_t exchangeNumber(std::uint64_t child, int step) { return 2 * child -
 // How a rank of the parent waits for the others.
 class PatientWait {
  public:
-  PatientWait(const Communicator& parent, const std::vector<Bulletin*>& bulletins, std::uint64_t number)
-      : parent_(parent), bulletins_(bulletins), number_(number), polls_(parent.ranks() <= parent.cores() ? kPolls : 0) {
-  }
+  PatientWait(Communicator& parent, const std::vector<Bulletin*>& bulletins, std::uint64_t number)
+      : parent_(parent), bulletins_(bulletins), number_(number),
+        polls_(parent.ranks() <= parent.waiter().cores() ? kPolls : 0) {}
 
   Result<int> operator()() {
     if (parent_.failed()) return parent_.failure();
@@ -36,7 +36,7 @@ class PatientWait {
     const std::int64_t now = nowNs();
     if (startedNs_ == 0) startedNs_ = now;
     const std::int64_t waited = now - startedNs_;
-    const int limitMs = parent_.initTimeoutMs();
+    const int limitMs = parent_.membership().initTimeoutMs;
     if (limitMs > 0 && waited > limitMs * std::int64_t{1'000'000}) return explain(limitMs);
     if (waited > kYieldingNs) return kSleepUs;
     sched_yield();
@@ -50,7 +50,7 @@ class PatientWait {
                  missing.size() == 1 ? "rank" : "ranks", bootstrap::describeRanks(missing), parent_.options().name);
   }
 
-  const Communicator& parent_;
+  Communicator& parent_;
   const std::vector<Bulletin*>& bulletins_;
   const std::uint64_t number_;
   const int polls_;
@@ -92,7 +92,9 @@ class Split {
     family_ = share_->pool()->family();
   }
 
-  std::uint64_t key() const { return mixKeys(mixKeys(parent_.key(), child_), static_cast<std::uint64_t>(color_)); }
+  std::uint64_t key() const {
+    return mixKeys(mixKeys(parent_.membership().key, child_), static_cast<std::uint64_t>(color_));
+  }
   // Of the new communicator; of what is to become one, what is known.
   const int& rank() const { return membership_.rank; }
   const std::uint64_t& family() const { return family_; }
@@ -195,12 +197,11 @@ PartOffer Split::offer(const Options& options) {
   for (const int rank : group_) poolRanks.push_back(share_->poolRanks()[static_cast<std::size_t>(rank)]);
   childShare_ = Share::take(pool, poolRanks, membership_.rank, layout);
   if (childShare_ == nullptr) return {};
-  peers_ =
-      Peers::over(pool->peers(), pool, poolRanks, membership_.rank, Communicator::staging(layout, membership_.rank));
+  peers_ = Peers::over(pool->peers(), pool, poolRanks, membership_.rank, staging(layout, membership_.rank));
   PartOffer mine;
   mine.isReady = true;
   mine.at = childShare_->offset();
-  mine.agreement = Communicator::agreement(layout, options);
+  mine.agreement = options.agreement(layout);
   mine.around = tellSurroundings(*peers_);
   if (Bulletin::fits(mine.encode())) return mine;
   childShare_.reset();

@@ -6,7 +6,7 @@
 // (comm/spreading.h).
 //
 // Thread safety: under the communicator's turn, and with its links held where some are posted, but for polling(),
-// userProgress() and sharesCores(), which any thread may call.
+// userProgress(), cores() and sharesCores(), which any thread may call.
 // Invariants
 //  - Every wait ends: by the failure of the communicator, or by the deadline of the thread that waits or of the
 //    communicator.
@@ -49,6 +49,7 @@ class Waiter {
 
   const executor::Polling& polling() const { return setup_.polling; }
   UserProgress& userProgress() { return userProgress_; }
+  int cores() const { return setup_.cores; }  // that the ranks may use, all together
   bool sharesCores() const { return setup_.cores < setup_.peers.ranks(); }
 
   // After a look in vain: kNone, or why to give up. Leaves the core to others for a moment. peer -1: the rank waits for
