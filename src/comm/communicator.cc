@@ -4,8 +4,8 @@
 #include "base/settings.h"
 #include "comm/gpu_backend.h"
 #include "comm/host_backend.h"
+#include "comm/parts.h"
 #include "comm/stream.h"
-#include "comm/surroundings.h"
 #include "comm/undertake.h"
 #include "topology/topology.h"
 

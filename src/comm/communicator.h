@@ -22,30 +22,18 @@
 #include <vector>
 
 #include "comm/backend.h"
-#include "comm/boards.h"
-#include "comm/cause.h"
-#include "comm/conclusions.h"
-#include "comm/failure_state.h"
-#include "comm/gpu_rank.h"
 #include "comm/messages.h"
 #include "comm/operation.h"
 #include "comm/options.h"
-#include "comm/peers.h"
+#include "comm/parts.h"
 #include "comm/planning.h"
-#include "comm/pool.h"
-#include "comm/reasons.h"
 #include "comm/reductions.h"
 #include "comm/requests.h"
-#include "comm/traffic.h"
 #include "comm/turn.h"
-#include "comm/waiter.h"
-#include "comm/windows.h"
 #include "comm/workers.h"
 #include "planner/network.h"
 
 namespace kolo::comm {
-
-struct Surroundings;
 
 class Communicator final {
  public:

@@ -19,17 +19,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/arena.h"
-#include "comm/boards.h"
-#include "comm/conclusions.h"
-#include "comm/failure_state.h"
 #include "comm/operation.h"
-#include "comm/peers.h"
-#include "comm/reasons.h"
+#include "comm/parts.h"
 #include "comm/request.h"
-#include "comm/traffic.h"
-#include "comm/waiter.h"
-#include "comm/windows.h"
 #include "device/message.h"
 #include "executor/context.h"
 

@@ -8,8 +8,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "comm/arena.h"
-#include "comm/peers.h"
+#include "comm/parts.h"
 
 namespace kolo::comm {
 

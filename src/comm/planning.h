@@ -12,8 +12,8 @@
 #include "collectives/choices.h"
 #include "collectives/prepare.h"
 #include "collectives/prepared_operations.h"
-#include "comm/hosts.h"
 #include "comm/operation.h"
+#include "comm/parts.h"
 #include "planner/planner.h"
 
 namespace kolo::comm {

@@ -1,5 +1,5 @@
 // Split. On one host the ranks exchange what is needed through shared memory, and the new communicator uses links and
-// memory that the old one has (comm/pool.h); else it is made as the first one was.
+// memory that the old one has (links/pool.h); else it is made as the first one was.
 #include <sched.h>
 #include <time.h>
 
@@ -8,8 +8,7 @@
 #include "base/clock.h"
 #include "base/settings.h"
 #include "bootstrap/wire.h"
-#include "comm/blob.h"
-#include "comm/surroundings.h"
+#include "comm/parts.h"
 #include "comm/undertake.h"
 
 namespace kolo::comm {
