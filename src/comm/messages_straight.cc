@@ -91,7 +91,7 @@ bool Messages::readLanded(Pair& pair) {
 
 // Ends the sends whose data nobody reads any more. REQUIRES: there are some that have been put.
 void Messages::release(Pair& pair) {
-  if (peers_.unfinished(pair.peer) != 0) return;
+  if (peers_[pair.peer].link->unfinished() != 0) return;
   for (Request* const request : std::exchange(pair.leaving, {})) end(request, {});
 }
 

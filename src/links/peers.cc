@@ -414,13 +414,6 @@ void Peers::cut(int rank, const Status& why) {
   peer.way = kNoWay;
 }
 
-transport::Device::Network Peers::network() const {
-  for (const auto& device : devices_) {
-    if (std::find(posted_.begin(), posted_.end(), device.get()) != posted_.end()) return device->network();
-  }
-  return {};
-}
-
 std::string Peers::transportNames() const {
   const std::lock_guard lock(namesMutex_);
   std::string names;

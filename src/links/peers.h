@@ -55,6 +55,8 @@ struct Peer {
   bool isGone = false;         // and could not be, the last time
   bool isHeld = false;         // it may still be written to by the last one: nothing goes by the new one yet
   bool isPosted() const { return link != nullptr && link->isPosted(); }
+  // Whether its posted link may be replaced when it is lost.
+  bool canBeRerouted() const { return isPosted() && link->canBeAbandoned() && !isGone; }
 };
 
 class Peers {
@@ -109,24 +111,17 @@ class Peers {
   // Accepts a request, by addresses in the mirror. koloInProgress: as much is under way as may be; koloRemoteError: the
   // link is lost.
   Status put(int rank, const device::Post& post);
-  // Of the transport that reaches ranks by posted links, or that would: of the first, if there are several. Nothing:
-  // there is none.
-  transport::Device::Network network() const;
   // Sets a word of the peer's arena, wherever it is; by either kind of link.
   Status set(int rank, std::uint64_t at, std::uint64_t value);
   // The same, of any memory of this process into memory of the peer that `key` names, from its begin + `to`;
-  // post.counter may be null. REQUIRES: registersCheaply(), or a few bytes; the data stays as it is until unfinished()
-  // is 0.
+  // post.counter may be null. REQUIRES: registersCheaply(), or a few bytes; the data stays as it is until the
+  // link has nothing unfinished.
   Status put(int rank, const device::Post& post, const koloTransportKey& key, std::uint64_t to);
-  std::uint64_t unfinished(int rank) const { return (*this)[rank].link->unfinished(); }
   // Lets all that is posted move; sleeps up to waitUs if nothing can, with rank -1 for any peer. True if something has
   // moved.
   bool progress(int rank, int waitUs) const;
-  // Whether a look at what has come by them costs no system call; by those too by which peers may yet be reached.
-  bool looksCheaply() const {
-    return std::all_of(posted_.begin(), posted_.end(),
-                       [](const transport::Device* device) { return device->looksCheaply(); });
-  }
+  // Those of devices() by which peers are reached with posted links, or may yet be.
+  const std::vector<transport::Device*>& postedDevices() const { return posted_; }
   // Whether all requests go on without this rank's help, and none is refused by reroute().
   bool isFlushed();
   // A peer for whose requests that is not so; -1: none.
@@ -142,12 +137,9 @@ class Peers {
   // ---- a posted link that is lost (failover.cc)
   // Whether there are posted links of several transports, of which one can be abandoned.
   bool mayReroute() const;
-  bool canReroute(int rank) const {
-    return (*this)[rank].isPosted() && (*this)[rank].link->canBeAbandoned() && !(*this)[rank].isGone;
-  }
   // Abandons it and opens one by the next transport that both ends have, all of whose requests go by one rail. Tells
   // the peer so by `word`, in the mirror, and refuses all else with koloInProgress until release(). REQUIRES:
-  // canReroute().
+  // a peer that canBeRerouted().
   Status reroute(int rank, device::Counter& word);
   void release(int rank) { peers_[static_cast<std::size_t>(rank)].isHeld = false; }
   // Lets peers be heard by transports by which this rank speaks to none.
@@ -161,8 +153,6 @@ class Peers {
   void openDevicesForWindows(Membership& membership, const std::string& transports);
   // Which of devices() opens windows of the rank; nullptr: none. REQUIRES: a link to it.
   transport::Device* windowDevice(int rank) const;
-  // Of the transport that reaches the rank.
-  const koloTransportBlob& addressOf(int rank) const { return peers_[static_cast<std::size_t>(rank)].address; }
   // The transports in use: "shm", "shm+tmpfile", or "self" with one rank. In any thread.
   std::string transportNames() const;
 

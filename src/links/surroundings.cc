@@ -40,6 +40,16 @@ bool writesAll(const Peers& peers) {
   return true;
 }
 
+// Of the transport that reaches ranks by posted links, or that would: of the first, if there are several. Nothing:
+// there is none.
+transport::Device::Network networkOf(const Peers& peers) {
+  const std::vector<transport::Device*>& posted = peers.postedDevices();
+  for (const auto& device : peers.devices()) {
+    if (std::find(posted.begin(), posted.end(), device.get()) != posted.end()) return device->network();
+  }
+  return {};
+}
+
 // By what this rank reaches other hosts, for the planner.
 void tellUplink(const transport::Device::Network& network, BlobWriter& writer) {
   const auto hopUs = static_cast<double>(settings::integer("KOLO_NET_HOP_US"));
@@ -76,7 +86,7 @@ std::string tellSurroundings(const Peers& peers) {
   const std::vector<int> allowed = topology::allowedThreads();
   writer.put(transport::identity().hostId).put(mine.cpuQuota).put(static_cast<std::uint32_t>(allowed.size()));
   for (const int thread : allowed) writer.put(thread);
-  tellUplink(peers.network(), writer);
+  tellUplink(networkOf(peers), writer);
   return writer.text();
 }
 

@@ -23,7 +23,7 @@ using device::Fault;
 
 // Whether another transport takes over; if not, adds to `why` the reason.
 bool Traffic::reroute(int peer, Status& why) {
-  if (!setup_.peers.canReroute(peer)) return false;
+  if (!setup_.peers[peer].canBeRerouted()) return false;
   const Status done = setup_.peers.reroute(peer, setup_.boards.noticeTo(peer).reroutes);
   if (!done.ok()) why = error(koloRemoteError, "{}; {}", why.message(), done.message());
   return done.ok();
@@ -73,7 +73,7 @@ void Traffic::takeCare(const std::stop_token& stop) {
     (void)setup_.peers.progress(-1, 0);
     (void)followReroutes();
     for (int peer = 0; peer < ranks(); ++peer) {
-      if (peer == rank() || !setup_.peers.canReroute(peer) || setup_.boards.hasLeft(peer)) continue;
+      if (peer == rank() || !setup_.peers[peer].canBeRerouted() || setup_.boards.hasLeft(peer)) continue;
       if (Status state = setup_.peers.state(peer); !state.ok()) (void)lost(peer, std::move(state));
     }
     (void)flush(false);  // what is lost for good is found by who waits for it

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -114,7 +115,13 @@ void Waiter::yield() {
 
 int Waiter::looks() const {
   if (setup_.polling.polls < kPollsOfALook) return 1;
-  return sharing_.isUnlikely() && setup_.peers.looksCheaply() && !userProgress_.isGiven() ? kLooksAlone : kLooks;
+  // Whether a look costs no system call, at what may yet come by other links too.
+  const auto looksCheaply = [&] {
+    const std::vector<transport::Device*>& posted = setup_.peers.postedDevices();
+    return std::all_of(posted.begin(), posted.end(),
+                       [](const transport::Device* device) { return device->looksCheaply(); });
+  };
+  return sharing_.isUnlikely() && looksCheaply() && !userProgress_.isGiven() ? kLooksAlone : kLooks;
 }
 
 // A rank that waits, has sent, and shares its core lets the others run before it looks: they find all that it sent, and
