@@ -267,7 +267,7 @@ KOLO_API koloResult_t koloCommCores(koloComm_t comm, int* cores) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("cores", cores));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-    *cores = communicator->cores();
+    *cores = communicator->waiter().cores();
     return {};
   });
 }

@@ -13,10 +13,10 @@
 #include "api/guard.h"
 #include "api/ownership.h"
 #include "bootstrap/wire.h"
-#include "comm/blob.h"
 #include "comm/mesh.h"
 #include "comm/subgroups.h"
 #include "comm/undertake.h"
+#include "links/blob.h"
 
 namespace kolo::api {
 namespace {

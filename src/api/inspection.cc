@@ -27,7 +27,7 @@ bool foldsInOrder(comm::Communicator& communicator, const planner::Query& query,
                   koloRedOp_t op) {
   comm::Operation operation{{.collective = query.collective, .datatype = datatype, .op = op}, {}, {}};
   if (op >= koloNumOps) operation.custom = communicator.reductions().find(op);
-  return operation.reduces() && communicator.inOrder(operation);
+  return operation.reduces() && communicator.planning().foldsInOrder(operation);
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ KOLO_API koloResult_t koloCommSetAlgorithm(koloComm_t comm, const char* text) {
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     if (text == nullptr)
       return error(koloInvalidPointer, "text is NULL, expected wishes such as all_reduce:ring, or \"\"");
-    return inTurn(*communicator, [&] { return communicator->setWishes(text); });
+    return inTurn(*communicator, [&] { return communicator->planning().setWishes(text); });
   });
 }
 
@@ -52,7 +52,7 @@ KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_
     KOLO_TRY(refuseInReduction());
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     return inTurn(*communicator, [&]() -> Status {
-      communicator->setProgress({function, context});
+      communicator->waiter().userProgress().set(function, context);
       return {};
     });
   });
@@ -73,7 +73,7 @@ KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collecti
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_ASSIGN(planner::Query query, makeQuery(collective, count, datatype, registered));
     query.inOrder = foldsInOrder(*communicator, query, datatype, op);
-    *plan = communicator->describePlan(query);
+    *plan = communicator->planning().describe(query, communicator->backend().transportNames());
     return {};
   });
 }
@@ -90,7 +90,7 @@ KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t 
     if (comm != nullptr) {
       KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
       query.inOrder = foldsInOrder(*communicator, query, datatype, op);
-      return giveText(communicator->explain(query), text, size, needed);
+      return giveText(communicator->planning().explain(query), text, size, needed);
     }
     if (nranks < 1) return error(koloInvalidRankCount, "nranks is {}, expected 1 or more", nranks);
     KOLO_ASSIGN(const comm::Options options, comm::Options::make(nullptr, nullptr));

@@ -5,7 +5,7 @@
 
 #include "api/checks.h"
 #include "api/guard.h"
-#include "comm/cause.h"
+#include "base/clock.h"
 
 namespace kolo::api {
 namespace {
@@ -34,7 +34,7 @@ Result<std::int64_t> deadline(int timeoutMs) {
   if (timeoutMs < -1)
     return error(koloInvalidArgument, "timeoutMs is {}, expected milliseconds, or -1 to wait whatever it takes",
                  timeoutMs);
-  return timeoutMs == -1 ? comm::Requests::kNever : comm::nowNs() + timeoutMs * std::int64_t{1'000'000};
+  return timeoutMs == -1 ? comm::Requests::kNever : nowNs() + timeoutMs * std::int64_t{1'000'000};
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ Inside<comm::Communicator> findRepeated(const comm::Call& call, const Weak<comm:
                                         const Counts&... counts) {
   if (!caller.isPlain()) return {};
   Inside<comm::Communicator> communicator = comm.enter();
-  if (!communicator || !communicator->backend().waits() || !communicator->recall(call, counts...)) return {};
+  if (!communicator || !communicator->backend().waits() || !communicator->planning().recall(call, counts...)) return {};
   return communicator;
 }
 
@@ -41,7 +41,7 @@ bool startAgain(const comm::Call& call, koloComm_t comm, comm::Request& request,
   const Inside<comm::Communicator> communicator = findRepeated(call, place, counts...);
   if (!communicator) return false;
   request.addPlace(place);
-  communicator->requests().start(communicator->recalled(), request);
+  communicator->requests().start(communicator->planning().recalled(), request);
   return true;
 }
 

@@ -12,11 +12,9 @@
 
 #include "base/status.h"
 #include "comm/operation.h"
-#include "comm/windows.h"
+#include "comm/parts.h"
 
 namespace kolo::comm {
-
-class GpuRank;
 
 class Backend {
  public:

@@ -1,19 +1,15 @@
 #include "comm/communicator.h"
 
-#include <algorithm>
-
 #include "base/log.h"
 #include "base/settings.h"
 #include "comm/gpu_backend.h"
 #include "comm/host_backend.h"
+#include "comm/parts.h"
 #include "comm/stream.h"
-#include "comm/surroundings.h"
 #include "comm/undertake.h"
 #include "topology/topology.h"
 
 namespace kolo::comm {
-
-using device::Fault;
 
 namespace {
 
@@ -22,34 +18,20 @@ constexpr std::uint64_t kKeyOfPool = ~std::uint64_t{1};  // no color is so large
 }  // namespace
 
 Communicator::Communicator(Membership membership, const Options& options)
-    : membership_(std::move(membership)), options_(options), choices_(machine_, options.reproducible),
-      operations_(membership_.rank, membership_.ranks()) {
+    : membership_(std::move(membership)), options_(options), failure_(membership_, options_.name,
+                                                                      [this] {
+                                                                        if (backend_ != nullptr) backend_->stop();
+                                                                      }),
+      planning_(membership_.rank, membership_.ranks(), options.reproducible), reasons_(membership_.rank) {
   layout_ = ArenaLayout::make(membership_.ranks(), static_cast<std::uint64_t>(settings::integer("KOLO_STAGING_BYTES")));
-  machine_.ranks = membership_.ranks();
-  machine_.slotBytes = layout_.slotBytes;
-  streamingBytes_ = static_cast<std::uint64_t>(settings::integer("KOLO_STREAMING_BYTES"));
+  planning_.machine().slotBytes = layout_.slotBytes;
+  planning_.site().streamingBytes = static_cast<std::uint64_t>(settings::integer("KOLO_STREAMING_BYTES"));
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Membership membership, const Options& options) {
   std::unique_ptr<Communicator> communicator(new Communicator(std::move(membership), options));
   KOLO_TRY(communicator->connect());
-  communicator->isMade_ = true;
   return communicator;
-}
-
-std::string Communicator::agreement(const ArenaLayout& layout, const Options& options) {
-  return fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
-                     layout.slots, layout.slotBytes, options.reproducible ? 1 : 0, options.algorithm,
-                     options.device < 0      ? "host memory"
-                     : options.resident != 0 ? "GPUs, resident"
-                                             : "GPUs");
-}
-
-Peers::Purpose Communicator::staging(const ArenaLayout& layout, int rank) {
-  return {.name = "staging",
-          .partAt = layout.partAt(rank),
-          .partBytes = layout.partBytes(),
-          .mostAtOnce = static_cast<int>(settings::integer("KOLO_CONNECT_ALL_RANKS"))};
 }
 
 Status Communicator::connect() {
@@ -58,11 +40,10 @@ Status Communicator::connect() {
   Peers::Purpose purpose = staging(layout_, rank());
   purpose.nearNics = nics;
   KOLO_ASSIGN(peers_, Peers::connect(membership_, Given::ofNewHostMemory(layout_.bytes()), purpose, options_.transports,
-                                     agreement(layout_, options_)));
+                                     options_.agreement(layout_)));
   KOLO_ASSIGN(const std::vector<std::string> all, membership_.allGather(tellSurroundings(*peers_)));
-  wasDumpable_ = isDumpable();
   const Surroundings around = hearSurroundings(all);
-  arrange(around);
+  arrange(around, isDumpable());
   if (options_.device >= 0) {
     KOLO_TRY(connectGpus(around, nics));
   } else {
@@ -78,60 +59,95 @@ Result<std::unique_ptr<Communicator>> Communicator::createOver(std::shared_ptr<S
                                                                const std::vector<std::string>& around) {
   std::unique_ptr<Communicator> communicator(new Communicator(std::move(membership), options));
   KOLO_TRY(communicator->openWindows());
-  communicator->wasDumpable_ = share->pool()->wasDumpable();
+  const bool wasDumpable = share->pool()->wasDumpable();
   communicator->share_ = std::move(share);
   communicator->peers_ = std::move(peers);
-  communicator->arrange(hearSurroundings(around));
+  communicator->arrange(hearSurroundings(around), wasDumpable);
   communicator->backend_ = std::make_unique<HostBackend>(*communicator);
   communicator->begin();
-  communicator->isMade_ = true;
   return communicator;
 }
 
 Status Communicator::openWindows() {
-  KOLO_TRY(setWishes(options_.algorithm));
-  return windows_.open(ranks(), [this] { return holdLinks(); });
+  KOLO_TRY(planning_.setWishes(options_.algorithm));
+  return windows_.open(ranks(), [this] { return traffic_->hold(); });
 }
 
-// What all ranks decide alike from what each has said. REQUIRES: peers_
-void Communicator::arrange(const Surroundings& around) {
-  machine_.cores = cores_ = around.cores;
-  spreads_ = settings::integer("KOLO_SPREAD") != 0 && options_.device < 0 && around.allMapped && ranks() > around.cores;
-  site_.copies = {.ranks = ranks(),
-                  .singleCopyBytes = around.singleCopyBytes,
-                  .canWritePeers = around.writesPeers,
-                  .ranksShareCores = around.waitsLonger && options_.device < 0};
-  if (site_.copies.ranksShareCores) machine_.takenFromBytes = around.singleCopyBytes;
-  allMapped_ = machine_.mapped = around.allMapped;
-  if (options_.device < 0) hosts_.arrange(around.places, rank(), machine_);
-  planner::useUplinks(around.uplinks, machine_);
-  polling_ = executor::Polling::make(ranks() <= machine_.cores, static_cast<int>(settings::integer("KOLO_SPIN")));
-  links_.resize(static_cast<std::size_t>(ranks()));
-  for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer == rank()) continue;
-    device::Link& link = links_[static_cast<std::size_t>(peer)];
-    const ArenaLayout::Part in = layout_.part(peers_->arena() + layout_.partAt(peer));
-    link.peer = peer;
-    link.inbox = in.mailbox;
-    link.inSlots = in.slots;
-    link.windows = windows_.tableOf(peer);
-    if (peers_->isOpen(peer)) aim(link);
-  }
+// What all ranks decide alike from what each has said. wasDumpable: this process. REQUIRES: peers_
+void Communicator::arrange(const Surroundings& around, bool wasDumpable) {
+  planning_.machine().cores = around.cores;
+  planning_.site().copies = {.ranks = ranks(),
+                             .singleCopyBytes = around.singleCopyBytes,
+                             .canWritePeers = around.writesPeers,
+                             .ranksShareCores = around.waitsLonger && options_.device < 0};
+  if (planning_.site().copies.ranksShareCores) planning_.machine().takenFromBytes = around.singleCopyBytes;
+  allMapped_ = planning_.machine().mapped = around.allMapped;
+  if (options_.device < 0) planning_.hosts().arrange(around.places, rank(), planning_.machine());
+  planner::useUplinks(around.uplinks, planning_.machine());
+  makeWaiter(around);
+  makeTraffic(wasDumpable);
   makeSite();
+}
+
+// What waits, and what puts into words why a wait was in vain.
+void Communicator::makeWaiter(const Surroundings& around) {
+  boards_ = std::make_unique<Boards>(*peers_, layout_, rank());
+  const bool spreads = settings::integer("KOLO_SPREAD") != 0 && options_.device < 0;
+  const int spin = static_cast<int>(settings::integer("KOLO_SPIN"));
+  waiter_ = std::make_unique<Waiter>(Waiter::Setup{.failure = failure_,
+                                                   .peers = *peers_,
+                                                   .boards = *boards_,
+                                                   .waiting = waiting_,
+                                                   .rank = rank(),
+                                                   .timeoutMs = options_.timeoutMs,
+                                                   .cores = around.cores,
+                                                   .posts = !allMapped_,
+                                                   .spreads = spreads && around.allMapped && ranks() > around.cores,
+                                                   .polling = executor::Polling::make(ranks() <= around.cores, spin)});
+  causes_ = std::make_unique<CauseFinder>(CauseFinder::Setup{.membership = membership_,
+                                                             .name = options_.name,
+                                                             .timeoutMs = options_.timeoutMs,
+                                                             .peers = *peers_,
+                                                             .boards = *boards_,
+                                                             .waiting = waiting_,
+                                                             .failure = failure_});
+  conclusions_ = std::make_unique<Conclusions>(Conclusions::Setup{.membership = membership_,
+                                                                  .name = options_.name,
+                                                                  .waits = options_.device < 0,
+                                                                  .boards = *boards_,
+                                                                  .causes = *causes_,
+                                                                  .failure = failure_,
+                                                                  .reasons = reasons_});
+}
+
+void Communicator::makeTraffic(bool wasDumpable) {
+  traffic_ = std::make_unique<Traffic>(Traffic::Setup{.rank = rank(),
+                                                      .layout = layout_,
+                                                      .peers = *peers_,
+                                                      .windows = windows_,
+                                                      .boards = *boards_,
+                                                      .waiter = *waiter_,
+                                                      .failure = failure_,
+                                                      .causes = *causes_,
+                                                      .reasons = reasons_,
+                                                      .posts = !allMapped_,
+                                                      .canWritePeers = planning_.site().copies.canWritePeers,
+                                                      .wasDumpable = wasDumpable});
 }
 
 // What all operations have in common; the backend adds what it decides.
 void Communicator::makeSite() {
-  site_.rank = rank();
-  site_.ranks = ranks();
-  site_.machine = &machine_;
-  site_.links = links_.data();
-  site_.slots = layout_.slots;
-  site_.slotBytes = layout_.slotBytes;
-  site_.streamingBytes = streamingBytes_;
-  site_.order = &hosts_.order;
-  site_.context = {.owner = this, .polling = polling_, .posts = posts()};
-  site_.findWindow = [this](const void* buffer, std::uint64_t bytes) { return windows_.find(buffer, bytes); };
+  planning_.site().rank = rank();
+  planning_.site().ranks = ranks();
+  planning_.site().machine = &planning_.machine();
+  planning_.site().links = traffic_->links().data();
+  planning_.site().slots = layout_.slots;
+  planning_.site().slotBytes = layout_.slotBytes;
+  planning_.site().order = &planning_.hosts().order;
+  planning_.site().context = {.owner = traffic_.get(), .polling = waiter_->polling(), .posts = traffic_->posts()};
+  planning_.site().findWindow = [this](const void* buffer, std::uint64_t bytes) {
+    return windows_.find(buffer, bytes);
+  };
 }
 
 Status Communicator::connectGpus(const Surroundings& around, const std::string& nics) {
@@ -152,12 +168,26 @@ Status Communicator::connectGpus(const Surroundings& around, const std::string& 
 
 // From here on the communicator works, and hears of failures.
 void Communicator::begin() {
-  messages_ = std::make_unique<Messages>(*this, layout_, *peers_, windows_);
+  messages_ = std::make_unique<Messages>(Messages::Setup{.rank = rank(),
+                                                         .name = options_.name,
+                                                         .timeoutMs = options_.timeoutMs,
+                                                         .streamingBytes = planning_.site().streamingBytes,
+                                                         .singleCopyBytes = planning_.site().copies.singleCopyBytes,
+                                                         .layout = layout_,
+                                                         .peers = *peers_,
+                                                         .windows = windows_,
+                                                         .boards = *boards_,
+                                                         .waiter = *waiter_,
+                                                         .traffic = *traffic_,
+                                                         .requests = requests_,
+                                                         .failure = failure_,
+                                                         .conclusions = *conclusions_,
+                                                         .reasons = reasons_});
   membership_.control->subscribe(
-      membership_.key, membership_.members, [this](const bootstrap::Failure& failure) { onFailure(failure); },
-      [this](std::string_view question) { return giveAccount(question); }, membership_.family);
-  mayReroute_ = posts() && peers_->mayReroute();
-  if (mayReroute_) caretaker_ = std::jthread([this](const std::stop_token& stop) { takeCare(stop); });
+      membership_.key, membership_.members, [this](const bootstrap::Failure& failure) { failure_.hear(failure); },
+      [this](std::string_view question) { return causes_->answer(question); }, membership_.family);
+  traffic_->begin(*messages_);
+  isMade_ = true;
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
              ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);
 }
@@ -167,7 +197,7 @@ Result<std::shared_ptr<Share>> Communicator::share(std::uint64_t child) {
   if (share_ != nullptr || !may) return share_;
   Membership making = membership_;
   making.gathers = 0;
-  making.key = mixKeys(mixKeys(key(), child), kKeyOfPool);
+  making.key = mixKeys(mixKeys(membership_.key, child), kKeyOfPool);
   bool isDecided = false;
   auto shared = withoutExceptions([&]() -> Result<std::shared_ptr<Share>> {
     KOLO_ASSIGN(std::shared_ptr<Pool> pool, Pool::create(membership_, making, options_.transports, isDecided));
@@ -176,9 +206,9 @@ Result<std::shared_ptr<Share>> Communicator::share(std::uint64_t child) {
   if (!shared.ok()) {
     const Status& why = shared.status();
     const std::string message = fmt::format("on rank {}: {}", rank(), why.message());
-    membership_.control->reportFailure(making.key, {why.code(), jobRank(rank()), message});
+    membership_.control->reportFailure(making.key, {why.code(), membership_.jobRank(rank()), message});
     // The others may go on with the pool, and this rank cannot: from here on they would wait for each other in vain.
-    if (isDecided) fail({why.code(), jobRank(rank()), message});
+    if (isDecided) fail({why.code(), membership_.jobRank(rank()), message});
     return why;
   }
   hasTriedToShare_ = true;
@@ -189,45 +219,22 @@ Result<std::shared_ptr<Share>> Communicator::share(std::uint64_t child) {
 // On GPUs other links make hosts of the ranks than in the host's memory: transports may be chosen such that only GPUs
 // are mapped.
 Status Communicator::arrangeGpus(GpuRank& gpu, std::vector<planner::Uplink> uplinks) {
-  machine_ = gpu.machine();
-  if (machine_.mapped) return {};
+  planning_.machine() = gpu.machine();
+  if (planning_.machine().mapped) return {};
   std::vector<topology::Place> places;
   for (const int leader : gpu.leaders()) places.push_back({.host = leader});
   for (std::size_t i = 0; i < uplinks.size(); ++i) uplinks[i].host = gpu.leaders()[i];
-  planner::useUplinks(uplinks, machine_);
-  hosts_.arrange(places, rank(), machine_);
-  Status given = machine_.perHost > 1 ? gpu.setHosts(hosts_.shape) : Status();
-  if (given.ok() && !hosts_.order.empty()) given = gpu.setOrder(hosts_.order);
+  planner::useUplinks(uplinks, planning_.machine());
+  planning_.hosts().arrange(places, rank(), planning_.machine());
+  Status given = planning_.machine().perHost > 1 ? gpu.setHosts(planning_.hosts().shape) : Status();
+  if (given.ok() && !planning_.hosts().order.empty()) given = gpu.setOrder(planning_.hosts().order);
   return membership_.agree(given);
 }
 
-// Where an open link leads.
-void Communicator::aim(device::Link& link) {
-  const ArenaLayout::Part out = layout_.part(peers_->partAt(link.peer));
-  link.outbox = out.mailbox;
-  link.outSlots = out.slots;
-  link.isPosted = (*peers_)[link.peer].isPosted();
-  link.gaveUp = link.isPosted ? nullptr : &boardOf(link.peer).gaveUp;
-  link.railMask = (*peers_)[link.peer].link->rails() - 1;
-}
-
-Fault Communicator::open(device::Link& link) {
-  if (link.outbox != nullptr)
-    return {};  // its rails are counted as they were at first, whatever link has come in its place
-  Status opened = peers_->open(link.peer);
-  if (opened.ok() && allMapped_ && (*peers_)[link.peer].isPosted()) {
-    opened = error(koloUnreachable, "rank {} maps the memory of others on this host, but not that of rank {}", rank(),
-                   link.peer);
-  }
-  if (!opened.ok()) return lost(link.peer, std::move(opened));
-  aim(link);
-  return {};
-}
-
 Communicator::~Communicator() {
-  requests_.stop();
-  idleWorkers_.clear();
-  caretaker_ = {};
+  requests_.stop(isMade_ ? messages_.get() : nullptr);
+  workers_.end();
+  if (traffic_ != nullptr) traffic_->end();
   if (peers_ == nullptr) return;
   membership_.control->unsubscribe(membership_.key);
   // After a failure the peers learn, or know, what it was: leaving is not the reason why they wait in vain. The peers
@@ -243,97 +250,21 @@ Communicator::~Communicator() {
 void Communicator::sayGoodbye() {
   backend_->leave();
   // Peers that still wait for this rank find out; the arena outlives this object in their mappings.
-  device::storeRelease(ownBoard().left, 1);  // [left]
+  device::storeRelease(boards_->own().left, 1);  // [left]
   if (share_ != nullptr) share_->ownBulletin().leave();
-  for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer != rank() && peers_->isOpen(peer)) sayGoodbye(peer);
-  }
-}
-
-std::unique_ptr<Stream> Communicator::borrowWorker() {
-  const std::lock_guard lock(workerMutex_);
-  if (idleWorkers_.empty()) return std::make_unique<Stream>();
-  std::unique_ptr<Stream> worker = std::move(idleWorkers_.back());
-  idleWorkers_.pop_back();
-  return worker;
-}
-
-void Communicator::giveBack(std::unique_ptr<Stream> worker) {
-  const std::lock_guard lock(workerMutex_);
-  idleWorkers_.push_back(std::move(worker));
-}
-
-// ---- failure
-
-Status Communicator::failure() const {
-  const std::lock_guard lock(failureMutex_);
-  return failure_;
-}
-
-void Communicator::record(const bootstrap::Failure& failure) {
-  const std::lock_guard lock(failureMutex_);
-  if (!failure_.ok()) return;
-  failure_ = Status(failure.code, failure.message);
-  stop_.store(1, std::memory_order_release);  // [stop]
-  if (backend_ != nullptr) backend_->stop();
-}
-
-bool Communicator::isReported(int peer) const {
-  const std::lock_guard lock(failureMutex_);
-  return reported_.count(peer) != 0;
-}
-
-void Communicator::onFailure(const bootstrap::Failure& failure) {
-  bootstrap::Failure mine = failure;
-  const auto member = std::find(membership_.members.begin(), membership_.members.end(), failure.rank);
-  if (failure.code == koloRemoteError && member != membership_.members.end()) {
-    const auto at = member - membership_.members.begin();
-    const std::lock_guard lock(failureMutex_);
-    reported_.insert(static_cast<int>(at));
-    if (at != failure.rank)
-      mine.message = fmt::format("rank {} of communicator {}: {}", at, options_.name, failure.message);
-  }
-  record(mine);
-  log::info("communicator {} has failed on rank {}: {}", options_.name, rank(), mine.message);
-}
-
-void Communicator::fail(const bootstrap::Failure& failure) {
-  record(failure);
-  if (membership_.control != nullptr) membership_.control->reportFailure(membership_.key, failure, membership_.family);
+  traffic_->sayGoodbye();
 }
 
 Status Communicator::removeWindow(Window** window) {
-  forget();
+  planning_.forget();
   backend_->drain();  // kernels use it until they end; those of a failed communicator end soon
   Status status = failed() ? failure() : Windows::agree(membership_, **window);
   if (!failed() && status.code() == koloMismatch) return status;
   // Others who have not answered still have it, and would name it in headers.
-  if (!failed() && !status.ok()) fail({status.code(), jobRank(rank()), status.message()});
+  if (!failed() && !status.ok()) fail({status.code(), membership_.jobRank(rank()), status.message()});
   windows_.drop(**window, [&](std::shared_ptr<const Window> dropped) { backend_->release(std::move(dropped)); });
   *window = nullptr;
   return !status.ok() && failed() ? failure() : status;
-}
-
-// ---- choices
-
-Status Communicator::setWishes(std::string_view text) {
-  KOLO_TRY(choices_.set(text));
-  forget();
-  return {};
-}
-
-koloPlan_t Communicator::describePlan(const planner::Query& query) const {
-  koloPlan_t plan{};
-  if (query.collective == device::Collective::kSendRecv) {
-    plan.channels = 1;
-    plan.zeroCopy = query.registered && query.bytes > collectives::kEagerWindowBytes ? 1 : 0;
-    std::string_view("direct").copy(plan.algorithm, sizeof plan.algorithm - 1);
-  } else {
-    plan = choices_.describe(query);
-  }
-  plan.chunkBytes = machine_.slotBytes;
-  backend_->transportNames().copy(plan.transport, sizeof plan.transport - 1);
-  return plan;
 }
 
 }  // namespace kolo::comm

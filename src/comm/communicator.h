@@ -1,71 +1,42 @@
-// One rank of a communicator: its links, its windows, its failure, and the execution of one operation.
+// One rank of a communicator: what it is made of, from its links to its requests, and how that is made and ended.
 //
-// Thread safety: run() and the window functions under the turn (comm/turn.h); failure(), abort() and the queries from
-// any thread. Failures arrive on the bootstrap's reactor thread. Invariants: stop_ is non-zero from the moment failure_
-// is set; the first failure stays.
+// Each part has a header that states what it does and who may use it. Lower parts know nothing of those above them:
+//
+//   membership, failure   who belongs to it; why it has ended
+//   peers, windows        how the ranks reach each other's memory
+//   boards                what ranks say of their operations
+//   waiter, causes        how a rank waits, and why it waited in vain
+//   traffic               what it does by its links
+//   messages, requests    what was started
+//   planning, backend     how operations are prepared, and who carries them out
+//
+// Thread safety: under the turn (comm/turn.h), but for the failure, the queries of what never changes (rank, ranks,
+// options, membership), requests(), workers(), and what the parts allow.
+// Invariant: what create() and createOver() return is complete; until then parts may be missing.
 #pragma once
 
-#include <array>
 #include <atomic>
+#include <cstdint>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "collectives/choices.h"
-#include "collectives/prepare.h"
-#include "collectives/prepared_operations.h"
 #include "comm/backend.h"
-#include "comm/cause.h"
-#include "comm/core_sharing.h"
-#include "comm/gpu_rank.h"
-#include "comm/hosts.h"
 #include "comm/messages.h"
 #include "comm/operation.h"
-#include "comm/peers.h"
-#include "comm/pool.h"
+#include "comm/options.h"
+#include "comm/parts.h"
+#include "comm/planning.h"
 #include "comm/reductions.h"
 #include "comm/requests.h"
-#include "comm/spreading.h"
 #include "comm/subgroups.h"
 #include "comm/turn.h"
-#include "comm/windows.h"
-#include "executor/context.h"
+#include "comm/workers.h"
 #include "planner/network.h"
-#include "planner/planner.h"
 
 namespace kolo::comm {
 
-class Stream;
-struct Surroundings;
-
-struct Options {
-  int timeoutMs = 0;
-  bool reproducible = false;
-  std::string algorithm;
-  std::string transports;
-  std::string name;
-  int device = -1;   // CUDA ordinal; -1: host memory
-  int resident = 0;  // as koloConfig_t's
-  bool eager = false;
-
-  // The caller's configuration over the settings; nullptr: the settings alone.
-  static Result<Options> make(const koloConfig_t* config, const Options* parent);
-};
-
-// A function of the user's that is called while a thread waits.
-struct UserProgress {
-  koloProgressFunction_t function = nullptr;
-  void* context = nullptr;
-};
-
-// Whether the kernel lets others of this user at this process's memory.
-bool isDumpable();
-class Communicator final : public executor::LinkOwner {
+class Communicator final {
  public:
   // Collective over the membership.
   static Result<std::unique_ptr<Communicator>> create(Membership membership, const Options& options);
@@ -74,23 +45,15 @@ class Communicator final : public executor::LinkOwner {
   static Result<std::unique_ptr<Communicator>> createOver(std::shared_ptr<Share> share, std::unique_ptr<Peers> peers,
                                                           Membership membership, const Options& options,
                                                           const std::vector<std::string>& around);
-  // What the ranks of a communicator with such options must agree on, in words.
-  static std::string agreement(const ArenaLayout& layout, const Options& options);
-  static Peers::Purpose staging(const ArenaLayout& layout, int rank);
-  ~Communicator() override;
+  ~Communicator();
 
   int rank() const { return membership_.rank; }
   int ranks() const { return membership_.ranks(); }
   const Options& options() const { return options_; }
   Turn& turn() { return turn_; }
   Membership& membership() { return membership_; }
-  int initTimeoutMs() const { return membership_.initTimeoutMs; }
-  std::uint64_t key() const { return membership_.key; }
-  // For changes: what was prepared with the old windows is forgotten.
-  Windows& windows() {
-    forget();
-    return windows_;
-  }
+  // Whoever changes them lets planning() forget what was prepared with the old ones.
+  Windows& windows() { return windows_; }
   // Collective at the first call, for the child of this number. What this communicator has in the pool that its
   // children share; nullptr, on all ranks: they share nothing with it. An error is told to all ranks, and ends the
   // communicator if the others may have made the pool. REQUIRES: the turn.
@@ -103,66 +66,25 @@ class Communicator final : public executor::LinkOwner {
   Reductions& reductions() { return reductions_; }
   Messages& messages() { return *messages_; }
   Requests& requests() { return requests_; }
-  // A thread for this communicator's part of a group over several, which goes back when it is done. Groups that end at
-  // the same time have one each: a thread that they shared could come to a later part before an earlier one, for which
-  // the later one waits.
-  std::unique_ptr<Stream> borrowWorker();
-  void giveBack(std::unique_ptr<Stream> worker);
-
+  // Threads for its part of groups over several communicators.
+  Workers& workers() { return workers_; }
   // Whoever carries out operations. REQUIRES: the turn, but for what backend.h says.
-  Backend& backend() { return *backend_; }
-  const Backend& backend() const { return *backend_; }
-  // Whether this is one of the last operations again, for which everything has been checked and prepared; if so,
-  // backend().runAgain() runs it. REQUIRES: the turn; calls wait; no reduction that a user made. A v-variant comes with
-  // its counts.
-  bool recall(const Call& call) { return operations_.recall(call); }
-  bool recall(const Call& call, const CountArrays& counts) { return operations_.recall(call, counts); }
-
-  // The operation that recall() has found.
-  Operation recalled() const { return {operations_.current().call, {}, operations_.current().counts}; }
-
-  // ---- what backends are made of
-
-  collectives::Site& site() { return site_; }
-  collectives::Choices& choices() { return choices_; }
-  collectives::PreparedOperations& operations() { return operations_; }
-  const Hosts& hosts() const { return hosts_; }
-  std::vector<device::Link>& links() { return links_; }
-  const Windows& windowTable() const { return windows_; }
-  // The number of the last operation; alike on all ranks.
-  std::uint64_t lastNumber() const { return sequence_; }
-  // The numbers of the next operations; returns the last of them.
-  std::uint64_t takeNumbers(std::uint64_t count) { return sequence_ += count; }
-  void postOnBoard(const device::Work& work);
-  // The buffers of an operation that failed are the caller's again.
-  void releaseBuffers();
-  // From a fault to words; the communicator fails.
-  Status conclude(const device::Work& work, const device::Fault& fault);
-  std::string label(const device::Work& work) const;
-  // Why a posted link was lost, for conclude().
-  void setLostLink(Status why) { lostLink_ = std::move(why); }
-  void yield();
-  int jobRank(int rank) const { return membership_.members[static_cast<std::size_t>(rank)]; }
+  Backend& backend() const { return *backend_; }
+  // What they are planned and prepared with.
+  Planning& planning() { return planning_; }
+  // What ranks say of them, and their numbers.
+  Boards& boards() { return *boards_; }
+  // From faults to words.
+  Conclusions& conclusions() { return *conclusions_; }
 
   // The failure that ended this communicator, or success.
-  Status failure() const;
-  bool failed() const { return stop_.load(std::memory_order_acquire) != 0; }
+  Status failure() const { return failure_.status(); }
+  bool failed() const { return failure_.isSet(); }
   // Records the failure here and tells all ranks. The first one counts.
-  void fail(const bootstrap::Failure& failure);
+  void fail(const bootstrap::Failure& failure) { failure_.fail(failure); }
 
-  // What threads that wait call meanwhile. REQUIRES: the turn.
-  void setProgress(const UserProgress& progress) {
-    const std::lock_guard lock(progressMutex_);
-    userProgress_ = progress;
-  }
-  // Calls the user's function for progress, if there is one and the calling thread is the user's: whether it was so.
-  bool makeUserProgress() const;
-  Status setWishes(std::string_view text);
-  // The next two may be asked at any time.
-  std::string explain(const planner::Query& query) const { return choices_.explain(query); }
-  koloPlan_t describePlan(const planner::Query& query) const;
-  const planner::Machine& machine() const { return machine_; }
-  bool inOrder(const Operation& operation) const { return choices_.inOrder(operation); }
+  Waiter& waiter() { return *waiter_; }
+  Traffic& traffic() { return *traffic_; }
 
   // Number for the next split or shrink, alike on all ranks.
   std::uint64_t nextChild() { return ++children_; }
@@ -177,186 +99,53 @@ class Communicator final : public executor::LinkOwner {
   // REQUIRES: the turn.
   void setFinalized() {
     finalized_.store(true, std::memory_order_relaxed);
-    forget();
+    planning_.forget();
   }
-
-  device::Fault open(device::Link& link) override;
-  device::Fault post(const device::Work& work, const device::Link& link, const device::Post& post) override;
-  bool progress(int peer) override;
-  int looks() const override;
-  // Whether some links are posted; the same on all ranks.
-  bool posts() const { return !allMapped_; }
-  // Whether a posted link that is lost may be replaced by one of another transport.
-  bool mayReroute() const { return mayReroute_; }
-  // Keeps the caretaker from posted links, while the calling thread uses them.
-  [[nodiscard]] std::unique_lock<std::mutex> holdLinks() {
-    return mayReroute_ ? std::unique_lock(linksMutex_) : std::unique_lock<std::mutex>();
-  }
-  // Of messages, which are of no collective: kNone, or why the request cannot be made.
-  device::Fault post(int peer, const device::Post& post, bool isMessage = true);
-  device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
-  bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) override;
-  bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) override;
-  // Of a message that has been read out of the peer's memory (device::mayHaveChanged), and where it lies if it is in a
-  // window (device::placeIn).
-  bool mayHaveChanged(int peer) const { return device::mayHaveChanged(links_[static_cast<std::size_t>(peer)]); }
-  const unsigned char* placeIn(int peer, const device::WindowRef& ref, std::uint64_t bytes) const {
-    return device::placeIn(links_[static_cast<std::size_t>(peer)], ref, 0, bytes);
-  }
-  // The peer has written what it cannot have: the communicator is to fail.
-  device::Fault distrust(int peer, const std::string& what);
-  // Whether the peer has destroyed its communicator. What it sent before can be read then.
-  bool hasLeft(int peer) const;
-  bool haveAllLeft() const;
-  // The error of a message whose read() failed.
-  Status readFailure(int peer) const;
-  // The same for any wait: kNone, or why to give up. peer -1: for nobody in particular.
-  device::Fault checkWait(int peer, executor::WaitState& state, bool isMessage);
-  // The wait that this rank was in is over, and was not in vain.
-  void endWait();
-  // Until all requests go on without this rank's help.
-  device::Fault flush(bool isMessage);
-  // Of the first link to the peer: counters are by these, whatever has come in its place. REQUIRES: open(peer).
-  std::uint32_t railsTo(int peer) const { return links_[static_cast<std::size_t>(peer)].railMask + 1; }
-  // Opens the link to a peer for messages: kNone, or why not.
-  device::Fault open(int peer) { return open(links_[static_cast<std::size_t>(peer)]); }
-  // mayRest: the calling thread has nothing better to do, and leaves its core to others for a moment.
-  device::Fault checkMessages(int peer, executor::WaitState& state, bool mayRest = true);
-  // For those who ask why nothing goes on.
-  void sayWait(int peer, bool isMessage, std::int64_t sinceNs, std::int64_t nowNs);
-  // A posted link is lost, or could not be opened: kAborted if that is known to be a part of something larger; kNone if
-  // what was to be done may be tried again, for the peer is reached otherwise.
-  device::Fault lost(int peer, Status why);
-  // The error of messages that waited in vain; peer -1: for any. From then on their buffers are the caller's again.
-  Status giveUpMessages(const device::Fault& fault, int peer);
-  bool sharesCores() const { return cores_ < ranks(); }
-  bool isMade() const { return isMade_; }
-  int cores() const { return cores_; }  // that the ranks may use, all together
-  const executor::Polling& polling() const { return polling_; }
-  std::uint64_t streamingBytes() const { return streamingBytes_; }
-  // From how many bytes on ordinary buffers are read where they are; the same on all ranks.
-  std::uint64_t singleCopyBytes() const { return site_.copies.singleCopyBytes; }
-  // Whether peers may still read and write this process's ordinary memory, if they could when the communicator was
-  // made. Costs a system call.
-  bool offersMemory();
 
  private:
   Communicator(Membership membership, const Options& options);
   Status connect();
   Status openWindows();
-  void arrange(const Surroundings& around);
+  void arrange(const Surroundings& around, bool wasDumpable);
   Status connectGpus(const Surroundings& around, const std::string& nics);
   void begin();
   Status arrangeGpus(GpuRank& gpu, std::vector<planner::Uplink> uplinks);
-  void onFailure(const bootstrap::Failure& failure);
-  // Whether the peer has died, or somebody could not go on because of it.
-  bool isReported(int peer) const;
-  void record(const bootstrap::Failure& failure);
 
-  void forget() { operations_.forget(); }
+  void makeWaiter(const Surroundings& around);
+  void makeTraffic(bool wasDumpable);
   void makeSite();
-  void awaitWriters();
-  bool hearsWhyGivenUp(int peer) const;
-  void notify();
   void sayGoodbye();
-  device::Fault followReroutes();
-  void takeCare(const std::stop_token& stop);
-  bool reroute(int peer, Status& why);
-  device::Fault repeat(int peer);
-  void sayGoodbye(int peer);
-  void aim(device::Link& link);
-  std::optional<device::Fault> checkEntry(const device::Work& work, const BoardEntry& entry, int peer) const;
-  int timeoutMs() const;
-  device::Fault checkFailure(int peer, executor::WaitState& state, std::int64_t nowNs, bool isMessage);
-  device::Fault lookForReroutes(std::int64_t nowNs);
-  void rest(int peer, bool forLong, bool maySleep);
-  void spread(std::int64_t nowNs);
-  Status concludeMessages(const device::Fault& fault, int peer);
-  bootstrap::Failure mismatch(const device::Work& work, const device::Fault& fault) const;
-  std::string describeMismatch(std::uint64_t number, int one, const Called& oneCalled, int other,
-                               const Called& otherCalled) const;
-  // What other ranks are told of this one, and what it asks of them: cause.cc
-  std::string giveAccount(std::string_view question) const;
-  std::shared_ptr<const std::string> ask(int rank, std::uint64_t number, std::int64_t untilNs) const;
-  std::optional<device::Fault> inquire(const device::Work& work, int peer, const executor::WaitState& state);
-  std::int64_t waitedNs() const;
-  std::string describe(const WaitStep& step) const;
-  bootstrap::Failure timedOut(const WaitStep& step, const std::string& remark) const;
-  WaitStep stepOf(int waiter, const Account& account) const;
-  std::string explainSilence(int rank) const;
-  // Until the job's hub answers, or is known to be gone. Then this communicator has failed, if the hub's process had a
-  // rank of it.
-  void awaitNewsOfHub() const;
-  std::string explainIdleness(const WaitStep& step, const Account& account) const;
-  Cause circle(const WaitStep* begin, const WaitStep* end) const;
-  Cause findCause(const WaitStep& own) const;
-  Status giveUp(const WaitStep& own);
-  std::optional<device::Fault> readBoard(const device::Work& work, int peer) const;
-  const Board& boardOf(int peer) const;
-  Board& ownBoard() const;
-  const Notice& noticeOf(int peer) const;
-  std::string label(const device::Signature& signature, std::uint64_t number) const;
 
   Membership membership_;
   Options options_;
+  FailureState failure_;
+  Planning planning_;
   ArenaLayout layout_;
   std::shared_ptr<Share> share_;  // for splits; and of one that was split, what its links and arena are cut from
   bool hasTriedToShare_ = false;
   std::unique_ptr<Peers> peers_;
+  std::unique_ptr<Boards> boards_;
+  Waiting waiting_;
+  std::unique_ptr<Waiter> waiter_;
+  Reasons reasons_;
+  std::unique_ptr<CauseFinder> causes_;
+  std::unique_ptr<Conclusions> conclusions_;
+  std::unique_ptr<Traffic> traffic_;
   Windows windows_;
   Reductions reductions_;
-  std::vector<device::Link> links_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Messages> messages_;
   Turn turn_;
   Requests requests_{*this, turn_};
-  std::vector<std::unique_ptr<Stream>> idleWorkers_;
-  std::mutex workerMutex_;
+  Workers workers_;
 
-  planner::Machine machine_;
-  Hosts hosts_;
-  collectives::Choices choices_;
-  collectives::Site site_;
-  collectives::PreparedOperations operations_;
-  UserProgress userProgress_;
-  mutable std::mutex progressMutex_;  // for who waits for another thread's turn
-
-  std::uint64_t sequence_ = 0;
-  int cores_ = 1;
   std::uint64_t children_ = 0;
   Subgroups subgroups_;
   References references_;
   std::thread::id maker_;
-  executor::Polling polling_;
-  CoreSharing sharing_;
-  Spreading spreading_;
-  bool spreads_ = false;  // ranks share cores, and each sees the boards of all
-  int thread_ = -1;       // what this rank's board says
-  std::uint64_t streamingBytes_ = 0;
-  bool wasDumpable_ = false;     // this process, when the communicator was made
-  bool saysUndumpable_ = true;   // where it is no longer so, and that is still to be told
-  bool allMapped_ = true;        // all ranks reach all others' memory by mapped links
-  Status readFailure_;           // of the last read(), or write(), that failed
-  Status lostLink_;              // why a posted link was lost
-  std::string distrusted_;       // what a peer wrote that cannot be
-  std::int64_t followedNs_ = 0;  // when it was last looked whether peers have abandoned their links
-  bool followsReroutes_ = false;
-  bool takesCare_ = false;      // who holds the links is the caretaker
-  std::uint64_t notified_ = 0;  // the last operation of which peers by posted links have been told
-  Inquiry inquiry_;
-  Waiting waiting_;
-  bool saysWait_ = false;  // waiting_ has been told, in this operation
+  bool allMapped_ = true;  // all ranks reach all others' memory by mapped links
   std::atomic<bool> finalized_{false};
-
-  std::atomic<std::uint32_t> stop_{0};
-  mutable std::mutex failureMutex_;
-  Status failure_;
-  std::set<int> reported_;
-
-  bool isMade_ = false;      // connect() has ended well; until then links and messages may not be there
-  bool mayReroute_ = false;  // a link that is lost may be replaced
-  std::mutex linksMutex_;
-  std::jthread caretaker_;  // only then; last, for it uses the rest
+  bool isMade_ = false;  // it works, and hears of failures
 };
 
 }  // namespace kolo::comm

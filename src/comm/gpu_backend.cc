@@ -23,10 +23,10 @@ constexpr std::uint64_t kDirectMessageBytes = 16384;
 }  // namespace
 
 GpuBackend::GpuBackend(Communicator& owner, std::unique_ptr<GpuRank> rank) : owner_(owner), rank_(std::move(rank)) {
-  collectives::Site& site = owner_.site();
+  collectives::Site& site = owner_.planning().site();
   site.copies.singleCopyBytes = UINT64_MAX;
   // Each chunk is a call of functions that save registers for their callers, so chunks fill the slots.
-  site.mostChunkBytes = owner_.machine().slotBytes;
+  site.mostChunkBytes = owner_.planning().machine().slotBytes;
   site.members = rank_->order();
   site.hosts = rank_->hosts();
 }
@@ -48,6 +48,7 @@ Status GpuBackend::settle() {
 // ---- windows
 
 Result<Window*> GpuBackend::addWindow(void* buffer, std::size_t bytes) {
+  owner_.planning().forget();
   Windows& windows = owner_.windows();
   KOLO_ASSIGN(Window* const window, windows.add(owner_.membership(), rank_->peers(), buffer, bytes));
   Status status;
@@ -72,19 +73,20 @@ Result<Window*> GpuBackend::addMappedWindow(void* const*, const std::size_t*) {
 // ---- launches
 
 Status GpuBackend::addToLaunch(const Operation& operation) {
-  KOLO_TRY(collectives::checkFold(operation, owner_.choices(), owner_.ranks()));
+  KOLO_TRY(collectives::checkFold(operation, owner_.planning().choices(), owner_.ranks()));
   if (operation.custom != nullptr && !operation.custom->isPreMulSum) {
     return error(koloUnsupported,
                  "a reduction by a function of the host's: a GPU cannot call it; expected a predefined operation or "
                  "a pre-multiplied sum");
   }
-  if (operation.custom != nullptr || !owner_.operations().recall(operation)) {
-    collectives::prepare(owner_.site(), owner_.choices(), operation, owner_.operations().make());
-    if (operation.custom == nullptr) owner_.operations().remember(operation);
+  if (operation.custom != nullptr || !owner_.planning().operations().recall(operation)) {
+    collectives::prepare(owner_.planning().site(), owner_.planning().choices(), operation,
+                         owner_.planning().operations().make());
+    if (operation.custom == nullptr) owner_.planning().operations().remember(operation);
   }
-  Work& work = works_.emplace_back(owner_.operations().current().work);
-  counts_.push_back(owner_.operations().current().counts);
-  lists_.push_back(owner_.operations().current().laidOut);
+  Work& work = works_.emplace_back(owner_.planning().operations().current().work);
+  counts_.push_back(owner_.planning().operations().current().counts);
+  lists_.push_back(owner_.planning().operations().current().laidOut);
   KOLO_TRY(checkWindow("sendbuf", operation.send, work.sendRef));
   KOLO_TRY(checkWindow("recvbuf", operation.recv, work.recvRef));
   // Of each channel's part, and what cutting at multiples of 64 bytes adds for each rank's block.
@@ -94,7 +96,7 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
   if (scratch != 0)
     work.scratchBytes = (scratch / channels + 128 * static_cast<std::uint64_t>(owner_.ranks()) + 127) / 128 * 128;
   // Of a list: for the edges of each channel behind what the algorithm has, which is the whole of it in each.
-  if (work.segments != nullptr) work.scratchBytes = (owner_.operations().current().scratchBytes + 127) / 128 * 128;
+  if (work.segments != nullptr) work.scratchBytes = (owner_.planning().operations().current().scratchBytes + 127) / 128 * 128;
   return {};
 }
 
@@ -103,7 +105,7 @@ Status GpuBackend::launch(std::uint32_t messages, void* stream) {
   std::uint64_t scratch = 0;
   for (Work& work : works_) {
     scratch = std::max(scratch, static_cast<std::uint64_t>(work.channels) * work.scratchBytes);
-    work.number = owner_.lastNumber() + static_cast<std::uint64_t>(&work - works_.data()) + 1;
+    work.number = owner_.boards().lastNumber() + static_cast<std::uint64_t>(&work - works_.data()) + 1;
   }
   KOLO_TRY(rank_->reserveScratch(scratch));
   return rank_->enqueue(works_, messages, owner_.options().timeoutMs, stream);
@@ -124,11 +126,11 @@ Work& GpuBackend::add(const Message& message) {
   const std::uint64_t bytes = message.count * work.elementBytes;
   work.channels =
       static_cast<int>(std::clamp<std::uint64_t>(bytes >> 16, 1, static_cast<std::uint64_t>(rank_->messageChannels())));
-  work.chunkBytes = owner_.machine().slotBytes;
-  work.streaming = bytes >= owner_.streamingBytes();
+  work.chunkBytes = owner_.planning().machine().slotBytes;
+  work.streaming = bytes >= owner_.planning().site().streamingBytes;
   work.send = static_cast<const unsigned char*>(message.send);
   work.recv = static_cast<unsigned char*>(message.recv);
-  if (message.isSend && bytes >= kDirectMessageBytes) work.sendRef = owner_.windowTable().find(message.send, bytes);
+  if (message.isSend && bytes >= kDirectMessageBytes) work.sendRef = owner_.windows().find(message.send, bytes);
   return work;
 }
 
@@ -172,7 +174,7 @@ Status GpuBackend::addToLaunch(std::span<const Message> messages) {
 // Memory that was freed under a window, and perhaps allocated anew, is not what the peers have mapped.
 Status GpuBackend::checkWindow(const char* name, const void* buffer, const device::WindowRef& ref) const {
   if (ref.index == 0) return {};
-  const std::uint64_t registered = owner_.windowTable().at(ref.index - 1).allocationId;
+  const std::uint64_t registered = owner_.windows().at(ref.index - 1).allocationId;
   if (registered == 0 || rank_->allocationId(buffer) == registered) return {};
   return error(koloInvalidPointer,
                "{} is {}, in window {}, whose memory has been freed since it was registered; expected "
@@ -193,13 +195,13 @@ Status GpuBackend::enqueue(std::span<const Message> messages, std::span<const Op
   if (Status status = launch(messageWorks, stream); !status.ok()) {
     if (owner_.failed()) return owner_.failure();
     // The others count on what this rank has not launched: without it nothing that follows would fit.
-    owner_.fail({status.code(), owner_.jobRank(owner_.rank()),
+    owner_.fail({status.code(), owner_.membership().jobRank(owner_.rank()),
                  fmt::format("rank {} could not launch operation {} of communicator {}: {}", owner_.rank(),
-                             owner_.lastNumber() + 1, owner_.options().name, status.message())});
+                             owner_.boards().lastNumber() + 1, owner_.options().name, status.message())});
     return status;
   }
   const std::lock_guard lock(mutex_);
-  owner_.takeNumbers(works_.size());
+  owner_.boards().takeNumbers(works_.size());
   if (!works_.empty()) last_ = works_.back();
   return {};
 }
@@ -210,9 +212,9 @@ void GpuBackend::check() {
   if (!fault.has_value()) {
     if (const Status broken = rank_->broken(); !broken.ok()) {
       const std::lock_guard lock(mutex_);
-      owner_.fail({koloSystemError, owner_.jobRank(owner_.rank()),
+      owner_.fail({koloSystemError, owner_.membership().jobRank(owner_.rank()),
                    fmt::format("device {} of rank {} failed in or before {}: {}", owner_.options().device,
-                               owner_.rank(), owner_.label(last_), broken.message())});
+                               owner_.rank(), owner_.conclusions().label(last_), broken.message())});
     }
     return;
   }
@@ -221,8 +223,8 @@ void GpuBackend::check() {
   given.signature = Signature::unpack(fault->mine);
   given.headerCount = fault->mineCount;
   given.number = fault->number;
-  if (fault->kind == Fault::kLost) owner_.setLostLink(rank_->lossOf(fault->peer));
-  if (!owner_.failed()) (void)owner_.conclude(given, *fault);
+  if (fault->kind == Fault::kLost) owner_.conclusions().reasons().noteLostLink(rank_->lossOf(fault->peer));
+  if (!owner_.failed()) (void)owner_.conclusions().of(given, *fault);
 }
 
 }  // namespace kolo::comm

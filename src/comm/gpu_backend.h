@@ -11,7 +11,7 @@
 
 #include "collectives/prepared_operations.h"
 #include "comm/backend.h"
-#include "comm/gpu_rank.h"
+#include "comm/parts.h"
 #include "device/work.h"
 
 namespace kolo::comm {

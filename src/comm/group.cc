@@ -188,7 +188,7 @@ void giveUpPlaces(Batch* begin, Batch* end) {
 // A thread for each batch but the last, which the calling thread runs itself.
 Status borrowWorkers(Batch* begin, Batch* end) {
   try {
-    for (Batch* batch = begin; batch + 1 < end; ++batch) batch->worker = batch->pinned->borrowWorker();
+    for (Batch* batch = begin; batch + 1 < end; ++batch) batch->worker = batch->pinned->workers().borrow();
     return {};
   } catch (const std::exception& failure) {
     return error(koloSystemError,
@@ -206,7 +206,9 @@ Status runBatches(Batch* batches, std::size_t count) {
   Batch* const end = batches + count;
   Batch* const waiting =
       std::stable_partition(batches, end, [](const Batch& batch) { return !batch.pinned->backend().waits(); });
-  std::stable_sort(batches, waiting, [](const Batch& a, const Batch& b) { return a.pinned->key() < b.pinned->key(); });
+  std::stable_sort(batches, waiting, [](const Batch& a, const Batch& b) {
+    return a.pinned->membership().key < b.pinned->membership().key;
+  });
   Status first;
   const auto note = [&](Status status) {
     if (first.ok()) first = std::move(status);
@@ -225,7 +227,7 @@ Status runBatches(Batch* batches, std::size_t count) {
   if (waiting != end) note(runBatch(end[-1]));
   for (Batch* batch = waiting; batch + 1 < end; ++batch) {
     note(batch->worker->synchronize());
-    batch->pinned->giveBack(std::move(batch->worker));
+    batch->pinned->workers().giveBack(std::move(batch->worker));
   }
   return first;
 }

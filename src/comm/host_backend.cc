@@ -33,13 +33,13 @@ executor::Executor& executorInUse() {
 void HostBackend::useExecutor(executor::Executor* executor) { testExecutor.store(executor); }
 
 HostBackend::HostBackend(Communicator& owner)
-    : owner_(owner), executor_(executorInUse()), operations_(owner.operations()), ran_(&operations_.current()),
-      usesCuda_(drivers::usesCuda()) {
-  collectives::Site& site = owner_.site();
+    : owner_(owner), executor_(executorInUse()), operations_(owner.planning().operations()),
+      ran_(&operations_.current()), usesCuda_(drivers::usesCuda()) {
+  collectives::Site& site = owner_.planning().site();
   site.fault = &fault_;
   site.mostChunkBytes = kMostChunkBytes;
-  site.members = owner_.hosts().order.data();
-  site.hosts = &owner_.hosts().shape;
+  site.members = owner_.planning().hosts().order.data();
+  site.hosts = &owner_.planning().hosts().shape;
   site.pairsChooseInGather = true;
 }
 
@@ -53,9 +53,9 @@ Status HostBackend::run(const Operation& operation, void*) {
   if (owner_.failed()) return owner_.failure();
   const bool isTrusted = isRecallable && owner_.options().eager;
   if (!isTrusted && !caller.mayWait && owner_.ranks() > 1) return Status(koloInProgress, {});
-  KOLO_TRY(collectives::checkFold(operation, owner_.choices(), owner_.ranks()));
+  KOLO_TRY(collectives::checkFold(operation, owner_.planning().choices(), owner_.ranks()));
   Prepared& now = operations_.make();
-  collectives::prepare(owner_.site(), owner_.choices(), operation, now);
+  collectives::prepare(owner_.planning().site(), owner_.planning().choices(), operation, now);
   if (scratch_.size() < now.scratchBytes) scratch_.resize(now.scratchBytes);
   if (isRecallable && !owner_.isFinalized()) operations_.remember(operation);
   KOLO_TRY(isTrusted ? runAgain() : execute());
@@ -69,7 +69,7 @@ Status HostBackend::run(const Operation& operation, void*) {
 
 // Whether the peer's last header said where its output is.
 bool HostBackend::hasOfferedOutput(int peer) const {
-  const device::Link& link = owner_.links()[static_cast<std::size_t>(peer)];
+  const device::Link& link = owner_.traffic().links()[static_cast<std::size_t>(peer)];
   const device::Header& line = link.inbox->header[link.met % device::kHeaderLines];
   return line.refs.recvWindow != 0 || line.refs.recvOffset != 0;
 }
@@ -96,12 +96,13 @@ bool HostBackend::runsAtOnce() const {
   const Work& work = operations_.current().work;
   if (owner_.ranks() == 1) return true;
   const bool isLine = work.signature.algorithm == device::Algorithm::kLine;
-  if (owner_.posts() || !device::onlyGives(work) || !(isLine || algorithms::givesThroughStaging(work))) return false;
+  if (owner_.traffic().posts() || !device::onlyGives(work) || !(isLine || algorithms::givesThroughStaging(work)))
+    return false;
   // One-shot, all ranks of a reduce announce themselves to all.
   const bool toAll =
       owner_.rank() == work.root || (!isLine && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
   const auto hasRoom = [&](int peer) {
-    const device::Link& link = owner_.links()[static_cast<std::size_t>(peer)];
+    const device::Link& link = owner_.traffic().links()[static_cast<std::size_t>(peer)];
     if (link.outbox == nullptr) return false;
     const device::Header& next = link.inbox->header[(link.met + 1) % device::kHeaderLines];
     if (link.owed == device::kMaxOwed && device::loadAcquire(next.number) <= link.met) return false;  // [header]
@@ -128,20 +129,20 @@ Status HostBackend::execute() {
   tookFromAll_ = device::isIn(work.signature.collective, device::kToRoot) && work.rank == work.root;
   rootThatGave_ =
       device::isIn(work.signature.collective, device::kFromRoot) ? static_cast<int>(work.signature.root) : -1;
-  const std::uint64_t sequence = owner_.takeNumbers(1);
+  const std::uint64_t sequence = owner_.boards().takeNumbers(1);
   work.signature.sequence = static_cast<std::uint16_t>(sequence);
   work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
-  if (work.readsPeers || work.writesPeers) work.offersMemory = owner_.offersMemory();
-  if (owner_.ranks() > 1) owner_.postOnBoard(work);
-  const auto held = owner_.holdLinks();
+  if (work.readsPeers || work.writesPeers) work.offersMemory = owner_.traffic().offersMemory();
+  if (owner_.ranks() > 1) owner_.boards().post(work);
+  const auto held = owner_.traffic().hold();
   executor_.run(work, now.context);
-  if (owner_.posts() && fault_.kind == Fault::kNone) fault_ = owner_.flush(false);
+  if (owner_.traffic().posts() && fault_.kind == Fault::kNone) fault_ = owner_.traffic().flush(false);
   if (fault_.kind != Fault::kNone) {
-    owner_.releaseBuffers();
-    return owner_.conclude(work, fault_);
+    owner_.traffic().releaseBuffers();
+    return owner_.conclusions().of(work, fault_);
   }
-  owner_.endWait();
+  owner_.waiter().end();
   if (isBehindTaking && now.behindRoot != device::Algorithm::kCount) letOthersGoFirst();
   return {};
 }
@@ -150,7 +151,7 @@ Status HostBackend::execute() {
 // is there when it asks for it. It would wait there for that turn otherwise.
 void HostBackend::letOthersGoFirst() {
   const auto hasCome = [&](int peer) {
-    const device::Link& link = owner_.links()[static_cast<std::size_t>(peer)];
+    const device::Link& link = owner_.traffic().links()[static_cast<std::size_t>(peer)];
     return peer == owner_.rank() ||
            device::loadAcquire(link.inbox->header[(link.met + 1) % device::kHeaderLines].number) >
                link.met;  // [header]
@@ -161,7 +162,7 @@ void HostBackend::letOthersGoFirst() {
     }
     return true;
   };
-  if (!owner_.polling().until(haveCome)) owner_.yield();
+  if (!owner_.waiter().polling().until(haveCome)) owner_.waiter().yield();
 }
 
 // A barrier's algorithm, by what was executed before it, which is the same on all ranks.
@@ -173,7 +174,7 @@ void HostBackend::followRoot(Work& work) const {
   work.members = nullptr;
   work.rank = owner_.rank();
   work.root = static_cast<int>(work.signature.root);
-  collectives::followOrder(owner_.site(), work);
+  collectives::followOrder(owner_.planning().site(), work);
 }
 
 // Messages first start, then progress whenever a collective waits, then end: so neither kind can hold up the other.
@@ -196,28 +197,28 @@ Status HostBackend::runGroup(std::span<const Message> messages, std::span<const 
 
 Status HostBackend::settle() {
   if (owner_.ranks() == 1 || owner_.failed()) return {};
-  const auto held = owner_.holdLinks();
+  const auto held = owner_.traffic().hold();
   Fault fault;
   // What this rank called last: a peer that has posted it on its board is only late with its header.
   Work work = ran_->work;
-  work.links = owner_.links().data();  // there may have been no operation yet
-  work.members = nullptr;              // all of them
+  work.links = owner_.traffic().links().data();  // there may have been no operation yet
+  work.members = nullptr;                        // all of them
   work.fault = &fault;
-  executor::HostTeam team(work, owner_.site().context);
+  executor::HostTeam team(work, owner_.planning().site().context);
   device::Exchange<executor::HostTeam> exchange(team, work);
   for (int peer = 0; peer < owner_.ranks(); ++peer) {
     if (peer != owner_.rank()) exchange.settle(peer, 0);
   }
-  if (fault.kind != Fault::kNone) return owner_.conclude(work, fault);
-  owner_.endWait();
+  if (fault.kind != Fault::kNone) return owner_.conclusions().of(work, fault);
+  owner_.waiter().end();
   return {};
 }
 
 bool HostBackend::settlesAtOnce() {
   if (owner_.ranks() == 1 || owner_.failed()) return true;
-  const auto held = owner_.holdLinks();
-  if (owner_.posts()) (void)owner_.peers().progress(-1, 0);
-  return std::all_of(owner_.links().begin(), owner_.links().end(), [](const device::Link& link) {
+  const auto held = owner_.traffic().hold();
+  if (owner_.traffic().posts()) (void)owner_.peers().progress(-1, 0);
+  return std::all_of(owner_.traffic().links().begin(), owner_.traffic().links().end(), [](const device::Link& link) {
     const std::uint64_t last = link.met + link.owed;
     return link.owed == 0 ||
            device::loadAcquire(link.inbox->header[last % device::kHeaderLines].number) >= last;  // [header]
@@ -232,11 +233,13 @@ Status HostBackend::checkPlace(const char* name, const void* buffer, std::uint64
 
 Result<Window*> HostBackend::addWindow(void* buffer, std::size_t bytes) {
   Membership& membership = owner_.membership();
+  owner_.planning().forget();
   owner_.peers().openDevicesForWindows(membership, owner_.options().transports);
   return owner_.windows().add(membership, owner_.peers(), buffer, bytes);
 }
 
 Result<Window*> HostBackend::addMappedWindow(void* const* parts, const std::size_t* bytes) {
+  owner_.planning().forget();
   return owner_.windows().addMapped(owner_.membership(), owner_.peers(), parts, bytes);
 }
 

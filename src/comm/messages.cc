@@ -4,8 +4,10 @@
 #include <cstring>
 
 #include "base/caller.h"
+#include "base/clock.h"
 #include "base/datatypes.h"
-#include "comm/communicator.h"
+#include "comm/requests.h"
+#include "comm/turn.h"
 #include "device/copy_short.h"
 #include "executor/host/reduce.h"
 
@@ -14,16 +16,16 @@ namespace kolo::comm {
 using device::MessageKind;
 using device::MessageLine;
 
-Messages::Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers, Windows& windows)
-    : owner_(owner), peers_(peers), layout_(layout), windows_(windows), pairs_(static_cast<std::size_t>(layout.ranks)),
-      eagerBytes_(std::min<std::uint64_t>(layout.slotBytes, kEagerBytes)),
-      calls_(reinterpret_cast<const device::Counter*>(peers.arena() + layout.callAt(0))) {
-  const int rank = owner.rank();
-  for (int peer = 0; peer < layout.ranks; ++peer) {
-    if (peer == rank) continue;
+Messages::Messages(const Setup& setup)
+    : setup_(setup), peers_(setup.peers), layout_(setup.layout), windows_(setup.windows),
+      pairs_(static_cast<std::size_t>(layout_.ranks)),
+      eagerBytes_(std::min<std::uint64_t>(layout_.slotBytes, kEagerBytes)),
+      calls_(reinterpret_cast<const device::Counter*>(peers_.arena() + layout_.callAt(0))) {
+  for (int peer = 0; peer < layout_.ranks; ++peer) {
+    if (peer == setup_.rank) continue;
     silent_.push_back(peer);
     Pair& pair = pairs_[static_cast<std::size_t>(peer)];
-    const ArenaLayout::Part in = layout.part(peers.arena() + layout.partAt(peer));
+    const ArenaLayout::Part in = layout_.part(peers_.arena() + layout_.partAt(peer));
     pair.peer = peer;
     pair.in = in.lane;
     pair.inEager = in.eagerSlots;
@@ -34,7 +36,7 @@ Messages::Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers,
 void Messages::aim(Pair& pair) {
   const ArenaLayout::Part out = layout_.part(peers_.partAt(pair.peer));
   pair.isPosted = peers_[pair.peer].isPosted();
-  pair.rails = owner_.railsTo(pair.peer);
+  pair.rails = setup_.traffic.railsTo(pair.peer);
   // A chunk by a posted link costs a signal, and another for the credit: the fewer the better.
   pair.chunkBytes = pair.isPosted ? layout_.slotBytes : std::min<std::uint64_t>(layout_.slotBytes, kStreamChunkBytes);
   pair.out = out.lane;
@@ -46,23 +48,23 @@ void Messages::aim(Pair& pair) {
 // found by whoever waits for it: what it sent before is there all the same.
 bool Messages::open(Pair& pair) {
   if (isStuck()) return false;
-  device::Fault fault = owner_.open(pair.peer);
+  device::Fault fault = setup_.traffic.open(pair.peer);
   if (fault.kind == device::Fault::kNone) {
     aim(pair);
     activate(pair.peer);
     fault = call(pair.peer);
   }
-  if (!owner_.hasLeft(pair.peer)) broken_ = fault;
+  if (!setup_.boards.hasLeft(pair.peer)) broken_ = fault;
   return fault.kind == device::Fault::kNone;
 }
 
 device::Fault Messages::call(int peer) {
   for (executor::WaitState state;;) {
-    Status called = peers_.set(peer, layout_.callAt(owner_.rank()), 1);  // [call] before the first line
+    Status called = peers_.set(peer, layout_.callAt(setup_.rank), 1);  // [call] before the first line
     if (called.ok()) return {};
-    const device::Fault fault =
-        called.code() == koloInProgress ? owner_.checkWait(peer, state, true) : owner_.lost(peer, std::move(called));
-    if (owner_.hasLeft(peer)) return {};  // it listens no more
+    const device::Fault fault = called.code() == koloInProgress ? setup_.traffic.checkWait(peer, state, true)
+                                                                : setup_.traffic.lost(peer, std::move(called));
+    if (setup_.boards.hasLeft(peer)) return {};  // it listens no more
     if (fault.kind != device::Fault::kNone) return fault;
   }
 }
@@ -84,18 +86,18 @@ void Messages::listen() {
 
 void Messages::end(Request* request, Status status) {
   --unfinished_;
-  owner_.requests().ended(*request, std::move(status));
+  setup_.requests.ended(*request, std::move(status));
   if (unfinished_ == 0 && settled_ != nullptr) (void)std::exchange(settled_, nullptr)->end({});
 }
 
 void Messages::start(const Message& message, Request& request, bool isAlone) {
-  const auto held = owner_.holdLinks();
+  const auto held = setup_.traffic.hold();
   const std::uint64_t bytes = message.count * elementBytes(message.datatype);
   const auto datatype = static_cast<std::uint8_t>(message.datatype);
   ++unfinished_;
   if (message.isSend) {
     Send send{static_cast<const unsigned char*>(message.send), bytes, message.peer, message.tag, datatype, &request};
-    if (message.peer == owner_.rank()) {
+    if (message.peer == setup_.rank) {
       sendToSelf(send);
     } else {
       Pair& pair = pairs_[static_cast<std::size_t>(message.peer)];
@@ -140,12 +142,12 @@ Status Messages::arrived(const Receive& receive, int peer, int tag, std::uint8_t
     return fmt::format("count {} of {}", length / elementBytes(as), koloDataTypeName(as));
   };
   if (receive.strict && (bytes != receive.capacity || datatype != receive.datatype)) {
-    return error(koloMismatch, "rank {} sent {}, rank {} receives {}", peer, words(datatype, bytes), owner_.rank(),
+    return error(koloMismatch, "rank {} sent {}, rank {} receives {}", peer, words(datatype, bytes), setup_.rank,
                  words(receive.datatype, receive.capacity));
   }
   if (bytes > receive.capacity) {
     return error(koloTruncated, "rank {} sent {} with tag {}, rank {} has room for {}", peer, words(datatype, bytes),
-                 tag, owner_.rank(), words(receive.datatype, receive.capacity));
+                 tag, setup_.rank, words(receive.datatype, receive.capacity));
   }
   return {};
 }
@@ -183,21 +185,21 @@ std::optional<Status> Messages::takeInPlace(Pair& pair, const Receive& receive, 
   const device::WindowRef& at = message.source;
   bool isRead = true;
   if (at.index == 0) {
-    isRead = owner_.read(pair.peer, receive.data, at.offset, bytes);
-  } else if (const unsigned char* const source = owner_.placeIn(pair.peer, at, bytes); source != nullptr) {
-    executor::copy(receive.data, source, bytes, bytes >= owner_.streamingBytes());
+    isRead = setup_.traffic.read(pair.peer, receive.data, at.offset, bytes);
+  } else if (const unsigned char* const source = setup_.traffic.placeIn(pair.peer, at, bytes); source != nullptr) {
+    executor::copy(receive.data, source, bytes, bytes >= setup_.streamingBytes);
   } else {
-    broken_ = owner_.distrust(
+    broken_ = setup_.reasons.distrust(
         pair.peer,
         fmt::format("a message of {} bytes at offset {} of window {}, where it has registered no such memory",
                     message.bytes, at.offset, at.index - 1));
     return std::nullopt;
   }
-  if (owner_.mayHaveChanged(pair.peer)) {
+  if (setup_.traffic.mayHaveChanged(pair.peer)) {
     doubted_ = pair.peer;
     return std::nullopt;
   }
-  return isRead ? Status() : owner_.readFailure(pair.peer);
+  return isRead ? Status() : setup_.reasons.messageUnread(pair.peer);
 }
 
 void Messages::sendToSelf(const Send& send) {
@@ -227,11 +229,16 @@ bool Messages::progressPair(int peer, bool readsAll) {
   return wrote || read || took || gave || sent;
 }
 
+void Messages::goOn() {
+  progress(true);
+  endOverdue();
+}
+
 bool Messages::progress(bool readsAll) {
   if (isStuck()) return false;
-  owner_.requests().takePost();
+  setup_.requests.takePost();
   // To look for what one peer sends costs less than to look for what anybody does.
-  bool moved = owner_.posts() && owner_.progress(unfinished_ == 1 ? waitedFor() : -1);
+  bool moved = setup_.traffic.posts() && setup_.traffic.progress(unfinished_ == 1 ? waitedFor() : -1);
   if (!silent_.empty()) listen();
   const std::size_t count = active_.size(), begin = first_;
   for (std::size_t i = 0; i < count; ++i) {
@@ -259,20 +266,20 @@ int Messages::waitedFor() const {
 }
 
 bool Messages::needsCare() const {
-  if (owner_.failed()) return unfinished_ != 0;
-  return unfinished_ != 0 || unanswered_ != 0 || isStuck() || (owner_.posts() && !peers_.isFlushed());
+  if (setup_.failure.isSet()) return unfinished_ != 0;
+  return unfinished_ != 0 || unanswered_ != 0 || isStuck() || (setup_.traffic.posts() && !peers_.isFlushed());
 }
 
 Status Messages::attend(Request& request, const Aside* aside, std::int64_t untilNs) {
-  const auto held = owner_.holdLinks();
+  const auto held = setup_.traffic.hold();
   executor::WaitState state;
-  executor::Polling polling = owner_.polling();
+  executor::Polling polling = setup_.waiter.polling();
   // Answers still to be written are somebody else's progress: this rank does not leave before they are out.
   while (!request.isOver() || unanswered_ != 0 || broken_.kind == device::Fault::kCorrupt) {
-    if (owner_.posts()) polling.polls = owner_.looks();
+    if (setup_.traffic.posts()) polling.polls = setup_.traffic.looks();
     if (polling.until([&] { return progress(false); })) {
       state = {};
-      if (owner_.posts()) request.moved();  // a transport does not tell for which request it moves data
+      if (setup_.traffic.posts()) request.moved();  // a transport does not tell for which request it moves data
       continue;
     }
     const std::int64_t now = nowNs();
@@ -280,27 +287,29 @@ Status Messages::attend(Request& request, const Aside* aside, std::int64_t until
     if (state.startedNs == 0) state.checkedNs = state.saidNs = now;
     state.startedNs = request.waitsSince(now);
     const int peer = waitedFor();
-    const device::Fault fault = broken_.kind != device::Fault::kNone ? broken_ : owner_.checkMessages(peer, state);
+    const device::Fault fault =
+        broken_.kind != device::Fault::kNone ? broken_ : setup_.traffic.checkMessages(peer, state);
     if (fault.kind != device::Fault::kNone) return giveUp(fault, peer);
     endOverdue();
   }
-  owner_.endWait();
-  if (owner_.posts()) {
-    if (const device::Fault fault = owner_.flush(true); fault.kind != device::Fault::kNone)
+  setup_.waiter.end();
+  if (setup_.traffic.posts()) {
+    if (const device::Fault fault = setup_.traffic.flush(true); fault.kind != device::Fault::kNone)
       return giveUp(fault, peers_.unflushed());
   }
   return {};
 }
 
 bool Messages::look(executor::WaitState& state) {
-  const auto held = owner_.holdLinks();
+  const auto held = setup_.traffic.hold();
   const WithTimeout none(0);  // each request has its own
   if (progress(false)) {
     state = {};
     return true;
   }
   const int peer = waitedFor();
-  const device::Fault fault = broken_.kind != device::Fault::kNone ? broken_ : owner_.checkMessages(peer, state, false);
+  const device::Fault fault =
+      broken_.kind != device::Fault::kNone ? broken_ : setup_.traffic.checkMessages(peer, state, false);
   if (fault.kind != device::Fault::kNone) {
     (void)giveUp(fault, peer);
   } else {
@@ -311,7 +320,7 @@ bool Messages::look(executor::WaitState& state) {
 
 // A request whose time is over ends the communicator, whoever finds out.
 void Messages::endOverdue() {
-  if (unfinished_ == 0 || owner_.failed()) return;
+  if (unfinished_ == 0 || setup_.failure.isSet()) return;
   const std::optional<Overdue> late = overdue(nowNs());
   if (!late) return;
   const WithTimeout its(late->timeoutMs);
@@ -337,10 +346,10 @@ std::optional<Messages::Overdue> Messages::overdue(std::int64_t now) {
   scannedNs_ = now;
   std::optional<Overdue> first;
   forEach([&](Request& request, int peer) {
-    const int limitMs = request.timeoutMs() >= 0 ? request.timeoutMs() : owner_.options().timeoutMs;
+    const int limitMs = request.timeoutMs() >= 0 ? request.timeoutMs() : setup_.timeoutMs;
     const std::int64_t since = request.waitsSince(now);
     if (first || limitMs == 0 || now - since <= limitMs * std::int64_t{1'000'000}) return;
-    owner_.sayWait(peer, true, since, now);
+    setup_.waiter.say(peer, true, since, now);
     first = {peer, request.timeoutMs()};
   });
   return first;
@@ -348,7 +357,7 @@ std::optional<Messages::Overdue> Messages::overdue(std::int64_t now) {
 
 Status Messages::settle() {
   {
-    const auto held = owner_.holdLinks();
+    const auto held = setup_.traffic.hold();
     while (progress(false)) {  // what has come is received
     }
   }
@@ -356,8 +365,8 @@ Status Messages::settle() {
   if (!isStuck()) unmatched = std::exchange(receives_, {});
   for (const Receive& receive : unmatched) {
     end(receive.request,
-        error(koloAborted, "communicator {} was ended on rank {} before a message came for this receive",
-              owner_.options().name, owner_.rank()));
+        error(koloAborted, "communicator {} was ended on rank {} before a message came for this receive", setup_.name,
+              setup_.rank));
   }
   Request last(1);
   if (isIdle()) {
@@ -391,7 +400,8 @@ void Messages::endAll(const Status& why) {
 // The callers have their buffers back: nobody reads or writes them any more, or it does not count
 // (device::mayHaveChanged).
 Status Messages::giveUp(const device::Fault& fault, int peer) {
-  Status why = owner_.giveUpMessages(fault, peer);
+  Status why = setup_.conclusions.ofMessages(fault, peer);
+  setup_.traffic.releaseBuffers();  // behind that, for peers that find the mark wait for the reason
   endAll(why);
   return why;
 }

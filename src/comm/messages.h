@@ -19,26 +19,42 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/arena.h"
 #include "comm/operation.h"
-#include "comm/peers.h"
+#include "comm/parts.h"
 #include "comm/request.h"
-#include "comm/windows.h"
 #include "device/message.h"
 #include "executor/context.h"
 
 namespace kolo::comm {
 
 class Aside;
-class Communicator;
+class Requests;
 
 // Messages up to this long go in one slot; longer ones in chunks, so that sender and receiver copy at the same time.
 inline constexpr std::uint64_t kEagerBytes = 16384;
 inline constexpr std::uint64_t kStreamChunkBytes = 32768;
 
-class Messages {
+class Messages final : public MessageEngine {
  public:
-  Messages(Communicator& owner, const ArenaLayout& layout, Peers& peers, Windows& windows);
+  // All of them outlive the messages.
+  struct Setup {
+    int rank = 0;
+    const std::string& name;  // of the communicator
+    int timeoutMs = 0;        // the communicator's
+    // From how many bytes on a copy passes the caches by, and a message is read where it is.
+    std::uint64_t streamingBytes = 0, singleCopyBytes = 0;
+    const ArenaLayout& layout;
+    Peers& peers;
+    Windows& windows;
+    const Boards& boards;
+    Waiter& waiter;
+    Traffic& traffic;
+    Requests& requests;
+    const FailureState& failure;
+    Conclusions& conclusions;
+    Reasons& reasons;
+  };
+  explicit Messages(const Setup& setup);
 
   // Starts one send or receive, a part of the request, which it ends when it is done. isAlone: there is nothing else to
   // go together with.
@@ -46,11 +62,12 @@ class Messages {
   // Moves whatever can be moved; never waits. True if anything did. Lines that nobody here waits for are read too only
   // if asked for: where they stand they cost nothing, but a peer whose lines are full waits.
   bool progress(bool readsAll);
+  void goOn() override;
   // Whether anything has still to be done: for a request, for a peer's, or for what a transport has not sent yet.
   bool needsCare() const;
   // The link to a peer has been replaced: says once more what opened the lane, if anything did, and clears anew what
   // had not arrived.
-  device::Fault beginAgain(int peer);
+  device::Fault beginAgain(int peer) override;
   // Makes progress until the request is over. Returns before if untilNs has come, or if others want the turn that
   // `aside` stands for. An error: that of the communicator, which is then all requests' too.
   Status attend(Request& request, const Aside* aside, std::int64_t untilNs);
@@ -219,7 +236,7 @@ class Messages {
   bool goesStraight() const;
   Status giveUp(const device::Fault& fault, int peer);
 
-  Communicator& owner_;
+  const Setup setup_;
   Peers& peers_;
   const ArenaLayout layout_;
   Windows& windows_;

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "base/datatypes.h"
-#include "comm/communicator.h"
+#include "collectives/copy_policy.h"
 #include "comm/messages.h"
 #include "device/copy_short.h"
 #include "executor/host/reduce.h"
@@ -37,7 +37,7 @@ bool isAnswer(const MessageLine& line) { return line.kind == MessageKind::kClear
 // ---- posted links
 
 void Messages::post(const Pair& pair, const device::Post& post) {
-  if (broken_.kind == device::Fault::kNone) broken_ = owner_.post(pair.peer, post);
+  if (broken_.kind == device::Fault::kNone) broken_ = setup_.traffic.post(pair.peer, post);
 }
 
 // As Exchange::signal. REQUIRES: open.
@@ -94,7 +94,7 @@ bool Messages::writeAnswers(int peer) {
   bool moved = false;
   while (!pair.answers.empty()) {
     MessageLine* line = nextLine(pair);
-    if (line == nullptr && owner_.hasLeft(peer)) {  // it has no request any more
+    if (line == nullptr && setup_.boards.hasLeft(peer)) {  // it has no request any more
       unanswered_ -= pair.answers.size();
       pair.answers.clear();
       return true;
@@ -116,7 +116,7 @@ bool Messages::writeAnswers(int peer) {
 }
 
 bool Messages::isRead(const Send& send) const {
-  return send.bytes > device::kInlineBytes && send.bytes >= owner_.singleCopyBytes();
+  return send.bytes > device::kInlineBytes && send.bytes >= setup_.singleCopyBytes;
 }
 
 // False if it has to wait for a line or a slot.
@@ -125,7 +125,7 @@ bool Messages::startSend(Pair& pair, Send& send, device::More more) {
   if (line == nullptr) return false;
   const device::WindowRef window =
       send.bytes > device::kInlineBytes && !pair.isPosted ? windows_.find(send.data, send.bytes) : device::WindowRef{};
-  const bool isOffered = isRead(send) && owner_.offersMemory();
+  const bool isOffered = isRead(send) && setup_.traffic.offersMemory();
   // A copy through a slot costs two passes: long data in a window is better fetched.
   const bool eager =
       send.bytes <= eagerBytes_ && (window.index == 0 || send.bytes <= collectives::kEagerWindowBytes) && !isOffered;
@@ -302,12 +302,12 @@ bool Messages::readLines(int peer, bool readsAll) {
     const MessageLine& place = pair.in->lines[(pair.linesRead + 1) % device::kMessageLines];
     if (device::loadAcquire(place.number) != pair.linesRead + 1) break;  // [line]
     // The peer is to be told what has been read; if it is still there.
-    if (pair.out == nullptr && !owner_.hasLeft(peer) && !open(pair) && isStuck()) break;
+    if (pair.out == nullptr && !setup_.boards.hasLeft(peer) && !open(pair) && isStuck()) break;
     ++pair.linesRead;
     moved = true;
     const MessageLine line = copyOf(place);
     if (const char* const problem = problemWith(pair, line); problem != nullptr) {
-      broken_ = owner_.distrust(peer, describe(line, problem));
+      broken_ = setup_.reasons.distrust(peer, describe(line, problem));
     } else if (isAnswer(line)) {
       answered(pair, line);
     } else {
@@ -348,7 +348,7 @@ bool Messages::readChunks(int peer) {
     const std::uint64_t bytes = std::min<std::uint64_t>(pair.chunkBytes, stream.bytes - stream.arrived);
     if (stream.arrived < stream.capacity) {
       executor::copy(stream.data + stream.arrived, chunk, std::min(bytes, stream.capacity - stream.arrived),
-                     stream.bytes >= owner_.streamingBytes());
+                     stream.bytes >= setup_.streamingBytes);
     }
     stream.arrived += bytes;
     stream.request->moved();

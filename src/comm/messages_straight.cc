@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/communicator.h"
 #include "comm/messages.h"
 
 namespace kolo::comm {
@@ -31,7 +30,7 @@ Messages::Clearance Messages::clearStraight(Pair& pair, Stream& stream, std::uin
   if (!device.registersCheaply()) {
     // What has been put to the user's memory is not repeated: a link of several rails would be lost with one of them
     // (transports/ib/way.h).
-    const bool isSafe = pair.rails == 1 || owner_.mayReroute();
+    const bool isSafe = pair.rails == 1 || setup_.traffic.mayReroute();
     if (!isSafe || !isKnownThere || !windows_.isKnown(stream.data, bytes, device)) return {};
   }
   auto registration = device.registerMemory({sizeof(koloTransportMemory), stream.data, bytes, -1, 0, koloMemoryHost});
@@ -69,7 +68,7 @@ bool Messages::putSome(Pair& pair, const Send& send, Cleared& to) {
                                        to.to.key, begin);  // [landed]
     if (accepted.code() == koloInProgress) return false;
     if (!accepted.ok()) {
-      broken_ = owner_.lost(pair.peer, accepted);
+      broken_ = setup_.traffic.lost(pair.peer, accepted);
       return false;
     }
   }
@@ -92,7 +91,7 @@ bool Messages::readLanded(Pair& pair) {
 
 // Ends the sends whose data nobody reads any more. REQUIRES: there are some that have been put.
 void Messages::release(Pair& pair) {
-  if (peers_.unfinished(pair.peer) != 0) return;
+  if (peers_[pair.peer].link->unfinished() != 0) return;
   for (Request* const request : std::exchange(pair.leaving, {})) end(request, {});
 }
 

@@ -1,9 +1,10 @@
-// A communicator's options: the caller's configuration over the settings.
+#include "comm/options.h"
+
 #include <cstddef>
 
 #include "base/log.h"
 #include "base/settings.h"
-#include "comm/communicator.h"
+#include "planner/planner.h"
 
 namespace kolo::comm {
 namespace {
@@ -76,6 +77,21 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
                  fromEnvironment ? "environment variable KOLO_ALGORITHM" : "algorithm", wishes.status().message());
   }
   return options;
+}
+
+std::string Options::agreement(const ArenaLayout& layout) const {
+  return fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
+                     layout.slots, layout.slotBytes, reproducible ? 1 : 0, algorithm,
+                     device < 0      ? "host memory"
+                     : resident != 0 ? "GPUs, resident"
+                                     : "GPUs");
+}
+
+Peers::Purpose staging(const ArenaLayout& layout, int rank) {
+  return {.name = "staging",
+          .partAt = layout.partAt(rank),
+          .partBytes = layout.partBytes(),
+          .mostAtOnce = static_cast<int>(settings::integer("KOLO_CONNECT_ALL_RANKS"))};
 }
 
 }  // namespace kolo::comm

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/caller.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/quiet_thread.h"
 #include "comm/communicator.h"
@@ -272,7 +273,7 @@ void Requests::wait(Request& request, std::int64_t untilNs) {
       if (aside && !owner_.messages().isIdle()) (void)owner_.messages().attend(request, &aside, untilNs);
       if (aside) noteLook();
     }
-    if (owner_.polling().until([&] { return request.isOver(); }) || nowNs() >= untilNs) break;
+    if (owner_.waiter().polling().until([&] { return request.isOver(); }) || nowNs() >= untilNs) break;
     rest(rounds);
   }
   if (needsCare()) watch();
@@ -280,7 +281,7 @@ void Requests::wait(Request& request, std::int64_t untilNs) {
 
 // Of a thread that waits for what others execute.
 void Requests::rest(int rounds) const {
-  if (rounds % 2 == 0 || !owner_.makeUserProgress()) leaveCore(rounds);
+  if (rounds % 2 == 0 || !owner_.waiter().userProgress().make()) leaveCore(rounds);
 }
 
 void Requests::look() {
@@ -361,7 +362,7 @@ void Requests::wake(Lock&) {
 }
 
 void Requests::work() {
-  const Interval look = owner_.sharesCores() ? kLookSharingCores : kLook;
+  const Interval look = owner_.waiter().sharesCores() ? kLookSharingCores : kLook;
   constexpr std::uint64_t kNothing = 0;
   caller.isLibrarys = true;
   Lock lock(mutex_);
@@ -420,7 +421,7 @@ bool Requests::fallAsleep() {
   return isIdle;
 }
 
-void Requests::stop() {
+void Requests::stop(Messages* messages) {
   Lock lock(mutex_);
   isStopping_ = true;
   added_.notify_one();
@@ -433,7 +434,7 @@ void Requests::stop() {
     for (std::size_t i = 0; i < parts; ++i) ended(*queued.request, why);
   }
   for (const Posted& posted : std::exchange(post_, {})) ended(*posted.request, why);
-  if (owner_.isMade()) owner_.messages().endAll(why);
+  if (messages != nullptr) messages->endAll(why);
   notices_.reset();  // when all have been given
 }
 

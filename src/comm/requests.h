@@ -39,6 +39,7 @@
 namespace kolo::comm {
 
 class Communicator;
+class Messages;
 
 class Requests {
  public:
@@ -86,9 +87,9 @@ class Requests {
   Status settle();
   // Whether settle() would wait for other ranks. REQUIRES: the turn.
   bool settlesAtOnce();
-  // Ends the own thread, and all that is left. REQUIRES: nobody else uses the communicator. To be called before the
-  // end.
-  void stop();
+  // Ends the own thread, and all that is left. messages: the communicator's, if it has come to have any. REQUIRES:
+  // nobody else uses the communicator. To be called before the end.
+  void stop(Messages* messages);
 
   // ---- for Messages, under the turn
 

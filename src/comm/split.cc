@@ -1,14 +1,14 @@
 // Split. On one host the ranks exchange what is needed through shared memory, and the new communicator uses links and
-// memory that the old one has (comm/pool.h); else it is made as the first one was.
+// memory that the old one has (links/pool.h); else it is made as the first one was.
 #include <sched.h>
 #include <time.h>
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/settings.h"
 #include "bootstrap/wire.h"
-#include "comm/blob.h"
-#include "comm/surroundings.h"
+#include "comm/parts.h"
 #include "comm/undertake.h"
 
 namespace kolo::comm {
@@ -25,9 +25,9 @@ std::uint64_t exchangeNumber(std::uint64_t child, int step) { return 2 * child -
 // How a rank of the parent waits for the others.
 class PatientWait {
  public:
-  PatientWait(const Communicator& parent, const std::vector<Bulletin*>& bulletins, std::uint64_t number)
-      : parent_(parent), bulletins_(bulletins), number_(number), polls_(parent.ranks() <= parent.cores() ? kPolls : 0) {
-  }
+  PatientWait(Communicator& parent, const std::vector<Bulletin*>& bulletins, std::uint64_t number)
+      : parent_(parent), bulletins_(bulletins), number_(number),
+        polls_(parent.ranks() <= parent.waiter().cores() ? kPolls : 0) {}
 
   Result<int> operator()() {
     if (parent_.failed()) return parent_.failure();
@@ -35,7 +35,7 @@ class PatientWait {
     const std::int64_t now = nowNs();
     if (startedNs_ == 0) startedNs_ = now;
     const std::int64_t waited = now - startedNs_;
-    const int limitMs = parent_.initTimeoutMs();
+    const int limitMs = parent_.membership().initTimeoutMs;
     if (limitMs > 0 && waited > limitMs * std::int64_t{1'000'000}) return explain(limitMs);
     if (waited > kYieldingNs) return kSleepUs;
     sched_yield();
@@ -49,7 +49,7 @@ class PatientWait {
                  missing.size() == 1 ? "rank" : "ranks", bootstrap::describeRanks(missing), parent_.options().name);
   }
 
-  const Communicator& parent_;
+  Communicator& parent_;
   const std::vector<Bulletin*>& bulletins_;
   const std::uint64_t number_;
   const int polls_;
@@ -91,7 +91,9 @@ class Split {
     family_ = share_->pool()->family();
   }
 
-  std::uint64_t key() const { return mixKeys(mixKeys(parent_.key(), child_), static_cast<std::uint64_t>(color_)); }
+  std::uint64_t key() const {
+    return mixKeys(mixKeys(parent_.membership().key, child_), static_cast<std::uint64_t>(color_));
+  }
   // Of the new communicator; of what is to become one, what is known.
   const int& rank() const { return membership_.rank; }
   const std::uint64_t& family() const { return family_; }
@@ -194,12 +196,11 @@ PartOffer Split::offer(const Options& options) {
   for (const int rank : group_) poolRanks.push_back(share_->poolRanks()[static_cast<std::size_t>(rank)]);
   childShare_ = Share::take(pool, poolRanks, membership_.rank, layout);
   if (childShare_ == nullptr) return {};
-  peers_ =
-      Peers::over(pool->peers(), pool, poolRanks, membership_.rank, Communicator::staging(layout, membership_.rank));
+  peers_ = Peers::over(pool->peers(), pool, poolRanks, membership_.rank, staging(layout, membership_.rank));
   PartOffer mine;
   mine.isReady = true;
   mine.at = childShare_->offset();
-  mine.agreement = Communicator::agreement(layout, options);
+  mine.agreement = options.agreement(layout);
   mine.around = tellSurroundings(*peers_);
   if (Bulletin::fits(mine.encode())) return mine;
   childShare_.reset();

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "bootstrap/wire.h"
-#include "comm/blob.h"
 #include "comm/undertake.h"
+#include "links/blob.h"
 
 namespace kolo::comm {
 namespace {

@@ -1,5 +1,5 @@
 // How the blocks of a GPU hand the requests of posted links to the host: a ring for each channel, in pinned memory,
-// which the threads of the channel's block fill and the communicator's proxy thread (comm/proxy.h) empties.
+// which the threads of the channel's block fill and the communicator's proxy thread (gpu/proxy.h) empties.
 //
 // The requests of a channel are numbered 1, 2, 3, ... by a counter on the device; request k stands in place k %
 // kPostPlaces.

@@ -1,5 +1,5 @@
 // Ranks, as threads, that exchange texts through shared memory.
-#include "comm/bulletin.h"
+#include "links/bulletin.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -9,7 +9,7 @@
 #include <thread>
 
 using namespace kolo;
-using namespace kolo::comm;
+using namespace kolo::links;
 
 namespace {
 

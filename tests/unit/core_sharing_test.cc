@@ -1,4 +1,4 @@
-#include "comm/core_sharing.h"
+#include "waiting/core_sharing.h"
 
 #include <catch2/catch.hpp>
 
@@ -8,29 +8,29 @@ namespace {
 constexpr std::int64_t kAlone = 300, kShortTurn = 1'800, kTurn = 6'000,
                        kSlice = 2'800'000;  // nanoseconds that a yield takes
 
-comm::CoreSharing after(int yields, std::int64_t ns) {
-  comm::CoreSharing sharing;
+waiting::CoreSharing after(int yields, std::int64_t ns) {
+  waiting::CoreSharing sharing;
   for (int i = 0; i < yields; ++i) sharing.yielded(ns);
   return sharing;
 }
 
 TEST_CASE("a core is thought to be shared when some yields in a row let somebody else have a turn") {
-  CHECK_FALSE(comm::CoreSharing().isLikely());
+  CHECK_FALSE(waiting::CoreSharing().isLikely());
   CHECK_FALSE(after(1, kTurn).isLikely());
   CHECK(after(10, kTurn).isLikely());
   CHECK_FALSE(after(1000, kAlone).isLikely());
 }
 
 TEST_CASE("a core that is shared no longer is found out as fast, however long it was shared") {
-  comm::CoreSharing sharing = after(1000, kTurn);
+  waiting::CoreSharing sharing = after(1000, kTurn);
   int yields = 0;
   for (; sharing.isLikely(); ++yields) sharing.yielded(kAlone);
   CHECK(yields <= 10);
 }
 
 TEST_CASE("a core is thought to be this rank's own when nobody has taken a turn for some time, until somebody does") {
-  CHECK_FALSE(comm::CoreSharing().isUnlikely());
-  comm::CoreSharing sharing = after(100, kAlone);
+  CHECK_FALSE(waiting::CoreSharing().isUnlikely());
+  waiting::CoreSharing sharing = after(100, kAlone);
   CHECK(sharing.isUnlikely());
   sharing.yielded(kShortTurn);
   CHECK_FALSE(sharing.isUnlikely());
@@ -43,7 +43,7 @@ TEST_CASE("a core is thought to be this rank's own when nobody has taken a turn 
 }
 
 TEST_CASE("a turn in vain now and then changes nothing") {
-  comm::CoreSharing sharing = after(10, kTurn);
+  waiting::CoreSharing sharing = after(10, kTurn);
   for (int i = 0; i < 1000; ++i) {
     sharing.yielded(i % 3 == 0 ? kAlone : kTurn);
     REQUIRE(sharing.isLikely());
@@ -51,7 +51,7 @@ TEST_CASE("a turn in vain now and then changes nothing") {
 }
 
 TEST_CASE("nobody yields in advance to somebody who computes as long as he may") {
-  comm::CoreSharing sharing = after(1000, kTurn);
+  waiting::CoreSharing sharing = after(1000, kTurn);
   sharing.yielded(kSlice);
   CHECK_FALSE(sharing.isLikely());
   CHECK_FALSE(after(1000, kSlice).isLikely());

@@ -86,7 +86,7 @@ class Couple {
                             .counter = &line.number,
                             .value = number,
                             .more = device::More::kNothing};
-    REQUIRE(liar().post(kHonest, post).kind == device::Fault::kNone);
+    REQUIRE(liar().traffic().post(kHonest, post).kind == device::Fault::kNone);
   }
 
   // On each rank, at the same time: memory that is a window, until the communicator ends.
@@ -212,7 +212,7 @@ TEST_CASE("an altered clearance does not make a rank send what lies behind its b
     std::memcpy(line.clearance.key, key.value().data, sizeof line.clearance.key);
   });
   expectDistrust(couple.send(outbox.data(), kBytes), "more bytes than the request that it clears");
-  for (int i = 0; i < 20; ++i) (void)couple.liar().progress(kHonest);
+  for (int i = 0; i < 20; ++i) (void)couple.liar().traffic().progress(kHonest);
   CHECK(inbox == std::vector<unsigned char>(4 * kBytes, 9));
 }
 

@@ -1,9 +1,9 @@
-#include "comm/spreading.h"
+#include "waiting/spreading.h"
 
 #include <catch2/catch.hpp>
 #include <vector>
 
-using kolo::comm::Spreading;
+using kolo::waiting::Spreading;
 
 namespace {
 

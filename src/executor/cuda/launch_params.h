@@ -56,7 +56,7 @@ struct LaunchOf : LaunchHead {
 using FewParams = LaunchOf<kFewWorks>;
 using LaunchParams = LaunchOf<kInlineWorks>;
 
-// What koloMoveLine moves, which proves a link (comm/trials.h): by as many threads, each of which reads and writes a
+// What koloMoveLine moves, which proves a link (gpu/trials.h): by as many threads, each of which reads and writes a
 // word as algorithms do.
 inline constexpr int kLineWords = 8;
 KOLO_DEVICE void moveWord(device::Counter* to, const device::Counter* from, unsigned word) {

@@ -1,0 +1,62 @@
+// What a communicator's operations are planned and prepared with, and those that are ready to run again.
+//
+// Thread safety: under the communicator's turn, but for describe(), explain() and foldsInOrder(), which any thread may
+// call.
+// Invariant: an operation that recall() finds was prepared with the windows and the wishes of now.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "collectives/choices.h"
+#include "collectives/prepare.h"
+#include "collectives/prepared_operations.h"
+#include "comm/operation.h"
+#include "comm/parts.h"
+#include "planner/planner.h"
+
+namespace kolo::comm {
+
+class Planning {
+ public:
+  Planning(int rank, int ranks, bool reproducible) : choices_(machine_, reproducible), operations_(rank, ranks) {
+    machine_.ranks = ranks;
+  }
+
+  planner::Machine& machine() { return machine_; }
+  Hosts& hosts() { return hosts_; }
+  collectives::Choices& choices() { return choices_; }
+  collectives::Site& site() { return site_; }
+  collectives::PreparedOperations& operations() { return operations_; }
+
+  // Whether this is one of the last operations again, for which everything has been checked and prepared; if so,
+  // Backend::runAgain() runs it. REQUIRES: calls wait; no reduction that a user made. A v-variant comes with its
+  // counts.
+  bool recall(const Call& call) { return operations_.recall(call); }
+  bool recall(const Call& call, const CountArrays& counts) { return operations_.recall(call, counts); }
+  // The operation that recall() has found.
+  Operation recalled() const { return {operations_.current().call, {}, operations_.current().counts}; }
+  // The windows have changed, or nothing runs any more.
+  void forget() { operations_.forget(); }
+
+  // The user's overrides.
+  Status setWishes(std::string_view text) {
+    KOLO_TRY(choices_.set(text));
+    forget();
+    return {};
+  }
+  std::string explain(const planner::Query& query) const { return choices_.explain(query); }
+  bool foldsInOrder(const Operation& operation) const { return choices_.inOrder(operation); }
+  // transports: as Backend::transportNames() says.
+  koloPlan_t describe(const planner::Query& query, const std::string& transports) const;
+
+ private:
+  planner::Machine machine_;
+  Hosts hosts_;
+  collectives::Choices choices_;  // refers to the machine
+  collectives::Site site_;
+  collectives::PreparedOperations operations_;
+};
+
+}  // namespace kolo::comm

@@ -1,0 +1,51 @@
+// Whether a communicator has failed, why, and which of its ranks others have reported.
+//
+// Thread safety: all functions, from any thread. Failures of other ranks arrive on the control plane's reactor thread.
+// Invariants: the first failure stays; isSet() is true from the moment when status() is an error.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "bootstrap/control.h"
+#include "links/membership.h"
+
+namespace kolo::failure {
+
+class FailureState {
+ public:
+  // membership and name (of the communicator) outlive this object. stop: called once, when the communicator fails, by
+  // the thread that records the failure: what runs must end.
+  FailureState(const links::Membership& membership, const std::string& name, std::function<void()> stop)
+      : membership_(membership), name_(name), stopRunning_(std::move(stop)) {}
+
+  // Costs a load: operations ask before they begin, and while they wait.
+  bool isSet() const { return stop_.load(std::memory_order_acquire) != 0; }  // [stop]
+  // The failure that ended the communicator, or success.
+  Status status() const;
+  // Records the failure and tells all ranks.
+  void fail(const bootstrap::Failure& failure);
+  // Records what the control plane says of another rank, or of this one.
+  void hear(const bootstrap::Failure& failure);
+  // Whether the peer has died, or somebody could not go on because of it.
+  bool isReported(int peer) const;
+
+ private:
+  void record(const bootstrap::Failure& failure);
+
+  const links::Membership& membership_;
+  const std::string& name_;
+  const std::function<void()> stopRunning_;
+  std::atomic<std::uint32_t> stop_{0};
+  mutable std::mutex mutex_;  // of what follows
+  Status first_;
+  std::set<int> reported_;
+};
+
+}  // namespace kolo::failure

@@ -1,0 +1,18 @@
+#include "failure/reasons.h"
+
+namespace kolo::failure {
+
+Status Reasons::messageUnread(int peer) const {
+  return error(koloRemoteError, "rank {} could not read the message of rank {}: {}", rank_, peer, access_.message());
+}
+
+device::Fault Reasons::distrust(int peer, const std::string& what) {
+  distrusted_ = fmt::format(
+      "rank {} wrote to rank {} {}, which a rank of this version does not do: what it wrote was altered, in memory or "
+      "on its way, or "
+      "it runs another build of the library. KOLO_TCP_CHECKSUM=1 finds what is altered on its way by tcp",
+      peer, rank_, what);
+  return {device::Fault::kCorrupt, peer, 0, 0};
+}
+
+}  // namespace kolo::failure

@@ -1,0 +1,83 @@
+#include "gpu/gpu_census.h"
+
+#if KOLO_HAVE_CUDA
+
+#include <string>
+
+#include "links/blob.h"
+#include "transport/registry.h"
+
+namespace kolo::gpu {
+namespace {
+
+constexpr int kLargeDevice = 64;  // blocks
+// What the planner begins with, until there are measured tables: microseconds from a store to its being seen, and GB/s.
+constexpr double kHopOnDeviceUs = 1, kHopBetweenDevicesUs = 2, kHopThroughHostUs = 3;
+constexpr double kLinkGBps = 200, kHostGBps = 20, kBlockGBps = 40;
+constexpr double kUnknownMemoryGBps = 1000, kUnknownCacheBytes = 32 << 20;
+
+}  // namespace
+
+Result<std::unique_ptr<GpuCensus>> GpuCensus::take(links::Membership& membership, const executor::cuda::Gpu& gpu) {
+  GpuEntry entry{};
+  std::copy_n(transport::identity().processId, sizeof entry.processId, entry.processId);
+  entry.device = gpu.uuid();
+  entry.ordinal = gpu.ordinal();
+  entry.isSharedByProcesses = gpu.isSharedByProcesses() ? 1 : 0;
+  entry.freeBlocks = gpu.freeBlocks();
+  entry.memoryGBps = gpu.memoryGBps() > 0 ? gpu.memoryGBps() : kUnknownMemoryGBps;
+  entry.cacheBytes = gpu.cacheBytes() > 0 ? gpu.cacheBytes() : kUnknownCacheBytes;
+  links::BlobWriter writer;
+  writer.put(entry);
+  KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(writer.text()));
+  std::unique_ptr<GpuCensus> census(new GpuCensus());
+  census->rank_ = membership.rank;
+  for (const std::string& blob : blobs) census->all_.push_back(links::BlobReader(blob).get<GpuEntry>());
+  return census;
+}
+
+int GpuCensus::sharing() const {
+  return count([&](const GpuEntry& one) {
+    return one.isOnDevice(mine()) && (one.isInProcess(mine()) || mine().isSharedByProcesses != 0);
+  });
+}
+
+int GpuCensus::sharingContext() const {
+  return count([&](const GpuEntry& one) { return one.isOnDevice(mine()) && one.isInProcess(mine()); });
+}
+
+// Some blocks are left for communicators to come, which would otherwise have none: most of a device that is empty, an
+// eighth of what is left of one that is not.
+int GpuCensus::fairShare(const executor::cuda::Gpu& gpu, bool mayTakeAll) const {
+  const int all = gpu.residentBlocks();
+  int free = mine().freeBlocks;
+  for (const GpuEntry& one : all_) {
+    if (one.isOnDevice(mine())) free = std::min(free, one.freeBlocks);
+  }
+  mayTakeAll = mayTakeAll || all < kLargeDevice;
+  const int usable = mayTakeAll ? free : free == all ? (free - 16) * 3 / 4 : free / 8;
+  return std::max(1, usable / sharing());
+}
+
+planner::Machine GpuCensus::machine(bool mapsHost) const {
+  int crowd = 1;  // ranks on the fullest device
+  for (const GpuEntry& one : all_)
+    crowd = std::max(crowd, count([&](const GpuEntry& other) { return other.isOnDevice(one); }));
+  const bool several = count([&](const GpuEntry& one) { return !one.isOnDevice(mine()); }) > 0;
+  double memory = mine().memoryGBps, cache = mine().cacheBytes;
+  for (const GpuEntry& one : all_) {
+    memory = std::min(memory, one.memoryGBps);
+    cache = std::min(cache, one.cacheBytes);
+  }
+  planner::Machine machine;
+  machine.hopUs = mapsHost ? kHopThroughHostUs : several ? kHopBetweenDevicesUs : kHopOnDeviceUs;
+  machine.memoryGBps = mapsHost ? kHostGBps : several ? std::min(memory / crowd, kLinkGBps) : memory / crowd;
+  machine.cacheGBps = several || mapsHost ? machine.memoryGBps : 2 * memory / crowd;
+  machine.cacheBytes = cache;
+  machine.blockGBps = kBlockGBps;
+  return machine;
+}
+
+}  // namespace kolo::gpu
+
+#endif

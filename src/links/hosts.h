@@ -1,0 +1,44 @@
+// Which ranks are on one host, as far as memory goes: those that reach each other by mapped links; in which order rings
+// go; and which NICs are for whom.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "device/work.h"
+#include "links/peers.h"
+#include "planner/planner.h"
+#include "topology/topology.h"
+
+namespace kolo::links {
+
+// What ranks that share memory have in common: the kernel, and a network, in which they hand it over.
+struct HostKey {
+  unsigned char hostId[16];
+  std::uint64_t network;
+  bool operator==(const HostKey& other) const {
+    return std::memcmp(hostId, other.hostId, sizeof hostId) == 0 && network == other.network;
+  }
+};
+HostKey hostKey();
+
+// The NICs near this rank, for koloTransportHost: ranks of a host to which the same are nearest begin with different
+// ones. Collective.
+Result<std::string> nearNics(Membership& membership);
+
+struct Hosts {
+  std::vector<int> ranks, across;  // behind the pointers of
+  device::Hosts shape;             // for algorithms; only where all hosts have equally many ranks
+  std::vector<int>
+      order;  // of the ranks along a ring, host by host, by topology::ringOrder; empty: as they are numbered
+
+  Hosts() = default;
+  Hosts(const Hosts&) = delete;
+  Hosts& operator=(const Hosts&) = delete;
+
+  // places: of each rank, by the least rank of its host. Says in `machine` what it has found.
+  void arrange(const std::vector<topology::Place>& places, int rank, planner::Machine& machine);
+};
+
+}  // namespace kolo::links

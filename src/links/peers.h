@@ -1,0 +1,224 @@
+// How a communicator's ranks reach each other's memory: devices, the arena, and one opened link for each peer.
+//
+// Thread safety: made by one thread; afterwards under the communicator's turn, and with its links held where some are
+// posted: its caretaker (traffic/failover.cc) uses these between calls.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "links/arena.h"
+#include "links/membership.h"
+#include "memory/device_memory.h"
+#include "memory/shared_memory.h"
+#include "transport/registry.h"
+
+namespace kolo::links {
+
+class GpuDirect;
+
+// What a rank gives to its peers: a range, whose kind says which transports serve, and what keeps it.
+struct Given {
+  koloTransportMemory range{};
+  std::shared_ptr<const void> owner;
+
+  static Result<Given> ofNewHostMemory(std::uint64_t bytes);
+  static Given of(std::shared_ptr<memory::DeviceMemory> memory);
+};
+
+// What this rank writes into a peer's arena by a posted link: the state that its part there is to have.
+struct Mirror {
+  std::shared_ptr<const void> owner;  // of the memory
+  unsigned char* data = nullptr;
+  bool isOnDevice = false;  // data is a device's address (links/gpu_direct.h)
+  std::unique_ptr<transport::Memory> registration;
+};
+
+inline constexpr std::uint8_t kNoWay = 255;
+
+struct Peer {
+  std::shared_ptr<transport::Device> device;  // the transport that reaches it; null: none does, and
+  Status unreached;                           // why
+  Mirror mirror;                              // of a posted link, and outlives it
+  std::shared_ptr<transport::Link> link;      // to its arena, or to memory that holds it and others' (over())
+  std::shared_ptr<const void> held;           // its arena, if it lives in this process
+  koloTransportBlob address{};                // its address for `device`
+  unsigned char* arena = nullptr;             // null by a posted link
+  bool isArenaOnDevice = false;               // of a posted link: it leads to memory of the peer's GPU
+  std::string offer;           // by which transports it can be reached, as long as another link may be opened
+  std::uint8_t way = kNoWay;   // which of the transports that both ends have its link goes by (routes.cc)
+  bool isNear = false;         // on this host, as far as can be known before
+  std::uint64_t reroutes = 0;  // how often its posted link has been replaced
+  bool isGone = false;         // and could not be, the last time
+  bool isHeld = false;         // it may still be written to by the last one: nothing goes by the new one yet
+  bool isPosted() const { return link != nullptr && link->isPosted(); }
+  // Whether its posted link may be replaced when it is lost.
+  bool canBeRerouted() const { return isPosted() && link->canBeAbandoned() && !isGone; }
+};
+
+class Peers {
+ public:
+  ~Peers();
+  // What a communicator's connections are for; several of them live side by side.
+  struct Purpose {
+    const char* name;           // "staging"; a short word
+    int device = -1;            // CUDA device of this rank
+    bool mayMiss = false;       // peers that no transport reaches are left without a link, not an error
+    std::vector<bool> without;  // by rank: those to which no link is needed; both of a pair say so. Empty: none
+    // This rank's part in the arena of each peer, which a posted link mirrors; without one only mapped links will do.
+    std::uint64_t partAt = 0, partBytes = 0;
+    // Not null: memory of this rank's GPU takes the place of the arena, and of mirrors, for those posted transports
+    // that can reach it.
+    const GpuDirect* gpuDirect = nullptr;
+    // Links are opened when they are first needed if there are more ranks than this; one to a rank on this host, if
+    // there is one, is opened at once all the same, to know that it can be.
+    int mostAtOnce = 1 << 30;
+    std::string nearNics = {};  // as nearNics() says (links/hosts.h)
+  };
+
+  // Collective. arena: made by this rank, or why not. settingsText must be the same on all ranks; "staging 4x131072,
+  // reproducible 0", say.
+  static Result<std::unique_ptr<Peers>> connect(Membership& membership, Result<Given> arena, const Purpose& purpose,
+                                                const std::string& transports, const std::string& settingsText);
+
+  // Takes over the mapped links of another communicator's peers, which `owner` keeps. inBase: of each rank, which one
+  // it is there. Every arena lies in memory that those links map, and is told by setArena(). Such links are used by
+  // several threads: they must share (transport::Device::sharesLinks).
+  static std::unique_ptr<Peers> over(const Peers& base, const std::shared_ptr<const void>& owner,
+                                     const std::vector<int>& inBase, int rank, const Purpose& purpose);
+  void setArena(int rank, unsigned char* arena);
+
+  unsigned char* arena() const { return static_cast<unsigned char*>(given_.range.address); }
+  std::uint32_t memoryKind() const { return given_.range.kind; }
+  int ranks() const { return static_cast<int>(peers_.size()); }
+  const Peer& operator[](int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  // Opens the link to a peer, if it is not open yet. As long as host->timeoutMs. koloUnreachable says why there is
+  // none. Alone: the peer does the same when it needs the link, and must come to the same transport.
+  Status open(int rank);
+  bool isOpen(int rank) const { return (*this)[rank].link != nullptr; }
+  // The least rank whose memory this one maps, its own included.
+  int leader() const;
+
+  // This rank's part in a peer's arena, or the mirror of it. REQUIRES: a link; Purpose::partBytes.
+  unsigned char* partAt(int rank) const;
+  // Whether some peer's memory is mapped.
+  bool reachesByMapping() const;
+
+  // ---- posted links; one thread at a time
+  // Accepts a request, by addresses in the mirror. koloInProgress: as much is under way as may be; koloRemoteError: the
+  // link is lost.
+  Status put(int rank, const device::Post& post);
+  // Sets a word of the peer's arena, wherever it is; by either kind of link.
+  Status set(int rank, std::uint64_t at, std::uint64_t value);
+  // The same, of any memory of this process into memory of the peer that `key` names, from its begin + `to`;
+  // post.counter may be null. REQUIRES: registersCheaply(), or a few bytes; the data stays as it is until the
+  // link has nothing unfinished.
+  Status put(int rank, const device::Post& post, const koloTransportKey& key, std::uint64_t to);
+  // Lets all that is posted move; sleeps up to waitUs if nothing can, with rank -1 for any peer. True if something has
+  // moved.
+  bool progress(int rank, int waitUs) const;
+  // Those of devices() by which peers are reached with posted links, or may yet be.
+  const std::vector<transport::Device*>& postedDevices() const { return posted_; }
+  // Whether all requests go on without this rank's help, and none is refused by reroute().
+  bool isFlushed();
+  // A peer for whose requests that is not so; -1: none.
+  int unflushed() const { return dirty_.empty() ? -1 : dirty_.front(); }
+  // Errors: the link is lost.
+  Status state(int rank) const;
+
+  // The communicator has failed: nothing that was put need arrive, and nothing waits for peers any more.
+  void abandon() const {
+    for (const auto& device : devices_) (void)device->abandon();
+  }
+
+  // ---- a posted link that is lost (failover.cc)
+  // Whether there are posted links of several transports, of which one can be abandoned.
+  bool mayReroute() const;
+  // Abandons it and opens one by the next transport that both ends have, all of whose requests go by one rail. Tells
+  // the peer so by `word`, in the mirror, and refuses all else with koloInProgress until release(). REQUIRES:
+  // a peer that canBeRerouted().
+  Status reroute(int rank, device::Counter& word);
+  void release(int rank) { peers_[static_cast<std::size_t>(rank)].isHeld = false; }
+  // Lets peers be heard by transports by which this rank speaks to none.
+  void listen() const;
+
+  // Leaves a peer without a link: it was found not to do what it should.
+  void cut(int rank, const Status& why);
+  const std::vector<std::shared_ptr<transport::Device>>& devices() const { return devices_; }
+  // Opens this communicator's own devices of transports that map, if its links are another one's: windows are
+  // registered with them. Windows go through staging if that fails.
+  void openDevicesForWindows(Membership& membership, const std::string& transports);
+  // Which of devices() opens windows of the rank; nullptr: none. REQUIRES: a link to it.
+  transport::Device* windowDevice(int rank) const;
+  // The transports in use: "shm", "shm+tmpfile", or "self" with one rank. In any thread.
+  std::string transportNames() const;
+
+ private:
+  Status openDevices(Membership& membership, const Purpose& purpose, const std::string& transports);
+  Status accept(int rank, koloTransportPut put);
+  std::uint64_t offsetInPart(int rank, const void* place) const;
+  // ---- which transport a pair goes by: routes.cc
+  // A transport that both ends of a pair have, and what the peer has said for it.
+  struct Candidate {
+    std::shared_ptr<transport::Device> device;
+    bool isArenaOnDevice;
+    koloTransportBlob address, memory;
+  };
+  // A link to a peer, and by what.
+  struct Route {
+    std::shared_ptr<transport::Device> device;
+    koloTransportBlob address;
+    bool isArenaOnDevice;
+    std::unique_ptr<transport::Link> link;
+    std::uint8_t way;
+  };
+  struct Search {
+    std::size_t first = 0;       // way to begin with
+    bool isReplacement = false;  // of a posted link that is lost, by another one
+    bool isAlone = false;  // the peer is not there to agree: no transport is passed over but those that say UNREACHABLE
+  };
+  std::vector<Candidate> candidates(const Peer& peer, int rank, std::string* leftOutThere) const;
+  void goBy(Peer& peer, std::shared_ptr<transport::Device> device);
+  Result<Route> findRoute(Peer& peer, int rank, const Search& search);
+  Status open(int rank, const Search& search);
+  Status openLink(Peer& peer, int rank, const Search& search);
+  static void forgetOffer(Peer& peer);
+  Status follow(int rank, std::uint8_t way);
+  Status agreeOnWays(Membership& membership, Status mine, bool all);
+  Status registerArena();
+  std::string offer() const;
+  void hold(Peer& peer, int rank) const;
+  Status mirrorOnHost(Peer& peer, transport::Device& device) const;
+  void listenTo(transport::Device& device);
+  Result<bool> mirrorOnDevice(Peer& peer, int rank, transport::Device& device) const;
+  Status openFirst(const Membership& membership, bool all);
+  void beginLinks(const Membership& membership);
+  bool isLeftOut(int rank) const;
+
+  const Peers* base_ = nullptr;  // whose links these are; null: their own
+  std::shared_ptr<const void> baseOwner_;
+  std::vector<std::shared_ptr<transport::Device>> devices_;
+  std::vector<transport::Device*> posted_;  // those of them by which a peer is reached with a posted link
+  std::vector<int> dirty_;                  // peers with requests that may need help
+  Purpose purpose_;
+  std::string leftOut_;  // transports that cannot be used here, and why; for messages
+  int rank_ = 0;
+  std::int64_t linksUntilNs_ = INT64_MAX;  // no link is begun later (Membership::ownTimeMs)
+  std::string holdingPrefix_;              // of the keys under which a process's ranks find each other's arenas
+  Given given_;
+  struct Registration {
+    transport::Device* device;
+    std::unique_ptr<transport::Memory> memory;
+    bool isOnDevice;  // of the arena on this rank's GPU
+  };
+  std::vector<Registration> registrations_;  // of the arena
+  Status registerArenaWith(transport::Device& device);
+  std::vector<Peer> peers_;
+  mutable std::mutex namesMutex_;  // Peer::device, of those who ask for names, beside whom alone it changes
+  std::string holding_;            // key under which this process's other ranks find the arena
+};
+
+}  // namespace kolo::links

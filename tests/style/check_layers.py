@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Whether folders of src include one another in one direction only, and only those that their meson.build names.
+
+usage: check_layers.py ROOT
+
+A folder may include what its meson.build names as a dependency, and what those folders may include. No folder may come to include itself by
+way of others: then neither could be understood, or tested, without the other.
+"""
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+SUFFIXES = {".h", ".cc", ".cu", ".inc"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"/]+)/[^"]*"', re.MULTILINE)
+DEPENDENCY = re.compile(r"\b(\w+)_dep\b")
+OTHER_NAMES = {"cuda_executor": "executor"}  # dependencies that are not called as their folder
+
+
+def folders_of(root):
+    return sorted(each.name for each in (root / "src").iterdir() if (each / "meson.build").exists())
+
+
+def included(root, folder, folders):
+    """By each other folder that `folder` includes, a file that does so."""
+    found = {}
+    for file in sorted((root / "src" / folder).rglob("*")):
+        if file.suffix in SUFFIXES:
+            for name in INCLUDE.findall(file.read_text()):
+                if name in folders and name != folder:
+                    found.setdefault(name, file)
+    return found
+
+
+def named(root, folder, folders):
+    """The folders that the build files of `folder` name."""
+    text = "".join(file.read_text() for file in sorted((root / "src" / folder).rglob("meson.build")))
+    names = {OTHER_NAMES.get(name, name) for name in DEPENDENCY.findall(text)}
+    return names & set(folders) - {folder}
+
+
+def reached(start, edges):
+    seen, left = set(), list(edges[start])
+    while left:
+        one = left.pop()
+        if one not in seen:
+            seen.add(one)
+            left += edges[one]
+    return seen
+
+
+def faults(root):
+    folders = folders_of(root)
+    includes = {folder: included(root, folder, folders) for folder in folders}
+    may = {folder: named(root, folder, folders) for folder in folders}
+    for folder in folders:
+        allowed = reached(folder, may)
+        if folder in reached(folder, includes):
+            yield f"{folder} includes itself by way of {', '.join(sorted(reached(folder, includes) - {folder}))}"
+        for other, file in includes[folder].items():
+            if other not in allowed:
+                yield f"{file}: includes {other}, which src/{folder}/meson.build does not name"
+
+
+def expect_to_find():
+    """That both faults are found."""
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        for folder, needs, text in (("low", "", '#include "high/a.h"\n'), ("high", "low_dep", '#include "low/a.h"\n')):
+            (root / "src" / folder).mkdir(parents=True)
+            (root / "src" / folder / "meson.build").write_text(f"dependencies: [{needs}]\n")
+            (root / "src" / folder / "a.h").write_text(text)
+        found = [fault.rpartition("/")[2] if "meson" not in fault else "not named" for fault in faults(root)]
+    wanted = ["high includes itself by way of low", "low includes itself by way of high", "not named"]
+    if found != wanted:
+        sys.exit(f"of planted faults this was found: {found}")
+
+
+def main():
+    expect_to_find()
+    found = list(faults(Path(sys.argv[1]).resolve()))
+    print("\n".join(found) or "folders include one another in one direction, as their build files say")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
