@@ -905,6 +905,68 @@ KOLO_API koloResult_t koloStreamWaitEvent(koloStream_t stream, koloEvent_t event
  * Parameters: event: the handle is dead afterwards. Streams that wait for the event still do. */
 KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
 
+/* ---------------------------------------------------------------- buckets */
+/* Which collectives of a program are merged into one launch. The functions of this section only plan: they exchange
+ * nothing, and the communicators in their items serve to tell items apart. */
+
+/* The bucket of an item that is not merged. */
+#define KOLO_NO_BUCKET (-1)
+
+/* One collective of a program.
+ *  - Items that stand for other work, and items of other collectives than all-gather, reduce-scatter and all-reduce, are
+ *    never merged. Dependencies lead through them all the same. */
+typedef struct {
+  size_t bytes; /* all-gather: of the output, n blocks; reduce-scatter: of the input, n blocks; all-reduce: of one */
+  koloDataType_t datatype;
+  koloCollective_t collective;
+  koloRedOp_t op;          /* read for reduce-scatter and all-reduce only */
+  koloComm_t comm;         /* compared only; any value, NULL included */
+  const size_t* dependsOn; /* indices of earlier items whose results this item needs; NULL if there are none */
+  size_t dependencies;     /* entries of dependsOn */
+} koloBucketItem_t;
+
+/* A cap function: returns the most bytes of a bucket, in MiB.
+ * Parameters: bucket: the number of the bucket among those of its class, from 0 on; context: as given to koloBucketPlan. */
+typedef double (*koloBucketCapFunction_t)(int bucket, void* context);
+/* A filter function: returns 1 if an item may be merged, else 0.
+ * Parameters: item: its index; context: as given to koloBucketPlan. */
+typedef int (*koloBucketFilterFunction_t)(size_t item, void* context);
+
+/* Plans buckets: which collectives of a program are merged, and where each bucket is launched.
+ *  - A class is the items of one communicator, collective, datatype and (where there is one) reduction. A bucket holds
+ *    items of one class. With mixDatatypes 1 the datatype does not count.
+ *  - The items of a class are put into its open bucket one after the other, in the program's order. An item that does
+ *    not fit under the cap closes the bucket and opens the next one, whose cap is asked for then. An item above the cap
+ *    has a bucket of its own.
+ *  - An item that depends on a member of the open bucket, directly or through other items, is skipped: it is not
+ *    merged, neither into this bucket nor into a later one. A new bucket begins without members to depend on.
+ *  - Classes are planned one after the other, by their first items. What depends on a member of a planned bucket
+ *    depends on all that the bucket needs. So the merged program has no cycle.
+ *  - A bucket of one item is not merged.
+ *  - An all-gather bucket is launched at the place of its first member, early enough for all. Reduce-scatter and
+ *    all-reduce buckets are launched at the place of their last member, when all inputs are there. What a member
+ *    depends on comes before the launch.
+ * Parameters:
+ *   items         count items, in the program's order
+ *   cap           NULL: 2000 MiB for every bucket
+ *   filter        NULL: every item may be merged
+ *   context       passed to cap and filter
+ *   mixDatatypes  1 or 0
+ *   bucketOf      count entries: the bucket of each item, or KOLO_NO_BUCKET. Buckets are numbered from 0 on, by their
+ *                 first members.
+ *   launchAt      count entries, of which one for each bucket is written: the index of the item at whose place the
+ *                 bucket is launched. NULL is allowed.
+ *   bucketCount   NULL, or a place for the number of buckets
+ * Blocks: no. The time is linear in items and dependencies, for each class of two items or more.
+ * Errors: koloInvalidArgument for an unknown collective, for an index in dependsOn that is not of an earlier item (there
+ *   are no cycles otherwise), for mixDatatypes, and for a cap that is negative or no number. koloInvalidDatatype,
+ *   koloInvalidOperation. The message names the item.
+ * Source: PyTorch Inductor, fx_passes/bucketing.py. Its buckets do not mix datatypes, and its all-gathers ask for one
+ *   cap. */
+KOLO_API koloResult_t koloBucketPlan(const koloBucketItem_t* items, size_t count, koloBucketCapFunction_t cap,
+                                     koloBucketFilterFunction_t filter, void* context, int mixDatatypes, int* bucketOf,
+                                     size_t* launchAt, size_t* bucketCount);
+
 /* ------------------------------------------------- choices and inspection */
 
 /* Overrides the planner's choice of algorithms on comm. All ranks must give the same text.
