@@ -913,8 +913,8 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
 #define KOLO_NO_BUCKET (-1)
 
 /* One collective of a program.
- *  - Items that stand for other work, and items of other collectives than all-gather, reduce-scatter and all-reduce, are
- *    never merged. Dependencies lead through them all the same. */
+ *  - Items that stand for other work, and items of other collectives than all-gather, reduce-scatter and all-reduce,
+ * are never merged. Dependencies lead through them all the same. */
 typedef struct {
   size_t bytes; /* all-gather: of the output, n blocks; reduce-scatter: of the input, n blocks; all-reduce: of one */
   koloDataType_t datatype;
@@ -926,7 +926,8 @@ typedef struct {
 } koloBucketItem_t;
 
 /* A cap function: returns the most bytes of a bucket, in MiB.
- * Parameters: bucket: the number of the bucket among those of its class, from 0 on; context: as given to koloBucketPlan. */
+ * Parameters: bucket: the number of the bucket among those of its class, from 0 on; context: as given to
+ * koloBucketPlan. */
 typedef double (*koloBucketCapFunction_t)(int bucket, void* context);
 /* A filter function: returns 1 if an item may be merged, else 0.
  * Parameters: item: its index; context: as given to koloBucketPlan. */
@@ -958,8 +959,8 @@ typedef int (*koloBucketFilterFunction_t)(size_t item, void* context);
  *                 bucket is launched. NULL is allowed.
  *   bucketCount   NULL, or a place for the number of buckets
  * Blocks: no. The time is linear in items and dependencies, for each class of two items or more.
- * Errors: koloInvalidArgument for an unknown collective, for an index in dependsOn that is not of an earlier item (there
- *   are no cycles otherwise), for mixDatatypes, and for a cap that is negative or no number. koloInvalidDatatype,
+ * Errors: koloInvalidArgument for an unknown collective, for an index in dependsOn that is not of an earlier item
+ * (there are no cycles otherwise), for mixDatatypes, and for a cap that is negative or no number. koloInvalidDatatype,
  *   koloInvalidOperation. The message names the item.
  * Source: PyTorch Inductor, fx_passes/bucketing.py. Its buckets do not mix datatypes, and its all-gathers ask for one
  *   cap. */

@@ -1,10 +1,9 @@
 // Plans of which collectives are merged.
-#include "buckets/plan.h"
-
 #include <algorithm>
 
 #include "api/checks.h"
 #include "api/guard.h"
+#include "buckets/plan.h"
 
 using namespace kolo;
 using namespace kolo::api;

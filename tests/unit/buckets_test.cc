@@ -74,7 +74,9 @@ std::vector<int> bucketsOf(const std::vector<Item>& items, const Rules& rules = 
   return planned.bucketOf;
 }
 
-Rules capped(double megabytes) { return {[megabytes](int) { return megabytes; }, {}, false}; }
+Rules capped(double megabytes) {
+  return {[megabytes](int) { return megabytes; }, {}, false};
+}
 
 constexpr int kNone = KOLO_NO_BUCKET;
 constexpr koloCollective_t kGather = koloCollectiveAllGather, kScatter = koloCollectiveReduceScatter,
