@@ -971,11 +971,26 @@ KOLO_API koloResult_t koloBucketPlan(const koloBucketItem_t* items, size_t count
 /* ------------------------------------------------- choices and inspection */
 
 /* Overrides the planner's choice of algorithms on comm. All ranks must give the same text.
- * The text is a list of overrides, separated by commas; "" returns to the planner's choice.
+ * The text is a list of overrides, separated by commas; "" returns to the planner's choice. Of several overrides that
+ * force an algorithm for one operation, the last one counts.
  *   "all_reduce:ring"         forces an algorithm
  *   "all_reduce:^ring"        forbids it
  *   "all_reduce:ring@1M-"     forces it from 1 MiB on; the range is LOW-HIGH in bytes, with K, M or G allowed, and
  *                             either end may be left out
+ * Conditions follow, each after a "/". An override holds where all its conditions do. A range is LOW-HIGH, with both
+ * ends included, or one number. K, M and G are powers of 1024.
+ *   "/bytes=64K-1M"           bytes of the count, the same as "@64K-1M"
+ *   "/elements=256001-"       the count of the call: where blocks are divided among ranks, that of one block; where
+ *                             counts differ, the longest that all ranks know, or else 0, as for bytes
+ *   "/ranks=3-"               the number of ranks of comm
+ *   "/op=sum+avg"             the reductions, as koloRedOpName has them; "pre_mul_sum" and "user" are those of
+ *                             koloRedOpCreatePreMulSum and koloRedOpCreate
+ *   "/registered=yes"         only where the buffers of all ranks lie in windows; "no": only where they do not
+ * Two examples, the rules of tinygrad's ring and of PyTorch's one-shot all-reduce:
+ *   "all_reduce:one_shot,all_reduce:ring/ranks=3-/elements=256001-"
+ *   "all_reduce:one_shot/bytes=-128K/op=sum/registered=yes"
+ * Without "/registered", an override that forces an algorithm holds for both cases. Algorithms that cannot work between
+ * windows are not used there, and the operation goes through staging.
  * koloAlgorithmName and koloAlgorithmIsDefined tell which algorithms there are. koloExplain tells which of them fit an
  * operation. The planner chooses where the algorithm asked for cannot carry out an operation:
  *  - line carries only short operations.
@@ -1020,6 +1035,17 @@ KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collecti
 KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t collective, size_t count,
                                   koloDataType_t datatype, koloRedOp_t op, int registered, char* text, size_t size,
                                   size_t* needed);
+
+/* Reads a device string, as koloConfig_t.device and streams are chosen by.
+ * Parameters:
+ *   text    KIND, KIND and a number, or these with ":" and a stream's number: "gpu0:1". The kinds:
+ *             "gpu", "cuda"  a CUDA device; without a number the first
+ *             "cpu"          host memory, whatever the number
+ *             "xpu"          a CUDA device if this machine has one, else host memory; "xpux" is the same as "xpu"
+ *   device  place for the CUDA device, or for KOLO_HOST. Whether the device exists shows when it is used.
+ *   stream  place for the stream's number, 0 if the text has none; NULL: a text with a stream other than 0 is refused
+ * Errors: koloInvalidArgument; the message tells what was expected. */
+KOLO_API koloResult_t koloDeviceParse(const char* text, int* device, int* stream);
 
 typedef enum KOLO_OF_INT {
   koloInfoBuild = 0,      /* version, compiler, features */

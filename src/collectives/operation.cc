@@ -4,6 +4,7 @@
 
 #include "base/datatypes.h"
 #include "device/reducers.h"
+#include "planner/planner.h"
 
 namespace kolo::collectives {
 
@@ -24,6 +25,13 @@ device::ReduceOp reduceOpOf(koloRedOp_t op) {
 
 bool needsWholeFold(koloRedOp_t op, koloDataType_t datatype) {
   return op == koloAvg && device::averagesAtOnce(datatype);
+}
+
+int reductionOf(const Operation& operation) {
+  if (!operation.reduces() || operation.op < 0) return koloSum;
+  if (operation.op < koloNumOps) return operation.op;
+  const bool isPreMulSum = operation.custom != nullptr && operation.custom->isPreMulSum;
+  return isPreMulSum ? planner::kPreMulSum : planner::kUserReduction;
 }
 
 bool countsDiffer(const Call& call) {

@@ -80,6 +80,8 @@ device::ReduceOp reduceOpOf(koloRedOp_t op);
 // Whether a predefined reduction is right only if the inputs of all ranks are folded at once: an average of 8- or
 // 16-bit integers.
 bool needsWholeFold(koloRedOp_t op, koloDataType_t datatype);
+// The planner's number of an operation's reduction (planner::Query::reduction).
+int reductionOf(const Operation& operation);
 // Whether each rank knows only the counts of its own blocks.
 bool countsDiffer(const Call& call);
 // The planner's size: bytes of one block, of the longest where they differ.

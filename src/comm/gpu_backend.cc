@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/datatypes.h"
+#include "collectives/call_log.h"
 #include "comm/communicator.h"
 
 namespace kolo::comm {
@@ -82,6 +83,7 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
     collectives::prepare(owner_.site(), owner_.choices(), operation, owner_.operations().make());
     if (operation.custom == nullptr) owner_.operations().remember(operation);
   }
+  collectives::logCall(operation, owner_.operations().current());
   Work& work = works_.emplace_back(owner_.operations().current().work);
   counts_.push_back(owner_.operations().current().counts);
   KOLO_TRY(checkWindow("sendbuf", operation.send, work.sendRef));
