@@ -905,6 +905,78 @@ KOLO_API koloResult_t koloStreamWaitEvent(koloStream_t stream, koloEvent_t event
  * Parameters: event: the handle is dead afterwards. Streams that wait for the event still do. */
 KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
 
+/* ----------------------------------------------------------------- arrays */
+/* Arrays whose shape and datatype travel with the data: the receiver need not know them. What holds for every function
+ * of this section:
+ *
+ * Arrays: an array has 0 to KOLO_MAX_DIMS dimensions. A scalar has 0 dimensions and one element. Plain bytes of any
+ *   length, such as serialised objects, are an array of koloUint8 with one dimension.
+ * Receiving: the library calls the receiver's allocate function when the shape has arrived, and then writes the data to
+ *   the memory that the function gives.
+ * Communicators: on host memory only (koloUnsupported).
+ * Groups: the calls are refused inside a group (koloInvalidUsage), since the receiver's part has two steps.
+ * Blocks, Stream: rule 7; also after koloSetMayWait(0). With a stream of koloStreamCreate, allocate runs on the
+ *   thread of the stream, and collectives that other threads call on the communicator wait until the call is done.
+ * Threads: rule 6.
+ * Errors: koloInvalidPointer, koloInvalidArgument (array: number of dimensions, strides), koloInvalidCount (elements),
+ *   koloInvalidDatatype, koloInvalidRoot (root, peer). koloInvalidUsage after koloCommFinalize. koloOutOfMemory if
+ *   allocate returns NULL. The failure of comm (rule 10). */
+
+/* Most dimensions of an array. */
+#define KOLO_MAX_DIMS 8
+
+/* The shape of an array in memory.
+ *  - shape: ndim lengths, the slowest dimension first. 0 is legal.
+ *  - strides: ndim distances in elements, between neighbours along a dimension. NULL: row-major, without gaps. The
+ *    functions of this section take no other strides.
+ * Both arrays are the caller's, and are read before a call returns. They may be NULL where ndim is 0. */
+typedef struct {
+  int ndim;
+  const size_t* shape;
+  const ptrdiff_t* strides;
+} koloArray_t;
+
+/* An allocate function: returns memory for an array, row-major without gaps; NULL if it has none.
+ * The memory is the caller's, also if the call fails later. For an array without elements NULL is no error.
+ * The function may not call operations, groups or the end of a communicator (rule 11). It must return soon: other ranks
+ * wait for it.
+ * Parameters: context: as given to the call; shape: ndim lengths, valid during the call. */
+typedef void* (*koloAllocateFunction_t)(void* context, koloDataType_t datatype, int ndim, const size_t* shape);
+
+/* Sends an array to one rank, which receives it by koloRecvArray and by no other function.
+ * Arrays between two ranks arrive in the order sent. They and other messages do not match each other.
+ * Parameters: data: the array's elements, read; array, datatype: what data is; peer: 0..n-1.
+ * Blocks: a send may return before the receiver has called. */
+KOLO_API koloResult_t koloSendArray(const void* data, const koloArray_t* array, koloDataType_t datatype, int peer,
+                                    koloComm_t comm, koloStream_t stream);
+/* Receives an array.
+ * Parameters:
+ *   allocate  gives the memory; not NULL; called once
+ *   context   passed to allocate
+ *   peer      0..n-1, or KOLO_ANY_SOURCE
+ *   status    NULL, or a place for the source, the tag 0 and the number of elements; must live until the data has come
+ * Errors: koloOutOfMemory if allocate returns NULL: the array is dropped, and the sender's call succeeds. */
+KOLO_API koloResult_t koloRecvArray(koloAllocateFunction_t allocate, void* context, int peer, koloRecvStatus_t* status,
+                                    koloComm_t comm, koloStream_t stream);
+/* Broadcasts an array of the root. Collective over comm.
+ * Parameters:
+ *   data, array, datatype  the array, read on the root only
+ *   allocate               gives the memory; may be NULL on the root, whose data then is its result
+ *   context                passed to allocate
+ *   root                   the same on all ranks
+ * Errors: an array that the root may not send is an error on all ranks. If allocate returns NULL on a rank, that rank
+ *   returns koloOutOfMemory and all others koloRemoteError. No data moves then, and comm goes on. */
+KOLO_API koloResult_t koloBroadcastArray(const void* data, const koloArray_t* array, koloDataType_t datatype,
+                                         koloAllocateFunction_t allocate, void* context, int root, koloComm_t comm,
+                                         koloStream_t stream);
+/* Scatters an array of the root along dimension 0: rank i receives the i-th of n equal parts. Collective over comm.
+ * Parameters: as koloBroadcastArray. If allocate is NULL on the root, the root's part is where it lies in data.
+ * Errors: as koloBroadcastArray. koloInvalidArgument on all ranks if n does not divide the length of dimension 0, or if
+ *   the array is a scalar; the message names axis, length and ranks. */
+KOLO_API koloResult_t koloScatterArray(const void* data, const koloArray_t* array, koloDataType_t datatype,
+                                       koloAllocateFunction_t allocate, void* context, int root, koloComm_t comm,
+                                       koloStream_t stream);
+
 /* ---------------------------------------------------------------- buckets */
 /* Which collectives of a program are merged into one launch. The functions of this section only plan: they exchange
  * nothing, and the communicators in their items serve to tell items apart. */
@@ -913,8 +985,8 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
 #define KOLO_NO_BUCKET (-1)
 
 /* One collective of a program.
- *  - Items that stand for other work, and items of other collectives than all-gather, reduce-scatter and all-reduce,
- * are never merged. Dependencies lead through them all the same. */
+ * Only all-gathers, reduce-scatters and all-reduces are merged. Items of other collectives may stand for any other
+ * work: dependencies lead through them. */
 typedef struct {
   size_t bytes; /* all-gather: of the output, n blocks; reduce-scatter: of the input, n blocks; all-reduce: of one */
   koloDataType_t datatype;
@@ -926,8 +998,7 @@ typedef struct {
 } koloBucketItem_t;
 
 /* A cap function: returns the most bytes of a bucket, in MiB.
- * Parameters: bucket: the number of the bucket among those of its class, from 0 on; context: as given to
- * koloBucketPlan. */
+ * Parameters: bucket: the number of the bucket in its class, from 0 on; context: as given to koloBucketPlan. */
 typedef double (*koloBucketCapFunction_t)(int bucket, void* context);
 /* A filter function: returns 1 if an item may be merged, else 0.
  * Parameters: item: its index; context: as given to koloBucketPlan. */
@@ -959,8 +1030,8 @@ typedef int (*koloBucketFilterFunction_t)(size_t item, void* context);
  *                 bucket is launched. NULL is allowed.
  *   bucketCount   NULL, or a place for the number of buckets
  * Blocks: no. The time is linear in items and dependencies, for each class of two items or more.
- * Errors: koloInvalidArgument for an unknown collective, for an index in dependsOn that is not of an earlier item
- * (there are no cycles otherwise), for mixDatatypes, and for a cap that is negative or no number. koloInvalidDatatype,
+ * Errors: koloInvalidArgument for an unknown collective, for mixDatatypes, for a cap that is negative or no number, and
+ *   for an index in dependsOn that is not of an earlier item, which excludes cycles. koloInvalidDatatype,
  *   koloInvalidOperation. The message names the item.
  * Source: PyTorch Inductor, fx_passes/bucketing.py. Its buckets do not mix datatypes, and its all-gathers ask for one
  *   cap. */
@@ -980,8 +1051,8 @@ KOLO_API koloResult_t koloBucketPlan(const koloBucketItem_t* items, size_t count
  * Conditions follow, each after a "/". An override holds where all its conditions do. A range is LOW-HIGH, with both
  * ends included, or one number. K, M and G are powers of 1024.
  *   "/bytes=64K-1M"           bytes of the count, the same as "@64K-1M"
- *   "/elements=256001-"       the count of the call: where blocks are divided among ranks, that of one block; where
- *                             counts differ, the longest that all ranks know, or else 0, as for bytes
+ *   "/elements=256001-"       the count of the call. In forms with counts it is the longest count, or 0 if each rank
+ *                             knows only its own. The same holds for bytes.
  *   "/ranks=3-"               the number of ranks of comm
  *   "/op=sum+avg"             the reductions, as koloRedOpName has them; "pre_mul_sum" and "user" are those of
  *                             koloRedOpCreatePreMulSum and koloRedOpCreate
@@ -990,7 +1061,8 @@ KOLO_API koloResult_t koloBucketPlan(const koloBucketItem_t* items, size_t count
  *   "all_reduce:one_shot,all_reduce:ring/ranks=3-/elements=256001-"
  *   "all_reduce:one_shot/bytes=-128K/op=sum/registered=yes"
  * Without "/registered", an override that forces an algorithm holds for both cases. Algorithms that cannot work between
- * windows are not used there, and the operation goes through staging.
+ * windows are not used there, and the operation goes through staging. A line carries short operations before the ranks
+ * know of each other's windows, so it is not chosen beside an override for registered buffers.
  * koloAlgorithmName and koloAlgorithmIsDefined tell which algorithms there are. koloExplain tells which of them fit an
  * operation. The planner chooses where the algorithm asked for cannot carry out an operation:
  *  - line carries only short operations.
