@@ -75,7 +75,7 @@ class Sweep {
     for (const Wish& wish : options_.wishes) {
       accepted.push_back(wish);
       const koloResult_t result = koloCommSetAlgorithm(comm_, wishesText(accepted).c_str());
-      if (result == koloInvalidArgument) {
+      if (result == koloInvalidArgument && wish.conditions.empty()) {
         accepted.pop_back();
       } else {
         check(result, "koloCommSetAlgorithm");

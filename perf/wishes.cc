@@ -22,13 +22,16 @@ void parseRange(std::string_view text, Wish& wish) {
   if (wish.low > wish.high) fail("the range of sizes \"{}\" ends before it begins", text);
 }
 
-// "[^]ALGORITHM[@LOW-HIGH]"
+// "[^]ALGORITHM[@LOW-HIGH][/CONDITION...]"
 Wish parseAlgorithm(std::string_view text) {
   Wish wish;
   if (!text.empty() && text.front() == '^') {
     wish.forbid = true;
     text.remove_prefix(1);
   }
+  const size_t slash = std::min(text.find('/'), text.size());
+  wish.conditions = text.substr(slash);
+  text = text.substr(0, slash);
   const size_t at = std::min(text.find('@'), text.size());
   wish.algorithm = text.substr(0, at);
   const std::vector<std::string> known = algorithmNames();
@@ -75,8 +78,9 @@ std::string wishesText(const std::vector<Wish>& wishes) {
   for (const Wish& wish : wishes) {
     text += fmt::format("{}{}:{}{}", text.empty() ? "" : ",", koloCollectiveName(wish.collective),
                         wish.forbid ? "^" : "", wish.algorithm);
-    if (wish.low == 0 && wish.high == SIZE_MAX) continue;
-    text += fmt::format("@{}-{}", wish.low, wish.high == SIZE_MAX ? "" : std::to_string(wish.high));
+    if (wish.low != 0 || wish.high != SIZE_MAX)
+      text += fmt::format("@{}-{}", wish.low, wish.high == SIZE_MAX ? "" : std::to_string(wish.high));
+    text += wish.conditions;
   }
   return text;
 }
@@ -84,7 +88,8 @@ std::string wishesText(const std::vector<Wish>& wishes) {
 std::string algorithmAskedFor(const std::vector<Wish>& wishes, koloCollective_t collective, size_t countBytes) {
   std::string algorithm;
   for (const Wish& wish : wishes) {
-    if (!wish.forbid && wish.collective == collective && countBytes >= wish.low && countBytes <= wish.high) {
+    if (!wish.forbid && wish.conditions.empty() && wish.collective == collective && countBytes >= wish.low &&
+        countBytes <= wish.high) {
       algorithm = wish.algorithm;
     }
   }

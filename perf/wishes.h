@@ -20,6 +20,7 @@ struct Wish {
   // The count of the call in bytes for which it holds, both included.
   size_t low = 0;
   size_t high = SIZE_MAX;
+  std::string conditions;  // further ones, "/ranks=3-/op=sum", which the library reads
 };
 
 // All that the library has.
@@ -34,7 +35,8 @@ std::vector<Wish> parseWishes(std::string_view text, const std::vector<koloColle
 // As koloCommSetAlgorithm reads them.
 std::string wishesText(const std::vector<Wish>& wishes);
 
-// What the last wish that holds asks for; empty: nothing.
+// What the last wish that holds asks for; empty: nothing. Wishes with conditions that only the library reads count for
+// nothing here.
 std::string algorithmAskedFor(const std::vector<Wish>& wishes, koloCollective_t collective, size_t countBytes);
 
 }  // namespace kolo::perf

@@ -1121,14 +1121,150 @@ KOLO_API koloResult_t koloStreamWaitEvent(koloStream_t stream, koloEvent_t event
  * Parameters: event: the handle is dead afterwards. Streams that wait for the event still do. */
 KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
 
+/* ----------------------------------------------------------------- arrays */
+/* Arrays whose shape and datatype travel with the data: the receiver need not know them. What holds for every function
+ * of this section:
+ *
+ * Arrays: koloArray_t, of 0 to KOLO_MAX_DIMS dimensions. Strides are NULL, or row-major without gaps. A scalar has 0 dimensions and one element. Plain bytes of any
+ *   length, such as serialised objects, are an array of koloUint8 with one dimension.
+ * Receiving: the library calls the receiver's allocate function when the shape has arrived, and then writes the data to
+ *   the memory that the function gives.
+ * Communicators: on host memory only (koloUnsupported).
+ * Groups: the calls are refused inside a group (koloInvalidUsage), since the receiver's part has two steps.
+ * Blocks, Stream: rule 7; also after koloSetMayWait(0). With a stream of koloStreamCreate, allocate runs on the
+ *   thread of the stream, and collectives that other threads call on the communicator wait until the call is done.
+ * Threads: rule 6.
+ * Errors: koloInvalidPointer, koloInvalidArgument (array: number of dimensions, strides), koloInvalidCount (elements),
+ *   koloInvalidDatatype, koloInvalidRoot (root, peer). koloInvalidUsage after koloCommFinalize. koloOutOfMemory if
+ *   allocate returns NULL. The failure of comm (rule 10). */
+
+/* An allocate function: returns memory for an array, row-major without gaps; NULL if it has none.
+ * The memory is the caller's, also if the call fails later. For an array without elements NULL is no error.
+ * The function may not call operations, groups or the end of a communicator (rule 11). It must return soon: other ranks
+ * wait for it.
+ * Parameters: context: as given to the call; shape: ndim lengths, valid during the call. */
+typedef void* (*koloAllocateFunction_t)(void* context, koloDataType_t datatype, int ndim, const size_t* shape);
+
+/* Sends an array to one rank, which receives it by koloRecvArray and by no other function.
+ * Arrays between two ranks arrive in the order sent. They and other messages do not match each other.
+ * Parameters: data: the array's elements, read; array, datatype: what data is; peer: 0..n-1.
+ * Blocks: a send may return before the receiver has called. */
+KOLO_API koloResult_t koloSendArray(const void* data, const koloArray_t* array, koloDataType_t datatype, int peer,
+                                    koloComm_t comm, koloStream_t stream);
+/* Receives an array.
+ * Parameters:
+ *   allocate  gives the memory; not NULL; called once
+ *   context   passed to allocate
+ *   peer      0..n-1, or KOLO_ANY_SOURCE
+ *   status    NULL, or a place for the source, the tag 0 and the number of elements; must live until the data has come
+ * Errors: koloOutOfMemory if allocate returns NULL: the array is dropped, and the sender's call succeeds. */
+KOLO_API koloResult_t koloRecvArray(koloAllocateFunction_t allocate, void* context, int peer, koloRecvStatus_t* status,
+                                    koloComm_t comm, koloStream_t stream);
+/* Broadcasts an array of the root. Collective over comm.
+ * Parameters:
+ *   data, array, datatype  the array, read on the root only
+ *   allocate               gives the memory; may be NULL on the root, whose data then is its result
+ *   context                passed to allocate
+ *   root                   the same on all ranks
+ * Errors: an array that the root may not send is an error on all ranks. If allocate returns NULL on a rank, that rank
+ *   returns koloOutOfMemory and all others koloRemoteError. No data moves then, and comm goes on. */
+KOLO_API koloResult_t koloBroadcastArray(const void* data, const koloArray_t* array, koloDataType_t datatype,
+                                         koloAllocateFunction_t allocate, void* context, int root, koloComm_t comm,
+                                         koloStream_t stream);
+/* Scatters an array of the root along dimension 0: rank i receives the i-th of n equal parts. Collective over comm.
+ * Parameters: as koloBroadcastArray. If allocate is NULL on the root, the root's part is where it lies in data.
+ * Errors: as koloBroadcastArray. koloInvalidArgument on all ranks if n does not divide the length of dimension 0, or if
+ *   the array is a scalar; the message names axis, length and ranks. */
+KOLO_API koloResult_t koloScatterArray(const void* data, const koloArray_t* array, koloDataType_t datatype,
+                                       koloAllocateFunction_t allocate, void* context, int root, koloComm_t comm,
+                                       koloStream_t stream);
+
+/* ---------------------------------------------------------------- buckets */
+/* Which collectives of a program are merged into one launch. The functions of this section only plan: they exchange
+ * nothing, and the communicators in their items serve to tell items apart. */
+
+/* The bucket of an item that is not merged. */
+#define KOLO_NO_BUCKET (-1)
+
+/* One collective of a program.
+ * Only all-gathers, reduce-scatters and all-reduces are merged. Items of other collectives may stand for any other
+ * work: dependencies lead through them. */
+typedef struct {
+  size_t bytes; /* all-gather: of the output, n blocks; reduce-scatter: of the input, n blocks; all-reduce: of one */
+  koloDataType_t datatype;
+  koloCollective_t collective;
+  koloRedOp_t op;          /* read for reduce-scatter and all-reduce only */
+  koloComm_t comm;         /* compared only; any value, NULL included */
+  const size_t* dependsOn; /* indices of earlier items whose results this item needs; NULL if there are none */
+  size_t dependencies;     /* entries of dependsOn */
+} koloBucketItem_t;
+
+/* A cap function: returns the most bytes of a bucket, in MiB.
+ * Parameters: bucket: the number of the bucket in its class, from 0 on; context: as given to koloBucketPlan. */
+typedef double (*koloBucketCapFunction_t)(int bucket, void* context);
+/* A filter function: returns 1 if an item may be merged, else 0.
+ * Parameters: item: its index; context: as given to koloBucketPlan. */
+typedef int (*koloBucketFilterFunction_t)(size_t item, void* context);
+
+/* Plans buckets: which collectives of a program are merged, and where each bucket is launched.
+ *  - A class is the items of one communicator, collective, datatype and (where there is one) reduction. A bucket holds
+ *    items of one class. With mixDatatypes 1 the datatype does not count.
+ *  - The items of a class are put into its open bucket one after the other, in the program's order. An item that does
+ *    not fit under the cap closes the bucket and opens the next one, whose cap is asked for then. An item above the cap
+ *    has a bucket of its own.
+ *  - An item that depends on a member of the open bucket, directly or through other items, is skipped: it is not
+ *    merged, neither into this bucket nor into a later one. A new bucket begins without members to depend on.
+ *  - Classes are planned one after the other, by their first items. What depends on a member of a planned bucket
+ *    depends on all that the bucket needs. So the merged program has no cycle.
+ *  - A bucket of one item is not merged.
+ *  - An all-gather bucket is launched at the place of its first member, early enough for all. Reduce-scatter and
+ *    all-reduce buckets are launched at the place of their last member, when all inputs are there. What a member
+ *    depends on comes before the launch.
+ * Parameters:
+ *   items         count items, in the program's order
+ *   cap           NULL: 2000 MiB for every bucket
+ *   filter        NULL: every item may be merged
+ *   context       passed to cap and filter
+ *   mixDatatypes  1 or 0
+ *   bucketOf      count entries: the bucket of each item, or KOLO_NO_BUCKET. Buckets are numbered from 0 on, by their
+ *                 first members.
+ *   launchAt      count entries, of which one for each bucket is written: the index of the item at whose place the
+ *                 bucket is launched. NULL is allowed.
+ *   bucketCount   NULL, or a place for the number of buckets
+ * Blocks: no. The time is linear in items and dependencies, for each class of two items or more.
+ * Errors: koloInvalidArgument for an unknown collective, for mixDatatypes, for a cap that is negative or no number, and
+ *   for an index in dependsOn that is not of an earlier item, which excludes cycles. koloInvalidDatatype,
+ *   koloInvalidOperation. The message names the item.
+ * Source: PyTorch Inductor, fx_passes/bucketing.py. Its buckets do not mix datatypes, and its all-gathers ask for one
+ *   cap. */
+KOLO_API koloResult_t koloBucketPlan(const koloBucketItem_t* items, size_t count, koloBucketCapFunction_t cap,
+                                     koloBucketFilterFunction_t filter, void* context, int mixDatatypes, int* bucketOf,
+                                     size_t* launchAt, size_t* bucketCount);
+
 /* ------------------------------------------------- choices and inspection */
 
 /* Overrides the planner's choice of algorithms on comm. All ranks must give the same text.
- * The text is a list of overrides, separated by commas; "" returns to the planner's choice.
+ * The text is a list of overrides, separated by commas; "" returns to the planner's choice. Of several overrides that
+ * force an algorithm for one operation, the last one counts.
  *   "all_reduce:ring"         forces an algorithm
  *   "all_reduce:^ring"        forbids it
  *   "all_reduce:ring@1M-"     forces it from 1 MiB on; the range is LOW-HIGH in bytes, with K, M or G allowed, and
  *                             either end may be left out
+ * Conditions follow, each after a "/". An override holds where all its conditions do. A range is LOW-HIGH, with both
+ * ends included, or one number. K, M and G are powers of 1024.
+ *   "/bytes=64K-1M"           bytes of the count, the same as "@64K-1M"
+ *   "/elements=256001-"       the count of the call. In forms with counts it is the longest count, or 0 if each rank
+ *                             knows only its own. The same holds for bytes.
+ *   "/ranks=3-"               the number of ranks of comm
+ *   "/op=sum+avg"             the reductions, as koloRedOpName has them; "pre_mul_sum" and "user" are those of
+ *                             koloRedOpCreatePreMulSum and koloRedOpCreate
+ *   "/registered=yes"         only where the buffers of all ranks lie in windows; "no": only where they do not
+ * Two examples, the rules of tinygrad's ring and of PyTorch's one-shot all-reduce:
+ *   "all_reduce:one_shot,all_reduce:ring/ranks=3-/elements=256001-"
+ *   "all_reduce:one_shot/bytes=-128K/op=sum/registered=yes"
+ * Without "/registered", an override that forces an algorithm holds for both cases. Algorithms that cannot work between
+ * windows are not used there, and the operation goes through staging. A line carries short operations before the ranks
+ * know of each other's windows, so it is not chosen beside an override for registered buffers.
  * koloAlgorithmName and koloAlgorithmIsDefined tell which algorithms there are. koloExplain tells which of them fit an
  * operation. The planner chooses where the algorithm asked for cannot carry out an operation:
  *  - line carries only short operations.
@@ -1173,6 +1309,17 @@ KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collecti
 KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t collective, size_t count,
                                   koloDataType_t datatype, koloRedOp_t op, int registered, char* text, size_t size,
                                   size_t* needed);
+
+/* Reads a device string, as koloConfig_t.device and streams are chosen by.
+ * Parameters:
+ *   text    KIND, KIND and a number, or these with ":" and a stream's number: "gpu0:1". The kinds:
+ *             "gpu", "cuda"  a CUDA device; without a number the first
+ *             "cpu"          host memory, whatever the number
+ *             "xpu"          a CUDA device if this machine has one, else host memory; "xpux" is the same as "xpu"
+ *   device  place for the CUDA device, or for KOLO_HOST. Whether the device exists shows when it is used.
+ *   stream  place for the stream's number, 0 if the text has none; NULL: a text with a stream other than 0 is refused
+ * Errors: koloInvalidArgument; the message tells what was expected. */
+KOLO_API koloResult_t koloDeviceParse(const char* text, int* device, int* stream);
 
 typedef enum KOLO_OF_INT {
   koloInfoBuild = 0,      /* version, compiler, features */

@@ -17,17 +17,20 @@ Result<planner::Query> makeQuery(koloCollective_t collective, size_t count, kolo
   planner::Query query;
   query.collective = static_cast<device::Collective>(collective);
   query.bytes = collective == koloCollectiveBarrier ? 0 : count * elementBytes(datatype);
+  query.elements = collective == koloCollectiveBarrier ? 0 : count;
   query.registered = registered != 0;
   return query;
 }
 
-// Whether an operation would be folded at once, in the order of the ranks: the communicator may ask for it, a reduction
-// that a user made there, or an average of small integers. Apart from that all reductions are planned alike.
-bool foldsInOrder(comm::Communicator& communicator, const planner::Query& query, koloDataType_t datatype,
-                  koloRedOp_t op) {
+// What the query says of the reduction: which it is, and whether it would be folded at once, in the order of the ranks.
+// The communicator may ask for that, a reduction that a user made there, or an average of small integers. Apart from
+// that, and from overrides, all reductions are planned alike.
+void describeReduction(comm::Communicator* communicator, koloDataType_t datatype, koloRedOp_t op,
+                       planner::Query& query) {
   comm::Operation operation{{.collective = query.collective, .datatype = datatype, .op = op}, {}, {}};
-  if (op >= koloNumOps) operation.custom = communicator.reductions().find(op);
-  return operation.reduces() && communicator.planning().foldsInOrder(operation);
+  if (communicator != nullptr && op >= koloNumOps) operation.custom = communicator->reductions().find(op);
+  query.reduction = collectives::reductionOf(operation);
+  query.inOrder = communicator != nullptr && operation.reduces() && communicator->planning().foldsInOrder(operation);
 }
 
 }  // namespace
@@ -72,7 +75,7 @@ KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collecti
     KOLO_TRY(checkResult("plan", plan));
     KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
     KOLO_ASSIGN(planner::Query query, makeQuery(collective, count, datatype, registered));
-    query.inOrder = foldsInOrder(*communicator, query, datatype, op);
+    describeReduction(communicator.get(), datatype, op, query);
     *plan = communicator->planning().describe(query, communicator->backend().transportNames());
     return {};
   });
@@ -89,12 +92,13 @@ KOLO_API koloResult_t koloExplain(koloComm_t comm, int nranks, koloCollective_t 
     }
     if (comm != nullptr) {
       KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
-      query.inOrder = foldsInOrder(*communicator, query, datatype, op);
+      describeReduction(communicator.get(), datatype, op, query);
       return giveText(communicator->planning().explain(query), text, size, needed);
     }
     if (nranks < 1) return error(koloInvalidRankCount, "nranks is {}, expected 1 or more", nranks);
     KOLO_ASSIGN(const comm::Options options, comm::Options::make(nullptr, nullptr));
     KOLO_ASSIGN(const std::vector<planner::Wish> wishes, planner::parseWishes(options.algorithm));
+    describeReduction(nullptr, datatype, op, query);
     query.inOrder = options.reproducible || collectives::needsWholeFold(op, datatype);
     planner::Machine machine;
     machine.ranks = nranks;

@@ -52,7 +52,8 @@ class Bias {
     if (owner_.load(std::memory_order_seq_cst) != nullptr) revokeNow();
   }
 
-  // Whether this system offers the barrier that revoke() needs; without it give() must not be called.
+  // Whether this system offers the barrier that revoke() needs, and the log is not at its debug level; otherwise give()
+  // must not be called.
   static bool isPossible();
 
  private:

@@ -186,7 +186,9 @@ constexpr Setting kTable[] = {
     {.name = "KOLO_ALGORITHM",
      .kind = Kind::kText,
      .fallback = "",
-     .meaning = "algorithms to force or forbid: all_reduce:biring,broadcast:^tree,all_gather:ring@1M-"},
+     .meaning =
+         "algorithms to force or forbid: all_reduce:biring,broadcast:^tree,all_gather:ring@1M-; and conditions on "
+         "bytes, elements, ranks, op and registered: all_reduce:ring/ranks=3-/elements=256001-/op=sum"},
     {.name = "KOLO_TRANSPORTS",
      .kind = Kind::kText,
      .fallback = "",

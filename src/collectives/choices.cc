@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "algorithms/names.h"
+#include "base/datatypes.h"
 
 namespace kolo::collectives {
 
@@ -12,7 +13,7 @@ Status Choices::set(std::string_view overrides) {
   {
     const std::lock_guard lock(mutex_);
     overrides_ = std::move(parsed);
-    haveRanges_ = planner::haveRanges(overrides_);
+    tellCallsApart_ = planner::tellCallsApart(overrides_);
   }
   for (auto& classes : chosen_) classes.fill(std::nullopt);
   return {};
@@ -32,6 +33,7 @@ planner::Query Choices::queryFor(const Operation& operation) const {
   query.inOrder = operation.reduces() && inOrder(operation);
   query.isList = operation.list != nullptr;
   query.castsOutput = query.isList && operation.list->castsOutput;
+  query.reduction = reductionOf(operation);
   return query;
 }
 
@@ -40,14 +42,15 @@ planner::Query Choices::queryFor(const Operation& operation) const {
 planner::Choice Choices::choose(const Operation& operation, std::uint64_t bytes) {
   planner::Query query = queryFor(operation);
   if (!query.countsKnown) bytes = 0;  // ranks see different counts
+  query.elements = operation.list != nullptr ? bytes : bytes / elementBytes(operation.datatype);
   const auto width = static_cast<std::size_t>(std::bit_width(bytes));
   const bool fitsLine = bytes <= device::kHeaderPayloadBytes;
-  const bool cached = !query.vector && !query.inOrder && !query.isList && !haveRanges_;
+  const bool cached = !query.vector && !query.inOrder && !query.isList && !tellCallsApart_;
   // Class 6 holds 32..63 bytes, of which only some fit a line.
   const std::size_t sizeClass = width == 6 && !fitsLine ? kClasses - 1 : width;
   auto& slot = chosen_[static_cast<std::size_t>(operation.collective)][sizeClass];
   if (cached && slot.has_value()) return *slot;
-  query.bytes = haveRanges_ ? bytes : planner::sizeForClassOf(bytes);
+  query.bytes = tellCallsApart_ ? bytes : planner::sizeForClassOf(bytes);
   const planner::Choice choice = planner::choose(query, machine_, overrides_);
   if (cached) slot = choice;
   return choice;
@@ -62,7 +65,7 @@ koloPlan_t Choices::describe(const planner::Query& query) const {
   planner::Query planned = query;  // as choose() does it
   planned.inOrder = query.inOrder || (reproducible_ && device::isIn(query.collective, device::kReducing));
   std::unique_lock lock(mutex_);
-  if (!haveRanges_) planned.bytes = planner::sizeForClassOf(query.bytes);
+  if (!tellCallsApart_) planned.bytes = planner::sizeForClassOf(query.bytes);
   const planner::Choice choice = planner::choose(planned, machine_, overrides_);
   lock.unlock();
   koloPlan_t plan{};

@@ -41,7 +41,7 @@ class Choices {
   const bool reproducible_;
   mutable std::mutex mutex_;  // for threads that ask beside the turn, in which alone overrides change
   std::vector<planner::Wish> overrides_;
-  bool haveRanges_ = false;
+  bool tellCallsApart_ = false;
   std::array<std::array<std::optional<planner::Choice>, kClasses>, static_cast<std::size_t>(device::Collective::kCount)>
       chosen_;
 };

@@ -97,7 +97,7 @@ Status checkOverlaps(const ListCall& call, const List& list) {
 // What all ranks have to say alike of an item.
 void addDigest(std::uint64_t& digest, const ListCall& call, const Item& item) {
   mix(digest, static_cast<std::uint64_t>(item.transferType) | static_cast<std::uint64_t>(item.recv.datatype) << 8 |
-                    std::uint64_t{std::bit_cast<std::uint32_t>(item.scale)} << 32);
+                  std::uint64_t{std::bit_cast<std::uint32_t>(item.scale)} << 32);
   const bool receives = device::isIn(call.collective, device::kReceivesBlocks);
   const Side& whole = receives ? item.recv : item.send;
   for (std::size_t block = 0; block < whole.extents.size(); ++block) mix(digest, whole.elementsOf(block));
@@ -109,8 +109,8 @@ std::shared_ptr<const List> finish(const ListCall& call, List&& list, std::uint6
   for (const Item& item : list.items) {
     mix(list.hash, item.send);
     mix(list.hash, item.recv);
-    mix(list.hash, static_cast<std::uint64_t>(item.transferType) |
-                         std::uint64_t{std::bit_cast<std::uint32_t>(item.scale)} << 32);
+    mix(list.hash,
+        static_cast<std::uint64_t>(item.transferType) | std::uint64_t{std::bit_cast<std::uint32_t>(item.scale)} << 32);
     list.castsOutput = list.castsOutput || item.recv.datatype != item.transferType;
   }
   if (list.longest == 0) {
@@ -147,7 +147,7 @@ Result<std::shared_ptr<const List>> makeAxisExchange(const ListCall& call, const
   std::uint64_t digest = 1, others = 1;
   for (int d = 0; d < read.send.ndim; ++d) others *= d == splitAxis || d == concatAxis ? 1 : read.send.shape[d];
   mix(digest, static_cast<std::uint64_t>(read.transferType) | static_cast<std::uint64_t>(read.recv.datatype) << 8 |
-                    std::uint64_t{std::bit_cast<std::uint32_t>(read.scale)} << 32);
+                  std::uint64_t{std::bit_cast<std::uint32_t>(read.scale)} << 32);
   mix(digest, others);
   const auto longestOf = [](const std::vector<std::uint64_t>& lengths) { return *std::ranges::max_element(lengths); };
   const auto areAlike = [](const std::vector<std::uint64_t>& lengths) {

@@ -4,6 +4,7 @@
 
 #include "base/datatypes.h"
 #include "device/reducers.h"
+#include "planner/planner.h"
 
 namespace kolo::collectives {
 
@@ -31,6 +32,13 @@ bool needsWholeFold(const Operation& operation) {
   const std::vector<Item>& items = operation.list->items;
   return std::any_of(items.begin(), items.end(),
                      [&](const Item& item) { return needsWholeFold(operation.op, item.transferType); });
+}
+
+int reductionOf(const Operation& operation) {
+  if (!operation.reduces() || operation.op < 0) return koloSum;
+  if (operation.op < koloNumOps) return operation.op;
+  const bool isPreMulSum = operation.custom != nullptr && operation.custom->isPreMulSum;
+  return isPreMulSum ? planner::kPreMulSum : planner::kUserReduction;
 }
 
 bool countsDiffer(const Call& call) {

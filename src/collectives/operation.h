@@ -87,6 +87,8 @@ device::ReduceOp reduceOpOf(koloRedOp_t op);
 bool needsWholeFold(koloRedOp_t op, koloDataType_t datatype);
 // And of an operation, of some of its items at least.
 bool needsWholeFold(const Operation& operation);
+// The planner's number of an operation's reduction (planner::Query::reduction).
+int reductionOf(const Operation& operation);
 // Whether each rank knows only the counts of its own blocks.
 bool countsDiffer(const Call& call);
 // The planner's size: bytes of one block, of the longest where they differ.

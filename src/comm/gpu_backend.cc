@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/datatypes.h"
+#include "collectives/call_log.h"
 #include "comm/communicator.h"
 
 namespace kolo::comm {
@@ -84,6 +85,7 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
                          owner_.planning().operations().make());
     if (operation.custom == nullptr) owner_.planning().operations().remember(operation);
   }
+  collectives::logCall(operation, owner_.planning().operations().current());
   Work& work = works_.emplace_back(owner_.planning().operations().current().work);
   counts_.push_back(owner_.planning().operations().current().counts);
   lists_.push_back(owner_.planning().operations().current().laidOut);

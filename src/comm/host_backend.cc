@@ -6,6 +6,7 @@
 
 #include "algorithms/one_shot.h"
 #include "base/caller.h"
+#include "collectives/call_log.h"
 #include "comm/communicator.h"
 #include "drivers/cuda/devices.h"
 #include "executor/host/host_team.h"
@@ -49,13 +50,17 @@ std::string HostBackend::transportNames() const { return owner_.peers().transpor
 
 Status HostBackend::run(const Operation& operation, void*) {
   const bool isRecallable = operation.custom == nullptr;
-  if (isRecallable && operations_.recall(operation)) return runAgain();
+  if (isRecallable && operations_.recall(operation)) {
+    collectives::logCall(operation, operations_.current());
+    return runAgain();
+  }
   if (owner_.failed()) return owner_.failure();
   const bool isTrusted = isRecallable && owner_.options().eager;
   if (!isTrusted && !caller.mayWait && owner_.ranks() > 1) return Status(koloInProgress, {});
   KOLO_TRY(collectives::checkFold(operation, owner_.planning().choices(), owner_.ranks()));
   Prepared& now = operations_.make();
   collectives::prepare(owner_.planning().site(), owner_.planning().choices(), operation, now);
+  collectives::logCall(operation, now);
   if (scratch_.size() < now.scratchBytes) scratch_.resize(now.scratchBytes);
   if (isRecallable && !owner_.isFinalized()) operations_.remember(operation);
   KOLO_TRY(isTrusted ? runAgain() : execute());

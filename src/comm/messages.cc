@@ -128,7 +128,7 @@ void Messages::start(const Message& message, Request& request, bool isAlone) {
 
 bool Messages::accepts(const Receive& receive, int peer, int tag) const {
   return (receive.peer == KOLO_ANY_SOURCE || receive.peer == peer) &&
-         (receive.tag == KOLO_ANY_TAG || receive.tag == tag);
+         (receive.tag == tag || (receive.tag == KOLO_ANY_TAG && tag >= 0));
 }
 
 // Status and errors of a message that has found its receive.

@@ -212,7 +212,7 @@ bool Messages::writeChunks(int peer) {
 const char* Messages::problemWith(Pair& pair, const MessageLine& line) {
   if (isAnswer(line)) return problemWithAnswer(pair, line);
   if (line.datatype >= koloNumDatatypes) return "an unknown datatype";
-  if (line.tag < 0) return "a negative tag";
+  if (line.tag == KOLO_ANY_TAG) return "a negative tag";
   switch (line.kind) {
     case MessageKind::kInline: return line.bytes <= device::kInlineBytes ? nullptr : "more bytes than the line holds";
     case MessageKind::kEager: return line.bytes <= eagerBytes_ ? nullptr : "more bytes than a slot holds";

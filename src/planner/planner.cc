@@ -26,20 +26,26 @@ Algorithm directFormOf(Algorithm staged, Collective collective, const Machine& m
   return device::isIn(collective, row.asOneShot) ? Algorithm::kOneShot : Algorithm::kCount;
 }
 
-const Wish* findForce(const Query& query, const std::vector<Wish>& wishes) {
+// What the last wish that holds asks for, where buffers are registered or where they are not.
+const Wish* findForce(const Query& query, const Machine& machine, const std::vector<Wish>& wishes, bool registered) {
   const Wish* found = nullptr;
   for (const Wish& wish : wishes) {
-    if (!wish.forbid && wish.collective == query.collective && query.bytes >= wish.low && query.bytes <= wish.high) {
-      found = &wish;
-    }
+    if (!wish.forbid && wish.holds(query, machine, registered)) found = &wish;
   }
   return found;
 }
 
-bool isForbidden(Algorithm algorithm, const Query& query, const std::vector<Wish>& wishes) {
+// The same, if the operation can be carried out so.
+const Wish* findForceThatFits(const Query& query, const Machine& machine, const std::vector<Wish>& wishes,
+                              bool registered) {
+  const Wish* found = findForce(query, machine, wishes, registered);
+  return found != nullptr && fits(found->algorithm, query, machine) ? found : nullptr;
+}
+
+bool isForbidden(Algorithm algorithm, const Query& query, const Machine& machine, const std::vector<Wish>& wishes,
+                 bool registered) {
   return std::any_of(wishes.begin(), wishes.end(), [&](const Wish& wish) {
-    return wish.forbid && wish.collective == query.collective && wish.algorithm == algorithm &&
-           query.bytes >= wish.low && query.bytes <= wish.high;
+    return wish.forbid && wish.algorithm == algorithm && wish.holds(query, machine, registered);
   });
 }
 
@@ -58,7 +64,7 @@ std::vector<Candidate> candidates(const Query& query, const Machine& machine, co
   std::vector<Candidate> result;
   for (const algorithms::Row& row : algorithms::kCatalogue) {
     if (waitsToBeAskedFor(row, query, machine)) continue;
-    if (fits(row.algorithm, query, machine) && !isForbidden(row.algorithm, query, wishes)) {
+    if (fits(row.algorithm, query, machine) && !isForbidden(row.algorithm, query, machine, wishes, false)) {
       result.push_back({row.algorithm, predictUs(row.algorithm, false, query, machine)});
     }
   }
@@ -73,7 +79,8 @@ Algorithm bestDirectForm(const Query& query, const Machine& machine, const std::
   double bestUs = stagedUs;
   for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot}) {
     const Algorithm form = directFormOf(algorithm, query.collective, machine);
-    if (form != algorithm || !fits(algorithm, query, machine) || isForbidden(algorithm, query, wishes)) continue;
+    if (form != algorithm || !fits(algorithm, query, machine)) continue;
+    if (isForbidden(algorithm, query, machine, wishes, true)) continue;
     if (!query.countsKnown) return form;
     const double us = predictUs(form, true, query, machine);
     if (us <= bestUs) {
@@ -89,6 +96,17 @@ Algorithm bestDirectForm(const Query& query, const Machine& machine, const std::
 bool isTaken(const Choice& choice, const Query& query, const Machine& machine) {
   return query.collective == Collective::kBroadcast && choice.direct != Algorithm::kCount &&
          query.bytes >= machine.takenFromBytes;
+}
+
+// The best through staging. isBesideDirect: a form between windows has been asked for beside it, which a line rules
+// out.
+Algorithm bestStaged(const Query& query, const Machine& machine, const std::vector<Wish>& wishes, bool isBesideDirect) {
+  for (const Candidate& candidate : candidates(query, machine, wishes)) {
+    if (!isBesideDirect || candidate.algorithm != Algorithm::kLine) return candidate.algorithm;
+  }
+  // All forbidden: wishes do not make an operation impossible.
+  const bool isShort = query.bytes <= device::kHeaderPayloadBytes && fits(Algorithm::kLine, query, machine);
+  return isShort && !isBesideDirect ? Algorithm::kLine : Algorithm::kOneShot;
 }
 
 }  // namespace
@@ -145,29 +163,32 @@ std::uint64_t sizeForClassOf(std::uint64_t bytes) {
   return std::bit_floor(bytes) + std::bit_floor(bytes) / 2;
 }
 
-bool haveRanges(const std::vector<Wish>& wishes) {
-  return std::any_of(wishes.begin(), wishes.end(),
-                     [](const Wish& wish) { return wish.low != 0 || wish.high != UINT64_MAX; });
+bool tellCallsApart(const std::vector<Wish>& wishes) {
+  return std::any_of(wishes.begin(), wishes.end(), [](const Wish& wish) {
+    return !wish.bytes.isWhole() || !wish.elements.isWhole() || wish.reductions != UINT32_MAX;
+  });
 }
 
 Choice choose(const Query& query, const Machine& machine, const std::vector<Wish>& wishes) {
   Choice choice;
-  if (const Wish* force = findForce(query, wishes); force != nullptr && fits(force->algorithm, query, machine)) {
-    choice.algorithm = force->algorithm;
-    choice.direct = directFormOf(force->algorithm, query.collective, machine);
-  } else {
-    const std::vector<Candidate> all = candidates(query, machine, wishes);
-    // All forbidden: wishes do not make an operation impossible.
-    choice.algorithm = !all.empty() ? all.front().algorithm
-                       : query.bytes <= device::kHeaderPayloadBytes && fits(Algorithm::kLine, query, machine)
-                           ? Algorithm::kLine
-                           : Algorithm::kOneShot;
+  const Wish* const force = findForceThatFits(query, machine, wishes, false);
+  const Wish* const directForce = findForceThatFits(query, machine, wishes, true);
+  const Algorithm wishedForm =
+      directForce != nullptr ? directFormOf(directForce->algorithm, query.collective, machine) : Algorithm::kCount;
+  choice.algorithm =
+      force != nullptr ? force->algorithm : bestStaged(query, machine, wishes, wishedForm != Algorithm::kCount);
+  if (directForce != nullptr) {
+    choice.direct = wishedForm;
+  } else if (choice.algorithm != Algorithm::kLine) {
+    choice.direct = bestDirectForm(query, machine, wishes, predictUs(choice.algorithm, false, query, machine));
+  }
+  // A line carries the data before anybody knows where the buffers of the others lie.
+  if (choice.algorithm == Algorithm::kLine) choice.direct = Algorithm::kCount;
+  if (force == nullptr) {
     const bool sharesCores = machine.mapped && machine.ranks > machine.cores;
-    if (query.collective == Collective::kBarrier && sharesCores && !isForbidden(Algorithm::kTwoShot, query, wishes)) {
+    if (query.collective == Collective::kBarrier && sharesCores &&
+        !isForbidden(Algorithm::kTwoShot, query, machine, wishes, false)) {
       choice.behindRoot = Algorithm::kTwoShot;
-    }
-    if (choice.algorithm != Algorithm::kLine) {
-      choice.direct = bestDirectForm(query, machine, wishes, predictUs(choice.algorithm, false, query, machine));
     }
     if (isTaken(choice, query, machine)) choice.algorithm = Algorithm::kOneShot;
   }
@@ -198,7 +219,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
   }
   if (machine.ranks == 1) return text + "self: chosen, because one rank has nobody to exchange data with\n";
   Query query = asked;
-  if (!haveRanges(wishes)) query.bytes = sizeForClassOf(asked.bytes);
+  if (!tellCallsApart(wishes)) query.bytes = sizeForClassOf(asked.bytes);
   if (query.bytes != asked.bytes) text += fmt::format("planned as {} bytes, like all of its class\n", query.bytes);
   if (query.inOrder && reduces(query.collective)) text += "folded at once, in the order of the ranks\n";
   const Choice choice = choose(query, machine, wishes);
@@ -209,7 +230,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     std::string remark;
     if (waitsToBeAskedFor(row, query, machine)) remark = "for these links and this size only if it is asked for";
     if (!fits(algorithm, query, machine)) remark = "does not fit this size, order or number of ranks";
-    if (isForbidden(algorithm, query, wishes)) remark = "forbidden";
+    if (isForbidden(algorithm, query, machine, wishes, query.registered)) remark = "forbidden";
     if (algorithm == choice.algorithm) remark = "chosen through staging";
     if (algorithm == choice.algorithm && row.meeting == Meeting::kInSteps) {
       remark += fmt::format(": {} inside hosts, {} between them", name(choice.within), name(choice.between));
@@ -223,7 +244,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
                         known ? fmt::format("{:.2f}", predictUs(algorithm, false, query, machine)) : "-",
                         direct ? fmt::format("{:.2f}", predictUs(algorithm, true, query, machine)) : "-", remark);
   }
-  const Wish* force = findForce(query, wishes);
+  const Wish* force = findForce(query, machine, wishes, query.registered);
   if (force != nullptr) {
     text +=
         fits(force->algorithm, query, machine)

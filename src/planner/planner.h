@@ -38,12 +38,17 @@ struct Machine {
   double blockGBps = 0;      // on a GPU: what one block reads and writes
 };
 
+// Reductions that users made, in Query::reduction.
+inline constexpr int kPreMulSum = koloNumOps, kUserReduction = koloNumOps + 1;
+
 struct Query {
   device::Collective collective = device::Collective::kAllReduce;
-  std::uint64_t bytes = 0;  // count of the API call times the element size: one block where blocks are divided
-  bool vector = false;      // counts differ between ranks
-  bool countsKnown = true;  // all ranks know all counts
-  bool registered = false;  // for predictions only: a choice may depend on nothing that ranks may see differently
+  std::uint64_t bytes = 0;     // count of the API call times the element size: one block where blocks are divided
+  std::uint64_t elements = 0;  // that count; for overrides only, as the next one
+  int reduction = koloSum;     // a predefined koloRedOp_t, kPreMulSum or kUserReduction
+  bool vector = false;         // counts differ between ranks
+  bool countsKnown = true;     // all ranks know all counts
+  bool registered = false;     // for predictions only: a choice may depend on nothing that ranks may see differently
   // Fold all inputs at once, in rank order: reproducible, not commutative, or an average of 8- or 16-bit integers.
   bool inOrder = false;
   bool isList = false;       // of items that lie apart: no header carries them, no peer reads or writes them
@@ -69,12 +74,29 @@ bool fits(device::Algorithm algorithm, const Query& query, const Machine& machin
 // Predicted time through staging, or zero-copy.
 double predictUs(device::Algorithm algorithm, bool direct, const Query& query, const Machine& machine);
 
-// One wish of "all_reduce:ring@1M-" or "all_reduce:^ring".
+// A range of numbers, both ends included.
+struct Range {
+  std::uint64_t low = 0, high = UINT64_MAX;
+  bool contains(std::uint64_t number) const { return number >= low && number <= high; }
+  bool isWhole() const { return low == 0 && high == UINT64_MAX; }
+};
+
+// One wish of "all_reduce:ring@1M-/ranks=3-/op=sum" or "all_reduce:^ring".
 struct Wish {
   device::Collective collective;
   device::Algorithm algorithm;
   bool forbid = false;
-  std::uint64_t low = 0, high = UINT64_MAX;  // bytes, both included
+  // Its conditions.
+  Range bytes, elements, ranks;
+  std::uint32_t reductions = UINT32_MAX;                  // a bit for each Query::reduction
+  bool whereRegistered = true, whereUnregistered = true;  // all buffers lie in windows, or not
+
+  // registered: the case that is being planned, of which there are two for each query.
+  bool holds(const Query& query, const Machine& machine, bool registered) const {
+    return collective == query.collective && bytes.contains(query.bytes) && elements.contains(query.elements) &&
+           ranks.contains(static_cast<std::uint64_t>(machine.ranks)) && (reductions >> query.reduction & 1) != 0 &&
+           (registered ? whereRegistered : whereUnregistered);
+  }
 };
 // koloInvalidArgument says which part is wrong and what was expected.
 Result<std::vector<Wish>> parseWishes(std::string_view text);
@@ -82,8 +104,8 @@ Result<std::vector<Wish>> parseWishes(std::string_view text);
 // Choices are made for classes of sizes: the size that stands for all that are planned together with this one, which
 // are those between two powers of two, apart by whether a line carries them.
 std::uint64_t sizeForClassOf(std::uint64_t bytes);
-// Whether wishes tell sizes apart; a class may then be on both sides of a limit, and every size is planned by itself.
-bool haveRanges(const std::vector<Wish>& wishes);
+// Whether wishes tell calls of one class apart, by sizes or reductions; every call is then planned by itself.
+bool tellCallsApart(const std::vector<Wish>& wishes);
 
 Choice choose(const Query& query, const Machine& machine, const std::vector<Wish>& wishes);
 // Every candidate with its predicted time, and why the winner won: for the query's class of sizes, as in execution.

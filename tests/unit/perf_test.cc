@@ -100,6 +100,7 @@ TEST_CASE("perf: an algorithm is asked for of all collectives measured, or of on
   CHECK(text("ring") == "all_reduce:ring,barrier:ring");  // messages have no algorithms
   CHECK(text("allreduce:ring,barrier:^tree") == "all_reduce:ring,barrier:^tree");
   CHECK(text("all_reduce:ring@1K-2K,all_reduce:tree@-8") == "all_reduce:ring@1024-2048,all_reduce:tree@0-8");
+  CHECK(text("ring@-8/ranks=3-/op=sum") == "all_reduce:ring@0-8/ranks=3-/op=sum,barrier:ring@0-8/ranks=3-/op=sum");
   CHECK(text("all_reduce:biring@1M-") == "all_reduce:biring@1048576-");
   for (const char* wrong : {"", "rong", "all_reduce:", "all_reduce:rong", "none:ring", "ring,", "ring@", "ring@1M",
                             "ring@2-1", "send_recv:ring", "broadcast:ring", "all_reduce:ring:tree"}) {
@@ -111,6 +112,7 @@ TEST_CASE("perf: an algorithm is asked for of all collectives measured, or of on
   CHECK(perf::algorithmAskedFor(wishes, koloCollectiveAllReduce, 64) == "tree");
   CHECK(perf::algorithmAskedFor(wishes, koloCollectiveBarrier, 64) == "ring");
   CHECK(perf::algorithmAskedFor(wishes, koloCollectiveSendRecv, 64).empty());
+  CHECK(perf::algorithmAskedFor(perf::parseWishes("ring,tree/ranks=9", measured), koloCollectiveBarrier, 0) == "ring");
 }
 
 TEST_CASE("perf: the names of algorithms are the library's") {

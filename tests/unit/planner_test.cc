@@ -207,6 +207,91 @@ TEST_CASE("planner: no algorithm with one entry for each rank on its stack is ch
   }
 }
 
+TEST_CASE("S0.1 algorithms are forced and forbidden by ranks, elements, bytes and reduction") {
+  const Query query{.collective = Collective::kAllReduce, .bytes = 1 << 20, .elements = 1 << 18};
+  const auto algorithm = [&](const char* text, Query asked, int ranks) {
+    return planner::choose(asked, machineOf(ranks, 8), wishes(text)).algorithm;
+  };
+  const auto isForced = [&](const char* text, const Query& asked, int ranks) {
+    return algorithm(text, asked, ranks) == Algorithm::kRing;
+  };
+  REQUIRE_FALSE(isForced("", query, 4));
+  // The document's rule: more than two ranks, and more than 256,000 elements.
+  const char* const rule = "all_reduce:one_shot,all_reduce:ring/ranks=3-/elements=256001-";
+  CHECK(isForced(rule, query, 3));
+  CHECK(algorithm(rule, query, 2) == Algorithm::kOneShot);
+  Query edge = query;
+  edge.elements = 256001;
+  CHECK(isForced(rule, edge, 3));
+  edge.elements = 256000;
+  CHECK(algorithm(rule, edge, 3) == Algorithm::kOneShot);
+  // One number, and both ends.
+  CHECK(isForced("all_reduce:ring/ranks=4", query, 4));
+  CHECK_FALSE(isForced("all_reduce:ring/ranks=4", query, 5));
+  CHECK(isForced("all_reduce:ring/ranks=3-4", query, 4));
+  CHECK(isForced("all_reduce:ring/bytes=1M", query, 4));
+  CHECK(isForced("all_reduce:ring@1M-/ranks=-4", query, 4));
+  CHECK_FALSE(isForced("all_reduce:ring@2M-/ranks=-4", query, 4));
+  // The reduction.
+  Query maximum = query;
+  maximum.reduction = koloMax;
+  CHECK(isForced("all_reduce:ring/op=sum", query, 4));
+  CHECK_FALSE(isForced("all_reduce:ring/op=sum", maximum, 4));
+  CHECK(isForced("all_reduce:ring/op=sum+max", maximum, 4));
+  Query user = query;
+  user.reduction = planner::kUserReduction;
+  CHECK(isForced("all_reduce:ring/op=user", user, 4));
+  CHECK_FALSE(isForced("all_reduce:ring/op=pre_mul_sum", user, 4));
+  user.reduction = planner::kPreMulSum;
+  CHECK(isForced("all_reduce:ring/op=avg+pre_mul_sum", user, 4));
+  // Forbidden likewise.
+  const Algorithm usual = algorithm("", query, 4);
+  const std::string forbid = std::string("all_reduce:^") + name(usual);
+  CHECK(algorithm((forbid + "/op=sum").c_str(), query, 4) != usual);
+  CHECK(algorithm((forbid + "/op=max").c_str(), query, 4) == usual);
+  CHECK(algorithm((forbid + "/ranks=5-").c_str(), query, 4) == usual);
+}
+
+TEST_CASE("S1.1 an algorithm is forced for registered buffers, or for others, alone") {
+  const Machine machine = machineOf(4, 4);
+  for (const std::uint64_t bytes : {8ull, 40ull, 1024ull, 128ull << 10, 1ull << 20}) {
+    const Query query{.collective = Collective::kAllReduce, .bytes = bytes, .elements = bytes / 4};
+    const auto choose = [&](const char* text) { return planner::choose(query, machine, wishes(text)); };
+    INFO(bytes << " bytes");
+    const planner::Choice usual = choose("");
+    // The document's rule: registered, a sum, and 128 KiB at most.
+    const planner::Choice ruled = choose("all_reduce:one_shot/bytes=-128K/op=sum/registered=yes");
+    CHECK(ruled.direct == (bytes <= 128 << 10 ? Algorithm::kOneShot : usual.direct));
+    if (usual.algorithm != Algorithm::kLine) CHECK(ruled.algorithm == usual.algorithm);
+    CHECK((bytes > 128 << 10 || ruled.algorithm != Algorithm::kLine));
+    const planner::Choice staged = choose("all_reduce:ring/registered=no");
+    CHECK(staged.algorithm == Algorithm::kRing);
+    const planner::Choice both = choose("all_reduce:ring/registered=no,all_reduce:two_shot/registered=yes");
+    CHECK(both.algorithm == Algorithm::kRing);
+    CHECK(both.direct == Algorithm::kTwoShot);
+    // A line, which knows nothing of buffers, leaves no choice.
+    if (bytes <= 40) {
+      const planner::Choice line = choose("all_reduce:line/registered=no,all_reduce:two_shot/registered=yes");
+      CHECK(line.algorithm == Algorithm::kLine);
+      CHECK(line.direct == Algorithm::kCount);
+    }
+    // Forbidden between windows, not elsewhere.
+    const planner::Choice forbidden = choose("all_reduce:^one_shot/registered=yes,all_reduce:^two_shot/registered=yes");
+    CHECK(forbidden.algorithm == usual.algorithm);
+    CHECK(forbidden.direct == Algorithm::kCount);
+  }
+}
+
+TEST_CASE("S0.1 conditions on sizes and reductions have every call planned by itself; those on ranks do not") {
+  for (const char* text :
+       {"all_reduce:ring@1M-", "all_reduce:ring/bytes=5", "all_reduce:ring/elements=5-", "all_reduce:ring/op=sum"}) {
+    CHECK(planner::tellCallsApart(wishes(text)));
+  }
+  for (const char* text : {"", "all_reduce:ring", "all_reduce:ring/ranks=3-", "all_reduce:one_shot/registered=yes"}) {
+    CHECK_FALSE(planner::tellCallsApart(wishes(text)));
+  }
+}
+
 TEST_CASE("planner: malformed wishes are refused with the part that is wrong") {
   const auto refused = [](const char* text, const char* part) {
     const auto parsed = planner::parseWishes(text);
@@ -223,6 +308,17 @@ TEST_CASE("planner: malformed wishes are refused with the part that is wrong") {
   refused("all_reduce:ring@x-1M", "x");
   refused("all_reduce:ring,,broadcast:tree", "");
   refused("send_recv:ring", "send_recv");
+  refused("all_reduce:ring/", "is no condition; expected bytes=LOW-HIGH");
+  refused("all_reduce:ring/size=3", "size=3");
+  refused("all_reduce:ring/ranks=", "a range of ranks");
+  refused("all_reduce:ring/ranks=4-3", "4-3");
+  refused("all_reduce:ring/elements=x", "a range of elements");
+  refused("all_reduce:ring/op=sums", "\"sums\" is no reduction; expected some of sum prod");
+  refused("all_reduce:ring/op=sum+", "\"\" is no reduction");
+  refused("broadcast:tree/op=sum", "broadcast has no reduction");
+  refused("barrier:tree/registered=yes", "a barrier has no buffers");
+  refused("all_reduce:one_shot/registered=maybe", "expected registered=yes or registered=no");
+  refused("all_reduce:ring/registered=yes", "ring does not work between windows; expected one of one_shot two_shot");
   CHECK(planner::parseWishes("").value().empty());
 }
 

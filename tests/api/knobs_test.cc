@@ -1,0 +1,152 @@
+// Conditions of overrides, the line that is written for each call, and device strings.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "support/ranks.h"
+#include "support/settings.h"
+
+using namespace kolo::test;
+
+namespace {
+
+std::string planned(koloComm_t comm, size_t count, koloRedOp_t op, int registered) {
+  koloPlan_t plan{};
+  REQUIRE_OK(koloCommGetPlan(comm, koloCollectiveAllReduce, count, koloFloat32, op, registered, &plan));
+  return plan.algorithm;
+}
+
+// How often the text has the line.
+int countIn(const std::string& text, const std::string& line) {
+  int found = 0;
+  for (size_t at = text.find(line); at != std::string::npos; at = text.find(line, at + 1)) ++found;
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("S0.1 koloCommSetAlgorithm forces an algorithm by ranks, elements and reduction") {
+  World world(3);
+  world.run([](Self& self) {
+    const char* const rule = "all_reduce:one_shot,all_reduce:ring/ranks=3-/elements=5001-/op=sum";
+    EXPECT_OK(self, koloCommSetAlgorithm(self.comm, rule));
+    for (const size_t count : {5000u, 5001u}) {
+      std::vector<float> buffer(count, 1);
+      EXPECT_OK(self, koloAllReduce(buffer.data(), buffer.data(), count, koloFloat32, koloSum, self.comm, nullptr));
+      EXPECT(self, buffer == std::vector<float>(count, 3));
+      EXPECT_OK(self, koloAllReduce(buffer.data(), buffer.data(), count, koloFloat32, koloMax, self.comm, nullptr));
+      EXPECT(self, buffer == std::vector<float>(count, 3));
+    }
+    EXPECT_CODE(self, koloInvalidArgument, koloCommSetAlgorithm(self.comm, "all_reduce:ring/size=3"));
+    EXPECT(self, messageHas("\"size=3\" is no condition"));
+  });
+  CHECK(planned(world[0], 5000, koloSum, 0) == "one_shot");
+  CHECK(planned(world[0], 5001, koloSum, 0) == "ring");
+  CHECK(planned(world[0], 5001, koloMax, 0) == "one_shot");
+}
+
+TEST_CASE("S1.1 an override for registered buffers changes nothing for others") {
+  World world(2);
+  const std::string usual = planned(world[0], 1 << 18, koloSum, 0);
+  world.run([](Self& self) {
+    const char* const rule =
+        "all_reduce:one_shot/bytes=-2M/op=sum/registered=yes,all_reduce:two_shot/bytes=2097153-/registered=yes";
+    EXPECT_OK(self, koloCommSetAlgorithm(self.comm, rule));
+    void* memory = nullptr;
+    constexpr size_t kMost = 1 << 20;
+    EXPECT_OK(self, koloMemAlloc(&memory, 2 * kMost * sizeof(float)));
+    koloWindow_t window = nullptr;
+    EXPECT_OK(self, koloWindowRegister(self.comm, memory, 2 * kMost * sizeof(float), &window));
+    for (const size_t count : {size_t{2}, size_t{1000}, kMost}) {
+      auto* const send = static_cast<float*>(memory);
+      std::fill(send, send + count, 1.5f);
+      EXPECT_OK(self, koloAllReduce(send, send + kMost, count, koloFloat32, koloSum, self.comm, nullptr));
+      EXPECT(self, send[kMost] == 3 && send[kMost + count - 1] == 3);
+      std::vector<float> plain(count, 1);
+      EXPECT_OK(self, koloAllReduce(plain.data(), plain.data(), count, koloFloat32, koloSum, self.comm, nullptr));
+      EXPECT(self, plain == std::vector<float>(count, 2));
+    }
+    EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+    EXPECT_OK(self, koloMemFree(memory));
+  });
+  CHECK(planned(world[0], 1 << 18, koloSum, 0) == usual);
+  CHECK(planned(world[0], 1 << 18, koloSum, 1) == "one_shot");
+  CHECK(planned(world[0], 1 << 20, koloSum, 1) == "two_shot");
+}
+
+TEST_CASE("S0.7 at the debug level one line for each call has the algorithm, ranks x elements and the datatype") {
+  const std::string file = "/tmp/kolo-knobs-test-" + std::to_string(getuid());
+  withSettings({{"KOLO_DEBUG", "debug"}, {"KOLO_DEBUG_FILE", file}}, [&] {
+    (void)std::remove(file.c_str());
+    World world(3, configWithAlgorithm("all_reduce:ring,broadcast:tree,all_gather:ring"));
+    constexpr int kCalls = 5;
+    world.run([](Self& self) {
+      std::vector<double> data(3000, 1);
+      // Repeated calls have their lines too.
+      for (int i = 0; i < kCalls; ++i)
+        EXPECT_OK(self, koloAllReduce(data.data(), data.data(), 1000, koloFloat64, koloMax, self.comm, nullptr));
+      EXPECT_OK(self, koloBroadcast(data.data(), data.data(), 4000, koloUint8, 1, self.comm, nullptr));
+      EXPECT_OK(self, koloBarrier(self.comm, nullptr));
+      koloRequest_t request = nullptr;
+      EXPECT_OK(self, koloIallGather(data.data(), data.data(), 0, koloInt8, self.comm, &request));
+      EXPECT_OK(self, koloRequestWait(request, -1));
+      EXPECT_OK(self, koloRequestFree(request));
+      EXPECT_OK(self, koloSetMayWait(0));
+      EXPECT_OK(self, koloSetMayWait(1));
+    });
+    std::stringstream text;
+    text << std::ifstream(file).rdbuf();
+    INFO(text.str());
+    CHECK(countIn(text.str(), "debug: all_reduce: ring, 3 x 1000 float64, max\n") == 3 * kCalls);
+    CHECK(countIn(text.str(), ": broadcast: tree") == 3);
+    CHECK(countIn(text.str(), ", 3 x 4000 uint8\n") == 3);
+    CHECK(countIn(text.str(), ": barrier: ") == 3);
+    CHECK(countIn(text.str(), ", 3 x 0 int8\n") == 3);
+    (void)std::remove(file.c_str());
+  });
+}
+
+TEST_CASE("S4.8 a device string chooses device and stream") {
+  struct Case {
+    const char* text;
+    int device, stream;
+  };
+  const Case cases[] = {{"gpu0", 0, 0},        {"gpu0:1", 0, 1},       {"gpu3:12", 3, 12},
+                        {"cuda1", 1, 0},       {"gpu", 0, 0},          {"gpu:2", 0, 2},
+                        {"cpu", KOLO_HOST, 0}, {"cpu0", KOLO_HOST, 0}, {"cpu7:3", KOLO_HOST, 3}};
+  for (const Case& each : cases) {
+    INFO(each.text);
+    int device = -9, stream = -9;
+    REQUIRE_OK(koloDeviceParse(each.text, &device, &stream));
+    CHECK(device == each.device);
+    CHECK(stream == each.stream);
+  }
+  // Whatever this machine has.
+  int device = -9, stream = -9;
+  for (const char* text : {"xpu0:1", "xpu:1", "xpux:1"}) {
+    REQUIRE_OK(koloDeviceParse(text, &device, &stream));
+    CHECK((device == KOLO_HOST || device == 0));
+    CHECK(stream == 1);
+  }
+  REQUIRE_OK(koloDeviceParse("gpu2", &device, nullptr));
+  CHECK(device == 2);
+}
+
+TEST_CASE("S4.8 other device strings are refused, and nothing is written") {
+  int device = -9, stream = -9;
+  for (const char* text : {"", "gpu0:", "gpu0:x", "gpu-1", "gpu0:-1", "gpu0:1:2", "gpux", "0", ":1", "tpu0", "GPU0",
+                           "gpu 0", "gpu99999999999", "xpux1", "cpu0 "}) {
+    INFO(text);
+    CHECK_CODE(koloInvalidArgument, koloDeviceParse(text, &device, &stream));
+    CHECK(messageHas((std::string("device \"") + text + "\": expected cpu, gpu, cuda or xpu").c_str()));
+  }
+  CHECK_CODE(koloInvalidArgument, koloDeviceParse("gpu0:1", &device, nullptr));
+  CHECK(messageHas("names stream 1, and stream is NULL"));
+  CHECK_CODE(koloInvalidPointer, koloDeviceParse(nullptr, &device, &stream));
+  CHECK_CODE(koloInvalidPointer, koloDeviceParse("gpu0", nullptr, &stream));
+  CHECK(device == -9);
+  CHECK(stream == -9);
+}
