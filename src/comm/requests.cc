@@ -128,13 +128,6 @@ Status Requests::run(Held<Communicator>& communicator, const Message* messages, 
   return failure.ok() ? request.status() : failure;
 }
 
-Status Requests::runBegun(const Message* messages, std::size_t count) {
-  Request request(static_cast<std::uint32_t>(count));
-  post(messages, count, request);
-  wait(request, kNever);
-  return request.status();
-}
-
 // ---- collectives
 
 void Requests::start(const Operation& operation, Request& request) {

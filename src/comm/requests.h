@@ -66,7 +66,12 @@ class Requests {
   static Status run(Held<Communicator>& communicator, const Message* messages, std::size_t count);
   // The same of messages that belong to one that has been done, and so do not stand in line behind what was called
   // after that one. REQUIRES: the calling thread is not inside by its bias.
-  Status runBegun(const Message* messages, std::size_t count);
+  Status runBegun(const Message* messages, std::size_t count) {
+    Request request(static_cast<std::uint32_t>(count));
+    post(messages, count, request);
+    wait(request, kNever);
+    return request.status();
+  }
   // Until the request is over, or the time has come. It may be of other communicators as well.
   void wait(Request& request, std::int64_t untilNs);
   // Executes what the request stands for, if nobody has begun with it. REQUIRES: the thread is inside by its bias.
