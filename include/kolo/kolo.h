@@ -1125,8 +1125,9 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
 /* Arrays whose shape and datatype travel with the data: the receiver need not know them. What holds for every function
  * of this section:
  *
- * Arrays: koloArray_t, of 0 to KOLO_MAX_DIMS dimensions. Strides are NULL, or row-major without gaps. A scalar has 0 dimensions and one element. Plain bytes of any
- *   length, such as serialised objects, are an array of koloUint8 with one dimension.
+ * Arrays: koloArray_t, of 0 to KOLO_MAX_DIMS dimensions. Strides are NULL, or row-major without gaps. A scalar has 0
+ *   dimensions and one element. Plain bytes of any length, such as serialised objects, are an array of koloUint8 with
+ *   one dimension.
  * Receiving: the library calls the receiver's allocate function when the shape has arrived, and then writes the data to
  *   the memory that the function gives.
  * Communicators: on host memory only (koloUnsupported).

@@ -415,7 +415,7 @@ namespace {
 
 std::uint64_t seedFor(int test, int ranks) { return testSeed() + static_cast<std::uint64_t>(2000 + 10 * test + ranks); }
 
-TEST_CASE("lists and axes: every collective gives what its definition says") {
+TEST_CASE("S0.5 S1.5 S2.4 S2.5 S4.4 lists and axes: every collective gives what its definition says") {
   for (const int ranks : {1, 2, 3, 4, 5}) {
     WorldOptions options;
     options.ranks = ranks;
@@ -512,7 +512,7 @@ void exchangeAxes(World& world, const AxisCase& axes, bool transposed) {
   });
 }
 
-TEST_CASE("S1.8 and S4.4: all-to-all along two axes, with uneven splits") {
+TEST_CASE("S1.8 S4.4 all-to-all along two axes, with uneven splits") {
   WorldOptions options;
   options.ranks = 3;
   World world(options);
@@ -526,7 +526,7 @@ TEST_CASE("S1.8 and S4.4: all-to-all along two axes, with uneven splits") {
 
 // The bits of merged calls are those of single ones, for the same algorithm: rough numbers, whose sums depend on the
 // order in which they are folded.
-TEST_CASE("S2.7: a list gives the bits of single calls") {
+TEST_CASE("S2.7 a list gives the bits of single calls") {
   constexpr int kRanks = 3;
   WorldOptions options;
   options.ranks = kRanks;
