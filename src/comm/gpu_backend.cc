@@ -98,7 +98,8 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
   if (scratch != 0)
     work.scratchBytes = (scratch / channels + 128 * static_cast<std::uint64_t>(owner_.ranks()) + 127) / 128 * 128;
   // Of a list: for the edges of each channel behind what the algorithm has, which is the whole of it in each.
-  if (work.segments != nullptr) work.scratchBytes = (owner_.planning().operations().current().scratchBytes + 127) / 128 * 128;
+  if (work.segments != nullptr)
+    work.scratchBytes = (owner_.planning().operations().current().scratchBytes + 127) / 128 * 128;
   return {};
 }
 
