@@ -74,7 +74,7 @@ Result<comm::Communicator*> retire(koloComm_t comm) {
 
 Status deliver(koloComm_t* place, comm::Owned communicator) {
   comm::Turn& turn = communicator->turn();
-  communicator->setMaker(std::this_thread::get_id());
+  communicator->references().setMaker(std::this_thread::get_id());
   koloComm_t handle = nullptr;
   if (Status given = giveHandle(&handle, communicators, std::move(communicator), "communicator"); !given.ok()) {
     communicator->fail({given.code(), communicator->membership().control->rank(),

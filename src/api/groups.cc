@@ -121,7 +121,7 @@ Result<koloComm_t> findByName(const std::string& name) {
   if (candidates.size() > 1) {
     std::erase_if(candidates, [](std::uintptr_t handle) {
       const Pin<comm::Communicator> found = communicators.find(handle);
-      return !found || found->maker() != std::this_thread::get_id();
+      return !found || found->references().maker() != std::this_thread::get_id();
     });
   }
   if (candidates.size() == 1) return reinterpret_cast<koloComm_t>(candidates.front());
@@ -150,7 +150,7 @@ Result<Ballot> voteOutside(comm::Communicator& communicator, std::uint64_t mine)
   comm::Membership& membership = communicator.membership();
   const Result<std::vector<std::string>> votes = membership.allGather(comm::BlobWriter().put(mine).text());
   if (!votes.ok()) {
-    communicator.fail({votes.status().code(), communicator.jobRank(communicator.rank()), votes.status().message()});
+    communicator.fail({votes.status().code(), membership.jobRank(communicator.rank()), votes.status().message()});
     return votes.status();
   }
   Ballot ballot{0, ~std::uint64_t{0}};
@@ -234,9 +234,9 @@ KOLO_API koloResult_t koloCommTranslateRanks(koloComm_t from, const int* ranks, 
                    one->options().name, other->options().name);
     }
     std::unordered_map<int, int> rankOf;  // by the rank of the job
-    for (int rank = 0; rank < other->ranks(); ++rank) rankOf[other->jobRank(rank)] = rank;
+    for (int rank = 0; rank < other->ranks(); ++rank) rankOf[other->membership().jobRank(rank)] = rank;
     std::transform(ranks, ranks + nranks, out, [&](int rank) {
-      const auto found = rankOf.find(one->jobRank(rank));
+      const auto found = rankOf.find(one->membership().jobRank(rank));
       return found != rankOf.end() ? found->second : KOLO_RANK_NONE;
     });
     return {};

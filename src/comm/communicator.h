@@ -90,11 +90,8 @@ class Communicator final {
   std::uint64_t nextChild() { return ++children_; }
   // The groups of its ranks. REQUIRES: the turn.
   Subgroups& subgroups() { return subgroups_; }
-  // The owners of its handle.
+  // The owners of its handle, and who made it.
   References& references() { return references_; }
-  // The thread whose call returned the handle. Before others can have the handle.
-  void setMaker(std::thread::id maker) { maker_ = maker; }
-  std::thread::id maker() const { return maker_; }
   bool isFinalized() const { return finalized_.load(std::memory_order_relaxed); }
   // REQUIRES: the turn.
   void setFinalized() {
@@ -142,7 +139,6 @@ class Communicator final {
   std::uint64_t children_ = 0;
   Subgroups subgroups_;
   References references_;
-  std::thread::id maker_;
   bool allMapped_ = true;  // all ranks reach all others' memory by mapped links
   std::atomic<bool> finalized_{false};
   bool isMade_ = false;  // it works, and hears of failures

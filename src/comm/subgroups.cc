@@ -99,7 +99,7 @@ Result<std::vector<Arrival>> Gathering::meet(std::uint64_t had) {
   arrival.next = parent_.subgroups().next();
   arrival.had = had;
   const Result<std::vector<std::string>> told =
-      membership_.control->allGather(parent_.key(), bootstrap::kPartialSequence | list_, membership_.members,
+      membership_.control->allGather(parent_.membership().key, bootstrap::kPartialSequence | list_, membership_.members,
                                      membership_.rank, arrival.encode(), membership_.initTimeoutMs);
   if (told.status().code() == koloInProgress) return Status(koloUnreachable, told.status().message());
   KOLO_TRY(told.status());

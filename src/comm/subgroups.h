@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/status.h"
@@ -21,7 +22,7 @@ namespace kolo::comm {
 class Communicator;
 struct Options;
 
-// How many owners a communicator's handle has. Each of them destroys it once.
+// How many owners a communicator's handle has, and the thread whose call returned it. Each owner destroys it once.
 class References {
  public:
   // False: the last owner has given it up, and the handle is about to be dead.
@@ -41,9 +42,13 @@ class References {
     }
     return Left::kNobodyBefore;
   }
+  // REQUIRES: nobody else can have the handle yet.
+  void setMaker(std::thread::id maker) { maker_ = maker; }
+  std::thread::id maker() const { return maker_; }
 
  private:
   std::atomic<int> owners_{1};
+  std::thread::id maker_;
 };
 
 // The groups that were made of a communicator, as one of its ranks remembers them.
