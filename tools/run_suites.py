@@ -4,7 +4,8 @@
 usage: run_suites.py [--all] [--filter TEXT] [--broken N] LABEL=BUILD_DIR...
 
 The folders are configured already. A folder with a sanitizer runs the tests that name it among their suites ("address", "thread"),
-without the cases tagged [slow]; with --all every test that is not of the suite "plain-only", and every case. Scripts learn of --all by
+without the cases tagged [slow]; with --all every test that is not of the suite "plain-only", and every case. Tests of the suite "all-only" run with --all
+alone. Scripts learn of --all by
 the variable KOLO_TEST_ALL. Tests of the suite "waits" mostly wait for others (virtual machines, launchers, other ranks, deadlines): they run
 beside the builds and beside the tests that calculate, of which there is one at a time.
 
@@ -72,6 +73,8 @@ class Build:
         return json.loads(done.stdout)
 
     def _applies(self, test):
+        if "all-only" in suites_of(test) and not self.everything:
+            return False
         if self.sanitizer == "none":
             return True
         if self.everything:
