@@ -892,6 +892,7 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  * Blocks, Stream, Threads: as the collective. Errors: those of the collective, which name the item; koloInvalidArgument
  *   (shape, axis, counts, overlap); koloInvalidDatatype for a conversion that does not exist. Ranks whose lists differ
  *   in the number of items, lengths, transfertype, recvtype or scale get koloMismatch.
+ * Communicators: on host memory only (koloUnsupported on GPUs).
  * Memory of windows is used like other memory: all items go through the communicator's own staging memory. */
 
 /* Most dimensions of an array. */

@@ -75,6 +75,12 @@ Result<Window*> GpuBackend::addMappedWindow(void* const*, const std::size_t*) {
 
 Status GpuBackend::addToLaunch(const Operation& operation) {
   KOLO_TRY(collectives::checkFold(operation, owner_.planning().choices(), owner_.ranks()));
+  if (operation.list != nullptr) {
+    return error(
+        koloUnsupported,
+        "a list of items on a GPU communicator: its kernels take no lists yet; expected a communicator on host "
+        "memory, or a group of single calls");
+  }
   if (operation.custom != nullptr && !operation.custom->isPreMulSum) {
     return error(koloUnsupported,
                  "a reduction by a function of the host's: a GPU cannot call it; expected a predefined operation or "
@@ -88,7 +94,6 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
   collectives::logCall(operation, owner_.planning().operations().current());
   Work& work = works_.emplace_back(owner_.planning().operations().current().work);
   counts_.push_back(owner_.planning().operations().current().counts);
-  lists_.push_back(owner_.planning().operations().current().laidOut);
   KOLO_TRY(checkWindow("sendbuf", operation.send, work.sendRef));
   KOLO_TRY(checkWindow("recvbuf", operation.recv, work.recvRef));
   // Of each channel's part, and what cutting at multiples of 64 bytes adds for each rank's block.
@@ -97,9 +102,6 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
   const auto channels = static_cast<std::uint64_t>(work.channels);
   if (scratch != 0)
     work.scratchBytes = (scratch / channels + 128 * static_cast<std::uint64_t>(owner_.ranks()) + 127) / 128 * 128;
-  // Of a list: for the edges of each channel behind what the algorithm has, which is the whole of it in each.
-  if (work.segments != nullptr)
-    work.scratchBytes = (owner_.planning().operations().current().scratchBytes + 127) / 128 * 128;
   return {};
 }
 
@@ -191,7 +193,6 @@ Status GpuBackend::enqueue(std::span<const Message> messages, std::span<const Op
   if (owner_.failed()) return owner_.failure();
   works_.clear();
   counts_.clear();
-  lists_.clear();
   KOLO_TRY(addToLaunch(messages));
   const auto messageWorks = static_cast<std::uint32_t>(works_.size());
   for (const Operation& operation : operations) KOLO_TRY(addToLaunch(operation));

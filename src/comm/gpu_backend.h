@@ -63,7 +63,6 @@ class GpuBackend final : public Backend {
   // Of the launch that is being made: messages, then collectives; and the counts that these point to.
   std::vector<device::Work> works_;
   std::vector<std::shared_ptr<const VectorCounts>> counts_;
-  std::vector<std::shared_ptr<const collectives::LaidOut>> lists_;
   std::mutex mutex_;   // of what follows, and of failing because of a kernel: questions come from any thread
   device::Work last_;  // that was launched: what a failure names
 };

@@ -10,6 +10,7 @@
 //   bool write(peer, to, from, bytes)          likewise
 //   void reduce(index, work, datatype, args)   blockReduce() of the datatype and the work's operation; index: thread()
 //                                              and threads()
+//   kServesLists                               whether buffers may be lists of segments; if so:
 //   void castRows(index, move)                 castRows() of the move's datatypes
 #pragma once
 
@@ -31,7 +32,7 @@ class BlockTeam {
   KOLO_DEVICE bool failed() const { return failed_; }
 
   static constexpr bool kIsOneThread = false;
-  static constexpr bool kPosts = Platform::kPosts, kOpens = false;
+  static constexpr bool kPosts = Platform::kPosts, kOpens = false, kServesLists = Platform::kServesLists;
   static constexpr std::uint64_t kFoldBytes = 1 << 21;  // at a time: a call costs more than caches give
 
   // Who has failed says so; after the barrier all know. The first one's fault counts.
@@ -116,7 +117,7 @@ class BlockTeam {
   KOLO_DEVICE void write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {
     if (leader() && !platform_.write(peer, to, from, bytes)) fail({.kind = Fault::kUnwritable, .peer = peer});
   }
-  KOLO_DEVICE void reduce(const ReduceArgs& args) { reduceAs(datatype(), args); }
+  KOLO_DEVICE void reduce(const ReduceArgs& args) { platform_.reduce(index(), work_, datatype(), args); }
   KOLO_DEVICE void reduceAs(koloDataType_t datatype, const ReduceArgs& args) {
     platform_.reduce(index(), work_, datatype, args);
   }

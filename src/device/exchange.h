@@ -15,7 +15,8 @@
 //   bool waitAlone(counter, target, peer)  in such a body: as waitAtLeast, for the calling thread
 //   void fail(fault)                       by the leader or in such a body, before a sync
 //   void copy(dst, src, bytes, streaming), void reduce(ReduceArgs)   all threads call; no barrier inside
-//   void moveRows(RowMove), void reduceAs(datatype, ReduceArgs)      likewise, of buffers that are lists of segments
+//   kServesLists                           whether buffers may be lists of segments; if so:
+//   void moveRows(RowMove), void reduceAs(datatype, ReduceArgs)      likewise
 //
 // After a failure every primitive returns at once and the algorithm runs to its end without touching data, so that no
 // algorithm needs an error path. What was received is then undefined, and the operation returns an error.
@@ -476,10 +477,11 @@ class Exchange {
   KOLO_DEVICE_CALL void fold(void* const* outputs, int outputCount, const void* const* inputs, int inputCount, int own,
                              std::uint64_t bytes, bool last, bool streaming, FoldParts parts = {}) {
     if (team_.failed()) return;
-    if (work_.segments != nullptr) {
-      SegmentMoves<Team>(team_, work_)
-          .fold(outputs, outputCount, inputs, inputCount, own, bytes, last, streaming, parts);
-      return;
+    if constexpr (Team::kServesLists) {
+      if (work_.segments != nullptr) {
+        return SegmentMoves<Team>(team_, work_)
+            .fold(outputs, outputCount, inputs, inputCount, own, bytes, last, streaming, parts);
+      }
     }
     ReduceArgs args{.dst = outputs,
                     .dstCount = outputCount,
@@ -508,8 +510,10 @@ class Exchange {
 
   // All that is copied between buffers and slots.
   KOLO_DEVICE void move(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
-    if (work_.segments == nullptr) return team_.copy(dst, src, bytes, streaming);
-    SegmentMoves<Team>(team_, work_).copy(dst, src, bytes, streaming);
+    if constexpr (Team::kServesLists) {
+      if (work_.segments != nullptr) return SegmentMoves<Team>(team_, work_).copy(dst, src, bytes, streaming);
+    }
+    team_.copy(dst, src, bytes, streaming);
   }
 
   // outputs = the partial result of `before` ranks, which lies in a slot, with this rank's contribution folded in.

@@ -1,7 +1,6 @@
 // Lists of items and arrays with strides: random ones against the definition in kolo.h, element by element, on every
 // executor and over posted links. Values are small whole numbers, which every datatype holds exactly, as it does their
 // sums.
-#include "lists.h"
 
 #include <fmt/format.h>
 
@@ -279,14 +278,12 @@ class ListRank {
     std::vector<koloArray_t> arrays(2 * list_.items.size());
     std::vector<koloItem_t> items;
     for (std::size_t i = 0; i < list_.items.size(); ++i) items.push_back(describe(i, &arrays[2 * i]));
-    if (world_.isOnGpu()) test::upload(world_.device(), world_.deviceWindow(rank_), window, used);
     for (int turn = 0; turn < 2; ++turn) {  // the second time it is a repeat
       if (call(list_, items, world_.comm(rank_), world_.stream(rank_)) != koloSuccess)
         return std::string("rank ") + std::to_string(rank_) + ": " + koloGetLastError(nullptr);
       world_.synchronize(rank_);
       if (isInPlaceSomewhere()) break;
     }
-    if (world_.isOnGpu()) test::download(world_.device(), window, world_.deviceWindow(rank_), used);
     for (std::size_t at = 0; at < used; ++at) {
       if (window[at] != wanted[at]) return difference(at, window, wanted);
     }
@@ -335,7 +332,7 @@ class ListRank {
   koloItem_t describe(std::size_t i, koloArray_t* arrays) const {
     const ListItem& item = list_.items[i];
     koloItem_t result{};
-    unsigned char* const base = world_.isOnGpu() ? world_.deviceWindow(rank_) : world_.window(rank_);
+    unsigned char* const base = world_.window(rank_);
     if (hasSend(list_, rank_)) result.sendbuf = base + send(i).offset;
     if (hasRecv(list_, rank_)) result.recvbuf = base + recv(i).offset;
     result.sendtype = item.types.send;
@@ -381,8 +378,6 @@ class ListRank {
   const int rank_;
 };
 
-}  // namespace
-
 void runLists(World& world, std::uint64_t seed, int each) {
   Random random(seed);
   for (int c = koloCollectiveAllReduce; c < koloCollectiveBarrier; ++c) {
@@ -410,8 +405,6 @@ void runLists(World& world, std::uint64_t seed, int each) {
     }
   }
 }
-
-namespace {
 
 std::uint64_t seedFor(int test, int ranks) { return testSeed() + static_cast<std::uint64_t>(2000 + 10 * test + ranks); }
 

@@ -33,6 +33,7 @@ struct SharedBlock {
 class MockPlatform {
  public:
   static constexpr bool kPosts = true;
+  static constexpr bool kServesLists = false;
   struct WaitState {
     std::uint64_t sinceNs = 0;
   };
@@ -82,9 +83,6 @@ class MockPlatform {
   void reduce(const device::BlockIndex& index, const device::Work& work, koloDataType_t datatype,
               const device::ReduceArgs& args) {
     executor::reduceInBlock(index, datatype, work.op, args);
-  }
-  void castRows(const device::BlockIndex& index, const device::RowMove& move) {
-    executor::castRowsInBlock(index, move);
   }
 
  private:

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "device/block_ops.h"
-#include "device/row_move.h"
 #include "executor/cuda/block_main.h"
 #include "executor/cuda/resident.h"
 
@@ -54,34 +53,11 @@ constexpr ReduceTable makeTable() {
 
 __device__ constexpr ReduceTable kReduceTable = makeTable();
 
-// Likewise the conversions.
-template <class To, class From>
-__device__ __noinline__ void castAs(const device::BlockIndex& index, const device::RowMove& move) {
-  device::castRows<To, From>(index, move);
-}
-
-using CastFunction = void (*)(const device::BlockIndex& index, const device::RowMove& move);
-
-struct CastTable {
-  CastFunction function[koloNumDatatypes][koloNumDatatypes];
-};
-
-constexpr CastTable makeCastTable() {
-  CastTable table{};
-  for (int to = 0; to < koloNumDatatypes; ++to) {
-    for (int from = 0; from < koloNumDatatypes; ++from) {
-      device::withCast(static_cast<koloDataType_t>(to), static_cast<koloDataType_t>(from),
-                       [&]<class To, class From>() { table.function[to][from] = &castAs<To, From>; });
-    }
-  }
-  return table;
-}
-
-__device__ constexpr CastTable kCastTable = makeCastTable();
-
 class CudaPlatform {
  public:
   static constexpr bool kPosts = true;
+  // Runs of segments and casts took the assembler half as long again as all the rest.
+  static constexpr bool kServesLists = false;
   struct WaitState {
     std::uint64_t sinceNs = 0;
   };
@@ -123,9 +99,6 @@ class CudaPlatform {
   __device__ void reduce(const device::BlockIndex& index, const device::Work& work, koloDataType_t datatype,
                          const device::ReduceArgs& args) {
     kReduceTable.function[datatype][static_cast<int>(work.op)](index, args);
-  }
-  __device__ void castRows(const device::BlockIndex& index, const device::RowMove& move) {
-    kCastTable.function[move.dstDatatype][move.srcDatatype](index, move);
   }
 
  private:

@@ -26,7 +26,6 @@ void eachArray(Work& work, const Visit& visit) {
   take(work.recvLayout.displs);
   take(work.countTo);
   take(work.countFrom);
-  if (work.segments != nullptr) visit(work.segments, work.segments->bytes);
 }
 
 }  // namespace
