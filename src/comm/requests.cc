@@ -264,13 +264,18 @@ void Requests::execute(Queued& queued) {
 
 void Requests::wait(Request& request, std::int64_t untilNs) {
   const WithTimeout its(request.timeoutMs());
+  executor::WaitState state;
   for (int rounds = 0; !request.isOver(); ++rounds) {
     if (untilNs == kNever && executeUpTo(request)) continue;
     if (hasCollectives()) hurry();
     {
       const Aside aside(turn_);
       if (aside) takePost();
-      if (aside && !owner_.messages().isIdle()) (void)owner_.messages().attend(request, &aside, untilNs);
+      if (aside.isBorrowed()) {
+        (void)owner_.messages().look(state);
+      } else if (aside && !owner_.messages().isIdle()) {
+        (void)owner_.messages().attend(request, &aside, untilNs);
+      }
       if (aside) noteLook();
     }
     if (owner_.waiter().polling().until([&] { return request.isOver(); }) || nowNs() >= untilNs) break;

@@ -4,6 +4,10 @@
 // A thread that has been alone with the communicator for a while gets the bias (base/bias.h): its operations then need
 // no place in the order, because nobody else is in it. The first one who takes a place ends that.
 //
+// Whoever has the next place may come for it late: a stream takes places when its operations are enqueued, and its
+// thread may wait for a message before. Meanwhile the turn is nobody's, and others may *borrow* it, to look after
+// messages: without that, nobody would move the message that the stream waits for.
+//
 // Thread safety: leanOn() before anybody else has the turn; the rest from any thread. wait(t) and done(t) once for each
 // t that take() gave.
 #pragma once
@@ -48,6 +52,9 @@ class Turn {
     if (place == kByBias) return;
     if (!isNext(place)) waitForOthers(place);
     if (bias_ != nullptr && !bias_->isLeft()) waitUntilLeft();
+    for (int rounds = 0; !occupy(); ++rounds) {
+      if (rounds >= kRoundsBeforeNap) nap();
+    }
   }
 
   // Whether all before `place` are done: wait() returns soon.
@@ -55,7 +62,10 @@ class Turn {
 
   void done(std::uint64_t place) {
     if (bias_ != nullptr) lean(place);
-    serveNext(place);
+    served_.store(place + 1, std::memory_order_release);  // [turn] what the operation wrote is visible to the next
+    // Behind that store: whoever borrows the turn afterwards sees whether the next place has been taken.
+    occupied_.store(false, std::memory_order_release);  // [occupied]
+    wakeNext();
   }
 
   // The calling thread's next turn, by its bias or by a place for which it waits; then leave() with what enter() gave.
@@ -78,12 +88,27 @@ class Turn {
     if (bias_ != nullptr && bias_->enter()) return kByBias;
     std::uint64_t place = served_.load(std::memory_order_acquire);                                           // [turn]
     if (!issued_.compare_exchange_strong(place, place + 1, std::memory_order_seq_cst)) return std::nullopt;  // [lean]
-    if (bias_ == nullptr) return place;
-    bias_->revoke();
-    if (bias_->isLeft()) return place;
+    if (bias_ != nullptr) bias_->revoke();
+    if ((bias_ == nullptr || bias_->isLeft()) && occupy()) return place;
     serveNext(place);  // who is inside by the bias sees by isWanted() that it is gone
     return std::nullopt;
   }
+
+  // Whether the calling thread now has the turn of one who has the next place and has not come for it. Then giveBack()
+  // must follow soon: that one may have to wait for it.
+  bool tryBorrow() {
+    if (!isDue() || !occupy()) return false;
+    // From here on nobody enters by a place, and no bias is given, as only who is inside by a place gives one. A bias
+    // that was given before is taken away here; who was inside by it may still be.
+    bool isFree = isDue();
+    if (isFree && bias_ != nullptr) {
+      bias_->revoke();
+      isFree = bias_->isLeft();
+    }
+    if (!isFree) giveBack();
+    return isFree;
+  }
+  void giveBack() { occupied_.store(false, std::memory_order_release); }  // [occupied]
   // Whether others wait for the turn that was entered.
   bool isWanted(std::uint64_t entered) const {
     return entered == kByBias ? !bias_->isKept() : issued_.load(std::memory_order_relaxed) != entered + 1;
@@ -94,10 +119,19 @@ class Turn {
 
  private:
   static constexpr std::chrono::milliseconds kLook{1};
+  static constexpr int kRoundsBeforeNap = 1000;  // of who comes while the one before leaves
   static constexpr std::uint64_t kFirstPatience = 8, kMostPatience = 1 << 20;
 
+  // Whether somebody has the next place.
+  bool isDue() const { return issued_.load(std::memory_order_seq_cst) != served_.load(std::memory_order_acquire); }
+  // Whether the turn was neither borrowed nor somebody's who has a place. [occupied] what those have done is visible.
+  bool occupy() { return !occupied_.exchange(true, std::memory_order_acquire); }
+
   void serveNext(std::uint64_t place) {
-    served_.store(place + 1, std::memory_order_release);  // [turn] what the operation wrote is visible to the next
+    served_.store(place + 1, std::memory_order_release);  // [turn]
+    wakeNext();
+  }
+  void wakeNext() {
     // Not sequentially consistent: a fence would wait until the operation's last stores have reached the other core.
     if (waiters_.load(std::memory_order_relaxed) == 0) return;
     const std::lock_guard lock(mutex_);
@@ -115,8 +149,11 @@ class Turn {
 
   // For the one who had the bias and is still in its last operation.
   void waitUntilLeft() const {
-    const timespec nap{0, 20'000};
-    while (!bias_->isLeft()) nanosleep(&nap, nullptr);
+    while (!bias_->isLeft()) nap();
+  }
+  static void nap() {
+    const timespec time{0, 20'000};
+    nanosleep(&time, nullptr);
   }
 
   // Gives the bias to a thread that has had all of the last turns. Each time it takes twice as many, so that programs
@@ -138,6 +175,7 @@ class Turn {
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> served_{0};
   std::atomic<std::uint32_t> waiters_{0};
+  std::atomic<bool> occupied_{false};  // by one who has a place, or has borrowed the turn; not by the bias
   Bias* bias_ = nullptr;
   // Under the turn.
   std::thread::id lastThread_;
@@ -164,26 +202,30 @@ class InTurn {
   const std::uint64_t entered_;
 };
 
-// The time in which the calling thread has the turn without having waited for it. Empty where others have it, or wait
-// for it.
+// The time in which the calling thread has the turn without having waited for it, borrowed where the one who has the
+// next place has not come. Empty where others have the turn.
 class Aside {
  public:
   // isInside: the thread is inside by its bias before, and stays so.
   explicit Aside(Turn& turn, bool isInside = false)
-      : turn_(turn), isInside_(isInside), entered_(isInside ? Turn::kByBias : turn.tryEnter()) {}
+      : turn_(turn), isInside_(isInside), entered_(isInside ? Turn::kByBias : turn.tryEnter()),
+        isBorrowed_(!entered_.has_value() && turn.tryBorrow()) {}
   ~Aside() {
+    if (isBorrowed_) turn_.giveBack();
     if (!isInside_ && entered_.has_value()) turn_.leave(*entered_);
   }
   Aside(const Aside&) = delete;
   Aside& operator=(const Aside&) = delete;
 
-  explicit operator bool() const { return entered_.has_value(); }
-  bool isWanted() const { return turn_.isWanted(*entered_); }
+  explicit operator bool() const { return entered_.has_value() || isBorrowed_; }
+  bool isBorrowed() const { return isBorrowed_; }
+  bool isWanted() const { return isBorrowed_ || turn_.isWanted(*entered_); }
 
  private:
   Turn& turn_;
   const bool isInside_;
   const std::optional<std::uint64_t> entered_;
+  const bool isBorrowed_;
 };
 
 }  // namespace kolo::comm

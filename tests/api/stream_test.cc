@@ -226,3 +226,40 @@ TEST_CASE("threads that end groups of messages over the same communicators do no
     return isRight && received == std::array{sent, sent, sent};
   });
 }
+
+TEST_CASE("a stream waits for a message, and what stands behind it keeps nobody from moving the message") {
+  World world(2);
+  world.run([](Self& self) {
+    koloStream_t stream = nullptr;
+    EXPECT_OK(self, koloStreamCreate(&stream));
+    int mine = self.rank + 1, sum = 0, got = 0;
+    if (self.rank == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the message comes late
+      EXPECT_OK(self, koloSend(&mine, 1, koloInt32, 1, self.comm, stream));
+    } else {
+      EXPECT_OK(self, koloRecv(&got, 1, koloInt32, 0, self.comm, stream));
+    }
+    EXPECT_OK(self, koloAllReduce(&mine, &sum, 1, koloInt32, koloSum, self.comm, stream));
+    EXPECT_OK(self, koloStreamSynchronize(stream));
+    EXPECT(self, sum == 3 && (self.rank == 0 || got == 1));
+    EXPECT_OK(self, koloStreamDestroy(stream));
+  });
+}
+
+TEST_CASE(
+    "a stream waits for a message that does not come, and its deadline ends that although more stands behind it") {
+  World world(2);
+  world.run([](Self& self) {
+    koloStream_t stream = nullptr;
+    EXPECT_OK(self, koloStreamCreate(&stream));
+    int mine = 1, sum = 0, got = 0;
+    if (self.rank == 1) {
+      EXPECT_OK(self, koloSetTimeout(300));
+      EXPECT_OK(self, koloRecv(&got, 1, koloInt32, 0, self.comm, stream));
+      EXPECT_OK(self, koloAllReduce(&mine, &sum, 1, koloInt32, koloSum, self.comm, stream));
+      EXPECT_CODE(self, koloTimeout, koloStreamSynchronize(stream));
+      EXPECT_OK(self, koloSetTimeout(-1));
+    }
+    EXPECT_OK(self, koloStreamDestroy(stream));
+  });
+}
