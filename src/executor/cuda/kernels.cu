@@ -56,7 +56,7 @@ __device__ constexpr ReduceTable kReduceTable = makeTable();
 class CudaPlatform {
  public:
   static constexpr bool kPosts = true;
-  // Runs of segments and casts took the assembler half as long again as all the rest.
+  // What runs of segments and casts cost the assembler, and how they do on a GPU, has to be seen first.
   static constexpr bool kServesLists = false;
   struct WaitState {
     std::uint64_t sinceNs = 0;
