@@ -479,8 +479,8 @@ class Exchange {
     if (team_.failed()) return;
     if constexpr (Team::kServesLists) {
       if (work_.segments != nullptr) {
-        return SegmentMoves<Team>(team_, work_)
-            .fold(outputs, outputCount, inputs, inputCount, own, bytes, last, streaming, parts);
+        foldSegments(outputs, outputCount, inputs, inputCount, own, bytes, last, streaming, parts);
+        return;
       }
     }
     ReduceArgs args{.dst = outputs,
@@ -511,9 +511,16 @@ class Exchange {
   // All that is copied between buffers and slots.
   KOLO_DEVICE void move(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
     if constexpr (Team::kServesLists) {
-      if (work_.segments != nullptr) return SegmentMoves<Team>(team_, work_).copy(dst, src, bytes, streaming);
+      if (work_.segments != nullptr) return moveSegments(dst, src, bytes, streaming);
     }
     team_.copy(dst, src, bytes, streaming);
+  }
+  KOLO_APART void moveSegments(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
+    SegmentMoves<Team>(team_, work_).copy(dst, src, bytes, streaming);
+  }
+  KOLO_APART void foldSegments(void* const* outputs, int outputCount, const void* const* inputs, int inputCount,
+                               int own, std::uint64_t bytes, bool last, bool streaming, const FoldParts& parts) {
+    SegmentMoves<Team>(team_, work_).fold(outputs, outputCount, inputs, inputCount, own, bytes, last, streaming, parts);
   }
 
   // outputs = the partial result of `before` ranks, which lies in a slot, with this rank's contribution folded in.
