@@ -29,7 +29,7 @@ constexpr std::int64_t kAwakeNs = 1'000'000;
 // A rank that waits takes turns by yielding for so long, and naps from then on. A thread of the library's own shares
 // the core with threads of the user's, which compute meanwhile, as those of PyTorch's autograd do: each turn is time
 // that they lack.
-constexpr std::int64_t kTurnsNs = 100'000'000, kLibrarysTurnsNs = 100'000;
+constexpr std::int64_t kTurnsNs = 100'000'000, kLibrarysTurnsNs = 5'000;
 
 // What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it
 // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share
