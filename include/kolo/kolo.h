@@ -893,7 +893,9 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *   (shape, axis, counts, overlap); koloInvalidDatatype for a conversion that does not exist. Ranks whose lists differ
  *   in the number of items, lengths, transfertype, recvtype or scale get koloMismatch.
  * Communicators: on host memory only (koloUnsupported on GPUs).
- * Memory of windows is used like other memory: all items go through the communicator's own staging memory. */
+ * Memory of windows is used like other memory. Items go through the communicator's own staging memory, or by single
+ * copies where plain buffers of that size would, and the items of a rank have 16 KiB each on average and are neither
+ * converted nor strided there. */
 
 /* Most dimensions of an array. */
 #define KOLO_MAX_DIMS 8

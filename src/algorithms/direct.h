@@ -101,7 +101,7 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
 template <class Team>
 KOLO_DEVICE_CALL void directTwoShot(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
-  const device::Range slice = device::alignedPart(work.recvLayout.block(0).count, work.ranks, work.rank, work.grain());
+  const device::Range slice = device::alignedPart(exchange.outputElements(), work.ranks, work.rank, work.grain());
   if (work.signature.collective == device::Collective::kReduce) {
     directFold(exchange, slice, work.root, work.root + 1, work.recv);
   } else {
@@ -149,8 +149,8 @@ KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, bool areShared
   // One-shot: the output where it is needed. All-reduce in place, of what others read meanwhile, puts it aside until
   // they have.
   const std::uint64_t length =
-      collective == Collective::kReduceScatter ? work.partTo(work.rank).count : work.recvLayout.block(0).count;
-  const bool aside = collective == Collective::kAllReduce && work.send == work.recv;
+      collective == Collective::kReduceScatter ? work.partTo(work.rank).count : exchange.outputElements();
+  const bool aside = collective == Collective::kAllReduce && exchange.isInPlace();
   unsigned char* const result = aside ? work.scratch + readBytes(work.ranks) : work.recv;
   if (collective != Collective::kReduce || work.rank == work.root)
     directFold(exchange, {0, length}, work.rank, work.rank + 1, result);

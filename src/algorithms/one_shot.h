@@ -74,7 +74,7 @@ KOLO_DEVICE std::uint64_t pushedBytes(const device::Exchange<Team>& exchange, in
   const int root = work.root;
   if (work.signature.collective != device::Collective::kBroadcast) return 0;
   if (!exchange.sendIsReadable(root) || !exchange.isInPlace(root) || !exchange.recvIsWritable(peer)) return 0;
-  return exchange.bytesOf(device::alignedPart(work.recvLayout.block(0).count, work.ranks, 0, work.grain()).count);
+  return exchange.bytesOf(device::alignedPart(exchange.outputElements(), work.ranks, 0, work.grain()).count);
 }
 
 // Broadcast, scatter and gather: the root's side, and the others'. With the root's buffer in a window (broadcast,

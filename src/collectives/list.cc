@@ -112,6 +112,7 @@ std::shared_ptr<const List> finish(const ListCall& call, List&& list, std::uint6
     mix(list.hash,
         static_cast<std::uint64_t>(item.transferType) | std::uint64_t{std::bit_cast<std::uint32_t>(item.scale)} << 32);
     list.castsOutput = list.castsOutput || item.recv.datatype != item.transferType;
+    list.isInPlace = list.isInPlace || (item.send.data != nullptr && isInPlace(call, item));
   }
   if (list.longest == 0) {
     const Blocks send = blocksOf(list, device::Buffer::kSend), recv = blocksOf(list, device::Buffer::kRecv);

@@ -50,6 +50,7 @@ struct List {
   // Bytes of the longest block of any pair of ranks, and whether all are equally long: the same on all ranks.
   std::uint64_t longest = 0;
   bool areAlike = true;
+  bool isInPlace = false;    // some of what this rank gives lies where it receives
   bool castsOutput = false;  // some item is received in another datatype than it is transferred in; the same on all
 
   bool operator==(const List& other) const { return hash == other.hash && items == other.items; }
@@ -65,6 +66,9 @@ struct Blocks {
 
 // A list laid out: what device::Work points to.
 struct LaidOut {
+  // Whether a buffer is in runs of memory that are long enough, with nothing to convert, to be read or written by peers
+  // one by one.
+  bool sendHasLongRuns = true, recvHasLongRuns = true;
   Blocks send, recv;
   std::vector<std::uint64_t> memory;  // a device::Segments
 

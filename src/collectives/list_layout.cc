@@ -1,6 +1,7 @@
 // From a list to the segments of its logical buffers.
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "base/datatypes.h"
 #include "collectives/list.h"
@@ -12,6 +13,9 @@ namespace {
 using device::Buffer;
 using device::Segment;
 using device::Strides;
+
+// On average. To read or write a run of a peer costs a system call, as much as copying a quarter of this.
+constexpr std::uint64_t kLongRun = 16 << 10;
 
 std::uint64_t inGrains(std::uint64_t bytes) {
   return (bytes + device::kSegmentGrain - 1) / device::kSegmentGrain * device::kSegmentGrain;
@@ -66,11 +70,20 @@ class Layouter {
 
   std::size_t segmentCount() const { return segments_.size(); }
 
-  std::vector<std::uint64_t> memory(std::size_t sends, std::uint64_t edgesAt) const {
-    device::Segments head;
+  // Of the segments from number `first` on.
+  bool areLongRuns(std::size_t first) const {
+    const std::span added(segments_.begin() + static_cast<std::ptrdiff_t>(first), segments_.end());
+    std::uint64_t bytes = 0;
+    for (const Segment& segment : added) {
+      if (segment.strides != 0 || segment.isCast()) return false;
+      bytes += segment.bytes;
+    }
+    return bytes >= added.size() * kLongRun;
+  }
+
+  std::vector<std::uint64_t> memory(std::size_t sends, device::Segments head) const {
     head.sends = static_cast<std::uint32_t>(sends);
     head.recvs = static_cast<std::uint32_t>(segments_.size() - sends);
-    head.edgesAt = edgesAt;
     const std::size_t forSegments = segments_.size() * sizeof(Segment), forStrides = strides_.size() * sizeof(Strides);
     head.bytes = sizeof head + forSegments + forStrides;
     std::vector<std::uint64_t> memory(head.bytes / sizeof(std::uint64_t));
@@ -170,9 +183,15 @@ LaidOut layOut(const List& list, int parts, std::uint64_t edgesAt) {
   LaidOut result;
   Layouter layouter(list, parts, true);
   result.send = layouter.add(Buffer::kSend);
+  result.sendHasLongRuns = layouter.areLongRuns(0);
   const std::size_t sends = layouter.segmentCount();
   result.recv = layouter.add(Buffer::kRecv);
-  result.memory = layouter.memory(sends, edgesAt);
+  result.recvHasLongRuns = layouter.areLongRuns(sends);
+  device::Segments head;
+  head.edgesAt = edgesAt;
+  head.recvBytes = result.recv.bytes;
+  head.isInPlace = list.isInPlace ? 1 : 0;
+  result.memory = layouter.memory(sends, head);
   return result;
 }
 

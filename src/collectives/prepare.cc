@@ -47,6 +47,19 @@ void describeList(const Blocks& blocks, device::Layout& layout) {
   }
 }
 
+// Buffers that are lists lie in no window. Peers read and write their segments one by one, where all ranks know where
+// in the logical buffers a block begins, and a rank's segments are long enough.
+void useCopiesOfList(const Site& site, const Operation& operation, std::uint64_t bytes, Work& work) {
+  const Collective collective = operation.collective;
+  const bool areBlocksKnown =
+      collective != Collective::kGather && (collective != Collective::kAllToAll || operation.list->areAlike);
+  work.readsPeers =
+      work.direct != Algorithm::kCount && !work.scaled && areBlocksKnown && site.copies.readsPeers(collective, bytes);
+  if (!work.readsPeers) work.direct = Algorithm::kCount;
+  work.writesPeers =
+      work.readsPeers && collective == Collective::kAllReduce && site.copies.writesPeers(collective, bytes);
+}
+
 // What of a list depends on the algorithm: the ring all-reduce cuts each item into the ranks' parts.
 void layOutList(const Operation& operation, Prepared& prepared) {
   Work& work = prepared.work;
@@ -58,6 +71,9 @@ void layOutList(const Operation& operation, Prepared& prepared) {
   const LaidOut& laidOut = *prepared.laidOut;
   prepared.scratchBytes = edgesAt + device::kEdges * device::kEdgeBytes;
   work.segments = laidOut.segments();
+  const bool isReadWhileWritten = operation.collective == Collective::kAllToAll && operation.list->isInPlace;
+  work.shareable = work.readsPeers && !isReadWhileWritten && laidOut.sendHasLongRuns &&
+                   (!work.writesPeers || laidOut.recvHasLongRuns);
   describeList(laidOut.send, work.sendLayout);
   describeList(laidOut.recv, work.recvLayout);
   if (!inParts) return;
@@ -211,7 +227,7 @@ void shareBuffers(const Site& site, const Operation& operation, Work& work) {
 // Which of its buffers the peers may touch, and how.
 void useCopies(const Site& site, const Operation& operation, std::uint64_t longest, Work& work) {
   const Collective collective = operation.collective;
-  if (work.segments != nullptr) return;  // they lie in no one place
+  if (work.segments != nullptr) return;
   if (work.direct != Algorithm::kCount && !work.scaled) {
     const bool inPlace = operation.send == operation.recv;
     work.readsPeers = site.copies.readsPeers(collective, longest);
@@ -237,7 +253,8 @@ std::uint64_t scratchFor(const Operation& operation, const Work& work, std::uint
   if (!work.readsPeers || !operation.reduces()) return staged;
   // In windows, or by reading alone.
   const bool isOneShot = work.direct == Algorithm::kOneShot || !work.writesPeers;
-  const bool aside = operation.collective == Collective::kAllReduce && operation.send == operation.recv && isOneShot;
+  const bool isInPlace = operation.list != nullptr ? operation.list->isInPlace : operation.send == operation.recv;
+  const bool aside = operation.collective == Collective::kAllReduce && isInPlace && isOneShot;
   return std::max(staged, algorithms::readBytes(work.ranks) + (aside ? bytes : 0));
 }
 
@@ -300,7 +317,7 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   const planner::Choice choice = choices.choose(operation, bytes);
   useChoice(site, choice, prepared);
   if (operation.list != nullptr) {
-    work.direct = Algorithm::kCount;
+    useCopiesOfList(site, operation, bytes, work);
     prepared.scratchBytes = scratchFor(operation, work, bytes);
     layOutList(operation, prepared);
   }

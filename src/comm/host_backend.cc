@@ -138,7 +138,10 @@ Status HostBackend::execute() {
   work.signature.sequence = static_cast<std::uint16_t>(sequence);
   work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
-  if (work.readsPeers || work.writesPeers) work.offersMemory = owner_.traffic().offersMemory();
+  if (work.readsPeers || work.writesPeers) {
+    work.offersMemory = owner_.traffic().offersMemory();
+    if (work.segments != nullptr) owner_.traffic().forgetLists();
+  }
   if (owner_.ranks() > 1) owner_.boards().post(work);
   const auto held = owner_.traffic().hold();
   executor_.run(work, now.context);

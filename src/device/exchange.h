@@ -17,6 +17,7 @@
 //   void copy(dst, src, bytes, streaming), void reduce(ReduceArgs)   all threads call; no barrier inside
 //   kServesLists                           whether buffers may be lists of segments; if so:
 //   void moveRows(RowMove), void reduceAs(datatype, ReduceArgs)      likewise
+//   void readList(peer, to, list, place, bytes), void writeList(...)  as read() and write(), of a peer's list
 //
 // After a failure every primitive returns at once and the algorithm runs to its end without touching data, so that no
 // algorithm needs an error path. What was received is then undefined, and the operation returns an error.
@@ -180,6 +181,14 @@ class Exchange {
   KOLO_DEVICE bool sendIsReadable(int peer) const { return isGiven(sendRefOf(peer)); }
   // Whether something may be put into the peer's output, likewise.
   KOLO_DEVICE bool recvIsWritable(int peer) const { return isGiven(recvRefOf(peer)); }
+  // Whether this rank's output is its input, or a part of one lies in the other.
+  KOLO_DEVICE bool isInPlace() const {
+    return work_.segments != nullptr ? work_.segments->isInPlace != 0 : work_.send == work_.recv;
+  }
+  // Elements of an output that is not divided.
+  KOLO_DEVICE std::uint64_t outputElements() const {
+    return work_.segments != nullptr ? work_.segments->recvBytes : work_.recvLayout.block(0).count;
+  }
   // Whether the peer's input is its output.
   KOLO_DEVICE bool isInPlace(int peer) const {
     const WindowRef send = sendRefOf(peer), recv = recvRefOf(peer);
@@ -201,6 +210,13 @@ class Exchange {
   }
   // Copies [begin, begin + bytes) of a rank's input. REQUIRES: readable; met. All threads call.
   KOLO_DEVICE_CALL void take(unsigned char* dst, int peer, std::uint64_t begin, std::uint64_t bytes) {
+    if constexpr (Team::kServesLists) {
+      if (work_.segments != nullptr && peer != work_.rank) {
+        if (bytes != 0 && !team_.failed())
+          SegmentMoves<Team>(team_, work_).take(dst, theirSegments(peer), inputPlace(begin), bytes);
+        return;
+      }
+    }
     copy(dst, bring(dst, peer, begin, bytes), bytes, work_.streaming);  // nothing to copy if it has been read to there
   }
   // Where [begin, begin + bytes) of a rank's input lies: in place, or in `scratch`, where it has been read to.
@@ -208,12 +224,26 @@ class Exchange {
   KOLO_DEVICE_CALL const unsigned char* bring(unsigned char* scratch, int peer, std::uint64_t begin,
                                               std::uint64_t bytes) {
     if (peer == work_.rank || sendIsShared(peer)) return sendOf(peer, begin, bytes);
-    if (bytes != 0 && !team_.failed()) team_.read(linkTo(peer).peer, scratch, sendRefOf(peer).offset + begin, bytes);
+    if (bytes == 0 || team_.failed()) return scratch;
+    if constexpr (Team::kServesLists) {
+      if (work_.segments != nullptr) {
+        team_.readList(linkTo(peer).peer, scratch, sendRefOf(peer).offset, inputPlace(begin), bytes);
+        return scratch;
+      }
+    }
+    team_.read(linkTo(peer).peer, scratch, sendRefOf(peer).offset + begin, bytes);
     return scratch;
   }
 
   // Copies into a peer's output, from `begin` on. REQUIRES: writable; met. All threads call.
   KOLO_DEVICE_CALL void put(int peer, std::uint64_t begin, const unsigned char* src, std::uint64_t bytes) {
+    if constexpr (Team::kServesLists) {
+      if (work_.segments != nullptr) {
+        if (bytes != 0 && !team_.failed())
+          SegmentMoves<Team>(team_, work_).put(theirSegments(peer), outputPlace(begin), src, bytes);
+        return;
+      }
+    }
     if (recvIsShared(peer)) {
       copy(recvOf(peer, begin, bytes), src, bytes, work_.streaming);
     } else if (bytes != 0 && !team_.failed()) {
@@ -572,12 +602,23 @@ class Exchange {
     if (bytesOf(part.count) < work_.pairsFromBytes) return {};
     return {(ref.index != 0 ? ref.offset : reinterpret_cast<std::uint64_t>(buffer)) + bytesOf(part.begin), ref.index};
   }
+  // Of buffers that are lists: where the segments are. Blocks lie in the logical buffers of all ranks as in this one's.
+  KOLO_DEVICE WindowRef offeredList(bool byAddress) const {
+    if (!byAddress || !work_.offersMemory) return {};
+    return {reinterpret_cast<std::uint64_t>(work_.segments), 0};
+  }
+  KOLO_DEVICE PeerSegments theirSegments(int peer) const { return {linkTo(peer).peer, sendRefOf(peer).offset}; }
+  // Byte `begin` of what a peer has for this rank, in the peer's logical buffer.
+  KOLO_DEVICE const unsigned char* inputPlace(std::uint64_t begin) const { return pieceTo(work_.rank).data + begin; }
+  KOLO_DEVICE const unsigned char* outputPlace(std::uint64_t begin) const { return pieceFrom(work_.rank).data + begin; }
   KOLO_DEVICE WindowRef offeredInput(int peer) const {
     if (!work_.shareable) return {};
+    if (work_.segments != nullptr) return offeredList(work_.readsPeers);
     return offered(work_.sendRef, work_.send, work_.partTo(peer), work_.readsPeers && work_.offersMemory);
   }
   KOLO_DEVICE WindowRef offeredOutput(int peer) const {
     if (!work_.shareable) return {};
+    if (work_.segments != nullptr) return offeredList(work_.writesPeers);
     return offered(work_.recvRef, work_.recv, work_.partFrom(peer), work_.writesPeers && work_.offersMemory);
   }
   // Nobody reads which output a rank offers to the root of a gather: there it can say that its block does not wait for

@@ -22,6 +22,12 @@ namespace kolo::device {
 inline constexpr int kEdges = 3;
 inline constexpr std::uint64_t kEdgeBytes = 8192;
 
+// A peer's list: its Segments, by their address there.
+struct PeerSegments {
+  int peer;
+  std::uint64_t list;
+};
+
 template <class Team>
 class SegmentMoves {
  public:
@@ -39,6 +45,33 @@ class SegmentMoves {
       dst += to.bytes;
       src += to.bytes;
       bytes -= to.bytes;
+    }
+  }
+
+  // Copies what is at `place`, a logical address of the peer's. All threads call; ends with a barrier.
+  KOLO_DEVICE_CALL void take(unsigned char* dst, const PeerSegments& theirs, const unsigned char* place,
+                             std::uint64_t bytes) {
+    KOLO_ROLLED
+    while (bytes != 0 && !team_.failed()) {
+      Run to = runAt(all_, dst, bytes);
+      if (!to.isPlain()) to.cut(kEdgeBytes);
+      if (to.data != nullptr) takeRun(to, theirs, place);
+      dst += to.bytes;
+      place += to.bytes;
+      bytes -= to.bytes;
+    }
+    team_.sync();
+  }
+  // Copies to there. REQUIRES: src is in plain runs.
+  KOLO_DEVICE_CALL void put(const PeerSegments& theirs, const unsigned char* place, const unsigned char* src,
+                            std::uint64_t bytes) {
+    KOLO_ROLLED
+    while (bytes != 0) {
+      const Run from = runAt(all_, src, bytes);
+      if (from.data != nullptr) team_.writeList(theirs.peer, theirs.list, place, from.data, from.bytes);
+      src += from.bytes;
+      place += from.bytes;
+      bytes -= from.bytes;
     }
   }
 
@@ -102,6 +135,16 @@ class SegmentMoves {
                     .dstDatatype = isCast(to) ? to.segment->datatype : transferTypeOf(to, from),
                     .srcDatatype = isCast(from) ? from.segment->datatype : transferTypeOf(to, from),
                     .factor = (isCast(from) ? from.segment->scale : 1) / (isCast(to) ? to.segment->scale : 1)});
+  }
+  KOLO_DEVICE void takeRun(const Run& to, const PeerSegments& theirs, const unsigned char* place) {
+    if (to.isPlain()) return team_.readList(theirs.peer, to.data, theirs.list, place, to.bytes);
+    Run edge;
+    edge.data = edgeOf(0);
+    edge.bytes = edge.rowBytes = to.bytes;
+    team_.readList(theirs.peer, edge.data, theirs.list, place, to.bytes);
+    team_.sync();
+    if (!team_.failed()) move(to, edge, false);
+    team_.sync();
   }
   // What is converted on the way out and on the way in: first into the datatype of the transfer, as from another rank.
   KOLO_DEVICE void moveTwice(Run& to, Run& from, bool streaming) {

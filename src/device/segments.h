@@ -50,9 +50,16 @@ enum class Buffer : std::uint8_t { kSend, kRecv };
 struct Segments {
   std::uint64_t bytes = 0;  // of all of it
   std::uint32_t sends = 0, recvs = 0;
-  std::uint64_t edgesAt = 0;  // in the scratch memory of each channel, kEdges pieces of kEdgeBytes: segment_moves.h
+  std::uint64_t edgesAt = 0;    // in the scratch memory of each channel, kEdges pieces of kEdgeBytes: segment_moves.h
+  std::uint64_t recvBytes = 0;  // of the logical receive buffer
+  std::uint64_t isInPlace = 0;  // 1: some of what this rank gives lies where it receives
   std::uint64_t unused = 0;
 
+  // As many bytes as the counts say; else it is none.
+  bool isWhole() const {
+    return bytes >= sizeof(Segments) + (std::uint64_t{sends} + recvs) * sizeof(Segment) &&
+           (bytes - sizeof(Segments) - (std::uint64_t{sends} + recvs) * sizeof(Segment)) % sizeof(Strides) == 0;
+  }
   KOLO_DEVICE const Segment* of(Buffer buffer) const {
     return reinterpret_cast<const Segment*>(this + 1) + (buffer == Buffer::kSend ? 0 : sends);
   }
@@ -61,7 +68,7 @@ struct Segments {
     return reinterpret_cast<const Strides*>(of(Buffer::kSend) + sends + recvs)[segment.strides - 1];
   }
 };
-static_assert(sizeof(Segments) == 32 && sizeof(Segment) == 48 && alignof(Segment) == 8 && alignof(Strides) == 8);
+static_assert(sizeof(Segments) == 48 && sizeof(Segment) == 48 && alignof(Segment) == 8 && alignof(Strides) == 8);
 
 // ---- logical addresses: the highest bit says that it is one, the next one which buffer's, the others its byte
 
@@ -89,6 +96,8 @@ struct Run {
   const Segment* segment = nullptr;  // null: of memory by its own address
 
   KOLO_DEVICE bool isRow() const { return bytes == rowBytes; }
+  // Bytes in memory as they are transferred.
+  KOLO_DEVICE bool isPlain() const { return isRow() && (segment == nullptr || !segment->isCast()); }
   // Cut to so many bytes or fewer. Of several rows: whole ones, or the first.
   KOLO_DEVICE void cut(std::uint64_t most) {
     if (bytes <= most) return;

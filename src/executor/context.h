@@ -45,6 +45,10 @@ class LinkOwner {
   virtual bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) = 0;
   // Likewise into it. REQUIRES: the peer has given the address for that, in this operation
   virtual bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) = 0;
+  // The same of the peer's list, whose device::Segments are at `list` there: from the logical address `place` on.
+  virtual bool readList(int peer, void* to, std::uint64_t list, const unsigned char* place, std::uint64_t bytes) = 0;
+  virtual bool writeList(int peer, std::uint64_t list, const unsigned char* place, const void* from,
+                         std::uint64_t bytes) = 0;
 };
 
 // A user's reduction.

@@ -51,7 +51,7 @@ struct Query {
   bool registered = false;     // for predictions only: a choice may depend on nothing that ranks may see differently
   // Fold all inputs at once, in rank order: reproducible, not commutative, or an average of 8- or 16-bit integers.
   bool inOrder = false;
-  bool isList = false;       // of items that lie apart: no header carries them, no peer reads or writes them
+  bool isList = false;       // of items that lie apart: no header carries them, no window holds them
   bool castsOutput = false;  // and some are received in another datatype than they are transferred in
 };
 

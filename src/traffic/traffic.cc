@@ -123,7 +123,34 @@ bool Traffic::read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) 
   return setup_.reasons.access().ok();
 }
 
+bool Traffic::readList(int peer, void* to, std::uint64_t list, const unsigned char* place, std::uint64_t bytes) {
+  const links::Peer& theirs = setup_.peers[peer];
+  setup_.reasons.noteAccess([&]() -> Status {
+    KOLO_ASSIGN(const device::Segments* const segments, lists_.fetch(theirs, peer, list));
+    return PeerLists::eachRun(*segments, place, bytes, [&](std::uint64_t from, std::uint64_t at, std::uint64_t count) {
+      return theirs.link->read(static_cast<unsigned char*>(to) + at, from, count);
+    });
+  }());
+  return setup_.reasons.access().ok();
+}
+
+bool Traffic::writeList(int peer, std::uint64_t list, const unsigned char* place, const void* from,
+                        std::uint64_t bytes) {
+  setup_.reasons.noteAccess([&]() -> Status {
+    KOLO_ASSIGN(const device::Segments* const segments, lists_.fetch(setup_.peers[peer], peer, list));
+    return PeerLists::eachRun(*segments, place, bytes, [&](std::uint64_t to, std::uint64_t at, std::uint64_t count) {
+      return writeTo(peer, to, static_cast<const unsigned char*>(from) + at, count);
+    });
+  }());
+  return setup_.reasons.access().ok();
+}
+
 bool Traffic::write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {
+  setup_.reasons.noteAccess(writeTo(peer, to, static_cast<const unsigned char*>(from), bytes));
+  return setup_.reasons.access().ok();
+}
+
+Status Traffic::writeTo(int peer, std::uint64_t to, const unsigned char* from, std::uint64_t bytes) {
   constexpr std::uint64_t kPiece = 4 << 20;
   Status status;
   for (std::uint64_t done = 0; done < bytes && status.ok(); done += kPiece) {
@@ -131,15 +158,13 @@ bool Traffic::write(int peer, std::uint64_t to, const void* from, std::uint64_t 
                     static_cast<std::uint64_t>(peer) + 1);                       // [writes] before [gave up] is read
     const bool hasGivenUp = loadInOneOrder(setup_.boards.of(peer).gaveUp) != 0;  // [gave up]
     if (!hasGivenUp && !setup_.failure.isSet()) {
-      status = setup_.peers[peer].link->write(to + done, static_cast<const unsigned char*>(from) + done,
-                                              std::min(kPiece, bytes - done));
+      status = setup_.peers[peer].link->write(to + done, from + done, std::min(kPiece, bytes - done));
     } else {
       status = Status(koloRemoteError, "the operation has failed");
     }
     device::storeRelease(setup_.boards.own().writes, 0);  // [writes] after what was written
   }
-  setup_.reasons.noteAccess(std::move(status));
-  return setup_.reasons.access().ok();
+  return status;
 }
 
 // The kernel lets others at the memory of a process that is dumpable. A program may end that when it likes: by prctl,

@@ -26,6 +26,7 @@
 #include "links/boards.h"
 #include "links/peers.h"
 #include "links/windows.h"
+#include "traffic/peer_lists.h"
 #include "waiting/waiter.h"
 
 namespace kolo::traffic {
@@ -85,6 +86,11 @@ class Traffic final : public executor::LinkOwner {
   device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
   bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) override;
   bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) override;
+  bool readList(int peer, void* to, std::uint64_t list, const unsigned char* place, std::uint64_t bytes) override;
+  bool writeList(int peer, std::uint64_t list, const unsigned char* place, const void* from,
+                 std::uint64_t bytes) override;
+  // Before an operation in which peers' lists are read.
+  void forgetLists() { lists_.forget(); }
 
   // ---- for messages, which are of no collective
 
@@ -123,6 +129,7 @@ class Traffic final : public executor::LinkOwner {
 
  private:
   int rank() const { return setup_.rank; }
+  Status writeTo(int peer, std::uint64_t to, const unsigned char* from, std::uint64_t bytes);
   int ranks() const { return setup_.peers.ranks(); }
   void aim(device::Link& link);
   void notify();
@@ -138,6 +145,7 @@ class Traffic final : public executor::LinkOwner {
   const Setup setup_;
   MessageEngine* messages_ = nullptr;  // null until begin()
   std::vector<device::Link> links_;
+  PeerLists lists_;
   std::uint64_t notified_ = 0;   // the last operation of which peers by posted links have been told
   bool saysUndumpable_ = true;   // where this process is no longer dumpable, and that is still to be told
   std::int64_t followedNs_ = 0;  // when it was last looked whether peers have abandoned their links

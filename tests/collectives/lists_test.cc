@@ -378,7 +378,31 @@ class ListRank {
   const int rank_;
 };
 
-void runLists(World& world, std::uint64_t seed, int each) {
+// A list that peers read and write where it is: some long items, mostly in one datatype; now and then one with strides
+// or a conversion, on all ranks or on one side, that has them stage it.
+ListItem longItem(Random& random, const ListCase& list, int ranks) {
+  ListItem item = randomItem(random, list, ranks);
+  while (!item.isFlat) item = randomItem(random, list, ranks);
+  if (pick(random, 0, 5) != 0) item.types = {koloFloat32, koloFloat32, koloFloat32};
+  if (item.types.transfer == koloFloat32 && pick(random, 0, 5) == 0) item.types.recv = koloFloat16;
+  if (item.types.send == item.types.transfer || item.types.transfer == item.types.recv) item.scale = 1;
+  item.hasCounts = item.hasCounts && pick(random, 0, 1) == 0;
+  const std::size_t length = pick(random, 4000, 20000);
+  if (!isDivided(list.collective)) {
+    item.whole[0] = length;
+  } else if (!item.hasCounts) {
+    item.parts.assign(static_cast<std::size_t>(ranks), length);
+    item.whole[0] = length * static_cast<std::size_t>(ranks);
+  } else {
+    item.parts.back() += length;
+    item.whole[0] += length;
+  }
+  return item;
+}
+
+using MakeItem = ListItem (*)(Random&, const ListCase&, int);
+
+void runLists(World& world, std::uint64_t seed, int each, MakeItem makeItem = randomItem) {
   Random random(seed);
   for (int c = koloCollectiveAllReduce; c < koloCollectiveBarrier; ++c) {
     for (int turn = 0; turn < each; ++turn) {
@@ -386,7 +410,7 @@ void runLists(World& world, std::uint64_t seed, int each) {
       list.collective = static_cast<koloCollective_t>(c);
       list.root = static_cast<int>(pick(random, 0, static_cast<std::size_t>(world.ranks()) - 1));
       const std::size_t items = pick(random, 0, 4) == 0 ? pick(random, 0, 1) : pick(random, 2, 9);
-      for (std::size_t i = 0; i < items; ++i) list.items.push_back(randomItem(random, list, world.ranks()));
+      for (std::size_t i = 0; i < items; ++i) list.items.push_back(makeItem(random, list, world.ranks()));
       placeItems(random, list, world.ranks());
       std::vector<std::string> algorithms = algorithmsFor(list.collective);
       algorithms.emplace_back();
@@ -415,6 +439,24 @@ TEST_CASE("S0.5 S1.5 S2.4 S2.5 S4.4 lists and axes: every collective gives what 
     World world(options);
     runLists(world, seedFor(0, ranks), std::max(2, 40 / kSlowdown));
   }
+}
+
+TEST_CASE("S1.5 long lists and axes: peers read and write the items where they are") {
+  for (const int ranks : {2, 3, 4}) {
+    WorldOptions options;
+    options.ranks = ranks;
+    options.windowBytes = 32 << 20;
+    World world(options);
+    runLists(world, seedFor(4, ranks), std::max(2, 12 / kSlowdown), longItem);
+  }
+}
+
+TEST_CASE("long lists and axes: emulated block") {
+  const UseExecutor emulated(3);
+  WorldOptions options;
+  options.windowBytes = 32 << 20;
+  World world(options);
+  runLists(world, seedFor(5, 2), std::max(1, 4 / kSlowdown), longItem);
 }
 
 TEST_CASE("lists and axes: reproducible communicators") {
