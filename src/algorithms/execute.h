@@ -49,6 +49,7 @@ KOLO_DEVICE_CALL bool meetEverybody(device::Exchange<Team>& exchange, bool later
   if (device::isIn(work.signature.collective, device::kMeetsRootOnly) && work.rank != work.root) {
     exchange.announce(work.root);
     if (!later) return exchange.meet(work.root);
+    exchange.team().sync();  // all threads have seen in announce() how many headers are owed
     exchange.owe(work.root);
     return !exchange.failed();
   }

@@ -26,10 +26,10 @@ koloResult_t overItems(const char* function, comm::Call call, koloComm_t comm, c
   const auto check = [&](comm::Communicator& communicator, comm::Operation& o) -> Status {
     if (device::isIn(o.collective, device::kFromRoot | device::kToRoot))
       KOLO_TRY(checkRoot(o.root, communicator.ranks()));
-    KOLO_ASSIGN(
-        o.list,
-        make(collectives::ListCall{
-            .collective = o.collective, .rank = communicator.rank(), .ranks = communicator.ranks(), .root = o.root}));
+    KOLO_ASSIGN(o.list, make(communicator, collectives::ListCall{.collective = o.collective,
+                                                                 .rank = communicator.rank(),
+                                                                 .ranks = communicator.ranks(),
+                                                                 .root = o.root}));
     for (const collectives::Item& item : o.list->items) {
       if (o.reduces()) KOLO_TRY(checkReduction(o.op, item.transferType, communicator));
       KOLO_TRY(checkPlaces(communicator, item));
@@ -49,13 +49,15 @@ koloResult_t overItems(const char* function, comm::Call call, koloComm_t comm, c
 koloResult_t overItems(const char* function, const comm::Call& call, const koloItem_t* items, size_t count,
                        koloComm_t comm, const Where& where) noexcept {
   return overItems(function, call, comm, where,
-                   [&](const collectives::ListCall& given) { return collectives::makeList(given, items, count); });
+                   [&](comm::Communicator& communicator, const collectives::ListCall& given) {
+                     return communicator.planning().lists().find(given, items, count);
+                   });
 }
 
 koloResult_t alongAxes(const char* function, const koloItem_t* item, int splitAxis, int concatAxis,
                        const size_t* splits, const size_t* concats, koloComm_t comm, const Where& where) noexcept {
   return overItems(function, {.collective = Collective::kAllToAll}, comm, where,
-                   [&](const collectives::ListCall& given) -> Result<std::shared_ptr<const List>> {
+                   [&](comm::Communicator&, const collectives::ListCall& given) -> Result<std::shared_ptr<const List>> {
                      if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
                      return collectives::makeAxisExchange(given, *item, splitAxis, concatAxis, splits, concats);
                    });

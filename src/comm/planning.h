@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "collectives/choices.h"
+#include "collectives/list_cache.h"
 #include "collectives/prepare.h"
 #include "collectives/prepared_operations.h"
 #include "comm/operation.h"
@@ -29,6 +30,7 @@ class Planning {
   collectives::Choices& choices() { return choices_; }
   collectives::Site& site() { return site_; }
   collectives::PreparedOperations& operations() { return operations_; }
+  collectives::ListCache& lists() { return lists_; }
 
   // Whether this is one of the last operations again, for which everything has been checked and prepared; if so,
   // Backend::runAgain() runs it. REQUIRES: calls wait; no reduction that a user made. A v-variant comes with its
@@ -57,6 +59,7 @@ class Planning {
   collectives::Choices choices_;  // refers to the machine
   collectives::Site site_;
   collectives::PreparedOperations operations_;
+  collectives::ListCache lists_;
 };
 
 }  // namespace kolo::comm

@@ -1,0 +1,64 @@
+#include "collectives/list_cache.h"
+
+#include <bit>
+
+namespace kolo::collectives {
+namespace {
+
+std::uint64_t wordOf(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
+std::uint64_t wordOf(int first, int second) {
+  return std::uint64_t{static_cast<std::uint32_t>(first)} << 32 | static_cast<std::uint32_t>(second);
+}
+
+// Lengths that makeList() refuses are not read further than it reads them.
+void writeArray(std::vector<std::uint64_t>& key, const koloArray_t* array) {
+  if (array == nullptr) return key.push_back(0);
+  key.push_back(wordOf(array->strides != nullptr ? 2 : 1, array->ndim));
+  if (array->ndim > device::kMostDimensions || array->shape == nullptr) return;
+  for (int d = 0; d < array->ndim; ++d) key.push_back(array->shape[d]);
+  for (int d = 0; d < array->ndim && array->strides != nullptr; ++d)
+    key.push_back(static_cast<std::uint64_t>(array->strides[d]));
+}
+
+void writeItem(std::vector<std::uint64_t>& key, const koloItem_t& item, int ranks) {
+  const std::uint64_t scale = item.scale != nullptr ? std::bit_cast<std::uint32_t>(*item.scale) : 0;
+  key.insert(key.end(),
+             {wordOf(item.sendbuf), wordOf(item.recvbuf), item.count, wordOf(item.sendtype, item.transfertype),
+              wordOf(item.recvtype, item.axis), scale << 2 | (item.scale != nullptr ? 2 : 0) | (item.counts != nullptr)});
+  if (item.counts != nullptr) key.insert(key.end(), item.counts, item.counts + ranks);
+  writeArray(key, item.sendarray);
+  writeArray(key, item.recvarray);
+}
+
+}  // namespace
+
+// FNV-1a, by words.
+std::size_t ListCache::Hash::operator()(const Key& key) const {
+  std::size_t hash = 0xcbf29ce484222325u;
+  for (const std::uint64_t word : key) hash = (hash ^ word) * 0x100000001b3u ^ hash >> 29;
+  return hash;
+}
+
+// Every part says how long it is, so that two lists with one key are the same.
+void ListCache::write(Key& key, const ListCall& call, const koloItem_t* items, std::size_t count) {
+  key.clear();
+  key.push_back(wordOf(static_cast<int>(call.collective), call.root));
+  for (std::size_t i = 0; i < count; ++i) writeItem(key, items[i], call.ranks);
+}
+
+Result<std::shared_ptr<const List>> ListCache::find(const ListCall& call, const koloItem_t* items, std::size_t count) {
+  if (items == nullptr) return makeList(call, items, count);
+  thread_local Key key;
+  write(key, call, items, count);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
+  }
+  KOLO_ASSIGN(std::shared_ptr<const List> list, makeList(call, items, count));
+  const std::lock_guard lock(mutex_);
+  if (lists_.size() == kMost) lists_.clear();
+  lists_.emplace(key, list);
+  return list;
+}
+
+}  // namespace kolo::collectives
