@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/exchange.h"
+#include "device/folds.h"
 
 namespace kolo::algorithms {
 
@@ -17,11 +18,11 @@ KOLO_DEVICE_CALL void runAlone(device::Exchange<Team>& exchange) {
   void* outputs[] = {target};
   const void* inputs[] = {source, source};
   if (work.yieldsTruth) {
-    exchange.fold(outputs, 1, inputs, 2, -1, bytes, false, false);  // "x or x": 0 or 1
+    fold(exchange, outputs, 1, inputs, 2, -1, bytes, false, false);  // "x or x": 0 or 1
   } else if (work.scaled) {
-    exchange.fold(outputs, 1, inputs, 1, 0, bytes, false, false);
+    fold(exchange, outputs, 1, inputs, 1, 0, bytes, false, false);
   } else {
-    exchange.copy(target, source, bytes, work.streaming);
+    copy(exchange, target, source, bytes, work.streaming);
   }
 }
 

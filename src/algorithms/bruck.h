@@ -2,7 +2,10 @@
 // communications in multiport message-passing systems", 1997).
 #pragma once
 
+#include "device/chunks.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
 
 namespace kolo::algorithms {
 
@@ -18,8 +21,8 @@ KOLO_DEVICE bool openBruck(device::Exchange<Team>& exchange) {
       if (forth || back) visit(device::ringRank(rank, d, n));
     }
   };
-  eachPeer([&](int peer) { exchange.announce(peer); });
-  eachPeer([&](int peer) { good = exchange.meet(peer) && good; });
+  eachPeer([&](int peer) { announce(exchange, peer); });
+  eachPeer([&](int peer) { good = meet(exchange, peer) && good; });
   return good;
 }
 
@@ -33,12 +36,12 @@ KOLO_DEVICE_CALL void bruckAllGather(device::Exchange<Team>& exchange) {
     const device::Range block = work.recvLayout.block(device::ringRank(rank, 0, n));
     return device::Piece{work.recv + exchange.bytesOf(block.begin), exchange.bytesOf(block.count)};
   };
-  exchange.copy(piece(work.rank).data, work.send, piece(work.rank).bytes, false);
+  copy(exchange, piece(work.rank).data, work.send, piece(work.rank).bytes, false);
   exchange.team().sync();
   for (int k = 1; k < n; k *= 2) {
     const int blocks = k < n - k ? k : n - k;
-    exchange.exchange(
-        device::ringRank(work.rank, -k, n), blocks, [&](int i) { return piece(work.rank + i); },
+    sendAndRecv(
+        exchange, device::ringRank(work.rank, -k, n), blocks, [&](int i) { return piece(work.rank + i); },
         device::ringRank(work.rank, k, n), blocks, [&](int i) { return piece(work.rank + k + i); });
   }
 }
@@ -53,7 +56,7 @@ KOLO_DEVICE_CALL void bruckAllToAll(device::Exchange<Team>& exchange) {
   const auto at = [&](int i) { return work.scratch + bytes * static_cast<std::uint64_t>(i); };
   for (int i = 0; i < n; ++i) {
     const device::Range block = work.sendLayout.block(device::ringRank(work.rank, i, n));
-    exchange.copy(at(i), work.send + exchange.bytesOf(block.begin), bytes, false);
+    copy(exchange, at(i), work.send + exchange.bytesOf(block.begin), bytes, false);
   }
   exchange.team().sync();
   for (int k = 1; k < n; k *= 2) {
@@ -61,12 +64,12 @@ KOLO_DEVICE_CALL void bruckAllToAll(device::Exchange<Team>& exchange) {
     const auto piece = [&](int j) { return device::Piece{at(((j & ~(k - 1)) << 1) | k | (j & (k - 1))), bytes}; };
     int blocks = 0;
     for (int i = k; i < n; ++i) blocks += (i & k) != 0 ? 1 : 0;
-    exchange.exchange(device::ringRank(work.rank, k, n), blocks, piece, device::ringRank(work.rank, -k, n), blocks,
-                      piece);
+    sendAndRecv(exchange, device::ringRank(work.rank, k, n), blocks, piece, device::ringRank(work.rank, -k, n), blocks,
+                piece);
   }
   for (int i = 0; i < n; ++i) {
     const device::Range block = work.recvLayout.block(device::ringRank(work.rank, -i, n));
-    exchange.copy(work.recv + exchange.bytesOf(block.begin), at(i), bytes, false);
+    copy(exchange, work.recv + exchange.bytesOf(block.begin), at(i), bytes, false);
   }
 }
 

@@ -7,6 +7,9 @@
 
 #include "algorithms/bounds.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/offers.h"
+#include "device/peer_memory.h"
 
 namespace kolo::algorithms {
 
@@ -29,9 +32,9 @@ KOLO_DEVICE_CALL bool everyBufferIsShared(device::Exchange<Team>& exchange) {
     const bool isRoot = rank == work.root;
     bool good = true;
     switch (work.signature.collective) {
-      case Collective::kAllReduce: good = exchange.sendIsShared(rank) && exchange.recvIsShared(rank); break;
-      case Collective::kReduce: good = exchange.sendIsShared(rank) && (!isRoot || exchange.recvIsShared(rank)); break;
-      default: good = exchange.sendIsShared(rank); break;
+      case Collective::kAllReduce: good = sendIsShared(exchange, rank) && recvIsShared(exchange, rank); break;
+      case Collective::kReduce: good = sendIsShared(exchange, rank) && (!isRoot || recvIsShared(exchange, rank)); break;
+      default: good = sendIsShared(exchange, rank); break;
     }
     if (!good) return false;
   }
@@ -44,7 +47,7 @@ KOLO_DEVICE_CALL bool everyInputIsReadable(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (!work.readsPeers) return false;
   for (int rank = 0; rank < work.ranks; ++rank) {
-    if (!exchange.sendIsReadable(rank)) return false;
+    if (!sendIsReadable(exchange, rank)) return false;
   }
   return true;
 }
@@ -55,7 +58,7 @@ KOLO_DEVICE_CALL bool everyOutputIsWritable(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (!work.writesPeers || work.signature.collective != device::Collective::kAllReduce) return false;
   for (int rank = 0; rank < work.ranks; ++rank) {
-    if (!exchange.recvIsWritable(rank)) return false;
+    if (!recvIsWritable(exchange, rank)) return false;
   }
   return true;
 }
@@ -72,27 +75,28 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
   const std::uint64_t bytes = work.readsPeers ? readAtOnce(work.ranks) : Team::kFoldBytes;
   const std::uint64_t step = bytes / work.elementBytes;
   const auto isPut = [&](int rank) {
-    return rank != work.rank && !exchange.recvIsShared(rank);
+    return rank != work.rank && !recvIsShared(exchange, rank);
   };  // then own is one of the outputs
   for (std::uint64_t at = 0; at < range.count && !exchange.failed(); at += step) {
     const std::uint64_t count = range.count - at < step ? range.count - at : step;
     unsigned char* scratch = work.scratch;  // may be null where no peer is read
     for (int rank = 0; rank < work.ranks; ++rank) {
-      inputs[rank] = exchange.bring(scratch, rank, exchange.bytesOf(range.begin + at), exchange.bytesOf(count));
+      inputs[rank] = bring(exchange, scratch, rank, exchange.bytesOf(range.begin + at), exchange.bytesOf(count));
       if (work.readsPeers && rank != work.rank) scratch += bytes;
     }
     const std::uint64_t place = exchange.bytesOf(range.begin + at);
     int outputCount = 0;
     for (int rank = first; rank < last; ++rank) {
       if (isPut(rank)) continue;
-      outputs[outputCount++] = rank == work.rank ? own + place : exchange.recvOf(rank, place, exchange.bytesOf(count));
+      outputs[outputCount++] = rank == work.rank ? own + place : recvOf(exchange, rank, place, exchange.bytesOf(count));
     }
     const bool puts = outputCount < last - first;
     if (work.readsPeers) exchange.team().sync();
-    exchange.fold(outputs, outputCount, inputs, work.ranks, -1, exchange.bytesOf(count), true, work.streaming && !puts);
+    fold(exchange, outputs, outputCount, inputs, work.ranks, -1, exchange.bytesOf(count), true,
+         work.streaming && !puts);
     if (work.readsPeers) exchange.team().sync();
     for (int rank = first; rank < last && puts; ++rank) {
-      if (isPut(rank)) exchange.put(rank, place, own + place, exchange.bytesOf(count));
+      if (isPut(rank)) put(exchange, rank, place, own + place, exchange.bytesOf(count));
     }
   }
 }
@@ -124,9 +128,9 @@ KOLO_DEVICE_CALL void directTake(device::Exchange<Team>& exchange) {
   for (int i = 1; i < work.ranks; ++i) {
     const int from = device::ringRank(work.rank, i, work.ranks);
     const device::Piece to = exchange.pieceFrom(from);
-    exchange.take(to.data, from, 0, to.bytes);
+    take(exchange, to.data, from, 0, to.bytes);
   }
-  if (!copiesOwnBlockFirst(work)) exchange.copyOwn();
+  if (!copiesOwnBlockFirst(work)) copyOwn(exchange);
 }
 
 // REQUIRES: met all peers; all buffers are shared, or all inputs readable.
@@ -138,12 +142,12 @@ KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, bool areShared
   const bool isTwoShot = areShared ? work.direct == device::Algorithm::kTwoShot : everyOutputIsWritable(exchange);
   if (collective == Collective::kAllGather || collective == Collective::kAllToAll) {
     directTake(exchange);
-    exchange.finishAll();
+    finishAll(exchange);
     return;
   }
   if (isTwoShot && collective != Collective::kReduceScatter) {
     directTwoShot(exchange);
-    exchange.finishAll();
+    finishAll(exchange);
     return;
   }
   // One-shot: the output where it is needed. All-reduce in place, of what others read meanwhile, puts it aside until
@@ -154,8 +158,8 @@ KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, bool areShared
   unsigned char* const result = aside ? work.scratch + readBytes(work.ranks) : work.recv;
   if (collective != Collective::kReduce || work.rank == work.root)
     directFold(exchange, {0, length}, work.rank, work.rank + 1, result);
-  exchange.finishAll();
-  if (aside) exchange.copy(work.recv, result, exchange.bytesOf(length), work.streaming);
+  finishAll(exchange);
+  if (aside) copy(exchange, work.recv, result, exchange.bytesOf(length), work.streaming);
 }
 
 }  // namespace kolo::algorithms

@@ -14,6 +14,9 @@
 #include "algorithms/ring.h"
 #include "algorithms/tree.h"
 #include "algorithms/two_shot.h"
+#include "device/folds.h"
+#include "device/headers.h"
+#include "device/offers.h"
 
 namespace kolo::algorithms {
 
@@ -47,15 +50,15 @@ template <class Team>
 KOLO_DEVICE_CALL bool meetEverybody(device::Exchange<Team>& exchange, bool later) {
   const device::Work& work = exchange.work();
   if (device::isIn(work.signature.collective, device::kMeetsRootOnly) && work.rank != work.root) {
-    exchange.announce(work.root);
-    if (!later) return exchange.meet(work.root);
-    exchange.owe(work.root);
+    announce(exchange, work.root);
+    if (!later) return meet(exchange, work.root);
+    owe(exchange, work.root);
     return !exchange.failed();
   }
-  exchange.announceAll();
-  if (copiesOwnBlockFirst(work)) exchange.copyOwn();
-  if (!later) return exchange.meetAll();
-  for (int i = 1; i < work.ranks; ++i) exchange.owe(device::ringRank(work.rank, i, work.ranks));
+  announceAll(exchange);
+  if (copiesOwnBlockFirst(work)) copyOwn(exchange);
+  if (!later) return meetAll(exchange);
+  for (int i = 1; i < work.ranks; ++i) owe(exchange, device::ringRank(work.rank, i, work.ranks));
   return !exchange.failed();
 }
 
@@ -68,7 +71,7 @@ KOLO_DEVICE_CALL bool executeDirect(device::Exchange<Team>& exchange) {
   if (device::isIn(work.signature.collective, device::kMeetsRootOnly)) {
     const bool gather = work.signature.collective == device::Collective::kGather;
     const bool isDirect =
-        work.pairsFromBytes != 0 || (gather ? exchange.recvIsShared(work.root) : exchange.sendIsReadable(work.root));
+        work.pairsFromBytes != 0 || (gather ? recvIsShared(exchange, work.root) : sendIsReadable(exchange, work.root));
     if (!isDirect) return false;
     moveFromOrToRoot(exchange);
     return true;
@@ -118,7 +121,7 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
   const bool needsAll = work.signature.collective != device::Collective::kBarrier &&
                         (work.direct != Algorithm::kCount || meetsAll(algorithm));
   if (sendsBeforeMeeting(work)) {
-    exchange.announceAll();
+    announceAll(exchange);
     team.sync();
     executeStaged(exchange, true);
     team.sync();

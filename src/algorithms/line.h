@@ -3,6 +3,8 @@
 
 #include "algorithms/bounds.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
 
 namespace kolo::algorithms {
 
@@ -13,9 +15,9 @@ KOLO_DEVICE_CALL void lineFold(device::Exchange<Team>& exchange, const unsigned 
   const void* inputs[kMaxLineRanks];
   void* outputs[] = {work.recv};
   for (int rank = 0; rank < work.ranks; ++rank) {
-    inputs[rank] = rank == work.rank ? static_cast<const void*>(own) : exchange.headerOf(rank).payload;
+    inputs[rank] = rank == work.rank ? static_cast<const void*>(own) : headerOf(exchange, rank).payload;
   }
-  exchange.fold(outputs, 1, inputs, work.ranks, work.rank, bytes, true, false);
+  fold(exchange, outputs, 1, inputs, work.ranks, work.rank, bytes, true, false);
 }
 
 template <class Team>
@@ -30,7 +32,7 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
   const auto peerAt = [&](int i) { return rootOnly ? work.root : exchange.peerAt(i); };
   const bool blocks = isIn(collective, device::kSendsBlocks);
 
-  if (!exchange.settleAll(device::kMaxOwed - 1)) return;
+  if (!settleAll(exchange, device::kMaxOwed - 1)) return;
   exchange.team().spread(peers, [&](int i) {
     const int peer = peerAt(i);
     unsigned char scaled[device::kHeaderPayloadBytes];
@@ -43,13 +45,13 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
       exchange.team().reduceAlone({&output, 1, &input, 1, block.count, work.scalar, 0});
       source = scaled;
     }
-    exchange.announceAlone(peer, bytes != 0 ? source : scaled, static_cast<std::uint32_t>(bytes));
+    announceAlone(exchange, peer, bytes != 0 ? source : scaled, static_cast<std::uint32_t>(bytes));
   });
   if (work.mayOwe && !gets) {
-    for (int i = 0; i < peers; ++i) exchange.owe(peerAt(i));
+    for (int i = 0; i < peers; ++i) owe(exchange, peerAt(i));
   } else {
-    if (!exchange.settleAll(0)) return;
-    exchange.team().spread(peers, [&](int i) { exchange.meetAlone(peerAt(i)); });
+    if (!settleAll(exchange, 0)) return;
+    exchange.team().spread(peers, [&](int i) { meetAlone(exchange, peerAt(i)); });
     if (exchange.failed()) return;
   }
 
@@ -57,18 +59,18 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
   const bool hasInput = work.rank == work.root || !isIn(collective, device::kFromRoot);
   const device::Range mine = hasInput ? work.sendLayout.block(blocks ? work.rank : 0) : device::Range{};
   const unsigned char* own = work.send + exchange.bytesOf(mine.begin);
-  const auto payloadOf = [&](int rank) { return rank == work.rank ? own : exchange.headerOf(rank).payload; };
+  const auto payloadOf = [&](int rank) { return rank == work.rank ? own : headerOf(exchange, rank).payload; };
   if (isIn(collective, device::kReducing)) {
     const std::uint64_t bytes = exchange.bytesOf(mine.count);
     if (bytes != 0) lineFold(exchange, own, bytes);
   } else if (isIn(collective, device::kReceivesBlocks)) {
     exchange.team().spread(work.ranks, [&](int rank) {
       const device::Range block = work.recvLayout.block(rank);
-      exchange.copyLine(work.recv + exchange.bytesOf(block.begin), payloadOf(rank), exchange.bytesOf(block.count));
+      copyLine(exchange, work.recv + exchange.bytesOf(block.begin), payloadOf(rank), exchange.bytesOf(block.count));
     });
   } else if (isIn(collective, device::kFromRoot)) {
     exchange.team().spread(1, [&](int) {
-      exchange.copyLine(work.recv, payloadOf(work.root), exchange.bytesOf(work.recvLayout.block(0).count));
+      copyLine(exchange, work.recv, payloadOf(work.root), exchange.bytesOf(work.recvLayout.block(0).count));
     });
   }
 }

@@ -14,6 +14,11 @@
 #include <cstdint>
 
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/message_steps.h"
+#include "device/offers.h"
+#include "device/peer_memory.h"
+#include "device/slots.h"
 
 namespace kolo::algorithms {
 
@@ -78,7 +83,7 @@ class MessageGroup {
       if (message.peer != work_.rank || !isHere(message)) continue;
       const device::Range mine = part(message);
       const std::uint64_t begin = mine.begin * message.elementBytes;
-      exchange_.copy(message.recv + begin, message.send + begin, mine.count * message.elementBytes, message.streaming);
+      copy(exchange_, message.recv + begin, message.send + begin, mine.count * message.elementBytes, message.streaming);
     }
   }
 
@@ -132,7 +137,7 @@ class MessageGroup {
     if (!flow.isOpen) {
       team_.sync();
       if (team_.leader()) {
-        exchange_.announceMessage(peer, flow);
+        announceMessage(exchange_, peer, flow);
         flow.isDirect = flow.ref.index != 0;
         flow.isOpen = true;
       }
@@ -140,7 +145,7 @@ class MessageGroup {
       return true;
     }
     if (flow.isDirect) {
-      if (!exchange_.isTaken(peer)) return false;
+      if (!isTaken(exchange_, peer)) return false;
       if (team_.leader()) {
         ++link.finished;
         next(flow);
@@ -148,12 +153,12 @@ class MessageGroup {
       team_.sync();
       return true;
     }
-    if (!exchange_.hasFreeSlot(peer)) return false;
+    if (!hasFreeSlot(exchange_, peer)) return false;
     const std::uint64_t left = flow.bytes - flow.done, bytes = left < work_.chunkBytes ? left : work_.chunkBytes;
-    unsigned char* const slot = exchange_.acquireSlot(peer);
+    unsigned char* const slot = acquireSlot(exchange_, peer);
     if (slot == nullptr) return false;
-    exchange_.copy(slot, flow.from + flow.done, bytes, false);
-    exchange_.publishSlot(peer, bytes);
+    copy(exchange_, slot, flow.from + flow.done, bytes, false);
+    publishSlot(exchange_, peer, bytes);
     advance(flow, bytes);
     return true;
   }
@@ -162,28 +167,28 @@ class MessageGroup {
     device::Link& link = work_.links[peer];
     Flow& flow = link.receiving;
     if (!flow.isOpen) {
-      if (!exchange_.hasHeader(peer)) return false;
+      if (!hasHeader(exchange_, peer)) return false;
       if (team_.leader()) {
-        exchange_.takeMessageHeader(peer, flow);
-        flow.isDirect = exchange_.sendIsShared(peer);
+        takeMessageHeader(exchange_, peer, flow);
+        flow.isDirect = sendIsShared(exchange_, peer);
         flow.isOpen = true;
       }
       team_.sync();
       return true;
     }
     if (flow.isDirect) {
-      exchange_.copy(flow.to, exchange_.sendOf(peer, 0, flow.bytes), flow.bytes, work_.streaming);
-      exchange_.sayTaken(peer);
+      copy(exchange_, flow.to, sendOf(exchange_, peer, 0, flow.bytes), flow.bytes, work_.streaming);
+      sayTaken(exchange_, peer);
       if (team_.leader()) next(flow);
       team_.sync();
       return true;
     }
-    if (!exchange_.hasChunk(peer)) return false;
+    if (!hasChunk(exchange_, peer)) return false;
     const std::uint64_t left = flow.bytes - flow.done, bytes = left < work_.chunkBytes ? left : work_.chunkBytes;
-    const unsigned char* const slot = exchange_.awaitSlot(peer);
+    const unsigned char* const slot = awaitSlot(exchange_, peer);
     if (slot == nullptr) return false;
-    exchange_.copy(flow.to + flow.done, slot, bytes, work_.streaming);
-    exchange_.releaseSlot(peer);
+    copy(exchange_, flow.to + flow.done, slot, bytes, work_.streaming);
+    releaseSlot(exchange_, peer);
     advance(flow, bytes);
     return true;
   }

@@ -6,7 +6,11 @@
 #pragma once
 
 #include "algorithms/bounds.h"
+#include "device/chunks.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
+#include "device/slots.h"
 
 namespace kolo::algorithms {
 
@@ -46,24 +50,24 @@ class Recursive {
   // Announces to and meets every partner of this operation.
   KOLO_DEVICE bool open() {
     bool good = true;
-    eachPartner([&](int partner) { exchange_.announce(partner); });
-    eachPartner([&](int partner) { good = exchange_.meet(partner) && good; });
+    eachPartner([&](int partner) { announce(exchange_, partner); });
+    eachPartner([&](int partner) { good = meet(exchange_, partner) && good; });
     return good;
   }
 
   // Header lines only. A line to a partner is written when all that it stands for have arrived.
   KOLO_DEVICE_CALL void barrier() {
     if (!folding_.isMember(work_.rank)) {
-      exchange_.announce(work_.rank + 1);
-      exchange_.meet(work_.rank + 1);
+      announce(exchange_, work_.rank + 1);
+      meet(exchange_, work_.rank + 1);
       return;
     }
-    if (folding_.isPaired(work_.rank)) exchange_.meet(work_.rank - 1);
+    if (folding_.isPaired(work_.rank)) meet(exchange_, work_.rank - 1);
     eachStep([&](int, int partner) {
-      exchange_.announce(partner);
-      exchange_.meet(partner);
+      announce(exchange_, partner);
+      meet(exchange_, partner);
     });
-    if (folding_.isPaired(work_.rank)) exchange_.announce(work_.rank - 1);
+    if (folding_.isPaired(work_.rank)) announce(exchange_, work_.rank - 1);
   }
 
   // Everybody's whole vector to the partner in each step: fewest steps, for short vectors.
@@ -74,17 +78,17 @@ class Recursive {
       const unsigned char* own = work_.send + bytes(chunk.begin);
       const std::uint64_t size = bytes(chunk.count);
       if (!folding_.isMember(work_.rank)) {
-        exchange_.send(work_.rank + 1, own, size);
-        exchange_.recv(work_.rank + 1, result, size);
+        send(exchange_, work_.rank + 1, own, size);
+        recv(exchange_, work_.rank + 1, result, size);
         return;
       }
       if (folding_.isPaired(work_.rank)) {
         reduceInto(work_.rank - 1, result, own, size, ofPair());
       } else if (result != own || work_.scaled) {
-        exchange_.contribute(result, own, size);
+        contribute(exchange_, result, own, size);
       }
       eachStep([&](int bit, int partner) {
-        exchange_.forward(partner, result, size);
+        forward(exchange_, partner, result, size);
         const auto ranksWith = [&](int member) {
           const int first = member & ~(bit - 1);
           return folding_.firstRank(first + bit) - folding_.firstRank(first);
@@ -92,7 +96,7 @@ class Recursive {
         const Step step{ranksWith(member_ ^ bit), ranksWith(member_), false, 2 * bit == folding_.size()};
         reduceInto(partner, result, result, size, step);
       });
-      if (folding_.isPaired(work_.rank)) exchange_.forward(work_.rank - 1, result, size);
+      if (folding_.isPaired(work_.rank)) forward(exchange_, work_.rank - 1, result, size);
     });
   }
 
@@ -131,7 +135,7 @@ class Recursive {
     gatherPair(work_.scratch, total);
     halve(work_.scratch, [&](int member) { return rankPlace(folding_.firstRank(member)); });
     exchange_.team().sync();
-    exchange_.copy(work_.recv, work_.scratch + bytes(mine.begin), bytes(mine.count), work_.streaming);
+    copy(exchange_, work_.recv, work_.scratch + bytes(mine.begin), bytes(mine.count), work_.streaming);
     if (folding_.isPaired(work_.rank)) {
       const device::Range theirs = work_.sendLayout.block(work_.rank - 1);
       forwardAll(work_.rank - 1, work_.scratch + bytes(theirs.begin), theirs.count);
@@ -141,7 +145,7 @@ class Recursive {
   KOLO_DEVICE_CALL void allGather() {
     const auto block = [&](int rank) { return work_.recvLayout.block(rank); };
     const device::Range own = block(work_.rank);
-    exchange_.copy(work_.recv + bytes(own.begin), work_.send, bytes(own.count), false);
+    copy(exchange_, work_.recv + bytes(own.begin), work_.send, bytes(own.count), false);
     if (!folding_.isMember(work_.rank)) {
       sendAll(work_.rank + 1, work_.send, own.count);
       exchangeBlocks(work_.rank + 1, 0, 0, 0, work_.ranks, true);
@@ -184,15 +188,15 @@ class Recursive {
 
   KOLO_DEVICE_CALL void sendAll(int peer, const unsigned char* data, std::uint64_t count) {
     forEachChunk(count,
-                 [&](device::Range chunk) { exchange_.send(peer, data + bytes(chunk.begin), bytes(chunk.count)); });
+                 [&](device::Range chunk) { send(exchange_, peer, data + bytes(chunk.begin), bytes(chunk.count)); });
   }
   KOLO_DEVICE_CALL void forwardAll(int peer, const unsigned char* data, std::uint64_t count) {
     forEachChunk(count,
-                 [&](device::Range chunk) { exchange_.forward(peer, data + bytes(chunk.begin), bytes(chunk.count)); });
+                 [&](device::Range chunk) { forward(exchange_, peer, data + bytes(chunk.begin), bytes(chunk.count)); });
   }
   KOLO_DEVICE_CALL void recvAll(int peer, unsigned char* data, std::uint64_t count) {
     forEachChunk(count,
-                 [&](device::Range chunk) { exchange_.recv(peer, data + bytes(chunk.begin), bytes(chunk.count)); });
+                 [&](device::Range chunk) { recv(exchange_, peer, data + bytes(chunk.begin), bytes(chunk.count)); });
   }
 
   // Two partial results that become one.
@@ -208,16 +212,16 @@ class Recursive {
   KOLO_DEVICE_CALL void reduceInto(int peer, unsigned char* result, const unsigned char* own, std::uint64_t size,
                                    Step step) {
     if (size == 0) return;
-    const unsigned char* slot = exchange_.awaitSlot(peer);
+    const unsigned char* slot = awaitSlot(exchange_, peer);
     if (slot == nullptr) return;
     const bool peerFirst = peer < work_.rank;
     const void* inputs[] = {peerFirst ? slot : own, peerFirst ? own : slot};
     void* outputs[] = {result};
-    const float theirs = exchange_.shareOf(step.theirs), mine = exchange_.shareOf(step.mine);
+    const float theirs = shareOf(exchange_, step.theirs), mine = shareOf(exchange_, step.mine);
     const float weights[] = {peerFirst ? theirs : mine, peerFirst ? mine : theirs};
-    exchange_.fold(outputs, 1, inputs, 2, step.ownIsInput ? (peerFirst ? 1 : 0) : -1, size, step.last, false,
-                   {weights, step.theirs + step.mine});
-    exchange_.releaseSlot(peer);
+    fold(exchange_, outputs, 1, inputs, 2, step.ownIsInput ? (peerFirst ? 1 : 0) : -1, size, step.last, false,
+         {weights, step.theirs + step.mine});
+    releaseSlot(exchange_, peer);
   }
 
   // into = this rank's input, with that of the even partner folded in if there is one.
@@ -228,7 +232,7 @@ class Recursive {
       if (folding_.isPaired(work_.rank)) {
         reduceInto(work_.rank - 1, result, own, bytes(chunk.count), ofPair());
       } else if (result != own || work_.scaled) {
-        exchange_.contribute(result, own, bytes(chunk.count));
+        contribute(exchange_, result, own, bytes(chunk.count));
       }
     });
     exchange_.team().sync();
@@ -251,7 +255,7 @@ class Recursive {
           const std::uint64_t end = chunk.begin + chunk.count < count ? chunk.begin + chunk.count : count;
           return chunk.begin < end ? end - chunk.begin : 0;
         };
-        exchange_.forward(partner, data + bytes(giveBegin + chunk.begin), bytes(cut(giveCount)));
+        forward(exchange_, partner, data + bytes(giveBegin + chunk.begin), bytes(cut(giveCount)));
         unsigned char* kept = data + bytes(keepBegin + chunk.begin);
         reduceInto(partner, kept, kept, bytes(cut(keepCount)), step);
       });
@@ -266,8 +270,8 @@ class Recursive {
       const auto piece = [&](int first) {
         return device::Piece{data + bytes(place(first)), bytes(place(first + bit) - place(first))};
       };
-      exchange_.exchange(
-          partner, 1, [&](int) { return piece(have); }, partner, 1, [&](int) { return piece(want); });
+      sendAndRecv(
+          exchange_, partner, 1, [&](int) { return piece(have); }, partner, 1, [&](int) { return piece(want); });
     });
   }
 
@@ -280,8 +284,8 @@ class Recursive {
       const bool skip = skipOwn && rank == even;
       return device::Piece{work_.recv + bytes(block.begin), skip ? 0 : bytes(block.count)};
     };
-    exchange_.exchange(
-        peer, outLast - outFirst, [&](int i) { return piece(outFirst + i); }, peer, inLast - inFirst,
+    sendAndRecv(
+        exchange_, peer, outLast - outFirst, [&](int i) { return piece(outFirst + i); }, peer, inLast - inFirst,
         [&](int i) { return piece(inFirst + i); });
   }
 

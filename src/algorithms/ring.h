@@ -11,7 +11,10 @@
 // go on.
 #pragma once
 
+#include "device/chunks.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
 
 namespace kolo::algorithms {
 
@@ -41,20 +44,20 @@ class Ring {
   // Announces to both neighbours and meets them.
   KOLO_DEVICE bool open() {
     const int right = neighbour(+1), left = neighbour(-1);
-    exchange_.announce(right);
-    if (left != right) exchange_.announce(left);
-    const bool good = exchange_.meet(left);
-    return (left == right || exchange_.meet(right)) && good;
+    announce(exchange_, right);
+    if (left != right) announce(exchange_, left);
+    const bool good = meet(exchange_, left);
+    return (left == right || meet(exchange_, right)) && good;
   }
 
   KOLO_DEVICE_CALL void allGather() {
     const device::Range own = gathered(work_.rank);
-    exchange_.copy(work_.recv + bytes(own.begin), work_.send, bytes(own.count), work_.streaming);
+    copy(exchange_, work_.recv + bytes(own.begin), work_.send, bytes(own.count), work_.streaming);
     const auto block = [&](int rank) { return gathered(rank); };
     forEachChunks(block, [&](std::uint64_t begin) {
       each(begin, [&](const Lane& lane, std::uint64_t c) {
         const device::Range first = chunk(lane, own, c);
-        exchange_.forward(to(lane), work_.send + bytes(first.begin - own.begin), bytes(first.count));
+        forward(exchange_, to(lane), work_.send + bytes(first.begin - own.begin), bytes(first.count));
       });
       circulate(1, block, begin);
     });
@@ -65,7 +68,7 @@ class Ring {
     forEachChunks(block, [&](std::uint64_t begin) {
       reducePhase(1, block, begin, [&](const Lane& lane, device::Range last) {
         const std::uint64_t place = last.begin - block(work_.rank).begin;
-        exchange_.recvReduce(from(lane), work_.recv + bytes(place), work_.send + bytes(last.begin), bytes(last.count));
+        recvReduce(exchange_, from(lane), work_.recv + bytes(place), work_.send + bytes(last.begin), bytes(last.count));
       });
     });
   }
@@ -77,8 +80,8 @@ class Ring {
     };
     forEachChunks(block, [&](std::uint64_t begin) {
       reducePhase(0, block, begin, [&](const Lane& lane, device::Range last) {
-        exchange_.recvReduceForward(from(lane), to(lane), work_.recv + bytes(last.begin),
-                                    work_.send + bytes(last.begin), bytes(last.count));
+        recvReduceForward(exchange_, from(lane), to(lane), work_.recv + bytes(last.begin),
+                          work_.send + bytes(last.begin), bytes(last.count));
       });
       circulate(0, block, begin);
     });
@@ -126,12 +129,12 @@ class Ring {
     };
     each(begin, [&](const Lane& lane, std::uint64_t c) {
       const device::Range first = at(lane, 0, c);
-      exchange_.send(to(lane), work_.send + bytes(first.begin), bytes(first.count));
+      send(exchange_, to(lane), work_.send + bytes(first.begin), bytes(first.count));
     });
     for (int step = 1; step < work_.ranks - 1; ++step) {
       each(begin, [&](const Lane& lane, std::uint64_t c) {
         const device::Range next = at(lane, step, c);
-        exchange_.recvReduceSend(from(lane), to(lane), work_.send + bytes(next.begin), bytes(next.count), step);
+        recvReduceSend(exchange_, from(lane), to(lane), work_.send + bytes(next.begin), bytes(next.count), step);
       });
     }
     each(begin, [&](const Lane& lane, std::uint64_t c) { finish(lane, at(lane, work_.ranks - 1, c)); });
@@ -147,9 +150,9 @@ class Ring {
         const device::Range next = chunk(lane, block(origin), c);
         unsigned char* place = work_.recv + bytes(next.begin);
         if (step < work_.ranks - 1) {
-          exchange_.recvForward(from(lane), to(lane), place, bytes(next.count));
+          recvForward(exchange_, from(lane), to(lane), place, bytes(next.count));
         } else {
-          exchange_.recv(from(lane), place, bytes(next.count));
+          recv(exchange_, from(lane), place, bytes(next.count));
         }
       });
     }
@@ -174,24 +177,24 @@ KOLO_DEVICE_CALL void runChain(device::Exchange<Team>& exchange, bool met) {
   const bool sends = reduces ? place > 0 : place < n - 1;
 
   if (!met) {
-    if (sends) exchange.announce(to);
-    if (receives) exchange.announce(from);
-    if ((sends && !exchange.meet(to)) || (receives && !exchange.meet(from))) return;
+    if (sends) announce(exchange, to);
+    if (receives) announce(exchange, from);
+    if ((sends && !meet(exchange, to)) || (receives && !meet(exchange, from))) return;
   }
 
   const std::uint64_t total = reduces ? work.sendLayout.block(0).count : work.recvLayout.block(0).count;
-  if (!reduces && !receives) exchange.copy(work.recv, work.send, exchange.bytesOf(total), work.streaming);
+  if (!reduces && !receives) copy(exchange, work.recv, work.send, exchange.bytesOf(total), work.streaming);
   for (std::uint64_t c = 0; c * exchange.chunkElements() < total && !exchange.failed(); ++c) {
     const device::Range chunk = device::chunkOf(total, exchange.chunkElements(), c);
     const std::uint64_t at = exchange.bytesOf(chunk.begin), bytes = exchange.bytesOf(chunk.count);
     if (reduces) {
-      if (!receives) exchange.send(to, work.send + at, bytes);
-      else if (sends) exchange.recvReduceSend(from, to, work.send + at, bytes, n - 1 - place);
-      else exchange.recvReduce(from, work.recv + at, work.send + at, bytes);
+      if (!receives) send(exchange, to, work.send + at, bytes);
+      else if (sends) recvReduceSend(exchange, from, to, work.send + at, bytes, n - 1 - place);
+      else recvReduce(exchange, from, work.recv + at, work.send + at, bytes);
     } else {
-      if (!receives) exchange.forward(to, work.send + at, bytes);
-      else if (sends) exchange.recvForward(from, to, work.recv + at, bytes);
-      else exchange.recv(from, work.recv + at, bytes);
+      if (!receives) forward(exchange, to, work.send + at, bytes);
+      else if (sends) recvForward(exchange, from, to, work.recv + at, bytes);
+      else recv(exchange, from, work.recv + at, bytes);
     }
   }
 }

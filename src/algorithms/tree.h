@@ -2,7 +2,11 @@
 // [v, v + size(v)), size(v) being the lowest set bit of v.
 #pragma once
 
+#include "device/chunks.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
+#include "device/slots.h"
 
 namespace kolo::algorithms {
 
@@ -35,26 +39,26 @@ class Tree {
 
   KOLO_DEVICE bool open() {
     bool good = true;
-    if (place_ != 0) exchange_.announce(parent());
-    binomial_.eachChild([&](int child) { exchange_.announce(rankAt(child)); });
-    if (place_ != 0) good = exchange_.meet(parent());
-    binomial_.eachChild([&](int child) { good = exchange_.meet(rankAt(child)) && good; });
+    if (place_ != 0) announce(exchange_, parent());
+    binomial_.eachChild([&](int child) { announce(exchange_, rankAt(child)); });
+    if (place_ != 0) good = meet(exchange_, parent());
+    binomial_.eachChild([&](int child) { good = meet(exchange_, rankAt(child)) && good; });
     return good;
   }
 
   // Header lines only: up when all below have arrived, down when the parent says so.
   KOLO_DEVICE_CALL void barrier() {
-    binomial_.eachChild([&](int child) { exchange_.meet(rankAt(child)); });
+    binomial_.eachChild([&](int child) { meet(exchange_, rankAt(child)); });
     if (place_ != 0) {
-      exchange_.announce(parent());
-      exchange_.meet(parent());
+      announce(exchange_, parent());
+      meet(exchange_, parent());
     }
-    binomial_.eachChild([&](int child) { exchange_.announce(rankAt(child)); });
+    binomial_.eachChild([&](int child) { announce(exchange_, rankAt(child)); });
   }
 
   KOLO_DEVICE_CALL void broadcast() {
     const std::uint64_t total = work_.recvLayout.block(0).count;
-    if (place_ == 0) exchange_.copy(work_.recv, work_.send, exchange_.bytesOf(total), work_.streaming);
+    if (place_ == 0) copy(exchange_, work_.recv, work_.send, exchange_.bytesOf(total), work_.streaming);
     forEachChunk(total, [&](device::Range chunk) { down(chunk, work_.send); });
   }
   KOLO_DEVICE_CALL void reduce() {
@@ -73,11 +77,11 @@ class Tree {
   KOLO_DEVICE_CALL void gather() {
     if (place_ == 0) {
       const device::Range own = work_.recvLayout.block(work_.rank);
-      exchange_.copy(work_.recv + exchange_.bytesOf(own.begin), work_.send, exchange_.bytesOf(own.count), false);
+      copy(exchange_, work_.recv + exchange_.bytesOf(own.begin), work_.send, exchange_.bytesOf(own.count), false);
     } else {
       const std::uint64_t count = work_.sendLayout.block(0).count;
       forEachChunk(count, [&](device::Range chunk) {
-        exchange_.forward(parent(), work_.send + exchange_.bytesOf(chunk.begin), exchange_.bytesOf(chunk.count));
+        forward(exchange_, parent(), work_.send + exchange_.bytesOf(chunk.begin), exchange_.bytesOf(chunk.count));
       });
     }
     binomial_.eachChild([&](int child) {
@@ -87,7 +91,7 @@ class Tree {
           relay(rankAt(child), parent(), bytes);
         } else {
           const std::uint64_t begin = work_.recvLayout.block(rank).begin + chunk.begin;
-          exchange_.recv(rankAt(child), work_.recv + exchange_.bytesOf(begin), bytes);
+          recv(exchange_, rankAt(child), work_.recv + exchange_.bytesOf(begin), bytes);
         }
       });
     });
@@ -98,10 +102,10 @@ class Tree {
     const std::uint64_t count = work_.recvLayout.block(0).count;
     if (place_ == 0) {
       const device::Range own = work_.sendLayout.block(work_.rank);
-      exchange_.copy(work_.recv, work_.send + exchange_.bytesOf(own.begin), exchange_.bytesOf(own.count), false);
+      copy(exchange_, work_.recv, work_.send + exchange_.bytesOf(own.begin), exchange_.bytesOf(own.count), false);
     } else {
       forEachChunk(count, [&](device::Range chunk) {
-        exchange_.recv(parent(), work_.recv + exchange_.bytesOf(chunk.begin), exchange_.bytesOf(chunk.count));
+        recv(exchange_, parent(), work_.recv + exchange_.bytesOf(chunk.begin), exchange_.bytesOf(chunk.count));
       });
     }
     binomial_.eachChild([&](int child) {
@@ -111,7 +115,7 @@ class Tree {
           relay(parent(), rankAt(child), bytes);
         } else {
           const std::uint64_t begin = work_.sendLayout.block(rank).begin + chunk.begin;
-          exchange_.forward(rankAt(child), work_.send + exchange_.bytesOf(begin), bytes);
+          forward(exchange_, rankAt(child), work_.send + exchange_.bytesOf(begin), bytes);
         }
       });
     });
@@ -136,20 +140,20 @@ class Tree {
   }
 
   KOLO_DEVICE_CALL void relay(int from, int to, std::uint64_t bytes) {
-    const unsigned char* slot = exchange_.awaitSlot(from);
-    unsigned char* next = slot != nullptr ? exchange_.acquireSlot(to) : nullptr;
+    const unsigned char* slot = awaitSlot(exchange_, from);
+    unsigned char* next = slot != nullptr ? acquireSlot(exchange_, to) : nullptr;
     if (next == nullptr) return;
-    exchange_.copy(next, slot, bytes, false);
-    exchange_.publishSlot(to, bytes);
-    exchange_.releaseSlot(from);
+    copy(exchange_, next, slot, bytes, false);
+    publishSlot(exchange_, to, bytes);
+    releaseSlot(exchange_, from);
   }
 
   // One chunk towards the leaves; `source` is the root's data.
   KOLO_DEVICE_CALL void down(device::Range chunk, const unsigned char* source) {
     const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
     const unsigned char* data = place_ == 0 ? source + at : work_.recv + at;
-    if (place_ != 0) exchange_.recv(parent(), work_.recv + at, bytes);
-    binomial_.eachChild([&](int child) { exchange_.forward(rankAt(child), data, bytes); });
+    if (place_ != 0) recv(exchange_, parent(), work_.recv + at, bytes);
+    binomial_.eachChild([&](int child) { forward(exchange_, rankAt(child), data, bytes); });
   }
 
   // One chunk towards the root: own input and the children's sums, in rising order of places.
@@ -159,15 +163,15 @@ class Tree {
     float weights[33];
     int count = 0;
     const auto add = [&](const void* input, int ranks) {
-      weights[count] = exchange_.shareOf(ranks);
+      weights[count] = shareOf(exchange_, ranks);
       inputs[count++] = input;
     };
     add(work_.send + at, 1);
-    binomial_.eachChild([&](int child) { add(exchange_.awaitSlot(rankAt(child)), binomial_.subtreeOf(child)); });
-    void* output = place_ == 0 ? work_.recv + at : exchange_.acquireSlot(parent());
-    exchange_.fold(&output, 1, inputs, count, 0, bytes, place_ == 0, false, {weights, binomial_.subtreeOf(place_)});
-    if (place_ != 0) exchange_.publishSlot(parent(), bytes);
-    binomial_.eachChild([&](int child) { exchange_.releaseSlot(rankAt(child)); });
+    binomial_.eachChild([&](int child) { add(awaitSlot(exchange_, rankAt(child)), binomial_.subtreeOf(child)); });
+    void* output = place_ == 0 ? work_.recv + at : acquireSlot(exchange_, parent());
+    fold(exchange_, &output, 1, inputs, count, 0, bytes, place_ == 0, false, {weights, binomial_.subtreeOf(place_)});
+    if (place_ != 0) publishSlot(exchange_, parent(), bytes);
+    binomial_.eachChild([&](int child) { releaseSlot(exchange_, rankAt(child)); });
   }
 
   device::Exchange<Team>& exchange_;

@@ -1,5 +1,5 @@
 // Copies and folds whose operands may be logical addresses (device/segments.h): cut into runs, each of which is one
-// copy or fold of memory. Called by Exchange alone.
+// copy or fold of memory. Called by folds.h alone.
 //
 // A fold takes runs where they are, if their elements follow each other in the datatype in which they are transferred.
 // Others pass through an *edge*, a piece of memory that stays in a cache: they are brought there before the fold, or
@@ -42,7 +42,7 @@ class SegmentMoves {
     }
   }
 
-  // As Exchange::fold(). The operands have the same segments, but for where these lie.
+  // As fold() of folds.h. The operands have the same segments, but for where these lie.
   KOLO_DEVICE_CALL void fold(void* const* outputs, int outputCount, const void* const* inputs, int inputCount, int own,
                              std::uint64_t bytes, bool last, bool streaming, const FoldParts& parts) {
     KOLO_ROLLED

@@ -239,6 +239,8 @@ struct Work {
     return recvLayout.block(isIn(signature.collective, kReceivesBlocks) ? peer : 0);
   }
 
+  KOLO_DEVICE std::uint64_t bytesOf(std::uint64_t elements) const { return elements * elementBytes; }
+
   // Whether a block of a pair's own goes with its header.
   KOLO_DEVICE bool fitsHeader(std::uint64_t bytes) const { return pairsFromBytes != 0 && bytes <= kHeaderPayloadBytes; }
 
