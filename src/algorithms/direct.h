@@ -64,10 +64,10 @@ KOLO_DEVICE_CALL bool everyOutputIsWritable(device::Exchange<Team>& exchange) {
 }
 
 // Folds elements [range) of all ranks' inputs, in rank order, into the outputs of ranks [first, last); `own`: this
-// rank's. What is in no window is brought here before, or put there after.
+// rank's, or what is put there later. What is in no window is brought here before, or put there after.
 template <class Team>
 KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range range, int first, int last,
-                                 unsigned char* own) {
+                                 const device::Elements& own) {
   const device::Work& work = exchange.work();
   const void* inputs[kMaxDirectRanks];
   void* outputs[kMaxDirectRanks];
@@ -79,24 +79,24 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
   };  // then own is one of the outputs
   for (std::uint64_t at = 0; at < range.count && !exchange.failed(); at += step) {
     const std::uint64_t count = range.count - at < step ? range.count - at : step;
-    unsigned char* scratch = work.scratch;  // may be null where no peer is read
-    for (int rank = 0; rank < work.ranks; ++rank) {
-      inputs[rank] = bring(exchange, scratch, rank, exchange.bytesOf(range.begin + at), exchange.bytesOf(count));
-      if (work.readsPeers && rank != work.rank) scratch += bytes;
-    }
+    const device::Piece result = own.at({range.begin + at, count});
     const std::uint64_t place = exchange.bytesOf(range.begin + at);
+    std::uint64_t inScratch = 0;  // which may be null where no peer is read
+    for (int rank = 0; rank < work.ranks; ++rank) {
+      inputs[rank] = bring(exchange, work.scratchAt(inScratch, result.bytes), rank, place);
+      if (work.readsPeers && rank != work.rank) inScratch += bytes;
+    }
     int outputCount = 0;
     for (int rank = first; rank < last; ++rank) {
       if (isPut(rank)) continue;
-      outputs[outputCount++] = rank == work.rank ? own + place : recvOf(exchange, rank, place, exchange.bytesOf(count));
+      outputs[outputCount++] = rank == work.rank ? result.data : recvOf(exchange, rank, place, result.bytes);
     }
     const bool puts = outputCount < last - first;
     if (work.readsPeers) exchange.team().sync();
-    fold(exchange, outputs, outputCount, inputs, work.ranks, -1, exchange.bytesOf(count), true,
-         work.streaming && !puts);
+    fold(exchange, outputs, outputCount, inputs, work.ranks, -1, result.bytes, true, work.streaming && !puts);
     if (work.readsPeers) exchange.team().sync();
     for (int rank = first; rank < last && puts; ++rank) {
-      if (isPut(rank)) put(exchange, rank, place, own + place, exchange.bytesOf(count));
+      if (isPut(rank)) put(exchange, rank, place, result);
     }
   }
 }
@@ -107,9 +107,9 @@ KOLO_DEVICE_CALL void directTwoShot(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   const device::Range slice = device::alignedPart(work.recvLayout.block(0).count, work.ranks, work.rank, work.grain());
   if (work.signature.collective == device::Collective::kReduce) {
-    directFold(exchange, slice, work.root, work.root + 1, work.recv);
+    directFold(exchange, slice, work.root, work.root + 1, work.outputElements());
   } else {
-    directFold(exchange, slice, 0, work.ranks, work.recv);
+    directFold(exchange, slice, 0, work.ranks, work.outputElements());
   }
 }
 
@@ -127,8 +127,7 @@ KOLO_DEVICE_CALL void directTake(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   for (int i = 1; i < work.ranks; ++i) {
     const int from = device::ringRank(work.rank, i, work.ranks);
-    const device::Piece to = exchange.pieceFrom(from);
-    take(exchange, to.data, from, 0, to.bytes);
+    take(exchange, exchange.pieceFrom(from), from, 0);
   }
   if (!copiesOwnBlockFirst(work)) copyOwn(exchange);
 }
@@ -155,11 +154,13 @@ KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, bool areShared
   const std::uint64_t length =
       collective == Collective::kReduceScatter ? work.partTo(work.rank).count : work.recvLayout.block(0).count;
   const bool aside = collective == Collective::kAllReduce && work.send == work.recv;
-  unsigned char* const result = aside ? work.scratch + readBytes(work.ranks) : work.recv;
+  const device::Elements result =
+      aside ? device::Elements{work.scratchAt(readBytes(work.ranks), 0).data, work.elementBytes}
+            : work.outputElements();
   if (collective != Collective::kReduce || work.rank == work.root)
     directFold(exchange, {0, length}, work.rank, work.rank + 1, result);
   finishAll(exchange);
-  if (aside) copy(exchange, work.recv, result, exchange.bytesOf(length), work.streaming);
+  if (aside) copy(exchange, work.output({0, length}), result.at({0, length}), work.streaming);
 }
 
 }  // namespace kolo::algorithms

@@ -83,11 +83,11 @@ class DoubleTree {
 
   // One chunk towards the leaves: to this rank's output, and to all children at once.
   KOLO_DEVICE_CALL void down(int tree, device::Range chunk) {
-    const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
+    const std::uint64_t bytes = exchange_.bytesOf(chunk.count);
     void* outputs[3];
     int count = 0;
-    if (!isRoot() || work_.send != work_.recv) outputs[count++] = work_.recv + at;
-    const void* input = isRoot() ? work_.send + at : awaitSlot(exchange_, parent(tree));
+    if (!isRoot() || work_.send != work_.recv) outputs[count++] = work_.output(chunk).data;
+    const void* input = isRoot() ? work_.input(chunk).data : awaitSlot(exchange_, parent(tree));
     eachChild(tree, [&](int child) { outputs[count++] = acquireSlot(exchange_, rankAt(child)); });
     fold(exchange_, outputs, count, &input, 1, -1, bytes, false, false);
     eachChild(tree, [&](int child) { publishSlot(exchange_, rankAt(child), bytes); });
@@ -96,15 +96,15 @@ class DoubleTree {
 
   // One chunk towards the root: own input and the children's partial results.
   KOLO_DEVICE_CALL void up(int tree, device::Range chunk) {
-    const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
-    const void* inputs[3] = {work_.send + at};
+    const std::uint64_t bytes = exchange_.bytesOf(chunk.count);
+    const void* inputs[3] = {work_.input(chunk).data};
     float weights[3] = {1};
     int count = 1;
     eachChild(tree, [&](int child) {
       weights[count] = shareOf(exchange_, trees_.subtreeOf(tree, child));
       inputs[count++] = awaitSlot(exchange_, rankAt(child));
     });
-    void* output = isRoot() ? work_.recv + at : acquireSlot(exchange_, parent(tree));
+    void* output = isRoot() ? work_.output(chunk).data : acquireSlot(exchange_, parent(tree));
     fold(exchange_, &output, 1, inputs, count, 0, bytes, isRoot(), isRoot() && work_.streaming,
          {weights, trees_.subtreeOf(tree, place_)});
     if (!isRoot()) publishSlot(exchange_, parent(tree), bytes);

@@ -82,8 +82,7 @@ class MessageGroup {
       const device::Work& message = list_[i];
       if (message.peer != work_.rank || !isHere(message)) continue;
       const device::Range mine = part(message);
-      const std::uint64_t begin = mine.begin * message.elementBytes;
-      copy(exchange_, message.recv + begin, message.send + begin, mine.count * message.elementBytes, message.streaming);
+      copy(exchange_, message.output(mine), message.input(mine), message.streaming);
     }
   }
 
@@ -108,15 +107,14 @@ class MessageGroup {
     if (flow.current == 0) return;
     const device::Work& message = list_[flow.current - 1];
     const device::Range mine = part(message);
-    const std::uint64_t begin = mine.begin * message.elementBytes;
-    flow.from = message.send + begin;
-    flow.to = message.recv + begin;
-    flow.bytes = mine.count * message.elementBytes;
+    flow.from = message.input(mine).data;
+    flow.to = message.output(mine).data;
+    flow.bytes = message.bytesOf(mine.count);
     flow.done = 0;
     flow.word = message.word;
     flow.count = message.headerCount;
     flow.ref = message.sendRef;
-    flow.ref.offset += begin;
+    flow.ref.offset += message.bytesOf(mine.begin);
     flow.isOpen = false;
     flow.isDirect = false;
   }
@@ -154,12 +152,12 @@ class MessageGroup {
       return true;
     }
     if (!hasFreeSlot(exchange_, peer)) return false;
-    const std::uint64_t left = flow.bytes - flow.done, bytes = left < work_.chunkBytes ? left : work_.chunkBytes;
-    unsigned char* const slot = acquireSlot(exchange_, peer);
+    const device::ConstPiece chunk = flow.nextOut(work_.chunkBytes);
+    auto* const slot = acquireSlot(exchange_, peer);
     if (slot == nullptr) return false;
-    copy(exchange_, slot, flow.from + flow.done, bytes, false);
-    publishSlot(exchange_, peer, bytes);
-    advance(flow, bytes);
+    copy(exchange_, slot, chunk.data, chunk.bytes, false);
+    publishSlot(exchange_, peer, chunk.bytes);
+    advance(flow, chunk.bytes);
     return true;
   }
 
@@ -184,12 +182,12 @@ class MessageGroup {
       return true;
     }
     if (!hasChunk(exchange_, peer)) return false;
-    const std::uint64_t left = flow.bytes - flow.done, bytes = left < work_.chunkBytes ? left : work_.chunkBytes;
-    const unsigned char* const slot = awaitSlot(exchange_, peer);
+    const device::Piece chunk = flow.nextIn(work_.chunkBytes);
+    const auto* const slot = awaitSlot(exchange_, peer);
     if (slot == nullptr) return false;
-    copy(exchange_, flow.to + flow.done, slot, bytes, work_.streaming);
+    copy(exchange_, chunk.data, slot, chunk.bytes, work_.streaming);
     releaseSlot(exchange_, peer);
-    advance(flow, bytes);
+    advance(flow, chunk.bytes);
     return true;
   }
 

@@ -31,25 +31,25 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
   for (int rank = 0; rank < n; ++rank) longest = inputFor(rank).count > longest ? inputFor(rank).count : longest;
 
   const std::uint64_t step = exchange.chunkElements();
+  const auto chunkFor = [&](int rank, std::uint64_t c) {
+    const device::Range whole = inputFor(rank), chunk = device::chunkOf(whole.count, step, c);
+    return device::Range{whole.begin + chunk.begin, chunk.count};
+  };
   for (std::uint64_t c = 0; c * step < longest && !exchange.failed(); ++c) {
     for (int i = 1; i < n; ++i) {
       const int peer = device::ringRank(work.rank, i, n);
       if (!toAll && peer != work.root) continue;
-      const device::Range chunk = device::chunkOf(inputFor(peer).count, step, c);
-      send(exchange, peer, work.send + exchange.bytesOf(inputFor(peer).begin + chunk.begin),
-           exchange.bytesOf(chunk.count));
+      send(exchange, peer, work.input(chunkFor(peer, c)));
     }
     if (!meetRest(exchange)) return;
-    const device::Range mine = inputFor(work.rank);
-    const device::Range chunk = device::chunkOf(mine.count, step, c);
-    if (!folds || chunk.count == 0) continue;
+    const device::Range mine = chunkFor(work.rank, c);
+    if (!folds || mine.count == 0) continue;
     const void* inputs[kMaxLineRanks];
     for (int rank = 0; rank < n; ++rank) {
-      inputs[rank] =
-          rank == work.rank ? work.send + exchange.bytesOf(mine.begin + chunk.begin) : awaitSlot(exchange, rank);
+      inputs[rank] = rank == work.rank ? work.input(mine).data : awaitSlot(exchange, rank);
     }
-    void* outputs[] = {work.recv + exchange.bytesOf(chunk.begin)};
-    fold(exchange, outputs, 1, inputs, n, work.rank, exchange.bytesOf(chunk.count), true, work.streaming);
+    void* outputs[] = {work.output({mine.begin - inputFor(work.rank).begin, mine.count}).data};
+    fold(exchange, outputs, 1, inputs, n, work.rank, exchange.bytesOf(mine.count), true, work.streaming);
     for (int i = 1; i < n; ++i) releaseSlot(exchange, device::ringRank(work.rank, i, n));
   }
   meetRest(exchange);  // where there was nothing to fold
@@ -106,7 +106,7 @@ KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
       sendAndRecv(
           exchange, peer, gives ? 1 : 0, [&](int) { return block; }, peer, gives ? 0 : 1, [&](int) { return block; });
     } else if (pushed != 0) {
-      put(exchange, peer, 0, block.data, pushed);
+      put(exchange, peer, 0, device::ConstPiece(block).first(pushed));
       sayFinished(exchange, peer, false);
     } else if (!gives && transfer.path == Path::kPeerReads) {
       takeAll(exchange, peer);
@@ -127,12 +127,12 @@ KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) 
   } else if (transfer.path == Path::kInline) {
     if (gets) takeFromHeader(exchange, root, block);
   } else if (transfer.path == Path::kPeerWrites) {
-    put(exchange, root, 0, block.data, block.bytes);
+    put(exchange, root, 0, block);
     sayFinished(exchange, root, false);
   } else {
     const std::uint64_t pushed = gets ? pushedBytes(exchange, exchange.work().rank) : 0;
     if (gets) {
-      take(exchange, block.data + pushed, root, pushed, block.bytes - pushed);
+      take(exchange, block.after(pushed), root, pushed);
       sayFinished(exchange, root, true);
     }
     awaitFinished(exchange, [&](int peer) { return peer == root && (pushed != 0 || !gets); });
@@ -149,8 +149,8 @@ KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange) {
   }
 }
 
-// REQUIRES: met all, or announced to all if sendsBeforeMeeting() (broadcast, gather and scatter: the root has met all,
-// the others the root, or owe that if givesThroughStaging(), and not givesByHeader()).
+// REQUIRES: met all, or announced to all if sendsBeforeMeeting() (broadcast, gather and scatter: the
+// root has met all, the others the root, or owe that if givesThroughStaging(), and not givesByHeader()).
 template <class Team>
 KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange) {
   using device::Collective;

@@ -16,8 +16,7 @@ namespace kolo::algorithms {
 // A block from where it is; its owner may have it back.
 template <class Team>
 KOLO_DEVICE_CALL void takeAll(device::Exchange<Team>& exchange, int peer) {
-  const device::Piece block = exchange.pieceFrom(peer);
-  take(exchange, block.data, peer, 0, block.bytes);
+  take(exchange, exchange.pieceFrom(peer), peer, 0);
   sayFinished(exchange, peer, true);
 }
 

@@ -21,11 +21,10 @@ KOLO_DEVICE_CALL void twoShotReduceSlice(device::Exchange<Team>& exchange, devic
   void* outputs[kMaxDirectRanks];
   int outputCount = 0;
   for (int rank = 0; rank < work.ranks; ++rank) {
-    inputs[rank] = rank == work.rank ? work.send + exchange.bytesOf(slice.begin) : awaitSlot(exchange, rank);
+    inputs[rank] = rank == work.rank ? work.input(slice).data : awaitSlot(exchange, rank);
   }
   for (int rank = firstTo; rank < lastTo; ++rank) {
-    outputs[outputCount++] =
-        rank == work.rank ? work.recv + exchange.bytesOf(slice.begin) : acquireSlot(exchange, rank);
+    outputs[outputCount++] = rank == work.rank ? work.output(slice).data : acquireSlot(exchange, rank);
   }
   fold(exchange, outputs, outputCount, inputs, work.ranks, work.rank, exchange.bytesOf(slice.count), true, false);
   for (int rank = firstTo; rank < lastTo; ++rank) {
@@ -54,13 +53,13 @@ KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange) {
     };
     for (int i = 1; i < n; ++i) {
       const int peer = device::ringRank(work.rank, i, n);
-      send(exchange, peer, work.send + exchange.bytesOf(slice(peer).begin), exchange.bytesOf(slice(peer).count));
+      send(exchange, peer, work.input(slice(peer)));
     }
     if (!meetRest(exchange)) return;
     if (slice(work.rank).count != 0) twoShotReduceSlice(exchange, slice(work.rank), firstTo, lastTo);
     for (int i = 1; i < n && (!toRoot || work.rank == work.root); ++i) {
       const int peer = device::ringRank(work.rank, -i, n);
-      recv(exchange, peer, work.recv + exchange.bytesOf(slice(peer).begin), exchange.bytesOf(slice(peer).count));
+      recv(exchange, peer, work.output(slice(peer)));
     }
   }
   meetRest(exchange);  // where there was nothing to fold
@@ -97,30 +96,29 @@ KOLO_DEVICE_CALL void runTwoShotBroadcast(device::Exchange<Team>& exchange, bool
     device::Range part = device::alignedPart(count, n - 1, at, exchange.work().grain());
     return device::Range{begin + part.begin, part.count};
   };
-  if (isRoot) copy(exchange, work.recv, work.send, exchange.bytesOf(total), work.streaming);
+  if (isRoot) copy(exchange, work.output({0, total}), work.input({0, total}), work.streaming);
 
   for (std::uint64_t begin = 0; begin < total && !exchange.failed(); begin += step) {
     const std::uint64_t count = total - begin < step ? total - begin : step;
     for (int i = 1; i < n && isRoot; ++i) {
       const device::Range part = slice(device::ringRank(work.root, i, n), begin, count);
-      send(exchange, device::ringRank(work.root, i, n), work.send + exchange.bytesOf(part.begin),
-           exchange.bytesOf(part.count));
+      send(exchange, device::ringRank(work.root, i, n), work.input(part));
     }
     if (isRoot) continue;
     const device::Range mine = slice(work.rank, begin, count);
-    recv(exchange, work.root, work.recv + exchange.bytesOf(mine.begin), exchange.bytesOf(mine.count));
+    recv(exchange, work.root, work.output(mine));
     exchange.team().sync();
     for (int i = 1; i < n; ++i) {
       const int to = device::ringRank(work.rank, i, n);
       if (to != work.root) {
-        forward(exchange, to, work.recv + exchange.bytesOf(mine.begin), exchange.bytesOf(mine.count));
+        forward(exchange, to, work.output(mine));
       }
     }
     for (int i = 1; i < n; ++i) {
       const int from = device::ringRank(work.rank, -i, n);
       if (from == work.root) continue;
       const device::Range theirs = slice(from, begin, count);
-      recv(exchange, from, work.recv + exchange.bytesOf(theirs.begin), exchange.bytesOf(theirs.count));
+      recv(exchange, from, work.output(theirs));
     }
   }
 }

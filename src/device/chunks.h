@@ -8,84 +8,82 @@
 #include "device/host_device.h"
 #include "device/pieces.h"
 #include "device/slots.h"
+#include "device/views.h"
 #include "device/work.h"
 
 namespace kolo::device {
 
 // The peer gets this rank's contribution: src, with its scale applied.
 template <class Team>
-KOLO_DEVICE_CALL void send(Exchange<Team>& exchange, int peer, const unsigned char* src, std::uint64_t bytes) {
-  if (bytes == 0) return;
+KOLO_DEVICE_CALL void send(Exchange<Team>& exchange, int peer, ConstPiece src) {
+  if (src.bytes == 0) return;
   if (unsigned char* slot = acquireSlot(exchange, peer)) {
-    contribute(exchange, slot, src, bytes);
-    publishSlot(exchange, peer, bytes);
+    contribute(exchange, slot, src);
+    publishSlot(exchange, peer, src.bytes);
   }
 }
 // As send, of data that is a result already.
 template <class Team>
-KOLO_DEVICE_CALL void forward(Exchange<Team>& exchange, int peer, const unsigned char* src, std::uint64_t bytes) {
-  if (bytes == 0) return;
+KOLO_DEVICE_CALL void forward(Exchange<Team>& exchange, int peer, ConstPiece src) {
+  if (src.bytes == 0) return;
   if (unsigned char* slot = acquireSlot(exchange, peer)) {
-    move(exchange, slot, src, bytes, false);
-    publishSlot(exchange, peer, bytes);
+    move(exchange, slot, src.data, src.bytes, false);
+    publishSlot(exchange, peer, src.bytes);
   }
 }
 template <class Team>
-KOLO_DEVICE_CALL void recv(Exchange<Team>& exchange, int peer, unsigned char* dst, std::uint64_t bytes) {
-  if (bytes == 0) return;
+KOLO_DEVICE_CALL void recv(Exchange<Team>& exchange, int peer, Piece dst) {
+  if (dst.bytes == 0) return;
   if (const unsigned char* slot = awaitSlot(exchange, peer)) {
-    move(exchange, dst, slot, bytes, exchange.work().streaming);
+    move(exchange, dst.data, slot, dst.bytes, exchange.work().streaming);
     releaseSlot(exchange, peer);
   }
 }
 // dst and the next rank get what the previous one sent.
 template <class Team>
-KOLO_DEVICE_CALL void recvForward(Exchange<Team>& exchange, int from, int to, unsigned char* dst, std::uint64_t bytes) {
-  if (bytes == 0) return;
+KOLO_DEVICE_CALL void recvForward(Exchange<Team>& exchange, int from, int to, Piece dst) {
+  if (dst.bytes == 0) return;
   const unsigned char* slot = awaitSlot(exchange, from);
   unsigned char* next = slot != nullptr ? acquireSlot(exchange, to) : nullptr;
   if (next == nullptr) return;
-  void* outputs[] = {next, dst};
+  void* outputs[] = {next, dst.data};
   const void* inputs[] = {slot};
-  fold(exchange, outputs, 2, inputs, 1, -1, bytes, false, false);
-  publishSlot(exchange, to, bytes);
+  fold(exchange, outputs, 2, inputs, 1, -1, dst.bytes, false, false);
+  publishSlot(exchange, to, dst.bytes);
   releaseSlot(exchange, from);
 }
 // The next rank gets the previous one's partial result, of `before` ranks, with this rank's contribution folded in.
 template <class Team>
-KOLO_DEVICE_CALL void recvReduceSend(Exchange<Team>& exchange, int from, int to, const unsigned char* own,
-                                     std::uint64_t bytes, int before) {
-  if (bytes == 0) return;
+KOLO_DEVICE_CALL void recvReduceSend(Exchange<Team>& exchange, int from, int to, ConstPiece own, int before) {
+  if (own.bytes == 0) return;
   const unsigned char* slot = awaitSlot(exchange, from);
   unsigned char* next = slot != nullptr ? acquireSlot(exchange, to) : nullptr;
   if (next == nullptr) return;
   void* outputs[] = {next};
-  foldOwn(exchange, outputs, 1, slot, before, own, bytes, false);
-  publishSlot(exchange, to, bytes);
+  foldOwn(exchange, outputs, 1, slot, before, own, false);
+  publishSlot(exchange, to, own.bytes);
   releaseSlot(exchange, from);
 }
 // dst gets the finished result; the previous rank has sent the partial result of all others.
 template <class Team>
-KOLO_DEVICE_CALL void recvReduce(Exchange<Team>& exchange, int from, unsigned char* dst, const unsigned char* own,
-                                 std::uint64_t bytes) {
-  if (bytes == 0) return;
+KOLO_DEVICE_CALL void recvReduce(Exchange<Team>& exchange, int from, Piece dst, ConstPiece own) {
+  if (own.bytes == 0) return;
   if (const unsigned char* slot = awaitSlot(exchange, from)) {
-    void* outputs[] = {dst};
-    foldOwn(exchange, outputs, 1, slot, exchange.work().ranks - 1, own, bytes, exchange.work().streaming);
+    void* outputs[] = {dst.data};
+    foldOwn(exchange, outputs, 1, slot, exchange.work().ranks - 1, own, exchange.work().streaming);
     releaseSlot(exchange, from);
   }
 }
 // dst and the next rank get the finished result; the previous rank has sent the partial result of all others.
 template <class Team>
-KOLO_DEVICE_CALL void recvReduceForward(Exchange<Team>& exchange, int from, int to, unsigned char* dst,
-                                        const unsigned char* own, std::uint64_t bytes) {
-  if (bytes == 0) return;
+KOLO_DEVICE_CALL void recvReduceForward(Exchange<Team>& exchange, int from, int to, Piece dst, ConstPiece own) {
+  if (own.bytes == 0) return;
   const unsigned char* slot = awaitSlot(exchange, from);
   unsigned char* next = slot != nullptr ? acquireSlot(exchange, to) : nullptr;
   if (next == nullptr) return;
-  void* outputs[] = {dst, next};
-  foldOwn(exchange, outputs, 2, slot, exchange.work().ranks - 1, own, bytes, false);
-  publishSlot(exchange, to, bytes);
+  void* outputs[] = {dst.data, next};
+  foldOwn(exchange, outputs, 2, slot, exchange.work().ranks - 1, own, false);
+  publishSlot(exchange, to, own.bytes);
   releaseSlot(exchange, from);
 }
 

@@ -35,7 +35,7 @@
 
 #include "device/host_device.h"
 #include "device/link.h"
-#include "device/pieces.h"
+#include "device/views.h"
 #include "device/work.h"
 
 namespace kolo::device {
@@ -67,13 +67,10 @@ class Exchange {
 
   // What this rank has for a peer, and where what it gets from it is to lie; of itself, too.
   KOLO_DEVICE Piece pieceTo(int peer) const {
-    const Range part = work_.partTo(peer);
-    return {const_cast<unsigned char*>(work_.send) + bytesOf(part.begin), bytesOf(part.count)};
+    const ConstPiece input = work_.input(work_.partTo(peer));
+    return {const_cast<unsigned char*>(input.data), input.bytes};
   }
-  KOLO_DEVICE Piece pieceFrom(int peer) const {
-    const Range part = work_.partFrom(peer);
-    return {work_.recv + bytesOf(part.begin), bytesOf(part.count)};
-  }
+  KOLO_DEVICE Piece pieceFrom(int peer) const { return work_.output(work_.partFrom(peer)); }
 
   // Tells the peer, by a counter in its memory, what this rank has written there before: on a mapped link by a release
   // store. On a posted one the mirror is changed, and a request brings over `bytes` bytes from `data` on and then the

@@ -8,9 +8,9 @@
 #include "device/copy_short.h"
 #include "device/exchange.h"
 #include "device/host_device.h"
-#include "device/pieces.h"
 #include "device/segment_moves.h"
 #include "device/shares.h"
+#include "device/views.h"
 #include "device/work.h"
 
 namespace kolo::device {
@@ -42,18 +42,22 @@ KOLO_DEVICE void copy(const Exchange<Team>& exchange, unsigned char* dst, const 
                       bool streaming) {
   if (bytes != 0 && dst != src && !exchange.failed()) move(exchange, dst, src, bytes, streaming);
 }
+// REQUIRES: equally long.
+template <class Team>
+KOLO_DEVICE void copy(const Exchange<Team>& exchange, const Piece& dst, const ConstPiece& src, bool streaming) {
+  copy(exchange, dst.data, src.data, dst.bytes, streaming);
+}
 // At most a header's payload; by one thread.
 template <class Team>
-KOLO_DEVICE void copyLine(const Exchange<Team>& exchange, unsigned char* dst, const unsigned char* src,
-                          std::uint64_t bytes) {
-  if (dst != src && !exchange.failed()) copyShort(dst, src, static_cast<std::uint32_t>(bytes));
+KOLO_DEVICE void copyLine(const Exchange<Team>& exchange, const Piece& dst, const unsigned char* src) {
+  if (dst.data != src && !exchange.failed()) copyShort(dst.data, src, static_cast<std::uint32_t>(dst.bytes));
 }
 // What this rank has for itself.
 template <class Team>
 KOLO_DEVICE_CALL void copyOwn(Exchange<Team>& exchange) {
   const int rank = exchange.work().rank;
   const Piece to = exchange.pieceFrom(rank);
-  copy(exchange, to.data, exchange.pieceTo(rank).data, to.bytes, exchange.work().streaming);
+  copy(exchange, to, exchange.pieceTo(rank), exchange.work().streaming);
 }
 
 // The weight of a partial result in a fold: see device/shares.h.
@@ -91,25 +95,23 @@ KOLO_DEVICE_CALL void fold(const Exchange<Team>& exchange, void* const* outputs,
 
 // Copy of this rank's input, with its scale applied.
 template <class Team>
-KOLO_DEVICE_CALL void contribute(const Exchange<Team>& exchange, unsigned char* dst, const unsigned char* src,
-                                 std::uint64_t bytes) {
+KOLO_DEVICE_CALL void contribute(const Exchange<Team>& exchange, unsigned char* dst, ConstPiece src) {
   if (!exchange.work().scaled) {
-    move(exchange, dst, src, bytes, false);
+    move(exchange, dst, src.data, src.bytes, false);
     return;
   }
   void* outputs[] = {dst};
-  const void* inputs[] = {src};
-  fold(exchange, outputs, 1, inputs, 1, 0, bytes, false, false);
+  const void* inputs[] = {src.data};
+  fold(exchange, outputs, 1, inputs, 1, 0, src.bytes, false, false);
 }
 
 // outputs = the partial result of `before` ranks, which lies in a slot, with this rank's contribution folded in.
 template <class Team>
 KOLO_DEVICE_CALL void foldOwn(const Exchange<Team>& exchange, void* const* outputs, int outputCount,
-                              const unsigned char* slot, int before, const unsigned char* own, std::uint64_t bytes,
-                              bool streaming) {
-  const void* inputs[] = {slot, own};
+                              const unsigned char* slot, int before, ConstPiece own, bool streaming) {
+  const void* inputs[] = {slot, own.data};
   const float weights[] = {shareOf(exchange, before), 1};
-  fold(exchange, outputs, outputCount, inputs, 2, 1, bytes, before + 1 == exchange.work().ranks, streaming,
+  fold(exchange, outputs, outputCount, inputs, 2, 1, own.bytes, before + 1 == exchange.work().ranks, streaming,
        {weights, before + 1});
 }
 

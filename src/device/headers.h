@@ -9,7 +9,7 @@
 #include "device/host_device.h"
 #include "device/link.h"
 #include "device/offers.h"
-#include "device/pieces.h"
+#include "device/views.h"
 #include "device/work.h"
 
 namespace kolo::device {

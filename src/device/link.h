@@ -20,6 +20,8 @@
 #include <cstdint>
 
 #include "device/atomics.h"
+#include "device/host_device.h"
+#include "device/views.h"
 
 namespace kolo::device {
 
@@ -117,6 +119,13 @@ struct MessageFlow {
   std::uint32_t current = 0;          // place in the group's list + 1; 0: nothing is left
   bool isOpen = false;                // its header has been written, or read
   bool isDirect = false;              // the receiver takes it out of the sender's window
+
+  // The next chunk of at most so many bytes: where it is, or where it goes.
+  KOLO_DEVICE ConstPiece nextOut(std::uint64_t most) const { return {from + done, left(most)}; }
+  KOLO_DEVICE Piece nextIn(std::uint64_t most) const { return {to + done, left(most)}; }
+
+ private:
+  KOLO_DEVICE std::uint64_t left(std::uint64_t most) const { return bytes - done < most ? bytes - done : most; }
 };
 
 struct Link {

@@ -9,6 +9,7 @@
 #include "device/host_device.h"
 #include "device/link.h"
 #include "device/offers.h"
+#include "device/views.h"
 #include "device/work.h"
 
 namespace kolo::device {
@@ -22,45 +23,45 @@ KOLO_DEVICE unsigned char* placeOf(const Exchange<Team>& exchange, int peer, con
     exchange.team().fail({.kind = Fault::kCorrupt, .peer = link.peer, .signature = ref.index, .count = ref.offset});
   return place;
 }
-// Where [begin, begin + bytes) of a peer's input or output lies, as this process sees it; nullptr, after a failure, if
-// the peer has registered no such memory. REQUIRES: it is shared.
+// Where bytes [begin, begin + bytes) of a peer's input or output lie, as this process sees it; nullptr, after a
+// failure, if the peer has registered no such memory. REQUIRES: it is shared.
 template <class Team>
 KOLO_DEVICE const unsigned char* sendOf(const Exchange<Team>& exchange, int peer, std::uint64_t begin,
                                         std::uint64_t bytes) {
-  return peer == exchange.work().rank ? exchange.pieceTo(peer).data + begin
+  return peer == exchange.work().rank ? exchange.pieceTo(peer).after(begin).data
                                       : placeOf(exchange, peer, exchange.linkTo(peer).theirSend, begin, bytes);
 }
 template <class Team>
 KOLO_DEVICE unsigned char* recvOf(const Exchange<Team>& exchange, int peer, std::uint64_t begin, std::uint64_t bytes) {
-  return peer == exchange.work().rank ? exchange.pieceFrom(peer).data + begin
+  return peer == exchange.work().rank ? exchange.pieceFrom(peer).after(begin).data
                                       : placeOf(exchange, peer, exchange.linkTo(peer).theirRecv, begin, bytes);
 }
 
-// Where [begin, begin + bytes) of a rank's input lies: in place, or in `scratch`, where it has been read to. REQUIRES:
-// readable. After a barrier since `scratch` was used; another must follow.
+// Where a rank's input lies from byte `begin` on, as much of it as `scratch` has room for: in place, or in `scratch`,
+// where it has been read to. REQUIRES: readable. After a barrier since `scratch` was used; another must follow.
 template <class Team>
-KOLO_DEVICE_CALL const unsigned char* bring(const Exchange<Team>& exchange, unsigned char* scratch, int peer,
-                                            std::uint64_t begin, std::uint64_t bytes) {
-  if (peer == exchange.work().rank || sendIsShared(exchange, peer)) return sendOf(exchange, peer, begin, bytes);
-  if (bytes != 0 && !exchange.failed())
-    exchange.team().read(exchange.linkTo(peer).peer, scratch, sendRefOf(exchange, peer).offset + begin, bytes);
-  return scratch;
+KOLO_DEVICE_CALL const unsigned char* bring(const Exchange<Team>& exchange, Piece scratch, int peer,
+                                            std::uint64_t begin) {
+  if (peer == exchange.work().rank || sendIsShared(exchange, peer)) return sendOf(exchange, peer, begin, scratch.bytes);
+  if (scratch.bytes != 0 && !exchange.failed()) {
+    exchange.team().read(exchange.linkTo(peer).peer, scratch.data, sendRefOf(exchange, peer).offset + begin,
+                         scratch.bytes);
+  }
+  return scratch.data;
 }
-// Copies [begin, begin + bytes) of a rank's input. REQUIRES: readable. All threads call.
+// Fills `dst` from a rank's input, from byte `begin` of that on. REQUIRES: readable. All threads call.
 template <class Team>
-KOLO_DEVICE_CALL void take(const Exchange<Team>& exchange, unsigned char* dst, int peer, std::uint64_t begin,
-                           std::uint64_t bytes) {
-  copy(exchange, dst, bring(exchange, dst, peer, begin, bytes), bytes,
+KOLO_DEVICE_CALL void take(const Exchange<Team>& exchange, Piece dst, int peer, std::uint64_t begin) {
+  copy(exchange, dst.data, bring(exchange, dst, peer, begin), dst.bytes,
        exchange.work().streaming);  // nothing to copy if it has been read to there
 }
-// Copies into a peer's output, from `begin` on. REQUIRES: writable. All threads call.
+// Copies into a peer's output, from byte `begin` of that on. REQUIRES: writable. All threads call.
 template <class Team>
-KOLO_DEVICE_CALL void put(const Exchange<Team>& exchange, int peer, std::uint64_t begin, const unsigned char* src,
-                          std::uint64_t bytes) {
+KOLO_DEVICE_CALL void put(const Exchange<Team>& exchange, int peer, std::uint64_t begin, ConstPiece src) {
   if (recvIsShared(exchange, peer)) {
-    copy(exchange, recvOf(exchange, peer, begin, bytes), src, bytes, exchange.work().streaming);
-  } else if (bytes != 0 && !exchange.failed()) {
-    exchange.team().write(exchange.linkTo(peer).peer, recvRefOf(exchange, peer).offset + begin, src, bytes);
+    copy(exchange, recvOf(exchange, peer, begin, src.bytes), src.data, src.bytes, exchange.work().streaming);
+  } else if (src.bytes != 0 && !exchange.failed()) {
+    exchange.team().write(exchange.linkTo(peer).peer, recvRefOf(exchange, peer).offset + begin, src.data, src.bytes);
   }
 }
 

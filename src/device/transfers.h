@@ -9,7 +9,7 @@
 #include "device/host_device.h"
 #include "device/offers.h"
 #include "device/path.h"
-#include "device/pieces.h"
+#include "device/views.h"
 #include "device/work.h"
 
 namespace kolo::device {
@@ -69,13 +69,13 @@ KOLO_DEVICE void takeFromHeaders(Exchange<Team>& exchange) {
   exchange.team().spread(exchange.work().ranks - 1, [&](int i) {
     const int peer = exchange.peerAt(i);
     const Piece to = exchange.pieceFrom(peer);
-    if (exchange.work().fitsHeader(to.bytes)) copyLine(exchange, to.data, headerOf(exchange, peer).payload, to.bytes);
+    if (exchange.work().fitsHeader(to.bytes)) copyLine(exchange, to, headerOf(exchange, peer).payload);
   });
 }
 // What came with one. REQUIRES: transferFrom(peer) is `to`, by its header.
 template <class Team>
 KOLO_DEVICE void takeFromHeader(Exchange<Team>& exchange, int peer, const Piece& to) {
-  exchange.team().spread(1, [&](int) { copyLine(exchange, to.data, headerOf(exchange, peer).payload, to.bytes); });
+  exchange.team().spread(1, [&](int) { copyLine(exchange, to, headerOf(exchange, peer).payload); });
 }
 
 }  // namespace kolo::device

@@ -8,6 +8,7 @@
 #include "device/post_ring.h"
 #include "device/reduce_args.h"
 #include "device/segments.h"
+#include "device/views.h"
 
 namespace kolo::device {
 
@@ -240,6 +241,15 @@ struct Work {
   }
 
   KOLO_DEVICE std::uint64_t bytesOf(std::uint64_t elements) const { return elements * elementBytes; }
+
+  // Where elements of this rank's buffers lie: in memory, or as a logical address.
+  KOLO_DEVICE ConstPiece input(const Range& range) const { return {send + bytesOf(range.begin), bytesOf(range.count)}; }
+  KOLO_DEVICE Piece output(const Range& range) const { return {recv + bytesOf(range.begin), bytesOf(range.count)}; }
+  // The output, and scratch memory, to put elements there by their numbers.
+  KOLO_DEVICE Elements outputElements() const { return {recv, elementBytes}; }
+  KOLO_DEVICE Elements scratchElements() const { return {scratch, elementBytes}; }
+  // Bytes [begin, begin + bytes) of scratch memory.
+  KOLO_DEVICE Piece scratchAt(std::uint64_t begin, std::uint64_t bytes) const { return {scratch + begin, bytes}; }
 
   // Whether a block of a pair's own goes with its header.
   KOLO_DEVICE bool fitsHeader(std::uint64_t bytes) const { return pairsFromBytes != 0 && bytes <= kHeaderPayloadBytes; }
