@@ -149,7 +149,7 @@ KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange) {
   }
 }
 
-// REQUIRES: met all, or announced to all if sendsBeforeMeeting() (broadcast, gather and scatter: the
+// REQUIRES: met all, or announced to all if the rank opens with Opening::kSends (broadcast, gather and scatter: the
 // root has met all, the others the root, or owe that if givesThroughStaging(), and not givesByHeader()).
 template <class Team>
 KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange) {

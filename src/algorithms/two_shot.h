@@ -35,7 +35,7 @@ KOLO_DEVICE_CALL void twoShotReduceSlice(device::Exchange<Team>& exchange, devic
   }
 }
 
-// All-reduce and reduce. REQUIRES: met all, or announced to all if sendsBeforeMeeting().
+// All-reduce and reduce. REQUIRES: met all, or announced to all if the rank opens with Opening::kSends.
 template <class Team>
 KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
