@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/exchange.h"
+#include "device/folds.h"
 
 namespace kolo::algorithms {
 
@@ -9,19 +10,17 @@ template <class Team>
 KOLO_DEVICE_CALL void runAlone(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (work.signature.collective == device::Collective::kBarrier) return;
-  const device::Range from = work.sendLayout.block(0), to = work.recvLayout.block(0);
-  const unsigned char* const source = work.send + exchange.bytesOf(from.begin);
-  unsigned char* const target = work.recv + exchange.bytesOf(to.begin);
-  const std::uint64_t bytes = exchange.bytesOf(from.count);
-  if (bytes == 0) return;
-  void* outputs[] = {target};
-  const void* inputs[] = {source, source};
+  const device::ConstPiece source = work.input(work.sendLayout.block(0));
+  const device::Piece target = work.output(work.recvLayout.block(0));
+  if (source.bytes == 0) return;
+  void* outputs[] = {target.data};
+  const void* inputs[] = {source.data, source.data};
   if (work.yieldsTruth) {
-    exchange.fold(outputs, 1, inputs, 2, -1, bytes, false, false);  // "x or x": 0 or 1
+    fold(exchange, outputs, 1, inputs, 2, -1, source.bytes, false, false);  // "x or x": 0 or 1
   } else if (work.scaled) {
-    exchange.fold(outputs, 1, inputs, 1, 0, bytes, false, false);
+    fold(exchange, outputs, 1, inputs, 1, 0, source.bytes, false, false);
   } else {
-    exchange.copy(target, source, bytes, work.streaming);
+    copy(exchange, target.data, source.data, source.bytes, work.streaming);
   }
 }
 

@@ -2,7 +2,10 @@
 // communications in multiport message-passing systems", 1997).
 #pragma once
 
+#include "device/chunks.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
 
 namespace kolo::algorithms {
 
@@ -18,8 +21,8 @@ KOLO_DEVICE bool openBruck(device::Exchange<Team>& exchange) {
       if (forth || back) visit(device::ringRank(rank, d, n));
     }
   };
-  eachPeer([&](int peer) { exchange.announce(peer); });
-  eachPeer([&](int peer) { good = exchange.meet(peer) && good; });
+  eachPeer([&](int peer) { announce(exchange, peer); });
+  eachPeer([&](int peer) { good = meet(exchange, peer) && good; });
   return good;
 }
 
@@ -29,16 +32,13 @@ template <class Team>
 KOLO_DEVICE_CALL void bruckAllGather(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   const int n = work.ranks;
-  const auto piece = [&](int rank) {
-    const device::Range block = work.recvLayout.block(device::ringRank(rank, 0, n));
-    return device::Piece{work.recv + exchange.bytesOf(block.begin), exchange.bytesOf(block.count)};
-  };
-  exchange.copy(piece(work.rank).data, work.send, piece(work.rank).bytes, false);
+  const auto piece = [&](int rank) { return work.output(work.recvLayout.block(device::ringRank(rank, 0, n))); };
+  copy(exchange, piece(work.rank), work.input({0, work.recvLayout.block(work.rank).count}), false);
   exchange.team().sync();
   for (int k = 1; k < n; k *= 2) {
     const int blocks = k < n - k ? k : n - k;
-    exchange.exchange(
-        device::ringRank(work.rank, -k, n), blocks, [&](int i) { return piece(work.rank + i); },
+    sendAndRecv(
+        exchange, device::ringRank(work.rank, -k, n), blocks, [&](int i) { return piece(work.rank + i); },
         device::ringRank(work.rank, k, n), blocks, [&](int i) { return piece(work.rank + k + i); });
   }
 }
@@ -49,24 +49,22 @@ template <class Team>
 KOLO_DEVICE_CALL void bruckAllToAll(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   const int n = work.ranks;
-  const std::uint64_t bytes = exchange.bytesOf(work.sendLayout.block(0).count);  // equally long
-  const auto at = [&](int i) { return work.scratch + bytes * static_cast<std::uint64_t>(i); };
+  const std::uint64_t count = work.sendLayout.block(0).count;  // equally long
+  const auto at = [&](int i) { return work.scratchElements().at({count * static_cast<std::uint64_t>(i), count}); };
   for (int i = 0; i < n; ++i) {
-    const device::Range block = work.sendLayout.block(device::ringRank(work.rank, i, n));
-    exchange.copy(at(i), work.send + exchange.bytesOf(block.begin), bytes, false);
+    copy(exchange, at(i), work.input(work.sendLayout.block(device::ringRank(work.rank, i, n))), false);
   }
   exchange.team().sync();
   for (int k = 1; k < n; k *= 2) {
     // The j-th index with bit k set is found by putting a 1 into bit k of j.
-    const auto piece = [&](int j) { return device::Piece{at(((j & ~(k - 1)) << 1) | k | (j & (k - 1))), bytes}; };
+    const auto piece = [&](int j) { return at(((j & ~(k - 1)) << 1) | k | (j & (k - 1))); };
     int blocks = 0;
     for (int i = k; i < n; ++i) blocks += (i & k) != 0 ? 1 : 0;
-    exchange.exchange(device::ringRank(work.rank, k, n), blocks, piece, device::ringRank(work.rank, -k, n), blocks,
-                      piece);
+    sendAndRecv(exchange, device::ringRank(work.rank, k, n), blocks, piece, device::ringRank(work.rank, -k, n), blocks,
+                piece);
   }
   for (int i = 0; i < n; ++i) {
-    const device::Range block = work.recvLayout.block(device::ringRank(work.rank, -i, n));
-    exchange.copy(work.recv + exchange.bytesOf(block.begin), at(i), bytes, false);
+    copy(exchange, work.output(work.recvLayout.block(device::ringRank(work.rank, -i, n))), at(i), false);
   }
 }
 

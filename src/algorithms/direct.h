@@ -7,6 +7,9 @@
 
 #include "algorithms/bounds.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/offers.h"
+#include "device/peer_memory.h"
 
 namespace kolo::algorithms {
 
@@ -29,9 +32,9 @@ KOLO_DEVICE_CALL bool everyBufferIsShared(device::Exchange<Team>& exchange) {
     const bool isRoot = rank == work.root;
     bool good = true;
     switch (work.signature.collective) {
-      case Collective::kAllReduce: good = exchange.sendIsShared(rank) && exchange.recvIsShared(rank); break;
-      case Collective::kReduce: good = exchange.sendIsShared(rank) && (!isRoot || exchange.recvIsShared(rank)); break;
-      default: good = exchange.sendIsShared(rank); break;
+      case Collective::kAllReduce: good = sendIsShared(exchange, rank) && recvIsShared(exchange, rank); break;
+      case Collective::kReduce: good = sendIsShared(exchange, rank) && (!isRoot || recvIsShared(exchange, rank)); break;
+      default: good = sendIsShared(exchange, rank); break;
     }
     if (!good) return false;
   }
@@ -44,7 +47,7 @@ KOLO_DEVICE_CALL bool everyInputIsReadable(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (!work.readsPeers) return false;
   for (int rank = 0; rank < work.ranks; ++rank) {
-    if (!exchange.sendIsReadable(rank)) return false;
+    if (!sendIsReadable(exchange, rank)) return false;
   }
   return true;
 }
@@ -55,16 +58,16 @@ KOLO_DEVICE_CALL bool everyOutputIsWritable(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (!work.writesPeers || work.signature.collective != device::Collective::kAllReduce) return false;
   for (int rank = 0; rank < work.ranks; ++rank) {
-    if (!exchange.recvIsWritable(rank)) return false;
+    if (!recvIsWritable(exchange, rank)) return false;
   }
   return true;
 }
 
 // Folds elements [range) of all ranks' inputs, in rank order, into the outputs of ranks [first, last); `own`: this
-// rank's. What is in no window is brought here before, or put there after.
+// rank's, or what is put there later. What is in no window is brought here before, or put there after.
 template <class Team>
 KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range range, int first, int last,
-                                 unsigned char* own) {
+                                 const device::Elements& own) {
   const device::Work& work = exchange.work();
   const void* inputs[kMaxDirectRanks];
   void* outputs[kMaxDirectRanks];
@@ -72,27 +75,28 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
   const std::uint64_t bytes = work.readsPeers ? readAtOnce(work.ranks) : Team::kFoldBytes;
   const std::uint64_t step = bytes / work.elementBytes;
   const auto isPut = [&](int rank) {
-    return rank != work.rank && !exchange.recvIsShared(rank);
+    return rank != work.rank && !recvIsShared(exchange, rank);
   };  // then own is one of the outputs
   for (std::uint64_t at = 0; at < range.count && !exchange.failed(); at += step) {
     const std::uint64_t count = range.count - at < step ? range.count - at : step;
-    unsigned char* scratch = work.scratch;  // may be null where no peer is read
-    for (int rank = 0; rank < work.ranks; ++rank) {
-      inputs[rank] = exchange.bring(scratch, rank, exchange.bytesOf(range.begin + at), exchange.bytesOf(count));
-      if (work.readsPeers && rank != work.rank) scratch += bytes;
-    }
+    const device::Piece result = own.at({range.begin + at, count});
     const std::uint64_t place = exchange.bytesOf(range.begin + at);
+    std::uint64_t inScratch = 0;  // which may be null where no peer is read
+    for (int rank = 0; rank < work.ranks; ++rank) {
+      inputs[rank] = bring(exchange, work.scratchAt(inScratch, result.bytes), rank, place);
+      if (work.readsPeers && rank != work.rank) inScratch += bytes;
+    }
     int outputCount = 0;
     for (int rank = first; rank < last; ++rank) {
       if (isPut(rank)) continue;
-      outputs[outputCount++] = rank == work.rank ? own + place : exchange.recvOf(rank, place, exchange.bytesOf(count));
+      outputs[outputCount++] = rank == work.rank ? result.data : recvOf(exchange, rank, place, result.bytes);
     }
     const bool puts = outputCount < last - first;
     if (work.readsPeers) exchange.team().sync();
-    exchange.fold(outputs, outputCount, inputs, work.ranks, -1, exchange.bytesOf(count), true, work.streaming && !puts);
+    fold(exchange, outputs, outputCount, inputs, work.ranks, -1, result.bytes, true, work.streaming && !puts);
     if (work.readsPeers) exchange.team().sync();
     for (int rank = first; rank < last && puts; ++rank) {
-      if (isPut(rank)) exchange.put(rank, place, own + place, exchange.bytesOf(count));
+      if (isPut(rank)) put(exchange, rank, place, result);
     }
   }
 }
@@ -101,11 +105,11 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
 template <class Team>
 KOLO_DEVICE_CALL void directTwoShot(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
-  const device::Range slice = device::alignedPart(exchange.outputElements(), work.ranks, work.rank, work.grain());
+  const device::Range slice = device::alignedPart(work.outputCount(), work.ranks, work.rank, work.grain());
   if (work.signature.collective == device::Collective::kReduce) {
-    directFold(exchange, slice, work.root, work.root + 1, work.recv);
+    directFold(exchange, slice, work.root, work.root + 1, work.outputElements());
   } else {
-    directFold(exchange, slice, 0, work.ranks, work.recv);
+    directFold(exchange, slice, 0, work.ranks, work.outputElements());
   }
 }
 
@@ -123,10 +127,9 @@ KOLO_DEVICE_CALL void directTake(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   for (int i = 1; i < work.ranks; ++i) {
     const int from = device::ringRank(work.rank, i, work.ranks);
-    const device::Piece to = exchange.pieceFrom(from);
-    exchange.take(to.data, from, 0, to.bytes);
+    take(exchange, exchange.pieceFrom(from), from, 0);
   }
-  if (!copiesOwnBlockFirst(work)) exchange.copyOwn();
+  if (!copiesOwnBlockFirst(work)) copyOwn(exchange);
 }
 
 // REQUIRES: met all peers; all buffers are shared, or all inputs readable.
@@ -138,24 +141,26 @@ KOLO_DEVICE_CALL void runDirect(device::Exchange<Team>& exchange, bool areShared
   const bool isTwoShot = areShared ? work.direct == device::Algorithm::kTwoShot : everyOutputIsWritable(exchange);
   if (collective == Collective::kAllGather || collective == Collective::kAllToAll) {
     directTake(exchange);
-    exchange.finishAll();
+    finishAll(exchange);
     return;
   }
   if (isTwoShot && collective != Collective::kReduceScatter) {
     directTwoShot(exchange);
-    exchange.finishAll();
+    finishAll(exchange);
     return;
   }
   // One-shot: the output where it is needed. All-reduce in place, of what others read meanwhile, puts it aside until
   // they have.
   const std::uint64_t length =
-      collective == Collective::kReduceScatter ? work.partTo(work.rank).count : exchange.outputElements();
-  const bool aside = collective == Collective::kAllReduce && exchange.isInPlace();
-  unsigned char* const result = aside ? work.scratch + readBytes(work.ranks) : work.recv;
+      collective == Collective::kReduceScatter ? work.partTo(work.rank).count : work.outputCount();
+  const bool aside = collective == Collective::kAllReduce && work.isInPlace();
+  const device::Elements result =
+      aside ? device::Elements{work.scratchAt(readBytes(work.ranks), 0).data, work.elementBytes}
+            : work.outputElements();
   if (collective != Collective::kReduce || work.rank == work.root)
     directFold(exchange, {0, length}, work.rank, work.rank + 1, result);
-  exchange.finishAll();
-  if (aside) exchange.copy(work.recv, result, exchange.bytesOf(length), work.streaming);
+  finishAll(exchange);
+  if (aside) copy(exchange, work.output({0, length}), result.at({0, length}), work.streaming);
 }
 
 }  // namespace kolo::algorithms

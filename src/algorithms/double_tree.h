@@ -11,6 +11,9 @@
 
 #include "algorithms/two_trees.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
+#include "device/slots.h"
 
 namespace kolo::algorithms {
 
@@ -24,8 +27,8 @@ class DoubleTree {
   // Announces to and meets the neighbours in both trees, each once.
   KOLO_DEVICE bool open() {
     bool good = true;
-    eachNeighbour([&](int rank) { exchange_.announce(rank); });
-    eachNeighbour([&](int rank) { good = exchange_.meet(rank) && good; });
+    eachNeighbour([&](int rank) { announce(exchange_, rank); });
+    eachNeighbour([&](int rank) { good = meet(exchange_, rank) && good; });
     return good;
   }
 
@@ -80,32 +83,32 @@ class DoubleTree {
 
   // One chunk towards the leaves: to this rank's output, and to all children at once.
   KOLO_DEVICE_CALL void down(int tree, device::Range chunk) {
-    const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
+    const std::uint64_t bytes = exchange_.bytesOf(chunk.count);
     void* outputs[3];
     int count = 0;
-    if (!isRoot() || work_.send != work_.recv) outputs[count++] = work_.recv + at;
-    const void* input = isRoot() ? work_.send + at : exchange_.awaitSlot(parent(tree));
-    eachChild(tree, [&](int child) { outputs[count++] = exchange_.acquireSlot(rankAt(child)); });
-    exchange_.fold(outputs, count, &input, 1, -1, bytes, false, false);
-    eachChild(tree, [&](int child) { exchange_.publishSlot(rankAt(child), bytes); });
-    if (!isRoot()) exchange_.releaseSlot(parent(tree));
+    if (!isRoot() || work_.send != work_.recv) outputs[count++] = work_.output(chunk).data;
+    const void* input = isRoot() ? work_.input(chunk).data : awaitSlot(exchange_, parent(tree));
+    eachChild(tree, [&](int child) { outputs[count++] = acquireSlot(exchange_, rankAt(child)); });
+    fold(exchange_, outputs, count, &input, 1, -1, bytes, false, false);
+    eachChild(tree, [&](int child) { publishSlot(exchange_, rankAt(child), bytes); });
+    if (!isRoot()) releaseSlot(exchange_, parent(tree));
   }
 
   // One chunk towards the root: own input and the children's partial results.
   KOLO_DEVICE_CALL void up(int tree, device::Range chunk) {
-    const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
-    const void* inputs[3] = {work_.send + at};
+    const std::uint64_t bytes = exchange_.bytesOf(chunk.count);
+    const void* inputs[3] = {work_.input(chunk).data};
     float weights[3] = {1};
     int count = 1;
     eachChild(tree, [&](int child) {
-      weights[count] = exchange_.shareOf(trees_.subtreeOf(tree, child));
-      inputs[count++] = exchange_.awaitSlot(rankAt(child));
+      weights[count] = shareOf(exchange_, trees_.subtreeOf(tree, child));
+      inputs[count++] = awaitSlot(exchange_, rankAt(child));
     });
-    void* output = isRoot() ? work_.recv + at : exchange_.acquireSlot(parent(tree));
-    exchange_.fold(&output, 1, inputs, count, 0, bytes, isRoot(), isRoot() && work_.streaming,
-                   {weights, trees_.subtreeOf(tree, place_)});
-    if (!isRoot()) exchange_.publishSlot(parent(tree), bytes);
-    eachChild(tree, [&](int child) { exchange_.releaseSlot(rankAt(child)); });
+    void* output = isRoot() ? work_.output(chunk).data : acquireSlot(exchange_, parent(tree));
+    fold(exchange_, &output, 1, inputs, count, 0, bytes, isRoot(), isRoot() && work_.streaming,
+         {weights, trees_.subtreeOf(tree, place_)});
+    if (!isRoot()) publishSlot(exchange_, parent(tree), bytes);
+    eachChild(tree, [&](int child) { releaseSlot(exchange_, rankAt(child)); });
   }
 
   device::Exchange<Team>& exchange_;

@@ -4,6 +4,7 @@
 
 #include "algorithms/alone.h"
 #include "algorithms/bruck.h"
+#include "algorithms/course.h"
 #include "algorithms/direct.h"
 #include "algorithms/double_tree.h"
 #include "algorithms/hierarchical.h"
@@ -14,70 +15,37 @@
 #include "algorithms/ring.h"
 #include "algorithms/tree.h"
 #include "algorithms/two_shot.h"
+#include "device/folds.h"
+#include "device/headers.h"
+#include "device/path.h"
 
 namespace kolo::algorithms {
 
-// Whether all ranks exchange headers before data, or with them: Meeting::kAll in the catalogue, which is not included
-// here because a change of a cost would compile all kernels anew. A unit test compares the two.
-KOLO_DEVICE bool meetsAll(device::Algorithm algorithm) {
-  using device::Algorithm;
-  return algorithm == Algorithm::kOneShot || algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kPairwise;
-}
-
-// Whether this rank knows, before it has met anybody, that its data goes through the slots: its own buffers rule out
-// the other ways, which need those of all. Then it sends at once and meets the others when it needs what they sent: one
-// wait instead of two, which counts most where ranks share cores.
-KOLO_DEVICE bool sendsBeforeMeeting(const device::Work& work) {
-  using device::Algorithm;
-  using device::Collective;
-  const Collective collective = work.signature.collective;
-  if (device::isIn(collective, device::kMeetsRootOnly)) return false;
-  const bool reduces = collective == Collective::kAllReduce;
-  const bool fits = meetsAll(work.signature.algorithm) && device::isIn(collective, device::kGivesAndTakes);
-  if (work.pairsFromBytes != 0 && collective == Collective::kAllToAll) return true;  // pairs see to the rest themselves
-  if (!fits || work.readsPeers) return false;
-  if (work.direct == Algorithm::kCount || work.scaled) return true;
-  const bool shared = work.shareable && work.sendRef.index != 0 && (!reduces || work.recvRef.index != 0);
-  return !shared;
-}
-
-// Everybody (in broadcast, gather and scatter: everybody and the root) announces and meets, or leaves the meeting for
-// later.
+// Posts headers and awaits them, as the opening says: to and from everybody, or, in broadcast, gather and scatter, only
+// the root. False after a failure.
 template <class Team>
-KOLO_DEVICE_CALL bool meetEverybody(device::Exchange<Team>& exchange, bool later) {
+KOLO_DEVICE_CALL bool open(device::Exchange<Team>& exchange, device::Opening opening) {
+  using device::Opening;
   const device::Work& work = exchange.work();
+  const bool owes = opening == Opening::kOwes;
+  if (opening == Opening::kByAlgorithm) return true;
+  if (opening == Opening::kSends) {
+    announceAll(exchange);
+    exchange.team().sync();
+    return true;  // after a failure, what follows does nothing
+  }
   if (device::isIn(work.signature.collective, device::kMeetsRootOnly) && work.rank != work.root) {
-    exchange.announce(work.root);
-    if (!later) return exchange.meet(work.root);
+    announce(exchange, work.root);
+    if (!owes) return meet(exchange, work.root);
     exchange.team().sync();  // all threads have seen in announce() how many headers are owed
-    exchange.owe(work.root);
+    owe(exchange, work.root);
     return !exchange.failed();
   }
-  exchange.announceAll();
-  if (copiesOwnBlockFirst(work)) exchange.copyOwn();
-  if (!later) return exchange.meetAll();
-  for (int i = 1; i < work.ranks; ++i) exchange.owe(device::ringRank(work.rank, i, work.ranks));
+  announceAll(exchange);
+  if (copiesOwnBlockFirst(work)) copyOwn(exchange);
+  if (!owes) return meetAll(exchange);
+  for (int i = 1; i < work.ranks; ++i) owe(exchange, device::ringRank(work.rank, i, work.ranks));
   return !exchange.failed();
-}
-
-// The zero-copy form if all buffers lie in windows, or the single-copy form if the inputs can be read where they are:
-// all ranks see from the same headers which it is. With a root, and where pairs decide, each block goes its way. False:
-// nothing was done. REQUIRES: met.
-template <class Team>
-KOLO_DEVICE_CALL bool executeDirect(device::Exchange<Team>& exchange) {
-  const device::Work& work = exchange.work();
-  if (device::isIn(work.signature.collective, device::kMeetsRootOnly)) {
-    const bool gather = work.signature.collective == device::Collective::kGather;
-    const bool isDirect =
-        work.pairsFromBytes != 0 || (gather ? exchange.recvIsShared(work.root) : exchange.sendIsReadable(work.root));
-    if (!isDirect) return false;
-    moveFromOrToRoot(exchange);
-    return true;
-  }
-  const bool areShared = everyBufferIsShared(exchange);
-  if (!areShared && !everyInputIsReadable(exchange)) return false;
-  runDirect(exchange, areShared);
-  return true;
 }
 
 template <class Team>
@@ -104,6 +72,8 @@ KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, bool met) 
 template <class Team>
 KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
   using device::Algorithm;
+  using device::Course;
+  using device::Opening;
   device::Exchange<Team> exchange(team, work);
   const Algorithm algorithm = work.signature.algorithm;
   if (work.ranks == 1) {
@@ -116,21 +86,20 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
     team.sync();
     return;
   }
-  const bool needsAll = work.signature.collective != device::Collective::kBarrier &&
-                        (work.direct != Algorithm::kCount || meetsAll(algorithm));
-  if (sendsBeforeMeeting(work)) {
-    exchange.announceAll();
-    team.sync();
-    executeStaged(exchange, true);
+  const Opening opening = openingOf(work);
+  if (!open(exchange, opening)) {
     team.sync();
     return;
   }
-  const bool later = work.mayOwe && givesThroughStaging(work);
-  const bool good = !needsAll || meetEverybody(exchange, later);
-  const bool isGiven = later && givesByHeader(work);
-  const bool isDirect = good && !later && work.direct != Algorithm::kCount && executeDirect(exchange);
-  if (good && !isGiven && !isDirect)
-    executeStaged(exchange, needsAll && !device::isIn(work.signature.collective, device::kMeetsRootOnly));
+  const bool isOpen = opening == Opening::kSends || (opening != Opening::kByAlgorithm &&
+                                                     !device::isIn(work.signature.collective, device::kMeetsRootOnly));
+  switch (courseOf(exchange, opening)) {
+    case Course::kNothing: break;
+    case Course::kStaged: executeStaged(exchange, isOpen); break;
+    case Course::kByBlock: moveFromOrToRoot(exchange); break;
+    case Course::kInWindows: runDirect(exchange, true); break;
+    case Course::kByReading: runDirect(exchange, false); break;
+  }
   team.sync();
 }
 

@@ -22,7 +22,7 @@ class Hierarchical {
   KOLO_DEVICE_CALL void allReduce() {
     const device::Layout slices = slicesOf(work_.sendLayout.block(0).count);
     const device::Range mine = slices.block(hosts_.place);
-    unsigned char* const own = work_.recv + bytes(mine.begin);
+    auto* const own = work_.output(mine).data;
 
     device::Work& inside = within(device::Collective::kReduceScatter);
     inside.sendLayout = inside.recvLayout = slices;
@@ -48,7 +48,7 @@ class Hierarchical {
       inside.recvLayout.order = hosts_.on(host);
       const device::Range mine = inside.recvLayout.block(hosts_.place);
       inside.sendLayout = {.count = mine.count};
-      inside.send = work_.recv + bytes(mine.begin);
+      inside.send = work_.output(mine).data;
       run(inside);
     }
   }
@@ -60,7 +60,7 @@ class Hierarchical {
     for (int host = 0; host < hosts_.count && !exchange_.failed(); ++host) {
       device::Work& inside = within(device::Collective::kReduceScatter);
       inside.sendLayout.order = inside.recvLayout.order = hosts_.on(host);
-      inside.recv = work_.scratch + bytes(count) * static_cast<std::uint64_t>(host);
+      inside.recv = blockInScratch(host, count).data;
       run(inside);
     }
     device::Work& outside = between(device::Collective::kReduceScatter);
@@ -78,7 +78,7 @@ class Hierarchical {
       device::Work& inside = within(device::Collective::kAllToAll);
       inside.sendLayout.order = hosts_.on(host);
       inside.recvLayout = {.count = count};
-      inside.recv = work_.scratch + bytes(ofHost) * static_cast<std::uint64_t>(host);
+      inside.recv = blockInScratch(host, ofHost).data;
       run(inside);
     }
     device::Work& outside = between(device::Collective::kAllToAll);
@@ -106,7 +106,7 @@ class Hierarchical {
     }
     const device::Layout slices = slicesOf(total);
     const device::Range mine = slices.block(hosts_.place);
-    unsigned char* const own = work_.recv + bytes(mine.begin);
+    auto* const own = work_.output(mine).data;
     if (hosts_.host == rootHost) {
       device::Work& cut = within(device::Collective::kScatter);
       cut.signature.algorithm = device::Algorithm::kOneShot;
@@ -137,8 +137,13 @@ class Hierarchical {
     device::Work& inside = within(device::Collective::kAllGather);
     inside.recvLayout = slices;
     inside.sendLayout = {.count = mine.count};
-    inside.send = work_.recv + bytes(mine.begin);
+    inside.send = work_.output(mine).data;
     run(inside);
+  }
+
+  // Blocks of `count` elements for, or of, each host.
+  KOLO_DEVICE device::Piece blockInScratch(int host, std::uint64_t count) const {
+    return work_.scratchElements().at({count * static_cast<std::uint64_t>(host), count});
   }
 
   // A collective among a part of the ranks. Headers say what the whole is, so that a mismatch is told as one of it. One

@@ -3,19 +3,21 @@
 
 #include "algorithms/bounds.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
 
 namespace kolo::algorithms {
 
 // Folds everybody's payload, in rank order.
 template <class Team>
-KOLO_DEVICE_CALL void lineFold(device::Exchange<Team>& exchange, const unsigned char* own, std::uint64_t bytes) {
+KOLO_DEVICE_CALL void lineFold(device::Exchange<Team>& exchange, const device::ConstPiece& own) {
   const device::Work& work = exchange.work();
   const void* inputs[kMaxLineRanks];
   void* outputs[] = {work.recv};
   for (int rank = 0; rank < work.ranks; ++rank) {
-    inputs[rank] = rank == work.rank ? static_cast<const void*>(own) : exchange.headerOf(rank).payload;
+    inputs[rank] = rank == work.rank ? own.data : headerOf(exchange, rank).payload;
   }
-  exchange.fold(outputs, 1, inputs, work.ranks, work.rank, bytes, true, false);
+  fold(exchange, outputs, 1, inputs, work.ranks, work.rank, own.bytes, true, false);
 }
 
 template <class Team>
@@ -30,45 +32,42 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
   const auto peerAt = [&](int i) { return rootOnly ? work.root : exchange.peerAt(i); };
   const bool blocks = isIn(collective, device::kSendsBlocks);
 
-  if (!exchange.settleAll(device::kMaxOwed - 1)) return;
+  if (!settleAll(exchange, device::kMaxOwed - 1)) return;
   exchange.team().spread(peers, [&](int i) {
     const int peer = peerAt(i);
     unsigned char scaled[device::kHeaderPayloadBytes];
     const device::Range block = gives ? work.sendLayout.block(blocks ? peer : 0) : device::Range{};
-    const unsigned char* source = work.send + exchange.bytesOf(block.begin);
-    const std::uint64_t bytes = exchange.bytesOf(block.count);
-    if (work.scaled && bytes != 0) {
+    const device::ConstPiece source = work.input(block);
+    const bool isScaled = work.scaled && source.bytes != 0;
+    if (isScaled) {
       void* output = scaled;
-      const void* input = source;
+      const void* input = source.data;
       exchange.team().reduceAlone({&output, 1, &input, 1, block.count, work.scalar, 0});
-      source = scaled;
     }
-    exchange.announceAlone(peer, bytes != 0 ? source : scaled, static_cast<std::uint32_t>(bytes));
+    announceAlone(exchange, peer, source.bytes != 0 && !isScaled ? source.data : scaled,
+                  static_cast<std::uint32_t>(source.bytes));
   });
   if (work.mayOwe && !gets) {
-    for (int i = 0; i < peers; ++i) exchange.owe(peerAt(i));
+    for (int i = 0; i < peers; ++i) owe(exchange, peerAt(i));
   } else {
-    if (!exchange.settleAll(0)) return;
-    exchange.team().spread(peers, [&](int i) { exchange.meetAlone(peerAt(i)); });
+    if (!settleAll(exchange, 0)) return;
+    exchange.team().spread(peers, [&](int i) { meetAlone(exchange, peerAt(i)); });
     if (exchange.failed()) return;
   }
 
   if (!gets && !isIn(collective, device::kFromRoot)) return;  // the root of a broadcast gives to itself too
   const bool hasInput = work.rank == work.root || !isIn(collective, device::kFromRoot);
   const device::Range mine = hasInput ? work.sendLayout.block(blocks ? work.rank : 0) : device::Range{};
-  const unsigned char* own = work.send + exchange.bytesOf(mine.begin);
-  const auto payloadOf = [&](int rank) { return rank == work.rank ? own : exchange.headerOf(rank).payload; };
+  const device::ConstPiece own = work.input(mine);
+  const auto payloadOf = [&](int rank) { return rank == work.rank ? own.data : headerOf(exchange, rank).payload; };
   if (isIn(collective, device::kReducing)) {
-    const std::uint64_t bytes = exchange.bytesOf(mine.count);
-    if (bytes != 0) lineFold(exchange, own, bytes);
+    if (own.bytes != 0) lineFold(exchange, own);
   } else if (isIn(collective, device::kReceivesBlocks)) {
-    exchange.team().spread(work.ranks, [&](int rank) {
-      const device::Range block = work.recvLayout.block(rank);
-      exchange.copyLine(work.recv + exchange.bytesOf(block.begin), payloadOf(rank), exchange.bytesOf(block.count));
-    });
+    exchange.team().spread(
+        work.ranks, [&](int rank) { copyLine(exchange, work.output(work.recvLayout.block(rank)), payloadOf(rank)); });
   } else if (isIn(collective, device::kFromRoot)) {
     exchange.team().spread(1, [&](int) {
-      exchange.copyLine(work.recv, payloadOf(work.root), exchange.bytesOf(work.recvLayout.block(0).count));
+      copyLine(exchange, work.output({0, work.recvLayout.block(0).count}), payloadOf(work.root));
     });
   }
 }

@@ -14,6 +14,11 @@
 #include <cstdint>
 
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/message_steps.h"
+#include "device/offers.h"
+#include "device/peer_memory.h"
+#include "device/slots.h"
 
 namespace kolo::algorithms {
 
@@ -77,8 +82,7 @@ class MessageGroup {
       const device::Work& message = list_[i];
       if (message.peer != work_.rank || !isHere(message)) continue;
       const device::Range mine = part(message);
-      const std::uint64_t begin = mine.begin * message.elementBytes;
-      exchange_.copy(message.recv + begin, message.send + begin, mine.count * message.elementBytes, message.streaming);
+      copy(exchange_, message.output(mine), message.input(mine), message.streaming);
     }
   }
 
@@ -103,15 +107,14 @@ class MessageGroup {
     if (flow.current == 0) return;
     const device::Work& message = list_[flow.current - 1];
     const device::Range mine = part(message);
-    const std::uint64_t begin = mine.begin * message.elementBytes;
-    flow.from = message.send + begin;
-    flow.to = message.recv + begin;
-    flow.bytes = mine.count * message.elementBytes;
+    flow.from = message.input(mine).data;
+    flow.to = message.output(mine).data;
+    flow.bytes = message.bytesOf(mine.count);
     flow.done = 0;
     flow.word = message.word;
     flow.count = message.headerCount;
     flow.ref = message.sendRef;
-    flow.ref.offset += begin;
+    flow.ref.offset += message.bytesOf(mine.begin);
     flow.isOpen = false;
     flow.isDirect = false;
   }
@@ -132,7 +135,7 @@ class MessageGroup {
     if (!flow.isOpen) {
       team_.sync();
       if (team_.leader()) {
-        exchange_.announceMessage(peer, flow);
+        announceMessage(exchange_, peer, flow);
         flow.isDirect = flow.ref.index != 0;
         flow.isOpen = true;
       }
@@ -140,7 +143,7 @@ class MessageGroup {
       return true;
     }
     if (flow.isDirect) {
-      if (!exchange_.isTaken(peer)) return false;
+      if (!isTaken(exchange_, peer)) return false;
       if (team_.leader()) {
         ++link.finished;
         next(flow);
@@ -148,13 +151,13 @@ class MessageGroup {
       team_.sync();
       return true;
     }
-    if (!exchange_.hasFreeSlot(peer)) return false;
-    const std::uint64_t left = flow.bytes - flow.done, bytes = left < work_.chunkBytes ? left : work_.chunkBytes;
-    unsigned char* const slot = exchange_.acquireSlot(peer);
+    if (!hasFreeSlot(exchange_, peer)) return false;
+    const device::ConstPiece chunk = flow.nextOut(work_.chunkBytes);
+    auto* const slot = acquireSlot(exchange_, peer);
     if (slot == nullptr) return false;
-    exchange_.copy(slot, flow.from + flow.done, bytes, false);
-    exchange_.publishSlot(peer, bytes);
-    advance(flow, bytes);
+    copy(exchange_, slot, chunk.data, chunk.bytes, false);
+    publishSlot(exchange_, peer, chunk.bytes);
+    advance(flow, chunk.bytes);
     return true;
   }
 
@@ -162,29 +165,29 @@ class MessageGroup {
     device::Link& link = work_.links[peer];
     Flow& flow = link.receiving;
     if (!flow.isOpen) {
-      if (!exchange_.hasHeader(peer)) return false;
+      if (!hasHeader(exchange_, peer)) return false;
       if (team_.leader()) {
-        exchange_.takeMessageHeader(peer, flow);
-        flow.isDirect = exchange_.sendIsShared(peer);
+        takeMessageHeader(exchange_, peer, flow);
+        flow.isDirect = sendIsShared(exchange_, peer);
         flow.isOpen = true;
       }
       team_.sync();
       return true;
     }
     if (flow.isDirect) {
-      exchange_.copy(flow.to, exchange_.sendOf(peer, 0, flow.bytes), flow.bytes, work_.streaming);
-      exchange_.sayTaken(peer);
+      copy(exchange_, flow.to, sendOf(exchange_, peer, 0, flow.bytes), flow.bytes, work_.streaming);
+      sayTaken(exchange_, peer);
       if (team_.leader()) next(flow);
       team_.sync();
       return true;
     }
-    if (!exchange_.hasChunk(peer)) return false;
-    const std::uint64_t left = flow.bytes - flow.done, bytes = left < work_.chunkBytes ? left : work_.chunkBytes;
-    const unsigned char* const slot = exchange_.awaitSlot(peer);
+    if (!hasChunk(exchange_, peer)) return false;
+    const device::Piece chunk = flow.nextIn(work_.chunkBytes);
+    const auto* const slot = awaitSlot(exchange_, peer);
     if (slot == nullptr) return false;
-    exchange_.copy(flow.to + flow.done, slot, bytes, work_.streaming);
-    exchange_.releaseSlot(peer);
-    advance(flow, bytes);
+    copy(exchange_, chunk.data, slot, chunk.bytes, work_.streaming);
+    releaseSlot(exchange_, peer);
+    advance(flow, chunk.bytes);
     return true;
   }
 

@@ -6,7 +6,14 @@
 #include "algorithms/direct.h"
 #include "algorithms/line.h"
 #include "algorithms/pairwise.h"
+#include "device/chunks.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
+#include "device/offers.h"
+#include "device/peer_memory.h"
+#include "device/slots.h"
+#include "device/transfers.h"
 
 namespace kolo::algorithms {
 
@@ -24,28 +31,28 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
   for (int rank = 0; rank < n; ++rank) longest = inputFor(rank).count > longest ? inputFor(rank).count : longest;
 
   const std::uint64_t step = exchange.chunkElements();
+  const auto chunkFor = [&](int rank, std::uint64_t c) {
+    const device::Range whole = inputFor(rank), chunk = device::chunkOf(whole.count, step, c);
+    return device::Range{whole.begin + chunk.begin, chunk.count};
+  };
   for (std::uint64_t c = 0; c * step < longest && !exchange.failed(); ++c) {
     for (int i = 1; i < n; ++i) {
       const int peer = device::ringRank(work.rank, i, n);
       if (!toAll && peer != work.root) continue;
-      const device::Range chunk = device::chunkOf(inputFor(peer).count, step, c);
-      exchange.send(peer, work.send + exchange.bytesOf(inputFor(peer).begin + chunk.begin),
-                    exchange.bytesOf(chunk.count));
+      send(exchange, peer, work.input(chunkFor(peer, c)));
     }
-    if (!exchange.meetRest()) return;
-    const device::Range mine = inputFor(work.rank);
-    const device::Range chunk = device::chunkOf(mine.count, step, c);
-    if (!folds || chunk.count == 0) continue;
+    if (!meetRest(exchange)) return;
+    const device::Range mine = chunkFor(work.rank, c);
+    if (!folds || mine.count == 0) continue;
     const void* inputs[kMaxLineRanks];
     for (int rank = 0; rank < n; ++rank) {
-      inputs[rank] =
-          rank == work.rank ? work.send + exchange.bytesOf(mine.begin + chunk.begin) : exchange.awaitSlot(rank);
+      inputs[rank] = rank == work.rank ? work.input(mine).data : awaitSlot(exchange, rank);
     }
-    void* outputs[] = {work.recv + exchange.bytesOf(chunk.begin)};
-    exchange.fold(outputs, 1, inputs, n, work.rank, exchange.bytesOf(chunk.count), true, work.streaming);
-    for (int i = 1; i < n; ++i) exchange.releaseSlot(device::ringRank(work.rank, i, n));
+    void* outputs[] = {work.output({mine.begin - inputFor(work.rank).begin, mine.count}).data};
+    fold(exchange, outputs, 1, inputs, n, work.rank, exchange.bytesOf(mine.count), true, work.streaming);
+    for (int i = 1; i < n; ++i) releaseSlot(exchange, device::ringRank(work.rank, i, n));
   }
-  exchange.meetRest();  // where there was nothing to fold
+  meetRest(exchange);  // where there was nothing to fold
 }
 
 // Whether this rank knows, before it has met anybody, that it sends one-shot through staging and gets nothing: then it
@@ -73,8 +80,8 @@ KOLO_DEVICE std::uint64_t pushedBytes(const device::Exchange<Team>& exchange, in
   const device::Work& work = exchange.work();
   const int root = work.root;
   if (work.signature.collective != device::Collective::kBroadcast) return 0;
-  if (!exchange.sendIsReadable(root) || !exchange.isInPlace(root) || !exchange.recvIsWritable(peer)) return 0;
-  return exchange.bytesOf(device::alignedPart(exchange.outputElements(), work.ranks, 0, work.grain()).count);
+  if (!sendIsReadable(exchange, root) || !isInPlace(exchange, root) || !recvIsWritable(exchange, peer)) return 0;
+  return exchange.bytesOf(device::alignedPart(work.outputCount(), work.ranks, 0, work.grain()).count);
 }
 
 // Broadcast, scatter and gather: the root's side, and the others'. With the root's buffer in a window (broadcast,
@@ -84,52 +91,51 @@ template <class Team>
 KOLO_DEVICE_CALL void moveAtRoot(device::Exchange<Team>& exchange, bool gives) {
   using device::Path;
   const int peers = exchange.work().ranks - 1;
-  const auto transferOf = [&](int peer) { return gives ? exchange.transferTo(peer) : exchange.transferFrom(peer); };
+  const auto transferOf = [&](int peer) { return gives ? transferTo(exchange, peer) : transferFrom(exchange, peer); };
   const Path theirs =
       gives ? Path::kPeerReads : Path::kPeerWrites;  // what the peers do by themselves, and say when they have
   bool awaits = false;
-  exchange.copyOwn();
+  copyOwn(exchange);
   for (int i = 0; i < peers; ++i) {
     const int peer = exchange.peerAt(i);
-    const typename device::Exchange<Team>::Transfer transfer = transferOf(peer);
+    const device::Transfer transfer = transferOf(peer);
     const device::Piece& block = transfer.piece;
     awaits = awaits || transfer.path == theirs;
     const std::uint64_t pushed = gives && transfer.path == Path::kPeerReads ? pushedBytes(exchange, peer) : 0;
     if (transfer.path == Path::kStaged) {
-      exchange.exchange(
-          peer, gives ? 1 : 0, [&](int) { return block; }, peer, gives ? 0 : 1, [&](int) { return block; });
+      sendAndRecv(
+          exchange, peer, gives ? 1 : 0, [&](int) { return block; }, peer, gives ? 0 : 1, [&](int) { return block; });
     } else if (pushed != 0) {
-      exchange.put(peer, 0, block.data, pushed);
-      exchange.sayFinished(peer, false);
+      put(exchange, peer, 0, device::ConstPiece(block).first(pushed));
+      sayFinished(exchange, peer, false);
     } else if (!gives && transfer.path == Path::kPeerReads) {
       takeAll(exchange, peer);
     }
   }
-  if (!gives) exchange.takeFromHeaders();
-  if (awaits) exchange.awaitFinished([&](int peer) { return transferOf(peer).path == theirs; });
+  if (!gives) takeFromHeaders(exchange);
+  if (awaits) awaitFinished(exchange, [&](int peer) { return transferOf(peer).path == theirs; });
 }
 template <class Team>
 KOLO_DEVICE_CALL void moveWithRoot(device::Exchange<Team>& exchange, bool gets) {
   using device::Path;
   const int root = exchange.work().root;
-  const typename device::Exchange<Team>::Transfer transfer =
-      gets ? exchange.transferFrom(root) : exchange.transferTo(root);
+  const device::Transfer transfer = gets ? transferFrom(exchange, root) : transferTo(exchange, root);
   const device::Piece& block = transfer.piece;
   if (transfer.path == Path::kStaged) {
-    exchange.exchange(
-        root, gets ? 0 : 1, [&](int) { return block; }, root, gets ? 1 : 0, [&](int) { return block; });
+    sendAndRecv(
+        exchange, root, gets ? 0 : 1, [&](int) { return block; }, root, gets ? 1 : 0, [&](int) { return block; });
   } else if (transfer.path == Path::kInline) {
-    if (gets) exchange.takeFromHeader(root, block);
+    if (gets) takeFromHeader(exchange, root, block);
   } else if (transfer.path == Path::kPeerWrites) {
-    exchange.put(root, 0, block.data, block.bytes);
-    exchange.sayFinished(root, false);
+    put(exchange, root, 0, block);
+    sayFinished(exchange, root, false);
   } else {
     const std::uint64_t pushed = gets ? pushedBytes(exchange, exchange.work().rank) : 0;
     if (gets) {
-      exchange.take(block.data + pushed, root, pushed, block.bytes - pushed);
-      exchange.sayFinished(root, true);
+      take(exchange, block.after(pushed), root, pushed);
+      sayFinished(exchange, root, true);
     }
-    exchange.awaitFinished([&](int peer) { return peer == root && (pushed != 0 || !gets); });
+    awaitFinished(exchange, [&](int peer) { return peer == root && (pushed != 0 || !gets); });
   }
 }
 template <class Team>
@@ -143,8 +149,8 @@ KOLO_DEVICE_CALL void moveFromOrToRoot(device::Exchange<Team>& exchange) {
   }
 }
 
-// REQUIRES: met all, or announced to all if sendsBeforeMeeting() (broadcast, gather and scatter: the root has met all,
-// the others the root, or owe that if givesThroughStaging(), and not givesByHeader()).
+// REQUIRES: met all, or announced to all if the rank opens with Opening::kSends (broadcast, gather and scatter: the
+// root has met all, the others the root, or owe that if givesThroughStaging(), and not givesByHeader()).
 template <class Team>
 KOLO_DEVICE_CALL void runOneShotStaged(device::Exchange<Team>& exchange) {
   using device::Collective;

@@ -4,16 +4,20 @@
 // which way a block goes.
 #pragma once
 
+#include "device/chunks.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
+#include "device/peer_memory.h"
+#include "device/transfers.h"
 
 namespace kolo::algorithms {
 
 // A block from where it is; its owner may have it back.
 template <class Team>
 KOLO_DEVICE_CALL void takeAll(device::Exchange<Team>& exchange, int peer) {
-  const device::Piece block = exchange.pieceFrom(peer);
-  exchange.take(block.data, peer, 0, block.bytes);
-  exchange.sayFinished(peer, true);
+  take(exchange, exchange.pieceFrom(peer), peer, 0);
+  sayFinished(exchange, peer, true);
 }
 
 // Takes the blocks that are not sent, and waits until this rank's have been taken. REQUIRES: met all.
@@ -23,9 +27,9 @@ KOLO_DEVICE_CALL void tradeDirectly(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   for (int i = 0; i < work.ranks - 1 && !exchange.failed(); ++i) {
     const int peer = exchange.peerAt(i);
-    if (exchange.transferFrom(peer).path == Path::kPeerReads) takeAll(exchange, peer);
+    if (transferFrom(exchange, peer).path == Path::kPeerReads) takeAll(exchange, peer);
   }
-  exchange.awaitFinished([&](int peer) { return exchange.transferTo(peer).path == Path::kPeerReads; });
+  awaitFinished(exchange, [&](int peer) { return transferTo(exchange, peer).path == Path::kPeerReads; });
 }
 
 // All-to-all, and all-gather. REQUIRES: announced to all.
@@ -36,31 +40,31 @@ KOLO_DEVICE_CALL void runPairwise(device::Exchange<Team>& exchange) {
   using device::Path;
   const device::Work& work = exchange.work();
   const int n = work.ranks;
-  exchange.copyOwn();
+  copyOwn(exchange);
   const auto with = [&](int peer, bool sends, bool receives) {
-    exchange.exchange(
-        peer, sends && exchange.transferTo(peer).path == Path::kStaged ? 1 : 0,
+    sendAndRecv(
+        exchange, peer, sends && transferTo(exchange, peer).path == Path::kStaged ? 1 : 0,
         [&](int) { return exchange.pieceTo(peer); }, peer,
-        receives && exchange.transferFrom(peer).path == Path::kStaged ? 1 : 0,
+        receives && transferFrom(exchange, peer).path == Path::kStaged ? 1 : 0,
         [&](int) { return exchange.pieceFrom(peer); });
   };
   bool fits = true;
   for (int i = 0; i < n - 1; ++i) {
-    const auto out = exchange.transferTo(exchange.peerAt(i));
+    const auto out = transferTo(exchange, exchange.peerAt(i));
     fits = fits && (out.path != Path::kStaged || out.piece.bytes <= std::uint64_t{work.slots} * work.chunkBytes);
   }
-  if (!fits && !exchange.meetRest()) return;
+  if (!fits && !meetRest(exchange)) return;
   for (int round = 0; round < n; ++round) {
     const int peer = device::ringRank(round, -work.rank, n);
     if (peer != work.rank) with(peer, true, !fits);
   }
-  if (fits && !exchange.meetRest()) return;
+  if (fits && !meetRest(exchange)) return;
   for (int round = 0; round < n && fits; ++round) {
     const int peer = device::ringRank(round, -work.rank, n);
     if (peer != work.rank) with(peer, false, true);
   }
   if (work.pairsFromBytes == 0) return;
-  exchange.takeFromHeaders();
+  takeFromHeaders(exchange);
   tradeDirectly(exchange);
 }
 

@@ -6,7 +6,11 @@
 #pragma once
 
 #include "algorithms/bounds.h"
+#include "device/chunks.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
+#include "device/slots.h"
 
 namespace kolo::algorithms {
 
@@ -46,53 +50,52 @@ class Recursive {
   // Announces to and meets every partner of this operation.
   KOLO_DEVICE bool open() {
     bool good = true;
-    eachPartner([&](int partner) { exchange_.announce(partner); });
-    eachPartner([&](int partner) { good = exchange_.meet(partner) && good; });
+    eachPartner([&](int partner) { announce(exchange_, partner); });
+    eachPartner([&](int partner) { good = meet(exchange_, partner) && good; });
     return good;
   }
 
   // Header lines only. A line to a partner is written when all that it stands for have arrived.
   KOLO_DEVICE_CALL void barrier() {
     if (!folding_.isMember(work_.rank)) {
-      exchange_.announce(work_.rank + 1);
-      exchange_.meet(work_.rank + 1);
+      announce(exchange_, work_.rank + 1);
+      meet(exchange_, work_.rank + 1);
       return;
     }
-    if (folding_.isPaired(work_.rank)) exchange_.meet(work_.rank - 1);
+    if (folding_.isPaired(work_.rank)) meet(exchange_, work_.rank - 1);
     eachStep([&](int, int partner) {
-      exchange_.announce(partner);
-      exchange_.meet(partner);
+      announce(exchange_, partner);
+      meet(exchange_, partner);
     });
-    if (folding_.isPaired(work_.rank)) exchange_.announce(work_.rank - 1);
+    if (folding_.isPaired(work_.rank)) announce(exchange_, work_.rank - 1);
   }
 
   // Everybody's whole vector to the partner in each step: fewest steps, for short vectors.
   KOLO_DEVICE_CALL void allReduceByDoubling() {
     const std::uint64_t total = work_.sendLayout.block(0).count;
     forEachChunk(total, [&](device::Range chunk) {
-      unsigned char* result = work_.recv + bytes(chunk.begin);
-      const unsigned char* own = work_.send + bytes(chunk.begin);
-      const std::uint64_t size = bytes(chunk.count);
+      const device::Piece result = work_.output(chunk);
+      const device::ConstPiece own = work_.input(chunk);
       if (!folding_.isMember(work_.rank)) {
-        exchange_.send(work_.rank + 1, own, size);
-        exchange_.recv(work_.rank + 1, result, size);
+        send(exchange_, work_.rank + 1, own);
+        recv(exchange_, work_.rank + 1, result);
         return;
       }
       if (folding_.isPaired(work_.rank)) {
-        reduceInto(work_.rank - 1, result, own, size, ofPair());
-      } else if (result != own || work_.scaled) {
-        exchange_.contribute(result, own, size);
+        reduceInto(work_.rank - 1, result, own, ofPair());
+      } else if (result.data != own.data || work_.scaled) {
+        contribute(exchange_, result.data, own);
       }
       eachStep([&](int bit, int partner) {
-        exchange_.forward(partner, result, size);
+        forward(exchange_, partner, result);
         const auto ranksWith = [&](int member) {
           const int first = member & ~(bit - 1);
           return folding_.firstRank(first + bit) - folding_.firstRank(first);
         };
         const Step step{ranksWith(member_ ^ bit), ranksWith(member_), false, 2 * bit == folding_.size()};
-        reduceInto(partner, result, result, size, step);
+        reduceInto(partner, result, result, step);
       });
-      if (folding_.isPaired(work_.rank)) exchange_.forward(work_.rank - 1, result, size);
+      if (folding_.isPaired(work_.rank)) forward(exchange_, work_.rank - 1, result);
     });
   }
 
@@ -104,15 +107,16 @@ class Recursive {
                                        : device::alignedPart(total, folding_.size(), member, work_.grain()).begin;
     };
     if (!folding_.isMember(work_.rank)) {
-      sendAll(work_.rank + 1, work_.send, total);
-      recvAll(work_.rank + 1, work_.recv, total);
+      sendAll(work_.rank + 1, total);
+      recvAll(work_.rank + 1, {0, total});
       return;
     }
-    gatherPair(work_.recv, total);
-    halve(work_.recv, place);
+    const device::Elements result = work_.outputElements();
+    gatherPair(result, total);
+    halve(result, place);
     exchange_.team().sync();
-    unfold(work_.recv, place);
-    if (folding_.isPaired(work_.rank)) forwardAll(work_.rank - 1, work_.recv, total);
+    unfold(result, place);
+    if (folding_.isPaired(work_.rank)) forwardAll(work_.rank - 1, result, {0, total});
   }
 
   // By halving in scratch, which holds the whole input.
@@ -124,32 +128,31 @@ class Recursive {
     const std::uint64_t total = rankPlace(work_.ranks);
     const device::Range mine = work_.sendLayout.block(work_.rank);
     if (!folding_.isMember(work_.rank)) {
-      sendAll(work_.rank + 1, work_.send, total);
-      recvAll(work_.rank + 1, work_.recv, mine.count);
+      sendAll(work_.rank + 1, total);
+      recvAll(work_.rank + 1, {0, mine.count});
       return;
     }
-    gatherPair(work_.scratch, total);
-    halve(work_.scratch, [&](int member) { return rankPlace(folding_.firstRank(member)); });
+    const device::Elements sums = work_.scratchElements();
+    gatherPair(sums, total);
+    halve(sums, [&](int member) { return rankPlace(folding_.firstRank(member)); });
     exchange_.team().sync();
-    exchange_.copy(work_.recv, work_.scratch + bytes(mine.begin), bytes(mine.count), work_.streaming);
+    copy(exchange_, work_.output({0, mine.count}), sums.at(mine), work_.streaming);
     if (folding_.isPaired(work_.rank)) {
-      const device::Range theirs = work_.sendLayout.block(work_.rank - 1);
-      forwardAll(work_.rank - 1, work_.scratch + bytes(theirs.begin), theirs.count);
+      forwardAll(work_.rank - 1, sums, work_.sendLayout.block(work_.rank - 1));
     }
   }
 
   KOLO_DEVICE_CALL void allGather() {
     const auto block = [&](int rank) { return work_.recvLayout.block(rank); };
     const device::Range own = block(work_.rank);
-    exchange_.copy(work_.recv + bytes(own.begin), work_.send, bytes(own.count), false);
+    copy(exchange_, work_.output(own), work_.input({0, own.count}), false);
     if (!folding_.isMember(work_.rank)) {
-      sendAll(work_.rank + 1, work_.send, own.count);
+      sendAll(work_.rank + 1, own.count);
       exchangeBlocks(work_.rank + 1, 0, 0, 0, work_.ranks, true);
       return;
     }
     if (folding_.isPaired(work_.rank)) {
-      const device::Range theirs = block(work_.rank - 1);
-      recvAll(work_.rank - 1, work_.recv + bytes(theirs.begin), theirs.count);
+      recvAll(work_.rank - 1, block(work_.rank - 1));
     }
     eachStep([&](int bit, int partner) {
       const int have = member_ & ~(bit - 1), want = have ^ bit;
@@ -160,8 +163,6 @@ class Recursive {
   }
 
  private:
-  KOLO_DEVICE std::uint64_t bytes(std::uint64_t elements) const { return exchange_.bytesOf(elements); }
-
   template <class Visit>
   KOLO_DEVICE void eachStep(Visit visit) {
     for (int bit = 1; bit < folding_.size(); bit *= 2) visit(bit, folding_.rankOf(member_ ^ bit));
@@ -182,17 +183,19 @@ class Recursive {
     }
   }
 
-  KOLO_DEVICE_CALL void sendAll(int peer, const unsigned char* data, std::uint64_t count) {
-    forEachChunk(count,
-                 [&](device::Range chunk) { exchange_.send(peer, data + bytes(chunk.begin), bytes(chunk.count)); });
+  // This rank's input, whole.
+  KOLO_DEVICE_CALL void sendAll(int peer, std::uint64_t count) {
+    forEachChunk(count, [&](device::Range chunk) { send(exchange_, peer, work_.input(chunk)); });
   }
-  KOLO_DEVICE_CALL void forwardAll(int peer, const unsigned char* data, std::uint64_t count) {
-    forEachChunk(count,
-                 [&](device::Range chunk) { exchange_.forward(peer, data + bytes(chunk.begin), bytes(chunk.count)); });
+  KOLO_DEVICE_CALL void forwardAll(int peer, const device::Elements& data, device::Range range) {
+    forEachChunk(range.count, [&](device::Range chunk) {
+      forward(exchange_, peer, data.at({range.begin + chunk.begin, chunk.count}));
+    });
   }
-  KOLO_DEVICE_CALL void recvAll(int peer, unsigned char* data, std::uint64_t count) {
-    forEachChunk(count,
-                 [&](device::Range chunk) { exchange_.recv(peer, data + bytes(chunk.begin), bytes(chunk.count)); });
+  KOLO_DEVICE_CALL void recvAll(int peer, device::Range range) {
+    forEachChunk(range.count, [&](device::Range chunk) {
+      recv(exchange_, peer, work_.output({range.begin + chunk.begin, chunk.count}));
+    });
   }
 
   // Two partial results that become one.
@@ -205,30 +208,29 @@ class Recursive {
   KOLO_DEVICE static Step ofPair() { return {1, 1, true, false}; }
 
   // result = the peer's chunk and `own` folded, the lower rank's first, so that both partners get the same bits.
-  KOLO_DEVICE_CALL void reduceInto(int peer, unsigned char* result, const unsigned char* own, std::uint64_t size,
-                                   Step step) {
-    if (size == 0) return;
-    const unsigned char* slot = exchange_.awaitSlot(peer);
+  KOLO_DEVICE_CALL void reduceInto(int peer, const device::Piece& result, const device::ConstPiece& own, Step step) {
+    if (own.bytes == 0) return;
+    const void* const slot = awaitSlot(exchange_, peer);
     if (slot == nullptr) return;
     const bool peerFirst = peer < work_.rank;
-    const void* inputs[] = {peerFirst ? slot : own, peerFirst ? own : slot};
-    void* outputs[] = {result};
-    const float theirs = exchange_.shareOf(step.theirs), mine = exchange_.shareOf(step.mine);
+    const void* inputs[] = {peerFirst ? slot : own.data, peerFirst ? own.data : slot};
+    void* outputs[] = {result.data};
+    const float theirs = shareOf(exchange_, step.theirs), mine = shareOf(exchange_, step.mine);
     const float weights[] = {peerFirst ? theirs : mine, peerFirst ? mine : theirs};
-    exchange_.fold(outputs, 1, inputs, 2, step.ownIsInput ? (peerFirst ? 1 : 0) : -1, size, step.last, false,
-                   {weights, step.theirs + step.mine});
-    exchange_.releaseSlot(peer);
+    fold(exchange_, outputs, 1, inputs, 2, step.ownIsInput ? (peerFirst ? 1 : 0) : -1, own.bytes, step.last, false,
+         {weights, step.theirs + step.mine});
+    releaseSlot(exchange_, peer);
   }
 
   // into = this rank's input, with that of the even partner folded in if there is one.
-  KOLO_DEVICE_CALL void gatherPair(unsigned char* into, std::uint64_t total) {
+  KOLO_DEVICE_CALL void gatherPair(const device::Elements& into, std::uint64_t total) {
     forEachChunk(total, [&](device::Range chunk) {
-      unsigned char* result = into + bytes(chunk.begin);
-      const unsigned char* own = work_.send + bytes(chunk.begin);
+      const device::Piece result = into.at(chunk);
+      const device::ConstPiece own = work_.input(chunk);
       if (folding_.isPaired(work_.rank)) {
-        reduceInto(work_.rank - 1, result, own, bytes(chunk.count), ofPair());
-      } else if (result != own || work_.scaled) {
-        exchange_.contribute(result, own, bytes(chunk.count));
+        reduceInto(work_.rank - 1, result, own, ofPair());
+      } else if (result.data != own.data || work_.scaled) {
+        contribute(exchange_, result.data, own);
       }
     });
     exchange_.team().sync();
@@ -237,7 +239,7 @@ class Recursive {
   // After the step for `bit` this member holds the sums of the range of members that agree with it in the bits from
   // `bit` upwards. place(m) is the first element of member m's range.
   template <class Place>
-  KOLO_DEVICE void halve(unsigned char* data, Place place) {
+  KOLO_DEVICE void halve(const device::Elements& data, Place place) {
     for (int bit = folding_.size() / 2; bit >= 1; bit /= 2) {
       const int partner = folding_.rankOf(member_ ^ bit);
       const int keep = member_ & ~(bit - 1), give = keep ^ bit;
@@ -251,23 +253,21 @@ class Recursive {
           const std::uint64_t end = chunk.begin + chunk.count < count ? chunk.begin + chunk.count : count;
           return chunk.begin < end ? end - chunk.begin : 0;
         };
-        exchange_.forward(partner, data + bytes(giveBegin + chunk.begin), bytes(cut(giveCount)));
-        unsigned char* kept = data + bytes(keepBegin + chunk.begin);
-        reduceInto(partner, kept, kept, bytes(cut(keepCount)), step);
+        forward(exchange_, partner, data.at({giveBegin + chunk.begin, cut(giveCount)}));
+        const device::Piece kept = data.at({keepBegin + chunk.begin, cut(keepCount)});
+        reduceInto(partner, kept, kept, step);
       });
     }
   }
 
   // The reverse: ranges double until each member has everything.
   template <class Place>
-  KOLO_DEVICE void unfold(unsigned char* data, Place place) {
+  KOLO_DEVICE void unfold(const device::Elements& data, Place place) {
     eachStep([&](int bit, int partner) {
       const int have = member_ & ~(bit - 1), want = have ^ bit;
-      const auto piece = [&](int first) {
-        return device::Piece{data + bytes(place(first)), bytes(place(first + bit) - place(first))};
-      };
-      exchange_.exchange(
-          partner, 1, [&](int) { return piece(have); }, partner, 1, [&](int) { return piece(want); });
+      const auto piece = [&](int first) { return data.at({place(first), place(first + bit) - place(first)}); };
+      sendAndRecv(
+          exchange_, partner, 1, [&](int) { return piece(have); }, partner, 1, [&](int) { return piece(want); });
     });
   }
 
@@ -277,11 +277,10 @@ class Recursive {
     const int even = work_.rank < peer ? work_.rank : peer;
     const auto piece = [&](int rank) {
       const device::Range block = work_.recvLayout.block(rank);
-      const bool skip = skipOwn && rank == even;
-      return device::Piece{work_.recv + bytes(block.begin), skip ? 0 : bytes(block.count)};
+      return work_.output({block.begin, skipOwn && rank == even ? 0 : block.count});
     };
-    exchange_.exchange(
-        peer, outLast - outFirst, [&](int i) { return piece(outFirst + i); }, peer, inLast - inFirst,
+    sendAndRecv(
+        exchange_, peer, outLast - outFirst, [&](int i) { return piece(outFirst + i); }, peer, inLast - inFirst,
         [&](int i) { return piece(inFirst + i); });
   }
 

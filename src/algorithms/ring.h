@@ -11,7 +11,10 @@
 // go on.
 #pragma once
 
+#include "device/chunks.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
 
 namespace kolo::algorithms {
 
@@ -41,20 +44,20 @@ class Ring {
   // Announces to both neighbours and meets them.
   KOLO_DEVICE bool open() {
     const int right = neighbour(+1), left = neighbour(-1);
-    exchange_.announce(right);
-    if (left != right) exchange_.announce(left);
-    const bool good = exchange_.meet(left);
-    return (left == right || exchange_.meet(right)) && good;
+    announce(exchange_, right);
+    if (left != right) announce(exchange_, left);
+    const bool good = meet(exchange_, left);
+    return (left == right || meet(exchange_, right)) && good;
   }
 
   KOLO_DEVICE_CALL void allGather() {
     const device::Range own = gathered(work_.rank);
-    exchange_.copy(work_.recv + bytes(own.begin), work_.send, bytes(own.count), work_.streaming);
+    copy(exchange_, work_.output(own), work_.input({0, own.count}), work_.streaming);
     const auto block = [&](int rank) { return gathered(rank); };
     forEachChunks(block, [&](std::uint64_t begin) {
       each(begin, [&](const Lane& lane, std::uint64_t c) {
         const device::Range first = chunk(lane, own, c);
-        exchange_.forward(to(lane), work_.send + bytes(first.begin - own.begin), bytes(first.count));
+        forward(exchange_, to(lane), work_.input({first.begin - own.begin, first.count}));
       });
       circulate(1, block, begin);
     });
@@ -64,8 +67,8 @@ class Ring {
     const auto block = [&](int rank) { return work_.sendLayout.block(rank); };
     forEachChunks(block, [&](std::uint64_t begin) {
       reducePhase(1, block, begin, [&](const Lane& lane, device::Range last) {
-        const std::uint64_t place = last.begin - block(work_.rank).begin;
-        exchange_.recvReduce(from(lane), work_.recv + bytes(place), work_.send + bytes(last.begin), bytes(last.count));
+        const device::Range place{last.begin - block(work_.rank).begin, last.count};
+        recvReduce(exchange_, from(lane), work_.output(place), work_.input(last));
       });
     });
   }
@@ -77,15 +80,13 @@ class Ring {
     };
     forEachChunks(block, [&](std::uint64_t begin) {
       reducePhase(0, block, begin, [&](const Lane& lane, device::Range last) {
-        exchange_.recvReduceForward(from(lane), to(lane), work_.recv + bytes(last.begin),
-                                    work_.send + bytes(last.begin), bytes(last.count));
+        recvReduceForward(exchange_, from(lane), to(lane), work_.output(last), work_.input(last));
       });
       circulate(0, block, begin);
     });
   }
 
  private:
-  KOLO_DEVICE std::uint64_t bytes(std::uint64_t elements) const { return exchange_.bytesOf(elements); }
   KOLO_DEVICE int neighbour(int d) const { return device::ringRank(work_.rank, d, work_.ranks); }
   KOLO_DEVICE int to(const Lane& lane) const { return neighbour(lane.direction); }
   KOLO_DEVICE int from(const Lane& lane) const { return neighbour(-lane.direction); }
@@ -126,12 +127,12 @@ class Ring {
     };
     each(begin, [&](const Lane& lane, std::uint64_t c) {
       const device::Range first = at(lane, 0, c);
-      exchange_.send(to(lane), work_.send + bytes(first.begin), bytes(first.count));
+      send(exchange_, to(lane), work_.input(first));
     });
     for (int step = 1; step < work_.ranks - 1; ++step) {
       each(begin, [&](const Lane& lane, std::uint64_t c) {
         const device::Range next = at(lane, step, c);
-        exchange_.recvReduceSend(from(lane), to(lane), work_.send + bytes(next.begin), bytes(next.count), step);
+        recvReduceSend(exchange_, from(lane), to(lane), work_.input(next), step);
       });
     }
     each(begin, [&](const Lane& lane, std::uint64_t c) { finish(lane, at(lane, work_.ranks - 1, c)); });
@@ -145,11 +146,11 @@ class Ring {
       each(begin, [&](const Lane& lane, std::uint64_t c) {
         const int origin = device::ringRank(work_.rank, -lane.direction * (step - 1 + shift), work_.ranks);
         const device::Range next = chunk(lane, block(origin), c);
-        unsigned char* place = work_.recv + bytes(next.begin);
+        const device::Piece place = work_.output(next);
         if (step < work_.ranks - 1) {
-          exchange_.recvForward(from(lane), to(lane), place, bytes(next.count));
+          recvForward(exchange_, from(lane), to(lane), place);
         } else {
-          exchange_.recv(from(lane), place, bytes(next.count));
+          recv(exchange_, from(lane), place);
         }
       });
     }
@@ -174,24 +175,23 @@ KOLO_DEVICE_CALL void runChain(device::Exchange<Team>& exchange, bool met) {
   const bool sends = reduces ? place > 0 : place < n - 1;
 
   if (!met) {
-    if (sends) exchange.announce(to);
-    if (receives) exchange.announce(from);
-    if ((sends && !exchange.meet(to)) || (receives && !exchange.meet(from))) return;
+    if (sends) announce(exchange, to);
+    if (receives) announce(exchange, from);
+    if ((sends && !meet(exchange, to)) || (receives && !meet(exchange, from))) return;
   }
 
   const std::uint64_t total = reduces ? work.sendLayout.block(0).count : work.recvLayout.block(0).count;
-  if (!reduces && !receives) exchange.copy(work.recv, work.send, exchange.bytesOf(total), work.streaming);
+  if (!reduces && !receives) copy(exchange, work.output({0, total}), work.input({0, total}), work.streaming);
   for (std::uint64_t c = 0; c * exchange.chunkElements() < total && !exchange.failed(); ++c) {
     const device::Range chunk = device::chunkOf(total, exchange.chunkElements(), c);
-    const std::uint64_t at = exchange.bytesOf(chunk.begin), bytes = exchange.bytesOf(chunk.count);
     if (reduces) {
-      if (!receives) exchange.send(to, work.send + at, bytes);
-      else if (sends) exchange.recvReduceSend(from, to, work.send + at, bytes, n - 1 - place);
-      else exchange.recvReduce(from, work.recv + at, work.send + at, bytes);
+      if (!receives) send(exchange, to, work.input(chunk));
+      else if (sends) recvReduceSend(exchange, from, to, work.input(chunk), n - 1 - place);
+      else recvReduce(exchange, from, work.output(chunk), work.input(chunk));
     } else {
-      if (!receives) exchange.forward(to, work.send + at, bytes);
-      else if (sends) exchange.recvForward(from, to, work.recv + at, bytes);
-      else exchange.recv(from, work.recv + at, bytes);
+      if (!receives) forward(exchange, to, work.input(chunk));
+      else if (sends) recvForward(exchange, from, to, work.output(chunk));
+      else recv(exchange, from, work.output(chunk));
     }
   }
 }

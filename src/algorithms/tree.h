@@ -2,7 +2,11 @@
 // [v, v + size(v)), size(v) being the lowest set bit of v.
 #pragma once
 
+#include "device/chunks.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
+#include "device/slots.h"
 
 namespace kolo::algorithms {
 
@@ -35,27 +39,27 @@ class Tree {
 
   KOLO_DEVICE bool open() {
     bool good = true;
-    if (place_ != 0) exchange_.announce(parent());
-    binomial_.eachChild([&](int child) { exchange_.announce(rankAt(child)); });
-    if (place_ != 0) good = exchange_.meet(parent());
-    binomial_.eachChild([&](int child) { good = exchange_.meet(rankAt(child)) && good; });
+    if (place_ != 0) announce(exchange_, parent());
+    binomial_.eachChild([&](int child) { announce(exchange_, rankAt(child)); });
+    if (place_ != 0) good = meet(exchange_, parent());
+    binomial_.eachChild([&](int child) { good = meet(exchange_, rankAt(child)) && good; });
     return good;
   }
 
   // Header lines only: up when all below have arrived, down when the parent says so.
   KOLO_DEVICE_CALL void barrier() {
-    binomial_.eachChild([&](int child) { exchange_.meet(rankAt(child)); });
+    binomial_.eachChild([&](int child) { meet(exchange_, rankAt(child)); });
     if (place_ != 0) {
-      exchange_.announce(parent());
-      exchange_.meet(parent());
+      announce(exchange_, parent());
+      meet(exchange_, parent());
     }
-    binomial_.eachChild([&](int child) { exchange_.announce(rankAt(child)); });
+    binomial_.eachChild([&](int child) { announce(exchange_, rankAt(child)); });
   }
 
   KOLO_DEVICE_CALL void broadcast() {
     const std::uint64_t total = work_.recvLayout.block(0).count;
-    if (place_ == 0) exchange_.copy(work_.recv, work_.send, exchange_.bytesOf(total), work_.streaming);
-    forEachChunk(total, [&](device::Range chunk) { down(chunk, work_.send); });
+    if (place_ == 0) copy(exchange_, work_.output({0, total}), work_.input({0, total}), work_.streaming);
+    forEachChunk(total, [&](device::Range chunk) { down(chunk, work_.input(chunk)); });
   }
   KOLO_DEVICE_CALL void reduce() {
     forEachChunk(work_.sendLayout.block(0).count, [&](device::Range chunk) { up(chunk); });
@@ -65,7 +69,7 @@ class Tree {
     forEachChunk(work_.sendLayout.block(0).count, [&](device::Range chunk) {
       up(chunk);
       exchange_.team().sync();
-      down(chunk, work_.recv);
+      down(chunk, work_.output(chunk));
     });
   }
 
@@ -73,21 +77,18 @@ class Tree {
   KOLO_DEVICE_CALL void gather() {
     if (place_ == 0) {
       const device::Range own = work_.recvLayout.block(work_.rank);
-      exchange_.copy(work_.recv + exchange_.bytesOf(own.begin), work_.send, exchange_.bytesOf(own.count), false);
+      copy(exchange_, work_.output(own), work_.input({0, own.count}), false);
     } else {
       const std::uint64_t count = work_.sendLayout.block(0).count;
-      forEachChunk(count, [&](device::Range chunk) {
-        exchange_.forward(parent(), work_.send + exchange_.bytesOf(chunk.begin), exchange_.bytesOf(chunk.count));
-      });
+      forEachChunk(count, [&](device::Range chunk) { forward(exchange_, parent(), work_.input(chunk)); });
     }
     binomial_.eachChild([&](int child) {
       eachBlockBelow(child, gatherCount(), [&](int rank, device::Range chunk) {
-        const std::uint64_t bytes = exchange_.bytesOf(chunk.count);
         if (place_ != 0) {
-          relay(rankAt(child), parent(), bytes);
+          relay(rankAt(child), parent(), exchange_.bytesOf(chunk.count));
         } else {
           const std::uint64_t begin = work_.recvLayout.block(rank).begin + chunk.begin;
-          exchange_.recv(rankAt(child), work_.recv + exchange_.bytesOf(begin), bytes);
+          recv(exchange_, rankAt(child), work_.output({begin, chunk.count}));
         }
       });
     });
@@ -98,20 +99,17 @@ class Tree {
     const std::uint64_t count = work_.recvLayout.block(0).count;
     if (place_ == 0) {
       const device::Range own = work_.sendLayout.block(work_.rank);
-      exchange_.copy(work_.recv, work_.send + exchange_.bytesOf(own.begin), exchange_.bytesOf(own.count), false);
+      copy(exchange_, work_.output({0, own.count}), work_.input(own), false);
     } else {
-      forEachChunk(count, [&](device::Range chunk) {
-        exchange_.recv(parent(), work_.recv + exchange_.bytesOf(chunk.begin), exchange_.bytesOf(chunk.count));
-      });
+      forEachChunk(count, [&](device::Range chunk) { recv(exchange_, parent(), work_.output(chunk)); });
     }
     binomial_.eachChild([&](int child) {
       eachBlockBelow(child, count, [&](int rank, device::Range chunk) {
-        const std::uint64_t bytes = exchange_.bytesOf(chunk.count);
         if (place_ != 0) {
-          relay(parent(), rankAt(child), bytes);
+          relay(parent(), rankAt(child), exchange_.bytesOf(chunk.count));
         } else {
           const std::uint64_t begin = work_.sendLayout.block(rank).begin + chunk.begin;
-          exchange_.forward(rankAt(child), work_.send + exchange_.bytesOf(begin), bytes);
+          forward(exchange_, rankAt(child), work_.input({begin, chunk.count}));
         }
       });
     });
@@ -136,38 +134,40 @@ class Tree {
   }
 
   KOLO_DEVICE_CALL void relay(int from, int to, std::uint64_t bytes) {
-    const unsigned char* slot = exchange_.awaitSlot(from);
-    unsigned char* next = slot != nullptr ? exchange_.acquireSlot(to) : nullptr;
+    const auto* const slot = awaitSlot(exchange_, from);
+    auto* const next = slot != nullptr ? acquireSlot(exchange_, to) : nullptr;
     if (next == nullptr) return;
-    exchange_.copy(next, slot, bytes, false);
-    exchange_.publishSlot(to, bytes);
-    exchange_.releaseSlot(from);
+    copy(exchange_, next, slot, bytes, false);
+    publishSlot(exchange_, to, bytes);
+    releaseSlot(exchange_, from);
   }
 
-  // One chunk towards the leaves; `source` is the root's data.
-  KOLO_DEVICE_CALL void down(device::Range chunk, const unsigned char* source) {
-    const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
-    const unsigned char* data = place_ == 0 ? source + at : work_.recv + at;
-    if (place_ != 0) exchange_.recv(parent(), work_.recv + at, bytes);
-    binomial_.eachChild([&](int child) { exchange_.forward(rankAt(child), data, bytes); });
+  // One chunk towards the leaves; `source` is where the root has it.
+  KOLO_DEVICE_CALL void down(device::Range chunk, device::ConstPiece source) {
+    if (place_ != 0) {
+      const device::Piece result = work_.output(chunk);
+      recv(exchange_, parent(), result);
+      source = result;
+    }
+    binomial_.eachChild([&](int child) { forward(exchange_, rankAt(child), source); });
   }
 
   // One chunk towards the root: own input and the children's sums, in rising order of places.
   KOLO_DEVICE_CALL void up(device::Range chunk) {
-    const std::uint64_t at = exchange_.bytesOf(chunk.begin), bytes = exchange_.bytesOf(chunk.count);
+    const std::uint64_t bytes = exchange_.bytesOf(chunk.count);
     const void* inputs[33];
     float weights[33];
     int count = 0;
     const auto add = [&](const void* input, int ranks) {
-      weights[count] = exchange_.shareOf(ranks);
+      weights[count] = shareOf(exchange_, ranks);
       inputs[count++] = input;
     };
-    add(work_.send + at, 1);
-    binomial_.eachChild([&](int child) { add(exchange_.awaitSlot(rankAt(child)), binomial_.subtreeOf(child)); });
-    void* output = place_ == 0 ? work_.recv + at : exchange_.acquireSlot(parent());
-    exchange_.fold(&output, 1, inputs, count, 0, bytes, place_ == 0, false, {weights, binomial_.subtreeOf(place_)});
-    if (place_ != 0) exchange_.publishSlot(parent(), bytes);
-    binomial_.eachChild([&](int child) { exchange_.releaseSlot(rankAt(child)); });
+    add(work_.input(chunk).data, 1);
+    binomial_.eachChild([&](int child) { add(awaitSlot(exchange_, rankAt(child)), binomial_.subtreeOf(child)); });
+    void* output = place_ == 0 ? work_.output(chunk).data : acquireSlot(exchange_, parent());
+    fold(exchange_, &output, 1, inputs, count, 0, bytes, place_ == 0, false, {weights, binomial_.subtreeOf(place_)});
+    if (place_ != 0) publishSlot(exchange_, parent(), bytes);
+    binomial_.eachChild([&](int child) { releaseSlot(exchange_, rankAt(child)); });
   }
 
   device::Exchange<Team>& exchange_;

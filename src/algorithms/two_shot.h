@@ -4,7 +4,11 @@
 #pragma once
 
 #include "algorithms/direct.h"
+#include "device/chunks.h"
 #include "device/exchange.h"
+#include "device/folds.h"
+#include "device/headers.h"
+#include "device/slots.h"
 
 namespace kolo::algorithms {
 
@@ -17,21 +21,21 @@ KOLO_DEVICE_CALL void twoShotReduceSlice(device::Exchange<Team>& exchange, devic
   void* outputs[kMaxDirectRanks];
   int outputCount = 0;
   for (int rank = 0; rank < work.ranks; ++rank) {
-    inputs[rank] = rank == work.rank ? work.send + exchange.bytesOf(slice.begin) : exchange.awaitSlot(rank);
+    inputs[rank] = rank == work.rank ? work.input(slice).data : awaitSlot(exchange, rank);
   }
   for (int rank = firstTo; rank < lastTo; ++rank) {
-    outputs[outputCount++] = rank == work.rank ? work.recv + exchange.bytesOf(slice.begin) : exchange.acquireSlot(rank);
+    outputs[outputCount++] = rank == work.rank ? work.output(slice).data : acquireSlot(exchange, rank);
   }
-  exchange.fold(outputs, outputCount, inputs, work.ranks, work.rank, exchange.bytesOf(slice.count), true, false);
+  fold(exchange, outputs, outputCount, inputs, work.ranks, work.rank, exchange.bytesOf(slice.count), true, false);
   for (int rank = firstTo; rank < lastTo; ++rank) {
-    if (rank != work.rank) exchange.publishSlot(rank, exchange.bytesOf(slice.count));
+    if (rank != work.rank) publishSlot(exchange, rank, exchange.bytesOf(slice.count));
   }
   for (int rank = 0; rank < work.ranks; ++rank) {
-    if (rank != work.rank) exchange.releaseSlot(rank);
+    if (rank != work.rank) releaseSlot(exchange, rank);
   }
 }
 
-// All-reduce and reduce. REQUIRES: met all, or announced to all if sendsBeforeMeeting().
+// All-reduce and reduce. REQUIRES: met all, or announced to all if the rank opens with Opening::kSends.
 template <class Team>
 KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
@@ -49,16 +53,16 @@ KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange) {
     };
     for (int i = 1; i < n; ++i) {
       const int peer = device::ringRank(work.rank, i, n);
-      exchange.send(peer, work.send + exchange.bytesOf(slice(peer).begin), exchange.bytesOf(slice(peer).count));
+      send(exchange, peer, work.input(slice(peer)));
     }
-    if (!exchange.meetRest()) return;
+    if (!meetRest(exchange)) return;
     if (slice(work.rank).count != 0) twoShotReduceSlice(exchange, slice(work.rank), firstTo, lastTo);
     for (int i = 1; i < n && (!toRoot || work.rank == work.root); ++i) {
       const int peer = device::ringRank(work.rank, -i, n);
-      exchange.recv(peer, work.recv + exchange.bytesOf(slice(peer).begin), exchange.bytesOf(slice(peer).count));
+      recv(exchange, peer, work.output(slice(peer)));
     }
   }
-  exchange.meetRest();  // where there was nothing to fold
+  meetRest(exchange);  // where there was nothing to fold
 }
 
 // Those who are not the root meet each other. REQUIRES: they have met the root.
@@ -71,8 +75,8 @@ KOLO_DEVICE_CALL bool meetBesidesRoot(device::Exchange<Team>& exchange) {
     }
   };
   bool good = true;
-  visit([&](int peer) { exchange.announce(peer); });
-  visit([&](int peer) { good = good && exchange.meet(peer); });
+  visit([&](int peer) { announce(exchange, peer); });
+  visit([&](int peer) { good = good && meet(exchange, peer); });
   return good;
 }
 
@@ -92,30 +96,29 @@ KOLO_DEVICE_CALL void runTwoShotBroadcast(device::Exchange<Team>& exchange, bool
     device::Range part = device::alignedPart(count, n - 1, at, exchange.work().grain());
     return device::Range{begin + part.begin, part.count};
   };
-  if (isRoot) exchange.copy(work.recv, work.send, exchange.bytesOf(total), work.streaming);
+  if (isRoot) copy(exchange, work.output({0, total}), work.input({0, total}), work.streaming);
 
   for (std::uint64_t begin = 0; begin < total && !exchange.failed(); begin += step) {
     const std::uint64_t count = total - begin < step ? total - begin : step;
     for (int i = 1; i < n && isRoot; ++i) {
       const device::Range part = slice(device::ringRank(work.root, i, n), begin, count);
-      exchange.send(device::ringRank(work.root, i, n), work.send + exchange.bytesOf(part.begin),
-                    exchange.bytesOf(part.count));
+      send(exchange, device::ringRank(work.root, i, n), work.input(part));
     }
     if (isRoot) continue;
     const device::Range mine = slice(work.rank, begin, count);
-    exchange.recv(work.root, work.recv + exchange.bytesOf(mine.begin), exchange.bytesOf(mine.count));
+    recv(exchange, work.root, work.output(mine));
     exchange.team().sync();
     for (int i = 1; i < n; ++i) {
       const int to = device::ringRank(work.rank, i, n);
       if (to != work.root) {
-        exchange.forward(to, work.recv + exchange.bytesOf(mine.begin), exchange.bytesOf(mine.count));
+        forward(exchange, to, work.output(mine));
       }
     }
     for (int i = 1; i < n; ++i) {
       const int from = device::ringRank(work.rank, -i, n);
       if (from == work.root) continue;
       const device::Range theirs = slice(from, begin, count);
-      exchange.recv(from, work.recv + exchange.bytesOf(theirs.begin), exchange.bytesOf(theirs.count));
+      recv(exchange, from, work.output(theirs));
     }
   }
 }
@@ -125,10 +128,10 @@ template <class Team>
 KOLO_DEVICE_CALL void runTwoShotBarrier(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
   if (work.rank == work.root) {
-    if (exchange.meetAll()) exchange.announceAll();
+    if (meetAll(exchange)) announceAll(exchange);
   } else {
-    exchange.announce(work.root);
-    exchange.meet(work.root);
+    announce(exchange, work.root);
+    meet(exchange, work.root);
   }
 }
 

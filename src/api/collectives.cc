@@ -23,7 +23,9 @@ koloResult_t run(const char* function, const Call& call, koloComm_t comm, const 
     if (where.isHere()) {
       const Inside<comm::Communicator> communicator =
           findRepeated(call, communicators.remember(reinterpret_cast<std::uintptr_t>(comm)), counts...);
-      if (communicator && !communicator->requests().hasCollectives()) return communicator->backend().runAgain();
+      if (communicator && !communicator->requests().hasCollectives()) {
+        return communicator->backend().waiting()->runAgain();
+      }
     }
     Operation operation{call, {}, {}};
     return submitCollective(operation, comm, where, check, counts...);

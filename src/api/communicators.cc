@@ -96,6 +96,7 @@ Status dropOwner(koloComm_t comm) {
   }
   KOLO_ASSIGN(comm::Communicator* const communicator, retire(comm));
   Status status = finalize(*communicator);
+  if (communicator->failed()) status = communicator->failure();  // whenever that was
   destroy(comm, communicator);
   return status;
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "algorithms/one_shot.h"
-#include "device/exchange.h"
+#include "device/work.h"
 
 namespace kolo::collectives {
 namespace {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/datatypes.h"
+#include "collectives/hash.h"
 #include "collectives/list_item.h"
 
 namespace kolo::collectives {
@@ -12,10 +13,7 @@ namespace {
 
 using device::Collective;
 
-// FNV-1a, by words.
-void mix(std::uint64_t& hash, std::uint64_t word) { hash = (hash ^ word) * 0x100000001b3u ^ hash >> 29; }
-
-void mix(std::uint64_t& hash, const Side& side) {
+void mixSide(std::uint64_t& hash, const Side& side) {
   for (const std::uint64_t word :
        {reinterpret_cast<std::uint64_t>(side.data), static_cast<std::uint64_t>(side.datatype),
         static_cast<std::uint64_t>(side.ndim), static_cast<std::uint64_t>(side.axis)})
@@ -107,8 +105,8 @@ std::shared_ptr<const List> finish(const ListCall& call, List&& list, std::uint6
   list.digest = digest;
   list.hash = static_cast<std::uint64_t>(call.collective);
   for (const Item& item : list.items) {
-    mix(list.hash, item.send);
-    mix(list.hash, item.recv);
+    mixSide(list.hash, item.send);
+    mixSide(list.hash, item.recv);
     mix(list.hash,
         static_cast<std::uint64_t>(item.transferType) | std::uint64_t{std::bit_cast<std::uint32_t>(item.scale)} << 32);
     list.castsOutput = list.castsOutput || item.recv.datatype != item.transferType;

@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "collectives/hash.h"
+
 namespace kolo::collectives {
 namespace {
 
@@ -22,9 +24,9 @@ void writeArray(std::vector<std::uint64_t>& key, const koloArray_t* array) {
 
 void writeItem(std::vector<std::uint64_t>& key, const koloItem_t& item, int ranks) {
   const std::uint64_t scale = item.scale != nullptr ? std::bit_cast<std::uint32_t>(*item.scale) : 0;
-  key.insert(key.end(),
-             {wordOf(item.sendbuf), wordOf(item.recvbuf), item.count, wordOf(item.sendtype, item.transfertype),
-              wordOf(item.recvtype, item.axis), scale << 2 | (item.scale != nullptr ? 2 : 0) | (item.counts != nullptr)});
+  key.insert(key.end(), {wordOf(item.sendbuf), wordOf(item.recvbuf), item.count,
+                         wordOf(item.sendtype, item.transfertype), wordOf(item.recvtype, item.axis),
+                         scale << 2 | (item.scale != nullptr ? 2 : 0) | (item.counts != nullptr)});
   if (item.counts != nullptr) key.insert(key.end(), item.counts, item.counts + ranks);
   writeArray(key, item.sendarray);
   writeArray(key, item.recvarray);
@@ -32,10 +34,9 @@ void writeItem(std::vector<std::uint64_t>& key, const koloItem_t& item, int rank
 
 }  // namespace
 
-// FNV-1a, by words.
 std::size_t ListCache::Hash::operator()(const Key& key) const {
-  std::size_t hash = 0xcbf29ce484222325u;
-  for (const std::uint64_t word : key) hash = (hash ^ word) * 0x100000001b3u ^ hash >> 29;
+  std::uint64_t hash = kHashOfNothing;
+  for (const std::uint64_t word : key) mix(hash, word);
   return hash;
 }
 

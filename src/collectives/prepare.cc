@@ -6,6 +6,7 @@
 #include "algorithms/catalogue.h"
 #include "algorithms/direct.h"
 #include "base/datatypes.h"
+#include "collectives/hash.h"
 #include "device/reducers.h"
 #include "device/segment_moves.h"
 #include "executor/host/host_team.h"
@@ -23,9 +24,9 @@ bool isDivided(Collective collective) {
   return device::isIn(collective, device::kSendsBlocks | device::kReceivesBlocks);
 }
 
-// FNV-1a over the counts: what v-variants compare instead of one count.
+// Of the counts: what v-variants compare instead of one count.
 std::uint64_t digest(const std::vector<std::uint64_t>& values, std::uint64_t seed) {
-  for (const std::uint64_t value : values) seed = (seed ^ value) * 0x100000001b3u;
+  for (const std::uint64_t value : values) mix(seed, value);
   return seed;
 }
 

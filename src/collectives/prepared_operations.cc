@@ -5,25 +5,24 @@
 #include <initializer_list>
 #include <iterator>
 
+#include "collectives/hash.h"
+
 namespace kolo::collectives {
 namespace {
 
-// FNV-1a, by words.
-void addTo(std::size_t& hash, std::uint64_t word) { hash = (hash ^ word) * 0x100000001b3u; }
-
 std::size_t hashOf(const Call& call) {
-  std::size_t hash = 0xcbf29ce484222325u;
+  std::uint64_t hash = kHashOfNothing;
   for (const std::uint64_t word :
        {reinterpret_cast<std::uint64_t>(call.send), reinterpret_cast<std::uint64_t>(call.recv), call.count,
         static_cast<std::uint64_t>(call.collective) | static_cast<std::uint64_t>(call.datatype) << 8 |
             static_cast<std::uint64_t>(call.op) << 16 | static_cast<std::uint64_t>(call.vector) << 63,
         static_cast<std::uint64_t>(call.root)})
-    addTo(hash, word);
+    mix(hash, word);
   return hash;
 }
 
-void addTo(std::size_t& hash, const std::size_t* counts, std::size_t ranks) {
-  for (std::size_t i = 0; counts != nullptr && i < ranks; ++i) addTo(hash, counts[i]);
+void mixCounts(std::uint64_t& hash, const std::size_t* counts, std::size_t ranks) {
+  for (std::size_t i = 0; counts != nullptr && i < ranks; ++i) mix(hash, counts[i]);
 }
 
 }  // namespace
@@ -33,10 +32,10 @@ PreparedOperations::PreparedOperations(int rank, int ranks)
 
 // Ranks other than the root give no arrays: theirs are not read.
 std::size_t PreparedOperations::hash(const Call& call, const CountArrays& counts) const {
-  std::size_t hash = hashOf(call);
+  std::uint64_t hash = hashOf(call);
   if (device::isIn(call.collective, device::kFromRoot | device::kToRoot) && call.root != rank_) return hash;
-  addTo(hash, counts.sendCounts, ranks_);
-  addTo(hash, counts.recvCounts, ranks_);
+  mixCounts(hash, counts.sendCounts, ranks_);
+  mixCounts(hash, counts.recvCounts, ranks_);
   return hash;
 }
 

@@ -16,6 +16,8 @@
 
 namespace kolo::comm {
 
+class WaitingBackend;
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -28,8 +30,8 @@ class Backend {
   // One collective. koloInProgress: it might have to wait, which the calling thread may not (base/caller.h), and
   // nothing was done. stream: of the device, where calls do not wait.
   virtual Status run(const Operation& operation, void* stream) = 0;
-  // The operation that the communicator recalled last. REQUIRES: waits(); nothing ran since.
-  virtual Status runAgain() = 0;
+  // The same backend, if its calls wait; else null.
+  virtual WaitingBackend* waiting() { return nullptr; }
   // What a group has for the communicator: messages, which progress beside the collectives, and these in their order.
   virtual Status runGroup(std::span<const Message> messages, std::span<const Operation> operations, void* stream) = 0;
   // Waits for the headers that other ranks still owe, the last check of operations in which this rank only gave; or for
@@ -71,6 +73,17 @@ class Backend {
   virtual std::string transportNames() const = 0;
   // The device's rank, for GpuRank::Visit; null on the host.
   virtual const GpuRank* device() const { return nullptr; }
+  // Whether communicators that are split from this one may use its links and its arena.
+  virtual bool sharesLinks() const = 0;
+};
+
+// One whose calls wait: it can run a repeated operation without preparing it.
+class WaitingBackend : public Backend {
+ public:
+  bool waits() const final { return true; }
+  WaitingBackend* waiting() final { return this; }
+  // The operation that the communicator recalled last. REQUIRES: nothing ran since.
+  virtual Status runAgain() = 0;
 };
 
 }  // namespace kolo::comm

@@ -193,7 +193,7 @@ void Communicator::begin() {
 }
 
 Result<std::shared_ptr<Share>> Communicator::share(std::uint64_t child) {
-  const bool may = !hasTriedToShare_ && allMapped_ && options_.device < 0 && ranks() <= Pool::kMostRanks;
+  const bool may = !hasTriedToShare_ && allMapped_ && backend_->sharesLinks() && ranks() <= Pool::kMostRanks;
   if (share_ != nullptr || !may) return share_;
   Membership making = membership_;
   making.gathers = 0;

@@ -24,7 +24,6 @@ class GpuBackend final : public Backend {
 
   bool waits() const override { return false; }
   Status run(const Operation& operation, void* stream) override { return enqueue({}, {&operation, 1}, stream); }
-  Status runAgain() override { return error(koloInternalError, "an operation of a GPU has no stream"); }
   Status runGroup(std::span<const Message> messages, std::span<const Operation> operations, void* stream) override {
     return enqueue(messages, operations, stream);
   }
@@ -49,6 +48,7 @@ class GpuBackend final : public Backend {
   void close(bool failed) override { rank_->close(failed); }
   std::string transportNames() const override { return rank_->transportNames(); }
   const GpuRank* device() const override { return rank_.get(); }
+  bool sharesLinks() const override { return false; }  // links of GPUs are of one communicator
 
  private:
   Status enqueue(std::span<const Message> messages, std::span<const Operation> operations, void* stream);

@@ -8,6 +8,7 @@
 #include "base/caller.h"
 #include "collectives/call_log.h"
 #include "comm/communicator.h"
+#include "device/headers.h"
 #include "drivers/cuda/devices.h"
 #include "executor/host/host_team.h"
 
@@ -215,7 +216,7 @@ Status HostBackend::settle() {
   executor::HostTeam team(work, owner_.planning().site().context);
   device::Exchange<executor::HostTeam> exchange(team, work);
   for (int peer = 0; peer < owner_.ranks(); ++peer) {
-    if (peer != owner_.rank()) exchange.settle(peer, 0);
+    if (peer != owner_.rank()) device::settle(exchange, peer, 0);
   }
   if (fault.kind != Fault::kNone) return owner_.conclusions().of(work, fault);
   owner_.waiter().end();

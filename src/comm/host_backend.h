@@ -16,7 +16,7 @@ namespace kolo::comm {
 
 class Communicator;
 
-class HostBackend final : public Backend {
+class HostBackend final : public WaitingBackend {
  public:
   explicit HostBackend(Communicator& owner);
 
@@ -24,7 +24,6 @@ class HostBackend final : public Backend {
   // calling thread, as without it.
   static void useExecutor(executor::Executor* executor);
 
-  bool waits() const override { return true; }
   Status run(const Operation& operation, void* stream) override;
   Status runAgain() override;
   Status runGroup(std::span<const Message> messages, std::span<const Operation> operations, void* stream) override;
@@ -46,6 +45,7 @@ class HostBackend final : public Backend {
   void leave() override {}
   void close(bool) override {}
   std::string transportNames() const override;
+  bool sharesLinks() const override { return true; }
 
  private:
   bool runsAtOnce() const;

@@ -49,8 +49,8 @@ void Messages::signal(Pair& pair, device::Counter& counter, std::uint64_t value,
   post(pair, request);
 }
 
-// Lines or slots of the peer's have been read. As Exchange::credit: if it needs them, this rank has yet to receive what
-// they are for. A peer that has gone needs none.
+// Lines or slots of the peer's have been read. As credit() of device/slots.h: if it needs them, this rank has yet to
+// receive what they are for. A peer that has gone needs none.
 void Messages::credit(Pair& pair, device::Counter device::MessageLane::*counter, std::uint64_t value) {
   if (pair.out == nullptr) return;
   device::storeRelease(pair.out->*counter, value);

@@ -33,7 +33,7 @@ class Planning {
   collectives::ListCache& lists() { return lists_; }
 
   // Whether this is one of the last operations again, for which everything has been checked and prepared; if so,
-  // Backend::runAgain() runs it. REQUIRES: calls wait; no reduction that a user made. A v-variant comes with its
+  // WaitingBackend::runAgain() runs it. REQUIRES: calls wait; no reduction that a user made. A v-variant comes with its
   // counts.
   bool recall(const Call& call) { return operations_.recall(call); }
   bool recall(const Call& call, const CountArrays& counts) { return operations_.recall(call, counts); }

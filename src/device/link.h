@@ -20,6 +20,8 @@
 #include <cstdint>
 
 #include "device/atomics.h"
+#include "device/host_device.h"
+#include "device/views.h"
 
 namespace kolo::device {
 
@@ -32,6 +34,8 @@ struct WindowRef {
   std::uint64_t offset = 0;
   std::uint32_t index = 0;
 };
+// Whether it names a place: one in a window, or an address.
+KOLO_DEVICE bool isGiven(const WindowRef& ref) { return ref.index != 0 || ref.offset != 0; }
 
 // A rank's part of a window, as this process sees it.
 struct WindowPart {
@@ -81,7 +85,7 @@ struct Mailbox {
 
 // What may come before a request goes, to go together with it; as koloTransportPut.more has it. kLater is for a credit:
 // the peer needs it, if at all, in an operation that this rank is in too. There this rank puts something else to it, or
-// waits (Exchange::credit).
+// waits (credit() of slots.h).
 enum class More : std::uint32_t { kNothing, kSoon, kLater };
 
 // A request of a posted link, by addresses in its mirror.
@@ -115,6 +119,13 @@ struct MessageFlow {
   std::uint32_t current = 0;          // place in the group's list + 1; 0: nothing is left
   bool isOpen = false;                // its header has been written, or read
   bool isDirect = false;              // the receiver takes it out of the sender's window
+
+  // The next chunk of at most so many bytes: where it is, or where it goes.
+  KOLO_DEVICE ConstPiece nextOut(std::uint64_t most) const { return {from + done, left(most)}; }
+  KOLO_DEVICE Piece nextIn(std::uint64_t most) const { return {to + done, left(most)}; }
+
+ private:
+  KOLO_DEVICE std::uint64_t left(std::uint64_t most) const { return bytes - done < most ? bytes - done : most; }
 };
 
 struct Link {
@@ -147,7 +158,7 @@ struct Link {
       0;  // direct operations that it has said to have ended with me; of messages, those that it has taken from me
   std::uint64_t taken = 0;  // direct operations that I have said to have ended with it; messages taken from it
   WindowRef theirSend,
-      theirRecv;  // of the header met last: copied out of it once, and then checked and used (Exchange::takeHeader)
+      theirRecv;  // of the header met last: copied out of it once, and then checked and used (takeRefs() of headers.h)
   Expectation expected[kHeaderLines];  // of the headers owed, by line
   MessageFlow sending, receiving;
 };

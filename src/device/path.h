@@ -1,8 +1,14 @@
-// The path of a block between two ranks, where each block has one of its own: with a root, and where only the two ranks
-// of a pair know how long the block is. Both ranks must come to the same path, each from what it knows: its own side of
-// the block, and what the peer's header says.
+// Which path data takes (D15), as functions of facts:
+//  - Of an operation: how a rank opens it, before it has read a header (openingOf), and how its data goes (courseOf).
+//  All
+//    ranks must come to the same course. So what decides is known to all alike, or comes to all with the headers.
+//  - Of a block between two ranks, where each block has a path of its own: with a root, and where only the two ranks of
+//  a
+//    pair know how long the block is (pathOf). Both ranks must come to the same path, each from its own side of the
+//    block and from the peer's header.
+// algorithms/course.h and device/transfers.h gather the facts.
 //
-// Thread safety: a pure function.
+// Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +39,74 @@ KOLO_DEVICE constexpr Path pathOf(const BlockFacts& block) {
   if (!block.hasOwnPath || block.isStagedEarly) return Path::kStaged;
   if (block.mayBeWritten && block.outputIsOffered) return Path::kPeerWrites;
   return block.inputIsOffered ? Path::kPeerReads : Path::kStaged;
+}
+
+// ---- an operation
+
+// What a rank does before it knows how data goes.
+enum class Opening : std::uint8_t {
+  kByAlgorithm,  // nothing: the algorithm posts headers to those that it exchanges with
+  kSends,        // posts headers and sends through slots at once; awaits headers when it needs what the others sent
+  kMeets,        // posts headers and awaits those of the others (with a root: of the root)
+  kOwes          // posts headers; those of the others are checked in a later call
+};
+
+// What decides, all of it known without a header. This rank's own buffers and what it may leave for later are its own
+// affair: they change when it waits, and not how data goes.
+struct OpeningFacts {
+  bool algorithmMeetsAll = false;  // Meeting::kAll in the catalogue
+  bool hasDirectForm = false;      // data may go without slots
+  bool isBarrier = false;
+  bool endsAtRoot = false;     // all data has one end at the root
+  bool givesAndTakes = false;  // every rank gives something to every other, and takes something
+  bool pairsDecide = false;    // every rank exchanges with every other, and each pair sees to its blocks
+  bool readsPeers = false;     // inputs may be read by their address
+  bool isScaled = false;       // inputs cannot be used as they are
+  bool ownBuffersAreShared = false;
+  bool givesThroughSlots = false;  // it only gives, and through slots whatever the headers say
+  bool mayOwe = false;
+};
+
+// Whether this rank's data goes through slots whatever the headers say: its own buffers rule out the other ways, which
+// need those of all. Then one wait is enough, which counts most where ranks share cores.
+KOLO_DEVICE constexpr bool sendsFirst(const OpeningFacts& facts) {
+  if (facts.endsAtRoot) return false;
+  if (facts.pairsDecide) return true;
+  if (!facts.algorithmMeetsAll || !facts.givesAndTakes || facts.readsPeers) return false;
+  return !facts.hasDirectForm || facts.isScaled || !facts.ownBuffersAreShared;
+}
+KOLO_DEVICE constexpr Opening openingOf(const OpeningFacts& facts) {
+  if (sendsFirst(facts)) return Opening::kSends;
+  if (facts.isBarrier || !(facts.hasDirectForm || facts.algorithmMeetsAll)) return Opening::kByAlgorithm;
+  return facts.mayOwe && facts.givesThroughSlots ? Opening::kOwes : Opening::kMeets;
+}
+
+// How the data of an operation goes.
+enum class Course : std::uint8_t {
+  kNothing,    // it went with the header
+  kStaged,     // through slots, by the operation's algorithm
+  kByBlock,    // each block by its own path
+  kInWindows,  // ranks read and write the peers' windows
+  kByReading   // ranks read the peers' inputs, in windows or not
+};
+
+struct CourseFacts {
+  bool wentWithHeader = false;
+  bool hasDirectForm = false;
+  bool owes = false;               // the headers have not been read
+  bool endsAtRoot = false;         // all data has one end at the root
+  bool blocksMayDiffer = false;    // only pairs know how long a block is
+  bool rootOffers = false;         // in its header: where a gather goes, where the data of others is
+  bool buffersAreShared = false;   // all ranks'
+  bool inputsAreReadable = false;  // likewise
+};
+
+KOLO_DEVICE constexpr Course courseOf(const CourseFacts& facts) {
+  if (facts.wentWithHeader) return Course::kNothing;
+  if (!facts.hasDirectForm || facts.owes) return Course::kStaged;
+  if (facts.endsAtRoot) return facts.blocksMayDiffer || facts.rootOffers ? Course::kByBlock : Course::kStaged;
+  if (facts.buffersAreShared) return Course::kInWindows;
+  return facts.inputsAreReadable ? Course::kByReading : Course::kStaged;
 }
 
 }  // namespace kolo::device

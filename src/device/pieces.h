@@ -5,14 +5,9 @@
 #include <cstdint>
 
 #include "device/host_device.h"
+#include "device/views.h"
 
 namespace kolo::device {
-
-// A run of bytes in this process.
-struct Piece {
-  unsigned char* data;
-  std::uint64_t bytes;
-};
 
 // at(i) gives piece i of `count`, which may be empty.
 template <class At>

@@ -1,5 +1,5 @@
 // Copies and folds whose operands may be logical addresses (device/segments.h): cut into runs, each of which is one
-// copy or fold of memory. Called by Exchange alone.
+// copy or fold of memory. Called by folds.h alone.
 //
 // A fold takes runs where they are, if their elements follow each other in the datatype in which they are transferred.
 // Others pass through an *edge*, a piece of memory that stays in a cache: they are brought there before the fold, or
@@ -48,34 +48,28 @@ class SegmentMoves {
     }
   }
 
-  // Copies what is at `place`, a logical address of the peer's. All threads call; ends with a barrier.
-  KOLO_DEVICE_CALL void take(unsigned char* dst, const PeerSegments& theirs, const unsigned char* place,
-                             std::uint64_t bytes) {
+  // Fills `dst` from what is at `place`, a logical address of the peer's. All threads call; ends with a barrier.
+  KOLO_DEVICE_CALL void take(Piece dst, const PeerSegments& theirs, const unsigned char* place) {
     KOLO_ROLLED
-    while (bytes != 0 && !team_.failed()) {
-      Run to = runAt(all_, dst, bytes);
+    for (std::uint64_t at = 0; at < dst.bytes && !team_.failed();) {
+      Run to = runAt(all_, dst.data + at, dst.bytes - at);
       if (!to.isPlain()) to.cut(kEdgeBytes);
-      if (to.data != nullptr) takeRun(to, theirs, place);
-      dst += to.bytes;
-      place += to.bytes;
-      bytes -= to.bytes;
+      if (to.data != nullptr) takeRun(to, theirs, place + at);
+      at += to.bytes;
     }
     team_.sync();
   }
   // Copies to there. REQUIRES: src is in plain runs.
-  KOLO_DEVICE_CALL void put(const PeerSegments& theirs, const unsigned char* place, const unsigned char* src,
-                            std::uint64_t bytes) {
+  KOLO_DEVICE_CALL void put(const PeerSegments& theirs, const unsigned char* place, ConstPiece src) {
     KOLO_ROLLED
-    while (bytes != 0) {
-      const Run from = runAt(all_, src, bytes);
-      if (from.data != nullptr) team_.writeList(theirs.peer, theirs.list, place, from.data, from.bytes);
-      src += from.bytes;
-      place += from.bytes;
-      bytes -= from.bytes;
+    for (std::uint64_t at = 0; at < src.bytes && !team_.failed();) {
+      const Run from = runAt(all_, src.data + at, src.bytes - at);
+      if (from.data != nullptr) team_.writeList(theirs.peer, theirs.list, place + at, from.data, from.bytes);
+      at += from.bytes;
     }
   }
 
-  // As Exchange::fold(). The operands have the same segments, but for where these lie.
+  // As fold() of folds.h. The operands have the same segments, but for where these lie.
   KOLO_DEVICE_CALL void fold(void* const* outputs, int outputCount, const void* const* inputs, int inputCount, int own,
                              std::uint64_t bytes, bool last, bool streaming, const FoldParts& parts) {
     KOLO_ROLLED

@@ -8,6 +8,7 @@
 #include "device/post_ring.h"
 #include "device/reduce_args.h"
 #include "device/segments.h"
+#include "device/views.h"
 
 namespace kolo::device {
 
@@ -238,6 +239,24 @@ struct Work {
   KOLO_DEVICE Range partFrom(int peer) const {
     return recvLayout.block(isIn(signature.collective, kReceivesBlocks) ? peer : 0);
   }
+
+  KOLO_DEVICE std::uint64_t bytesOf(std::uint64_t elements) const { return elements * elementBytes; }
+
+  // Where elements of this rank's buffers lie: in memory, or as a logical address.
+  KOLO_DEVICE ConstPiece input(const Range& range) const { return {send + bytesOf(range.begin), bytesOf(range.count)}; }
+  KOLO_DEVICE Piece output(const Range& range) const { return {recv + bytesOf(range.begin), bytesOf(range.count)}; }
+  // The output, and scratch memory, to put elements there by their numbers.
+  KOLO_DEVICE Elements outputElements() const { return {recv, elementBytes}; }
+  KOLO_DEVICE Elements scratchElements() const { return {scratch, elementBytes}; }
+  // Bytes [begin, begin + bytes) of scratch memory.
+  KOLO_DEVICE Piece scratchAt(std::uint64_t begin, std::uint64_t bytes) const { return {scratch + begin, bytes}; }
+
+  // Elements of an output that is not divided. An algorithm may have had a list's cut into parts.
+  KOLO_DEVICE std::uint64_t outputCount() const {
+    return segments != nullptr ? segments->recvBytes : recvLayout.block(0).count;
+  }
+  // Whether some of the output lies where the input does.
+  KOLO_DEVICE bool isInPlace() const { return segments != nullptr ? segments->isInPlace != 0 : send == recv; }
 
   // Whether a block of a pair's own goes with its header.
   KOLO_DEVICE bool fitsHeader(std::uint64_t bytes) const { return pairsFromBytes != 0 && bytes <= kHeaderPayloadBytes; }

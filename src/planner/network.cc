@@ -14,7 +14,7 @@ using algorithms::rowOf;
 using device::Algorithm;
 using device::Collective;
 
-// Where everybody sends to everybody, the first chunks go with the headers (sendsBeforeMeeting in
+// Where everybody sends to everybody, the first chunks go with the headers (Opening::kSends in
 // algorithms/execute.h); other algorithms wait for their partners' headers first. One-way collectives leave them for
 // later, and a barrier has nothing else.
 bool meetsFirst(Algorithm algorithm, Collective collective) {

@@ -59,5 +59,103 @@ TEST_CASE("the output of a peer that may not have been met decides nothing") {
   });
 }
 
+// ---- whole operations
+
+template <class Check>
+void forAllOpenings(Check check) {
+  for (unsigned bits = 0; bits < 1u << 11; ++bits) {
+    const auto bit = [&](unsigned place) { return (bits >> place & 1) != 0; };
+    const OpeningFacts facts{.algorithmMeetsAll = bit(0),
+                             .hasDirectForm = bit(1),
+                             .isBarrier = bit(2),
+                             .endsAtRoot = bit(3),
+                             .givesAndTakes = bit(4),
+                             .pairsDecide = bit(5),
+                             .readsPeers = bit(6),
+                             .isScaled = bit(7),
+                             .ownBuffersAreShared = bit(8),
+                             .givesThroughSlots = bit(9),
+                             .mayOwe = bit(10)};
+    INFO("facts " << bits);
+    check(facts, openingOf(facts));
+  }
+}
+
+TEST_CASE("a rank sends before it has read a header only if no header could keep its data out of the slots") {
+  forAllOpenings([](const OpeningFacts& facts, Opening opening) {
+    if (opening != Opening::kSends) return;
+    CHECK_FALSE(facts.endsAtRoot);
+    if (facts.pairsDecide) return;
+    CHECK((facts.algorithmMeetsAll && facts.givesAndTakes));
+    CHECK_FALSE(facts.readsPeers);
+    CHECK((!facts.hasDirectForm || facts.isScaled || !facts.ownBuffersAreShared));
+  });
+}
+
+TEST_CASE("a rank that may need others' headers reads them") {
+  forAllOpenings([](const OpeningFacts& facts, Opening opening) {
+    if (opening == Opening::kByAlgorithm) CHECK((facts.isBarrier || !(facts.hasDirectForm || facts.algorithmMeetsAll)));
+    if (opening == Opening::kOwes) CHECK((facts.mayOwe && facts.givesThroughSlots));
+    if (opening == Opening::kSends || facts.isBarrier || !(facts.hasDirectForm || facts.algorithmMeetsAll)) return;
+    CHECK((opening == Opening::kOwes) == (facts.mayOwe && facts.givesThroughSlots));
+  });
+}
+
+TEST_CASE("what one rank may leave for later changes when it waits, and nothing else") {
+  forAllOpenings([](OpeningFacts facts, Opening opening) {
+    facts.mayOwe = !facts.mayOwe;
+    const Opening other = openingOf(facts);
+    const auto waits = [](Opening each) { return each == Opening::kMeets || each == Opening::kOwes; };
+    CHECK((other == opening || (waits(other) && waits(opening))));
+  });
+}
+
+template <class Check>
+void forAllCourses(Check check) {
+  for (unsigned bits = 0; bits < 1u << 8; ++bits) {
+    const auto bit = [&](unsigned place) { return (bits >> place & 1) != 0; };
+    const CourseFacts facts{.wentWithHeader = bit(0),
+                            .hasDirectForm = bit(1),
+                            .owes = bit(2),
+                            .endsAtRoot = bit(3),
+                            .blocksMayDiffer = bit(4),
+                            .rootOffers = bit(5),
+                            .buffersAreShared = bit(6),
+                            .inputsAreReadable = bit(7)};
+    INFO("facts " << bits);
+    check(facts, courseOf(facts));
+  }
+}
+
+TEST_CASE("an operation leaves the slots only if it has a direct form, and if headers have been read that allow it") {
+  forAllCourses([](const CourseFacts& facts, Course course) {
+    CHECK((course == Course::kNothing) == facts.wentWithHeader);
+    if (course == Course::kNothing || course == Course::kStaged) return;
+    CHECK((facts.hasDirectForm && !facts.owes));
+    CHECK((course == Course::kByBlock) == facts.endsAtRoot);
+    if (course == Course::kByBlock) CHECK((facts.blocksMayDiffer || facts.rootOffers));
+    if (course == Course::kInWindows) CHECK(facts.buffersAreShared);
+    if (course == Course::kByReading) CHECK((facts.inputsAreReadable && !facts.buffersAreShared));
+  });
+}
+
+TEST_CASE("an operation that may go without slots does") {
+  forAllCourses([](const CourseFacts& facts, Course course) {
+    const bool mayGo = facts.endsAtRoot ? facts.blocksMayDiffer || facts.rootOffers
+                                        : facts.buffersAreShared || facts.inputsAreReadable;
+    if (facts.hasDirectForm && !facts.owes && mayGo) CHECK(course != Course::kStaged);
+  });
+}
+
+TEST_CASE("what a header says decides nothing for a rank that has not read it") {
+  forAllCourses([](CourseFacts facts, Course course) {
+    if (!facts.owes) return;
+    facts.rootOffers = !facts.rootOffers;
+    facts.buffersAreShared = !facts.buffersAreShared;
+    facts.inputsAreReadable = !facts.inputsAreReadable;
+    CHECK(courseOf(facts) == course);
+  });
+}
+
 }  // namespace
 }  // namespace kolo::device

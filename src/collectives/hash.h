@@ -1,0 +1,14 @@
+// Hashes of what a call says: FNV-1a, by words.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cstdint>
+
+namespace kolo::collectives {
+
+inline constexpr std::uint64_t kHashOfNothing = 0xcbf29ce484222325u;
+
+constexpr void mix(std::uint64_t& hash, std::uint64_t word) { hash = (hash ^ word) * 0x100000001b3u; }
+
+}  // namespace kolo::collectives

@@ -1,0 +1,205 @@
+// Headers (D4): a rank posts one to each peer that it exchanges with, and awaits and checks the peer's, at once or in a
+// later operation.
+#pragma once
+
+#include <cstdint>
+
+#include "device/copy_short.h"
+#include "device/exchange.h"
+#include "device/host_device.h"
+#include "device/link.h"
+#include "device/offers.h"
+#include "device/views.h"
+#include "device/work.h"
+
+namespace kolo::device {
+
+KOLO_DEVICE const Header& lineOf(const Link& link, std::uint64_t number) {
+  return link.inbox->header[number % kHeaderLines];
+}
+
+// The header read by meet(); stays readable during this operation.
+template <class Team>
+KOLO_DEVICE const Header& headerOf(const Exchange<Team>& exchange, int peer) {
+  const Link& link = exchange.linkTo(peer);
+  return lineOf(link, link.met);
+}
+
+// Whether each block may go its own way, whatever the others do.
+KOLO_DEVICE bool blocksHaveOwnPaths(const Work& work) {
+  return work.pairsFromBytes != 0 || isIn(work.signature.collective, kMeetsRootOnly);
+}
+
+// ---- reading them, by one thread
+
+// The line lies in memory that the peer may write at any time.
+template <class Team>
+KOLO_DEVICE void takeRefs(Exchange<Team>& exchange, int peer) {
+  const Header& line = headerOf(exchange, peer);
+  Link& link = exchange.linkTo(peer);
+  link.theirSend = {line.refs.sendOffset, line.refs.sendWindow};
+  link.theirRecv = {line.refs.recvOffset, line.refs.recvWindow};
+}
+
+// The header met last against what it is to say; `said` is the count that this rank announced.
+template <class Team>
+KOLO_DEVICE void checkHeader(Exchange<Team>& exchange, int peer, const Expectation& expected, std::uint64_t said) {
+  const Header& line = headerOf(exchange, peer);
+  if (line.signature == expected.signature && line.count == expected.count) return;
+  exchange.team().fail(
+      {Fault::kMismatch, exchange.linkTo(peer).peer, line.signature, line.count, expected.signature, said});
+}
+
+// The peer's header has come: checks that it says what this rank says.
+template <class Team>
+KOLO_DEVICE void takeHeader(Exchange<Team>& exchange, int peer) {
+  const Work& work = exchange.work();
+  ++exchange.linkTo(peer).met;
+  if (work.direct != Algorithm::kCount || blocksHaveOwnPaths(work)) takeRefs(exchange, peer);
+  checkHeader(exchange, peer, {work.word, work.countFrom != nullptr ? work.countFrom[peer] : work.headerCount},
+              work.countTo != nullptr ? work.countTo[peer] : work.headerCount);
+}
+
+// All headers owed that have arrived. Leader only.
+template <class Team>
+KOLO_DEVICE void takeOwed(Exchange<Team>& exchange, int peer) {
+  Link& link = exchange.linkTo(peer);
+  while (link.owed != 0 && loadAcquire(lineOf(link, link.met + 1).number) == link.met + 1) {  // [header]
+    --link.owed;
+    const Expectation& expected = link.expected[++link.met % kHeaderLines];
+    checkHeader(exchange, peer, expected, expected.count);
+  }
+}
+
+// Waits until the peer owes at most `most` headers of earlier operations; takes those that are there anyway.
+template <class Team>
+KOLO_DEVICE_CALL bool settle(Exchange<Team>& exchange, int peer, std::uint32_t most) {
+  Link& link = exchange.linkTo(peer);
+  while (link.owed > most) {
+    const std::uint64_t number = link.met + 1;
+    if (!exchange.team().waitAtLeast(lineOf(link, number).number, number, link.peer)) return false;  // [header]
+    if (exchange.team().leader()) takeOwed(exchange, peer);
+    exchange.team().sync();
+    if (exchange.failed()) return false;
+  }
+  return true;
+}
+// settle() with every peer, before a spread(): threads that are apart there cannot wait together. One thread settles as
+// it goes.
+template <class Team>
+KOLO_DEVICE bool settleAll(Exchange<Team>& exchange, std::uint32_t most) {
+  const int rank = exchange.work().rank;
+  for (int peer = exchange.next(rank); !Exchange<Team>::kIsOneThread && peer != rank; peer = exchange.next(peer)) {
+    if (exchange.linkTo(peer).owed > most && !settle(exchange, peer, most)) return false;
+  }
+  return !exchange.failed();
+}
+
+// ---- posting them
+
+template <class Team>
+KOLO_DEVICE void writeHeader(Exchange<Team>& exchange, int peer, const void* payload, std::uint32_t payloadBytes) {
+  const Work& work = exchange.work();
+  Link& link = exchange.linkTo(peer);
+  if constexpr (Team::kOpens) {
+    if (link.outbox == nullptr && !exchange.team().open(link)) return;
+  }
+  const std::uint64_t number = ++link.announced;
+  Header& line = link.outbox->header[number % kHeaderLines];
+  line.signature = work.word;
+  line.count = work.countTo != nullptr ? work.countTo[peer] : work.headerCount;
+  if (payload == nullptr && work.pairsFromBytes != 0 && gives(work, work.rank, peer)) {
+    if (const Piece piece = exchange.pieceTo(peer); work.fitsHeader(piece.bytes)) {
+      payload = piece.data;
+      payloadBytes = static_cast<std::uint32_t>(piece.bytes);
+    }
+  }
+  if (payload != nullptr) {
+    copyShort(line.payload, payload, payloadBytes);
+  } else {
+    const WindowRef send = offeredInput(work, peer), recv = offeredOutput(work, peer);
+    line.refs = {send.offset, recv.offset, send.index, givesAheadTo(work, peer) ? kGivenAhead : recv.index};
+  }
+  exchange.signal(link, line.number, number, 0, &line,
+                  kHeaderBytesBeforeNumber);  // [header] everything above is visible to whoever reads this number
+}
+
+// Opens the operation towards a peer. Waits only if as many headers as may be are owed by it. As often as the peer
+// announces itself to this rank; meet() or owe() must follow.
+template <class Team>
+KOLO_DEVICE_CALL void announce(Exchange<Team>& exchange, int peer, const void* payload = nullptr,
+                               std::uint32_t payloadBytes = 0) {
+  const Link& link = exchange.linkTo(peer);
+  if (link.owed == kMaxOwed && !settle(exchange, peer, kMaxOwed - 1)) return;
+  if (exchange.team().leader()) writeHeader(exchange, peer, payload, payloadBytes);
+}
+// The same by one thread, in spread(); after settleAll(kMaxOwed - 1).
+template <class Team>
+KOLO_DEVICE void announceAlone(Exchange<Team>& exchange, int peer, const void* payload = nullptr,
+                               std::uint32_t payloadBytes = 0) {
+  if (Exchange<Team>::kIsOneThread && exchange.linkTo(peer).owed == kMaxOwed && !settle(exchange, peer, kMaxOwed - 1))
+    return;
+  writeHeader(exchange, peer, payload, payloadBytes);
+}
+template <class Team>
+KOLO_DEVICE_CALL void announceAll(Exchange<Team>& exchange) {
+  if (!settleAll(exchange, kMaxOwed - 1)) return;
+  exchange.team().spread(exchange.work().ranks - 1, [&](int i) { announceAlone(exchange, exchange.peerAt(i)); });
+}
+
+// ---- awaiting them
+
+// Waits until the peer has entered the operation too, and checks that it is the same one.
+template <class Team>
+KOLO_DEVICE_CALL bool meet(Exchange<Team>& exchange, int peer) {
+  Link& link = exchange.linkTo(peer);
+  if (link.owed != 0 && !settle(exchange, peer, 0)) return false;
+  const std::uint64_t number = link.met + 1;
+  if (!exchange.team().waitAtLeast(lineOf(link, number).number, number, link.peer)) return false;  // [header]
+  if (exchange.team().leader()) takeHeader(exchange, peer);
+  exchange.team().sync();
+  return !exchange.failed();
+}
+
+// The same by one thread, in spread(); after settleAll(0).
+template <class Team>
+KOLO_DEVICE void meetAlone(Exchange<Team>& exchange, int peer) {
+  const Link& link = exchange.linkTo(peer);
+  if (Exchange<Team>::kIsOneThread && link.owed != 0 && !settle(exchange, peer, 0)) return;
+  const std::uint64_t number = link.met + 1;
+  if (exchange.team().waitAlone(lineOf(link, number).number, number, link.peer))
+    takeHeader(exchange, peer);  // [header]
+}
+template <class Team>
+KOLO_DEVICE_CALL bool meetAll(Exchange<Team>& exchange) {
+  if (!settleAll(exchange, 0)) return false;
+  exchange.team().spread(exchange.work().ranks - 1, [&](int i) { meetAlone(exchange, exchange.peerAt(i)); });
+  return !exchange.failed();
+}
+
+// Meets those peers whom this rank has announced itself to and not met yet. All threads; after a barrier since
+// announce().
+template <class Team>
+KOLO_DEVICE_CALL bool meetRest(Exchange<Team>& exchange) {
+  const int rank = exchange.work().rank;
+  bool good = !exchange.failed();
+  for (int peer = exchange.next(rank); peer != rank && good; peer = exchange.next(peer)) {
+    const Link& link = exchange.linkTo(peer);
+    if (link.met + link.owed < link.announced) good = meet(exchange, peer);
+  }
+  return good;
+}
+
+// Instead of meet(), where nothing in the peer's header changes what this rank does: the header is read and checked in
+// a later operation, or by settle(). REQUIRES: announced.
+template <class Team>
+KOLO_DEVICE void owe(Exchange<Team>& exchange, int peer) {
+  if (!exchange.team().leader() || exchange.failed()) return;
+  const Work& work = exchange.work();
+  Link& link = exchange.linkTo(peer);
+  ++link.owed;
+  link.expected[link.announced % kHeaderLines] = {work.word,
+                                                  work.countFrom != nullptr ? work.countFrom[peer] : work.headerCount};
+}
+
+}  // namespace kolo::device

@@ -1,0 +1,85 @@
+// What headers say of buffers: what this rank offers its peers, and what they have offered it. What is called a peer's
+// input or output is the part that concerns this rank: all of a buffer that is not divided, else its own block,
+// wherever that lies. Of its own this rank sees likewise what is for itself.
+#pragma once
+
+#include <cstdint>
+
+#include "device/exchange.h"
+#include "device/host_device.h"
+#include "device/link.h"
+#include "device/work.h"
+
+namespace kolo::device {
+
+// ---- this rank's own
+
+// What a header says about the part of a buffer that concerns the peer: its place in a window, or its address.
+KOLO_DEVICE WindowRef offered(const Work& work, const WindowRef& ref, const unsigned char* buffer, const Range& part,
+                              bool byAddress) {
+  if (work.givesAhead || buffer == nullptr || (ref.index == 0 && !byAddress)) return {};
+  if (work.bytesOf(part.count) < work.pairsFromBytes) return {};
+  return {(ref.index != 0 ? ref.offset : reinterpret_cast<std::uint64_t>(buffer)) + work.bytesOf(part.begin),
+          ref.index};
+}
+// Of buffers that are lists: where the segments are. A block begins at one logical address on all ranks.
+KOLO_DEVICE WindowRef offeredList(const Work& work, bool byAddress) {
+  if (!byAddress) return {};
+  return {reinterpret_cast<std::uint64_t>(work.segments), 0};
+}
+KOLO_DEVICE WindowRef offeredInput(const Work& work, int peer) {
+  if (!work.shareable) return {};
+  if (work.segments != nullptr) return offeredList(work, work.readsPeers && work.offersMemory);
+  return offered(work, work.sendRef, work.send, work.partTo(peer), work.readsPeers && work.offersMemory);
+}
+KOLO_DEVICE WindowRef offeredOutput(const Work& work, int peer) {
+  if (!work.shareable) return {};
+  if (work.segments != nullptr) return offeredList(work, work.writesPeers && work.offersMemory);
+  return offered(work, work.recvRef, work.recv, work.partFrom(peer), work.writesPeers && work.offersMemory);
+}
+// Nobody reads which output a rank offers to the root of a gather: there it can say that its block does not wait for
+// the root's.
+KOLO_DEVICE bool givesAheadTo(const Work& work, int peer) {
+  return work.givesAhead && peer == work.root && work.signature.collective == Collective::kGather;
+}
+
+// ---- the peers'; after meet(peer)
+
+template <class Team>
+KOLO_DEVICE bool isGivenAhead(const Exchange<Team>& exchange, int peer) {
+  return exchange.linkTo(peer).theirRecv.index == kGivenAhead;
+}
+template <class Team>
+KOLO_DEVICE WindowRef sendRefOf(const Exchange<Team>& exchange, int peer) {
+  return peer == exchange.work().rank ? offeredInput(exchange.work(), peer) : exchange.linkTo(peer).theirSend;
+}
+template <class Team>
+KOLO_DEVICE WindowRef recvRefOf(const Exchange<Team>& exchange, int peer) {
+  return peer == exchange.work().rank ? offeredOutput(exchange.work(), peer) : exchange.linkTo(peer).theirRecv;
+}
+template <class Team>
+KOLO_DEVICE bool sendIsShared(const Exchange<Team>& exchange, int peer) {
+  return sendRefOf(exchange, peer).index != 0;
+}
+template <class Team>
+KOLO_DEVICE bool recvIsShared(const Exchange<Team>& exchange, int peer) {
+  return recvRefOf(exchange, peer).index != 0;
+}
+// Whether the peer's input may be taken, by whatever way.
+template <class Team>
+KOLO_DEVICE bool sendIsReadable(const Exchange<Team>& exchange, int peer) {
+  return isGiven(sendRefOf(exchange, peer));
+}
+// Whether something may be put into the peer's output, likewise.
+template <class Team>
+KOLO_DEVICE bool recvIsWritable(const Exchange<Team>& exchange, int peer) {
+  return isGiven(recvRefOf(exchange, peer));
+}
+// Whether the peer's input is its output.
+template <class Team>
+KOLO_DEVICE bool isInPlace(const Exchange<Team>& exchange, int peer) {
+  const WindowRef send = sendRefOf(exchange, peer), recv = recvRefOf(exchange, peer);
+  return send.index == recv.index && send.offset == recv.offset;
+}
+
+}  // namespace kolo::device

@@ -1,0 +1,151 @@
+// Reading and writing buffers of peers, in windows or by their address; and how a pair agrees that neither touches the
+// other's buffers any more. REQUIRES: met.
+#pragma once
+
+#include <cstdint>
+
+#include "device/exchange.h"
+#include "device/folds.h"
+#include "device/host_device.h"
+#include "device/link.h"
+#include "device/offers.h"
+#include "device/segment_moves.h"
+#include "device/views.h"
+#include "device/work.h"
+
+namespace kolo::device {
+
+template <class Team>
+KOLO_DEVICE unsigned char* placeOf(const Exchange<Team>& exchange, int peer, const WindowRef& ref, std::uint64_t begin,
+                                   std::uint64_t bytes) {
+  const Link& link = exchange.linkTo(peer);
+  unsigned char* const place = placeIn(link, ref, begin, bytes);
+  if (place == nullptr && bytes != 0)
+    exchange.team().fail({.kind = Fault::kCorrupt, .peer = link.peer, .signature = ref.index, .count = ref.offset});
+  return place;
+}
+// Where bytes [begin, begin + bytes) of a peer's input or output lie, as this process sees it; nullptr, after a
+// failure, if the peer has registered no such memory. REQUIRES: it is shared.
+template <class Team>
+KOLO_DEVICE const unsigned char* sendOf(const Exchange<Team>& exchange, int peer, std::uint64_t begin,
+                                        std::uint64_t bytes) {
+  return peer == exchange.work().rank ? exchange.pieceTo(peer).after(begin).data
+                                      : placeOf(exchange, peer, exchange.linkTo(peer).theirSend, begin, bytes);
+}
+template <class Team>
+KOLO_DEVICE unsigned char* recvOf(const Exchange<Team>& exchange, int peer, std::uint64_t begin, std::uint64_t bytes) {
+  return peer == exchange.work().rank ? exchange.pieceFrom(peer).after(begin).data
+                                      : placeOf(exchange, peer, exchange.linkTo(peer).theirRecv, begin, bytes);
+}
+
+// The peer's list, if buffers are lists. REQUIRES: it is offered.
+template <class Team>
+KOLO_DEVICE PeerSegments theirSegments(const Exchange<Team>& exchange, int peer) {
+  return {exchange.linkTo(peer).peer, sendRefOf(exchange, peer).offset};
+}
+template <class Team>
+KOLO_DEVICE bool isListOf(const Exchange<Team>& exchange, int peer) {
+  if constexpr (Team::kServesLists) return exchange.work().segments != nullptr && peer != exchange.work().rank;
+  return false;
+}
+
+// Where a rank's input lies from byte `begin` on, as much of it as `scratch` has room for: in place, or in `scratch`,
+// where it has been read to. REQUIRES: readable. After a barrier since `scratch` was used; another must follow.
+template <class Team>
+KOLO_DEVICE_CALL const unsigned char* bring(const Exchange<Team>& exchange, Piece scratch, int peer,
+                                            std::uint64_t begin) {
+  if (peer == exchange.work().rank || sendIsShared(exchange, peer)) return sendOf(exchange, peer, begin, scratch.bytes);
+  if (scratch.bytes == 0 || exchange.failed()) return scratch.data;
+  if constexpr (Team::kServesLists) {
+    if (isListOf(exchange, peer)) {
+      const PeerSegments theirs = theirSegments(exchange, peer);
+      const unsigned char* const place = exchange.pieceTo(exchange.work().rank).after(begin).data;
+      exchange.team().readList(theirs.peer, scratch.data, theirs.list, place, scratch.bytes);
+      return scratch.data;
+    }
+  }
+  exchange.team().read(exchange.linkTo(peer).peer, scratch.data, sendRefOf(exchange, peer).offset + begin,
+                       scratch.bytes);
+  return scratch.data;
+}
+// Fills `dst` from a rank's input, from byte `begin` of that on. REQUIRES: readable. All threads call.
+template <class Team>
+KOLO_DEVICE_CALL void take(const Exchange<Team>& exchange, Piece dst, int peer, std::uint64_t begin) {
+  if constexpr (Team::kServesLists) {
+    if (isListOf(exchange, peer)) {
+      const unsigned char* const place = exchange.pieceTo(exchange.work().rank).after(begin).data;
+      return SegmentMoves<Team>(exchange.team(), exchange.work()).take(dst, theirSegments(exchange, peer), place);
+    }
+  }
+  copy(exchange, dst.data, bring(exchange, dst, peer, begin), dst.bytes,
+       exchange.work().streaming);  // nothing to copy if it has been read to there
+}
+// Copies into a peer's output, from byte `begin` of that on. REQUIRES: writable. All threads call.
+template <class Team>
+KOLO_DEVICE_CALL void put(const Exchange<Team>& exchange, int peer, std::uint64_t begin, ConstPiece src) {
+  if constexpr (Team::kServesLists) {
+    if (isListOf(exchange, peer)) {
+      unsigned char* const place = exchange.pieceFrom(exchange.work().rank).after(begin).data;
+      return SegmentMoves<Team>(exchange.team(), exchange.work()).put(theirSegments(exchange, peer), place, src);
+    }
+  }
+  if (recvIsShared(exchange, peer)) {
+    copy(exchange, recvOf(exchange, peer, begin, src.bytes), src.data, src.bytes, exchange.work().streaming);
+  } else if (src.bytes != 0 && !exchange.failed()) {
+    exchange.team().write(exchange.linkTo(peer).peer, recvRefOf(exchange, peer).offset + begin, src.data, src.bytes);
+  }
+}
+
+// ---- the end
+
+// What has been read in the peer's buffers was what the peer had there for this operation; otherwise this rank waits
+// for the reason of the failure.
+template <class Team>
+KOLO_DEVICE void confirm(const Exchange<Team>& exchange, const Link& link) {
+  if (!exchange.failed() && mayHaveChanged(link))
+    (void)exchange.team().waitAlone(link.inbox->signals.done, ~std::uint64_t{0}, link.peer);
+}
+// By one thread, in spread().
+template <class Team>
+KOLO_DEVICE void sayDone(const Exchange<Team>& exchange, Link& link) {
+  exchange.signal(link, link.outbox->signals.done, ++link.taken);
+}  // [done] after all loads and stores by this team
+template <class Team>
+KOLO_DEVICE void awaitDone(const Exchange<Team>& exchange, Link& link) {
+  ++link.finished;
+  exchange.team().waitAlone(link.inbox->signals.done, link.finished, link.peer);  // [done]
+}
+
+// Ends a direct operation: this rank touches the peers' buffers no more; waits until they say the same.
+template <class Team>
+KOLO_DEVICE_CALL void finishAll(Exchange<Team>& exchange) {
+  const int peers = exchange.work().ranks - 1;
+  const auto linkAt = [&](int i) -> Link& { return exchange.linkTo(exchange.peerAt(i)); };
+  exchange.team().sync();
+  exchange.team().spread(peers, [&](int i) { sayDone(exchange, linkAt(i)); });
+  exchange.team().spread(peers, [&](int i) { awaitDone(exchange, linkAt(i)); });
+  // Behind all of that: what a third rank has put into this rank's output, it may have read from a peer that had given
+  // up meanwhile.
+  exchange.team().spread(peers, [&](int i) { confirm(exchange, linkAt(i)); });
+}
+// The halves of it, for where only one rank of a pair touches the other's buffers: that one says when it is done, the
+// other waits. After a failure nothing is said: something has not been done. hasRead: in the peer's buffer; else it has
+// written there.
+template <class Team>
+KOLO_DEVICE_CALL void sayFinished(Exchange<Team>& exchange, int peer, bool hasRead) {
+  exchange.team().sync();
+  exchange.team().spread(1, [&](int) {
+    if (hasRead) confirm(exchange, exchange.linkTo(peer));
+    if (!exchange.failed()) sayDone(exchange, exchange.linkTo(peer));
+  });
+}
+// With those peers of which it is so.
+template <class Team, class Condition>
+KOLO_DEVICE void awaitFinished(Exchange<Team>& exchange, Condition condition) {
+  exchange.team().sync();
+  exchange.team().spread(exchange.work().ranks - 1, [&](int i) {
+    if (condition(exchange.peerAt(i))) awaitDone(exchange, exchange.linkTo(exchange.peerAt(i)));
+  });
+}
+
+}  // namespace kolo::device
