@@ -133,7 +133,7 @@ def use_lists(module):
     nothing to be gained."""
     for part in module.modules():
         if isinstance(part, FSDPModule):
-            if any(parameter.device.type != "cpu" for parameter in part.parameters()):
+            if any(parameter.device.type not in ("cpu", "meta") for parameter in part.parameters()):
                 raise ValueError("use_lists: a parameter is not on the CPU: communicators of GPUs have no lists")
             part.set_custom_all_gather(_AllGatherList())
             part.set_custom_reduce_scatter(_ReduceScatterList())
