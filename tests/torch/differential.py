@@ -185,14 +185,16 @@ def all_gather(case):
 
 
 def all_gather_of_large(case):
-    """Long enough for a list of Kolo's, some tensors in a row and others apart."""
+    """Long enough for a list of Kolo's, some ranks' tensors in a row and in place, others' apart."""
     if case.dtype not in LONG_TYPES:
         return
     count = case.long()
     whole = torch.zeros(case.size * count, dtype=case.dtype)
     parts = list(whole.split(count)) if case.number % 2 == case.me % 2 else None
     outputs = parts or [case.empty(count) for _ in range(case.size)]
-    case.end(dist.all_gather(outputs, case.given(case.input(case.me, count)), group=case.group, async_op=case.is_async))
+    mine = case.input(case.me, count)
+    mine = parts[case.me].copy_(mine) if parts else case.given(mine)
+    case.end(dist.all_gather(outputs, mine, group=case.group, async_op=case.is_async))
     for rank, output in enumerate(outputs):
         case.expect(output, wide(case.input(rank, count)))
 
@@ -288,12 +290,13 @@ def coalesced_all_reduce_of_types(case):
 
 
 def coalesced_all_gather(case):
+    """The second is in place."""
     outputs = [torch.zeros(case.size * (case.count + which), dtype=case.dtype) for which in range(3)]
+    mine = [case.given(case.input(case.me, case.count + which, which)).reshape(-1) for which in range(3)]
+    mine[1] = outputs[1].view(case.size, -1)[case.me].copy_(mine[1])
     with dist._coalescing_manager(group=case.group, async_ops=case.is_async) as manager:
-        for which, output in enumerate(outputs):
-            dist.all_gather_into_tensor(
-                output, case.given(case.input(case.me, case.count + which, which)).reshape(-1), group=case.group
-            )
+        for output, tensor in zip(outputs, mine):
+            dist.all_gather_into_tensor(output, tensor, group=case.group)
     if case.is_async:
         manager.wait()
     for which, output in enumerate(outputs):
@@ -356,7 +359,7 @@ def reduce_scatter_of_large(case):
         return
     count = case.long()
     blocks = [case.given(case.input(case.me, count + rank, rank)) for rank in range(case.size)]
-    output = case.empty(count + case.me)
+    output = blocks[case.me] if case.layout == "offset" else case.empty(count + case.me)
     case.end(dist.reduce_scatter(output, blocks, op=reduction(case.op), group=case.group, async_op=case.is_async))
     case.expect(output, fold(case.op, case.inputs(count + case.me, case.me)))
 
