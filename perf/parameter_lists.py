@@ -20,10 +20,14 @@ def resnet50():
     return counts + [2048 * 1000, 1000]
 
 
-def transformer7b():
-    """One layer of Touvron et al., "LLaMA", 2023, of 7 billion parameters: 9 tensors, 202,383,360 parameters."""
-    hidden, inner = 4096, 11008
+def transformer(hidden, inner):
+    """One layer of Touvron et al., "LLaMA", 2023."""
     return [hidden * hidden] * 4 + [hidden * inner] * 3 + [hidden] * 2
+
+
+def transformer7b():
+    """The layer as the model of 7 billion parameters has it: 9 tensors, 202,383,360 parameters."""
+    return transformer(4096, 11008)
 
 
 def main():

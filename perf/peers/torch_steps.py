@@ -2,8 +2,8 @@
 
 usage: torch_steps.py BACKEND STEP..., with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment
 
-BACKEND is gloo, kolo, kolo-windows (memory of the group's own, in windows, for those steps whose buffers torch allocates there), or
-nothing, whose operations are over at once (steps of DDP and others not in one run). A line "step milliseconds" for each step, the median:
+BACKEND is gloo, kolo, kolo-windows (memory of the group's own, in windows, for those steps whose buffers torch allocates there),
+kolo-lists (fsdp2 by kolo_torch.fsdp.use_lists), or nothing, whose operations are over at once (steps of DDP and others not in one run). A line "step milliseconds" for each step, the median:
 
 ddp         a step of 96 x Linear(512, 512), 25.2 million parameters, batch 4, under DistributedDataParallel, with SGD
 ddp-view    the same with gradient_as_bucket_view
@@ -45,7 +45,7 @@ def ddp(**how):
     return training(nn.parallel.DistributedDataParallel(model(), **how))
 
 
-def fsdp2(in_windows):
+def fsdp2(backend):
     from torch.distributed.fsdp import fully_shard  # pylint: disable=import-outside-toplevel
 
     mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
@@ -54,7 +54,11 @@ def fsdp2(in_windows):
     for group in network:
         fully_shard(group, mesh=mesh)
     fully_shard(network, mesh=mesh)
-    if in_windows:
+    if backend == "kolo-lists":
+        import kolo_torch.fsdp  # pylint: disable=import-outside-toplevel
+
+        kolo_torch.fsdp.use_lists(network)
+    if backend == "kolo-windows":
         for part in (network, *network):
             part.set_allocate_memory_from_process_group_for_comm(True)
     return training(network)
@@ -80,10 +84,10 @@ def decode(elements):
     return step
 
 
-def make(name, in_windows):
+def make(name, backend):
     if name.startswith("decode-"):
         return decode(int(name.removeprefix("decode-")))
-    return {"ddp": ddp, "ddp-view": lambda: ddp(gradient_as_bucket_view=True), "fsdp2": lambda: fsdp2(in_windows)}[name]()
+    return {"ddp": ddp, "ddp-view": lambda: ddp(gradient_as_bucket_view=True), "fsdp2": lambda: fsdp2(backend)}[name]()
 
 
 def measure(step, agree):
@@ -152,7 +156,7 @@ def main():
         return int(tensor)
 
     for name in names:
-        took = measure(make(name, backend == "kolo-windows"), agree)
+        took = measure(make(name, backend), agree)
         if dist.get_rank() == 0:
             print(name, f"{took:.4f}", flush=True)
     dist.barrier()

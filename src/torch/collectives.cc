@@ -1,7 +1,11 @@
 // Collectives on single tensors, and their coalesced forms.
+#include <algorithm>
 #include <cstdint>
+#include <deque>
+#include <memory>
 
 #include "torch/backend.h"
+#include "torch/items.h"
 
 namespace kolo::pytorch {
 namespace {
@@ -19,16 +23,27 @@ void checkPair(const at::Tensor& output, const at::Tensor& input) {
                     input.toString());
 }
 
+constexpr const char* kNotGathered = "output tensor size must be equal to world_size times input tensor size";
+constexpr const char* kNotScattered = "input tensor must be the same size as output size times world size";
+
 void checkTimes(const at::Tensor& large, const at::Tensor& small, int size, const char* what) {
   TORCH_CHECK_VALUE(large.numel() == small.numel() * size, what, ": expected ", size, " x ", small.numel(),
                     " elements, got ", large.numel());
 }
 
-void checkPairs(const Tensors& outputs, const Tensors& inputs) {
+// converted: an output may be of another type than its input.
+void checkPairs(const Tensors& outputs, const Tensors& inputs, bool converted) {
   TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == inputs.size(),
                     "expected as many outputs as inputs, and at least one, got ", outputs.size(), " and ",
                     inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) checkPair(outputs[i], inputs[i]);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    checkTensor(outputs[i]);
+    checkTensor(inputs[i]);
+    TORCH_CHECK_VALUE(outputs[i].device() == inputs.front().device() && inputs[i].device() == inputs.front().device() &&
+                          (converted || outputs[i].scalar_type() == inputs[i].scalar_type()),
+                      "item ", i, ": output and input are of different types or devices: ", outputs[i].toString(),
+                      " and ", inputs[i].toString());
+  }
 }
 
 // What one operation of a group works on.
@@ -39,7 +54,7 @@ struct Pair {
 };
 
 Pair pairToGather(Operation& operation, const at::Tensor& output, const at::Tensor& input, int size) {
-  checkTimes(output, input, size, "output tensor size must be equal to world_size times input tensor size");
+  checkTimes(output, input, size, kNotGathered);
   const Pair pair{operation.writes(output), operation.reads(input), typeToMove(input.scalar_type())};
   results(operation, output);
   return pair;
@@ -47,7 +62,7 @@ Pair pairToGather(Operation& operation, const at::Tensor& output, const at::Tens
 
 Pair pairToScatter(Operation& operation, const at::Tensor& output, const at::Tensor& input, int size,
                    const c10d::ReduceOp& reduceOp, koloComm_t comm) {
-  checkTimes(input, output, size, "input tensor must be the same size as output size times world size");
+  checkTimes(input, output, size, kNotScattered);
   const koloDataType_t type = typeToReduce(input.scalar_type());
   const koloRedOp_t op = operation.reduction(reduceOp, input.scalar_type(), comm);
   const Pair pair{operation.writes(output), operation.reads(input), type, op};
@@ -90,6 +105,40 @@ auto groupOf(std::vector<Pair> pairs) {
     });
   };
 }
+
+// The lists of a reduction of several tensors: one, or where types have reductions of their own (truth values, and
+// pre-multiplied sums) one for each reduction.
+class ReducedLists {
+ public:
+  // The items for tensors of a type.
+  Items& of(Operation& operation, const c10d::ReduceOp& reduceOp, at::ScalarType scalar, koloComm_t comm) {
+    auto known =
+        std::find_if(ops_.begin(), ops_.end(), [&](const auto& typeAndOp) { return typeAndOp.first == scalar; });
+    if (known == ops_.end()) known = ops_.insert(known, {scalar, operation.reduction(reduceOp, scalar, comm)});
+    auto list = std::find_if(lists_.begin(), lists_.end(), [&](const List& each) { return each.op == known->second; });
+    return (list != lists_.end() ? *list : lists_.emplace_back(known->second)).items;
+  }
+
+  template <class Blocking, class Requesting>
+  koloResult_t start(const Place& at, Blocking blocking, Requesting requesting) const {
+    const auto one = [&](const Place& place, const List& list) {
+      return pytorch::start(place, blocking, requesting, list.items.data(), list.items.size(), list.op);
+    };
+    if (lists_.size() == 1) return one(at, lists_.front());
+    return startGroup(at, [&](const Place& inside) {
+      for (const List& list : lists_) (void)one(inside, list);
+    });
+  }
+
+ private:
+  struct List {
+    explicit List(koloRedOp_t op) : op(op) {}
+    koloRedOp_t op;
+    Items items;
+  };
+  std::vector<std::pair<at::ScalarType, koloRedOp_t>> ops_;
+  std::deque<List> lists_;
+};
 
 // Counts of a buffer whose first dimension is divided among the ranks; no splits: equally.
 std::vector<std::size_t> countsOf(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int size,
@@ -161,6 +210,16 @@ WorkPtr KoloBackend::allreduce_coalesced(Tensors& tensors, const c10d::Allreduce
   for (const at::Tensor& tensor : tensors) checkTensor(tensor);
   const at::Device device = tensors.front().device();
   Operation operation("kolo:all_reduce", c10d::OpType::ALLREDUCE_COALESCED, device, lasts(options.asyncOp, device));
+  if (takesLists(device)) {
+    const auto lists = std::make_shared<ReducedLists>();
+    for (const at::Tensor& tensor : tensors) {
+      lists->of(operation, options.reduceOp, tensor.scalar_type(), comm(device)).reduceAll(operation, tensor);
+      results(operation, tensor);
+    }
+    return run(std::move(operation), options.asyncOp, options.timeout, [lists](const Place& at, Operation&) {
+      return lists->start(at, koloAllReduceList, koloIallReduceList);
+    });
+  }
   std::vector<Pair> pairs;
   for (const at::Tensor& tensor : tensors) {
     pairs.push_back(pairToReduce(operation, tensor, options.reduceOp, comm(device)));
@@ -193,10 +252,23 @@ WorkPtr KoloBackend::_allgather_base(at::Tensor& output, at::Tensor& input, cons
 
 WorkPtr KoloBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                      const c10d::AllgatherOptions& options) {
-  checkPairs(outputs, inputs);
+  TORCH_CHECK_VALUE(!inputs.empty(), "expected at least one input");
+  checkTensor(inputs.front());
   const at::Device device = inputs.front().device();
+  checkPairs(outputs, inputs, takesLists(device));
   Operation operation("kolo:all_gather", c10d::OpType::ALLGATHER_INTO_TENSOR_COALESCED, device,
                       lasts(options.asyncOp, device));
+  if (takesLists(device)) {
+    const auto items = std::make_shared<Items>();
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      checkTimes(outputs[i], inputs[i], size_, kNotGathered);
+      items->gather(operation, outputs[i], inputs[i], size_);
+      results(operation, outputs[i]);
+    }
+    return run(std::move(operation), options.asyncOp, options.timeout, [items](const Place& at, Operation&) {
+      return start(at, koloAllGatherList, koloIallGatherList, items->data(), items->size());
+    });
+  }
   std::vector<Pair> pairs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     pairs.push_back(pairToGather(operation, outputs[i], inputs[i], size_));
@@ -216,10 +288,24 @@ WorkPtr KoloBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
 
 WorkPtr KoloBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                      const c10d::ReduceScatterOptions& options) {
-  checkPairs(outputs, inputs);
+  TORCH_CHECK_VALUE(!inputs.empty(), "expected at least one input");
+  checkTensor(inputs.front());
   const at::Device device = inputs.front().device();
+  checkPairs(outputs, inputs, takesLists(device));
   Operation operation("kolo:reduce_scatter", c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, device,
                       lasts(options.asyncOp, device));
+  if (takesLists(device)) {
+    const auto lists = std::make_shared<ReducedLists>();
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      checkTimes(inputs[i], outputs[i], size_, kNotScattered);
+      lists->of(operation, options.reduceOp, outputs[i].scalar_type(), comm(device))
+          .reduceScatter(operation, outputs[i], inputs[i], size_);
+      results(operation, outputs[i]);
+    }
+    return run(std::move(operation), options.asyncOp, options.timeout, [lists](const Place& at, Operation&) {
+      return lists->start(at, koloReduceScatterList, koloIreduceScatterList);
+    });
+  }
   std::vector<Pair> pairs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     pairs.push_back(pairToScatter(operation, outputs[i], inputs[i], size_, options.reduceOp, comm(device)));
@@ -262,7 +348,7 @@ WorkPtr KoloBackend::gather_into_tensor(at::Tensor& output, at::Tensor& input, c
   Block out;
   if (root == rank_) {
     checkPair(output, input);
-    checkTimes(output, input, size_, "output tensor size must be equal to world_size times input tensor size");
+    checkTimes(output, input, size_, kNotGathered);
     out = operation.writes(output);
     results(operation, output);
   }

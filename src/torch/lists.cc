@@ -1,5 +1,9 @@
 // Collectives that take a tensor for each rank, of any sizes.
+#include <cstddef>
+#include <memory>
+
 #include "torch/backend.h"
+#include "torch/items.h"
 
 namespace kolo::pytorch {
 namespace {
@@ -15,6 +19,16 @@ const Tensors& onlyList(const std::vector<Tensors>& lists, int size) {
                     " ranks, got ", lists[0].size());
   for (const at::Tensor& tensor : lists[0]) checkTensor(tensor);
   return lists[0];
+}
+
+// From so many bytes on, copies into one buffer and out of it take longer than it takes to describe a list.
+constexpr std::size_t kBytesOfList = 256 << 10;
+
+// All ranks know the sizes of all tensors, so they all come to the same.
+bool isWorthAList(const Tensors& list) {
+  std::size_t bytes = 0;
+  for (const at::Tensor& tensor : list) bytes += tensor.nbytes();
+  return bytes >= kBytesOfList;
 }
 
 void checkOwn(const Tensors& list, const at::Tensor& own, int rank) {
@@ -41,6 +55,18 @@ Gathered gatherTo(Operation& operation, const Tensors& list, const at::Tensor& i
   return {operation.reads(input), operation.writesInRow(list), typeToMove(input.scalar_type())};
 }
 
+void gatherAsItems(Items& items, Operation& operation, const Tensors& list, const at::Tensor& input, int rank) {
+  checkOwn(list, input, rank);
+  checkAlike(list);
+  items.gatherApart(operation, list, input, rank);
+}
+
+auto gatherItems(const std::shared_ptr<Items>& items) {
+  return [items](const Place& at, Operation&) {
+    return start(at, koloAllGatherList, koloIallGatherList, items->data(), items->size());
+  };
+}
+
 }  // namespace
 
 WorkPtr KoloBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
@@ -48,6 +74,12 @@ WorkPtr KoloBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, c
   const at::Tensor& input = only(inputs);
   Operation operation("kolo:all_gather", c10d::OpType::ALLGATHER, input.device(),
                       lasts(options.asyncOp, input.device()));
+  if (takesLists(input.device()) && isWorthAList(list)) {
+    const auto items = std::make_shared<Items>();
+    gatherAsItems(*items, operation, list, input, rank_);
+    results(operation, list);
+    return run(std::move(operation), options.asyncOp, options.timeout, gatherItems(items));
+  }
   const Gathered gathered = gatherTo(operation, list, input, rank_);
   results(operation, list);
   return run(std::move(operation), options.asyncOp, options.timeout,
@@ -63,6 +95,8 @@ WorkPtr KoloBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors&
   for (const at::Tensor& input : inputs) checkTensor(input);
   const at::Device device = inputs.front().device();
   Operation operation("kolo:all_gather", c10d::OpType::ALLGATHER_COALESCED, device, lasts(options.asyncOp, device));
+  const bool asItems = takesLists(device);
+  const auto items = std::make_shared<Items>();
   std::vector<Gathered> all;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors list;
@@ -72,9 +106,11 @@ WorkPtr KoloBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors&
       checkTensor(ofRank[i]);
       list.push_back(ofRank[i]);
     }
-    all.push_back(gatherTo(operation, list, inputs[i], rank_));
+    if (asItems) gatherAsItems(*items, operation, list, inputs[i], rank_);
+    else all.push_back(gatherTo(operation, list, inputs[i], rank_));
   }
   for (const Tensors& ofRank : outputs) results(operation, ofRank);
+  if (asItems) return run(std::move(operation), options.asyncOp, options.timeout, gatherItems(items));
   return run(std::move(operation), options.asyncOp, options.timeout,
              [all = std::move(all)](const Place& at, Operation&) {
                return startGroup(at, [&](const Place& inside) {
@@ -135,9 +171,17 @@ WorkPtr KoloBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inpu
   Operation operation("kolo:reduce_scatter", c10d::OpType::REDUCE_SCATTER, device, lasts(options.asyncOp, device));
   const koloDataType_t type = typeToReduce(output.scalar_type());
   const koloRedOp_t op = operation.reduction(options.reduceOp, output.scalar_type(), comm(device));
+  results(operation, outputs);
+  if (takesLists(device) && isWorthAList(list)) {
+    checkAlike(list);
+    const auto items = std::make_shared<Items>();
+    items->reduceScatterApart(operation, output, list, rank_);
+    return run(std::move(operation), options.asyncOp, options.timeout, [items, op](const Place& at, Operation&) {
+      return start(at, koloReduceScatterList, koloIreduceScatterList, items->data(), items->size(), op);
+    });
+  }
   Blocks in = operation.readsInRow(list);
   const Block out = operation.writes(output);
-  results(operation, outputs);
   return run(std::move(operation), options.asyncOp, options.timeout,
              [in = std::move(in), out, type, op](const Place& at, Operation&) {
                if (in.equal)

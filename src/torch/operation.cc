@@ -38,15 +38,6 @@ Blocks countsOf(const std::vector<at::Tensor>& tensors) {
   return blocks;
 }
 
-void checkList(const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK_VALUE(
-        tensor.scalar_type() == tensors.front().scalar_type() && tensor.device() == tensors.front().device(),
-        "the tensors of a list are of several types or devices: ", tensors.front().toString(), " and ",
-        tensor.toString());
-  }
-}
-
 struct Range {
   std::uintptr_t begin = UINTPTR_MAX, end = 0;
 };
@@ -94,6 +85,15 @@ bool liesInRow(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
+void checkAlike(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK_VALUE(
+        tensor.scalar_type() == tensors.front().scalar_type() && tensor.device() == tensors.front().device(),
+        "the tensors of a list are of several types or devices: ", tensors.front().toString(), " and ",
+        tensor.toString());
+  }
+}
+
 std::unique_ptr<Profile> Profile::make() {
   return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE) ? std::make_unique<Profile>() : nullptr;
 }
@@ -129,7 +129,7 @@ Block Operation::updates(const at::Tensor& tensor) {
 }
 
 Blocks Operation::inRow(const std::vector<at::Tensor>& tensors, bool written) {
-  checkList(tensors);
+  checkAlike(tensors);
   Blocks blocks = countsOf(tensors);
   if (liesInRow(tensors)) {
     for (const at::Tensor& tensor : tensors) {
@@ -155,7 +155,7 @@ Blocks Operation::inRow(const std::vector<at::Tensor>& tensors, bool written) {
 }
 
 Blocks Operation::apart(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& other, bool written) {
-  checkList(tensors);
+  checkAlike(tensors);
   if (!areSpread(tensors, other)) return inRow(tensors, written);
   const Range range = rangeOf(tensors);
   const auto size = tensors.front().element_size();

@@ -110,12 +110,13 @@ class Operation {
   void keep(const at::Tensor& tensor) {
     if (lasting) held_.push_back(tensor);
   }
-
- private:
+  // To the profiler.
   void show(const at::Tensor& tensor, bool written) {
     if (profile) [[unlikely]]
       (written ? profile->written : profile->read).push_back(tensor);
   }
+
+ private:
   Blocks inRow(const std::vector<at::Tensor>& tensors, bool written);
   Blocks apart(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& other, bool written);
 
@@ -127,5 +128,8 @@ class Operation {
   std::vector<Copy> copies_;
   std::vector<Reduction> reductions_;
 };
+
+// The tensors of a list are of one type and on one device.
+void checkAlike(const std::vector<at::Tensor>& tensors);
 
 }  // namespace kolo::pytorch

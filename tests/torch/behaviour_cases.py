@@ -108,6 +108,35 @@ def many_collectives_under_way(rank, count):
             expect_equal(given[i], float(sum(i + other for other in range(count))))
 
 
+def coalesced_calls_convert(rank, count):
+    """To the type of the output: before a reduction, so that bfloat16's digits do not limit the sum."""
+    with kolo_group() as group:
+        given = [torch.full((4, 3), rank + 1.001), torch.full((6,), float(rank)).bfloat16()]
+        outputs = [torch.zeros(4 * count, 3, dtype=torch.bfloat16), torch.zeros(6 * count)]
+        group.allgather_into_tensor_coalesced(outputs, given).wait()
+        expect_equal(outputs[0], torch.cat([torch.full((4, 3), r + 1.001) for r in range(count)]).bfloat16())
+        expect_equal(outputs[1], torch.cat([torch.full((6,), float(r)) for r in range(count)]))
+        blocks = [torch.full((5 * count,), 256.0 if rank else 1.0).bfloat16(), torch.ones(count, dtype=torch.int32)]
+        outputs = [torch.zeros(5), torch.zeros(1, dtype=torch.int32)]
+        group.reduce_scatter_tensor_coalesced(outputs, blocks).wait()
+        expect_equal(outputs[0], 1.0 + 256.0 * (count - 1))
+        expect_equal(outputs[1], count)
+
+
+def coalesced_calls_name_the_item(rank, _):
+    with kolo_group() as group:
+        expect_error(
+            lambda: group.allgather_into_tensor_coalesced(
+                [torch.zeros(6), torch.zeros(6)], [torch.ones(3), torch.ones(3).int()]
+            ),
+            "item 1",
+            "int32",
+            kind=ValueError,
+        )
+        tensors = [torch.ones(2), torch.ones(3 + rank), torch.ones(4)]
+        expect_error(lambda: dist.all_reduce_coalesced(tensors), "kolo:all_reduce", "list")
+
+
 def dropped_works_go_on(rank, count):
     """Nobody keeps the work, nor the tensor of one side."""
     with kolo_group():
@@ -351,6 +380,8 @@ RANKS = {
     failed_batch_leaves_nothing_open: 2,
     short_message: 2,
     many_collectives_under_way: 3,
+    coalesced_calls_convert: 3,
+    coalesced_calls_name_the_item: 2,
     dropped_works_go_on: 3,
     progress_without_waiting: 2,
     futures: 3,

@@ -27,6 +27,7 @@ OPS = {
 }
 FACTOR = 2.0
 WAYS = ["sync", "wait", "future", "poll"]
+LONG_TYPES = [torch.float32, torch.bfloat16, torch.int8, torch.complex128, torch.bool]
 GLOO_TYPES = [torch.float32, torch.float64, torch.float16, torch.int8, torch.uint8, torch.int32, torch.int64]
 GLOO_OPS = ["SUM", "PRODUCT", "MIN", "MAX"]
 
@@ -108,6 +109,10 @@ class Case:
         """A length for each rank, 0 among them."""
         return (self.count + 3 * rank) % 11 if self.count < 100 else self.count + 7 * rank
 
+    def long(self):
+        """Elements of a rank's block so that the blocks of all ranks are a list of Kolo's."""
+        return (256 << 10) // (self.dtype.itemsize * self.size) + self.count % 1000 + 1
+
     def rank_of(self, member):
         return self.ranks[member]
 
@@ -179,6 +184,21 @@ def all_gather(case):
     return outputs
 
 
+def all_gather_of_large(case):
+    """Long enough for a list of Kolo's, some ranks' tensors in a row and in place, others' apart."""
+    if case.dtype not in LONG_TYPES:
+        return
+    count = case.long()
+    whole = torch.zeros(case.size * count, dtype=case.dtype)
+    parts = list(whole.split(count)) if case.number % 2 == case.me % 2 else None
+    outputs = parts or [case.empty(count) for _ in range(case.size)]
+    mine = case.input(case.me, count)
+    mine = parts[case.me].copy_(mine) if parts else case.given(mine)
+    case.end(dist.all_gather(outputs, mine, group=case.group, async_op=case.is_async))
+    for rank, output in enumerate(outputs):
+        case.expect(output, wide(case.input(rank, count)))
+
+
 def all_gather_in_row(case):
     """A list whose tensors are the parts of one, this rank's input among them."""
     whole = torch.zeros(case.size * case.count, dtype=case.dtype)
@@ -209,13 +229,74 @@ def all_gather_into_tensor(case):
     return [output] if case.layout == "plain" else []
 
 
-def coalesced_all_gather(case):
-    outputs = [torch.zeros(case.size * (case.count + which), dtype=case.dtype) for which in range(3)]
+def rows(case, lead, columns, seed):
+    """A tensor of lead x columns in the case's layout, and its values."""
+    flat = values(lead * columns, case.dtype, seed).view(lead, columns)
+    if case.layout == "transposed":
+        return torch.empty((columns, lead), dtype=case.dtype).t().copy_(flat), flat
+    if case.layout == "sliced":
+        return torch.empty((2 * lead, columns + 1), dtype=case.dtype)[::2, 1:].copy_(flat), flat
+    return flat.clone(), flat
+
+
+def gather_of_arrays(case):
+    """Coalesced, of two dimensions, every tensor in a layout of its own; the second is used as it lies on one side only."""
+    seed = lambda which, rank: 1000003 * case.number + 1009 * which + rank  # noqa: E731
+    shapes = [(2, 3), (case.count % 7, 5), (1, 1 + case.count % 300)]
+    mine = [rows(case, *shape, seed(which, case.me))[0] for which, shape in enumerate(shapes)]
+    outputs = [torch.zeros_like(rows(case, case.size * lead, columns, 0)[0]) for lead, columns in shapes]
+    outputs[1] = outputs[1].contiguous()
     with dist._coalescing_manager(group=case.group, async_ops=case.is_async) as manager:
-        for which, output in enumerate(outputs):
-            dist.all_gather_into_tensor(
-                output, case.given(case.input(case.me, case.count + which, which)).reshape(-1), group=case.group
-            )
+        for output, tensor in zip(outputs, mine):
+            dist.all_gather_into_tensor(output, tensor, group=case.group)
+    if case.is_async:
+        manager.wait()
+    for which, (shape, output) in enumerate(zip(shapes, outputs)):
+        case.expect(output, torch.cat([wide(rows(case, *shape, seed(which, r))[1]) for r in range(case.size)]))
+
+
+def reduce_scatter_of_arrays(case):
+    """Likewise."""
+    seed = lambda which, rank: 1000003 * case.number + 1009 * which + rank  # noqa: E731
+    shapes = [(2, 3), (case.count % 7, 5), (1, 1 + case.count % 300)]
+    of_rank = lambda which, lead, columns, r: rows(case, case.size * lead, columns, seed(which, r))  # noqa: E731
+    mine = [of_rank(which, *shape, case.me)[0] for which, shape in enumerate(shapes)]
+    outputs = [rows(case, *shape, 0)[0].zero_() for shape in shapes]
+    outputs[1] = outputs[1].contiguous()
+    with dist._coalescing_manager(group=case.group, async_ops=case.is_async) as manager:
+        for output, tensor in zip(outputs, mine):
+            dist.reduce_scatter_tensor(output, tensor, op=reduction(case.op), group=case.group)
+    if case.is_async:
+        manager.wait()
+    for which, ((lead, columns), output) in enumerate(zip(shapes, outputs)):
+        folded = fold(case.op, [of_rank(which, lead, columns, r)[1] for r in range(case.size)])
+        case.expect(output, folded.view(-1, columns)[case.me * lead : (case.me + 1) * lead])
+
+
+def coalesced_all_reduce_of_types(case):
+    """One call with three types, of which one may have a reduction of its own."""
+    types = [case.dtype] + [dtype for dtype in (torch.float32, torch.int32, torch.bool) if is_defined(case.op, dtype)]
+    inputs = lambda which, dtype: [  # noqa: E731
+        values(case.count + which, dtype, 1000003 * case.number + 1009 * which + rank) for rank in range(case.size)
+    ]
+    mine = [case.given(inputs(which, dtype)[case.me]) for which, dtype in enumerate(types)]
+    with dist._coalescing_manager(group=case.group, async_ops=case.is_async) as manager:
+        for tensor in mine:
+            dist.all_reduce(tensor, op=reduction(case.op), group=case.group)
+    if case.is_async:
+        manager.wait()
+    for which, (dtype, tensor) in enumerate(zip(types, mine)):
+        case.expect(tensor, fold(case.op, inputs(which, dtype)))
+
+
+def coalesced_all_gather(case):
+    """The second is in place."""
+    outputs = [torch.zeros(case.size * (case.count + which), dtype=case.dtype) for which in range(3)]
+    mine = [case.given(case.input(case.me, case.count + which, which)).reshape(-1) for which in range(3)]
+    mine[1] = outputs[1].view(case.size, -1)[case.me].copy_(mine[1])
+    with dist._coalescing_manager(group=case.group, async_ops=case.is_async) as manager:
+        for output, tensor in zip(outputs, mine):
+            dist.all_gather_into_tensor(output, tensor, group=case.group)
     if case.is_async:
         manager.wait()
     for which, output in enumerate(outputs):
@@ -270,6 +351,17 @@ def reduce_scatter(case):
     output = case.empty(case.uneven(case.me))
     case.end(dist.reduce_scatter(output, blocks, op=reduction(case.op), group=case.group, async_op=case.is_async))
     case.expect(output, fold(case.op, case.inputs(case.uneven(case.me), case.me)))
+
+
+def reduce_scatter_of_large(case):
+    """Long enough for a list of Kolo's."""
+    if case.dtype not in LONG_TYPES:
+        return
+    count = case.long()
+    blocks = [case.given(case.input(case.me, count + rank, rank)) for rank in range(case.size)]
+    output = blocks[case.me] if case.layout == "offset" else case.empty(count + case.me)
+    case.end(dist.reduce_scatter(output, blocks, op=reduction(case.op), group=case.group, async_op=case.is_async))
+    case.expect(output, fold(case.op, case.inputs(count + case.me, case.me)))
 
 
 def reduce_scatter_tensor(case):
@@ -349,14 +441,26 @@ def messages(case):
     case.expect(received, wide(case.input(left)))
 
 
-REDUCING = [all_reduce, coalesced_all_reduce, reduce, reduce_scatter, reduce_scatter_tensor, coalesced_reduce_scatter]
+REDUCING = [
+    all_reduce,
+    coalesced_all_reduce,
+    coalesced_all_reduce_of_types,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_of_large,
+    reduce_scatter_tensor,
+    coalesced_reduce_scatter,
+    reduce_scatter_of_arrays,
+]
 MOVING = [
     broadcast,
     all_gather,
     all_gather_in_row,
+    all_gather_of_large,
     uneven_all_gather,
     all_gather_into_tensor,
     coalesced_all_gather,
+    gather_of_arrays,
     all_gather_coalesced,
     gather,
     gather_single,

@@ -11,7 +11,7 @@ EVERY = "KOLO_TEST_ALL" in os.environ
 
 class Differential(unittest.TestCase):
     def check(self, count):
-        ranks.run(self, differential.run, count, 20260 + count, EVERY, seconds=3600 if EVERY else 100)
+        ranks.run(self, differential.run, count, 20260 + count, EVERY, seconds=3600 if EVERY else 200)
 
     def test_1_rank(self):
         self.check(1)

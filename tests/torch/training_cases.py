@@ -166,6 +166,38 @@ def fsdp(rank, count, low_precision):
         expect_close(train(model, rank, count), wanted, 0.05 if low_precision else 1e-4)
 
 
+def fsdp_by_lists(rank, count, how, uses_buffer):
+    """The same losses as with torch's all-gathers and reduce-scatters of flat buffers, which are not called any more, but where torch
+    does something of its own with a buffer. The last layer's one row is not divided evenly."""
+    import kolo_torch.fsdp  # pylint: disable=import-outside-toplevel
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # pylint: disable=import-outside-toplevel
+
+    def sharded(mesh):
+        model = model_of()
+        policy = MixedPrecisionPolicy(**how)
+        for layer in model:
+            if isinstance(layer, nn.Linear):
+                fully_shard(layer, mesh=mesh, mp_policy=policy)
+        return fully_shard(model, mesh=mesh, mp_policy=policy)
+
+    calls = []
+
+    def count_calls(name):
+        function = getattr(dist, name, None)
+        setattr(dist, name, lambda *given, **more: calls.append(name) or function(*given, **more))
+
+    with kolo_group():
+        mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
+        wanted = train(sharded(mesh), rank, count)
+        model = sharded(mesh)
+        kolo_torch.fsdp.use_lists(model)
+        for name in ("all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single"):
+            count_calls(name)
+        expect_close(train(model, rank, count), wanted, 0.02 if how else 1e-6)
+        if bool(calls) != uses_buffer or any("gather" in name for name in calls):
+            raise AssertionError(f"calls with flat buffers: {calls}")
+
+
 def tensor_parallel(_, count):
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
@@ -286,6 +318,12 @@ class Training(unittest.TestCase):
     def test_fsdp(self):
         ranks.run(self, fsdp, 2, False)
         ranks.run(self, fsdp, 3, True)
+
+    def test_fsdp_by_lists(self):
+        ranks.run(self, fsdp_by_lists, 2, {}, False)
+        ranks.run(self, fsdp_by_lists, 3, {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}, False)
+        ranks.run(self, fsdp_by_lists, 2, {"param_dtype": torch.bfloat16}, False)
+        ranks.run(self, fsdp_by_lists, 2, {"reduce_dtype": torch.float16}, True)  # torch divides before it reduces
 
     def test_tensor_parallel(self):
         ranks.run(self, tensor_parallel, 2)
