@@ -884,15 +884,18 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *  - Strides may be negative. In sendarray they may be 0. In recvarray no two elements may lie at one place.
  *
  * Results: as those of single calls, bit for bit, where data is moved, for integers, on a reproducible communicator,
- * and for the same algorithm if that is forced (of biring, the all-reduce and the reduce-scatter are excepted). In
- * place: each item by itself, as its collective says, if sendtype and recvtype are the same. Other overlaps of buffers
- * without strides are found and refused, also between items. Overlaps of arrays with strides are not looked for.
+ * and for the same algorithm if that is forced (of biring, the all-reduce and the reduce-scatter are excepted; on GPUs,
+ * the all-reduce of ring too, if it has several channels). In place: each item by itself, as its collective says, if
+ * sendtype and recvtype are the same. Other overlaps of buffers without strides are found and refused, also between
+ * items. Overlaps of arrays with strides are not looked for.
  * Ownership: the items, and the arrays that they point to, are the caller's and are read before the call returns. The
  *   buffers are the caller's again when the operation has ended.
  * Blocks, Stream, Threads: as the collective. Errors: those of the collective, which name the item; koloInvalidArgument
  *   (shape, axis, counts, overlap); koloInvalidDatatype for a conversion that does not exist. Ranks whose lists differ
  *   in the number of items, lengths, transfertype, recvtype or scale get koloMismatch.
- * Communicators: on host memory only (koloUnsupported on GPUs).
+ * On GPUs: each item lies in memory of the rank's device (koloInvalidPointer names the item). The list is a launch of
+ *   its own, or a part of its group's, and never goes to a resident kernel. What describes it lies in the device's
+ *   memory and is uploaded once, as long as the list is repeated.
  * Memory of windows is used like other memory: all items go through the communicator's own staging memory. */
 
 /* Most dimensions of an array. */
