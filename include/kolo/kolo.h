@@ -1134,10 +1134,13 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
  *   one dimension.
  * Receiving: the library calls the receiver's allocate function when the shape has arrived, and then writes the data to
  *   the memory that the function gives.
- * Communicators: on host memory only (koloUnsupported).
+ * Communicators: messages with arrays are on host memory only (koloUnsupported on GPUs). Broadcasts and scatters are on
+ *   GPUs too: data and the memory that allocate gives are memory of the rank's device.
  * Groups: the calls are refused inside a group (koloInvalidUsage), since the receiver's part has two steps.
  * Blocks, Stream: rule 7; also after koloSetMayWait(0). With a stream of koloStreamCreate, allocate runs on the
  *   thread of the stream, and collectives that other threads call on the communicator wait until the call is done.
+ *   On GPUs the call blocks until all ranks have called it and have their memory, which the control plane tells them,
+ *   and runs allocate on the calling thread. The data then moves in the stream.
  * Threads: rule 6.
  * Errors: koloInvalidPointer, koloInvalidArgument (array: number of dimensions, strides), koloInvalidCount (elements),
  *   koloInvalidDatatype, koloInvalidRoot (root, peer). koloInvalidUsage after koloCommFinalize. koloOutOfMemory if
