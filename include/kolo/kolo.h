@@ -885,15 +885,18 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *  - Strides may be negative. In sendarray they may be 0. In recvarray no two elements may lie at one place.
  *
  * Results: as those of single calls, bit for bit, where data is moved, for integers, on a reproducible communicator,
- * and for the same algorithm if that is forced (of biring, the all-reduce and the reduce-scatter are excepted). In
- * place: each item by itself, as its collective says, if sendtype and recvtype are the same. Other overlaps of buffers
- * without strides are found and refused, also between items. Overlaps of arrays with strides are not looked for.
+ * and for the same algorithm if that is forced (of biring, the all-reduce and the reduce-scatter are excepted; on GPUs,
+ * the all-reduce of ring too, if it has several channels). In place: each item by itself, as its collective says, if
+ * sendtype and recvtype are the same. Other overlaps of buffers without strides are found and refused, also between
+ * items. Overlaps of arrays with strides are not looked for.
  * Ownership: the items, and the arrays that they point to, are the caller's and are read before the call returns. The
  *   buffers are the caller's again when the operation has ended.
  * Blocks, Stream, Threads: as the collective. Errors: those of the collective, which name the item; koloInvalidArgument
  *   (shape, axis, counts, overlap); koloInvalidDatatype for a conversion that does not exist. Ranks whose lists differ
  *   in the number of items, lengths, transfertype, recvtype or scale get koloMismatch.
- * Communicators: on host memory only (koloUnsupported on GPUs).
+ * On GPUs: each item lies in memory of the rank's device (koloInvalidPointer names the item). The list is a launch of
+ *   its own, or a part of its group's, and never goes to a resident kernel. What describes it lies in the device's
+ *   memory and is uploaded once, as long as the list is repeated.
  * Memory of windows is used like other memory. Items go through the communicator's own staging memory, or by single
  * copies where plain buffers of that size would, and the items of a rank have 16 KiB each on average and are neither
  * converted nor strided there. */
@@ -1134,10 +1137,13 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
  *   one dimension.
  * Receiving: the library calls the receiver's allocate function when the shape has arrived, and then writes the data to
  *   the memory that the function gives.
- * Communicators: on host memory only (koloUnsupported).
+ * Communicators: messages with arrays are on host memory only (koloUnsupported on GPUs). Broadcasts and scatters are on
+ *   GPUs too: data and the memory that allocate gives are memory of the rank's device.
  * Groups: the calls are refused inside a group (koloInvalidUsage), since the receiver's part has two steps.
  * Blocks, Stream: rule 7; also after koloSetMayWait(0). With a stream of koloStreamCreate, allocate runs on the
  *   thread of the stream, and collectives that other threads call on the communicator wait until the call is done.
+ *   On GPUs the call blocks until all ranks have called it and have their memory, which the control plane tells them,
+ *   and runs allocate on the calling thread. The data then moves in the stream.
  * Threads: rule 6.
  * Errors: koloInvalidPointer, koloInvalidArgument (array: number of dimensions, strides), koloInvalidCount (elements),
  *   koloInvalidDatatype, koloInvalidRoot (root, peer). koloInvalidUsage after koloCommFinalize. koloOutOfMemory if

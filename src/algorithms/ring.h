@@ -75,8 +75,10 @@ class Ring {
 
   KOLO_DEVICE_CALL void allReduce() {
     const auto block = [&](int rank) {
-      return work_.segments != nullptr ? work_.sendLayout.block(rank)  // of each item its part
-                                       : device::factoredPart(work_.sendLayout.block(0).count, work_.ranks, rank);
+      // Of a list, each item's part; not where this is a step of a hierarchical operation, whose list is not cut so.
+      return work_.sendLayout.counts != nullptr
+                 ? work_.sendLayout.block(rank)
+                 : device::factoredPart(work_.sendLayout.block(0).count, work_.ranks, rank);
     };
     forEachChunks(block, [&](std::uint64_t begin) {
       reducePhase(0, block, begin, [&](const Lane& lane, device::Range last) {

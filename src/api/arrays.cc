@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-#include "api/checks.h"
-#include "api/guard.h"
+#include "api/submit.h"
 
 namespace kolo::api {
 namespace {
@@ -44,9 +43,9 @@ Status describe(const void* data, const koloArray_t* array, koloDataType_t datat
   return checkPointer({"data", data, description.bytes()});
 }
 
-// What is common to the calls: run(communicator, target).
+// What is common to the calls: run(communicator, target). isMessage: from one rank to another.
 template <class Run>
-Status runArrays(koloComm_t comm, koloStream_t stream, const Run& run) {
+Status runArrays(koloComm_t comm, koloStream_t stream, bool isMessage, const Run& run) {
   KOLO_TRY(refuseInReduction());
   if (Status inGroup = refuseInGroup(); !inGroup.ok()) {
     comm::groupRefuse(inGroup);
@@ -54,20 +53,16 @@ Status runArrays(koloComm_t comm, koloStream_t stream, const Run& run) {
   }
   Held<comm::Communicator> communicator(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
   if (!communicator) return notACommunicator(comm);
-  if (!communicator->backend().waits()) {
-    return error(
-        koloUnsupported,
-        "the communicator is on GPUs, whose calls do not wait for a shape: expected one on host memory, or the "
-        "form of the call with a count");
+  if (isMessage && !communicator->backend().waits()) {
+    return error(koloUnsupported,
+                 "the communicator is on GPUs, whose messages do not wait for a shape: expected one on host memory, a "
+                 "collective with an array, or the form of the call with a count");
   }
   if (communicator->isFinalized()) {
     return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");
   }
-  comm::Target target;
-  if (stream != nullptr) {
-    target.stream = streams.remember(reinterpret_cast<std::uintptr_t>(stream));
-    if (!target.stream) return notAStream(stream);
-  }
+  KOLO_ASSIGN(const comm::Target target, targetOf(*communicator, stream, nullptr));
+  KOLO_TRY(communicator->backend().checkStream(stream));
   return run(communicator, target);
 }
 
@@ -81,14 +76,15 @@ Status checkDataPlace(const comm::Communicator& communicator, const void* data,
 koloResult_t fromRoot(const char* function, comm::ArrayCall call, const koloArray_t* array, koloDataType_t datatype,
                       koloComm_t comm, koloStream_t stream) noexcept {
   return guard(function, [&] {
-    return runArrays(comm, stream, [&](Held<comm::Communicator>& communicator, const comm::Target& target) -> Status {
+    const auto begin = [&](Held<comm::Communicator>& communicator, const comm::Target& target) -> Status {
       KOLO_TRY(checkRoot(call.root, communicator->ranks()));
       if (communicator->rank() == call.root) {
         call.problem = describe(call.data, array, datatype, call.description);
         if (call.problem.ok()) call.problem = checkDataPlace(*communicator, call.data, call.description);
       }
       return comm::runArrayCall(communicator, target, call);
-    });
+    };
+    return runArrays(comm, stream, false, begin);
   });
 }
 
@@ -103,24 +99,26 @@ extern "C" {
 KOLO_API koloResult_t koloSendArray(const void* data, const koloArray_t* array, koloDataType_t datatype, int peer,
                                     koloComm_t comm, koloStream_t stream) {
   return guard(__func__, [&] {
-    return runArrays(comm, stream, [&](Held<comm::Communicator>& communicator, const comm::Target& target) -> Status {
+    const auto begin = [&](Held<comm::Communicator>& communicator, const comm::Target& target) -> Status {
       comm::ArrayDescription description;
       KOLO_TRY(checkPeer(peer, communicator->ranks(), false));
       KOLO_TRY(describe(data, array, datatype, description));
       KOLO_TRY(checkDataPlace(*communicator, data, description));
       return comm::sendArray(communicator, target, data, description, peer);
-    });
+    };
+    return runArrays(comm, stream, true, begin);
   });
 }
 
 KOLO_API koloResult_t koloRecvArray(koloAllocateFunction_t allocate, void* context, int peer, koloRecvStatus_t* status,
                                     koloComm_t comm, koloStream_t stream) {
   return guard(__func__, [&] {
-    return runArrays(comm, stream, [&](Held<comm::Communicator>& communicator, const comm::Target& target) -> Status {
+    const auto begin = [&](Held<comm::Communicator>& communicator, const comm::Target& target) -> Status {
       KOLO_TRY(checkPeer(peer, communicator->ranks(), true));
       if (allocate == nullptr) return error(koloInvalidPointer, "allocate is NULL, expected a function");
       return comm::receiveArray(communicator, target, {allocate, context}, peer, status);
-    });
+    };
+    return runArrays(comm, stream, true, begin);
   });
 }
 

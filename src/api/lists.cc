@@ -9,11 +9,13 @@ using collectives::List;
 using device::Collective;
 
 // The buffers of an item have to lie where the communicator's do.
-Status checkPlaces(comm::Communicator& communicator, const collectives::Item& item) {
+Status checkPlaces(const comm::Communicator& communicator, const collectives::Item& item, std::size_t number) {
   if (!communicator.backend().checksPlaces()) return {};
   for (const auto& [name, side] : {std::pair("sendbuf", &item.send), std::pair("recvbuf", &item.recv)}) {
     const auto [begin, end] = side->place();
-    if (begin != end) KOLO_TRY(checkPlace(communicator, {name, begin, static_cast<std::uint64_t>(end - begin)}));
+    if (begin == end) continue;
+    const Status status = checkPlace(communicator, {name, begin, static_cast<std::uint64_t>(end - begin)});
+    if (!status.ok()) return error(status.code(), "item {}: {}", number, status.message());
   }
   return {};
 }
@@ -30,9 +32,9 @@ koloResult_t overItems(const char* function, comm::Call call, koloComm_t comm, c
                                                                  .rank = communicator.rank(),
                                                                  .ranks = communicator.ranks(),
                                                                  .root = o.root}));
-    for (const collectives::Item& item : o.list->items) {
-      if (o.reduces()) KOLO_TRY(checkReduction(o.op, item.transferType, communicator));
-      KOLO_TRY(checkPlaces(communicator, item));
+    for (std::size_t i = 0; i < o.list->items.size(); ++i) {
+      if (o.reduces()) KOLO_TRY(checkReduction(o.op, o.list->items[i].transferType, communicator));
+      KOLO_TRY(checkPlaces(communicator, o.list->items[i], i));
     }
     if (o.reduces() && o.op >= koloNumOps) o.custom = communicator.reductions().find(o.op);
     o.count = o.list->hash;

@@ -309,6 +309,7 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   prepared.counts = operation.counts;
   prepared.custom = operation.custom;
   prepared.list = operation.list;
+  prepared.table = nullptr;
   prepared.context = site.context;
   prepared.context.datatype = operation.datatype;
   Work& work = prepared.work;

@@ -15,6 +15,10 @@
 #include "device/work.h"
 #include "executor/context.h"
 
+namespace kolo::executor::cuda {
+struct Table;
+}
+
 namespace kolo::collectives {
 
 inline constexpr Call kNoCall{.collective = device::Collective::kCount};
@@ -34,7 +38,8 @@ struct Prepared {
   std::shared_ptr<const VectorCounts> counts;
   std::shared_ptr<const CustomReduction> custom;
   std::shared_ptr<const List> list;
-  std::shared_ptr<const LaidOut> laidOut;  // the list
+  std::shared_ptr<const LaidOut> laidOut;        // the list
+  std::shared_ptr<executor::cuda::Table> table;  // the same where a GPU reads it, once it has been launched
   executor::UserReduction user;
 };
 

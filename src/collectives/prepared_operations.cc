@@ -83,6 +83,7 @@ void PreparedOperations::drop(Place place) {
   const auto [begin, end] = index_.equal_range(place->hash);
   index_.erase(std::find_if(begin, end, [&](const auto& each) { return each.second == place; }));
   place->call = kNoCall;
+  place->table = nullptr;  // memory of a device, which others may want
   idle_.splice(idle_.end(), known_, place);
 }
 

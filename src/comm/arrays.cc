@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/caller.h"
@@ -149,21 +151,60 @@ Status receiveBoth(Communicator& communicator, const Allocation& allocation, int
 
 // ---- collectives
 
-// In the turn.
-Status runStep(Communicator& communicator, const Call& call) {
-  return communicator.backend().run({call, {}, {}}, nullptr);
+// In the turn. stream: of a device.
+Status runStep(Communicator& communicator, const Call& call, void* stream = nullptr) {
+  return communicator.backend().run({call, {}, {}}, stream);
+}
+
+// In the turn, on GPUs, whose collectives take no host memory: what all ranks say, by the control plane.
+Result<std::vector<std::string>> hearAll(Communicator& communicator, std::string_view mine) {
+  communicator.backend().check();
+  if (communicator.failed()) return communicator.failure();
+  Membership& membership = communicator.membership();
+  Result<std::vector<std::string>> words = membership.allGather(mine);
+  if (!words.ok())
+    communicator.fail({words.status().code(), membership.jobRank(communicator.rank()), words.status().message()});
+  return words;
+}
+
+// The root's description, on all ranks.
+Status tellDescription(Communicator& communicator, int root, ArrayDescription& description) {
+  if (communicator.backend().waits()) {
+    return runStep(communicator, {.send = &description,
+                                  .recv = &description,
+                                  .count = sizeof description,
+                                  .collective = device::Collective::kBroadcast,
+                                  .datatype = koloUint8,
+                                  .root = root});
+  }
+  const std::string own = communicator.rank() == root ? BlobWriter().put(description).text() : "";
+  KOLO_ASSIGN(const std::vector<std::string> words, hearAll(communicator, own));
+  const std::string& said = words[static_cast<std::size_t>(root)];
+  if (said.size() != sizeof description)
+    return error(koloMismatch, "rank {} is not the root of its call: expected the same root on all ranks", root);
+  std::memcpy(static_cast<void*>(&description), said.data(), sizeof description);
+  return {};
+}
+
+// The largest number of all ranks'.
+Status findLargest(Communicator& communicator, std::int32_t own, std::int32_t& largest) {
+  if (communicator.backend().waits()) {
+    return runStep(communicator, {.send = &own,
+                                  .recv = &largest,
+                                  .count = 1,
+                                  .collective = device::Collective::kAllReduce,
+                                  .datatype = koloInt32,
+                                  .op = koloMax});
+  }
+  KOLO_ASSIGN(const std::vector<std::string> words, hearAll(communicator, BlobWriter().put(own).text()));
+  for (const std::string& word : words) largest = std::max(largest, BlobReader(word).get<std::int32_t>());
+  return {};
 }
 
 // Whether all ranks have what they need. mine: why this one has not.
 Status vote(Communicator& communicator, const Status& mine) {
-  const std::int32_t own = mine.ok() ? 0 : communicator.rank() + 1;
   std::int32_t worst = 0;
-  KOLO_TRY(runStep(communicator, {.send = &own,
-                                  .recv = &worst,
-                                  .count = 1,
-                                  .collective = device::Collective::kAllReduce,
-                                  .datatype = koloInt32,
-                                  .op = koloMax}));
+  KOLO_TRY(findLargest(communicator, mine.ok() ? 0 : communicator.rank() + 1, worst));
   if (!mine.ok() || worst == 0) return mine;
   return error(koloRemoteError, "rank {} has no memory for the array: its allocate function returned none, or was NULL",
                worst - 1);
@@ -182,7 +223,8 @@ Status divide(ArrayDescription& description, int ranks) {
   return {};
 }
 
-Status moveData(Communicator& communicator, const ArrayCall& call, const ArrayDescription& part, void* memory) {
+Status moveData(Communicator& communicator, const ArrayCall& call, const ArrayDescription& part, void* memory,
+                void* stream) {
   const std::uint64_t bytes = part.bytes();
   if (bytes == 0) return {};
   const bool isRoot = communicator.rank() == call.root;
@@ -196,21 +238,17 @@ Status moveData(Communicator& communicator, const ArrayCall& call, const ArrayDe
                   .count = part.elements(),
                   .collective = call.scatters ? device::Collective::kScatter : device::Collective::kBroadcast,
                   .datatype = part.type(),
-                  .root = call.root});
+                  .root = call.root},
+                 stream);
 }
 
-// In the turn.
-Status runCollective(Communicator& communicator, const ArrayCall& call) {
+// In the turn. gpuStream: where calls do not wait.
+Status runCollective(Communicator& communicator, const ArrayCall& call, void* gpuStream = nullptr) {
   const MayWait asEver;
   const bool isRoot = communicator.rank() == call.root;
   ArrayDescription part = call.description;
   if (isRoot) part.problem = call.problem.code();
-  KOLO_TRY(runStep(communicator, {.send = &part,
-                                  .recv = &part,
-                                  .count = sizeof part,
-                                  .collective = device::Collective::kBroadcast,
-                                  .datatype = koloUint8,
-                                  .root = call.root}));
+  KOLO_TRY(tellDescription(communicator, call.root, part));
   // From here on all ranks decide alike.
   if (part.problem != koloSuccess) {
     if (isRoot) return call.problem;
@@ -223,7 +261,7 @@ Status runCollective(Communicator& communicator, const ArrayCall& call) {
   void* const memory = keepsOwn ? nullptr : allocate(call.allocation, part);
   const Status refused = keepsOwn ? Status() : checkMemory(communicator, call.allocation, part, memory);
   KOLO_TRY(vote(communicator, refused));
-  return moveData(communicator, call, part, memory);
+  return moveData(communicator, call, part, memory, gpuStream);
 }
 
 }  // namespace
@@ -302,9 +340,9 @@ Status runArrayCall(Held<Communicator>& communicator, const Target& target, cons
     communicator.stepOut();
     communicator->requests().executeCollectives();
   }
-  if (communicator.isInside()) return runCollective(*communicator, call);
+  if (communicator.isInside()) return runCollective(*communicator, call, target.gpuStream);
   const InTurn served(communicator->turn());
-  return runCollective(*communicator, call);
+  return runCollective(*communicator, call, target.gpuStream);
 }
 
 }  // namespace kolo::comm

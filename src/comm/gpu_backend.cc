@@ -7,6 +7,7 @@
 #include "base/datatypes.h"
 #include "collectives/call_log.h"
 #include "comm/communicator.h"
+#include "device/segment_moves.h"
 
 namespace kolo::comm {
 
@@ -20,6 +21,9 @@ namespace {
 // A message in a window of the sender's from this many bytes on is taken by the receiver; below, a slot costs less than
 // the answer.
 constexpr std::uint64_t kDirectMessageBytes = 16384;
+// Tables of lists are memory of the device. After so many bytes of them operations are prepared anew, and their old
+// tables are free for others.
+constexpr std::uint64_t kMostTableBytes = 64 << 20;
 
 }  // namespace
 
@@ -75,12 +79,6 @@ Result<Window*> GpuBackend::addMappedWindow(void* const*, const std::size_t*) {
 
 Status GpuBackend::addToLaunch(const Operation& operation) {
   KOLO_TRY(collectives::checkFold(operation, owner_.planning().choices(), owner_.ranks()));
-  if (operation.list != nullptr) {
-    return error(
-        koloUnsupported,
-        "a list of items on a GPU communicator: its kernels take no lists yet; expected a communicator on host "
-        "memory, or a group of single calls");
-  }
   if (operation.custom != nullptr && !operation.custom->isPreMulSum) {
     return error(koloUnsupported,
                  "a reduction by a function of the host's: a GPU cannot call it; expected a predefined operation or "
@@ -102,6 +100,20 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
   const auto channels = static_cast<std::uint64_t>(work.channels);
   if (scratch != 0)
     work.scratchBytes = (scratch / channels + 128 * static_cast<std::uint64_t>(owner_.ranks()) + 127) / 128 * 128;
+  return operation.list != nullptr ? addList(owner_.planning().operations().current(), work) : Status();
+}
+
+// The segments of the list, in the device's memory; and each channel's edges, behind its scratch memory.
+Status GpuBackend::addList(collectives::Prepared& prepared, Work& work) {
+  const std::uint64_t edgesAt = work.scratchBytes;
+  work.scratchBytes += device::kEdges * device::kEdgeBytes;
+  if (prepared.table == nullptr) tableBytes_ += work.segments->bytes;
+  KOLO_TRY(rank_->place(work, edgesAt, prepared.table));
+  tables_.push_back(prepared.table);
+  if (tableBytes_ > kMostTableBytes) {
+    owner_.planning().forget();
+    tableBytes_ = 0;
+  }
   return {};
 }
 
@@ -113,7 +125,7 @@ Status GpuBackend::launch(std::uint32_t messages, void* stream) {
     work.number = owner_.boards().lastNumber() + static_cast<std::uint64_t>(&work - works_.data()) + 1;
   }
   KOLO_TRY(rank_->reserveScratch(scratch));
-  return rank_->enqueue(works_, messages, owner_.options().timeoutMs, stream);
+  return rank_->enqueue(works_, messages, tables_, owner_.options().timeoutMs, stream);
 }
 
 Work& GpuBackend::add(const Message& message) {
@@ -193,6 +205,7 @@ Status GpuBackend::enqueue(std::span<const Message> messages, std::span<const Op
   if (owner_.failed()) return owner_.failure();
   works_.clear();
   counts_.clear();
+  tables_.clear();
   KOLO_TRY(addToLaunch(messages));
   const auto messageWorks = static_cast<std::uint32_t>(works_.size());
   for (const Operation& operation : operations) KOLO_TRY(addToLaunch(operation));

@@ -54,17 +54,20 @@ class GpuBackend final : public Backend {
   Status enqueue(std::span<const Message> messages, std::span<const Operation> operations, void* stream);
   Status addToLaunch(std::span<const Message> messages);
   Status addToLaunch(const Operation& operation);
+  Status addList(collectives::Prepared& prepared, device::Work& work);
   device::Work& add(const Message& message);
   Status launch(std::uint32_t messages, void* stream);
   Status checkWindow(const char* name, const void* buffer, const device::WindowRef& ref) const;
 
   Communicator& owner_;
   std::unique_ptr<GpuRank> rank_;
-  // Of the launch that is being made: messages, then collectives; and the counts that these point to.
+  // Of the launch that is being made: messages, then collectives; and the counts and tables that these point to.
   std::vector<device::Work> works_;
   std::vector<std::shared_ptr<const VectorCounts>> counts_;
-  std::mutex mutex_;   // of what follows, and of failing because of a kernel: questions come from any thread
-  device::Work last_;  // that was launched: what a failure names
+  std::vector<gpu::Table> tables_;
+  std::uint64_t tableBytes_ = 0;  // of tables that were made since operations were forgotten because of them
+  std::mutex mutex_;              // of what follows, and of failing because of a kernel: questions come from any thread
+  device::Work last_;             // that was launched: what a failure names
 };
 
 }  // namespace kolo::comm

@@ -7,7 +7,7 @@
 //   kPosts                                     whether it serves posted links, by the ring of its channel; if so:
 //   uint64 add(counter)                        adds one; acquires and releases; gives the sum
 //   bool read(peer, to, from, bytes)           as Team's, by the leader; false where it is not possible
-//   bool readList(...), writeList(...)         likewise, where lists are served
+//   kReadsLists; bool readList(...), writeList(...)   likewise
 //   bool write(peer, to, from, bytes)          likewise
 //   void reduce(index, work, datatype, args)   blockReduce() of the datatype and the work's operation; index: thread()
 //                                              and threads()
@@ -34,6 +34,7 @@ class BlockTeam {
 
   static constexpr bool kIsOneThread = false;
   static constexpr bool kPosts = Platform::kPosts, kOpens = false, kServesLists = Platform::kServesLists;
+  static constexpr bool kReadsLists = Platform::kReadsLists;
   static constexpr std::uint64_t kFoldBytes = 1 << 21;  // at a time: a call costs more than caches give
 
   // Who has failed says so; after the barrier all know. The first one's fault counts.

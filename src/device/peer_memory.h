@@ -45,7 +45,7 @@ KOLO_DEVICE PeerSegments theirSegments(const Exchange<Team>& exchange, int peer)
 }
 template <class Team>
 KOLO_DEVICE bool isListOf(const Exchange<Team>& exchange, int peer) {
-  if constexpr (Team::kServesLists) return exchange.work().segments != nullptr && peer != exchange.work().rank;
+  if constexpr (Team::kReadsLists) return exchange.work().segments != nullptr && peer != exchange.work().rank;
   return false;
 }
 
@@ -56,7 +56,7 @@ KOLO_DEVICE_CALL const unsigned char* bring(const Exchange<Team>& exchange, Piec
                                             std::uint64_t begin) {
   if (peer == exchange.work().rank || sendIsShared(exchange, peer)) return sendOf(exchange, peer, begin, scratch.bytes);
   if (scratch.bytes == 0 || exchange.failed()) return scratch.data;
-  if constexpr (Team::kServesLists) {
+  if constexpr (Team::kReadsLists) {
     if (isListOf(exchange, peer)) {
       const PeerSegments theirs = theirSegments(exchange, peer);
       const unsigned char* const place = exchange.pieceTo(exchange.work().rank).after(begin).data;
@@ -71,7 +71,7 @@ KOLO_DEVICE_CALL const unsigned char* bring(const Exchange<Team>& exchange, Piec
 // Fills `dst` from a rank's input, from byte `begin` of that on. REQUIRES: readable. All threads call.
 template <class Team>
 KOLO_DEVICE_CALL void take(const Exchange<Team>& exchange, Piece dst, int peer, std::uint64_t begin) {
-  if constexpr (Team::kServesLists) {
+  if constexpr (Team::kReadsLists) {
     if (isListOf(exchange, peer)) {
       const unsigned char* const place = exchange.pieceTo(exchange.work().rank).after(begin).data;
       return SegmentMoves<Team>(exchange.team(), exchange.work()).take(dst, theirSegments(exchange, peer), place);
@@ -83,7 +83,7 @@ KOLO_DEVICE_CALL void take(const Exchange<Team>& exchange, Piece dst, int peer, 
 // Copies into a peer's output, from byte `begin` of that on. REQUIRES: writable. All threads call.
 template <class Team>
 KOLO_DEVICE_CALL void put(const Exchange<Team>& exchange, int peer, std::uint64_t begin, ConstPiece src) {
-  if constexpr (Team::kServesLists) {
+  if constexpr (Team::kReadsLists) {
     if (isListOf(exchange, peer)) {
       unsigned char* const place = exchange.pieceFrom(exchange.work().rank).after(begin).data;
       return SegmentMoves<Team>(exchange.team(), exchange.work()).put(theirSegments(exchange, peer), place, src);

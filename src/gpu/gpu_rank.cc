@@ -102,8 +102,12 @@ class CudaRank final : public GpuRank {
   }
 
   Status checkStream(void* stream) const override { return engine_->checkStream(static_cast<CUstream>(stream)); }
-  Status enqueue(std::span<device::Work> works, std::uint32_t messages, int timeoutMs, void* stream) override {
-    return engine_->enqueue(works, messages, static_cast<std::uint64_t>(timeoutMs) * 1'000'000u,
+  Status place(device::Work& work, std::uint64_t edgesAt, Table& table) override {
+    return engine_->place(work, edgesAt, table);
+  }
+  Status enqueue(std::span<device::Work> works, std::uint32_t messages, const std::vector<Table>& tables, int timeoutMs,
+                 void* stream) override {
+    return engine_->enqueue(works, messages, tables, static_cast<std::uint64_t>(timeoutMs) * 1'000'000u,
                             static_cast<CUstream>(stream));
   }
   std::optional<device::Fault> fault() const override {

@@ -16,7 +16,14 @@
 #include "links/peers.h"
 #include "planner/planner.h"
 
+namespace kolo::executor::cuda {
+struct Table;
+}
+
 namespace kolo::gpu {
+
+// Of lists of items, in the memory of a rank's device; null: not made yet.
+using Table = std::shared_ptr<executor::cuda::Table>;
 
 class GpuRank {
  public:
@@ -72,14 +79,18 @@ class GpuRank {
   virtual Status setWindow(int rank, std::uint32_t index, const device::WindowPart& part) = 0;
   // Scratch memory, of all channels together.
   virtual Status reserveScratch(std::uint64_t bytes) = 0;
+  // Points the description of an operation over a list at a table in the device's memory: that which an earlier call
+  // for the same list has made, or a new one, which is uploaded. edgesAt: as device::Segments says.
+  virtual Status place(device::Work& work, std::uint64_t edgesAt, Table& table) = 0;
   // Whether the range is memory of this rank's device; why not, in the words of the caller's argument.
   virtual Status checkBuffer(const char* name, const void* buffer, std::uint64_t bytes) const = 0;
   // Unique for the allocation in which the address lies, over the life of the process; 0: none.
   virtual std::uint64_t allocationId(const void* address) const = 0;
   // stream: a CUstream.
   virtual Status checkStream(void* stream) const = 0;
-  // The first `messages` of the works are messages.
-  virtual Status enqueue(std::span<device::Work> works, std::uint32_t messages, int timeoutMs, void* stream) = 0;
+  // The first `messages` of the works are messages. tables: those of works over lists.
+  virtual Status enqueue(std::span<device::Work> works, std::uint32_t messages, const std::vector<Table>& tables,
+                         int timeoutMs, void* stream) = 0;
   // Why a kernel gave up, or that a request of one could not be carried out.
   virtual std::optional<device::Fault> fault() const = 0;
   // Why the posted link to a peer was lost.

@@ -2,33 +2,12 @@
 // then execute what the library launches (tests/mock_cuda). A real one is given many more cases: it is faster.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 
 #include "batch.h"
-#include "mock_cuda/mock_cuda.h"
+#include "gpu_scene.h"
 
 namespace kolo::tests {
 namespace {
-
-constexpr int kResidentBlocks = 4;  // of each rank, beside those of its channels
-
-bool isMocked() { return std::getenv("KOLO_TEST_GPU") == nullptr; }
-int cases(int onMock, int onDevice) { return isMocked() ? std::max(1, onMock / kSlowdown) : onDevice; }
-
-// A GPU on which `blocks` blocks are resident for each of `ranks` ranks, if it is mocked.
-struct Gpu {
-  Gpu(int ranks, int blocks, unsigned blockThreads, bool resident = false) {
-    options.ranks = ranks;
-    options.device = isMocked() ? 0 : std::atoi(std::getenv("KOLO_TEST_GPU"));
-    options.resident = resident;
-    if (resident) blocks += kResidentBlocks;
-    if (isMocked()) test::MockCuda{.multiprocessors = ranks * blocks, .blockThreads = blockThreads}.install();
-  }
-  ~Gpu() {
-    if (isMocked()) CHECK(test::MockCuda::remove() == "");
-  }
-  WorldOptions options;
-};
 
 std::uint64_t seedFor(int test, int ranks, int more = 0) {
   return testSeed() + static_cast<std::uint64_t>(test + 10 * ranks + more);
@@ -281,18 +260,6 @@ void alone(bool resident) {
 TEST_CASE("GPU: a rank by itself, launched", "[gpu][single]") { alone(false); }
 
 TEST_CASE("GPU: a rank by itself, resident", "[gpu]") { alone(true); }
-
-TEST_CASE("GPU: a list is refused", "[gpu]") {
-  Gpu gpu(1, 2, 32);
-  World world(gpu.options);
-  world.run([&](int rank) {
-    koloItem_t item{};
-    item.sendbuf = item.recvbuf = world.deviceWindow(rank);
-    item.count = 1;
-    item.sendtype = item.transfertype = item.recvtype = koloFloat32;
-    if (koloAllReduceList(&item, 1, koloSum, world.comm(rank), world.stream(rank)) != koloUnsupported) std::abort();
-  });
-}
 
 }  // namespace
 }  // namespace kolo::tests

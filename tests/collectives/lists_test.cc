@@ -2,6 +2,8 @@
 // executor and over posted links. Values are small whole numbers, which every datatype holds exactly, as it does their
 // sums.
 
+#include "lists.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -275,6 +277,7 @@ class ListRank {
     const std::size_t used = fill(window);
     std::vector<unsigned char> wanted(window, window + used);
     expect(wanted);
+    if (world_.isOnGpu()) test::upload(world_.device(), world_.deviceWindow(rank_), window, used);
     std::vector<koloArray_t> arrays(2 * list_.items.size());
     std::vector<koloItem_t> items;
     for (std::size_t i = 0; i < list_.items.size(); ++i) items.push_back(describe(i, &arrays[2 * i]));
@@ -284,6 +287,7 @@ class ListRank {
       world_.synchronize(rank_);
       if (isInPlaceSomewhere()) break;
     }
+    if (world_.isOnGpu()) test::download(world_.device(), window, world_.deviceWindow(rank_), used);
     for (std::size_t at = 0; at < used; ++at) {
       if (window[at] != wanted[at]) return difference(at, window, wanted);
     }
@@ -332,7 +336,7 @@ class ListRank {
   koloItem_t describe(std::size_t i, koloArray_t* arrays) const {
     const ListItem& item = list_.items[i];
     koloItem_t result{};
-    unsigned char* const base = world_.window(rank_);
+    unsigned char* const base = world_.isOnGpu() ? world_.deviceWindow(rank_) : world_.window(rank_);
     if (hasSend(list_, rank_)) result.sendbuf = base + send(i).offset;
     if (hasRecv(list_, rank_)) result.recvbuf = base + recv(i).offset;
     result.sendtype = item.types.send;
@@ -402,7 +406,7 @@ ListItem longItem(Random& random, const ListCase& list, int ranks) {
 
 using MakeItem = ListItem (*)(Random&, const ListCase&, int);
 
-void runLists(World& world, std::uint64_t seed, int each, MakeItem makeItem = randomItem) {
+void runListsOf(MakeItem makeItem, World& world, std::uint64_t seed, int each) {
   Random random(seed);
   for (int c = koloCollectiveAllReduce; c < koloCollectiveBarrier; ++c) {
     for (int turn = 0; turn < each; ++turn) {
@@ -430,14 +434,22 @@ void runLists(World& world, std::uint64_t seed, int each, MakeItem makeItem = ra
   }
 }
 
-std::uint64_t seedFor(int test, int ranks) { return testSeed() + static_cast<std::uint64_t>(2000 + 10 * test + ranks); }
+}  // namespace
+
+void runLists(World& world, std::uint64_t seed, int each) { runListsOf(randomItem, world, seed, each); }
+
+std::uint64_t listSeed(int test, int ranks) {
+  return testSeed() + static_cast<std::uint64_t>(2000 + 10 * test + ranks);
+}
+
+namespace {
 
 TEST_CASE("S0.5 S1.5 S2.4 S2.5 S4.4 lists and axes: every collective gives what its definition says") {
   for (const int ranks : {1, 2, 3, 4, 5}) {
     WorldOptions options;
     options.ranks = ranks;
     World world(options);
-    runLists(world, seedFor(0, ranks), std::max(2, 40 / kSlowdown));
+    runLists(world, listSeed(0, ranks), std::max(2, 40 / kSlowdown));
   }
 }
 
@@ -447,7 +459,7 @@ TEST_CASE("S1.5 long lists and axes: peers read and write the items where they a
     options.ranks = ranks;
     options.windowBytes = 32 << 20;
     World world(options);
-    runLists(world, seedFor(4, ranks), std::max(2, 12 / kSlowdown), longItem);
+    runListsOf(longItem, world, listSeed(8, ranks), std::max(2, 12 / kSlowdown));
   }
 }
 
@@ -456,7 +468,7 @@ TEST_CASE("long lists and axes: emulated block") {
   WorldOptions options;
   options.windowBytes = 32 << 20;
   World world(options);
-  runLists(world, seedFor(5, 2), std::max(1, 4 / kSlowdown), longItem);
+  runListsOf(longItem, world, listSeed(9, 2), std::max(1, 4 / kSlowdown));
 }
 
 TEST_CASE("lists and axes: reproducible communicators") {
@@ -464,7 +476,7 @@ TEST_CASE("lists and axes: reproducible communicators") {
   options.ranks = 3;
   options.reproducible = true;
   World world(options);
-  runLists(world, seedFor(1, 3), std::max(2, 10 / kSlowdown));
+  runLists(world, listSeed(1, 3), std::max(2, 10 / kSlowdown));
 }
 
 TEST_CASE("lists and axes: posted links, and hosts whose ranks share memory") {
@@ -473,7 +485,7 @@ TEST_CASE("lists and axes: posted links, and hosts whose ranks share memory") {
     options.ranks = 4;
     options.latePerHost = perHost;
     World world(options);
-    runLists(world, seedFor(2, perHost), std::max(2, 10 / kSlowdown));
+    runLists(world, listSeed(2, perHost), std::max(2, 10 / kSlowdown));
   }
 }
 
@@ -483,7 +495,7 @@ TEST_CASE("lists and axes: emulated block") {
     WorldOptions options;
     options.ranks = 3;
     World world(options);
-    runLists(world, seedFor(3, static_cast<int>(threads)), std::max(1, 6 / kSlowdown));
+    runLists(world, listSeed(3, static_cast<int>(threads)), std::max(1, 6 / kSlowdown));
   }
 }
 
@@ -493,6 +505,13 @@ struct AxisCase {
   int split, concat;
   std::vector<std::size_t> splits, concats;
 };
+
+// Behind the last byte of a tensor.
+std::size_t endOf(const Tensor& tensor) {
+  std::size_t end = 0;
+  tensor.each([&](const auto& index) { end = std::max(end, tensor.place(index) + koloDataTypeSize(tensor.datatype)); });
+  return end;
+}
 
 // S1.8 and S4.4: an array that is distributed along one axis is distributed along another afterwards.
 void exchangeAxes(World& world, const AxisCase& axes, bool transposed) {
@@ -522,17 +541,22 @@ void exchangeAxes(World& world, const AxisCase& axes, bool transposed) {
       const int value = valueAt(index);
       std::memcpy(window + place, &value, sizeof value);
     });
+    const std::size_t used = std::max(endOf(send), endOf(recv));
+    if (world.isOnGpu()) test::upload(world.device(), world.deviceWindow(rank), window, used);
+    unsigned char* const base = world.isOnGpu() ? world.deviceWindow(rank) : window;
     const koloArray_t from{static_cast<int>(shape.size()), send.shape.data(), send.strides.data()};
     const koloArray_t to{static_cast<int>(shape.size()), recv.shape.data(), recv.strides.data()};
     koloItem_t item{};
-    item.sendbuf = window + send.offset;
-    item.recvbuf = window + recv.offset;
+    item.sendbuf = base + send.offset;
+    item.recvbuf = base + recv.offset;
     item.sendtype = item.transfertype = item.recvtype = koloInt32;
     item.sendarray = &from;
     item.recvarray = &to;
     const koloResult_t code = koloAllToAllAxis(&item, axes.split, axes.concat, axes.splits.data(), axes.concats.data(),
-                                               world.comm(rank), nullptr);
+                                               world.comm(rank), world.stream(rank));
     std::string fault = code == koloSuccess ? "" : koloGetLastError(nullptr);
+    world.synchronize(rank);
+    if (world.isOnGpu()) test::download(world.device(), window, world.deviceWindow(rank), used);
     recv.each([&](std::vector<std::size_t> index) {
       int value = -1;
       std::memcpy(&value, window + recv.place(index), sizeof value);
@@ -547,16 +571,24 @@ void exchangeAxes(World& world, const AxisCase& axes, bool transposed) {
   });
 }
 
-TEST_CASE("S1.8 S4.4 all-to-all along two axes, with uneven splits") {
-  WorldOptions options;
-  options.ranks = 3;
-  World world(options);
+}  // namespace
+
+void exchangeAxes(World& world) {
   for (const bool transposed : {false, true}) {
     exchangeAxes(world, {{6, 5, 4}, 0, 1, {2, 2, 2}, {5, 5, 5}}, transposed);
     exchangeAxes(world, {{6, 5, 4}, 0, 2, {1, 5, 0}, {4, 1, 3}}, transposed);
     exchangeAxes(world, {{3, 40, 7}, 1, 0, {7, 0, 33}, {1, 0, 2}}, transposed);
     exchangeAxes(world, {{9, 2}, 0, 1, {3, 4, 2}, {2, 2, 1}}, transposed);
   }
+}
+
+namespace {
+
+TEST_CASE("S1.8 S4.4 all-to-all along two axes, with uneven splits") {
+  WorldOptions options;
+  options.ranks = 3;
+  World world(options);
+  exchangeAxes(world);
 }
 
 // The bits of merged calls are those of single ones, for the same algorithm: rough numbers, whose sums depend on the

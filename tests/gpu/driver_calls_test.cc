@@ -157,6 +157,43 @@ TEST_CASE("what a group costs in calls of the driver", "[mock][calls]") {
   expectCost("group of 9 all_reduces, a list apart", pair.costOf(several(9)), 46, 10, 864);
 }
 
+// A list that has been called before is uploaded no more, and asks the driver about each item's buffers alone.
+TEST_CASE("what a list costs in calls of the driver", "[mock][calls]") {
+  const MockScene scene(kRoomy);
+  const Pair pair;
+  const auto item = [&](int rank, std::size_t at) {
+    koloItem_t result{};
+    result.sendbuf = result.recvbuf = pair.data(rank, at);
+    result.count = 8;
+    result.sendtype = result.transfertype = result.recvtype = koloInt32;
+    return result;
+  };
+  const auto list = [&](int rank) {
+    const koloItem_t items[] = {item(rank, 0), item(rank, 16), item(rank, 32)};
+    return koloAllReduceList(items, 3, koloSum, pair.comm(rank), pair.stream(rank).get());
+  };
+  const auto gather = [&](int rank) {  // blocks of several lengths
+    const std::size_t counts[] = {1, 7};
+    koloItem_t divided{};
+    divided.sendbuf = pair.data(rank);
+    divided.recvbuf = pair.result(rank);
+    divided.counts = counts;
+    divided.sendtype = divided.transfertype = divided.recvtype = koloInt32;
+    return koloAllGatherList(&divided, 1, pair.comm(rank), pair.stream(rank).get());
+  };
+  const auto several = [&](int count) {
+    return [&, count](int rank) {
+      REQUIRE_OK(koloGroupStart());
+      for (int i = 0; i < count; ++i) REQUIRE_OK(list(rank));
+      return koloGroupEnd();
+    };
+  };
+  expectCost("all_reduce over a list of 3 items, in place", pair.costOf(list), 9, 1, 864);
+  expectCost("all_gather over a list, with counts", pair.costOf(gather), 8, 1, 864);
+  expectCost("group of 2 all_reduces over lists", pair.costOf(several(2)), 18, 3, 864);
+  expectCost("group of 3 all_reduces over lists, a list apart", pair.costOf(several(3)), 28, 4, 864);
+}
+
 TEST_CASE("what an operation that is captured costs in calls of the driver", "[mock][calls]") {
   const MockScene scene(kRoomy);
   const Pair pair;

@@ -33,7 +33,7 @@ struct SharedBlock {
 class MockPlatform {
  public:
   static constexpr bool kPosts = true;
-  static constexpr bool kServesLists = false;
+  static constexpr bool kServesLists = false, kReadsLists = false;
   struct WaitState {
     std::uint64_t sinceNs = 0;
   };
@@ -96,8 +96,19 @@ class MockPlatform {
   unsigned parity_ = 0;
 };
 
+// Of the kernel that serves lists too.
+class MockListPlatform : public MockPlatform {
+ public:
+  static constexpr bool kServesLists = true;
+  using MockPlatform::MockPlatform;
+
+  void castRows(const device::BlockIndex& index, const device::RowMove& move) {
+    executor::castRowsInBlock(index, move);
+  }
+};
+
 // Calls body(platform, block, shared) on a host thread for each thread of each block.
-template <class Body>
+template <class Platform, class Body>
 void eachThread(const Grid& grid, const Control& control, const Body& body) {
   std::vector<std::unique_ptr<SharedBlock>> shared;
   for (unsigned block = 0; block < grid.blocks; ++block)
@@ -110,7 +121,7 @@ void eachThread(const Grid& grid, const Control& control, const Body& body) {
     if (inSlices) shared[block]->sliced = &sliced;
     for (unsigned thread = 0; thread < grid.blockThreads; ++thread) {
       threads.emplace_back([&, block, thread] {
-        MockPlatform platform(*shared[block], thread, control);
+        Platform platform(*shared[block], thread, control);
         body(platform, static_cast<int>(block), *shared[block]);
         if (inSlices && thread == 0) world->slices.endBlock(sliced);
       });
@@ -120,13 +131,19 @@ void eachThread(const Grid& grid, const Control& control, const Body& body) {
 }
 
 void runBlocks(const Grid& grid, const LaunchParams& launch, const ServeParams& serve) {
-  eachThread(grid, *launch.control, [&](MockPlatform& platform, int block, SharedBlock& shared) {
+  eachThread<MockPlatform>(grid, *launch.control, [&](MockPlatform& platform, int block, SharedBlock& shared) {
     executor::cuda::runKernel(platform, launch, serve, block, static_cast<int>(grid.blocks), shared.state);
   });
 }
 
 void runFew(const Grid& grid, const FewParams& launch) {
-  eachThread(grid, *launch.control, [&](MockPlatform& platform, int block, SharedBlock& shared) {
+  eachThread<MockPlatform>(grid, *launch.control, [&](MockPlatform& platform, int block, SharedBlock& shared) {
+    executor::cuda::runBlock(platform, launch, launch.list(), block, shared.state);
+  });
+}
+
+void runLists(const Grid& grid, const FewParams& launch) {
+  eachThread<MockListPlatform>(grid, *launch.control, [&](MockListPlatform& platform, int block, SharedBlock& shared) {
     executor::cuda::runBlock(platform, launch, launch.list(), block, shared.state);
   });
 }
@@ -167,6 +184,7 @@ struct Prepared<run> {
 
 constexpr std::array kKernels = {
     Kernel{"koloRunFew", Prepared<runFew>::kBytes, Prepared<runFew>::prepare},
+    Kernel{"koloRunLists", Prepared<runLists>::kBytes, Prepared<runLists>::prepare},
     Kernel{"koloRunBlocks", Prepared<runBlocks>::kBytes, Prepared<runBlocks>::prepare},
     Kernel{"koloMoveLine", Prepared<moveLine>::kBytes, Prepared<moveLine>::prepare},
 };

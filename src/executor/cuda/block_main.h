@@ -10,9 +10,15 @@
 namespace kolo::executor::cuda {
 
 // Turns the description of an operation into that of a channel's part: every block of data is cut alike on all ranks.
+// kServesLists: the operation may be over a list.
+template <bool kServesLists>
 KOLO_DEVICE void takeChannel(device::Work& work, int channel) {
   // By how many bytes the buffer begins later.
   const auto part = [&](device::Layout& layout, bool blocks, device::WindowRef& ref) -> std::uint64_t {
+    if constexpr (kServesLists) {
+      // The ring all-reduce cuts each item into the ranks' parts: then its buffers are blocks too.
+      blocks = blocks || (work.segments != nullptr && layout.counts != nullptr);
+    }
     if (blocks) {
       layout.channel = channel;
       layout.channels = work.channels;
@@ -98,7 +104,7 @@ KOLO_DEVICE bool runCollective(Platform& platform, const LaunchHead& params, con
   device::Counter& operations = params.channels[channel].operations;
   if (platform.thread() == 0) {
     work = described;
-    takeChannel(work, channel);
+    takeChannel<Platform::kServesLists>(work, channel);
     state.fault = {};
     work.fault = &state.fault;
     work.posts = postsOf(params, channel);

@@ -101,6 +101,7 @@ Engine::~Engine() {
       memory->setMayStayInUse();
     for (Lent& memory : pinned_) memory.setMayStayInUse();
     lists_.setMayStayInUse();
+    tables_.setMayStayInUse();
   }
   // What is large stays for kernels that may run, and not for graphs: these go before their communicator, and their
   // last replay has ended.
@@ -212,9 +213,9 @@ Status Engine::checkStream(CUstream stream) const {
                device == gpu_->ordinal() ? "another context" : "a context", device, gpu_->ordinal());
 }
 
-// The launch, but for its order; the list that it needs, if any.
+// The launch, but for its order; the list that it needs, if any: for more operations than `mostInline`, or arrays.
 Status Engine::describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs,
-                        LaunchParams& params, Lists::List** list) {
+                        std::size_t mostInline, LaunchParams& params, Lists::List** list) {
   params.control = control_;
   params.channels = channels_.as<Channel>();
   params.posts = posts_.as<device::PostBox>();
@@ -229,7 +230,7 @@ Status Engine::describe(std::span<device::Work> works, std::uint32_t messages, s
     bytes += Lists::arrayBytes(works[i]);
   }
   *list = nullptr;
-  if (works.size() <= kInlineWorks && bytes == works.size_bytes()) {
+  if (works.size() <= mostInline && bytes == works.size_bytes()) {
     std::copy(works.begin(), works.end(), params.works);
     return {};
   }
@@ -237,6 +238,33 @@ Status Engine::describe(std::span<device::Work> works, std::uint32_t messages, s
   params.apart = (*list)->works();
   return lists_.put(works, bytes, **list);
 }
+
+// ---- lists of items
+
+Status Engine::place(device::Work& work, std::uint64_t edgesAt, std::shared_ptr<Table>& table) {
+  if (table == nullptr) {
+    KOLO_ASSIGN(table, tables_.make(work, edgesAt, lastEnded()));
+  }
+  Tables::use(*table, work);
+  return {};
+}
+
+// The number of a launch that has ended, and all before it: awaitMilestone() has seen that.
+std::uint64_t Engine::lastEnded() const {
+  const std::uint64_t reached = passed_ / kMilestone, behind = kMilestones;
+  return reached > behind ? (reached - behind) * kMilestone : 0;
+}
+
+// The launch that is being made reads the tables of its lists.
+Status Engine::hold(const HeldTables& tables, const Capture& capture) {
+  for (const std::shared_ptr<Table>& table : tables) {
+    if (capture.active) KOLO_TRY(tables_.keepForGraph(*table, capture.id, capture.graph));
+    else table->lastLaunch = passed_ + 1;
+  }
+  return {};
+}
+
+// ---- order
 
 Result<Engine::Capture> Engine::captureOf(CUstream stream) const {
   Capture capture;
@@ -326,26 +354,30 @@ Status Engine::setLastIn(const Capture& capture, CUstream stream) {
   return {};
 }
 
-Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs,
-                       CUstream stream) {
+Status Engine::enqueue(std::span<device::Work> works, std::uint32_t messages, const HeldTables& tables,
+                       std::uint64_t timeoutNs, CUstream stream) {
   if (works.empty()) return {};
   const Gpu::Visit visit(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
   KOLO_ASSIGN(const Capture capture, captureOf(stream));
   LaunchParams params;
   Lists::List* list = nullptr;
-  KOLO_TRY(describe(works, messages, timeoutNs, params, &list));
+  const bool overLists = !tables.empty();
+  KOLO_TRY(describe(works, messages, timeoutNs, overLists ? kFewWorks : kInlineWorks, params, &list));
   unsigned blocks = 0;
   for (const device::Work& work : works) blocks = std::max(blocks, static_cast<unsigned>(work.channels));
   if (list != nullptr && capture.active) KOLO_TRY(lists_.keepForGraph(*list, capture.graph));
+  KOLO_TRY(hold(tables, capture));
 
   if (!capture.active) KOLO_TRY(awaitMilestone());
-  const bool staysResident = goesToResident(params, blocks, capture, stream);
+  const bool staysResident = !overLists && goesToResident(params, blocks, capture, stream);
   if (setup_.beforeLaunch) setup_.beforeLaunch(staysResident ? residentBlocks(setup_.layout) : blocks, capture.active);
   KOLO_TRY(orderAfterOthers(stream, capture));
   ++unrecorded_;
   if (staysResident) {
     KOLO_TRY(ring(params, stream));
+  } else if (overLists) {
+    KOLO_TRY(gpu_->launchLists(params, blocks, stream));
   } else {
     KOLO_TRY(gpu_->launch(params, blocks, stream));
   }

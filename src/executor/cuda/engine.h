@@ -22,6 +22,7 @@
 #include "executor/cuda/gpu.h"
 #include "executor/cuda/lists.h"
 #include "executor/cuda/resident.h"
+#include "executor/cuda/tables.h"
 #include "memory/device_memory.h"
 
 namespace kolo::executor::cuda {
@@ -103,12 +104,17 @@ class Engine {
   // Scratch memory, of all channels together.
   Status reserveScratch(std::uint64_t bytes);
 
+  // Points the description of an operation over a list at a table that kernels read. table: what an earlier call for
+  // the same list has made, or null, and then it is made. edgesAt: as device::Segments says.
+  Status place(device::Work& work, std::uint64_t edgesAt, std::shared_ptr<Table>& table);
+
   // Whether operations may go to the stream. Changes nothing.
   Status checkStream(CUstream stream) const;
   // Completes the descriptions with what lies on the device, and launches them as one kernel in the stream's order,
-  // after what was enqueued before on any stream. The first `messages` are messages. In a stream that captures, the
-  // launch becomes part of the graph.
-  Status enqueue(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, CUstream stream);
+  // after what was enqueued before on any stream. The first `messages` are messages. tables: those at which place() has
+  // pointed descriptions. In a stream that captures, the launch becomes part of the graph.
+  Status enqueue(std::span<device::Work> works, std::uint32_t messages, const HeldTables& tables,
+                 std::uint64_t timeoutNs, CUstream stream);
 
   // Why a block gave up, and in which operation of its channel; the first of this rank's life.
   std::optional<device::Fault> fault() const;
@@ -138,14 +144,15 @@ class Engine {
   };
   static constexpr std::size_t kMostCaptures = 16;  // that may be interleaved: nobody tells when one has ended
 
-  Engine(std::shared_ptr<Gpu> gpu, const Setup& setup) : gpu_(std::move(gpu)), setup_(setup), lists_(gpu_) {}
+  Engine(std::shared_ptr<Gpu> gpu, const Setup& setup)
+      : gpu_(std::move(gpu)), setup_(setup), lists_(gpu_), tables_(gpu_) {}
   Status allocate();
   Status allocateRings();
   bool hasEnded() const;
   Result<void*> lendPinned(std::uint64_t bytes);
   void complete(device::Work& work, bool isMessage) const;
-  Status describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs, LaunchParams& params,
-                  Lists::List** list);
+  Status describe(std::span<device::Work> works, std::uint32_t messages, std::uint64_t timeoutNs,
+                  std::size_t mostInline, LaunchParams& params, Lists::List** list);
   Result<Capture> captureOf(CUstream stream) const;
   bool isInOrder(const Capture& capture) const;
   bool mayReplay() const;
@@ -154,6 +161,8 @@ class Engine {
   Status setLastIn(const Capture& capture, CUstream stream);
   Status orderAfterOthers(CUstream stream, const Capture& capture);
   Status orderBeforeOthers(CUstream stream, const Capture& capture);
+  std::uint64_t lastEnded() const;
+  Status hold(const HeldTables& tables, const Capture& capture);
   bool goesToResident(const LaunchParams& params, unsigned blocks, const Capture& capture, CUstream stream) const;
   Status ring(const LaunchParams& params, CUstream stream);
   Status awaitMilestone();
@@ -173,6 +182,7 @@ class Engine {
   std::vector<Lent> pinned_;    // what is pointed to below
   Control* control_ = nullptr;
   Lists lists_;
+  Tables tables_;
 
   // The order of launches over streams and graphs.
   CUevent last_ = nullptr;                // after the last launch, or replay of one

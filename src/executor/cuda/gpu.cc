@@ -91,6 +91,7 @@ Status Gpu::load() {
   }
   KOLO_CUDA(driver_, cuModuleGetFunction, (&runFew_, module_, "koloRunFew"));
   KOLO_CUDA(driver_, cuModuleGetFunction, (&runBlocks_, module_, "koloRunBlocks"));
+  KOLO_CUDA(driver_, cuModuleGetFunction, (&runLists_, module_, "koloRunLists"));
   KOLO_CUDA(driver_, cuModuleGetFunction, (&moveLine_, module_, "koloMoveLine"));
   int blocks = 0, multiprocessors = 0, mps = 0;
   KOLO_CUDA(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, (&blocks, runBlocks_, kBlockThreads, 0));
@@ -119,11 +120,19 @@ Status Gpu::load() {
 
 Status Gpu::launch(const LaunchParams& params, unsigned blocks, CUstream stream) const {
   if (params.apart == nullptr && params.count > kFewWorks) return launch(params, {}, blocks, stream);
+  return launchFew(runFew_, params, blocks, stream);
+}
+
+Status Gpu::launchLists(const LaunchParams& params, unsigned blocks, CUstream stream) const {
+  return launchFew(runLists_, params, blocks, stream);
+}
+
+Status Gpu::launchFew(CUfunction kernel, const LaunchParams& params, unsigned blocks, CUstream stream) const {
   FewParams few;
   static_cast<LaunchHead&>(few) = params;
   if (params.apart == nullptr) std::copy_n(params.works, params.count, few.works);
   void* arguments[] = {&few};  // the driver copies it
-  KOLO_CUDA(driver_, cuLaunchKernel, (runFew_, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
+  KOLO_CUDA(driver_, cuLaunchKernel, (kernel, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, arguments, nullptr));
   return {};
 }
 
@@ -162,6 +171,7 @@ Status Gpu::tryKernels() {
                     .first = 1,
                     .idleNs = kIdleTrialNs};
   KOLO_TRY(launch(params, 1, copies_));
+  KOLO_TRY(launchLists(params, 1, copies_));
   KOLO_TRY(launch(params, ServeParams{}, 1, copies_));
   KOLO_TRY(tryLaunches(*control, serve));
   return moveLine(&tried->resident, &tried->channel);  // waits for all of them

@@ -62,6 +62,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   CUcontext context() const { return context_; }
   // A launch of what `params` describes. REQUIRES: the context.
   Status launch(const LaunchParams& params, unsigned blocks, CUstream stream) const;
+  // Likewise, of operations of which some are over lists of items. REQUIRES: they are apart, or kFewWorks at most.
+  Status launchLists(const LaunchParams& params, unsigned blocks, CUstream stream) const;
   // The resident kernel. REQUIRES: the context.
   Status launchResident(const ServeParams& serve, unsigned blocks, CUstream stream) const;
   const CUuuid& uuid() const { return uuid_; }
@@ -166,6 +168,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   void takeBack(const Lent& lent);
   Status load();
   Status launch(const LaunchParams& params, const ServeParams& serve, unsigned blocks, CUstream stream) const;
+  Status launchFew(CUfunction kernel, const LaunchParams& params, unsigned blocks, CUstream stream) const;
   Status tryKernels();
   Status tryLaunches(Control& control, ServeParams serve);
 
@@ -178,7 +181,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   bool launchesBlock_ = false;
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
-  CUfunction runFew_ = nullptr, runBlocks_ = nullptr, moveLine_ = nullptr;
+  CUfunction runFew_ = nullptr, runBlocks_ = nullptr, runLists_ = nullptr, moveLine_ = nullptr;
   CUstream copies_ = nullptr;  // apart from all others
   int residentBlocks_ = 0;
   double memoryGBps_ = 0, cacheBytes_ = 0;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "device/block_ops.h"
+#include "device/row_move.h"
 #include "executor/cuda/block_main.h"
 #include "executor/cuda/resident.h"
 
@@ -56,8 +57,7 @@ __device__ constexpr ReduceTable kReduceTable = makeTable();
 class CudaPlatform {
  public:
   static constexpr bool kPosts = true;
-  // What runs of segments and casts cost the assembler, and how they do on a GPU, has to be seen first.
-  static constexpr bool kServesLists = false;
+  static constexpr bool kServesLists = false, kReadsLists = false;
   struct WaitState {
     std::uint64_t sinceNs = 0;
   };
@@ -106,12 +106,49 @@ class CudaPlatform {
   std::uint64_t timeoutNs_ = 0;
 };
 
+// The same for casts.
+template <class To, class From>
+__device__ __noinline__ void castAs(const device::BlockIndex& index, const device::RowMove& move) {
+  device::castRows<To, From>(index, move);
+}
+
+using CastFunction = void (*)(const device::BlockIndex& index, const device::RowMove& move);
+
+struct CastTable {
+  CastFunction function[koloNumDatatypes][koloNumDatatypes];  // to, from
+};
+
+constexpr CastTable makeCastTable() {
+  CastTable table{};
+  for (int to = 0; to < koloNumDatatypes; ++to) {
+    for (int from = 0; from < koloNumDatatypes; ++from) {
+      device::withCast(static_cast<koloDataType_t>(to), static_cast<koloDataType_t>(from),
+                       [&]<class To, class From>() { table.function[to][from] = &castAs<To, From>; });
+    }
+  }
+  return table;
+}
+
+__device__ constexpr CastTable kCastTable = makeCastTable();
+
+// Of the kernel that serves lists too. It is a kernel of its own, so that the others are what they would be without
+// lists: neither their registers nor their stack grow.
+class ListPlatform : public CudaPlatform {
+ public:
+  static constexpr bool kServesLists = true;
+  __device__ explicit ListPlatform(Control& control) : CudaPlatform(control) {}
+
+  __device__ void castRows(const device::BlockIndex& index, const device::RowMove& move) {
+    kCastTable.function[move.dstDatatype][move.srcDatatype](index, move);
+  }
+};
+
 }  // namespace
 }  // namespace kolo::executor::cuda
 
-// Two kernels, which call the same functions: one for launches of one or two operations, and one for the others and to
-// be resident. The second bound asks for all registers that so many threads may have: without it sm_80 had given the
-// resident kernel half of them, and reductions spilled.
+// Three kernels, which call the same functions: one for launches of one or two operations, one for the others and to be
+// resident, and one for launches with lists of items. The second bound asks for all registers that so many threads may
+// have: without it sm_80 had given the resident kernel half of them, and reductions spilled.
 extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads, 1)
     koloRunFew(const __grid_constant__ kolo::executor::cuda::FewParams launch) {
   __shared__ kolo::executor::cuda::BlockState state;
@@ -126,6 +163,13 @@ extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads
   kolo::executor::cuda::CudaPlatform platform(*launch.control);
   kolo::executor::cuda::runKernel(platform, launch, serve, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
                                   state);
+}
+
+extern "C" __global__ void __launch_bounds__(kolo::executor::cuda::kBlockThreads, 1)
+    koloRunLists(const __grid_constant__ kolo::executor::cuda::FewParams launch) {
+  __shared__ kolo::executor::cuda::BlockState state;
+  kolo::executor::cuda::ListPlatform platform(*launch.control);
+  kolo::executor::cuda::runBlock(platform, launch, launch.list(), static_cast<int>(blockIdx.x), state);
 }
 
 extern "C" __global__ void koloMoveLine(kolo::device::Counter* to, const kolo::device::Counter* from) {

@@ -58,7 +58,7 @@ class Block {
 // One thread of the block, as device::BlockTeam wants it.
 class EmulatedPlatform {
  public:
-  static constexpr bool kPosts = false, kServesLists = true;
+  static constexpr bool kPosts = false, kServesLists = true, kReadsLists = true;
   using WaitState = executor::WaitState;
 
   EmulatedPlatform(Block& block, unsigned thread) : block_(block), thread_(thread) {}

@@ -14,7 +14,7 @@ class HostTeam {
   HostTeam(const device::Work& work, const Context& context) : work_(work), context_(context) {}
 
   static constexpr bool kIsOneThread = true;
-  static constexpr bool kPosts = true, kOpens = true, kServesLists = true;
+  static constexpr bool kPosts = true, kOpens = true, kServesLists = true, kReadsLists = true;
   static constexpr std::uint64_t kFoldBytes = 1 << 16;  // at a time
 
   static constexpr bool leader() { return true; }

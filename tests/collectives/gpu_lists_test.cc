@@ -1,0 +1,48 @@
+// Lists of items and arrays with strides in the memory of a GPU, as in lists_test.cc.
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "gpu_scene.h"
+#include "lists.h"
+
+namespace kolo::tests {
+namespace {
+
+TEST_CASE("GPU: S0.5 S1.5 S2.4 S2.5 S4.4 lists and axes: every collective gives what its definition says", "[gpu]") {
+  const int ranks = GENERATE(1, 2, 3, 5);
+  const int blocks = GENERATE(1, 3);
+  if (ranks == 5 && blocks == 3 && isMocked()) return;
+  Gpu gpu(ranks, blocks, ranks > 3 ? 1 : 3);
+  World world(gpu.options);
+  runLists(world, listSeed(4, ranks), ranks > 3 ? cases(2, 20) : cases(6, 20));
+}
+
+TEST_CASE("GPU: lists and axes beside a resident kernel", "[gpu]") {
+  Gpu gpu(2, 2, 2, true);
+  World world(gpu.options);
+  runLists(world, listSeed(5, 2), cases(3, 20));
+}
+
+TEST_CASE("GPU: lists and axes on reproducible communicators", "[gpu]") {
+  Gpu gpu(3, 2, 2);
+  gpu.options.reproducible = true;
+  World world(gpu.options);
+  runLists(world, listSeed(6, 3), cases(3, 20));
+}
+
+TEST_CASE("GPU: lists and axes over posted links, and between hosts of several ranks", "[gpu][posted][slow]") {
+  const int perHost = GENERATE(1, 2);
+  Gpu gpu(4, 2, 1);
+  gpu.options.latePerHost = perHost;
+  World world(gpu.options);
+  runLists(world, listSeed(7, perHost), cases(3, 20));
+}
+
+TEST_CASE("GPU: S1.8 S4.4 all-to-all along two axes, with uneven splits", "[gpu]") {
+  Gpu gpu(3, 2, 2);
+  World world(gpu.options);
+  exchangeAxes(world);
+}
+
+}  // namespace
+}  // namespace kolo::tests

@@ -1,0 +1,17 @@
+// Random lists of items, for worlds of any kind.
+#pragma once
+
+#include <cstdint>
+
+#include "world.h"
+
+namespace kolo::tests {
+
+// Every collective, `each` lists: what each rank finds is what kolo.h says of it, and nothing else has changed.
+void runLists(World& world, std::uint64_t seed, int each);
+std::uint64_t listSeed(int test, int ranks);
+
+// All-to-all of arrays along two axes, with uneven splits. REQUIRES: three ranks.
+void exchangeAxes(World& world);
+
+}  // namespace kolo::tests
