@@ -10,7 +10,7 @@ namespace kolo::algorithms {
 
 // Folds everybody's payload, in rank order.
 template <class Team>
-KOLO_DEVICE_CALL void lineFold(device::Exchange<Team>& exchange, const device::ConstPiece& own) {
+KOLO_DEVICE_CALL void lineFold(device::Exchange<Team>& exchange, device::ConstPiece own) {
   const device::Work& work = exchange.work();
   const void* inputs[kMaxLineRanks];
   void* outputs[] = {work.recv};
@@ -37,15 +37,14 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
     const int peer = peerAt(i);
     unsigned char scaled[device::kHeaderPayloadBytes];
     const device::Range block = gives ? work.sendLayout.block(blocks ? peer : 0) : device::Range{};
-    const device::ConstPiece source = work.input(block);
-    const bool isScaled = work.scaled && source.bytes != 0;
-    if (isScaled) {
+    device::ConstPiece source = work.input(block);
+    if (work.scaled && source.bytes != 0) {
       void* output = scaled;
       const void* input = source.data;
       exchange.team().reduceAlone({&output, 1, &input, 1, block.count, work.scalar, 0});
+      source.data = scaled;
     }
-    announceAlone(exchange, peer, source.bytes != 0 && !isScaled ? source.data : scaled,
-                  static_cast<std::uint32_t>(source.bytes));
+    announceAlone(exchange, peer, source.bytes != 0 ? source.data : scaled, static_cast<std::uint32_t>(source.bytes));
   });
   if (work.mayOwe && !gets) {
     for (int i = 0; i < peers; ++i) owe(exchange, peerAt(i));

@@ -24,7 +24,7 @@ koloResult_t run(const char* function, const Call& call, koloComm_t comm, const 
       const Inside<comm::Communicator> communicator =
           findRepeated(call, communicators.remember(reinterpret_cast<std::uintptr_t>(comm)), counts...);
       if (communicator && !communicator->requests().hasCollectives()) {
-        return communicator->backend().waiting()->runAgain();
+        return comm::WaitingBackend::of(communicator->backend()).runAgain();
       }
     }
     Operation operation{call, {}, {}};

@@ -16,13 +16,12 @@
 
 namespace kolo::comm {
 
-class WaitingBackend;
-
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Whether a call waits until its operation is complete; else it enqueues the operation in a stream of the device.
+  // Whether a call waits until its operation is complete, and this is a WaitingBackend; else a call enqueues its
+  // operation in a stream of the device.
   virtual bool waits() const = 0;
 
   // ---- operations
@@ -30,8 +29,6 @@ class Backend {
   // One collective. koloInProgress: it might have to wait, which the calling thread may not (base/caller.h), and
   // nothing was done. stream: of the device, where calls do not wait.
   virtual Status run(const Operation& operation, void* stream) = 0;
-  // The same backend, if its calls wait; else null.
-  virtual WaitingBackend* waiting() { return nullptr; }
   // What a group has for the communicator: messages, which progress beside the collectives, and these in their order.
   virtual Status runGroup(std::span<const Message> messages, std::span<const Operation> operations, void* stream) = 0;
   // Waits for the headers that other ranks still owe, the last check of operations in which this rank only gave; or for
@@ -80,8 +77,10 @@ class Backend {
 // One whose calls wait: it can run a repeated operation without preparing it.
 class WaitingBackend : public Backend {
  public:
+  // REQUIRES: waits().
+  static WaitingBackend& of(Backend& backend) { return static_cast<WaitingBackend&>(backend); }
+
   bool waits() const final { return true; }
-  WaitingBackend* waiting() final { return this; }
   // The operation that the communicator recalled last. REQUIRES: nothing ran since.
   virtual Status runAgain() = 0;
 };

@@ -49,7 +49,7 @@ KOLO_DEVICE void copy(const Exchange<Team>& exchange, const Piece& dst, const Co
 }
 // At most a header's payload; by one thread.
 template <class Team>
-KOLO_DEVICE void copyLine(const Exchange<Team>& exchange, const Piece& dst, const unsigned char* src) {
+KOLO_DEVICE void copyLine(const Exchange<Team>& exchange, Piece dst, const unsigned char* src) {
   if (dst.data != src && !exchange.failed()) copyShort(dst.data, src, static_cast<std::uint32_t>(dst.bytes));
 }
 // What this rank has for itself.
