@@ -2,8 +2,9 @@
 
 usage: torch_lists.py BACKEND COLLECTIVES MODELS, with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment
 
-COLLECTIVES are all_reduce, all_gather and reduce_scatter, by commas. MODELS are those of perf/parameter_lists.py: resnet50, or layer (a transformer's, an eighth as
-wide). A line "collective model way microseconds" for each, where a way is how all the model's tensors are communicated:
+COLLECTIVES are all_reduce, all_gather and reduce_scatter, by commas. MODELS are resnet50 and layer (a transformer's, an eighth as
+wide), of perf/parameter_lists.py. A line "collective model way microseconds" for each, where a way is how all the model's tensors
+are communicated:
 
 list     one coalesced call, which Kolo makes a list
 group    calls between start and end of coalescing, which Kolo makes a group; Gloo has none
