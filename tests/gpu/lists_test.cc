@@ -163,6 +163,27 @@ TEST_CASE("hundreds of lists may be ahead of the device", "[device][lists]") {
   });
 }
 
+TEST_CASE("a list that is new allocates nothing for which the driver may wait", "[mock][queues][lists]") {
+  const MockScene scene({.multiprocessors = 8, .blockThreads = 1, .allocationWaits = true});
+  constexpr std::size_t kLists = 40;
+  const DeviceBuffer values[2] = {DeviceBuffer(kLists + 2), DeviceBuffer(kLists + 2)};
+  const CudaStream streams[2];
+  for (const DeviceBuffer& value : values) value->fill(1);
+  const Ranks ranks(oneDevice(2));
+  const auto call = [&](int rank) {
+    for (std::size_t i = 2; i < kLists + 2; ++i)
+      CHECK_CODE(koloSuccess, addUpEnds(values[rank], i, ranks[rank], streams[rank]));
+  };
+  CHECK(endsSoon([&] { call(0); }));
+  call(1);
+  for (const CudaStream& stream : streams) stream.synchronize();
+  for (const DeviceBuffer& value : values) {
+    CHECK(value->read(1) == 2);
+    CHECK(value->read(kLists) == 2);
+    CHECK(value->read(kLists + 1) == 1);
+  }
+}
+
 TEST_CASE("an item that does not belong on the GPU is refused by its number", "[mock][lists]") {
   const MockScene scene({.devices = 2, .multiprocessors = 2});
   const Ranks ranks({0});
