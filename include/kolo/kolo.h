@@ -891,7 +891,8 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *   buffers are the caller's again when the operation has ended.
  * Blocks, Stream, Threads: as the collective. Errors: those of the collective, which name the item; koloInvalidArgument
  *   (shape, axis, counts, overlap); koloInvalidDatatype for a conversion that does not exist. Ranks whose lists differ
- *   in the number of items, lengths, transfertype, recvtype or scale get koloMismatch.
+ *   in the number of items, lengths, axis, transfertype, recvtype or scale get koloMismatch. The message names the
+ *   first item that differs, and what two ranks gave there.
  * Communicators: on host memory only (koloUnsupported on GPUs).
  * Memory of windows is used like other memory: all items go through the communicator's own staging memory. */
 
@@ -951,9 +952,35 @@ KOLO_API koloResult_t koloAllToAllList(const koloItem_t* items, size_t count, ko
  * that is distributed along concatAxis, the array is distributed along splitAxis afterwards. Parameters: item:
  * sendarray is not NULL; recvarray, if not NULL, has the shape of the result. count, counts and axis are not read.
  * splits: [n] the ranks' lengths along splitAxis; NULL: the same for all. concats: [n] the lengths along concatAxis
- * that the ranks' arrays have; NULL: the same for all. */
+ * that the ranks' arrays have; NULL: the same for all.
+ * Adjoint: koloAllToAllAxis, with splitAxis and concatAxis, and splits and concats, exchanged. */
 KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
                                        const size_t* concats, koloComm_t comm, koloStream_t stream);
+
+/* Where an array is: an axis, along which the ranks have parts of it, in the order of the ranks; or one of these. */
+#define KOLO_ON_ALL (-1)                 /* every rank has the whole array */
+#define KOLO_ON_RANK(rank) (-2 - (rank)) /* one rank has the whole array, the others have nothing */
+/* Reshards: an array that is distributed in one way is distributed in another one afterwards.
+ *  - From an axis to another one, or to other parts along the same one, it is an all-to-all; to all ranks it is an
+ *    all-gather, and to one rank a gather. From one rank it is a scatter, a broadcast or a gather.
+ *  - From KOLO_ON_ALL, and where nothing is to move, each rank copies by itself. Whether the others call the same is
+ *    not noticed then.
+ * Parameters:
+ *   item       sendbuf: what this rank has of the array; recvbuf: what it is to have. NULL where that is nothing.
+ *              sendarray, recvarray: for strides; NULL: row-major. Their shape is that of the rank's part.
+ *              count, counts and axis are not read.
+ *   whole      the shape of the whole array, the same on all ranks; strides are not read
+ *   from, to   an axis, KOLO_ON_ALL or KOLO_ON_RANK()
+ *   fromParts  if from is an axis: [n] the lengths of the ranks' parts, 0 allowed; NULL: the ranks divide the axis
+ *              evenly
+ *   toParts    likewise, of to
+ * In place: no, but for a copy of an array onto itself.
+ * Errors: as those of lists. koloInvalidArgument for an axis that the ranks do not divide, which names axis, length and
+ *   ranks. koloInvalidRank (KOLO_ON_RANK).
+ * Adjoint: koloReshard, with from and to, and fromParts and toParts, exchanged, if neither is KOLO_ON_ALL. To
+ *   KOLO_ON_ALL: a reduction to where the array was. */
+KOLO_API koloResult_t koloReshard(const koloItem_t* item, const koloArray_t* whole, int from, int to,
+                                  const size_t* fromParts, const size_t* toParts, koloComm_t comm, koloStream_t stream);
 
 /* Starts koloAllReduceList. What holds for requests holds here too, and for the following functions. */
 KOLO_API koloResult_t koloIallReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
@@ -981,6 +1008,11 @@ KOLO_API koloResult_t koloIallToAllList(const koloItem_t* items, size_t count, k
 /* Starts koloAllToAllAxis. */
 KOLO_API koloResult_t koloIallToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
                                         const size_t* concats, koloComm_t comm, koloRequest_t* request);
+
+/* Starts koloReshard. */
+KOLO_API koloResult_t koloIreshard(const koloItem_t* item, const koloArray_t* whole, int from, int to,
+                                   const size_t* fromParts, const size_t* toParts, koloComm_t comm,
+                                   koloRequest_t* request);
 
 /* ----------------------------------------------------------------- memory */
 

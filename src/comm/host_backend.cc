@@ -139,6 +139,7 @@ Status HostBackend::execute() {
   work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
   if (work.readsPeers || work.writesPeers) work.offersMemory = owner_.traffic().offersMemory();
+  if (now.list != nullptr) owner_.callTerms().note(sequence, now.list);
   if (owner_.ranks() > 1) owner_.boards().post(work);
   const auto held = owner_.traffic().hold();
   executor_.run(work, now.context);
