@@ -16,7 +16,7 @@ using device::Collective;
 using Shape = std::vector<std::size_t>;
 
 // Where an array is: cut along an axis, whole on one rank, or whole on all.
-struct Place {
+struct Placement {
   int axis = -1;
   int root = -1;
   Shape parts;  // lengths along the axis, by rank
@@ -24,7 +24,7 @@ struct Place {
   bool isCut() const { return axis >= 0; }
   bool isOnAll() const { return axis < 0 && root < 0; }
   bool isOn(int rank) const { return isOnAll() || root == rank; }  // whole
-  bool operator==(const Place&) const = default;
+  bool operator==(const Placement&) const = default;
 };
 
 class Resharder {
@@ -68,8 +68,8 @@ class Resharder {
     return {};
   }
 
-  Result<Place> readPlace(const char* name, int place, const char* partsName, const std::size_t* parts) const {
-    Place result;
+  Result<Placement> readPlace(const char* name, int place, const char* partsName, const std::size_t* parts) const {
+    Placement result;
     if (place == KOLO_ON_ALL) return result;
     if (place < 0) {
       result.root = -2 - place;
@@ -107,14 +107,14 @@ class Resharder {
   }
 
   // What this rank has of the array there.
-  Shape shapeAt(const Place& place) const {
+  Shape shapeAt(const Placement& place) const {
     Shape shape = shape_;
     if (place.isCut()) shape[static_cast<std::size_t>(place.axis)] = place.parts[mine_];
     return shape;
   }
 
   // given: the caller's array, for its strides.
-  Status describe(const char* name, const Place& place, const koloArray_t* given, Local& local) const {
+  Status describe(const char* name, const Placement& place, const koloArray_t* given, Local& local) const {
     local.shape = shapeAt(place);
     const bool isThere = place.isCut() || place.isOn(rank_);
     std::ptrdiff_t stride = 1;
@@ -194,7 +194,7 @@ class Resharder {
   const ReshardCall& call_;
   koloItem_t item_;
   Shape shape_;
-  Place from_, to_;
+  Placement from_, to_;
   Local send_, recv_;
 };
 

@@ -18,7 +18,7 @@ using Bytes = std::vector<unsigned char>;
 
 unsigned char valueOf(int rank, size_t at) { return static_cast<unsigned char>(rank * 61 + 7 * at + at / 251); }
 
-constexpr unsigned char kUntouched = 0xa5;
+constexpr unsigned char kNotWritten = 0xa5;
 constexpr size_t kMargin = 33;
 
 }  // namespace
@@ -54,7 +54,7 @@ TEST_CASE("S3.5 S3.7 odd shards stand in the order of the ranks, as one array, a
       INFO(ranks << " ranks, shards of " << shard << " bytes");
       world.run([&](Self& self) {
         const auto n = static_cast<size_t>(self.ranks);
-        Bytes mine(shard), all(n * shard + kMargin, kUntouched);
+        Bytes mine(shard), all(n * shard + kMargin, kNotWritten);
         for (size_t i = 0; i < shard; ++i) mine[i] = valueOf(self.rank, i);
         const Bytes given = mine;
         EXPECT_OK(self, koloAllGather(mine.data(), all.data(), shard, koloUint8, self.comm, nullptr));
@@ -65,7 +65,7 @@ TEST_CASE("S3.5 S3.7 odd shards stand in the order of the ranks, as one array, a
             isRight = isRight && all[static_cast<size_t>(rank) * shard + i] == valueOf(rank, i);
         }
         EXPECT(self, isRight);
-        EXPECT(self, std::all_of(all.end() - kMargin, all.end(), [](unsigned char at) { return at == kUntouched; }));
+        EXPECT(self, std::all_of(all.end() - kMargin, all.end(), [](unsigned char at) { return at == kNotWritten; }));
       });
     }
   }
@@ -86,12 +86,12 @@ TEST_CASE("S3.3 nobody writes into a rank's buffer before that rank has called")
       auto* const mine = static_cast<unsigned char*>(memory);
       auto* const all = mine + kBytes;
       for (size_t i = 0; i < kBytes; ++i) mine[i] = valueOf(self.rank, i);
-      std::fill(all, all + 3 * kBytes, kUntouched);
+      std::fill(all, all + 3 * kBytes, kNotWritten);
       EXPECT_OK(self, koloBarrier(self.comm, nullptr));
       if (self.rank == 2) {
         while (entering.load() < 2) std::this_thread::yield();
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
-        EXPECT(self, std::all_of(all, all + 3 * kBytes, [](unsigned char at) { return at == kUntouched; }));
+        EXPECT(self, std::all_of(all, all + 3 * kBytes, [](unsigned char at) { return at == kNotWritten; }));
       }
       ++entering;
       EXPECT_OK(self, koloAllGather(mine, all, kBytes, koloUint8, self.comm, nullptr));

@@ -91,9 +91,9 @@ void expectBits(const char* algorithm, int ranks, const std::vector<size_t>& cou
   }
 }
 
-const std::vector<size_t> kCounts = {1, 2, 7, 10, 31, 32, 48, 96, 1000, 4097, 70016};
+const std::vector<size_t> kFoldedCounts = {1, 2, 7, 10, 31, 32, 48, 96, 1000, 4097, 70016};
 
-int next(int rank, int ranks) { return (rank + 1) % ranks; }
+int after(int rank, int ranks) { return (rank + 1) % ranks; }
 int before(int rank, int ranks) { return (rank + ranks - 1) % ranks; }
 
 }  // namespace
@@ -103,9 +103,9 @@ TEST_CASE("S0.2 one-shot folds the ranks in order 0, 1, ..., so all results are 
     const Expect inOrder = [](koloRedOp_t op, const std::vector<Floats>& inputs, Floats& result) {
       fold(op, inputs, 0, 1, {0, result.size()}, result);
     };
-    expectBits("all_reduce:one_shot", ranks, kCounts, false, inOrder);
+    expectBits("all_reduce:one_shot", ranks, kFoldedCounts, false, inOrder);
     expectBits("reduce_scatter:one_shot", ranks, {1, 7, 4097}, true, inOrder);
-    expectBits("all_reduce:two_shot", ranks, kCounts, false, inOrder);
+    expectBits("all_reduce:two_shot", ranks, kFoldedCounts, false, inOrder);
     expectBits("all_reduce:line", ranks, {1, 2, 7, 10}, false, inOrder);
   }
 }
@@ -113,7 +113,7 @@ TEST_CASE("S0.2 one-shot folds the ranks in order 0, 1, ..., so all results are 
 // 1 element is fewer than ranks; 32 are one chunk, and the others are empty; 48 by four ranks leave the last one empty.
 TEST_CASE("S0.3 S0.4 the ring folds chunk i in the order i, i+1, ..., chunks as tinygrad cuts them, empty ones too") {
   for (const int ranks : {2, 3, 4, 5}) {
-    expectBits("all_reduce:ring", ranks, kCounts, false,
+    expectBits("all_reduce:ring", ranks, kFoldedCounts, false,
                [&](koloRedOp_t op, const std::vector<Floats>& inputs, Floats& result) {
                  const std::vector<Cut> chunks = chunksOf(result.size(), inputs.size());
                  for (int i = 0; i < ranks; ++i) fold(op, inputs, i, 1, chunks[static_cast<size_t>(i)], result);
@@ -124,7 +124,7 @@ TEST_CASE("S0.3 S0.4 the ring folds chunk i in the order i, i+1, ..., chunks as 
 // Block b of a reduce-scatter ends at its own rank, so its fold begins behind it.
 TEST_CASE("S3.2 S3.8 the bidirectional ring folds the halves of each block in opposite directions") {
   for (const int ranks : {2, 3, 4, 5}) {
-    expectBits("all_reduce:biring", ranks, kCounts, false,
+    expectBits("all_reduce:biring", ranks, kFoldedCounts, false,
                [&](koloRedOp_t op, const std::vector<Floats>& inputs, Floats& result) {
                  const std::vector<Cut> chunks = chunksOf(result.size(), inputs.size());
                  for (int i = 0; i < ranks; ++i) foldHalves(op, inputs, i, i, chunks[static_cast<size_t>(i)], result);
@@ -134,13 +134,13 @@ TEST_CASE("S3.2 S3.8 the bidirectional ring folds the halves of each block in op
         [&](koloRedOp_t op, const std::vector<Floats>& inputs, Floats& result) {
           const size_t count = result.size() / inputs.size();
           for (int b = 0; b < ranks; ++b)
-            foldHalves(op, inputs, before(b, ranks), next(b, ranks), {static_cast<size_t>(b) * count, count}, result);
+            foldHalves(op, inputs, before(b, ranks), after(b, ranks), {static_cast<size_t>(b) * count, count}, result);
         });
     expectBits("reduce_scatter:ring", ranks, {1, 7, 4097}, true,
                [&](koloRedOp_t op, const std::vector<Floats>& inputs, Floats& result) {
                  const size_t count = result.size() / inputs.size();
                  for (int b = 0; b < ranks; ++b)
-                   fold(op, inputs, next(b, ranks), 1, {static_cast<size_t>(b) * count, count}, result);
+                   fold(op, inputs, after(b, ranks), 1, {static_cast<size_t>(b) * count, count}, result);
                });
   }
 }

@@ -11,6 +11,8 @@
 
 using namespace kolo::test;
 
+// Its own: names as short as these are those of other files too.
+namespace resharding {
 namespace {
 
 using Random = std::mt19937;
@@ -156,8 +158,6 @@ std::string describe(const Case& its) {
          std::to_string(its.strides);
 }
 
-}  // namespace
-
 TEST_CASE("S0.8 an array goes from an axis, a rank or all ranks to another axis, to one rank, to all") {
   constexpr int kCases = kSanitized ? 40 : 250;
   for (const int ranks : {1, 2, 3, 4}) {
@@ -228,3 +228,6 @@ TEST_CASE("S0.8 S4.5 what cannot be resharded is refused, in words") {
     expectWorks(self);
   });
 }
+
+}  // namespace
+}  // namespace resharding
