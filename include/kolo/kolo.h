@@ -552,47 +552,59 @@ KOLO_API koloResult_t koloSetTimeout(int timeoutMs);
  *  - It also refuses the memory of a process that is not dumpable (prctl PR_SET_DUMPABLE, a change of user). Such a
  *    rank's memory is staged from that moment on.
  *
+ * Adjoints. "Adjoint" names the call that carries a gradient back, if this one carried a value forth: with the gradient
+ * of recvbuf as sendbuf, it gives the gradient of sendbuf. That of a reduction is told for koloSum. Where only some
+ * ranks have a gradient, koloVote tells all of them before they call.
+ *
  * Sources. The files src/algorithms/NAME.h name the publications that the algorithms follow. koloExplain tells which
  * algorithm an operation takes. */
 
 /* All-reduce: recvbuf[i] is the fold of all ranks' sendbuf[i], on every rank.
  * Parameters: sendbuf, recvbuf: count elements each.
- * In place: sendbuf == recvbuf. */
+ * In place: sendbuf == recvbuf.
+ * Adjoint: koloAllReduce. */
 KOLO_API koloResult_t koloAllReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                     koloRedOp_t op, koloComm_t comm, koloStream_t stream);
 /* Reduce: recvbuf[i] of the root is the fold of all ranks' sendbuf[i].
  * Parameters: sendbuf: count elements; recvbuf: count elements on the root, elsewhere not touched and may be NULL.
- * In place: sendbuf == recvbuf, on the root. */
+ * In place: sendbuf == recvbuf, on the root.
+ * Adjoint: koloBroadcast, with the same root. */
 KOLO_API koloResult_t koloReduce(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                  koloRedOp_t op, int root, koloComm_t comm, koloStream_t stream);
 /* Broadcast: copies the root's sendbuf into every rank's recvbuf.
  * Parameters: sendbuf: count elements, read on the root only; recvbuf: count elements.
- * In place: sendbuf == recvbuf. */
+ * In place: sendbuf == recvbuf.
+ * Adjoint: koloReduce, with the same root. */
 KOLO_API koloResult_t koloBroadcast(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype, int root,
                                     koloComm_t comm, koloStream_t stream);
 /* All-gather: block i of every rank's recvbuf is the sendbuf of rank i.
  * Parameters: sendbuf: sendcount elements; recvbuf: n blocks of sendcount elements.
- * In place: sendbuf == recvbuf + rank * sendcount. */
+ * In place: sendbuf == recvbuf + rank * sendcount.
+ * Adjoint: koloReduceScatter. */
 KOLO_API koloResult_t koloAllGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
                                     koloComm_t comm, koloStream_t stream);
 /* Reduce-scatter: recvbuf is block `rank` of the fold of all ranks' sendbuf.
  * Parameters: sendbuf: n blocks of recvcount elements; recvbuf: recvcount elements.
- * In place: recvbuf == sendbuf + rank * recvcount. */
+ * In place: recvbuf == sendbuf + rank * recvcount.
+ * Adjoint: koloAllGather. */
 KOLO_API koloResult_t koloReduceScatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
                                         koloRedOp_t op, koloComm_t comm, koloStream_t stream);
 /* All-to-all: block j of rank i's sendbuf becomes block i of rank j's recvbuf.
  * Parameters: sendbuf, recvbuf: n blocks of count elements each.
- * In place: sendbuf == recvbuf. */
+ * In place: sendbuf == recvbuf.
+ * Adjoint: koloAllToAll. */
 KOLO_API koloResult_t koloAllToAll(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                    koloComm_t comm, koloStream_t stream);
 /* Gather: block i of the root's recvbuf is the sendbuf of rank i.
  * Parameters: sendbuf: sendcount elements; recvbuf: n blocks of sendcount elements on the root, elsewhere not touched.
- * In place: sendbuf == recvbuf + root * sendcount, on the root. */
+ * In place: sendbuf == recvbuf + root * sendcount, on the root.
+ * Adjoint: koloScatter, with the same root. */
 KOLO_API koloResult_t koloGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
                                  int root, koloComm_t comm, koloStream_t stream);
 /* Scatter: recvbuf of rank i is block i of the root's sendbuf.
  * Parameters: sendbuf: n blocks of recvcount elements, read on the root only; recvbuf: recvcount elements.
- * In place: recvbuf == sendbuf + root * recvcount, on the root. */
+ * In place: recvbuf == sendbuf + root * recvcount, on the root.
+ * Adjoint: koloGather, with the same root. */
 KOLO_API koloResult_t koloScatter(const void* sendbuf, void* recvbuf, size_t recvcount, koloDataType_t datatype,
                                   int root, koloComm_t comm, koloStream_t stream);
 /* Barrier: is complete when every rank has entered. */
@@ -619,7 +631,8 @@ KOLO_API koloResult_t koloVote(uint64_t mine, uint64_t* any, uint64_t* all, kolo
  *   sendbuf         counts[rank] elements
  *   recvbuf         block i: counts[i] elements at displs[i]
  *   counts, displs  the same on all ranks
- * In place: sendbuf == recvbuf + displs[rank]. */
+ * In place: sendbuf == recvbuf + displs[rank].
+ * Adjoint: koloReduceScatterv, with the same counts. */
 KOLO_API koloResult_t koloAllGatherv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
                                      koloDataType_t datatype, koloComm_t comm, koloStream_t stream);
 /* Reduce-scatter with counts: recvbuf is block `rank` of the fold of all ranks' sendbuf.
@@ -627,7 +640,8 @@ KOLO_API koloResult_t koloAllGatherv(const void* sendbuf, void* recvbuf, const s
  *   sendbuf         block i: counts[i] elements at displs[i]
  *   recvbuf         counts[rank] elements
  *   counts, displs  the same on all ranks
- * In place: recvbuf == sendbuf + displs[rank]. */
+ * In place: recvbuf == sendbuf + displs[rank].
+ * Adjoint: koloAllGatherv, with the same counts. */
 KOLO_API koloResult_t koloReduceScatterv(const void* sendbuf, void* recvbuf, const size_t* counts, const size_t* displs,
                                          koloDataType_t datatype, koloRedOp_t op, koloComm_t comm, koloStream_t stream);
 /* All-to-all with counts: block j of rank i's sendbuf becomes block i of rank j's recvbuf.
@@ -635,7 +649,8 @@ KOLO_API koloResult_t koloReduceScatterv(const void* sendbuf, void* recvbuf, con
  *   sendbuf  block j: sendcounts[j] elements at senddispls[j]
  *   recvbuf  block i: recvcounts[i] elements at recvdispls[i]
  *   sendcounts[j] of rank i must equal recvcounts[i] of rank j. The displacements are each rank's own.
- * In place: no. */
+ * In place: no.
+ * Adjoint: koloAllToAllv, with the counts and displacements of both sides exchanged. */
 KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcounts, const size_t* senddispls,
                                     void* recvbuf, const size_t* recvcounts, const size_t* recvdispls,
                                     koloDataType_t datatype, koloComm_t comm, koloStream_t stream);
@@ -644,7 +659,8 @@ KOLO_API koloResult_t koloAllToAllv(const void* sendbuf, const size_t* sendcount
  *   sendbuf             sendcount elements; sendcount must equal the root's recvcounts[rank]
  *   recvbuf             on the root, block i: recvcounts[i] elements at displs[i]
  *   recvcounts, displs  read on the root only
- * In place: sendbuf == recvbuf + displs[root], on the root. */
+ * In place: sendbuf == recvbuf + displs[root], on the root.
+ * Adjoint: koloScatterv, with the same root and counts. */
 KOLO_API koloResult_t koloGatherv(const void* sendbuf, size_t sendcount, void* recvbuf, const size_t* recvcounts,
                                   const size_t* displs, koloDataType_t datatype, int root, koloComm_t comm,
                                   koloStream_t stream);
@@ -653,7 +669,8 @@ KOLO_API koloResult_t koloGatherv(const void* sendbuf, size_t sendcount, void* r
  *   sendbuf             on the root, block i: sendcounts[i] elements at displs[i]
  *   sendcounts, displs  read on the root only
  *   recvbuf             recvcount elements; recvcount must equal the root's sendcounts[rank]
- * In place: recvbuf == sendbuf + displs[root], on the root. */
+ * In place: recvbuf == sendbuf + displs[root], on the root.
+ * Adjoint: koloGatherv, with the same root and counts. */
 KOLO_API koloResult_t koloScatterv(const void* sendbuf, const size_t* sendcounts, const size_t* displs, void* recvbuf,
                                    size_t recvcount, koloDataType_t datatype, int root, koloComm_t comm,
                                    koloStream_t stream);
@@ -677,18 +694,21 @@ typedef struct {
 
 /* Sends a message with tag 0 to one rank.
  * Parameters: sendbuf: count elements, read; peer: 0..n-1.
- * Blocks: rule 7. A send may return before the receiver has called. */
+ * Blocks: rule 7. A send may return before the receiver has called.
+ * Adjoint: koloRecv from the peer. */
 KOLO_API koloResult_t koloSend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream);
 /* Receives exactly what the peer's koloSend sent, tag 0.
  * Parameters: recvbuf: count elements, written; peer: 0..n-1.
  * Blocks: rule 7.
- * Errors: koloMismatch if count or datatype differ from the sender's. */
+ * Errors: koloMismatch if count or datatype differ from the sender's.
+ * Adjoint: koloSend to the peer. */
 KOLO_API koloResult_t koloRecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, koloComm_t comm,
                                koloStream_t stream);
 /* Sends a message with a tag.
  * Parameters: as koloSend; tag: 0..KOLO_MAX_TAG.
- * Blocks: as koloSend. */
+ * Blocks: as koloSend.
+ * Adjoint: koloRecvTag from the peer. */
 KOLO_API koloResult_t koloSendTag(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                   koloComm_t comm, koloStream_t stream);
 /* Receives a message of up to count elements, of a given or any source and tag.
@@ -698,7 +718,8 @@ KOLO_API koloResult_t koloSendTag(const void* sendbuf, size_t count, koloDataTyp
  *   tag      0..KOLO_MAX_TAG, or KOLO_ANY_TAG
  *   status   NULL, or a place that is written when the message has arrived; must live until then
  * Blocks: rule 7.
- * Errors: koloTruncated if the message is longer than count. */
+ * Errors: koloTruncated if the message is longer than count.
+ * Adjoint: koloSendTag to the source that status names. */
 KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                   koloRecvStatus_t* status, koloComm_t comm, koloStream_t stream);
 
@@ -885,15 +906,18 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *  - Strides may be negative. In sendarray they may be 0. In recvarray no two elements may lie at one place.
  *
  * Results: as those of single calls, bit for bit, where data is moved, for integers, on a reproducible communicator,
- * and for the same algorithm if that is forced (of biring, the all-reduce and the reduce-scatter are excepted; on GPUs,
- * the all-reduce of ring too, if it has several channels). In place: each item by itself, as its collective says, if
- * sendtype and recvtype are the same. Other overlaps of buffers without strides are found and refused, also between
- * items. Overlaps of arrays with strides are not looked for.
+ * and for the same algorithm if that is forced. Excepted are algorithms that cut the merged buffer where they do not
+ * cut the single ones, and fold the parts in other orders: the all-reduce and the reduce-scatter by biring, the reduce
+ * by double_tree, and the all-reduce by hierarchical; on GPUs, the all-reduce by ring too, if it has several channels.
+ * In place: each item by itself, as its collective says, if sendtype and recvtype are the same. Other overlaps of
+ * buffers without strides are found and refused, also between items. Overlaps of arrays with strides are not looked
+ * for.
  * Ownership: the items, and the arrays that they point to, are the caller's and are read before the call returns. The
  *   buffers are the caller's again when the operation has ended.
  * Blocks, Stream, Threads: as the collective. Errors: those of the collective, which name the item; koloInvalidArgument
  *   (shape, axis, counts, overlap); koloInvalidDatatype for a conversion that does not exist. Ranks whose lists differ
- *   in the number of items, lengths, transfertype, recvtype or scale get koloMismatch.
+ *   in the number of items, lengths, axis, transfertype, recvtype or scale get koloMismatch. The message names the
+ *   first item that differs, and what two ranks gave there.
  * On GPUs: each item lies in memory of the rank's device (koloInvalidPointer names the item). The list is a launch of
  *   its own, or a part of its group's, and never goes to a resident kernel. What describes it lies in the device's
  *   memory and is uploaded once, as long as the list is repeated.
@@ -930,36 +954,70 @@ typedef struct {
   const float* scale;
 } koloItem_t;
 
-/* All-reduces each item. Parameters: items: count items. */
+/* All-reduces each item. Parameters: items: count items.
+ * Adjoint: koloAllReduceList. */
 KOLO_API koloResult_t koloAllReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
                                         koloStream_t stream);
-/* Reduces each item to the root. Parameters: items: count items. */
+/* Reduces each item to the root. Parameters: items: count items.
+ * Adjoint: koloBroadcastList. */
 KOLO_API koloResult_t koloReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, int root, koloComm_t comm,
                                      koloStream_t stream);
-/* Broadcasts each item from the root. Parameters: items: count items. */
+/* Broadcasts each item from the root. Parameters: items: count items.
+ * Adjoint: koloReduceList. */
 KOLO_API koloResult_t koloBroadcastList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
                                         koloStream_t stream);
-/* All-gathers each item. Parameters: items: count items; recvbuf is the divided buffer. */
+/* All-gathers each item. Parameters: items: count items; recvbuf is the divided buffer.
+ * Adjoint: koloReduceScatterList. */
 KOLO_API koloResult_t koloAllGatherList(const koloItem_t* items, size_t count, koloComm_t comm, koloStream_t stream);
-/* Reduce-scatters each item. Parameters: items: count items; sendbuf is the divided buffer. */
+/* Reduce-scatters each item. Parameters: items: count items; sendbuf is the divided buffer.
+ * Adjoint: koloAllGatherList. */
 KOLO_API koloResult_t koloReduceScatterList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
                                             koloStream_t stream);
-/* Gathers each item to the root. Parameters: items: count items; recvbuf is the divided buffer. */
+/* Gathers each item to the root. Parameters: items: count items; recvbuf is the divided buffer.
+ * Adjoint: koloScatterList. */
 KOLO_API koloResult_t koloGatherList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
                                      koloStream_t stream);
-/* Scatters each item from the root. Parameters: items: count items; sendbuf is the divided buffer. */
+/* Scatters each item from the root. Parameters: items: count items; sendbuf is the divided buffer.
+ * Adjoint: koloGatherList. */
 KOLO_API koloResult_t koloScatterList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
                                       koloStream_t stream);
-/* Exchanges each item all to all. Parameters: items: count items; both buffers are divided, along the same axis. */
+/* Exchanges each item all to all. Parameters: items: count items; both buffers are divided, along the same axis.
+ * Adjoint: koloAllToAllList. */
 KOLO_API koloResult_t koloAllToAllList(const koloItem_t* items, size_t count, koloComm_t comm, koloStream_t stream);
 /* Exchanges one array all to all along two axes: rank r gets the r-th part of every rank's array along splitAxis. What
  * a rank gets is put together along concatAxis, in the order of the ranks. With splitAxis and concatAxis of an array
  * that is distributed along concatAxis, the array is distributed along splitAxis afterwards. Parameters: item:
  * sendarray is not NULL; recvarray, if not NULL, has the shape of the result. count, counts and axis are not read.
  * splits: [n] the ranks' lengths along splitAxis; NULL: the same for all. concats: [n] the lengths along concatAxis
- * that the ranks' arrays have; NULL: the same for all. */
+ * that the ranks' arrays have; NULL: the same for all.
+ * Adjoint: koloAllToAllAxis, with splitAxis and concatAxis, and splits and concats, exchanged. */
 KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
                                        const size_t* concats, koloComm_t comm, koloStream_t stream);
+
+/* Where an array is: an axis, along which the ranks have parts of it, in the order of the ranks; or one of these. */
+#define KOLO_ON_ALL (-1)                 /* every rank has the whole array */
+#define KOLO_ON_RANK(rank) (-2 - (rank)) /* one rank has the whole array, the others have nothing */
+/* Reshards: an array that is distributed in one way is distributed in another one afterwards.
+ *  - From an axis to another one, or to other parts along the same one, it is an all-to-all; to all ranks it is an
+ *    all-gather, and to one rank a gather. From one rank it is a scatter, a broadcast or a gather.
+ *  - From KOLO_ON_ALL, and where nothing is to move, each rank copies by itself. Whether the others call the same is
+ *    not noticed then.
+ * Parameters:
+ *   item       sendbuf: what this rank has of the array; recvbuf: what it is to have. NULL where that is nothing.
+ *              sendarray, recvarray: for strides; NULL: row-major. Their shape is that of the rank's part.
+ *              count, counts and axis are not read.
+ *   whole      the shape of the whole array, the same on all ranks; strides are not read
+ *   from, to   an axis, KOLO_ON_ALL or KOLO_ON_RANK()
+ *   fromParts  if from is an axis: [n] the lengths of the ranks' parts, 0 allowed; NULL: the ranks divide the axis
+ *              evenly
+ *   toParts    likewise, of to
+ * In place: no, but for a copy of an array onto itself.
+ * Errors: as those of lists. koloInvalidArgument for an axis that the ranks do not divide, which names axis, length and
+ *   ranks. koloInvalidRank (KOLO_ON_RANK).
+ * Adjoint: koloReshard, with from and to, and fromParts and toParts, exchanged, if neither is KOLO_ON_ALL. To
+ *   KOLO_ON_ALL: a reduction to where the array was. */
+KOLO_API koloResult_t koloReshard(const koloItem_t* item, const koloArray_t* whole, int from, int to,
+                                  const size_t* fromParts, const size_t* toParts, koloComm_t comm, koloStream_t stream);
 
 /* Starts koloAllReduceList. What holds for requests holds here too, and for the following functions. */
 KOLO_API koloResult_t koloIallReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
@@ -987,6 +1045,11 @@ KOLO_API koloResult_t koloIallToAllList(const koloItem_t* items, size_t count, k
 /* Starts koloAllToAllAxis. */
 KOLO_API koloResult_t koloIallToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
                                         const size_t* concats, koloComm_t comm, koloRequest_t* request);
+
+/* Starts koloReshard. */
+KOLO_API koloResult_t koloIreshard(const koloItem_t* item, const koloArray_t* whole, int from, int to,
+                                   const size_t* fromParts, const size_t* toParts, koloComm_t comm,
+                                   koloRequest_t* request);
 
 /* ----------------------------------------------------------------- memory */
 
@@ -1159,7 +1222,8 @@ typedef void* (*koloAllocateFunction_t)(void* context, koloDataType_t datatype, 
 /* Sends an array to one rank, which receives it by koloRecvArray and by no other function.
  * Arrays between two ranks arrive in the order sent. They and other messages do not match each other.
  * Parameters: data: the array's elements, read; array, datatype: what data is; peer: 0..n-1.
- * Blocks: a send may return before the receiver has called. */
+ * Blocks: a send may return before the receiver has called.
+ * Adjoint: koloRecvArray from the peer. */
 KOLO_API koloResult_t koloSendArray(const void* data, const koloArray_t* array, koloDataType_t datatype, int peer,
                                     koloComm_t comm, koloStream_t stream);
 /* Receives an array.
@@ -1168,7 +1232,8 @@ KOLO_API koloResult_t koloSendArray(const void* data, const koloArray_t* array, 
  *   context   passed to allocate
  *   peer      0..n-1, or KOLO_ANY_SOURCE
  *   status    NULL, or a place for the source, the tag 0 and the number of elements; must live until the data has come
- * Errors: koloOutOfMemory if allocate returns NULL: the array is dropped, and the sender's call succeeds. */
+ * Errors: koloOutOfMemory if allocate returns NULL: the array is dropped, and the sender's call succeeds.
+ * Adjoint: koloSendArray to the source. */
 KOLO_API koloResult_t koloRecvArray(koloAllocateFunction_t allocate, void* context, int peer, koloRecvStatus_t* status,
                                     koloComm_t comm, koloStream_t stream);
 /* Broadcasts an array of the root. Collective over comm.
@@ -1178,14 +1243,16 @@ KOLO_API koloResult_t koloRecvArray(koloAllocateFunction_t allocate, void* conte
  *   context                passed to allocate
  *   root                   the same on all ranks
  * Errors: an array that the root may not send is an error on all ranks. If allocate returns NULL on a rank, that rank
- *   returns koloOutOfMemory and all others koloRemoteError. No data moves then, and comm goes on. */
+ *   returns koloOutOfMemory and all others koloRemoteError. No data moves then, and comm goes on.
+ * Adjoint: koloReduce, once all know the shape. */
 KOLO_API koloResult_t koloBroadcastArray(const void* data, const koloArray_t* array, koloDataType_t datatype,
                                          koloAllocateFunction_t allocate, void* context, int root, koloComm_t comm,
                                          koloStream_t stream);
 /* Scatters an array of the root along dimension 0: rank i receives the i-th of n equal parts. Collective over comm.
  * Parameters: as koloBroadcastArray. If allocate is NULL on the root, the root's part is where it lies in data.
  * Errors: as koloBroadcastArray. koloInvalidArgument on all ranks if n does not divide the length of dimension 0, or if
- *   the array is a scalar; the message names axis, length and ranks. */
+ *   the array is a scalar; the message names axis, length and ranks.
+ * Adjoint: koloGather, once all know the shape. */
 KOLO_API koloResult_t koloScatterArray(const void* data, const koloArray_t* array, koloDataType_t datatype,
                                        koloAllocateFunction_t allocate, void* context, int root, koloComm_t comm,
                                        koloStream_t stream);

@@ -1,6 +1,7 @@
 // Collectives over lists of items, and along the axes of arrays: arguments checked, then submitted.
 #include "api/submit.h"
 #include "collectives/list.h"
+#include "collectives/reshard.h"
 
 namespace kolo::api {
 namespace {
@@ -20,18 +21,13 @@ Status checkPlaces(const comm::Communicator& communicator, const collectives::It
   return {};
 }
 
-// A list that is made when the communicator is known.
+// A list that is made when the communicator is known. make(communicator, operation): completes the operation by it.
 template <class Make>
-koloResult_t overItems(const char* function, comm::Call call, koloComm_t comm, const Where& where,
-                       Make&& make) noexcept {
+koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, const Where& where,
+                      Make&& make) noexcept {
   call.datatype = collectives::kOfItems;
   const auto check = [&](comm::Communicator& communicator, comm::Operation& o) -> Status {
-    if (device::isIn(o.collective, device::kFromRoot | device::kToRoot))
-      KOLO_TRY(checkRoot(o.root, communicator.ranks()));
-    KOLO_ASSIGN(o.list, make(communicator, collectives::ListCall{.collective = o.collective,
-                                                                 .rank = communicator.rank(),
-                                                                 .ranks = communicator.ranks(),
-                                                                 .root = o.root}));
+    KOLO_TRY(make(communicator, o));
     for (std::size_t i = 0; i < o.list->items.size(); ++i) {
       if (o.reduces()) KOLO_TRY(checkReduction(o.op, o.list->items[i].transferType, communicator));
       KOLO_TRY(checkPlaces(communicator, o.list->items[i], i));
@@ -45,6 +41,20 @@ koloResult_t overItems(const char* function, comm::Call call, koloComm_t comm, c
     comm::Operation operation;
     static_cast<comm::Call&>(operation) = call;
     return submit(operation, comm, where, check);
+  });
+}
+
+template <class Make>
+koloResult_t overItems(const char* function, const comm::Call& call, koloComm_t comm, const Where& where,
+                       Make&& make) noexcept {
+  return overList(function, call, comm, where, [&](comm::Communicator& communicator, comm::Operation& o) -> Status {
+    if (device::isIn(o.collective, device::kFromRoot | device::kToRoot))
+      KOLO_TRY(checkRoot(o.root, communicator.ranks()));
+    KOLO_ASSIGN(o.list, make(communicator, collectives::ListCall{.collective = o.collective,
+                                                                 .rank = communicator.rank(),
+                                                                 .ranks = communicator.ranks(),
+                                                                 .root = o.root}));
+    return {};
   });
 }
 
@@ -63,6 +73,20 @@ koloResult_t alongAxes(const char* function, const koloItem_t* item, int splitAx
                      if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
                      return collectives::makeAxisExchange(given, *item, splitAxis, concatAxis, splits, concats);
                    });
+}
+
+koloResult_t reshard(const char* function, const koloItem_t* item, const koloArray_t* whole, int from, int to,
+                     const size_t* fromParts, const size_t* toParts, koloComm_t comm, const Where& where) noexcept {
+  return overList(function, {}, comm, where, [&](comm::Communicator& communicator, comm::Operation& o) -> Status {
+    if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
+    KOLO_ASSIGN(const collectives::Reshard made,
+                collectives::makeReshard(communicator.rank(), communicator.ranks(),
+                                         {*item, whole, from, to, fromParts, toParts}));
+    o.collective = made.collective;
+    o.root = made.root;
+    o.list = made.list;
+    return {};
+  });
 }
 
 }  // namespace
@@ -101,5 +125,10 @@ KOLO_TWO_FORMS(koloAllToAllList, koloIallToAllList, (const koloItem_t* items, si
 KOLO_TWO_FORMS(koloAllToAllAxis, koloIallToAllAxis,
                (const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits, const size_t* concats),
                alongAxes(__func__, item, splitAxis, concatAxis, splits, concats, comm, where))
+
+KOLO_TWO_FORMS(koloReshard, koloIreshard,
+               (const koloItem_t* item, const koloArray_t* whole, int from, int to, const size_t* fromParts,
+                const size_t* toParts),
+               reshard(__func__, item, whole, from, to, fromParts, toParts, comm, where))
 
 }  // extern "C"

@@ -7,6 +7,7 @@
 #include "base/datatypes.h"
 #include "collectives/hash.h"
 #include "collectives/list_item.h"
+#include "collectives/list_terms.h"
 
 namespace kolo::collectives {
 namespace {
@@ -92,18 +93,10 @@ Status checkOverlaps(const ListCall& call, const List& list) {
   return {};
 }
 
-// What all ranks have to say alike of an item.
-void addDigest(std::uint64_t& digest, const ListCall& call, const Item& item) {
-  mix(digest, static_cast<std::uint64_t>(item.transferType) | static_cast<std::uint64_t>(item.recv.datatype) << 8 |
-                  std::uint64_t{std::bit_cast<std::uint32_t>(item.scale)} << 32);
-  const bool receives = device::isIn(call.collective, device::kReceivesBlocks);
-  const Side& whole = receives ? item.recv : item.send;
-  for (std::size_t block = 0; block < whole.extents.size(); ++block) mix(digest, whole.elementsOf(block));
-}
-
-std::shared_ptr<const List> finish(const ListCall& call, List&& list, std::uint64_t digest) {
-  list.digest = digest;
-  list.hash = static_cast<std::uint64_t>(call.collective);
+std::shared_ptr<const List> finish(const ListCall& call, List&& list) {
+  list.collective = call.collective;
+  list.digest = digestOf(list);
+  list.hash = static_cast<std::uint64_t>(call.collective) << 1 | (list.isLocal ? 1 : 0);
   for (const Item& item : list.items) {
     mixSide(list.hash, item.send);
     mixSide(list.hash, item.recv);
@@ -120,6 +113,35 @@ std::shared_ptr<const List> finish(const ListCall& call, List&& list, std::uint6
   return std::make_shared<const List>(std::move(list));
 }
 
+// Pairs of ranks, whose blocks differ: the longest and whether all are alike, from what all ranks know.
+void knowPairs(List& list, std::uint64_t longest, bool areAlike) {
+  const Item& item = list.items.front();
+  const int split = list.recut->to, concat = list.recut->from;
+  std::uint64_t others = elementBytes(item.transferType);
+  for (int d = 0; d < item.send.ndim; ++d) others *= d == split || d == concat ? 1 : item.send.shape[d];
+  list.longest = longest * others;
+  list.areAlike = areAlike;
+}
+
+// Elements that two ranges have in common.
+std::uint64_t overlap(std::uint64_t begin, std::uint64_t end, std::uint64_t otherBegin, std::uint64_t otherEnd) {
+  const std::uint64_t first = std::max(begin, otherBegin), last = std::min(end, otherEnd);
+  return last > first ? last - first : 0;
+}
+
+// Of each part of `others`, what lies in part `mine` of `parts`.
+std::vector<std::size_t> overlaps(const std::vector<std::size_t>& parts, std::size_t mine,
+                                  const std::vector<std::size_t>& others) {
+  std::uint64_t begin = 0, at = 0;
+  for (std::size_t i = 0; i < mine; ++i) begin += parts[i];
+  std::vector<std::size_t> result;
+  for (const std::size_t other : others) {
+    result.push_back(overlap(begin, begin + parts[mine], at, at + other));
+    at += other;
+  }
+  return result;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const List>> makeList(const ListCall& call, const koloItem_t* items, std::size_t count) {
@@ -127,40 +149,61 @@ Result<std::shared_ptr<const List>> makeList(const ListCall& call, const koloIte
     return error(koloInvalidPointer, "items is NULL, expected an array of {} items", count);
   List list;
   list.items.reserve(count);
-  std::uint64_t digest = count;
   for (std::size_t i = 0; i < count; ++i) {
     KOLO_ASSIGN(Item item, readItem(call, items[i], i));
-    addDigest(digest, call, item);
     list.items.push_back(std::move(item));
   }
   KOLO_TRY(checkOverlaps(call, list));
-  return finish(call, std::move(list), digest);
+  return finish(call, std::move(list));
 }
 
 Result<std::shared_ptr<const List>> makeAxisExchange(const ListCall& call, const koloItem_t& item, int splitAxis,
                                                      int concatAxis, const std::size_t* splits,
                                                      const std::size_t* concats) {
   KOLO_ASSIGN(Item read, readItem(call, item, splitAxis, concatAxis, splits, concats));
-  List list;
-  // Blocks differ from pair to pair; the lengths along both axes, and all other lengths, are alike.
-  std::uint64_t digest = 1, others = 1;
-  for (int d = 0; d < read.send.ndim; ++d) others *= d == splitAxis || d == concatAxis ? 1 : read.send.shape[d];
-  mix(digest, static_cast<std::uint64_t>(read.transferType) | static_cast<std::uint64_t>(read.recv.datatype) << 8 |
-                  std::uint64_t{std::bit_cast<std::uint32_t>(read.scale)} << 32);
-  mix(digest, others);
   const auto longestOf = [](const std::vector<std::uint64_t>& lengths) { return *std::ranges::max_element(lengths); };
   const auto areAlike = [](const std::vector<std::uint64_t>& lengths) {
     return std::ranges::all_of(lengths, [&](std::uint64_t length) { return length == lengths.front(); });
   };
-  const std::uint64_t bothAxes = splitAxis == concatAxis ? 1 : longestOf(read.recv.extents);
-  list.longest = longestOf(read.send.extents) * bothAxes * others * elementBytes(read.transferType);
-  list.areAlike = areAlike(read.send.extents) && areAlike(read.recv.extents);
-  mix(digest, static_cast<std::uint64_t>(splitAxis) << 32 | static_cast<std::uint64_t>(concatAxis));
-  for (const std::uint64_t extent : read.send.extents) mix(digest, extent);
-  for (const std::uint64_t extent : read.recv.extents) mix(digest, splitAxis == concatAxis ? 0 : extent);
+  List list;
+  const std::vector<std::uint64_t>&sent = read.send.extents, &received = read.recv.extents;
+  const std::uint64_t longest = longestOf(sent) * (splitAxis == concatAxis ? 1 : longestOf(received));
+  const bool alike = areAlike(sent) && areAlike(received);
+  list.recut = Recut{concatAxis, splitAxis, splitAxis == concatAxis ? std::vector<std::uint64_t>() : received, sent};
   list.items.push_back(std::move(read));
+  knowPairs(list, longest, alike);
   KOLO_TRY(checkOverlaps(call, list));
-  return finish(call, std::move(list), digest);
+  return finish(call, std::move(list));
+}
+
+Result<std::shared_ptr<const List>> makeRecut(const ListCall& call, const koloItem_t& item, int axis,
+                                              const std::vector<std::size_t>& from,
+                                              const std::vector<std::size_t>& to) {
+  const auto mine = static_cast<std::size_t>(call.rank);
+  const std::vector<std::size_t> sent = overlaps(from, mine, to), received = overlaps(to, mine, from);
+  KOLO_ASSIGN(Item read, readItem(call, item, axis, axis, sent.data(), received.data()));
+  List list;
+  list.recut = Recut{axis, axis, {from.begin(), from.end()}, {to.begin(), to.end()}};
+  list.items.push_back(std::move(read));
+  std::uint64_t longest = 0;  // block of any pair of ranks
+  for (std::size_t rank = 0; rank < from.size(); ++rank) {
+    for (const std::uint64_t length : overlaps(from, rank, to)) longest = std::max(longest, length);
+  }
+  knowPairs(list, longest, false);
+  KOLO_TRY(checkOverlaps(call, list));
+  return finish(call, std::move(list));
+}
+
+Result<std::shared_ptr<const List>> makeLocal(const koloItem_t* items, std::size_t count) {
+  const ListCall alone{.collective = Collective::kAllGather, .rank = 0, .ranks = 1, .root = 0};
+  List list;
+  list.isLocal = true;
+  for (std::size_t i = 0; i < count; ++i) {
+    KOLO_ASSIGN(Item item, readItem(alone, items[i], i));
+    list.items.push_back(std::move(item));
+  }
+  KOLO_TRY(checkOverlaps(alone, list));
+  return finish(alone, std::move(list));
 }
 
 }  // namespace kolo::collectives

@@ -10,10 +10,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "base/terms.h"
 #include "device/segments.h"
 #include "device/work.h"
 
@@ -43,10 +46,19 @@ struct Item {
   bool operator==(const Item&) const = default;
 };
 
-struct List {
+// What all ranks say alike of an array that is cut along one axis before, and along another one afterwards.
+struct Recut {
+  int from = 0, to = 0;                               // the axes
+  std::vector<std::uint64_t> fromLengths, toLengths;  // of each rank's part; empty: of no rank but this one known
+};
+
+struct List : Terms {
   std::vector<Item> items;
-  std::uint64_t hash = 0;    // of all that it is here
-  std::uint64_t digest = 0;  // of what has to be the same on all ranks
+  device::Collective collective = device::Collective::kCount;
+  std::optional<Recut> recut;  // of one item, instead of what its blocks say
+  bool isLocal = false;        // each rank copies its items by itself, and the ranks exchange nothing
+  std::uint64_t hash = 0;      // of all that it is here
+  std::uint64_t digest = 0;    // of what has to be the same on all ranks
   // Bytes of the longest block of any pair of ranks, and whether all are equally long: the same on all ranks.
   std::uint64_t longest = 0;
   bool areAlike = true;
@@ -54,6 +66,10 @@ struct List {
   bool castsOutput = false;  // some item is received in another datatype than it is transferred in; the same on all
 
   bool operator==(const List& other) const { return hash == other.hash && items == other.items; }
+
+  // What has to be the same on all ranks, in words.
+  std::size_t parts() const override { return items.size(); }
+  std::vector<Term> of(std::size_t item) const override;
 };
 
 // The blocks of one buffer of a list, in bytes of the logical buffer.
@@ -98,5 +114,10 @@ Result<std::shared_ptr<const List>> makeList(const ListCall& call, const koloIte
 Result<std::shared_ptr<const List>> makeAxisExchange(const ListCall& call, const koloItem_t& item, int splitAxis,
                                                      int concatAxis, const std::size_t* splits,
                                                      const std::size_t* concats);
+// An all-to-all of one item that is cut along an axis before and afterwards, in other lengths: those of each rank.
+Result<std::shared_ptr<const List>> makeRecut(const ListCall& call, const koloItem_t& item, int axis,
+                                              const std::vector<std::size_t>& from, const std::vector<std::size_t>& to);
+// Items that each rank copies by itself, as a rank alone gathers them.
+Result<std::shared_ptr<const List>> makeLocal(const koloItem_t* items, std::size_t count);
 
 }  // namespace kolo::collectives

@@ -138,8 +138,9 @@ void describe(const Site& site, const Operation& operation, Work& work) {
   work.signature.vector = operation.vector;
   work.signature.root = static_cast<std::uint32_t>(operation.root);
   work.elementBytes = operation.list != nullptr ? 1 : static_cast<std::uint32_t>(elementBytes(operation.datatype));
-  work.rank = site.rank;
-  work.ranks = site.ranks;
+  const bool isAlone = operation.list != nullptr && operation.list->isLocal;
+  work.rank = isAlone ? 0 : site.rank;
+  work.ranks = isAlone ? 1 : site.ranks;
   work.root = operation.root;
   work.send = operation.list != nullptr ? device::logicalBegin(device::Buffer::kSend)
                                         : static_cast<const unsigned char*>(operation.send);
@@ -316,7 +317,9 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   describe(site, operation, work);
   useReduction(operation, prepared);
   const std::uint64_t bytes = plannedBytes(operation);
-  const planner::Choice choice = choices.choose(operation, bytes);
+  const bool isLocal = operation.list != nullptr && operation.list->isLocal;
+  const planner::Choice choice =
+      isLocal ? planner::Choice{.algorithm = Algorithm::kLine} : choices.choose(operation, bytes);
   useChoice(site, choice, prepared);
   if (operation.list != nullptr) {
     useCopiesOfList(site, operation, bytes, work);

@@ -110,6 +110,7 @@ void Communicator::makeWaiter(const Surroundings& around) {
                                                              .peers = *peers_,
                                                              .boards = *boards_,
                                                              .waiting = waiting_,
+                                                             .terms = callTerms_,
                                                              .failure = failure_});
   conclusions_ = std::make_unique<Conclusions>(Conclusions::Setup{.membership = membership_,
                                                                   .name = options_.name,

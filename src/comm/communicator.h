@@ -74,6 +74,8 @@ class Communicator final {
   Planning& planning() { return planning_; }
   // What ranks say of them, and their numbers.
   Boards& boards() { return *boards_; }
+  // What ranks have to say alike of its lists.
+  CallTerms& callTerms() { return callTerms_; }
   // From faults to words.
   Conclusions& conclusions() { return *conclusions_; }
 
@@ -123,6 +125,7 @@ class Communicator final {
   std::unique_ptr<Peers> peers_;
   std::unique_ptr<Boards> boards_;
   Waiting waiting_;
+  CallTerms callTerms_;
   std::unique_ptr<Waiter> waiter_;
   Reasons reasons_;
   std::unique_ptr<CauseFinder> causes_;

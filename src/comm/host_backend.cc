@@ -143,6 +143,7 @@ Status HostBackend::execute() {
     work.offersMemory = owner_.traffic().offersMemory();
     if (work.segments != nullptr) owner_.traffic().forgetLists();
   }
+  if (now.list != nullptr) owner_.callTerms().note(sequence, now.list);
   if (owner_.ranks() > 1) owner_.boards().post(work);
   const auto held = owner_.traffic().hold();
   executor_.run(work, now.context);

@@ -1,6 +1,7 @@
 // The names of the folders below that a communicator is made of.
 #pragma once
 
+#include "failure/call_terms.h"
 #include "failure/cause.h"
 #include "failure/conclusions.h"
 #include "failure/failure_state.h"
@@ -21,6 +22,7 @@
 
 namespace kolo::comm {
 
+using failure::CallTerms;
 using failure::CauseFinder;
 using failure::Conclusions;
 using failure::FailureState;

@@ -25,8 +25,6 @@ constexpr std::int64_t kInquireAfterNs = 1000 * kMs;
 // A wait of which the rank has said nothing for so long is over.
 constexpr std::int64_t kStaleNs = 2000 * kMs;
 
-std::string questionAbout(std::uint64_t number) { return links::BlobWriter().put(number).text(); }
-
 }  // namespace
 
 std::optional<Account> Account::decode(std::string_view answer) {
@@ -74,7 +72,9 @@ std::string describeMismatch(std::uint64_t number, const std::string& communicat
 // On the reactor's thread, whatever this rank does meanwhile.
 std::string CauseFinder::answer(std::string_view question) const {
   links::BlobReader reader(question);
-  const auto number = reader.get<std::uint64_t>();
+  const auto about = reader.get<Question>();
+  const std::uint64_t number = about.number;
+  if (about.asked != Asked::kNothing) return answerOf(setup_.terms.of(number).get(), about.asked, about.part);
   Account account;
   account.asked = setup_.boards.calledAs(number);
   account.last = setup_.boards.lastPosted();
@@ -100,7 +100,7 @@ std::optional<Fault> CauseFinder::inquire(const Work& work, int peer, const exec
   if (inquiry_.answer == nullptr) {
     if (now < inquiry_.dueNs) return std::nullopt;
     inquiry_.dueNs = now + (now - state.startedNs);
-    inquiry_.answer = pose(peer, setup_.boards.lastNumber());
+    inquiry_.answer = pose(peer, {setup_.boards.lastNumber()});
     return std::nullopt;
   }
   const std::string* const text = inquiry_.answer->wait(0);
@@ -146,15 +146,15 @@ WaitStep CauseFinder::stepOf(int waiter, const Account& account) const {
   return step;
 }
 
-std::shared_ptr<bootstrap::Answer> CauseFinder::pose(int rank, std::uint64_t number) const {
+std::shared_ptr<bootstrap::Answer> CauseFinder::pose(int rank, const Question& question) const {
   const links::Membership& all = setup_.membership;
-  return all.control->ask(all.key, all.jobRank(rank), questionAbout(number));
+  return all.control->ask(all.key, all.jobRank(rank), links::BlobWriter().put(question).text());
 }
 
 // nullptr: it has not answered in time, or the communicator has failed meanwhile.
-std::shared_ptr<const std::string> CauseFinder::ask(int rank, std::uint64_t number, std::int64_t untilNs) const {
+std::shared_ptr<const std::string> CauseFinder::ask(int rank, const Question& question, std::int64_t untilNs) const {
   constexpr int kSliceMs = 20;
-  const std::shared_ptr<bootstrap::Answer> answer = pose(rank, number);
+  const std::shared_ptr<bootstrap::Answer> answer = pose(rank, question);
   do {
     if (const std::string* const text = answer->wait(kSliceMs); text != nullptr) return {answer, text};
   } while (nowNs() < untilNs && !setup_.failure.isSet());
@@ -167,12 +167,22 @@ std::shared_ptr<const std::string> CauseFinder::ask(int rank, std::uint64_t numb
 void CauseFinder::awaitNewsOfHub() const {
   constexpr std::int64_t kLongestNs = 15'000'000'000;
   const std::int64_t limitNs = setup_.timeoutMs * std::int64_t{1'000'000};
-  (void)ask(setup_.membership.rank, 0, nowNs() + (limitNs > 0 ? std::min(limitNs, kLongestNs) : kLongestNs));
+  (void)ask(setup_.membership.rank, {}, nowNs() + (limitNs > 0 ? std::min(limitNs, kLongestNs) : kLongestNs));
+}
+
+// The peer is in the same operation, or has failed in it, and its control plane's thread answers meanwhile.
+std::string CauseFinder::differenceOfLists(std::uint64_t number, int peer) const {
+  const std::shared_ptr<const Terms> own = setup_.terms.of(number);
+  if (own == nullptr || setup_.membership.control == nullptr) return {};
+  const std::int64_t untilNs = nowNs() + kAnswerNs;
+  return firstDifference(*own, setup_.membership.rank, peer, [&](Asked asked, std::uint64_t part) {
+    return ask(peer, {number, asked, part}, untilNs);
+  });
 }
 
 // Of a wait for a rank that does not answer.
 std::string CauseFinder::explainSilence(int rank) const {
-  if (ask(setup_.membership.rank, 0, nowNs() + kAnswerNs / 4) != nullptr) {
+  if (ask(setup_.membership.rank, {}, nowNs() + kAnswerNs / 4) != nullptr) {
     return fmt::format("; rank {} does not answer: its process is stopped, or its host is not reached", rank);
   }
   return "; it cannot be asked why: the process that made the unique id (of rank 0, if a launcher started the ranks) "
@@ -214,7 +224,7 @@ Cause CauseFinder::find(const WaitStep& own) const {
     const auto before =
         std::find_if(chain.begin(), chain.end(), [&](const WaitStep& each) { return each.waiter == next; });
     if (before != chain.end()) return circle(&*before, chain.data() + chain.size());
-    const std::shared_ptr<const std::string> answer = ask(next, step.number, std::min(untilNs, nowNs() + kAnswerNs));
+    const std::shared_ptr<const std::string> answer = ask(next, {step.number}, std::min(untilNs, nowNs() + kAnswerNs));
     if (answer == nullptr) {
       remark = explainSilence(next);
       break;

@@ -18,6 +18,7 @@
 #include "bootstrap/control.h"
 #include "device/work.h"
 #include "executor/context.h"
+#include "failure/call_terms.h"
 #include "failure/failure_state.h"
 #include "links/boards.h"
 #include "links/membership.h"
@@ -103,6 +104,7 @@ class CauseFinder {
     const links::Peers& peers;
     const links::Boards& boards;
     const Waiting& waiting;
+    const CallTerms& terms;
     const FailureState& failure;
   };
   explicit CauseFinder(const Setup& setup) : setup_(setup) {}
@@ -114,6 +116,9 @@ class CauseFinder {
   std::optional<device::Fault> inquire(const device::Work& work, int peer, const executor::WaitState& state);
   // What this rank's wait, which is in vain, follows from. Asks the others.
   Cause find(const WaitStep& own) const;
+  // In which item the list of a peer differs that both have called as the operation, and in what; "" where that cannot
+  // be told. Asks the peer.
+  std::string differenceOfLists(std::uint64_t number, int peer) const;
   // Until the job's hub answers, or is known to be gone. Then the communicator has failed, if the hub's process had a
   // rank of it.
   void awaitNewsOfHub() const;
@@ -131,8 +136,14 @@ class CauseFinder {
     std::int64_t dueNs = 0;
     std::shared_ptr<bootstrap::Answer> answer;  // null: none is under way
   };
-  std::shared_ptr<bootstrap::Answer> pose(int rank, std::uint64_t number) const;
-  std::shared_ptr<const std::string> ask(int rank, std::uint64_t number, std::int64_t untilNs) const;
+  // A question about the operation of the number.
+  struct Question {
+    std::uint64_t number = 0;
+    Asked asked = Asked::kNothing;
+    std::uint64_t part = 0;
+  };
+  std::shared_ptr<bootstrap::Answer> pose(int rank, const Question& question) const;
+  std::shared_ptr<const std::string> ask(int rank, const Question& question, std::int64_t untilNs) const;
   WaitStep stepOf(int waiter, const Account& account) const;
   std::string explainSilence(int rank) const;
   std::string explainIdleness(const WaitStep& step, const Account& account) const;

@@ -27,15 +27,23 @@ bool Conclusions::hearsWhyGivenUp(int peer) const {
   return setup_.failure.isSet();
 }
 
-bootstrap::Failure Conclusions::mismatch(const Work& work, const Fault& fault) const {
+// Of two lists the words say in which item they differ. Another rank's words have come if they are not to be had.
+Status Conclusions::endByMismatch(const Work& work, const Fault& fault) {
   const Signature called = Signature::unpack(fault.mine);  // now, or some operations ago
   const std::uint64_t number =
       work.number != 0
           ? work.number
           : setup_.boards.lastNumber() - static_cast<std::uint16_t>(work.signature.sequence - called.sequence);
-  return {koloMismatch, jobRank(fault.peer),
-          describeMismatch(number, setup_.name, rank(), {fault.mine, fault.mineCount}, fault.peer,
-                           {fault.signature, fault.count})};
+  bootstrap::Failure failure{koloMismatch, jobRank(fault.peer),
+                             describeMismatch(number, setup_.name, rank(), {fault.mine, fault.mineCount}, fault.peer,
+                                              {fault.signature, fault.count})};
+  if (called.datatype == koloNumDatatypes && Signature::unpack(fault.signature).datatype == koloNumDatatypes) {
+    const std::string difference = setup_.causes.differenceOfLists(number, fault.peer);
+    if (difference.empty() && setup_.failure.isSet()) return setup_.failure.status();
+    if (!difference.empty()) failure.message += "; " + difference;
+  }
+  setup_.failure.fail(failure);
+  return Status(failure.code, failure.message);
 }
 
 // All ranks return the failure that is told first: the rank whose own wait is the cause tells it at once, the others
@@ -58,7 +66,7 @@ Status Conclusions::of(const Work& work, const Fault& fault) {
   bootstrap::Failure failure;
   const std::string mine = kolo::describe(work.signature, work.headerCount);
   switch (fault.kind) {
-    case Fault::kMismatch: failure = mismatch(work, fault); break;
+    case Fault::kMismatch: return endByMismatch(work, fault);
     case Fault::kTimeout: {
       const WaitStep step{rank(),
                           fault.peer,

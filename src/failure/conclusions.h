@@ -43,7 +43,7 @@ class Conclusions {
   int rank() const { return setup_.membership.rank; }
   int jobRank(int ofRank) const { return setup_.membership.jobRank(ofRank); }
   bool hearsWhyGivenUp(int peer) const;
-  bootstrap::Failure mismatch(const device::Work& work, const device::Fault& fault) const;
+  Status endByMismatch(const device::Work& work, const device::Fault& fault);
   Status giveUp(const WaitStep& own);
 
   const Setup setup_;

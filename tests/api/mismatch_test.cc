@@ -532,3 +532,112 @@ TEST_CASE("a giver that learns of a mismatch only when it leaves is told by kolo
     if (!finalizes) world[0] = nullptr;
   }
 }
+
+namespace {
+
+// Items of a list, one of which a rank gives otherwise.
+struct Items {
+  std::vector<float> memory = std::vector<float>(20000);
+  const size_t shape[2] = {6, 6};
+  const koloArray_t array{2, shape, nullptr};
+  const float scale = 4;
+  std::vector<koloItem_t> items;
+
+  explicit Items(size_t n) {
+    for (size_t i = 0; i < n; ++i) {
+      koloItem_t item{};
+      item.count = 10 + i;
+      item.sendbuf = memory.data() + i * 1000;
+      item.recvbuf = memory.data() + 10000 + i * 1000;
+      item.sendtype = item.transfertype = item.recvtype = koloFloat32;
+      items.push_back(item);
+    }
+  }
+  // An array all ranks' parts of which make one of 6 x 6 elements.
+  void useArray(size_t item, int axis) {
+    items[item].recvarray = &array;
+    items[item].axis = axis;
+  }
+};
+
+struct ListFault {
+  const char* what;
+  void (*spoil)(Items&);
+  std::vector<const char*> words;
+};
+
+const std::vector<ListFault> kListFaults = {
+    {"count", [](Items& its) { its.items[3].count = 40; }, {"item 3: ", "gave 13 elements", "gave 40 elements"}},
+    {"transfertype",
+     [](Items& its) { its.items[2].transfertype = koloBfloat16; },
+     {"item 2: ", "gave transfertype float32", "gave transfertype bfloat16"}},
+    {"recvtype",
+     [](Items& its) { its.items[0].recvtype = koloFloat16; },
+     {"item 0: ", "gave recvtype float32", "gave recvtype float16"}},
+    {"scale", [](Items& its) { its.items[4].scale = &its.scale; }, {"item 4: ", "gave scale 1", "gave scale 4"}},
+    {"number", [](Items& its) { its.items.pop_back(); }, {"gave 5 items", "gave 4"}},
+};
+
+}  // namespace
+
+TEST_CASE("S1.5 lists that differ are a mismatch on all ranks, which names the item and both sides") {
+  for (const char* algorithm : {"", "all_reduce:ring", "all_reduce:one_shot"}) {
+    for (const ListFault& fault : kListFaults) {
+      for (const int ranks : {2, 4}) {
+        INFO(algorithm << ", " << fault.what << ", " << ranks << " ranks");
+        expectMismatch(
+            ranks, configWithAlgorithm(algorithm),
+            [&](Self& self) {
+              Items its(5);
+              if (self.rank == ranks - 1) fault.spoil(its);
+              return koloAllReduceList(its.items.data(), its.items.size(), koloSum, self.comm, nullptr);
+            },
+            fault.words);
+      }
+    }
+  }
+}
+
+TEST_CASE("S0.6 ranks that cut an array along different axes get an error that says so") {
+  expectMismatch(3, defaultConfig(),
+                 [&](Self& self) {
+                   Items its(3);
+                   its.useArray(1, self.rank == 1 ? 1 : 0);
+                   return koloAllGatherList(its.items.data(), its.items.size(), self.comm, nullptr);
+                 },
+                 {"item 1: ", "axis 0 of an array of shape (6, 6)", "axis 1 of an array of shape (6, 6)"});
+  expectMismatch(3, defaultConfig(),
+                 [&](Self& self) {
+                   Items its(1);
+                   const int axis = self.rank == 2 ? 1 : 0;
+                   return koloReshard(its.items.data(), &its.array, 1 - axis, axis, nullptr, nullptr, self.comm,
+                                      nullptr);
+                 },
+                 {"the array cut along axis 0", "the array cut along axis 1"});
+  expectMismatch(2, defaultConfig(),
+                 [&](Self& self) {
+                   Items its(1);
+                   const size_t even[2] = {3, 3}, other[2] = {2, 4};
+                   return koloReshard(its.items.data(), &its.array, 0, 1, nullptr, self.rank == 0 ? even : other,
+                                      self.comm, nullptr);
+                 },
+                 {"rank 0 gave length 3 of rank 0 along axis 1, rank 1 gave length 2 of rank 0 along axis 1"});
+}
+
+// Through one answer for thousands of items, as the control plane's messages are bounded.
+TEST_CASE("S1.5 in lists of thousands of items the one that differs is found") {
+  constexpr size_t kItems = 40000;
+  expectMismatch(2, defaultConfig(),
+                 [&](Self& self) {
+                   std::vector<int> send(kItems, 1), recv(kItems);
+                   std::vector<koloItem_t> items(kItems);
+                   for (size_t i = 0; i < kItems; ++i) {
+                     items[i].sendbuf = &send[i];
+                     items[i].recvbuf = &recv[i];
+                     items[i].count = self.rank == 1 && i == 39000 ? 0 : 1;
+                     items[i].sendtype = items[i].transfertype = items[i].recvtype = koloInt32;
+                   }
+                   return koloAllReduceList(items.data(), kItems, koloSum, self.comm, nullptr);
+                 },
+                 {"item 39000: rank 0 gave 1 elements, rank 1 gave 0 elements"});
+}

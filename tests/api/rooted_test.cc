@@ -181,3 +181,43 @@ TEST_CASE("collectives with a root, repeated and mixed, move what the root had w
     callAgainAndAgain(4, seed + 20);
   }
 }
+
+// By every algorithm, and over lists: a rank that is not the root gives NULL, or a buffer that stays as it is.
+TEST_CASE("S4.3 of a reduce and of a gather, ranks that are not the root get nothing, and need no receive buffer") {
+  const std::vector<std::string> algorithms = {
+      "", "reduce:one_shot", "reduce:two_shot", "reduce:ring", "reduce:tree", "gather:one_shot", "gather:tree"};
+  constexpr int kRanks = 4, kRoot = 2;
+  for (const std::string& algorithm : algorithms) {
+    const World world(kRanks, configWithAlgorithm(algorithm.c_str()));
+    INFO("algorithm " << algorithm);
+    world.run([&](Self& self) {
+      for (const size_t count : {size_t{1}, size_t{999}, size_t{40000}}) {
+        for (const bool isList : {false, true}) {
+          std::vector<int> send(count, self.rank + 1), recv(kRanks * count, -7);
+          const bool isRoot = self.rank == kRoot;
+          int* const place = isRoot || self.rank % 2 == 0 ? recv.data() : nullptr;
+          koloItem_t item{};
+          item.sendbuf = send.data();
+          item.recvbuf = place;
+          item.count = count;
+          item.sendtype = item.transfertype = item.recvtype = koloInt32;
+          const auto isAll = [&](size_t from, size_t n, int value) {
+            const auto begin = recv.begin() + static_cast<std::ptrdiff_t>(from);
+            return std::all_of(begin, begin + static_cast<std::ptrdiff_t>(n), [&](int at) { return at == value; });
+          };
+          EXPECT_OK(self, isList
+                              ? koloReduceList(&item, 1, koloSum, kRoot, self.comm, nullptr)
+                              : koloReduce(send.data(), place, count, koloInt32, koloSum, kRoot, self.comm, nullptr));
+          EXPECT(self, isAll(0, count, isRoot ? 10 : -7));
+          EXPECT(self, isAll(count, 3 * count, -7));
+          EXPECT_OK(self, isList ? koloGatherList(&item, 1, kRoot, self.comm, nullptr)
+                                 : koloGather(send.data(), place, count, koloInt32, kRoot, self.comm, nullptr));
+          for (int rank = 0; rank < kRanks && isRoot; ++rank)
+            EXPECT(self, isAll(static_cast<size_t>(rank) * count, count, rank + 1));
+          EXPECT(self, isRoot || isAll(0, kRanks * count, -7));
+          EXPECT(self, send == std::vector<int>(count, self.rank + 1));
+        }
+      }
+    });
+  }
+}

@@ -57,7 +57,7 @@ TEST_CASE("registered buffers work at any offsets, different on each rank") {
   }
 }
 
-TEST_CASE("an operation whose buffer leaves the window, or is registered on some ranks only, still works") {
+TEST_CASE("S1.2 S1.3 an operation whose buffer leaves the window, or is registered on some ranks only, still works") {
   World world(3);
   world.run([](Self& self) {
     constexpr size_t kElements = 50000;
@@ -132,7 +132,7 @@ TEST_CASE("parts of a window may differ in size, and be empty") {
   });
 }
 
-TEST_CASE("memory registered twice, and on two communicators, works until its last window is gone") {
+TEST_CASE("S1.3 memory registered twice, and on two communicators, works until its last window is gone") {
   World world(2);
   world.run([](Self& self) {
     constexpr size_t kElements = 20000;
@@ -179,7 +179,7 @@ TEST_CASE("windows come and go while others stay") {
   });
 }
 
-TEST_CASE("windows that the ranks deregister in different orders are a mismatch, and both stay") {
+TEST_CASE("S1.2 windows that the ranks deregister in different orders are a mismatch, and both stay") {
   World world(2);
   world.run([](Self& self) {
     int* memory = allocate(self, 2000);
@@ -214,7 +214,7 @@ TEST_CASE("a NULL buffer with bytes is no window") {
   CHECK(window == nullptr);
 }
 
-TEST_CASE("every collective works on windows, plainly and in place") {
+TEST_CASE("S1.4 every collective works on windows, plainly and in place") {
   for (const int ranks : {2, 3, 5}) {
     World world(ranks);
     world.run([](Self& self) {

@@ -129,7 +129,11 @@ struct ListItem {
   std::vector<bool> inPlace;       // by rank
 };
 
+// How a collective is called.
+enum class Form { kAtOnce, kStream, kRequest, kGroup, kGroupRequest };
+
 struct ListCase {
+  Form form = Form::kAtOnce;
   koloCollective_t collective = koloCollectiveAllReduce;
   koloRedOp_t op = koloSum;
   int root = 0;
@@ -267,6 +271,59 @@ koloResult_t call(const ListCase& list, const std::vector<koloItem_t>& items, ko
   }
 }
 
+koloResult_t start(const ListCase& list, const std::vector<koloItem_t>& items, koloComm_t comm, koloRequest_t* place) {
+  const std::size_t n = items.size();
+  switch (list.collective) {
+    case koloCollectiveAllReduce: return koloIallReduceList(items.data(), n, list.op, comm, place);
+    case koloCollectiveReduce: return koloIreduceList(items.data(), n, list.op, list.root, comm, place);
+    case koloCollectiveBroadcast: return koloIbroadcastList(items.data(), n, list.root, comm, place);
+    case koloCollectiveAllGather: return koloIallGatherList(items.data(), n, comm, place);
+    case koloCollectiveReduceScatter: return koloIreduceScatterList(items.data(), n, list.op, comm, place);
+    case koloCollectiveGather: return koloIgatherList(items.data(), n, list.root, comm, place);
+    case koloCollectiveScatter: return koloIscatterList(items.data(), n, list.root, comm, place);
+    default: return koloIallToAllList(items.data(), n, comm, place);
+  }
+}
+
+koloResult_t finish(koloRequest_t request) {
+  const koloResult_t result = koloRequestWait(request, -1);
+  const koloResult_t freed = koloRequestFree(request);
+  return result != koloSuccess ? result : freed;
+}
+
+// In a group with another operation, and by one that ends as a request.
+koloResult_t callInGroup(const ListCase& list, const std::vector<koloItem_t>& items, koloComm_t comm) {
+  int mine = 1, sum = 0, ranks = 0;
+  koloResult_t result = koloCommCount(comm, &ranks);
+  if (result == koloSuccess) result = koloGroupStart();
+  if (result == koloSuccess) result = call(list, items, comm, nullptr);
+  if (result == koloSuccess) result = koloAllReduce(&mine, &sum, 1, koloInt32, koloSum, comm, nullptr);
+  if (result == koloSuccess && list.form == Form::kGroup) result = koloGroupEnd();
+  if (result == koloSuccess && list.form == Form::kGroupRequest) {
+    koloRequest_t request = nullptr;
+    result = koloIgroupEnd(&request);
+    if (result == koloSuccess) result = finish(request);
+  }
+  if (result == koloSuccess && sum != ranks) result = koloInternalError;
+  return result;
+}
+
+koloResult_t callInForm(const ListCase& list, const std::vector<koloItem_t>& items, koloComm_t comm,
+                        koloStream_t worlds) {
+  if (list.form == Form::kAtOnce) return call(list, items, comm, worlds);
+  if (list.form == Form::kGroup || list.form == Form::kGroupRequest) return callInGroup(list, items, comm);
+  if (list.form == Form::kRequest) {
+    koloRequest_t request = nullptr;
+    const koloResult_t result = start(list, items, comm, &request);
+    return result == koloSuccess ? finish(request) : result;
+  }
+  koloStream_t stream = nullptr;
+  koloResult_t result = koloStreamCreate(&stream);
+  if (result == koloSuccess) result = call(list, items, comm, stream);
+  const koloResult_t ended = stream != nullptr ? koloStreamDestroy(stream) : koloSuccess;
+  return result != koloSuccess ? result : ended;
+}
+
 // A rank's part: fills its window, calls, compares its whole window with what it is to be.
 class ListRank {
  public:
@@ -282,7 +339,7 @@ class ListRank {
     std::vector<koloItem_t> items;
     for (std::size_t i = 0; i < list_.items.size(); ++i) items.push_back(describe(i, &arrays[2 * i]));
     for (int turn = 0; turn < 2; ++turn) {  // the second time it is a repeat
-      if (call(list_, items, world_.comm(rank_), world_.stream(rank_)) != koloSuccess)
+      if (callInForm(list_, items, world_.comm(rank_), world_.stream(rank_)) != koloSuccess)
         return std::string("rank ") + std::to_string(rank_) + ": " + koloGetLastError(nullptr);
       world_.synchronize(rank_);
       if (isInPlaceSomewhere()) break;
@@ -406,11 +463,13 @@ ListItem longItem(Random& random, const ListCase& list, int ranks) {
 
 using MakeItem = ListItem (*)(Random&, const ListCase&, int);
 
-void runListsOf(MakeItem makeItem, World& world, std::uint64_t seed, int each) {
+// inAnyForm: not only by calls that wait.
+void runListsOf(MakeItem makeItem, World& world, std::uint64_t seed, int each, bool inAnyForm = false) {
   Random random(seed);
   for (int c = koloCollectiveAllReduce; c < koloCollectiveBarrier; ++c) {
     for (int turn = 0; turn < each; ++turn) {
       ListCase list;
+      if (inAnyForm) list.form = static_cast<Form>(pick(random, 0, 4));
       list.collective = static_cast<koloCollective_t>(c);
       list.root = static_cast<int>(pick(random, 0, static_cast<std::size_t>(world.ranks()) - 1));
       const std::size_t items = pick(random, 0, 4) == 0 ? pick(random, 0, 1) : pick(random, 2, 9);
@@ -428,7 +487,8 @@ void runListsOf(MakeItem makeItem, World& world, std::uint64_t seed, int each) {
         else faults[static_cast<std::size_t>(rank)] = ListRank(world, list, rank).run();
       });
       INFO("seed " << seed << ", turn " << turn << ": " << koloCollectiveName(list.collective) << " of " << items
-                   << " items, " << world.ranks() << " ranks, root " << list.root << ", algorithm " << list.algorithm);
+                   << " items, " << world.ranks() << " ranks, form " << static_cast<int>(list.form) << ", root "
+                   << list.root << ", algorithm " << list.algorithm);
       for (const std::string& fault : faults) REQUIRE(fault == "");
     }
   }
@@ -497,6 +557,79 @@ TEST_CASE("lists and axes: emulated block") {
     World world(options);
     runLists(world, listSeed(3, static_cast<int>(threads)), std::max(1, 6 / kSlowdown));
   }
+}
+
+TEST_CASE("S1.5 S1.9 lists and axes: in groups, on streams and as requests, of one rank and of several") {
+  for (const int ranks : {1, 2, 4}) {
+    WorldOptions options;
+    options.ranks = ranks;
+    World world(options);
+    runListsOf(randomItem, world, listSeed(10, ranks), std::max(2, 20 / kSlowdown), true);
+  }
+}
+
+TEST_CASE("lists and axes: over tcp links, in any form") {
+  WorldOptions options;
+  options.ranks = 3;
+  options.transports = "tcp";
+  World world(options);
+  runListsOf(randomItem, world, listSeed(11, 3), std::max(2, 10 / kSlowdown), true);
+}
+
+TEST_CASE("S1.9 S4.2 lists and axes: in a group of ranks in another order, beside its parent") {
+  WorldOptions options;
+  options.ranks = 4;
+  World world(options);
+  options.isGroup = true;
+  World group(world, {2, 0, 3, 1}, options);
+  for (int turn = 0; turn < 3; ++turn) {
+    runListsOf(randomItem, group, listSeed(12, turn), std::max(1, 4 / kSlowdown), true);
+    runListsOf(randomItem, world, listSeed(13, turn), std::max(1, 2 / kSlowdown), true);
+  }
+}
+
+// Lists of one collective meet in the order of their calls, those of several whatever the order.
+TEST_CASE("S1.5 several lists in one group, in another order on each rank") {
+  constexpr int kRanks = 3;
+  WorldOptions options;
+  options.ranks = kRanks;
+  World world(options);
+  world.run([&](int rank) {
+    constexpr std::size_t kCount = 1500;
+    std::vector<int> mine(kRanks * kCount), sums(2 * kCount), all(kRanks * kCount), parts(kCount);
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = rank * 7 + static_cast<int>(i);
+    const auto item = [&](int* recv, std::size_t count, std::size_t from = 0) {
+      koloItem_t result{};
+      result.sendbuf = mine.data() + from;
+      result.recvbuf = recv;
+      result.count = count;
+      result.sendtype = result.transfertype = result.recvtype = koloInt32;
+      return result;
+    };
+    const koloItem_t first = item(sums.data(), kCount), second = item(sums.data() + kCount, kCount, 100),
+                     gathered = item(all.data(), kCount), scattered = item(parts.data(), kCount);
+    const koloComm_t comm = world.comm(rank);
+    const std::function<koloResult_t()> calls[] = {
+        [&] {
+          const koloResult_t result = koloAllReduceList(&first, 1, koloSum, comm, nullptr);
+          return result == koloSuccess ? koloAllReduceList(&second, 1, koloSum, comm, nullptr) : result;
+        },
+        [&] { return koloAllGatherList(&gathered, 1, comm, nullptr); },
+        [&] { return koloReduceScatterList(&scattered, 1, koloSum, comm, nullptr); }};
+    bool good = koloGroupStart() == koloSuccess;
+    for (int i = 0; i < 3; ++i) good = good && calls[(i + rank) % 3]() == koloSuccess;
+    good = good && koloGroupEnd() == koloSuccess;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const int at = static_cast<int>(i), block = rank * static_cast<int>(kCount);
+      good = good && sums[i] == 3 * at + 21 && sums[kCount + i] == 3 * (at + 100) + 21;
+      good = good && parts[i] == 3 * (at + block) + 21;
+      for (std::size_t r = 0; r < kRanks; ++r) good = good && all[r * kCount + i] == static_cast<int>(r) * 7 + at;
+    }
+    if (!good) {
+      std::fprintf(stderr, "rank %d: %s\n", rank, koloGetLastError(nullptr));
+      std::abort();
+    }
+  });
 }
 
 // A world of threads with nothing but communicators.

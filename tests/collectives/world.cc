@@ -62,9 +62,12 @@ class ScopedSettings {
       if (options.inTurn)
         ::setenv("KOLO_TEST_LATE_HOSTS", std::to_string(options.ranks / options.latePerHost).c_str(), 1);
     }
+    if (!options.transports.empty()) ::setenv("KOLO_TRANSPORTS", options.transports.c_str(), 1);
+    namesTransports_ = !options.transports.empty();
     settings::reload();
   }
   ~ScopedSettings() {
+    if (namesTransports_) ::unsetenv("KOLO_TRANSPORTS");
     ::unsetenv("KOLO_STAGING_BYTES");
     ::unsetenv("KOLO_STREAMING_BYTES");
     ::unsetenv("KOLO_SINGLE_COPY_BYTES");
@@ -78,6 +81,7 @@ class ScopedSettings {
 
  private:
   int latePerHost_;
+  bool namesTransports_ = false;
 };
 
 constexpr double kOperationsPart = 0.8;  // of the time that a test has left
@@ -116,8 +120,11 @@ World::World(World& parent, const std::vector<int>& order, const WorldOptions& o
   std::vector<koloResult_t> results(order.size());
   parent.run([&](int old) {
     const int mine = key[static_cast<std::size_t>(old)];
+    koloComm_t* const place = &comms_[static_cast<std::size_t>(mine)];
     results[static_cast<std::size_t>(old)] =
-        koloCommSplit(parent.comm(old), 0, mine, &comms_[static_cast<std::size_t>(mine)], &config);
+        options.isGroup ? koloCommCreateGroup(parent.comm(old), order.data(), static_cast<int>(order.size()), "turned",
+                                              place, &config)
+                        : koloCommSplit(parent.comm(old), 0, mine, place, &config);
   });
   for (const koloResult_t result : results) require(result, "koloCommSplit");
   openWindows();

@@ -47,6 +47,8 @@ struct WorldOptions {
   int losesAfter = 0;      // > 0: their links are lost after so many requests at most, and TCP takes over
   int connectsAll = 1000;  // KOLO_CONNECT_ALL_RANKS of posted links: their hosts are none that can be told beforehand
   bool resident = false;   // small operations to a kernel that stays on the device
+  std::string transports;  // KOLO_TRANSPORTS; "": as ever
+  bool isGroup = false;    // of a world in another order: by koloCommCreateGroup instead of a split
 };
 
 class World {

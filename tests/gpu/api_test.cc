@@ -389,6 +389,38 @@ TEST_CASE("memory of a device is refused by a communicator on the host", "[mock]
   CHECK(koloCommDestroy(comm) == koloSuccess);
 }
 
+// The device string is all in which the two communicators differ.
+TEST_CASE("S4.9 the backend is chosen by the kind of device", "[mock]") {
+  const MockScene scene({.devices = 2, .multiprocessors = 8});
+  for (const char* const text : {"cpu0", "gpu1", "cuda"}) {
+    koloConfig_t config = defaultConfig();
+    REQUIRE(koloDeviceParse(text, &config.device, nullptr) == koloSuccess);
+    const bool isOnHost = config.device == KOLO_HOST;
+    CHECK(isOnHost == (std::string(text) == "cpu0"));
+    koloComm_t comm = nullptr;
+    INFO(text);
+    REQUIRE(koloCommInitAll(&comm, 1, &config) == koloSuccess);
+    const std::uint64_t before = MockCuda::launches();
+    {
+      const int device = isOnHost ? 0 : config.device;
+      DeviceBuffer onDevice(4, device), result(4, device);
+      const CudaStream stream(device);
+      int host[4] = {1, 2, 3, 4}, sums[4] = {};
+      onDevice->fill(7);
+      const koloStream_t where = isOnHost ? nullptr : stream.get();
+      const koloResult_t ofHost = koloAllReduce(host, sums, 4, koloInt32, koloSum, comm, where);
+      const koloResult_t ofDevice = koloAllReduce(onDevice.data(), result.data(), 4, koloInt32, koloSum, comm, where);
+      if (!isOnHost) stream.synchronize();
+      CHECK((ofHost == koloSuccess) == isOnHost);
+      CHECK((ofDevice == koloSuccess) == !isOnHost);
+      if (isOnHost) CHECK(sums[3] == 4);
+      else CHECK(result->read(3) == 7);
+    }
+    CHECK((MockCuda::launches() == before) == isOnHost);
+    CHECK(koloCommDestroy(comm) == koloSuccess);
+  }
+}
+
 TEST_CASE("communicators share a device's blocks, until there are none left", "[mock]") {
   const MockScene scene({.multiprocessors = 132});
   std::vector<std::unique_ptr<Ranks>> all;

@@ -230,7 +230,7 @@ KOLO_ROLE(callLate);
 
 }  // namespace
 
-TEST_CASE("processes run every collective and message, in windows and outside") {
+TEST_CASE("S4.1 processes run every collective and message, in windows and outside") {
   for (const int ranks : {1, 2, 3, 5}) {
     INFO(ranks << " ranks");
     Job(ranks, "everything", {kSanitized ? "20000" : "300000"}).expectSuccess();

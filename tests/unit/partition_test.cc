@@ -61,7 +61,7 @@ TEST_CASE("partition: factored parts cover the range once") {
 
 // factor = max(f for f in [32, 16, 8, 4, 2, 1] if count % f == 0); base, left = divmod(count // factor, n);
 // chunk sizes = [(base + 1) * factor] * left + [base * factor] * (n - left)
-TEST_CASE("partition: factored parts are those of tinygrad's ring all-reduce") {
+TEST_CASE("S0.4 partition: factored parts are those of tinygrad's ring all-reduce") {
   const auto sizes = [](std::uint64_t count, int n) {
     std::vector<std::uint64_t> result;
     for (int i = 0; i < n; ++i) result.push_back(factoredPart(count, n, i).count);

@@ -1,0 +1,31 @@
+// An array that is distributed over ranks in one way, and in another one afterwards: which collective over a list does
+// that.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "base/status.h"
+#include "collectives/list.h"
+
+namespace kolo::collectives {
+
+// As koloReshard() is called.
+struct ReshardCall {
+  const koloItem_t& item;
+  const koloArray_t* whole;
+  int from, to;  // an axis, KOLO_ON_ALL or KOLO_ON_RANK()
+  const std::size_t *fromParts, *toParts;
+};
+
+struct Reshard {
+  device::Collective collective = device::Collective::kAllGather;
+  int root = 0;
+  std::shared_ptr<const List> list;
+};
+
+Result<Reshard> makeReshard(int rank, int ranks, const ReshardCall& call);
+
+}  // namespace kolo::collectives
