@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/datatypes.h"
+#include "collectives/hash.h"
 
 namespace kolo::collectives {
 namespace {

@@ -10,9 +10,6 @@
 
 namespace kolo::collectives {
 
-// FNV-1a, by words.
-inline void mix(std::uint64_t& hash, std::uint64_t word) { hash = (hash ^ word) * 0x100000001b3u ^ hash >> 29; }
-
 std::uint64_t digestOf(const List& list);
 
 }  // namespace kolo::collectives

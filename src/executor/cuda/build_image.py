@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Compiles the kernels to one image for all architectures, and says what registers, shared memory and stack each function takes.
 
-Called by the build. ptxas counts as spills also what a called function saves of its caller's registers, once at its beginning and end;
+Called by the build. With --check it compiles to PTX alone, for one architecture, and keeps nothing: that takes a small part of the time.
+
+ptxas counts as spills also what a called function saves of its caller's registers, once at its beginning and end;
 reductions are called functions, so for them the number means that.
 """
 import argparse
@@ -75,16 +77,19 @@ def main():
     parser.add_argument("--nvcc", required=True)
     parser.add_argument("--architectures", required=True, help="by commas; PTX for the last too")
     parser.add_argument("--include", action="append", default=[])
-    parser.add_argument("--depfile", required=True)
-    parser.add_argument("--image", required=True)
-    parser.add_argument("--resources", required=True)
-    parser.add_argument("--assembly", required=True, help="source file that holds the image as data")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--depfile")
+    parser.add_argument("--image")
+    parser.add_argument("--resources")
+    parser.add_argument("--assembly", help="source file that holds the image as data")
     parser.add_argument("source")
     options = parser.parse_args()
     architectures = options.architectures.split(",")
-    command = [options.nvcc, "-std=c++20", "-O3", "-fatbin", "--threads", "2", "--expt-relaxed-constexpr", "-fmad=false",
-               "-Xptxas", "-v", "-MD", "-MF", options.depfile, "-MT", options.image, "-o", options.image]
+    command = [options.nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-fmad=false"]
     command += [f"-I{folder}" for folder in options.include]
+    if options.check:
+        sys.exit(subprocess.run([*command, f"-arch=compute_{architectures[-1]}", "-ptx", "-o", "/dev/null", options.source]).returncode)
+    command += ["-fatbin", "--threads", "2", "-Xptxas", "-v", "-MD", "-MF", options.depfile, "-MT", options.image, "-o", options.image]
     for architecture in architectures:
         command += ["-gencode", f"arch=compute_{architecture},code=sm_{architecture}"]
     command += ["-gencode", f"arch=compute_{architectures[-1]},code=compute_{architectures[-1]}", options.source]
