@@ -96,7 +96,6 @@ Status dropOwner(koloComm_t comm) {
   }
   KOLO_ASSIGN(comm::Communicator* const communicator, retire(comm));
   Status status = finalize(*communicator);
-  if (communicator->failed()) status = communicator->failure();  // whenever that was
   destroy(comm, communicator);
   return status;
 }

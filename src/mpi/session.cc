@@ -244,11 +244,9 @@ koloResult_t Session::join(const koloUniqueId& id) {
 // only gave.
 void Session::retire() {
   if (kolo_ == nullptr) return;
-  koloResult_t failure = koloSuccess;  // of which was told when a call returned it
-  const bool isTold = koloCommGetAsyncError(kolo_, &failure) == koloSuccess && failure != koloSuccess;
   koloCommFinalize(kolo_);  // then all looks are over
   noteLooks();
-  if (koloCommDestroy(kolo_) != koloSuccess && !isTold) warn(koloGetLastError(nullptr));
+  if (koloCommDestroy(kolo_) != koloSuccess) warn(koloGetLastError(nullptr));
   kolo_ = nullptr;
 }
 

@@ -491,22 +491,6 @@ TEST_CASE("a mismatch after many repeats reaches the giver by its next calls") {
   }
 }
 
-TEST_CASE(
-    "koloCommFinalize and koloCommDestroy return the failure of a communicator, whether it was told before or not") {
-  for (const bool finalizes : {false, true}) {
-    World world(3);
-    world.run([&](Self& self) {
-      int value = 0;
-      EXPECT_CODE(self, koloMismatch,
-                  koloAllReduce(&value, &value, 1, koloInt32, self.rank == 1 ? koloMax : koloSum, self.comm, nullptr));
-      if (finalizes) EXPECT_CODE(self, koloMismatch, koloCommFinalize(self.comm));
-      EXPECT_CODE(self, koloMismatch, koloCommDestroy(self.comm));
-      EXPECT(self, messageHas("max"));
-    });
-    for (int rank = 0; rank < 3; ++rank) world[rank] = nullptr;
-  }
-}
-
 TEST_CASE("a giver that learns of a mismatch only when it leaves is told by koloCommFinalize or koloCommDestroy") {
   for (const bool finalizes : {false, true}) {
     World world(2);
