@@ -64,6 +64,12 @@ class Child {
     while (!text.empty() && text.back() == '\n') text.pop_back();
     return text;
   }
+  // Returns when it has stopped: a signal that is sent is not yet obeyed.
+  void stop() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGSTOP);
+    ::waitpid(pid_, nullptr, WUNTRACED);
+  }
   void kill() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);

@@ -422,7 +422,7 @@ TEST_CASE("a rank that asks while the hub dies has heard of its death when the q
     std::this_thread::sleep_for(200ms);  // who does not wait for this finds out too early that nobody answers
     hasHeard = true;
   });
-  REQUIRE(::kill(child.pid(), SIGSTOP) == 0);  // so that the question stays open
+  child.stop();  // so that the question stays open
   const std::shared_ptr<Answer> answer = controls[1]->ask(1, 1, "news");
   CHECK(answer->wait(100) == nullptr);
   child.kill();
@@ -467,7 +467,7 @@ TEST_CASE("an exchange in which the hub does not answer names the hub's rank, it
   const koloUniqueId id = unhex(child.line());
   const std::vector<ControlPtr> controls = joinAll(id, isOfRank0 ? 3 : 2, isOfRank0 ? 1 : 0);
   if (isOfRank0) CHECK(child.line() == "joined");
-  REQUIRE(::kill(child.pid(), SIGSTOP) == 0);
+  child.stop();
   const std::vector<int> members = isOfRank0 ? std::vector<int>{1, 2} : std::vector<int>{0, 1};
   const Status status = controls[1]->allGather(1, 1, members, isOfRank0 ? 0 : 1, "x", 100).status();
   INFO(status.message());
