@@ -29,11 +29,8 @@ constexpr int kYields = 100;
 constexpr timespec kNap{0, 20'000};
 
 void leaveCore(int rounds) {
-  if (rounds < kYields) {
-    sched_yield();
-  } else {
-    nanosleep(&kNap, nullptr);
-  }
+  if (rounds < kYields) sched_yield();
+  else nanosleep(&kNap, nullptr);
 }
 
 }  // namespace
