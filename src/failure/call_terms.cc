@@ -13,8 +13,8 @@ namespace {
 using links::BlobReader;
 using links::BlobWriter;
 
-// An answer is one message of the control plane.
-constexpr std::size_t kMostHashes = 16384;
+// In an answer, which is one message of the control plane, and is not to take the peer long.
+constexpr std::size_t kMostHashes = 4096;
 
 // FNV-1a over the keys.
 std::uint64_t hashOf(const std::vector<Term>& terms) {

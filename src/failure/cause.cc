@@ -174,9 +174,8 @@ void CauseFinder::awaitNewsOfHub() const {
 std::string CauseFinder::differenceOfLists(std::uint64_t number, int peer) const {
   const std::shared_ptr<const Terms> own = setup_.terms.of(number);
   if (own == nullptr || setup_.membership.control == nullptr) return {};
-  const std::int64_t untilNs = nowNs() + kAnswerNs;
   return firstDifference(*own, setup_.membership.rank, peer, [&](Asked asked, std::uint64_t part) {
-    return ask(peer, {number, asked, part}, untilNs);
+    return ask(peer, {number, asked, part}, nowNs() + kAnswerNs);
   });
 }
 
