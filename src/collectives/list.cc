@@ -53,7 +53,8 @@ void addPlace(const Side& side, std::size_t item, bool isWritten, std::vector<Pl
 
 // In place: what a rank gives of an item lies where it gets its own block of it.
 bool isInPlace(const ListCall& call, const Item& item) {
-  if (item.send.datatype != item.recv.datatype) return false;
+  const bool hasBoth = item.send.data != nullptr && item.recv.data != nullptr;
+  if (!hasBoth || item.send.datatype != item.recv.datatype) return false;
   const auto at = [&](const Side& side, bool isWhole, bool isOther) {
     if (!isWhole || !isOther) return side.data;
     std::int64_t before = 0;
@@ -103,7 +104,7 @@ std::shared_ptr<const List> finish(const ListCall& call, List&& list) {
     mix(list.hash,
         static_cast<std::uint64_t>(item.transferType) | std::uint64_t{std::bit_cast<std::uint32_t>(item.scale)} << 32);
     list.castsOutput = list.castsOutput || item.recv.datatype != item.transferType;
-    list.isInPlace = list.isInPlace || (item.send.data != nullptr && isInPlace(call, item));
+    list.isInPlace = list.isInPlace || isInPlace(call, item);
   }
   if (list.longest == 0) {
     const Blocks send = blocksOf(list, device::Buffer::kSend), recv = blocksOf(list, device::Buffer::kRecv);
