@@ -32,13 +32,13 @@ class Kolo:
     """Ranks that are threads of this process."""
 
     def __init__(self, library, ranks):
-        self.library = library
+        self.kolo = library
         self.comms = (ctypes.c_void_p * ranks)()
         self.must(library.koloCommInitAll(self.comms, ranks, None))
 
     def must(self, result):
         if result != 0:
-            raise RuntimeError(self.library.koloGetLastError(None).decode())
+            raise RuntimeError(self.kolo.koloGetLastError(None).decode())
 
     def each(self, work):
         """Calls work(rank, communicator) on a thread for each rank."""
@@ -64,15 +64,15 @@ class Kolo:
         results = [(ctypes.c_float * count)() for _ in inputs]
 
         def work(rank, comm):
-            self.must(self.library.koloCommSetAlgorithm(comm, f"all_reduce:{algorithm}".encode()))
+            self.must(self.kolo.koloCommSetAlgorithm(comm, f"all_reduce:{algorithm}".encode()))
             given = (ctypes.c_float * count)(*inputs[rank])
-            self.must(self.library.koloAllReduce(given, results[rank], ctypes.c_size_t(count), FLOAT32, SUM, comm, None))
+            self.must(self.kolo.koloAllReduce(given, results[rank], ctypes.c_size_t(count), FLOAT32, SUM, comm, None))
 
         self.each(work)
         return [bytes(result) for result in results]
 
     def close(self):
-        self.each(lambda _, comm: self.must(self.library.koloCommDestroy(comm)))
+        self.each(lambda _, comm: self.must(self.kolo.koloCommDestroy(comm)))
 
 
 def inputs_of(ranks, count):
