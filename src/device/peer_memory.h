@@ -38,7 +38,7 @@ KOLO_DEVICE unsigned char* recvOf(const Exchange<Team>& exchange, int peer, std:
                                       : placeOf(exchange, peer, exchange.linkTo(peer).theirRecv, begin, bytes);
 }
 
-// The peer's list, if buffers are lists. REQUIRES: it is offered.
+// The peer's list, if buffers are lists: one table has its input and its output. REQUIRES: its input is offered.
 template <class Team>
 KOLO_DEVICE PeerSegments theirSegments(const Exchange<Team>& exchange, int peer) {
   return {exchange.linkTo(peer).peer, sendRefOf(exchange, peer).offset};

@@ -1,5 +1,5 @@
 // Copies and folds whose operands may be logical addresses (device/segments.h): cut into runs, each of which is one
-// copy or fold of memory. Called by folds.h alone.
+// copy or fold of memory. Called by folds.h and peer_memory.h alone.
 //
 // A fold takes runs where they are, if their elements follow each other in the datatype in which they are transferred.
 // Others pass through an *edge*, a piece of memory that stays in a cache: they are brought there before the fold, or

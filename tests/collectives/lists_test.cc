@@ -588,6 +588,20 @@ TEST_CASE("S1.9 S4.2 lists and axes: in a group of ranks in another order, besid
   }
 }
 
+TEST_CASE("lists: lengths that are given where no buffer is divided are refused, and not read") {
+  World world(WorldOptions{});
+  std::vector<koloResult_t> results(2, koloSuccess);
+  world.run([&](int rank) {
+    koloItem_t item{};
+    item.sendbuf = item.recvbuf = world.window(rank);
+    item.count = 1;
+    item.counts = reinterpret_cast<const std::size_t*>(64);  // where nothing is
+    item.sendtype = item.transfertype = item.recvtype = koloInt32;
+    results[static_cast<std::size_t>(rank)] = koloAllReduceList(&item, 1, koloSum, world.comm(rank), nullptr);
+  });
+  for (const koloResult_t result : results) CHECK(result == koloInvalidArgument);
+}
+
 // Lists of one collective meet in the order of their calls, those of several whatever the order.
 TEST_CASE("S1.5 several lists in one group, in another order on each rank") {
   constexpr int kRanks = 3;
