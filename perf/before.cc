@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "perf/array_axes.h"
 #include "perf/device.h"
 #include "perf/failure.h"
 #include "perf/machine.h"
@@ -14,6 +15,7 @@
 #include "perf/operation.h"
 #include "perf/report.h"
 #include "perf/sizes.h"
+#include "perf/tensor_lists.h"
 
 namespace kolo::perf {
 
@@ -80,6 +82,8 @@ void requirePossible(const Options& options, int ranks, int ranksHere) {
   if (std::any_of(collectives.begin(), collectives.end(), hasRoot) && (options.root < 0 || options.root >= ranks)) {
     fail("--root {} is no rank: there are ranks 0 to {}", options.root, ranks - 1);
   }
+  if (!options.listFile.empty()) return requireLists(options, ranksHere);
+  if (!options.axes.empty()) return requireAxes(options, ranksHere);
   if (std::none_of(collectives.begin(), collectives.end(), [&](auto each) { return isMeasurable(options, each); })) {
     fail("nothing to measure: {}", options.inPlace
                                        ? "no collective asked for has these datatypes and reductions in place"

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "perf/array_axes.h"
 #include "perf/before.h"
 #include "perf/device.h"
 #include "perf/exchange.h"
@@ -20,6 +21,8 @@
 #include "perf/options.h"
 #include "perf/report.h"
 #include "perf/sweep.h"
+#include "perf/tensor_lists.h"
+#include "perf/ways.h"
 
 namespace kolo::perf {
 namespace {
@@ -111,10 +114,35 @@ Run describeRun(koloComm_t comm, const Options& options) {
   return run;
 }
 
-void writeReports(const Run& run, const Options& options, const std::vector<Result>& results) {
-  if (!options.jsonFile.empty()) writeFile(options.jsonFile, jsonText(run, results));
-  if (!options.csvFile.empty()) writeFile(options.csvFile, csvText(results));
-  if (!options.htmlFile.empty()) writeFile(options.htmlFile, htmlText(run, results));
+// Of a sweep, or of --list and --axis.
+struct Measured {
+  std::vector<Result> results;
+  std::vector<Comparison> comparisons;
+
+  bool isWrong() const {
+    const auto wrong = [](const auto& each) { return each.wrong > 0; };
+    return std::any_of(results.begin(), results.end(), wrong) ||
+           std::any_of(comparisons.begin(), comparisons.end(), wrong);
+  }
+};
+
+void writeReports(const Run& run, const Options& options, const Measured& measured) {
+  const auto write = [&](const auto& lines) {
+    if (!options.jsonFile.empty()) writeFile(options.jsonFile, jsonText(run, lines));
+    if (!options.csvFile.empty()) writeFile(options.csvFile, csvText(lines));
+  };
+  if (!options.isSweep()) return write(measured.comparisons);
+  write(measured.results);
+  if (!options.htmlFile.empty()) writeFile(options.htmlFile, htmlText(run, measured.results));
+}
+
+// What stands instead of a sweep, with its table.
+std::vector<Comparison> compareWays(koloComm_t comm, const Options& options, const Device& device, Exchange& exchange,
+                                    bool print) {
+  const auto compare = options.axes.empty() ? runLists : runAxes;
+  std::vector<Comparison> comparisons = compare(comm, options, device, exchange, print);
+  if (print) printEnd(comparisons);
+  return comparisons;
 }
 
 // The ranks that are threads of this process. What one of them allocates or frees on a GPU may wait for the kernels of
@@ -122,8 +150,8 @@ void writeReports(const Run& run, const Options& options, const std::vector<Resu
 using Together = std::barrier<>;
 
 // The measurements themselves, with what they need of the communicator.
-std::vector<Result> measure(koloComm_t comm, const Options& options, const Device& device, const Making& making,
-                            Together& together, std::optional<Run>& run) {
+Measured measure(koloComm_t comm, const Options& options, const Device& device, const Making& making,
+                 Together& together, std::optional<Run>& run) {
   int rank = 0, count = 0;
   check(koloCommUserRank(comm, &rank), "koloCommUserRank");
   check(koloCommCount(comm, &count), "koloCommCount");
@@ -148,22 +176,27 @@ std::vector<Result> measure(koloComm_t comm, const Options& options, const Devic
     run->initBytes = static_cast<size_t>(initBytes);
     reporter.emplace(*run);
   }
-  const AllBuffers buffers = makeBuffers(comm, options, device);
-  together.arrive_and_wait();
-  std::vector<Result> results = runSweep(comm, options, device, buffers, exchange, reporter ? &*reporter : nullptr);
+  Measured measured;
+  AllBuffers buffers;
+  if (options.isSweep()) {
+    buffers = makeBuffers(comm, options, device);
+    together.arrive_and_wait();
+    measured.results = runSweep(comm, options, device, buffers, exchange, reporter ? &*reporter : nullptr);
+  } else {
+    measured.comparisons = compareWays(comm, options, device, exchange, reporter.has_value());
+  }
   const double endBytes = exchange.greatest(making.bytesNow());  // the last that is launched
   if (run) run->endBytes = static_cast<size_t>(endBytes);
-  return results;
+  return measured;
 }
 
 // What one rank does, as a process or as a thread. Destroys comm, unless it throws.
 int runRank(koloComm_t comm, const Options& options, const Device& device, const Making& making, Together& together) {
   std::optional<Run> run;  // of rank 0
-  const std::vector<Result> results = measure(comm, options, device, making, together, run);
+  const Measured measured = measure(comm, options, device, making, together, run);
   check(koloCommDestroy(comm), "koloCommDestroy");
-  if (run) writeReports(*run, options, results);
-  const bool wrong = std::any_of(results.begin(), results.end(), [](const Result& r) { return r.wrong > 0; });
-  return wrong ? kWrongValues : kAllRight;
+  if (run) writeReports(*run, options, measured);
+  return measured.isWrong() ? kWrongValues : kAllRight;
 }
 
 int runProcess(const Options& options) {

@@ -6,6 +6,7 @@
 #include <climits>
 #include <cstdint>
 
+#include "perf/array_axes.h"
 #include "perf/failure.h"
 #include "perf/names.h"
 #include "perf/sizes.h"
@@ -19,6 +20,7 @@ struct Texts {
   std::string minBytes = "8", maxBytes = "64M", stepBytes = "0", sizes;
   double factor = 2;
   std::string datatype = "float32", op = "sum", buffers = "registered", algorithm, gpus;
+  std::string caps = "1M,25M,2000M", axes, shapes = "64x64,512x1024,4096x4096";
 };
 
 // What may stand behind an option. CLI11 shows the first text in the help, and as an error what the function returns.
@@ -84,6 +86,27 @@ void declareWhat(CLI::App& app, Texts& texts, Options& options) {
   app.add_flag("--in-place", options.inPlace, "send and receive in one buffer");
 }
 
+// What is measured instead of a sweep, with the options that say nothing there.
+void declareWays(CLI::App& app, Texts& texts, Options& options) {
+  auto* const list = app.add_option("--list", options.listFile,
+                                    "instead of a sweep: lists of the tensors in this file, beside packing them and "
+                                    "beside an operation for each; a line: elements and datatype");
+  app.add_option("--caps", texts.caps, "largest buckets that the tensors of --list are put into")
+      ->capture_default_str()
+      ->needs(list);
+  auto* const axis = app.add_option("--axis", texts.axes,
+                                    "instead of a sweep: arrays that the ranks divide along these axes, by commas, "
+                                    "beside copies and an operation on whole blocks");
+  app.add_option("--shape", texts.shapes, "lengths of the arrays of --axis")->capture_default_str()->needs(axis);
+  axis->excludes(list);
+  for (const char* const name : {"--minbytes", "--maxbytes", "--stepfactor", "--stepbytes", "--sizes", "--op",
+                                 "--in-place", "--gpus", "--html"}) {
+    list->excludes(app.get_option(name));
+    axis->excludes(app.get_option(name));
+  }
+  for (const char* const name : {"--datatype", "--root"}) list->excludes(app.get_option(name));
+}
+
 void declareHow(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--ranks", options.ranks, "number of ranks (default: one per core or GPU, at least 2)")
       ->check(wholeNumber(1, kMostRanks));
@@ -112,18 +135,22 @@ void declareHow(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--html", options.htmlFile, "write a report with curves to this file");
 }
 
-std::vector<int> parseGpus(const std::string& text) {
-  std::vector<int> gpus;
-  if (text == "all") return gpus;
+std::vector<int> parseNumbers(const std::string& text, const char* expected) {
+  std::vector<int> numbers;
   for (const std::string& word : splitList(text)) {
-    int gpu = -1;
-    const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), gpu);
-    if (code != std::errc() || end != word.data() + word.size() || gpu < 0) {
-      fail("--gpus: \"{}\" is no device, expected numbers by commas, such as 0,1, or all", word);
-    }
-    gpus.push_back(gpu);
+    int number = -1;
+    const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (code != std::errc() || end != word.data() + word.size() || number < 0) fail(fmt::runtime(expected), word);
+    numbers.push_back(number);
   }
-  return gpus;
+  return numbers;
+}
+
+// What is measured, once it is known whether it is a sweep.
+std::vector<koloCollective_t> collectivesOf(const Texts& texts, const Options& options) {
+  if (options.isSweep() || !texts.collectives.empty()) return parseCollectives(texts.collectives);
+  if (options.axes.empty()) return {kListCollectives.begin(), kListCollectives.end()};
+  return {kAxisCollectives.begin(), kAxisCollectives.end()};
 }
 
 // An empty text is what a forgotten shell variable leaves; taken for "not given" it would be lost unseen.
@@ -147,6 +174,7 @@ bool parseOptions(int argc, char** argv, Options& options, int& exitStatus) {
   Texts texts;
   declareWhat(app, texts, options);
   declareHow(app, texts, options);
+  declareWays(app, texts, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& helpOrVersion) {
@@ -156,13 +184,21 @@ bool parseOptions(int argc, char** argv, Options& options, int& exitStatus) {
     fail("{}", error.what());
   }
   refuseEmpty(app);
-  options.collectives = parseCollectives(texts.collectives);
+  if (!texts.axes.empty()) {
+    options.axes = parseNumbers(texts.axes, "--axis: \"{}\" is no axis, expected numbers by commas, such as 0,1");
+    options.shapes = parseShapes(texts.shapes);
+  }
+  for (const std::string& word : splitList(texts.caps)) options.capBytes.push_back(parseBytes(word));
+  options.collectives = collectivesOf(texts, options);
   options.datatypes = parseDatatypes(texts.datatype);
   options.ops = parseOps(texts.op);
   options.sizes = parseSizes(app, texts);
   options.buffers = parseBufferKinds(texts.buffers);
   options.onGpus = !texts.gpus.empty();
-  if (options.onGpus) options.gpus = parseGpus(texts.gpus);
+  if (options.onGpus && texts.gpus != "all") {
+    options.gpus =
+        parseNumbers(texts.gpus, "--gpus: \"{}\" is no device, expected numbers by commas, such as 0,1, or all");
+  }
   if (options.resident && !options.onGpus) fail("--resident is for GPUs, but --gpus was not given");
   if (!texts.algorithm.empty()) options.wishes = parseWishes(texts.algorithm, options.collectives);
   return true;

@@ -1,6 +1,7 @@
 // What the command line asks for.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -12,6 +13,12 @@
 namespace kolo::perf {
 
 constexpr int kMostRanks = 4096;  // that a communicator of the library may have
+
+// What --list and --axis can measure, and do where no collective is named.
+inline constexpr std::array kListCollectives = {koloCollectiveAllReduce, koloCollectiveAllGather,
+                                                koloCollectiveReduceScatter};
+inline constexpr std::array kAxisCollectives = {koloCollectiveAllGather, koloCollectiveReduceScatter,
+                                                koloCollectiveAllToAll, koloCollectiveGather, koloCollectiveScatter};
 
 struct Options {
   std::vector<koloCollective_t> collectives;
@@ -33,6 +40,14 @@ struct Options {
   std::vector<Wish> wishes;   // of algorithms; empty: the planner's choice
   std::string transport;      // empty: the library's choice
   std::string jsonFile, csvFile, htmlFile;
+  // Instead of a sweep: lists of the tensors of a file, in buckets of at most so many bytes; or arrays of these shapes
+  // that the ranks divide along these axes.
+  std::string listFile;
+  std::vector<size_t> capBytes;
+  std::vector<int> axes;
+  std::vector<std::vector<size_t>> shapes;
+
+  bool isSweep() const { return listFile.empty() && axes.empty(); }
 };
 
 // Thread safety: not thread safe; call once, from main. Prints help and version itself and then returns false, with the

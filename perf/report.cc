@@ -82,6 +82,23 @@ nlohmann::ordered_json resultJson(const Result& r) {
       {"wrong", r.verified ? nlohmann::ordered_json(r.wrong) : nlohmann::ordered_json(nullptr)}};
 }
 
+nlohmann::ordered_json comparisonJson(const Comparison& c) {
+  nlohmann::ordered_json times;
+  for (size_t i = 0; i < c.ways.size(); ++i) times[c.ways[i]] = c.us[i];
+  return {{"collective", c.collective},
+          {"what", c.what},
+          {"ranks", c.ranks},
+          {"bytes", c.bytes},
+          {"datatypes", c.datatypes},
+          {"buffers", bufferKindName(c.buffers)},
+          {"samples", c.samples},
+          {"median_us", times},
+          {"faster", c.ratio()},
+          {"at_most", c.atMost > 0 ? nlohmann::ordered_json(c.atMost) : nlohmann::ordered_json(nullptr)},
+          {"temporary_bytes", c.temporaryBytes},
+          {"wrong", c.verified ? nlohmann::ordered_json(c.wrong) : nlohmann::ordered_json(nullptr)}};
+}
+
 }  // namespace
 
 Reporter::Reporter(const Run& run) : run_(run), showBar_(isatty(STDERR_FILENO) == 1) {
@@ -183,6 +200,24 @@ std::string csvText(const std::vector<Result>& results) {
                     r.ranks, r.bytes, r.elements, r.datatype(), r.op(), bufferKindName(r.buffers), r.plan.transport,
                     r.plan.algorithm, r.plan.channels, r.iterations, r.timeUs.min, r.timeUs.median, r.timeUs.p99,
                     r.timeUs.max, r.algorithmBandwidth(), r.busBandwidth(), r.verified ? std::to_string(r.wrong) : "");
+  }
+  return text;
+}
+
+std::string jsonText(const Run& run, const std::vector<Comparison>& comparisons) {
+  nlohmann::ordered_json document = {{"machine", machineJson(run)}, {"results", nlohmann::ordered_json::array()}};
+  for (const Comparison& comparison : comparisons) document["results"].push_back(comparisonJson(comparison));
+  return document.dump(1) + "\n";
+}
+
+std::string csvText(const std::vector<Comparison>& comparisons) {
+  std::string text = "collective,what,ranks,bytes,datatypes,buffers,way,time_us_median,samples,temporary_bytes,wrong\n";
+  for (const Comparison& c : comparisons) {
+    for (size_t i = 0; i < c.ways.size(); ++i) {
+      text += fmt::format("{},{},{},{},{},{},{},{:.4f},{},{},{}\n", c.collective, c.what, c.ranks, c.bytes, c.datatypes,
+                          bufferKindName(c.buffers), c.ways[i], c.us[i], c.samples, i == 0 ? 0 : c.temporaryBytes,
+                          c.verified ? std::to_string(c.wrong) : "");
+    }
   }
   return text;
 }

@@ -8,6 +8,7 @@
 
 #include "perf/machine.h"
 #include "perf/result.h"
+#include "perf/ways.h"
 
 namespace kolo::perf {
 
@@ -51,6 +52,9 @@ class Reporter {
 
 std::string jsonText(const Run& run, const std::vector<Result>& results);
 std::string csvText(const std::vector<Result>& results);
+// Of --list and --axis.
+std::string jsonText(const Run& run, const std::vector<Comparison>& comparisons);
+std::string csvText(const std::vector<Comparison>& comparisons);
 
 // Throws Failure unless the file can be written; what it holds is kept. Asked before minutes are spent on measuring.
 void requireWritable(const std::string& path);

@@ -1,0 +1,90 @@
+#include "perf/ways.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "perf/failure.h"
+#include "perf/sizes.h"
+#include "perf/statistics.h"
+
+namespace kolo::perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Microseconds of one run on this rank, when `batch` runs follow each other.
+double timeBatch(Exchange& exchange, const Way& way, size_t batch) {
+  exchange.barrier();
+  const Clock::time_point begin = Clock::now();
+  for (size_t i = 0; i < batch; ++i) way.run();
+  const Clock::time_point end = Clock::now();
+  exchange.finish();
+  return std::chrono::duration<double, std::micro>(end - begin).count() / static_cast<double>(batch);
+}
+
+std::string wrongText(const Comparison& comparison) {
+  return comparison.verified ? std::to_string(comparison.wrong) : "N/A";
+}
+
+}  // namespace
+
+double Comparison::ratio() const {
+  return us.size() < 2 || us.front() <= 0 ? 0 : *std::min_element(us.begin() + 1, us.end()) / us.front();
+}
+
+void timeWays(Exchange& exchange, const std::vector<Way>& ways, const Options& options, Comparison& comparison) {
+  std::vector<Schedule> schedules;
+  size_t samples = kMaxSamples;
+  for (const Way& way : ways) {
+    if (options.warmups > 0) (void)timeBatch(exchange, way, 1);
+    schedules.push_back(scheduleFor(exchange.greatest(timeBatch(exchange, way, 1)), options.iterations));
+    samples = std::min(samples, schedules.back().samples);
+  }
+  std::vector<std::vector<double>> times(ways.size());
+  for (size_t sample = 0; sample < samples; ++sample) {
+    for (size_t i = 0; i < ways.size(); ++i)
+      times[i].push_back(exchange.greatest(timeBatch(exchange, ways[i], schedules[i].batch)));
+  }
+  comparison.samples = samples;
+  for (size_t i = 0; i < ways.size(); ++i) {
+    comparison.ways.push_back(ways[i].name);
+    comparison.us.push_back(summarize(times[i]).median);
+  }
+}
+
+void printHead(const Comparison& first) {
+  fmt::print("#\n# {:<14} {:<32} {:>10} {:>11}", "collective", "what", "size", "type");
+  for (const std::string& way : first.ways) fmt::print(" {:>12}", way + " us");
+  fmt::print(" {:>7} {:>7} {:>11} {:>7}  {}\n", "faster", "at most", "temporary", "#wrong", "buffers");
+}
+
+void printComparison(const Comparison& comparison) {
+  fmt::print("  {:<14} {:<32} {:>10} {:>11}", comparison.collective, comparison.what, formatBytes(comparison.bytes),
+             comparison.datatypes);
+  for (const double us : comparison.us) fmt::print(" {:>12.1f}", us);
+  fmt::print(" {:>7.2f} {:>7} {:>11} {:>7}  {}\n", comparison.ratio(),
+             comparison.atMost > 0 ? fmt::format("{:.2f}", comparison.atMost) : "-",
+             formatBytes(comparison.temporaryBytes), wrongText(comparison), bufferKindName(comparison.buffers));
+  std::fflush(stdout);
+}
+
+void printEnd(const std::vector<Comparison>& comparisons) {
+  size_t wrong = 0, slower = 0, unverified = 0;
+  for (const Comparison& comparison : comparisons) {
+    wrong += comparison.wrong;
+    unverified += comparison.verified ? 0 : 1;
+    slower += comparison.ratio() < 1 ? 1 : 0;
+  }
+  const size_t lines = comparisons.size();
+  if (unverified < lines) fmt::print("#\n# Wrong values: {}{}\n", wrong, wrong == 0 ? " OK" : " FAILED");
+  if (unverified > 0) fmt::print("# Not verified: {} of {} lines\n", unverified, lines);
+  if (lines > 0)
+    fmt::print("# {} is faster than every other way in {} of {} lines\n", comparisons.front().ways.front(),
+               lines - slower, lines);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) fail("cannot write the table to standard output");
+}
+
+}  // namespace kolo::perf
