@@ -921,9 +921,9 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  * On GPUs: each item lies in memory of the rank's device (koloInvalidPointer names the item). The list is a launch of
  *   its own, or a part of its group's, and never goes to a resident kernel. What describes it lies in the device's
  *   memory and is uploaded once, as long as the list is repeated.
- * Memory of windows is used like other memory. Items go through the communicator's own staging memory, or by single
- * copies where plain buffers of that size would, and the items of a rank have 16 KiB each on average and are neither
- * converted nor strided there. */
+ * Items go through the communicator's own staging memory, or by single copies where plain buffers of the list's size
+ * would. Single copies need that all items of a rank lie in windows. Else they need that the items have 16 KiB each on
+ * average, and are neither converted nor strided there. */
 
 /* Most dimensions of an array. */
 #define KOLO_MAX_DIMS 8

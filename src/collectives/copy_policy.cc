@@ -21,6 +21,8 @@ constexpr std::uint64_t kWorthMeeting = 32 << 10;
 // all-reduce and writes it to the other: perf/results/2026-11-23-single-copy-writing.txt
 constexpr std::uint64_t kWorthPushing = 32 << 10;
 constexpr std::uint64_t kWorthHalving = 64 << 10;
+// Below it, to read where the segments of a list are costs more than a second copy of them.
+constexpr std::uint64_t kWorthSharingLists = 4 << 10;
 // By a root, to all ranks together.
 constexpr std::uint64_t kMostStagedEarlyInAll = 512 << 10;
 
@@ -55,6 +57,10 @@ bool CopyPolicy::writesPeers(Collective collective, std::uint64_t bytes) const {
     case Collective::kAllReduce: return ranks == 2 && bytes >= kWorthHalving;
     default: return false;
   }
+}
+
+bool CopyPolicy::sharesLists(std::uint64_t bytes) const {
+  return canReadPeers && ranks > 1 && bytes >= kWorthSharingLists;
 }
 
 std::uint64_t CopyPolicy::exchangeCopyBytes() const {

@@ -14,6 +14,8 @@ struct CopyPolicy {
   int ranks = 1;
   // Blocks of ordinary memory are read by the peer from this many bytes on. The same on all ranks.
   std::uint64_t singleCopyBytes = UINT64_MAX;
+  // Ordinary memory of all peers can be read, whether that pays or not. The same on all ranks.
+  bool canReadPeers = false;
   // Ordinary memory of a peer may be written too. The same on all ranks.
   bool canWritePeers = false;
   // Ranks share cores, so that waiting for each other costs more than another copy of what is not long; and the user
@@ -24,6 +26,8 @@ struct CopyPolicy {
   bool readsPeers(device::Collective collective, std::uint64_t bytes) const;
   // Whether ordinary outputs are written by the peers.
   bool writesPeers(device::Collective collective, std::uint64_t bytes) const;
+  // Whether peers load from, and store to, lists whose segments lie in windows.
+  bool sharesLists(std::uint64_t bytes) const;
   // From which size on single copies pay in a collective in which all ranks meet before anything is read.
   std::uint64_t exchangeCopyBytes() const;
   // From which size on a block of a pair (Work::pairsFromBytes) is moved by a single copy.

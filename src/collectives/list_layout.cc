@@ -1,5 +1,6 @@
 // From a list to the segments of its logical buffers.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <span>
 
@@ -191,6 +192,8 @@ LaidOut layOut(const List& list, int parts, std::uint64_t edgesAt) {
   head.edgesAt = edgesAt;
   head.recvBytes = result.recv.bytes;
   head.isInPlace = list.isInPlace ? 1 : 0;
+  static std::atomic<std::uint64_t> lists{0};
+  head.id = lists.fetch_add(1, std::memory_order_relaxed) + 1;
   result.memory = layouter.memory(sends, head);
   return result;
 }

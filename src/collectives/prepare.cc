@@ -48,21 +48,42 @@ void describeList(const Blocks& blocks, device::Layout& layout) {
   }
 }
 
-// Buffers that are lists lie in no window. Peers read and write their segments one by one, where all ranks know where
-// in the logical buffers a block begins, and a rank's segments are long enough.
+// Peers read and write the segments of lists one by one, where all ranks know where in the logical buffers a block
+// begins: by loads and stores where all of a rank's segments lie in windows, else where they are long enough.
 void useCopiesOfList(const Site& site, const Operation& operation, std::uint64_t bytes, Work& work) {
   const Collective collective = operation.collective;
   const bool areBlocksKnown =
       collective != Collective::kGather && (collective != Collective::kAllToAll || operation.list->areAlike);
-  work.readsPeers =
-      work.direct != Algorithm::kCount && !work.scaled && areBlocksKnown && site.copies.readsPeers(collective, bytes);
+  const bool mayBeInWindows = site.hasWindows() && site.copies.sharesLists(bytes);
+  work.readsPeers = work.direct != Algorithm::kCount && !work.scaled && areBlocksKnown &&
+                    (mayBeInWindows || site.copies.readsPeers(collective, bytes));
   if (!work.readsPeers) work.direct = Algorithm::kCount;
-  work.writesPeers =
-      work.readsPeers && collective == Collective::kAllReduce && site.copies.writesPeers(collective, bytes);
+  const bool writes = mayBeInWindows ? work.direct == Algorithm::kTwoShot : site.copies.writesPeers(collective, bytes);
+  work.writesPeers = work.readsPeers && collective == Collective::kAllReduce && writes;
+}
+
+bool isInWindows(const Site& site, const device::Segments& list) {
+  const device::Segment* const segments = list.of(device::Buffer::kSend);
+  return std::all_of(segments, segments + list.sends + list.recvs, [&](const device::Segment& segment) {
+    const device::Extent extent = device::extentOf(list, segment);
+    return site.findWindow(extent.begin, extent.bytes).index != 0;
+  });
+}
+
+// Whether a rank gives its peers its list: they can load from it and store to it, or are to read and write it by copies
+// of the kernel.
+bool givesList(const Site& site, const Operation& operation, const LaidOut& laidOut, std::uint64_t bytes,
+               const Work& work) {
+  const bool isReadWhileWritten = operation.collective == Collective::kAllToAll && operation.list->isInPlace;
+  if (!work.readsPeers || isReadWhileWritten) return false;
+  if (isInWindows(site, *laidOut.segments())) return true;
+  const bool isWritten =
+      !work.writesPeers || (laidOut.recvHasLongRuns && site.copies.writesPeers(operation.collective, bytes));
+  return laidOut.sendHasLongRuns && isWritten && site.copies.readsPeers(operation.collective, bytes);
 }
 
 // What of a list depends on the algorithm: the ring all-reduce cuts each item into the ranks' parts.
-void layOutList(const Operation& operation, Prepared& prepared) {
+void layOutList(const Site& site, const Operation& operation, std::uint64_t bytes, Prepared& prepared) {
   Work& work = prepared.work;
   const bool inParts = operation.collective == Collective::kAllReduce &&
                        (work.signature.algorithm == Algorithm::kRing || work.signature.algorithm == Algorithm::kBiring);
@@ -72,9 +93,7 @@ void layOutList(const Operation& operation, Prepared& prepared) {
   const LaidOut& laidOut = *prepared.laidOut;
   prepared.scratchBytes = edgesAt + device::kEdges * device::kEdgeBytes;
   work.segments = laidOut.segments();
-  const bool isReadWhileWritten = operation.collective == Collective::kAllToAll && operation.list->isInPlace;
-  work.shareable = work.readsPeers && !isReadWhileWritten && laidOut.sendHasLongRuns &&
-                   (!work.writesPeers || laidOut.recvHasLongRuns);
+  work.shareable = givesList(site, operation, laidOut, bytes, work);
   describeList(laidOut.send, work.sendLayout);
   describeList(laidOut.recv, work.recvLayout);
   if (!inParts) return;
@@ -324,7 +343,7 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   if (operation.list != nullptr) {
     useCopiesOfList(site, operation, bytes, work);
     prepared.scratchBytes = scratchFor(operation, work, bytes);
-    layOutList(operation, prepared);
+    layOutList(site, operation, bytes, prepared);
   }
   planner::Query query = choices.queryFor(operation);
   query.bytes = bytes;

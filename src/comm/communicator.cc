@@ -78,6 +78,7 @@ void Communicator::arrange(const Surroundings& around, bool wasDumpable) {
   planning_.machine().cores = around.cores;
   planning_.site().copies = {.ranks = ranks(),
                              .singleCopyBytes = around.singleCopyBytes,
+                             .canReadPeers = around.readsPeers,
                              .canWritePeers = around.writesPeers,
                              .ranksShareCores = around.waitsLonger && options_.device < 0};
   if (planning_.site().copies.ranksShareCores) planning_.machine().takenFromBytes = around.singleCopyBytes;
@@ -149,6 +150,7 @@ void Communicator::makeSite() {
   planning_.site().findWindow = [this](const void* buffer, std::uint64_t bytes) {
     return windows_.find(buffer, bytes);
   };
+  planning_.site().hasWindows = [this] { return windows_.haveZeroCopy(); };
 }
 
 Status Communicator::connectGpus(const Surroundings& around, const std::string& nics) {

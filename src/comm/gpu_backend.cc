@@ -30,6 +30,7 @@ constexpr std::uint64_t kMostTableBytes = 64 << 20;
 GpuBackend::GpuBackend(Communicator& owner, std::unique_ptr<GpuRank> rank) : owner_(owner), rank_(std::move(rank)) {
   collectives::Site& site = owner_.planning().site();
   site.copies.singleCopyBytes = UINT64_MAX;
+  site.copies.canReadPeers = false;
   // Each chunk is a call of functions that save registers for their callers, so chunks fill the slots.
   site.mostChunkBytes = owner_.planning().machine().slotBytes;
   site.members = rank_->order();

@@ -141,7 +141,7 @@ Status HostBackend::execute() {
   fault_.kind = Fault::kNone;
   if (work.readsPeers || work.writesPeers) {
     work.offersMemory = owner_.traffic().offersMemory();
-    if (work.segments != nullptr) owner_.traffic().forgetLists();
+    if (work.segments != nullptr) owner_.traffic().beginLists();
   }
   if (now.list != nullptr) owner_.callTerms().note(sequence, now.list);
   if (owner_.ranks() > 1) owner_.boards().post(work);

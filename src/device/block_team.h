@@ -7,7 +7,7 @@
 //   kPosts                                     whether it serves posted links, by the ring of its channel; if so:
 //   uint64 add(counter)                        adds one; acquires and releases; gives the sum
 //   bool read(peer, to, from, bytes)           as Team's, by the leader; false where it is not possible
-//   kReadsLists; bool readList(...), writeList(...)   likewise
+//   kReadsLists; bool readList(...), writeList(...), const Segments* loadableList(...)   likewise
 //   bool write(peer, to, from, bytes)          likewise
 //   void reduce(index, work, datatype, args)   blockReduce() of the datatype and the work's operation; index: thread()
 //                                              and threads()
@@ -116,13 +116,14 @@ class BlockTeam {
   KOLO_DEVICE void read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
     if (leader() && !platform_.read(peer, to, from, bytes)) fail({.kind = Fault::kUnreadable, .peer = peer});
   }
-  KOLO_DEVICE void readList(int peer, void* to, std::uint64_t list, const unsigned char* place, std::uint64_t bytes) {
-    if (leader() && !platform_.readList(peer, to, list, place, bytes)) fail({.kind = Fault::kUnreadable, .peer = peer});
+  KOLO_DEVICE void readList(const PeerSegments& list, void* to, const unsigned char* place, std::uint64_t bytes) {
+    if (leader() && !platform_.readList(list, to, place, bytes)) fail({.kind = Fault::kUnreadable, .peer = list.peer});
   }
-  KOLO_DEVICE void writeList(int peer, std::uint64_t list, const unsigned char* place, const void* from,
+  KOLO_DEVICE const Segments* loadableList(const PeerSegments& list) { return platform_.loadableList(list); }
+  KOLO_DEVICE void writeList(const PeerSegments& list, const unsigned char* place, const void* from,
                              std::uint64_t bytes) {
-    if (leader() && !platform_.writeList(peer, list, place, from, bytes))
-      fail({.kind = Fault::kUnwritable, .peer = peer});
+    if (leader() && !platform_.writeList(list, place, from, bytes))
+      fail({.kind = Fault::kUnwritable, .peer = list.peer});
   }
   KOLO_DEVICE void write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {
     if (leader() && !platform_.write(peer, to, from, bytes)) fail({.kind = Fault::kUnwritable, .peer = peer});

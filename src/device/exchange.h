@@ -27,7 +27,8 @@
 //   kServesLists                           whether buffers may be lists of segments; if so:
 //   void moveRows(RowMove), void reduceAs(datatype, ReduceArgs)      likewise
 //   kReadsLists                            whether the lists of peers may be read and written where they are; if so:
-//   void readList(peer, to, list, place, bytes), void writeList(...)   as read() and write(), of a peer's list
+//   void readList(list, to, place, bytes), void writeList(...)   as read() and write(), of a peer's list
+//   const Segments* loadableList(list)     by one thread: a peer's list that needs neither; nullptr: it does
 //
 // After a failure every primitive returns at once and the algorithm runs to its end without touching data, so that no
 // algorithm needs an error path. What was received is then undefined, and the operation returns an error.

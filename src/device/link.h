@@ -25,6 +25,8 @@
 
 namespace kolo::device {
 
+struct Segments;
+
 inline constexpr int kHeaderPayloadBytes = 40;
 inline constexpr std::uint32_t kMaxOwed = 32;
 inline constexpr std::uint32_t kHeaderLines = 2 * kMaxOwed;
@@ -156,7 +158,8 @@ struct Link {
   std::uint64_t received = 0;   // chunks taken
   std::uint64_t finished =
       0;  // direct operations that it has said to have ended with me; of messages, those that it has taken from me
-  std::uint64_t taken = 0;  // direct operations that I have said to have ended with it; messages taken from it
+  std::uint64_t taken = 0;         // direct operations that I have said to have ended with it; messages taken from it
+  const Segments* list = nullptr;  // the peer's list of the current operation, where it can be loaded from
   WindowRef theirSend,
       theirRecv;  // of the header met last: copied out of it once, and then checked and used (takeRefs() of headers.h)
   Expectation expected[kHeaderLines];  // of the headers owed, by line

@@ -8,6 +8,7 @@
 #include "device/exchange.h"
 #include "device/host_device.h"
 #include "device/link.h"
+#include "device/segments.h"
 #include "device/work.h"
 
 namespace kolo::device {
@@ -22,19 +23,19 @@ KOLO_DEVICE WindowRef offered(const Work& work, const WindowRef& ref, const unsi
   return {(ref.index != 0 ? ref.offset : reinterpret_cast<std::uint64_t>(buffer)) + work.bytesOf(part.begin),
           ref.index};
 }
-// Of buffers that are lists: where the segments are. A block begins at one logical address on all ranks.
-KOLO_DEVICE WindowRef offeredList(const Work& work, bool byAddress) {
-  if (!byAddress) return {};
-  return {reinterpret_cast<std::uint64_t>(work.segments), 0};
+// Of buffers that are lists: where the segments are, in the place of the input, and their id in that of the output. A
+// block begins at one logical address on all ranks.
+KOLO_DEVICE WindowRef offeredOfList(const Work& work, std::uint64_t what) {
+  return {work.readsPeers && work.offersMemory ? what : 0, 0};
 }
 KOLO_DEVICE WindowRef offeredInput(const Work& work, int peer) {
   if (!work.shareable) return {};
-  if (work.segments != nullptr) return offeredList(work, work.readsPeers && work.offersMemory);
+  if (work.segments != nullptr) return offeredOfList(work, reinterpret_cast<std::uint64_t>(work.segments));
   return offered(work, work.sendRef, work.send, work.partTo(peer), work.readsPeers && work.offersMemory);
 }
 KOLO_DEVICE WindowRef offeredOutput(const Work& work, int peer) {
   if (!work.shareable) return {};
-  if (work.segments != nullptr) return offeredList(work, work.writesPeers && work.offersMemory);
+  if (work.segments != nullptr) return offeredOfList(work, work.segments->id);
   return offered(work, work.recvRef, work.recv, work.partFrom(peer), work.writesPeers && work.offersMemory);
 }
 // Nobody reads which output a rank offers to the root of a gather: there it can say that its block does not wait for
@@ -73,6 +74,7 @@ KOLO_DEVICE bool sendIsReadable(const Exchange<Team>& exchange, int peer) {
 // Whether something may be put into the peer's output, likewise.
 template <class Team>
 KOLO_DEVICE bool recvIsWritable(const Exchange<Team>& exchange, int peer) {
+  if (exchange.work().segments != nullptr && !exchange.work().writesPeers) return false;
   return isGiven(recvRefOf(exchange, peer));
 }
 // Whether the peer's input is its output.

@@ -41,12 +41,31 @@ KOLO_DEVICE unsigned char* recvOf(const Exchange<Team>& exchange, int peer, std:
 // The peer's list, if buffers are lists: one table has its input and its output. REQUIRES: its input is offered.
 template <class Team>
 KOLO_DEVICE PeerSegments theirSegments(const Exchange<Team>& exchange, int peer) {
-  return {exchange.linkTo(peer).peer, sendRefOf(exchange, peer).offset};
+  return {exchange.linkTo(peer).peer, sendRefOf(exchange, peer).offset, recvRefOf(exchange, peer).offset};
 }
 template <class Team>
 KOLO_DEVICE bool isListOf(const Exchange<Team>& exchange, int peer) {
   if constexpr (Team::kReadsLists) return exchange.work().segments != nullptr && peer != exchange.work().rank;
   return false;
+}
+
+// A peer's list whose segments can be loaded from and stored to: they lie in windows, and its `data` are where this
+// process sees them. nullptr: they are to be read and written by the transport. REQUIRES: isListOf(). All threads call.
+template <class Team>
+KOLO_DEVICE const Segments* loadableList(const Exchange<Team>& exchange, int peer) {
+  if constexpr (Team::kReadsLists) {
+    Link& link = exchange.linkTo(peer);
+    exchange.team().sync();  // all are done with the last one
+    exchange.team().spread(1, [&](int) { link.list = exchange.team().loadableList(theirSegments(exchange, peer)); });
+    exchange.team().sync();
+    return link.list;
+  }
+  return nullptr;
+}
+// Where bytes from logical address `place` on lie in memory, if they follow each other there as they are transferred.
+KOLO_DEVICE unsigned char* plainPlace(const Segments& list, const unsigned char* place, std::uint64_t bytes) {
+  const Run run = runAt(list, place, bytes);
+  return run.isPlain() && run.bytes == bytes ? run.data : nullptr;
 }
 
 // Where a rank's input lies from byte `begin` on, as much of it as `scratch` has room for: in place, or in `scratch`,
@@ -58,9 +77,15 @@ KOLO_DEVICE_CALL const unsigned char* bring(const Exchange<Team>& exchange, Piec
   if (scratch.bytes == 0 || exchange.failed()) return scratch.data;
   if constexpr (Team::kReadsLists) {
     if (isListOf(exchange, peer)) {
-      const PeerSegments theirs = theirSegments(exchange, peer);
       const unsigned char* const place = exchange.pieceTo(exchange.work().rank).after(begin).data;
-      exchange.team().readList(theirs.peer, scratch.data, theirs.list, place, scratch.bytes);
+      const Segments* const list = loadableList(exchange, peer);
+      if (list == nullptr) {
+        exchange.team().readList(theirSegments(exchange, peer), scratch.data, place, scratch.bytes);
+      } else if (const unsigned char* const inMemory = plainPlace(*list, place, scratch.bytes)) {
+        return inMemory;
+      } else {
+        SegmentMoves<Team>(exchange.team(), exchange.work()).load(scratch, *list, place);
+      }
       return scratch.data;
     }
   }
@@ -74,7 +99,9 @@ KOLO_DEVICE_CALL void take(const Exchange<Team>& exchange, Piece dst, int peer, 
   if constexpr (Team::kReadsLists) {
     if (isListOf(exchange, peer)) {
       const unsigned char* const place = exchange.pieceTo(exchange.work().rank).after(begin).data;
-      return SegmentMoves<Team>(exchange.team(), exchange.work()).take(dst, theirSegments(exchange, peer), place);
+      SegmentMoves<Team> moves(exchange.team(), exchange.work());
+      if (const Segments* const list = loadableList(exchange, peer)) return moves.load(dst, *list, place);
+      return moves.take(dst, theirSegments(exchange, peer), place);
     }
   }
   copy(exchange, dst.data, bring(exchange, dst, peer, begin), dst.bytes,
@@ -86,7 +113,9 @@ KOLO_DEVICE_CALL void put(const Exchange<Team>& exchange, int peer, std::uint64_
   if constexpr (Team::kReadsLists) {
     if (isListOf(exchange, peer)) {
       unsigned char* const place = exchange.pieceFrom(exchange.work().rank).after(begin).data;
-      return SegmentMoves<Team>(exchange.team(), exchange.work()).put(theirSegments(exchange, peer), place, src);
+      SegmentMoves<Team> moves(exchange.team(), exchange.work());
+      if (const Segments* const list = loadableList(exchange, peer)) return moves.store(*list, place, src);
+      return moves.put(theirSegments(exchange, peer), place, src);
     }
   }
   if (recvIsShared(exchange, peer)) {

@@ -22,21 +22,20 @@ namespace kolo::device {
 inline constexpr int kEdges = 3;
 inline constexpr std::uint64_t kEdgeBytes = 8192;
 
-// A peer's list: its Segments, by their address there.
-struct PeerSegments {
-  int peer;
-  std::uint64_t list;
-};
-
 template <class Team>
 class SegmentMoves {
  public:
   KOLO_DEVICE SegmentMoves(Team& team, const Work& work) : team_(team), work_(work), all_(*work.segments) {}
 
-  KOLO_DEVICE_CALL void copy(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
+  KOLO_DEVICE void copy(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
+    copy(all_, dst, all_, src, bytes, streaming);
+  }
+  // The same where each logical address is one of the list before it.
+  KOLO_DEVICE_CALL void copy(const Segments& ofDst, unsigned char* dst, const Segments& ofSrc, const unsigned char* src,
+                             std::uint64_t bytes, bool streaming) {
     KOLO_ROLLED
     while (bytes != 0) {
-      Run to = runAt(all_, dst, bytes), from = runAt(all_, src, bytes);
+      Run to = runAt(ofDst, dst, bytes), from = runAt(ofSrc, src, bytes);
       matchRows(to, from);
       if (to.data != nullptr && from.data != nullptr) {
         if (isCast(to) && isCast(from)) moveTwice(to, from, streaming);
@@ -46,6 +45,15 @@ class SegmentMoves {
       src += to.bytes;
       bytes -= to.bytes;
     }
+  }
+
+  // Between this rank's memory and `place`, a logical address of a peer whose list can be loaded from and stored to.
+  // All threads call; no barrier.
+  KOLO_DEVICE void load(Piece dst, const Segments& theirs, const unsigned char* place) {
+    copy(all_, dst.data, theirs, place, dst.bytes, work_.streaming);
+  }
+  KOLO_DEVICE void store(const Segments& theirs, unsigned char* place, ConstPiece src) {
+    copy(theirs, place, all_, src.data, src.bytes, work_.streaming);
   }
 
   // Fills `dst` from what is at `place`, a logical address of the peer's. All threads call; ends with a barrier.
@@ -64,7 +72,7 @@ class SegmentMoves {
     KOLO_ROLLED
     for (std::uint64_t at = 0; at < src.bytes && !team_.failed();) {
       const Run from = runAt(all_, src.data + at, src.bytes - at);
-      if (from.data != nullptr) team_.writeList(theirs.peer, theirs.list, place + at, from.data, from.bytes);
+      if (from.data != nullptr) team_.writeList(theirs, place + at, from.data, from.bytes);
       at += from.bytes;
     }
   }
@@ -131,11 +139,11 @@ class SegmentMoves {
                     .factor = (isCast(from) ? from.segment->scale : 1) / (isCast(to) ? to.segment->scale : 1)});
   }
   KOLO_DEVICE void takeRun(const Run& to, const PeerSegments& theirs, const unsigned char* place) {
-    if (to.isPlain()) return team_.readList(theirs.peer, to.data, theirs.list, place, to.bytes);
+    if (to.isPlain()) return team_.readList(theirs, to.data, place, to.bytes);
     Run edge;
     edge.data = edgeOf(0);
     edge.bytes = edge.rowBytes = to.bytes;
-    team_.readList(theirs.peer, edge.data, theirs.list, place, to.bytes);
+    team_.readList(theirs, edge.data, place, to.bytes);
     team_.sync();
     if (!team_.failed()) move(to, edge, false);
     team_.sync();

@@ -53,7 +53,7 @@ struct Segments {
   std::uint64_t edgesAt = 0;    // in the scratch memory of each channel, kEdges pieces of kEdgeBytes: segment_moves.h
   std::uint64_t recvBytes = 0;  // of the logical receive buffer
   std::uint64_t isInPlace = 0;  // 1: some of what this rank gives lies where it receives
-  std::uint64_t unused = 0;
+  std::uint64_t id = 0;         // of this list: no other one of this process has ever had it
 
   // As many bytes as the counts say; else it is none.
   bool isWhole() const {
@@ -69,6 +69,29 @@ struct Segments {
   }
 };
 static_assert(sizeof(Segments) == 48 && sizeof(Segment) == 48 && alignof(Segment) == 8 && alignof(Strides) == 8);
+
+// The memory that the elements of a segment lie in; of one with strides, all of its array.
+struct Extent {
+  unsigned char* begin;
+  std::uint64_t bytes;
+};
+inline Extent extentOf(const Segments& all, const Segment& segment) {
+  if (segment.strides == 0) return {segment.data, segment.bytes / segment.transferElementBytes * segment.elementBytes};
+  const Strides& strides = all.stridesOf(segment);
+  std::int64_t low = 0, high = static_cast<std::int64_t>(strides.rowElements) * segment.elementBytes;
+  for (std::int64_t d = 0; d < strides.ndim; ++d) {
+    const std::int64_t reach = (static_cast<std::int64_t>(strides.shape[d]) - 1) * strides.strides[d];
+    (reach < 0 ? low : high) += reach;
+  }
+  return {segment.data + low, static_cast<std::uint64_t>(high - low)};
+}
+
+// A peer's list: its Segments, by their address there.
+struct PeerSegments {
+  int peer = -1;
+  std::uint64_t address = 0;
+  std::uint64_t id = 0;  // Segments::id
+};
 
 // ---- logical addresses: the highest bit says that it is one, the next one which buffer's, the others its byte
 

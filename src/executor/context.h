@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "device/link.h"
+#include "device/segments.h"
 #include "device/work.h"
 #include "executor/host/polling.h"
 
@@ -45,10 +46,14 @@ class LinkOwner {
   virtual bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) = 0;
   // Likewise into it. REQUIRES: the peer has given the address for that, in this operation
   virtual bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) = 0;
-  // The same of the peer's list, whose device::Segments are at `list` there: from the logical address `place` on.
-  virtual bool readList(int peer, void* to, std::uint64_t list, const unsigned char* place, std::uint64_t bytes) = 0;
-  virtual bool writeList(int peer, std::uint64_t list, const unsigned char* place, const void* from,
+  // The same of a peer's list: from the logical address `place` on.
+  virtual bool readList(const device::PeerSegments& list, void* to, const unsigned char* place,
+                        std::uint64_t bytes) = 0;
+  virtual bool writeList(const device::PeerSegments& list, const unsigned char* place, const void* from,
                          std::uint64_t bytes) = 0;
+  // The peer's list, if all of its segments lie in windows: with the addresses at which this process sees them. It
+  // stays where it is for the operation. nullptr: they do not, or the list could not be read.
+  virtual const device::Segments* loadableList(const device::PeerSegments& list) = 0;
 };
 
 // A user's reduction.

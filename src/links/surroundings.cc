@@ -22,12 +22,17 @@ namespace {
 // KiB on a quarter more and soon half as much again: perf/results/2026-11-22-single-copy-intel.txt.
 constexpr std::uint64_t kSingleCopyBytesOnIntel = 8192;
 
-std::uint64_t ownSingleCopyBytes(const Peers& peers) {
+bool readsAll(const Peers& peers) {
   for (int rank = 0; rank < peers.ranks(); ++rank) {
     if (!peers.isOpen(rank) || peers[rank].isPosted() || peers[rank].link->reads().ok()) continue;
     log::debug("ordinary buffers go through staging: rank {}: {}", rank, peers[rank].link->reads().message());
-    return UINT64_MAX;
+    return false;
   }
+  return true;
+}
+
+std::uint64_t ownSingleCopyBytes(const Peers& peers) {
+  if (!readsAll(peers)) return UINT64_MAX;
   const std::int64_t wish = settings::integer("KOLO_SINGLE_COPY_BYTES");
   if (wish >= 0) return static_cast<std::uint64_t>(wish);
   return topology::machine().cpuModel.find("Intel") != std::string::npos ? kSingleCopyBytesOnIntel : UINT64_MAX;
@@ -80,7 +85,8 @@ bool isDumpable() { return prctl(PR_GET_DUMPABLE) == 1; }
 std::string tellSurroundings(const Peers& peers) {
   const topology::Machine& mine = topology::machine();
   BlobWriter writer;
-  writer.put(ownSingleCopyBytes(peers)).put(static_cast<std::uint8_t>(writesAll(peers)));
+  writer.put(ownSingleCopyBytes(peers));
+  writer.put(static_cast<std::uint8_t>(readsAll(peers))).put(static_cast<std::uint8_t>(writesAll(peers)));
   writer.put(static_cast<std::uint8_t>(settings::integer("KOLO_SINGLE_COPY_BYTES") >= 0));
   writer.put(topology::placeOfProcess(peers.leader()));
   const std::vector<int> allowed = topology::allowedThreads();
@@ -106,6 +112,7 @@ Surroundings hearSurroundings(const std::vector<std::string>& told) {
   for (const std::string& blob : told) {
     BlobReader reader(blob);
     result.singleCopyBytes = std::max(result.singleCopyBytes, reader.get<std::uint64_t>());
+    result.readsPeers = reader.get<std::uint8_t>() != 0 && result.readsPeers;
     result.writesPeers = reader.get<std::uint8_t>() != 0 && result.writesPeers;
     isWished = reader.get<std::uint8_t>() != 0 || isWished;
     result.places.push_back(reader.get<topology::Place>());
@@ -119,6 +126,7 @@ Surroundings hearSurroundings(const std::vector<std::string>& told) {
     result.uplinks.push_back(hearUplink(result.places.back().host, reader));
   }
   if (!result.allMapped) result.singleCopyBytes = UINT64_MAX;
+  result.readsPeers = result.readsPeers && result.allMapped;
   result.cores = std::accumulate(hosts.begin(), hosts.end(), 0,
                                  [](int sum, const auto& host) { return sum + host.second.cores(); });
   result.waitsLonger = result.allMapped && static_cast<int>(told.size()) > result.cores && !isWished;

@@ -19,7 +19,7 @@ struct Surroundings {
   std::vector<planner::Uplink> uplinks;  // of each rank
   int cores = 1;                         // that the ranks share
   std::uint64_t singleCopyBytes = 0;
-  bool writesPeers = true;
+  bool readsPeers = true, writesPeers = true;  // ordinary memory of all peers
   bool waitsLonger = false;
 };
 

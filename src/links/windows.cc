@@ -37,8 +37,15 @@ std::string registerEverywhere(Window& window, const Peers& peers) {
     ++registered;
   }
   BlobWriter blob;
-  blob.put(static_cast<std::uint64_t>(window.bytes)).put(registered);
+  blob.put(static_cast<std::uint64_t>(window.bytes)).put(reinterpret_cast<std::uint64_t>(window.begin)).put(registered);
   return blob.text() + descriptors.text();
+}
+
+// Where the peer has its part, as both kinds of blobs say behind the part's bytes.
+std::uint64_t addressIn(const std::string& blob) {
+  BlobReader reader(blob);
+  (void)reader.get<std::uint64_t>();
+  return reader.get<std::uint64_t>();
 }
 
 // The peer's part of the window, mapped; nullptr for an empty part.
@@ -46,6 +53,7 @@ Result<std::unique_ptr<transport::Link>> openPart(const Peers& peers, int rank, 
   const Peer& peer = peers[rank];
   BlobReader reader(blob);
   if (reader.get<std::uint64_t>() == 0) return std::unique_ptr<transport::Link>();
+  (void)reader.get<std::uint64_t>();  // the address
   if (peer.device == nullptr) return peer.unreached;
   if (peer.isPosted()) return error(koloUnsupported, "transport {} maps no memory of peers", peer.device->name());
   transport::Device* const device = peers.windowDevice(rank);
@@ -86,6 +94,7 @@ Result<std::unique_ptr<Window>> Windows::make(void* buffer, std::size_t bytes) c
 Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer, std::size_t bytes) {
   KOLO_ASSIGN(std::unique_ptr<Window> window, make(buffer, bytes));
   KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(registerEverywhere(*window, peers)));
+  for (const std::string& blob : blobs) window->addresses.push_back(addressIn(blob));
   const std::string why = openParts(*window, membership.rank, peers, blobs);
   return keep(membership, std::move(window), why);
 }
@@ -116,8 +125,9 @@ Result<Window*> Windows::addMapped(Membership& membership, Peers& peers, void* c
   for (int rank = 0; rank < membership.ranks(); ++rank)
     table(rank)[window->index] = {static_cast<unsigned char*>(parts[rank]), bytes[rank]};
   BlobWriter mine;
-  mine.put(static_cast<std::uint64_t>(bytes[own]));
+  mine.put(static_cast<std::uint64_t>(bytes[own])).put(reinterpret_cast<std::uint64_t>(window->begin));
   KOLO_ASSIGN(const std::vector<std::string> theirs, membership.allGather(mine.text()));
+  for (const std::string& blob : theirs) window->addresses.push_back(addressIn(blob));
   const std::string why = checkMapped(membership.rank, peers, theirs, parts, bytes);
   return keep(membership, std::move(window), why);
 }
@@ -154,10 +164,21 @@ Result<Window*> Windows::keep(Membership& membership, std::unique_ptr<Window> wi
               why.empty() ? "another rank's part cannot be mapped" : why);
   }
   if (window->zeroCopy && window->bytes != 0) extents_.insert(extents_.begin(), {window->begin, window->bytes, index});
+  ++changes_;
+  if (window->zeroCopy) ++zeroCopies_;
   Window* result = window.get();
   if (index == windows_.size()) windows_.emplace_back();
   windows_[index] = std::move(window);
   return result;
+}
+
+unsigned char* Windows::placeOf(int rank, std::uint64_t address, std::uint64_t bytes) const {
+  for (const Extent& extent : extents_) {
+    const device::WindowPart& part = table(rank)[extent.index];
+    const std::uint64_t offset = address - windows_[extent.index]->addresses[static_cast<std::size_t>(rank)];
+    if (offset <= part.bytes && bytes <= part.bytes - offset) return part.begin + offset;  // as in find()
+  }
+  return nullptr;
 }
 
 bool Windows::isKnown(const void* buffer, std::uint64_t bytes, transport::Device& device) {
@@ -201,6 +222,8 @@ Status Windows::agree(Membership& membership, const Window& window) {
 void Windows::drop(const Window& window, const std::function<void(std::shared_ptr<const Window>)>& release) {
   const auto held = holdLinks_();
   const std::uint32_t index = window.index;
+  ++changes_;
+  if (window.zeroCopy) --zeroCopies_;
   std::erase_if(extents_, [&](const Extent& extent) { return extent.index == index; });
   for (int rank = 0; rank < ranks_; ++rank) table(rank)[index] = {};
   std::unique_ptr<Window> dropped = std::move(windows_[index]);

@@ -27,6 +27,7 @@ struct Window {
       registrations;  // with those who map it, and with those that Windows::isKnown() was asked of
   std::vector<const transport::Device*> refusedBy;  // of the latter
   std::vector<std::unique_ptr<transport::Link>> links;
+  std::vector<std::uint64_t> addresses;  // of each rank's part, in its process
 };
 
 class Windows {
@@ -66,6 +67,13 @@ class Windows {
   // range again costs nothing. The window is registered when this is first asked: not before, as that takes all of its
   // pages, touched or not.
   bool isKnown(const void* buffer, std::uint64_t bytes, transport::Device& device);
+  // Where this process sees a range of a rank's memory, given by its address there; nullptr: it is in no zero-copy
+  // window.
+  unsigned char* placeOf(int rank, std::uint64_t address, std::uint64_t bytes) const;
+  // Whether there are zero-copy windows; the same on all ranks.
+  bool haveZeroCopy() const { return zeroCopies_ != 0; }
+  // How often the windows have changed.
+  std::uint64_t changes() const { return changes_; }
   const Window& at(std::uint32_t index) const { return *windows_[index]; }
   // A rank's part of each window; the array stays where it is.
   const device::WindowPart* tableOf(int rank) const { return table(rank); }
@@ -92,6 +100,7 @@ class Windows {
   memory::PrivateMemory tables_;                  // [rank][window]; takes no memory where no window has been
   std::vector<std::unique_ptr<Window>> windows_;  // by index; null: free
   std::vector<Extent> extents_;                   // zero-copy ones, newest first
+  std::uint64_t changes_ = 0, zeroCopies_ = 0;    // the latter: those of now, those without bytes here among them
 };
 
 }  // namespace kolo::links

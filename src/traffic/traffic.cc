@@ -123,26 +123,31 @@ bool Traffic::read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) 
   return setup_.reasons.access().ok();
 }
 
-bool Traffic::readList(int peer, void* to, std::uint64_t list, const unsigned char* place, std::uint64_t bytes) {
-  const links::Peer& theirs = setup_.peers[peer];
+bool Traffic::readList(const device::PeerSegments& list, void* to, const unsigned char* place, std::uint64_t bytes) {
+  const links::Peer& theirs = setup_.peers[list.peer];
   setup_.reasons.noteAccess([&]() -> Status {
-    KOLO_ASSIGN(const device::Segments* const segments, lists_.fetch(theirs, peer, list));
-    return PeerLists::eachRun(*segments, place, bytes, [&](std::uint64_t from, std::uint64_t at, std::uint64_t count) {
+    KOLO_ASSIGN(const PeerLists::List* const known, lists_.fetch(theirs, list, setup_.windows));
+    return known->eachRun(place, bytes, [&](std::uint64_t from, std::uint64_t at, std::uint64_t count) {
       return theirs.link->read(static_cast<unsigned char*>(to) + at, from, count);
     });
   }());
   return setup_.reasons.access().ok();
 }
 
-bool Traffic::writeList(int peer, std::uint64_t list, const unsigned char* place, const void* from,
+bool Traffic::writeList(const device::PeerSegments& list, const unsigned char* place, const void* from,
                         std::uint64_t bytes) {
   setup_.reasons.noteAccess([&]() -> Status {
-    KOLO_ASSIGN(const device::Segments* const segments, lists_.fetch(setup_.peers[peer], peer, list));
-    return PeerLists::eachRun(*segments, place, bytes, [&](std::uint64_t to, std::uint64_t at, std::uint64_t count) {
-      return writeTo(peer, to, static_cast<const unsigned char*>(from) + at, count);
+    KOLO_ASSIGN(const PeerLists::List* const known, lists_.fetch(setup_.peers[list.peer], list, setup_.windows));
+    return known->eachRun(place, bytes, [&](std::uint64_t to, std::uint64_t at, std::uint64_t count) {
+      return writeTo(list.peer, to, static_cast<const unsigned char*>(from) + at, count);
     });
   }());
   return setup_.reasons.access().ok();
+}
+
+const device::Segments* Traffic::loadableList(const device::PeerSegments& list) {
+  const auto known = lists_.fetch(setup_.peers[list.peer], list, setup_.windows);
+  return known.ok() && known.value()->isLoadable ? &known.value()->segments() : nullptr;
 }
 
 bool Traffic::write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {

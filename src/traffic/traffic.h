@@ -86,11 +86,12 @@ class Traffic final : public executor::LinkOwner {
   device::Fault keepWaiting(const device::Work& work, int peer, executor::WaitState& state) override;
   bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) override;
   bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) override;
-  bool readList(int peer, void* to, std::uint64_t list, const unsigned char* place, std::uint64_t bytes) override;
-  bool writeList(int peer, std::uint64_t list, const unsigned char* place, const void* from,
+  bool readList(const device::PeerSegments& list, void* to, const unsigned char* place, std::uint64_t bytes) override;
+  bool writeList(const device::PeerSegments& list, const unsigned char* place, const void* from,
                  std::uint64_t bytes) override;
+  const device::Segments* loadableList(const device::PeerSegments& list) override;
   // Before an operation in which peers' lists are read.
-  void forgetLists() { lists_.forget(); }
+  void beginLists() { lists_.begin(setup_.windows.changes()); }
 
   // ---- for messages, which are of no collective
 

@@ -513,22 +513,31 @@ TEST_CASE("S0.5 S1.5 S2.4 S2.5 S4.4 lists and axes: every collective gives what 
   }
 }
 
+// In windows, in ordinary memory, and partly so.
 TEST_CASE("S1.5 long lists and axes: peers read and write the items where they are") {
-  for (const int ranks : {2, 3, 4}) {
-    WorldOptions options;
-    options.ranks = ranks;
-    options.windowBytes = 32 << 20;
-    World world(options);
-    runListsOf(longItem, world, listSeed(8, ranks), std::max(2, 12 / kSlowdown));
+  constexpr std::size_t kBytes = 32 << 20;
+  for (const std::size_t registered : {kBytes, kBytes / 16, std::size_t{0}}) {
+    for (const int ranks : {2, 3, 4}) {
+      INFO(registered << " bytes registered, " << ranks << " ranks");
+      WorldOptions options;
+      options.ranks = ranks;
+      options.windowBytes = kBytes;
+      options.registeredBytes = registered;
+      World world(options);
+      runListsOf(longItem, world, listSeed(8, ranks), std::max(2, 8 / kSlowdown));
+    }
   }
 }
 
 TEST_CASE("long lists and axes: emulated block") {
-  const UseExecutor emulated(3);
-  WorldOptions options;
-  options.windowBytes = 32 << 20;
-  World world(options);
-  runListsOf(longItem, world, listSeed(9, 2), std::max(1, 4 / kSlowdown));
+  for (const std::size_t registered : {std::size_t{SIZE_MAX}, std::size_t{0}}) {
+    const UseExecutor emulated(3);
+    WorldOptions options;
+    options.windowBytes = 32 << 20;
+    options.registeredBytes = registered;
+    World world(options);
+    runListsOf(longItem, world, listSeed(9, 2), std::max(1, 4 / kSlowdown));
+  }
 }
 
 TEST_CASE("lists and axes: reproducible communicators") {

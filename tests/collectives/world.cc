@@ -1,5 +1,6 @@
 #include "world.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -142,10 +143,9 @@ void World::openWindows() {
     void* memory = nullptr;
     results[at] = koloMemAlloc(&memory, options_.windowBytes);
     windows_[at] = static_cast<unsigned char*>(memory);
-    if (results[at] == koloSuccess) {
-      results[at] =
-          koloWindowRegister(comms_[at], isOnGpu() ? deviceWindow(rank) : memory, options_.windowBytes, &handles_[at]);
-    }
+    const std::size_t bytes = std::min(options_.windowBytes, options_.registeredBytes);
+    if (results[at] == koloSuccess && bytes > 0)
+      results[at] = koloWindowRegister(comms_[at], isOnGpu() ? deviceWindow(rank) : memory, bytes, &handles_[at]);
   });
   for (const koloResult_t result : results) require(result, "koloWindowRegister");
 }
@@ -179,8 +179,9 @@ void World::closeStreams() {}
 World::~World() {
   run([&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
-    if (koloWindowDeregister(comms_[at], handles_[at]) != koloSuccess || koloCommDestroy(comms_[at]) != koloSuccess ||
-        koloMemFree(windows_[at]) != koloSuccess) {
+    const bool isDeregistered =
+        handles_[at] == nullptr || koloWindowDeregister(comms_[at], handles_[at]) == koloSuccess;
+    if (!isDeregistered || koloCommDestroy(comms_[at]) != koloSuccess || koloMemFree(windows_[at]) != koloSuccess) {
       std::fprintf(stderr, "rank %d could not take its communicator down: %s\n", rank, koloGetLastError(nullptr));
       std::abort();
     }

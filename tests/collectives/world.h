@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -41,7 +42,8 @@ struct WorldOptions {
   std::string streaming = "4M";                               // KOLO_STREAMING_BYTES
   std::string singleCopy = std::to_string(kSingleCopyBytes);  // KOLO_SINGLE_COPY_BYTES
   std::size_t windowBytes = 8 << 20;
-  int device = KOLO_HOST;  // else: all ranks on this CUDA device, each with a stream of its own
+  std::size_t registeredBytes = SIZE_MAX;  // of that, from its begin on; 0: nothing
+  int device = KOLO_HOST;                  // else: all ranks on this CUDA device, each with a stream of its own
   int latePerHost = 0;     // > 0: posted links, late ones, between groups of so many ranks (tests/plugin/late.c)
   bool inTurn = false;     // those hosts are given the ranks in turn: a host's ranks do not follow each other
   int losesAfter = 0;      // > 0: their links are lost after so many requests at most, and TCP takes over

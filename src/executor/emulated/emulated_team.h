@@ -80,11 +80,14 @@ class EmulatedPlatform {
   bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {
     return block_.context.owner->write(peer, to, from, bytes);
   }
-  bool readList(int peer, void* to, std::uint64_t list, const unsigned char* place, std::uint64_t bytes) {
-    return block_.context.owner->readList(peer, to, list, place, bytes);
+  bool readList(const device::PeerSegments& list, void* to, const unsigned char* place, std::uint64_t bytes) {
+    return block_.context.owner->readList(list, to, place, bytes);
   }
-  bool writeList(int peer, std::uint64_t list, const unsigned char* place, const void* from, std::uint64_t bytes) {
-    return block_.context.owner->writeList(peer, list, place, from, bytes);
+  const device::Segments* loadableList(const device::PeerSegments& list) {
+    return block_.context.owner->loadableList(list);
+  }
+  bool writeList(const device::PeerSegments& list, const unsigned char* place, const void* from, std::uint64_t bytes) {
+    return block_.context.owner->writeList(list, place, from, bytes);
   }
   void reduce(const device::BlockIndex& index, const device::Work& work, koloDataType_t datatype,
               const device::ReduceArgs& args) {

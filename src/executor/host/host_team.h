@@ -57,13 +57,16 @@ class HostTeam {
   void read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) {
     if (!context_.owner->read(peer, to, from, bytes)) fail({.kind = device::Fault::kUnreadable, .peer = peer});
   }
-  void readList(int peer, void* to, std::uint64_t list, const unsigned char* place, std::uint64_t bytes) {
-    if (!context_.owner->readList(peer, to, list, place, bytes))
-      fail({.kind = device::Fault::kUnreadable, .peer = peer});
+  void readList(const device::PeerSegments& list, void* to, const unsigned char* place, std::uint64_t bytes) {
+    if (!context_.owner->readList(list, to, place, bytes))
+      fail({.kind = device::Fault::kUnreadable, .peer = list.peer});
   }
-  void writeList(int peer, std::uint64_t list, const unsigned char* place, const void* from, std::uint64_t bytes) {
-    if (!context_.owner->writeList(peer, list, place, from, bytes))
-      fail({.kind = device::Fault::kUnwritable, .peer = peer});
+  const device::Segments* loadableList(const device::PeerSegments& list) {
+    return failed_ ? nullptr : context_.owner->loadableList(list);
+  }
+  void writeList(const device::PeerSegments& list, const unsigned char* place, const void* from, std::uint64_t bytes) {
+    if (!context_.owner->writeList(list, place, from, bytes))
+      fail({.kind = device::Fault::kUnwritable, .peer = list.peer});
   }
   void write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) {
     if (!context_.owner->write(peer, to, from, bytes)) fail({.kind = device::Fault::kUnwritable, .peer = peer});
