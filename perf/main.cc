@@ -139,6 +139,8 @@ void writeReports(const Run& run, const Options& options, const Measured& measur
 // What stands instead of a sweep, with its table.
 std::vector<Comparison> compareWays(koloComm_t comm, const Options& options, const Device& device, Exchange& exchange,
                                     bool print) {
+  if (!options.wishes.empty())
+    check(koloCommSetAlgorithm(comm, wishesText(options.wishes).c_str()), "koloCommSetAlgorithm");
   const auto compare = options.axes.empty() ? runLists : runAxes;
   std::vector<Comparison> comparisons = compare(comm, options, device, exchange, print);
   if (print) printEnd(comparisons);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the parameters of known models, as kolo-perf-lists reads them: a line of elements and datatype for each tensor.
+"""Writes the parameters of known models, as kolo-perf --list reads them: a line of elements and datatype for each tensor.
 
 usage: parameter_lists.py [FOLDER]     resnet50.txt and transformer7b.txt; the current folder where none is given
 """

@@ -377,7 +377,8 @@ std::vector<Comparison> runLists(koloComm_t comm, const Options& options, const 
           buckets.push_back(std::make_unique<Bucket>(Call{collective, comm, ranks}, some, memory));
         const std::vector<Way> ways = waysFor(buckets);
         Comparison comparison{.collective = koloCollectiveName(collective),
-                              .what = fmt::format("cap {}: {} buckets", formatBytes(cap), buckets.size()),
+                              .what = fmt::format("cap {}: {} bucket{}", formatBytes(cap), buckets.size(),
+                                                  buckets.size() == 1 ? "" : "s"),
                               .datatypes = datatypesOf(tensors),
                               .buffers = kind,
                               .ranks = ranks.count,

@@ -119,6 +119,89 @@ TEST_CASE("kolo-perf takes what it need not refuse, and notes an algorithm that 
   CHECK(countOf(other.output, "does not fit") == 1);
 }
 
+namespace {
+
+// A file in the temporary directory, for as long as this lives.
+class TextFile {
+ public:
+  explicit TextFile(const std::string& text)
+      : path_("/tmp/kolo-tools-test-" + std::to_string(getpid()) + "-" + std::to_string(++made_)) {
+    std::ofstream(path_) << text;
+  }
+  ~TextFile() { unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  static inline int made_ = 0;
+  std::string path_;
+};
+
+}  // namespace
+
+TEST_CASE("kolo-perf measures and verifies lists of tensors, in buckets") {
+  const Program perf("KOLO_TEST_PERF");
+  if (!perf) return;
+  const TextFile tensors("7 float32\n\n1000 float32\n20000 bfloat16\n1 int8\n30011 float64\n"), csv("");
+  for (const char* const ranks : {"1", "2", "3"}) {
+    const Ended ended = perf.run({"--list", tensors.path(), "--caps", "4K,1M", "--ranks", ranks, "-n", "2", "--buffers",
+                                  "registered,plain", "--csv", csv.path()});
+    INFO(ranks << " ranks: status " << ended.status << "\n" << ended.output);
+    CHECK(ended.exitedWith(0));
+    CHECK(ended.output.find("# Wrong values: 0 OK") != std::string::npos);
+    for (const char* const word : {"cap 4 KiB: 4 buckets", "cap 1 MiB: 1 bucket ", "all_reduce", "all_gather",
+                                   "reduce_scatter", "mixed", "list us", "packed us", "single us"})
+      CHECK(ended.output.find(word) != std::string::npos);
+    std::ifstream lines(csv.path());
+    int count = 0;
+    for (std::string line; std::getline(lines, line); ++count) CHECK(std::count(line.begin(), line.end(), ',') == 10);
+    CHECK(count == 1 + 3 * 2 * 2 * 3);  // collectives, caps, buffers, ways
+  }
+  const Ended threads = perf.run({"all_gather", "--list", tensors.path(), "--ranks", "2", "-n", "2", "--threads"});
+  CHECK(threads.exitedWith(0));
+  CHECK(countOf(threads.output, "  all_gather ") == 3);  // the caps
+}
+
+TEST_CASE("kolo-perf measures and verifies arrays along their axes") {
+  const Program perf("KOLO_TEST_PERF");
+  if (!perf) return;
+  for (const char* const ranks : {"1", "2", "3"}) {
+    const Ended ended = perf.run({"--axis", "0,1,2", "--shape", "5x7,16x1x33,2", "--ranks", ranks, "-n", "2", "-d",
+                                  "float32,int8", "--buffers", "registered,plain"});
+    INFO(ranks << " ranks: status " << ended.status << "\n" << ended.output);
+    CHECK(ended.exitedWith(0));
+    CHECK(ended.output.find("# Wrong values: 0 OK") != std::string::npos);
+    // Six pairs of a shape and an axis; the array of one dimension has no all-to-all.
+    CHECK(countOf(ended.output, " axis ") >= 2 * 2 * (4 * 6 + 5));
+    for (const char* const word : {"16x1x33 axis 2", "all_to_all", "gather", "scatter", "axis us", "copies us", "int8"})
+      CHECK(ended.output.find(word) != std::string::npos);
+  }
+}
+
+TEST_CASE("kolo-perf refuses lists and axes that cannot be measured") {
+  const Program perf("KOLO_TEST_PERF");
+  if (!perf) return;
+  const TextFile good("8 float32\n"), empty(""), wrong("8 float32\n9 floaty 3\n"), unsummed("8 float31\n"),
+      huge("99999999999 float64\n");
+  perf.expectRefusal(2, {"--list", "/nonexistent"}, {"--list", "/nonexistent"});
+  perf.expectRefusal(2, {"--list", empty.path()}, {"no tensors", "elements and datatype"});
+  perf.expectRefusal(2, {"--list", wrong.path()}, {"line 2", "9 floaty 3", "elements and datatype"});
+  perf.expectRefusal(2, {"--list", unsummed.path()}, {"float31"});
+  perf.expectRefusal(2, {"--list", huge.path()}, {"GiB", "memory"});
+  perf.expectRefusal(2, {"broadcast", "--list", good.path()}, {"--list", "all_reduce", "broadcast"});
+  perf.expectRefusal(2, {"--list", good.path(), "--axis", "0"}, {"--list", "--axis"});
+  perf.expectRefusal(2, {"--list", good.path(), "-d", "int8"}, {"--list", "--datatype"});
+  perf.expectRefusal(2, {"--list", good.path(), "--html", "/tmp/x.html"}, {"--list", "--html"});
+  perf.expectRefusal(2, {"--caps", "1M"}, {"--caps", "--list"});
+  perf.expectRefusal(2, {"--axis", "2"}, {"--axis", "axis 2"});
+  perf.expectRefusal(2, {"--axis", "x"}, {"--axis", "\"x\""});
+  perf.expectRefusal(2, {"--axis", "0", "--shape", "3x"}, {"--shape", "\"3x\"", "64x1024"});
+  perf.expectRefusal(2, {"--axis", "0", "--shape", "0x4"}, {"--shape", "\"0x4\""});
+  perf.expectRefusal(2, {"--axis", "0", "--shape", "1000000x1000000"}, {"--shape", "memory"});
+  perf.expectRefusal(2, {"--axis", "0", "--shape", "1x1x1x1x1x1x1x1x1"}, {"9 dimensions", "8"});
+  perf.expectRefusal(2, {"gather", "--axis", "0", "-r", "2", "--ranks", "2"}, {"--root 2"});
+  perf.expectRefusal(2, {"barrier", "--axis", "0"}, {"--axis", "barrier"});
+}
+
 TEST_CASE("kolo-perf measures and verifies what lies in the memory of GPUs") {
   const Program perf("KOLO_TEST_PERF_ON_MOCK");  // two devices
   if (!perf) return;
