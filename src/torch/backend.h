@@ -119,9 +119,8 @@ class KoloBackend final : public c10d::Backend {
   }
   // Whether the caller's tensors have to be kept: the call returns before the operation's end.
   bool lasts(bool asyncOp, at::Device device) const { return asyncOp || coalesces() || !device.is_cpu(); }
-  // Whether several tensors are one list of Kolo's. Communicators of GPUs refuse lists; between windows the single
-  // calls are zero-copy.
-  bool takesLists(at::Device device) const { return device.is_cpu() && !windows_; }
+  // Whether several tensors are one list of Kolo's. On GPUs they are a group of single calls, which is one launch, too.
+  static bool takesLists(at::Device device) { return device.is_cpu(); }
   Milliseconds deadline(Milliseconds given) const { return given == c10d::kUnsetTimeout ? options_->timeout : given; }
 
   // call(place, operation) gives the operation to Kolo, in the form that the place asks for. Returns nullptr where the

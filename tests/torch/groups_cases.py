@@ -139,6 +139,18 @@ def allocates_windows(rank, count):
         gathered = backend.allocate_tensor(500 * count, dtype=torch.bfloat16, device=cpu)
         dist.all_gather_into_tensor(gathered, again.fill_(rank))
         expect_equal(gathered.float(), torch.arange(float(count)).repeat_interleave(500))
+        for call in range(6):  # as a list, in windows or not
+            several = [
+                backend.allocate_tensor(size, dtype=torch.float32, device=cpu) if call % 3 else torch.empty(size)
+                for size in (100_000, 7, 300_001)
+            ]
+            for place, tensor in enumerate(several):
+                tensor.fill_(rank + place)
+            with dist._coalescing_manager():
+                for tensor in several:
+                    dist.all_reduce(tensor)
+            for place, tensor in enumerate(several):
+                expect_equal(tensor, float(sum(range(count)) + place * count))
     with kolo_group() as group:
         assert not group._get_backend(cpu).supports_tensor_alloc(cpu)
 

@@ -129,11 +129,10 @@ class _ReduceScatterList(ReduceScatter):
 
 def use_lists(module):
     """Lets every part of the module that fully_shard() has been applied to use lists. Its group's backend for its parameters' device,
-    the CPU, has to be Kolo. Prefetching has no effect, and torch.compile is not supported. With a group that has windows there is
-    nothing to be gained."""
+    the CPU, has to be Kolo. Prefetching has no effect, and torch.compile is not supported."""
     for part in module.modules():
         if isinstance(part, FSDPModule):
             if any(parameter.device.type not in ("cpu", "meta") for parameter in part.parameters()):
-                raise ValueError("use_lists: a parameter is not on the CPU: communicators of GPUs have no lists")
+                raise ValueError("use_lists: a parameter is not on the CPU: on GPUs, coalesced calls make no lists")
             part.set_custom_all_gather(_AllGatherList())
             part.set_custom_reduce_scatter(_ReduceScatterList())
