@@ -1200,13 +1200,14 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
  *   one dimension.
  * Receiving: the library calls the receiver's allocate function when the shape has arrived, and then writes the data to
  *   the memory that the function gives.
- * Communicators: messages with arrays are on host memory only (koloUnsupported on GPUs). Broadcasts and scatters are on
- *   GPUs too: data and the memory that allocate gives are memory of the rank's device.
+ * Communicators: on host memory and on GPUs. On GPUs, data and the memory that allocate gives are memory of the rank's
+ *   device.
  * Groups: the calls are refused inside a group (koloInvalidUsage), since the receiver's part has two steps.
  * Blocks, Stream: rule 7; also after koloSetMayWait(0). With a stream of koloStreamCreate, allocate runs on the
  *   thread of the stream, and collectives that other threads call on the communicator wait until the call is done.
- *   On GPUs the call blocks until all ranks have called it and have their memory, which the control plane tells them,
- *   and runs allocate on the calling thread. The data then moves in the stream.
+ *   On GPUs, allocate runs on the calling thread, and the data then moves in the stream. A broadcast or a scatter blocks
+ *   until all ranks have called it and have their memory, which the control plane tells them. koloRecvArray blocks until
+ *   the sender has called koloSendArray.
  * Threads: rule 6.
  * Errors: koloInvalidPointer, koloInvalidArgument (array: number of dimensions, strides), koloInvalidCount (elements),
  *   koloInvalidDatatype, koloInvalidRoot (root, peer). koloInvalidUsage after koloCommFinalize. koloOutOfMemory if
@@ -1221,8 +1222,9 @@ typedef void* (*koloAllocateFunction_t)(void* context, koloDataType_t datatype, 
 
 /* Sends an array to one rank, which receives it by koloRecvArray and by no other function.
  * Arrays between two ranks arrive in the order sent. They and other messages do not match each other.
- * Parameters: data: the array's elements, read; array, datatype: what data is; peer: 0..n-1.
- * Blocks: a send may return before the receiver has called.
+ * Parameters: data: the array's elements, read; array, datatype: what data is; peer: 0..n-1, on GPUs not this rank.
+ * Blocks: a send may return before the receiver has called. On GPUs, the data is one of the messages between the two
+ *   ranks, which match in their order.
  * Adjoint: koloRecvArray from the peer. */
 KOLO_API koloResult_t koloSendArray(const void* data, const koloArray_t* array, koloDataType_t datatype, int peer,
                                     koloComm_t comm, koloStream_t stream);
@@ -1230,7 +1232,7 @@ KOLO_API koloResult_t koloSendArray(const void* data, const koloArray_t* array, 
  * Parameters:
  *   allocate  gives the memory; not NULL; called once
  *   context   passed to allocate
- *   peer      0..n-1, or KOLO_ANY_SOURCE
+ *   peer      0..n-1, or KOLO_ANY_SOURCE; on GPUs a rank, and not this one
  *   status    NULL, or a place for the source, the tag 0 and the number of elements; must live until the data has come
  * Errors: koloOutOfMemory if allocate returns NULL: the array is dropped, and the sender's call succeeds.
  * Adjoint: koloSendArray to the source. */

@@ -43,9 +43,9 @@ Status describe(const void* data, const koloArray_t* array, koloDataType_t datat
   return checkPointer({"data", data, description.bytes()});
 }
 
-// What is common to the calls: run(communicator, target). isMessage: from one rank to another.
+// What is common to the calls: run(communicator, target).
 template <class Run>
-Status runArrays(koloComm_t comm, koloStream_t stream, bool isMessage, const Run& run) {
+Status runArrays(koloComm_t comm, koloStream_t stream, const Run& run) {
   KOLO_TRY(refuseInReduction());
   if (Status inGroup = refuseInGroup(); !inGroup.ok()) {
     comm::groupRefuse(inGroup);
@@ -53,11 +53,6 @@ Status runArrays(koloComm_t comm, koloStream_t stream, bool isMessage, const Run
   }
   Held<comm::Communicator> communicator(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
   if (!communicator) return notACommunicator(comm);
-  if (isMessage && !communicator->backend().waits()) {
-    return error(koloUnsupported,
-                 "the communicator is on GPUs, whose messages do not wait for a shape: expected one on host memory, a "
-                 "collective with an array, or the form of the call with a count");
-  }
   if (communicator->isFinalized()) {
     return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");
   }
@@ -84,7 +79,7 @@ koloResult_t fromRoot(const char* function, comm::ArrayCall call, const koloArra
       }
       return comm::runArrayCall(communicator, target, call);
     };
-    return runArrays(comm, stream, false, begin);
+    return runArrays(comm, stream, begin);
   });
 }
 
@@ -106,7 +101,7 @@ KOLO_API koloResult_t koloSendArray(const void* data, const koloArray_t* array, 
       KOLO_TRY(checkDataPlace(*communicator, data, description));
       return comm::sendArray(communicator, target, data, description, peer);
     };
-    return runArrays(comm, stream, true, begin);
+    return runArrays(comm, stream, begin);
   });
 }
 
@@ -118,7 +113,7 @@ KOLO_API koloResult_t koloRecvArray(koloAllocateFunction_t allocate, void* conte
       if (allocate == nullptr) return error(koloInvalidPointer, "allocate is NULL, expected a function");
       return comm::receiveArray(communicator, target, {allocate, context}, peer, status);
     };
-    return runArrays(comm, stream, true, begin);
+    return runArrays(comm, stream, begin);
   });
 }
 

@@ -2,16 +2,23 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/caller.h"
+#include "base/clock.h"
 #include "base/datatypes.h"
 #include "comm/communicator.h"
+#include "comm/sent_arrays.h"
+#include "failure/cause.h"
+#include "memory/device_memory.h"
 
 namespace kolo::comm {
 namespace {
@@ -146,6 +153,99 @@ Status receiveBoth(Communicator& communicator, const Allocation& allocation, int
     return error(refused.code(), "{}; an array from rank {} was dropped", refused.message(), came.source);
   }
   if (status != nullptr) *status = {came.source, 0, description.elements()};
+  return {};
+}
+
+// ---- messages between GPUs
+
+Status checkPeerOfGpu(const Communicator& communicator, int peer) {
+  if (peer >= 0 && peer != communicator.rank()) return {};
+  return error(koloUnsupported, "peer is {}: between GPUs an array goes from one rank to another one that both name",
+               peer == KOLO_ANY_SOURCE ? std::string("KOLO_ANY_SOURCE") : fmt::format("{}, this rank", peer));
+}
+
+// In the turn. Success, or why to wait for an array of the peer's no longer.
+Status checkArrayWait(Communicator& communicator, int peer, std::int64_t beginNs) {
+  communicator.backend().check();
+  if (communicator.failed()) return communicator.failure();
+  const int limitMs = failure::timeoutInUse(communicator.options().timeoutMs);
+  const std::int64_t waitedMs = (nowNs() - beginNs) / 1'000'000;
+  if (limitMs <= 0 || waitedMs < limitMs) return {};
+  communicator.fail({koloTimeout, communicator.membership().jobRank(peer),
+                     fmt::format("rank {} waited {} ms for an array from rank {}; the limit is {} ms (KOLO_TIMEOUT_MS)",
+                                 communicator.rank(), waitedMs, peer, limitMs)});
+  return communicator.failure();
+}
+
+// In the turn. The description of the peer's next array, which the peer may not have sent yet.
+Result<std::string> awaitDescription(Communicator& communicator, int peer) {
+  constexpr int kSliceMs = 20;
+  // A peer that has made the communicator a moment later, or one that has destroyed it.
+  constexpr std::int64_t kSilenceNs = 10'000'000'000, kLongestNapUs = 2000;
+  const Membership& all = communicator.membership();
+  const std::string question = communicator.backend().sentArrays()->question(communicator.rank(), peer);
+  const std::int64_t beginNs = nowNs();
+  for (std::int64_t napUs = 50, heardNs = beginNs;; napUs = std::min(2 * napUs, kLongestNapUs)) {
+    const auto answer = all.control->ask(all.key, all.jobRank(peer), question);
+    const std::string* text = nullptr;
+    while ((text = answer->wait(kSliceMs)) == nullptr) KOLO_TRY(checkArrayWait(communicator, peer, beginNs));
+    if (const std::string_view found = SentArrays::descriptionIn(*text); !found.empty()) return std::string(found);
+    KOLO_TRY(checkArrayWait(communicator, peer, beginNs));
+    if (!text->empty()) heardNs = nowNs();
+    if (nowNs() - heardNs > kSilenceNs)
+      return error(koloRemoteError, "rank {} has left the communicator, and this rank has all arrays that it sent",
+                   peer);
+    std::this_thread::sleep_for(std::chrono::microseconds(napUs));
+  }
+}
+
+// In the turn.
+Status sendBetweenGpus(Communicator& communicator, const void* data, const ArrayDescription& description, int peer,
+                       void* stream) {
+  KOLO_TRY(checkPeerOfGpu(communicator, peer));
+  if (communicator.failed()) return communicator.failure();
+  const std::vector<unsigned char> packed = pack(description, nullptr);
+  communicator.backend().sentArrays()->add(peer, {packed.begin(), packed.end()});
+  const Message message{
+      .isSend = true, .send = data, .count = description.bytes(), .datatype = koloUint8, .peer = peer};
+  return message.count != 0 ? communicator.backend().runGroup({&message, 1}, {}, stream) : Status();
+}
+
+// In the turn. Memory into which an array goes that the receiver has no memory for: its sender's kernel waits for it.
+Result<std::shared_ptr<memory::DeviceMemory>> memoryToDrop(Communicator& communicator, std::uint64_t bytes) {
+  auto memory = memory::DeviceMemory::create(communicator.options().device, bytes, false);
+  if (memory.ok()) return std::make_shared<memory::DeviceMemory>(memory.take());
+  const Status why = memory.status();
+  communicator.fail({why.code(), communicator.membership().jobRank(communicator.rank()), why.message()});
+  return why;
+}
+
+// In the turn.
+Status receiveBetweenGpus(Communicator& communicator, const Allocation& allocation, int peer, koloRecvStatus_t* status,
+                          void* stream) {
+  KOLO_TRY(checkPeerOfGpu(communicator, peer));
+  KOLO_ASSIGN(const std::string packed, awaitDescription(communicator, peer));
+  ArrayDescription description;
+  const unsigned char* along = nullptr;
+  if (Status wrong = unpack(reinterpret_cast<const unsigned char*>(packed.data()), packed.size(), description, &along);
+      !wrong.ok())
+    return error(koloRemoteError, "rank {} sent an array that cannot be: {}", peer, wrong.message());
+  communicator.backend().sentArrays()->count(peer);
+  void* memory = allocate(allocation, description);
+  const Status refused = checkMemory(communicator, allocation, description, memory);
+  if (const std::uint64_t bytes = description.bytes(); bytes != 0) {
+    std::shared_ptr<memory::DeviceMemory> dropped;
+    if (!refused.ok()) {
+      KOLO_ASSIGN(dropped, memoryToDrop(communicator, bytes));
+      memory = dropped->as<void>();
+    }
+    const Message message{.recv = memory, .count = bytes, .datatype = koloUint8, .peer = peer};
+    const Status received = communicator.backend().runGroup({&message, 1}, {}, stream);
+    if (dropped != nullptr) communicator.backend().release(std::move(dropped));
+    KOLO_TRY(received);
+  }
+  if (!refused.ok()) return error(refused.code(), "{}; an array from rank {} was dropped", refused.message(), peer);
+  if (status != nullptr) *status = {peer, 0, description.elements()};
   return {};
 }
 
@@ -292,8 +392,29 @@ Status check(const ArrayDescription& description) {
   return {};
 }
 
+namespace {
+
+// step(communicator), behind the collectives that the calling thread has started.
+template <class Step>
+Status runInItsTurn(Held<Communicator>& communicator, const Step& step) {
+  if (communicator->requests().hasCollectives()) {
+    communicator.stepOut();
+    communicator->requests().executeCollectives();
+  }
+  if (communicator.isInside()) return step(*communicator);
+  const InTurn served(communicator->turn());
+  return step(*communicator);
+}
+
+}  // namespace
+
 Status sendArray(Held<Communicator>& communicator, const Target& target, const void* data,
                  const ArrayDescription& description, int peer) {
+  if (!communicator->backend().waits()) {
+    return runInItsTurn(communicator, [&](Communicator& its) {
+      return sendBetweenGpus(its, data, description, peer, target.gpuStream);
+    });
+  }
   static std::atomic<std::uint32_t> sent{0};
   ArrayDescription whole = description;
   whole.number = sent.fetch_add(1, std::memory_order_relaxed);
@@ -319,6 +440,11 @@ Status sendArray(Held<Communicator>& communicator, const Target& target, const v
 
 Status receiveArray(Held<Communicator>& communicator, const Target& target, const Allocation& allocation, int peer,
                     koloRecvStatus_t* status) {
+  if (!communicator->backend().waits()) {
+    return runInItsTurn(communicator, [&](Communicator& its) {
+      return receiveBetweenGpus(its, allocation, peer, status, target.gpuStream);
+    });
+  }
   if (target.stream) {
     return enqueueStep(communicator, target, [allocation, peer, status](Communicator& its) {
       return receiveBoth(its, allocation, peer, status,
@@ -336,13 +462,7 @@ Status receiveArray(Held<Communicator>& communicator, const Target& target, cons
 Status runArrayCall(Held<Communicator>& communicator, const Target& target, const ArrayCall& call) {
   if (target.stream)
     return enqueueStep(communicator, target, [call](Communicator& its) { return runCollective(its, call); });
-  if (communicator->requests().hasCollectives()) {  // which come first
-    communicator.stepOut();
-    communicator->requests().executeCollectives();
-  }
-  if (communicator.isInside()) return runCollective(*communicator, call, target.gpuStream);
-  const InTurn served(communicator->turn());
-  return runCollective(*communicator, call, target.gpuStream);
+  return runInItsTurn(communicator, [&](Communicator& its) { return runCollective(its, call, target.gpuStream); });
 }
 
 }  // namespace kolo::comm

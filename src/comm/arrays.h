@@ -4,7 +4,8 @@
 // A sent array is a message with a description, and behind it one with the data, unless that is short and goes along.
 // Both have tags that no user's message has. The data's tag is from the description, so several threads may receive
 // arrays from one rank. A broadcast is three collectives in one turn: the description, a vote on whether every rank has
-// memory, and the data. On GPUs the first two go through the control plane, and the data into the caller's stream.
+// memory, and the data. On GPUs descriptions and votes go through the control plane, and the data into the caller's
+// stream.
 //
 // Thread safety: any thread.
 #pragma once
@@ -55,7 +56,7 @@ struct ArrayCall {
   Allocation allocation;
 };
 
-// REQUIRES, of all: no open group. Of the first two: a communicator on the host.
+// REQUIRES: no open group.
 Status sendArray(Held<Communicator>& communicator, const Target& target, const void* data,
                  const ArrayDescription& description, int peer);
 Status receiveArray(Held<Communicator>& communicator, const Target& target, const Allocation& allocation, int peer,

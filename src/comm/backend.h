@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "comm/operation.h"
 #include "comm/parts.h"
+#include "comm/sent_arrays.h"
 
 namespace kolo::comm {
 
@@ -70,6 +71,8 @@ class Backend {
   virtual std::string transportNames() const = 0;
   // The device's rank, for GpuRank::Visit; null on the host.
   virtual const GpuRank* device() const { return nullptr; }
+  // The descriptions of arrays, where messages do not carry them; null on the host. Any thread.
+  virtual SentArrays* sentArrays() { return nullptr; }
   // Whether communicators that are split from this one may use its links and its arena.
   virtual bool sharesLinks() const = 0;
 };

@@ -5,6 +5,7 @@
 #include "comm/gpu_backend.h"
 #include "comm/host_backend.h"
 #include "comm/parts.h"
+#include "comm/sent_arrays.h"
 #include "comm/stream.h"
 #include "comm/undertake.h"
 #include "topology/topology.h"
@@ -188,11 +189,18 @@ void Communicator::begin() {
                                                          .reasons = reasons_});
   membership_.control->subscribe(
       membership_.key, membership_.members, [this](const bootstrap::Failure& failure) { failure_.hear(failure); },
-      [this](std::string_view question) { return causes_->answer(question); }, membership_.family);
+      [this](std::string_view question) { return answer(question); }, membership_.family);
   traffic_->begin(*messages_);
   isMade_ = true;
   log::debug("communicator {}: rank {} of {}, transport {}, {} slots of {} bytes for each peer", options_.name, rank(),
              ranks(), peers_->transportNames(), layout_.slots, layout_.slotBytes);
+}
+
+std::string Communicator::answer(std::string_view question) {
+  if (SentArrays* const arrays = backend_->sentArrays()) {
+    if (std::optional<std::string> answer = arrays->answer(question)) return *std::move(answer);
+  }
+  return causes_->answer(question);
 }
 
 Result<std::shared_ptr<Share>> Communicator::share(std::uint64_t child) {

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/backend.h"
@@ -114,6 +115,8 @@ class Communicator final {
   void makeTraffic(bool wasDumpable);
   void makeSite();
   void sayGoodbye();
+  // On the control plane's thread.
+  std::string answer(std::string_view question);
 
   Membership membership_;
   Options options_;

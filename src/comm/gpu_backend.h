@@ -12,6 +12,7 @@
 #include "collectives/prepared_operations.h"
 #include "comm/backend.h"
 #include "comm/parts.h"
+#include "comm/sent_arrays.h"
 #include "device/work.h"
 
 namespace kolo::comm {
@@ -40,6 +41,7 @@ class GpuBackend final : public Backend {
   Result<Window*> addWindow(void* buffer, std::size_t bytes) override;
   Result<Window*> addMappedWindow(void* const* parts, const std::size_t* bytes) override;
   void drain() override { (void)rank_->drain(); }
+  SentArrays* sentArrays() override { return &sentArrays_; }
   void release(std::shared_ptr<const void> used) override { rank_->release(std::move(used)); }
 
   void stop() override { rank_->stop(); }
@@ -68,6 +70,7 @@ class GpuBackend final : public Backend {
   std::uint64_t tableBytes_ = 0;  // of tables that were made since operations were forgotten because of them
   std::mutex mutex_;              // of what follows, and of failing because of a kernel: questions come from any thread
   device::Work last_;             // that was launched: what a failure names
+  SentArrays sentArrays_;
 };
 
 }  // namespace kolo::comm

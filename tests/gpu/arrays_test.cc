@@ -1,10 +1,11 @@
-// Arrays whose shape travels with the data, on GPUs: broadcasts and scatters.
+// Arrays whose shape travels with the data, on GPUs.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "gpu/support.h"
@@ -99,8 +100,88 @@ TEST_CASE("S4.6 an array for which a rank of a GPU has no memory is an error on 
     EXPECT_OK(self, call(asked));
     stream.synchronize();
     if (self.rank == 1) EXPECT(self, (*asked.buffer)->read() == numbersFrom(3, 10));
+  });
+}
+
+TEST_CASE("S4.6 S4.7 a receiver on a GPU learns shape and datatype from the message", "[device][arrays]") {
+  const int n = GENERATE(2, 3);
+  const DeviceScene scene(mockFor(n));
+  Ranks ranks(oneDevice(n));
+  ranks.run([&](Self& self) {
+    const int next = (self.rank + 1) % n, previous = (self.rank + n - 1) % n;
+    const CudaStream stream;
+    const DeviceBuffer data(2000), single(1), gotSingle(1);
+    data->write(numbersFrom(100 * self.rank, 2000));
+    single->write({-self.rank});
+    ranks.together();
+    const std::vector<std::vector<std::size_t>> shapes = {{2000}, {}, {3, 0, 5}, {7, 11, 13}};
+    std::vector<Asked> asked(shapes.size());
+    std::vector<koloRecvStatus_t> came(shapes.size());
+    for (const std::vector<std::size_t>& shape : shapes) {
+      const koloArray_t array{static_cast<int>(shape.size()), shape.data(), nullptr};
+      EXPECT_OK(self, koloSendArray(data.data(), &array, koloInt32, next, self.comm, stream.get()));
+    }
+    EXPECT_OK(self, koloSend(single.data(), 1, koloInt32, next, self.comm, stream.get()));
+    for (std::size_t i = 0; i < shapes.size(); ++i)
+      EXPECT_OK(self, koloRecvArray(allocate, &asked[i], previous, &came[i], self.comm, stream.get()));
+    EXPECT_OK(self, koloRecv(gotSingle.data(), 1, koloInt32, previous, self.comm, stream.get()));
+    stream.synchronize();
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      const std::size_t count =
+          std::accumulate(shapes[i].begin(), shapes[i].end(), std::size_t{1}, std::multiplies<>());
+      EXPECT(self, asked[i].shape == shapes[i]);
+      EXPECT(self, asked[i].datatype == koloInt32);
+      EXPECT(self, came[i].source == previous);
+      EXPECT(self, came[i].count == count);
+      if (count != 0) EXPECT(self, (*asked[i].buffer)->read() == numbersFrom(100 * previous, count));
+    }
+    EXPECT(self, gotSingle->read() == std::vector<int>{-previous});
+  });
+}
+
+TEST_CASE("S4.6 a receiver on a GPU without memory drops a sent array, and nobody hangs", "[device][arrays]") {
+  const DeviceScene scene(mockFor(2));
+  Ranks ranks(oneDevice(2));
+  ranks.run([&](Self& self) {
+    const std::size_t length = 5000;
+    const koloArray_t array{1, &length, nullptr};
+    const CudaStream stream;
+    const DeviceBuffer data(length);
+    data->write(numbersFrom(3, length));
+    ranks.together();
+    for (int turn = 0; turn < 2; ++turn) {
+      if (self.rank == 0) {
+        EXPECT_OK(self, koloSendArray(data.data(), &array, koloInt32, 1, self.comm, stream.get()));
+        continue;
+      }
+      Asked asked{.hasNone = turn == 0};
+      EXPECT_CODE(self, turn == 0 ? koloOutOfMemory : koloSuccess,
+                  koloRecvArray(allocate, &asked, 0, nullptr, self.comm, stream.get()));
+      stream.synchronize();
+      if (turn == 1) EXPECT(self, (*asked.buffer)->read() == numbersFrom(3, length));
+    }
+    stream.synchronize();
+    Asked asked;
     EXPECT_CODE(self, koloUnsupported,
-                koloSendArray(data.data(), &array, koloInt32, 1 - self.rank, self.comm, stream.get()));
+                koloRecvArray(allocate, &asked, KOLO_ANY_SOURCE, nullptr, self.comm, stream.get()));
+    EXPECT_CODE(self, koloUnsupported,
+                koloSendArray(data.data(), &array, koloInt32, self.rank, self.comm, stream.get()));
+  });
+}
+
+TEST_CASE("S4.6 on a GPU a wait for an array that is never sent ends at its deadline", "[device][arrays]") {
+  const DeviceScene scene(mockFor(2));
+  Ranks ranks(oneDevice(2));
+  ranks.run([&](Self& self) {
+    const CudaStream stream;
+    ranks.together();
+    if (self.rank == 1) {
+      Asked asked;
+      EXPECT_OK(self, koloSetTimeout(300));
+      EXPECT_CODE(self, koloTimeout, koloRecvArray(allocate, &asked, 0, nullptr, self.comm, stream.get()));
+      EXPECT(self, std::string(koloGetLastError(nullptr)).find("for an array from rank 0") != std::string::npos);
+    }
+    ranks.together();
   });
 }
 

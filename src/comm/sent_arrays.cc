@@ -1,0 +1,48 @@
+#include "comm/sent_arrays.h"
+
+#include <cstring>
+#include <utility>
+
+namespace kolo::comm {
+namespace {
+
+struct ArrayQuestion {
+  char subject[8] = {'a', 'r', 'r', 'a', 'y', '?', '?', '?'};  // no other question begins so
+  std::int64_t rank = -1;                                      // who asks
+  std::uint64_t number = 0;
+};
+
+constexpr char kNotYet = '-', kHere = '+';
+
+}  // namespace
+
+void SentArrays::add(int peer, std::string description) {
+  const std::lock_guard lock(mutex_);
+  sent_[peer].descriptions.push_back(std::move(description));
+}
+
+std::optional<std::string> SentArrays::answer(std::string_view question) {
+  ArrayQuestion asked;
+  if (question.size() != sizeof asked || std::memcmp(question.data(), asked.subject, sizeof asked.subject) != 0)
+    return std::nullopt;
+  std::memcpy(static_cast<void*>(&asked), question.data(), sizeof asked);
+  const std::lock_guard lock(mutex_);
+  Sent& sent = sent_[static_cast<int>(asked.rank)];
+  // Who asks for one has those before it.
+  for (; sent.first < asked.number && !sent.descriptions.empty(); ++sent.first) sent.descriptions.pop_front();
+  if (sent.first != asked.number || sent.descriptions.empty()) return std::string(1, kNotYet);
+  return kHere + sent.descriptions.front();
+}
+
+std::string SentArrays::question(int rank, int peer) const {
+  ArrayQuestion question;
+  question.rank = rank;
+  if (const auto found = received_.find(peer); found != received_.end()) question.number = found->second;
+  return {reinterpret_cast<const char*>(&question), sizeof question};
+}
+
+std::string_view SentArrays::descriptionIn(std::string_view answer) {
+  return answer.empty() || answer.front() != kHere ? std::string_view() : answer.substr(1);
+}
+
+}  // namespace kolo::comm
