@@ -410,8 +410,12 @@ KOLO_API koloResult_t koloCommCreateGroup(koloComm_t parent, const int* ranks, i
  *   config   options of the new communicator; NULL: those of comm
  *   The arrays are read by the call. All members give the same.
  * The communicator is a group (koloCommCreateGroup), and so the same one if it is made twice.
+ * The mesh's shape: a communicator along two or more axes remembers their lengths, without those of 1. If two or more
+ *   lengths remain, they are its shape: groups of one list with other shapes, or none, are other communicators, and
+ *   koloAllReduce can go along the axes of the shape (algorithm mesh_ring). What is made of the communicator has none.
  * Blocks: as koloCommCreateGroup.
- * Errors: koloInvalidCount (ndim, naxes), koloInvalidArgument (dims, axes); those of koloCommCreateGroup. */
+ * Errors: koloInvalidCount (ndim, naxes), koloInvalidArgument (dims, axes); those of koloCommCreateGroup. koloMismatch
+ *   also if the shapes differ. */
 KOLO_API koloResult_t koloMeshComm(koloComm_t comm, const int* dims, int ndim, const int* axes, int naxes,
                                    koloComm_t* newcomm, const koloConfig_t* config);
 /* Tells the caller's neighbours along some axes of a mesh whose ends are joined (a torus).
@@ -908,7 +912,8 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  * Results: as those of single calls, bit for bit, where data is moved, for integers, on a reproducible communicator,
  * and for the same algorithm if that is forced. Excepted are algorithms that cut the merged buffer where they do not
  * cut the single ones, and fold the parts in other orders: the all-reduce and the reduce-scatter by biring, the reduce
- * by double_tree, and the all-reduce by hierarchical; on GPUs, the all-reduce by ring too, if it has several channels.
+ * by double_tree, and the all-reduce by hierarchical and mesh_ring; on GPUs, the all-reduce by ring too, if it has
+ * several channels.
  * In place: each item by itself, as its collective says, if sendtype and recvtype are the same. Other overlaps of
  * buffers without strides are found and refused, also between items. Overlaps of arrays with strides are not looked
  * for.

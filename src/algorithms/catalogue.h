@@ -57,6 +57,7 @@ struct Row {
   std::uint32_t readsOutput = 0;   // in which a rank reads what it has written to its output
   std::uint32_t uniformHosts = 0;  // that need several hosts with equally many ranks, more than one
   std::uint32_t hostsInRows = 0;   // that need the ranks of a host to follow each other
+  std::uint32_t onMesh = 0;        // that need a communicator along several axes of a mesh
   std::uint32_t boundedRanks = 0;  // that have at most mostRanks ranks
   std::uint32_t onlyMapped = 0;    // not chosen where links are posted, unless asked for
   std::uint32_t onlyPosted = 0;    // not chosen where all links are mapped, unless asked for
@@ -363,6 +364,13 @@ inline constexpr Row kCatalogue[] = {
      .chosenFromBytes = 1 << 20,
      .staged = costs::doubleTree,
      .wire = costs::doubleTreeWire},
+    {.algorithm = device::Algorithm::kMeshRing,
+     .name = "mesh_ring",
+     .collectives = setOf(kAllReduce),
+     .readsOutput = setOf(kAllReduce),
+     .onMesh = setOf(kAllReduce),
+     .onlyPosted = setOf(kAllReduce),
+     .meeting = Meeting::kInSteps},
 };
 
 }  // namespace rows
@@ -383,12 +391,13 @@ constexpr bool isSound(const Row& row, int place) {
   const std::uint32_t own = row.collectives;
   const bool isOrdered = static_cast<int>(row.algorithm) == place;
   const bool hasName = !std::string_view(row.name).empty() && std::string_view(row.name).size() < 24;  // koloPlan_t
-  const bool areSubsets =
-      isSubset(own, rows::kAll) && isSubset(row.vectors, own & rows::kVectors) &&
-      isSubset(row.pairVectors, row.vectors) && isSubset(row.uniformHosts, own) && isSubset(row.hostsInRows, own) &&
-      isSubset(row.boundedRanks, rows::kAll) && isSubset(row.onlyMapped, own) && isSubset(row.onlyPosted, own) &&
-      isSubset(row.scratch, own) && isSubset(row.undivided, own) && isSubset(row.renumbers, own) &&
-      isSubset(row.steps, own) && isSubset(row.asOneShot | row.asTwoShot, own) && (row.asOneShot & row.asTwoShot) == 0;
+  const bool areSubsets = isSubset(own, rows::kAll) && isSubset(row.vectors, own & rows::kVectors) &&
+                          isSubset(row.pairVectors, row.vectors) && isSubset(row.uniformHosts, own) &&
+                          isSubset(row.hostsInRows, own) && isSubset(row.onMesh, own) &&
+                          isSubset(row.boundedRanks, rows::kAll) && isSubset(row.onlyMapped, own) &&
+                          isSubset(row.onlyPosted, own) && isSubset(row.scratch, own) && isSubset(row.undivided, own) &&
+                          isSubset(row.renumbers, own) && isSubset(row.steps, own) &&
+                          isSubset(row.asOneShot | row.asTwoShot, own) && (row.asOneShot & row.asTwoShot) == 0;
   const bool isBounded = (row.boundedRanks != 0) == (row.mostRanks != INT_MAX);
   return own != 0 && isOrdered && hasName && areSubsets && isBounded;
 }

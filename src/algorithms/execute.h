@@ -9,6 +9,7 @@
 #include "algorithms/double_tree.h"
 #include "algorithms/hierarchical.h"
 #include "algorithms/line.h"
+#include "algorithms/mesh_ring.h"
 #include "algorithms/one_shot.h"
 #include "algorithms/pairwise.h"
 #include "algorithms/recursive.h"
@@ -63,6 +64,7 @@ KOLO_DEVICE_CALL void executeStaged(device::Exchange<Team>& exchange, bool met) 
     case Algorithm::kTree: runTree(exchange, met); break;
     case Algorithm::kDoubleTree: runDoubleTree(exchange, met); break;
     case Algorithm::kHierarchical:  // of steps: execute()
+    case Algorithm::kMeshRing:
     case Algorithm::kCount: break;
   }
 }
@@ -106,13 +108,16 @@ KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work) {
 // All threads of the team call it with the same description.
 template <class Team>
 KOLO_DEVICE void execute(Team& team, const device::Work& work) {
-  if constexpr (Team::kPosts) {
-    if (work.signature.algorithm == device::Algorithm::kHierarchical) {
-      device::Exchange<Team> exchange(team, work);
+  const device::Algorithm algorithm = work.signature.algorithm;
+  if (algorithm == device::Algorithm::kHierarchical || algorithm == device::Algorithm::kMeshRing) {
+    device::Exchange<Team> exchange(team, work);
+    if (algorithm == device::Algorithm::kMeshRing) {
+      runMeshRing(exchange);
+    } else {
       runHierarchical(exchange);
-      team.sync();
-      return;
     }
+    team.sync();
+    return;
   }
   executeStep(team, work);
 }

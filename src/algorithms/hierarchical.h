@@ -5,18 +5,15 @@
 // clusters", 2009.)
 #pragma once
 
-#include "device/exchange.h"
+#include "algorithms/steps.h"
 
 namespace kolo::algorithms {
-
-template <class Team>
-KOLO_DEVICE_CALL void executeStep(Team& team, const device::Work& work);
 
 template <class Team>
 class Hierarchical {
  public:
   KOLO_DEVICE explicit Hierarchical(device::Exchange<Team>& exchange)
-      : exchange_(exchange), work_(exchange.work()), hosts_(*work_.hosts) {}
+      : exchange_(exchange), steps_(exchange), work_(exchange.work()), hosts_(*work_.hosts) {}
 
   // Each rank has the sum of its host for its slice, then the sum of all, then all slices.
   KOLO_DEVICE_CALL void allReduce() {
@@ -27,13 +24,13 @@ class Hierarchical {
     device::Work& inside = within(device::Collective::kReduceScatter);
     inside.sendLayout = inside.recvLayout = slices;
     inside.recv = own;
-    run(inside);
+    steps_.run();
 
     device::Work& outside = between(device::Collective::kAllReduce);
-    foldsTheLast(outside);
+    foldsTheLast();
     outside.sendLayout.count = outside.recvLayout.count = mine.count;
     outside.send = outside.recv = own;
-    if (mine.count != 0) run(outside);
+    if (mine.count != 0) steps_.run();
 
     gatherSlices(slices);
   }
@@ -42,14 +39,14 @@ class Hierarchical {
   KOLO_DEVICE_CALL void allGather() {
     device::Work& outside = between(device::Collective::kAllGather);
     outside.recvLayout.order = hosts_.across;
-    run(outside);
+    steps_.run();
     for (int host = 0; host < hosts_.count && !exchange_.failed(); ++host) {
       device::Work& inside = within(device::Collective::kAllGather);
       inside.recvLayout.order = hosts_.on(host);
       const device::Range mine = inside.recvLayout.block(hosts_.place);
       inside.sendLayout = {.count = mine.count};
       inside.send = work_.output(mine).data;
-      run(inside);
+      steps_.run();
     }
   }
 
@@ -61,13 +58,13 @@ class Hierarchical {
       device::Work& inside = within(device::Collective::kReduceScatter);
       inside.sendLayout.order = inside.recvLayout.order = hosts_.on(host);
       inside.recv = blockInScratch(host, count).data;
-      run(inside);
+      steps_.run();
     }
     device::Work& outside = between(device::Collective::kReduceScatter);
-    foldsTheLast(outside);
+    foldsTheLast();
     outside.sendLayout = outside.recvLayout = {.count = count};
     outside.send = work_.scratch;
-    run(outside);
+    steps_.run();
   }
 
   // What this host's ranks have for those with this place elsewhere is collected here, and goes there in one piece for
@@ -79,12 +76,12 @@ class Hierarchical {
       inside.sendLayout.order = hosts_.on(host);
       inside.recvLayout = {.count = count};
       inside.recv = blockInScratch(host, ofHost).data;
-      run(inside);
+      steps_.run();
     }
     device::Work& outside = between(device::Collective::kAllToAll);
     outside.sendLayout = outside.recvLayout = {.count = ofHost};
     outside.send = work_.scratch;
-    run(outside);
+    steps_.run();
   }
 
   // Short: along the ranks with the root's place, then inside each host. Long: the root's host cuts it into slices,
@@ -97,11 +94,11 @@ class Hierarchical {
     if (bytes(total) <= kShortBytes) {
       device::Work& outside = between(device::Collective::kBroadcast);
       outside.root = rootHost;
-      if (hosts_.place == rootPlace) run(outside);
+      if (hosts_.place == rootPlace) steps_.run();
       device::Work& inside = within(device::Collective::kBroadcast);
       inside.root = rootPlace;
       inside.send = work_.recv;
-      run(inside);
+      steps_.run();
       return;
     }
     const device::Layout slices = slicesOf(total);
@@ -114,13 +111,13 @@ class Hierarchical {
       cut.sendLayout = slices;
       cut.recvLayout = {.count = mine.count};
       cut.recv = own;
-      run(cut);
+      steps_.run();
     }
     device::Work& outside = between(device::Collective::kBroadcast);
     outside.root = rootHost;
     outside.sendLayout = outside.recvLayout = {.count = mine.count};
     outside.send = outside.recv = own;
-    if (mine.count != 0) run(outside);
+    if (mine.count != 0) steps_.run();
     gatherSlices(slices);
   }
 
@@ -138,7 +135,7 @@ class Hierarchical {
     inside.recvLayout = slices;
     inside.sendLayout = {.count = mine.count};
     inside.send = work_.output(mine).data;
-    run(inside);
+    steps_.run();
   }
 
   // Blocks of `count` elements for, or of, each host.
@@ -146,48 +143,22 @@ class Hierarchical {
     return work_.scratchElements().at({count * static_cast<std::uint64_t>(host), count});
   }
 
-  // A collective among a part of the ranks. Headers say what the whole is, so that a mismatch is told as one of it. One
-  // step at a time is described, in one place: each thread of a GPU has this on its stack.
-  KOLO_DEVICE device::Work& step(device::Collective collective, device::Algorithm algorithm) {
-    step_ = work_;
-    step_.signature.collective = collective;
-    step_.signature.algorithm = algorithm;
-    step_.signature.vector = false;
-    step_.direct = device::Algorithm::kCount;
-    step_.hosts = nullptr;
-    step_.divisor = 1;
-    step_.mayOwe = step_.readsPeers = step_.shareable = false;
-    step_.countTo = step_.countFrom = nullptr;
-    return step_;
-  }
   KOLO_DEVICE device::Work& within(device::Collective collective) {
-    device::Work& inside = step(collective, work_.within);
-    inside.members = hosts_.on(hosts_.host);
-    inside.ranks = hosts_.perHost;
-    inside.rank = hosts_.place;
-    return inside;
+    return steps_.describe(collective, work_.within, {hosts_.on(hosts_.host), hosts_.perHost, hosts_.place});
   }
   KOLO_DEVICE device::Work& between(device::Collective collective) {
-    device::Work& outside = step(collective, work_.between);
-    outside.members = hosts_.across;
-    outside.ranks = hosts_.count;
-    outside.rank = hosts_.host;
-    return outside;
+    return steps_.describe(collective, work_.between, {hosts_.across, hosts_.count, hosts_.host});
   }
-  // The inputs of this step are partial results already, each of a host's ranks, and its outputs the results.
-  KOLO_DEVICE void foldsTheLast(device::Work& step) const {
-    step.scaled = false;
-    step.divisor = work_.divisor;
-    if (step.inputRanks != 0) step.inputRanks = static_cast<std::uint32_t>(hosts_.perHost);
-  }
-  KOLO_DEVICE void run(const device::Work& step) {
-    if (!exchange_.failed()) executeStep(exchange_.team(), step);
+  // The inputs of the step that is described are partial results, each of a host's ranks, and its outputs the results.
+  KOLO_DEVICE void foldsTheLast() {
+    steps_.foldsPartialResults(hosts_.perHost);
+    steps_.yieldsResults();
   }
 
   device::Exchange<Team>& exchange_;
+  Steps<Team> steps_;
   const device::Work& work_;
   const device::Hosts& hosts_;
-  device::Work step_;
 };
 
 template <class Team>

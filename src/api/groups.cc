@@ -28,7 +28,7 @@ class FormerGroup {
  public:
   FormerGroup(comm::Communicator& parent, const std::vector<int>& ranks, const Result<comm::Options>& options) {
     const comm::Subgroups::Entry* const entry =
-        options.ok() ? parent.subgroups().find(ranks, options.value().name) : nullptr;
+        options.ok() ? parent.subgroups().find(ranks, options.value()) : nullptr;
     if (entry == nullptr) return;
     const Pin<comm::Communicator> group = communicators.find(numberOf(entry->handle));
     const bool isUsable = group && !group->failed() && !group->isFinalized() && group->references().add();
@@ -66,24 +66,31 @@ Status checkList(const std::vector<int>& ranks, const comm::Communicator& parent
                parent.rank(), bootstrap::describeRanks(ranks));
 }
 
+// The ranks of a group, and of one that is a mesh the lengths of its axes (comm::Mesh::shapeAlong).
+struct Members {
+  std::vector<int> ranks;
+  std::vector<int> mesh;
+};
+
 // REQUIRES: the parent's turn, and a list that was checked
-Result<koloComm_t> createGroup(comm::Communicator& parent, const std::vector<int>& ranks, const char* name,
+Result<koloComm_t> createGroup(comm::Communicator& parent, const Members& members, const char* name,
                                const koloConfig_t* config) {
+  const std::vector<int>& ranks = members.ranks;
   const Result<comm::Options> options =
-      comm::withoutExceptions([&] { return comm::groupOptions(parent, ranks, name, config); });
+      comm::withoutExceptions([&] { return comm::groupOptions(parent, ranks, members.mesh, name, config); });
   FormerGroup former(parent, ranks, options);
   KOLO_ASSIGN(comm::NewGroup group, comm::createGroup(parent, ranks, options, former.number()));
   if (group.made == nullptr) return former.keep();
   koloComm_t handle = nullptr;
   KOLO_TRY(deliver(&handle, std::move(group.made)));
-  parent.subgroups().add({ranks, options.value().name, group.number, handle},
+  parent.subgroups().add({ranks, options.value().name, members.mesh, group.number, handle},
                          [](const comm::Subgroups::Entry& each) { return !communicators.find(numberOf(each.handle)); });
   return handle;
 }
 
-Status createGroupIn(const Pin<comm::Communicator>& parent, const std::vector<int>& ranks, const char* name,
+Status createGroupIn(const Pin<comm::Communicator>& parent, const Members& members, const char* name,
                      koloComm_t* newcomm, const koloConfig_t* config) {
-  KOLO_ASSIGN(*newcomm, inTurn(*parent, [&] { return createGroup(*parent, ranks, name, config); }));
+  KOLO_ASSIGN(*newcomm, inTurn(*parent, [&] { return createGroup(*parent, members, name, config); }));
   return {};
 }
 
@@ -95,12 +102,12 @@ Result<std::vector<int>> takeList(const char* name, const int* list, int n, int 
 }
 
 // The ranks along some axes of a mesh, in which a communicator's own rank is.
-Result<std::vector<int>> ranksAlong(const comm::Communicator& communicator, const int* dims, int ndim, const int* axes,
-                                    int naxes) {
+Result<Members> membersAlong(const comm::Communicator& communicator, const int* dims, int ndim, const int* axes,
+                             int naxes) {
   KOLO_ASSIGN(const comm::Mesh mesh, comm::Mesh::make(dims, ndim, communicator.ranks()));
   KOLO_ASSIGN(const std::vector<int> listed, takeList("axes", axes, naxes, ndim));
   KOLO_TRY(mesh.checkAxes(listed));
-  return mesh.along(listed, communicator.rank());
+  return Members{mesh.along(listed, communicator.rank()), mesh.shapeAlong(listed)};
 }
 
 // Of several communicators with the name, those that work go before those that have failed, and those that the calling
@@ -178,7 +185,7 @@ KOLO_API koloResult_t koloCommCreateGroup(koloComm_t parent, const int* ranks, i
     KOLO_ASSIGN(const Pin<comm::Communicator> found, find(parent));
     KOLO_ASSIGN(const std::vector<int> list, takeList("ranks", ranks, nranks, found->ranks()));
     KOLO_TRY(checkList(list, *found));
-    return createGroupIn(found, list, name, newcomm, config);
+    return createGroupIn(found, {list, {}}, name, newcomm, config);
   });
 }
 
@@ -188,8 +195,8 @@ KOLO_API koloResult_t koloMeshComm(koloComm_t comm, const int* dims, int ndim, c
     KOLO_TRY(checkResult("newcomm", newcomm));
     KOLO_TRY(refuseInGroupOrReduction());
     KOLO_ASSIGN(const Pin<comm::Communicator> found, find(comm));
-    KOLO_ASSIGN(const std::vector<int> list, ranksAlong(*found, dims, ndim, axes, naxes));
-    return createGroupIn(found, list, nullptr, newcomm, config);
+    KOLO_ASSIGN(const Members members, membersAlong(*found, dims, ndim, axes, naxes));
+    return createGroupIn(found, members, nullptr, newcomm, config);
   });
 }
 
@@ -199,7 +206,8 @@ KOLO_API koloResult_t koloMeshNeighbors(koloComm_t comm, const int* dims, int nd
     KOLO_TRY(checkResult("before", before));
     KOLO_TRY(checkResult("after", after));
     KOLO_ASSIGN(const Pin<comm::Communicator> found, find(comm));
-    KOLO_ASSIGN(const std::vector<int> ring, ranksAlong(*found, dims, ndim, axes, naxes));
+    KOLO_ASSIGN(const Members members, membersAlong(*found, dims, ndim, axes, naxes));
+    const std::vector<int>& ring = members.ranks;
     const auto at = static_cast<std::size_t>(std::find(ring.begin(), ring.end(), found->rank()) - ring.begin());
     *before = ring[(at + ring.size() - 1) % ring.size()];
     *after = ring[(at + 1) % ring.size()];

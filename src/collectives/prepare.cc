@@ -214,6 +214,7 @@ void useChoice(const Site& site, const planner::Choice& choice, Prepared& prepar
     work.within = choice.within;
     work.between = choice.between;
   }
+  if (choice.algorithm == Algorithm::kMeshRing) work.mesh = site.mesh;
   prepared.behindRoot = choice.behindRoot;
   prepared.behindOthers = choice.algorithm;
   followOrder(site, work);

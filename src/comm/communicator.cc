@@ -84,7 +84,10 @@ void Communicator::arrange(const Surroundings& around, bool wasDumpable) {
                              .ranksShareCores = around.waitsLonger && options_.device < 0};
   if (planning_.site().copies.ranksShareCores) planning_.machine().takenFromBytes = around.singleCopyBytes;
   allMapped_ = planning_.machine().mapped = around.allMapped;
-  if (options_.device < 0) planning_.hosts().arrange(around.places, rank(), planning_.machine());
+  if (options_.device < 0) {
+    planning_.hosts().arrange(around.places, rank(), planning_.machine());
+    planning_.mesh().arrange(options_.mesh, around.places, rank(), planning_.machine());
+  }
   planner::useUplinks(around.uplinks, planning_.machine());
   makeWaiter(around);
   makeTraffic(wasDumpable);
@@ -230,15 +233,21 @@ Result<std::shared_ptr<Share>> Communicator::share(std::uint64_t child) {
 // On GPUs other links make hosts of the ranks than in the host's memory: transports may be chosen such that only GPUs
 // are mapped.
 Status Communicator::arrangeGpus(GpuRank& gpu, std::vector<planner::Uplink> uplinks) {
-  planning_.machine() = gpu.machine();
-  if (planning_.machine().mapped) return {};
+  planner::Machine& machine = planning_.machine();
+  machine = gpu.machine();
+  if (machine.mapped && options_.mesh.empty()) return {};
   std::vector<topology::Place> places;
   for (const int leader : gpu.leaders()) places.push_back({.host = leader});
-  for (std::size_t i = 0; i < uplinks.size(); ++i) uplinks[i].host = gpu.leaders()[i];
-  planner::useUplinks(uplinks, planning_.machine());
-  planning_.hosts().arrange(places, rank(), planning_.machine());
-  Status given = planning_.machine().perHost > 1 ? gpu.setHosts(planning_.hosts().shape) : Status();
-  if (given.ok() && !planning_.hosts().order.empty()) given = gpu.setOrder(planning_.hosts().order);
+  Status given;
+  if (!machine.mapped) {
+    for (std::size_t i = 0; i < uplinks.size(); ++i) uplinks[i].host = gpu.leaders()[i];
+    planner::useUplinks(uplinks, machine);
+    planning_.hosts().arrange(places, rank(), machine);
+    if (machine.perHost > 1) given = gpu.setHosts(planning_.hosts().shape);
+    if (given.ok() && !planning_.hosts().order.empty()) given = gpu.setOrder(planning_.hosts().order);
+  }
+  planning_.mesh().arrange(options_.mesh, places, rank(), machine);
+  if (given.ok() && !options_.mesh.empty()) given = gpu.setMesh(planning_.mesh().shape);
   return membership_.agree(given);
 }
 

@@ -35,6 +35,7 @@ GpuBackend::GpuBackend(Communicator& owner, std::unique_ptr<GpuRank> rank) : own
   site.mostChunkBytes = owner_.planning().machine().slotBytes;
   site.members = rank_->order();
   site.hosts = rank_->hosts();
+  site.mesh = rank_->mesh();
 }
 
 Status GpuBackend::checkMessage(const Message& message) const {

@@ -42,6 +42,7 @@ HostBackend::HostBackend(Communicator& owner)
   site.mostChunkBytes = kMostChunkBytes;
   site.members = owner_.planning().hosts().order.data();
   site.hosts = &owner_.planning().hosts().shape;
+  site.mesh = &owner_.planning().mesh().shape;
   site.pairsChooseInGather = true;
 }
 

@@ -3,16 +3,11 @@
 #include <cstdint>
 
 namespace kolo::comm {
-namespace {
-
-// "2 x 3 x 4"
 std::string describeMesh(const std::vector<int>& dims) {
   std::string text;
   for (const int length : dims) text += fmt::format("{}{}", text.empty() ? "" : " x ", length);
   return text;
 }
-
-}  // namespace
 
 Result<Mesh> Mesh::make(const int* dims, int ndim, int ranks) {
   if (ndim < 1 || ndim > kMostDimensions)
@@ -66,6 +61,16 @@ std::vector<int> Mesh::along(const std::vector<int>& axes, int rank) const {
     line = std::move(longer);
   }
   return line;
+}
+
+std::vector<int> Mesh::shapeAlong(const std::vector<int>& axes) const {
+  std::vector<int> shape;
+  for (const int axis : axes) {
+    const int length = dims_[static_cast<std::size_t>(axis)];
+    if (length > 1) shape.push_back(length);
+  }
+  if (shape.size() < 2) shape.clear();
+  return shape;
 }
 
 }  // namespace kolo::comm

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "comm/mesh.h"
 #include "planner/planner.h"
 
 namespace kolo::comm {
@@ -30,6 +31,7 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
   Options options;
   if (parent != nullptr) {
     options = *parent;
+    options.mesh.clear();
   } else {
     options.timeoutMs = static_cast<int>(settings::integer("KOLO_TIMEOUT_MS"));
     options.reproducible = settings::integer("KOLO_REPRODUCIBLE") != 0;
@@ -80,11 +82,12 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
 }
 
 std::string Options::agreement(const ArenaLayout& layout) const {
-  return fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}",
+  return fmt::format("KOLO_STAGING_BYTES for {} slots of {} bytes, reproducible {}, algorithms \"{}\", {}{}",
                      layout.slots, layout.slotBytes, reproducible ? 1 : 0, algorithm,
                      device < 0      ? "host memory"
                      : resident != 0 ? "GPUs, resident"
-                                     : "GPUs");
+                                     : "GPUs",
+                     mesh.empty() ? "" : ", a mesh of " + describeMesh(mesh));
 }
 
 Peers::Purpose staging(const ArenaLayout& layout, int rank) {

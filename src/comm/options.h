@@ -6,6 +6,7 @@
 #include <kolo/kolo.h>
 
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "comm/parts.h"
@@ -21,6 +22,7 @@ struct Options {
   int device = -1;   // CUDA ordinal; -1: host memory
   int resident = 0;  // as koloConfig_t's
   bool eager = false;
+  std::vector<int> mesh;  // as Mesh::shapeAlong() says, of koloMeshComm; never that of the parent
 
   // The caller's configuration over the settings; nullptr: the settings alone.
   static Result<Options> make(const koloConfig_t* config, const Options* parent);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bootstrap/wire.h"
+#include "comm/mesh.h"
 #include "comm/undertake.h"
 #include "links/blob.h"
 
@@ -135,19 +136,22 @@ std::string Gathering::describe() const {
 
 }  // namespace
 
-const Subgroups::Entry* Subgroups::find(const std::vector<int>& ranks, const std::string& name) const {
+const Subgroups::Entry* Subgroups::find(const std::vector<int>& ranks, const Options& options) const {
+  const Entry wanted{.ranks = ranks, .name = options.name, .mesh = options.mesh};
   const auto found =
-      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& each) { return isSame(each, ranks, name); });
+      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& each) { return isSame(each, wanted); });
   return found != entries_.end() ? &*found : nullptr;
 }
 
-Result<Options> groupOptions(const Communicator& parent, const std::vector<int>& ranks, const char* name,
-                             const koloConfig_t* config) {
+Result<Options> groupOptions(const Communicator& parent, const std::vector<int>& ranks, const std::vector<int>& mesh,
+                             const char* name, const koloConfig_t* config) {
   KOLO_ASSIGN(Options options, Options::make(config, &parent.options()));
+  options.mesh = mesh;
   if (name != nullptr && *name != '\0') {
     options.name = name;
   } else if (config == nullptr || config->name == nullptr) {
-    options.name = fmt::format("{}[{}]", parent.options().name, bootstrap::describeRanks(ranks));
+    options.name = fmt::format("{}[{}{}]", parent.options().name, bootstrap::describeRanks(ranks),
+                               mesh.empty() ? "" : " as " + describeMesh(mesh));
   }
   return options;
 }

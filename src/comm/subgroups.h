@@ -2,8 +2,8 @@
 //
 // The members meet in one exchange of the control plane, under the parent's key and a sequence that follows from the
 // list of ranks (bootstrap::kPartialSequence). There they tell each other whether they can go on, the group's name, and
-// which group of this list and name they have already. If all of them have the same one, it is that. Otherwise they
-// make a communicator, whose key has a number that no earlier group of the parent with one of these ranks has had.
+// which group of this list, name and mesh they have already. If all of them have the same one, it is that. Otherwise
+// they make a communicator, whose key has a number that no earlier group of the parent with one of these ranks has had.
 //
 // Thread safety: under the parent's turn, but for References, which any thread may use.
 #pragma once
@@ -57,16 +57,17 @@ class Subgroups {
   struct Entry {
     std::vector<int> ranks;  // of the parent, in the group's order
     std::string name;
+    std::vector<int> mesh;  // as Options has it
     std::uint64_t number = 0;
     koloComm_t handle = nullptr;  // dead if the group was destroyed
   };
 
   // nullptr: there was none.
-  const Entry* find(const std::vector<int>& ranks, const std::string& name) const;
-  // In place of one with the same list and name, and of those that `isDead` says yes to.
+  const Entry* find(const std::vector<int>& ranks, const Options& options) const;
+  // In place of one with the same list, name and mesh, and of those that `isDead` says yes to.
   template <class IsDead>
   void add(Entry entry, IsDead&& isDead) {
-    std::erase_if(entries_, [&](const Entry& each) { return isSame(each, entry.ranks, entry.name) || isDead(each); });
+    std::erase_if(entries_, [&](const Entry& each) { return isSame(each, entry) || isDead(each); });
     entries_.push_back(std::move(entry));
   }
   // The number that this rank proposes for its next group.
@@ -74,26 +75,26 @@ class Subgroups {
   void take(std::uint64_t number) { last_ = number; }
 
  private:
-  static bool isSame(const Entry& entry, const std::vector<int>& ranks, const std::string& name) {
-    return entry.ranks == ranks && entry.name == name;
+  static bool isSame(const Entry& one, const Entry& other) {
+    return one.ranks == other.ranks && one.name == other.name && one.mesh == other.mesh;
   }
 
   std::vector<Entry> entries_;
   std::uint64_t last_ = 0;
 };
 
-// The options of a group. name: NULL or "" for that of the configuration, or else one made of the parent's name and the
-// list.
-Result<Options> groupOptions(const Communicator& parent, const std::vector<int>& ranks, const char* name,
-                             const koloConfig_t* config);
+// The options of a group. mesh: empty: it is none. name: NULL or "" for that of the configuration, or else one made of
+// the parent's name, the list and the mesh.
+Result<Options> groupOptions(const Communicator& parent, const std::vector<int>& ranks, const std::vector<int>& mesh,
+                             const char* name, const koloConfig_t* config);
 
 struct NewGroup {
   std::unique_ptr<Communicator> made;  // null: it is the one that all members have already
   std::uint64_t number = 0;
 };
 // This rank's part in making a group. ranks: distinct ranks of the parent, this one among them. options: an error: this
-// rank cannot take part; the others are told so. had: the number of the group with this list and name that this rank
-// has, and that has not failed; 0: none. REQUIRES: the parent's turn.
+// rank cannot take part; the others are told so. had: the number of the group with this list, name and mesh that this
+// rank has, and that has not failed; 0: none. REQUIRES: the parent's turn.
 Result<NewGroup> createGroup(Communicator& parent, const std::vector<int>& ranks, const Result<Options>& options,
                              std::uint64_t had);
 

@@ -11,7 +11,7 @@
 //
 // All are templates over the team: a host thread, an emulated block, a CUDA block. A team offers
 //   kIsOneThread, kFoldBytes               bytes that a fold of peers' memory takes at a time
-//   kPosts                                 whether it serves posted links too, and steps among a part of the ranks:
+//   kPosts                                 whether it serves posted links too:
 //   void post(link, post)                  hands a request to the link's transport, or fails; by one thread, or in
 //                                          spread()
 //   kOpens                                 whether links are made when they are first needed:
@@ -56,10 +56,7 @@ class Exchange {
 
   // Peers are numbered as in the work, whose ranks may be a part of the communicator's.
   KOLO_DEVICE Link& linkTo(int peer) const {
-    if constexpr (Team::kPosts) {
-      if (work_.members != nullptr) return work_.links[work_.members[peer]];
-    }
-    return work_.links[peer];
+    return work_.links[work_.members != nullptr ? work_.members[peer] : peer];
   }
   KOLO_DEVICE int next(int rank) const { return nextRank(rank, work_.ranks); }
   // The i-th of the others, on the ring.

@@ -39,6 +39,7 @@ enum class Algorithm : std::uint8_t {
   kPairwise,
   kHierarchical,
   kDoubleTree,
+  kMeshRing,
   kCount
 };
 
@@ -165,6 +166,19 @@ struct Hosts {
   KOLO_DEVICE const int* on(int at) const { return ranks + at * perHost; }
 };
 
+// Some of the communicator's ranks, as a work among them numbers them.
+struct RankGroup {
+  const int* members = nullptr;  // [ranks]
+  int ranks = 1;
+  int rank = 0;  // this one's number among them
+};
+
+// For algorithms along the axes of a mesh: of each axis, the ranks of the line in which this rank is.
+struct Mesh {
+  int axes = 0;
+  const RankGroup* lines = nullptr;  // [axes]
+};
+
 struct Work {
   Signature signature;
   std::uint64_t word = 0;  // signature.pack()
@@ -189,6 +203,7 @@ struct Work {
   const Hosts* hosts = nullptr;           // with kHierarchical
   Algorithm within = Algorithm::kCount;   // with kHierarchical: for its steps inside a host,
   Algorithm between = Algorithm::kCount;  // and between hosts
+  const Mesh* mesh = nullptr;             // with kMeshRing
   int channels = 1;                       // blocks that share the operation
   std::uint64_t number = 0;               // on a GPU: of the operation in its communicator, for messages; else 0
 

@@ -71,6 +71,8 @@ class CudaRank final : public GpuRank {
   }
   const std::vector<int>& leaders() const override { return leaders_; }
   Status setHosts(const device::Hosts& hosts) override { return engine_->setHosts(hosts); }
+  Status setMesh(const device::Mesh& mesh) override { return engine_->setMesh(mesh); }
+  const device::Mesh* mesh() const override { return engine_->mesh(); }
   Status setOrder(const std::vector<int>& ranks) override { return engine_->setOrder(ranks); }
   const int* order() const override { return engine_->order(); }
   const device::Hosts* hosts() const override { return engine_->hosts(); }

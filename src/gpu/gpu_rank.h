@@ -72,6 +72,9 @@ class GpuRank {
   // hosts().
   virtual Status setHosts(const device::Hosts& hosts) = 0;
   virtual const device::Hosts* hosts() const = 0;
+  // The same for operations along the axes of a mesh.
+  virtual Status setMesh(const device::Mesh& mesh) = 0;
+  virtual const device::Mesh* mesh() const = 0;
   // The transports in use: "p2p", "p2p+tcp", or "self" with one rank.
   virtual std::string transportNames() const = 0;
   virtual int messageChannels() const = 0;  // that a message may use

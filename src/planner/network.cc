@@ -42,6 +42,19 @@ double timeOf(Algorithm algorithm, std::span<const Part> parts, const Machine& m
   return us;
 }
 
+// A ring along an axis of a mesh, while all other lines of the axis have theirs.
+double alongAxisUs(const Part& part, const Machine::Axis& axis, const Machine& machine) {
+  Machine line = machine;
+  line.ranks = axis.ranks;
+  line.hosts = axis.hosts;
+  line.perHost = axis.ranks % axis.hosts == 0 ? axis.ranks / axis.hosts : 0;
+  line.cores = std::max(1, machine.cores * axis.ranks / machine.ranks);
+  const double ranksOnHost = static_cast<double>(machine.ranks) / machine.hosts;
+  const double ofLineOnHost = static_cast<double>(axis.ranks) / axis.hosts;
+  line.netGBps = machine.netGBps / std::max(1.0, ranksOnHost / ofLineOnHost);  // the host's lines speak at once
+  return predictUs(Algorithm::kRing, false, queryOf(part), line);
+}
+
 // Of those that serve all the steps: blocks of a part of the ranks need not stand in a row.
 Algorithm bestFor(std::span<const Part> parts, const Machine& machine, double& us) {
   Algorithm best = Algorithm::kOneShot;
@@ -137,6 +150,18 @@ Steps stepsOf(const Query& query, const Machine& machine) {
   steps.between = bestFor(between, network, betweenUs);
   steps.us = withinUs + betweenUs;
   return steps;
+}
+
+double meshRingUs(const Query& query, const Machine& machine) {
+  double us = 0;
+  std::uint64_t slice = query.bytes;
+  for (std::size_t i = machine.mesh.size() - 1; i > 0; --i) {
+    const Machine::Axis& axis = machine.mesh[i];
+    slice /= static_cast<std::uint64_t>(axis.ranks);
+    us += alongAxisUs({Collective::kReduceScatter, slice, 1}, axis, machine) +
+          alongAxisUs({Collective::kAllGather, slice, 1}, axis, machine);
+  }
+  return us + alongAxisUs({Collective::kAllReduce, slice, 1}, machine.mesh.front(), machine);
 }
 
 }  // namespace kolo::planner

@@ -1,5 +1,5 @@
-// What the network adds to the cost of an algorithm where ranks are on several hosts, and how a hierarchical one is put
-// together.
+// What the network adds to the cost of an algorithm where ranks are on several hosts, how a hierarchical one is put
+// together, and what one along the axes of a mesh takes.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -38,5 +38,8 @@ struct Steps {
   double us = 0;
 };
 Steps stepsOf(const Query& query, const Machine& machine);
+
+// What an all-reduce by rings along the axes of the machine's mesh takes. REQUIRES: a mesh.
+double meshRingUs(const Query& query, const Machine& machine);
 
 }  // namespace kolo::planner

@@ -132,6 +132,7 @@ bool fits(Algorithm algorithm, const Query& query, const Machine& machine) {
   const bool hasUniformHosts = machine.hosts > 1 && machine.perHost > 1;
   if (device::isIn(collective, row.uniformHosts) && (!hasUniformHosts || query.bytes == 0)) return false;
   if (device::isIn(collective, row.hostsInRows) && !machine.hostsInRows) return false;
+  if (device::isIn(collective, row.onMesh) && (machine.mesh.empty() || query.bytes == 0)) return false;
   // What moves nothing is the line's, on as many ranks as a line serves.
   const bool movesNothing =
       query.bytes == 0 && query.countsKnown && !query.isList && collective != Collective::kBarrier;
@@ -143,6 +144,7 @@ double predictUs(Algorithm algorithm, bool direct, const Query& query, const Mac
   const double n = machine.ranks, size = static_cast<double>(query.bytes);
   if (machine.ranks == 1) return 2 * size / (machine.memoryGBps * 1e3);
   const algorithms::Row& row = rowOf(algorithm);
+  if (device::isIn(query.collective, row.onMesh)) return meshRingUs(query, machine);
   if (row.meeting == Meeting::kInSteps) return stepsOf(query, machine).us;
   const algorithms::Cost cost = (direct ? row.direct : row.staged)(query.collective, n, size);
   const double cores = std::max(1, std::min(machine.cores, machine.ranks));
@@ -192,7 +194,7 @@ Choice choose(const Query& query, const Machine& machine, const std::vector<Wish
     }
     if (isTaken(choice, query, machine)) choice.algorithm = Algorithm::kOneShot;
   }
-  if (rowOf(choice.algorithm).meeting == Meeting::kInSteps) {
+  if (choice.algorithm == Algorithm::kHierarchical) {
     const Steps steps = stepsOf(query, machine);
     choice.within = steps.within;
     choice.between = steps.between;
@@ -209,6 +211,8 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
   text += fmt::format(", {} rank{} on {} core{}", machine.ranks, machine.ranks == 1 ? "" : "s", machine.cores,
                       machine.cores == 1 ? "" : "s");
   if (machine.hosts > 1) text += fmt::format(", {} hosts", machine.hosts);
+  for (const Machine::Axis& axis : machine.mesh)
+    text += fmt::format("{}{}", &axis == machine.mesh.data() ? ", a mesh of " : " x ", axis.ranks);
   text += !moves ? "\n" : asked.registered ? ", registered buffers\n" : ", ordinary buffers\n";
   if (machine.hosts > 1) {
     text += fmt::format(
@@ -229,10 +233,10 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     if (!row.serves(query.collective)) continue;
     std::string remark;
     if (waitsToBeAskedFor(row, query, machine)) remark = "for these links and this size only if it is asked for";
-    if (!fits(algorithm, query, machine)) remark = "does not fit this size, order or number of ranks";
+    if (!fits(algorithm, query, machine)) remark = "does not fit this size, order or communicator";
     if (isForbidden(algorithm, query, machine, wishes, query.registered)) remark = "forbidden";
     if (algorithm == choice.algorithm) remark = "chosen through staging";
-    if (algorithm == choice.algorithm && row.meeting == Meeting::kInSteps) {
+    if (algorithm == choice.algorithm && algorithm == Algorithm::kHierarchical) {
       remark += fmt::format(": {} inside hosts, {} between them", name(choice.within), name(choice.between));
     }
     if (algorithm == choice.behindRoot && algorithm != choice.algorithm)

@@ -15,6 +15,12 @@ namespace kolo::planner {
 
 // What the model knows about the ranks' surroundings.
 struct Machine {
+  // Of a mesh.
+  struct Axis {
+    int ranks = 1;
+    int hosts = 1;  // on which the ranks of a line along it are; the most of all lines
+  };
+
   int ranks = 1;
   bool mapped = true;     // all ranks reach each other's memory: zero-copy forms exist
   int cores = 1;          // that these ranks may use
@@ -29,6 +35,7 @@ struct Machine {
   int hosts = 1;             // between which ranks reach each other by posted links
   int perHost = 0;           // ranks on each; 0: not equally many
   bool hostsInRows = true;   // the ranks of a host follow each other
+  std::vector<Axis> mesh;    // of a communicator along several axes of a mesh; else empty
   double netHopUs = 20;      // a message between hosts, from call to call
   double netPostUs = 3;      // what sending one takes a rank
   double netGBps = 1.0;      // of a host, one way: of all NICs that its ranks use

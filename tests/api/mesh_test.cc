@@ -1,5 +1,6 @@
 // Communicators and neighbours along axes of a mesh.
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,29 @@ void expectMesh(Self& self, const std::vector<int>& dims, const std::vector<int>
   EXPECT_OK(self, koloCommDestroy(comm));
 }
 
+koloComm_t makeMesh(Self& self, const std::vector<int>& dims, const std::vector<int>& axes,
+                    const char* name = nullptr) {
+  koloConfig_t config = defaultConfig();
+  config.name = name;
+  koloComm_t comm = nullptr;
+  EXPECT_OK(self, koloMeshComm(self.comm, dims.data(), static_cast<int>(dims.size()), axes.data(),
+                               static_cast<int>(axes.size()), &comm, &config));
+  return comm;
+}
+
+// Whether the communicator's all-reduce goes along axes, where that is asked for; and that it works.
+bool goesAlongAxes(Self& self, koloComm_t comm) {
+  int rank = -1, ranks = 0;
+  EXPECT_OK(self, koloCommUserRank(comm, &rank));
+  EXPECT_OK(self, koloCommCount(comm, &ranks));
+  std::vector<int> mine(1000, rank + 1), sums(mine.size());
+  EXPECT_OK(self, koloAllReduce(mine.data(), sums.data(), mine.size(), koloInt32, koloSum, comm, nullptr));
+  EXPECT(self, sums == std::vector<int>(mine.size(), ranks * (ranks + 1) / 2));
+  koloPlan_t plan{};
+  EXPECT_OK(self, koloCommGetPlan(comm, koloCollectiveAllReduce, mine.size(), koloInt32, koloSum, 0, &plan));
+  return plan.algorithm == std::string("mesh_ring");
+}
+
 }  // namespace
 
 TEST_CASE("S3.6 communicators and neighbours along one axis and several of an N-dimensional mesh") {
@@ -91,6 +115,63 @@ TEST_CASE("S3.6 a communicator along an axis that is made twice is the same one"
     EXPECT(self, first == second);
     EXPECT_OK(self, koloCommDestroy(first));
     EXPECT_OK(self, koloCommDestroy(second));
+  });
+}
+
+TEST_CASE("S3.6 a communicator along several axes has their lengths as its shape, and what is made of it has none") {
+  World world(6, configWithAlgorithm("all_reduce:mesh_ring"));
+  world.run([](Self& self) {
+    EXPECT(self, !goesAlongAxes(self, self.comm));
+    const koloComm_t mesh = makeMesh(self, {2, 3}, {0, 1});
+    EXPECT(self, goesAlongAxes(self, mesh));
+    char text[4096] = {};
+    EXPECT_OK(self,
+              koloExplain(mesh, 0, koloCollectiveAllReduce, 1000, koloInt32, koloSum, 0, text, sizeof text, nullptr));
+    EXPECT(self, std::string(text).find("a mesh of 2 x 3") != std::string::npos);
+    EXPECT(self, std::string(text).find("mesh_ring was asked for\n") != std::string::npos);
+
+    const koloComm_t again = makeMesh(self, {2, 1, 3}, {0, 1, 2}), turned = makeMesh(self, {3, 2}, {0, 1});
+    EXPECT(self, again == mesh);
+    EXPECT(self, turned != mesh);
+    EXPECT(self, goesAlongAxes(self, turned));
+    koloComm_t group = nullptr, part = nullptr, shrunk = nullptr;
+    EXPECT_OK(self, createGroup(self, {0, 1, 2, 3, 4, 5}, &group));
+    EXPECT(self, group != mesh);
+    EXPECT_OK(self, koloCommSplit(mesh, 0, self.rank, &part, nullptr));
+    EXPECT_OK(self, koloCommShrink(mesh, nullptr, 0, &shrunk, nullptr));
+    const koloComm_t line = makeMesh(self, {2, 3}, {1}), flat = makeMesh(self, {6, 1}, {0, 1});
+    EXPECT(self, flat == group);
+    for (const koloComm_t each : {group, part, shrunk, line, flat}) EXPECT(self, !goesAlongAxes(self, each));
+    for (const koloComm_t each : {mesh, again, turned, group, part, shrunk, line, flat})
+      EXPECT_OK(self, koloCommDestroy(each));
+  });
+}
+
+TEST_CASE("S3.6 a mesh of one rank, or along axes of one rank, works like any communicator") {
+  const int ranks = GENERATE(1, 4);
+  World world(ranks, configWithAlgorithm("all_reduce:mesh_ring"));
+  world.run([](Self& self) {
+    const koloComm_t mesh = makeMesh(self, {self.ranks, 1}, {0, 1});
+    EXPECT(self, !goesAlongAxes(self, mesh));
+    EXPECT_OK(self, koloCommDestroy(mesh));
+  });
+}
+
+TEST_CASE("S3.6 members that give one list of ranks other shapes are told so") {
+  const char* const name = GENERATE(static_cast<const char*>(nullptr), "both");
+  World world(6);
+  world.run([&](Self& self) {
+    const int dims[][2] = {{2, 3}, {3, 2}}, axes[] = {0, 1};
+    koloConfig_t config = defaultConfig();
+    config.name = name;
+    koloComm_t comm = nullptr;
+    EXPECT_CODE(self, koloMismatch, koloMeshComm(self.comm, dims[self.rank % 2], 2, axes, 2, &comm, &config));
+    EXPECT(self, comm == nullptr);
+    EXPECT(self, messageHas("2 x 3"));
+    EXPECT(self, messageHas("3 x 2"));
+    const koloComm_t mesh = makeMesh(self, {2, 3}, {0, 1}, name);
+    EXPECT_OK(self, koloCommDestroy(mesh));
+    expectWorks(self);
   });
 }
 

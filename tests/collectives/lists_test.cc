@@ -477,6 +477,8 @@ void runListsOf(MakeItem makeItem, World& world, std::uint64_t seed, int each, b
       placeItems(random, list, world.ranks());
       std::vector<std::string> algorithms = algorithmsFor(list.collective);
       algorithms.emplace_back();
+      const std::vector<std::string> alongAxes = meshAlgorithmsFor(list.collective);
+      if (world.isMesh() && !alongAxes.empty()) algorithms = alongAxes;
       list.algorithm = algorithms[pick(random, 0, algorithms.size() - 1)];
       std::vector<std::string> faults(static_cast<std::size_t>(world.ranks()));
       world.run([&](int rank) {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 
 #include "base/settings.h"
 #include "comm/host_backend.h"
@@ -105,8 +106,10 @@ void require(koloResult_t result, const char* what) {
 
 World::World(const WorldOptions& options) : options_(options), comms_(static_cast<std::size_t>(options.ranks)) {
   const ScopedSettings scope(options);
-  const koloConfig_t config = configOf(options);
+  koloConfig_t config = configOf(options);
+  if (isMesh()) config.device = KOLO_HOST;  // of the parent, which takes no blocks of the GPU then
   require(koloCommInitAll(comms_.data(), options.ranks, &config), "koloCommInitAll");
+  if (isMesh()) makeMesh();
   openStreams();
   openWindows();
 }
@@ -129,6 +132,21 @@ World::World(World& parent, const std::vector<int>& order, const WorldOptions& o
   });
   for (const koloResult_t result : results) require(result, "koloCommSplit");
   openWindows();
+}
+
+void World::makeMesh() {
+  const koloConfig_t config = configOf(options_);
+  const auto naxes = static_cast<int>(options_.mesh.size());
+  std::vector<int> axes(options_.mesh.size());
+  std::iota(axes.begin(), axes.end(), 0);
+  std::vector<koloResult_t> results(comms_.size());
+  run([&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    const koloComm_t parent = comms_[at];
+    results[at] = koloMeshComm(parent, options_.mesh.data(), naxes, axes.data(), naxes, &comms_[at], &config);
+    if (results[at] == koloSuccess) results[at] = koloCommDestroy(parent);
+  });
+  for (const koloResult_t result : results) require(result, "koloMeshComm");
 }
 
 void World::openWindows() {

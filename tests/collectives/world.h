@@ -50,6 +50,7 @@ struct WorldOptions {
   int connectsAll = 1000;  // KOLO_CONNECT_ALL_RANKS of posted links: their hosts are none that can be told beforehand
   bool resident = false;   // small operations to a kernel that stays on the device
   std::string transports;  // KOLO_TRANSPORTS; "": as ever
+  std::vector<int> mesh;   // not empty: made along all axes of a mesh of these lengths, by koloMeshComm
   bool isGroup = false;    // of a world in another order: by koloCommCreateGroup instead of a split
 };
 
@@ -66,6 +67,7 @@ class World {
   bool reproducible() const { return options_.reproducible; }
   bool posts() const { return options_.latePerHost > 0; }
   bool copiesByDefault() const { return options_.singleCopy == "-1"; }  // by processor, and whether ranks share cores
+  bool isMesh() const { return !options_.mesh.empty(); }
   bool isOnGpu() const { return options_.device >= 0; }
   koloStream_t stream(int rank) const { return isOnGpu() ? streams_[static_cast<std::size_t>(rank)] : nullptr; }
   // Returns when the rank's stream has done everything.
@@ -81,6 +83,7 @@ class World {
   void run(const std::function<void(int)>& body, const std::function<std::string()>& state = {});
 
  private:
+  void makeMesh();
   void openWindows();
   void openStreams();
   void closeStreams();

@@ -11,14 +11,14 @@
 
 namespace kolo::tests {
 
-// Those that need nothing of where the ranks are.
+// Those that need nothing of where the ranks are, and no mesh.
 inline const std::vector<std::string>& algorithmsFor(koloCollective_t collective) {
   static const auto table = [] {
     std::map<koloCollective_t, std::vector<std::string>> all;
     for (int i = koloCollectiveAllReduce; i <= koloCollectiveBarrier; ++i) {
       for (const algorithms::Row& row : algorithms::kCatalogue) {
         const auto each = static_cast<device::Collective>(i);
-        if (row.serves(each) && !device::isIn(each, row.uniformHosts))
+        if (row.serves(each) && !device::isIn(each, row.uniformHosts | row.onMesh))
           all[static_cast<koloCollective_t>(i)].emplace_back(row.name);
       }
     }
@@ -31,6 +31,15 @@ inline const std::vector<std::string>& algorithmsFor(koloCollective_t collective
 inline bool isHierarchical(koloCollective_t collective, bool vector) {
   const algorithms::Row& row = algorithms::rowOf(device::Algorithm::kHierarchical);
   return device::isIn(static_cast<device::Collective>(collective), vector ? row.vectors : row.uniformHosts);
+}
+
+// And the ones for communicators along several axes of a mesh.
+inline std::vector<std::string> meshAlgorithmsFor(koloCollective_t collective) {
+  std::vector<std::string> names;
+  for (const algorithms::Row& row : algorithms::kCatalogue) {
+    if (device::isIn(static_cast<device::Collective>(collective), row.onMesh)) names.emplace_back(row.name);
+  }
+  return names;
 }
 
 }  // namespace kolo::tests

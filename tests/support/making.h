@@ -155,7 +155,7 @@ class Makers {
     std::vector<int> ranks;
     for (int rank = whole.ranks(); rank-- > 0;) ranks.push_back(rank);
     KOLO_ASSIGN(comm::NewGroup made,
-                comm::createGroup(whole, ranks, comm::groupOptions(whole, ranks, nullptr, nullptr), 0));
+                comm::createGroup(whole, ranks, comm::groupOptions(whole, ranks, {}, nullptr, nullptr), 0));
     return std::move(made.made);
   }
 

@@ -113,6 +113,48 @@ TEST_CASE("what is chosen follows the speed of the network", "[network]") {
   CHECK(choose(machineOf(4, 4, 1, k400Gigabits), Collective::kAllReduce, 64 << 20).algorithm == Algorithm::kTwoShot);
 }
 
+TEST_CASE("S3.6 many hosts that are a mesh reduce along its axes, where the model says that it pays", "[network]") {
+  const Machine flat = machineOf(81, 1, 1, kGigabit);
+  Machine mesh = flat;
+  mesh.mesh = {{9, 9}, {9, 9}};
+  const Query some{.collective = Collective::kAllReduce, .bytes = 1 << 20};
+  CHECK(choose(flat, Collective::kAllReduce, 1 << 20).algorithm != Algorithm::kMeshRing);
+  CHECK(choose(mesh, Collective::kAllReduce, 1 << 20).algorithm == Algorithm::kMeshRing);
+  CHECK(planner::predictUs(Algorithm::kMeshRing, false, some, mesh) <
+        planner::predictUs(Algorithm::kRing, false, some, mesh));
+  CHECK_FALSE(planner::fits(Algorithm::kMeshRing, some, flat));
+  CHECK(planner::fits(Algorithm::kMeshRing, some, mesh));
+  CHECK(choose(mesh, Collective::kAllReduce, 8).algorithm != Algorithm::kMeshRing);
+  CHECK(choose(mesh, Collective::kAllGather, 1 << 20).algorithm != Algorithm::kMeshRing);
+  CHECK(planner::explain({.bytes = 1 << 20}, mesh, {}).find("81 hosts, a mesh of 9 x 9,") != std::string::npos);
+  // In shared memory only if it is asked for.
+  Machine mapped;
+  mapped.ranks = mapped.cores = 81;
+  mapped.mesh = {{9, 1}, {9, 1}};
+  CHECK(choose(mapped, Collective::kAllReduce, 64 << 20).algorithm != Algorithm::kMeshRing);
+  const auto asked = planner::parseWishes("all_reduce:mesh_ring");
+  REQUIRE(asked.ok());
+  const Query query{.collective = Collective::kAllReduce, .bytes = 64 << 20};
+  CHECK(planner::choose(query, mapped, asked.value()).algorithm == Algorithm::kMeshRing);
+  CHECK(planner::choose(query, flat, asked.value()).algorithm != Algorithm::kMeshRing);
+  Query ordered = query;
+  ordered.inOrder = true;
+  CHECK(planner::choose(ordered, mesh, asked.value()).algorithm != Algorithm::kMeshRing);
+}
+
+// A host's ranks in a line send nothing over the network, and lines across hosts share it.
+TEST_CASE("S3.6 an axis inside hosts costs no network, and lines across hosts share theirs", "[network]") {
+  Machine mesh = machineOf(8, 4, 1, kGigabit);
+  mesh.mesh = {{8, 8}, {4, 1}};
+  const Query query{.collective = Collective::kAllReduce, .bytes = 64 << 20};
+  const double inside = planner::meshRingUs(query, mesh);
+  mesh.mesh = {{8, 8}, {4, 4}};
+  CHECK(planner::meshRingUs(query, mesh) > 1.5 * inside);
+  mesh.mesh = {{8, 8}, {4, 1}};
+  mesh.netGBps = mesh.netRankGBps;  // one NIC for all four
+  CHECK(planner::meshRingUs(query, mesh) > 2 * inside);
+}
+
 TEST_CASE("between hosts of one rank a long broadcast goes along two trees", "[network]") {
   for (const double gigabytes : {kGigabit, 1.25, k400Gigabits}) {
     for (const int hosts : {4, 8, 64}) {

@@ -303,7 +303,7 @@ TEST_CASE("planner: malformed wishes are refused with the part that is wrong") {
   refused("ring", "ring");
   refused("allreduce:ring", "allreduce");
   refused("all_reduce:rings", "rings");
-  refused("all_reduce:rings", "hierarchical");  // the last of those that there are
+  refused("all_reduce:rings", "mesh_ring");  // the last of those that there are
   refused("all_reduce:ring@1M", "1M");
   refused("all_reduce:ring@x-1M", "x");
   refused("all_reduce:ring,,broadcast:tree", "");

@@ -156,24 +156,6 @@ Status Engine::setWindow(int rank, std::uint32_t index, const device::WindowPart
   return gpu_->upload(reinterpret_cast<CUdeviceptr>(place), &part, sizeof part);
 }
 
-Status Engine::setHosts(const device::Hosts& hosts) {
-  const auto all = static_cast<std::size_t>(hosts.count * hosts.perHost),
-             across = static_cast<std::size_t>(hosts.count);
-  KOLO_ASSIGN(hosts_, gpu_->lend(Lent::Where::kDevice, sizeof hosts + (all + across) * sizeof(int)));
-  int* const ranks = reinterpret_cast<int*>(hosts_.as() + sizeof hosts);
-  device::Hosts there = hosts;
-  there.ranks = ranks;
-  there.across = ranks + all;
-  KOLO_TRY(gpu_->upload(reinterpret_cast<CUdeviceptr>(hosts_.as<void>()), &there, sizeof there));
-  KOLO_TRY(gpu_->upload(reinterpret_cast<CUdeviceptr>(ranks), hosts.ranks, all * sizeof(int)));
-  return gpu_->upload(reinterpret_cast<CUdeviceptr>(ranks + all), hosts.across, across * sizeof(int));
-}
-
-Status Engine::setOrder(const std::vector<int>& ranks) {
-  KOLO_ASSIGN(order_, gpu_->lend(Lent::Where::kDevice, ranks.size() * sizeof(int)));
-  return gpu_->upload(reinterpret_cast<CUdeviceptr>(order_.as<void>()), ranks.data(), ranks.size() * sizeof(int));
-}
-
 Status Engine::reserveScratch(std::uint64_t bytes) {
   if (bytes <= scratch_.bytes()) return {};
   KOLO_ASSIGN(Lent larger, gpu_->lend(Lent::Where::kMapped, bytes));

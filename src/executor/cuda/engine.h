@@ -98,6 +98,9 @@ class Engine {
   // hosts().
   Status setHosts(const device::Hosts& hosts);
   const device::Hosts* hosts() const { return hosts_.as<device::Hosts>(); }
+  // The same for operations along the axes of a mesh.
+  Status setMesh(const device::Mesh& mesh);
+  const device::Mesh* mesh() const { return mesh_.as<device::Mesh>(); }
   Status setOrder(const std::vector<int>& ranks);
   const int* order() const { return order_.as<int>(); }
 
@@ -175,6 +178,7 @@ class Engine {
   Lent windows_;   // WindowPart [ranks][windows]
   Lent posts_;     // device::PostBox [channels]
   Lent hosts_;     // device::Hosts, and the ranks behind it
+  Lent mesh_;      // device::Mesh, the groups behind it, and the ranks behind these
   Lent order_;     // the ranks in the order of rings
   device::PostRing* rings_ = nullptr;
   Lent scratch_;

@@ -1,0 +1,16 @@
+// Cases for communicators along several axes of a mesh, for worlds of any kind.
+#pragma once
+
+#include <cstdint>
+
+#include "batch.h"
+
+namespace kolo::tests {
+
+// The all-reduce by every algorithm along the axes: counts that the axes do not divide, that are less than the ranks,
+// and 0; averages of small types, and reductions with a scalar of each rank; and `each` cases at random.
+void addAlongAxes(Batch& batch, int ranks, int each);
+std::uint64_t meshSeed(int test, const std::vector<int>& mesh);
+int ranksOf(const std::vector<int>& mesh);
+
+}  // namespace kolo::tests
