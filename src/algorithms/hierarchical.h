@@ -156,7 +156,7 @@ class Hierarchical {
     step_.direct = device::Algorithm::kCount;
     step_.hosts = nullptr;
     step_.divisor = 1;
-    step_.mayOwe = step_.readsPeers = step_.shareable = false;
+    step_.sharing = {};
     step_.countTo = step_.countFrom = nullptr;
     return step_;
   }

@@ -8,46 +8,41 @@
 #include "device/exchange.h"
 #include "device/host_device.h"
 #include "device/link.h"
+#include "device/path.h"
 #include "device/work.h"
 
 namespace kolo::device {
 
 // ---- this rank's own
 
-// What a header says about the part of a buffer that concerns the peer: its place in a window, or its address.
-KOLO_DEVICE WindowRef offered(const Work& work, const WindowRef& ref, const unsigned char* buffer, const Range& part,
-                              bool byAddress) {
-  if (work.givesAhead || buffer == nullptr || (ref.index == 0 && !byAddress)) return {};
+// What a header says about the part of a buffer that concerns the peer. REQUIRES: something is offered.
+KOLO_DEVICE WindowRef placeOffered(const Work& work, Offer offer, const WindowRef& ref, const unsigned char* buffer,
+                                   const Range& part) {
   if (work.bytesOf(part.count) < work.pairsFromBytes) return {};
-  return {(ref.index != 0 ? ref.offset : reinterpret_cast<std::uint64_t>(buffer)) + work.bytesOf(part.begin),
-          ref.index};
+  const std::uint64_t begin = work.bytesOf(part.begin);
+  if (offer == Offer::kWindow) return {ref.offset + begin, ref.index};
+  return {reinterpret_cast<std::uint64_t>(buffer) + begin, 0};
 }
-// Of buffers that are lists: where the segments are. A block begins at one logical address on all ranks.
-KOLO_DEVICE WindowRef offeredList(const Work& work, bool byAddress) {
-  if (!byAddress) return {};
-  return {reinterpret_cast<std::uint64_t>(work.segments), 0};
-}
+// A block of a list begins at one logical address on all ranks, so that the header says where the segments are.
+KOLO_DEVICE WindowRef listOffered(const Work& work) { return {reinterpret_cast<std::uint64_t>(work.segments), 0}; }
+
 KOLO_DEVICE WindowRef offeredInput(const Work& work, int peer) {
-  if (!work.shareable) return {};
-  if (work.segments != nullptr) return offeredList(work, work.readsPeers && work.offersMemory);
-  return offered(work, work.sendRef, work.send, work.partTo(peer), work.readsPeers && work.offersMemory);
+  if (work.sharing.input == Offer::kNothing) return {};
+  if (work.segments != nullptr) return listOffered(work);
+  return placeOffered(work, work.sharing.input, work.sendRef, work.send, work.partTo(peer));
 }
 KOLO_DEVICE WindowRef offeredOutput(const Work& work, int peer) {
-  if (!work.shareable) return {};
-  if (work.segments != nullptr) return offeredList(work, work.writesPeers && work.offersMemory);
-  return offered(work, work.recvRef, work.recv, work.partFrom(peer), work.writesPeers && work.offersMemory);
+  if (work.sharing.output == Offer::kNothing) return {};
+  if (work.segments != nullptr) return listOffered(work);
+  return placeOffered(work, work.sharing.output, work.recvRef, work.recv, work.partFrom(peer));
 }
-// Nobody reads which output a rank offers to the root of a gather: there it can say that its block does not wait for
-// the root's.
-KOLO_DEVICE bool givesAheadTo(const Work& work, int peer) {
-  return work.givesAhead && peer == work.root && work.signature.collective == Collective::kGather;
-}
+KOLO_DEVICE bool stagesEarly(const Work& work) { return work.sharing.start == Start::kStagesEarly; }
 
 // ---- the peers'; after meet(peer)
 
 template <class Team>
-KOLO_DEVICE bool isGivenAhead(const Exchange<Team>& exchange, int peer) {
-  return exchange.linkTo(peer).theirRecv.index == kGivenAhead;
+KOLO_DEVICE bool isStagedEarly(const Exchange<Team>& exchange, int peer) {
+  return exchange.linkTo(peer).theirRecv.index == kStagedEarly;
 }
 template <class Team>
 KOLO_DEVICE WindowRef sendRefOf(const Exchange<Team>& exchange, int peer) {
