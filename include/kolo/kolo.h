@@ -1210,9 +1210,9 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
  * Groups: the calls are refused inside a group (koloInvalidUsage), since the receiver's part has two steps.
  * Blocks, Stream: rule 7; also after koloSetMayWait(0). With a stream of koloStreamCreate, allocate runs on the
  *   thread of the stream, and collectives that other threads call on the communicator wait until the call is done.
- *   On GPUs, allocate runs on the calling thread, and the data then moves in the stream. A broadcast or a scatter blocks
- *   until all ranks have called it and have their memory, which the control plane tells them. koloRecvArray blocks until
- *   the sender has called koloSendArray.
+ *   On GPUs, allocate runs on the calling thread, and the data then moves in the stream. A broadcast or a scatter
+ *   blocks until all ranks have called it and have their memory, which the control plane tells them. koloRecvArray
+ *   blocks until the sender has called koloSendArray.
  * Threads: rule 6.
  * Errors: koloInvalidPointer, koloInvalidArgument (array: number of dimensions, strides), koloInvalidCount (elements),
  *   koloInvalidDatatype, koloInvalidRoot (root, peer). koloInvalidUsage after koloCommFinalize. koloOutOfMemory if

@@ -19,6 +19,7 @@ KOLO_DEVICE bool meetsAll(device::Algorithm algorithm) {
 
 KOLO_DEVICE device::Opening openingOf(const device::Work& work) {
   using device::Collective;
+  using device::Offer;
   const Collective collective = work.signature.collective;
   const bool folds = collective == Collective::kAllReduce;
   return device::openingOf({
@@ -28,11 +29,11 @@ KOLO_DEVICE device::Opening openingOf(const device::Work& work) {
       .endsAtRoot = device::isIn(collective, device::kMeetsRootOnly),
       .givesAndTakes = device::isIn(collective, device::kGivesAndTakes),
       .pairsDecide = work.pairsFromBytes != 0 && collective == Collective::kAllToAll,
-      .readsPeers = work.readsPeers,
+      .readsPeers = work.sharing.readsPeers,
       .isScaled = work.scaled,
-      .ownBuffersAreShared = work.shareable && work.sendRef.index != 0 && (!folds || work.recvRef.index != 0),
+      .ownBuffersAreShared = work.sharing.input == Offer::kWindow && (!folds || work.sharing.output == Offer::kWindow),
       .givesThroughSlots = givesThroughStaging(work),
-      .mayOwe = work.mayOwe,
+      .defersChecks = device::defersChecks(work.sharing.start),
   });
 }
 

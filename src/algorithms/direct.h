@@ -45,7 +45,7 @@ KOLO_DEVICE_CALL bool everyBufferIsShared(device::Exchange<Team>& exchange) {
 template <class Team>
 KOLO_DEVICE_CALL bool everyInputIsReadable(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
-  if (!work.readsPeers) return false;
+  if (!work.sharing.readsPeers) return false;
   for (int rank = 0; rank < work.ranks; ++rank) {
     if (!sendIsReadable(exchange, rank)) return false;
   }
@@ -56,7 +56,7 @@ KOLO_DEVICE_CALL bool everyInputIsReadable(device::Exchange<Team>& exchange) {
 template <class Team>
 KOLO_DEVICE_CALL bool everyOutputIsWritable(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
-  if (!work.writesPeers || work.signature.collective != device::Collective::kAllReduce) return false;
+  if (!work.sharing.writesPeers || work.signature.collective != device::Collective::kAllReduce) return false;
   for (int rank = 0; rank < work.ranks; ++rank) {
     if (!recvIsWritable(exchange, rank)) return false;
   }
@@ -72,7 +72,7 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
   const void* inputs[kMaxDirectRanks];
   void* outputs[kMaxDirectRanks];
   // Long ranges go in blocks, so that the inputs of many ranks are not all streamed through a host's cache at once.
-  const std::uint64_t bytes = work.readsPeers ? readAtOnce(work.ranks) : Team::kFoldBytes;
+  const std::uint64_t bytes = work.sharing.readsPeers ? readAtOnce(work.ranks) : Team::kFoldBytes;
   const std::uint64_t step = bytes / work.elementBytes;
   const auto isPut = [&](int rank) {
     return rank != work.rank && !recvIsShared(exchange, rank);
@@ -84,7 +84,7 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
     std::uint64_t inScratch = 0;  // which may be null where no peer is read
     for (int rank = 0; rank < work.ranks; ++rank) {
       inputs[rank] = bring(exchange, work.scratchAt(inScratch, result.bytes), rank, place);
-      if (work.readsPeers && rank != work.rank) inScratch += bytes;
+      if (work.sharing.readsPeers && rank != work.rank) inScratch += bytes;
     }
     int outputCount = 0;
     for (int rank = first; rank < last; ++rank) {
@@ -92,9 +92,9 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
       outputs[outputCount++] = rank == work.rank ? result.data : recvOf(exchange, rank, place, result.bytes);
     }
     const bool puts = outputCount < last - first;
-    if (work.readsPeers) exchange.team().sync();
+    if (work.sharing.readsPeers) exchange.team().sync();
     fold(exchange, outputs, outputCount, inputs, work.ranks, -1, result.bytes, true, work.streaming && !puts);
-    if (work.readsPeers) exchange.team().sync();
+    if (work.sharing.readsPeers) exchange.team().sync();
     for (int rank = first; rank < last && puts; ++rank) {
       if (isPut(rank)) put(exchange, rank, place, result);
     }
@@ -116,7 +116,7 @@ KOLO_DEVICE_CALL void directTwoShot(device::Exchange<Team>& exchange) {
 // Whether a rank copies its own block while it waits for the others' headers, whatever way the other blocks will go.
 KOLO_DEVICE bool copiesOwnBlockFirst(const device::Work& work) {
   using device::Collective;
-  return work.readsPeers &&
+  return work.sharing.readsPeers &&
          (work.signature.collective == Collective::kAllGather || work.signature.collective == Collective::kAllToAll);
 }
 

@@ -46,7 +46,7 @@ KOLO_DEVICE_CALL void runLine(device::Exchange<Team>& exchange) {
     }
     announceAlone(exchange, peer, source.bytes != 0 ? source.data : scaled, static_cast<std::uint32_t>(source.bytes));
   });
-  if (work.mayOwe && !gets) {
+  if (device::defersChecks(work.sharing.start) && !gets) {
     for (int i = 0; i < peers; ++i) owe(exchange, peerAt(i));
   } else {
     if (!settleAll(exchange, 0)) return;

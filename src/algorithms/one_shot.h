@@ -56,15 +56,14 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
 }
 
 // Whether this rank knows, before it has met anybody, that it sends one-shot through staging and gets nothing: then it
-// need not wait for the others' headers. Others' buffers matter only if its own is in a window, or if it is the root's
-// that counts.
+// need not wait for the others' headers. Others' buffers matter only if its own is offered, or if it is the root's that
+// counts.
 KOLO_DEVICE bool givesThroughStaging(const device::Work& work) {
   if (work.signature.algorithm != device::Algorithm::kOneShot || !device::onlyGives(work)) return false;
-  if (work.direct == device::Algorithm::kCount) return true;
-  if (work.givesAhead) return true;
+  if (work.direct == device::Algorithm::kCount || device::stagesEarly(work)) return true;
   if (work.signature.collective == device::Collective::kGather)
     return work.partTo(work.root).count * work.elementBytes < work.pairsFromBytes;
-  return !(work.shareable && (work.sendRef.index != 0 || work.readsPeers));
+  return work.sharing.input == device::Offer::kNothing;
 }
 
 // Whether that goes with its header, and so nothing is left to do once that is written.

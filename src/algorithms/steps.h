@@ -30,7 +30,7 @@ class Steps {
     step_.hosts = nullptr;
     step_.mesh = nullptr;
     step_.divisor = 1;
-    step_.mayOwe = step_.readsPeers = step_.shareable = false;
+    step_.sharing = {};
     step_.countTo = step_.countFrom = nullptr;
     return step_;
   }

@@ -48,18 +48,27 @@ void describeList(const Blocks& blocks, device::Layout& layout) {
   }
 }
 
-// Peers read and write the segments of lists one by one, where all ranks know where in the logical buffers a block
-// begins: by loads and stores where all of a rank's segments lie in windows, else where they are long enough.
-void useCopiesOfList(const Site& site, const Operation& operation, std::uint64_t bytes, Work& work) {
+// Whether ordinary memory of peers is read and written: all ranks come to the same answer. The same holds for lists,
+// whose segments peers read and write one by one: by loads and stores, where all segments of a rank lie in windows. All
+// ranks have to know where in the logical buffers a block begins. Without reads a list has no direct form.
+void useSingleCopies(const Site& site, const Operation& operation, std::uint64_t longest, Prepared& prepared) {
+  Work& work = prepared.work;
+  device::SharingFacts& sharing = prepared.sharing;
   const Collective collective = operation.collective;
+  const List* const list = operation.list.get();
   const bool areBlocksKnown =
-      collective != Collective::kGather && (collective != Collective::kAllToAll || operation.list->areAlike);
-  const bool mayBeInWindows = site.hasWindows() && site.copies.sharesLists(bytes);
-  work.readsPeers = work.direct != Algorithm::kCount && !work.scaled && areBlocksKnown &&
-                    (mayBeInWindows || site.copies.readsPeers(collective, bytes));
-  if (!work.readsPeers) work.direct = Algorithm::kCount;
-  const bool writes = mayBeInWindows ? work.direct == Algorithm::kTwoShot : site.copies.writesPeers(collective, bytes);
-  work.writesPeers = work.readsPeers && collective == Collective::kAllReduce && writes;
+      list == nullptr || (collective != Collective::kGather && (collective != Collective::kAllToAll || list->areAlike));
+  if (work.direct != Algorithm::kCount && !work.scaled && areBlocksKnown) {
+    sharing.readsPeers = site.copies.readsPeers(collective, longest);
+    sharing.writesPeers = site.copies.writesPeers(collective, longest);
+    if (list != nullptr && site.hasWindows() && site.copies.sharesLists(longest)) {
+      sharing.readsPeers = true;
+      sharing.writesPeers = work.direct == Algorithm::kTwoShot;
+    }
+  }
+  if (list == nullptr) return;
+  sharing.writesPeers = sharing.writesPeers && sharing.readsPeers && collective == Collective::kAllReduce;
+  if (!sharing.readsPeers) work.direct = Algorithm::kCount;
 }
 
 bool isInWindows(const Site& site, const device::Segments& list) {
@@ -73,13 +82,14 @@ bool isInWindows(const Site& site, const device::Segments& list) {
 // Whether a rank gives its peers its list: they can load from it and store to it, or are to read and write it by copies
 // of the kernel.
 bool givesList(const Site& site, const Operation& operation, const LaidOut& laidOut, std::uint64_t bytes,
-               const Work& work) {
-  const bool isReadWhileWritten = operation.collective == Collective::kAllToAll && operation.list->isInPlace;
-  if (!work.readsPeers || isReadWhileWritten) return false;
+               const device::SharingFacts& sharing) {
+  const Collective collective = operation.collective;
+  const bool isReadWhileWritten = collective == Collective::kAllToAll && operation.list->isInPlace;
+  if (!sharing.readsPeers || isReadWhileWritten) return false;
   if (isInWindows(site, *laidOut.segments())) return true;
   const bool isWritten =
-      !work.writesPeers || (laidOut.recvHasLongRuns && site.copies.writesPeers(operation.collective, bytes));
-  return laidOut.sendHasLongRuns && isWritten && site.copies.readsPeers(operation.collective, bytes);
+      !sharing.writesPeers || (laidOut.recvHasLongRuns && site.copies.writesPeers(collective, bytes));
+  return laidOut.sendHasLongRuns && isWritten && site.copies.readsPeers(collective, bytes);
 }
 
 // What of a list depends on the algorithm: the ring all-reduce cuts each item into the ranks' parts.
@@ -93,7 +103,8 @@ void layOutList(const Site& site, const Operation& operation, std::uint64_t byte
   const LaidOut& laidOut = *prepared.laidOut;
   prepared.scratchBytes = edgesAt + device::kEdges * device::kEdgeBytes;
   work.segments = laidOut.segments();
-  work.shareable = givesList(site, operation, laidOut, bytes, work);
+  device::SharingFacts& sharing = prepared.sharing;
+  sharing.input.isForPeers = sharing.output.isForPeers = givesList(site, operation, laidOut, bytes, sharing);
   describeList(laidOut.send, work.sendLayout);
   describeList(laidOut.recv, work.recvLayout);
   if (!inParts) return;
@@ -232,7 +243,7 @@ std::uint32_t chunkFor(const Site& site, const Work& work, std::uint64_t bytes, 
   return static_cast<std::uint32_t>(std::min(chunk, most));
 }
 
-void shareBuffers(const Site& site, const Operation& operation, Work& work) {
+void findWindows(const Site& site, const Operation& operation, Work& work) {
   const auto extent = [&](const device::Layout& layout, std::uint32_t divided) {
     const bool isEach = device::isIn(operation.collective, divided);
     if (layout.counts == nullptr) return layout.count * (isEach ? static_cast<std::uint64_t>(site.ranks) : 1);
@@ -246,35 +257,35 @@ void shareBuffers(const Site& site, const Operation& operation, Work& work) {
     work.recvRef = site.findWindow(work.recv, extent(work.recvLayout, device::kReceivesBlocks) * work.elementBytes);
 }
 
-// Which of its buffers the peers may touch, and how.
-void useCopies(const Site& site, const Operation& operation, std::uint64_t longest, Work& work) {
+// Which buffers, that are no lists, the peers may touch; and where in windows these lie.
+void shareBuffers(const Site& site, const Operation& operation, std::uint64_t longest, Prepared& prepared) {
+  Work& work = prepared.work;
+  device::SharingFacts& sharing = prepared.sharing;
   const Collective collective = operation.collective;
-  if (work.segments != nullptr) return;
-  if (work.direct != Algorithm::kCount && !work.scaled) {
-    const bool inPlace = operation.send == operation.recv;
-    work.readsPeers = site.copies.readsPeers(collective, longest);
-    work.writesPeers = site.copies.writesPeers(collective, longest);
-    const bool readsWhatIsWritten =
-        collective == Collective::kAllToAll ||
-        (collective == Collective::kAllReduce && work.direct == Algorithm::kOneShot && !work.readsPeers);
-    work.shareable = !(inPlace && readsWhatIsWritten);
-    if (work.shareable) shareBuffers(site, operation, work);
-  }
+  const bool readsWhatIsWritten =
+      operation.send == operation.recv &&
+      (collective == Collective::kAllToAll ||
+       (collective == Collective::kAllReduce && work.direct == Algorithm::kOneShot && !sharing.readsPeers));
+  bool areForPeers = work.direct != Algorithm::kCount && !work.scaled && !readsWhatIsWritten;
+  if (areForPeers) findWindows(site, operation, work);
   const bool isPlainGather =
       site.pairsChooseInGather && collective == Collective::kGather && work.signature.algorithm == Algorithm::kOneShot;
   if (countsDiffer(operation) || isPlainGather) {
     work.pairsFromBytes = site.copies.pairsFromBytes(work);
-    work.shareable = work.shareable && longest >= work.pairsFromBytes;
+    areForPeers = areForPeers && longest >= work.pairsFromBytes;
   }
+  sharing.input = {areForPeers && work.send != nullptr, work.sendRef.index != 0};
+  sharing.output = {areForPeers && work.recv != nullptr, work.recvRef.index != 0};
 }
 
 // On the host.
-std::uint64_t scratchFor(const Operation& operation, const Work& work, std::uint64_t bytes) {
+std::uint64_t scratchFor(const Operation& operation, const Prepared& prepared, std::uint64_t bytes) {
+  const Work& work = prepared.work;
   const std::uint64_t staged =
       planner::scratchBytes(work.signature.algorithm, operation.collective, inputBytes(operation, work.ranks));
-  if (!work.readsPeers || !operation.reduces()) return staged;
+  if (!prepared.sharing.readsPeers || !operation.reduces()) return staged;
   // In windows, or by reading alone.
-  const bool isOneShot = work.direct == Algorithm::kOneShot || !work.writesPeers;
+  const bool isOneShot = work.direct == Algorithm::kOneShot || !prepared.sharing.writesPeers;
   const bool isInPlace = operation.list != nullptr ? operation.list->isInPlace : operation.send == operation.recv;
   const bool aside = operation.collective == Collective::kAllReduce && isInPlace && isOneShot;
   return std::max(staged, algorithms::readBytes(work.ranks) + (aside ? bytes : 0));
@@ -327,6 +338,7 @@ std::uint64_t inputBytes(const Operation& operation, int ranks) {
 void prepare(const Site& site, Choices& choices, const Operation& operation, Prepared& prepared) {
   prepared.call = kNoCall;
   prepared.work = Work();
+  prepared.sharing = {};
   prepared.counts = operation.counts;
   prepared.custom = operation.custom;
   prepared.list = operation.list;
@@ -341,11 +353,18 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   const planner::Choice choice =
       isLocal ? planner::Choice{.algorithm = Algorithm::kLine} : choices.choose(operation, bytes);
   useChoice(site, choice, prepared);
+  // Of gatherv, all but the root know their own block only.
+  const std::uint64_t longest = operation.collective == Collective::kGather
+                                    ? std::max(bytes, work.partTo(work.root).count * work.elementBytes)
+                                    : bytes;
+  useSingleCopies(site, operation, longest, prepared);
+  prepared.scratchBytes = scratchFor(operation, prepared, bytes);
   if (operation.list != nullptr) {
-    useCopiesOfList(site, operation, bytes, work);
-    prepared.scratchBytes = scratchFor(operation, work, bytes);
     layOutList(site, operation, bytes, prepared);
+  } else {
+    shareBuffers(site, operation, longest, prepared);
   }
+  work.sharing = device::sharingOf(prepared.sharing, device::Start::kChecks);
   planner::Query query = choices.queryFor(operation);
   query.bytes = bytes;
   work.channels = planner::channelsFor(choice.algorithm, query, *site.machine);
@@ -353,15 +372,9 @@ void prepare(const Site& site, Choices& choices, const Operation& operation, Pre
   work.chunksAtOnce = site.machine->mapped ? 1 : work.slots - 1;
   const std::uint64_t whole = isDivided(operation.collective) ? bytes * static_cast<std::uint64_t>(site.ranks) : bytes;
   work.streaming = whole >= site.streamingBytes;
-  // Of gatherv, all but the root know their own block only.
-  const std::uint64_t longest = operation.collective == Collective::kGather
-                                    ? std::max(bytes, work.partTo(work.root).count * work.elementBytes)
-                                    : bytes;
-  useCopies(site, operation, longest, work);
   work.chunkBytes = chunkFor(site, work, bytes, !countsDiffer(operation));
   prepared.longestStagedEarly = site.copies.longestStagedEarly(work);
   prepared.mostStagedEarly = kMostStagedEarly;
-  if (operation.list == nullptr) prepared.scratchBytes = scratchFor(operation, work, bytes);
 }
 
 }  // namespace kolo::collectives

@@ -12,6 +12,7 @@
 #include "collectives/choices.h"
 #include "collectives/copy_policy.h"
 #include "collectives/operation.h"
+#include "device/path.h"
 #include "device/work.h"
 #include "executor/context.h"
 
@@ -28,6 +29,7 @@ struct Prepared {
   Call call = kNoCall;   // the call that finds it again; kNoCall: none does
   std::size_t hash = 0;  // by which it is found then
   device::Work work;
+  device::SharingFacts sharing;  // from which a call makes work.sharing
   executor::Context context;
   std::uint64_t scratchBytes = 0;                            // on the host: of the communicator's scratch memory
   std::uint64_t longestStagedEarly = UINT64_MAX;             // as CopyPolicy says

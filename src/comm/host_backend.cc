@@ -9,6 +9,7 @@
 #include "collectives/call_log.h"
 #include "comm/communicator.h"
 #include "device/headers.h"
+#include "device/path.h"
 #include "drivers/cuda/devices.h"
 #include "executor/host/host_team.h"
 
@@ -65,10 +66,11 @@ Status HostBackend::run(const Operation& operation, void*) {
   collectives::logCall(operation, now);
   if (scratch_.size() < now.scratchBytes) scratch_.resize(now.scratchBytes);
   if (isRecallable && !owner_.isFinalized()) operations_.remember(operation);
+  if (!isTrusted) share(now, device::Start::kChecks);
   KOLO_TRY(isTrusted ? runAgain() : execute());
   // To a gather's root: neither is the block written where it goes, nor taken from where it is.
   const bool isStaged = owner_.rank() != now.work.root && !hasOfferedOutput(now.work.root) &&
-                        !(now.work.shareable && now.work.sendRef.index != 0);
+                        device::sharingOf(now.sharing, device::Start::kChecks).input == device::Offer::kNothing;
   if (now.longestStagedEarly != UINT64_MAX && isStaged)
     now.mostStagedEarly = collectives::kMostStagedEarlyWithoutWaiting;
   return {};
@@ -81,21 +83,35 @@ bool HostBackend::hasOfferedOutput(int peer) const {
   return line.refs.recvWindow != 0 || line.refs.recvOffset != 0;
 }
 
+// How a call of an operation starts, and what this rank offers in it: nothing, where there is no direct form.
+inline void HostBackend::share(Prepared& now, device::Start start) {
+  now.work.sharing.start = start;
+  if (now.work.direct != device::Algorithm::kCount) offer(now, start);
+}
+
 // The first time it has been checked before this rank went on, unless the communicator is eager. That the others repeat
 // it too is believed until they say something else: a rank that only gives need not wait for each of them each time.
 Status HostBackend::runAgain() {
   if (owner_.failed()) return owner_.failure();
   Prepared& now = operations_.current();
-  Work& work = now.work;
-  work.givesAhead =
+  const bool mayStageEarly =
       now.longestStagedEarly <= (caller.mayWait ? now.mostStagedEarly : collectives::kMostStagedEarlyWithoutWaiting);
-  if (work.givesAhead || !caller.mayWait) {
+  share(now, mayStageEarly ? device::Start::kStagesEarly : device::Start::kDefersChecks);
+  if (mayStageEarly || !caller.mayWait) {
     const bool atOnce = runsAtOnce();
     if (!atOnce && !caller.mayWait) return Status(koloInProgress, {});
-    work.givesAhead = work.givesAhead && atOnce;
+    if (!atOnce) share(now, device::Start::kDefersChecks);
   }
-  work.mayOwe = true;
   return execute();
+}
+
+// What this rank offers in a call of an operation that has a direct form.
+void HostBackend::offer(Prepared& now, device::Start start) {
+  if (now.sharing.readsPeers || now.sharing.writesPeers) {
+    now.sharing.isReachable = owner_.traffic().offersMemory();
+    if (now.work.segments != nullptr) owner_.traffic().beginLists();
+  }
+  now.work.sharing = device::sharingOf(now.sharing, start);
 }
 
 // Whether runAgain() would not wait for other ranks, as far as is known: this rank only gives, and there is room.
@@ -140,10 +156,6 @@ Status HostBackend::execute() {
   work.signature.sequence = static_cast<std::uint16_t>(sequence);
   work.word = (work.word & ~(~std::uint64_t{0} << Signature::kSequenceAt)) | sequence << Signature::kSequenceAt;
   fault_.kind = Fault::kNone;
-  if (work.readsPeers || work.writesPeers) {
-    work.offersMemory = owner_.traffic().offersMemory();
-    if (work.segments != nullptr) owner_.traffic().beginLists();
-  }
   if (now.list != nullptr) owner_.callTerms().note(sequence, now.list);
   if (owner_.ranks() > 1) owner_.boards().post(work);
   const auto held = owner_.traffic().hold();

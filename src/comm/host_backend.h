@@ -50,6 +50,8 @@ class HostBackend final : public WaitingBackend {
  private:
   bool runsAtOnce() const;
   bool hasOfferedOutput(int peer) const;
+  void share(collectives::Prepared& now, device::Start start);
+  void offer(collectives::Prepared& now, device::Start start);
   Status execute();
   void followRoot(device::Work& work) const;
   void letOthersGoFirst();

@@ -118,7 +118,7 @@ KOLO_DEVICE void writeHeader(Exchange<Team>& exchange, int peer, const void* pay
     copyShort(line.payload, payload, payloadBytes);
   } else {
     const WindowRef send = offeredInput(work, peer), recv = offeredOutput(work, peer);
-    line.refs = {send.offset, recv.offset, send.index, givesAheadTo(work, peer) ? kGivenAhead : recv.index};
+    line.refs = {send.offset, recv.offset, send.index, stagesEarly(work) ? kStagedEarly : recv.index};
   }
   exchange.signal(link, line.number, number, 0, &line,
                   kHeaderBytesBeforeNumber);  // [header] everything above is visible to whoever reads this number

@@ -46,9 +46,9 @@ struct WindowPart {
 };
 inline constexpr std::uint32_t kMostWindows = 4096;  // of a communicator
 
-// In a header to the root of a gather, in the place of the window of an output: the block comes through the slots,
-// whatever the root offers.
-inline constexpr std::uint32_t kGivenAhead = 0xffffffffu;
+// In a header of a rank that stages early, in the place of the window of its output: what it gives comes through the
+// slots, whatever the peer offers.
+inline constexpr std::uint32_t kStagedEarly = 0xffffffffu;
 
 struct alignas(64) Header {
   // First, so that a vector load of the payload does not reach into the next line: that is where the peer writes next,

@@ -8,6 +8,7 @@
 #include "device/exchange.h"
 #include "device/host_device.h"
 #include "device/link.h"
+#include "device/path.h"
 #include "device/segments.h"
 #include "device/work.h"
 
@@ -15,40 +16,37 @@ namespace kolo::device {
 
 // ---- this rank's own
 
-// What a header says about the part of a buffer that concerns the peer: its place in a window, or its address.
-KOLO_DEVICE WindowRef offered(const Work& work, const WindowRef& ref, const unsigned char* buffer, const Range& part,
-                              bool byAddress) {
-  if (work.givesAhead || buffer == nullptr || (ref.index == 0 && !byAddress)) return {};
+// What a header says about the part of a buffer that concerns the peer. REQUIRES: something is offered.
+KOLO_DEVICE WindowRef placeOffered(const Work& work, Offer offer, const WindowRef& ref, const unsigned char* buffer,
+                                   const Range& part) {
   if (work.bytesOf(part.count) < work.pairsFromBytes) return {};
-  return {(ref.index != 0 ? ref.offset : reinterpret_cast<std::uint64_t>(buffer)) + work.bytesOf(part.begin),
-          ref.index};
+  const std::uint64_t begin = work.bytesOf(part.begin);
+  if (offer == Offer::kWindow) return {ref.offset + begin, ref.index};
+  return {reinterpret_cast<std::uint64_t>(buffer) + begin, 0};
 }
-// Of buffers that are lists: where the segments are, in the place of the input, and their id in that of the output. A
-// block begins at one logical address on all ranks.
-KOLO_DEVICE WindowRef offeredOfList(const Work& work, std::uint64_t what) {
-  return {work.readsPeers && work.offersMemory ? what : 0, 0};
+// Of a list: where the segments are, in the place of the input, and their id in that of the output. A block begins at
+// one logical address on all ranks.
+KOLO_DEVICE WindowRef listOffered(const Work& work, std::uint64_t what) {
+  return {work.sharing.input != Offer::kNothing ? what : 0, 0};
 }
+
 KOLO_DEVICE WindowRef offeredInput(const Work& work, int peer) {
-  if (!work.shareable) return {};
-  if (work.segments != nullptr) return offeredOfList(work, reinterpret_cast<std::uint64_t>(work.segments));
-  return offered(work, work.sendRef, work.send, work.partTo(peer), work.readsPeers && work.offersMemory);
+  if (work.segments != nullptr) return listOffered(work, reinterpret_cast<std::uint64_t>(work.segments));
+  if (work.sharing.input == Offer::kNothing) return {};
+  return placeOffered(work, work.sharing.input, work.sendRef, work.send, work.partTo(peer));
 }
 KOLO_DEVICE WindowRef offeredOutput(const Work& work, int peer) {
-  if (!work.shareable) return {};
-  if (work.segments != nullptr) return offeredOfList(work, work.segments->id);
-  return offered(work, work.recvRef, work.recv, work.partFrom(peer), work.writesPeers && work.offersMemory);
+  if (work.segments != nullptr) return listOffered(work, work.segments->id);
+  if (work.sharing.output == Offer::kNothing) return {};
+  return placeOffered(work, work.sharing.output, work.recvRef, work.recv, work.partFrom(peer));
 }
-// Nobody reads which output a rank offers to the root of a gather: there it can say that its block does not wait for
-// the root's.
-KOLO_DEVICE bool givesAheadTo(const Work& work, int peer) {
-  return work.givesAhead && peer == work.root && work.signature.collective == Collective::kGather;
-}
+KOLO_DEVICE bool stagesEarly(const Work& work) { return work.sharing.start == Start::kStagesEarly; }
 
 // ---- the peers'; after meet(peer)
 
 template <class Team>
-KOLO_DEVICE bool isGivenAhead(const Exchange<Team>& exchange, int peer) {
-  return exchange.linkTo(peer).theirRecv.index == kGivenAhead;
+KOLO_DEVICE bool isStagedEarly(const Exchange<Team>& exchange, int peer) {
+  return exchange.linkTo(peer).theirRecv.index == kStagedEarly;
 }
 template <class Team>
 KOLO_DEVICE WindowRef sendRefOf(const Exchange<Team>& exchange, int peer) {
@@ -74,7 +72,7 @@ KOLO_DEVICE bool sendIsReadable(const Exchange<Team>& exchange, int peer) {
 // Whether something may be put into the peer's output, likewise.
 template <class Team>
 KOLO_DEVICE bool recvIsWritable(const Exchange<Team>& exchange, int peer) {
-  if (exchange.work().segments != nullptr && !exchange.work().writesPeers) return false;
+  if (exchange.work().segments != nullptr && !exchange.work().sharing.writesPeers) return false;
   return isGiven(recvRefOf(exchange, peer));
 }
 // Whether the peer's input is its output.

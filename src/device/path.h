@@ -1,12 +1,11 @@
 // Which path data takes (D15), as functions of facts:
+//  - Of a call: what the rank offers its peers (sharingOf). A Work has the answer, Work::sharing.
 //  - Of an operation: how a rank opens it, before it has read a header (openingOf), and how its data goes (courseOf).
-//  All
-//    ranks must come to the same course. So what decides is known to all alike, or comes to all with the headers.
+//    All ranks must come to the same course. So what decides is known to all alike, or comes to all with the headers.
 //  - Of a block between two ranks, where each block has a path of its own: with a root, and where only the two ranks of
-//  a
-//    pair know how long the block is (pathOf). Both ranks must come to the same path, each from its own side of the
+//    a pair know how long the block is (pathOf). Both ranks must come to the same path, each from its own side of the
 //    block and from the peer's header.
-// algorithms/course.h and device/transfers.h gather the facts.
+// collectives/prepare.cc, comm/host_backend.cc, algorithms/course.h and device/transfers.h gather the facts.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -16,6 +15,60 @@
 #include "device/host_device.h"
 
 namespace kolo::device {
+
+// ---- what ranks share
+
+// What a rank's headers say of one of its buffers. A block that is too short for a direct transfer is never offered
+// (Work::pairsFromBytes).
+enum class Offer : std::uint8_t {
+  kNothing,
+  kWindow,  // its place in a window
+  kAddress  // its address in this process; of a list, the address of the segments
+};
+
+// How a rank's call starts. The rank decides it alone: its headers tell the peers what they need to know.
+enum class Start : std::uint8_t {
+  kChecks,        // the headers of the peers are checked before the call ends
+  kDefersChecks,  // the call repeats an earlier one: headers that change nothing here may be checked in a later call
+  kStagesEarly    // besides, what this rank gives goes into slots before the peers ask for it; it offers no buffer
+};
+KOLO_DEVICE constexpr bool defersChecks(Start start) { return start != Start::kChecks; }
+
+// One of this rank's buffers.
+struct BufferFacts {
+  bool isForPeers = false;  // it exists, and peers may touch it in this operation: nothing changes what they read
+  bool isInWindow = false;
+};
+
+struct SharingFacts {
+  // Ordinary memory, which lies in no window: whether inputs are read, and outputs written, by their address. All ranks
+  // that decide alike agree on it.
+  bool readsPeers = false, writesPeers = false;
+  BufferFacts input, output;
+  bool isReachable = true;  // other processes may touch the memory of this one
+};
+
+struct Sharing {
+  bool readsPeers = false, writesPeers = false;  // as agreed
+  // What this rank offers in this call.
+  Offer input = Offer::kNothing, output = Offer::kNothing;
+  Start start = Start::kChecks;
+};
+
+KOLO_DEVICE constexpr Offer offerOf(const BufferFacts& buffer, bool byAddress) {
+  if (!buffer.isForPeers) return Offer::kNothing;
+  if (buffer.isInWindow) return Offer::kWindow;
+  return byAddress ? Offer::kAddress : Offer::kNothing;
+}
+KOLO_DEVICE constexpr Sharing sharingOf(const SharingFacts& facts, Start start) {
+  Sharing sharing{.readsPeers = facts.readsPeers, .writesPeers = facts.writesPeers, .start = start};
+  if (start == Start::kStagesEarly) return sharing;
+  sharing.input = offerOf(facts.input, facts.readsPeers && facts.isReachable);
+  sharing.output = offerOf(facts.output, facts.writesPeers && facts.isReachable);
+  return sharing;
+}
+
+// ---- a block
 
 enum class Path : std::uint8_t {
   kInline,     // with the header
@@ -51,20 +104,20 @@ enum class Opening : std::uint8_t {
   kOwes          // posts headers; those of the others are checked in a later call
 };
 
-// What decides, all of it known without a header. This rank's own buffers and what it may leave for later are its own
+// What decides, all of it known without a header. This rank's own buffers, and how its call starts, are its own
 // affair: they change when it waits, and not how data goes.
 struct OpeningFacts {
   bool algorithmMeetsAll = false;  // Meeting::kAll in the catalogue
   bool hasDirectForm = false;      // data may go without slots
   bool isBarrier = false;
-  bool endsAtRoot = false;     // all data has one end at the root
-  bool givesAndTakes = false;  // every rank gives something to every other, and takes something
-  bool pairsDecide = false;    // every rank exchanges with every other, and each pair sees to its blocks
-  bool readsPeers = false;     // inputs may be read by their address
-  bool isScaled = false;       // inputs cannot be used as they are
-  bool ownBuffersAreShared = false;
-  bool givesThroughSlots = false;  // it only gives, and through slots whatever the headers say
-  bool mayOwe = false;
+  bool endsAtRoot = false;           // all data has one end at the root
+  bool givesAndTakes = false;        // every rank gives something to every other, and takes something
+  bool pairsDecide = false;          // every rank exchanges with every other, and each pair sees to its blocks
+  bool readsPeers = false;           // inputs may be read by their address
+  bool isScaled = false;             // inputs cannot be used as they are
+  bool ownBuffersAreShared = false;  // offered in windows
+  bool givesThroughSlots = false;    // it only gives, and through slots whatever the headers say
+  bool defersChecks = false;         // the call may leave headers for later
 };
 
 // Whether this rank's data goes through slots whatever the headers say: its own buffers rule out the other ways, which
@@ -78,7 +131,7 @@ KOLO_DEVICE constexpr bool sendsFirst(const OpeningFacts& facts) {
 KOLO_DEVICE constexpr Opening openingOf(const OpeningFacts& facts) {
   if (sendsFirst(facts)) return Opening::kSends;
   if (facts.isBarrier || !(facts.hasDirectForm || facts.algorithmMeetsAll)) return Opening::kByAlgorithm;
-  return facts.mayOwe && facts.givesThroughSlots ? Opening::kOwes : Opening::kMeets;
+  return facts.defersChecks && facts.givesThroughSlots ? Opening::kOwes : Opening::kMeets;
 }
 
 // How the data of an operation goes.

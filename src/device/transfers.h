@@ -34,7 +34,7 @@ KOLO_DEVICE Path pathTo(const Exchange<Team>& exchange, int peer, const Piece& p
   const bool mayBeWritten = mayBeWrittenToRoot(work, piece);
   return pathOf({.fitsHeader = work.fitsHeader(piece.bytes),
                  .hasOwnPath = blocksHaveOwnPaths(work),
-                 .isStagedEarly = givesAheadTo(work, peer),
+                 .isStagedEarly = stagesEarly(work),
                  .mayBeWritten = mayBeWritten,
                  .outputIsOffered = mayBeWritten && recvIsWritable(exchange, peer),
                  .inputIsOffered = isGiven(offeredInput(work, peer))});
@@ -44,7 +44,7 @@ KOLO_DEVICE Path pathFrom(const Exchange<Team>& exchange, int peer, const Piece&
   const Work& work = exchange.work();
   return pathOf({.fitsHeader = work.fitsHeader(piece.bytes),
                  .hasOwnPath = blocksHaveOwnPaths(work),
-                 .isStagedEarly = isGivenAhead(exchange, peer),
+                 .isStagedEarly = isStagedEarly(exchange, peer),
                  .mayBeWritten = mayBeWrittenToRoot(work, piece),
                  .outputIsOffered = isGiven(offeredOutput(work, peer)),
                  .inputIsOffered = sendIsReadable(exchange, peer)});

@@ -5,6 +5,7 @@
 
 #include "device/link.h"
 #include "device/partition.h"
+#include "device/path.h"
 #include "device/post_ring.h"
 #include "device/reduce_args.h"
 #include "device/segments.h"
@@ -214,12 +215,7 @@ struct Work {
   Layout sendLayout;  // one block where the operation's buffer is not divided
   Layout recvLayout;
   WindowRef sendRef, recvRef;
-  bool mayOwe = false;      // a repeat: headers that change nothing here may be read later
-  bool readsPeers = false;  // inputs in no window may be read by their address; the same on all ranks that decide alike
-  bool writesPeers = false;  // likewise outputs be written; each rank offers its own, or does not
-  bool offersMemory = true;  // false: peers can do neither with this rank's memory, and it offers none
-  bool shareable = false;    // both refs may be used by the peers (not in-place all-to-all, ...)
-  bool givesAhead = false;  // this time this rank offers no buffer, but puts what it gives into slots and need not wait
+  Sharing sharing;  // whether ordinary memory is read and written; what this rank offers; how this call starts
   // Not 0: each pair of ranks decides for itself which way a block goes, as where only they know how long it is. One
   // that is shorter than this does not go directly. More than a header's payload; the same on all ranks that need to
   // know it. 0: all decide alike, for all blocks.

@@ -42,7 +42,7 @@ class LinkOwner {
   // How often in a row progress() is called in vain before keepWaiting() is.
   virtual int looks() const = 0;
   // Copies from ordinary memory of the peer, by its address there. False: it could not be read; the owner knows why.
-  // REQUIRES: work.readsPeers
+  // REQUIRES: work.sharing.readsPeers
   virtual bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) = 0;
   // Likewise into it. REQUIRES: the peer has given the address for that, in this operation
   virtual bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) = 0;

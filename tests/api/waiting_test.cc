@@ -315,6 +315,40 @@ TEST_CASE("a rank that may not wait gives the others what they take later, and h
   }
 }
 
+// Then it does not offer the segments of a list, for the peers would read them after it has its buffer back.
+TEST_CASE("a root that may not wait does not wait for those that would read its list") {
+  const OneCore one;
+  const World world(3);
+  constexpr size_t kBytes = 40000;
+  constexpr int kTimes = 6;
+  std::atomic<int> left{0};
+  world.run([&](Self& self) {
+    std::vector<unsigned char> data(kBytes);
+    koloItem_t item{};
+    item.sendbuf = item.recvbuf = data.data();
+    item.count = kBytes;
+    item.sendtype = item.transfertype = item.recvtype = koloUint8;
+    const auto broadcast = [&] { return koloBroadcastList(&item, 1, 0, self.comm, nullptr); };
+    for (int i = 1; i <= kTimes; ++i) {
+      const bool isRoot = self.rank == 0;
+      std::fill(data.begin(), data.end(), static_cast<unsigned char>(isRoot ? i : 0));
+      while (!isRoot && i > 1 && left < i) std::this_thread::yield();  // the root has left its call
+      koloResult_t result = koloInProgress;
+      if (isRoot && i > 1) {
+        EXPECT_OK(self, koloSetMayWait(0));
+        result = broadcast();
+        EXPECT_OK(self, koloSetMayWait(1));
+        left = i;
+      }
+      if (result == koloInProgress) result = broadcast();
+      EXPECT(self, result == koloSuccess);
+      EXPECT(self, std::all_of(data.begin(), data.end(), [&](unsigned char each) { return each == i; }));
+      if (isRoot) std::fill(data.begin(), data.end(), static_cast<unsigned char>(0xee));
+      EXPECT_OK(self, koloBarrier(self.comm, nullptr));  // there is room again
+    }
+  });
+}
+
 // All ranks of a reduce meet, though only one gets something: so there must be room for a header with those, too, whom
 // it gives nothing.
 TEST_CASE("a rank that may not wait does not wait for ranks that it only meets") {

@@ -5,7 +5,80 @@
 namespace kolo::device {
 namespace {
 
+// ---- what ranks share
+
 // All combinations of what decides.
+template <class Check>
+void forAllSharing(Check check) {
+  for (unsigned bits = 0; bits < 1u << 7; ++bits) {
+    const auto bit = [&](unsigned place) { return (bits >> place & 1) != 0; };
+    const SharingFacts facts{.readsPeers = bit(0),
+                             .writesPeers = bit(1),
+                             .input = {.isForPeers = bit(2), .isInWindow = bit(3)},
+                             .output = {.isForPeers = bit(4), .isInWindow = bit(5)},
+                             .isReachable = bit(6)};
+    for (const Start start : {Start::kChecks, Start::kDefersChecks, Start::kStagesEarly}) {
+      INFO("facts " << bits << ", start " << static_cast<int>(start));
+      check(facts, start, sharingOf(facts, start));
+    }
+  }
+}
+
+TEST_CASE("what all ranks have agreed depends on nothing that one rank alone knows") {
+  forAllSharing([](const SharingFacts& facts, Start start, const Sharing& sharing) {
+    CHECK(sharing.readsPeers == facts.readsPeers);
+    CHECK(sharing.writesPeers == facts.writesPeers);
+    CHECK(sharing.start == start);
+  });
+}
+
+TEST_CASE("a rank that stages early offers nothing") {
+  forAllSharing([](const SharingFacts&, Start start, const Sharing& sharing) {
+    if (start != Start::kStagesEarly) return;
+    CHECK(sharing.input == Offer::kNothing);
+    CHECK(sharing.output == Offer::kNothing);
+  });
+}
+
+TEST_CASE("whether a call defers the checks of headers does not change what it offers") {
+  forAllSharing([](const SharingFacts& facts, Start start, const Sharing& sharing) {
+    if (start != Start::kDefersChecks) return;
+    const Sharing other = sharingOf(facts, Start::kChecks);
+    CHECK((other.input == sharing.input && other.output == sharing.output));
+  });
+}
+
+TEST_CASE("a buffer is offered only if it is for the peers, and in its window if it has one") {
+  forAllSharing([](const SharingFacts& facts, Start start, const Sharing& sharing) {
+    const auto check = [&](const BufferFacts& buffer, Offer offer) {
+      if (!buffer.isForPeers) CHECK(offer == Offer::kNothing);
+      if (offer == Offer::kWindow) CHECK(buffer.isInWindow);
+      if (buffer.isForPeers && buffer.isInWindow && start != Start::kStagesEarly) CHECK(offer == Offer::kWindow);
+    };
+    check(facts.input, sharing.input);
+    check(facts.output, sharing.output);
+  });
+}
+
+TEST_CASE("an address is offered only if all ranks have agreed to use it, and if it can be reached") {
+  forAllSharing([](const SharingFacts& facts, Start start, const Sharing& sharing) {
+    const auto check = [&](const BufferFacts& buffer, bool isAgreed, Offer offer) {
+      const bool may = start != Start::kStagesEarly && buffer.isForPeers && !buffer.isInWindow;
+      CHECK((offer == Offer::kAddress) == (may && isAgreed && facts.isReachable));
+    };
+    check(facts.input, facts.readsPeers, sharing.input);
+    check(facts.output, facts.writesPeers, sharing.output);
+  });
+}
+
+TEST_CASE("only the first call of an operation checks all headers") {
+  CHECK_FALSE(defersChecks(Start::kChecks));
+  CHECK(defersChecks(Start::kDefersChecks));
+  CHECK(defersChecks(Start::kStagesEarly));
+}
+
+// ---- a block
+
 template <class Check>
 void forAllBlocks(Check check) {
   for (unsigned bits = 0; bits < 64; ++bits) {
@@ -75,7 +148,7 @@ void forAllOpenings(Check check) {
                              .isScaled = bit(7),
                              .ownBuffersAreShared = bit(8),
                              .givesThroughSlots = bit(9),
-                             .mayOwe = bit(10)};
+                             .defersChecks = bit(10)};
     INFO("facts " << bits);
     check(facts, openingOf(facts));
   }
@@ -95,15 +168,15 @@ TEST_CASE("a rank sends before it has read a header only if no header could keep
 TEST_CASE("a rank that may need others' headers reads them") {
   forAllOpenings([](const OpeningFacts& facts, Opening opening) {
     if (opening == Opening::kByAlgorithm) CHECK((facts.isBarrier || !(facts.hasDirectForm || facts.algorithmMeetsAll)));
-    if (opening == Opening::kOwes) CHECK((facts.mayOwe && facts.givesThroughSlots));
+    if (opening == Opening::kOwes) CHECK((facts.defersChecks && facts.givesThroughSlots));
     if (opening == Opening::kSends || facts.isBarrier || !(facts.hasDirectForm || facts.algorithmMeetsAll)) return;
-    CHECK((opening == Opening::kOwes) == (facts.mayOwe && facts.givesThroughSlots));
+    CHECK((opening == Opening::kOwes) == (facts.defersChecks && facts.givesThroughSlots));
   });
 }
 
 TEST_CASE("what one rank may leave for later changes when it waits, and nothing else") {
   forAllOpenings([](OpeningFacts facts, Opening opening) {
-    facts.mayOwe = !facts.mayOwe;
+    facts.defersChecks = !facts.defersChecks;
     const Opening other = openingOf(facts);
     const auto waits = [](Opening each) { return each == Opening::kMeets || each == Opening::kOwes; };
     CHECK((other == opening || (waits(other) && waits(opening))));

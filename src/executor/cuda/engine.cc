@@ -168,7 +168,6 @@ void Engine::complete(device::Work& work, bool isMessage) const {
   work.slots = setup_.layout.slots;
   work.slotBytes = setup_.layout.slotBytes;
   work.scratch = scratch_.as();
-  work.mayOwe = false;
 }
 
 Status Engine::checkStream(CUstream stream) const {
