@@ -17,7 +17,7 @@
 namespace kolo::perf {
 namespace {
 
-constexpr std::uint64_t kSeed = 4096;
+constexpr std::uint64_t kAxisSeed = 4096;
 
 using Lengths = std::vector<size_t>;
 
@@ -76,11 +76,11 @@ class Cut {
   Lengths lengths_;
 };
 
-struct Memory {
+struct AxisMemory {
   std::byte *input, *output, *packedInput, *packedOutput;
 };
 
-struct Case {
+struct AxisCase {
   koloCollective_t collective;
   Lengths shape;
   int axis;
@@ -91,7 +91,7 @@ struct Case {
 // One collective on one array, with the memory that each way needs.
 class Axis {
  public:
-  Axis(const Case& what, koloComm_t comm, Ranks ranks, const Memory& memory)
+  Axis(const AxisCase& what, koloComm_t comm, Ranks ranks, const AxisMemory& memory)
       : what_(what), comm_(comm), ranks_(ranks), memory_(memory), size_(koloDataTypeSize(what.datatype)),
         cut_(what.shape, what.axis, ranks.count, size_), otherAxis_(other(what)),
         otherCut_(what.shape, otherAxis_, ranks.count, size_), own_(what.shape) {
@@ -170,7 +170,7 @@ class Axis {
   size_t wrong() const {
     const bool reduces = isReduction(what_.collective);
     const Table expected =
-        reduces ? foldedTable(what_.datatype, koloSum, ranks_.count, kSeed) : given(givesWhole() ? what_.root : 0);
+        reduces ? foldedTable(what_.datatype, koloSum, ranks_.count, kAxisSeed) : given(givesWhole() ? what_.root : 0);
     if (outputBytes() == 0) return 0;
     if (getsWhole())
       return countWrong(memory_.output, elementsOf(what_.shape), what_.datatype, expected, 0, Compare::kBytes);
@@ -185,7 +185,7 @@ class Axis {
   bool isPossible() const { return what_.collective != koloCollectiveAllToAll || otherAxis_ != what_.axis; }
 
  private:
-  static int other(const Case& what) {
+  static int other(const AxisCase& what) {
     const int last = static_cast<int>(what.shape.size()) - 1;
     return what.collective != koloCollectiveAllToAll ? what.axis : what.axis != 0 ? 0 : last;
   }
@@ -252,8 +252,8 @@ class Axis {
     else (givesWhole() ? item_.sendarray : item_.recvarray) = &array_;
   }
   Table given(int rank) const {
-    if (!isReduction(what_.collective)) return movedTable(what_.datatype, 0, kSeed);
-    return operandTable(what_.datatype, koloSum, rank, ranks_.count, kSeed);
+    if (!isReduction(what_.collective)) return movedTable(what_.datatype, 0, kAxisSeed);
+    return operandTable(what_.datatype, koloSum, rank, ranks_.count, kAxisSeed);
   }
   // This rank's part of an array that has the pattern.
   void partOf(const Table& table, std::byte* part, const Cut& cut) const {
@@ -262,10 +262,10 @@ class Axis {
     cut.take(part, whole.data(), self());
   }
 
-  Case what_;
+  AxisCase what_;
   koloComm_t comm_;
   Ranks ranks_;
-  Memory memory_;
+  AxisMemory memory_;
   size_t size_;
   Cut cut_;
   int otherAxis_;  // of an all-to-all: along which the array is distributed before
@@ -293,8 +293,8 @@ size_t verifiedWrong(const Axis& axis, const std::vector<Way>& ways, Exchange& e
 std::string shapeText(const Lengths& shape) { return fmt::format("{}", fmt::join(shape, "x")); }
 
 // All that is measured with one kind of buffers.
-std::vector<Case> casesOf(const Options& options) {
-  std::vector<Case> cases;
+std::vector<AxisCase> casesOf(const Options& options) {
+  std::vector<AxisCase> cases;
   for (const koloCollective_t collective : options.collectives) {
     for (const koloDataType_t datatype : options.datatypes) {
       for (const Lengths& shape : options.shapes) {
@@ -308,9 +308,9 @@ std::vector<Case> casesOf(const Options& options) {
   return cases;
 }
 
-size_t capacityFor(const Options& options) {
+size_t largestBytes(const Options& options) {
   size_t bytes = 0;
-  for (const Case& what : casesOf(options))
+  for (const AxisCase& what : casesOf(options))
     bytes = std::max(bytes, elementsOf(what.shape) * koloDataTypeSize(what.datatype));
   return bytes;
 }
@@ -361,7 +361,7 @@ void requireAxes(const Options& options, int ranksHere) {
   }
   const double needed = 4.0 * 16 * elements * ranksHere;
   if (needed > 16.0 * static_cast<double>(memoryBytes()) ||
-      4.0 * static_cast<double>(capacityFor(options)) * ranksHere > static_cast<double>(memoryBytes()))
+      4.0 * static_cast<double>(largestBytes(options)) * ranksHere > static_cast<double>(memoryBytes()))
     fail("--shape: the four buffers of each of {} ranks exceed the machine's memory, {}", ranksHere,
          formatBytes(memoryBytes()));
 }
@@ -371,11 +371,11 @@ std::vector<Comparison> runAxes(koloComm_t comm, const Options& options, const D
   Ranks ranks{};
   check(koloCommUserRank(comm, &ranks.self), "koloCommUserRank");
   check(koloCommCount(comm, &ranks.count), "koloCommCount");
-  const size_t capacity = capacityFor(options);
+  const size_t capacity = largestBytes(options);
   std::vector<Comparison> comparisons;
   for (const BufferKind kind : options.buffers) {
     const Buffers own(comm, device, kind, capacity), packed(comm, device, kind, capacity);
-    for (const Case& what : casesOf(options)) {
+    for (const AxisCase& what : casesOf(options)) {
       const Axis axis(what, comm, ranks, {own.send(), own.recv(), packed.send(), packed.recv()});
       if (!axis.isPossible()) continue;
       const std::vector<Way> ways = {{"axis", [&axis] { axis.runAxis(); }},

@@ -63,22 +63,22 @@ sigset_t watchedSignals() {
   return signals;
 }
 
-class Ranks {
+class StartedRanks {
  public:
-  explicit Ranks(char** argv)
+  explicit StartedRanks(char** argv)
       : argv_(argv), job_(jobName()), parent_(getpid()), cores_(usableCores()), watched_(watchedSignals()) {
     // Blocked, so that they wait for look(): no signal can fall between starting a rank and looking for it.
     sigprocmask(SIG_BLOCK, &watched_, &inherited_);
   }
 
-  ~Ranks() {
+  ~StartedRanks() {
     signalAll(SIGKILL);
     while (running() > 0 && reap(0)) {
     }
   }
 
-  Ranks(const Ranks&) = delete;
-  Ranks& operator=(const Ranks&) = delete;
+  StartedRanks(const StartedRanks&) = delete;
+  StartedRanks& operator=(const StartedRanks&) = delete;
 
   int run(int count) {
     constexpr timespec kNoPause{.tv_sec = 0, .tv_nsec = 0};
@@ -214,6 +214,6 @@ int launchedLocalRank() {
   return std::atoi(launchedRank().c_str());
 }
 
-int launchRanks(char** argv, int ranks) { return Ranks(argv).run(ranks); }
+int launchRanks(char** argv, int ranks) { return StartedRanks(argv).run(ranks); }
 
 }  // namespace kolo::perf

@@ -18,7 +18,7 @@
 namespace kolo::perf {
 namespace {
 
-constexpr std::uint64_t kSeed = 161;
+constexpr std::uint64_t kListSeed = 161;
 constexpr size_t kAlignment = 64;  // of each tensor, as allocators align
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -37,7 +37,7 @@ class Arena {
   std::byte* next_;
 };
 
-struct Memory {
+struct ListMemory {
   Arena inputs, outputs, packedInputs, packedOutputs;
 };
 
@@ -87,7 +87,8 @@ void runSingle(const Call& call, const std::byte* input, std::byte* output, cons
 // tensors. An all-reduce has one block.
 class Packed {
  public:
-  Packed(const Call& call, std::vector<Placed*> tensors, Memory& memory) : call_(call), tensors_(std::move(tensors)) {
+  Packed(const Call& call, std::vector<Placed*> tensors, ListMemory& memory)
+      : call_(call), tensors_(std::move(tensors)) {
     blocks_.assign(call.collective == koloCollectiveAllReduce ? 1 : static_cast<size_t>(call.ranks.count), 0);
     size_t inputBytes = 0, outputBytes = 0;
     for (const Placed* tensor : tensors_) {
@@ -162,7 +163,7 @@ class Packed {
 // One bucket, with the memory that each way needs.
 class Bucket {
  public:
-  Bucket(const Call& call, const std::vector<Tensor>& tensors, Memory& memory) : call_(call) {
+  Bucket(const Call& call, const std::vector<Tensor>& tensors, ListMemory& memory) : call_(call) {
     for (const Tensor& tensor : tensors) {
       Placed placed{.tensor = tensor, .parts = partsOf(tensor.count, call.ranks.count)};
       const size_t own = placed.parts[static_cast<size_t>(call.ranks.self)];
@@ -229,8 +230,8 @@ class Bucket {
     return item;
   }
   Table given(const Placed& placed, int rank) const {
-    if (call_.givesPart()) return movedTable(placed.tensor.datatype, rank, kSeed);
-    return operandTable(placed.tensor.datatype, koloSum, rank, call_.ranks.count, kSeed);
+    if (call_.givesPart()) return movedTable(placed.tensor.datatype, rank, kListSeed);
+    return operandTable(placed.tensor.datatype, koloSum, rank, call_.ranks.count, kListSeed);
   }
   // phase: of the tensor's pattern, so that tensors that are exchanged are seen.
   size_t wrongIn(const Placed& placed, size_t phase) const {
@@ -248,8 +249,8 @@ class Bucket {
     if (call_.getsPart()) {
       for (int rank = 0; rank < call_.ranks.self; ++rank) phase += placed.parts[static_cast<size_t>(rank)];
     }
-    return countWrong(placed.output, placed.outputElements, type, foldedTable(type, koloSum, call_.ranks.count, kSeed),
-                      phase, Compare::kNumbers);
+    return countWrong(placed.output, placed.outputElements, type,
+                      foldedTable(type, koloSum, call_.ranks.count, kListSeed), phase, Compare::kNumbers);
   }
 
   Call call_;
@@ -371,7 +372,7 @@ std::vector<Comparison> runLists(koloComm_t comm, const Options& options, const 
     const Buffers own(comm, device, kind, capacity), packed(comm, device, kind, capacity);
     for (const koloCollective_t collective : options.collectives) {
       for (const size_t cap : options.capBytes) {
-        Memory memory{Arena(own.send()), Arena(own.recv()), Arena(packed.send()), Arena(packed.recv())};
+        ListMemory memory{Arena(own.send()), Arena(own.recv()), Arena(packed.send()), Arena(packed.recv())};
         Buckets buckets;
         for (const auto& some : bucketsOf(tensors, cap))
           buckets.push_back(std::make_unique<Bucket>(Call{collective, comm, ranks}, some, memory));

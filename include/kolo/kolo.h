@@ -519,7 +519,7 @@ KOLO_API koloResult_t koloSetMayWait(int mayWait);
  * It holds for blocking operations, requests and operations on streams. A message that was started as a request waits
  * from its call on. Every other operation waits from the begin of its execution.
  * Parameters: timeoutMs: milliseconds; 0: no deadline; -1, the initial state: koloConfig_t.timeoutMs.
- * Stream: on GPUs the setting is ignored.
+ * Stream: on GPUs the setting is ignored, but for koloRecvArray.
  * Threads: the setting is the calling thread's.
  * Errors: koloInvalidArgument. */
 KOLO_API koloResult_t koloSetTimeout(int timeoutMs);
@@ -1212,7 +1212,8 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
  *   thread of the stream, and collectives that other threads call on the communicator wait until the call is done.
  *   On GPUs, allocate runs on the calling thread, and the data then moves in the stream. A broadcast or a scatter
  *   blocks until all ranks have called it and have their memory, which the control plane tells them. koloRecvArray
- *   blocks until the sender has called koloSendArray.
+ *   blocks until the sender has called koloSendArray, whose communicator must exist so long. Calls of other threads on
+ *   the communicator wait meanwhile.
  * Threads: rule 6.
  * Errors: koloInvalidPointer, koloInvalidArgument (array: number of dimensions, strides), koloInvalidCount (elements),
  *   koloInvalidDatatype, koloInvalidRoot (root, peer). koloInvalidUsage after koloCommFinalize. koloOutOfMemory if

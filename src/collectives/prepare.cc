@@ -61,7 +61,9 @@ void useSingleCopies(const Site& site, const Operation& operation, std::uint64_t
   if (work.direct != Algorithm::kCount && !work.scaled && areBlocksKnown) {
     sharing.readsPeers = site.copies.readsPeers(collective, longest);
     sharing.writesPeers = site.copies.writesPeers(collective, longest);
-    if (list != nullptr && site.hasWindows() && site.copies.sharesLists(longest)) {
+    // What has been converted for this rank's output is not what the others are to get.
+    const bool isSharable = list != nullptr && !(collective == Collective::kAllReduce && list->castsOutput);
+    if (isSharable && site.hasWindows() && site.copies.sharesLists(longest)) {
       sharing.readsPeers = true;
       sharing.writesPeers = work.direct == Algorithm::kTwoShot;
     }
@@ -85,7 +87,8 @@ bool givesList(const Site& site, const Operation& operation, const LaidOut& laid
                const device::SharingFacts& sharing) {
   const Collective collective = operation.collective;
   const bool isReadWhileWritten = collective == Collective::kAllToAll && operation.list->isInPlace;
-  if (!sharing.readsPeers || isReadWhileWritten) return false;
+  const bool isReadBack = sharing.writesPeers && operation.list->castsOutput;
+  if (!sharing.readsPeers || isReadWhileWritten || isReadBack) return false;
   if (isInWindows(site, *laidOut.segments())) return true;
   const bool isWritten =
       !sharing.writesPeers || (laidOut.recvHasLongRuns && site.copies.writesPeers(collective, bytes));
@@ -288,7 +291,12 @@ std::uint64_t scratchFor(const Operation& operation, const Prepared& prepared, s
   const bool isOneShot = work.direct == Algorithm::kOneShot || !prepared.sharing.writesPeers;
   const bool isInPlace = operation.list != nullptr ? operation.list->isInPlace : operation.send == operation.recv;
   const bool aside = operation.collective == Collective::kAllReduce && isInPlace && isOneShot;
-  return std::max(staged, algorithms::readBytes(work.ranks) + (aside ? bytes : 0));
+  // A list may be cut into the ranks' parts, each of which begins at a multiple of the grain.
+  const std::uint64_t padding =
+      operation.list != nullptr
+          ? operation.list->items.size() * static_cast<std::uint64_t>(work.ranks) * device::kSegmentGrain
+          : 0;
+  return std::max(staged, algorithms::readBytes(work.ranks) + (aside ? bytes + padding : 0));
 }
 
 }  // namespace

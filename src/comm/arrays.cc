@@ -179,7 +179,7 @@ Status checkArrayWait(Communicator& communicator, int peer, std::int64_t beginNs
 
 // In the turn. The description of the peer's next array, which the peer may not have sent yet.
 Result<std::string> awaitDescription(Communicator& communicator, int peer) {
-  constexpr int kSliceMs = 20;
+  constexpr int kSliceMs = 20, kMostSlices = 50;
   // A peer that has made the communicator a moment later, or one that has destroyed it.
   constexpr std::int64_t kSilenceNs = 10'000'000'000, kLongestNapUs = 2000;
   const Membership& all = communicator.membership();
@@ -188,13 +188,20 @@ Result<std::string> awaitDescription(Communicator& communicator, int peer) {
   for (std::int64_t napUs = 50, heardNs = beginNs;; napUs = std::min(2 * napUs, kLongestNapUs)) {
     const auto answer = all.control->ask(all.key, all.jobRank(peer), question);
     const std::string* text = nullptr;
-    while ((text = answer->wait(kSliceMs)) == nullptr) KOLO_TRY(checkArrayWait(communicator, peer, beginNs));
-    if (const std::string_view found = SentArrays::descriptionIn(*text); !found.empty()) return std::string(found);
+    // An answer of a peer that goes may be lost: then it is asked again.
+    for (int slice = 0; slice < kMostSlices && (text = answer->wait(kSliceMs)) == nullptr; ++slice)
+      KOLO_TRY(checkArrayWait(communicator, peer, beginNs));
+    if (text != nullptr) {
+      if (const std::string_view found = SentArrays::descriptionIn(*text); !found.empty()) return std::string(found);
+      if (!text->empty()) heardNs = nowNs();
+    }
     KOLO_TRY(checkArrayWait(communicator, peer, beginNs));
-    if (!text->empty()) heardNs = nowNs();
-    if (nowNs() - heardNs > kSilenceNs)
-      return error(koloRemoteError, "rank {} has left the communicator, and this rank has all arrays that it sent",
-                   peer);
+    if (nowNs() - heardNs > kSilenceNs) {
+      return error(koloRemoteError,
+                   "rank {} has not answered for {} s: it may have destroyed the communicator, and arrays with it that "
+                   "it had sent; expected it to keep the communicator until they have been received",
+                   peer, kSilenceNs / 1'000'000'000);
+    }
     std::this_thread::sleep_for(std::chrono::microseconds(napUs));
   }
 }
@@ -204,17 +211,20 @@ Status sendBetweenGpus(Communicator& communicator, const void* data, const Array
                        void* stream) {
   KOLO_TRY(checkPeerOfGpu(communicator, peer));
   if (communicator.failed()) return communicator.failure();
-  const std::vector<unsigned char> packed = pack(description, nullptr);
-  communicator.backend().sentArrays()->add(peer, {packed.begin(), packed.end()});
   const Message message{
       .isSend = true, .send = data, .count = description.bytes(), .datatype = koloUint8, .peer = peer};
-  return message.count != 0 ? communicator.backend().runGroup({&message, 1}, {}, stream) : Status();
+  if (message.count != 0) KOLO_TRY(communicator.backend().runGroup({&message, 1}, {}, stream));
+  const std::vector<unsigned char> packed = pack(description, nullptr);
+  communicator.backend().sentArrays()->add(peer, {packed.begin(), packed.end()});
+  return {};
 }
 
 // In the turn. Memory into which an array goes that the receiver has no memory for: its sender's kernel waits for it.
-Result<std::shared_ptr<memory::DeviceMemory>> memoryToDrop(Communicator& communicator, std::uint64_t bytes) {
+Result<void*> memoryToDrop(Communicator& communicator, std::uint64_t bytes) {
+  SentArrays& arrays = *communicator.backend().sentArrays();
+  if (void* const kept = arrays.memoryToDrop(bytes)) return kept;
   auto memory = memory::DeviceMemory::create(communicator.options().device, bytes, false);
-  if (memory.ok()) return std::make_shared<memory::DeviceMemory>(memory.take());
+  if (memory.ok()) return arrays.keepToDrop(memory.take());
   const Status why = memory.status();
   communicator.fail({why.code(), communicator.membership().jobRank(communicator.rank()), why.message()});
   return why;
@@ -234,15 +244,11 @@ Status receiveBetweenGpus(Communicator& communicator, const Allocation& allocati
   void* memory = allocate(allocation, description);
   const Status refused = checkMemory(communicator, allocation, description, memory);
   if (const std::uint64_t bytes = description.bytes(); bytes != 0) {
-    std::shared_ptr<memory::DeviceMemory> dropped;
     if (!refused.ok()) {
-      KOLO_ASSIGN(dropped, memoryToDrop(communicator, bytes));
-      memory = dropped->as<void>();
+      KOLO_ASSIGN(memory, memoryToDrop(communicator, bytes));
     }
     const Message message{.recv = memory, .count = bytes, .datatype = koloUint8, .peer = peer};
-    const Status received = communicator.backend().runGroup({&message, 1}, {}, stream);
-    if (dropped != nullptr) communicator.backend().release(std::move(dropped));
-    KOLO_TRY(received);
+    KOLO_TRY(communicator.backend().runGroup({&message, 1}, {}, stream));
   }
   if (!refused.ok()) return error(refused.code(), "{}; an array from rank {} was dropped", refused.message(), peer);
   if (status != nullptr) *status = {peer, 0, description.elements()};

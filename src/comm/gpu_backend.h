@@ -62,6 +62,7 @@ class GpuBackend final : public Backend {
   Status checkWindow(const char* name, const void* buffer, const device::WindowRef& ref) const;
 
   Communicator& owner_;
+  SentArrays sentArrays_;  // its memory is freed when kernels have ended: with the rank, or before
   std::unique_ptr<GpuRank> rank_;
   // Of the launch that is being made: messages, then collectives; and the counts and tables that these point to.
   std::vector<device::Work> works_;
@@ -70,7 +71,6 @@ class GpuBackend final : public Backend {
   std::uint64_t tableBytes_ = 0;  // of tables that were made since operations were forgotten because of them
   std::mutex mutex_;              // of what follows, and of failing because of a kernel: questions come from any thread
   device::Work last_;             // that was launched: what a failure names
-  SentArrays sentArrays_;
 };
 
 }  // namespace kolo::comm

@@ -258,12 +258,21 @@ Result<Window*> HostBackend::addWindow(void* buffer, std::size_t bytes) {
   Membership& membership = owner_.membership();
   owner_.planning().forget();
   owner_.peers().openDevicesForWindows(membership, owner_.options().transports);
-  return owner_.windows().add(membership, owner_.peers(), buffer, bytes);
+  return agreedWindow(owner_.windows().add(membership, owner_.peers(), buffer, bytes));
 }
 
 Result<Window*> HostBackend::addMappedWindow(void* const* parts, const std::size_t* bytes) {
   owner_.planning().forget();
-  return owner_.windows().addMapped(owner_.membership(), owner_.peers(), parts, bytes);
+  return agreedWindow(owner_.windows().addMapped(owner_.membership(), owner_.peers(), parts, bytes));
+}
+
+// All ranks have to know alike whether there are windows.
+Result<Window*> HostBackend::agreedWindow(Result<Window*> added) {
+  if (!added.ok() && owner_.windows().isInDoubt() && !owner_.failed()) {
+    const Status& why = added.status();
+    owner_.fail({why.code(), owner_.membership().jobRank(owner_.rank()), why.message()});
+  }
+  return added;
 }
 
 }  // namespace kolo::comm

@@ -48,6 +48,7 @@ class HostBackend final : public WaitingBackend {
   bool sharesLinks() const override { return true; }
 
  private:
+  Result<Window*> agreedWindow(Result<Window*> added);
   bool runsAtOnce() const;
   bool hasOfferedOutput(int peer) const;
   void share(collectives::Prepared& now, device::Start start);

@@ -34,6 +34,18 @@ std::optional<std::string> SentArrays::answer(std::string_view question) {
   return kHere + sent.descriptions.front();
 }
 
+void* SentArrays::memoryToDrop(std::uint64_t bytes) {
+  for (memory::DeviceMemory& memory : dropping_) {
+    if (memory.bytes() >= bytes) return memory.as<void>();
+  }
+  return nullptr;
+}
+
+void* SentArrays::keepToDrop(memory::DeviceMemory memory) {
+  dropping_.push_back(std::move(memory));
+  return dropping_.back().as<void>();
+}
+
 std::string SentArrays::question(int rank, int peer) const {
   ArrayQuestion question;
   question.rank = rank;

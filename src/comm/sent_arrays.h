@@ -12,6 +12,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "memory/device_memory.h"
 
 namespace kolo::comm {
 
@@ -25,6 +28,10 @@ class SentArrays {
   std::string question(int rank, int peer) const;
   // What an answer says; empty: the array has not been sent yet.
   static std::string_view descriptionIn(std::string_view answer);
+  // Memory of the device that takes arrays for which their receiver has none; nullptr: none is large enough. It lives
+  // as long as the communicator: to free it while kernels run could wait for those that wait for this rank.
+  void* memoryToDrop(std::uint64_t bytes);
+  void* keepToDrop(memory::DeviceMemory memory);
   // The array has been received.
   void count(int peer) { ++received_[peer]; }
 
@@ -37,6 +44,7 @@ class SentArrays {
   std::mutex mutex_;
   std::map<int, Sent> sent_;               // by peer
   std::map<int, std::uint64_t> received_;  // likewise
+  std::vector<memory::DeviceMemory> dropping_;
 };
 
 }  // namespace kolo::comm

@@ -67,14 +67,16 @@ class SegmentMoves {
     }
     team_.sync();
   }
-  // Copies to there. REQUIRES: src is in plain runs.
+  // Copies to there. All threads call; ends with a barrier.
   KOLO_DEVICE_CALL void put(const PeerSegments& theirs, const unsigned char* place, ConstPiece src) {
     KOLO_ROLLED
     for (std::uint64_t at = 0; at < src.bytes && !team_.failed();) {
-      const Run from = runAt(all_, src.data + at, src.bytes - at);
-      if (from.data != nullptr) team_.writeList(theirs, place + at, from.data, from.bytes);
+      Run from = runAt(all_, src.data + at, src.bytes - at);
+      if (!from.isPlain()) from.cut(kEdgeBytes);
+      if (from.data != nullptr) putRun(theirs, place + at, from);
       at += from.bytes;
     }
+    team_.sync();
   }
 
   // As fold() of folds.h. The operands have the same segments, but for where these lie.
@@ -146,6 +148,16 @@ class SegmentMoves {
     team_.readList(theirs, edge.data, place, to.bytes);
     team_.sync();
     if (!team_.failed()) move(to, edge, false);
+    team_.sync();
+  }
+  KOLO_DEVICE void putRun(const PeerSegments& theirs, const unsigned char* place, const Run& from) {
+    if (from.isPlain()) return team_.writeList(theirs, place, from.data, from.bytes);
+    Run edge;
+    edge.data = edgeOf(0);
+    edge.bytes = edge.rowBytes = from.bytes;
+    move(edge, from, false);
+    team_.sync();
+    if (!team_.failed()) team_.writeList(theirs, place, edge.data, from.bytes);
     team_.sync();
   }
   // What is converted on the way out and on the way in: first into the datatype of the transfer, as from another rank.

@@ -86,7 +86,9 @@ std::string tellSurroundings(const Peers& peers) {
   const topology::Machine& mine = topology::machine();
   BlobWriter writer;
   writer.put(ownSingleCopyBytes(peers));
-  writer.put(static_cast<std::uint8_t>(readsAll(peers))).put(static_cast<std::uint8_t>(writesAll(peers)));
+  const bool readsNothing = settings::integer("KOLO_SINGLE_COPY_BYTES") == INT64_MAX;  // not even tables of lists
+  writer.put(static_cast<std::uint8_t>(!readsNothing && readsAll(peers)))
+      .put(static_cast<std::uint8_t>(writesAll(peers)));
   writer.put(static_cast<std::uint8_t>(settings::integer("KOLO_SINGLE_COPY_BYTES") >= 0));
   writer.put(topology::placeOfProcess(peers.leader()));
   const std::vector<int> allowed = topology::allowedThreads();

@@ -156,7 +156,12 @@ Result<Window*> Windows::keep(Membership& membership, std::unique_ptr<Window> wi
   const std::uint32_t index = window->index;
   BlobWriter verdict;
   verdict.put(static_cast<std::uint8_t>(why.empty()));
-  KOLO_ASSIGN(const std::vector<std::string> verdicts, membership.allGather(verdict.text()));
+  const Result<std::vector<std::string>> told = membership.allGather(verdict.text());
+  if (!told.ok()) {
+    isInDoubt_ = true;
+    return told.status();
+  }
+  const std::vector<std::string>& verdicts = told.value();
   window->zeroCopy = std::all_of(verdicts.begin(), verdicts.end(),
                                  [](const std::string& text) { return BlobReader(text).get<std::uint8_t>() == 1; });
   if (!window->zeroCopy) {
@@ -173,9 +178,10 @@ Result<Window*> Windows::keep(Membership& membership, std::unique_ptr<Window> wi
 }
 
 unsigned char* Windows::placeOf(int rank, std::uint64_t address, std::uint64_t bytes) const {
-  for (const Extent& extent : extents_) {
-    const device::WindowPart& part = table(rank)[extent.index];
-    const std::uint64_t offset = address - windows_[extent.index]->addresses[static_cast<std::size_t>(rank)];
+  for (const std::unique_ptr<Window>& window : windows_) {  // this rank's part may be empty, and in no extent
+    if (window == nullptr || !window->zeroCopy) continue;
+    const device::WindowPart& part = table(rank)[window->index];
+    const std::uint64_t offset = address - window->addresses[static_cast<std::size_t>(rank)];
     if (offset <= part.bytes && bytes <= part.bytes - offset) return part.begin + offset;  // as in find()
   }
   return nullptr;

@@ -72,6 +72,8 @@ class Windows {
   unsigned char* placeOf(int rank, std::uint64_t address, std::uint64_t bytes) const;
   // Whether there are zero-copy windows; the same on all ranks.
   bool haveZeroCopy() const { return zeroCopies_ != 0; }
+  // The last window was not added here, and may have been on other ranks.
+  bool isInDoubt() const { return isInDoubt_; }
   // How often the windows have changed.
   std::uint64_t changes() const { return changes_; }
   const Window& at(std::uint32_t index) const { return *windows_[index]; }
@@ -100,7 +102,8 @@ class Windows {
   memory::PrivateMemory tables_;                  // [rank][window]; takes no memory where no window has been
   std::vector<std::unique_ptr<Window>> windows_;  // by index; null: free
   std::vector<Extent> extents_;                   // zero-copy ones, newest first
-  std::uint64_t changes_ = 0, zeroCopies_ = 0;    // the latter: those of now, those without bytes here among them
+  bool isInDoubt_ = false;
+  std::uint64_t changes_ = 0, zeroCopies_ = 0;  // the latter: those of now, those without bytes here among them
 };
 
 }  // namespace kolo::links

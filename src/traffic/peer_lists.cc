@@ -1,5 +1,7 @@
 #include "traffic/peer_lists.h"
 
+#include <algorithm>
+
 namespace kolo::traffic {
 namespace {
 
@@ -22,6 +24,32 @@ bool mapSegments(std::vector<std::uint64_t>& memory, int rank, const links::Wind
   return true;
 }
 
+bool isSound(const Segments& list, const device::PeerSegments& theirs) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 36;
+  return list.id == theirs.id && list.bytes <= kMost && list.isWhole();
+}
+
+// The table. The peer may have given up, and freed it, before it was read or while it was: then it is seen to be none.
+Status read(const links::Peer& peer, const device::PeerSegments& theirs, std::vector<std::uint64_t>& memory) {
+  const auto none = [&] {
+    return error(koloInternalError, "rank {} offered a list at an address where there is none", theirs.peer);
+  };
+  Segments head;
+  KOLO_TRY(peer.link->read(&head, theirs.address, sizeof head));
+  if (!isSound(head, theirs)) return none();
+  memory.resize(head.bytes / sizeof(std::uint64_t));
+  KOLO_TRY(peer.link->read(memory.data(), theirs.address, head.bytes));
+  const auto& list = *reinterpret_cast<const Segments*>(memory.data());
+  if (!isSound(list, theirs) || list.bytes != head.bytes) return none();
+  const Segment* const segments = list.of(Buffer::kSend);
+  const std::uint64_t strides =
+      (list.bytes - sizeof list - (std::uint64_t{list.sends} + list.recvs) * sizeof(Segment)) / sizeof(device::Strides);
+  const bool areSound = std::all_of(segments, segments + list.sends + list.recvs, [&](const Segment& segment) {
+    return segment.elementBytes != 0 && segment.transferElementBytes != 0 && segment.strides <= strides;
+  });
+  return areSound ? Status() : none();
+}
+
 }  // namespace
 
 void PeerLists::begin(std::uint64_t windowChanges) {
@@ -33,25 +61,13 @@ void PeerLists::begin(std::uint64_t windowChanges) {
 
 Result<const PeerLists::List*> PeerLists::fetch(const links::Peer& peer, const device::PeerSegments& theirs,
                                                 const links::Windows& windows) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 36;
-  const auto [place, isNew] = lists_.try_emplace({theirs.peer, theirs.id});
-  List& list = place->second;
-  if (!isNew) return &list;
-  const Status status = [&]() -> Status {
-    Segments head;
-    KOLO_TRY(peer.link->read(&head, theirs.address, sizeof head));
-    if (!head.isWhole() || head.bytes > kMost || head.id != theirs.id)
-      return error(koloInternalError, "rank {} offered a list at an address where there is none", theirs.peer);
-    list.memory.resize(head.bytes / sizeof(std::uint64_t));
-    return peer.link->read(list.memory.data(), theirs.address, head.bytes);
-  }();
-  if (!status.ok()) {
-    lists_.erase(place);
-    return status;
-  }
-  bytes_ += list.memory.size() * sizeof(std::uint64_t);
+  const std::pair key(theirs.peer, theirs.id);
+  if (const auto known = lists_.find(key); known != lists_.end()) return &known->second;
+  List list;
+  KOLO_TRY(read(peer, theirs, list.memory));
   list.isLoadable = mapSegments(list.memory, theirs.peer, windows);
-  return &list;
+  bytes_ += list.memory.size() * sizeof(std::uint64_t);
+  return &lists_.emplace(key, std::move(list)).first->second;
 }
 
 }  // namespace kolo::traffic

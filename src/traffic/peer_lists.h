@@ -25,9 +25,11 @@ class PeerLists {
 
     const device::Segments& segments() const { return *reinterpret_cast<const device::Segments*>(memory.data()); }
     // Calls move(address of the peer's, byte of the range, bytes) for each run of memory in the range from `place` on,
-    // a logical address of the peer's, until one fails. REQUIRES: not isLoadable
+    // a logical address of the peer's, until one fails. An error if it isLoadable, for then it has no address of the
+    // peer's.
     template <class Move>
     Status eachRun(const unsigned char* place, std::uint64_t bytes, Move&& move) const {
+      if (isLoadable) return error(koloInternalError, "a list in windows was to be read through the kernel");
       for (std::uint64_t at = 0; at < bytes;) {
         const device::Run run = device::runAt(segments(), place + at, bytes - at);
         if (!run.isPlain()) return error(koloInternalError, "a list was offered that cannot be read run by run");

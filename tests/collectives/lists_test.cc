@@ -531,6 +531,55 @@ TEST_CASE("S1.5 long lists and axes: peers read and write the items where they a
   }
 }
 
+// Rank 0 offers its list because of the window, the others theirs because it is long and plain.
+TEST_CASE("S1.5 a list with strides in a window, and those of other ranks in ordinary memory") {
+  constexpr std::size_t kRows = 300, kColumns = 200, kSpread = 2 * kColumns, kGap = 99;
+  for (const int ranks : {2, 3}) {
+    WorldOptions options;
+    options.ranks = ranks;
+    options.registersFirst = true;
+    World world(options);
+    std::vector<std::string> faults(static_cast<std::size_t>(ranks));
+    world.run([&](int rank) {
+      auto* const send = reinterpret_cast<float*>(world.window(rank));
+      float* const recv = send + kRows * kSpread;
+      const std::size_t width = rank == 0 ? kSpread : kColumns, shape[] = {kRows, kColumns};
+      const std::ptrdiff_t strides[] = {static_cast<std::ptrdiff_t>(width), 1};
+      const koloArray_t array{2, shape, strides};
+      const koloItem_t item{.sendbuf = send,
+                            .recvbuf = recv,
+                            .sendtype = koloFloat32,
+                            .transfertype = koloFloat32,
+                            .recvtype = koloFloat32,
+                            .sendarray = &array,
+                            .recvarray = &array};
+      const auto valueOf = [](std::size_t row, std::size_t column, int of) {
+        return static_cast<float>(row * 7 + column) + static_cast<float>(of);
+      };
+      for (const bool reduces : {true, false}) {
+        std::fill_n(send, kRows * width, -1.0F);
+        std::fill_n(recv, kRows * width, static_cast<float>(kGap));
+        for (std::size_t at = 0; at < kRows * kColumns; ++at)
+          send[at / kColumns * width + at % kColumns] = valueOf(at / kColumns, at % kColumns, rank);
+        const koloResult_t result = reduces ? koloAllReduceList(&item, 1, koloSum, world.comm(rank), nullptr)
+                                            : koloBroadcastList(&item, 1, 0, world.comm(rank), nullptr);
+        std::string& fault = faults[static_cast<std::size_t>(rank)];
+        if (result != koloSuccess) fault = koloGetLastError(nullptr);
+        for (std::size_t at = 0; at < kRows * width && fault.empty(); ++at) {
+          const std::size_t row = at / width, column = at % width;
+          float expected = static_cast<float>(kGap);
+          if (column < kColumns) expected = reduces ? 0 : valueOf(row, column, 0);
+          for (int of = 0; reduces && column < kColumns && of < ranks; ++of) expected += valueOf(row, column, of);
+          if (recv[at] != expected)
+            fault = fmt::format("rank {}, {}, row {}, column {}: {} instead of {}", rank, reduces, row, column,
+                                recv[at], expected);
+        }
+      }
+    });
+    for (const std::string& fault : faults) CHECK(fault == "");
+  }
+}
+
 TEST_CASE("long lists and axes: emulated block") {
   for (const std::size_t registered : {std::size_t{SIZE_MAX}, std::size_t{0}}) {
     const UseExecutor emulated(3);

@@ -162,8 +162,10 @@ void World::openWindows() {
     results[at] = koloMemAlloc(&memory, options_.windowBytes);
     windows_[at] = static_cast<unsigned char*>(memory);
     const std::size_t bytes = std::min(options_.windowBytes, options_.registeredBytes);
+    void* const given = isOnGpu() ? deviceWindow(rank) : memory;
+    const bool gives = rank == 0 || !options_.registersFirst;
     if (results[at] == koloSuccess && bytes > 0)
-      results[at] = koloWindowRegister(comms_[at], isOnGpu() ? deviceWindow(rank) : memory, bytes, &handles_[at]);
+      results[at] = koloWindowRegister(comms_[at], gives ? given : nullptr, gives ? bytes : 0, &handles_[at]);
   });
   for (const koloResult_t result : results) require(result, "koloWindowRegister");
 }

@@ -43,6 +43,7 @@ struct WorldOptions {
   std::string singleCopy = std::to_string(kSingleCopyBytes);  // KOLO_SINGLE_COPY_BYTES
   std::size_t windowBytes = 8 << 20;
   std::size_t registeredBytes = SIZE_MAX;  // of that, from its begin on; 0: nothing
+  bool registersFirst = false;             // rank 0 alone gives memory to the window
   int device = KOLO_HOST;                  // else: all ranks on this CUDA device, each with a stream of its own
   int latePerHost = 0;     // > 0: posted links, late ones, between groups of so many ranks (tests/plugin/late.c)
   bool inTurn = false;     // those hosts are given the ranks in turn: a host's ranks do not follow each other

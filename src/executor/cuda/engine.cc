@@ -97,7 +97,7 @@ Engine::~Engine() {
   const Gpu::Current current(*gpu_);
   const drivers::CudaDriver& driver = gpu_->driver();
   if (!hasEnded()) {
-    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &hosts_, &order_, &resident_})
+    for (Lent* const memory : {&links_, &channels_, &windows_, &posts_, &hosts_, &order_, &mesh_, &resident_})
       memory->setMayStayInUse();
     for (Lent& memory : pinned_) memory.setMayStayInUse();
     lists_.setMayStayInUse();
