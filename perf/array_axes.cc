@@ -277,19 +277,6 @@ class Axis {
   koloItem_t item_{};
 };
 
-size_t verifiedWrong(const Axis& axis, const std::vector<Way>& ways, Exchange& exchange) {
-  size_t wrong = 0;
-  axis.prepare();
-  for (const Way& way : ways) {
-    axis.clearOutput();
-    exchange.barrier();
-    way.run();
-    exchange.finish();
-    wrong += axis.wrong();
-  }
-  return static_cast<size_t>(exchange.sum(static_cast<double>(wrong)));
-}
-
 std::string shapeText(const Lengths& shape) { return fmt::format("{}", fmt::join(shape, "x")); }
 
 // All that is measured with one kind of buffers.
@@ -372,7 +359,7 @@ std::vector<Comparison> runAxes(koloComm_t comm, const Options& options, const D
   check(koloCommUserRank(comm, &ranks.self), "koloCommUserRank");
   check(koloCommCount(comm, &ranks.count), "koloCommCount");
   const size_t capacity = largestBytes(options);
-  std::vector<Comparison> comparisons;
+  WaysTable table(exchange, options, print);
   for (const BufferKind kind : options.buffers) {
     const Buffers own(comm, device, kind, capacity), packed(comm, device, kind, capacity);
     for (const AxisCase& what : casesOf(options)) {
@@ -388,16 +375,12 @@ std::vector<Comparison> runAxes(koloComm_t comm, const Options& options, const D
           .ranks = ranks.count,
           .bytes = elementsOf(what.shape) * koloDataTypeSize(what.datatype),
           .temporaryBytes = static_cast<size_t>(exchange.greatest(static_cast<double>(axis.temporaryBytes()))),
-          .atMost = axis.atMost(),
-          .verified = options.check > 0};
-      if (comparison.verified) comparison.wrong = verifiedWrong(axis, ways, exchange);
-      timeWays(exchange, ways, options, comparison);
-      if (print && comparisons.empty()) printHead(comparison);
-      if (print) printComparison(comparison);
-      comparisons.push_back(std::move(comparison));
+          .atMost = axis.atMost()};
+      table.add(std::move(comparison), ways,
+                {[&axis] { axis.prepare(); }, [&axis] { axis.clearOutput(); }, [&axis] { return axis.wrong(); }});
     }
   }
-  return comparisons;
+  return table.end();
 }
 
 }  // namespace kolo::perf

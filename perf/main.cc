@@ -142,9 +142,7 @@ std::vector<Comparison> compareWays(koloComm_t comm, const Options& options, con
   if (!options.wishes.empty())
     check(koloCommSetAlgorithm(comm, wishesText(options.wishes).c_str()), "koloCommSetAlgorithm");
   const auto compare = options.axes.empty() ? runLists : runAxes;
-  std::vector<Comparison> comparisons = compare(comm, options, device, exchange, print);
-  if (print) printEnd(comparisons);
-  return comparisons;
+  return compare(comm, options, device, exchange, print);
 }
 
 // The ranks that are threads of this process. What one of them allocates or frees on a GPU may wait for the kernels of

@@ -308,17 +308,18 @@ std::vector<Way> waysFor(const Buckets& buckets) {
            }}};
 }
 
-size_t verified(const Buckets& buckets, const std::vector<Way>& ways, Exchange& exchange) {
-  size_t wrong = 0;
-  for (const auto& bucket : buckets) bucket->fillInputs();
-  for (const Way& way : ways) {
-    for (const auto& bucket : buckets) bucket->clearOutputs();
-    exchange.barrier();
-    way.run();
-    exchange.finish();
-    for (const auto& bucket : buckets) wrong += bucket->wrong();
-  }
-  return static_cast<size_t>(exchange.sum(static_cast<double>(wrong)));
+Contents contentsOf(const Buckets& buckets) {
+  return {[&buckets] {
+            for (const auto& bucket : buckets) bucket->fillInputs();
+          },
+          [&buckets] {
+            for (const auto& bucket : buckets) bucket->clearOutputs();
+          },
+          [&buckets] {
+            size_t wrong = 0;
+            for (const auto& bucket : buckets) wrong += bucket->wrong();
+            return wrong;
+          }};
 }
 
 }  // namespace
@@ -367,7 +368,7 @@ std::vector<Comparison> runLists(koloComm_t comm, const Options& options, const 
   Ranks ranks{};
   check(koloCommUserRank(comm, &ranks.self), "koloCommUserRank");
   check(koloCommCount(comm, &ranks.count), "koloCommCount");
-  std::vector<Comparison> comparisons;
+  WaysTable table(exchange, options, print);
   for (const BufferKind kind : options.buffers) {
     const Buffers own(comm, device, kind, capacity), packed(comm, device, kind, capacity);
     for (const koloCollective_t collective : options.collectives) {
@@ -376,26 +377,20 @@ std::vector<Comparison> runLists(koloComm_t comm, const Options& options, const 
         Buckets buckets;
         for (const auto& some : bucketsOf(tensors, cap))
           buckets.push_back(std::make_unique<Bucket>(Call{collective, comm, ranks}, some, memory));
-        const std::vector<Way> ways = waysFor(buckets);
         Comparison comparison{.collective = koloCollectiveName(collective),
                               .what = fmt::format("cap {}: {} bucket{}", formatBytes(cap), buckets.size(),
                                                   buckets.size() == 1 ? "" : "s"),
                               .datatypes = datatypesOf(tensors),
                               .buffers = kind,
                               .ranks = ranks.count,
-                              .bytes = bytesOf(tensors),
-                              .verified = options.check > 0};
+                              .bytes = bytesOf(tensors)};
         for (const auto& bucket : bucketsOf(tensors, cap))
           comparison.temporaryBytes = std::max(comparison.temporaryBytes, 2 * bytesOf(bucket));
-        if (comparison.verified) comparison.wrong = verified(buckets, ways, exchange);
-        timeWays(exchange, ways, options, comparison);
-        if (print && comparisons.empty()) printHead(comparison);
-        if (print) printComparison(comparison);
-        comparisons.push_back(std::move(comparison));
+        table.add(std::move(comparison), waysFor(buckets), contentsOf(buckets));
       }
     }
   }
-  return comparisons;
+  return table.end();
 }
 
 }  // namespace kolo::perf

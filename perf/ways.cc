@@ -29,32 +29,6 @@ std::string wrongText(const Comparison& comparison) {
   return comparison.verified ? std::to_string(comparison.wrong) : "N/A";
 }
 
-}  // namespace
-
-double Comparison::ratio() const {
-  return us.size() < 2 || us.front() <= 0 ? 0 : *std::min_element(us.begin() + 1, us.end()) / us.front();
-}
-
-void timeWays(Exchange& exchange, const std::vector<Way>& ways, const Options& options, Comparison& comparison) {
-  std::vector<Schedule> schedules;
-  size_t samples = kMaxSamples;
-  for (const Way& way : ways) {
-    if (options.warmups > 0) (void)timeBatch(exchange, way, 1);
-    schedules.push_back(scheduleFor(exchange.greatest(timeBatch(exchange, way, 1)), options.iterations));
-    samples = std::min(samples, schedules.back().samples);
-  }
-  std::vector<std::vector<double>> times(ways.size());
-  for (size_t sample = 0; sample < samples; ++sample) {
-    for (size_t i = 0; i < ways.size(); ++i)
-      times[i].push_back(exchange.greatest(timeBatch(exchange, ways[i], schedules[i].batch)));
-  }
-  comparison.samples = samples;
-  for (size_t i = 0; i < ways.size(); ++i) {
-    comparison.ways.push_back(ways[i].name);
-    comparison.us.push_back(summarize(times[i]).median);
-  }
-}
-
 void printHead(const Comparison& first) {
   fmt::print("#\n# {:<14} {:<32} {:>10} {:>11}", "collective", "what", "size", "type");
   for (const std::string& way : first.ways) fmt::print(" {:>12}", way + " us");
@@ -71,20 +45,71 @@ void printComparison(const Comparison& comparison) {
   std::fflush(stdout);
 }
 
-void printEnd(const std::vector<Comparison>& comparisons) {
+}  // namespace
+
+double Comparison::ratio() const {
+  return us.size() < 2 || us.front() <= 0 ? 0 : *std::min_element(us.begin() + 1, us.end()) / us.front();
+}
+
+void WaysTable::add(Comparison comparison, const std::vector<Way>& ways, const Contents& contents) {
+  comparison.verified = options_.check > 0;
+  if (comparison.verified) comparison.wrong = wrongIn(ways, contents);
+  time(ways, comparison);
+  if (print_ && comparisons_.empty()) printHead(comparison);
+  if (print_) printComparison(comparison);
+  comparisons_.push_back(std::move(comparison));
+}
+
+// Of all ranks.
+size_t WaysTable::wrongIn(const std::vector<Way>& ways, const Contents& contents) {
+  size_t wrong = 0;
+  contents.fillInputs();
+  for (const Way& way : ways) {
+    contents.clearOutputs();
+    exchange_.barrier();
+    way.run();
+    exchange_.finish();
+    wrong += contents.wrong();
+  }
+  return static_cast<size_t>(exchange_.sum(static_cast<double>(wrong)));
+}
+
+void WaysTable::time(const std::vector<Way>& ways, Comparison& comparison) {
+  std::vector<Schedule> schedules;
+  size_t samples = kMaxSamples;
+  for (const Way& way : ways) {
+    if (options_.warmups > 0) (void)timeBatch(exchange_, way, 1);
+    schedules.push_back(scheduleFor(exchange_.greatest(timeBatch(exchange_, way, 1)), options_.iterations));
+    samples = std::min(samples, schedules.back().samples);
+  }
+  std::vector<std::vector<double>> times(ways.size());
+  for (size_t sample = 0; sample < samples; ++sample) {
+    for (size_t i = 0; i < ways.size(); ++i)
+      times[i].push_back(exchange_.greatest(timeBatch(exchange_, ways[i], schedules[i].batch)));
+  }
+  comparison.samples = samples;
+  for (size_t i = 0; i < ways.size(); ++i) {
+    comparison.ways.push_back(ways[i].name);
+    comparison.us.push_back(summarize(times[i]).median);
+  }
+}
+
+std::vector<Comparison> WaysTable::end() {
+  if (!print_) return std::move(comparisons_);
   size_t wrong = 0, slower = 0, unverified = 0;
-  for (const Comparison& comparison : comparisons) {
+  for (const Comparison& comparison : comparisons_) {
     wrong += comparison.wrong;
     unverified += comparison.verified ? 0 : 1;
     slower += comparison.ratio() < 1 ? 1 : 0;
   }
-  const size_t lines = comparisons.size();
+  const size_t lines = comparisons_.size();
   if (unverified < lines) fmt::print("#\n# Wrong values: {}{}\n", wrong, wrong == 0 ? " OK" : " FAILED");
   if (unverified > 0) fmt::print("# Not verified: {} of {} lines\n", unverified, lines);
   if (lines > 0)
-    fmt::print("# {} is faster than every other way in {} of {} lines\n", comparisons.front().ways.front(),
+    fmt::print("# {} is faster than every other way in {} of {} lines\n", comparisons_.front().ways.front(),
                lines - slower, lines);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) fail("cannot write the table to standard output");
+  return std::move(comparisons_);
 }
 
 }  // namespace kolo::perf

@@ -19,14 +19,14 @@ struct Way {
   std::function<void()> run;
 };
 
-// One line of a table: what was done, and what each way took.
+// One line of a table: what was done, and what each way took. From `ways` on, WaysTable fills it in.
 struct Comparison {
   std::string collective;
-  std::string what;  // such as "cap 25 MiB, 5 buckets", without commas
+  std::string what;  // such as "cap 25 MiB: 5 buckets", without commas
   std::string datatypes;
   BufferKind buffers = BufferKind::kRegistered;
   int ranks = 0;
-  size_t bytes = 0;           // of this rank's larger side
+  size_t bytes = 0;           // of all tensors, or of the whole array
   size_t temporaryBytes = 0;  // that the other ways need beside the buffers, and the first one does not
   double atMost = 0;          // how many times faster the first way can be by the bytes moved; 0: not counted
   std::vector<std::string> ways;
@@ -39,13 +39,33 @@ struct Comparison {
   double ratio() const;
 };
 
-// Runs the ways in turns and fills in `ways`, `us` and `samples`. iterations: samples of each way; 0: as many as fit
-// the time budget of kolo-perf's lines.
-void timeWays(Exchange& exchange, const std::vector<Way>& ways, const Options& options, Comparison& comparison);
+// The memory that the ways of a line share.
+struct Contents {
+  std::function<void()> fillInputs, clearOutputs;
+  std::function<size_t()> wrong;  // elements of this rank's outputs that are not what they must be
+};
 
-// A table on standard output, which rank 0 prints line by line. The heads of two lines differ where their ways do.
-void printHead(const Comparison& first);
-void printComparison(const Comparison& comparison);
-void printEnd(const std::vector<Comparison>& comparisons);
+// The lines, which rank 0 prints on standard output as they are measured.
+class WaysTable {
+ public:
+  // print: on rank 0.
+  WaysTable(Exchange& exchange, const Options& options, bool print)
+      : exchange_(exchange), options_(options), print_(print) {}
+
+  // Verifies the values of each way, if that is asked for, runs the ways in turns, and prints the line. All lines of a
+  // table have the same ways. comparison: what is known without running them.
+  void add(Comparison comparison, const std::vector<Way>& ways, const Contents& contents);
+  // Prints what all lines say together, and returns them.
+  std::vector<Comparison> end();
+
+ private:
+  size_t wrongIn(const std::vector<Way>& ways, const Contents& contents);
+  void time(const std::vector<Way>& ways, Comparison& comparison);
+
+  Exchange& exchange_;
+  const Options& options_;
+  const bool print_;
+  std::vector<Comparison> comparisons_;
+};
 
 }  // namespace kolo::perf

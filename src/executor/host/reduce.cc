@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "device/copy_short.h"
 
 namespace kolo::executor {
 
@@ -81,49 +82,16 @@ void copy(void* dst, const void* src, std::size_t bytes, bool streaming) {
   }
 }
 
-namespace {
-
-// Rows of kHalf to 2 * kHalf bytes, each by two moves that overlap: without a call or a branch for the row's length.
-template <std::size_t kHalf>
-void copyShortRows(const device::RowMove& move, std::uint64_t rowBytes) {
-  struct Half {
-    unsigned char bytes[kHalf];
-  };
-  unsigned char* to = move.dst;
-  const unsigned char* from = move.src;
-  const std::uint64_t second = rowBytes - kHalf;
-  for (std::uint64_t row = 0; row < move.rows; ++row, to += move.dstStride, from += move.srcStride) {
-    Half begin, end;
-    std::memcpy(&begin, from, kHalf);
-    std::memcpy(&end, from + second, kHalf);
-    std::memcpy(to, &begin, kHalf);
-    std::memcpy(to + second, &end, kHalf);
-  }
-}
-
-constexpr std::uint64_t kMostShort = 64;
-
-void copyShortRows(const device::RowMove& move, std::uint64_t rowBytes) {
-  if (rowBytes >= 32) return copyShortRows<32>(move, rowBytes);
-  if (rowBytes >= 16) return copyShortRows<16>(move, rowBytes);
-  if (rowBytes >= 8) return copyShortRows<8>(move, rowBytes);
-  if (rowBytes >= 4) return copyShortRows<4>(move, rowBytes);
-  if (rowBytes >= 2) return copyShortRows<2>(move, rowBytes);
-  copyShortRows<1>(move, rowBytes);
-}
-
-}  // namespace
-
 void moveRows(const device::RowMove& move) {
   const std::uint64_t rowBytes = move.rowElements * move.dstBytes;
   const bool casts = move.dstDatatype != move.srcDatatype;
-  if (rowBytes == 0) return;
-  if (!casts && rowBytes <= kMostShort) return copyShortRows(move, rowBytes);
+  constexpr std::uint64_t kShort = 64;  // a call takes longer than the bytes of such a row
   const CastKernel cast = casts ? chosen().casts[move.dstDatatype][move.srcDatatype] : nullptr;
   for (std::uint64_t row = 0; row < move.rows; ++row) {
     unsigned char* const to = move.dst + static_cast<std::int64_t>(row) * move.dstStride;
     const unsigned char* const from = move.src + static_cast<std::int64_t>(row) * move.srcStride;
     if (casts) cast(to, from, move.rowElements, move.factor);
+    else if (rowBytes <= kShort) device::copyShort(to, from, static_cast<std::uint32_t>(rowBytes));
     else std::memcpy(to, from, rowBytes);
   }
 }
