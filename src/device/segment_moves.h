@@ -122,10 +122,10 @@ class SegmentMoves {
 
   // What is transferred from one run to the other, of the same length.
   KOLO_DEVICE void move(const Run& to, const Run& from, bool streaming) {
-    if (!isCast(to) && !isCast(from) && to.isRow() && from.isRow()) {
-      if (to.data != from.data) team_.copy(to.data, from.data, to.bytes, streaming);
-      return;
-    }
+    const bool areAlike = to.isRow() == from.isRow() && (to.isRow() || to.stride == from.stride);
+    if (to.data == from.data && areAlike && !isCast(to) && !isCast(from)) return;  // peers may be reading it
+    if (!isCast(to) && !isCast(from) && to.isRow() && from.isRow())
+      return team_.copy(to.data, from.data, to.bytes, streaming);
     const Run& rows =
         !to.isRow() || (from.isRow() && to.segment != nullptr) ? to : from;  // with the rows, or a segment
     team_.moveRows({.dst = to.data,
