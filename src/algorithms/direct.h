@@ -74,9 +74,6 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
   // Long ranges go in blocks, so that the inputs of many ranks are not all streamed through a host's cache at once.
   const std::uint64_t bytes = work.sharing.readsPeers ? readAtOnce(work.ranks) : Team::kFoldBytes;
   const std::uint64_t step = bytes / work.elementBytes;
-  const auto isPut = [&](int rank) {
-    return rank != work.rank && !recvIsShared(exchange, rank);
-  };  // then own is one of the outputs
   for (std::uint64_t at = 0; at < range.count && !exchange.failed(); at += step) {
     const std::uint64_t count = range.count - at < step ? range.count - at : step;
     const device::Piece result = own.at({range.begin + at, count});
@@ -87,16 +84,18 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
       if (work.sharing.readsPeers && rank != work.rank) inScratch += bytes;
     }
     int outputCount = 0;
+    bool isPut[kMaxDirectRanks] = {};  // then own is one of the outputs
     for (int rank = first; rank < last; ++rank) {
-      if (isPut(rank)) continue;
-      outputs[outputCount++] = rank == work.rank ? result.data : recvOf(exchange, rank, place, result.bytes);
+      outputs[outputCount] = rank == work.rank ? result.data : storesAt(exchange, rank, place, result.bytes);
+      isPut[rank] = outputs[outputCount] == nullptr;
+      if (!isPut[rank]) ++outputCount;
     }
     const bool puts = outputCount < last - first;
     if (work.sharing.readsPeers) exchange.team().sync();
     fold(exchange, outputs, outputCount, inputs, work.ranks, -1, result.bytes, true, work.streaming && !puts);
     if (work.sharing.readsPeers) exchange.team().sync();
     for (int rank = first; rank < last && puts; ++rank) {
-      if (isPut(rank)) put(exchange, rank, place, result);
+      if (isPut[rank]) put(exchange, rank, place, result);
     }
   }
 }

@@ -107,6 +107,20 @@ KOLO_DEVICE_CALL void take(const Exchange<Team>& exchange, Piece dst, int peer, 
   copy(exchange, dst.data, bring(exchange, dst, peer, begin), dst.bytes,
        exchange.work().streaming);  // nothing to copy if it has been read to there
 }
+// Where a fold can store a peer's output from byte `begin` on, as it stores its own; nullptr: the result must be put
+// there. All threads call.
+template <class Team>
+KOLO_DEVICE_CALL unsigned char* storesAt(const Exchange<Team>& exchange, int peer, std::uint64_t begin,
+                                         std::uint64_t bytes) {
+  if (recvIsShared(exchange, peer)) return recvOf(exchange, peer, begin, bytes);
+  if constexpr (Team::kReadsLists) {
+    if (isListOf(exchange, peer)) {
+      const unsigned char* const place = exchange.pieceFrom(exchange.work().rank).after(begin).data;
+      if (const Segments* const list = loadableList(exchange, peer)) return plainPlace(*list, place, bytes);
+    }
+  }
+  return nullptr;
+}
 // Copies into a peer's output, from byte `begin` of that on. REQUIRES: writable. All threads call.
 template <class Team>
 KOLO_DEVICE_CALL void put(const Exchange<Team>& exchange, int peer, std::uint64_t begin, ConstPiece src) {
