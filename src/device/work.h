@@ -202,9 +202,9 @@ struct Work {
   const int* members =
       nullptr;  // [ranks] a part of the communicator's, which `rank`, `root` and peers number; else all
   const Hosts* hosts = nullptr;           // with kHierarchical
+  const Mesh* mesh = nullptr;             // with kMeshRing
   Algorithm within = Algorithm::kCount;   // with kHierarchical: for its steps inside a host,
   Algorithm between = Algorithm::kCount;  // and between hosts
-  const Mesh* mesh = nullptr;             // with kMeshRing
   int channels = 1;                       // blocks that share the operation
   std::uint64_t number = 0;               // on a GPU: of the operation in its communicator, for messages; else 0
 
@@ -215,7 +215,8 @@ struct Work {
   Layout sendLayout;  // one block where the operation's buffer is not divided
   Layout recvLayout;
   WindowRef sendRef, recvRef;
-  Sharing sharing;  // whether ordinary memory is read and written; what this rank offers; how this call starts
+  bool streaming = false;  // results are too large for the caches
+  Sharing sharing;         // whether ordinary memory is read and written; what this rank offers; how this call starts
   // Not 0: each pair of ranks decides for itself which way a block goes, as where only they know how long it is. One
   // that is shorter than this does not go directly. More than a header's payload; the same on all ranks that need to
   // know it. 0: all decide alike, for all blocks.
@@ -237,7 +238,6 @@ struct Work {
   std::uint32_t chunkBytes = 0;  // of a slot that is used: the same on all ranks, a multiple of 64
   std::uint32_t chunksAtOnce =
       1;  // that a rank sends before it waits for the first to come: the same on all ranks, below `slots`
-  bool streaming = false;  // results are too large for the caches
   unsigned char* scratch = nullptr;
   std::uint64_t scratchBytes = 0;  // of each channel
   Fault* fault = nullptr;
