@@ -45,18 +45,6 @@ int checkProcess(const Party& party, const Why& why) {
                   static_cast<int>(party.pid));
 }
 
-int checkRange(const koloTransportMemory& range, const Why& why) {
-  if (range.size < sizeof range) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "koloTransportMemory has %u bytes, expected at least %zu", range.size,
-                    sizeof range);
-  }
-  if (range.address == nullptr || range.bytes == 0) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "a range of %llu bytes at %p, expected at least one byte",
-                    static_cast<unsigned long long>(range.bytes), range.address);
-  }
-  return KOLO_TRANSPORT_OK;
-}
-
 // A socket that cannot be had is said to the peer that needs it: peers in this process do not.
 IdKey offer(Party& party, const Exported& memory, std::uint64_t fdOffset, Descriptor* descriptor) {
   *descriptor = {};

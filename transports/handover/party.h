@@ -8,6 +8,7 @@
 
 #include <optional>
 
+#include "../common/checks.h"
 #include "exporter.h"
 #include "importer.h"
 #include "wire.h"
@@ -27,9 +28,8 @@ struct Party {
 int openParty(const koloTransportHost& host, const char* purpose, Party* party, const Why& why);
 void closeParty(Party& party);
 
-// Errors of a party in a forked child, and of a range that is none.
+// An error of a party in a forked child.
 int checkProcess(const Party& party, const Why& why);
-int checkRange(const koloTransportMemory& range, const Why& why);
 
 // Offers a memory to the other ranks: to those in this process its address, to others its file, if it has one. The file
 // is borrowed until Exporter::remove() of the id.

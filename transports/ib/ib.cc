@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 
+#include "../connect/posted_table.h"
 #include "device.h"
 
 namespace kolo::ib {
@@ -24,9 +25,6 @@ struct Descriptor {
   Proof proof;
 };
 static_assert(std::has_unique_object_representations_v<Descriptor> && sizeof(Descriptor) <= KOLO_TRANSPORT_BLOB_BYTES);
-
-Device& deviceOf(void* opened) { return *static_cast<Device*>(opened); }
-Link& linkOf(void* opened) { return *static_cast<Link*>(opened); }
 
 // libibverbs needs so many for a moment, and finds no device where it cannot open them.
 constexpr int kFilesToLook = 4;
@@ -50,118 +48,61 @@ int probe(char* text, size_t bytes) {
   return why.fail(KOLO_TRANSPORT_UNREACHABLE, "there is no RDMA device");
 }
 
-int deviceOpen(const koloTransportHost* host, void** opened, koloTransportBlob* address, char* text, size_t bytes) {
-  const Why why{text, bytes};
-  return guard(why, [&] {
-    auto device = std::make_unique<Device>();
-    const int code = device->open(*host, address, why);
-    if (code == KOLO_TRANSPORT_OK) *opened = device.release();
-    return code;
-  });
-}
+struct Ib {
+  using Device = ib::Device;
+  using Link = ib::Link;
+  using Memory = Region;
+
+  static int registerMemory(Device& device, const koloTransportMemory& range, Region** region, koloTransportBlob* blob,
+                            const Why& why) {
+    const bool isOfDevice = range.kind == koloMemoryCuda;
+    const int code = device.registerRegion({.address = range.address,
+                                            .bytes = range.bytes,
+                                            .isOfDevice = isOfDevice,
+                                            .dmaBuf = isOfDevice ? range.fd : -1,
+                                            .dmaBufOffset = range.fdOffset},
+                                           why, region);
+    if (code != KOLO_TRANSPORT_OK) return code;
+    Descriptor descriptor{};
+    descriptor.target = (*region)->target();
+    descriptor.bytes = range.bytes;
+    descriptor.isOfDevice = isOfDevice;
+    connect::toDescriptorBlob(device.party(), descriptor, blob);
+    return KOLO_TRANSPORT_OK;
+  }
+  static int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory,
+                      Link** link, const Why& why) {
+    connect::Address address;
+    Descriptor descriptor;
+    const int code = connect::readPeer(device.party(), peerAddress, peerMemory, why, &address, &descriptor);
+    if (code != KOLO_TRANSPORT_OK) return code;
+    return device.openLink(address, {nullptr, descriptor.target, descriptor.bytes, descriptor.isOfDevice != 0, {}}, why,
+                           link);
+  }
+};
+using Table = connect::PostedTable<Ib>;
 
 void deviceClose(void* opened) {
-  if (deviceOf(opened).isOurs()) delete &deviceOf(opened);
+  if (Table::deviceOf(opened).isOurs()) delete &Table::deviceOf(opened);
 }
 
-int registerMemory(Device& device, const koloTransportMemory& range, void** registered, koloTransportBlob* blob,
-                   const Why& why) {
-  if (const int code = connect::checkProcess(device.party(), why); code != KOLO_TRANSPORT_OK) return code;
-  if (range.address == nullptr || range.bytes == 0) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "a range of %llu bytes at %p, expected at least one byte",
-                    static_cast<unsigned long long>(range.bytes), range.address);
-  }
-  const bool isOfDevice = range.kind == koloMemoryCuda;
-  Region* region = nullptr;
-  const int code = device.registerRegion({.address = range.address,
-                                          .bytes = range.bytes,
-                                          .isOfDevice = isOfDevice,
-                                          .dmaBuf = isOfDevice ? range.fd : -1,
-                                          .dmaBufOffset = range.fdOffset},
-                                         why, &region);
-  if (code != KOLO_TRANSPORT_OK) return code;
-  Descriptor descriptor{};
-  std::memcpy(descriptor.device, device.party().address.device, sizeof descriptor.device);
-  descriptor.target = region->target();
-  descriptor.bytes = range.bytes;
-  descriptor.isOfDevice = isOfDevice;
-  prove(descriptor, device.party().key);
-  toBlob(descriptor, blob);
-  *registered = region;
-  return KOLO_TRANSPORT_OK;
+void memoryDeregister(void* opened, void* registered) {
+  Table::deviceOf(opened).deregister(static_cast<Region*>(registered));
 }
-
-int memoryRegister(void* opened, const koloTransportMemory* range, void** registered, koloTransportBlob* blob,
-                   char* text, size_t bytes) {
-  const Why why{text, bytes};
-  return guard(why, [&] { return registerMemory(deviceOf(opened), *range, registered, blob, why); });
-}
-
-void memoryDeregister(void* opened, void* registered) { deviceOf(opened).deregister(static_cast<Region*>(registered)); }
 
 int memoryKey(void* opened, void* registered, koloTransportKey* key, char*, size_t) {
-  const Target target = deviceOf(opened).relax(*static_cast<Region*>(registered));
+  const Target target = Table::deviceOf(opened).relax(*static_cast<Region*>(registered));
   std::memcpy(key->data, &target, sizeof target);
   return KOLO_TRANSPORT_OK;
 }
 
-int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory, void** linked,
-             const Why& why) {
-  const connect::Party& party = device.party();
-  if (const int code = connect::checkProcess(party, why); code != KOLO_TRANSPORT_OK) return code;
-  connect::Address address;
-  if (const int code = connect::readAddress(party, peerAddress, why, &address); code != KOLO_TRANSPORT_OK) return code;
-  Descriptor descriptor;
-  if (!fromBlob(peerMemory, &descriptor)) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "%u bytes that are not a descriptor of this transport", peerMemory.bytes);
-  }
-  if (!isProven(descriptor, party.key)) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "the descriptor was altered, or comes from another communicator");
-  }
-  if (!same(descriptor.device, address.device)) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "the address and the descriptor come from different devices");
-  }
-  Link* link = nullptr;
-  const int code = device.openLink(
-      address, {nullptr, descriptor.target, descriptor.bytes, descriptor.isOfDevice != 0, {}}, why, &link);
-  *linked = link;
-  return code;
-}
-
-int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked,
-             void**, char* text, size_t bytes) {
-  const Why why{text, bytes};
-  return guard(why, [&] { return openLink(deviceOf(opened), *peerAddress, *peerMemory, linked, why); });
-}
-
-void linkClose(void* opened, void* linked) { deviceOf(opened).closeLink(&linkOf(linked)); }
-
-uint32_t linkRails(void*, void* linked) { return linkOf(linked).way->rails; }
-
-int linkPut(void* opened, void* linked, const koloTransportPut* put, char* text, size_t bytes) {
-  const Why why{text, bytes};
-  return guard(why, [&] { return deviceOf(opened).put(linkOf(linked), *put, why); });
-}
-
-uint64_t linkUnfinished(void* opened, void* linked) { return deviceOf(opened).loadOf(linkOf(linked)).unfinished; }
-
-uint64_t linkQueued(void* opened, void* linked) { return deviceOf(opened).loadOf(linkOf(linked)).queued; }
-
-int linkState(void* opened, void* linked, char* text, size_t bytes) {
-  return deviceOf(opened).state(linkOf(linked), {text, bytes});
-}
-
-int deviceProgress(void* opened, int peer, int waitUs) {
-  return guard({nullptr, 0}, [&] { return deviceOf(opened).progress(peer, waitUs) ? 1 : 0; });
-}
-
-void deviceAbandon(void* opened) { deviceOf(opened).abandon(); }
+uint32_t linkRails(void*, void* linked) { return Table::linkOf(linked).way->rails; }
 
 int deviceNics(void* opened, koloTransportNic* nics, int most) {
-  return deviceOf(opened).tellNics({nics, static_cast<std::size_t>(most)});
+  return Table::deviceOf(opened).tellNics({nics, static_cast<std::size_t>(most)});
 }
 
-void linkAbandon(void* opened, void* linked) { deviceOf(opened).abandonLink(linkOf(linked)); }
+void linkAbandon(void* opened, void* linked) { Table::deviceOf(opened).abandonLink(Table::linkOf(linked)); }
 
 }  // namespace
 }  // namespace kolo::ib
@@ -176,23 +117,23 @@ const koloTransport* koloTransportIb(void) {
       .name = "ib",
       .linkKind = koloLinkPosted,
       .probe = probe,
-      .deviceOpen = deviceOpen,
+      .deviceOpen = Table::deviceOpen,
       .deviceClose = deviceClose,
-      .memoryRegister = memoryRegister,
+      .memoryRegister = Table::memoryRegister,
       .memoryDeregister = memoryDeregister,
-      .linkOpen = linkOpen,
-      .linkClose = linkClose,
+      .linkOpen = Table::linkOpen,
+      .linkClose = Table::linkClose,
       .linkRead = nullptr,
       .memoryKind = koloMemoryHost,
       .memoryKey = memoryKey,
       .linkRails = linkRails,
-      .linkPut = linkPut,
-      .linkUnfinished = linkUnfinished,
-      .linkQueued = linkQueued,
-      .linkState = linkState,
-      .deviceProgress = deviceProgress,
+      .linkPut = Table::linkPut,
+      .linkUnfinished = Table::linkUnfinished,
+      .linkQueued = Table::linkQueued,
+      .linkState = Table::linkState,
+      .deviceProgress = Table::deviceProgress,
       .registersCheaply = 0,
-      .deviceAbandon = deviceAbandon,
+      .deviceAbandon = Table::deviceAbandon,
       .linkAbandon = linkAbandon,
       .registersDeviceMemory = 1,
       .deviceNics = deviceNics,

@@ -40,6 +40,7 @@ class Device final : private connect::Callee {
   void closeLink(Link* link);
   int put(Link& link, const koloTransportPut& put, const Why& why);
   int state(const Link& link, const Why& why);
+  static Load loadOf(const Link& link) { return link.load; }
   bool progress(int peer, int waitUs);
   // Nothing moves any more, and closing does not wait for the peers.
   void abandon();

@@ -7,18 +7,14 @@
 #include <cstring>
 #include <memory>
 
+#include "../connect/posted_table.h"
 #include "device.h"
 
 namespace kolo::tcp {
 namespace {
 
-using common::fromBlob;
-using common::guard;
 using common::Id;
-using common::isProven;
 using common::Proof;
-using common::same;
-using common::toBlob;
 
 // Of a registered memory.
 struct Descriptor {
@@ -31,14 +27,6 @@ struct Descriptor {
 };
 static_assert(std::has_unique_object_representations_v<Descriptor> && sizeof(Descriptor) <= KOLO_TRANSPORT_BLOB_BYTES);
 
-struct Memory {
-  std::uint64_t number;
-  std::uint64_t bytes;
-};
-
-Device& deviceOf(void* opened) { return *static_cast<Device*>(opened); }
-Link& linkOf(void* opened) { return *static_cast<Link*>(opened); }
-
 int probe(char* text, size_t bytes) {
   const Why why{text, bytes};
   if (sodium_init() < 0) return why.fail(KOLO_TRANSPORT_UNREACHABLE, "libsodium cannot be initialised");
@@ -48,109 +36,54 @@ int probe(char* text, size_t bytes) {
   return KOLO_TRANSPORT_OK;
 }
 
-int deviceOpen(const koloTransportHost* host, void** opened, koloTransportBlob* address, char* text, size_t bytes) {
-  const Why why{text, bytes};
-  return guard(why, [&] {
-    auto device = std::make_unique<Device>();
-    const int code = device->open(*host, address, why);
-    if (code == KOLO_TRANSPORT_OK) *opened = device.release();
-    return code;
-  });
-}
+struct Tcp {
+  using Device = tcp::Device;
+  using Link = tcp::Link;
+  struct Memory {
+    std::uint64_t number;
+    std::uint64_t bytes;
+  };
 
-void deviceClose(void* opened) { delete &deviceOf(opened); }
-
-int registerMemory(Device& device, const koloTransportMemory& range, void** registered, koloTransportBlob* blob,
-                   const Why& why) {
-  if (const int code = connect::checkProcess(device.party(), why); code != KOLO_TRANSPORT_OK) return code;
-  if (range.address == nullptr || range.bytes == 0) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "a range of %llu bytes at %p, expected at least one byte",
-                    static_cast<unsigned long long>(range.bytes), range.address);
+  static int registerMemory(Device& device, const koloTransportMemory& range, Memory** registered,
+                            koloTransportBlob* blob, const Why&) {
+    auto memory = std::make_unique<Memory>(Memory{device.memories().add(range.address, range.bytes), range.bytes});
+    Descriptor descriptor{};
+    descriptor.number = memory->number;
+    descriptor.bytes = memory->bytes;
+    connect::toDescriptorBlob(device.party(), descriptor, blob);
+    *registered = memory.release();
+    return KOLO_TRANSPORT_OK;
   }
-  auto memory = std::make_unique<Memory>();
-  *memory = {device.memories().add(range.address, range.bytes), range.bytes};
-  Descriptor descriptor{};
-  std::memcpy(descriptor.device, device.party().address.device, sizeof descriptor.device);
-  descriptor.number = memory->number;
-  descriptor.bytes = memory->bytes;
-  prove(descriptor, device.party().key);
-  toBlob(descriptor, blob);
-  *registered = memory.release();
-  return KOLO_TRANSPORT_OK;
-}
+  static int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory,
+                      Link** link, const Why& why) {
+    connect::Address address;
+    Descriptor descriptor;
+    const int code = connect::readPeer(device.party(), peerAddress, peerMemory, why, &address, &descriptor);
+    if (code != KOLO_TRANSPORT_OK) return code;
+    return device.openLink(address, descriptor.number, descriptor.bytes, why, link);
+  }
+};
+using Table = connect::PostedTable<Tcp>;
 
-int memoryRegister(void* opened, const koloTransportMemory* range, void** registered, koloTransportBlob* blob,
-                   char* text, size_t bytes) {
-  const Why why{text, bytes};
-  return guard(why, [&] { return registerMemory(deviceOf(opened), *range, registered, blob, why); });
-}
+void deviceClose(void* opened) { delete &Table::deviceOf(opened); }
 
 void memoryDeregister(void* opened, void* registered) {
-  const std::unique_ptr<Memory> memory(static_cast<Memory*>(registered));
-  deviceOf(opened).deregister(memory->number);
+  const std::unique_ptr<Tcp::Memory> memory(static_cast<Tcp::Memory*>(registered));
+  Table::deviceOf(opened).deregister(memory->number);
 }
 
 int memoryKey(void*, void* registered, koloTransportKey* key, char*, size_t) {
-  const Memory& memory = *static_cast<const Memory*>(registered);
+  const Tcp::Memory& memory = *static_cast<const Tcp::Memory*>(registered);
   const MemoryKey plain{memory.number, memory.bytes, 0};
   std::memcpy(key->data, &plain, sizeof plain);
   return KOLO_TRANSPORT_OK;
 }
 
-int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory, void** linked,
-             const Why& why) {
-  const connect::Party& party = device.party();
-  if (const int code = connect::checkProcess(party, why); code != KOLO_TRANSPORT_OK) return code;
-  connect::Address address;
-  if (const int code = connect::readAddress(party, peerAddress, why, &address); code != KOLO_TRANSPORT_OK) return code;
-  Descriptor descriptor;
-  if (!fromBlob(peerMemory, &descriptor)) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "%u bytes that are not a descriptor of this transport", peerMemory.bytes);
-  }
-  if (!isProven(descriptor, party.key)) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "the descriptor was altered, or comes from another communicator");
-  }
-  if (!same(descriptor.device, address.device)) {
-    return why.fail(KOLO_TRANSPORT_ERROR, "the address and the descriptor come from different devices");
-  }
-  Link* link = nullptr;
-  const int code = device.openLink(address, descriptor.number, descriptor.bytes, why, &link);
-  *linked = link;
-  return code;
-}
-
-int linkOpen(void* opened, const koloTransportBlob* peerAddress, const koloTransportBlob* peerMemory, void** linked,
-             void**, char* text, size_t bytes) {
-  const Why why{text, bytes};
-  return guard(why, [&] { return openLink(deviceOf(opened), *peerAddress, *peerMemory, linked, why); });
-}
-
-void linkClose(void* opened, void* linked) { deviceOf(opened).closeLink(&linkOf(linked)); }
-
-uint32_t linkRails(void*, void* linked) { return static_cast<uint32_t>(linkOf(linked).way->rails.size()); }
-
-int linkPut(void* opened, void* linked, const koloTransportPut* put, char* text, size_t bytes) {
-  const Why why{text, bytes};
-  return guard(why, [&] { return deviceOf(opened).put(linkOf(linked), *put, why); });
-}
-
-uint64_t linkUnfinished(void*, void* linked) { return linkOf(linked).load.unfinished; }
-
-uint64_t linkQueued(void*, void* linked) { return linkOf(linked).load.queued; }
-
-int linkState(void* opened, void* linked, char* text, size_t bytes) {
-  return deviceOf(opened).state(linkOf(linked), {text, bytes});
-}
-
-int deviceProgress(void* opened, int peer, int waitUs) {
-  return guard({nullptr, 0}, [&] { return deviceOf(opened).progress(peer, waitUs) ? 1 : 0; });
-}
-
-void deviceAbandon(void* opened) { deviceOf(opened).abandon(); }
+uint32_t linkRails(void*, void* linked) { return static_cast<uint32_t>(Table::linkOf(linked).way->rails.size()); }
 
 // The interface that peers try first; what is told to them of others matters if they cannot reach it.
 int deviceNics(void* opened, koloTransportNic* nics, int most) {
-  const connect::Place& best = deviceOf(opened).party().best;
+  const connect::Place& best = Table::deviceOf(opened).party().best;
   if (most < 1) return 0;
   *nics = {};
   best.interface.copy(nics->name, sizeof nics->name - 1);
@@ -171,23 +104,23 @@ const koloTransport* koloTransportTcp(void) {
       .name = "tcp",
       .linkKind = koloLinkPosted,
       .probe = probe,
-      .deviceOpen = deviceOpen,
+      .deviceOpen = Table::deviceOpen,
       .deviceClose = deviceClose,
-      .memoryRegister = memoryRegister,
+      .memoryRegister = Table::memoryRegister,
       .memoryDeregister = memoryDeregister,
-      .linkOpen = linkOpen,
-      .linkClose = linkClose,
+      .linkOpen = Table::linkOpen,
+      .linkClose = Table::linkClose,
       .linkRead = nullptr,
       .memoryKind = koloMemoryHost,
       .memoryKey = memoryKey,
       .linkRails = linkRails,
-      .linkPut = linkPut,
-      .linkUnfinished = linkUnfinished,
-      .linkQueued = linkQueued,
-      .linkState = linkState,
-      .deviceProgress = deviceProgress,
+      .linkPut = Table::linkPut,
+      .linkUnfinished = Table::linkUnfinished,
+      .linkQueued = Table::linkQueued,
+      .linkState = Table::linkState,
+      .deviceProgress = Table::deviceProgress,
       .registersCheaply = 1,
-      .deviceAbandon = deviceAbandon,
+      .deviceAbandon = Table::deviceAbandon,
       .linkAbandon = nullptr,
       .deviceNics = deviceNics,
       // Measured by tools/compare-network: what one core sends, perf/results/2026-11-22-network-3hosts.txt.
