@@ -914,9 +914,10 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  * cut the single ones, and fold the parts in other orders: the all-reduce and the reduce-scatter by biring, the reduce
  * by double_tree, and the all-reduce by hierarchical and mesh_ring; on GPUs, the all-reduce by ring too, if it has
  * several channels.
- * In place: each item by itself, as its collective says, if sendtype and recvtype are the same. Other overlaps of
- * buffers without strides are found and refused, also between items. Overlaps of arrays with strides are not looked
- * for.
+ * In place: each item by itself, as its collective says, if sendtype and recvtype are the same, and the strides too;
+ * an all-to-all, if the axes and the lengths are the same. Other overlaps of buffers without strides are found and
+ * refused, also between items, and so is an array with strides that begins where the item's other buffer does. Other
+ * overlaps of arrays with strides are not looked for.
  * Ownership: the items, and the arrays that they point to, are the caller's and are read before the call returns. The
  *   buffers are the caller's again when the operation has ended.
  * Blocks, Stream, Threads: as the collective. Errors: those of the collective, which name the item; koloInvalidArgument
@@ -926,9 +927,10 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  * On GPUs: each item lies in memory of the rank's device (koloInvalidPointer names the item). The list is a launch of
  *   its own, or a part of its group's, and never goes to a resident kernel. What describes it lies in the device's
  *   memory and is uploaded once, as long as the list is repeated.
- * Items go through the communicator's own staging memory, or by single copies where plain buffers of the list's size
- * would. Single copies need that all items of a rank lie in windows. Else they need that the items have 16 KiB each on
- * average, and are neither converted nor strided there. */
+ * From 4 KiB on, peers load and store items where they are, if all items of a rank lie in windows. Ordinary memory is
+ * read by single copies where plain buffers of the list's size would be, if the items have 16 KiB each on average and
+ * are neither converted nor strided there. The rest goes through the communicator's own staging memory: gathers,
+ * all-to-alls of uneven blocks, pre-multiplied sums, and all-reduces that convert on the way in. */
 
 /* Most dimensions of an array. */
 #define KOLO_MAX_DIMS 8
@@ -1339,8 +1341,8 @@ KOLO_API koloResult_t koloBucketPlan(const koloBucketItem_t* items, size_t count
  * Conditions follow, each after a "/". An override holds where all its conditions do. A range is LOW-HIGH, with both
  * ends included, or one number. K, M and G are powers of 1024.
  *   "/bytes=64K-1M"           bytes of the count, the same as "@64K-1M"
- *   "/elements=256001-"       the count of the call. In forms with counts it is the longest count, or 0 if each rank
- *                             knows only its own. The same holds for bytes.
+ *   "/elements=256001-"       the count of the call; of a list its bytes. In forms with counts it is the longest
+ *                             count, or 0 if each rank knows only its own. The same holds for bytes.
  *   "/ranks=3-"               the number of ranks of comm
  *   "/op=sum+avg"             the reductions, as koloRedOpName has them; "pre_mul_sum" and "user" are those of
  *                             koloRedOpCreatePreMulSum and koloRedOpCreate

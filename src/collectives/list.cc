@@ -51,10 +51,21 @@ void addPlace(const Side& side, std::size_t item, bool isWritten, std::vector<Pl
   if (elements != 0) places.push_back({side.data, side.data + elements * elementBytes(side.datatype), item, isWritten});
 }
 
-// In place: what a rank gives of an item lies where it gets its own block of it.
+// Whether elements that begin at one place follow each other alike in both.
+bool haveSameStrides(const Side& a, const Side& b) {
+  if (a.ndim != b.ndim) return false;
+  for (int d = 0; d < a.ndim; ++d) {
+    const bool isLong = d == a.axis || d == b.axis || (a.shape[d] > 1 && b.shape[d] > 1);
+    if (isLong && a.strides[d] != b.strides[d]) return false;
+  }
+  return true;
+}
+
+// In place: what a rank gives of an item lies where it gets its own block of it. Where it gives and gets a block of
+// each rank, each is exchanged for one that lies there.
 bool isInPlace(const ListCall& call, const Item& item) {
   const bool hasBoth = item.send.data != nullptr && item.recv.data != nullptr;
-  if (!hasBoth || item.send.datatype != item.recv.datatype) return false;
+  if (!hasBoth || item.send.datatype != item.recv.datatype || !haveSameStrides(item.send, item.recv)) return false;
   const auto at = [&](const Side& side, bool isWhole, bool isOther) {
     if (!isWhole || !isOther) return side.data;
     std::int64_t before = 0;
@@ -63,13 +74,25 @@ bool isInPlace(const ListCall& call, const Item& item) {
   };
   const bool sends = device::isIn(call.collective, device::kSendsBlocks),
              receives = device::isIn(call.collective, device::kReceivesBlocks);
+  if (sends && receives) return item.send == item.recv;
   return at(item.send, sends, !receives) == at(item.recv, receives, !sends);
 }
 
 // What is written overlaps nothing else, but in place. One sort and one sweep.
 Status checkOverlaps(const ListCall& call, const List& list) {
+  const auto overlaps = [](std::size_t written, const char* buffer, std::size_t other) {
+    return error(koloInvalidArgument,
+                 "the recvbuf of item {} overlaps the {} of item {}: expected buffers apart, or an item in place (its "
+                 "sendbuf is this rank's own block of its recvbuf, or the reverse, in one datatype, with the same "
+                 "strides; of an all-to-all, the same array)",
+                 written, buffer, other);
+  };
   std::vector<Place> places;
   for (std::size_t i = 0; i < list.items.size(); ++i) {
+    const Item& item = list.items[i];
+    const auto from = item.send.place(), to = item.recv.place();
+    const bool areThere = from.first != from.second && to.first != to.second;
+    if (areThere && item.send.data == item.recv.data && !isInPlace(call, item)) return overlaps(i, "sendbuf", i);
     addPlace(list.items[i].send, i, false, places);
     addPlace(list.items[i].recv, i, true, places);
   }
@@ -82,11 +105,7 @@ Status checkOverlaps(const ListCall& call, const List& list) {
       if (before->item == place.item && isInPlace(call, list.items[place.item])) continue;
       const Place& written = place.isWritten ? place : *before;
       const Place& other = place.isWritten ? *before : place;
-      return error(
-          koloInvalidArgument,
-          "the recvbuf of item {} overlaps the {} of item {}: expected buffers apart, or an item in place (its "
-          "sendbuf is this rank's own block of its recvbuf, or the reverse, in one datatype)",
-          written.item, other.isWritten ? "recvbuf" : "sendbuf", other.item);
+      return overlaps(written.item, other.isWritten ? "recvbuf" : "sendbuf", other.item);
     }
     const Place*& furthest = reach[place.isWritten ? 1 : 0];
     if (furthest == nullptr || place.end > furthest->end) furthest = &place;
@@ -97,7 +116,8 @@ Status checkOverlaps(const ListCall& call, const List& list) {
 std::shared_ptr<const List> finish(const ListCall& call, List&& list) {
   list.collective = call.collective;
   list.digest = digestOf(list);
-  list.hash = static_cast<std::uint64_t>(call.collective) << 1 | (list.isLocal ? 1 : 0);
+  list.hash = list.digest;
+  mix(list.hash, static_cast<std::uint64_t>(call.collective) << 1 | (list.isLocal ? 1 : 0));
   for (const Item& item : list.items) {
     mixSide(list.hash, item.send);
     mixSide(list.hash, item.recv);
@@ -111,6 +131,7 @@ std::shared_ptr<const List> finish(const ListCall& call, List&& list) {
     list.longest = std::max(send.longest, recv.longest);
     list.areAlike = send.areAlike && recv.areAlike;
   }
+  mix(list.hash, list.longest << 1 | (list.areAlike ? 1 : 0));
   return std::make_shared<const List>(std::move(list));
 }
 

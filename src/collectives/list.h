@@ -65,7 +65,11 @@ struct List : Terms {
   bool isInPlace = false;    // some of what this rank gives lies where it receives
   bool castsOutput = false;  // some item is received in another datatype than it is transferred in; the same on all
 
-  bool operator==(const List& other) const { return hash == other.hash && items == other.items; }
+  // What other ranks do may differ although this rank's items are the same.
+  bool operator==(const List& other) const {
+    return hash == other.hash && digest == other.digest && longest == other.longest && areAlike == other.areAlike &&
+           items == other.items;
+  }
 
   // What has to be the same on all ranks, in words.
   std::size_t parts() const override { return items.size(); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <utility>
 
 #include "base/datatypes.h"
@@ -71,7 +72,10 @@ class ItemReader {
     KOLO_ASSIGN(const std::vector<std::uint64_t> parts, cut(send_, splitAxis, splits, "splits"));
     std::vector<std::uint64_t> joins(ranks_, send_.shape[concatAxis]);
     if (splitAxis == concatAxis) joins.assign(ranks_, parts[mine()]);
-    if (concats != nullptr) joins.assign(concats, concats + ranks_);
+    if (concats != nullptr) {
+      KOLO_TRY(checkCounts(concats));
+      joins.assign(concats, concats + ranks_);
+    }
     const std::uint64_t own = splitAxis == concatAxis ? parts[mine()] : send_.shape[concatAxis];
     if (joins[mine()] != own) {
       return refuse("concats[{}] is {}, expected {}: this rank's own length along axis {}", call_.rank, joins[mine()],
@@ -82,6 +86,7 @@ class ItemReader {
     std::uint64_t length = 0;
     for (const std::uint64_t join : joins) length += join;
     result.shape[concatAxis] = length;
+    KOLO_TRY(checkElements("recvarray", result));
     useRowMajor(result);
     if (recv_.isGiven) KOLO_TRY(checkShape(recv_, result));
     use(item.send, given_.sendbuf, given_.sendtype, send_, splitAxis, parts);
@@ -127,18 +132,22 @@ class ItemReader {
     array.isGiven = true;
     array.ndim = std::max(given->ndim, 1);
     array.shape[0] = 1;  // of no dimensions
-    std::uint64_t elements = 1;
-    for (int d = 0; d < given->ndim; ++d) {
-      array.shape[d] = given->shape[d];
-      if (__builtin_mul_overflow(elements, std::max<std::uint64_t>(array.shape[d], 1), &elements) ||
-          elements > kMostElements)
-        return error(koloInvalidCount, "item {}: {}: the shape has more elements than memory", number_, name);
-    }
+    for (int d = 0; d < given->ndim; ++d) array.shape[d] = given->shape[d];
+    KOLO_TRY(checkElements(name, array));
     useRowMajor(array);
     for (int d = 0; d < given->ndim && given->strides != nullptr; ++d) array.strides[d] = given->strides[d];
     return {};
   }
 
+  Status checkElements(const char* name, const Array& array) const {
+    std::uint64_t elements = 1;
+    for (int d = 0; d < array.ndim; ++d) {
+      if (__builtin_mul_overflow(elements, std::max<std::uint64_t>(array.shape[d], 1), &elements) ||
+          elements > kMostElements)
+        return error(koloInvalidCount, "item {}: {}: the shape has more elements than memory", number_, name);
+    }
+    return {};
+  }
   Status checkAxis(const char* name, int axis, const Array& array) const {
     if (axis >= 0 && axis < array.ndim) return {};
     return refuse("{} is {}, expected 0 to {}: {} has {} dimensions", name, axis, array.ndim - 1, array.name,
@@ -163,17 +172,25 @@ class ItemReader {
       }
       return std::vector<std::uint64_t>(ranks_, length / ranks_);
     }
-    std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < ranks_; ++i) sum += counts[i];
+    KOLO_TRY(checkCounts(counts));
+    const std::uint64_t sum = sumOf(counts);
     if (sum != length) {
       return refuse("the {} sum up to {}, expected {}: the length of axis {} of {}", name, sum, length, axis,
                     whole.name);
     }
     return std::vector<std::uint64_t>(counts, counts + ranks_);
   }
+  // One count for each rank.
+  Status checkCounts(const std::size_t* counts) const {
+    for (std::size_t i = 0; i < ranks_; ++i) KOLO_TRY(checkCount(counts[i]));
+    return {};
+  }
+  std::uint64_t sumOf(const std::size_t* counts) const {
+    return std::accumulate(counts, counts + ranks_, std::uint64_t{0});
+  }
   Result<std::vector<std::uint64_t>> flatParts() const {
     if (given_.counts != nullptr) {
-      for (std::size_t i = 0; i < ranks_; ++i) KOLO_TRY(checkCount(given_.counts[i]));
+      KOLO_TRY(checkCounts(given_.counts));
       return std::vector<std::uint64_t>(given_.counts, given_.counts + ranks_);
     }
     KOLO_TRY(checkCount(given_.count));
@@ -253,12 +270,9 @@ class ItemReader {
   // The whole array, in a row, of which this is a rank's part.
   Status joinParts(const Array& part, int axis, Array& whole) const {
     copyShape(part, whole);
-    std::uint64_t length = part.shape[axis] * ranks_;
-    if (given_.counts != nullptr) {
-      length = 0;
-      for (std::size_t i = 0; i < ranks_; ++i) length += given_.counts[i];
-    }
-    whole.shape[axis] = length;
+    KOLO_TRY(given_.counts != nullptr ? checkCounts(given_.counts) : checkCount(part.shape[axis]));
+    whole.shape[axis] = given_.counts != nullptr ? sumOf(given_.counts) : part.shape[axis] * ranks_;
+    KOLO_TRY(checkElements(sendsBlocks_ ? "sendbuf" : "recvbuf", whole));
     useRowMajor(whole);
     return {};
   }

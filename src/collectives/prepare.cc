@@ -37,6 +37,11 @@ bool yieldsTruth(koloDataType_t datatype, device::ReduceOp op) {
          op == device::ReduceOp::kLogicalXor;
 }
 
+bool yieldsTruth(const List& list, device::ReduceOp op) {
+  return std::all_of(list.items.begin(), list.items.end(),
+                     [&](const Item& item) { return yieldsTruth(item.transferType, op); });
+}
+
 // Blocks of a list, in bytes: all ranks know all of them.
 void describeList(const Blocks& blocks, device::Layout& layout) {
   layout.grain = device::kSegmentGrain;
@@ -90,7 +95,8 @@ bool givesList(const Site& site, const Operation& operation, const LaidOut& laid
   const bool isReadWhileWritten =
       operation.list->isInPlace && (collective == Collective::kAllToAll || operation.list->castsOutput);
   const bool isReadBack = sharing.writesPeers && operation.list->castsOutput;
-  if (!sharing.readsPeers || isReadWhileWritten || isReadBack) return false;
+  const bool isTooLong = laidOut.segments()->bytes > device::kMostListBytes;
+  if (!sharing.readsPeers || isReadWhileWritten || isReadBack || isTooLong) return false;
   if (isInWindows(site, *laidOut.segments())) return true;
   const bool isWritten =
       !sharing.writesPeers || (laidOut.recvHasLongRuns && site.copies.writesPeers(collective, bytes));
@@ -213,7 +219,10 @@ void useReduction(const Operation& operation, Prepared& prepared) {
       prepared.context.user = &prepared.user;
     }
   }
-  if (operation.reduces() && operation.list == nullptr) work.yieldsTruth = yieldsTruth(operation.datatype, work.op);
+  if (operation.reduces()) {
+    work.yieldsTruth =
+        operation.list != nullptr ? yieldsTruth(*operation.list, work.op) : yieldsTruth(operation.datatype, work.op);
+  }
   if (work.ranks == 1 && work.yieldsTruth) work.op = device::ReduceOp::kLogicalOr;
   // Where data is only moved, a "fold" of one source copies it to several places.
   if (prepared.context.user == nullptr && operation.list == nullptr)

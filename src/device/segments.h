@@ -20,6 +20,9 @@ namespace kolo::device {
 inline constexpr std::uint64_t kSegmentGrain = 64;
 inline constexpr int kMostDimensions = 8;
 
+// Of a table of segments that peers are given.
+inline constexpr std::uint64_t kMostListBytes = std::uint64_t{1} << 30;
+
 // A segment whose elements do not follow each other in memory: rows of elements that do, in an array of rows.
 struct Strides {
   std::uint64_t rowElements = 1;

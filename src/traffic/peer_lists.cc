@@ -25,8 +25,14 @@ bool mapSegments(std::vector<std::uint64_t>& memory, int rank, const links::Wind
 }
 
 bool isSound(const Segments& list, const device::PeerSegments& theirs) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 36;
-  return list.id == theirs.id && list.bytes <= kMost && list.isWhole();
+  return list.id == theirs.id && list.bytes <= device::kMostListBytes && list.isWhole();
+}
+bool isSound(const Segment& segment, const device::Strides* strides, std::uint64_t count) {
+  if (segment.elementBytes == 0 || segment.transferElementBytes == 0 || segment.strides > count) return false;
+  if (segment.strides == 0) return true;
+  const device::Strides& rows = strides[segment.strides - 1];
+  return rows.rowElements != 0 && rows.ndim >= 1 && rows.ndim <= device::kMostDimensions &&
+         std::find(rows.shape, rows.shape + rows.ndim, 0) == rows.shape + rows.ndim;
 }
 
 // The table. The peer may have given up, and freed it, before it was read or while it was: then it is seen to be none.
@@ -44,9 +50,9 @@ Status read(const links::Peer& peer, const device::PeerSegments& theirs, std::ve
   const Segment* const segments = list.of(Buffer::kSend);
   const std::uint64_t strides =
       (list.bytes - sizeof list - (std::uint64_t{list.sends} + list.recvs) * sizeof(Segment)) / sizeof(device::Strides);
-  const bool areSound = std::all_of(segments, segments + list.sends + list.recvs, [&](const Segment& segment) {
-    return segment.elementBytes != 0 && segment.transferElementBytes != 0 && segment.strides <= strides;
-  });
+  const auto* const all = reinterpret_cast<const device::Strides*>(segments + list.sends + list.recvs);
+  const bool areSound = std::all_of(segments, segments + list.sends + list.recvs,
+                                    [&](const Segment& segment) { return isSound(segment, all, strides); });
   return areSound ? Status() : none();
 }
 

@@ -48,7 +48,7 @@ class PeerLists {
 
  private:
   // Of all lists together, when an operation begins.
-  static constexpr std::uint64_t kMostKept = std::uint64_t{32} << 20;
+  static constexpr std::uint64_t kMostKept = std::uint64_t{128} << 20;
 
   std::map<std::pair<int, std::uint64_t>, List> lists_;  // by the peer's rank and the list's id
   std::uint64_t bytes_ = 0;                              // of all of them

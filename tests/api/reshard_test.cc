@@ -180,6 +180,27 @@ TEST_CASE("S0.8 an array goes from an axis, a rank or all ranks to another axis,
   }
 }
 
+// Rank 0 has the same part before and after in both calls; what the others exchange differs.
+TEST_CASE("S0.8 a rank that keeps its part sees that the others' parts have changed") {
+  World world(3);
+  world.run([](Self& self) {
+    const Shape shape{6}, from{2, 2, 2};
+    const koloArray_t whole{1, shape.data(), nullptr};
+    std::vector<float> send(6), recv(6);
+    std::iota(send.begin(), send.end(), static_cast<float>(2 * self.rank));
+    koloItem_t item{};
+    item.sendbuf = send.data();
+    item.recvbuf = recv.data();
+    item.sendtype = item.transfertype = item.recvtype = koloFloat32;
+    for (const Shape& to : {Shape{2, 1, 3}, Shape{2, 3, 1}, Shape{2, 1, 3}, Shape{2, 4, 0}}) {
+      EXPECT_OK(self, koloReshard(&item, &whole, 0, 0, from.data(), to.data(), self.comm, nullptr));
+      const auto begin = std::accumulate(to.begin(), to.begin() + self.rank, size_t{0});
+      for (size_t i = 0; i < to[static_cast<size_t>(self.rank)]; ++i)
+        EXPECT(self, recv[i] == static_cast<float>(begin + i));
+    }
+  });
+}
+
 TEST_CASE("S0.8 a scalar goes from one rank to another and to all, with a cast") {
   World world(3);
   world.run([](Self& self) {
@@ -225,6 +246,10 @@ TEST_CASE("S0.8 S4.5 what cannot be resharded is refused, in words") {
     item.sendarray = &part;
     item.recvarray = &part;
     expect(koloInvalidArgument, "recvarray: expected the shape (6, 3)", &whole, 0, KOLO_ON_ALL, nullptr);
+    item.sendarray = item.recvarray = nullptr;
+    item.recvbuf = send.data();
+    const size_t parts[] = {2, 1};
+    expect(koloInvalidArgument, "the recvbuf of item 0 overlaps the sendbuf of item 0", &whole, 0, 1, parts);
     expectWorks(self);
   });
 }

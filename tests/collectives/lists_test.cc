@@ -205,6 +205,19 @@ ListItem randomItem(Random& random, const ListCase& list, int ranks) {
   return item;
 }
 
+// A rank's own block of an array.
+Tensor partOf(const Tensor& whole, const ListItem& item, int rank) {
+  Tensor part = whole;
+  const auto axis = static_cast<std::size_t>(item.axis);
+  const auto own = static_cast<std::size_t>(rank);
+  std::size_t before = 0;
+  for (std::size_t i = 0; i < own; ++i) before += item.parts[i];
+  part.shape[axis] = item.parts[own];
+  part.offset += static_cast<std::size_t>(static_cast<std::ptrdiff_t>(before) * whole.strides[axis] *
+                                          static_cast<std::ptrdiff_t>(koloDataTypeSize(whole.datatype)));
+  return part;
+}
+
 void placeItems(Random& random, ListCase& list, int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     Placing placing(random);
@@ -216,9 +229,11 @@ void placeItems(Random& random, ListCase& list, int ranks) {
       const bool sends = sendsWhole(list.collective), receives = receivesWhole(list.collective);
       item.send.push_back(placing.put(item.types.send, sends ? item.whole : part, style()));
       item.recv.push_back(placing.put(item.types.recv, receives ? item.whole : part, style()));
-      item.inPlace.push_back(item.types.send == item.types.recv && !isDivided(list.collective) &&
+      item.inPlace.push_back(item.types.send == item.types.recv && hasSend(list, rank) && hasRecv(list, rank) &&
                              pick(random, 0, 3) == 0);
-      if (item.inPlace.back()) item.recv.back() = item.send.back();
+      if (!item.inPlace.back()) continue;
+      if (receives) item.send.back() = sends ? item.recv.back() : partOf(item.recv.back(), item, rank);
+      else item.recv.back() = sends ? partOf(item.send.back(), item, rank) : item.send.back();
     }
   }
 }
@@ -246,9 +261,17 @@ double expected(const ListCase& list, std::size_t number, int ranks, int rank, c
   const auto axis = static_cast<std::size_t>(item.axis);
   if (sendsWhole(list.collective) && !receivesWhole(list.collective)) at[axis] += offsetOf(rank);
   if (reduces(list.collective)) {
-    double sum = 0;
-    for (int giver = 0; giver < ranks; ++giver) sum += from(giver, at);
-    return sum;
+    double result = from(0, at);
+    for (int giver = 1; giver < ranks; ++giver) {
+      const double value = from(giver, at);
+      switch (list.op) {
+        case koloMax: result = std::max(result, value); break;
+        case koloMin: result = std::min(result, value); break;
+        default: result += value; break;
+      }
+    }
+    if (list.op == koloLogicalOr) return result != 0 ? 1 : 0;
+    return list.op == koloAvg ? result / ranks : result;
   }
   if (list.collective == koloCollectiveBroadcast || list.collective == koloCollectiveScatter)
     return from(list.root, at);
@@ -439,6 +462,24 @@ class ListRank {
   const int rank_;
 };
 
+// Averages of values below 4 are exact where there are 1, 2 or 4 of them, in floats.
+koloRedOp_t randomReduction(Random& random, const ListCase& list, int ranks) {
+  const bool isExact =
+      ranks != 3 && ranks < 5 && std::all_of(list.items.begin(), list.items.end(), [](const auto& item) {
+        return isFloating(item.types.send) && item.types.transfer != koloFloat8e5m2;
+      });
+  const bool isComplex = std::any_of(list.items.begin(), list.items.end(), [](const auto& item) {
+    return koloDataTypeSize(item.types.send) > partBytes(item.types.send);
+  });
+  const bool isScaled =
+      std::any_of(list.items.begin(), list.items.end(), [](const auto& item) { return item.scale != 1; });
+  std::vector<koloRedOp_t> known{koloSum};
+  if (isExact) known.push_back(koloAvg);
+  if (!isComplex) known.insert(known.end(), {koloMax, koloMin});
+  if (!isComplex && !isScaled) known.push_back(koloLogicalOr);
+  return known[pick(random, 0, known.size() - 1)];
+}
+
 // A list that peers read and write where it is: some long items, mostly in one datatype; now and then one with strides
 // or a conversion, on all ranks or on one side, that has them stage it.
 ListItem longItem(Random& random, const ListCase& list, int ranks) {
@@ -474,6 +515,7 @@ void runListsOf(MakeItem makeItem, World& world, std::uint64_t seed, int each, b
       list.root = static_cast<int>(pick(random, 0, static_cast<std::size_t>(world.ranks()) - 1));
       const std::size_t items = pick(random, 0, 4) == 0 ? pick(random, 0, 1) : pick(random, 2, 9);
       for (std::size_t i = 0; i < items; ++i) list.items.push_back(makeItem(random, list, world.ranks()));
+      if (reduces(list.collective)) list.op = randomReduction(random, list, world.ranks());
       placeItems(random, list, world.ranks());
       std::vector<std::string> algorithms = algorithmsFor(list.collective);
       algorithms.emplace_back();
@@ -591,6 +633,26 @@ TEST_CASE("long lists and axes: emulated block") {
   }
 }
 
+// A rank that only gives owes its headers; with nothing to send, no barrier of a send follows.
+TEST_CASE("S1.5 reductions of no items: emulated block") {
+  const UseExecutor emulated(3);
+  WorldOptions options;
+  options.ranks = 3;
+  World world(options);
+  std::vector<std::string> faults(3);
+  world.run([&](int rank) {
+    for (const char* const algorithm : {"one_shot", "two_shot", "ring", "tree", "double_tree"}) {
+      if (koloCommSetAlgorithm(world.comm(rank), fmt::format("reduce:{}", algorithm).c_str()) != koloSuccess)
+        std::abort();
+      for (int turn = 0; turn < 30; ++turn) {
+        if (koloReduceList(nullptr, 0, koloSum, turn % 3, world.comm(rank), nullptr) != koloSuccess)
+          faults[static_cast<std::size_t>(rank)] = koloGetLastError(nullptr);
+      }
+    }
+  });
+  for (const std::string& fault : faults) CHECK(fault == "");
+}
+
 TEST_CASE("lists and axes: reproducible communicators") {
   WorldOptions options;
   options.ranks = 3;
@@ -660,6 +722,42 @@ TEST_CASE("lists: lengths that are given where no buffer is divided are refused,
     results[static_cast<std::size_t>(rank)] = koloAllReduceList(&item, 1, koloSum, world.comm(rank), nullptr);
   });
   for (const koloResult_t result : results) CHECK(result == koloInvalidArgument);
+}
+
+TEST_CASE("S1.8 S4.4 lists and axes: buffers and counts that cannot be are refused, in words") {
+  World world(WorldOptions{});
+  std::vector<std::string> faults(2);
+  world.run([&](int rank) {
+    auto* const window = reinterpret_cast<float*>(world.window(rank));
+    const std::size_t shape[] = {4, 2}, one[] = {1};
+    const std::ptrdiff_t turned[] = {1, 4};
+    const koloArray_t rows{2, shape, nullptr}, columns{2, shape, turned}, single{1, one, nullptr};
+    koloItem_t item{};
+    item.sendtype = item.transfertype = item.recvtype = koloFloat32;
+    const auto expectRefusal = [&](koloResult_t code, koloResult_t wanted, const std::string& words) {
+      const std::string text = code == koloSuccess ? "" : koloGetLastError(nullptr);
+      if (code != wanted || text.find(words) == std::string::npos)
+        faults[static_cast<std::size_t>(rank)] +=
+            fmt::format("{} and \"{}\" where {} was expected\n", static_cast<int>(code), text, words);
+    };
+    const std::string overlap = "the recvbuf of item 0 overlaps the sendbuf of item 0";
+    const koloComm_t comm = world.comm(rank);
+    item.sendbuf = item.recvbuf = window;
+    item.sendarray = &rows;
+    expectRefusal(koloAllToAllAxis(&item, 0, 1, nullptr, nullptr, comm, nullptr), koloInvalidArgument, overlap);
+    item.recvarray = &columns;  // the same memory, read by rows and written by columns
+    expectRefusal(koloAllReduceList(&item, 1, koloSum, comm, nullptr), koloInvalidArgument, overlap);
+    const std::size_t counts[] = {SIZE_MAX, 2};  // whose sum is 1
+    item.recvbuf = window + 100;
+    item.sendarray = nullptr;
+    item.recvarray = &single;
+    item.counts = counts;
+    expectRefusal(koloAllGatherList(&item, 1, comm, nullptr), koloInvalidCount, "a count is");
+    item.sendarray = &single;
+    item.recvarray = nullptr;
+    expectRefusal(koloAllGatherList(&item, 1, comm, nullptr), koloInvalidCount, "a count is");
+  });
+  for (const std::string& fault : faults) CHECK(fault == "");
 }
 
 // Lists of one collective meet in the order of their calls, those of several whatever the order.
