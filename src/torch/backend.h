@@ -108,6 +108,7 @@ class KoloBackend final : public c10d::Backend {
   struct Coalesced {
     std::unique_ptr<Operation> operation;
     Call call;
+    Milliseconds timeout;
   };
 
   // ranks of this group by their members' names, for messages.
@@ -128,10 +129,10 @@ class KoloBackend final : public c10d::Backend {
   template <class Given>
   WorkPtr run(Operation&& operation, bool asyncOp, Milliseconds timeout, Given&& call) {
     if (coalesces()) [[unlikely]]
-      return defer(std::move(operation), std::forward<Given>(call));
+      return defer(std::move(operation), timeout, std::forward<Given>(call));
     if (isCollective(operation)) sequence_.fetch_add(1, std::memory_order_relaxed);
     if (!operation.device.is_cpu()) [[unlikely]]
-      return runOnGpu(std::move(operation), asyncOp, Call(std::forward<Given>(call)));
+      return runOnGpu(std::move(operation), asyncOp, deadline(timeout), Call(std::forward<Given>(call)));
     Communicator& host = communicator(operation.device);
     const Place place{host.get()};
     const Deadline limit(deadline(timeout), host);
@@ -167,8 +168,8 @@ class KoloBackend final : public c10d::Backend {
       default: return true;
     }
   }
-  WorkPtr defer(Operation&& operation, Call call);
-  WorkPtr runOnGpu(Operation&& operation, bool asyncOp, const Call& call);
+  WorkPtr defer(Operation&& operation, Milliseconds timeout, Call call);
+  WorkPtr runOnGpu(Operation&& operation, bool asyncOp, Milliseconds timeout, const Call& call);
   WorkPtr receive(Tensors& tensors, int source, int tag, const char* title, c10d::OpType type);
 
   const c10::intrusive_ptr<Options> options_;

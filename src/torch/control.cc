@@ -40,9 +40,9 @@ Communicator& KoloBackend::communicator(at::Device device) {
   return gpu_->communicator(device);
 }
 
-WorkPtr KoloBackend::runOnGpu(Operation&& operation, bool asyncOp, const Call& call) {
-  (void)communicator(operation.device);
-  return gpu_->run(std::move(operation), asyncOp, Facts{rank_, getSequenceNumberForGroup(), options_->timeout}, call);
+WorkPtr KoloBackend::runOnGpu(Operation&& operation, bool asyncOp, Milliseconds timeout, const Call& call) {
+  const Deadline limit(timeout, communicator(operation.device));
+  return gpu_->run(std::move(operation), asyncOp, Facts{rank_, getSequenceNumberForGroup(), timeout}, call);
 }
 
 void KoloBackend::eagerConnectSingleDevice(at::Device device) { (void)communicator(device); }
@@ -102,7 +102,12 @@ void KoloBackend::shutdown() {
 }
 
 c10d::ErrorType KoloBackend::getError() {
-  switch (host_->failure()) {
+  koloResult_t failure = host_->failure();
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure == koloSuccess && gpu_ != nullptr) failure = gpu_->failure();
+  }
+  switch (failure) {
     case koloSuccess: return c10d::ErrorType::SUCCESS;
     case koloTimeout: return c10d::ErrorType::TIMEOUT;
     case koloRemoteError: return c10d::ErrorType::REMOTE_ERROR;
@@ -110,11 +115,12 @@ c10d::ErrorType KoloBackend::getError() {
   }
 }
 
-// Memory for tensors on the CPU, whose device has no index. Without windows there is nothing to be gained by it.
+// Memory for tensors on the CPU, whose device has no index or 0. Without windows there is nothing to be gained by it.
+// A device of another kind may have the index 0, too: it gets torch's own memory.
 bool KoloBackend::supportsTensorAlloc(c10::DeviceIndex device) { return windows_.has_value() && device <= 0; }
 
 at::Tensor KoloBackend::allocateTensor(long size, at::TensorOptions options) {
-  TORCH_CHECK_VALUE(options.device().is_cpu(), "kolo allocates tensors on cpu, not on ", options.device().str());
+  if (!options.device().is_cpu()) return at::empty({size}, options);
   const auto bytes = static_cast<std::size_t>(size) * options.dtype().itemsize();
   void* const block = Pool::ofProcess().take(bytes);
   TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr, "kolo has no memory for ", bytes,
@@ -123,16 +129,16 @@ at::Tensor KoloBackend::allocateTensor(long size, at::TensorOptions options) {
       block, {size}, [](void* pointer) { Pool::ofProcess().give(pointer); }, options);
 }
 
-// Calls are only noted until the end: an exception between the two, after which c10d does not come to the end, leaves
-// nothing open.
+// Calls are only noted until the end. After an exception between the two, c10d does not come to the end: the calls of
+// this thread are noted, and dropped, until its next batch, as torch itself then adds them to a list that nobody ends.
 void KoloBackend::startCoalescing() {
   coalesced_.clear();
   coalescer_ = std::this_thread::get_id();
   coalescing_.store(true, std::memory_order_relaxed);
 }
 
-WorkPtr KoloBackend::defer(Operation&& operation, Call call) {
-  coalesced_.push_back({std::make_unique<Operation>(std::move(operation)), std::move(call)});
+WorkPtr KoloBackend::defer(Operation&& operation, Milliseconds timeout, Call call) {
+  coalesced_.push_back({std::make_unique<Operation>(std::move(operation)), std::move(call), deadline(timeout)});
   return nullptr;
 }
 
@@ -144,12 +150,14 @@ WorkPtr KoloBackend::endCoalescing() {
   const at::Device device = taken.front().operation->device;
   Operation all("kolo:coalesced", c10d::OpType::COALESCED, device, true);
   std::vector<std::pair<Operation*, Call>> calls;
+  Milliseconds soonest = taken.front().timeout;
   for (Coalesced& each : taken) {
+    soonest = std::min(soonest, each.timeout);
     all.outputs.insert(all.outputs.end(), each.operation->outputs.begin(), each.operation->outputs.end());
     calls.emplace_back(each.operation.get(), std::move(each.call));
     all.parts.push_back(std::move(each.operation));
   }
-  return run(std::move(all), true, c10d::kUnsetTimeout, [calls = std::move(calls)](const Place& at, Operation&) {
+  return run(std::move(all), true, soonest, [calls = std::move(calls)](const Place& at, Operation&) {
     return startGroup(at, [&](const Place& inside) {
       for (const auto& [operation, call] : calls) (void)call(inside, *operation);
     });

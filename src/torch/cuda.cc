@@ -17,21 +17,29 @@ namespace {
 
 using c10::cuda::CUDAStream;
 
-// A CUDA operation is over for its caller when the caller's stream waits for it.
+// A CUDA operation is over for its caller when the caller's stream waits for it. Its failure is its communicator's, and
+// is seen by who asks for it, or waits for a barrier.
 class GpuWork final : public c10d::Work {
  public:
-  GpuWork(const Facts& facts, c10d::OpType type, std::vector<at::Tensor> outputs, CUDAStream stream)
-      : Work(facts.rank, type), facts_(facts), outputs_(std::move(outputs)), stream_(stream) {
+  GpuWork(const Facts& facts, const char* title, c10d::OpType type, std::vector<at::Tensor> outputs, CUDAStream stream,
+          std::shared_ptr<Communicator> communicator)
+      : Work(facts.rank, type), facts_(facts), title_(title), outputs_(std::move(outputs)), stream_(stream),
+        communicator_(std::move(communicator)) {
     end_.record(stream_);
   }
 
-  bool isCompleted() override { return end_.query(); }
-  bool isSuccess() const override { return true; }
+  bool isCompleted() override { return end_.query() || !isSuccess(); }
+  bool isSuccess() const override { return communicator_->failure() == koloSuccess; }
+  std::exception_ptr exception() const override {
+    const koloResult_t failure = communicator_->failure();
+    return failure == koloSuccess ? nullptr : exceptionFor(failure, title_, koloGetLastError(communicator_->get()));
+  }
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override { end_.block(c10::cuda::getCurrentCUDAStream(stream_.device_index())); }
   bool wait(std::chrono::milliseconds) override {
     synchronize();
     if (retrieveOpType() == c10d::OpType::BARRIER) end_.synchronize();
+    if (const std::exception_ptr failure = exception()) std::rethrow_exception(failure);
     return true;
   }
   void blockCurrentStream() override { synchronize(); }
@@ -52,8 +60,10 @@ class GpuWork final : public c10d::Work {
 
  private:
   const Facts facts_;
+  const char* const title_;
   const std::vector<at::Tensor> outputs_;
   const CUDAStream stream_;
+  const std::shared_ptr<Communicator> communicator_;
   at::cuda::CUDAEvent end_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
@@ -87,12 +97,20 @@ class CudaGpu final : public Gpu {
       operation.conclude(true);
     }
     if (record) record->end();
-    auto work = c10::make_intrusive<GpuWork>(facts, operation.type, std::move(operation.outputs), rank.stream);
+    auto work = c10::make_intrusive<GpuWork>(facts, operation.title, operation.type, std::move(operation.outputs),
+                                             rank.stream, rank.communicator);
     if (asyncOp) return work;
     work->wait(kNoTimeout);
     return nullptr;
   }
 
+  koloResult_t failure() override {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [index, rank] : ranks_) {
+      if (const koloResult_t failure = rank.communicator->failure(); failure != koloSuccess) return failure;
+    }
+    return koloSuccess;
+  }
   void end(bool abort) override {
     const std::lock_guard lock(mutex_);
     for (auto& [index, rank] : ranks_) abort ? rank.communicator->abort() : rank.communicator->end();

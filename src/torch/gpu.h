@@ -24,6 +24,8 @@ class Gpu {
   // behind it.
   virtual c10::intrusive_ptr<c10d::Work> run(Operation&& operation, bool asyncOp, const Facts& facts,
                                              const std::function<koloResult_t(const Place&, Operation&)>& call) = 0;
+  // The first failure of a communicator, or koloSuccess.
+  virtual koloResult_t failure() = 0;
   virtual void end(bool abort) = 0;
 };
 

@@ -195,8 +195,13 @@ WorkPtr KoloBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::All
   const auto size = static_cast<std::size_t>(size_);
   TORCH_CHECK_VALUE(outputs.size() == size && inputs.size() == size, "expected an output and an input for each of ",
                     size_, " ranks, got ", outputs.size(), " and ", inputs.size());
-  for (const at::Tensor& tensor : outputs) checkTensor(tensor);
-  for (const at::Tensor& tensor : inputs) checkTensor(tensor);
+  for (const Tensors* tensors : {&outputs, &inputs}) {
+    for (const at::Tensor& tensor : *tensors) {
+      checkTensor(tensor);
+      TORCH_CHECK_VALUE(tensor.scalar_type() == inputs.front().scalar_type(), "expected tensors of one type, got ",
+                        inputs.front().toString(), " and ", tensor.toString());
+    }
+  }
   const at::Device device = inputs.front().device();
   Operation operation("kolo:all_to_all", c10d::OpType::ALLTOALL, device, lasts(options.asyncOp, device));
   Blocks out = operation.writesApart(outputs, inputs), in = operation.readsApart(inputs, outputs);

@@ -8,6 +8,7 @@
 
 #include "torch/callbacks.h"
 #include "torch/errors.h"
+#include "torch/without_gil.h"
 
 namespace kolo::pytorch {
 namespace {
@@ -40,8 +41,11 @@ Started::~Started() {
   if (request != nullptr) (void)koloRequestFree(request);
 }
 
-// By whoever sees the end first; others wait until what is left to do is done.
+// By whoever sees the end first; others wait until what is left to do is done. Letting a tensor go, or completing a
+// future, may take Python's lock, so nobody waits here who has it: torch asks whether a work is over, and drops it,
+// with the lock held.
 void Started::conclude(koloResult_t result, const char* text) {
+  const WithoutGil others;
   std::call_once(concluded_, [&] {
     try {
       error_ = result != koloSuccess ? exceptionFor(result, operation.title, text) : operation.complaint();
