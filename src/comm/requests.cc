@@ -489,8 +489,8 @@ Status wait(Request& request, std::int64_t untilNs) {
     }
     if (const Pin<Communicator> place = request.firstPlace().lock()) place->requests().wait(request, untilNs);
   }
-  // Of several communicators those of one, executed here, would wait for ranks that wait in another: the own threads do
-  // it.
+  // If this thread executed one communicator's collectives, ranks that wait in another one could deadlock. The progress
+  // threads execute them.
   Request* const one = &request;
   if (!request.isOver()) (void)waitAny({&one, 1}, untilNs);
   return resultOf(request);

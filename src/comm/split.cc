@@ -94,7 +94,7 @@ class Split {
   std::uint64_t key() const {
     return mixKeys(mixKeys(parent_.membership().key, child_), static_cast<std::uint64_t>(color_));
   }
-  // Of the new communicator; of what is to become one, what is known.
+  // Of the new communicator, as far as it is known.
   const int& rank() const { return membership_.rank; }
   const std::uint64_t& family() const { return family_; }
 

@@ -123,8 +123,7 @@ struct Fault {
 };
 
 // n blocks of a buffer, one for each rank: uniform (stride == count), by counts and displacements, or the parts of a
-// whole. This is the place where buckets of tensors and strided axes will be described; algorithms only ever ask for
-// block(i).
+// whole. Algorithms only ever ask for block(i). Of a list the blocks are ranges of its logical buffer (segments.h).
 struct Layout {
   std::uint64_t count = 0;  // elements of each block, if counts is null
   const std::uint64_t* counts = nullptr;

@@ -199,8 +199,8 @@ std::string CauseFinder::explainIdleness(const WaitStep& step, const Account& ac
   return fmt::format("; rank {} has called it too, and waits for nobody", rank);
 }
 
-// Of waits that end where they began, the oldest: those in later operations, and those that began later, follow from
-// it.
+// In a circle of waits, the oldest wait is the cause: waits in later operations, and those that began later, follow
+// from it.
 Cause CauseFinder::circle(const WaitStep* begin, const WaitStep* end) const {
   const WaitStep& oldest = *std::min_element(begin, end, [](const WaitStep& a, const WaitStep& b) {
     return std::tuple(a.number, -a.waitedNs) < std::tuple(b.number, -b.waitedNs);

@@ -27,7 +27,8 @@ bool Conclusions::hearsWhyGivenUp(int peer) const {
   return setup_.failure.isSet();
 }
 
-// Of two lists the words say in which item they differ. Another rank's words have come if they are not to be had.
+// For lists, the message names the first item that differs. The peer's description has been fetched before, if it can
+// be had.
 Status Conclusions::endByMismatch(const Work& work, const Fault& fault) {
   const Signature called = Signature::unpack(fault.mine);  // now, or some operations ago
   const std::uint64_t number =

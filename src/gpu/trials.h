@@ -31,8 +31,8 @@ class Trials {
     unsigned char* part = nullptr;  // null: no GPU's memory has to do with that
     bool isOnDevice = false;        // it is in this rank's GPU's; else the host's
   };
-  // Of posted links. Collective. inboxes: by rank. "": all work; else, on all ranks alike, which do not. Errors: a link
-  // is lost.
+  // Tests posted links. Collective. inboxes: by rank. Returns "" if all work, else which do not, alike on all ranks.
+  // Errors: a link is lost.
   Result<std::string> provePosted(links::Peers& peers, const std::vector<Inbox>& inboxes);
 
  private:

@@ -339,8 +339,7 @@ Status Peers::put(int rank, const device::Post& post, const koloTransportKey& ke
 
 bool Peers::progress(int rank, int waitUs) const {
   bool moved = false;
-  // Of several transports only one can be slept in: that of the peer that is waited for; if it may be any, one of them
-  // for a moment.
+  // Only one transport can sleep: that of the awaited peer. If any peer will do, one transport sleeps for a moment.
   for (transport::Device* const device : posted_) {
     const bool sleeps = posted_.size() == 1 || device == (rank >= 0 ? (*this)[rank].device.get() : posted_.back());
     const int most = posted_.size() > 1 && rank < 0 ? std::min(waitUs, 50) : waitUs;

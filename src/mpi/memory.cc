@@ -152,7 +152,7 @@ int getWin_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm
   return code;
 }
 
-// Of windows that were not passed on nobody else knows.
+// Only the interposer knows windows that were not passed on.
 int getWin_free(MPI_Win* win) {
   const auto known = win != nullptr ? windows().find(*win) : std::nullopt;
   if (known) {

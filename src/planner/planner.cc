@@ -204,7 +204,10 @@ Choice choose(const Query& query, const Machine& machine, const std::vector<Wish
   return choice;
 }
 
-std::string explain(const Query& asked, const Machine& machine, const std::vector<Wish>& wishes) {
+namespace {
+
+// What is asked for, and of which machine.
+std::string describe(const Query& asked, const Machine& machine) {
   const bool moves = asked.collective != Collective::kBarrier;  // a barrier has neither bytes nor buffers
   std::string text = koloCollectiveName(static_cast<koloCollective_t>(asked.collective));
   if (moves) text += fmt::format(" of {} bytes", asked.bytes);
@@ -221,6 +224,14 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
         machine.netGBps, machine.netNics, machine.netNics == 1 ? "" : "s", machine.netRankGBps, machine.netHopUs,
         machine.netPostUs);
   }
+  return text;
+}
+
+}  // namespace
+
+std::string explain(const Query& asked, const Machine& machine, const std::vector<Wish>& wishes) {
+  const bool moves = asked.collective != Collective::kBarrier;
+  std::string text = describe(asked, machine);
   if (machine.ranks == 1) return text + "self: chosen, because one rank has nobody to exchange data with\n";
   Query query = asked;
   if (!tellCallsApart(wishes)) query.bytes = sizeForClassOf(asked.bytes);
@@ -232,7 +243,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
     const Algorithm algorithm = row.algorithm;
     if (!row.serves(query.collective)) continue;
     std::string remark;
-    if (waitsToBeAskedFor(row, query, machine)) remark = "for these links and this size only if it is asked for";
+    if (waitsToBeAskedFor(row, query, machine)) remark = "only if it is asked for";
     if (!fits(algorithm, query, machine)) remark = "does not fit this size, order or communicator";
     if (isForbidden(algorithm, query, machine, wishes, query.registered)) remark = "forbidden";
     if (algorithm == choice.algorithm) remark = "chosen through staging";

@@ -73,7 +73,7 @@ std::string notRead(const Place& at, const std::string& token) {
   return ranks;
 }
 
-// Who has not come; of an earlier attempt's numbers nobody knows that they are that.
+// The ranks that have not joined. Numbers of an earlier attempt cannot be recognised.
 std::string missingRanks(const Place& at, const std::string& token) {
   std::string ranks;
   for (int rank = 1; rank < at.size; ++rank) {

@@ -83,8 +83,7 @@ Fault Traffic::post(int peer, const device::Post& post, bool isMessage) {
     const Fault fault = setup_.peers[peer].isGone           ? Fault{Fault::kLost, peer, 0, 0}
                         : accepted.code() == koloInProgress ? checkWait(peer, state, isMessage)
                                                             : lost(peer, std::move(accepted));
-    // Whoever waits for a peer that has left, or is reached by no transport any more, finds out; it may need nothing
-    // more, and have gone.
+    // A peer that left may have needed nothing more, so that is no failure here. Whoever waits for it finds out.
     if (!isBusy && (setup_.boards.hasLeft(peer) || setup_.peers[peer].isGone)) return {};
     if (fault.kind != Fault::kNone) return fault;
   }

@@ -3,7 +3,8 @@
 
 usage: check_tidy.py ROOT BUILD
 
-With KOLO_TEST_ALL in the environment in all of their files (half an hour), else in those that differ from the commit KOLO_TIDY_BASE:
+With KOLO_TEST_ALL in the environment in all of their files (half an hour), else in those that differ from the commit KOLO_TIDY_BASE. For a
+header that differs, one file that includes it is looked at:
 
     KOLO_TIDY_BASE=origin/main meson test -C BUILD tidy
 
@@ -30,6 +31,18 @@ def changed(root, base):
     return git(root, "diff", "--name-only", "--diff-filter=d", git(root, "merge-base", "HEAD", base)[0])
 
 
+def includers(build, compiled, headers):
+    """For each header one of the compiled files that include it. compiled: {object: source}."""
+    lines = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True, check=True).stdout.splitlines()
+    found, source = {}, None
+    for line in lines:
+        if not line.startswith(" "):
+            source = compiled.get(line.split(":")[0])
+        elif source and (header := os.path.normpath(os.path.join(build, line.strip()))) in headers:
+            found.setdefault(header, source)
+    return set(found.values())
+
+
 def check(clang_tidy, root, build, path):
     done = subprocess.run(
         [clang_tidy, "-p", build, "--quiet", "--warnings-as-errors=*", "--extra-arg=-Wno-unknown-warning-option", os.path.join(root, path)],
@@ -44,11 +57,16 @@ def main():
         print("skipped: KOLO_TIDY_BASE names no commit to compare with (--all looks at all files)")
         return 77
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as text:
-        compiled = {os.path.relpath(os.path.join(entry["directory"], entry["file"]), root) for entry in json.load(text)}
-    compiled = {path for path in compiled if path.startswith(FOLDERS) and path.endswith(".cc")}
+        objects = {entry["output"]: os.path.relpath(os.path.join(entry["directory"], entry["file"]), root) for entry in json.load(text)}
+    objects = {built: path for built, path in objects.items() if path.startswith(FOLDERS) and path.endswith(".cc")}
+    compiled = set(objects.values())
     assert compiled, f"{build} compiles nothing in {FOLDERS}"
     try:
-        paths = compiled if os.environ.get("KOLO_TEST_ALL") else compiled.intersection(changed(root, base))
+        paths = compiled
+        if not os.environ.get("KOLO_TEST_ALL"):
+            differ = changed(root, base)
+            headers = {os.path.join(root, path) for path in differ if path.endswith(".h")}
+            paths = compiled.intersection(differ) | includers(build, objects, headers)
         clang_tidy = llvm.find("clang-tidy", os.path.join(build, "tests", "style"))
     except packages.Unavailable as why:
         print(f"skipped: {why}")

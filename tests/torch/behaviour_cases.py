@@ -53,6 +53,20 @@ def hundreds_under_way(rank, _):
             work.wait()
 
 
+def futures_and_polls(rank, _):
+    """Both who completes the future and who asks without a pause see the end, and let tensors go."""
+    with kolo_group():
+        for turn in range(300):
+            work = dist.isend(torch.ones(1), 1) if rank == 0 else dist.irecv(torch.zeros(1), 0)
+            future = work.get_future()
+            while turn % 2 == 0 and not work.is_completed():
+                pass
+            del work
+            future.wait()
+        for _ in range(100):
+            dist.all_gather_into_tensor(torch.zeros(2), torch.ones(1), async_op=True).get_future().wait()
+
+
 def large_messages_both_ways(rank, _):
     with kolo_group():
         for count in (1, 10_000, 3_000_000):
@@ -265,6 +279,13 @@ def arguments_are_refused(rank, count):
                 ValueError,
                 "splits",
             ),
+            (
+                lambda: dist.group.WORLD.alltoall(
+                    [torch.zeros(2, dtype=torch.float16)] * count, [torch.zeros(2)] * count
+                ),
+                ValueError,
+                "one type",
+            ),
             (lambda: dist.all_reduce(torch.zeros(3).to(torch.float8_e4m3fnuz)), TypeError, "Float8_e4m3fnuz"),
         ]:
             expect_error(function, word, kind=kind)
@@ -375,6 +396,7 @@ RANKS = {
     tags_in_any_order: 2,
     any_source: 4,
     hundreds_under_way: 2,
+    futures_and_polls: 2,
     large_messages_both_ways: 2,
     batches: 3,
     failed_batch_leaves_nothing_open: 2,

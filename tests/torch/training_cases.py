@@ -198,10 +198,11 @@ def fsdp_by_lists(rank, count, how, uses_buffer):
             raise AssertionError(f"calls with flat buffers: {calls}")
 
 
-def tensor_parallel(_, count):
+def tensor_parallel(rank, count):
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         RowwiseParallel,
+        SequenceParallel,
         parallelize_module,
     )  # pylint: disable=import-outside-toplevel
 
@@ -209,6 +210,9 @@ def tensor_parallel(_, count):
         mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
         single = model_of()
         model = parallelize_module(model_of(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        norm = parallelize_module(nn.LayerNorm(WIDTH), mesh, SequenceParallel(sequence_dim=0))
+        sequence = torch.arange(float(4 * count * WIDTH)).view(4 * count, WIDTH).sin()
+        torch.testing.assert_close(norm(sequence.chunk(count)[rank]).full_tensor(), nn.LayerNorm(WIDTH)(sequence))
         inputs, targets = data_of(0)
         wanted = nn.functional.mse_loss(single(inputs), targets)
         got = nn.functional.mse_loss(model(inputs), targets)
@@ -255,6 +259,32 @@ def checkpoint(rank, count, folder):
         assert isinstance(loaded["tensor"], DTensor) and loaded["step"] == 7
         expect_equal(loaded["tensor"].full_tensor(), whole)
         dist.barrier()
+
+
+def save_asynchronously(_, count, folder):
+    import torch.distributed.checkpoint as dcp  # pylint: disable=import-outside-toplevel
+    from torch.distributed.tensor import Shard  # pylint: disable=import-outside-toplevel
+
+    with kolo_group():
+        mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
+        saved = {"tensor": dist.tensor.distribute_tensor(torch.arange(24.0).view(12, 2), mesh, [Shard(0)])}
+        under_way = dcp.async_save(saved, checkpoint_id=folder)
+        total = torch.ones(3)
+        dist.all_reduce(total)  # meanwhile
+        expect_equal(total, float(count))
+        under_way.result()
+        dist.barrier()
+
+
+def load(_, count, folder):
+    import torch.distributed.checkpoint as dcp  # pylint: disable=import-outside-toplevel
+    from torch.distributed.tensor import Shard  # pylint: disable=import-outside-toplevel
+
+    with kolo_group():
+        mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
+        loaded = {"tensor": dist.tensor.distribute_tensor(torch.zeros(12, 2), mesh, [Shard(0)])}
+        dcp.load(loaded, checkpoint_id=folder)
+        expect_equal(loaded["tensor"].full_tensor(), torch.arange(24.0).view(12, 2))
 
 
 def functional(rank, count):
@@ -334,6 +364,11 @@ class Training(unittest.TestCase):
     def test_checkpoint(self):
         with tempfile.TemporaryDirectory() as folder:
             ranks.run(self, checkpoint, 2, folder)
+
+    def test_checkpoint_on_another_number_of_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks.run(self, save_asynchronously, 2, folder)
+            ranks.run(self, load, 3, folder)
 
     def test_functional_collectives(self):
         ranks.run(self, functional, 3)

@@ -34,8 +34,8 @@ struct Verbs {
   int (*deallocPd)(ibv_pd* domain);
   // access: IBV_ACCESS_...; of those that are optional, a device may leave out what it cannot do.
   ibv_mr* (*regMr)(ibv_pd* domain, void* address, std::size_t bytes, unsigned access);
-  // Of a dma-buf, whose bytes from `offset` on NICs then find from the address `iova` on, which has the offset's place
-  // in a page. The registration holds the buffer: the file may be closed.
+  // Registers a range of a dma-buf. NICs address its byte `offset` as `iova`, which has the same place in its page. The
+  // registration holds the buffer: the file may be closed.
   ibv_mr* (*regDmabufMr)(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int fd,
                          unsigned access);
   int (*deregMr)(ibv_mr* memory);
