@@ -49,7 +49,9 @@
  * these.
  *
  * The form of a comment. The first line says what the function does. Then follow labels: "Parameters" (shape, unit,
- * owner), "In place", "Blocks", "Stream", "Threads", "Errors", "Source". A label that is absent means:
+ * owner), "In place", "Blocks", "Stream", "Threads", "Errors", "Source". Some functions also have "Results",
+ * "Ownership", "Adjoint" (the call that carries a gradient back), "Resources" (what a communicator takes) and
+ * "Independence" (of one communicator from another). One of the first labels that is absent means:
  *
  *     In place    the function has no pair of buffers
  *     Blocks      no: the call waits neither for other ranks nor for operations
@@ -350,11 +352,13 @@ KOLO_API koloResult_t koloCommInitFromEnv(koloComm_t* comm, const koloConfig_t* 
  * Blocks: until all ranks of comm have called it, for KOLO_INIT_TIMEOUT_MS at most.
  * Errors: a rank that is late, or whose configuration is not valid, makes the call fail on all ranks, and comm goes on.
  *   koloInvalidArgument (color). koloInvalidUsage inside a group. The failure of comm, if it has failed.
- * Resources: on one host the new communicator shares the links of comm, and memory in which all communicators that are
- *   split from one another have parts. It then takes no file descriptor, no mapping and no thread, and needs no message
- *   of the control plane. The first split of a communicator makes that memory: one descriptor, and up to 4 GiB of
- *   address space for each rank, which takes memory where it is used. A communicator shares nothing in these cases: its
- *   configuration names a device, or other transports than those of comm; its process locks all its memory (mlockall).
+ * Resources: on one host the new communicator shares the links of comm. All communicators that are split from one
+ *   another have parts of one memory. A split then takes no file descriptor, no mapping and no thread, and sends no
+ *   message of the control plane.
+ *   The first split of a communicator makes that memory: one descriptor, and up to 4 GiB of address space for each
+ *   rank, which takes memory where it is used.
+ *   A communicator shares nothing if its configuration names a device, or other transports than those of comm, or if
+ *   its process locks all its memory (mlockall).
  * Independence: comm may be destroyed before the new communicator. The failure of one is not that of the other. The
  *   death of a rank is a failure of every communicator that has this rank. */
 KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloComm_t* newcomm,
