@@ -931,10 +931,11 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  * On GPUs: each item lies in memory of the rank's device (koloInvalidPointer names the item). The list is a launch of
  *   its own, or a part of its group's, and never goes to a resident kernel. What describes it lies in the device's
  *   memory and is uploaded once, as long as the list is repeated.
- * From 4 KiB on, peers load and store items where they are, if all items of a rank lie in windows. Ordinary memory is
- * read by single copies where plain buffers of the list's size would be, if the items have 16 KiB each on average and
- * are neither converted nor strided there. The rest goes through the communicator's own staging memory: gathers,
- * all-to-alls of uneven blocks, pre-multiplied sums, and all-reduces that convert on the way in. */
+ * On host communicators, between ranks of one machine: from 4 KiB on, peers load and store items where they are, if all
+ * items of a rank lie in windows. Ordinary memory is read by single copies where plain buffers of the list's size would
+ * be, if the items have 16 KiB each on average and are neither converted nor strided there. The rest goes through the
+ * communicator's own staging memory: gathers, all-to-alls of uneven blocks, pre-multiplied sums, and all-reduces that
+ * convert on the way in. */
 
 /* Most dimensions of an array. */
 #define KOLO_MAX_DIMS 8

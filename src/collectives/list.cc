@@ -93,8 +93,8 @@ Status checkOverlaps(const ListCall& call, const List& list) {
     const auto from = item.send.place(), to = item.recv.place();
     const bool areThere = from.first != from.second && to.first != to.second;
     if (areThere && item.send.data == item.recv.data && !isInPlace(call, item)) return overlaps(i, "sendbuf", i);
-    addPlace(list.items[i].send, i, false, places);
-    addPlace(list.items[i].recv, i, true, places);
+    addPlace(item.send, i, false, places);
+    addPlace(item.recv, i, true, places);
   }
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
   // Of those that began before: what reaches furthest, of all and of those that are written.

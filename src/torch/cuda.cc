@@ -17,8 +17,8 @@ namespace {
 
 using c10::cuda::CUDAStream;
 
-// A CUDA operation is over for its caller when the caller's stream waits for it. Its failure is its communicator's, and
-// is seen by who asks for it, or waits for a barrier.
+// A CUDA operation is over for its caller when the caller's stream waits for it. A failure belongs to the communicator,
+// and so to all its works; a caller that asks or waits before it happens does not see it.
 class GpuWork final : public c10d::Work {
  public:
   GpuWork(const Facts& facts, const char* title, c10d::OpType type, std::vector<at::Tensor> outputs, CUDAStream stream,

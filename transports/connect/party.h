@@ -4,7 +4,6 @@
 // Thread safety: as the transport table demands: one party from one thread at a time, different ones concurrently.
 #pragma once
 
-#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -48,28 +47,6 @@ int checkProcess(const Party& party, const Why& why);
 
 // A peer's blob, checked: whole, of this version, and proven.
 int readAddress(const Party& party, const koloTransportBlob& blob, const Why& why, Address* address);
-
-// What a peer has sent, checked: its Address, and a Descriptor of its memory, which names its device and ends with a
-// proof.
-template <class Descriptor>
-int readPeer(const Party& party, const koloTransportBlob& addressBlob, const koloTransportBlob& memoryBlob,
-             const Why& why, Address* address, Descriptor* descriptor) {
-  if (const int code = readAddress(party, addressBlob, why, address); code != KOLO_TRANSPORT_OK) return code;
-  if (!fromBlob(memoryBlob, descriptor))
-    return why.fail(KOLO_TRANSPORT_ERROR, "%u bytes that are not a descriptor of this transport", memoryBlob.bytes);
-  if (!isProven(*descriptor, party.key))
-    return why.fail(KOLO_TRANSPORT_ERROR, "the descriptor was altered, or comes from another communicator");
-  if (!same(descriptor->device, address->device))
-    return why.fail(KOLO_TRANSPORT_ERROR, "the address and the descriptor come from different devices");
-  return KOLO_TRANSPORT_OK;
-}
-// The descriptor of a memory of this rank's, for peers. REQUIRES: all but its magic, device and proof are set.
-template <class Descriptor>
-void toDescriptorBlob(const Party& party, Descriptor descriptor, koloTransportBlob* blob) {
-  std::memcpy(descriptor.device, party.address.device, sizeof descriptor.device);
-  prove(descriptor, party.key);
-  toBlob(descriptor, blob);
-}
 
 // The place of this host through which a connection goes; null: unknown.
 const Place* placeOf(const Party& party, const Socket& socket);

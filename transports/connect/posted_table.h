@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 
 #include "../common/checks.h"
@@ -14,14 +15,16 @@
 
 namespace kolo::connect {
 
-// Transport has, as types, its Device, Link and Memory, and
-//   int registerMemory(Device&, const koloTransportMemory&, Memory**, koloTransportBlob*, const Why&)
-//   int openLink(Device&, const koloTransportBlob& address, const koloTransportBlob& descriptor, Link**, const Why&).
+// Transport has, as types, its Device, Link and Memory, a Descriptor of a memory, which begins with `magic` and
+// `device` and ends with `proof`, and
+//   int registerMemory(Device&, const koloTransportMemory&, Memory**, Descriptor*, const Why&): sets the rest of it
+//   int openLink(Device&, const Address&, const Descriptor&, Link**, const Why&): to a peer of which both are proven.
 template <class Transport>
 struct PostedTable {
   using Device = typename Transport::Device;
   using Link = typename Transport::Link;
   using Memory = typename Transport::Memory;
+  using Descriptor = typename Transport::Descriptor;
 
   static Device& deviceOf(void* opened) { return *static_cast<Device*>(opened); }
   static Link& linkOf(void* opened) { return *static_cast<Link*>(opened); }
@@ -43,8 +46,14 @@ struct PostedTable {
       int code = checkProcess(deviceOf(opened).party(), why);
       if (code == KOLO_TRANSPORT_OK) code = checkRange(*range, why);
       if (code != KOLO_TRANSPORT_OK) return code;
+      const Party& party = deviceOf(opened).party();
       Memory* memory = nullptr;
-      code = Transport::registerMemory(deviceOf(opened), *range, &memory, blob, why);
+      Descriptor descriptor{};
+      code = Transport::registerMemory(deviceOf(opened), *range, &memory, &descriptor, why);
+      if (code != KOLO_TRANSPORT_OK) return code;
+      std::memcpy(descriptor.device, party.address.device, sizeof descriptor.device);
+      prove(descriptor, party.key);
+      toBlob(descriptor, blob);
       *registered = memory;
       return code;
     });
@@ -53,10 +62,14 @@ struct PostedTable {
                       void** linked, void**, char* text, std::size_t bytes) {
     const Why why{text, bytes};
     return guard(why, [&] {
-      int code = checkProcess(deviceOf(opened).party(), why);
+      const Party& party = deviceOf(opened).party();
+      Address address;
+      Descriptor descriptor;
+      int code = checkProcess(party, why);
+      if (code == KOLO_TRANSPORT_OK) code = readPeer(party, *peerAddress, *peerMemory, why, &address, &descriptor);
       if (code != KOLO_TRANSPORT_OK) return code;
       Link* link = nullptr;
-      code = Transport::openLink(deviceOf(opened), *peerAddress, *peerMemory, &link, why);
+      code = Transport::openLink(deviceOf(opened), address, descriptor, &link, why);
       *linked = link;
       return code;
     });
@@ -77,6 +90,20 @@ struct PostedTable {
     return guard({nullptr, 0}, [&] { return deviceOf(opened).progress(peer, waitUs) ? 1 : 0; });
   }
   static void deviceAbandon(void* opened) { deviceOf(opened).abandon(); }
+
+ private:
+  // What a peer has sent, checked: both whole, proven, and of one device.
+  static int readPeer(const Party& party, const koloTransportBlob& addressBlob, const koloTransportBlob& memoryBlob,
+                      const Why& why, Address* address, Descriptor* descriptor) {
+    if (const int code = readAddress(party, addressBlob, why, address); code != KOLO_TRANSPORT_OK) return code;
+    if (!fromBlob(memoryBlob, descriptor))
+      return why.fail(KOLO_TRANSPORT_ERROR, "%u bytes that are not a descriptor of this transport", memoryBlob.bytes);
+    if (!isProven(*descriptor, party.key))
+      return why.fail(KOLO_TRANSPORT_ERROR, "the descriptor was altered, or comes from another communicator");
+    if (!same(descriptor->device, address->device))
+      return why.fail(KOLO_TRANSPORT_ERROR, "the address and the descriptor come from different devices");
+    return KOLO_TRANSPORT_OK;
+  }
 };
 
 }  // namespace kolo::connect

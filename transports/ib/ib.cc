@@ -52,8 +52,9 @@ struct Ib {
   using Device = ib::Device;
   using Link = ib::Link;
   using Memory = Region;
+  using Descriptor = ib::Descriptor;
 
-  static int registerMemory(Device& device, const koloTransportMemory& range, Region** region, koloTransportBlob* blob,
+  static int registerMemory(Device& device, const koloTransportMemory& range, Region** region, Descriptor* descriptor,
                             const Why& why) {
     const bool isOfDevice = range.kind == koloMemoryCuda;
     const int code = device.registerRegion({.address = range.address,
@@ -63,19 +64,13 @@ struct Ib {
                                             .dmaBufOffset = range.fdOffset},
                                            why, region);
     if (code != KOLO_TRANSPORT_OK) return code;
-    Descriptor descriptor{};
-    descriptor.target = (*region)->target();
-    descriptor.bytes = range.bytes;
-    descriptor.isOfDevice = isOfDevice;
-    connect::toDescriptorBlob(device.party(), descriptor, blob);
+    descriptor->target = (*region)->target();
+    descriptor->bytes = range.bytes;
+    descriptor->isOfDevice = isOfDevice;
     return KOLO_TRANSPORT_OK;
   }
-  static int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory,
-                      Link** link, const Why& why) {
-    connect::Address address;
-    Descriptor descriptor;
-    const int code = connect::readPeer(device.party(), peerAddress, peerMemory, why, &address, &descriptor);
-    if (code != KOLO_TRANSPORT_OK) return code;
+  static int openLink(Device& device, const connect::Address& address, const Descriptor& descriptor, Link** link,
+                      const Why& why) {
     return device.openLink(address, {nullptr, descriptor.target, descriptor.bytes, descriptor.isOfDevice != 0, {}}, why,
                            link);
   }

@@ -39,27 +39,22 @@ int probe(char* text, size_t bytes) {
 struct Tcp {
   using Device = tcp::Device;
   using Link = tcp::Link;
+  using Descriptor = tcp::Descriptor;
   struct Memory {
     std::uint64_t number;
     std::uint64_t bytes;
   };
 
   static int registerMemory(Device& device, const koloTransportMemory& range, Memory** registered,
-                            koloTransportBlob* blob, const Why&) {
+                            Descriptor* descriptor, const Why&) {
     auto memory = std::make_unique<Memory>(Memory{device.memories().add(range.address, range.bytes), range.bytes});
-    Descriptor descriptor{};
-    descriptor.number = memory->number;
-    descriptor.bytes = memory->bytes;
-    connect::toDescriptorBlob(device.party(), descriptor, blob);
+    descriptor->number = memory->number;
+    descriptor->bytes = memory->bytes;
     *registered = memory.release();
     return KOLO_TRANSPORT_OK;
   }
-  static int openLink(Device& device, const koloTransportBlob& peerAddress, const koloTransportBlob& peerMemory,
-                      Link** link, const Why& why) {
-    connect::Address address;
-    Descriptor descriptor;
-    const int code = connect::readPeer(device.party(), peerAddress, peerMemory, why, &address, &descriptor);
-    if (code != KOLO_TRANSPORT_OK) return code;
+  static int openLink(Device& device, const connect::Address& address, const Descriptor& descriptor, Link** link,
+                      const Why& why) {
     return device.openLink(address, descriptor.number, descriptor.bytes, why, link);
   }
 };
