@@ -375,7 +375,7 @@ std::vector<Comparison> runAxes(koloComm_t comm, const Options& options, const D
           .ranks = ranks.count,
           .bytes = elementsOf(what.shape) * koloDataTypeSize(what.datatype),
           .temporaryBytes = static_cast<size_t>(exchange.greatest(static_cast<double>(axis.temporaryBytes()))),
-          .atMost = axis.atMost()};
+          .atMost = {axis.atMost()}};
       table.add(std::move(comparison), ways,
                 {[&axis] { axis.prepare(); }, [&axis] { axis.clearOutput(); }, [&axis] { return axis.wrong(); }});
     }

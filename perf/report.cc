@@ -84,7 +84,13 @@ nlohmann::ordered_json resultJson(const Result& r) {
 
 nlohmann::ordered_json comparisonJson(const Comparison& c) {
   nlohmann::ordered_json times;
-  for (size_t i = 0; i < c.ways.size(); ++i) times[c.ways[i]] = c.us[i];
+  nlohmann::ordered_json faster, atMost;
+  for (size_t i = 0; i < c.ways.size(); ++i) {
+    times[c.ways[i]] = c.us[i];
+    if (i == 0) continue;
+    faster[c.ways[i]] = c.ratio(i);
+    atMost[c.ways[i]] = c.atMost[i - 1];
+  }
   return {{"collective", c.collective},
           {"what", c.what},
           {"ranks", c.ranks},
@@ -93,8 +99,8 @@ nlohmann::ordered_json comparisonJson(const Comparison& c) {
           {"buffers", bufferKindName(c.buffers)},
           {"samples", c.samples},
           {"median_us", times},
-          {"faster", c.ratio()},
-          {"at_most", c.atMost > 0 ? nlohmann::ordered_json(c.atMost) : nlohmann::ordered_json(nullptr)},
+          {"faster_than", faster},
+          {"at_most", atMost},
           {"temporary_bytes", c.temporaryBytes},
           {"wrong", c.verified ? nlohmann::ordered_json(c.wrong) : nlohmann::ordered_json(nullptr)}};
 }

@@ -322,6 +322,16 @@ Contents contentsOf(const Buckets& buckets) {
           }};
 }
 
+// Bytes that all ranks read and write, beside each other way over the list's own. Packing reads and writes all inputs
+// once more, unpacking all outputs. Single calls move what the list moves.
+std::vector<double> atMost(koloCollective_t collective, int ranks) {
+  const double n = ranks;
+  switch (collective) {
+    case koloCollectiveAllGather: return {2 + 1 / n, 1};  // (2n + 2 + 2n) / 2n, in whole tensors
+    default: return {3, 1};  // all-reduce: (2n + 2n + 2n) / 2n; reduce-scatter: (n + 1 + 2n + 2) / (n + 1)
+  }
+}
+
 }  // namespace
 
 std::vector<Tensor> readTensors(const std::string& path) {
@@ -383,7 +393,8 @@ std::vector<Comparison> runLists(koloComm_t comm, const Options& options, const 
                               .datatypes = datatypesOf(tensors),
                               .buffers = kind,
                               .ranks = ranks.count,
-                              .bytes = bytesOf(tensors)};
+                              .bytes = bytesOf(tensors),
+                              .atMost = atMost(collective, ranks.count)};
         for (const auto& bucket : bucketsOf(tensors, cap))
           comparison.temporaryBytes = std::max(comparison.temporaryBytes, 2 * bytesOf(bucket));
         table.add(std::move(comparison), waysFor(buckets), contentsOf(buckets));

@@ -32,23 +32,29 @@ std::string wrongText(const Comparison& comparison) {
 void printHead(const Comparison& first) {
   fmt::print("#\n# {:<14} {:<32} {:>10} {:>11}", "collective", "what", "size", "type");
   for (const std::string& way : first.ways) fmt::print(" {:>12}", way + " us");
-  fmt::print(" {:>7} {:>7} {:>11} {:>7}  {}\n", "faster", "at most", "temporary", "#wrong", "buffers");
+  for (size_t i = 1; i < first.ways.size(); ++i)
+    fmt::print(" {:>12} {:>7}", first.ways[i] + "/" + first.ways.front(), "at most");
+  fmt::print(" {:>11} {:>7}  {}\n", "temporary", "#wrong", "buffers");
 }
 
 void printComparison(const Comparison& comparison) {
   fmt::print("  {:<14} {:<32} {:>10} {:>11}", comparison.collective, comparison.what, formatBytes(comparison.bytes),
              comparison.datatypes);
   for (const double us : comparison.us) fmt::print(" {:>12.1f}", us);
-  fmt::print(" {:>7.2f} {:>7} {:>11} {:>7}  {}\n", comparison.ratio(),
-             comparison.atMost > 0 ? fmt::format("{:.2f}", comparison.atMost) : "-",
-             formatBytes(comparison.temporaryBytes), wrongText(comparison), bufferKindName(comparison.buffers));
+  for (size_t i = 1; i < comparison.ways.size(); ++i)
+    fmt::print(" {:>12.2f} {:>7.2f}", comparison.ratio(i), comparison.atMost[i - 1]);
+  fmt::print(" {:>11} {:>7}  {}\n", formatBytes(comparison.temporaryBytes), wrongText(comparison),
+             bufferKindName(comparison.buffers));
   std::fflush(stdout);
 }
 
 }  // namespace
 
+double Comparison::ratio(size_t other) const { return us.front() <= 0 ? 0 : us[other] / us.front(); }
+
 double Comparison::ratio() const {
-  return us.size() < 2 || us.front() <= 0 ? 0 : *std::min_element(us.begin() + 1, us.end()) / us.front();
+  const auto fastest = std::min_element(us.begin() + 1, us.end());
+  return ratio(static_cast<size_t>(fastest - us.begin()));
 }
 
 void WaysTable::add(Comparison comparison, const std::vector<Way>& ways, const Contents& contents) {

@@ -26,16 +26,17 @@ struct Comparison {
   std::string datatypes;
   BufferKind buffers = BufferKind::kRegistered;
   int ranks = 0;
-  size_t bytes = 0;           // of all tensors, or of the whole array
-  size_t temporaryBytes = 0;  // that the other ways need beside the buffers, and the first one does not
-  double atMost = 0;          // how many times faster the first way can be by the bytes moved; 0: not counted
+  size_t bytes = 0;            // of all tensors, or of the whole array
+  size_t temporaryBytes = 0;   // that the other ways need beside the buffers, and the first one does not
+  std::vector<double> atMost;  // beside each other way: how many times faster the first can be by the bytes moved
   std::vector<std::string> ways;
   std::vector<double> us;  // of each way: the median of the slowest rank's times
   size_t samples = 0;
   bool verified = false;
   size_t wrong = 0;  // elements that are not what they must be, over all ways and ranks
 
-  // How many times faster the first way is than the fastest of the others.
+  // How many times faster the first way is than another one, and than the fastest of the others.
+  double ratio(size_t other) const;
   double ratio() const;
 };
 

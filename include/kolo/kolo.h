@@ -917,7 +917,8 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  * and for the same algorithm if that is forced. Excepted are algorithms that cut the merged buffer where they do not
  * cut the single ones, and fold the parts in other orders: the all-reduce and the reduce-scatter by biring, the reduce
  * by double_tree, and the all-reduce by hierarchical and mesh_ring; on GPUs, the all-reduce by ring too, if it has
- * several channels.
+ * several channels. The line, and the reduce-scatters by recursive and hierarchical, serve no lists: another algorithm
+ * takes their place.
  * In place: each item by itself, as its collective says, if sendtype and recvtype are the same, and the strides too;
  * an all-to-all, if the axes and the lengths are the same. Other overlaps of buffers without strides are found and
  * refused, also between items, and so is an array with strides that begins where the item's other buffer does. Other

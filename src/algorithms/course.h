@@ -50,7 +50,7 @@ KOLO_DEVICE_CALL device::Course courseOf(device::Exchange<Team>& exchange, devic
       .hasDirectForm = opening != Opening::kSends && work.direct != device::Algorithm::kCount,
       .owes = owes,
       .endsAtRoot = device::isIn(collective, device::kMeetsRootOnly),
-      .blocksMayDiffer = work.pairsFromBytes != 0,
+      .blocksMayDiffer = work.pairsFromBytes != 0 || (collective == Collective::kGather && work.segments != nullptr),
   };
   // What the headers say.
   if (facts.hasDirectForm && !owes) {

@@ -61,7 +61,7 @@ KOLO_DEVICE_CALL void oneShotFold(device::Exchange<Team>& exchange) {
 KOLO_DEVICE bool givesThroughStaging(const device::Work& work) {
   if (work.signature.algorithm != device::Algorithm::kOneShot || !device::onlyGives(work)) return false;
   if (work.direct == device::Algorithm::kCount || device::stagesEarly(work)) return true;
-  if (work.signature.collective == device::Collective::kGather)
+  if (work.signature.collective == device::Collective::kGather && work.segments == nullptr)
     return work.partTo(work.root).count * work.elementBytes < work.pairsFromBytes;
   return work.sharing.input == device::Offer::kNothing;
 }

@@ -62,8 +62,11 @@ Result<std::shared_ptr<const List>> ListCache::find(const ListCall& call, const 
   }
   KOLO_ASSIGN(std::shared_ptr<const List> list, makeList(call, items, count));
   const std::lock_guard lock(mutex_);
-  if (lists_.size() == kMost) lists_.clear();
-  lists_.emplace(key, list);
+  if (lists_.size() == kMost || items_ + count > kMostItems) {
+    lists_.clear();
+    items_ = 0;
+  }
+  if (lists_.emplace(key, list).second) items_ += count;  // else another thread has made it meanwhile
   return list;
 }
 

@@ -17,8 +17,8 @@ namespace kolo::collectives {
 
 class ListCache {
  public:
-  // Calls that are remembered. With one more all are forgotten.
-  static constexpr std::size_t kMost = 1024;
+  // Calls that are remembered, and items of all of them, which take some 600 bytes each. With more all are forgotten.
+  static constexpr std::size_t kMost = 1024, kMostItems = std::size_t{1} << 18;
 
   // What makeList() gives, and as it.
   Result<std::shared_ptr<const List>> find(const ListCall& call, const koloItem_t* items, std::size_t count);
@@ -33,6 +33,7 @@ class ListCache {
 
   std::mutex mutex_;
   std::unordered_map<Key, std::shared_ptr<const List>, Hash> lists_;
+  std::size_t items_ = 0;  // of lists_
 };
 
 }  // namespace kolo::collectives

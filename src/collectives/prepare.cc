@@ -53,6 +53,15 @@ void describeList(const Blocks& blocks, device::Layout& layout) {
   }
 }
 
+// Of a gather only the root knows where blocks begin in its buffer: so it reads them, where the others offer theirs,
+// which each of them decides alone. Whether some may is the same on all ranks.
+void useListGather(const Site& site, std::uint64_t bytes, Prepared& prepared) {
+  Work& work = prepared.work;
+  if (work.signature.algorithm != Algorithm::kOneShot || !site.copies.canReadPeers) work.direct = Algorithm::kCount;
+  prepared.sharing.readsPeers =
+      work.direct != Algorithm::kCount && work.rank != work.root && site.copies.sharesLists(bytes);
+}
+
 // Whether ordinary memory of peers is read and written: all ranks come to the same answer. The same holds for lists,
 // whose segments peers read and write one by one: by loads and stores, where all segments of a rank lie in windows. All
 // ranks have to know where in the logical buffers a block begins. Without reads a list has no direct form.
@@ -61,8 +70,8 @@ void useSingleCopies(const Site& site, const Operation& operation, std::uint64_t
   device::SharingFacts& sharing = prepared.sharing;
   const Collective collective = operation.collective;
   const List* const list = operation.list.get();
-  const bool areBlocksKnown =
-      list == nullptr || (collective != Collective::kGather && (collective != Collective::kAllToAll || list->areAlike));
+  if (list != nullptr && collective == Collective::kGather) return useListGather(site, longest, prepared);
+  const bool areBlocksKnown = list == nullptr || collective != Collective::kAllToAll || list->areAlike;
   if (work.direct != Algorithm::kCount && !work.scaled && areBlocksKnown) {
     sharing.readsPeers = site.copies.readsPeers(collective, longest);
     sharing.writesPeers = site.copies.writesPeers(collective, longest);

@@ -25,6 +25,8 @@ void mixCounts(std::uint64_t& hash, const std::size_t* counts, std::size_t ranks
   for (std::size_t i = 0; counts != nullptr && i < ranks; ++i) mix(hash, counts[i]);
 }
 
+std::size_t itemsOf(const Prepared& prepared) { return prepared.list != nullptr ? prepared.list->items.size() : 0; }
+
 }  // namespace
 
 PreparedOperations::PreparedOperations(int rank, int ranks)
@@ -72,6 +74,8 @@ void PreparedOperations::remember(const Operation& operation) {
   index_.emplace(current_->hash, current_);
   current_->call = operation;
   known_.splice(known_.begin(), idle_, current_);
+  items_ += itemsOf(*current_);
+  while (items_ > kMostItems && known_.size() > 1) drop(std::prev(known_.end()));
 }
 
 void PreparedOperations::forget() {
@@ -83,7 +87,12 @@ void PreparedOperations::drop(Place place) {
   const auto [begin, end] = index_.equal_range(place->hash);
   index_.erase(std::find_if(begin, end, [&](const auto& each) { return each.second == place; }));
   place->call = kNoCall;
+  items_ -= itemsOf(*place);
   place->table = nullptr;  // memory of a device, which others may want
+  if (place != current_) {
+    place->list = nullptr;
+    place->laidOut = nullptr;
+  }
   idle_.splice(idle_.end(), known_, place);
 }
 

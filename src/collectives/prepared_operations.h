@@ -1,8 +1,8 @@
 // The operations of a communicator that are ready to run again: programs call the same ones on the same buffers again
 // and again.
 //
-// Thread safety: under the communicator's turn. Invariants: at most kMost are kept, those used last; a Prepared stays
-// where it is in memory, and only make() changes it.
+// Thread safety: under the communicator's turn. Invariants: those used last are kept, kMost at most, with lists of
+// kMostItems at most, or one alone; a Prepared stays where it is in memory, and only make() changes it.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace kolo::collectives {
 
 class PreparedOperations {
  public:
-  static constexpr std::size_t kMost = 1024;
+  static constexpr std::size_t kMost = 1024, kMostItems = std::size_t{1} << 18;  // items: of their lists
 
   PreparedOperations(int rank, int ranks);
 
@@ -57,6 +57,7 @@ class PreparedOperations {
   const int rank_;
   const std::size_t ranks_;
   std::list<Prepared> known_;  // in index_; the one used last comes first
+  std::size_t items_ = 0;      // of the lists of known_
   std::list<Prepared> idle_;   // no call recalls them; the current one may be among them
   std::unordered_multimap<std::size_t, Place> index_;
   Place current_;

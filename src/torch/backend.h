@@ -42,7 +42,8 @@ class KoloBackend final : public c10d::Backend {
               c10::intrusive_ptr<Options> options);
   ~KoloBackend() override;
 
-  // control.cc
+ private:
+  // ---- what c10d calls, by its own class: control.cc
   const std::string getBackendName() const override { return "kolo"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
   void setTimeout(Milliseconds timeout) override { options_->timeout = timeout; }
@@ -67,7 +68,7 @@ class KoloBackend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool waitAllRanks = false) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
-  // collectives.cc
+  // ---- collectives.cc
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
@@ -84,7 +85,7 @@ class KoloBackend final : public c10d::Backend {
   // Of c10d's since torch 2.15; so it says no "override".
   virtual WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
 
-  // lists.cc
+  // ---- lists.cc
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
   WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override;
@@ -94,15 +95,15 @@ class KoloBackend final : public c10d::Backend {
                          const c10d::ReduceScatterOptions& options) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
 
-  // sparse.cc
+  // ---- sparse.cc
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
 
-  // messages.cc
+  // ---- messages.cc
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
- private:
+  // ---- and what these have in common
   using Call = std::function<koloResult_t(const Place&, Operation&)>;
 
   struct Coalesced {

@@ -39,7 +39,7 @@ class Patience {
   Milliseconds nap_{1};
 };
 
-struct Place {
+struct Venue {
   c10d::Store& store;
   const std::string& key;
   int rank, size;
@@ -55,7 +55,7 @@ struct Place {
 };
 
 // The numbers of all ranks, one after the other; "" while some are missing.
-std::string numbersOf(const Place& at) {
+std::string numbersOf(const Venue& at) {
   std::string numbers;
   for (int rank = 0; rank < at.size; ++rank) {
     const std::string number = at.get(at.numberKey(rank));
@@ -65,7 +65,7 @@ std::string numbersOf(const Place& at) {
   return numbers;
 }
 
-std::string notRead(const Place& at, const std::string& token) {
+std::string notRead(const Venue& at, const std::string& token) {
   std::string ranks;
   for (int rank = 1; rank < at.size; ++rank) {
     if (at.get(at.readKey(rank)) != token) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
@@ -74,7 +74,7 @@ std::string notRead(const Place& at, const std::string& token) {
 }
 
 // The ranks that have not joined. Numbers of an earlier attempt cannot be recognised.
-std::string missingRanks(const Place& at, const std::string& token) {
+std::string missingRanks(const Venue& at, const std::string& token) {
   std::string ranks;
   for (int rank = 1; rank < at.size; ++rank) {
     if (!at.store.check({at.numberKey(rank)})) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
@@ -83,7 +83,7 @@ std::string missingRanks(const Place& at, const std::string& token) {
 }
 
 // Writes a record for the numbers that are there, again when one has changed, until all ranks have found theirs in it.
-Meeting lead(const Place& at, const std::string& own, Milliseconds timeout) {
+Meeting lead(const Venue& at, const std::string& own, Milliseconds timeout) {
   Meeting meeting{.token = own};
   const koloResult_t result = koloGetUniqueId(&meeting.id);
   const std::string text = result == koloSuccess ? std::string(meeting.id.internal, sizeof meeting.id.internal)
@@ -103,7 +103,7 @@ Meeting lead(const Place& at, const std::string& own, Milliseconds timeout) {
   return meeting;
 }
 
-Meeting follow(const Place& at, const std::string& own, Milliseconds timeout) {
+Meeting follow(const Venue& at, const std::string& own, Milliseconds timeout) {
   const std::size_t numbersBytes = kNumberBytes * static_cast<std::size_t>(at.size);
   Patience patience(timeout);
   std::string record;
@@ -127,7 +127,7 @@ Meeting follow(const Place& at, const std::string& own, Milliseconds timeout) {
 
 Meeting meetInStore(c10d::Store& store, const std::string& key, int rank, int size, Milliseconds timeout,
                     const std::string& group) {
-  const Place at{store, key, rank, size, group};
+  const Venue at{store, key, rank, size, group};
   const std::string own = drawNumber();
   if (size > 1) store.set(at.numberKey(rank), own);
   const Milliseconds limit = timeout > kNoTimeout ? timeout : kBackendDefaultTimeout;

@@ -118,6 +118,26 @@ class Case(unittest.TestCase):
         self.assertTrue("# Wrong values: 0 OK" in output, self.story(ranks))
         self.assertEqual(len(re.findall(r"^ +\d+ +\d+ +\w+ .* (?:registered|plain) ", output, re.M)), lines, output)
 
+    def lists(self):
+        """What kolo-perf is to be told for lists of tensors, short and long, of several datatypes."""
+        file = tempfile.NamedTemporaryFile("w", suffix=".txt")
+        self.addCleanup(file.close)
+        file.writelines(f"{count} {datatype}\n" for count in (1, 37, 5000, 300_000) for datatype in ("float32", "bfloat16", "int32"))
+        file.flush()
+        return [Programs.perf, "--list", file.name, "--caps", "64K,16M", "--buffers", "plain", "-n", "2"]
+
+    @staticmethod
+    def axes():
+        """Likewise for arrays: rows shorter than a cache line, and long ones."""
+        return [Programs.perf, "--axis", "0,1", "--shape", "12x36,600x1200", "--buffers", "plain", "-n", "2"]
+
+    def expect_right(self, ranks):
+        """kolo-perf compared values on all ranks, and all were right. ranks: with rank 0."""
+        for rank in ranks:
+            self.assertEqual(rank.ended(), 0, self.story(ranks))
+        self.assertIn("# Wrong values: 0 OK", ranks[0].output())
+        self.assertNotIn("# Not verified", ranks[0].output())
+
     def expect_failure(self, ranks, number, since, within, codes, *names):
         """This rank failed in time, for one of these reasons, and its message has all these words; then it left in time, too."""
         rank = ranks[number]

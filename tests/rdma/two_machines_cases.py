@@ -20,6 +20,15 @@ class Collectives(hosts.Case):
         network = self.network(2)
         self.expect_all(network, self.sweep(network, per_host=2))
 
+    def test_of_lists_and_axes(self):
+        network = self.network(2)
+        for words in (self.lists(), self.axes()):
+            ranks = self.start(network, words, per_host=2)
+            if network.machine == 0:
+                self.expect_right(ranks)
+            for rank in ranks:
+                self.assertEqual(rank.ended(), 0, self.story(ranks))
+
     def test_with_loss_and_delay(self):
         network = self.network(3)
         for nic in (0, 1):

@@ -13,8 +13,10 @@ To look at one file: clang-tidy-14 -p BUILD FILE.
 import concurrent.futures
 import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 
 import llvm
 import packages
@@ -31,21 +33,38 @@ def changed(root, base):
     return git(root, "diff", "--name-only", "--diff-filter=d", git(root, "merge-base", "HEAD", base)[0])
 
 
+def compile_commands(build):
+    """Those of Meson, with an entry for each file of a unity build: [(object, entry)]."""
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as text:
+        entries = json.load(text)
+    found = []
+    for entry in entries:
+        file = os.path.join(entry["directory"], entry["file"])
+        sources = [file]
+        if re.search(r"-unity\d+\.c(pp)?$", file):
+            with open(file, encoding="utf-8") as text:
+                sources = re.findall(r"^#include ?[<\"]([^\">]+)", text.read(), re.M)
+        for source in sources:
+            path = os.path.normpath(os.path.join(entry["directory"], source))
+            found.append((entry["output"], {**entry, "file": path, "command": entry["command"].replace(entry["file"], path)}))
+    return found
+
+
 def includers(build, compiled, headers):
-    """For each header one of the compiled files that include it. compiled: {object: source}."""
+    """For each header those compiled files of one object that include it. compiled: {object: sources}."""
     lines = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True, check=True).stdout.splitlines()
-    found, source = {}, None
+    found, sources = {}, None
     for line in lines:
         if not line.startswith(" "):
-            source = compiled.get(line.split(":")[0])
-        elif source and (header := os.path.normpath(os.path.join(build, line.strip()))) in headers:
-            found.setdefault(header, source)
-    return set(found.values())
+            sources = compiled.get(line.split(":")[0])
+        elif sources and (header := os.path.normpath(os.path.join(build, line.strip()))) in headers:
+            found.setdefault(header, sources)
+    return set().union(*found.values())
 
 
-def check(clang_tidy, root, build, path):
+def check(clang_tidy, root, database, path):
     done = subprocess.run(
-        [clang_tidy, "-p", build, "--quiet", "--warnings-as-errors=*", "--extra-arg=-Wno-unknown-warning-option", os.path.join(root, path)],
+        [clang_tidy, "-p", database, "--quiet", "--warnings-as-errors=*", "--extra-arg=-Wno-unknown-warning-option", os.path.join(root, path)],
         capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
@@ -56,10 +75,13 @@ def main():
     if not base and not os.environ.get("KOLO_TEST_ALL"):
         print("skipped: KOLO_TIDY_BASE names no commit to compare with (--all looks at all files)")
         return 77
-    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as text:
-        objects = {entry["output"]: os.path.relpath(os.path.join(entry["directory"], entry["file"]), root) for entry in json.load(text)}
-    objects = {built: path for built, path in objects.items() if path.startswith(FOLDERS) and path.endswith(".cc")}
-    compiled = set(objects.values())
+    commands = compile_commands(build)
+    objects = {}
+    for built, entry in commands:
+        path = os.path.relpath(entry["file"], root)
+        if path.startswith(FOLDERS) and path.endswith(".cc"):
+            objects.setdefault(built, set()).add(path)
+    compiled = set().union(*objects.values())
     assert compiled, f"{build} compiles nothing in {FOLDERS}"
     try:
         paths = compiled
@@ -75,8 +97,10 @@ def main():
         print(f"skipped: {root} is no git repository, or git is not here")
         return 77
     print(f"{len(paths)} of {len(compiled)} files")
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        found = list(filter(None, pool.map(lambda path: check(clang_tidy, root, build, path), sorted(paths))))
+    with tempfile.TemporaryDirectory() as database, concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with open(os.path.join(database, "compile_commands.json"), "w", encoding="utf-8") as text:
+            json.dump([entry for _, entry in commands], text)
+        found = list(filter(None, pool.map(lambda path: check(clang_tidy, root, database, path), sorted(paths))))
     print("\n".join(found))
     return 1 if found else 0
 

@@ -1,6 +1,7 @@
 """What the backend does beside moving and reducing: works, messages, groups, and their ends."""
 
 import datetime
+import os
 import threading
 import time
 import unittest
@@ -185,6 +186,24 @@ def progress_without_waiting(rank, _):
         assert rank == 0 or took < 5 * BACK, f"the other rank's sleep was waited for: {took:.1f} s"
         expect_equal(tensor, 2.0)
         dist.barrier()
+
+
+def waiting_leaves_the_core(rank, _):
+    """Both ranks on one core: while one waits for the other, whose autograd calculates, it takes little of the core."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    with kolo_group():
+        for asynchronous in (False, True):
+            weights = torch.ones(300, 300, requires_grad=True)
+            dist.barrier()
+            began = time.process_time()
+            while rank == 1 and time.process_time() - began < BACK:
+                (weights @ weights).sum().backward()
+            work = dist.all_reduce(torch.ones(10), async_op=asynchronous)
+            if asynchronous:
+                work.wait()
+            took = [None, None]
+            dist.all_gather_object(took, time.process_time() - began)
+            assert took[0] < took[1] / 3, f"seconds of the core: {took[0]} waiting, {took[1]} calculating"
 
 
 def futures(rank, count):
@@ -406,6 +425,7 @@ RANKS = {
     coalesced_calls_name_the_item: 2,
     dropped_works_go_on: 3,
     progress_without_waiting: 2,
+    waiting_leaves_the_core: 2,
     futures: 3,
     futures_fail: 2,
     waiting_has_a_limit: 2,

@@ -86,6 +86,7 @@ class Case:
         self.size = len(ranks)
         self.me = ranks.index(dist.get_rank())
         self.on_gloo = dist.get_backend(group) == "gloo"
+        self.even = False  # Gloo's gather, scatter and lists want one length
 
     def __str__(self):
         return (
@@ -107,6 +108,8 @@ class Case:
 
     def uneven(self, rank):
         """A length for each rank, 0 among them."""
+        if self.even:
+            return self.count
         return (self.count + 3 * rank) % 11 if self.count < 100 else self.count + 7 * rank
 
     def long(self):
@@ -322,6 +325,7 @@ def gather(case):
     case.end(dist.gather(mine, outputs, dst=case.rank_of(case.root), group=case.group, async_op=case.is_async))
     for rank, output in enumerate(outputs or []):
         case.expect(output, wide(case.input(rank, case.uneven(rank))))
+    return outputs or []
 
 
 def gather_single(case):
@@ -344,6 +348,7 @@ def scatter(case):
     output = case.empty(case.uneven(case.me))
     case.end(dist.scatter(output, blocks, src=case.rank_of(case.root), group=case.group, async_op=case.is_async))
     case.expect(output, wide(case.input(case.root, case.uneven(case.me), case.me)))
+    return [output]
 
 
 def reduce_scatter(case):
@@ -351,6 +356,7 @@ def reduce_scatter(case):
     output = case.empty(case.uneven(case.me))
     case.end(dist.reduce_scatter(output, blocks, op=reduction(case.op), group=case.group, async_op=case.is_async))
     case.expect(output, fold(case.op, case.inputs(case.uneven(case.me), case.me)))
+    return [output]
 
 
 def reduce_scatter_of_large(case):
@@ -427,6 +433,7 @@ def all_to_all_splits(case):
         )
     )
     case.expect(output, torch.cat([wide(case.input(rank, 2 * count, case.me)) for rank, count in enumerate(receives)]))
+    return [output]
 
 
 def messages(case):
@@ -439,6 +446,7 @@ def messages(case):
     case.end(receive)
     case.end(send)
     case.expect(received, wide(case.input(left)))
+    return [received]
 
 
 REDUCING = [
@@ -484,6 +492,9 @@ def draw(numbers, every):
                     for way in WAYS:
                         for layout in tensors.LAYOUTS:
                             yield call, dtype, op, way, layout, numbers.choice(COUNTS)
+                is_common = dtype in (torch.float32, torch.bfloat16)
+                for layout in tensors.LAYOUTS if is_common and op in ("-", "SUM", "AVG") else []:
+                    yield call, dtype, op, numbers.choice(WAYS), layout, LARGE
         return
     for call in REDUCING + MOVING:  # each call with each type, everything else at random
         for dtype in tensors.ALL:
@@ -494,7 +505,21 @@ def draw(numbers, every):
             yield call, dtype, op, numbers.choice(WAYS), numbers.choice(tensors.LAYOUTS), count
 
 
-ON_BOTH = [all_reduce, reduce, broadcast, all_gather, all_gather_into_tensor, reduce_scatter_tensor, all_to_all_single]
+ON_BOTH = [
+    all_reduce,
+    coalesced_all_reduce,
+    reduce,
+    broadcast,
+    all_gather,
+    all_gather_into_tensor,
+    gather,
+    scatter,
+    reduce_scatter,
+    reduce_scatter_tensor,
+    all_to_all_single,
+    all_to_all_splits,
+    messages,
+]
 
 
 def is_for_gloo(call, case):
@@ -504,15 +529,17 @@ def is_for_gloo(call, case):
         and case.op in ["-", *GLOO_OPS]
         and case.layout == "plain"
         and case.count > 0
+        and (call is not messages or case.size > 1)  # Gloo sends nothing to itself
     )
 
 
 def compare_with_gloo(call, case, gloo):
     """The same call on Gloo gives the same."""
-    ours = call(case)
-    theirs = call(
-        Case(case.number, case.name, gloo, case.ranks, case.dtype, case.op, "sync", case.layout, case.count, case.root)
+    other = Case(
+        case.number, case.name, gloo, case.ranks, case.dtype, case.op, "sync", case.layout, case.count, case.root
     )
+    case.even = other.even = True
+    ours, theirs = call(case), call(other)
     for left, right in zip(ours, theirs):
         expect(left, wide(right), f"{case}: beside Gloo's")
 

@@ -123,6 +123,8 @@ class Failure(unittest.TestCase):
             self.assertIn(f"rank {CULPRIT}", output, f"rank {rank}")
             for word in words:
                 self.assertIn(word, output, f"rank {rank}")
+            if way == "pipeline" and fault == "mismatches" and rank == CULPRIT + 1:  # who was sent the wrong message
+                self.assertRegex(output, rf"rank {CULPRIT} sent 7 elements.*the tensor has {BATCH // 4 * WIDTH}", f"rank {rank}")
         self.assertEqual(set(glob.glob("/dev/shm/kolo*")) - before, set())
 
 

@@ -1,4 +1,4 @@
-"""The script of src/torch/README.md under mpirun and srun, and between hosts that only TCP connects.
+"""The script of src/torch/README.md, and each way to divide the work, under mpirun and srun, and between hosts that only TCP connects.
 
 Without KOLO_TEST_ALL in the environment: none of it. Launchers that are not installed are passed over, with the reason.
 """
@@ -28,8 +28,16 @@ if len(sys.argv) > 2:
 """
 
 
+EACH_WAY = str(pathlib.Path(__file__).with_name("train_by.py"))
+WAYS = 5  # in train_by.py
+
+
 def losses_of(output):
     return [float(loss) for loss in re.findall(r"loss ([\d.]+)", output)]
+
+
+def ways_of(output):
+    return re.findall(r"^(.+): as a single process$", output, re.M)
 
 
 @unittest.skipUnless("KOLO_TEST_ALL" in os.environ, "part of tools/run-tests --all")
@@ -43,7 +51,7 @@ class Launchers(unittest.TestCase):
             **more,
         }
 
-    def losses(self, command, environment):
+    def output_of(self, command, environment):
         done = subprocess.run(
             command,
             env=environment,
@@ -54,20 +62,25 @@ class Launchers(unittest.TestCase):
             check=False,
         )
         self.assertEqual(done.returncode, 0, done.stdout)
-        return losses_of(done.stdout)
+        return done.stdout
 
     def check(self, launcher):
         reason = launcher.missing()
         if reason is not None:
             self.skipTest(reason)
         script = readme_script(self, PRELUDE)
-        alone = self.losses([sys.executable, script], self.environment(RANK="0", WORLD_SIZE="1"))
+        alone = losses_of(self.output_of([sys.executable, script], self.environment(RANK="0", WORLD_SIZE="1")))
         self.assertEqual(len(alone), 5)
-        command = launcher.command(COUNT, [sys.executable, script, launcher.rank_variable, str(COUNT)])
-        together = self.losses(command, self.environment(**launcher.environment()))
+        together = losses_of(self.launched(launcher, script))
         self.assertEqual(len(together), 5)
         for got, wanted in zip(together, alone):
             self.assertAlmostEqual(got, wanted, places=4)
+        output = self.launched(launcher, EACH_WAY)
+        self.assertEqual(len(ways_of(output)), WAYS, output)
+
+    def launched(self, launcher, script):
+        command = launcher.command(COUNT, [sys.executable, script, launcher.rank_variable, str(COUNT)])
+        return self.output_of(command, self.environment(**launcher.environment()))
 
     def test_mpirun_of_openmpi(self):
         self.check(launchers.OpenMpi())
@@ -128,14 +141,21 @@ def train_between_hosts(script, output):
 
 @unittest.skipUnless("KOLO_TEST_ALL" in os.environ, "part of tools/run-tests --all")
 class Hosts(unittest.TestCase):
-    def test_tcp_between_hosts(self):
-        script = readme_script(self)
+    def said_between_hosts(self, script):
         with tempfile.NamedTemporaryFile() as output:
             status = namespaces.run(lambda: train_between_hosts(script, output.name))
             said = pathlib.Path(output.name).read_text(encoding="utf-8")
         if status == namespaces.SKIPPED:
             self.skipTest(said)
         self.assertEqual(status, 0, said)
+        return said
+
+    def test_each_way_by_tcp_between_hosts(self):
+        said = self.said_between_hosts(EACH_WAY)
+        self.assertEqual(len(ways_of(said)), WAYS, said)
+
+    def test_tcp_between_hosts(self):
+        said = self.said_between_hosts(readme_script(self))
         self.assertEqual(len(losses_of(said)), 5, said)
         sent = [int(each) for each in re.findall(r"has sent (\d+)", said)]
         self.assertEqual(len(sent), HOSTS, said)

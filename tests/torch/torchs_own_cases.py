@@ -40,3 +40,6 @@ class TorchsOwn(unittest.TestCase):
 
     def test_with_3_ranks(self):
         self.check(3)
+
+    def test_with_8_ranks(self):
+        self.check(8)

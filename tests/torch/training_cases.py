@@ -14,12 +14,12 @@ import ranks
 from group import expect_equal, kolo_group
 from groups_cases import torchrun
 
-STEPS, BATCH, WIDTH = 4, 24, 16
+STEPS, BATCH, WIDTH, HIDDEN = 4, 24, 16, 48  # which 2, 3 and 4 ranks divide
 
 
 def model_of(seed=3):
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
+    return nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
 
 
 def data_of(step):
@@ -323,6 +323,53 @@ def compiled(rank, count):
         expect_close(train(model, rank, count), wanted)
 
 
+def compiled_into_buckets(rank, count):
+    """Inductor's passes make one collective of three. The group's sequence number says how many were called."""
+    import torch.distributed._functional_collectives as functional_collectives  # pylint: disable=import-outside-toplevel
+
+    with kolo_group() as group:
+
+        def function(tensors):
+            totals = [functional_collectives.all_reduce(tensor, "sum", group) for tensor in tensors]
+            parts = [functional_collectives.reduce_scatter_tensor(tensor * 2, "sum", 0, group) for tensor in tensors]
+            wholes = [functional_collectives.all_gather_tensor(tensor + 1, 0, group) for tensor in tensors]
+            return [tensor.sin() for tensor in totals + parts + wholes]
+
+        def calls_of(**passes):
+            torch.compiler.reset()
+            with torch._inductor.config.patch(**passes):  # pylint: disable=protected-access
+                compiled_function = torch.compile(function, fullgraph=True)
+                before = group._get_sequence_number_for_group()
+                results = compiled_function([base + rank for base in bases])
+                return group._get_sequence_number_for_group() - before, results
+
+        bases = [torch.arange(float(count * size)) for size in (3, 5, 8)]
+        total = lambda base: count * base + sum(range(count))  # noqa: E731
+        wanted = [total(base) for base in bases]
+        wanted += [2 * total(base).chunk(count)[rank] for base in bases]
+        wanted += [torch.cat([base + other + 1 for other in range(count)]) for base in bases]
+        passes = {f"bucket_{kind}_fx": "all" for kind in ("all_reduces", "reduce_scatters", "all_gathers")}
+        for how, calls in ({}, 9), (passes, 3):
+            called, results = calls_of(**how)
+            if called != calls:
+                raise AssertionError(f"{called} collectives with {how}, expected {calls}")
+            for got, value in zip(results, wanted, strict=True):
+                torch.testing.assert_close(got, value.sin())
+
+
+def compiled_fsdp(rank, count):
+    from torch.distributed.fsdp import fully_shard  # pylint: disable=import-outside-toplevel
+
+    with kolo_group():
+        mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
+        model = model_of()
+        for layer in model:
+            if isinstance(layer, nn.Linear):
+                fully_shard(layer, mesh=mesh)
+        model = torch.compile(fully_shard(model, mesh=mesh))
+        expect_close(train(model, rank, count), alone(model_of()))
+
+
 class Training(unittest.TestCase):
     def test_ddp(self):
         for how in ({}, {"static_graph": True}, {"gradient_as_bucket_view": True}, {"find_unused_parameters": True}):
@@ -378,7 +425,9 @@ class Training(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
             self.addCleanup(os.environ.pop, "TORCHINDUCTOR_CACHE_DIR")
-            ranks.run(self, compiled, 2, seconds=600)
+            for function in (compiled, compiled_into_buckets, compiled_fsdp):
+                with self.subTest(function.__name__):
+                    ranks.run(self, function, 2, seconds=600)
 
 
 def readme_script(test, prelude=""):

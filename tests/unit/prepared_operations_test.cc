@@ -84,6 +84,33 @@ TEST_CASE("an operation that is not remembered takes no place for long") {
   CHECK(operations.recall(bucket(1)));
 }
 
+Operation listOf(std::size_t items, std::uint64_t count) {
+  Operation operation = bucket(count);
+  auto list = std::make_shared<List>();
+  list->items.resize(items);
+  list->hash = count;
+  operation.list = list;
+  return operation;
+}
+
+TEST_CASE("S1.5 lists are kept up to a number of items, those used last") {
+  PreparedOperations operations(0, 2);
+  const auto addList = [&](const Operation& operation) {
+    operations.make().list = operation.list;
+    operations.remember(operation);
+  };
+  constexpr std::size_t kLong = PreparedOperations::kMostItems / 4;
+  for (std::uint64_t count = 1; count <= 4; ++count) addList(listOf(kLong, count));
+  for (std::uint64_t count = 1; count <= 4; ++count) REQUIRE(operations.recall(listOf(kLong, count)));
+  CHECK(operations.recall(listOf(kLong, 1)));
+  addList(listOf(1, 5));
+  CHECK_FALSE(operations.recall(listOf(kLong, 2)));
+  for (const std::uint64_t count : {1u, 3u, 4u}) CHECK(operations.recall(listOf(kLong, count)));
+  addList(listOf(5 * kLong, 6));
+  CHECK(operations.recall(listOf(5 * kLong, 6)));
+  CHECK_FALSE(operations.recall(listOf(1, 5)));
+}
+
 TEST_CASE("a v-variant is recalled by its counts and displacements") {
   PreparedOperations operations(0, 2);
   for (std::uint64_t i = 0; i < 50; ++i) add(operations, exchange({i, 7}));
