@@ -50,7 +50,9 @@ void printComparison(const Comparison& comparison) {
 
 }  // namespace
 
-double Comparison::ratio(size_t other) const { return us.front() <= 0 ? 0 : us[other] / us.front(); }
+double Comparison::ratio(size_t other) const {
+  return other >= us.size() || us.front() <= 0 ? 0 : us[other] / us.front();
+}
 
 double Comparison::ratio() const {
   const auto fastest = std::min_element(us.begin() + 1, us.end());

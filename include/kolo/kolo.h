@@ -934,9 +934,9 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *   memory and is uploaded once, as long as the list is repeated.
  * On host communicators, between ranks of one machine: from 4 KiB on, peers load and store items where they are, if all
  * items of a rank lie in windows. Ordinary memory is read by single copies where plain buffers of the list's size would
- * be, if the items have 16 KiB each on average and are neither converted nor strided there. The rest goes through the
- * communicator's own staging memory: gathers, all-to-alls of uneven blocks, pre-multiplied sums, and all-reduces that
- * convert on the way in. */
+ * be, if the items have 16 KiB each on average and are neither converted nor strided there. In a gather only
+ * the root does that. The rest goes through the communicator's own staging memory: all-to-alls of uneven blocks,
+ * pre-multiplied sums, and all-reduces that convert on the way in. */
 
 /* Most dimensions of an array. */
 #define KOLO_MAX_DIMS 8

@@ -142,6 +142,8 @@ def join(backend, names):
 
     options = kolo_torch.Options()
     options.windows = backend == "kolo-windows"
+    if options.windows:
+        os.environ["DDP_DISABLE_COMM_MEM"] = "0"  # else DDP does not ask the group for its buckets
     return dist.init_process_group("kolo", pg_options=options)
 
 

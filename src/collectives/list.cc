@@ -216,6 +216,13 @@ Result<std::shared_ptr<const List>> makeRecut(const ListCall& call, const koloIt
   return finish(call, std::move(list));
 }
 
+std::uint64_t memoryOf(const List& list) {
+  std::uint64_t bytes = sizeof list;
+  for (const Item& item : list.items)
+    bytes += sizeof item + (item.send.extents.size() + item.recv.extents.size()) * sizeof(std::uint64_t);
+  return bytes;
+}
+
 Result<std::shared_ptr<const List>> makeLocal(const koloItem_t* items, std::size_t count) {
   const ListCall alone{.collective = Collective::kAllGather, .rank = 0, .ranks = 1, .root = 0};
   List list;

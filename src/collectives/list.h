@@ -76,6 +76,10 @@ struct List : Terms {
   std::vector<Term> of(std::size_t item) const override;
 };
 
+// What lists take that are remembered somewhere. With more, some are forgotten.
+inline constexpr std::uint64_t kMostKeptBytes = std::uint64_t{256} << 20;
+std::uint64_t memoryOf(const List& list);
+
 // The blocks of one buffer of a list, in bytes of the logical buffer.
 struct Blocks {
   std::vector<std::uint64_t> counts, displs;

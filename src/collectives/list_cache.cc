@@ -61,12 +61,13 @@ Result<std::shared_ptr<const List>> ListCache::find(const ListCall& call, const 
     if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
   }
   KOLO_ASSIGN(std::shared_ptr<const List> list, makeList(call, items, count));
+  const std::uint64_t bytes = memoryOf(*list) + key.size() * sizeof key.front();
   const std::lock_guard lock(mutex_);
-  if (lists_.size() == kMost || items_ + count > kMostItems) {
+  if (lists_.size() == kMost || bytes_ + bytes > mostBytes_) {
     lists_.clear();
-    items_ = 0;
+    bytes_ = 0;
   }
-  if (lists_.emplace(key, list).second) items_ += count;  // else another thread has made it meanwhile
+  if (lists_.emplace(key, list).second) bytes_ += bytes;  // else another thread has made it meanwhile
   return list;
 }
 

@@ -17,8 +17,10 @@ namespace kolo::collectives {
 
 class ListCache {
  public:
-  // Calls that are remembered, and items of all of them, which take some 600 bytes each. With more all are forgotten.
-  static constexpr std::size_t kMost = 1024, kMostItems = std::size_t{1} << 18;
+  // Calls that are remembered. With one more, or lists of more than mostBytes, all are forgotten.
+  static constexpr std::size_t kMost = 1024;
+
+  explicit ListCache(std::uint64_t mostBytes = kMostKeptBytes) : mostBytes_(mostBytes) {}
 
   // What makeList() gives, and as it.
   Result<std::shared_ptr<const List>> find(const ListCall& call, const koloItem_t* items, std::size_t count);
@@ -33,7 +35,8 @@ class ListCache {
 
   std::mutex mutex_;
   std::unordered_map<Key, std::shared_ptr<const List>, Hash> lists_;
-  std::size_t items_ = 0;  // of lists_
+  const std::uint64_t mostBytes_;
+  std::uint64_t bytes_ = 0;  // of lists_
 };
 
 }  // namespace kolo::collectives

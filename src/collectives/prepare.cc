@@ -53,13 +53,14 @@ void describeList(const Blocks& blocks, device::Layout& layout) {
   }
 }
 
-// Of a gather only the root knows where blocks begin in its buffer: so it reads them, where the others offer theirs,
-// which each of them decides alone. Whether some may is the same on all ranks.
+// The root of a gather reads the blocks that the others offer, which each of them decides alone (givesList()): nobody
+// writes into lists of the root's. Whether some may be read is the same on all ranks.
 void useListGather(const Site& site, std::uint64_t bytes, Prepared& prepared) {
   Work& work = prepared.work;
   if (work.signature.algorithm != Algorithm::kOneShot || !site.copies.canReadPeers) work.direct = Algorithm::kCount;
-  prepared.sharing.readsPeers =
-      work.direct != Algorithm::kCount && work.rank != work.root && site.copies.sharesLists(bytes);
+  prepared.sharing.readsPeers = work.direct != Algorithm::kCount && work.rank != work.root &&
+                                site.copies.sharesLists(bytes) &&
+                                (site.hasWindows() || site.copies.readsPeers(Collective::kGather, bytes));
 }
 
 // Whether ordinary memory of peers is read and written: all ranks come to the same answer. The same holds for lists,
@@ -106,6 +107,8 @@ bool givesList(const Site& site, const Operation& operation, const LaidOut& laid
   const bool isReadBack = sharing.writesPeers && operation.list->castsOutput;
   const bool isTooLong = laidOut.segments()->bytes > device::kMostListBytes;
   if (!sharing.readsPeers || isReadWhileWritten || isReadBack || isTooLong) return false;
+  // Of a gather, a block of this rank's own, which may be shorter than others.
+  if (collective == Collective::kGather && !site.copies.sharesLists(laidOut.send.bytes)) return false;
   if (isInWindows(site, *laidOut.segments())) return true;
   const bool isWritten =
       !sharing.writesPeers || (laidOut.recvHasLongRuns && site.copies.writesPeers(collective, bytes));

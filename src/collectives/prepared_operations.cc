@@ -25,12 +25,18 @@ void mixCounts(std::uint64_t& hash, const std::size_t* counts, std::size_t ranks
   for (std::size_t i = 0; counts != nullptr && i < ranks; ++i) mix(hash, counts[i]);
 }
 
-std::size_t itemsOf(const Prepared& prepared) { return prepared.list != nullptr ? prepared.list->items.size() : 0; }
+// Of its list, as its caller gave it and as it is laid out.
+std::uint64_t listBytes(const Prepared& prepared) {
+  if (prepared.list == nullptr) return 0;
+  const LaidOut* const laidOut = prepared.laidOut.get();
+  return memoryOf(*prepared.list) + (laidOut != nullptr ? laidOut->memory.size() * sizeof(std::uint64_t) : 0);
+}
 
 }  // namespace
 
-PreparedOperations::PreparedOperations(int rank, int ranks)
-    : rank_(rank), ranks_(static_cast<std::size_t>(ranks)), idle_(1), current_(idle_.begin()) {}
+PreparedOperations::PreparedOperations(int rank, int ranks, std::uint64_t mostListBytes)
+    : rank_(rank), ranks_(static_cast<std::size_t>(ranks)), mostListBytes_(mostListBytes), idle_(1),
+      current_(idle_.begin()) {}
 
 // Ranks other than the root give no arrays: theirs are not read.
 std::size_t PreparedOperations::hash(const Call& call, const CountArrays& counts) const {
@@ -74,8 +80,8 @@ void PreparedOperations::remember(const Operation& operation) {
   index_.emplace(current_->hash, current_);
   current_->call = operation;
   known_.splice(known_.begin(), idle_, current_);
-  items_ += itemsOf(*current_);
-  while (items_ > kMostItems && known_.size() > 1) drop(std::prev(known_.end()));
+  listBytes_ += listBytes(*current_);
+  while (listBytes_ > mostListBytes_ && known_.size() > 1) drop(std::prev(known_.end()));
 }
 
 void PreparedOperations::forget() {
@@ -87,7 +93,7 @@ void PreparedOperations::drop(Place place) {
   const auto [begin, end] = index_.equal_range(place->hash);
   index_.erase(std::find_if(begin, end, [&](const auto& each) { return each.second == place; }));
   place->call = kNoCall;
-  items_ -= itemsOf(*place);
+  listBytes_ -= listBytes(*place);
   place->table = nullptr;  // memory of a device, which others may want
   if (place != current_) {
     place->list = nullptr;

@@ -2,10 +2,11 @@
 // and again.
 //
 // Thread safety: under the communicator's turn. Invariants: those used last are kept, kMost at most, with lists of
-// kMostItems at most, or one alone; a Prepared stays where it is in memory, and only make() changes it.
+// mostListBytes at most, or one alone; a Prepared stays where it is in memory, and only make() changes it.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <unordered_map>
 
@@ -15,9 +16,9 @@ namespace kolo::collectives {
 
 class PreparedOperations {
  public:
-  static constexpr std::size_t kMost = 1024, kMostItems = std::size_t{1} << 18;  // items: of their lists
+  static constexpr std::size_t kMost = 1024;
 
-  PreparedOperations(int rank, int ranks);
+  PreparedOperations(int rank, int ranks, std::uint64_t mostListBytes = kMostKeptBytes);
 
   // The operation recalled or made last.
   Prepared& current() { return *current_; }
@@ -57,8 +58,9 @@ class PreparedOperations {
   const int rank_;
   const std::size_t ranks_;
   std::list<Prepared> known_;  // in index_; the one used last comes first
-  std::size_t items_ = 0;      // of the lists of known_
-  std::list<Prepared> idle_;   // no call recalls them; the current one may be among them
+  const std::uint64_t mostListBytes_;
+  std::uint64_t listBytes_ = 0;  // of known_
+  std::list<Prepared> idle_;     // no call recalls them; the current one may be among them
   std::unordered_multimap<std::size_t, Place> index_;
   Place current_;
 };

@@ -107,10 +107,8 @@ Status HostBackend::runAgain() {
 
 // What this rank offers in a call of an operation that has a direct form.
 void HostBackend::offer(Prepared& now, device::Start start) {
-  if (now.sharing.readsPeers || now.sharing.writesPeers) {
-    now.sharing.isReachable = owner_.traffic().offersMemory();
-    if (now.work.segments != nullptr) owner_.traffic().beginLists();
-  }
+  if (now.work.segments != nullptr) owner_.traffic().beginLists();
+  if (now.sharing.readsPeers || now.sharing.writesPeers) now.sharing.isReachable = owner_.traffic().offersMemory();
   now.work.sharing = device::sharingOf(now.sharing, start);
 }
 

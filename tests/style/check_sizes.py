@@ -13,7 +13,7 @@ from pathlib import Path
 
 MOST_LINES, MOST_OF_A_FUNCTION, MOST_PUBLIC = 500, 60, 30
 CLASS = re.compile(r"^( *)(?:template <.*> )?(class|struct) (?:\[\[\w+\]\] )?(?:alignas\(\w+\) )?(\w+)[^;()]*\{$")
-NO_FUNCTION = re.compile(r"^ *(?:namespace|enum|union|extern|class|struct|template <.*> (?:class|struct))\b|[=(,]\s*\{$|^ *\{$")
+NO_FUNCTION = re.compile(r'^ *(?:namespace|enum|union|extern "C" \{|class|struct|template <.*> (?:class|struct))|[=(,]\s*\{$|^ *\{$')
 BEGIN = re.compile(r"^( *)[^ #/}].*$")
 CALLED = re.compile(r"([~\w]+|operator\W+)\(")
 
@@ -55,7 +55,7 @@ def public_functions(lines):
 
 
 def faults_in(name, text):
-    lines = text.split("\n")
+    lines = [re.sub(r"\{  //.*$", "{", line) for line in text.split("\n")]
     if text.count("\n") > MOST_LINES:
         yield f"{name}: {text.count(chr(10))} lines, expected {MOST_LINES} at most"
     for function, size in functions(lines):

@@ -4,7 +4,7 @@
 usage: check_tidy.py ROOT BUILD
 
 With KOLO_TEST_ALL in the environment in all of their files (half an hour), else in those that differ from the commit KOLO_TIDY_BASE. For a
-header that differs, one file that includes it is looked at:
+header that differs, one file that includes it is looked at, or those that are compiled together with it:
 
     KOLO_TIDY_BASE=origin/main meson test -C BUILD tidy
 

@@ -28,7 +28,7 @@ OPS = {
 FACTOR = 2.0
 WAYS = ["sync", "wait", "future", "poll"]
 LONG_TYPES = [torch.float32, torch.bfloat16, torch.int8, torch.complex128, torch.bool]
-GLOO_TYPES = [torch.float32, torch.float64, torch.float16, torch.int8, torch.uint8, torch.int32, torch.int64]
+GLOO_TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int32, torch.int64]
 GLOO_OPS = ["SUM", "PRODUCT", "MIN", "MAX"]
 
 
@@ -105,6 +105,10 @@ class Case:
 
     def given(self, tensor):
         return laid_out(tensor, self.layout)
+
+    def spread(self, tensor):
+        """The same of one dimension, with gaps between the elements in every layout that is not contiguous."""
+        return laid_out(tensor, "sliced") if self.layout in ("sliced", "transposed") else tensor.clone()
 
     def uneven(self, rank):
         """A length for each rank, 0 among them."""
@@ -332,8 +336,8 @@ def gather_single(case):
     if not hasattr(dist, "gather_single"):
         return
     is_root = case.me == case.root
-    output = torch.zeros(case.size * case.count, dtype=case.dtype) if is_root else None
-    mine = case.given(case.input(case.me)).reshape(-1)
+    output = case.spread(torch.zeros(case.size * case.count, dtype=case.dtype)) if is_root else None
+    mine = case.spread(case.input(case.me))
     case.end(dist.gather_single(mine, output, group_dst=case.root, group=case.group, async_op=case.is_async))
     if is_root:
         case.expect(output, torch.cat([wide(tensor) for tensor in case.inputs()]))
@@ -371,8 +375,8 @@ def reduce_scatter_of_large(case):
 
 
 def reduce_scatter_tensor(case):
-    mine = case.input(case.me, case.size * case.count)
-    output = case.empty(case.count)
+    mine = case.spread(case.input(case.me, case.size * case.count))
+    output = case.spread(torch.zeros(case.count, dtype=case.dtype))
     if case.layout == "offset":  # in place
         mine = mine.clone()
         output = mine[case.me * case.count : (case.me + 1) * case.count]
@@ -383,12 +387,11 @@ def reduce_scatter_tensor(case):
 
 
 def coalesced_reduce_scatter(case):
-    outputs = [torch.zeros(case.count + which, dtype=case.dtype) for which in range(3)]
+    outputs = [case.spread(torch.zeros(case.count + which, dtype=case.dtype)) for which in range(3)]
     with dist._coalescing_manager(group=case.group, async_ops=case.is_async) as manager:
         for which, output in enumerate(outputs):
-            dist.reduce_scatter_tensor(
-                output, case.input(case.me, case.size * output.numel(), which), op=reduction(case.op), group=case.group
-            )
+            mine = case.spread(case.input(case.me, case.size * output.numel(), which))
+            dist.reduce_scatter_tensor(output, mine, op=reduction(case.op), group=case.group)
     if case.is_async:
         manager.wait()
     for which, output in enumerate(outputs):
@@ -409,8 +412,8 @@ def all_to_all(case):
 
 
 def all_to_all_single(case):
-    mine = case.input(case.me, case.size * case.count)
-    output = torch.zeros_like(mine)
+    mine = case.spread(case.input(case.me, case.size * case.count))
+    output = case.spread(torch.zeros(case.size * case.count, dtype=case.dtype))
     case.end(dist.all_to_all_single(output, mine, group=case.group, async_op=case.is_async))
     blocks = [
         case.input(rank, case.size * case.count)[case.me * case.count : (case.me + 1) * case.count]
@@ -426,12 +429,11 @@ def all_to_all_splits(case):
     sends = [rows(case.me, rank) for rank in range(case.size)]
     receives = [rows(rank, case.me) for rank in range(case.size)]
     blocks = [case.input(case.me, 2 * count, rank) for rank, count in enumerate(sends)]
+    mine = torch.cat(blocks).view(-1, 2)
     output = torch.zeros((sum(receives), 2), dtype=case.dtype)
-    case.end(
-        dist.all_to_all_single(
-            output, torch.cat(blocks).view(-1, 2), receives, sends, group=case.group, async_op=case.is_async
-        )
-    )
+    if case.layout in ("sliced", "transposed"):
+        mine, output = (torch.empty((2 * len(each), 3), dtype=case.dtype)[::2, 1:].copy_(each) for each in (mine, output))
+    case.end(dist.all_to_all_single(output, mine, receives, sends, group=case.group, async_op=case.is_async))
     case.expect(output, torch.cat([wide(case.input(rank, 2 * count, case.me)) for rank, count in enumerate(receives)]))
     return [output]
 
@@ -492,9 +494,9 @@ def draw(numbers, every):
                     for way in WAYS:
                         for layout in tensors.LAYOUTS:
                             yield call, dtype, op, way, layout, numbers.choice(COUNTS)
-                is_common = dtype in (torch.float32, torch.bfloat16)
-                for layout in tensors.LAYOUTS if is_common and op in ("-", "SUM", "AVG") else []:
-                    yield call, dtype, op, numbers.choice(WAYS), layout, LARGE
+                    is_common = dtype in (torch.float32, torch.bfloat16) and op in ("-", "SUM", "AVG")
+                    for layout in tensors.LAYOUTS if is_common else []:
+                        yield call, dtype, op, numbers.choice(WAYS), layout, LARGE
         return
     for call in REDUCING + MOVING:  # each call with each type, everything else at random
         for dtype in tensors.ALL:
@@ -538,6 +540,7 @@ def compare_with_gloo(call, case, gloo):
     other = Case(
         case.number, case.name, gloo, case.ranks, case.dtype, case.op, "sync", case.layout, case.count, case.root
     )
+    call(case)
     case.even = other.even = True
     ours, theirs = call(case), call(other)
     for left, right in zip(ours, theirs):

@@ -1,4 +1,4 @@
-"""The script of src/torch/README.md, and each way to divide the work, under mpirun and srun, and between hosts that only TCP connects.
+"""The script of src/torch/README.md, and each way to divide the work, under launchers, and between hosts that only TCP connects.
 
 Without KOLO_TEST_ALL in the environment: none of it. Launchers that are not installed are passed over, with the reason.
 """
@@ -18,6 +18,8 @@ import namespaces
 import ranks
 import slurm_cluster
 from jobs import clean_environment
+import train_by
+from groups_cases import torchrun
 from training_cases import readme_script
 
 COUNT, HOSTS = 3, 3
@@ -28,8 +30,7 @@ if len(sys.argv) > 2:
 """
 
 
-EACH_WAY = str(pathlib.Path(__file__).with_name("train_by.py"))
-WAYS = 5  # in train_by.py
+EACH_WAY = train_by.__file__
 
 
 def losses_of(output):
@@ -76,11 +77,16 @@ class Launchers(unittest.TestCase):
         for got, wanted in zip(together, alone):
             self.assertAlmostEqual(got, wanted, places=4)
         output = self.launched(launcher, EACH_WAY)
-        self.assertEqual(len(ways_of(output)), WAYS, output)
+        self.assertEqual(ways_of(output), list(train_by.WAYS), output)
 
     def launched(self, launcher, script):
         command = launcher.command(COUNT, [sys.executable, script, launcher.rank_variable, str(COUNT)])
         return self.output_of(command, self.environment(**launcher.environment()))
+
+    def test_each_way_under_torchrun(self):
+        status, output = torchrun(EACH_WAY, count=COUNT)
+        self.assertEqual(status, 0, output)
+        self.assertEqual(ways_of(output), list(train_by.WAYS), output)
 
     def test_mpirun_of_openmpi(self):
         self.check(launchers.OpenMpi())
@@ -152,7 +158,7 @@ class Hosts(unittest.TestCase):
 
     def test_each_way_by_tcp_between_hosts(self):
         said = self.said_between_hosts(EACH_WAY)
-        self.assertEqual(len(ways_of(said)), WAYS, said)
+        self.assertEqual(ways_of(said), list(train_by.WAYS), said)
 
     def test_tcp_between_hosts(self):
         said = self.said_between_hosts(readme_script(self))

@@ -10,22 +10,31 @@ folder of kolo_torch. Rank 0 prints a line for each way.
 import os
 import sys
 
-if len(sys.argv) > 2:
-    os.environ.update(RANK=os.environ[sys.argv[1]], WORLD_SIZE=sys.argv[2])
-
+import training_cases as cases
+from behaviour_cases import batches, objects
 from group import kolo_group
-from training_cases import ddp, fsdp, pipeline, tensor_parallel
 
 WAYS = {
-    "DDP": lambda rank, count: ddp(rank, count, {}, None, 1e-4),
-    "FSDP2": lambda rank, count: fsdp(rank, count, False),
-    "FSDP2 in bfloat16": lambda rank, count: fsdp(rank, count, True),
-    "tensor parallel": tensor_parallel,
-    "pipeline": pipeline,
+    "DDP": lambda rank, count: cases.ddp(rank, count, {}, None, 1e-4),
+    "DDP with a static graph": lambda rank, count: cases.ddp(rank, count, {"static_graph": True}, None, 1e-4),
+    "DDP with a hook": lambda rank, count: cases.ddp(rank, count, {}, "fp16", 0.02),
+    "DDP without synchronisation": cases.ddp_without_sync,
+    "DDP of sparse gradients": cases.ddp_with_sparse_gradients,
+    "DDP of uneven inputs": cases.ddp_with_uneven_inputs,
+    "ZeRO": cases.zero_optimizer,
+    "FSDP2": lambda rank, count: cases.fsdp(rank, count, False),
+    "FSDP2 in bfloat16": lambda rank, count: cases.fsdp(rank, count, True),
+    "tensor parallel": cases.tensor_parallel,
+    "pipeline": cases.pipeline,
+    "functional collectives": cases.functional,
+    "objects": objects,
+    "batches of messages": batches,
 }
 
 
 def main():
+    if len(sys.argv) > 2:
+        os.environ.update(RANK=os.environ[sys.argv[1]], WORLD_SIZE=sys.argv[2])
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     with kolo_group():
         for name, train in WAYS.items():

@@ -117,23 +117,38 @@ def ddp_with_sparse_gradients(rank, count):
         torch.testing.assert_close(model.module.weight.grad.to_dense(), single.weight.grad.to_dense())
 
 
+def alone_with_uneven_inputs(count):
+    """What Join gives: in each step the mean over all ranks, of which those that have ended give zero gradients."""
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(1 + count):
+        inputs, targets = data_of(step)
+        takers = sum(1 for rank in range(count) if step < 2 + rank)
+        optimizer.zero_grad()
+        (nn.functional.mse_loss(model(inputs), targets) * takers / count).backward()
+        optimizer.step()
+    return model
+
+
 def ddp_with_uneven_inputs(rank, count):
     from torch.distributed.algorithms.join import Join  # pylint: disable=import-outside-toplevel
 
     with kolo_group():
+        single = alone_with_uneven_inputs(count)
         model = nn.parallel.DistributedDataParallel(model_of())
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        with Join([model]):
+        with Join([model]):  # which divides by the number of all ranks
             for step in range(2 + rank):
                 inputs, targets = data_of(step)
                 optimizer.zero_grad()
                 nn.functional.mse_loss(model(inputs), targets).backward()
                 optimizer.step()
-        for parameter in model.parameters():
+        for parameter, wanted in zip(model.parameters(), single.parameters()):
             gathered = [torch.empty_like(parameter) for _ in range(count)]
             dist.all_gather(gathered, parameter.detach())
             for other in gathered:
                 expect_equal(other, gathered[0])
+            torch.testing.assert_close(parameter, wanted)
 
 
 def zero_optimizer(rank, count):
@@ -196,6 +211,69 @@ def fsdp_by_lists(rank, count, how, uses_buffer):
         expect_close(train(model, rank, count), wanted, 0.02 if how else 1e-6)
         if bool(calls) != uses_buffer or any("gather" in name for name in calls):
             raise AssertionError(f"calls with flat buffers: {calls}")
+
+
+def lies_in_windows(tensor):
+    """Whether it is memory of Kolo's, which becomes a window."""
+    with open("/proc/self/maps", encoding="ascii") as file:
+        for line in file:
+            begin, end = (int(word, 16) for word in line.split()[0].split("-"))
+            if begin <= tensor.data_ptr() < end:
+                return "memfd:kolo" in line
+    raise AssertionError("no mapping has the tensor")
+
+
+def windows():
+    import kolo_torch  # pylint: disable=import-outside-toplevel
+
+    options = kolo_torch.Options()
+    options.windows = True
+    return options
+
+
+def ddp_in_windows(rank, count):
+    """The gradients are views of DDP's buckets, which torch allocates by the group, if it is told to."""
+    os.environ["DDP_DISABLE_COMM_MEM"] = "0"
+    with kolo_group(pg_options=windows()):
+        model = nn.parallel.DistributedDataParallel(model_of(), gradient_as_bucket_view=True)
+        expect_close(train(model, rank, count), alone(model_of()))
+        places = [lies_in_windows(parameter.grad) for parameter in model.parameters()]
+        if not all(places):
+            raise AssertionError(f"gradients in windows: {places}")
+
+
+def fsdp_in_windows(rank, count):
+    """What is given to the collectives lies in memory that FSDP2 allocates by the group."""
+    from torch.distributed.fsdp import fully_shard  # pylint: disable=import-outside-toplevel
+
+    with kolo_group(pg_options=windows()):
+        mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
+        model = model_of()
+        for layer in model:
+            if isinstance(layer, nn.Linear):
+                fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        for module in model.modules():
+            if hasattr(module, "set_allocate_memory_from_process_group_for_comm"):
+                module.set_allocate_memory_from_process_group_for_comm(True)
+        places = []
+        for name in ("all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single"):
+            note_places(name, places)
+        expect_close(train(model, rank, count), alone(model_of()))
+        if not places or not all(places):
+            raise AssertionError(f"buffers in windows: {places}")
+
+
+def note_places(name, places):
+    """Whether the outputs of calls of this function of torch.distributed, and inputs, lie in windows."""
+    function = getattr(dist, name, None)
+
+    def noting(*given, **more):
+        tensors = [each for each in [*given, *more.values()] if isinstance(each, torch.Tensor)]
+        places.extend(lies_in_windows(tensor) for tensor in tensors if tensor.numel() > 0)
+        return function(*given, **more)
+
+    setattr(dist, name, noting)
 
 
 def tensor_parallel(rank, count):
@@ -318,6 +396,24 @@ def compiled(rank, count):
         total = sum(2.0 * (given + other) for other in range(count)) + 1
         torch.testing.assert_close(function(given + rank), (total * count - 1).sin())
 
+        @torch.compile(fullgraph=True)
+        def exchange(tensor):
+            return functional_collectives.all_to_all_single(tensor * 2, receives, sends, group) + 1
+
+        sends = [other + rank for other in range(count)]  # rows for each rank
+        receives = [rank + other for other in range(count)]
+        rows = torch.full((sum(sends), 3), float(rank))
+        wanted = torch.cat([torch.full((rank + other, 3), 2.0 * other + 1) for other in range(count)])
+        torch.testing.assert_close(exchange(rows), wanted)
+
+        @torch.compile(fullgraph=True)
+        def several(tensors):
+            totals = functional_collectives.all_reduce_coalesced([tensor + 1 for tensor in tensors], "sum", group)
+            return [total * 2 for total in totals]
+
+        for got, size in zip(several([torch.full((size,), float(rank)) for size in (3, 7)]), (3, 7), strict=True):
+            torch.testing.assert_close(got, torch.full((size,), 2.0 * (count + sum(range(count)))))
+
         wanted = alone(model_of())
         model = torch.compile(nn.parallel.DistributedDataParallel(model_of()))
         expect_close(train(model, rank, count), wanted)
@@ -333,7 +429,7 @@ def compiled_into_buckets(rank, count):
             totals = [functional_collectives.all_reduce(tensor, "sum", group) for tensor in tensors]
             parts = [functional_collectives.reduce_scatter_tensor(tensor * 2, "sum", 0, group) for tensor in tensors]
             wholes = [functional_collectives.all_gather_tensor(tensor + 1, 0, group) for tensor in tensors]
-            return [tensor.sin() for tensor in totals + parts + wholes]
+            return [tensor * 2 for tensor in totals + parts + wholes]
 
         def calls_of(**passes):
             torch.compiler.reset()
@@ -343,18 +439,22 @@ def compiled_into_buckets(rank, count):
                 results = compiled_function([base + rank for base in bases])
                 return group._get_sequence_number_for_group() - before, results
 
-        bases = [torch.arange(float(count * size)) for size in (3, 5, 8)]
+        bases = [torch.arange(float(count * size)).sin() for size in (3, 5, 8)]
         total = lambda base: count * base + sum(range(count))  # noqa: E731
         wanted = [total(base) for base in bases]
         wanted += [2 * total(base).chunk(count)[rank] for base in bases]
         wanted += [torch.cat([base + other + 1 for other in range(count)]) for base in bases]
         passes = {f"bucket_{kind}_fx": "all" for kind in ("all_reduces", "reduce_scatters", "all_gathers")}
+        all_results = []
         for how, calls in ({}, 9), (passes, 3):
             called, results = calls_of(**how)
+            all_results.append(results)
             if called != calls:
                 raise AssertionError(f"{called} collectives with {how}, expected {calls}")
             for got, value in zip(results, wanted, strict=True):
-                torch.testing.assert_close(got, value.sin())
+                torch.testing.assert_close(got, value * 2)
+        for single, merged in zip(*all_results, strict=True):
+            expect_equal(merged, single)  # bit for bit
 
 
 def compiled_fsdp(rank, count):
@@ -401,6 +501,12 @@ class Training(unittest.TestCase):
         ranks.run(self, fsdp_by_lists, 3, {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}, False)
         ranks.run(self, fsdp_by_lists, 2, {"param_dtype": torch.bfloat16}, False)
         ranks.run(self, fsdp_by_lists, 2, {"reduce_dtype": torch.float16}, True)  # torch divides before it reduces
+
+    def test_ddp_in_windows(self):
+        ranks.run(self, ddp_in_windows, 2)
+
+    def test_fsdp_in_windows(self):
+        ranks.run(self, fsdp_in_windows, 2)
 
     def test_tensor_parallel(self):
         ranks.run(self, tensor_parallel, 2)

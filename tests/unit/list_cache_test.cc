@@ -60,16 +60,17 @@ TEST_CASE("S1.5 a list of which one word differs is another one") {
   CHECK(foundBy(cache, {device::Collective::kAllToAll, 1, 3, 0}, items) != first);
 }
 
-TEST_CASE("S1.5 lists are remembered up to a number of items") {
-  ListCache cache;
-  const std::vector<koloItem_t> small = itemsAt(1 << 20, 2), large = itemsAt(1 << 30, ListCache::kMostItems - 2);
-  std::weak_ptr<const List> made = cache.find(kGather, small.data(), small.size()).value();
-  (void)foundBy(cache, kGather, large);
+TEST_CASE("S1.5 lists are remembered up to a number of bytes") {
+  const std::vector<koloItem_t> small = itemsAt(1 << 20, 2), large = itemsAt(1 << 30, 100), more = itemsAt(2 << 20, 60);
+  ListCache cache(60'000);
+  const std::weak_ptr<const List> made = cache.find(kGather, small.data(), small.size()).value();
+  const List* const long_ = foundBy(cache, kGather, large);
+  REQUIRE(memoryOf(*long_) > 30'000);
+  REQUIRE(memoryOf(*long_) < 50'000);
   CHECK_FALSE(made.expired());
-  const std::vector<koloItem_t> more = itemsAt(2 << 20, 1);
   (void)foundBy(cache, kGather, more);
   CHECK(made.expired());
-  CHECK(foundBy(cache, kGather, more)->items.size() == 1);
+  CHECK(foundBy(cache, kGather, more)->items.size() == 60);
 }
 
 }  // namespace

@@ -93,13 +93,14 @@ Operation listOf(std::size_t items, std::uint64_t count) {
   return operation;
 }
 
-TEST_CASE("S1.5 lists are kept up to a number of items, those used last") {
-  PreparedOperations operations(0, 2);
+TEST_CASE("S1.5 lists are kept up to a number of bytes, those used last") {
+  constexpr std::size_t kLong = 100;
+  const std::uint64_t bytes = memoryOf(*listOf(kLong, 1).list);
+  PreparedOperations operations(0, 2, 4 * bytes);
   const auto addList = [&](const Operation& operation) {
     operations.make().list = operation.list;
     operations.remember(operation);
   };
-  constexpr std::size_t kLong = PreparedOperations::kMostItems / 4;
   for (std::uint64_t count = 1; count <= 4; ++count) addList(listOf(kLong, count));
   for (std::uint64_t count = 1; count <= 4; ++count) REQUIRE(operations.recall(listOf(kLong, count)));
   CHECK(operations.recall(listOf(kLong, 1)));
