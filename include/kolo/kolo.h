@@ -462,8 +462,8 @@ KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
  * Parameters: comm: the handle is dead afterwards, whatever is returned. Its windows and reductions go with it. A
  *   refused call (koloInvalidUsage) is the exception: comm goes on.
  * Blocks: as koloCommFinalize, and until calls of other threads on comm have returned.
- * Errors: the failure of comm, if what is still to be waited for meets it; of one that is over koloCommGetAsyncError
- *   tells, before. koloInvalidUsage inside a group and inside a function of the caller (rule 11). */
+ * Errors: the failure of comm, if it occurs while this call waits. An earlier failure is not returned: call
+ *   koloCommGetAsyncError before. koloInvalidUsage inside a group and inside a function of the caller (rule 11). */
 KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
 /* Makes every operation of comm, on all ranks, return koloAborted in bounded time; then frees comm.
  * Parameters: comm: the handle is dead afterwards.
@@ -543,7 +543,7 @@ KOLO_API koloResult_t koloSetTimeout(int timeoutMs);
  * Mismatches. Ranks that call different things all get koloMismatch.
  *  - A rank whose own part was over before that gets it from one of its next calls, koloCommFinalize and
  *    koloCommDestroy included.
- *  - This applies to a rank that got all its data from a root which another rank then does not meet.
+ *  - For example, rank 1 has its data from the root and has returned. Rank 2 then calls something else.
  *  - It also applies to a rank that only sends (the root of a broadcast or scatter, the others in a reduce or gather)
  *    and repeats one of its last calls: such a rank may run up to 32 calls ahead of the others.
  *
@@ -914,15 +914,15 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *  - Strides may be negative. In sendarray they may be 0. In recvarray no two elements may lie at one place.
  *
  * Results: as those of single calls, bit for bit, where data is moved, for integers, on a reproducible communicator,
- * and for the same algorithm if that is forced. Excepted are algorithms that cut the merged buffer where they do not
- * cut the single ones, and fold the parts in other orders: the all-reduce and the reduce-scatter by biring, the reduce
- * by double_tree, and the all-reduce by hierarchical and mesh_ring; on GPUs, the all-reduce by ring too, if it has
- * several channels. The line, and the reduce-scatters by recursive and hierarchical, serve no lists: another algorithm
- * takes their place.
+ * and for the same algorithm if that is forced.
+ *  - These algorithms may round the floats of a list differently, for they cut it elsewhere: biring (all-reduce,
+ *    reduce-scatter), double_tree (reduce), hierarchical and mesh_ring (all-reduce), and on GPUs ring with several
+ *    channels (all-reduce).
+ *  - These serve no lists, and another algorithm takes their place: line; recursive and hierarchical for a
+ *    reduce-scatter.
  * In place: each item by itself, as its collective says, if sendtype and recvtype are the same, and the strides too;
- * an all-to-all, if the axes and the lengths are the same. Other overlaps of buffers without strides are found and
- * refused, also between items, and so is an array with strides that begins where the item's other buffer does. Other
- * overlaps of arrays with strides are not looked for.
+ * an all-to-all, if the axes and the lengths are the same. Any other overlap of buffers without strides, also between
+ * items, is refused. Of arrays with strides, only those that begin at the address of the item's other buffer are.
  * Ownership: the items, and the arrays that they point to, are the caller's and are read before the call returns. The
  *   buffers are the caller's again when the operation has ended.
  * Blocks, Stream, Threads: as the collective. Errors: those of the collective, which name the item; koloInvalidArgument

@@ -97,18 +97,26 @@ Status checkOverlaps(const ListCall& call, const List& list) {
     addPlace(item.recv, i, true, places);
   }
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
-  // Of those that began before: what reaches furthest, of all and of those that are written.
-  const Place* reach[2] = {nullptr, nullptr};
+  // Of those that began before, what reaches furthest: of those that are read, and of those of another item than that
+  // one, for an item may overlap itself; and of those that are written, of which no two overlap.
+  const Place *read = nullptr, *otherRead = nullptr, *written = nullptr;
   for (const Place& place : places) {
-    for (const Place* before : {reach[0], reach[1]}) {
+    for (const Place* before : {read, otherRead, written}) {
       if (before == nullptr || before->end <= place.begin || (!before->isWritten && !place.isWritten)) continue;
       if (before->item == place.item && isInPlace(call, list.items[place.item])) continue;
-      const Place& written = place.isWritten ? place : *before;
+      const Place& target = place.isWritten ? place : *before;
       const Place& other = place.isWritten ? *before : place;
-      return overlaps(written.item, other.isWritten ? "recvbuf" : "sendbuf", other.item);
+      return overlaps(target.item, other.isWritten ? "recvbuf" : "sendbuf", other.item);
     }
-    const Place*& furthest = reach[place.isWritten ? 1 : 0];
-    if (furthest == nullptr || place.end > furthest->end) furthest = &place;
+    const auto reachesFurther = [&](const Place* than) { return than == nullptr || place.end > than->end; };
+    if (place.isWritten) {
+      if (reachesFurther(written)) written = &place;
+    } else if (reachesFurther(read)) {
+      if (read != nullptr && read->item != place.item) otherRead = read;
+      read = &place;
+    } else if (read->item != place.item && reachesFurther(otherRead)) {
+      otherRead = &place;
+    }
   }
   return {};
 }

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "torch/pch.h"
+#include "torch/c10d.h"
 
 namespace kolo::pytorch {
 

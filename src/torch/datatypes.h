@@ -5,7 +5,7 @@
 
 #include <kolo/kolo.h>
 
-#include "torch/pch.h"
+#include "torch/c10d.h"
 
 namespace kolo::pytorch {
 

@@ -12,7 +12,7 @@
 #include <chrono>
 #include <string>
 
-#include "torch/pch.h"
+#include "torch/c10d.h"
 
 namespace kolo::pytorch {
 

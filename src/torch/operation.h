@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "torch/c10d.h"
 #include "torch/datatypes.h"
-#include "torch/pch.h"
 
 namespace kolo::pytorch {
 

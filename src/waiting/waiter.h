@@ -10,9 +10,8 @@
 // Invariants
 //  - Every wait ends: by the failure of the communicator, or by the deadline of the thread that waits or of the
 //    communicator.
-//  - What this rank waits for is known to those who ask (failure/cause.h) a moment after the wait has begun, until it
-//  has
-//    ended well. A wait in vain is not ended.
+//  - What this rank waits for is known to those who ask (failure/cause.h) from a moment after the wait has begun until
+//    it has ended well. A wait in vain is not ended.
 #pragma once
 
 #include <cstdint>

@@ -747,6 +747,25 @@ TEST_CASE("S1.8 S4.4 lists and axes: buffers and counts that cannot be are refus
     expectRefusal(koloAllToAllAxis(&item, 0, 1, nullptr, nullptr, comm, nullptr), koloInvalidArgument, overlap);
     item.recvarray = &columns;  // the same memory, read by rows and written by columns
     expectRefusal(koloAllReduceList(&item, 1, koloSum, comm, nullptr), koloInvalidArgument, overlap);
+    // What is read in place of one item must not hide what is read of another.
+    koloItem_t two[2] = {item, item};
+    two[0].sendarray = two[0].recvarray = two[1].sendarray = two[1].recvarray = nullptr;
+    two[0].sendbuf = window;
+    two[0].recvbuf = window + 100 * rank;
+    two[1].sendbuf = window + 100 * rank;
+    two[1].recvbuf = window + 1000;
+    two[0].count = 100;
+    two[1].count = 50;
+    expectRefusal(koloReduceScatterList(two, 2, koloSum, comm, nullptr), koloInvalidArgument,
+                  "the recvbuf of item 0 overlaps the sendbuf of item 1");
+    item.recvarray = nullptr;
+    item.recvbuf = window + 1000;
+    const std::size_t odd[] = {3, 2};
+    const koloArray_t undivided{2, odd, nullptr};
+    item.sendarray = &undivided;
+    expectRefusal(koloScatterList(&item, 1, rank, comm, nullptr), koloInvalidArgument, "axis 0");
+    expectRefusal(koloAllToAllAxis(&item, 0, 1, nullptr, nullptr, comm, nullptr), koloInvalidArgument, "axis 0");
+    item.recvarray = &columns;
     const std::size_t counts[] = {SIZE_MAX, 2};  // whose sum is 1
     item.recvbuf = window + 100;
     item.sendarray = nullptr;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Whether folders of src include one another in one direction only, and only those that their meson.build names.
+"""Whether folders of src include one another in one direction only, and only those that their meson.build names; and whether no file of src
+or transports includes itself by way of others.
 
 usage: check_layers.py ROOT
 
@@ -14,6 +15,7 @@ from pathlib import Path
 
 SUFFIXES = {".h", ".cc", ".cu", ".inc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"/]+)/[^"]*"', re.MULTILINE)
+FILE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 DEPENDENCY = re.compile(r"\b(\w+)_dep\b")
 OTHER_NAMES = {"cuda_executor": "executor"}  # dependencies that are not called as their folder
 
@@ -63,8 +65,20 @@ def faults(root):
                 yield f"{file}: includes {other}, which src/{folder}/meson.build does not name"
 
 
+def circles(root):
+    """Files that include themselves by way of others. Paths in includes begin at src, at the root or beside the file."""
+    files = {file for top in ("src", "transports") for file in (root / top).rglob("*") if file.suffix in SUFFIXES}
+    edges = {}
+    for file in files:
+        places = [[(root / "src" / name), (root / name), file.parent / name] for name in FILE.findall(file.read_text())]
+        edges[file] = {place.resolve() for each in places for place in each if place.resolve() in files}
+    for file in sorted(files):
+        if file in reached(file, edges):
+            yield f"{file.relative_to(root)} includes itself by way of others"
+
+
 def expect_to_find():
-    """That both faults are found."""
+    """That the faults are found."""
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         for folder, needs, text in (("low", "", '#include "high/a.h"\n'), ("high", "low_dep", '#include "low/a.h"\n')):
@@ -72,15 +86,18 @@ def expect_to_find():
             (root / "src" / folder / "meson.build").write_text(f"dependencies: [{needs}]\n")
             (root / "src" / folder / "a.h").write_text(text)
         found = [fault.rpartition("/")[2] if "meson" not in fault else "not named" for fault in faults(root)]
+        found += circles(root.resolve())
     wanted = ["high includes itself by way of low", "low includes itself by way of high", "not named"]
+    wanted += [f"src/{folder}/a.h includes itself by way of others" for folder in ("high", "low")]
     if found != wanted:
         sys.exit(f"of planted faults this was found: {found}")
 
 
 def main():
     expect_to_find()
-    found = list(faults(Path(sys.argv[1]).resolve()))
-    print("\n".join(found) or "folders include one another in one direction, as their build files say")
+    root = Path(sys.argv[1]).resolve()
+    found = [*faults(root), *circles(root)]
+    print("\n".join(found) or "folders, and files, include one another in one direction, as build files say")
     return 1 if found else 0
 
 

@@ -25,6 +25,7 @@ WAYS = {
     "FSDP2": lambda rank, count: cases.fsdp(rank, count, False),
     "FSDP2 in bfloat16": lambda rank, count: cases.fsdp(rank, count, True),
     "tensor parallel": cases.tensor_parallel,
+    "sequence parallel": cases.sequence_parallel,
     "pipeline": cases.pipeline,
     "functional collectives": cases.functional,
     "objects": objects,

@@ -280,7 +280,6 @@ def tensor_parallel(rank, count):
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         RowwiseParallel,
-        SequenceParallel,
         parallelize_module,
     )  # pylint: disable=import-outside-toplevel
 
@@ -288,9 +287,6 @@ def tensor_parallel(rank, count):
         mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
         single = model_of()
         model = parallelize_module(model_of(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-        norm = parallelize_module(nn.LayerNorm(WIDTH), mesh, SequenceParallel(sequence_dim=0))
-        sequence = torch.arange(float(4 * count * WIDTH)).view(4 * count, WIDTH).sin()
-        torch.testing.assert_close(norm(sequence.chunk(count)[rank]).full_tensor(), nn.LayerNorm(WIDTH)(sequence))
         inputs, targets = data_of(0)
         wanted = nn.functional.mse_loss(single(inputs), targets)
         got = nn.functional.mse_loss(model(inputs), targets)
@@ -300,6 +296,44 @@ def tensor_parallel(rank, count):
         for left, right in zip(model.parameters(), single.parameters()):
             grad = left.grad.full_tensor() if hasattr(left.grad, "full_tensor") else left.grad
             torch.testing.assert_close(grad, right.grad)
+
+
+def sequence_parallel(rank, count):
+    """Each rank has a part of the sequence, which is gathered for the first layer and scattered by the second."""
+    from torch.distributed.tensor import Shard  # pylint: disable=import-outside-toplevel
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        SequenceParallel,
+        parallelize_module,
+    )  # pylint: disable=import-outside-toplevel
+
+    def block():
+        torch.manual_seed(6)
+        return nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, WIDTH))
+
+    with kolo_group():
+        plan = {
+            "0": SequenceParallel(sequence_dim=0),
+            "1": ColwiseParallel(input_layouts=Shard(0)),
+            "3": RowwiseParallel(output_layouts=Shard(0)),
+        }
+        single, model = block(), parallelize_module(block(), dist.device_mesh.init_device_mesh("cpu", (count,)), plan)
+        optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (single, model)]
+        for step in range(STEPS):
+            sequence = data_of(step)[0]
+            wanted = single(sequence).pow(2).sum() / sequence.numel()
+            got = model(part_of(sequence, rank, count)).pow(2).sum() / sequence.numel()
+            wanted.backward()
+            got.backward()
+            total = got.detach().clone()
+            dist.all_reduce(total)
+            torch.testing.assert_close(total, wanted.detach())
+            for left, right in zip(model.parameters(), single.parameters()):
+                torch.testing.assert_close(left.grad.full_tensor(), right.grad)
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
 
 
 def pipeline(rank, count):
@@ -510,6 +544,9 @@ class Training(unittest.TestCase):
 
     def test_tensor_parallel(self):
         ranks.run(self, tensor_parallel, 2)
+
+    def test_sequence_parallel(self):
+        ranks.run(self, sequence_parallel, 2)
 
     def test_pipeline(self):
         ranks.run(self, pipeline, 3)
