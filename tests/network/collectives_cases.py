@@ -35,9 +35,11 @@ class Collectives(Case):
         self.expect_right(ranks)
 
     def test_of_lists_and_axes(self):
-        for network, per_host in ((self.network(3), 1), (self.network(2), 2)):
+        for hosts, per_host in ((3, 1), (2, 2)):
+            network = self.network(hosts)
             for words in (self.lists(), self.axes()):
                 self.expect_right(self.start(network, words, per_host, host_ids=True))
+            self.doCleanups()
 
     def test_of_every_algorithm(self):
         network = self.network(3)

@@ -118,18 +118,18 @@ class Case(unittest.TestCase):
         self.assertTrue("# Wrong values: 0 OK" in output, self.story(ranks))
         self.assertEqual(len(re.findall(r"^ +\d+ +\d+ +\w+ .* (?:registered|plain) ", output, re.M)), lines, output)
 
-    def lists(self):
-        """What kolo-perf is to be told for lists of tensors, short and long, of several datatypes."""
+    def lists(self, longest=300_000):
+        """What kolo-perf is to be told for lists of tensors, short and long, of several datatypes. longest: elements."""
         file = tempfile.NamedTemporaryFile("w", suffix=".txt")
         self.addCleanup(file.close)
-        file.writelines(f"{count} {datatype}\n" for count in (1, 37, 5000, 300_000) for datatype in ("float32", "bfloat16", "int32"))
+        file.writelines(f"{count} {datatype}\n" for count in (1, 37, 5000, longest) for datatype in ("float32", "bfloat16", "int32"))
         file.flush()
-        return [Programs.perf, "--list", file.name, "--caps", "64K,16M", "--buffers", "plain", "-n", "2"]
+        return [Programs.perf, "--list", file.name, "--caps", "64K,16M", "--buffers", "plain", "-n", "1", "-w", "0"]
 
     @staticmethod
-    def axes():
+    def axes(shapes="12x36,600x1200"):
         """Likewise for arrays: rows shorter than a cache line, and long ones."""
-        return [Programs.perf, "--axis", "0,1", "--shape", "12x36,600x1200", "--buffers", "plain", "-n", "2"]
+        return [Programs.perf, "--axis", "0,1", "--shape", shapes, "--buffers", "plain", "-n", "1", "-w", "0"]
 
     def expect_right(self, ranks):
         """kolo-perf compared values on all ranks, and all were right. ranks: with rank 0."""

@@ -22,7 +22,7 @@ class Collectives(hosts.Case):
 
     def test_of_lists_and_axes(self):
         network = self.network(2)
-        for words in (self.lists(), self.axes()):
+        for words in (self.lists(longest=20_000), self.axes("12x36,60x120")):
             ranks = self.start(network, words, per_host=2)
             if network.machine == 0:
                 self.expect_right(ranks)
