@@ -462,8 +462,9 @@ KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
  * Parameters: comm: the handle is dead afterwards, whatever is returned. Its windows and reductions go with it. A
  *   refused call (koloInvalidUsage) is the exception: comm goes on.
  * Blocks: as koloCommFinalize, and until calls of other threads on comm have returned.
- * Errors: the failure of comm, if it occurs while this call waits. An earlier failure is not returned: call
- *   koloCommGetAsyncError before. koloInvalidUsage inside a group and inside a function of the caller (rule 11). */
+ * Errors: the failure of comm, if something that this call has to wait for fails by it. Where nothing is left to wait
+ *   for, an earlier failure is not returned: call koloCommGetAsyncError before. koloInvalidUsage inside a group and
+ *   inside a function of the caller (rule 11). */
 KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
 /* Makes every operation of comm, on all ranks, return koloAborted in bounded time; then frees comm.
  * Parameters: comm: the handle is dead afterwards.

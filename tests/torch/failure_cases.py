@@ -13,7 +13,7 @@ from torch import nn
 
 import ranks
 from group import kolo_group
-from training_cases import BATCH, WIDTH, data_of, model_of
+from training_cases import BATCH, WIDTH, data_of, model_of, sharded
 
 COUNT, CULPRIT, GOOD_STEPS = 3, 1, 2
 EVERY = "KOLO_TEST_ALL" in os.environ
@@ -34,14 +34,7 @@ def ddp_step(rank):
 
 
 def fsdp_step(rank):
-    from torch.distributed.fsdp import fully_shard  # pylint: disable=import-outside-toplevel
-
-    mesh = dist.device_mesh.init_device_mesh("cpu", (COUNT,))
-    model = model_of()
-    for layer in model:
-        if isinstance(layer, nn.Linear):
-            fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    model = sharded(COUNT)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(number):

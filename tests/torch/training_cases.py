@@ -161,39 +161,35 @@ def zero_optimizer(rank, count):
         expect_close(train(model, rank, count, optimizer), wanted)
 
 
+def sharded(count, **how):
+    """The model by FSDP2, each layer a group of its own."""
+    from torch.distributed.fsdp import fully_shard  # pylint: disable=import-outside-toplevel
+
+    mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
+    model = model_of()
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh, **how)
+    return fully_shard(model, mesh=mesh, **how)
+
+
 def fsdp(rank, count, low_precision):
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # pylint: disable=import-outside-toplevel
+    from torch.distributed.fsdp import MixedPrecisionPolicy  # pylint: disable=import-outside-toplevel
 
     with kolo_group():
-        dist.device_mesh.init_device_mesh("cpu", (count,))
-        wanted = alone(model_of())
-        model = model_of()
         how = (
             {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)}
             if low_precision
             else {}
         )
-        mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
-        for layer in model:
-            if isinstance(layer, nn.Linear):
-                fully_shard(layer, mesh=mesh, **how)
-        fully_shard(model, mesh=mesh, **how)
-        expect_close(train(model, rank, count), wanted, 0.05 if low_precision else 1e-4)
+        expect_close(train(sharded(count, **how), rank, count), alone(model_of()), 0.05 if low_precision else 1e-4)
 
 
 def fsdp_by_lists(rank, count, how, uses_buffer):
     """The same losses as with torch's all-gathers and reduce-scatters of flat buffers, which are not called any more, but where torch
     does something of its own with a buffer. The last layer's one row is not divided evenly."""
     import kolo_torch.fsdp  # pylint: disable=import-outside-toplevel
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # pylint: disable=import-outside-toplevel
-
-    def sharded(mesh):
-        model = model_of()
-        policy = MixedPrecisionPolicy(**how)
-        for layer in model:
-            if isinstance(layer, nn.Linear):
-                fully_shard(layer, mesh=mesh, mp_policy=policy)
-        return fully_shard(model, mesh=mesh, mp_policy=policy)
+    from torch.distributed.fsdp import MixedPrecisionPolicy  # pylint: disable=import-outside-toplevel
 
     calls = []
 
@@ -202,9 +198,9 @@ def fsdp_by_lists(rank, count, how, uses_buffer):
         setattr(dist, name, lambda *given, **more: calls.append(name) or function(*given, **more))
 
     with kolo_group():
-        mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
-        wanted = train(sharded(mesh), rank, count)
-        model = sharded(mesh)
+        policy = MixedPrecisionPolicy(**how)
+        wanted = train(sharded(count, mp_policy=policy), rank, count)
+        model = sharded(count, mp_policy=policy)
         kolo_torch.fsdp.use_lists(model)
         for name in ("all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single"):
             count_calls(name)
@@ -244,15 +240,8 @@ def ddp_in_windows(rank, count):
 
 def fsdp_in_windows(rank, count):
     """What is given to the collectives lies in memory that FSDP2 allocates by the group."""
-    from torch.distributed.fsdp import fully_shard  # pylint: disable=import-outside-toplevel
-
     with kolo_group(pg_options=windows()):
-        mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
-        model = model_of()
-        for layer in model:
-            if isinstance(layer, nn.Linear):
-                fully_shard(layer, mesh=mesh)
-        fully_shard(model, mesh=mesh)
+        model = sharded(count)
         for module in model.modules():
             if hasattr(module, "set_allocate_memory_from_process_group_for_comm"):
                 module.set_allocate_memory_from_process_group_for_comm(True)
@@ -492,16 +481,8 @@ def compiled_into_buckets(rank, count):
 
 
 def compiled_fsdp(rank, count):
-    from torch.distributed.fsdp import fully_shard  # pylint: disable=import-outside-toplevel
-
     with kolo_group():
-        mesh = dist.device_mesh.init_device_mesh("cpu", (count,))
-        model = model_of()
-        for layer in model:
-            if isinstance(layer, nn.Linear):
-                fully_shard(layer, mesh=mesh)
-        model = torch.compile(fully_shard(model, mesh=mesh))
-        expect_close(train(model, rank, count), alone(model_of()))
+        expect_close(train(torch.compile(sharded(count)), rank, count), alone(model_of()))
 
 
 class Training(unittest.TestCase):
