@@ -99,7 +99,9 @@ def version_of(peer):
 class Limits:
     """What the machine allows, read again and again: a cache line's exchange (ns), copying (GB/s a core), an all-gather of 128 KiB (us)."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, attempts=MOST_ATTEMPTS):
+        """attempts: how often a pair of runs is made at most."""
+        self.attempts = attempts
         self.program = folder / "limits"
         run(["cc", "-std=gnu11", "-O2", "-o", self.program, TOP / "perf" / "peers" / "limits.c"])
         firsts = sorted(int(siblings.replace("-", ",").split(",")[0]) for siblings in cores())
@@ -118,11 +120,11 @@ class Limits:
 
     def pair(self, first, second):
         """What the two give, run one after the other on a machine that stayed as it was, if that can be had."""
-        for attempt in range(1, MOST_ATTEMPTS + 1):
+        for attempt in range(1, self.attempts + 1):
             before, one = self.exchanges[-1] if self.exchanges else self.read(), first()
             between, other = self.read(), second()
             readings = [before, between, self.read()]
-            if None in readings or max(readings) < STEADY * min(readings) or attempt == MOST_ATTEMPTS:
+            if None in readings or max(readings) < STEADY * min(readings) or attempt == self.attempts:
                 return one, other
 
     def text(self):

@@ -901,9 +901,9 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *  - Elements are converted from sendtype to transfertype on the way out, and from transfertype to recvtype on the way
  *    in. Reductions fold in transfertype. Conversions are among koloFloat32, koloFloat16, koloBfloat16 and both float8,
  *    and between koloFloat32 and koloFloat64. They round to nearest, ties to even.
- *  - scale, if not NULL, points to a number that elements are multiplied by when they are converted on the way out, and
- *    divided by when they are converted on the way in. float8 needs it where values leave the range of the type. The
- *    scale of an item is the same on all ranks.
+ *  - scale, if not NULL, points to a number that elements are multiplied by when they are converted on the way out. On
+ *    the way in, they are multiplied by 1 / scale, rounded to float32. float8 needs it where values leave the range of
+ *    the type. The scale of an item is the same on all ranks.
  *  - A narrow transfertype rounds each partial result of a reduction. koloExplain tells the algorithm.
  *
  * Arrays
@@ -1003,7 +1003,8 @@ KOLO_API koloResult_t koloAllToAllList(const koloItem_t* items, size_t count, ko
  * that is distributed along concatAxis, the array is distributed along splitAxis afterwards. Parameters: item:
  * sendarray is not NULL; recvarray, if not NULL, has the shape of the result. count, counts and axis are not read.
  * splits: [n] the ranks' lengths along splitAxis; NULL: the same for all. concats: [n] the lengths along concatAxis
- * that the ranks' arrays have; NULL: the same for all.
+ * that the ranks' arrays have; NULL: the same for all. If both axes are the same one, concats holds the length of what
+ * this rank gets from each rank.
  * Adjoint: koloAllToAllAxis, with splitAxis and concatAxis, and splits and concats, exchanged. */
 KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
                                        const size_t* concats, koloComm_t comm, koloStream_t stream);
@@ -1218,7 +1219,8 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
  *   device.
  * Groups: the calls are refused inside a group (koloInvalidUsage), since the receiver's part has two steps.
  * Blocks, Stream: rule 7; also after koloSetMayWait(0). With a stream of koloStreamCreate, allocate runs on the
- *   thread of the stream, and collectives that other threads call on the communicator wait until the call is done.
+ *   thread of the stream, and collectives that other threads call on the communicator wait until the call is done. What
+ *   comes later in the stream waits too: ranks that exchange arrays in one stream send before they receive.
  *   On GPUs, allocate runs on the calling thread, and the data then moves in the stream. A broadcast or a scatter
  *   blocks until all ranks have called it and have their memory, which the control plane tells them. koloRecvArray
  *   blocks until the sender has called koloSendArray, whose communicator must exist so long. Calls of other threads on

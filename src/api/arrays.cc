@@ -47,10 +47,7 @@ Status describe(const void* data, const koloArray_t* array, koloDataType_t datat
 template <class Run>
 Status runArrays(koloComm_t comm, koloStream_t stream, const Run& run) {
   KOLO_TRY(refuseInReduction());
-  if (Status inGroup = refuseInGroup(); !inGroup.ok()) {
-    comm::groupRefuse(inGroup);
-    return inGroup;
-  }
+  KOLO_TRY(refuseInGroup());
   Held<comm::Communicator> communicator(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
   if (!communicator) return notACommunicator(comm);
   if (communicator->isFinalized()) {

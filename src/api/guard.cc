@@ -118,7 +118,10 @@ Status notAStream(koloStream_t stream) {
 
 Status refuseInGroup() {
   if (caller.openGroups == 0) return {};
-  return error(koloInvalidUsage, "not inside a group: expected koloGroupEnd first");
+  const Status refused =
+      error(koloInvalidUsage, "a call that may not be made inside a group: expected koloGroupEnd before it");
+  comm::groupRefuse(refused);
+  return refused;
 }
 
 Status refusal::inReduction() {

@@ -78,7 +78,8 @@ inline Result<Pin<comm::Stream>> find(koloStream_t stream) {
 namespace refusal {
 Status inReduction();
 }
-// Why a call may not be made here, where it would wait for itself: inside an open group, or inside a user's reduction.
+// Why a call may not be made here, where it would wait for itself: inside an open group, whose end then fails with the
+// same error, or inside a user's reduction.
 Status refuseInGroup();
 inline Status refuseInReduction() { return caller.userFunctions == 0 ? Status() : refusal::inReduction(); }
 Status refuseInGroupOrReduction();

@@ -92,10 +92,7 @@ Status submitTo(What& what, koloComm_t comm, koloStream_t stream, comm::Request*
 template <class What, class Check, class... Counts>
 Status submit(What& what, koloComm_t comm, const Where& where, Check&& check, const Counts&... counts) {
   if (!where.isRequest) return submitTo(what, comm, where.stream, nullptr, check);
-  if (Status inGroup = refuseInGroup(); !inGroup.ok()) {
-    comm::groupRefuse(inGroup);
-    return inGroup;
-  }
+  KOLO_TRY(refuseInGroup());
   return giveRequest(where.request, [&](comm::Request& request) -> Status {
     if constexpr (std::is_same_v<What, comm::Operation>) {
       if (startAgain(what, comm, request, counts...)) return {};

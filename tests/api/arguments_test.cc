@@ -523,8 +523,10 @@ TEST_CASE("groups that were not opened cannot be closed, and initialisation has 
   CHECK_CODE(koloInvalidUsage, koloCommSplit(fixture.world[kMe], 0, 0, &made, nullptr));
   CHECK_CODE(koloInvalidUsage, koloCommFinalize(fixture.world[kMe]));
   CHECK_CODE(koloInvalidUsage, koloCommDestroy(fixture.world[kMe]));
-  REQUIRE_OK(koloGroupEnd());
   CHECK_CODE(koloInvalidUsage, koloGroupEnd());
+  CHECK(messageHas("a call that may not be made inside a group"));
+  CHECK_CODE(koloInvalidUsage, koloGroupEnd());
+  CHECK(messageHas("without koloGroupStart"));
 }
 
 TEST_CASE("memory: absurd sizes and foreign pointers are refused, 0 bytes and NULL are not") {

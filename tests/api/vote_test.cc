@@ -89,7 +89,7 @@ TEST_CASE("S4.10 a vote that cannot be leaves the results alone") {
     EXPECT_CODE(self, koloInvalidHandle, koloVote(1, &any, &all, nullptr));
     EXPECT_OK(self, koloGroupStart());
     EXPECT_CODE(self, koloInvalidUsage, koloVote(1, &any, &all, self.comm));
-    EXPECT_OK(self, koloGroupEnd());
+    EXPECT_CODE(self, koloInvalidUsage, koloGroupEnd());
     EXPECT_OK(self, koloSetMayWait(0));
     EXPECT_CODE(self, koloInProgress, koloVote(1, &any, &all, self.comm));
     EXPECT_OK(self, koloSetMayWait(1));
