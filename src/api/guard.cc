@@ -118,7 +118,7 @@ Status notAStream(koloStream_t stream) {
 
 Status refuseInGroup() {
   if (caller.openGroups == 0) return {};
-  const Status refused =
+  Status refused =
       error(koloInvalidUsage, "a call that may not be made inside a group: expected koloGroupEnd before it");
   comm::groupRefuse(refused);
   return refused;

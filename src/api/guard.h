@@ -96,7 +96,7 @@ template <class Handle, class Table, class T>
 Status giveHandle(Handle* place, Table& table, std::unique_ptr<T>&& object, const char* kind) {
   const std::uintptr_t handle = table.add(object.get());
   if (handle == 0) return error(koloOutOfMemory, "all {} handles of this process are in use", kind);
-  object.release();
+  (void)object.release();
   *place = reinterpret_cast<Handle>(handle);
   return {};
 }

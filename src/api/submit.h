@@ -71,7 +71,7 @@ inline Result<comm::Target> targetOf(comm::Communicator& communicator, koloStrea
 // What is common to all: finds the handles, lets `check` complete and examine the operation or message, submits it.
 template <class What, class Check>
 Status submitTo(What& what, koloComm_t comm, koloStream_t stream, comm::Request* request, Check&& check) {
-  const Status status = [&]() -> Status {
+  Status status = [&]() -> Status {
     KOLO_TRY(refuseInReduction());
     Held<comm::Communicator> communicator(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
     if (!communicator) return notACommunicator(comm);

@@ -163,7 +163,7 @@ struct Hosts {
   const int* ranks = nullptr;   // [count * perHost] by host and place
   const int* across = nullptr;  // [count] the ranks with this place, by host
 
-  KOLO_DEVICE const int* on(int at) const { return ranks + at * perHost; }
+  KOLO_DEVICE const int* on(int at) const { return ranks + std::int64_t{at} * perHost; }
 };
 
 // Some of the communicator's ranks, as a work among them numbers them.
