@@ -1220,7 +1220,8 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
  * Groups: the calls are refused inside a group (koloInvalidUsage), since the receiver's part has two steps.
  * Blocks, Stream: rule 7; also after koloSetMayWait(0). With a stream of koloStreamCreate, allocate runs on the
  *   thread of the stream, and collectives that other threads call on the communicator wait until the call is done. What
- *   comes later in the stream waits too: ranks that exchange arrays in one stream send before they receive.
+ *   comes later in the stream waits too: of two ranks that exchange arrays in one stream, one must send
+ *   first, and the other must receive first.
  *   On GPUs, allocate runs on the calling thread, and the data then moves in the stream. A broadcast or a scatter
  *   blocks until all ranks have called it and have their memory, which the control plane tells them. koloRecvArray
  *   blocks until the sender has called koloSendArray, whose communicator must exist so long. Calls of other threads on
