@@ -11,6 +11,8 @@ import namespaces
 
 PATIENCE = 90.0  # seconds; on a busy machine with two cores ranks take a while
 PORT = 17171
+# Of a list: tensors short and long, of several datatypes.
+ITEMS = [(count, datatype) for count in (1, 37, 5000, 300_000) for datatype in ("float32", "bfloat16", "int32")]
 OURS = re.compile("KOLO_|OMPI_|PMI|SLURM|RANK$|WORLD_SIZE$|LOCAL_|MASTER_|TORCHELASTIC_")
 
 
@@ -118,11 +120,11 @@ class Case(unittest.TestCase):
         self.assertTrue("# Wrong values: 0 OK" in output, self.story(ranks))
         self.assertEqual(len(re.findall(r"^ +\d+ +\d+ +\w+ .* (?:registered|plain) ", output, re.M)), lines, output)
 
-    def lists(self, longest=300_000):
-        """What kolo-perf is to be told for lists of tensors, short and long, of several datatypes. longest: elements."""
+    def lists(self, items=ITEMS):
+        """What kolo-perf is to be told for a list of tensors. items: elements and datatype of each."""
         file = tempfile.NamedTemporaryFile("w", suffix=".txt")
         self.addCleanup(file.close)
-        file.writelines(f"{count} {datatype}\n" for count in (1, 37, 5000, longest) for datatype in ("float32", "bfloat16", "int32"))
+        file.writelines(f"{count} {datatype}\n" for count, datatype in items)
         file.flush()
         return [Programs.perf, "--list", file.name, "--caps", "64K,16M", "--buffers", "plain", "-n", "1", "-w", "0"]
 
