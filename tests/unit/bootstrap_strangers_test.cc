@@ -156,6 +156,20 @@ std::size_t limitThatLeaves(std::size_t count) {
   return static_cast<std::size_t>(taken.back().fd()) + 1;
 }
 
+// attempt(id), in which a rank has the process's last descriptor. The hub is in the same process: if it holds that
+// descriptor just when the rank's end needs it, the rank fails at once, as it should, and the job with it. Another job
+// is begun then.
+template <class Attempt>
+Status withTheLastDescriptor(const Attempt& attempt) {
+  constexpr int kMostAttempts = 20;
+  Status status;
+  for (int i = 0; i < kMostAttempts; ++i) {
+    status = attempt(newId());
+    if (!contains(status.message(), "making a control socket")) break;
+  }
+  return status;
+}
+
 // Sockets of strangers, not connected yet.
 std::vector<Socket> strangersOf(std::size_t count) {
   std::vector<Socket> strangers;
@@ -219,25 +233,27 @@ TEST_CASE("strangers leave descriptors to ranks where there are few", "[bootstra
 
 TEST_CASE("a rank for which the hub's process has no descriptor is told so, and joins when there are some again",
           "[bootstrap]") {
-  const koloUniqueId one = newId(), other = newId();
   leaveAll(joinAll(newId(), 1));  // what is opened once is there
-  Status late;
-  {
+  const Status told = withTheLastDescriptor([](const koloUniqueId& id) {
     const Files files(limitThatLeaves(1));  // for the rank's own end
-    const Status status = join(one, 0, 1, 500).status();
-    INFO(status.message());
-    CHECK(status.code() == koloUnreachable);
-    CHECK(contains(status.message(), "has run out of file descriptors (RLIMIT_NOFILE)"));
-    CHECK(contains(status.message(), "ulimit -n"));
-  }
-  auto files = std::make_unique<Files>(limitThatLeaves(1));
-  std::thread waiting([&] {
-    const Result<ControlPtr> joined = join(other, 0, 1, kPatienceMs);
-    late = joined.status();
-    if (joined.ok()) leaveAll({joined.value()});
+    return join(id, 0, 1, 500).status();
   });
-  std::this_thread::sleep_for(300ms);
-  files.reset();
-  waiting.join();
+  INFO(told.message());
+  CHECK(told.code() == koloUnreachable);
+  CHECK(contains(told.message(), "has run out of file descriptors (RLIMIT_NOFILE)"));
+  CHECK(contains(told.message(), "ulimit -n"));
+  const Status late = withTheLastDescriptor([](const koloUniqueId& id) {
+    auto files = std::make_unique<Files>(limitThatLeaves(1));
+    Status status;
+    std::thread waiting([&] {
+      const Result<ControlPtr> joined = join(id, 0, 1, kPatienceMs);
+      status = joined.status();
+      if (joined.ok()) leaveAll({joined.value()});
+    });
+    std::this_thread::sleep_for(300ms);
+    files.reset();
+    waiting.join();
+    return status;
+  });
   CHECK(late.message() == "");
 }
