@@ -6,10 +6,12 @@
     command(n, words)       what starts n ranks of the program `words`
     environment()   what is set around that command
 """
+import atexit
 import random
 import shutil
 import socket
 import subprocess
+import tempfile
 
 
 def program_version(program):
@@ -117,9 +119,12 @@ class OpenMpi(Launcher):
         return None if self.program else "Open MPI's mpirun is not installed (package openmpi-bin)"
 
     def environment(self):
+        """Each job has a folder of its own: of two that make ompi.HOST.UID in one folder at once, one fails with "File exists"."""
         names = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "PRTE_ALLOW_RUN_AS_ROOT",
                  "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"]
-        return {name: "1" for name in names}
+        folder = tempfile.mkdtemp(prefix="ompi-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return {**{name: "1" for name in names}, "OMPI_MCA_orte_tmpdir_base": folder}
 
     def command(self, ranks, words, options=()):
         return [self.program, "--oversubscribe", *options, "-n", str(ranks), *words]
