@@ -53,8 +53,8 @@ Status runArrays(koloComm_t comm, koloStream_t stream, const Run& run) {
   if (communicator->isFinalized()) {
     return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");
   }
-  KOLO_ASSIGN(const comm::Target target, targetOf(*communicator, stream, nullptr));
-  KOLO_TRY(communicator->backend().checkStream(stream));
+  const comm::Target target = targetOf(stream, nullptr);
+  KOLO_TRY(checkTarget(*communicator, target, stream));
   return run(communicator, target);
 }
 
@@ -96,7 +96,7 @@ KOLO_API koloResult_t koloSendArray(const void* data, const koloArray_t* array, 
       KOLO_TRY(checkPeer(peer, communicator->ranks(), false));
       KOLO_TRY(describe(data, array, datatype, description));
       KOLO_TRY(checkDataPlace(*communicator, data, description));
-      return comm::sendArray(communicator, target, data, description, peer);
+      return communicator->backend().sendArray(communicator, target, data, description, peer);
     };
     return runArrays(comm, stream, begin);
   });
@@ -108,7 +108,7 @@ KOLO_API koloResult_t koloRecvArray(koloAllocateFunction_t allocate, void* conte
     const auto begin = [&](Held<comm::Communicator>& communicator, const comm::Target& target) -> Status {
       KOLO_TRY(checkPeer(peer, communicator->ranks(), true));
       if (allocate == nullptr) return error(koloInvalidPointer, "allocate is NULL, expected a function");
-      return comm::receiveArray(communicator, target, {allocate, context}, peer, status);
+      return communicator->backend().receiveArray(communicator, target, {allocate, context}, peer, status);
     };
     return runArrays(comm, stream, begin);
   });

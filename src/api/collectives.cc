@@ -1,6 +1,4 @@
 // The collectives: arguments checked, then submitted.
-#include "api/collectives.h"
-
 #include <algorithm>
 #include <memory>
 
@@ -24,7 +22,7 @@ koloResult_t run(const char* function, const Call& call, koloComm_t comm, const 
       const Inside<comm::Communicator> communicator =
           findRepeated(call, communicators.remember(reinterpret_cast<std::uintptr_t>(comm)), counts...);
       if (communicator && !communicator->requests().hasCollectives()) {
-        return comm::WaitingBackend::of(communicator->backend()).runAgain();
+        return communicator->backend().runAgain();
       }
     }
     Operation operation{call, {}, {}};
@@ -241,11 +239,6 @@ koloResult_t barrier(const char* function, koloComm_t comm, const Where& where) 
 }
 
 }  // namespace
-
-koloResult_t allReduce(const char* function, const Call& call, koloComm_t comm) noexcept {
-  return collective<kAllReduce>(function, call, comm, Where(koloStream_t{}));
-}
-
 }  // namespace kolo::api
 
 using namespace kolo;

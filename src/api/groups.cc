@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "api/checks.h"
-#include "api/collectives.h"
 #include "api/guard.h"
 #include "api/ownership.h"
+#include "base/caller.h"
 #include "bootstrap/wire.h"
+#include "comm/in_turn.h"
 #include "comm/mesh.h"
 #include "comm/subgroups.h"
 #include "comm/undertake.h"
-#include "links/blob.h"
 
 namespace kolo::api {
 namespace {
@@ -146,29 +146,6 @@ bool areOfOneJob(comm::Communicator& one, comm::Communicator& other) {
   return one.membership().control == other.membership().control || jobOf(one) == jobOf(other);
 }
 
-struct Ballot {
-  std::uint64_t any = 0;
-  std::uint64_t all = 0;
-};
-
-// By the control plane: for communicators whose collectives take no host memory.
-Result<Ballot> voteOutside(comm::Communicator& communicator, std::uint64_t mine) {
-  if (communicator.failed()) return communicator.failure();
-  comm::Membership& membership = communicator.membership();
-  const Result<std::vector<std::string>> votes = membership.allGather(comm::BlobWriter().put(mine).text());
-  if (!votes.ok()) {
-    communicator.fail({votes.status().code(), membership.jobRank(communicator.rank()), votes.status().message()});
-    return votes.status();
-  }
-  Ballot ballot{0, ~std::uint64_t{0}};
-  for (const std::string& vote : votes.value()) {
-    const auto word = comm::BlobReader(vote).get<std::uint64_t>();
-    ballot.any |= word;
-    ballot.all &= word;
-  }
-  return ballot;
-}
-
 }  // namespace
 }  // namespace kolo::api
 
@@ -252,41 +229,23 @@ KOLO_API koloResult_t koloCommTranslateRanks(koloComm_t from, const int* ranks, 
 }
 
 KOLO_API koloResult_t koloVote(uint64_t mine, uint64_t* any, uint64_t* all, koloComm_t comm) {
-  bool isOnHost = false;
-  const koloResult_t checked = guard(__func__, [&]() -> Status {
+  return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("any", any));
     KOLO_TRY(checkResult("all", all));
     KOLO_TRY(refuseInGroupOrReduction());
-    {
-      const Held<comm::Communicator> held(communicators.remember(numberOf(comm)));
-      if (!held) return notACommunicator(comm);
-      isOnHost = held->backend().waits();
-    }
-    if (isOnHost) return {};
-    if (!caller.mayWait) return Status(koloInProgress, {});
-    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    Held<comm::Communicator> communicator(communicators.remember(numberOf(comm)));
+    if (!communicator) return notACommunicator(comm);
     if (communicator->isFinalized())
       return error(koloInvalidUsage, "the communicator was finalised; expected no votes");
-    KOLO_ASSIGN(const Ballot ballot, inTurn(*communicator, [&] { return voteOutside(*communicator, mine); }));
-    *any = ballot.any;
-    *all = ballot.all;
+    if (!caller.mayWait && communicator->requests().hasCollectives()) return Status(koloInProgress, {});
+    // A bit is set on all ranks if its complement is set on none.
+    std::array<std::uint64_t, 2> words{mine, ~mine};
+    KOLO_TRY(comm::inNextTurn(communicator,
+                              [&](comm::Communicator& its) { return its.backend().reduceWords(words, koloBitOr); }));
+    *any = words[0];
+    *all = ~words[1];
     return {};
   });
-  if (checked != koloSuccess || !isOnHost) return checked;
-  // A bit is set on all ranks if its complement is set on none.
-  std::array<std::uint64_t, 2> words{mine, ~mine};
-  const koloResult_t result = allReduce(__func__,
-                                        {.send = words.data(),
-                                         .recv = words.data(),
-                                         .count = words.size(),
-                                         .collective = device::Collective::kAllReduce,
-                                         .datatype = koloUint64,
-                                         .op = koloBitOr},
-                                        comm);
-  if (result != koloSuccess) return result;
-  *any = words[0];
-  *all = ~words[1];
-  return koloSuccess;
 }
 
 }  // extern "C"

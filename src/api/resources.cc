@@ -160,8 +160,7 @@ KOLO_API koloResult_t koloIwindowRegister(koloComm_t comm, void* buffer, size_t 
     const Weak<comm::Communicator> place = communicators.remember(reinterpret_cast<std::uintptr_t>(comm));
     const Pin<comm::Communicator> communicator = place.lock();
     if (!communicator) return notACommunicator(comm);
-    if (!communicator->backend().waits())
-      return error(koloUnsupported, "the communicator is on GPUs: expected koloWindowRegister, or one on host memory");
+    KOLO_TRY(communicator->backend().checkRequest());
     KOLO_TRY(checkRange(buffer, bytes));
     return giveRequest(request, [&](comm::Request& made) -> Status {
       made.addPlace(place);

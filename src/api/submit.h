@@ -30,7 +30,7 @@ Inside<comm::Communicator> findRepeated(const comm::Call& call, const Weak<comm:
                                         const Counts&... counts) {
   if (!caller.isPlain()) return {};
   Inside<comm::Communicator> communicator = comm.enter();
-  if (!communicator || !communicator->backend().waits() || !communicator->planning().recall(call, counts...)) return {};
+  if (!communicator || !communicator->planning().recall(call, counts...)) return {};
   return communicator;
 }
 
@@ -45,27 +45,19 @@ bool startAgain(const comm::Call& call, koloComm_t comm, comm::Request& request,
   return true;
 }
 
-// Where the operation is to go.
-inline Result<comm::Target> targetOf(comm::Communicator& communicator, koloStream_t stream, comm::Request* request) {
+// Where the operation is to go, by handles that have not been examined.
+inline comm::Target targetOf(koloStream_t stream, comm::Request* request) {
   comm::Target target;
   target.request = request;
-  if (request != nullptr && !communicator.backend().waits()) {
-    return error(
-        koloUnsupported,
-        "the communicator is on GPUs, where calls do not wait anyway: expected one on host memory, or the form "
-        "of the call with a stream");
-  }
-  if (!communicator.backend().waits()) {
-    if (streams.remember(reinterpret_cast<std::uintptr_t>(stream))) {
-      return error(koloInvalidHandle,
-                   "the stream came from koloStreamCreate: expected a cudaStream_t, as the communicator is on GPUs");
-    }
-    target.gpuStream = stream;
-  } else if (stream != nullptr) {
-    target.stream = streams.remember(reinterpret_cast<std::uintptr_t>(stream));
-    if (!target.stream) return notAStream(stream);
-  }
+  if (stream != nullptr) target.stream = streams.remember(reinterpret_cast<std::uintptr_t>(stream));
+  if (!target.stream) target.gpuStream = stream;
   return target;
+}
+
+// Whether operations of the communicator can go there.
+inline Status checkTarget(const comm::Communicator& communicator, const comm::Target& target, koloStream_t stream) {
+  if (target.request != nullptr) KOLO_TRY(communicator.backend().checkRequest());
+  return communicator.backend().checkStream(stream, static_cast<bool>(target.stream));
 }
 
 // What is common to all: finds the handles, lets `check` complete and examine the operation or message, submits it.
@@ -76,12 +68,12 @@ Status submitTo(What& what, koloComm_t comm, koloStream_t stream, comm::Request*
     Held<comm::Communicator> communicator(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
     if (!communicator) return notACommunicator(comm);
     const comm::GpuRank::Visit visit(communicator->backend().device());
-    KOLO_ASSIGN(const comm::Target target, targetOf(*communicator, stream, request));
     if (communicator->isFinalized()) {
       return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");
     }
     KOLO_TRY(check(*communicator, what));
-    KOLO_TRY(communicator->backend().checkStream(stream));
+    const comm::Target target = targetOf(stream, request);
+    KOLO_TRY(checkTarget(*communicator, target, stream));
     return comm::submit(communicator, target, what);
   }();
   if (!status.ok() && status.code() != koloInProgress) comm::groupRefuse(status);

@@ -5,24 +5,30 @@
 // which any thread may call.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
-#include <vector>
+#include <string_view>
 
+#include "base/handle_table.h"
 #include "base/status.h"
+#include "comm/array_description.h"
 #include "comm/operation.h"
 #include "comm/parts.h"
-#include "comm/sent_arrays.h"
+#include "comm/target.h"
 
 namespace kolo::comm {
+
+class Communicator;
 
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Whether a call waits until its operation is complete, and this is a WaitingBackend; else a call enqueues its
-  // operation in a stream of the device.
+  // Whether an operation waits for other ranks in the thread that runs it; else the thread only enqueues it in a stream
+  // of the device, and may go on.
   virtual bool waits() const = 0;
 
   // ---- operations
@@ -30,20 +36,50 @@ class Backend {
   // One collective. koloInProgress: it might have to wait, which the calling thread may not (base/caller.h), and
   // nothing was done. stream: of the device, where calls do not wait.
   virtual Status run(const Operation& operation, void* stream) = 0;
+  // The operation that Planning::recall() has found last. REQUIRES: nothing ran since.
+  virtual Status runAgain() = 0;
   // What a group has for the communicator: messages, which progress beside the collectives, and these in their order.
   virtual Status runGroup(std::span<const Message> messages, std::span<const Operation> operations, void* stream) = 0;
+  // Messages alone, without the turn; the calling thread may have it by its bias. On the host they need none of their
+  // own: none of them waits for what other threads do.
+  virtual Status runMessages(Held<Communicator>& communicator, std::span<const Message> messages, void* stream) = 0;
+  // One message of a call, which may be koloInProgress as run() may.
+  virtual Status runMessage(Held<Communicator>& communicator, const Message& message, void* stream) {
+    return runMessages(communicator, {&message, 1}, stream);
+  }
+  // Messages at a place in the turn that Requests::takeStreamPlace() gave, which ends here.
+  virtual Status runMessagesAt(std::uint64_t place, std::span<const Message> messages, void* stream) = 0;
   // Waits for the headers that other ranks still owe, the last check of operations in which this rank only gave; or for
   // what was enqueued.
   virtual Status settle() = 0;
   // Whether settle() would not have to wait for other ranks now.
   virtual bool settlesAtOnce() = 0;
 
+  // ---- arrays whose shape travels with them, without the turn
+
+  virtual Status sendArray(Held<Communicator>& communicator, const Target& target, const void* data,
+                           const ArrayDescription& description, int peer) = 0;
+  virtual Status receiveArray(Held<Communicator>& communicator, const Target& target, const Allocation& allocation,
+                              int peer, koloRecvStatus_t* status) = 0;
+  // Another rank's question about an array that this rank has sent. nullopt: it asks for something else. Any thread.
+  virtual std::optional<std::string> answer(std::string_view) { return {}; }
+
+  // ---- what ranks tell each other: values in host memory, wherever the buffers lie. Collective.
+
+  // The root's, on all ranks.
+  virtual Status tell(int root, void* value, std::size_t bytes) = 0;
+  // op: koloMax or koloBitOr.
+  virtual Status reduceWords(std::span<std::uint64_t> words, koloRedOp_t op) = 0;
+
   // ---- arguments
 
+  // Whether operations can be requests, as they can where calls wait.
+  virtual Status checkRequest() const = 0;
   // Whether it is in doubt where buffers lie.
   virtual bool checksPlaces() const = 0;
   virtual Status checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const = 0;
-  virtual Status checkStream(void* stream) const = 0;
+  // isOwn: it came from koloStreamCreate.
+  virtual Status checkStream(void* stream, bool isOwn) const = 0;
   virtual Status checkMessage(const Message& message) const = 0;
 
   // ---- windows
@@ -71,21 +107,8 @@ class Backend {
   virtual std::string transportNames() const = 0;
   // The device's rank, for GpuRank::Visit; null on the host.
   virtual const GpuRank* device() const { return nullptr; }
-  // The descriptions of arrays, where messages do not carry them; null on the host. Any thread.
-  virtual SentArrays* sentArrays() { return nullptr; }
   // Whether communicators that are split from this one may use its links and its arena.
   virtual bool sharesLinks() const = 0;
-};
-
-// One whose calls wait: it can run a repeated operation without preparing it.
-class WaitingBackend : public Backend {
- public:
-  // REQUIRES: waits().
-  static WaitingBackend& of(Backend& backend) { return static_cast<WaitingBackend&>(backend); }
-
-  bool waits() const final { return true; }
-  // The operation that the communicator recalled last. REQUIRES: nothing ran since.
-  virtual Status runAgain() = 0;
 };
 
 }  // namespace kolo::comm

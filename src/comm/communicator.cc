@@ -200,9 +200,7 @@ void Communicator::begin() {
 }
 
 std::string Communicator::answer(std::string_view question) {
-  if (SentArrays* const arrays = backend_->sentArrays()) {
-    if (std::optional<std::string> answer = arrays->answer(question)) return *std::move(answer);
-  }
+  if (std::optional<std::string> answer = backend_->answer(question)) return *std::move(answer);
   return causes_->answer(question);
 }
 

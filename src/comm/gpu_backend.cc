@@ -1,12 +1,14 @@
 #include "comm/gpu_backend.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <utility>
 
+#include "base/caller.h"
 #include "base/datatypes.h"
 #include "collectives/call_log.h"
-#include "comm/communicator.h"
+#include "comm/in_turn.h"
 #include "device/segment_moves.h"
 
 namespace kolo::comm {
@@ -36,6 +38,67 @@ GpuBackend::GpuBackend(Communicator& owner, std::unique_ptr<GpuRank> rank) : own
   site.members = rank_->order();
   site.hosts = rank_->hosts();
   site.mesh = rank_->mesh();
+  owner_.planning().checkEachCall();
+}
+
+Status GpuBackend::runAgain() { return run(owner_.planning().recalled(), nullptr); }
+
+Status GpuBackend::runMessages(Held<Communicator>& communicator, std::span<const Message> messages, void* stream) {
+  std::optional<InTurn> served;
+  if (!communicator.isInside()) served.emplace(owner_.turn());  // else it is the caller's already
+  return runGroup(messages, {}, stream);
+}
+
+Status GpuBackend::runMessagesAt(std::uint64_t place, std::span<const Message> messages, void* stream) {
+  return atStreamPlace(owner_, place, [&](Communicator&) { return runGroup(messages, {}, stream); });
+}
+
+// Collectives take no host memory: what all ranks say, by the control plane.
+Result<std::vector<std::string>> GpuBackend::hearAll(std::string_view mine) {
+  check();
+  if (owner_.failed()) return owner_.failure();
+  Membership& membership = owner_.membership();
+  Result<std::vector<std::string>> words = membership.allGather(mine);
+  if (!words.ok()) owner_.fail({words.status().code(), membership.jobRank(owner_.rank()), words.status().message()});
+  return words;
+}
+
+Status GpuBackend::tell(int root, void* value, std::size_t bytes) {
+  const bool isRoot = owner_.rank() == root;
+  KOLO_ASSIGN(const std::vector<std::string> words,
+              hearAll(isRoot ? std::string_view(static_cast<const char*>(value), bytes) : std::string_view()));
+  const std::string& said = words[static_cast<std::size_t>(root)];
+  if (said.size() != bytes)
+    return error(koloMismatch, "rank {} is not the root of its call: expected the same root on all ranks", root);
+  std::memcpy(value, said.data(), bytes);
+  return {};
+}
+
+Status GpuBackend::reduceWords(std::span<std::uint64_t> words, koloRedOp_t op) {
+  if (!caller.mayWait) return Status(koloInProgress, {});
+  KOLO_ASSIGN(const std::vector<std::string> said,
+              hearAll({reinterpret_cast<const char*>(words.data()), words.size_bytes()}));
+  for (const std::string& theirs : said) {
+    BlobReader reader(theirs);
+    for (std::uint64_t& word : words) {
+      const auto their = reader.get<std::uint64_t>();
+      word = op == koloMax ? std::max(word, their) : word | their;
+    }
+  }
+  return {};
+}
+
+Status GpuBackend::checkRequest() const {
+  return error(koloUnsupported,
+               "communicator {} is on GPUs, where calls do not wait anyway: expected one on host memory, or the form "
+               "of the call that gives no request",
+               owner_.options().name);
+}
+
+Status GpuBackend::checkStream(void* stream, bool isOwn) const {
+  if (!isOwn) return rank_->checkStream(stream);
+  return error(koloInvalidHandle,
+               "the stream came from koloStreamCreate: expected a cudaStream_t, as the communicator is on GPUs");
 }
 
 Status GpuBackend::checkMessage(const Message& message) const {

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/prepared_operations.h"
@@ -28,20 +30,31 @@ class GpuBackend final : public Backend {
   Status runGroup(std::span<const Message> messages, std::span<const Operation> operations, void* stream) override {
     return enqueue(messages, operations, stream);
   }
+  Status runAgain() override;
+  Status runMessages(Held<Communicator>& communicator, std::span<const Message> messages, void* stream) override;
+  Status runMessagesAt(std::uint64_t place, std::span<const Message> messages, void* stream) override;
   Status settle() override;
   bool settlesAtOnce() override { return true; }
 
+  Status sendArray(Held<Communicator>& communicator, const Target& target, const void* data,
+                   const ArrayDescription& description, int peer) override;
+  Status receiveArray(Held<Communicator>& communicator, const Target& target, const Allocation& allocation, int peer,
+                      koloRecvStatus_t* status) override;
+  std::optional<std::string> answer(std::string_view question) override { return sentArrays_.answer(question); }
+  Status tell(int root, void* value, std::size_t bytes) override;
+  Status reduceWords(std::span<std::uint64_t> words, koloRedOp_t op) override;
+
+  Status checkRequest() const override;
   bool checksPlaces() const override { return true; }
   Status checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const override {
     return rank_->checkBuffer(name, buffer, bytes);
   }
-  Status checkStream(void* stream) const override { return rank_->checkStream(stream); }
+  Status checkStream(void* stream, bool isOwn) const override;
   Status checkMessage(const Message& message) const override;
 
   Result<Window*> addWindow(void* buffer, std::size_t bytes) override;
   Result<Window*> addMappedWindow(void* const* parts, const std::size_t* bytes) override;
   void drain() override { (void)rank_->drain(); }
-  SentArrays* sentArrays() override { return &sentArrays_; }
   void release(std::shared_ptr<const void> used) override { rank_->release(std::move(used)); }
 
   void stop() override { rank_->stop(); }
@@ -59,6 +72,11 @@ class GpuBackend final : public Backend {
   Status addList(collectives::Prepared& prepared, device::Work& work);
   device::Work& add(const Message& message);
   Status launch(std::uint32_t messages, void* stream);
+  Status sendNext(const void* data, const ArrayDescription& description, int peer, void* stream);
+  Status receiveNext(const Allocation& allocation, int peer, koloRecvStatus_t* status, void* stream);
+  Result<std::string> awaitDescription(int peer);
+  Result<void*> memoryToDrop(std::uint64_t bytes);
+  Result<std::vector<std::string>> hearAll(std::string_view mine);
   Status checkWindow(const char* name, const void* buffer, const device::WindowRef& ref) const;
 
   Communicator& owner_;

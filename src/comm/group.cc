@@ -12,6 +12,7 @@
 #include "base/caller.h"
 #include "base/log.h"
 #include "base/of_thread.h"
+#include "comm/in_turn.h"
 
 namespace kolo::comm {
 namespace {
@@ -89,61 +90,17 @@ void sortCollectives(std::vector<Operation>& operations) {
 }
 
 // Under the turn. stream: of the device, where calls do not wait.
-Status runNow(Communicator& communicator, const Operation& operation, void* stream) {
-  return communicator.backend().run(operation, stream);
-}
 Status runNow(Communicator& communicator, Batch& batch, void* stream) {
   sortCollectives(batch.operations);
   return communicator.backend().runGroup(batch.messages, batch.operations, stream);
 }
 
-// In the next turn, which is the caller's already where it is inside by its bias.
-template <class What>
-Status runInNextTurn(Held<Communicator>& communicator, What& what, void* gpuStream) {
-  if (communicator->requests().hasCollectives()) {  // which come first
-    if (std::is_same_v<What, const Operation> && !caller.mayWait) return Status(koloInProgress, {});
-    communicator.stepOut();
-    communicator->requests().executeCollectives();
-  }
-  if (communicator.isInside()) return runNow(*communicator, what, gpuStream);
-  const InTurn served(communicator->turn());
-  return runNow(*communicator, what, gpuStream);
-}
-
-// Behind the collectives that were started before, and before those that are started later: see comm/requests.h.
-struct StreamPlace {
-  explicit StreamPlace(Requests& taken) : requests(taken) {}
-  ~StreamPlace() { requests.endStreamPlace(); }
-  StreamPlace(const StreamPlace&) = delete;
-  StreamPlace& operator=(const StreamPlace&) = delete;
-  Requests& requests;
-};
-
-// Of one request, at a place in the communicator's turn, which ends when they have begun.
-Status runAt(Communicator& communicator, std::uint64_t place, std::span<const Message> messages) {
-  Request request(static_cast<std::uint32_t>(messages.size()));
-  communicator.requests().startAt(place, messages.data(), messages.size(), request);
-  communicator.requests().wait(request, Requests::kNever);
-  return request.status();
-}
 Status runBatch(Batch& batch) {
   const WithTimeout its(batch.timeoutMs);
-  if (batch.operations.empty() && batch.pinned->backend().waits())
-    return runAt(*batch.pinned, batch.place, batch.messages);
-  const StreamPlace end(batch.pinned->requests());
-  const InTurn served(batch.pinned->turn(), batch.place);
-  return runNow(*batch.pinned, batch, batch.target.gpuStream);
-}
-
-// Messages alone need no turn of their own where calls wait: none of them waits for what other threads do.
-Status runApart(Held<Communicator>& communicator, std::span<const Message> messages, const Target& target) {
-  if (!communicator->backend().waits()) {
-    std::optional<InTurn> served;
-    if (!communicator.isInside()) served.emplace(communicator->turn());  // else it is the caller's already
-    return communicator->backend().runGroup(messages, {}, target.gpuStream);
-  }
-  if (communicator->failed()) return communicator->failure();
-  return Requests::run(communicator, messages.data(), messages.size());
+  if (batch.operations.empty())
+    return batch.pinned->backend().runMessagesAt(batch.place, batch.messages, batch.target.gpuStream);
+  return atStreamPlace(*batch.pinned, batch.place,
+                       [&](Communicator& its) { return runNow(its, batch, batch.target.gpuStream); });
 }
 
 Status wasDestroyed(const char* what) {
@@ -154,9 +111,11 @@ Status wasDestroyed(const char* what) {
 // A group with one communicator and no stream, as most are.
 Status runAtOnce(Batch& batch) {
   Held<Communicator> communicator(batch.communicator);
-  Status status = !communicator              ? wasDestroyed("communicator")
-                  : batch.operations.empty() ? runApart(communicator, batch.messages, batch.target)
-                                             : runInNextTurn(communicator, batch, batch.target.gpuStream);
+  Status status =
+      !communicator ? wasDestroyed("communicator")
+      : batch.operations.empty()
+          ? communicator->backend().runMessages(communicator, batch.messages, batch.target.gpuStream)
+          : inNextTurn(communicator, [&](Communicator& its) { return runNow(its, batch, batch.target.gpuStream); });
   batch.messages.clear();
   batch.operations.clear();
   return status;
@@ -246,12 +205,12 @@ Status runInitialisations(const std::vector<std::function<Status()>>& initialisa
 }
 
 Status run(Held<Communicator>& communicator, const Message& message, const Target& target) {
-  if (!caller.mayWait && communicator->backend().waits())
-    return communicator->failed() ? communicator->failure() : Status(koloInProgress, {});
-  return runApart(communicator, {&message, 1}, target);
+  return communicator->backend().runMessage(communicator, message, target.gpuStream);
 }
 Status run(Held<Communicator>& communicator, const Operation& operation, const Target& target) {
-  return runInNextTurn(communicator, operation, target.gpuStream);
+  if (!caller.mayWait && communicator->requests().hasCollectives())
+    return Status(koloInProgress, {});  // they come first
+  return inNextTurn(communicator, [&](Communicator& its) { return its.backend().run(operation, target.gpuStream); });
 }
 
 void start(Held<Communicator>& communicator, const Message& message, Request& request) {
@@ -263,12 +222,10 @@ void start(Held<Communicator>& communicator, const Operation& operation, Request
 
 // On a stream's thread, at a place in the communicator's turn.
 Status runAt(Communicator& communicator, std::uint64_t place, const Operation& operation) {
-  const StreamPlace end(communicator.requests());
-  const InTurn served(communicator.turn(), place);
-  return communicator.backend().run(operation, nullptr);
+  return atStreamPlace(communicator, place, [&](Communicator& its) { return its.backend().run(operation, nullptr); });
 }
 Status runAt(Communicator& communicator, std::uint64_t place, const Message& message) {
-  return runAt(communicator, place, std::span(&message, 1));
+  return communicator.backend().runMessagesAt(place, {&message, 1}, nullptr);
 }
 
 template <class What>
@@ -288,17 +245,8 @@ Status submitEither(Held<Communicator>& communicator, const Target& target, cons
     return {};
   }
   if (!target.stream) return run(communicator, what, target);
-  const Pin<Stream> pinnedStream = target.stream.lock();
-  const Pin<Communicator> pinned = communicator.weak().lock();
-  if (!pinnedStream || !pinned) {
-    return error(koloInvalidHandle, "the {} was destroyed during the call", pinned ? "stream" : "communicator");
-  }
-  const std::uint64_t place = pinned->requests().takeStreamPlace();
-  pinnedStream->enqueue([pinned, place, what, timeoutMs = caller.timeoutMs] {
-    const WithTimeout its(timeoutMs);
-    return runAt(*pinned, place, what);
-  });
-  return {};
+  return enqueueTask(communicator, target,
+                     [what](Communicator& its, std::uint64_t place) { return runAt(its, place, what); });
 }
 
 // Those of one stream together, the NULL stream last and here.
@@ -371,10 +319,7 @@ Status groupEnd(Request& request) {
   std::size_t parts = 0;
   for (Batch& batch : batches) {
     KOLO_TRY(pin(batch));
-    if (!batch.pinned->backend().waits()) {
-      return error(koloUnsupported, "communicator {} is on GPUs, where calls do not wait anyway: expected koloGroupEnd",
-                   batch.pinned->options().name);
-    }
+    KOLO_TRY(batch.pinned->backend().checkRequest());
     if (batch.target.stream)
       return error(koloInvalidUsage, "the group uses a stream: expected a NULL stream in all of its calls");
     parts += batch.messages.size() + (batch.operations.empty() ? 0 : 1);

@@ -8,18 +8,9 @@
 #include "base/handle_table.h"
 #include "comm/communicator.h"
 #include "comm/operation.h"
-#include "comm/stream.h"
+#include "comm/target.h"
 
 namespace kolo::comm {
-
-// Where an operation is to go: a stream of the library's, or, on GPUs, one of CUDA's; neither: at once, or the default
-// stream.
-struct Target {
-  Weak<Stream> stream;
-  void* gpuStream = nullptr;
-  Request* request = nullptr;  // instead: started, and not waited for
-  bool operator==(const Target&) const = default;
-};
 
 // Executes the operation, or keeps it for the end of the thread's open group. No stream: returns when it is done.
 Status submit(Held<Communicator>& communicator, const Target& target, const Operation& operation);

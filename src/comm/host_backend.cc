@@ -76,6 +76,50 @@ Status HostBackend::run(const Operation& operation, void*) {
   return {};
 }
 
+Status HostBackend::runMessages(Held<Communicator>& communicator, std::span<const Message> messages, void*) {
+  if (owner_.failed()) return owner_.failure();
+  return Requests::run(communicator, messages.data(), messages.size());
+}
+
+Status HostBackend::runMessage(Held<Communicator>& communicator, const Message& message, void* stream) {
+  if (!caller.mayWait) return owner_.failed() ? owner_.failure() : Status(koloInProgress, {});
+  return runMessages(communicator, {&message, 1}, stream);
+}
+
+// As one request, whose place in the turn ends when they have begun.
+Status HostBackend::runMessagesAt(std::uint64_t place, std::span<const Message> messages, void*) {
+  Request request(static_cast<std::uint32_t>(messages.size()));
+  owner_.requests().startAt(place, messages.data(), messages.size(), request);
+  owner_.requests().wait(request, Requests::kNever);
+  return request.status();
+}
+
+Status HostBackend::tell(int root, void* value, std::size_t bytes) {
+  const Call call{.send = value,
+                  .recv = value,
+                  .count = bytes,
+                  .collective = device::Collective::kBroadcast,
+                  .datatype = koloUint8,
+                  .root = root};
+  return run({call, {}, {}}, nullptr);
+}
+
+Status HostBackend::reduceWords(std::span<std::uint64_t> words, koloRedOp_t op) {
+  const Call call{.send = words.data(),
+                  .recv = words.data(),
+                  .count = words.size(),
+                  .collective = device::Collective::kAllReduce,
+                  .datatype = koloUint64,
+                  .op = op};
+  return run({call, {}, {}}, nullptr);
+}
+
+Status HostBackend::checkStream(void* stream, bool isOwn) const {
+  if (stream == nullptr || isOwn) return {};
+  return error(koloInvalidHandle, "{} is not a stream: it was destroyed, or did not come from koloStreamCreate",
+               fmt::ptr(stream));
+}
+
 // Whether the peer's last header said where its output is.
 bool HostBackend::hasOfferedOutput(int peer) const {
   const device::Link& link = owner_.traffic().links()[static_cast<std::size_t>(peer)];

@@ -16,7 +16,7 @@ namespace kolo::comm {
 
 class Communicator;
 
-class HostBackend final : public WaitingBackend {
+class HostBackend final : public Backend {
  public:
   explicit HostBackend(Communicator& owner);
 
@@ -24,15 +24,27 @@ class HostBackend final : public WaitingBackend {
   // calling thread, as without it.
   static void useExecutor(executor::Executor* executor);
 
+  bool waits() const override { return true; }
   Status run(const Operation& operation, void* stream) override;
   Status runAgain() override;
   Status runGroup(std::span<const Message> messages, std::span<const Operation> operations, void* stream) override;
+  Status runMessages(Held<Communicator>& communicator, std::span<const Message> messages, void* stream) override;
+  Status runMessage(Held<Communicator>& communicator, const Message& message, void* stream) override;
+  Status runMessagesAt(std::uint64_t place, std::span<const Message> messages, void* stream) override;
   Status settle() override;
   bool settlesAtOnce() override;
 
+  Status sendArray(Held<Communicator>& communicator, const Target& target, const void* data,
+                   const ArrayDescription& description, int peer) override;
+  Status receiveArray(Held<Communicator>& communicator, const Target& target, const Allocation& allocation, int peer,
+                      koloRecvStatus_t* status) override;
+  Status tell(int root, void* value, std::size_t bytes) override;
+  Status reduceWords(std::span<std::uint64_t> words, koloRedOp_t op) override;
+
+  Status checkRequest() const override { return {}; }
   bool checksPlaces() const override { return usesCuda_; }
   Status checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const override;
-  Status checkStream(void*) const override { return {}; }
+  Status checkStream(void* stream, bool isOwn) const override;
   Status checkMessage(const Message&) const override { return {}; }
 
   Result<Window*> addWindow(void* buffer, std::size_t bytes) override;

@@ -35,10 +35,11 @@ class Planning {
   collectives::ListCache& lists() { return lists_; }
 
   // Whether this is one of the last operations again, for which everything has been checked and prepared; if so,
-  // WaitingBackend::runAgain() runs it. REQUIRES: calls wait; no reduction that a user made. A v-variant comes with its
-  // counts.
-  bool recall(const Call& call) { return operations_.recall(call); }
-  bool recall(const Call& call, const CountArrays& counts) { return operations_.recall(call, counts); }
+  // Backend::runAgain() runs it. REQUIRES: no reduction that a user made. A v-variant comes with its counts.
+  bool recall(const Call& call) { return recallsCalls_ && operations_.recall(call); }
+  bool recall(const Call& call, const CountArrays& counts) { return recallsCalls_ && operations_.recall(call, counts); }
+  // From now on recall() finds nothing: what was checked of a call may have changed, such as where its buffers lie.
+  void checkEachCall() { recallsCalls_ = false; }
   // The operation that recall() has found.
   Operation recalled() const { return {operations_.current().call, {}, operations_.current().counts}; }
   // The windows have changed, or nothing runs any more.
@@ -63,6 +64,7 @@ class Planning {
   collectives::Site site_;
   collectives::PreparedOperations operations_;
   collectives::ListCache lists_;
+  bool recallsCalls_ = true;
 };
 
 }  // namespace kolo::comm
