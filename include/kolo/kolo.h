@@ -897,7 +897,7 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *  - A NULL buffer is legal where the rank has none by the rules of the collective, and where it has no elements.
  *
  * Datatypes
- *  - The items of a list may have different datatypes.
+ *  - The items of a list may have different datatypes, but for a pre-multiplied sum, whose handle has one.
  *  - Elements are converted from sendtype to transfertype on the way out, and from transfertype to recvtype on the way
  *    in. Reductions fold in transfertype. Conversions are among koloFloat32, koloFloat16, koloBfloat16 and both float8,
  *    and between koloFloat32 and koloFloat64. They round to nearest, ties to even.
@@ -912,7 +912,8 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *  - A buffer that holds the blocks of all ranks is cut along `axis`: block r has the indices of rank r's part. The
  *    ranks divide the axis evenly, or counts holds the length of each rank's part.
  *  - The other buffer has the shape of one block. One of the two arrays may be NULL; that buffer is row-major then.
- *  - Strides may be negative. In sendarray they may be 0. In recvarray no two elements may lie at one place.
+ *  - Strides may be negative. In sendarray they may be 0. In recvarray no two elements may lie at one place:
+ *    each stride is larger than what the dimensions with smaller strides span.
  *
  * Results: as those of single calls, bit for bit, where data is moved, for integers, on a reproducible communicator,
  * and for the same algorithm if that is forced.
@@ -1000,11 +1001,13 @@ KOLO_API koloResult_t koloScatterList(const koloItem_t* items, size_t count, int
 KOLO_API koloResult_t koloAllToAllList(const koloItem_t* items, size_t count, koloComm_t comm, koloStream_t stream);
 /* Exchanges one array all to all along two axes: rank r gets the r-th part of every rank's array along splitAxis. What
  * a rank gets is put together along concatAxis, in the order of the ranks. With splitAxis and concatAxis of an array
- * that is distributed along concatAxis, the array is distributed along splitAxis afterwards. Parameters: item:
- * sendarray is not NULL; recvarray, if not NULL, has the shape of the result. count, counts and axis are not read.
- * splits: [n] the ranks' lengths along splitAxis; NULL: the same for all. concats: [n] the lengths along concatAxis
- * that the ranks' arrays have; NULL: the same for all. If both axes are the same one, concats holds the length of what
- * this rank gets from each rank.
+ * that is distributed along concatAxis, the array is distributed along splitAxis afterwards.
+ * Parameters:
+ *   item     sendarray is not NULL; recvarray, if not NULL, has the shape of the result. count, counts and axis are not
+ *            read.
+ *   splits   [n] the ranks' lengths along splitAxis; NULL: the same for all
+ *   concats  [n] the lengths along concatAxis that the ranks' arrays have; NULL: the same for all. If both axes are the
+ *            same one, a rank gets the length splits[rank] from each rank; concats is NULL, or holds that n times.
  * Adjoint: koloAllToAllAxis, with splitAxis and concatAxis, and splits and concats, exchanged. */
 KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
                                        const size_t* concats, koloComm_t comm, koloStream_t stream);
@@ -1157,7 +1160,7 @@ typedef void (*koloRedFunction_t)(void* acc, const void* in, size_t count, koloD
  * Parameters:
  *   op           place for the handle, which is valid on comm
  *   function     not NULL
- *   commutative  0: elements are folded strictly in rank order
+ *   commutative  0: elements are folded strictly in rank order; the same on all ranks
  *   context      passed to the function; must live as long as the handle is in use */
 KOLO_API koloResult_t koloRedOpCreate(koloRedOp_t* op, koloRedFunction_t function, int commutative, void* context,
                                       koloComm_t comm);

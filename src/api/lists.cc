@@ -21,6 +21,11 @@ Status checkPlaces(const comm::Communicator& communicator, const collectives::It
   return {};
 }
 
+Status checkFold(const comm::Operation& operation, std::size_t number, comm::Communicator& communicator) {
+  const Status status = checkReduction(operation.op, operation.list->items[number].transferType, communicator);
+  return status.ok() ? status : error(status.code(), "item {}: {}", number, status.message());
+}
+
 // A list that is made when the communicator is known. make(communicator, operation): completes the operation by it.
 template <class Make>
 koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, const Where& where,
@@ -28,11 +33,13 @@ koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, co
   call.datatype = collectives::kOfItems;
   const auto check = [&](comm::Communicator& communicator, comm::Operation& o) -> Status {
     KOLO_TRY(make(communicator, o));
+    if (o.reduces() && o.op >= koloNumOps) o.custom = communicator.reductions().find(o.op);
+    if (o.reduces() && o.list->items.empty())
+      KOLO_TRY(checkReduction(o.op, o.custom != nullptr ? o.custom->datatype : koloInt32, communicator));
     for (std::size_t i = 0; i < o.list->items.size(); ++i) {
-      if (o.reduces()) KOLO_TRY(checkReduction(o.op, o.list->items[i].transferType, communicator));
+      if (o.reduces()) KOLO_TRY(checkFold(o, i, communicator));
       KOLO_TRY(checkPlaces(communicator, o.list->items[i], i));
     }
-    if (o.reduces() && o.op >= koloNumOps) o.custom = communicator.reductions().find(o.op);
     o.count = o.list->hash;
     o.vector = !o.list->areAlike;
     return {};

@@ -1,9 +1,24 @@
 #include "collectives/call_log.h"
 
+#include <algorithm>
+
 #include "algorithms/names.h"
 #include "base/datatypes.h"
 
 namespace kolo::collectives {
+
+namespace {
+
+// As which type elements go.
+const char* datatypesOf(const std::vector<Item>& items) {
+  if (items.empty()) return "no type";
+  const koloDataType_t first = items.front().transferType;
+  const bool areAlike =
+      std::all_of(items.begin(), items.end(), [&](const Item& item) { return item.transferType == first; });
+  return areAlike ? koloDataTypeName(first) : "several types";
+}
+
+}  // namespace
 
 std::string describeCall(const Operation& operation, const Prepared& prepared) {
   const device::Work& work = prepared.work;
@@ -14,8 +29,9 @@ std::string describeCall(const Operation& operation, const Prepared& prepared) {
   if (hasOther && work.ranks > 1) text += fmt::format(" (between windows {})", name(work.direct));
   if (operation.collective == device::Collective::kBarrier) return text + fmt::format(", {} ranks", work.ranks);
   if (operation.list != nullptr) {
-    text +=
-        fmt::format(", {} x {} bytes in {} items", work.ranks, plannedBytes(operation), operation.list->items.size());
+    const std::vector<Item>& items = operation.list->items;
+    text += fmt::format(", {} x {} bytes in {} items of {}", work.ranks, plannedBytes(operation), items.size(),
+                        datatypesOf(items));
   } else {
     const std::uint64_t elements = plannedBytes(operation) / elementBytes(operation.datatype);
     text += fmt::format(", {} x {} {}", work.ranks, elements, koloDataTypeName(operation.datatype));

@@ -172,6 +172,16 @@ std::vector<std::size_t> overlaps(const std::vector<std::size_t>& parts, std::si
   return result;
 }
 
+// Along one axis, every rank's array is cut as this one's: each of them has a part of one length for this rank.
+Status checkAlike(const Item& item, int rank) {
+  const std::uint64_t own = item.send.extents[static_cast<std::size_t>(rank)];
+  const std::vector<std::uint64_t>& received = item.recv.extents;
+  const auto other = std::ranges::find_if(received, [&](std::uint64_t length) { return length != own; });
+  if (other == received.end()) return {};
+  return error(koloInvalidArgument, "item 0: concats[{}] is {}, expected {}: splits[{}], as both axes are the same",
+               other - received.begin(), *other, own, rank);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const List>> makeList(const ListCall& call, const koloItem_t* items, std::size_t count) {
@@ -191,6 +201,7 @@ Result<std::shared_ptr<const List>> makeAxisExchange(const ListCall& call, const
                                                      int concatAxis, const std::size_t* splits,
                                                      const std::size_t* concats) {
   KOLO_ASSIGN(Item read, readItem(call, item, splitAxis, concatAxis, splits, concats));
+  if (splitAxis == concatAxis) KOLO_TRY(checkAlike(read, call.rank));
   const auto longestOf = [](const std::vector<std::uint64_t>& lengths) { return *std::ranges::max_element(lengths); };
   const auto areAlike = [](const std::vector<std::uint64_t>& lengths) {
     return std::ranges::all_of(lengths, [&](std::uint64_t length) { return length == lengths.front(); });

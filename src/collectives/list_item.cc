@@ -136,6 +136,21 @@ class ItemReader {
     KOLO_TRY(checkElements(name, array));
     useRowMajor(array);
     for (int d = 0; d < given->ndim && given->strides != nullptr; ++d) array.strides[d] = given->strides[d];
+    return checkReach(array);
+  }
+  // From the first element to the last one, in both directions.
+  Status checkReach(const Array& array) const {
+    std::uint64_t reach = 0;
+    for (int d = 0; d < array.ndim; ++d) {
+      if (array.shape[d] < 2) continue;
+      std::uint64_t along = array.strides[d] < 0 ? 0 - static_cast<std::uint64_t>(array.strides[d])
+                                                 : static_cast<std::uint64_t>(array.strides[d]);
+      if (__builtin_mul_overflow(along, array.shape[d] - 1, &along) || __builtin_add_overflow(reach, along, &reach) ||
+          reach > kMostElements) {
+        return error(koloInvalidCount, "item {}: {}: strides[{}] is {}: the array reaches further than memory", number_,
+                     array.name, d, array.strides[d]);
+      }
+    }
     return {};
   }
 
@@ -331,8 +346,8 @@ class ItemReader {
     for (const auto& [stride, length] : dimensions) {
       if (stride <= span) {
         return refuse(
-            "recvarray: the stride {} puts several elements at one place: expected more than {}, which the "
-            "other dimensions span",
+            "recvarray: the stride {} may put several elements at one place: expected more than {}, which the "
+            "dimensions with smaller strides span",
             stride, span);
       }
       span += stride * (length - 1);

@@ -97,6 +97,15 @@ TEST_CASE("S0.7 at the debug level one line for each call has the algorithm, ran
       EXPECT_OK(self, koloIallGather(data.data(), data.data(), 0, koloInt8, self.comm, &request));
       EXPECT_OK(self, koloRequestWait(request, -1));
       EXPECT_OK(self, koloRequestFree(request));
+      koloItem_t items[2] = {};
+      for (koloItem_t& item : items) {
+        item.sendbuf = item.recvbuf = data.data() + 100 * (&item - items);
+        item.count = 100;
+        item.sendtype = item.transfertype = item.recvtype = koloFloat64;
+      }
+      EXPECT_OK(self, koloAllReduceList(items, 2, koloSum, self.comm, nullptr));
+      items[1].sendtype = items[1].transfertype = items[1].recvtype = koloInt64;
+      EXPECT_OK(self, koloBroadcastList(items, 2, 0, self.comm, nullptr));
       EXPECT_OK(self, koloSetMayWait(0));
       EXPECT_OK(self, koloSetMayWait(1));
     });
@@ -104,10 +113,12 @@ TEST_CASE("S0.7 at the debug level one line for each call has the algorithm, ran
     text << std::ifstream(file).rdbuf();
     INFO(text.str());
     CHECK(countIn(text.str(), "debug: all_reduce: ring, 3 x 1000 float64, max\n") == 3 * kCalls);
-    CHECK(countIn(text.str(), ": broadcast: tree") == 3);
+    CHECK(countIn(text.str(), ": broadcast: tree") == 6);
     CHECK(countIn(text.str(), ", 3 x 4000 uint8\n") == 3);
     CHECK(countIn(text.str(), ": barrier: ") == 3);
     CHECK(countIn(text.str(), ", 3 x 0 int8\n") == 3);
+    CHECK(countIn(text.str(), " bytes in 2 items of float64, sum\n") == 3);
+    CHECK(countIn(text.str(), " bytes in 2 items of several types\n") == 3);
     (void)std::remove(file.c_str());
   });
 }

@@ -524,7 +524,7 @@ struct Items {
   std::vector<float> memory = std::vector<float>(20000);
   const size_t shape[2] = {6, 6};
   const koloArray_t array{2, shape, nullptr};
-  const float scale = 4;
+  const float scale = 4, minus = -1;
   std::vector<koloItem_t> items;
 
   explicit Items(size_t n) {
@@ -559,6 +559,9 @@ const std::vector<ListFault> kListFaults = {
      [](Items& its) { its.items[0].recvtype = koloFloat16; },
      {"item 0: ", "gave recvtype float32", "gave recvtype float16"}},
     {"scale", [](Items& its) { its.items[4].scale = &its.scale; }, {"item 4: ", "gave scale 1", "gave scale 4"}},
+    {"signs of two scales",
+     [](Items& its) { its.items[1].scale = its.items[3].scale = &its.minus; },
+     {"item 1: ", "gave scale 1", "gave scale -1"}},
     {"number", [](Items& its) { its.items.pop_back(); }, {"gave 5 items", "gave 4"}},
 };
 

@@ -38,10 +38,11 @@ TEST_CASE("GPU: lists and axes over posted links, and between hosts of several r
   runLists(world, listSeed(7, perHost), cases(3, 20));
 }
 
-TEST_CASE("GPU: S1.8 S4.4 all-to-all along two axes, with uneven splits", "[gpu]") {
+TEST_CASE("GPU: S0.8 S1.8 S4.4 arrays between axes", "[gpu]") {
   Gpu gpu(3, 2, 2);
   World world(gpu.options);
   exchangeAxes(world);
+  reshardEveryWay(world);
 }
 
 }  // namespace

@@ -13,5 +13,7 @@ std::uint64_t listSeed(int test, int ranks);
 
 // All-to-all of arrays along two axes, with uneven splits. REQUIRES: three ranks.
 void exchangeAxes(World& world);
+// Arrays that are resharded between two axes, one rank and all ranks. REQUIRES: two ranks, three or four.
+void reshardEveryWay(World& world);
 
 }  // namespace kolo::tests

@@ -1,6 +1,6 @@
 // Lists of items and arrays with strides: random ones against the definition in kolo.h, element by element, on every
-// executor and over posted links. Values are small whole numbers, which every datatype holds exactly, as it does their
-// sums.
+// executor and over posted links. What is reduced are small whole numbers, which every datatype holds exactly, as it
+// does their sums. What is moved may be numbers that conversions round.
 
 #include "lists.h"
 
@@ -77,7 +77,8 @@ struct Tensor {
   }
 };
 
-enum class Style { kFlat, kRowMajor, kTransposed, kPadded, kReversed };
+// kRepeated: along some dimensions, all elements lie at one place.
+enum class Style { kFlat, kRowMajor, kTransposed, kPadded, kReversed, kRepeated };
 
 // Puts tensors one behind the other into a window.
 class Placing {
@@ -93,6 +94,7 @@ class Placing {
     std::ptrdiff_t before = 0;
     for (const std::size_t d : order) {
       const bool reverses = style == Style::kReversed && pick(random_, 0, 1) == 1;
+      if (style == Style::kRepeated && pick(random_, 0, 1) == 1) continue;
       const auto reach = stride * static_cast<std::ptrdiff_t>(std::max<std::size_t>(shape[d], 1) - 1);
       tensor.strides[d] = reverses ? -stride : stride;
       if (reverses) before += reach;
@@ -123,11 +125,15 @@ struct ListItem {
   int axis = 0;
   bool isFlat = false;
   bool hasCounts = false;
+  bool isRough = false;  // conversions round its values
   std::vector<std::size_t> parts;
   float scale = 1;
   std::vector<Tensor> send, recv;  // by rank
   std::vector<bool> inPlace;       // by rank
 };
+
+// A reduction that the test makes: a sum of what each rank has multiplied, or a sum by a function.
+enum class Custom { kNone, kPreMulSum, kFunction };
 
 // How a collective is called.
 enum class Form { kAtOnce, kStream, kRequest, kGroup, kGroupRequest };
@@ -135,7 +141,9 @@ enum class Form { kAtOnce, kStream, kRequest, kGroup, kGroupRequest };
 struct ListCase {
   Form form = Form::kAtOnce;
   koloCollective_t collective = koloCollectiveAllReduce;
-  koloRedOp_t op = koloSum;
+  koloRedOp_t op = koloSum;  // of a reduction that the test makes: its handle, on one rank
+  Custom custom = Custom::kNone;
+  bool isCommutative = true;  // of a function
   int root = 0;
   std::vector<ListItem> items;
   std::string algorithm;
@@ -158,20 +166,44 @@ bool hasRecv(const ListCase& c, int rank) {
   return rank == c.root || (c.collective != koloCollectiveReduce && c.collective != koloCollectiveGather);
 }
 
-// What rank `rank` gives at an index of an item's array, which is of the rank alone where blocks are received.
-double given(int rank, std::size_t item, std::size_t linear) {
-  return static_cast<double>((static_cast<std::size_t>(rank) * 3 + item * 5 + linear * 7) % 4);
-}
-
+// The same for indices whose elements lie at one place.
 std::size_t linearOf(const Tensor& tensor, const std::vector<std::size_t>& index) {
   std::size_t linear = 0;
-  for (std::size_t d = 0; d < index.size(); ++d) linear = linear * tensor.shape[d] + index[d];
+  for (std::size_t d = 0; d < index.size(); ++d)
+    linear = linear * tensor.shape[d] + (tensor.strides[d] == 0 ? 0 : index[d]);
   return linear;
 }
 
+// What rank `rank` gives at an index of an item's array, which is of the rank alone where blocks are received.
+double given(const ListItem& item, int rank, std::size_t number, const std::vector<std::size_t>& index) {
+  const std::size_t linear = linearOf(item.send[static_cast<std::size_t>(rank)], index);
+  const std::size_t mixed = static_cast<std::size_t>(rank) * 3 + number * 5 + linear * 7;
+  return item.isRough ? static_cast<double>(mixed % 89) * 0.173 - 5.1 : static_cast<double>(mixed % 4);
+}
+
+// What a rank multiplies its input by.
+double factorOf(const ListCase& list, int rank) {
+  return list.custom == Custom::kPreMulSum ? static_cast<double>(1 + rank % 2) : 1;
+}
+
+float rounded(koloDataType_t datatype, float value) {
+  std::uint8_t bytes[16] = {};
+  encodeAny(datatype, static_cast<double>(value), bytes);
+  return static_cast<float>(decodeAny(datatype, bytes));
+}
+
+// What becomes of a value that is moved.
+double moved(const ListItem& item, double value) {
+  if (!item.isRough) return value;
+  const auto [send, transfer, recv] = item.types;
+  float now = rounded(send, static_cast<float>(value));
+  if (send != transfer) now = rounded(transfer, now * item.scale);
+  return static_cast<double>(transfer != recv ? now * (1 / item.scale) : now);
+}
+
 Types randomTypes(Random& random, koloCollective_t collective) {
-  constexpr koloDataType_t kFloats[] = {koloFloat32, koloBfloat16, koloFloat16, koloFloat8e4m3};
-  const auto any = [&] { return kFloats[pick(random, 0, 3)]; };
+  constexpr koloDataType_t kFloats[] = {koloFloat32, koloBfloat16, koloFloat16, koloFloat8e4m3, koloFloat8e5m2};
+  const auto any = [&] { return kFloats[pick(random, 0, reduces(collective) ? 3 : 4)]; };
   if (pick(random, 0, 2) == 0) return {any(), any(), any()};
   for (;;) {
     const auto one = static_cast<koloDataType_t>(pick(random, 0, koloNumDatatypes - 1));
@@ -200,8 +232,11 @@ ListItem randomItem(Random& random, const ListCase& list, int ranks) {
     item.parts.assign(n, length);
     length *= n;
   }
+  const bool isConverted = item.types.send != item.types.transfer || item.types.transfer != item.types.recv;
+  item.isRough = isConverted && !reduces(list.collective) && pick(random, 0, 1) == 0;
+  constexpr float kScales[] = {0.5F, 3, 0.1F};
   if (pick(random, 0, 2) == 0 && item.types.send != item.types.transfer && item.types.transfer != item.types.recv)
-    item.scale = 0.5F;
+    item.scale = kScales[item.isRough ? pick(random, 0, 2) : 0];
   return item;
 }
 
@@ -227,10 +262,11 @@ void placeItems(Random& random, ListCase& list, int ranks) {
         part[static_cast<std::size_t>(item.axis)] = item.parts[static_cast<std::size_t>(rank)];
       const auto style = [&] { return item.isFlat ? Style::kFlat : static_cast<Style>(pick(random, 1, 4)); };
       const bool sends = sendsWhole(list.collective), receives = receivesWhole(list.collective);
-      item.send.push_back(placing.put(item.types.send, sends ? item.whole : part, style()));
+      const Style read = !item.isFlat && pick(random, 0, 5) == 0 ? Style::kRepeated : style();
+      item.send.push_back(placing.put(item.types.send, sends ? item.whole : part, read));
       item.recv.push_back(placing.put(item.types.recv, receives ? item.whole : part, style()));
       item.inPlace.push_back(item.types.send == item.types.recv && hasSend(list, rank) && hasRecv(list, rank) &&
-                             pick(random, 0, 3) == 0);
+                             read != Style::kRepeated && pick(random, 0, 3) == 0);
       if (!item.inPlace.back()) continue;
       if (receives) item.send.back() = sends ? item.recv.back() : partOf(item.recv.back(), item, rank);
       else item.recv.back() = sends ? partOf(item.send.back(), item, rank) : item.send.back();
@@ -251,7 +287,7 @@ double expected(const ListCase& list, std::size_t number, int ranks, int rank, c
   const ListItem& item = list.items[number];
   std::vector<std::size_t> at = index;
   const auto from = [&](int giver, const std::vector<std::size_t>& place) {
-    return given(giver, number, linearOf(item.send[static_cast<std::size_t>(giver)], place));
+    return given(item, giver, number, place) * factorOf(list, giver);
   };
   const auto offsetOf = [&](int owner) {
     std::size_t offset = 0;
@@ -274,10 +310,10 @@ double expected(const ListCase& list, std::size_t number, int ranks, int rank, c
     return list.op == koloAvg ? result / ranks : result;
   }
   if (list.collective == koloCollectiveBroadcast || list.collective == koloCollectiveScatter)
-    return from(list.root, at);
+    return moved(item, from(list.root, at));
   const int giver = ownerOf(item, at);
   if (list.collective == koloCollectiveAllToAll) at[axis] += offsetOf(rank);
-  return from(giver, at);
+  return moved(item, from(giver, at));
 }
 
 koloResult_t call(const ListCase& list, const std::vector<koloItem_t>& items, koloComm_t comm, koloStream_t stream) {
@@ -347,6 +383,24 @@ koloResult_t callInForm(const ListCase& list, const std::vector<koloItem_t>& ite
   return result != koloSuccess ? result : ended;
 }
 
+void addAny(void* acc, const void* in, std::size_t count, koloDataType_t datatype, void*) {
+  auto* sum = static_cast<std::uint8_t*>(acc);
+  const auto* more = static_cast<const std::uint8_t*>(in);
+  for (const std::size_t size = koloDataTypeSize(datatype); count > 0; --count, sum += size, more += size)
+    encodeAny(datatype, decodeAny(datatype, sum) + decodeAny(datatype, more), sum);
+}
+
+// The case with the handle of one rank's reduction.
+koloResult_t makeReduction(ListCase& list, int rank, koloComm_t comm) {
+  if (list.custom == Custom::kNone) return koloSuccess;
+  if (list.custom == Custom::kFunction)
+    return koloRedOpCreate(&list.op, addAny, list.isCommutative ? 1 : 0, nullptr, comm);
+  const koloDataType_t datatype = list.items.empty() ? koloFloat32 : list.items.front().types.transfer;
+  std::uint8_t scalar[16] = {};
+  encodeAny(datatype, factorOf(list, rank), scalar);
+  return koloRedOpCreatePreMulSum(&list.op, scalar, datatype, koloScalarHostImmediate, comm);
+}
+
 // A rank's part: fills its window, calls, compares its whole window with what it is to be.
 class ListRank {
  public:
@@ -361,12 +415,16 @@ class ListRank {
     std::vector<koloArray_t> arrays(2 * list_.items.size());
     std::vector<koloItem_t> items;
     for (std::size_t i = 0; i < list_.items.size(); ++i) items.push_back(describe(i, &arrays[2 * i]));
-    for (int turn = 0; turn < 2; ++turn) {  // the second time it is a repeat
-      if (callInForm(list_, items, world_.comm(rank_), world_.stream(rank_)) != koloSuccess)
-        return std::string("rank ") + std::to_string(rank_) + ": " + koloGetLastError(nullptr);
+    const koloComm_t comm = world_.comm(rank_);
+    ListCase mine = list_;
+    koloResult_t result = makeReduction(mine, rank_, comm);
+    for (int turn = 0; turn < 2 && result == koloSuccess; ++turn) {  // the second time it is a repeat
+      result = callInForm(mine, items, comm, world_.stream(rank_));
       world_.synchronize(rank_);
       if (isInPlaceSomewhere()) break;
     }
+    if (result == koloSuccess && list_.custom != Custom::kNone) result = koloRedOpDestroy(mine.op, comm);
+    if (result != koloSuccess) return std::string("rank ") + std::to_string(rank_) + ": " + koloGetLastError(nullptr);
     if (world_.isOnGpu()) test::download(world_.device(), window, world_.deviceWindow(rank_), used);
     for (std::size_t at = 0; at < used; ++at) {
       if (window[at] != wanted[at]) return difference(at, window, wanted);
@@ -396,7 +454,7 @@ class ListRank {
     for (std::size_t i = 0; i < list_.items.size(); ++i) {
       const Tensor& tensor = send(i);
       tensor.each([&](const auto& index) {
-        encodeAny(tensor.datatype, given(rank_, i, linearOf(tensor, index)), window + tensor.place(index));
+        encodeAny(tensor.datatype, given(list_.items[i], rank_, i, index), window + tensor.place(index));
       });
     }
     return end;
@@ -488,6 +546,8 @@ ListItem longItem(Random& random, const ListCase& list, int ranks) {
   if (pick(random, 0, 5) != 0) item.types = {koloFloat32, koloFloat32, koloFloat32};
   if (item.types.transfer == koloFloat32 && pick(random, 0, 5) == 0) item.types.recv = koloFloat16;
   if (item.types.send == item.types.transfer || item.types.transfer == item.types.recv) item.scale = 1;
+  if (item.isRough) item.scale = 1;
+  item.isRough = false;
   item.hasCounts = item.hasCounts && pick(random, 0, 1) == 0;
   const std::size_t length = pick(random, 4000, 20000);
   if (!isDivided(list.collective)) {
@@ -500,6 +560,21 @@ ListItem longItem(Random& random, const ListCase& list, int ranks) {
     item.whole[0] += length;
   }
   return item;
+}
+
+// Handles of pre-multiplied sums are of one datatype. The function may be called on the host alone.
+void customise(Random& random, ListCase& list, bool isOnGpu) {
+  if (pick(random, 0, 4) != 0) return;
+  list.custom = !isOnGpu && pick(random, 0, 1) == 0 ? Custom::kFunction : Custom::kPreMulSum;
+  list.op = koloSum;
+  list.isCommutative = pick(random, 0, 1) == 0;
+  if (list.custom == Custom::kFunction) return;
+  constexpr koloDataType_t kSummed[] = {koloFloat32, koloBfloat16, koloFloat16, koloInt32, koloInt64};
+  const koloDataType_t datatype = kSummed[pick(random, 0, 4)];
+  for (ListItem& item : list.items) {
+    item.types = {datatype, datatype, datatype};
+    item.scale = 1;
+  }
 }
 
 using MakeItem = ListItem (*)(Random&, const ListCase&, int);
@@ -515,7 +590,10 @@ void runListsOf(MakeItem makeItem, World& world, std::uint64_t seed, int each, b
       list.root = static_cast<int>(pick(random, 0, static_cast<std::size_t>(world.ranks()) - 1));
       const std::size_t items = pick(random, 0, 4) == 0 ? pick(random, 0, 1) : pick(random, 2, 9);
       for (std::size_t i = 0; i < items; ++i) list.items.push_back(makeItem(random, list, world.ranks()));
-      if (reduces(list.collective)) list.op = randomReduction(random, list, world.ranks());
+      if (reduces(list.collective)) {
+        list.op = randomReduction(random, list, world.ranks());
+        customise(random, list, world.isOnGpu());
+      }
       placeItems(random, list, world.ranks());
       std::vector<std::string> algorithms = algorithmsFor(list.collective);
       algorithms.emplace_back();
@@ -532,7 +610,8 @@ void runListsOf(MakeItem makeItem, World& world, std::uint64_t seed, int each, b
       });
       INFO("seed " << seed << ", turn " << turn << ": " << koloCollectiveName(list.collective) << " of " << items
                    << " items, " << world.ranks() << " ranks, form " << static_cast<int>(list.form) << ", root "
-                   << list.root << ", algorithm " << list.algorithm);
+                   << list.root << ", algorithm " << list.algorithm << ", reduction " << static_cast<int>(list.op)
+                   << ", custom " << static_cast<int>(list.custom));
       for (const std::string& fault : faults) REQUIRE(fault == "");
     }
   }
@@ -765,6 +844,30 @@ TEST_CASE("S1.8 S4.4 lists and axes: buffers and counts that cannot be are refus
     item.sendarray = &undivided;
     expectRefusal(koloScatterList(&item, 1, rank, comm, nullptr), koloInvalidArgument, "axis 0");
     expectRefusal(koloAllToAllAxis(&item, 0, 1, nullptr, nullptr, comm, nullptr), koloInvalidArgument, "axis 0");
+    // Along one axis, every rank gets parts of one length: splits[rank].
+    const std::size_t splits[] = {1, 3}, alike[] = {splits[rank], splits[rank]}, others[] = {1, 3};
+    item.sendarray = &rows;
+    expectRefusal(koloAllToAllAxis(&item, 0, 0, splits, others, comm, nullptr), koloInvalidArgument,
+                  fmt::format("expected {}: splits[{}], as both axes are the same", splits[rank], rank));
+    expectRefusal(koloAllToAllAxis(&item, 0, 0, splits, alike, comm, nullptr), koloSuccess, "");
+    expectRefusal(koloAllToAllAxis(&item, 0, 0, splits, nullptr, comm, nullptr), koloSuccess, "");
+    // Strides whose products do not fit a word.
+    for (const std::ptrdiff_t stride : {std::ptrdiff_t{1} << 62, PTRDIFF_MIN, PTRDIFF_MAX}) {
+      const std::ptrdiff_t far[] = {stride, 1};
+      const koloArray_t wide{2, shape, far};
+      item.sendarray = &wide;
+      expectRefusal(koloAllReduceList(&item, 1, koloSum, comm, nullptr), koloInvalidCount,
+                    "sendarray: strides[0] is " + std::to_string(stride));
+    }
+    item.sendarray = &rows;
+    two[1].sendtype = two[1].transfertype = two[1].recvtype = koloComplex64;
+    for (int i = 0; i < 2; ++i) {
+      two[i].sendbuf = window + 20000 + 2000 * i;
+      two[i].recvbuf = window + 21000 + 2000 * i;
+    }
+    expectRefusal(koloAllReduceList(two, 2, koloMax, comm, nullptr), koloInvalidOperation, "item 1: ");
+    expectRefusal(koloAllReduceList(nullptr, 0, static_cast<koloRedOp_t>(4000), comm, nullptr), koloInvalidOperation,
+                  "");
     item.recvarray = &columns;
     const std::size_t counts[] = {SIZE_MAX, 2};  // whose sum is 1
     item.recvbuf = window + 100;
@@ -895,7 +998,80 @@ void exchangeAxes(World& world, const AxisCase& axes, bool transposed) {
   });
 }
 
+// Where an array is: along an axis, each rank has an equal part of it; else as KOLO_ON_ALL and KOLO_ON_RANK say.
+struct Distribution {
+  int where;
+
+  bool isOn(int rank) const { return where >= 0 || where == KOLO_ON_ALL || where == KOLO_ON_RANK(rank); }
+  std::vector<std::size_t> partOf(std::vector<std::size_t> whole, std::size_t ranks) const {
+    if (where >= 0) whole[static_cast<std::size_t>(where)] /= ranks;
+    return whole;
+  }
+  // Of an index in a rank's part, that in the whole, as one number.
+  int linearOf(std::vector<std::size_t> index, const std::vector<std::size_t>& whole, int rank, int ranks) const {
+    const auto axis = static_cast<std::size_t>(where);
+    if (where >= 0) index[axis] += static_cast<std::size_t>(rank) * whole[axis] / static_cast<std::size_t>(ranks);
+    std::size_t linear = 0;
+    for (std::size_t d = 0; d < whole.size(); ++d) linear = linear * whole[d] + index[d];
+    return static_cast<int>(linear);
+  }
+};
+
+std::string reshardOn(World& world, int rank, Distribution from, Distribution to, Style style) {
+  const std::vector<std::size_t> whole{12, 24, 5};
+  const auto ranks = static_cast<std::size_t>(world.ranks());
+  Random random(11);
+  Placing placing(random);
+  const Tensor send = placing.put(koloInt32, from.partOf(whole, ranks), style);
+  const Tensor recv = placing.put(koloInt32, to.partOf(whole, ranks), style);
+  unsigned char* const window = world.window(rank);
+  const std::size_t used = std::max(endOf(send), endOf(recv));
+  std::fill_n(window, used, 0xee);
+  send.each([&](const std::vector<std::size_t>& index) {
+    const int value = from.linearOf(index, whole, rank, world.ranks());
+    if (from.isOn(rank)) std::memcpy(window + send.place(index), &value, sizeof value);
+  });
+  if (world.isOnGpu()) test::upload(world.device(), world.deviceWindow(rank), window, used);
+  unsigned char* const base = world.isOnGpu() ? world.deviceWindow(rank) : window;
+  const koloArray_t sends{3, send.shape.data(), send.strides.data()};
+  const koloArray_t receives{3, recv.shape.data(), recv.strides.data()};
+  const koloArray_t all{3, whole.data(), nullptr};
+  koloItem_t item{};
+  if (from.isOn(rank)) item.sendbuf = base + send.offset;
+  if (to.isOn(rank)) item.recvbuf = base + recv.offset;
+  item.sendtype = item.transfertype = item.recvtype = koloInt32;
+  item.sendarray = &sends;
+  item.recvarray = &receives;
+  if (koloReshard(&item, &all, from.where, to.where, nullptr, nullptr, world.comm(rank), world.stream(rank)) !=
+      koloSuccess)
+    return koloGetLastError(nullptr);
+  world.synchronize(rank);
+  if (world.isOnGpu()) test::download(world.device(), window, world.deviceWindow(rank), used);
+  std::string fault;
+  recv.each([&](const std::vector<std::size_t>& index) {
+    int value = -1;
+    std::memcpy(&value, window + recv.place(index), sizeof value);
+    const int wanted = to.linearOf(index, whole, rank, world.ranks());
+    if (to.isOn(rank) && value != wanted) fault = fmt::format("rank {}: {} instead of {}", rank, value, wanted);
+  });
+  return fault;
+}
+
 }  // namespace
+
+void reshardEveryWay(World& world) {
+  const Distribution everywhere[] = {{0}, {1}, {KOLO_ON_ALL}, {KOLO_ON_RANK(world.ranks() - 1)}};
+  for (const Distribution from : everywhere) {
+    for (const Distribution to : everywhere) {
+      for (const Style style : {Style::kRowMajor, Style::kTransposed}) {
+        INFO("from " << from.where << " to " << to.where << ", style " << static_cast<int>(style));
+        std::vector<std::string> faults(static_cast<std::size_t>(world.ranks()));
+        world.run([&](int rank) { faults[static_cast<std::size_t>(rank)] = reshardOn(world, rank, from, to, style); });
+        for (const std::string& fault : faults) CHECK(fault == "");
+      }
+    }
+  }
+}
 
 void exchangeAxes(World& world) {
   for (const bool transposed : {false, true}) {
@@ -913,6 +1089,28 @@ TEST_CASE("S1.8 S4.4 all-to-all along two axes, with uneven splits") {
   options.ranks = 3;
   World world(options);
   exchangeAxes(world);
+}
+
+TEST_CASE("S0.8 S1.8 S4.4 arrays between axes: emulated block") {
+  const unsigned threads = GENERATE(1u, 5u);
+  const UseExecutor emulated(threads);
+  WorldOptions options;
+  options.ranks = 3;
+  World world(options);
+  exchangeAxes(world);
+  reshardEveryWay(world);
+}
+
+TEST_CASE("S0.8 S1.8 S4.4 arrays between axes: over tcp links, over posted ones, and between hosts of several ranks") {
+  for (const int perHost : {0, 1, 2}) {
+    WorldOptions options;
+    options.ranks = perHost == 2 ? 4 : 3;
+    options.latePerHost = perHost;
+    if (perHost == 0) options.transports = "tcp";
+    World world(options);
+    if (options.ranks == 3) exchangeAxes(world);
+    reshardEveryWay(world);
+  }
 }
 
 // What a collective that reduces takes and gives on one rank, of one item.

@@ -93,7 +93,10 @@ class EmulatedPlatform {
               const device::ReduceArgs& args) {
     if (work.op != device::ReduceOp::kUser) return reduceInBlock(index, datatype, work.op, args);
     // A user's function is the host's: no GPU runs it, and no two threads of a block share it.
-    if (index.thread() == 0) userFold(*block_.context.user, args);
+    if (index.thread() != 0) return;
+    UserReduction user = *block_.context.user;
+    user.datatype = datatype;  // of a list, the item's
+    userFold(user, args);
   }
   void castRows(const device::BlockIndex& index, const device::RowMove& move) { castRowsInBlock(index, move); }
 
