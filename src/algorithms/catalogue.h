@@ -64,6 +64,7 @@ struct Row {  // NOLINT(clang-analyzer-optin.performance.Padding)
   std::uint32_t onlyPosted = 0;    // not chosen where all links are mapped, unless asked for
   std::uint32_t scratch = 0;       // that need scratch memory as large as the rank's input
   std::uint32_t undivided = 0;     // whose blocks cannot be divided among channels
+  std::uint32_t cutsItems = 0;     // in which each item of a list is cut into a part for each rank
   std::uint32_t renumbers = 0;     // that may number the ranks host by host, so that neighbours share a host
   std::uint32_t steps = 0;         // that may be a step of a hierarchical collective
   std::uint32_t asOneShot = 0;     // whose zero-copy form is that of one_shot
@@ -295,6 +296,7 @@ inline constexpr Row kCatalogue[] = {
      .name = "ring",
      .collectives = setOf(kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter),
      .vectors = setOf(kAllGather, kReduceScatter),
+     .cutsItems = setOf(kAllReduce),
      .renumbers = setOf(kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter),
      .steps = setOf(kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter),
      .staged = costs::ring,
@@ -303,6 +305,7 @@ inline constexpr Row kCatalogue[] = {
      .name = "biring",
      .collectives = setOf(kAllReduce, kAllGather, kReduceScatter),
      .vectors = setOf(kAllGather, kReduceScatter),
+     .cutsItems = setOf(kAllReduce),
      .renumbers = setOf(kAllReduce, kAllGather, kReduceScatter),
      .steps = setOf(kAllReduce, kAllGather, kReduceScatter),
      .staged = costs::biring,
@@ -397,7 +400,7 @@ constexpr bool isSound(const Row& row, int place) {
                           isSubset(row.hostsInRows, own) && isSubset(row.onMesh, own) &&
                           isSubset(row.boundedRanks, rows::kAll) && isSubset(row.onlyMapped, own) &&
                           isSubset(row.onlyPosted, own) && isSubset(row.scratch, own) && isSubset(row.undivided, own) &&
-                          isSubset(row.renumbers, own) && isSubset(row.steps, own) &&
+                          isSubset(row.cutsItems, own) && isSubset(row.renumbers, own) && isSubset(row.steps, own) &&
                           isSubset(row.asOneShot | row.asTwoShot, own) && (row.asOneShot & row.asTwoShot) == 0;
   const bool isBounded = (row.boundedRanks != 0) == (row.mostRanks != INT_MAX);
   return own != 0 && isOrdered && hasName && areSubsets && isBounded;

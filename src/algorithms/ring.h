@@ -52,13 +52,14 @@ class Ring {
 
   KOLO_DEVICE_CALL void allGather() {
     const device::Range own = gathered(work_.rank);
-    copy(exchange_, work_.output(own), work_.input({0, own.count}), work_.streaming);
     const auto block = [&](int rank) { return gathered(rank); };
     forEachChunks(block, [&](std::uint64_t begin) {
       each(begin, [&](const Lane& lane, std::uint64_t c) {
         const device::Range first = chunk(lane, own, c);
         forward(exchange_, to(lane), work_.input({first.begin - own.begin, first.count}));
       });
+      // The neighbours have what they wait for.
+      if (begin == 0) copy(exchange_, work_.output(own), work_.input({0, own.count}), work_.streaming);
       circulate(1, block, begin);
     });
   }

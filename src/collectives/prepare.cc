@@ -115,11 +115,10 @@ bool givesList(const Site& site, const Operation& operation, const LaidOut& laid
   return laidOut.sendHasLongRuns && isWritten && site.copies.readsPeers(collective, bytes);
 }
 
-// What of a list depends on the algorithm: the ring all-reduce cuts each item into the ranks' parts.
+// What of a list depends on the algorithm: whether it cuts each item into the ranks' parts.
 void layOutList(const Site& site, const Operation& operation, std::uint64_t bytes, Prepared& prepared) {
   Work& work = prepared.work;
-  const bool inParts = operation.collective == Collective::kAllReduce &&
-                       (work.signature.algorithm == Algorithm::kRing || work.signature.algorithm == Algorithm::kBiring);
+  const bool inParts = device::isIn(operation.collective, algorithms::rowOf(work.signature.algorithm).cutsItems);
   const std::uint64_t edgesAt =
       (prepared.scratchBytes + device::kSegmentGrain - 1) / device::kSegmentGrain * device::kSegmentGrain;
   prepared.laidOut = std::make_shared<const LaidOut>(layOut(*operation.list, inParts ? work.ranks : 1, edgesAt));
