@@ -7,6 +7,7 @@ kolo-lists (fsdp2 by kolo_torch.fsdp.use_lists), or nothing, whose operations ar
 
 ddp         a step of 96 x Linear(512, 512), 25.2 million parameters, batch 4, under DistributedDataParallel, with SGD
 ddp-view    the same with gradient_as_bucket_view
+ddp-alone   the all_reduces of a step of ddp alone, of buckets of the same sizes: what there is to overlap with the backward pass
 fsdp2       the same model under fully_shard, in groups of 8 layers
 decode-N    a token of 8 layers divided by tensor parallelism: bfloat16, 16 all_reduce of N elements each
 """
@@ -43,6 +44,21 @@ def training(network):
 
 def ddp(**how):
     return training(nn.parallel.DistributedDataParallel(model(), **how))
+
+
+def ddp_alone():
+    network = nn.parallel.DistributedDataParallel(model())
+    step_of_ddp = training(network)
+    for _ in range(3):  # DDP makes its buckets anew in the second one
+        step_of_ddp()
+    sizes = network._get_ddp_logging_data()["bucket_sizes"]  # pylint: disable=protected-access
+    buckets = [torch.zeros(int(size) // 4) for size in sizes.split(",")]
+
+    def step():
+        for work in [dist.all_reduce(bucket, async_op=True) for bucket in buckets]:
+            work.wait()
+
+    return step
 
 
 def fsdp2(backend):
@@ -87,7 +103,13 @@ def decode(elements):
 def make(name, backend):
     if name.startswith("decode-"):
         return decode(int(name.removeprefix("decode-")))
-    return {"ddp": ddp, "ddp-view": lambda: ddp(gradient_as_bucket_view=True), "fsdp2": lambda: fsdp2(backend)}[name]()
+    steps = {
+        "ddp": ddp,
+        "ddp-view": lambda: ddp(gradient_as_bucket_view=True),
+        "ddp-alone": ddp_alone,
+        "fsdp2": lambda: fsdp2(backend),
+    }
+    return steps[name]()
 
 
 def measure(step, agree):
@@ -163,6 +185,7 @@ def main():
             print(name, f"{took:.4f}", flush=True)
     dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # a process that has used Gloo may abort at its end: "terminate called without an active exception"
 
 
 if __name__ == "__main__":

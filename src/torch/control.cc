@@ -35,9 +35,11 @@ Communicator& KoloBackend::communicator(at::Device device) {
     return *host_;
   TORCH_CHECK_VALUE(device.is_cuda(), "kolo takes tensors on cpu and cuda, got one on ", device.str());
   (void)host_->get();  // which throws after the end of the group
-  const std::lock_guard lock(mutex_);
-  if (gpu_ == nullptr) gpu_ = Gpu::make(membership(), device);
-  return gpu_->communicator(device);
+  {
+    const std::lock_guard lock(mutex_);
+    if (gpu_ == nullptr) gpu_ = Gpu::make(membership(), device);
+  }
+  return gpu_->communicator(device);  // may wait for all ranks; abort() does not wait for that
 }
 
 WorkPtr KoloBackend::runOnGpu(Operation&& operation, bool asyncOp, Milliseconds timeout, const Call& call) {

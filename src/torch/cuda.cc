@@ -113,6 +113,7 @@ class CudaGpu final : public Gpu {
   }
   void end(bool abort) override {
     const std::lock_guard lock(mutex_);
+    hasEnded_ = true;
     for (auto& [index, rank] : ranks_) abort ? rank.communicator->abort() : rank.communicator->end();
   }
 
@@ -122,20 +123,31 @@ class CudaGpu final : public Gpu {
     CUDAStream stream;
   };
 
-  const Rank& of(at::Device device) {
+  const Rank* find(c10::DeviceIndex index) {
     const std::lock_guard lock(mutex_);
-    const c10::DeviceIndex index = device.has_index() ? device.index() : c10::cuda::current_device();
     const auto found = ranks_.find(index);
-    if (found != ranks_.end()) return found->second;
+    return found != ranks_.end() ? &found->second : nullptr;
+  }
+
+  // The first time it waits for all ranks, and keeps no other thread from ending what there is.
+  const Rank& of(at::Device device) {
+    const c10::DeviceIndex index = device.has_index() ? device.index() : c10::cuda::current_device();
+    if (const Rank* const rank = find(index)) return *rank;
+    const std::lock_guard making(making_);
+    if (const Rank* const rank = find(index)) return *rank;
     const c10::cuda::CUDAGuard guard(index);
     auto communicator = Communicator::meet(member_, "kolo/cuda/" + std::to_string(ranks_.size()), index);
+    const std::lock_guard lock(mutex_);
+    if (hasEnded_) communicator->abort();
     return ranks_.emplace(index, Rank{std::move(communicator), c10::cuda::getStreamFromPool(false, index)})
         .first->second;
   }
 
   const Membership member_;
-  std::mutex mutex_;  // of ranks_
+  std::mutex making_;  // while a communicator is made; taken before the other one
+  std::mutex mutex_;   // of what follows
   std::map<c10::DeviceIndex, Rank> ranks_;
+  bool hasEnded_ = false;
 };
 
 }  // namespace

@@ -33,9 +33,11 @@ bool isWorthAList(const Tensors& list) {
 
 void checkOwn(const Tensors& list, const at::Tensor& own, int rank) {
   const at::Tensor& mine = list[static_cast<std::size_t>(rank)];
-  TORCH_CHECK_VALUE(mine.numel() == own.numel() && mine.scalar_type() == own.scalar_type(), "element ", rank,
-                    " of the list is ", mine.toString(), " with ", mine.numel(), " elements, this rank's tensor is ",
-                    own.toString(), " with ", own.numel());
+  const bool areAlike =
+      mine.numel() == own.numel() && mine.scalar_type() == own.scalar_type() && mine.device() == own.device();
+  TORCH_CHECK_VALUE(areAlike, "element ", rank, " of the list is ", mine.toString(), " with ", mine.numel(),
+                    " elements on ", mine.device().str(), ", this rank's tensor is ", own.toString(), " with ",
+                    own.numel(), " on ", own.device().str());
 }
 
 // One all-gather to a list of tensors.
@@ -198,8 +200,10 @@ WorkPtr KoloBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::All
   for (const Tensors* tensors : {&outputs, &inputs}) {
     for (const at::Tensor& tensor : *tensors) {
       checkTensor(tensor);
-      TORCH_CHECK_VALUE(tensor.scalar_type() == inputs.front().scalar_type(), "expected tensors of one type, got ",
-                        inputs.front().toString(), " and ", tensor.toString());
+      const at::Tensor& first = inputs.front();
+      TORCH_CHECK_VALUE(tensor.scalar_type() == first.scalar_type() && tensor.device() == first.device(),
+                        "expected tensors of one type on one device, got ", first.toString(), " on ",
+                        first.device().str(), " and ", tensor.toString(), " on ", tensor.device().str());
     }
   }
   const at::Device device = inputs.front().device();

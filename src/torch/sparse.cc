@@ -80,7 +80,8 @@ WorkPtr KoloBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpt
                           n = size_] {
     const at::NoGradGuard noGrad;
     at::Tensor sum = sumOf(indices, values, specified, target);
-    if (average) sum.div_(n);
+    if (average && c10::isIntegralType(sum.scalar_type(), true)) sum._values().div_(n, "trunc");
+    else if (average) sum.div_(n);
     at::Tensor(target).copy_(sum);
   };
   return run(std::move(operation), options.asyncOp, options.timeout,

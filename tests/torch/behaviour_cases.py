@@ -360,6 +360,11 @@ def sparse(rank, count):
                 if asynchronous:
                     work.wait()
                 expect_equal(mine.to_dense(), sum(of(other).to_dense() for other in range(count)))
+        mine = torch.sparse_coo_tensor([[rank, 0]], torch.tensor([rank + 1, 5]), (count,))
+        dist.all_reduce(mine, op=dist.ReduceOp.AVG)  # of integers: truncated, as of dense tensors
+        wanted = torch.arange(1, count + 1)
+        wanted[0] += 5 * count
+        expect_equal(mine.to_dense(), wanted.div(count, rounding_mode="trunc"))
         empty = torch.sparse_coo_tensor(torch.zeros((1, 0), dtype=torch.int64), torch.zeros((0, 3)), (4, 3))
         mine = empty if rank == 0 else torch.sparse_coo_tensor([[2]], torch.ones((1, 3)), (4, 3))
         dist.all_reduce(mine)

@@ -8,11 +8,29 @@ folder of kolo_torch. Rank 0 prints a line for each way.
 """
 
 import os
+import shutil
 import sys
+import tempfile
 
+import torch.distributed as dist
 import training_cases as cases
 from behaviour_cases import batches, objects
 from group import kolo_group
+
+
+def in_one_folder(case):
+    """case(rank, count, folder) with a folder that all ranks see: their hosts share the file system."""
+
+    def run(rank, count):
+        folder = [tempfile.mkdtemp() if rank == 0 else None]
+        dist.broadcast_object_list(folder, src=0)
+        case(rank, count, folder[0])
+        dist.barrier()
+        if rank == 0:
+            shutil.rmtree(folder[0])
+
+    return run
+
 
 WAYS = {
     "DDP": lambda rank, count: cases.ddp(rank, count, {}, None, 1e-4),
@@ -28,6 +46,8 @@ WAYS = {
     "sequence parallel": cases.sequence_parallel,
     "pipeline": cases.pipeline,
     "functional collectives": cases.functional,
+    "checkpoint": in_one_folder(cases.checkpoint),
+    "asynchronous checkpoint": in_one_folder(cases.save_asynchronously),
     "objects": objects,
     "batches of messages": batches,
 }

@@ -209,14 +209,32 @@ def fsdp_by_lists(rank, count, how, uses_buffer):
             raise AssertionError(f"calls with flat buffers: {calls}")
 
 
-def lies_in_windows(tensor):
-    """Whether it is memory of Kolo's, which becomes a window."""
+def mappings():
+    """Of this process: (begin, end, number of the file, its name) each."""
     with open("/proc/self/maps", encoding="ascii") as file:
         for line in file:
-            begin, end = (int(word, 16) for word in line.split()[0].split("-"))
-            if begin <= tensor.data_ptr() < end:
-                return "memfd:kolo" in line
+            span, _, _, _, number, *name = line.split(maxsplit=5)
+            yield *(int(word, 16) for word in span.split("-")), int(number), "".join(name)
+
+
+def file_of(tensor):
+    """The number of the file in which it lies, if that is memory of Kolo's, which can become a window; else 0."""
+    for begin, end, number, name in mappings():
+        if begin <= tensor.data_ptr() < end:
+            return number if "memfd:kolo" in name else 0
     raise AssertionError("no mapping has the tensor")
+
+
+def expect_windows(files, rank, count):
+    """All lie in memory of Kolo's, and each rank has mapped that of the others, as windows are."""
+    if not files or not all(files):
+        raise AssertionError(f"files in which buffers lie: {files}")
+    everyones = [None] * count
+    dist.all_gather_object(everyones, set(files))
+    mapped = {number for _, _, number, _ in mappings()}
+    for other, theirs in enumerate(everyones):
+        if not theirs <= mapped:
+            raise AssertionError(f"rank {rank} has not mapped {theirs - mapped} of rank {other}")
 
 
 def windows():
@@ -233,9 +251,7 @@ def ddp_in_windows(rank, count):
     with kolo_group(pg_options=windows()):
         model = nn.parallel.DistributedDataParallel(model_of(), gradient_as_bucket_view=True)
         expect_close(train(model, rank, count), alone(model_of()))
-        places = [lies_in_windows(parameter.grad) for parameter in model.parameters()]
-        if not all(places):
-            raise AssertionError(f"gradients in windows: {places}")
+        expect_windows([file_of(parameter.grad) for parameter in model.parameters()], rank, count)
 
 
 def fsdp_in_windows(rank, count):
@@ -249,17 +265,16 @@ def fsdp_in_windows(rank, count):
         for name in ("all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single"):
             note_places(name, places)
         expect_close(train(model, rank, count), alone(model_of()))
-        if not places or not all(places):
-            raise AssertionError(f"buffers in windows: {places}")
+        expect_windows(places, rank, count)
 
 
 def note_places(name, places):
-    """Whether the outputs of calls of this function of torch.distributed, and inputs, lie in windows."""
+    """The files in which the outputs and inputs of calls of this function of torch.distributed lie."""
     function = getattr(dist, name, None)
 
     def noting(*given, **more):
         tensors = [each for each in [*given, *more.values()] if isinstance(each, torch.Tensor)]
-        places.extend(lies_in_windows(tensor) for tensor in tensors if tensor.numel() > 0)
+        places.extend(file_of(tensor) for tensor in tensors if tensor.numel() > 0)
         return function(*given, **more)
 
     setattr(dist, name, noting)
