@@ -747,7 +747,9 @@ KOLO_API koloResult_t koloGroupStart(void);
 KOLO_API koloResult_t koloGroupEnd(void);
 
 /* --------------------------------------------------------------- requests */
-/* A request stands for an operation that a call has started and does not wait for. What holds for all requests:
+/* A request stands for an operation that a call has started and does not wait for. Messages and collectives have such a
+ * form, and so have koloWindowRegister and groups; koloVote and the functions for arrays whose shape travels with them
+ * have none. What holds for all requests:
  *
  * Communicators: on host memory only (koloUnsupported). On GPUs every call is nonblocking already.
  * Buffers: the buffers, and the place for a receive's status, belong to the operation until it is done. Arrays of

@@ -373,6 +373,35 @@ def sparse(rank, count):
         expect_error(lambda: dist.all_reduce(wrong), "(4)", kind=(ValueError, RuntimeError))
 
 
+def other_types(rank, count):
+    """Types that Kolo does not have are moved, as bytes."""
+    with kolo_group():
+        for dtype in (torch.complex32, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.uint8):
+            size = torch.empty((), dtype=dtype).element_size()
+
+            def of(other):
+                return (torch.arange(6 * size) + 7 * other).to(torch.uint8).view(dtype)  # noqa: B023
+
+            everyone = [torch.empty_like(of(0)) for _ in range(count)]
+            dist.all_gather(everyone, of(rank))
+            roots = of(rank)
+            dist.broadcast(roots, src=count - 1)
+            for other, got in enumerate([*everyone, roots]):
+                expect_equal(got.view(torch.uint8), of(min(other, count - 1)).view(torch.uint8))
+
+
+def barriers(rank, count):
+    """A barrier that is asynchronous ends when all have come, and not before."""
+    with kolo_group() as group:
+        store = dist.PrefixStore("barriers", dist.distributed_c10d._get_default_store())
+        for turn in range(3):
+            if rank == turn % count:
+                time.sleep(BACK)
+                assert store.add(f"over {turn}", 0) == 0
+            dist.barrier(group, async_op=True).wait()
+            store.add(f"over {turn}", 1)
+
+
 def objects(rank, count):
     with kolo_group():
         gathered = [None] * count
@@ -440,6 +469,8 @@ RANKS = {
     sequence_numbers: 2,
     profiler: 2,
     sparse: 3,
+    other_types: 3,
+    barriers: 3,
     objects: 3,
     threads_with_groups_of_their_own: 3,
 }
