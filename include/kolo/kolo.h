@@ -51,8 +51,10 @@
  * The form of a comment. The first line says what the function does. Then follow labels: "Parameters" (shape, unit,
  * owner), "In place", "Blocks", "Stream", "Threads", "Errors", "Source". Some functions also have "Results",
  * "Ownership", "Adjoint" (the call that carries a gradient back), "Resources" (what a communicator takes) and
- * "Independence" (of one communicator from another). One of the first labels that is absent means:
+ * "Independence" (of one communicator from another). The head of a section says under the same labels what holds for
+ * all of its functions. Where neither a function nor its section has one of the first labels, this holds:
  *
+ *     Parameters  their names say all
  *     In place    the function has no pair of buffers
  *     Blocks      no: the call waits neither for other ranks nor for operations
  *     Stream      the function takes no stream
@@ -431,8 +433,8 @@ KOLO_API koloResult_t koloMeshComm(koloComm_t comm, const int* dims, int ndim, c
 KOLO_API koloResult_t koloMeshNeighbors(koloComm_t comm, const int* dims, int ndim, const int* axes, int naxes,
                                         int* before, int* after);
 /* Finds a communicator of this process by its name.
- * Of several with the name, those that have not failed go before others, and those that the calling thread has made go
- * before those of other threads (ranks may be threads of one process).
+ * Several communicators may have the name. Those that have not failed come first. Among these, those that the calling
+ * thread has made come first (ranks may be threads of one process).
  * Parameters:
  *   name  the name: koloConfig_t.name, or the argument of koloCommCreateGroup
  *   comm  place for the handle, which stays its owner's: the caller does not destroy it
@@ -452,8 +454,8 @@ KOLO_API koloResult_t koloCommTranslateRanks(koloComm_t from, const int* ranks, 
 /* Completes all operations of comm on this rank; afterwards operations are refused and queries are answered.
  * Parameters: comm stays the caller's, to be destroyed.
  * Blocks: until the operations enqueued here have finished, and until all ranks have entered those in which this rank
- *   only sent. After koloSetMayWait(0) it returns koloInProgress instead, and has done nothing, while it would have to
- *   wait for other ranks. It does not wait for receives without a message ("requests", failure).
+ *   only sent. It does not wait for receives without a message ("requests", failure). After koloSetMayWait(0) a call
+ *   that would wait for other ranks returns koloInProgress, and has done nothing.
  * Errors: the failure of comm. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
 /* Finalises comm if that was not done, and frees it.
@@ -462,9 +464,9 @@ KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
  * Parameters: comm: the handle is dead afterwards, whatever is returned. Its windows and reductions go with it. A
  *   refused call (koloInvalidUsage) is the exception: comm goes on.
  * Blocks: as koloCommFinalize, and until calls of other threads on comm have returned.
- * Errors: the failure of comm, if something that this call has to wait for fails by it. Where nothing is left to wait
- *   for, an earlier failure is not returned: call koloCommGetAsyncError before. koloInvalidUsage inside a group and
- *   inside a function of the caller (rule 11). */
+ * Errors: the failure of comm, if it ends an operation that the call waits for. Without such an operation an earlier
+ *   failure is not returned: call koloCommGetAsyncError before. koloInvalidUsage inside a group and inside a function
+ *   of the caller (rule 11). */
 KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
 /* Makes every operation of comm, on all ranks, return koloAborted in bounded time; then frees comm.
  * Parameters: comm: the handle is dead afterwards.
@@ -545,7 +547,7 @@ KOLO_API koloResult_t koloSetTimeout(int timeoutMs);
  *  - A rank whose own part was over before that gets it from one of its next calls, koloCommFinalize and
  *    koloCommDestroy included.
  *  - For example, rank 1 has its data from the root and has returned. Rank 2 then calls something else.
- *  - It also applies to a rank that only sends (the root of a broadcast or scatter, the others in a reduce or gather)
+ *  - Another example is a rank that only sends (the root of a broadcast or scatter, the others in a reduce or gather)
  *    and repeats one of its last calls: such a rank may run up to 32 calls ahead of the others.
  *
  * Buffers after an error. A call that returns an error gives its buffers back.
@@ -562,8 +564,8 @@ KOLO_API koloResult_t koloSetTimeout(int timeoutMs);
  *    rank's memory is staged from that moment on.
  *
  * Adjoints. "Adjoint" names the call that carries a gradient back, if this one carried a value forth: with the gradient
- * of recvbuf as sendbuf, it gives the gradient of sendbuf. That of a reduction is told for koloSum. Where only some
- * ranks have a gradient, koloVote tells all of them before they call.
+ * of recvbuf as sendbuf, it gives the gradient of sendbuf. The adjoint of a reduction is stated for koloSum.
+ * Where only some ranks have a gradient, koloVote tells all of them before they call.
  *
  * Sources. The files src/algorithms/NAME.h name the publications that the algorithms follow. koloExplain tells which
  * algorithm an operation takes. */
@@ -924,23 +926,23 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *    channels (all-reduce).
  *  - These serve no lists, and another algorithm takes their place: line; recursive and hierarchical for a
  *    reduce-scatter.
- * In place: each item by itself, as its collective says, if sendtype and recvtype are the same, and the strides too;
- * an all-to-all, if the axes and the lengths are the same. Any other overlap of buffers without strides, also between
- * items, is refused. Of arrays with strides, only those that begin at the address of the item's other buffer are.
+ * In place: each item by itself, as its collective says.
+ *  - It needs the same sendtype and recvtype, and the same strides; in an all-to-all also the same axes and lengths.
+ *  - Any other overlap of buffers without strides, also between items, is refused.
+ *  - An array with strides is refused if it begins at the address of the item's other buffer. Other overlaps of such
+ *    arrays are not noticed.
  * Ownership: the items, and the arrays that they point to, are the caller's and are read before the call returns. The
  *   buffers are the caller's again when the operation has ended.
- * Blocks, Stream, Threads: as the collective. Errors: those of the collective, which name the item; koloInvalidArgument
- *   (shape, axis, counts, overlap); koloInvalidDatatype for a conversion that does not exist. Ranks whose lists differ
- *   in the number of items, lengths, axis, transfertype, recvtype or scale get koloMismatch. The message names the
- *   first item that differs, and what two ranks gave there.
+ * Blocks, Stream, Threads: as the collective.
+ * Errors: those of the collective, which name the item. koloInvalidArgument (shape, axis, counts, overlap).
+ *   koloInvalidCount (lengths, strides). koloInvalidDatatype for a conversion that does not exist. Ranks whose lists
+ *   differ in the number of items, lengths, axis, transfertype, recvtype or scale get koloMismatch. The message names
+ *   the first item that differs, and what two ranks gave there.
  * On GPUs: each item lies in memory of the rank's device (koloInvalidPointer names the item). The list is a launch of
  *   its own, or a part of its group's, and never goes to a resident kernel. What describes it lies in the device's
  *   memory and is uploaded once, as long as the list is repeated.
- * On host communicators, between ranks of one machine: from 4 KiB on, peers load and store items where they are, if all
- * items of a rank lie in windows. Ordinary memory is read by single copies where plain buffers of the list's size would
- * be, if the items have 16 KiB each on average and are neither converted nor strided there. In a gather only
- * the root does that. The rest goes through the communicator's own staging memory: all-to-alls of uneven blocks,
- * pre-multiplied sums, and all-reduces that convert on the way in. */
+ * On host communicators: between ranks of one machine, items are used where they are if all items of a rank lie in
+ *   windows, or are long. src/comm/README.md says when, and what goes through staging memory instead. */
 
 /* Most dimensions of an array. */
 #define KOLO_MAX_DIMS 8
@@ -971,34 +973,42 @@ typedef struct {
   const float* scale;
 } koloItem_t;
 
-/* All-reduces each item. Parameters: items: count items.
+/* All-reduces each item.
+ * Parameters: items: count items.
  * Adjoint: koloAllReduceList. */
 KOLO_API koloResult_t koloAllReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
                                         koloStream_t stream);
-/* Reduces each item to the root. Parameters: items: count items.
+/* Reduces each item to the root.
+ * Parameters: items: count items.
  * Adjoint: koloBroadcastList. */
 KOLO_API koloResult_t koloReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, int root, koloComm_t comm,
                                      koloStream_t stream);
-/* Broadcasts each item from the root. Parameters: items: count items.
+/* Broadcasts each item from the root.
+ * Parameters: items: count items.
  * Adjoint: koloReduceList. */
 KOLO_API koloResult_t koloBroadcastList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
                                         koloStream_t stream);
-/* All-gathers each item. Parameters: items: count items; recvbuf is the divided buffer.
+/* All-gathers each item.
+ * Parameters: items: count items; recvbuf is the divided buffer.
  * Adjoint: koloReduceScatterList. */
 KOLO_API koloResult_t koloAllGatherList(const koloItem_t* items, size_t count, koloComm_t comm, koloStream_t stream);
-/* Reduce-scatters each item. Parameters: items: count items; sendbuf is the divided buffer.
+/* Reduce-scatters each item.
+ * Parameters: items: count items; sendbuf is the divided buffer.
  * Adjoint: koloAllGatherList. */
 KOLO_API koloResult_t koloReduceScatterList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
                                             koloStream_t stream);
-/* Gathers each item to the root. Parameters: items: count items; recvbuf is the divided buffer.
+/* Gathers each item to the root.
+ * Parameters: items: count items; recvbuf is the divided buffer.
  * Adjoint: koloScatterList. */
 KOLO_API koloResult_t koloGatherList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
                                      koloStream_t stream);
-/* Scatters each item from the root. Parameters: items: count items; sendbuf is the divided buffer.
+/* Scatters each item from the root.
+ * Parameters: items: count items; sendbuf is the divided buffer.
  * Adjoint: koloGatherList. */
 KOLO_API koloResult_t koloScatterList(const koloItem_t* items, size_t count, int root, koloComm_t comm,
                                       koloStream_t stream);
-/* Exchanges each item all to all. Parameters: items: count items; both buffers are divided, along the same axis.
+/* Exchanges each item all to all.
+ * Parameters: items: count items; both buffers are divided, along the same axis.
  * Adjoint: koloAllToAllList. */
 KOLO_API koloResult_t koloAllToAllList(const koloItem_t* items, size_t count, koloComm_t comm, koloStream_t stream);
 /* Exchanges one array all to all along two axes: rank r gets the r-th part of every rank's array along splitAxis. What
@@ -1030,7 +1040,7 @@ KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, in
  *   from, to   an axis, KOLO_ON_ALL or KOLO_ON_RANK()
  *   fromParts  if from is an axis: [n] the lengths of the ranks' parts, 0 allowed; NULL: the ranks divide the axis
  *              evenly
- *   toParts    likewise, of to
+ *   toParts    if to is an axis: as fromParts
  * In place: no, but for a copy of an array onto itself.
  * Errors: as those of lists. koloInvalidArgument for an axis that the ranks do not divide, which names axis, length and
  *   ranks. koloInvalidRank (KOLO_ON_RANK).
@@ -1117,14 +1127,15 @@ KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t b
 KOLO_API koloResult_t koloIwindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window,
                                           koloRequest_t* request);
 /* Registers host memory that this process has mapped for all ranks itself. Collective over comm.
- * An example is the memory of MPI_Win_allocate_shared. The window is zero-copy unless one of these holds: the sizes
- * that ranks state differ; a rank does not see another's memory (NULL); ranks are not reached by shared memory.
- * Otherwise the memory is staged.
+ * An example is the memory of MPI_Win_allocate_shared. The memory is staged, and the window is not zero-copy, if
+ *  - ranks state different lengths of one rank's memory,
+ *  - a rank does not see another one's memory (NULL), or
+ *  - a rank is not reached by shared memory.
  * Parameters:
- *   parts   an entry for each rank: where this process sees that rank's memory; read before the call returns
- *   bytes   an entry for each rank: the length of the memory, as that rank itself states it; read likewise
+ *   parts   an entry for each rank: where this process sees that rank's memory
+ *   bytes   an entry for each rank: the length of the memory, as that rank itself states it
  *   window  place for the handle
- *   The memory must stay mapped until the window is deregistered.
+ *   The arrays are read before the call returns. The memory must stay mapped until the window is deregistered.
  * Blocks: as koloWindowRegister.
  * Errors: as koloWindowRegister. koloUnsupported on GPUs. */
 KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* parts, const size_t* bytes,
@@ -1132,9 +1143,9 @@ KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* par
 /* Deregisters a window. Collective over the window's communicator.
  * Parameters: comm: the window's communicator; window: the handle is dead afterwards, unless the call changed nothing.
  * Blocks: as koloWindowRegister. On a communicator that has failed it does not wait.
- * Errors: koloInvalidUsage (inside a group), koloInvalidHandle and koloMismatch (ranks give different windows) change
- *   nothing. If the communicator has failed, or fails now because other ranks do not answer, the window is taken from
- *   this rank all the same, and its memory may be freed. */
+ * Errors: koloInvalidUsage inside a group, koloInvalidHandle, koloMismatch if ranks give different windows; these
+ *   change nothing. The failure of the communicator, which may be that other ranks do not answer: the window is gone
+ *   then, and its memory may be freed. */
 KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window);
 /* Tells whether a window is zero-copy.
  * Parameters: zeroCopy: place for 1 or 0. */
@@ -1174,7 +1185,8 @@ KOLO_API koloResult_t koloRedOpDestroy(koloRedOp_t op, koloComm_t comm);
 /* Streams and events of this section are for host communicators. On GPUs, streams and events are CUDA's. */
 
 /* Makes a stream, whose operations run one after the other on a background thread.
- * Parameters: stream: place for the handle; the caller destroys it. */
+ * Parameters: stream: place for the handle; the caller destroys it.
+ * Errors: koloSystemError if the system gives no thread. koloOutOfMemory if all handles are in use. */
 KOLO_API koloResult_t koloStreamCreate(koloStream_t* stream);
 /* Waits for a stream.
  * Blocks: until all that was enqueued before is done. The NULL stream does not block.
@@ -1191,7 +1203,8 @@ KOLO_API koloResult_t koloStreamDestroy(koloStream_t stream);
 
 /* Makes an event: a place in a stream, namely the end of all that was enqueued there before koloEventRecord.
  * An event that was never recorded has been reached.
- * Parameters: event: place for the handle; the caller destroys it. */
+ * Parameters: event: place for the handle; the caller destroys it.
+ * Errors: koloOutOfMemory if all handles are in use. */
 KOLO_API koloResult_t koloEventCreate(koloEvent_t* event);
 /* Puts an event at the present end of a stream.
  * Recording an event again moves it; waits that have begun still wait for the earlier place.
@@ -1357,7 +1370,7 @@ KOLO_API koloResult_t koloBucketPlan(const koloBucketItem_t* items, size_t count
  * ends included, or one number. K, M and G are powers of 1024.
  *   "/bytes=64K-1M"           bytes of the count, the same as "@64K-1M"
  *   "/elements=256001-"       the count of the call; of a list its bytes. In forms with counts it is the longest
- *                             count, or 0 if each rank knows only its own. The same holds for bytes.
+ *                             count, or 0 if each rank knows only its own. The bytes are those of this count.
  *   "/ranks=3-"               the number of ranks of comm
  *   "/op=sum+avg"             the reductions, as koloRedOpName has them; "pre_mul_sum" and "user" are those of
  *                             koloRedOpCreatePreMulSum and koloRedOpCreate

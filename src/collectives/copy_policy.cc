@@ -10,7 +10,7 @@ namespace {
 
 using device::Collective;
 
-// Each limit with the file that has its measurement.
+// Each limit with the file that has its measurement; the last two have none.
 // perf/results/2026-11-23-single-copy-reductions.txt
 constexpr std::uint64_t kMostReadForAllReduce = 512 << 10;
 constexpr std::uint64_t kMostReadForGather = 128 << 10;

@@ -59,16 +59,17 @@ Result<Options> Options::make(const koloConfig_t* config, const Options* parent)
     if (config->algorithm != nullptr) options.algorithm = config->algorithm;
     if (config->transports != nullptr) options.transports = config->transports;
     if (config->name != nullptr) options.name = config->name;
-    const bool hasDevice = config->size >= offsetof(koloConfig_t, device) + sizeof config->device;  // since 0.2
+    // Callers that were built with an older header have a shorter structure.
+    const bool hasDevice = config->size >= offsetof(koloConfig_t, device) + sizeof config->device;
     if (hasDevice && isGiven(config->device, KOLO_CONFIG_UNDEF_INT)) options.device = config->device;
-    const bool hasResident = config->size >= offsetof(koloConfig_t, resident) + sizeof config->resident;  // since 0.2
+    const bool hasResident = config->size >= offsetof(koloConfig_t, resident) + sizeof config->resident;
     if (hasResident && isGiven(config->resident, KOLO_CONFIG_UNDEF_INT)) {
       if (config->resident < 0 || config->resident > 2) {
         return error(koloInvalidArgument, "resident is {}, expected 0, 1 or 2", config->resident);
       }
       options.resident = config->resident;
     }
-    const bool hasEager = config->size >= offsetof(koloConfig_t, eager) + sizeof config->eager;  // since 0.2
+    const bool hasEager = config->size >= offsetof(koloConfig_t, eager) + sizeof config->eager;
     if (hasEager) KOLO_TRY(takeSwitch(config->eager, "eager", options.eager));
     if (options.device < KOLO_HOST)
       return error(koloInvalidArgument, "device is {}, expected a CUDA device or KOLO_HOST", options.device);
