@@ -1020,7 +1020,8 @@ KOLO_API koloResult_t koloAllToAllList(const koloItem_t* items, size_t count, ko
  *   splits   [n] the ranks' lengths along splitAxis; NULL: the same for all
  *   concats  [n] the lengths along concatAxis that the ranks' arrays have; NULL: the same for all. If both axes are the
  *            same one, a rank gets the length splits[rank] from each rank; concats is NULL, or holds that n times.
- * Adjoint: koloAllToAllAxis, with splitAxis and concatAxis, and splits and concats, exchanged. */
+ * Adjoint: koloAllToAllAxis, with splitAxis and concatAxis, and splits and concats, exchanged. If both axes are the
+ *   same one, there is none unless the splits are equal. */
 KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
                                        const size_t* concats, koloComm_t comm, koloStream_t stream);
 

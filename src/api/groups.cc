@@ -237,7 +237,8 @@ KOLO_API koloResult_t koloVote(uint64_t mine, uint64_t* any, uint64_t* all, kolo
     if (!communicator) return notACommunicator(comm);
     if (communicator->isFinalized())
       return error(koloInvalidUsage, "the communicator was finalised; expected no votes");
-    if (!caller.mayWait && communicator->requests().hasCollectives()) return Status(koloInProgress, {});
+    if (!caller.mayWait && communicator->ranks() > 1)
+      return communicator->failed() ? communicator->failure() : Status(koloInProgress, {});
     // A bit is set on all ranks if its complement is set on none.
     std::array<std::uint64_t, 2> words{mine, ~mine};
     KOLO_TRY(comm::inNextTurn(communicator,

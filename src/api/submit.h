@@ -54,10 +54,10 @@ inline comm::Target targetOf(koloStream_t stream, comm::Request* request) {
   return target;
 }
 
-// Whether operations of the communicator can go there.
+// Whether operations of the communicator can go to that stream.
 inline Status checkTarget(const comm::Communicator& communicator, const comm::Target& target, koloStream_t stream) {
-  if (target.request != nullptr) KOLO_TRY(communicator.backend().checkRequest());
-  return communicator.backend().checkStream(stream, static_cast<bool>(target.stream));
+  const Status status = communicator.backend().checkStream(stream, static_cast<bool>(target.stream));
+  return status.code() == koloInvalidHandle && !target.stream ? notAStream(stream) : status;
 }
 
 // What is common to all: finds the handles, lets `check` complete and examine the operation or message, submits it.
@@ -68,6 +68,7 @@ Status submitTo(What& what, koloComm_t comm, koloStream_t stream, comm::Request*
     Held<comm::Communicator> communicator(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
     if (!communicator) return notACommunicator(comm);
     const comm::GpuRank::Visit visit(communicator->backend().device());
+    if (request != nullptr) KOLO_TRY(communicator->backend().checkRequest());
     if (communicator->isFinalized()) {
       return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");
     }

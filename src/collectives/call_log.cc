@@ -9,7 +9,7 @@ namespace kolo::collectives {
 
 namespace {
 
-// As which type elements go.
+// The type in which elements are transferred.
 const char* datatypesOf(const std::vector<Item>& items) {
   if (items.empty()) return "no type";
   const koloDataType_t first = items.front().transferType;

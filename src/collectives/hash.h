@@ -1,4 +1,4 @@
-// Hashes of what a call says: FNV-1a, by words. Its multiplication moves bits up alone, so after it the upper half is
+// Hashes of what a call says: FNV-1a, by words. Its multiplication only moves bits up, so after it the upper half is
 // folded into the lower one: else a word's highest bit would stay where it is, and two words' would cancel.
 //
 // Thread safety: pure functions.

@@ -172,13 +172,13 @@ std::vector<std::size_t> overlaps(const std::vector<std::size_t>& parts, std::si
   return result;
 }
 
-// Along one axis, every rank's array is cut as this one's: each of them has a part of one length for this rank.
+// Both axes are the same: every rank cuts its array alike, so this rank gets the same length from each.
 Status checkAlike(const Item& item, int rank) {
   const std::uint64_t own = item.send.extents[static_cast<std::size_t>(rank)];
   const std::vector<std::uint64_t>& received = item.recv.extents;
   const auto other = std::ranges::find_if(received, [&](std::uint64_t length) { return length != own; });
   if (other == received.end()) return {};
-  return error(koloInvalidArgument, "item 0: concats[{}] is {}, expected {}: splits[{}], as both axes are the same",
+  return error(koloInvalidArgument, "item 0: concats[{}] is {}, expected {}: rank {}'s part, as both axes are the same",
                other - received.begin(), *other, own, rank);
 }
 

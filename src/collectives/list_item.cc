@@ -76,10 +76,9 @@ class ItemReader {
       KOLO_TRY(checkCounts(concats));
       joins.assign(concats, concats + ranks_);
     }
-    const std::uint64_t own = splitAxis == concatAxis ? parts[mine()] : send_.shape[concatAxis];
-    if (joins[mine()] != own) {
+    if (splitAxis != concatAxis && joins[mine()] != send_.shape[concatAxis]) {
       return refuse("concats[{}] is {}, expected {}: this rank's own length along axis {}", call_.rank, joins[mine()],
-                    own, concatAxis);
+                    send_.shape[concatAxis], concatAxis);
     }
     Array result = send_;
     result.shape[splitAxis] = parts[mine()];
@@ -140,6 +139,7 @@ class ItemReader {
   }
   // From the first element to the last one, in both directions.
   Status checkReach(const Array& array) const {
+    if (std::find(array.shape, array.shape + array.ndim, 0U) != array.shape + array.ndim) return {};
     std::uint64_t reach = 0;
     for (int d = 0; d < array.ndim; ++d) {
       if (array.shape[d] < 2) continue;

@@ -1,11 +1,6 @@
-// Arrays whose shape and datatype travel with the data: sent, broadcast and scattered, into memory that the receiver's
-// function gives when it knows both.
-//
-// A sent array is a message with a description, and behind it one with the data, unless that is short and goes along.
-// Both have tags that no user's message has. The data's tag is from the description, so several threads may receive
-// arrays from one rank. A broadcast is three collectives in one turn: the description, a vote on whether every rank has
-// memory, and the data. On GPUs descriptions and votes go through the control plane, and the data into the caller's
-// stream.
+// Arrays whose shape and datatype travel with the data, which are broadcast and scattered into memory that the
+// receiver's function gives when it knows both: three collectives in one turn, for the description, a vote on whether
+// every rank has memory, and the data. Backend::tell() and reduceWords() carry the first two.
 //
 // Thread safety: any thread.
 #pragma once

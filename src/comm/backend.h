@@ -1,8 +1,8 @@
 // Where the buffers of a communicator lie, and who carries out its operations: a host thread that waits, or kernels on
 // a GPU. A communicator is made with one backend, and nothing else tests which of the two it is.
 //
-// Thread safety: under the communicator's turn, but for stop(), check(), and the functions that examine arguments,
-// which any thread may call.
+// Thread safety: under the communicator's turn, but for what says that it is called without the turn, which takes it
+// where it needs it; and for stop(), check(), and the functions that examine arguments, which any thread may call.
 #pragma once
 
 #include <cstdint>
@@ -40,14 +40,14 @@ class Backend {
   virtual Status runAgain() = 0;
   // What a group has for the communicator: messages, which progress beside the collectives, and these in their order.
   virtual Status runGroup(std::span<const Message> messages, std::span<const Operation> operations, void* stream) = 0;
-  // Messages alone, without the turn; the calling thread may have it by its bias. On the host they need none of their
-  // own: none of them waits for what other threads do.
+  // Messages alone, without the turn; the calling thread may have it by its bias. On the host, messages need no turn:
+  // no message waits for what other threads do. REQUIRES: the communicator is this backend's.
   virtual Status runMessages(Held<Communicator>& communicator, std::span<const Message> messages, void* stream) = 0;
   // One message of a call, which may be koloInProgress as run() may.
   virtual Status runMessage(Held<Communicator>& communicator, const Message& message, void* stream) {
     return runMessages(communicator, {&message, 1}, stream);
   }
-  // Messages at a place in the turn that Requests::takeStreamPlace() gave, which ends here.
+  // Messages without the turn, at a place in it that Requests::takeStreamPlace() gave, which ends here.
   virtual Status runMessagesAt(std::uint64_t place, std::span<const Message> messages, void* stream) = 0;
   // Waits for the headers that other ranks still owe, the last check of operations in which this rank only gave; or for
   // what was enqueued.
@@ -64,7 +64,8 @@ class Backend {
   // Another rank's question about an array that this rank has sent. nullopt: it asks for something else. Any thread.
   virtual std::optional<std::string> answer(std::string_view) { return {}; }
 
-  // ---- what ranks tell each other: values in host memory, wherever the buffers lie. Collective.
+  // ---- what ranks tell each other: values in host memory, wherever the buffers lie. Collective; the calls wait for
+  // the other ranks. REQUIRES: the calling thread may wait.
 
   // The root's, on all ranks.
   virtual Status tell(int root, void* value, std::size_t bytes) = 0;
@@ -78,7 +79,7 @@ class Backend {
   // Whether it is in doubt where buffers lie.
   virtual bool checksPlaces() const = 0;
   virtual Status checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const = 0;
-  // isOwn: it came from koloStreamCreate.
+  // isOwn: it came from koloStreamCreate. koloInvalidHandle without words: it did not, and had to.
   virtual Status checkStream(void* stream, bool isOwn) const = 0;
   virtual Status checkMessage(const Message& message) const = 0;
 

@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <optional>
-#include <span>
 #include <thread>
 #include <tuple>
-#include <type_traits>
 
 #include "base/caller.h"
 #include "base/log.h"

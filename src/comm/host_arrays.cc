@@ -1,4 +1,6 @@
-// Arrays that are sent between ranks in host memory: a message with the description, and one with the data.
+// Arrays that are sent between ranks in host memory: a message with the description, and behind it one with the data,
+// unless that is short and goes along. Both have tags that no user's message has. The data's tag is from the
+// description, so several threads may receive arrays from one rank.
 #include <array>
 #include <atomic>
 #include <cstring>

@@ -114,12 +114,6 @@ Status HostBackend::reduceWords(std::span<std::uint64_t> words, koloRedOp_t op) 
   return run({call, {}, {}}, nullptr);
 }
 
-Status HostBackend::checkStream(void* stream, bool isOwn) const {
-  if (stream == nullptr || isOwn) return {};
-  return error(koloInvalidHandle, "{} is not a stream: it was destroyed, or did not come from koloStreamCreate",
-               fmt::ptr(stream));
-}
-
 // Whether the peer's last header said where its output is.
 bool HostBackend::hasOfferedOutput(int peer) const {
   const device::Link& link = owner_.traffic().links()[static_cast<std::size_t>(peer)];

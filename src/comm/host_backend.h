@@ -44,7 +44,9 @@ class HostBackend final : public Backend {
   Status checkRequest() const override { return {}; }
   bool checksPlaces() const override { return usesCuda_; }
   Status checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const override;
-  Status checkStream(void* stream, bool isOwn) const override;
+  Status checkStream(void* stream, bool isOwn) const override {
+    return stream == nullptr || isOwn ? Status() : Status(koloInvalidHandle, {});
+  }
   Status checkMessage(const Message&) const override { return {}; }
 
   Result<Window*> addWindow(void* buffer, std::size_t bytes) override;

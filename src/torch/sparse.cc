@@ -46,6 +46,8 @@ WorkPtr KoloBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpt
                     tensors[0].device().str());
   TORCH_CHECK_VALUE(options.reduceOp.op_ == c10d::ReduceOp::SUM || options.reduceOp.op_ == c10d::ReduceOp::AVG,
                     "allreduce of sparse tensors only works with ReduceOp.SUM and AVG");
+  TORCH_CHECK_VALUE(options.reduceOp.op_ == c10d::ReduceOp::SUM || tensors[0].scalar_type() != at::kBool,
+                    "bool has no average");
   TORCH_CHECK_VALUE(!coalesces(), "allreduce of sparse tensors cannot be coalesced");
   const at::Tensor target = tensors[0], own = target.coalesce();
   const auto size = static_cast<std::size_t>(size_);
@@ -80,7 +82,7 @@ WorkPtr KoloBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpt
                           n = size_] {
     const at::NoGradGuard noGrad;
     at::Tensor sum = sumOf(indices, values, specified, target);
-    if (average && c10::isIntegralType(sum.scalar_type(), true)) sum._values().div_(n, "trunc");
+    if (average && c10::isIntegralType(sum.scalar_type(), false)) sum._values().div_(n, "trunc");
     else if (average) sum.div_(n);
     at::Tensor(target).copy_(sum);
   };

@@ -848,7 +848,7 @@ TEST_CASE("S1.8 S4.4 lists and axes: buffers and counts that cannot be are refus
     const std::size_t splits[] = {1, 3}, alike[] = {splits[rank], splits[rank]}, others[] = {1, 3};
     item.sendarray = &rows;
     expectRefusal(koloAllToAllAxis(&item, 0, 0, splits, others, comm, nullptr), koloInvalidArgument,
-                  fmt::format("expected {}: splits[{}], as both axes are the same", splits[rank], rank));
+                  fmt::format("expected {}: rank {}'s part, as both axes are the same", splits[rank], rank));
     expectRefusal(koloAllToAllAxis(&item, 0, 0, splits, alike, comm, nullptr), koloSuccess, "");
     expectRefusal(koloAllToAllAxis(&item, 0, 0, splits, nullptr, comm, nullptr), koloSuccess, "");
     // Strides whose products do not fit a word.
@@ -859,6 +859,12 @@ TEST_CASE("S1.8 S4.4 lists and axes: buffers and counts that cannot be are refus
       expectRefusal(koloAllReduceList(&item, 1, koloSum, comm, nullptr), koloInvalidCount,
                     "sendarray: strides[0] is " + std::to_string(stride));
     }
+    const std::size_t nothing[] = {0, 2};
+    const std::ptrdiff_t any[] = {1, PTRDIFF_MAX};
+    const koloArray_t empty{2, nothing, any};  // whose strides mean nothing
+    item.sendarray = &empty;
+    item.recvarray = nullptr;
+    expectRefusal(koloAllReduceList(&item, 1, koloSum, comm, nullptr), koloSuccess, "");
     item.sendarray = &rows;
     two[1].sendtype = two[1].transfertype = two[1].recvtype = koloComplex64;
     for (int i = 0; i < 2; ++i) {

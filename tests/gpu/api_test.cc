@@ -138,6 +138,22 @@ TEST_CASE("what does not belong on a GPU is refused before anything is launched"
   CHECK(koloGatherv(pair, 1, nullptr, nullptr, nullptr, koloInt32, 1, ranks[0], nullptr) == koloInvalidPointer);
   const CudaStream stream, foreign(1);
   CHECK(koloAllReduce(mine.data(), mine.data(), 1, koloInt32, koloSum, ranks[0], foreign.get()) == koloInvalidArgument);
+  // Requests are the host's, wherever the buffers lie.
+  koloRequest_t request = nullptr;
+  koloWindow_t window = nullptr;
+  const auto isRefused = [](koloResult_t result) { return result == koloUnsupported && messageHas("is on GPUs"); };
+  CHECK(isRefused(koloIallReduce(&host, &host, 1, koloInt32, koloSum, ranks[0], &request)));
+  CHECK(isRefused(koloIsend(mine.data(), 1, koloInt32, 1, 0, ranks[0], &request)));
+  CHECK(isRefused(koloIwindowRegister(ranks[0], mine.data(), 4, &window, &request)));
+  REQUIRE(koloGroupStart() == koloSuccess);
+  CHECK(koloAllReduce(mine.data(), mine.data(), 1, koloInt32, koloSum, ranks[0], stream.get()) == koloSuccess);
+  CHECK(isRefused(koloIgroupEnd(&request)));
+  // A vote would wait.
+  std::uint64_t any = 7, all = 7;
+  CHECK(koloSetMayWait(0) == koloSuccess);
+  CHECK(koloVote(1, &any, &all, ranks[0]) == koloInProgress);
+  CHECK(koloSetMayWait(1) == koloSuccess);
+  CHECK((any == 7 && all == 7));
   CHECK(messageHas("the stream belongs to a context of device 1"));
   CHECK(koloSendTag(mine.data(), 1, koloInt32, 1, 7, ranks[0], stream.get()) == koloUnsupported);
   CHECK(koloRecvTag(mine.data(), 1, koloInt32, KOLO_ANY_SOURCE, 0, nullptr, ranks[0], stream.get()) == koloUnsupported);
@@ -368,6 +384,9 @@ TEST_CASE("a stream of Kolo's is refused where one of CUDA's is expected", "[moc
   koloStream_t stream = nullptr;
   REQUIRE(koloStreamCreate(&stream) == koloSuccess);
   CHECK(koloAllReduce(value.data(), value.data(), 1, koloInt32, koloSum, ranks[0], stream) == koloInvalidHandle);
+  CHECK(messageHas("expected a cudaStream_t"));
+  const koloArray_t one{0, nullptr, nullptr};
+  CHECK(koloBroadcastArray(value.data(), &one, koloInt32, nullptr, nullptr, 0, ranks[0], stream) == koloInvalidHandle);
   CHECK(messageHas("expected a cudaStream_t"));
   CHECK(koloStreamDestroy(stream) == koloSuccess);
 }

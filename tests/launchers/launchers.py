@@ -124,7 +124,8 @@ class OpenMpi(Launcher):
                  "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"]
         folder = tempfile.mkdtemp(prefix="ompi-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return {**{name: "1" for name in names}, "OMPI_MCA_orte_tmpdir_base": folder}
+        bases = ["OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"]  # of Open MPI 4 and 5
+        return {**{name: "1" for name in names}, **{name: folder for name in bases}}
 
     def command(self, ranks, words, options=()):
         return [self.program, "--oversubscribe", *options, "-n", str(ranks), *words]

@@ -365,6 +365,8 @@ def sparse(rank, count):
         wanted = torch.arange(1, count + 1)
         wanted[0] += 5 * count
         expect_equal(mine.to_dense(), wanted.div(count, rounding_mode="trunc"))
+        truth = torch.sparse_coo_tensor([[0]], torch.tensor([True]), (4,))
+        expect_error(lambda: dist.all_reduce(truth, op=dist.ReduceOp.AVG), "bool has no average", kind=ValueError)
         empty = torch.sparse_coo_tensor(torch.zeros((1, 0), dtype=torch.int64), torch.zeros((0, 3)), (4, 3))
         mine = empty if rank == 0 else torch.sparse_coo_tensor([[2]], torch.ones((1, 3)), (4, 3))
         dist.all_reduce(mine)
