@@ -39,8 +39,8 @@ struct CopyPolicy {
 };
 
 // A rank that only gives stages its data early up to these sizes: if a single copy would do otherwise; and if the
-// caller may not wait, or two copies are made anyway. Not measured size by size; perf/results/2026-11-27-ablation.txt has
-// what the first one gains ("eager_staging").
+// caller may not wait, or two copies are made anyway. Not measured size by size; perf/results/2026-11-27-ablation.txt
+// has what the first one gains ("eager_staging").
 inline constexpr std::uint64_t kMostStagedEarly = 16 << 10, kMostStagedEarlyWithoutWaiting = 128 << 10;
 
 // A block or message in a window is read there by the receiver above this size. Not measured.

@@ -46,6 +46,7 @@ WAYS = {
     "sequence parallel": cases.sequence_parallel,
     "pipeline": cases.pipeline,
     "functional collectives": cases.functional,
+    "a compiled function": lambda rank, count: cases.compiled_function(rank, count, backend="aot_eager"),
     "checkpoint": in_one_folder(cases.checkpoint),
     "asynchronous checkpoint": in_one_folder(cases.save_asynchronously),
     "objects": objects,

@@ -419,13 +419,13 @@ def functional(rank, count):
             expect_equal(tensor + 0, float(count))
 
 
-def compiled(rank, count):
-    """By Inductor: collectives inside of a compiled function, and a DDP model that is compiled."""
+def compiled_function(rank, count, **how):
+    """Collectives inside of a compiled function; how: of torch.compile, Inductor if nothing is said."""
     import torch.distributed._functional_collectives as functional_collectives  # pylint: disable=import-outside-toplevel
 
     with kolo_group() as group:
 
-        @torch.compile(fullgraph=True)
+        @torch.compile(fullgraph=True, **how)
         def function(tensor):
             total = functional_collectives.all_reduce(tensor * 2, "sum", group) + 1
             parts = functional_collectives.reduce_scatter_tensor(total, "sum", 0, group)
@@ -434,6 +434,14 @@ def compiled(rank, count):
         given = torch.arange(4.0 * count)
         total = sum(2.0 * (given + other) for other in range(count)) + 1
         torch.testing.assert_close(function(given + rank), (total * count - 1).sin())
+
+
+def compiled(rank, count):
+    """By Inductor: other collectives inside of compiled functions, and a DDP model that is compiled."""
+    import torch.distributed._functional_collectives as functional_collectives  # pylint: disable=import-outside-toplevel
+
+    with kolo_group() as group:
+        compiled_function(rank, count)
 
         @torch.compile(fullgraph=True)
         def exchange(tensor):
