@@ -54,7 +54,7 @@
  * "Independence" (of one communicator from another). The head of a section says under the same labels what holds for
  * all of its functions. Where neither a function nor its section has one of the first labels, this holds:
  *
- *     Parameters  their names say all
+ *     Parameters  the names of the parameters say all
  *     In place    the function has no pair of buffers
  *     Blocks      no: the call waits neither for other ranks nor for operations
  *     Stream      the function takes no stream

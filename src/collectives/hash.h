@@ -1,5 +1,6 @@
-// Hashes of what a call says: FNV-1a, by words. Its multiplication only moves bits up, so after it the upper half is
-// folded into the lower one: else a word's highest bit would stay where it is, and two words' would cancel.
+// Hashes of what a call says: FNV-1a, by words. The multiplication of a step moves bits up only, so the step ends by
+// folding the upper half into the lower one. Otherwise the highest bit of a word would stay in place, and the highest
+// bits of two words would cancel each other.
 //
 // Thread safety: pure functions.
 #pragma once

@@ -1,8 +1,8 @@
 // Where the buffers of a communicator lie, and who carries out its operations: a host thread that waits, or kernels on
 // a GPU. A communicator is made with one backend, and nothing else tests which of the two it is.
 //
-// Thread safety: under the communicator's turn, but for what says that it is called without the turn, which takes it
-// where it needs it; and for stop(), check(), and the functions that examine arguments, which any thread may call.
+// Thread safety: a caller has the communicator's turn. Functions that say so are called without the turn, and take it
+// themselves. Any thread may call stop(), check() and the functions that examine arguments.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +79,8 @@ class Backend {
   // Whether it is in doubt where buffers lie.
   virtual bool checksPlaces() const = 0;
   virtual Status checkPlace(const char* name, const void* buffer, std::uint64_t bytes) const = 0;
-  // isOwn: it came from koloStreamCreate. koloInvalidHandle without words: it did not, and had to.
+  // isOwn: the stream came from koloStreamCreate. The error koloInvalidHandle has no words, and the caller finds them,
+  // where a stream of koloStreamCreate was expected and this is none.
   virtual Status checkStream(void* stream, bool isOwn) const = 0;
   virtual Status checkMessage(const Message& message) const = 0;
 
