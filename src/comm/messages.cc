@@ -267,7 +267,10 @@ int Messages::waitedFor() const {
 
 bool Messages::needsCare() const {
   if (setup_.failure.isSet()) return unfinished_ != 0;
-  return unfinished_ != 0 || unanswered_ != 0 || isStuck() || (setup_.traffic.posts() && !peers_.isFlushed());
+  if (unfinished_ != 0 || unanswered_ != 0 || isStuck()) return true;
+  if (!setup_.traffic.posts()) return false;
+  const auto held = setup_.traffic.hold();
+  return !peers_.isFlushed();
 }
 
 Status Messages::attend(Request& request, const Aside* aside, std::int64_t untilNs) {
@@ -381,6 +384,12 @@ Status Messages::settle() {
 }
 
 void Messages::endAll(const Status& why) {
+  const auto held = setup_.traffic.hold();
+  endAllHere(why);
+}
+
+// With the links held.
+void Messages::endAllHere(const Status& why) {
   if (goesStraight()) peers_.abandon();
   std::vector<Request*> left;
   forEach([&](Request& request, int) { left.push_back(&request); });
@@ -398,11 +407,11 @@ void Messages::endAll(const Status& why) {
 }
 
 // The callers have their buffers back: nobody reads or writes them any more, or it does not count
-// (device::mayHaveChanged).
+// (device::mayHaveChanged). With the links held.
 Status Messages::giveUp(const device::Fault& fault, int peer) {
   Status why = setup_.conclusions.ofMessages(fault, peer);
   setup_.traffic.releaseBuffers();  // behind that, for peers that find the mark wait for the reason
-  endAll(why);
+  endAllHere(why);
   return why;
 }
 

@@ -235,6 +235,7 @@ class Messages final : public MessageEngine {
   bool isStuck() const { return broken_.kind != device::Fault::kNone || doubted_ >= 0; }
   bool goesStraight() const;
   Status giveUp(const device::Fault& fault, int peer);
+  void endAllHere(const Status& why);
 
   const Setup setup_;
   Peers& peers_;

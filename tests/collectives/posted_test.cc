@@ -280,6 +280,32 @@ TEST_CASE("posted links: a window opens links beside the thread that looks after
   CHECK(sums == std::vector<int>(3, 3));
 }
 
+// Whoever asks for a message asks afterwards whether anything is left for the communicator's own threads to do. It
+// looks at the links for that, beside the thread that replaces them: ThreadSanitizer sees whether they keep apart.
+TEST_CASE("posted links: a link is replaced right after a message", "[posted][reroute]") {
+  const UseExecutor host(0);
+  World world({.ranks = 2, .latePerHost = 1, .losesAfter = 1 << 30});
+  const Lossy lossy;
+  std::vector<koloResult_t> results(2, koloSuccess);
+  std::vector<int> words{1, 2};
+  world.run([&](int rank) {
+    const koloComm_t comm = world.comm(rank);
+    koloResult_t& result = results[static_cast<std::size_t>(rank)];
+    int* const word = &words[static_cast<std::size_t>(rank)];
+    for (int round = 0; round < 2 && result == koloSuccess; ++round) {
+      result = rank == round ? koloSend(word, 1, koloInt32, 1 - rank, comm, nullptr)
+                             : koloRecv(word, 1, koloInt32, 1 - rank, comm, nullptr);
+      if (rank == 1 && round == 0) {
+        std::this_thread::sleep_for(kSomeLooks);
+        lossy.lose(0);
+      }
+      std::this_thread::sleep_for((rank == 0 ? 3 : 2) * kSomeLooks);
+    }
+  });
+  CHECK(results == std::vector<koloResult_t>(2, koloSuccess));
+  CHECK(words == std::vector<int>{1, 1});
+}
+
 // The link from rank 0 is lost while it is in no call, and rank 1 in a function of its user's: so the thread of rank
 // 0's that replaces the link has to wait until rank 1 follows.
 TEST_CASE("posted links: only who is in a call calls its user's function while it waits", "[posted][reroute]") {
