@@ -242,7 +242,10 @@ Status HostBackend::runGroup(std::span<const Message> messages, std::span<const 
   const MayWait asEver;
   Request request(static_cast<std::uint32_t>(messages.size()));
   const bool isAlone = messages.size() == 1 && operations.empty();
-  for (const Message& message : messages) owner_.messages().start(message, request, isAlone);
+  if (!messages.empty()) {
+    const auto held = owner_.traffic().hold();
+    for (const Message& message : messages) owner_.messages().start(message, request, isAlone);
+  }
   Status first;
   for (const Operation& operation : operations) {
     Status status = run(operation, nullptr);

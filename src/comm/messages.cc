@@ -62,7 +62,7 @@ device::Fault Messages::call(int peer) {
   for (executor::WaitState state;;) {
     Status called = peers_.set(peer, layout_.callAt(setup_.rank), 1);  // [call] before the first line
     if (called.ok()) return {};
-    const device::Fault fault = called.code() == koloInProgress ? setup_.traffic.checkWait(peer, state, true)
+    const device::Fault fault = called.code() == koloInProgress ? setup_.traffic.checkWait(peer, state, true, nowNs())
                                                                 : setup_.traffic.lost(peer, std::move(called));
     if (setup_.boards.hasLeft(peer)) return {};  // it listens no more
     if (fault.kind != device::Fault::kNone) return fault;
@@ -91,7 +91,6 @@ void Messages::end(Request* request, Status status) {
 }
 
 void Messages::start(const Message& message, Request& request, bool isAlone) {
-  const auto held = setup_.traffic.hold();
   const std::uint64_t bytes = message.count * elementBytes(message.datatype);
   const auto datatype = static_cast<std::uint8_t>(message.datatype);
   ++unfinished_;
@@ -291,7 +290,7 @@ Status Messages::attend(Request& request, const Aside* aside, std::int64_t until
     state.startedNs = request.waitsSince(now);
     const int peer = waitedFor();
     const device::Fault fault =
-        broken_.kind != device::Fault::kNone ? broken_ : setup_.traffic.checkMessages(peer, state);
+        broken_.kind != device::Fault::kNone ? broken_ : setup_.traffic.checkMessages(peer, state, now);
     if (fault.kind != device::Fault::kNone) return giveUp(fault, peer);
     endOverdue();
   }
@@ -312,7 +311,7 @@ bool Messages::look(executor::WaitState& state) {
   }
   const int peer = waitedFor();
   const device::Fault fault =
-      broken_.kind != device::Fault::kNone ? broken_ : setup_.traffic.checkMessages(peer, state, false);
+      broken_.kind != device::Fault::kNone ? broken_ : setup_.traffic.checkMessages(peer, state, nowNs(), false);
   if (fault.kind != device::Fault::kNone) {
     (void)giveUp(fault, peer);
   } else {

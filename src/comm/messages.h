@@ -57,7 +57,7 @@ class Messages final : public MessageEngine {
   explicit Messages(const Setup& setup);
 
   // Starts one send or receive, a part of the request, which it ends when it is done. isAlone: there is nothing else to
-  // go together with.
+  // go together with. REQUIRES: the links are held (Traffic::hold()).
   void start(const Message& message, Request& request, bool isAlone);
   // Moves whatever can be moved; never waits. True if anything did. Lines that nobody here waits for are read too only
   // if asked for: where they stand they cost nothing, but a peer whose lines are full waits.

@@ -63,6 +63,7 @@ void Requests::startAt(std::uint64_t place, const Message* messages, std::size_t
 
 // Behind those that were started before, while another thread had the turn.
 void Requests::startNow(const Message* messages, std::size_t count, Request& request) {
+  const auto held = owner_.traffic().hold();
   takePost();
   begin(messages, count, request);
 }
@@ -79,6 +80,13 @@ void Requests::post(const Message* messages, std::size_t count, Request& request
   const Lock lock(mutex_);
   for (std::size_t i = 0; i < count; ++i) post_.push_back({messages[i], &request});
   hasPost_.store(true, std::memory_order_relaxed);
+}
+
+// Under the turn, where the links are not held yet.
+void Requests::holdAndTakePost() {
+  if (!hasPost_.load(std::memory_order_relaxed)) return;
+  const auto held = owner_.traffic().hold();
+  takePost();
 }
 
 void Requests::startPosted() {
@@ -267,7 +275,7 @@ void Requests::wait(Request& request, std::int64_t untilNs) {
     if (hasCollectives()) hurry();
     {
       const Aside aside(turn_);
-      if (aside) takePost();
+      if (aside) holdAndTakePost();
       if (aside.isBorrowed()) {
         (void)owner_.messages().look(state);
       } else if (aside && !owner_.messages().isIdle()) {
@@ -296,14 +304,14 @@ void Requests::look() {
 bool Requests::lookAfterMessages(executor::WaitState& state) {
   const Aside aside(turn_);
   if (!aside) return false;
-  takePost();
+  holdAndTakePost();
   const bool moved = owner_.messages().needsCare() && owner_.messages().look(state);
   noteLook();
   return moved;
 }
 
 Status Requests::settle() {
-  takePost();
+  holdAndTakePost();
   Status status;
   if (owner_.failed()) {
     owner_.messages().endAll(owner_.failure());
@@ -315,7 +323,7 @@ Status Requests::settle() {
 }
 
 bool Requests::settlesAtOnce() {
-  takePost();
+  holdAndTakePost();
   return owner_.messages().isIdle();
 }
 

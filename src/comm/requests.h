@@ -99,7 +99,7 @@ class Requests {
   // nobody else uses the communicator. To be called before the end.
   void stop(Messages* messages);
 
-  // ---- for Messages, under the turn
+  // ---- for Messages, under the turn and with the links held
 
   // Takes messages that were started meanwhile.
   void takePost() {
@@ -126,6 +126,7 @@ class Requests {
     Message message;
     Request* request;
   };
+  void holdAndTakePost();
   void startPosted();
   void begin(const Message* messages, std::size_t count, Request& request);
   void startNow(const Message* messages, std::size_t count, Request& request);

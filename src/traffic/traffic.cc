@@ -81,7 +81,7 @@ Fault Traffic::post(int peer, const device::Post& post, bool isMessage) {
     if (accepted.ok()) return {};
     const bool isBusy = accepted.code() == koloInProgress && !setup_.peers[peer].isHeld;
     const Fault fault = setup_.peers[peer].isGone           ? Fault{Fault::kLost, peer, 0, 0}
-                        : accepted.code() == koloInProgress ? checkWait(peer, state, isMessage)
+                        : accepted.code() == koloInProgress ? checkWait(peer, state, isMessage, nowNs())
                                                             : lost(peer, std::move(accepted));
     // A peer that left may have needed nothing more, so that is no failure here. Whoever waits for it finds out.
     if (!isBusy && (setup_.boards.hasLeft(peer) || setup_.peers[peer].isGone)) return {};
@@ -96,7 +96,7 @@ Fault Traffic::flush(bool isMessage) {
     const int peer = setup_.peers.unflushed();
     if (setup_.peers[peer].isHeld && setup_.boards.hasLeft(peer)) setup_.peers.release(peer);
     if (setup_.peers.progress(peer, 0)) continue;
-    if (const Fault fault = checkWait(peer, state, isMessage); fault.kind != Fault::kNone) return fault;
+    if (const Fault fault = checkWait(peer, state, isMessage, nowNs()); fault.kind != Fault::kNone) return fault;
   }
   return {};
 }
@@ -113,7 +113,7 @@ Fault Traffic::lost(int peer, Status why) {
   }
   if (!setup_.failure.isSet()) setup_.causes.awaitNewsOfHub();
   if (setup_.failure.isSet()) return {Fault::kAborted, peer, 0, 0};
-  setup_.reasons.noteLostLink(std::move(why));
+  setup_.reasons.noteLostLink(why);
   return {Fault::kLost, peer, 0, 0};
 }
 

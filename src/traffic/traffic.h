@@ -4,7 +4,7 @@
 // Executors know this object as the owner of the links. Messages use it too.
 //
 // Thread safety: under the communicator's turn, and while hold() is held where links may be replaced: a thread of this
-// object looks after them between calls (traffic/failover.cc). posts(), mayReroute() and offersMemory(): any thread.
+// object looks after them between calls (traffic/failover.cc). posts() and mayReroute(): any thread.
 // Invariants
 //  - Every function that waits ends as Waiter says.
 //  - After releaseBuffers() no peer writes in this rank's buffers any more, and what a peer reads there does not count.
@@ -107,14 +107,14 @@ class Traffic final : public executor::LinkOwner {
   const unsigned char* placeIn(int peer, const device::WindowRef& ref, std::uint64_t bytes) const {
     return device::placeIn(links_[static_cast<std::size_t>(peer)], ref, 0, bytes);
   }
-  // In a wait for a message; peer -1: for any. kNone, or why to give up. mayRest: the calling thread has nothing better
-  // to do, and leaves its core to others for a moment.
-  device::Fault checkMessages(int peer, executor::WaitState& state, bool mayRest = true);
+  // In a wait for a message; peer -1: for any. kNone, or why to give up. now: nowNs(). mayRest: the calling thread has
+  // nothing better to do, and leaves its core to others for a moment.
+  device::Fault checkMessages(int peer, executor::WaitState& state, std::int64_t now, bool mayRest = true);
 
   // ---- for both
 
-  // In any wait: kNone, or why to give up. peer -1: for nobody in particular.
-  device::Fault checkWait(int peer, executor::WaitState& state, bool isMessage);
+  // In any wait: kNone, or why to give up. peer -1: for nobody in particular. now: nowNs().
+  device::Fault checkWait(int peer, executor::WaitState& state, bool isMessage, std::int64_t now);
   // Until all requests go on without this rank's help.
   device::Fault flush(bool isMessage);
   // A posted link is lost, or could not be opened: kAborted if that is known to be a part of something larger; kNone if

@@ -57,8 +57,7 @@ void Traffic::sayGoodbye(int peer) {
   }
 }
 
-Fault Traffic::checkWait(int peer, executor::WaitState& state, bool isMessage) {
-  const std::int64_t now = nowNs();
+Fault Traffic::checkWait(int peer, executor::WaitState& state, bool isMessage, std::int64_t now) {
   const Fault fault = setup_.waiter.keepWaiting(peer, state, isMessage, now);
   return fault.kind != Fault::kNone ? fault : lookForReroutes(now);
 }
@@ -71,9 +70,8 @@ Fault Traffic::lookForReroutes(std::int64_t now) {
 
 // Messages wait for nobody in particular (-1), or for one peer, which may leave meanwhile, or whose link may be lost.
 // What a peer sent before it left is there when it is known to have left: this rank looks once more before it gives up.
-Fault Traffic::checkMessages(int peer, executor::WaitState& state, bool mayRest) {
-  Fault fault = mayRest ? checkWait(peer, state, true) : setup_.waiter.check(peer, state, true, nowNs());
-  const std::int64_t now = nowNs();
+Fault Traffic::checkMessages(int peer, executor::WaitState& state, std::int64_t now, bool mayRest) {
+  Fault fault = mayRest ? checkWait(peer, state, true, now) : setup_.waiter.check(peer, state, true, now);
   if (!mayRest && fault.kind == Fault::kNone) fault = lookForReroutes(now);
   if (fault.kind != Fault::kNone || now - state.checkedNs < waiting::kBoardIntervalNs) return fault;
   state.checkedNs = now;
@@ -87,9 +85,9 @@ Fault Traffic::checkMessages(int peer, executor::WaitState& state, bool mayRest)
 
 Fault Traffic::keepWaiting(const Work& work, int peer, executor::WaitState& state) {
   messages_->goOn();
-  const Fault fault = checkWait(peer, state, false);
-  if (fault.kind != Fault::kNone) return fault;
   const std::int64_t now = nowNs();
+  const Fault fault = checkWait(peer, state, false, now);
+  if (fault.kind != Fault::kNone) return fault;
   if (now - state.checkedNs < waiting::kBoardIntervalNs) return {};
   state.checkedNs = now;
   notify();

@@ -306,6 +306,39 @@ TEST_CASE("posted links: a link is replaced right after a message", "[posted][re
   CHECK(words == std::vector<int>{1, 1});
 }
 
+// One thread of rank 0 waits for rank 1, and holds the links, which may be replaced, from their other users. Rank 1
+// waits for what another thread of rank 0 sends meanwhile: the first one has to start that.
+TEST_CASE("posted links: who waits starts what another thread sends meanwhile", "[posted][reroute]") {
+  const bool waitsInCollective = GENERATE(false, true);
+  const UseExecutor host(0);
+  World world({.ranks = 2, .latePerHost = 1, .losesAfter = 1 << 30});
+  std::vector<koloResult_t> results(3, koloSuccess);
+  std::vector<int> words{7, 0};
+  int answer = 0;
+  const auto meet = [&](int rank) {
+    int word = 1;
+    if (waitsInCollective)
+      return koloAllReduce(&word, rank == 0 ? &answer : &word, 1, koloInt32, koloSum, world.comm(rank), nullptr);
+    word = 2;
+    return rank == 0 ? koloRecv(&answer, 1, koloInt32, 1, world.comm(0), nullptr)
+                     : koloSend(&word, 1, koloInt32, 0, world.comm(1), nullptr);
+  };
+  world.run([&](int rank) {
+    if (rank == 0) {
+      std::thread waiting([&] { results[2] = meet(0); });
+      std::this_thread::sleep_for(kSomeLooks);
+      results[0] = koloSend(words.data(), 1, koloInt32, 1, world.comm(0), nullptr);
+      waiting.join();
+    } else {
+      results[1] = koloRecv(&words[1], 1, koloInt32, 0, world.comm(1), nullptr);
+      if (results[1] == koloSuccess) results[1] = meet(1);
+    }
+  });
+  CHECK(results == std::vector<koloResult_t>(3, koloSuccess));
+  CHECK(words[1] == 7);
+  CHECK(answer == 2);
+}
+
 // The link from rank 0 is lost while it is in no call, and rank 1 in a function of its user's: so the thread of rank
 // 0's that replaces the link has to wait until rank 1 follows.
 TEST_CASE("posted links: only who is in a call calls its user's function while it waits", "[posted][reroute]") {
