@@ -43,7 +43,8 @@ koloResult_t guard(const char* function, Body&& body) noexcept {
 
 struct WindowEntry {
   comm::Communicator* communicator;
-  comm::Window* window;
+  comm::Window* window;   // under the communicator's turn
+  bool zeroCopy = false;  // the window's
 };
 
 // The tables live as long as the process: threads of the library may outlive main().

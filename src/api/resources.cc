@@ -36,6 +36,7 @@ Status addWindow(comm::Communicator& communicator, koloWindow_t* window, const A
   auto entry = std::make_unique<WindowEntry>();
   entry->communicator = &communicator;
   KOLO_ASSIGN(entry->window, add());
+  entry->zeroCopy = entry->window->zeroCopy;
   return giveHandle(window, windows, std::move(entry), "window");
 }
 template <class Add>
@@ -213,7 +214,7 @@ KOLO_API koloResult_t koloWindowIsZeroCopy(koloWindow_t window, int* zeroCopy) {
   return guard(__func__, [&]() -> Status {
     KOLO_TRY(checkResult("zeroCopy", zeroCopy));
     KOLO_ASSIGN(const Pin<WindowEntry> entry, findWindow(window));
-    *zeroCopy = entry->window->zeroCopy ? 1 : 0;
+    *zeroCopy = entry->zeroCopy ? 1 : 0;
     return {};
   });
 }

@@ -33,25 +33,28 @@ class Turn {
 
   // Uses this bias, whose memory outlives the turn.
   void leanOn(Bias& bias) {
-    if (Bias::isPossible()) bias_ = &bias;
+    if (Bias::isPossible()) bias_.store(&bias, std::memory_order_relaxed);
   }
 
   // The next place in the order.
   std::uint64_t take() {
     // Sequentially consistent with lean(): either it sees this place, or the bias that it gave is seen here. [lean]
     const std::uint64_t place = issued_.fetch_add(1, std::memory_order_seq_cst);
-    if (bias_ != nullptr) bias_->revoke();
+    if (Bias* const bias = this->bias()) bias->revoke();
     return place;
   }
 
   // As take(), but nothing where the calling thread gets in by its bias. Goes to InTurn.
-  std::uint64_t reserve() { return bias_ != nullptr && bias_->enter() ? kByBias : take(); }
+  std::uint64_t reserve() {
+    Bias* const bias = this->bias();
+    return bias != nullptr && bias->enter() ? kByBias : take();
+  }
 
   // Returns when all before `place` are done.
   void wait(std::uint64_t place) {
     if (place == kByBias) return;
     if (!isNext(place)) waitForOthers(place);
-    if (bias_ != nullptr && !bias_->isLeft()) waitUntilLeft();
+    if (const Bias* const bias = this->bias(); bias != nullptr && !bias->isLeft()) waitUntilLeft();
     for (int rounds = 0; !occupy(); ++rounds) {
       if (rounds >= kRoundsBeforeNap) nap();
     }
@@ -61,7 +64,7 @@ class Turn {
   bool isNext(std::uint64_t place) const { return served_.load(std::memory_order_acquire) == place; }  // [turn]
 
   void done(std::uint64_t place) {
-    if (bias_ != nullptr) lean(place);
+    if (bias() != nullptr) lean(place);
     served_.store(place + 1, std::memory_order_release);  // [turn] what the operation wrote is visible to the next
     // Behind that store: whoever borrows the turn afterwards sees whether the next place has been taken.
     occupied_.store(false, std::memory_order_release);  // [occupied]
@@ -70,14 +73,14 @@ class Turn {
 
   // The calling thread's next turn, by its bias or by a place for which it waits; then leave() with what enter() gave.
   std::uint64_t enter() {
-    if (bias_ != nullptr && bias_->enter()) return kByBias;
+    if (Bias* const bias = this->bias(); bias != nullptr && bias->enter()) return kByBias;
     const std::uint64_t place = take();
     wait(place);
     return place;
   }
   void leave(std::uint64_t entered) {
     if (entered == kByBias) {
-      bias_->leave();
+      bias()->leave();
     } else {
       done(entered);
     }
@@ -85,11 +88,12 @@ class Turn {
 
   // As enter(), if nobody else has the turn or waits for it.
   std::optional<std::uint64_t> tryEnter() {
-    if (bias_ != nullptr && bias_->enter()) return kByBias;
+    Bias* const bias = this->bias();
+    if (bias != nullptr && bias->enter()) return kByBias;
     std::uint64_t place = served_.load(std::memory_order_acquire);                                           // [turn]
     if (!issued_.compare_exchange_strong(place, place + 1, std::memory_order_seq_cst)) return std::nullopt;  // [lean]
-    if (bias_ != nullptr) bias_->revoke();
-    if ((bias_ == nullptr || bias_->isLeft()) && occupy()) return place;
+    if (bias != nullptr) bias->revoke();
+    if ((bias == nullptr || bias->isLeft()) && occupy()) return place;
     serveNext(place);  // who is inside by the bias sees by isWanted() that it is gone
     return std::nullopt;
   }
@@ -101,9 +105,9 @@ class Turn {
     // From here on nobody enters by a place, and no bias is given, as only who is inside by a place gives one. A bias
     // that was given before is taken away here; who was inside by it may still be.
     bool isFree = isDue();
-    if (isFree && bias_ != nullptr) {
-      bias_->revoke();
-      isFree = bias_->isLeft();
+    if (Bias* const bias = this->bias(); isFree && bias != nullptr) {
+      bias->revoke();
+      isFree = bias->isLeft();
     }
     if (!isFree) giveBack();
     return isFree;
@@ -111,7 +115,7 @@ class Turn {
   void giveBack() { occupied_.store(false, std::memory_order_release); }  // [occupied]
   // Whether others wait for the turn that was entered.
   bool isWanted(std::uint64_t entered) const {
-    return entered == kByBias ? !bias_->isKept() : issued_.load(std::memory_order_relaxed) != entered + 1;
+    return entered == kByBias ? !bias()->isKept() : issued_.load(std::memory_order_relaxed) != entered + 1;
   }
 
   // Returns when everything issued so far is done.
@@ -122,6 +126,7 @@ class Turn {
   static constexpr int kRoundsBeforeNap = 1000;  // of who comes while the one before leaves
   static constexpr std::uint64_t kFirstPatience = 8, kMostPatience = 1 << 20;
 
+  Bias* bias() const { return bias_.load(std::memory_order_relaxed); }
   // Whether somebody has the next place.
   bool isDue() const { return issued_.load(std::memory_order_seq_cst) != served_.load(std::memory_order_acquire); }
   // Whether the turn was neither borrowed nor somebody's who has a place. [occupied] what those have done is visible.
@@ -149,7 +154,7 @@ class Turn {
 
   // For the one who had the bias and is still in its last operation.
   void waitUntilLeft() const {
-    while (!bias_->isLeft()) nap();
+    while (!bias()->isLeft()) nap();
   }
   static void nap() {
     const timespec time{0, 20'000};
@@ -168,15 +173,17 @@ class Turn {
     if (++turnsInARow_ < patience_ || issued_.load(std::memory_order_relaxed) != place + 1) return;
     turnsInARow_ = 0;
     patience_ = std::min(2 * patience_, kMostPatience);
-    bias_->give();
-    if (issued_.load(std::memory_order_seq_cst) != place + 1) bias_->revoke();  // [lean]
+    bias()->give();
+    if (issued_.load(std::memory_order_seq_cst) != place + 1) bias()->revoke();  // [lean]
   }
 
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> served_{0};
   std::atomic<std::uint32_t> waiters_{0};
   std::atomic<bool> occupied_{false};  // by one who has a place, or has borrowed the turn; not by the bias
-  Bias* bias_ = nullptr;
+  // Null until leanOn(), which another thread may be beside that has found the communicator by its name: it has no use
+  // for the bias yet, for nobody has been given it.
+  std::atomic<Bias*> bias_{nullptr};
   // Under the turn.
   std::thread::id lastThread_;
   std::uint64_t turnsInARow_ = 0, patience_ = kFirstPatience;

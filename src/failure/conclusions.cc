@@ -91,7 +91,7 @@ Status Conclusions::of(const Work& work, const Fault& fault) {
     case Fault::kLost:
       failure = {koloRemoteError, jobRank(fault.peer),
                  fmt::format("rank {} has no link to rank {} in {}: {}: {}", rank(), fault.peer, label(work), mine,
-                             setup_.reasons.lostLink().message())};
+                             setup_.reasons.lostLink())};
       break;
     case Fault::kCorrupt:
       (void)setup_.reasons.distrust(
@@ -127,7 +127,7 @@ Status Conclusions::ofMessages(const Fault& fault, int peer) {
   std::string mine;  // what is news to the others
   if (fault.kind == Fault::kLost) {
     mine = fmt::format("rank {} has no link to rank {} for messages on communicator {}: {}", rank(), fault.peer,
-                       setup_.name, setup_.reasons.lostLink().message());
+                       setup_.name, setup_.reasons.lostLink());
   } else if (fault.kind == Fault::kCorrupt) {
     mine = fmt::format("{}; communicator {}", setup_.reasons.distrusted(), setup_.name);
   } else if (fault.kind == Fault::kLeft) {

@@ -6,7 +6,23 @@ Status Reasons::messageUnread(int peer) const {
   return error(koloRemoteError, "rank {} could not read the message of rank {}: {}", rank_, peer, access_.message());
 }
 
+void Reasons::noteLostLink(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  lostLink_ = why.message();
+}
+
+std::string Reasons::lostLink() const {
+  const std::lock_guard lock(mutex_);
+  return lostLink_;
+}
+
+std::string Reasons::distrusted() const {
+  const std::lock_guard lock(mutex_);
+  return distrusted_;
+}
+
 device::Fault Reasons::distrust(int peer, const std::string& what) {
+  const std::lock_guard lock(mutex_);
   distrusted_ = fmt::format(
       "rank {} wrote to rank {} {}, which a rank of this version does not do: what it wrote was altered, in memory or "
       "on its way, or "

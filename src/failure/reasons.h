@@ -1,9 +1,12 @@
 // What a fault leaves unsaid: why a peer's memory could not be read, why a link was lost, and what a peer wrote that it
 // cannot have written. Whoever uses links notes it, for the words of the error.
 //
-// Thread safety: under the communicator's turn, and with its links held where some are posted.
+// Thread safety: under the communicator's turn, and with its links held where some are posted. What is said of lost
+// links and of distrust, by any thread: of a communicator on GPUs the link monitor looks after the host's links, and
+// other threads after those of its GPU.
 #pragma once
 
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -22,17 +25,18 @@ class Reasons {
   // The error of a message that could not be read.
   Status messageUnread(int peer) const;
 
-  void noteLostLink(Status why) { lostLink_ = std::move(why); }
-  const Status& lostLink() const { return lostLink_; }
+  void noteLostLink(const Status& why);
+  std::string lostLink() const;
 
   // The peer has written what it cannot have: the communicator is to fail by this fault.
   device::Fault distrust(int peer, const std::string& what);
-  const std::string& distrusted() const { return distrusted_; }
+  std::string distrusted() const;
 
  private:
   const int rank_;
-  Status access_, lostLink_;
-  std::string distrusted_;
+  Status access_;
+  mutable std::mutex mutex_;           // of these:
+  std::string lostLink_, distrusted_;  // in words
 };
 
 }  // namespace kolo::failure

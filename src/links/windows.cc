@@ -93,7 +93,11 @@ Result<std::unique_ptr<Window>> Windows::make(void* buffer, std::size_t bytes) c
 
 Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer, std::size_t bytes) {
   KOLO_ASSIGN(std::unique_ptr<Window> window, make(buffer, bytes));
-  KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(registerEverywhere(*window, peers)));
+  const std::string mine = [&] {
+    const auto held = holdLinks_();
+    return registerEverywhere(*window, peers);
+  }();
+  KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(mine));
   for (const std::string& blob : blobs) window->addresses.push_back(addressIn(blob));
   const std::string why = openParts(*window, membership.rank, peers, blobs);
   return keep(membership, std::move(window), why);

@@ -156,8 +156,7 @@ int getWin_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm
 int getWin_free(MPI_Win* win) {
   const auto known = win != nullptr ? windows().find(*win) : std::nullopt;
   if (known) {
-    Session* const session = Session::withNumber(known->session);
-    if (session != nullptr && known->window != nullptr) session->abandon(known->window);
+    if (known->window != nullptr) Session::abandon(known->session, known->window);
     windows().remove(*win);
   }
   if (known && known->isAllocated) return underneath().Win_free(win);

@@ -205,8 +205,6 @@ void Session::registerSegments(int rounds) {
   }
 }
 
-Session* Session::withNumber(std::uint64_t number) { return sessions().withNumber(number); }
-
 // Collective.
 void Session::findPlace() {
   MPI_Comm here = MPI_COMM_NULL;
@@ -224,8 +222,9 @@ koloWindow_t Session::adopt(void* const* parts, const std::size_t* bytes) {
   return window;
 }
 
-void Session::abandon(koloWindow_t window) {
-  if (koloWindowDeregister(kolo_, window) != koloSuccess) warn(koloGetLastError(nullptr));
+void Session::abandon(std::uint64_t number, koloWindow_t window) {
+  const koloComm_t kolo = sessions().counterpartOf(number);
+  if (kolo != nullptr && koloWindowDeregister(kolo, window) != koloSuccess) warn(koloGetLastError(nullptr));
 }
 
 koloResult_t Session::join(const koloUniqueId& id) {

@@ -74,14 +74,13 @@ class Session {
 
   // Whether all ranks are on one host, as the MPI sees it.
   bool isOnOneHost() const { return isOnOneHost_; }
-  // Collective. Memory that this process has mapped for all ranks, as koloWindowRegisterMapped takes it; and the end of
-  // that, which may also be the session's. nullptr: collectives use it like any other.
+  // Collective. Memory that this process has mapped for all ranks, as koloWindowRegisterMapped takes it. nullptr:
+  // collectives use it like any other.
   koloWindow_t adopt(void* const* parts, const std::size_t* bytes);
-  void abandon(koloWindow_t window);
+  // Collective: the end of that, which may also be the end of the session with this number.
+  static void abandon(std::uint64_t number, koloWindow_t window);
   // No other session of the process has, or had, the same.
   std::uint64_t number() const { return number_; }
-  // nullptr: it is no more.
-  static Session* withNumber(std::uint64_t number);
 
   // A collective: run(), on Kolo, whose arguments the MPI would not refuse. In the order of the communicator's
   // collectives. Before it, now and then, the ranks see whether some have new segments of memory (pool.h). waitsForAll:

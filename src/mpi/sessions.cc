@@ -89,10 +89,10 @@ Session* Sessions::add(std::unique_ptr<Session> session) {
   return all_.emplace(made_, std::move(session)).first->second.get();
 }
 
-Session* Sessions::withNumber(std::uint64_t number) {
+koloComm_t Sessions::counterpartOf(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   const auto found = all_.find(number);
-  return found != all_.end() && found->second->kolo_ != nullptr ? found->second.get() : nullptr;
+  return found != all_.end() ? found->second->kolo_ : nullptr;
 }
 
 void Sessions::end(const Session& session) {

@@ -28,8 +28,9 @@ class Sessions {
   std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }  // [change]
 
   Session* add(std::unique_ptr<Session> session);
-  // nullptr: it is no more, or has no counterpart.
-  Session* withNumber(std::uint64_t number);
+  // nullptr: the session is no more, or has none. The session may end as soon as this has returned; Kolo refuses the
+  // handle then.
+  koloComm_t counterpartOf(std::uint64_t number);
   // Its communicator has been freed.
   void end(const Session& session);
   // Ends those of freed communicators that need no other rank for it.

@@ -116,9 +116,7 @@ class KoloBackend final : public c10d::Backend {
   Membership membership() const;
   Communicator& communicator(at::Device device);
   koloComm_t comm(at::Device device) { return communicator(device).get(); }
-  bool coalesces() const {
-    return coalescing_.load(std::memory_order_relaxed) && coalescer_ == std::this_thread::get_id();
-  }
+  bool coalesces() const { return coalescer_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
   // Whether the caller's tensors have to be kept: the call returns before the operation's end.
   bool lasts(bool asyncOp, at::Device device) const { return asyncOp || coalesces() || !device.is_cpu(); }
   // Whether several tensors are one list of Kolo's. On GPUs they are a group of single calls, which is one launch, too.
@@ -181,9 +179,8 @@ class KoloBackend final : public c10d::Backend {
   std::atomic<std::uint64_t> sequence_{0};
   std::uint64_t monitoredBarriers_ = 0;
 
-  std::optional<Windows> windows_;  // for groups that have them
-  std::atomic<bool> coalescing_{false};
-  std::thread::id coalescer_;
+  std::optional<Windows> windows_;            // for groups that have them
+  std::atomic<std::thread::id> coalescer_{};  // whose calls are coalesced; relaxed: a thread looks for itself alone
   std::vector<Coalesced> coalesced_;
 };
 

@@ -135,8 +135,7 @@ at::Tensor KoloBackend::allocateTensor(long size, at::TensorOptions options) {
 // this thread are noted, and dropped, until its next batch, as torch itself then adds them to a list that nobody ends.
 void KoloBackend::startCoalescing() {
   coalesced_.clear();
-  coalescer_ = std::this_thread::get_id();
-  coalescing_.store(true, std::memory_order_relaxed);
+  coalescer_.store(std::this_thread::get_id(), std::memory_order_relaxed);
 }
 
 WorkPtr KoloBackend::defer(Operation&& operation, Milliseconds timeout, Call call) {
@@ -145,7 +144,7 @@ WorkPtr KoloBackend::defer(Operation&& operation, Milliseconds timeout, Call cal
 }
 
 WorkPtr KoloBackend::endCoalescing() {
-  coalescing_.store(false, std::memory_order_relaxed);
+  coalescer_.store({}, std::memory_order_relaxed);
   std::vector<Coalesced> taken = std::move(coalesced_);
   coalesced_.clear();
   if (taken.empty()) return nullptr;

@@ -207,6 +207,36 @@ TEST_CASE("a window whose communicator is gone is a dead handle") {
   CHECK_CODE(koloInvalidHandle, koloWindowDeregister(other[0], window));
 }
 
+// The sanitizers see whether a question touches what another thread is just freeing.
+TEST_CASE("a thread asks about a window that another one deregisters") {
+  World world(1);
+  std::vector<int> memory(100);
+  std::atomic<koloWindow_t> current{nullptr};
+  std::atomic<bool> isOver{false};
+  int strange = 0;
+  std::thread asking([&] {
+    while (!isOver) {
+      int zeroCopy = 7;
+      const koloWindow_t window = current;
+      if (window == nullptr) continue;
+      const koloResult_t result = koloWindowIsZeroCopy(window, &zeroCopy);
+      const bool isKnown = result == koloSuccess && (zeroCopy == 0 || zeroCopy == 1);
+      if (!isKnown && result != koloInvalidHandle) ++strange;
+    }
+  });
+  koloResult_t result = koloSuccess;
+  for (int i = 0; i < 2000 && result == koloSuccess; ++i) {
+    koloWindow_t window = nullptr;
+    result = koloWindowRegister(world[0], memory.data(), 400, &window);
+    current = window;
+    if (result == koloSuccess) result = koloWindowDeregister(world[0], window);
+  }
+  isOver = true;
+  asking.join();
+  CHECK(result == koloSuccess);
+  CHECK(strange == 0);
+}
+
 TEST_CASE("a NULL buffer with bytes is no window") {
   World world(1);
   koloWindow_t window = nullptr;
