@@ -65,10 +65,11 @@ struct Row {  // NOLINT(clang-analyzer-optin.performance.Padding)
   std::uint32_t scratch = 0;       // that need scratch memory as large as the rank's input
   std::uint32_t undivided = 0;     // whose blocks cannot be divided among channels
   std::uint32_t cutsItems = 0;     // in which each item of a list is cut into a part for each rank
-  std::uint32_t renumbers = 0;     // that may number the ranks host by host, so that neighbours share a host
-  std::uint32_t steps = 0;         // that may be a step of a hierarchical collective
-  std::uint32_t asOneShot = 0;     // whose zero-copy form is that of one_shot
-  std::uint32_t asTwoShot = 0;     // whose zero-copy form is that of two_shot
+  std::uint32_t cutsLists = 0;  // in which lists are cut where their items are not: floats may be rounded differently
+  std::uint32_t renumbers = 0;  // that may number the ranks host by host, so that neighbours share a host
+  std::uint32_t steps = 0;      // that may be a step of a hierarchical collective
+  std::uint32_t asOneShot = 0;  // whose zero-copy form is that of one_shot
+  std::uint32_t asTwoShot = 0;  // whose zero-copy form is that of two_shot
   // Limits.
   int mostRanks = INT_MAX;
   std::uint64_t mostBytes = UINT64_MAX;
@@ -306,6 +307,7 @@ inline constexpr Row kCatalogue[] = {
      .collectives = setOf(kAllReduce, kAllGather, kReduceScatter),
      .vectors = setOf(kAllGather, kReduceScatter),
      .cutsItems = setOf(kAllReduce),
+     .cutsLists = setOf(kAllReduce, kReduceScatter),
      .renumbers = setOf(kAllReduce, kAllGather, kReduceScatter),
      .steps = setOf(kAllReduce, kAllGather, kReduceScatter),
      .staged = costs::biring,
@@ -356,6 +358,7 @@ inline constexpr Row kCatalogue[] = {
      .hostsInRows = setOf(kAllToAll),
      .scratch = setOf(kReduceScatter, kAllToAll),
      .undivided = setOf(kAllToAll),  // collects all blocks for a host
+     .cutsLists = setOf(kAllReduce),
      .meeting = Meeting::kInSteps},
     {.algorithm = device::Algorithm::kDoubleTree,
      .name = "double_tree",
@@ -364,6 +367,7 @@ inline constexpr Row kCatalogue[] = {
      // A rank waits for both trees in turn: perf/results/2026-11-26-double-tree.txt.
      .onlyMapped = setOf(kReduce),
      .onlyPosted = setOf(kReduce, kBroadcast),
+     .cutsLists = setOf(kReduce),
      .renumbers = setOf(kReduce, kBroadcast),
      .chosenFromBytes = 1 << 20,
      .staged = costs::doubleTree,
@@ -374,6 +378,7 @@ inline constexpr Row kCatalogue[] = {
      .readsOutput = setOf(kAllReduce),
      .onMesh = setOf(kAllReduce),
      .onlyPosted = setOf(kAllReduce),
+     .cutsLists = setOf(kAllReduce),
      .meeting = Meeting::kInSteps},
 };
 
@@ -395,13 +400,13 @@ constexpr bool isSound(const Row& row, int place) {
   const std::uint32_t own = row.collectives;
   const bool isOrdered = static_cast<int>(row.algorithm) == place;
   const bool hasName = !std::string_view(row.name).empty() && std::string_view(row.name).size() < 24;  // koloPlan_t
-  const bool areSubsets = isSubset(own, rows::kAll) && isSubset(row.vectors, own & rows::kVectors) &&
-                          isSubset(row.pairVectors, row.vectors) && isSubset(row.uniformHosts, own) &&
-                          isSubset(row.hostsInRows, own) && isSubset(row.onMesh, own) &&
-                          isSubset(row.boundedRanks, rows::kAll) && isSubset(row.onlyMapped, own) &&
-                          isSubset(row.onlyPosted, own) && isSubset(row.scratch, own) && isSubset(row.undivided, own) &&
-                          isSubset(row.cutsItems, own) && isSubset(row.renumbers, own) && isSubset(row.steps, own) &&
-                          isSubset(row.asOneShot | row.asTwoShot, own) && (row.asOneShot & row.asTwoShot) == 0;
+  const bool areSubsets =
+      isSubset(own, rows::kAll) && isSubset(row.vectors, own & rows::kVectors) &&
+      isSubset(row.pairVectors, row.vectors) && isSubset(row.uniformHosts, own) && isSubset(row.hostsInRows, own) &&
+      isSubset(row.onMesh, own) && isSubset(row.boundedRanks, rows::kAll) && isSubset(row.onlyMapped, own) &&
+      isSubset(row.onlyPosted, own) && isSubset(row.scratch, own) && isSubset(row.undivided, own) &&
+      isSubset(row.cutsItems | row.cutsLists, own) && isSubset(row.renumbers, own) && isSubset(row.steps, own) &&
+      isSubset(row.asOneShot | row.asTwoShot, own) && (row.asOneShot & row.asTwoShot) == 0;
   const bool isBounded = (row.boundedRanks != 0) == (row.mostRanks != INT_MAX);
   return own != 0 && isOrdered && hasName && areSubsets && isBounded;
 }

@@ -112,15 +112,7 @@ KOLO_DEVICE_CALL void directTwoShot(device::Exchange<Team>& exchange) {
   }
 }
 
-// Whether a rank copies its own block while it waits for the others' headers, whatever way the other blocks will go.
-KOLO_DEVICE bool copiesOwnBlockFirst(const device::Work& work) {
-  using device::Collective;
-  return work.sharing.readsPeers &&
-         (work.signature.collective == Collective::kAllGather || work.signature.collective == Collective::kAllToAll);
-}
-
-// What every rank has for this one into the block of the output that is for it; this rank's own last, if that is not
-// done yet.
+// What every rank has for this one into the block of the output that is for it; this rank's own last.
 template <class Team>
 KOLO_DEVICE_CALL void directTake(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
@@ -128,7 +120,7 @@ KOLO_DEVICE_CALL void directTake(device::Exchange<Team>& exchange) {
     const int from = device::ringRank(work.rank, i, work.ranks);
     take(exchange, exchange.pieceFrom(from), from, 0);
   }
-  if (!copiesOwnBlockFirst(work)) copyOwn(exchange);
+  copyOwn(exchange);
 }
 
 // REQUIRES: met all peers; all buffers are shared, or all inputs readable.

@@ -43,7 +43,6 @@ KOLO_DEVICE_CALL bool open(device::Exchange<Team>& exchange, device::Opening ope
     return !exchange.failed();
   }
   announceAll(exchange);
-  if (copiesOwnBlockFirst(work)) copyOwn(exchange);
   if (!owes) return meetAll(exchange);
   for (int i = 1; i < work.ranks; ++i) owe(exchange, device::ringRank(work.rank, i, work.ranks));
   exchange.team().sync();  // what is owed is not met: meetRest() may be next

@@ -67,7 +67,7 @@ Status submitTo(What& what, koloComm_t comm, koloStream_t stream, comm::Request*
     KOLO_TRY(refuseInReduction());
     Held<comm::Communicator> communicator(communicators.remember(reinterpret_cast<std::uintptr_t>(comm)));
     if (!communicator) return notACommunicator(comm);
-    const comm::GpuRank::Visit visit(communicator->backend().device());
+    const comm::Backend::Visit visit(communicator->backend());
     if (request != nullptr) KOLO_TRY(communicator->backend().checkRequest());
     if (communicator->isFinalized()) {
       return error(koloInvalidUsage, "the communicator was finalised; expected no operations after koloCommFinalize");

@@ -27,6 +27,19 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
+  // While it lives, all that its thread calls of backends on this device shares one switch to the device's context and
+  // back. On the host it does nothing.
+  class Visit {
+   public:
+    explicit Visit(const Backend& backend) : backend_(backend), before_(backend.enter()) {}
+    ~Visit() { backend_.exit(before_); }
+    Visit(const Visit&) = delete;
+
+   private:
+    const Backend& backend_;
+    const void* const before_;
+  };
+
   // Whether an operation waits for other ranks in the thread that runs it; else the thread only enqueues it in a stream
   // of the device, and may go on.
   virtual bool waits() const = 0;
@@ -107,10 +120,12 @@ class Backend {
 
   // The transports in use: "shm", "p2p+tcp", or "self" with one rank.
   virtual std::string transportNames() const = 0;
-  // The device's rank, for GpuRank::Visit; null on the host.
-  virtual const GpuRank* device() const { return nullptr; }
   // Whether communicators that are split from this one may use its links and its arena.
   virtual bool sharesLinks() const = 0;
+
+ protected:
+  virtual const void* enter() const { return nullptr; }
+  virtual void exit(const void*) const {}
 };
 
 }  // namespace kolo::comm

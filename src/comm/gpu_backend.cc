@@ -263,7 +263,7 @@ Status GpuBackend::checkWindow(const char* name, const void* buffer, const devic
 }
 
 Status GpuBackend::enqueue(std::span<const Message> messages, std::span<const Operation> operations, void* stream) {
-  const GpuRank::Visit visit(rank_.get());
+  const Visit visit(*this);
   if (rank_->fault().has_value()) check();
   if (owner_.failed()) return owner_.failure();
   works_.clear();

@@ -62,8 +62,11 @@ class GpuBackend final : public Backend {
   void leave() override { rank_->leave(); }
   void close(bool failed) override { rank_->close(failed); }
   std::string transportNames() const override { return rank_->transportNames(); }
-  const GpuRank* device() const override { return rank_.get(); }
   bool sharesLinks() const override { return false; }  // links of GPUs are of one communicator
+
+ protected:
+  const void* enter() const override { return rank_->enter(); }
+  void exit(const void* before) const override { rank_->exit(before); }
 
  private:
   Status enqueue(std::span<const Message> messages, std::span<const Operation> operations, void* stream);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <optional>
 #include <thread>
 #include <tuple>
 
@@ -174,7 +175,8 @@ Status runBatches(Batch* batches, std::size_t count) {
     return borrowed;
   }
   {
-    const GpuRank::Visit visit(batches != waiting ? batches->pinned->backend().device() : nullptr);
+    std::optional<Backend::Visit> visit;
+    if (batches != waiting) visit.emplace(batches->pinned->backend());
     for (Batch* batch = batches; batch != waiting; ++batch) note(runBatch(*batch));
   }
   for (Batch* batch = waiting; batch + 1 < end; ++batch) {

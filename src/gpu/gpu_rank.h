@@ -40,21 +40,6 @@ class GpuRank {
 
   virtual ~GpuRank() = default;
 
-  // While it lives, all that its thread calls of ranks on this device shares one switch to the device's context and
-  // back. null: nothing.
-  class Visit {
-   public:
-    explicit Visit(const GpuRank* rank) : rank_(rank), before_(rank != nullptr ? rank->enter() : nullptr) {}
-    ~Visit() {
-      if (rank_ != nullptr) rank_->exit(before_);
-    }
-    Visit(const Visit&) = delete;
-
-   private:
-    const GpuRank* const rank_;
-    const void* const before_;
-  };
-
   // Collective; every rank gives its device. Pairs of ranks reach each other's memory directly, or through pinned
   // memory of the host, by mapped or by posted links.
   static Result<std::unique_ptr<GpuRank>> connect(links::Membership& membership, const Wishes& wishes);
@@ -111,7 +96,8 @@ class GpuRank {
   // then it stays until the last communicator of the process on this device has gone.
   virtual void release(std::shared_ptr<const void> used) = 0;
 
- protected:
+  // Makes the device's context the calling thread's, and what it was before again. What is called in between on this
+  // device switches no more.
   virtual const void* enter() const = 0;
   virtual void exit(const void* before) const = 0;
 };

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "algorithms/catalogue.h"
 #include "algorithms/direct.h"
 #include "algorithms/names.h"
 #include "collectives/copy_policy.h"
@@ -554,7 +555,7 @@ std::string Case::wrongAlgorithm(const World& world, const Case* before) const {
   const bool isSmallInteger = koloDataTypeSize(problem_.datatype) <= 2 && !isFloating(problem_.datatype);
   const bool ordered = problem_.reduces() && (world.reproducible() || problem_.reduction == Reduction::kAffine ||
                                               (problem_.op == koloAvg && isSmallInteger));
-  if (ordered && ran != "line" && ran != "one_shot" && ran != "two_shot") return ran + " does not fold in rank order";
+  if (ordered && !algorithms::rowOf(first.algorithm).keepsOrder) return ran + " does not fold in rank order";
   const bool customOrder = problem_.reduction == Reduction::kAffine;  // koloCommGetPlan is not told of the function
   // Where ranks share cores, a barrier behind a broadcast or a scatter, which koloCommGetPlan is not told of either.
   const bool mayBeBehindRoot = before == nullptr || before->problem_.collective == koloCollectiveBroadcast ||

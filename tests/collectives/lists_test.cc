@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/catalogue.h"
+#include "algorithms/names.h"
 #include "batch.h"
 
 namespace kolo::tests {
@@ -1190,11 +1192,9 @@ void compareBits(World& world, koloCollective_t collective, koloDataType_t datat
 
 // Algorithms that kolo.h excepts: they cut the merged buffer where they do not cut the single ones, or serve no lists.
 bool isExcepted(koloCollective_t collective, const std::string& algorithm) {
-  switch (collective) {
-    case koloCollectiveReduce: return algorithm == "double_tree";
-    case koloCollectiveReduceScatter: return algorithm == "biring" || algorithm == "recursive";
-    default: return algorithm == "biring" || algorithm == "hierarchical" || algorithm == "mesh_ring";
-  }
+  const algorithms::Row& row = algorithms::rowOf(algorithmByName(algorithm));
+  const auto reduced = static_cast<device::Collective>(collective);
+  return device::isIn(reduced, row.scratch) || device::isIn(reduced, row.cutsLists);
 }
 
 TEST_CASE("S2.7 a list gives the bits of single calls, for the same algorithm") {
