@@ -2,9 +2,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "support/ranks.h"
 #include "support/settings.h"
@@ -147,6 +151,39 @@ TEST_CASE("S4.8 a device string chooses device and stream") {
   }
   REQUIRE_OK(koloDeviceParse("gpu2", &device, nullptr));
   CHECK(device == 2);
+}
+
+// An operation on the stream that one string chooses does not wait for what another string's stream has to do first.
+TEST_CASE(
+    "S4.8 a device string chooses the memory of a communicator, and which of a program's streams an operation takes") {
+  koloConfig_t config = defaultConfig();
+  std::array<int, 2> numbers{-1, -1};
+  REQUIRE_OK(koloDeviceParse("cpu0", &config.device, &numbers[0]));
+  REQUIRE_OK(koloDeviceParse("cpu0:1", &config.device, &numbers[1]));
+  World late(2, config), ready(2, config);
+  std::atomic<bool> isReady{false};
+  late.run([&](Self& self) {
+    std::array<koloStream_t, 2> streams{};
+    for (koloStream_t& stream : streams) EXPECT_OK(self, koloStreamCreate(&stream));
+    const koloStream_t first = streams[static_cast<size_t>(numbers[0])],
+                       other = streams[static_cast<size_t>(numbers[1])];
+    const int mine = self.rank + 1;
+    int lateSum = -1, readySum = -1;
+    if (self.rank == 0) EXPECT_OK(self, koloAllReduce(&mine, &lateSum, 1, koloInt32, koloSum, self.comm, first));
+    EXPECT_OK(self, koloAllReduce(&mine, &readySum, 1, koloInt32, koloSum, ready[self.rank], other));
+    EXPECT_OK(self, koloStreamSynchronize(other));
+    EXPECT(self, readySum == 3);
+    if (self.rank == 0) {
+      EXPECT_CODE(self, koloInProgress, koloStreamQuery(first));
+      isReady = true;
+    } else {
+      while (!isReady) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_OK(self, koloAllReduce(&mine, &lateSum, 1, koloInt32, koloSum, self.comm, first));
+    }
+    EXPECT_OK(self, koloStreamSynchronize(first));
+    EXPECT(self, lateSum == 3);
+    for (const koloStream_t stream : streams) EXPECT_OK(self, koloStreamDestroy(stream));
+  });
 }
 
 TEST_CASE("S4.8 other device strings are refused, and nothing is written") {

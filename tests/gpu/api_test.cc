@@ -440,6 +440,41 @@ TEST_CASE("S4.9 the backend is chosen by the kind of device", "[mock]") {
   }
 }
 
+TEST_CASE("S4.8 a device string chooses the GPU that a rank's memory is on, and the stream that its operations wait in",
+          "[mock]") {
+  const MockScene scene({.devices = 2, .multiprocessors = 8});
+  std::vector<int> devices(2, -9), numbers(2, -9);
+  REQUIRE(koloDeviceParse("gpu1:2", &devices[0], &numbers[0]) == koloSuccess);
+  REQUIRE(koloDeviceParse("cuda0:1", &devices[1], &numbers[1]) == koloSuccess);
+  Ranks ranks(devices);
+  ranks.run([&](Self& self) {
+    const auto own = static_cast<std::size_t>(self.rank);
+    const int device = devices[own];
+    const DeviceBuffer mine(100, device), elsewhere(100, 1 - device);
+    const CudaStream streams[] = {CudaStream(device), CudaStream(device), CudaStream(device)};
+    const auto isWaiting = [&](const CudaStream& stream) {
+      const CurrentDevice current(device);
+      return driver().cuStreamQuery(stream.raw()) == CUDA_ERROR_NOT_READY;
+    };
+    const auto addUp = [&](int* values) {
+      return koloAllReduce(values, values, 100, koloInt32, koloSum, self.comm, streams[numbers[own]].get());
+    };
+    mine->fill(self.rank + 1);
+    EXPECT(self, addUp(elsewhere.data()) == koloInvalidPointer);
+    EXPECT(self, messageHas(("expected memory of device " + std::to_string(device)).c_str()));
+    ranks.together();
+    if (self.rank == 0) {
+      EXPECT_OK(self, addUp(mine.data()));
+      // The other rank has not come.
+      for (int i = 0; i < 3; ++i) EXPECT(self, isWaiting(streams[i]) == (i == numbers[own]));
+    }
+    ranks.together();
+    if (self.rank == 1) EXPECT_OK(self, addUp(mine.data()));
+    streams[numbers[own]].synchronize();
+    EXPECT(self, mine->read(99) == 3);
+  });
+}
+
 TEST_CASE("communicators share a device's blocks, until there are none left", "[mock]") {
   const MockScene scene({.multiprocessors = 132});
   std::vector<std::unique_ptr<Ranks>> all;
