@@ -16,7 +16,6 @@
 #include "algorithms/ring.h"
 #include "algorithms/tree.h"
 #include "algorithms/two_shot.h"
-#include "device/folds.h"
 #include "device/headers.h"
 #include "device/path.h"
 

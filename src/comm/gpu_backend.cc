@@ -303,7 +303,7 @@ void GpuBackend::check() {
   given.signature = Signature::unpack(fault->mine);
   given.headerCount = fault->mineCount;
   given.number = fault->number;
-  if (fault->kind == Fault::kLost) owner_.conclusions().reasons().noteLostLink(rank_->lossOf(fault->peer));
+  if (fault->kind == Fault::kLost) owner_.conclusions().reasons().noteLostLink(fault->peer, rank_->lossOf(fault->peer));
   if (!owner_.failed()) (void)owner_.conclusions().of(given, *fault);
 }
 

@@ -244,6 +244,7 @@ Status HostBackend::runGroup(std::span<const Message> messages, std::span<const 
   const bool isAlone = messages.size() == 1 && operations.empty();
   if (!messages.empty()) {
     const auto held = owner_.traffic().hold();
+    owner_.requests().takePost();  // behind what this thread may have started while another one had the turn
     for (const Message& message : messages) owner_.messages().start(message, request, isAlone);
   }
   Status first;

@@ -3,7 +3,9 @@
 // Short messages travel in a line, middling ones in one slot, both without an answer; long ones ask first, and are then
 // either copied by the receiver straight out of the sender's window or streamed through slots.
 //
-// Thread safety: under the communicator's turn.
+// Thread safety: under the communicator's turn. start(), progress(), goOn(), endOverdue() and beginAgain() need the
+// links held (Traffic::hold()); beginAgain() is also called by who looks after the links, without the turn. Functions
+// that say nothing of links hold them themselves.
 // Invariants
 //  - Lines of a pair are read in order, so messages of a pair with one tag match in order.
 //  - Eager messages and streams have slots of their own. An eager slot is emptied when its line is read, so an
@@ -57,7 +59,7 @@ class Messages final : public MessageEngine {
   explicit Messages(const Setup& setup);
 
   // Starts one send or receive, a part of the request, which it ends when it is done. isAlone: there is nothing else to
-  // go together with. REQUIRES: the links are held (Traffic::hold()).
+  // go together with.
   void start(const Message& message, Request& request, bool isAlone);
   // Moves whatever can be moved; never waits. True if anything did. Lines that nobody here waits for are read too only
   // if asked for: where they stand they cost nothing, but a peer whose lines are full waits.

@@ -99,9 +99,9 @@ class Requests {
   // nobody else uses the communicator. To be called before the end.
   void stop(Messages* messages);
 
-  // ---- for Messages, under the turn and with the links held
+  // ---- for Messages, under the turn
 
-  // Takes messages that were started meanwhile.
+  // Starts messages that other calls have left here meanwhile. REQUIRES: the links are held (Traffic::hold()).
   void takePost() {
     if (hasPost_.load(std::memory_order_relaxed)) startPosted();
   }

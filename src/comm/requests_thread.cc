@@ -1,4 +1,4 @@
-// The thread of a communicator's own, which goes on with requests while nobody waits for them.
+// A communicator's own thread, which goes on with requests while nobody waits for them.
 #include <sched.h>
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 // thread may wait for a message before. Meanwhile the turn is nobody's, and others may *borrow* it, to look after
 // messages: without that, nobody would move the message that the stream waits for.
 //
-// Thread safety: leanOn() before anybody else has the turn; the rest from any thread. wait(t) and done(t) once for each
+// Thread safety: all from any thread, leanOn() once. wait(t) and done(t) once for each
 // t that take() gave.
 #pragma once
 
@@ -88,12 +88,12 @@ class Turn {
 
   // As enter(), if nobody else has the turn or waits for it.
   std::optional<std::uint64_t> tryEnter() {
-    Bias* const bias = this->bias();
-    if (bias != nullptr && bias->enter()) return kByBias;
+    if (Bias* const bias = this->bias(); bias != nullptr && bias->enter()) return kByBias;
     std::uint64_t place = served_.load(std::memory_order_acquire);                                           // [turn]
     if (!issued_.compare_exchange_strong(place, place + 1, std::memory_order_seq_cst)) return std::nullopt;  // [lean]
-    if (bias != nullptr) bias->revoke();
-    if ((bias == nullptr || bias->isLeft()) && occupy()) return place;
+    Bias* const given = bias();  // only now: another thread may have got one meanwhile, and be inside by it
+    if (given != nullptr) given->revoke();
+    if ((given == nullptr || given->isLeft()) && occupy()) return place;
     serveNext(place);  // who is inside by the bias sees by isWanted() that it is gone
     return std::nullopt;
   }
@@ -181,8 +181,8 @@ class Turn {
   std::atomic<std::uint64_t> served_{0};
   std::atomic<std::uint32_t> waiters_{0};
   std::atomic<bool> occupied_{false};  // by one who has a place, or has borrowed the turn; not by the bias
-  // Null until leanOn(), which another thread may be beside that has found the communicator by its name: it has no use
-  // for the bias yet, for nobody has been given it.
+  // Null until leanOn(). A thread that finds the communicator by its name may read it meanwhile. Who gives a bias has
+  // read it before his last place; so whoever reads it behind a later place of his own sees it, too.
   std::atomic<Bias*> bias_{nullptr};
   // Under the turn.
   std::thread::id lastThread_;

@@ -91,7 +91,7 @@ Status Conclusions::of(const Work& work, const Fault& fault) {
     case Fault::kLost:
       failure = {koloRemoteError, jobRank(fault.peer),
                  fmt::format("rank {} has no link to rank {} in {}: {}: {}", rank(), fault.peer, label(work), mine,
-                             setup_.reasons.lostLink())};
+                             setup_.reasons.lostLink(fault.peer))};
       break;
     case Fault::kCorrupt:
       (void)setup_.reasons.distrust(
@@ -101,7 +101,7 @@ Status Conclusions::of(const Work& work, const Fault& fault) {
               "the operation needs",
               fault.count, fault.signature - 1));
       failure = {koloRemoteError, jobRank(fault.peer),
-                 fmt::format("{}; in {}: {}", setup_.reasons.distrusted(), label(work), mine)};
+                 fmt::format("{}; in {}: {}", setup_.reasons.distrusted(fault.peer), label(work), mine)};
       break;
     case Fault::kLeft:
       failure = {koloRemoteError, jobRank(fault.peer),
@@ -127,9 +127,9 @@ Status Conclusions::ofMessages(const Fault& fault, int peer) {
   std::string mine;  // what is news to the others
   if (fault.kind == Fault::kLost) {
     mine = fmt::format("rank {} has no link to rank {} for messages on communicator {}: {}", rank(), fault.peer,
-                       setup_.name, setup_.reasons.lostLink());
+                       setup_.name, setup_.reasons.lostLink(fault.peer));
   } else if (fault.kind == Fault::kCorrupt) {
-    mine = fmt::format("{}; communicator {}", setup_.reasons.distrusted(), setup_.name);
+    mine = fmt::format("{}; communicator {}", setup_.reasons.distrusted(fault.peer), setup_.name);
   } else if (fault.kind == Fault::kLeft) {
     mine = fmt::format("{} destroyed its communicator {} while rank {} waited for a message from or to it",
                        peer < 0 ? "every other rank" : whom, setup_.name, rank());

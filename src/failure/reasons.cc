@@ -6,24 +6,26 @@ Status Reasons::messageUnread(int peer) const {
   return error(koloRemoteError, "rank {} could not read the message of rank {}: {}", rank_, peer, access_.message());
 }
 
-void Reasons::noteLostLink(const Status& why) {
+void Reasons::noteLostLink(int peer, const Status& why) {
   const std::lock_guard lock(mutex_);
-  lostLink_ = why.message();
+  lost_[peer] = why.message();
 }
 
-std::string Reasons::lostLink() const {
+std::string Reasons::lostLink(int peer) const {
   const std::lock_guard lock(mutex_);
-  return lostLink_;
+  const auto found = lost_.find(peer);
+  return found != lost_.end() ? found->second : "";
 }
 
-std::string Reasons::distrusted() const {
+std::string Reasons::distrusted(int peer) const {
   const std::lock_guard lock(mutex_);
-  return distrusted_;
+  const auto found = distrusted_.find(peer);
+  return found != distrusted_.end() ? found->second : "";
 }
 
 device::Fault Reasons::distrust(int peer, const std::string& what) {
   const std::lock_guard lock(mutex_);
-  distrusted_ = fmt::format(
+  distrusted_[peer] = fmt::format(
       "rank {} wrote to rank {} {}, which a rank of this version does not do: what it wrote was altered, in memory or "
       "on its way, or "
       "it runs another build of the library. KOLO_TCP_CHECKSUM=1 finds what is altered on its way by tcp",

@@ -6,6 +6,7 @@
 // other threads after those of its GPU.
 #pragma once
 
+#include <map>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -25,18 +26,20 @@ class Reasons {
   // The error of a message that could not be read.
   Status messageUnread(int peer) const;
 
-  void noteLostLink(const Status& why);
-  std::string lostLink() const;
+  // Why the link to a peer was lost, as it was noted last.
+  void noteLostLink(int peer, const Status& why);
+  std::string lostLink(int peer) const;
 
   // The peer has written what it cannot have: the communicator is to fail by this fault.
   device::Fault distrust(int peer, const std::string& what);
-  std::string distrusted() const;
+  // What it has written.
+  std::string distrusted(int peer) const;
 
  private:
   const int rank_;
   Status access_;
-  mutable std::mutex mutex_;           // of these:
-  std::string lostLink_, distrusted_;  // in words
+  mutable std::mutex mutex_;                      // of these:
+  std::map<int, std::string> lost_, distrusted_;  // words, by peer
 };
 
 }  // namespace kolo::failure

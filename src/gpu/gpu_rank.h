@@ -96,8 +96,8 @@ class GpuRank {
   // then it stays until the last communicator of the process on this device has gone.
   virtual void release(std::shared_ptr<const void> used) = 0;
 
-  // Makes the device's context the calling thread's, and what it was before again. What is called in between on this
-  // device switches no more.
+  // enter() makes the device's context the calling thread's, and returns the one before; exit() restores that. Calls
+  // between them switch no more.
   virtual const void* enter() const = 0;
   virtual void exit(const void* before) const = 0;
 };

@@ -113,7 +113,7 @@ Fault Traffic::lost(int peer, Status why) {
   }
   if (!setup_.failure.isSet()) setup_.causes.awaitNewsOfHub();
   if (setup_.failure.isSet()) return {Fault::kAborted, peer, 0, 0};
-  setup_.reasons.noteLostLink(why);
+  setup_.reasons.noteLostLink(peer, why);
   return {Fault::kLost, peer, 0, 0};
 }
 

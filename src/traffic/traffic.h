@@ -4,7 +4,8 @@
 // Executors know this object as the owner of the links. Messages use it too.
 //
 // Thread safety: under the communicator's turn, and while hold() is held where links may be replaced: a thread of this
-// object looks after them between calls (traffic/failover.cc). posts() and mayReroute(): any thread.
+// object looks after them between calls (traffic/failover.cc). posts() and mayReroute(): any thread. links(),
+// beginLists() and offersMemory(): under the turn alone.
 // Invariants
 //  - Every function that waits ends as Waiter says.
 //  - After releaseBuffers() no peer writes in this rank's buffers any more, and what a peer reads there does not count.
@@ -107,13 +108,13 @@ class Traffic final : public executor::LinkOwner {
   const unsigned char* placeIn(int peer, const device::WindowRef& ref, std::uint64_t bytes) const {
     return device::placeIn(links_[static_cast<std::size_t>(peer)], ref, 0, bytes);
   }
-  // In a wait for a message; peer -1: for any. kNone, or why to give up. now: nowNs(). mayRest: the calling thread has
-  // nothing better to do, and leaves its core to others for a moment.
+  // In a wait for a message; peer -1: for any. kNone, or why to give up. now: the time, as nowNs() says it. mayRest:
+  // the calling thread has nothing better to do, and leaves its core to others for a moment.
   device::Fault checkMessages(int peer, executor::WaitState& state, std::int64_t now, bool mayRest = true);
 
   // ---- for both
 
-  // In any wait: kNone, or why to give up. peer -1: for nobody in particular. now: nowNs().
+  // In any wait: kNone, or why to give up. peer -1: for nobody in particular. now: the time, as nowNs() says it.
   device::Fault checkWait(int peer, executor::WaitState& state, bool isMessage, std::int64_t now);
   // Until all requests go on without this rank's help.
   device::Fault flush(bool isMessage);

@@ -218,6 +218,7 @@ TEST_CASE("a thread asks about a window that another one deregisters") {
     while (!isOver) {
       int zeroCopy = 7;
       const koloWindow_t window = current;
+      std::this_thread::yield();
       if (window == nullptr) continue;
       const koloResult_t result = koloWindowIsZeroCopy(window, &zeroCopy);
       const bool isKnown = result == koloSuccess && (zeroCopy == 0 || zeroCopy == 1);

@@ -280,8 +280,8 @@ TEST_CASE("posted links: a window opens links beside the thread that looks after
   CHECK(sums == std::vector<int>(3, 3));
 }
 
-// Whoever asks for a message asks afterwards whether anything is left for the communicator's own threads to do. It
-// looks at the links for that, beside the thread that replaces them: ThreadSanitizer sees whether they keep apart.
+// A send or receive ends by asking whether anything is left for the communicator's own threads to do. It looks at the
+// links for that, beside the thread that replaces them: ThreadSanitizer sees whether they keep apart.
 TEST_CASE("posted links: a link is replaced right after a message", "[posted][reroute]") {
   const UseExecutor host(0);
   World world({.ranks = 2, .latePerHost = 1, .losesAfter = 1 << 30});
