@@ -65,12 +65,11 @@ struct Row {  // NOLINT(clang-analyzer-optin.performance.Padding)
   std::uint32_t scratch = 0;       // that need scratch memory as large as the rank's input
   std::uint32_t undivided = 0;     // whose blocks cannot be divided among channels
   std::uint32_t cutsItems = 0;     // in which each item of a list is cut into a part for each rank
-  std::uint32_t cutsLists =
-      0;  // in which lists are cut where their items are not, and round floats differently; for tests
-  std::uint32_t renumbers = 0;  // that may number the ranks host by host, so that neighbours share a host
-  std::uint32_t steps = 0;      // that may be a step of a hierarchical collective
-  std::uint32_t asOneShot = 0;  // whose zero-copy form is that of one_shot
-  std::uint32_t asTwoShot = 0;  // whose zero-copy form is that of two_shot
+  std::uint32_t cutsLists = 0;     // whose lists are cut where their items are not, and may round floats differently
+  std::uint32_t renumbers = 0;     // that may number the ranks host by host, so that neighbours share a host
+  std::uint32_t steps = 0;         // that may be a step of a hierarchical collective
+  std::uint32_t asOneShot = 0;     // whose zero-copy form is that of one_shot
+  std::uint32_t asTwoShot = 0;     // whose zero-copy form is that of two_shot
   // Limits.
   int mostRanks = INT_MAX;
   std::uint64_t mostBytes = UINT64_MAX;

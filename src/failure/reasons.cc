@@ -1,6 +1,14 @@
 #include "failure/reasons.h"
 
 namespace kolo::failure {
+namespace {
+
+std::string wordsOf(const std::map<int, std::string>& byPeer, int peer) {
+  const auto found = byPeer.find(peer);
+  return found != byPeer.end() ? found->second : "";
+}
+
+}  // namespace
 
 Status Reasons::messageUnread(int peer) const {
   return error(koloRemoteError, "rank {} could not read the message of rank {}: {}", rank_, peer, access_.message());
@@ -13,14 +21,12 @@ void Reasons::noteLostLink(int peer, const Status& why) {
 
 std::string Reasons::lostLink(int peer) const {
   const std::lock_guard lock(mutex_);
-  const auto found = lost_.find(peer);
-  return found != lost_.end() ? found->second : "";
+  return wordsOf(lost_, peer);
 }
 
 std::string Reasons::distrusted(int peer) const {
   const std::lock_guard lock(mutex_);
-  const auto found = distrusted_.find(peer);
-  return found != distrusted_.end() ? found->second : "";
+  return wordsOf(distrusted_, peer);
 }
 
 device::Fault Reasons::distrust(int peer, const std::string& what) {

@@ -32,6 +32,7 @@ class OnHost {
   ~OnHost();
 
   using Count = MPI_Count;
+  // NOLINTBEGIN(readability-identifier-naming): named as the calls of MPI
   void Barrier(MPI_Comm) {}
   void Bcast(void*& buffer, Count count, MPI_Datatype datatype, int root, MPI_Comm);
   void Allreduce(const void*& sendbuf, void*& recvbuf, Count count, MPI_Datatype datatype, MPI_Op, MPI_Comm);
@@ -60,6 +61,7 @@ class OnHost {
                  Numbers recvcounts, Numbers rdispls, MPI_Datatype recvtype, MPI_Comm);
   void Alltoallw(const void*& sendbuf, Numbers sendcounts, Numbers sdispls, const MPI_Datatype* sendtypes,
                  void*& recvbuf, Numbers recvcounts, Numbers rdispls, const MPI_Datatype* recvtypes, MPI_Comm);
+  // NOLINTEND(readability-identifier-naming)
 
   // Whether any buffer was a GPU's.
   bool isAny() const { return !copies_.empty(); }

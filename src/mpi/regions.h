@@ -142,7 +142,7 @@ class Blocks {
   unsigned char* data_ = nullptr;
   std::size_t extent_ = 0;
   static constexpr int kFew = 8;
-  std::array<std::size_t, 2 * kFew>
+  std::array<std::size_t, std::size_t{2} * kFew>
       few_{};  // counts() and displs() of so many ranks; to allocate them costs as much as to move a few bytes
   std::unique_ptr<std::size_t[]> many_;  // those of more
   std::unique_ptr<unsigned char[]> copy_;

@@ -79,6 +79,8 @@ class PassedOn {
   }
 
  private:
+  // clang-tidy takes a member of a thread for a variable of a namespace.
+  // NOLINTNEXTLINE(readability-identifier-naming)
   [[gnu::tls_model("initial-exec")]] static inline thread_local constinit bool isUnderWay_ = false;
 };
 

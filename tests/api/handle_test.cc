@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "subgroups.h"
+#include "support/items.h"
 
 using namespace kolo::test;
 
@@ -23,15 +24,6 @@ int expertSum(std::size_t i) {
   int sum = 0;
   for (const int rank : kExperts) sum += expertInput(rank, i);
   return sum;
-}
-
-koloItem_t expertItem(const int* send, int* recv, std::size_t count) {
-  koloItem_t item{};
-  item.sendbuf = send;
-  item.recvbuf = recv;
-  item.count = count;
-  item.sendtype = item.transfertype = item.recvtype = koloInt32;
-  return item;
 }
 
 // Collectives of one member of the group, all under way at a time.
@@ -56,11 +48,11 @@ class ExpertCalls {
     EXPECT_OK(self_, koloIallToAllv(input, to.data(), nullptr, exchanged_.data(), from.data(), nullptr, koloInt32,
                                     group_, next++));
     EXPECT_OK(self_, koloIbroadcast(&cast_, &cast_, 1, koloInt32, kRoot, group_, next++));
-    const koloItem_t summed[] = {expertItem(input, listSums_.data(), 4), expertItem(input + 4, &listSums_[4], 5)};
+    const koloItem_t summed[] = {intItem(input, listSums_.data(), 4), intItem(input + 4, &listSums_[4], 5)};
     EXPECT_OK(self_, koloIallReduceList(summed, 2, koloSum, group_, next++));
-    const koloItem_t gathered[] = {expertItem(input, listGathered_.data(), kExpertInts)};
+    const koloItem_t gathered[] = {intItem(input, listGathered_.data(), kExpertInts)};
     EXPECT_OK(self_, koloIallGatherList(gathered, 1, group_, next++));
-    const koloItem_t scattered[] = {expertItem(input, listScattered_.data(), each)};
+    const koloItem_t scattered[] = {intItem(input, listScattered_.data(), each)};
     EXPECT_OK(self_, koloIreduceScatterList(scattered, 1, koloSum, group_, next++));
   }
   bool areAllUnderWay() const {

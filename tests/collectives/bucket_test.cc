@@ -18,10 +18,13 @@
 #include "comm/host_backend.h"
 #include "device/segments.h"
 #include "executor/context.h"
+#include "support/items.h"
 #include "world.h"
 
 namespace kolo::tests {
 namespace {
+
+using test::intItem;
 
 // Calls body(rank) on each rank, and checks that no rank has a fault to tell.
 void expectOnEach(World& world, const std::function<std::string(int)>& body) {
@@ -35,15 +38,6 @@ bool canReadByKernel() {
   int from = 7, to = 0;
   const iovec local{&to, sizeof to}, remote{&from, sizeof from};
   return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof to) && to == 7;
-}
-
-koloItem_t intItem(const int* send, int* recv, std::size_t count) {
-  koloItem_t item{};
-  item.sendbuf = send;
-  item.recvbuf = recv;
-  item.count = count;
-  item.sendtype = item.transfertype = item.recvtype = koloInt32;
-  return item;
 }
 
 // Ten thousand items of ints, some of them empty. Behind each buffer is an int that belongs to none.

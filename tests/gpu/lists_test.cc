@@ -8,25 +8,16 @@
 #include <vector>
 
 #include "gpu/support.h"
+#include "support/items.h"
 #include "support/rank_counts.h"
 
 namespace kolo::test {
 namespace {
 
-// Ints that are sent as they are.
-koloItem_t itemOf(const int* send, int* recv, std::size_t count) {
-  koloItem_t item{};
-  item.sendbuf = send;
-  item.recvbuf = recv;
-  item.count = count;
-  item.sendtype = item.transfertype = item.recvtype = koloInt32;
-  return item;
-}
-
 // The first and the last int of a buffer, in place, as two items.
 koloResult_t addUpEnds(const DeviceBuffer& values, std::size_t ints, koloComm_t comm, const CudaStream& stream) {
-  const koloItem_t items[] = {itemOf(values.data(), values.data(), 1),
-                              itemOf(values.data() + ints - 1, values.data() + ints - 1, 1)};
+  const koloItem_t items[] = {intItem(values.data(), values.data(), 1),
+                              intItem(values.data() + ints - 1, values.data() + ints - 1, 1)};
   return koloAllReduceList(items, 2, koloSum, comm, stream.get());
 }
 
@@ -80,7 +71,7 @@ TEST_CASE("a group of lists, single calls and messages is one launch", "[mock][l
     EXPECT_OK(self, koloRecv(message.data(), 10, koloInt32, 1 - self.rank, self.comm, stream.get()));
     for (std::size_t i = 0; i < each; ++i) {
       int* const to = recv.data() + 40 * i;
-      const koloItem_t items[] = {itemOf(send.data(), to + 20, 20), itemOf(send.data() + 20, to, 20)};
+      const koloItem_t items[] = {intItem(send.data(), to + 20, 20), intItem(send.data() + 20, to, 20)};
       EXPECT_OK(self, koloAllReduceList(items, 2, koloSum, self.comm, stream.get()));
     }
     EXPECT_OK(self, koloAllReduce(send.data(), sum.data(), 10, koloInt32, koloMax, self.comm, stream.get()));
@@ -149,8 +140,8 @@ TEST_CASE("hundreds of lists may be ahead of the device", "[device][lists]") {
     ranks.together();
     if (self.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     for (std::size_t i = 0; i < kCalls; ++i) {
-      const koloItem_t items[] = {itemOf(values.data() + i, sums.data() + kCalls + i, 1),
-                                  itemOf(values.data() + kCalls + i, sums.data() + i, 1)};
+      const koloItem_t items[] = {intItem(values.data() + i, sums.data() + kCalls + i, 1),
+                                  intItem(values.data() + kCalls + i, sums.data() + i, 1)};
       EXPECT_OK(self, koloAllReduceList(items, 2, twice, self.comm, stream.get()));
     }
     stream.synchronize();
@@ -192,17 +183,17 @@ TEST_CASE("an item that does not belong on the GPU is refused by its number", "[
   int host[4] = {};
   const std::uint64_t before = MockCuda::launches();
   const auto call = [&](const koloItem_t& second) {
-    const koloItem_t items[] = {itemOf(mine.data(), mine.data() + 4, 4), second};
+    const koloItem_t items[] = {intItem(mine.data(), mine.data() + 4, 4), second};
     return koloAllGatherList(items, 2, ranks[0], stream.get());
   };
-  CHECK(call(itemOf(mine.data(), host, 2)) == koloInvalidPointer);
+  CHECK(call(intItem(mine.data(), host, 2)) == koloInvalidPointer);
   CHECK(messageHas("item 1: recvbuf is "));
   CHECK(messageHas("host memory: expected memory of device 0"));
-  CHECK(call(itemOf(host, mine.data() + 8, 2)) == koloInvalidPointer);
+  CHECK(call(intItem(host, mine.data() + 8, 2)) == koloInvalidPointer);
   CHECK(messageHas("item 1: sendbuf is "));
-  CHECK(call(itemOf(elsewhere.data(), mine.data() + 8, 2)) == koloInvalidPointer);
+  CHECK(call(intItem(elsewhere.data(), mine.data() + 8, 2)) == koloInvalidPointer);
   CHECK(messageHas("memory of device 1: expected memory of device 0"));
-  CHECK(call(itemOf(host, host, 0)) == koloSuccess);  // has no elements
+  CHECK(call(intItem(host, host, 0)) == koloSuccess);  // has no elements
   stream.synchronize();
   CHECK(MockCuda::launches() - before == 1);
 }
