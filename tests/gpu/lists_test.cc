@@ -1,5 +1,7 @@
 // Lists of items on GPUs: where they may stand, and their tables, which lie in the device's memory and are uploaded
 // once. tests/collectives has the results of every collective over lists.
+#include "executor/cuda/lists.h"
+
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstddef>
@@ -173,6 +175,18 @@ TEST_CASE("a list that is new allocates nothing for which the driver may wait", 
     CHECK(value->read(kLists) == 2);
     CHECK(value->read(kLists + 1) == 1);
   }
+}
+
+// The mock's memory can be read by anybody; a GPU's cannot by the host.
+TEST_CASE("the host does not read the table of a list", "[mock][lists]") {
+  constexpr std::uint64_t lengths[4] = {};
+  device::Work work;
+  work.ranks = 4;
+  for (device::Layout* const layout : {&work.sendLayout, &work.recvLayout}) layout->counts = layout->displs = lengths;
+  CHECK(executor::cuda::Lists::arrayBytes(work) == 4 * sizeof lengths);
+  const device::Segments inTable;
+  work.segments = &inTable;
+  CHECK(executor::cuda::Lists::arrayBytes(work) == 0);
 }
 
 TEST_CASE("an item that does not belong on the GPU is refused by its number", "[mock][lists]") {

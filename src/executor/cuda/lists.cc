@@ -14,16 +14,19 @@ constexpr std::uint64_t kShortList = 8 << 10, kLongList = 128 << 10;
 constexpr std::uint64_t kShortLists = 1 << 20, kLongLists = 1 << 20;  // bytes of them all
 constexpr std::uint64_t kMoreLists = 2 << 20;                         // bytes that are added at once
 
-// Calls visit(array, bytes) for each array that the description points to.
+// Calls visit(array, bytes) for each array in the host's memory that the description points to. The blocks of a list
+// are in its table (executor/cuda/tables.h), in memory of the device that the host cannot read.
 template <class Work, class Visit>
 void eachArray(Work& work, const Visit& visit) {
   const auto take = [&](auto& array) {
     if (array != nullptr) visit(array, static_cast<std::uint64_t>(work.ranks) * sizeof *array);
   };
-  take(work.sendLayout.counts);
-  take(work.sendLayout.displs);
-  take(work.recvLayout.counts);
-  take(work.recvLayout.displs);
+  if (work.segments == nullptr) {
+    for (auto* const layout : {&work.sendLayout, &work.recvLayout}) {
+      take(layout->counts);
+      take(layout->displs);
+    }
+  }
   take(work.countTo);
   take(work.countFrom);
 }
