@@ -155,6 +155,8 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
   collectives::logCall(operation, owner_.planning().operations().current());
   Work& work = works_.emplace_back(owner_.planning().operations().current().work);
   counts_.push_back(owner_.planning().operations().current().counts);
+  // Before the launch, for its kernels may find at once that the ranks differ.
+  if (operation.list != nullptr) owner_.callTerms().note(owner_.boards().lastNumber() + works_.size(), operation.list);
   KOLO_TRY(checkWindow("sendbuf", operation.send, work.sendRef));
   KOLO_TRY(checkWindow("recvbuf", operation.recv, work.recvRef));
   // Of each channel's part, and what cutting at multiples of 64 bytes adds for each rank's block.

@@ -1,11 +1,7 @@
 // Communicators on mocked GPUs: what only a mock can be told (several devices, few blocks, calls that fail), and what
 // is refused.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,24 +10,6 @@
 #include "gpu/support.h"
 
 namespace kolo::test {
-
-namespace {
-
-// What is written to standard error while body() runs.
-std::string writtenBy(const std::function<void()>& body) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
-  const int before = ::dup(STDERR_FILENO);
-  REQUIRE(file != nullptr);
-  REQUIRE(::dup2(::fileno(file.get()), STDERR_FILENO) >= 0);
-  body();
-  REQUIRE(::dup2(before, STDERR_FILENO) >= 0);
-  ::close(before);
-  std::string text(static_cast<std::size_t>(::lseek(::fileno(file.get()), 0, SEEK_END)), '\0');
-  REQUIRE(::pread(::fileno(file.get()), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
-  return text;
-}
-
-}  // namespace
 
 TEST_CASE("the devices of this machine are listed", "[mock]") {
   const MockScene scene({.devices = 3});

@@ -1,4 +1,4 @@
-// Arrays whose shape travels with the data, on GPUs.
+// Arrays on GPUs: those whose shape travels with the data, and those that ranks cut differently.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstddef>
@@ -6,9 +6,11 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpu/support.h"
+#include "support/items.h"
 
 namespace kolo::test {
 namespace {
@@ -182,6 +184,44 @@ TEST_CASE("S4.6 on a GPU a wait for an array that is never sent ends at its dead
       EXPECT(self, std::string(koloGetLastError(nullptr)).find("for an array from rank 0") != std::string::npos);
     }
     ranks.together();
+  });
+}
+
+TEST_CASE("S0.6 ranks on GPUs that cut an array along different axes get an error that says so",
+          "[device][arrays][failure]") {
+  enum class Differs { kItem, kReshard, kParts };
+  const std::vector<std::pair<Differs, std::vector<const char*>>> cases = {
+      {Differs::kItem,
+       {"item 1: ", "gave axis 0 of an array of shape (6, 6)", "gave axis 1 of an array of shape (6, 6)"}},
+      {Differs::kReshard, {"the array cut along axis 0", "the array cut along axis 1"}},
+      {Differs::kParts, {"gave length 3 of rank 0 along axis 1", "gave length 2 of rank 0 along axis 1"}}};
+  const auto [differs, words] = cases[GENERATE(0u, 1u, 2u)];
+  const DeviceScene scene(mockFor(2));
+  Ranks ranks(oneDevice(2), {.timeoutMs = 3000 * kSlowness});
+  ranks.run([&, differs = differs, &words = words](Self& self) {
+    const std::size_t shape[] = {6, 6}, halves[] = {3, 3}, others[] = {2, 4};
+    const koloArray_t whole{2, shape, nullptr};
+    const DeviceBuffer sent(36), received(40);
+    const CudaStream stream;
+    koloItem_t items[] = {intItem(sent.data(), received.data(), 1), intItem(sent.data(), received.data() + 4, 0)};
+    const int axis = self.rank;
+    ranks.together();
+    if (differs == Differs::kItem) {
+      items[1].recvarray = &whole;
+      items[1].axis = axis;
+      EXPECT_OK(self, koloAllGatherList(items, 2, self.comm, stream.get()));
+    } else if (differs == Differs::kReshard) {
+      EXPECT_OK(self, koloReshard(&items[1], &whole, 1 - axis, axis, nullptr, nullptr, self.comm, stream.get()));
+    } else {
+      EXPECT_OK(self, koloReshard(&items[1], &whole, 0, 1, nullptr, self.rank == 0 ? halves : others, self.comm,
+                                  stream.get()));
+    }
+    stream.synchronize();
+    EXPECT(self, errorHeard(self.comm) == koloMismatch);
+    const std::string said = koloGetLastError(self.comm);
+    for (const char* const word : words) {
+      if (said.find(word) == std::string::npos) self.fault(KOLO_HERE, std::string(word) + " is not in: " + said);
+    }
   });
 }
 

@@ -1,7 +1,10 @@
 #include "gpu/support.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -140,6 +143,19 @@ koloResult_t errorHeard(koloComm_t comm) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return result;
+}
+
+std::string writtenBy(const std::function<void()>& body) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+  const int before = ::dup(STDERR_FILENO);
+  REQUIRE(file != nullptr);
+  REQUIRE(::dup2(::fileno(file.get()), STDERR_FILENO) >= 0);
+  body();
+  REQUIRE(::dup2(before, STDERR_FILENO) >= 0);
+  ::close(before);
+  std::string text(static_cast<std::size_t>(::lseek(::fileno(file.get()), 0, SEEK_END)), '\0');
+  REQUIRE(::pread(::fileno(file.get()), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
+  return text;
 }
 
 bool endsSoon(const std::function<void()>& function) {

@@ -177,6 +177,9 @@ class Ranks {
 // for long.
 koloResult_t errorHeard(koloComm_t comm);
 
+// What is written to standard error while body() runs. Call from the main thread.
+std::string writtenBy(const std::function<void()>& body);
+
 // Calls function while the test's time for what is not to hang runs; false if it took longer.
 bool endsSoon(const std::function<void()>& function);
 
