@@ -64,7 +64,8 @@ KOLO_DEVICE const Segments* loadableList(const Exchange<Team>& exchange, int pee
 }
 // Where bytes from logical address `place` on lie in memory, if they follow each other there as they are transferred.
 KOLO_DEVICE unsigned char* plainPlace(const Segments& list, const unsigned char* place, std::uint64_t bytes) {
-  const Run run = runAt(list, place, bytes);
+  std::uint32_t found = 0;
+  const Run run = runAt(list, place, bytes, found);
   return run.isPlain() && run.bytes == bytes ? run.data : nullptr;
 }
 

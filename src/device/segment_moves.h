@@ -33,9 +33,10 @@ class SegmentMoves {
   // The same where each logical address is one of the list before it.
   KOLO_DEVICE_CALL void copy(const Segments& ofDst, unsigned char* dst, const Segments& ofSrc, const unsigned char* src,
                              std::uint64_t bytes, bool streaming) {
+    std::uint32_t lastTo = 0, lastFrom = 0;
     KOLO_ROLLED
     while (bytes != 0) {
-      Run to = runAt(ofDst, dst, bytes), from = runAt(ofSrc, src, bytes);
+      Run to = runAt(ofDst, dst, bytes, lastTo), from = runAt(ofSrc, src, bytes, lastFrom);
       matchRows(to, from);
       if (to.data != nullptr && from.data != nullptr) {
         if (isCast(to) && isCast(from)) moveTwice(to, from, streaming);
@@ -58,9 +59,10 @@ class SegmentMoves {
 
   // Fills `dst` from what is at `place`, a logical address of the peer's. All threads call; ends with a barrier.
   KOLO_DEVICE_CALL void take(Piece dst, const PeerSegments& theirs, const unsigned char* place) {
+    std::uint32_t last = 0;
     KOLO_ROLLED
     for (std::uint64_t at = 0; at < dst.bytes && !team_.failed();) {
-      Run to = runAt(all_, dst.data + at, dst.bytes - at);
+      Run to = runAt(all_, dst.data + at, dst.bytes - at, last);
       if (!to.isPlain()) to.cut(kEdgeBytes);
       if (to.data != nullptr) takeRun(to, theirs, place + at);
       at += to.bytes;
@@ -69,9 +71,10 @@ class SegmentMoves {
   }
   // Copies to there. All threads call; ends with a barrier.
   KOLO_DEVICE_CALL void put(const PeerSegments& theirs, const unsigned char* place, ConstPiece src) {
+    std::uint32_t last = 0;
     KOLO_ROLLED
     for (std::uint64_t at = 0; at < src.bytes && !team_.failed();) {
-      Run from = runAt(all_, src.data + at, src.bytes - at);
+      Run from = runAt(all_, src.data + at, src.bytes - at, last);
       if (!from.isPlain()) from.cut(kEdgeBytes);
       if (from.data != nullptr) putRun(theirs, place + at, from);
       at += from.bytes;
@@ -82,13 +85,17 @@ class SegmentMoves {
   // As fold() of folds.h. The operands have the same segments, but for where these lie.
   KOLO_DEVICE_CALL void fold(void* const* outputs, int outputCount, const void* const* inputs, int inputCount, int own,
                              std::uint64_t bytes, bool last, bool streaming, const FoldParts& parts) {
+    std::uint32_t found = 0;
     KOLO_ROLLED
     for (std::uint64_t at = 0, done = 0; at < bytes; at += done) {
-      done = foldRun(Fold{outputs, outputCount, inputs, inputCount, own, last, streaming, parts}, at, bytes - at);
+      done =
+          foldRun(Fold{outputs, outputCount, inputs, inputCount, own, last, streaming, parts}, at, bytes - at, found);
     }
   }
 
  private:
+  static constexpr int kMostOperands = 64;
+
   struct Fold {
     void* const* outputs;
     int outputCount;
@@ -193,87 +200,82 @@ class SegmentMoves {
         elements * (run.segment != nullptr ? run.segment->elementBytes : rows.segment->transferElementBytes));
   }
 
-  // The part of a fold that begins at `at`, in one segment; gives its length.
-  KOLO_DEVICE_CALL std::uint64_t foldRun(const Fold& fold, std::uint64_t at, std::uint64_t most) {
-    const Segment* segment = nullptr;
-    std::uint64_t bytes = most;
-    const auto look = [&](const void* address) {
-      if (!isLogical(address)) return;
-      const Run run = runAt(all_, plus(address, at), most);
-      const bool isPlain = run.isRow() && !isCast(run);
-      // Through an edge: as much of the segment as fits there.
-      const std::uint64_t long_ =
-          isPlain || run.data == nullptr ? run.bytes : leftOf(run, plus(address, at), kEdgeBytes);
-      if (long_ < bytes) bytes = long_;
-      if (run.segment != nullptr) segment = run.segment;
-    };
-    for (int i = 0; i < fold.inputCount; ++i) look(fold.inputs[i]);
-    for (int i = 0; i < fold.outputCount; ++i) look(fold.outputs[i]);
-    if (segment != nullptr) foldInSegment(fold, at, bytes, *segment);
-    return bytes;
+  // Of a part of a fold, in one segment: where each operand is in memory as it is transferred. null: it is not.
+  struct Places {
+    const void* inputs[kMostOperands];
+    void* outputs[kMostOperands];
+    std::uint64_t bytes;
+    const Segment* segment;  // null: a gap between two
+  };
+
+  // The part of a fold that begins at `at`; gives its length. found: as runAt() says, of all operands.
+  KOLO_DEVICE_CALL std::uint64_t foldRun(const Fold& fold, std::uint64_t at, std::uint64_t most, std::uint32_t& found) {
+    Places places;
+    places.bytes = most;
+    places.segment = nullptr;
+    for (int i = 0; i < fold.inputCount; ++i) places.inputs[i] = place(plus(fold.inputs[i], at), places, found);
+    for (int i = 0; i < fold.outputCount; ++i) places.outputs[i] = place(plus(fold.outputs[i], at), places, found);
+    if (places.segment != nullptr) foldInSegment(fold, at, places);
+    return places.bytes;
+  }
+  // Of one operand; the part becomes as short as what there is of it in one place, or fits an edge.
+  KOLO_DEVICE unsigned char* place(const unsigned char* address, Places& places, std::uint32_t& found) const {
+    const Run run = runAt(all_, address, places.bytes, found);
+    if (run.segment != nullptr) places.segment = run.segment;
+    const bool isInPlace =
+        run.segment == nullptr || (!run.segment->isCast() && (run.isRow() || run.rowBytes >= kEdgeBytes));
+    const std::uint64_t bytes = isInPlace ? run.rowBytes : leftOf(run, address, kEdgeBytes);
+    if (bytes < places.bytes) places.bytes = bytes;
+    return isInPlace ? run.data : nullptr;
   }
   KOLO_DEVICE static std::uint64_t leftOf(const Run& run, const void* address, std::uint64_t most) {
     const std::uint64_t left = run.segment->begin + run.segment->bytes - byteOf(address);
     return left < most ? left : most;
   }
 
-  KOLO_DEVICE_CALL void foldInSegment(const Fold& fold, std::uint64_t at, std::uint64_t bytes, const Segment& segment) {
-    const void* inputs[kMostOperands];
-    void* outputs[kMostOperands];
+  // What is not in place is brought to edges, and from there.
+  KOLO_DEVICE_CALL void foldInSegment(const Fold& fold, std::uint64_t at, Places& places) {
     int edges = 0;
     for (int i = 0; i < fold.inputCount; ++i) {
-      const unsigned char* const address = plus(fold.inputs[i], at);
-      if (const unsigned char* const place = placeOf(address, bytes)) {
-        inputs[i] = place;
-        continue;
-      }
+      if (places.inputs[i] != nullptr) continue;
       unsigned char* const edge = edgeOf(edges++);
-      copy(edge, address, bytes, false);
-      inputs[i] = edge;
+      copy(edge, plus(fold.inputs[i], at), places.bytes, false);
+      places.inputs[i] = edge;
     }
     const int firstOut = edges;
     for (int i = 0; i < fold.outputCount; ++i) {
-      unsigned char* const place = placeOf(plus(fold.outputs[i], at), bytes);
-      outputs[i] = place != nullptr ? place : edgeOf(edges++);
+      if (places.outputs[i] == nullptr) places.outputs[i] = edgeOf(edges++);
     }
     if (edges != 0) team_.sync();
-    reduce(fold, inputs, outputs, bytes, segment, edges != firstOut);
-    if (edges == firstOut) {
-      if (edges != 0) team_.sync();
-      return;
-    }
+    reduce(fold, places, edges != firstOut);
+    if (edges == 0) return;
     team_.sync();
-    for (int i = 0, edge = firstOut; i < fold.outputCount; ++i) {
+    if (edges == firstOut) return;
+    for (int i = 0; i < fold.outputCount; ++i) {
       auto* const address = const_cast<unsigned char*>(plus(fold.outputs[i], at));
-      if (placeOf(address, bytes) == nullptr) copy(address, edgeOf(edge++), bytes, fold.streaming);
+      const auto* const from = static_cast<const unsigned char*>(places.outputs[i]);
+      if (isEdge(from)) copy(address, from, places.bytes, fold.streaming);
     }
     team_.sync();
   }
-  // Where so many bytes are in memory as they are transferred, if they are.
-  KOLO_DEVICE unsigned char* placeOf(const unsigned char* address, std::uint64_t bytes) const {
-    const Run run = runAt(all_, address, bytes);
-    return run.bytes == bytes && run.isRow() && !isCast(run) ? run.data : nullptr;
-  }
+  KOLO_DEVICE bool isEdge(const unsigned char* place) const { return place >= edgeOf(0) && place < edgeOf(kEdges); }
   KOLO_DEVICE unsigned char* edgeOf(int number) const {
     return work_.scratch + all_.edgesAt + static_cast<std::uint64_t>(number) * kEdgeBytes;
   }
-  KOLO_DEVICE void reduce(const Fold& fold, const void* const* inputs, void* const* outputs, std::uint64_t bytes,
-                          const Segment& segment, bool isAtEdge) {
-    ReduceArgs args{.dst = outputs,
+  KOLO_DEVICE void reduce(const Fold& fold, const Places& places, bool isAtEdge) {
+    ReduceArgs args{.dst = places.outputs,
                     .dstCount = fold.outputCount,
-                    .src = inputs,
+                    .src = places.inputs,
                     .srcCount = fold.inputCount,
-                    .count = bytes / segment.transferElementBytes,
+                    .count = places.bytes / places.segment->transferElementBytes,
                     .scale = work_.scaled && fold.own >= 0 ? work_.scalar : nullptr,
                     .scaledSource = work_.scaled ? fold.own : -1,
                     .divisor = fold.last ? work_.divisor : 1,
                     .streaming = fold.streaming && !isAtEdge};
-    const auto datatype = static_cast<koloDataType_t>(segment.transferType);
+    const auto datatype = static_cast<koloDataType_t>(places.segment->transferType);
     if (averagesInShares(datatype)) foldShares(work_, fold.last, fold.parts, args);
     team_.reduceAs(datatype, args);
   }
-
-  static constexpr int kMostOperands = 64;
 
   Team& team_;
   const Work& work_;

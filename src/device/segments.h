@@ -118,7 +118,7 @@ KOLO_DEVICE std::uint64_t byteOf(const void* address) {
 struct Run {
   unsigned char* data = nullptr;     // null: a gap between two segments
   std::uint64_t bytes = 0;           // of the logical buffer, in all its rows
-  std::uint64_t rowBytes = 0;        // likewise, of one of several; the only one may be any part of a row
+  std::uint64_t rowBytes = 0;        // of the logical buffer, in one of several rows; an only row may be a part of one
   std::int64_t stride = 0;           // bytes of memory from row to row
   const Segment* segment = nullptr;  // null: of memory by its own address
 
@@ -133,12 +133,25 @@ struct Run {
   }
 };
 
+KOLO_DEVICE std::uint64_t endOf(const Segment& segment) { return segment.begin + segment.bytes; }
+
 // The segment that a byte lies in, or the next one behind it: the first that ends behind it. count: there is none.
-KOLO_DEVICE std::uint32_t findSegment(const Segment* segments, std::uint32_t count, std::uint64_t byte) {
+// near: any number. Runs follow each other, so that it is mostly segment `near` or the next, if `near` was found last.
+KOLO_DEVICE std::uint32_t findSegment(const Segment* segments, std::uint32_t count, std::uint64_t byte,
+                                      std::uint32_t near) {
   std::uint32_t low = 0, high = count;
+  if (near < count) {
+    if (endOf(segments[near]) > byte) {
+      if (near == 0 || endOf(segments[near - 1]) <= byte) return near;
+      high = near;
+    } else {
+      low = near + 1;
+      if (low == count || endOf(segments[low]) > byte) return low;
+    }
+  }
   while (low < high) {
     const std::uint32_t middle = low + (high - low) / 2;
-    if (segments[middle].begin + segments[middle].bytes > byte) high = middle;
+    if (endOf(segments[middle]) > byte) high = middle;
     else low = middle + 1;
   }
   return low;
@@ -162,8 +175,9 @@ KOLO_DEVICE_CALL void runInRows(const Segment& segment, const Strides& strides, 
   run.stride = strides.strides[strides.ndim - 1];
 }
 
-// The run that begins at an address, of `most` bytes or fewer; never empty. REQUIRES: most > 0.
-KOLO_DEVICE_CALL Run runAt(const Segments& all, const void* address, std::uint64_t most) {
+// The run that begins at an address, of `most` bytes or fewer; never empty. last: the number of the segment that was
+// found for the run before it, or any other; becomes this one's. REQUIRES: most > 0.
+KOLO_DEVICE_CALL Run runAt(const Segments& all, const void* address, std::uint64_t most, std::uint32_t& last) {
   Run run;
   if (!isLogical(address)) {
     run.data = static_cast<unsigned char*>(const_cast<void*>(address));
@@ -173,7 +187,8 @@ KOLO_DEVICE_CALL Run runAt(const Segments& all, const void* address, std::uint64
   const Buffer buffer = bufferOf(address);
   const std::uint64_t byte = byteOf(address);
   const Segment* const segments = all.of(buffer);
-  const std::uint32_t count = all.countOf(buffer), found = findSegment(segments, count, byte);
+  const std::uint32_t count = all.countOf(buffer), found = findSegment(segments, count, byte, last);
+  last = found;
   if (found == count || segments[found].begin > byte) {
     run.bytes = run.rowBytes = found == count ? most : segments[found].begin - byte;
     run.cut(most);

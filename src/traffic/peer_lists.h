@@ -1,4 +1,5 @@
-// The lists of the peers: where each of the segments of their buffers is, for whoever reads or writes there itself.
+// The lists of the peers: where each of the segments of their buffers is, for ranks that read or write there
+// themselves.
 //
 // Thread safety: none; as Traffic.
 #pragma once
@@ -30,8 +31,9 @@ class PeerLists {
     template <class Move>
     Status eachRun(const unsigned char* place, std::uint64_t bytes, Move&& move) const {
       if (isLoadable) return error(koloInternalError, "a list in windows was to be read through the kernel");
+      std::uint32_t last = 0;
       for (std::uint64_t at = 0; at < bytes;) {
-        const device::Run run = device::runAt(segments(), place + at, bytes - at);
+        const device::Run run = device::runAt(segments(), place + at, bytes - at, last);
         if (!run.isPlain()) return error(koloInternalError, "a list was offered that cannot be read run by run");
         if (run.data != nullptr) KOLO_TRY(move(reinterpret_cast<std::uint64_t>(run.data), at, run.bytes));
         at += run.bytes;

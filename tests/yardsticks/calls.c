@@ -3,7 +3,7 @@
  * usage: kolo-yardstick-calls OPERATION CALLS        with KOLO_RANK, KOLO_SIZE (2) and KOLO_JOB set
  *
  * A counted rank runs so much slower than its peer that the peer is there first, so no instruction is spent on waiting.
- * What is moved has 8 bytes. */
+ * What is moved has 8 bytes; each item of a list has 128. */
 #include <kolo/kolo.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +12,9 @@
 static koloComm_t comm;
 static int rank;
 static double in, out;
+enum { kItems = 32, kOfItem = 16 };
+static double manyIn[kItems][kOfItem], manyOut[kItems][kOfItem];
+static koloItem_t items[kItems];
 
 static koloResult_t allReduce(void) { return koloAllReduce(&in, &out, 1, koloFloat64, koloSum, comm, NULL); }
 static koloResult_t broadcastFrom(int root) { return koloBroadcast(&in, &in, 1, koloFloat64, root, comm, NULL); }
@@ -24,14 +27,24 @@ static koloResult_t receiveOne(void) {
   return rank == 1 ? koloSend(&in, 1, koloFloat64, 0, comm, NULL) : koloRecv(&in, 1, koloFloat64, 1, comm, NULL);
 }
 
+static koloResult_t reduceItems(size_t count) { return koloAllReduceList(items, count, koloSum, comm, NULL); }
+static koloResult_t listOf1(void) { return reduceItems(1); }
+static koloResult_t listOf32(void) { return reduceItems(kItems); }
+
+static void makeItems(void) {
+  for (int i = 0; i < kItems; ++i) {
+    items[i].sendbuf = manyIn[i];
+    items[i].recvbuf = manyOut[i];
+    items[i].count = kOfItem;
+    items[i].sendtype = items[i].transfertype = items[i].recvtype = koloFloat64;
+  }
+}
+
 static const struct {
   const char* name;
   koloResult_t (*call)(void);
-} operations[] = {{"all_reduce", allReduce},
-                  {"broadcast_root", give},
-                  {"broadcast_leaf", take},
-                  {"send", sendOne},
-                  {"receive", receiveOne}};
+} operations[] = {{"all_reduce", allReduce}, {"broadcast_root", give}, {"broadcast_leaf", take}, {"send", sendOne},
+                  {"receive", receiveOne},   {"list_of_1", listOf1},   {"list_of_32", listOf32}};
 
 static int fail(const char* what) {
   fprintf(stderr, "kolo-yardstick-calls: rank %d: %s: %s\n", rank, what, koloGetLastError(NULL));
@@ -52,6 +65,7 @@ int main(int argc, char** argv) {
   }
   if (koloCommInitFromEnv(&comm, NULL) != koloSuccess) return fail("koloCommInitFromEnv");
   if (koloCommUserRank(comm, &rank) != koloSuccess) return fail("koloCommUserRank");
+  makeItems();
   for (long i = 0, calls = atol(argv[2]); i < calls; ++i) {
     if (!counted(call)) return fail(argv[1]);
   }
