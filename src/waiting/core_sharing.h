@@ -1,6 +1,5 @@
-// Whether this rank's core is also that of others who take turns on it as it does: ranks of this job, mostly, more of
-// them than there are cores, whether they say that they are on this host or, in containers, on hosts of their own. Told
-// by how long a yield takes.
+// Whether others take turns with this rank on its core: mostly ranks of this job, which are more than there are cores.
+// They may be on this host, or in containers that count as hosts of their own. It is told by how long a yield takes.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -25,15 +24,15 @@ class CoreSharing {
   bool isLikely() const { return score_ >= kEnough; }
   // The last yields found nobody else there, each of them.
   bool isUnlikely() const { return alone_ == kEnoughAlone; }
-  // Who comes to the core is not noticed for a while.
+  // The rank sleeps: it does not notice for a while which threads come to its core.
   void sleeps() { alone_ = 0; }
 
  private:
-  // Nobody else was there: 0.2 to 0.6 us. Two switches and another rank's look at its peers: from 1.8 us on without a
-  // system call, else 3 us and more.
+  // A yield to nobody is one system call, and well below the first limit. A yield to another rank takes two switches
+  // between threads and that rank's look at its peers, and is mostly above the second one.
   static constexpr std::int64_t kAloneNs = 1'000, kTurnNs = 2'000;
-  // Somebody took all that the scheduler allows at a time, 0.7 ms or more: who computes gives nothing back for what it
-  // is left.
+  // Another thread took all that the scheduler allows at a time, which is more than this: a thread that computes, and
+  // gives back nothing in return for the yield.
   static constexpr std::int64_t kSliceNs = 500'000;
   static constexpr int kEnough = 4, kMostScore = 8, kEnoughAlone = 8;
   int score_ = 0, alone_ = 0;

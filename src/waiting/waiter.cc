@@ -16,12 +16,6 @@ namespace {
 
 using device::Fault;
 
-// With so many ranks for each core, those that take turns by yielding keep the one that has something to do from its
-// turn: each yield costs the others' looks at what they wait for. Napping, 64 ranks on 2 cores all_reduce 8 bytes in 3
-// to 12 ms instead of 15 to 17.
-constexpr int kCrowd = 8;
-constexpr std::uint64_t kTurnsInACrowd = 2;
-
 // A rank that waits for a posted link looks again at once for so long, if with yields; only then it sleeps until
 // something comes. On two cores the processor that is to be woken answers after as long as several messages take.
 constexpr std::int64_t kAwakeNs = 1'000'000;
@@ -31,11 +25,15 @@ constexpr std::int64_t kAwakeNs = 1'000'000;
 // that they lack.
 constexpr std::int64_t kTurnsNs = 100'000'000, kLibrarysTurnsNs = 5'000;
 
+// A nap is this part of the wait before it, within bounds: what has been waited for so long is noticed a little later,
+// and the longer the wait, the less of a processor it takes.
+constexpr std::int64_t kNapsOfAWait = 2'000, kLeastNapNs = 50'000, kMostNapNs = 1'000'000;
+
 // What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it
 // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share
 // one, as containers do. Where the last yields found nobody, and looks cost no system call, the core is offered less
-// often, for such an offer costs as much as a look or two. With as many looks of TCP all_gather took 6.7 us for 8 bytes
-// instead of 4.8: what the one rank asks the kernel for, the other's packets wait for.
+// often, for such an offer costs as much as a look or two. Not where a look is a system call, as with TCP: what the one
+// rank asks the kernel for, the other's packets wait for.
 constexpr int kLooks = 2, kLooksAlone = 32;
 constexpr int kPollsOfALook = 128;
 
@@ -65,9 +63,7 @@ Fault Waiter::keepWaiting(int peer, executor::WaitState& state, bool isMessage, 
   // One or the other: the function may let others run itself, as Open MPI's does where ranks are more than cores, and
   // what was waited for may have come meanwhile.
   if (++state.rounds % 2 != 0 || !userProgress_.make()) {
-    const bool isCrowded = setup_.peers.ranks() >= kCrowd * setup_.cores && state.rounds > kTurnsInACrowd;
-    const std::int64_t waited = now - state.startedNs;
-    rest(peer, isCrowded || waited > (caller.isLibrarys ? kLibrarysTurnsNs : kTurnsNs), isCrowded || waited > kAwakeNs);
+    rest(peer, now - state.startedNs);
   }
   return {};
 }
@@ -76,14 +72,16 @@ void Waiter::end() {
   if (std::exchange(saysWait_, false)) setup_.waiting.end();
 }
 
-// Leaves the core to others for a moment; forLong: nobody notices a twentieth of a millisecond after a tenth of a
-// second. A rank that waits for posted links may sleep in their transport, which wakes it.
-void Waiter::rest(int peer, bool forLong, bool maySleep) {
+// Leaves the core to others for a moment. A rank that waits for posted links may sleep in their transport, which wakes
+// it.
+void Waiter::rest(int peer, std::int64_t waitedNs) {
+  const bool isLong = waitedNs > (caller.isLibrarys ? kLibrarysTurnsNs : kTurnsNs);
+  const bool maySleep = isLong || waitedNs > kAwakeNs;
   if (maySleep && setup_.posts && (peer < 0 ? !setup_.peers.reachesByMapping() : setup_.peers[peer].isPosted())) {
     sharing_.sleeps();
-    setup_.peers.progress(peer, forLong ? 2000 : 200);
-  } else if (forLong) {
-    const timespec nap{0, 50'000};
+    setup_.peers.progress(peer, isLong ? 2000 : 200);
+  } else if (isLong) {
+    const timespec nap{0, std::clamp(waitedNs / kNapsOfAWait, kLeastNapNs, kMostNapNs)};
     nanosleep(&nap, nullptr);
   } else {
     yield();
@@ -132,8 +130,7 @@ int Waiter::looks() const {
 
 // A rank that waits, has sent, and shares its core lets the others run before it looks: they find all that it sent, and
 // send what it waits for. Else each turn but the last of them ends with a look in vain, and that rank goes on into the
-// next operation while the others are still in this one. Three ranks on two cores, in a namespace each, all_reduce 8
-// bytes in 27 us instead of 41.
+// next operation while the others are still in this one.
 bool Waiter::progress(int peer) {
   const bool sends = sharing_.isLikely() && !setup_.peers.isFlushed();
   const bool moved = setup_.peers.progress(peer, 0);

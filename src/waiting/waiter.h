@@ -1,8 +1,8 @@
 // How a rank waits for others: the deadline, the failure that ends the wait, and who has the core meanwhile.
 //
 // A wait is a loop of looks at what it waits for. Between two looks it calls keepWaiting(), which says whether to give
-// up. The rank polls for a while where it has a core, and yields. It naps in a crowd, or after a long time, and sleeps
-// in a transport that can wake it. Where ranks share cores it may move to a core that fewer of them use
+// up. The rank polls for a while where it has a core, and yields. After a long time it naps, or sleeps in a transport
+// that can wake it. Where ranks share cores it may move to a core that fewer of them use
 // (waiting/spreading.h).
 //
 // Thread safety: under the communicator's turn, and with its links held where some are posted, but for polling(),
@@ -70,7 +70,7 @@ class Waiter {
   int looks() const;
 
  private:
-  void rest(int peer, bool forLong, bool maySleep);
+  void rest(int peer, std::int64_t waitedNs);
   void spread(std::int64_t nowNs);
 
   const Setup setup_;
