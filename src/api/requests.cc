@@ -29,6 +29,18 @@ Result<Pin<comm::Event>> find(koloEvent_t event) {
   return found;
 }
 
+// Until the event's place has been reached.
+Status await(koloEvent_t event) {
+  KOLO_TRY(refuseInReduction());
+  std::shared_ptr<const comm::Moment> moment;
+  {
+    KOLO_ASSIGN(const Pin<comm::Event> found, find(event));
+    moment = found->moment();
+  }
+  if (moment != nullptr) moment->wait();
+  return {};
+}
+
 // When a wait of so many milliseconds ends.
 Result<std::int64_t> deadline(int timeoutMs) {
   if (timeoutMs < -1)
@@ -170,22 +182,13 @@ KOLO_API koloResult_t koloEventQuery(koloEvent_t event) {
 }
 
 KOLO_API koloResult_t koloEventSynchronize(koloEvent_t event) {
-  return guard(__func__, [&]() -> Status {
-    KOLO_TRY(refuseInReduction());
-    std::shared_ptr<const comm::Moment> moment;
-    {
-      KOLO_ASSIGN(const Pin<comm::Event> found, find(event));
-      moment = found->moment();
-    }
-    if (moment != nullptr) moment->wait();
-    return {};
-  });
+  return guard(__func__, [&] { return await(event); });
 }
 
 KOLO_API koloResult_t koloStreamWaitEvent(koloStream_t stream, koloEvent_t event) {
   return guard(__func__, [&]() -> Status {
     KOLO_ASSIGN(const Pin<comm::Stream> found, api::find(stream));
-    if (!found) return koloEventSynchronize(event) == koloSuccess ? Status() : Status(koloInvalidHandle, lastError());
+    if (!found) return await(event);
     KOLO_ASSIGN(const Pin<comm::Event> its, find(event));
     if (std::shared_ptr<const comm::Moment> moment = its->moment(); moment != nullptr)
       found->waitFor(std::move(moment));

@@ -78,6 +78,7 @@ void preMultiply(Self& self, koloDataType_t datatype, T scalarBase) {
 // A reduction that calls what would wait for the operation that it is part of.
 struct Nosy {
   koloComm_t comm;
+  koloEvent_t event;
   std::vector<koloResult_t> results;
   int rank;
 };
@@ -91,7 +92,9 @@ void nosy(void* acc, const void* in, size_t count, koloDataType_t, void* context
                   koloCommSplit(self.comm, 0, 0, &child, nullptr),
                   koloCommFinalize(self.comm),
                   koloCommDestroy(self.comm),
-                  koloCommAbort(self.comm)};
+                  koloCommAbort(self.comm),
+                  koloEventSynchronize(self.event),
+                  koloStreamWaitEvent(nullptr, self.event)};
   (void)koloCommUserRank(self.comm, &self.rank);
 }
 
@@ -263,14 +266,16 @@ TEST_CASE("a function that commutes works under every algorithm") {
 TEST_CASE("calls from inside a reduction that would wait for it are refused, questions are answered") {
   World world(2);
   world.run([](Self& self) {
-    Nosy context{self.comm, {}, -1};
+    Nosy context{self.comm, nullptr, {}, -1};
+    EXPECT_OK(self, koloEventCreate(&context.event));
     koloRedOp_t op = koloSum;
     EXPECT_OK(self, koloRedOpCreate(&op, nosy, 1, &context, self.comm));
     int value = self.rank + 1;
     EXPECT_OK(self, koloAllReduce(&value, &value, 1, koloInt32, op, self.comm, nullptr));
     EXPECT(self, value == 3);
-    EXPECT(self, context.results == std::vector<koloResult_t>(6, koloInvalidUsage));
+    EXPECT(self, context.results == std::vector<koloResult_t>(8, koloInvalidUsage));
     EXPECT(self, context.rank == self.rank);
+    EXPECT_OK(self, koloEventDestroy(context.event));
     EXPECT_OK(self, koloBarrier(self.comm, nullptr));
   });
 }
