@@ -305,7 +305,7 @@ class ItemReader {
       if (send_.isGiven && recv_.isGiven) KOLO_TRY(checkShape(recv_, send_));
       else copyShape(send_.isGiven ? send_ : recv_, send_.isGiven ? recv_ : send_);
       KOLO_TRY(checkAxis("axis", given_.axis, send_));
-      KOLO_ASSIGN(extents, cut(send_, given_.axis, nullptr, "counts"));
+      KOLO_ASSIGN(extents, cut(send_, given_.axis, nullptr, "the splits of koloAllToAllAxis"));
     }
     use(item.send, given_.sendbuf, given_.sendtype, send_, isFlat ? 0 : given_.axis, extents);
     use(item.recv, given_.recvbuf, given_.recvtype, recv_, isFlat ? 0 : given_.axis, extents);

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <thread>
 
-#include "support/ranks.h"
+#include "each_links.h"
 
 using namespace kolo::test;
 
@@ -79,8 +79,7 @@ const std::vector<Sample>& samples() {
 }  // namespace
 
 TEST_CASE("S4.6 S4.7 a receiver learns shape and datatype from the message") {
-  World world(3);
-  world.run([](Self& self) {
+  runOverEachLinks(3, [](Self& self) {
     const int next = (self.rank + 1) % self.ranks, before = (self.rank + self.ranks - 1) % self.ranks;
     int seed = 0;
     for (const Sample& sample : samples()) {
@@ -105,8 +104,7 @@ TEST_CASE("S4.6 S4.7 a receiver learns shape and datatype from the message") {
 }
 
 TEST_CASE("S4.6 arrays come in the order sent, and other messages keep apart from them") {
-  World world(2);
-  world.run([](Self& self) {
+  runOverEachLinks(2, [](Self& self) {
     const std::vector<size_t> small = {4}, large = {100000};
     const koloArray_t smallArray = arrayOf(small), largeArray = arrayOf(large);
     const std::vector<unsigned char> one = bytesOf(4, 1), two = bytesOf(100000, 2), three = bytesOf(4, 3);
@@ -130,8 +128,7 @@ TEST_CASE("S4.6 arrays come in the order sent, and other messages keep apart fro
 }
 
 TEST_CASE("S4.6 several threads receive arrays of one rank, each its own data") {
-  World world(2);
-  world.run([](Self& self) {
+  runOverEachLinks(2, [](Self& self) {
     constexpr int kThreads = 3, kEach = 20;
     if (self.rank == 0) {
       for (int i = 0; i < kThreads * kEach; ++i) {
@@ -161,8 +158,7 @@ TEST_CASE("S4.6 several threads receive arrays of one rank, each its own data") 
 }
 
 TEST_CASE("S4.6 S4.7 a broadcast carries shape and datatype, and a root may keep its own data") {
-  World world(3);
-  world.run([](Self& self) {
+  runOverEachLinks(3, [](Self& self) {
     int seed = 0;
     for (const Sample& sample : samples()) {
       const int root = ++seed % self.ranks;
@@ -184,8 +180,7 @@ TEST_CASE("S4.6 S4.7 a broadcast carries shape and datatype, and a root may keep
 }
 
 TEST_CASE("S4.6 a scatter divides dimension 0 among the ranks") {
-  World world(3);
-  world.run([](Self& self) {
+  runOverEachLinks(3, [](Self& self) {
     int seed = 0;
     for (const std::vector<size_t>& shape :
          std::vector<std::vector<size_t>>{{3}, {6, 5}, {0, 4}, {3, 0}, {300, 7, 11}, {3, 100001}}) {
@@ -213,8 +208,7 @@ TEST_CASE("S4.6 a scatter divides dimension 0 among the ranks") {
 }
 
 TEST_CASE("S4.5 S4.6 an axis that the ranks do not divide is an error on all ranks, with axis, length and ranks") {
-  World world(3);
-  world.run([](Self& self) {
+  runOverEachLinks(3, [](Self& self) {
     const std::vector<size_t> shape = {4, 3};
     const koloArray_t array = arrayOf(shape), scalar = arrayOf({});
     std::vector<float> data(12);
@@ -231,8 +225,7 @@ TEST_CASE("S4.5 S4.6 an axis that the ranks do not divide is an error on all ran
 }
 
 TEST_CASE("S4.6 a receiver without memory drops a sent array, and nobody hangs") {
-  World world(2);
-  world.run([](Self& self) {
+  runOverEachLinks(2, [](Self& self) {
     for (const size_t bytes : {size_t{8}, size_t{1000}, size_t{100000}, size_t{3} << 20}) {
       const std::vector<size_t> shape = {bytes};
       const koloArray_t array = arrayOf(shape);
@@ -250,8 +243,7 @@ TEST_CASE("S4.6 a receiver without memory drops a sent array, and nobody hangs")
 }
 
 TEST_CASE("S4.6 a rank without memory ends a broadcast and a scatter on all ranks, and the communicator goes on") {
-  World world(3);
-  world.run([](Self& self) {
+  runOverEachLinks(3, [](Self& self) {
     const std::vector<size_t> shape = {3000};
     const koloArray_t array = arrayOf(shape);
     std::vector<float> data(3000);
@@ -275,8 +267,7 @@ TEST_CASE("S4.6 a rank without memory ends a broadcast and a scatter on all rank
 }
 
 TEST_CASE("S4.6 what a root cannot send is an error on all ranks") {
-  World world(2);
-  world.run([](Self& self) {
+  runOverEachLinks(2, [](Self& self) {
     const std::vector<size_t> shape = {2, 3}, huge = {SIZE_MAX, 2};
     std::vector<float> data(6);
     const std::vector<size_t> nine(9, 1);
@@ -318,8 +309,7 @@ TEST_CASE("S4.6 what a root cannot send is an error on all ranks") {
 }
 
 TEST_CASE("S4.6 arrays go to streams, in order, and not into groups") {
-  World world(2);
-  world.run([](Self& self) {
+  runOverEachLinks(2, [](Self& self) {
     koloStream_t stream = nullptr;
     EXPECT_OK(self, koloStreamCreate(&stream));
     const std::vector<size_t> shape = {2, 20000};

@@ -289,7 +289,7 @@ TEST_CASE("a split that a rank cannot take part in fails on all ranks, who can s
 }
 
 TEST_CASE("a split that a rank is late for fails with its name and the setting, and the next one works") {
-  withSettings({{"KOLO_INIT_TIMEOUT_MS", "500"}}, [] {
+  withSettings({{"KOLO_INIT_TIMEOUT_MS", "2000"}}, [] {
     koloConfig_t config = defaultConfig();
     config.transports = "shm";  // the control plane has other words for it
     World world(3, config);
@@ -298,9 +298,9 @@ TEST_CASE("a split that a rank is late for fails with its name and the setting, 
       EXPECT_OK(self, koloCommSplit(self.comm, 0, 0, &child, nullptr));
       EXPECT_OK(self, koloCommDestroy(child));
       if (self.rank == 2) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+        std::this_thread::sleep_for(std::chrono::milliseconds(4000));
         EXPECT_CODE(self, koloTimeout, koloCommSplit(self.comm, 0, 0, &child, nullptr));
-        EXPECT(self, messageHas("has given up on this: waited 500 ms (KOLO_INIT_TIMEOUT_MS) for rank 2"));
+        EXPECT(self, messageHas("has given up on this: waited 2000 ms (KOLO_INIT_TIMEOUT_MS) for rank 2"));
       } else {
         EXPECT_CODE(self, koloTimeout, koloCommSplit(self.comm, 0, 0, &child, nullptr));
         EXPECT(self, messageHas("rank 2") && messageHas("KOLO_INIT_TIMEOUT_MS"));

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "subgroups.h"
+#include "each_links.h"
 
 using namespace kolo::test;
 
@@ -23,9 +23,9 @@ void expectVote(Self& self, const std::vector<std::uint64_t>& words) {
 }  // namespace
 
 TEST_CASE("S4.10 a vote tells all ranks which of 64 bits some have set, and which all have") {
-  for (const char* const transports : {static_cast<const char*>(nullptr), "tcp"}) {
+  withEachLinks([](const koloConfig_t& config) {
     for (const int ranks : {1, 2, 3, 9}) {
-      World world(ranks, configWithTransports(transports));
+      World world(ranks, config);
       world.run([&](Self& self) {
         std::uint64_t state = 88172645463325252u;  // xorshift, the same on all ranks
         for (int round = 0; round < 20; ++round) {
@@ -40,12 +40,11 @@ TEST_CASE("S4.10 a vote tells all ranks which of 64 bits some have set, and whic
         }
       });
     }
-  }
+  });
 }
 
 TEST_CASE("S4.10 whether there is a gradient is agreed on before its collective") {
-  World world(3);
-  world.run([](Self& self) {
+  runOverEachLinks(3, [](Self& self) {
     // Bit 0: of the first tensor, which only rank 1 has; bit 1: of the second one, which nobody has.
     std::uint64_t any = 0, all = 0;
     EXPECT_OK(self, koloVote(self.rank == 1 ? 1 : 0, &any, &all, self.comm));
@@ -62,46 +61,42 @@ TEST_CASE("S4.10 whether there is a gradient is agreed on before its collective"
 // before they call backwards.
 TEST_CASE("S4.10 reduce and broadcast, gather and scatter, send and receive: gradients go back if there are some") {
   constexpr int kRoot = 1, kSender = 2, kReceiver = 0;
-  for (const char* const transports : {static_cast<const char*>(nullptr), "tcp"}) {
-    World world(3, configWithTransports(transports));
-    world.run([](Self& self) {
-      const bool isRoot = self.rank == kRoot, isSender = self.rank == kSender, isReceiver = self.rank == kReceiver;
-      for (std::uint64_t has = 0; has < 8; ++has) {  // bit 0: the sum, bit 1: what was gathered, bit 2: the message
-        const int mine = 10 * (self.rank + 1);
-        int sum = -1, message = -1;
-        std::vector<int> gathered(3, -1);
-        EXPECT_OK(self, koloReduce(&mine, &sum, 1, koloInt32, koloSum, kRoot, self.comm, nullptr));
-        EXPECT_OK(self, koloGather(&mine, gathered.data(), 1, koloInt32, kRoot, self.comm, nullptr));
-        if (isSender) EXPECT_OK(self, koloSend(&mine, 1, koloInt32, kReceiver, self.comm, nullptr));
-        if (isReceiver) EXPECT_OK(self, koloRecv(&message, 1, koloInt32, kSender, self.comm, nullptr));
-        EXPECT(self, sum == (isRoot ? 60 : -1));
-        EXPECT(self, gathered == (isRoot ? std::vector<int>{10, 20, 30} : std::vector<int>(3, -1)));
-        EXPECT(self, message == (isReceiver ? 30 : -1));
-        const std::uint64_t own = isRoot ? 3 : isReceiver ? 4 : 0;
-        std::uint64_t any = 0, all = 0;
-        EXPECT_OK(self, koloVote(has & own, &any, &all, self.comm));
-        EXPECT(self, any == has);
-        EXPECT(self, all == 0);
-        int ofSum = isRoot ? 7 : -1, ofMine = -1, ofMessage = isReceiver ? 9 : -1;
-        const std::vector<int> ofGathered = {100, 101, 102};
-        if ((any & 1) != 0) EXPECT_OK(self, koloBroadcast(&ofSum, &ofSum, 1, koloInt32, kRoot, self.comm, nullptr));
-        if ((any & 2) != 0)
-          EXPECT_OK(self, koloScatter(ofGathered.data(), &ofMine, 1, koloInt32, kRoot, self.comm, nullptr));
-        if ((any & 4) != 0 && isReceiver)
-          EXPECT_OK(self, koloSend(&ofMessage, 1, koloInt32, kSender, self.comm, nullptr));
-        if ((any & 4) != 0 && isSender)
-          EXPECT_OK(self, koloRecv(&ofMessage, 1, koloInt32, kReceiver, self.comm, nullptr));
-        EXPECT(self, ofSum == (isRoot || (has & 1) != 0 ? 7 : -1));
-        EXPECT(self, ofMine == ((has & 2) != 0 ? 100 + self.rank : -1));
-        EXPECT(self, ofMessage == (isReceiver || (isSender && (has & 4) != 0) ? 9 : -1));
-      }
-    });
-  }
+  runOverEachLinks(3, [](Self& self) {
+    const bool isRoot = self.rank == kRoot, isSender = self.rank == kSender, isReceiver = self.rank == kReceiver;
+    for (std::uint64_t has = 0; has < 8; ++has) {  // bit 0: the sum, bit 1: what was gathered, bit 2: the message
+      const int mine = 10 * (self.rank + 1);
+      int sum = -1, message = -1;
+      std::vector<int> gathered(3, -1);
+      EXPECT_OK(self, koloReduce(&mine, &sum, 1, koloInt32, koloSum, kRoot, self.comm, nullptr));
+      EXPECT_OK(self, koloGather(&mine, gathered.data(), 1, koloInt32, kRoot, self.comm, nullptr));
+      if (isSender) EXPECT_OK(self, koloSend(&mine, 1, koloInt32, kReceiver, self.comm, nullptr));
+      if (isReceiver) EXPECT_OK(self, koloRecv(&message, 1, koloInt32, kSender, self.comm, nullptr));
+      EXPECT(self, sum == (isRoot ? 60 : -1));
+      EXPECT(self, gathered == (isRoot ? std::vector<int>{10, 20, 30} : std::vector<int>(3, -1)));
+      EXPECT(self, message == (isReceiver ? 30 : -1));
+      const std::uint64_t own = isRoot ? 3 : isReceiver ? 4 : 0;
+      std::uint64_t any = 0, all = 0;
+      EXPECT_OK(self, koloVote(has & own, &any, &all, self.comm));
+      EXPECT(self, any == has);
+      EXPECT(self, all == 0);
+      int ofSum = isRoot ? 7 : -1, ofMine = -1, ofMessage = isReceiver ? 9 : -1;
+      const std::vector<int> ofGathered = {100, 101, 102};
+      if ((any & 1) != 0) EXPECT_OK(self, koloBroadcast(&ofSum, &ofSum, 1, koloInt32, kRoot, self.comm, nullptr));
+      if ((any & 2) != 0)
+        EXPECT_OK(self, koloScatter(ofGathered.data(), &ofMine, 1, koloInt32, kRoot, self.comm, nullptr));
+      if ((any & 4) != 0 && isReceiver)
+        EXPECT_OK(self, koloSend(&ofMessage, 1, koloInt32, kSender, self.comm, nullptr));
+      if ((any & 4) != 0 && isSender)
+        EXPECT_OK(self, koloRecv(&ofMessage, 1, koloInt32, kReceiver, self.comm, nullptr));
+      EXPECT(self, ofSum == (isRoot || (has & 1) != 0 ? 7 : -1));
+      EXPECT(self, ofMine == ((has & 2) != 0 ? 100 + self.rank : -1));
+      EXPECT(self, ofMessage == (isReceiver || (isSender && (has & 4) != 0) ? 9 : -1));
+    }
+  });
 }
 
 TEST_CASE("S4.10 the two ranks of a message agree by themselves on whether its gradient goes back") {
-  World world(3);
-  world.run([](Self& self) {
+  runOverEachLinks(3, [](Self& self) {
     if (self.rank == 1) return;  // is asked nothing
     const bool isSender = self.rank == 2;
     koloComm_t pair = nullptr;
@@ -126,8 +121,7 @@ TEST_CASE("S4.10 the two ranks of a message agree by themselves on whether its g
 
 // Calls whose results all ranks have: each rank knows of its own gradient only.
 TEST_CASE("S4.10 broadcast, scatter and all-gather: ranks without a gradient give zeros, if some rank has one") {
-  World world(3);
-  world.run([](Self& self) {
+  runOverEachLinks(3, [](Self& self) {
     constexpr int kRoot = 2;
     for (int mask = 0; mask < 8; ++mask) {  // of the ranks that have one
       const auto gradientOf = [mask](int rank) { return (mask >> rank & 1) != 0 ? static_cast<float>(1 << rank) : 0; };
@@ -152,8 +146,7 @@ TEST_CASE("S4.10 broadcast, scatter and all-gather: ranks without a gradient giv
 }
 
 TEST_CASE("S4.10 one vote tells of 64 gradients, and one list holds those that some rank has") {
-  World world(3);
-  world.run([](Self& self) {
+  runOverEachLinks(3, [](Self& self) {
     const auto has = [](int rank, std::size_t i) {
       return (i * 7 + static_cast<std::size_t>(rank) * 5 + i / 5) % 6 == 0;
     };

@@ -7,6 +7,11 @@
 
 namespace kolo::tests {
 
+// The element at a place, as a number, and a number as the element at a place: of every datatype. Of complex ones, the
+// real part; the other one becomes 0.
+double decodeAny(koloDataType_t datatype, const std::uint8_t* at);
+void encodeAny(koloDataType_t datatype, double value, std::uint8_t* at);
+
 // Every collective, `each` lists: what each rank finds is what kolo.h says of it, and nothing else has changed.
 void runLists(World& world, std::uint64_t seed, int each);
 std::uint64_t listSeed(int test, int ranks);

@@ -17,12 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/catalogue.h"
-#include "algorithms/names.h"
 #include "batch.h"
 
 namespace kolo::tests {
-namespace {
 
 double decodeAny(koloDataType_t datatype, const std::uint8_t* at) {
   const auto load = [&](auto value) {
@@ -52,6 +49,8 @@ void encodeAny(koloDataType_t datatype, double value, std::uint8_t* at) {
     std::memcpy(at, &whole, koloDataTypeSize(datatype));
   }
 }
+
+namespace {
 
 // An array in a rank's window. Strides are in elements, and the offset, in bytes, is that of element 0.
 struct Tensor {
@@ -1118,190 +1117,6 @@ TEST_CASE("S0.8 S1.8 S4.4 arrays between axes: over tcp links, over posted ones,
     World world(options);
     if (options.ranks == 3) exchangeAxes(world);
     reshardEveryWay(world);
-  }
-}
-
-// What a collective that reduces takes and gives on one rank, of one item.
-struct Reduced {
-  koloDataType_t datatype;
-  std::size_t count;  // of the result
-  std::vector<std::uint8_t> input, single, merged;
-};
-
-// One list and the single calls that it stands for.
-struct BitsCase {
-  koloCollective_t collective = koloCollectiveAllReduce;
-  std::vector<koloDataType_t> datatypes;  // for each length, an item of each
-  std::string wishes;
-  koloRedOp_t op = koloSum;
-  bool isScaled = false;  // a pre-multiplied sum; of one datatype
-  std::size_t longest = 100000;
-};
-
-// Rough numbers, whose sums depend on the order in which they are folded.
-std::vector<Reduced> roughItems(const BitsCase& bits, int rank, int ranks) {
-  Random random(static_cast<std::uint64_t>(rank) + 5);
-  std::uniform_real_distribution<float> values(-1, 1);
-  std::vector<Reduced> items;
-  for (const std::size_t count : std::vector<std::size_t>{1, 37, 4099, 0, 640, bits.longest}) {
-    for (const koloDataType_t datatype : bits.datatypes) {
-      const std::size_t size = koloDataTypeSize(datatype);
-      const std::size_t given =
-          bits.collective == koloCollectiveReduceScatter ? count * static_cast<std::size_t>(ranks) : count;
-      Reduced item{datatype, count, std::vector<std::uint8_t>(given * size), std::vector<std::uint8_t>(count * size),
-                   std::vector<std::uint8_t>(count * size)};
-      const double factor = isFloating(datatype) ? 1 : 1000;
-      for (std::size_t i = 0; i < given; ++i)
-        encodeAny(datatype, static_cast<double>(values(random)) * factor, item.input.data() + i * size);
-      items.push_back(std::move(item));
-    }
-  }
-  return items;
-}
-
-koloResult_t reduceSingly(koloCollective_t collective, Reduced& item, koloRedOp_t op, koloComm_t comm) {
-  void* const out = item.single.data();
-  switch (collective) {
-    case koloCollectiveReduce:
-      return koloReduce(item.input.data(), out, item.count, item.datatype, op, 1, comm, nullptr);
-    case koloCollectiveReduceScatter:
-      return koloReduceScatter(item.input.data(), out, item.count, item.datatype, op, comm, nullptr);
-    default: return koloAllReduce(item.input.data(), out, item.count, item.datatype, op, comm, nullptr);
-  }
-}
-
-koloResult_t reduceMerged(koloCollective_t collective, std::vector<Reduced>& all, koloRedOp_t op, koloComm_t comm) {
-  std::vector<koloItem_t> items;
-  for (Reduced& each : all) {
-    koloItem_t item{};
-    item.sendbuf = each.input.data();
-    item.recvbuf = each.merged.data();
-    item.count = each.count;
-    item.sendtype = item.transfertype = item.recvtype = each.datatype;
-    items.push_back(item);
-  }
-  switch (collective) {
-    case koloCollectiveReduce: return koloReduceList(items.data(), items.size(), op, 1, comm, nullptr);
-    case koloCollectiveReduceScatter: return koloReduceScatterList(items.data(), items.size(), op, comm, nullptr);
-    default: return koloAllReduceList(items.data(), items.size(), op, comm, nullptr);
-  }
-}
-
-void compareBits(World& world, const BitsCase& bits) {
-  world.run([&](int rank) {
-    const koloComm_t comm = world.comm(rank);
-    std::vector<Reduced> items = roughItems(bits, rank, world.ranks());
-    koloRedOp_t op = bits.op;
-    bool good = koloCommSetAlgorithm(comm, bits.wishes.c_str()) == koloSuccess;
-    if (bits.isScaled) {
-      std::uint8_t scalar[16] = {};
-      encodeAny(bits.datatypes.front(), 0.3 + 0.4 * rank, scalar);
-      good = good && koloRedOpCreatePreMulSum(&op, scalar, bits.datatypes.front(), koloScalarHostImmediate, comm) ==
-                         koloSuccess;
-    }
-    for (Reduced& item : items) good = good && reduceSingly(bits.collective, item, op, comm) == koloSuccess;
-    good = good && reduceMerged(bits.collective, items, op, comm) == koloSuccess;
-    if (bits.isScaled) good = good && koloRedOpDestroy(op, comm) == koloSuccess;
-    const bool hasResult = bits.collective != koloCollectiveReduce || rank == 1;
-    for (const Reduced& item : items) good = good && (!hasResult || item.single == item.merged);
-    if (!good) {
-      std::fprintf(stderr, "rank %d, \"%s\", reduction %d%s: other bits, or %s\n", rank, bits.wishes.c_str(),
-                   static_cast<int>(bits.op), bits.isScaled ? ", scaled" : "", koloGetLastError(nullptr));
-      std::abort();
-    }
-  });
-}
-
-void compareBits(World& world, koloCollective_t collective, koloDataType_t datatype, const std::string& wishes) {
-  compareBits(world, BitsCase{.collective = collective, .datatypes = {datatype}, .wishes = wishes});
-}
-
-// Algorithms that kolo.h excepts: they cut the merged buffer where they do not cut the single ones, or serve no lists.
-bool isExcepted(koloCollective_t collective, const std::string& algorithm) {
-  const algorithms::Row& row = algorithms::rowOf(algorithmByName(algorithm));
-  const auto reduced = static_cast<device::Collective>(collective);
-  return device::isIn(reduced, row.scratch) || device::isIn(reduced, row.cutsLists);
-}
-
-TEST_CASE("S2.7 a list gives the bits of single calls, for the same algorithm") {
-  WorldOptions options;
-  options.ranks = 3;
-  World world(options);
-  for (const koloCollective_t collective :
-       {koloCollectiveAllReduce, koloCollectiveReduce, koloCollectiveReduceScatter}) {
-    for (const std::string& algorithm : algorithmsFor(collective)) {
-      if (isExcepted(collective, algorithm)) continue;
-      for (const koloDataType_t datatype : {koloFloat32, koloBfloat16})
-        compareBits(world, collective, datatype, fmt::format("{}:{}", koloCollectiveName(collective), algorithm));
-    }
-  }
-}
-
-TEST_CASE("S2.7 a list gives the bits of single calls on reproducible communicators, whatever the algorithm") {
-  for (const unsigned threads : {0u, 5u}) {
-    const UseExecutor executor(threads);
-    for (const char* const transports : {"shm", "tcp"}) {
-      if (threads != 0 && std::string(transports) == "tcp") continue;
-      WorldOptions options;
-      options.ranks = 3;
-      options.reproducible = true;
-      options.transports = transports;
-      World world(options);
-      for (const koloCollective_t collective :
-           {koloCollectiveAllReduce, koloCollectiveReduce, koloCollectiveReduceScatter}) {
-        for (const koloDataType_t datatype : {koloFloat32, koloBfloat16}) compareBits(world, collective, datatype, "");
-      }
-    }
-  }
-}
-
-// By every algorithm that is to give the same bits. (A list never goes by a line.)
-void compareBitsByEach(World& world, BitsCase bits) {
-  for (const koloCollective_t collective : kReducing) {
-    for (const std::string& algorithm : algorithmsFor(collective)) {
-      if (algorithm == "line" || isExcepted(collective, algorithm)) continue;
-      bits.collective = collective;
-      bits.wishes = fmt::format("{}:{}", koloCollectiveName(collective), algorithm);
-      compareBits(world, bits);
-    }
-  }
-}
-
-TEST_CASE("S2.7 averages and pre-multiplied sums of a list have the bits of single calls, for the same algorithm") {
-  for (const bool isScaled : {false, true}) {
-    WorldOptions options;
-    options.ranks = 3;
-    World world(options);
-    for (const koloDataType_t datatype : {koloFloat32, koloBfloat16}) {
-      BitsCase bits{.datatypes = {datatype}, .longest = 20000};
-      if (!isScaled) bits.op = koloAvg;
-      bits.isScaled = isScaled;
-      compareBitsByEach(world, bits);
-    }
-  }
-}
-
-TEST_CASE("S2.7 averages and pre-multiplied sums of a list have those bits on reproducible communicators") {
-  WorldOptions options;
-  options.ranks = 3;
-  options.reproducible = true;
-  World world(options);
-  for (const koloCollective_t collective : kReducing) {
-    for (const koloDataType_t datatype : {koloFloat32, koloBfloat16}) {
-      compareBits(world, {.collective = collective, .datatypes = {datatype}, .op = koloAvg, .longest = 20000});
-      compareBits(world, {.collective = collective, .datatypes = {datatype}, .isScaled = true, .longest = 20000});
-    }
-  }
-}
-
-TEST_CASE("S2.7 S2.8 a list of several datatypes has the bits of single calls, for the same algorithm") {
-  for (const koloRedOp_t op : {koloSum, koloAvg}) {
-    WorldOptions options;
-    options.ranks = 3;
-    World world(options);
-    compareBitsByEach(
-        world,
-        {.datatypes = {koloFloat32, koloBfloat16, koloInt32, koloFloat64, koloFloat16}, .op = op, .longest = 5000});
   }
 }
 

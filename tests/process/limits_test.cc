@@ -206,8 +206,8 @@ std::pair<long, long> weights(int ranks) {
 
 void expectWorkOrLimit(int files, const Environment& more) {
   Environment environment = more;
-  environment["KOLO_INIT_TIMEOUT_MS"] = std::to_string(2000 * kSlowness);
-  environment["KOLO_TIMEOUT_MS"] = std::to_string(2000 * kSlowness);
+  environment["KOLO_INIT_TIMEOUT_MS"] = std::to_string(3000 * kSlowness);
+  environment["KOLO_TIMEOUT_MS"] = std::to_string(3000 * kSlowness);
   const auto since = std::chrono::steady_clock::now();
   Job job(3, "fewFiles", {std::to_string(files)}, environment);
   std::vector<Ended> ended;

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "process/job.h"
@@ -99,7 +100,11 @@ TEST_CASE("messages are received though their senders have destroyed the communi
   for (const char* const transports : {"tcp", "shm"}) {
     // With 1, links are opened by the first message: the receiver has none when the sender has gone.
     for (const char* const connected : {"64", "1"}) {
-      const Environment environment = {{"KOLO_TRANSPORTS", transports}, {"KOLO_CONNECT_ALL_RANKS", connected}};
+      // A message that the receiver reads out of its sender's memory ends with that: by default, the processor decides
+      // from how many bytes on.
+      const Environment environment = {{"KOLO_TRANSPORTS", transports},
+                                       {"KOLO_CONNECT_ALL_RANKS", connected},
+                                       {"KOLO_SINGLE_COPY_BYTES", std::to_string(1 << 20)}};
       for (const char* const bytes : {"10", "16000"}) {
         expectDelivered({"4", bytes, "world", "any"}, environment);
         expectDelivered({"3", bytes, "world", "named"}, environment);

@@ -71,6 +71,8 @@ class Limits(hosts.Case):
 
 
 class Failover(hosts.Case):
+    environment = hosts.IMPATIENCE
+
     def test_in_the_middle_of_an_all_reduce(self):
         ranks = self.start(self.network(3), [Programs.rank, "loop", MUCH, "6"])
         self.wait_until_said(ranks, "ready")
@@ -91,6 +93,7 @@ class Failover(hosts.Case):
 class FailoverToTcp(hosts.Case):
     """All NICs are lost while TCP has a way that stays, the loopback, which ranks of one machine reach each other by."""
 
+    environment = hosts.IMPATIENCE
     WAYS = {"KOLO_TRANSPORTS": "ib,tcp", "KOLO_TCP_INTERFACES": "lo"}
 
     def lose_all(self, ranks):
@@ -149,6 +152,8 @@ class FailoverToTcp(hosts.Case):
 
 
 class Endings(hosts.Case):
+    environment = hosts.IMPATIENCE
+
     def begin(self, size, environment=None):
         ranks = self.start(self.network(3), [Programs.rank, "loop", size, ENDLESS], environment=environment)
         self.wait_until_said(ranks, "ready")

@@ -39,6 +39,8 @@ class Collectives(hosts.Case):
 
 
 class Trouble(hosts.Case):
+    environment = hosts.IMPATIENCE
+
     def begin(self, network, times=ENDLESS, environment=None):
         ranks = self.start(network, [Programs.rank, "loop", MUCH, times], environment=environment)
         self.wait_until_said(ranks, "ready")

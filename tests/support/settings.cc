@@ -35,6 +35,8 @@ std::string selecting(const std::string& name) {
 
 }  // namespace
 
+bool hasSettingsOfItsOwn() { return std::getenv(kOwn) != nullptr; }
+
 void withSettings(const std::map<std::string, std::string>& settings, const std::function<void()>& body) {
   std::string text;
   for (const auto& [name, value] : settings) text += name + "=" + quotedForShell(value) + " ";

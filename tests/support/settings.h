@@ -11,5 +11,7 @@ namespace kolo::test {
 // with that process's output unless it passed. In such a process, does nothing for other settings than its own. Call
 // from the main thread.
 void withSettings(const std::map<std::string, std::string>& settings, const std::function<void()>& body);
+// Whether this is such a process.
+bool hasSettingsOfItsOwn();
 
 }  // namespace kolo::test
