@@ -48,19 +48,27 @@
  * Host communicators may be used to the end of the process, also by destructors of global objects. CUDA ends before
  * these.
  *
- * The form of a comment. The first line says what the function does. Then follow labels: "Parameters" (shape, unit,
- * owner), "In place", "Blocks", "Stream", "Threads", "Errors", "Source". Some functions also have "Results",
- * "Ownership", "Adjoint" (the call that carries a gradient back), "Resources" (what a communicator takes) and
- * "Independence" (of one communicator from another). The head of a section says under the same labels what holds for
- * all of its functions. Where neither a function nor its section has one of the first labels, this holds:
+ * The form of a comment. The first line says what the function does. Sentences with details may follow. Then follow
+ * labels, in this order: "Parameters" (shape, unit, owner), "Ownership" (of what the function gives), "Shape" (of a
+ * mesh), "In place", "Blocks", "Stream", "Threads", "Errors", "Adjoint" (the call that carries a gradient back),
+ * "Resources" (what a communicator takes), "Independence" (of one communicator from another), "Source". Labels with the
+ * same text stand together.
+ *
+ * A label is left out where it would say nothing new. The comment of the section may already say it: it has the same
+ * labels for what holds for all functions of the section, and further ones for what else these have in common.
+ * Otherwise a label that is left out means this:
  *
  *     Parameters  the names of the parameters say all
+ *     Ownership   "Parameters" says who owns what
  *     In place    the function has no pair of buffers
  *     Blocks      no: the call waits neither for other ranks nor for operations
  *     Stream      the function takes no stream
  *     Threads     rule 6
- *     Errors      only those of rules 1 to 4
+ *     Errors      only those of rules 1 to 4; none, if the function returns no koloResult_t
  *     Source      the function follows no published method
+ *
+ * "Adjoint" is left out where a call carries no gradient. "Shape", "Resources" and "Independence" are left out where
+ * they do not apply.
  */
 #ifndef KOLO_KOLO_H_
 #define KOLO_KOLO_H_
@@ -129,7 +137,8 @@ typedef enum KOLO_OF_INT {
 KOLO_API koloResult_t koloGetVersion(int* version);
 
 /* Returns a constant English phrase for a result code; never NULL.
- * Parameters: result: any value; an unknown one gives "unknown result code". The text is the library's. */
+ * Parameters: result: any value; an unknown one gives "unknown result code".
+ * Ownership: the text is the library's. */
 KOLO_API const char* koloGetErrorString(koloResult_t result);
 
 /* ------------------------------------------------------------------ types */
@@ -150,8 +159,8 @@ typedef struct koloEvent* koloEvent_t;     /* a place in a stream */
 #define KOLO_MAX_TAG INT_MAX
 #define KOLO_UNIQUE_ID_BYTES 128
 
-/* An id for koloCommInitRank. One rank makes it and hands it to the others by any means. It contains a secret: whoever
- * holds it may join. */
+/* An id for koloCommInitRank. One rank makes it and hands it to the others by any means. It contains a secret: any
+ * process that has the id may join. */
 typedef struct {
   char internal[KOLO_UNIQUE_ID_BYTES];
 } koloUniqueId;
@@ -233,18 +242,22 @@ typedef enum KOLO_OF_INT {
 
 /* Returns the bytes of one element; 0 for an unknown datatype. */
 KOLO_API size_t koloDataTypeSize(koloDataType_t datatype);
-/* Returns the name of a datatype, such as "float32"; NULL for an unknown value. The text is the library's. */
+/* Returns the name of a datatype, such as "float32"; NULL for an unknown value.
+ * Ownership: the text is the library's. */
 KOLO_API const char* koloDataTypeName(koloDataType_t datatype);
-/* Returns the name of a predefined reduction, such as "sum"; NULL for an unknown value. The text is the library's. */
+/* Returns the name of a predefined reduction, such as "sum"; NULL for an unknown value.
+ * Ownership: the text is the library's. */
 KOLO_API const char* koloRedOpName(koloRedOp_t op);
-/* Returns the name of a collective, such as "all_reduce"; NULL for an unknown value. The text is the library's. */
+/* Returns the name of a collective, such as "all_reduce"; NULL for an unknown value.
+ * Ownership: the text is the library's. */
 KOLO_API const char* koloCollectiveName(koloCollective_t collective);
 
 /* Returns 1 if a predefined reduction is defined for a datatype, else 0. */
 KOLO_API int koloRedOpIsDefined(koloRedOp_t op, koloDataType_t datatype);
 
 /* Returns the name of an algorithm, such as "two_shot", as koloCommSetAlgorithm takes it; NULL for a number that no
- * algorithm has. The algorithms have the numbers from 0 on. The text is the library's. */
+ * algorithm has. The algorithms have the numbers from 0 on.
+ * Ownership: the text is the library's. */
 KOLO_API const char* koloAlgorithmName(int algorithm);
 
 /* Returns 1 if an algorithm exists for a collective, else 0. koloExplain tells whether it fits an operation. */
@@ -323,7 +336,7 @@ KOLO_API koloResult_t koloGetUniqueId(koloUniqueId* uniqueId);
  *   koloTimeout, koloMismatch (settings that must agree differ), koloSystemError. A rank whose settings or
  *   configuration are wrong ends the attempt of all ranks: the others return koloRemoteError with its reason. */
 KOLO_API koloResult_t koloCommInitRank(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank);
-/* Does the same with options.
+/* Makes a communicator as koloCommInitRank does, with options.
  * Parameters: as koloCommInitRank; config: this rank's options, or NULL for the defaults; read by the call.
  * Blocks, Errors: as koloCommInitRank. */
 KOLO_API koloResult_t koloCommInitRankConfig(koloComm_t* comm, int nranks, koloUniqueId uniqueId, int rank,
@@ -379,7 +392,7 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
                                      const koloConfig_t* config);
 /* Makes a group: a communicator of listed ranks of parent. Collective over the listed ranks alone.
  * Ranks of parent that are not in the list do not call it, and are not waited for. The list's order is the order of the
- * new ranks: with the list {1, 0}, rank 1 of parent becomes rank 0, and so the root of a broadcast from 0.
+ * new ranks. For example, with the list {1, 0} rank 1 of parent becomes rank 0, the root of a broadcast from 0.
  * Parameters:
  *   ranks    array of nranks distinct ranks of parent, the caller's among them; read by the call; all members give the
  *            same list
@@ -388,18 +401,21 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
  *            of parent and the list
  *   newcomm  place for the handle; the caller destroys it
  *   config   options of the new communicator; NULL: those of parent
- * The same group again: if all members have a group of the same parent, list and name, and it has neither failed nor
- *   been finalised, the call gives this group again: the same handle, with one owner more. config is not read then,
- *   but for its name. Each owner destroys the handle once. The group ends with the last of these calls; koloCommAbort
- *   and koloCommFinalize are for all owners. If some member has destroyed its handle, the members make a new group.
+ * Ownership: if the group exists already, the call gives the same handle, which then has one owner more.
+ *   - A group exists if all members have one of the same parent, list and name, and if it has neither failed nor been
+ *     finalised. If some member has destroyed its handle, the members make a new group.
+ *   - Of config, only the name is read then.
+ *   - Each owner destroys the handle once. The last of these calls ends the group.
+ *   - koloCommAbort and koloCommFinalize are for all owners.
  * Blocks: until all members have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS. The call has a place in
  *   the order of operations on parent (rule 6).
- * Errors, before anything is sent: koloInvalidCount (nranks), koloInvalidRank, koloDuplicateRank. koloInvalidUsage if
- *   the caller is not in the list, and inside a group of operations.
- * Errors of all members: koloMismatch if two members list each other and their lists differ, or if the names differ;
- *   koloRemoteError if a member has died; the reason of a member whose configuration is not valid; the failure of
- *   parent that some rank has reported. koloTimeout if a member does not come, on the members that have come. None of
- *   these errors is one of parent.
+ * Errors: none of them is a failure of parent.
+ *   - Before anything is sent: koloInvalidCount (nranks), koloInvalidRank, koloDuplicateRank. koloInvalidUsage if the
+ *     caller is not in the list, and inside a group of operations.
+ *   - On all members: koloMismatch if two members list each other and their lists differ, or if the names differ.
+ *     koloRemoteError if a member has died. The reason of a member whose configuration is not valid. The failure of
+ *     parent that some rank has reported.
+ *   - On the members that have come: koloTimeout if another member does not come.
  * Independence: as koloCommSplit. A rank outside the list may be dead. */
 KOLO_API koloResult_t koloCommCreateGroup(koloComm_t parent, const int* ranks, int nranks, const char* name,
                                           koloComm_t* newcomm, const koloConfig_t* config);
@@ -415,13 +431,14 @@ KOLO_API koloResult_t koloCommCreateGroup(koloComm_t parent, const int* ranks, i
  *   newcomm  place for the handle; the caller destroys it
  *   config   options of the new communicator; NULL: those of comm
  *   The arrays are read by the call. All members give the same.
- * The communicator is a group (koloCommCreateGroup), and so the same one if it is made twice.
- * The mesh's shape: a communicator along two or more axes remembers their lengths, without those of 1. If two or more
- *   lengths remain, they are its shape: groups of one list with other shapes, or none, are other communicators, and
- *   koloAllReduce can go along the axes of the shape (algorithm mesh_ring). What is made of the communicator has none.
+ * Ownership: as koloCommCreateGroup. The communicator is a group: if it is made twice, it is the same one.
+ * Shape: the lengths of the listed axes, without those of 1, if two or more lengths remain. Otherwise there is none.
+ *   - koloAllReduce can go along the axes of the shape (algorithm mesh_ring).
+ *   - Two groups of the same list are different communicators if their shapes differ, or if only one has a shape.
+ *   - A communicator that is made from this one does not inherit the shape.
  * Blocks: as koloCommCreateGroup.
- * Errors: koloInvalidCount (ndim, naxes), koloInvalidArgument (dims, axes); those of koloCommCreateGroup. koloMismatch
- *   also if the shapes differ. */
+ * Errors: as koloCommCreateGroup. koloInvalidCount (ndim, naxes), koloInvalidArgument (dims, axes). koloMismatch also
+ *   if the shapes differ. */
 KOLO_API koloResult_t koloMeshComm(koloComm_t comm, const int* dims, int ndim, const int* axes, int naxes,
                                    koloComm_t* newcomm, const koloConfig_t* config);
 /* Tells the caller's neighbours along some axes of a mesh whose ends are joined (a torus).
@@ -459,14 +476,14 @@ KOLO_API koloResult_t koloCommTranslateRanks(koloComm_t from, const int* ranks, 
  * Errors: the failure of comm. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
 /* Finalises comm if that was not done, and frees it.
- * A group that was made more than once has several owners (koloCommCreateGroup): only the call of the last one does so,
- * and the others return at once.
- * Parameters: comm: the handle is dead afterwards, whatever is returned. Its windows and reductions go with it. A
- *   refused call (koloInvalidUsage) is the exception: comm goes on.
+ * A group that was made more than once has several owners (koloCommCreateGroup). The call of the last owner finalises
+ * and frees it. The calls of the others return at once.
+ * Parameters: comm: the handle is dead afterwards, also if the call returns an error. Its windows and reductions go
+ *   with it. After koloInvalidUsage the call has changed nothing, and comm goes on.
  * Blocks: as koloCommFinalize, and until calls of other threads on comm have returned.
- * Errors: the failure of comm, if it ends an operation that the call waits for. Without such an operation an earlier
- *   failure is not returned: call koloCommGetAsyncError before. koloInvalidUsage inside a group and inside a function
- *   of the caller (rule 11). */
+ * Errors: the failure of comm, if it ends an operation that the call waits for. Other failures are not returned:
+ *   koloCommGetAsyncError, called before, tells them. koloInvalidUsage inside a group and inside a function of the
+ *   caller (rule 11). */
 KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
 /* Makes every operation of comm, on all ranks, return koloAborted in bounded time; then frees comm.
  * Parameters: comm: the handle is dead afterwards.
@@ -479,7 +496,8 @@ KOLO_API koloResult_t koloCommAbort(koloComm_t comm);
  * Threads: any thread, at any time. */
 KOLO_API koloResult_t koloCommGetAsyncError(koloComm_t comm, koloResult_t* asyncError);
 /* Returns a message: what comm failed with, if comm is given and has failed; else the calling thread's last error.
- * Parameters: comm may be NULL. The text is the library's, valid until the thread's next failing call; never NULL.
+ * Parameters: comm: a communicator, or NULL.
+ * Ownership: the text is the library's, valid until the thread's next failing call; never NULL.
  * Threads: any thread, at any time. */
 KOLO_API const char* koloGetLastError(koloComm_t comm);
 /* Tells the number of ranks of comm.
@@ -510,14 +528,15 @@ typedef void (*koloProgressFunction_t)(void* context);
 KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_t function, void* context);
 /* Says whether operations of the calling thread may wait for other ranks.
  * With 0, an operation of this thread that takes no stream and would wait returns koloInProgress. It has done nothing
- * then, and it is still the communicator's next operation. A collective is done at once if all of these hold:
- *  - this rank only sends in it (a broadcast's root, say)
- *  - it repeats one of the communicator's last calls, or koloConfig_t.eager is 1
- *  - there is room for its data
- * koloCommFinalize returns koloInProgress while it would wait for other ranks. The setting does not concern groups,
- * streams and other functions. An operation waits as ever behind one that another thread, or a stream, has begun on the
- * communicator. On GPUs nothing waits.
+ * then, and it is still the communicator's next operation.
+ *  - A collective does not wait, and is done at once, if this rank only sends in it (a broadcast's root, say), if there
+ *    is room for its data, and if the call may run ahead of the others. The last is so if it repeats one of the
+ *    communicator's last calls, or if koloConfig_t.eager is 1.
+ *  - koloCommFinalize returns koloInProgress while it would wait for other ranks.
+ *  - Groups, operations on streams and all other functions wait as they do with 1.
+ *  - An operation still waits behind one that another thread, or a stream, has begun on the communicator.
  * Parameters: mayWait: 1, the initial state, or 0.
+ * Stream: on GPUs operations do not wait, and the setting changes nothing.
  * Threads: the setting is the calling thread's.
  * Errors: koloInvalidArgument. */
 KOLO_API koloResult_t koloSetMayWait(int mayWait);
@@ -607,7 +626,8 @@ KOLO_API koloResult_t koloReduceScatter(const void* sendbuf, void* recvbuf, size
 KOLO_API koloResult_t koloAllToAll(const void* sendbuf, void* recvbuf, size_t count, koloDataType_t datatype,
                                    koloComm_t comm, koloStream_t stream);
 /* Gather: block i of the root's recvbuf is the sendbuf of rank i.
- * Parameters: sendbuf: sendcount elements; recvbuf: n blocks of sendcount elements on the root, elsewhere not touched.
+ * Parameters: sendbuf: sendcount elements; recvbuf: n blocks of sendcount elements on the root. Elsewhere recvbuf is
+ *   not touched, and may be NULL.
  * In place: sendbuf == recvbuf + root * sendcount, on the root.
  * Adjoint: koloScatter, with the same root. */
 KOLO_API koloResult_t koloGather(const void* sendbuf, void* recvbuf, size_t sendcount, koloDataType_t datatype,
@@ -626,9 +646,10 @@ KOLO_API koloResult_t koloBarrier(koloComm_t comm, koloStream_t stream);
  * Parameters:
  *   mine      the caller's bits
  *   any, all  places for the results, in host memory on every communicator; not NULL
- * Blocks: until all ranks have called it. On a host communicator it is an all-reduce of 16 bytes, and meets one if
- *   another rank calls that. On a GPU communicator it goes through the control plane, waits for nothing in streams, and
- *   each wait ends after KOLO_INIT_TIMEOUT_MS.
+ * Blocks: until all ranks have called it.
+ *   - On a host communicator it is an all-reduce of 16 bytes. If another rank calls such an all-reduce, the two meet.
+ *   - On a GPU communicator it goes through the control plane, and waits for nothing in streams. Each wait for other
+ *     ranks ends after KOLO_INIT_TIMEOUT_MS.
  * Stream: none; the results are there when the call returns.
  * Errors: those of the collectives. koloInvalidUsage inside a group. */
 KOLO_API koloResult_t koloVote(uint64_t mine, uint64_t* any, uint64_t* all, koloComm_t comm);
@@ -786,13 +807,16 @@ KOLO_API koloResult_t koloGroupEnd(void);
  * Threads: any thread may call any function below, also several threads for one request at the same time.
  *   koloRequestFree ends after the others.
  *
- * The calls that start a request take the parameters of the function without "I", and "request", a place for the
- * handle, in place of the stream. They wait neither for other ranks nor for operations. */
+ * A function that starts a request has the comment of the function without "I", which its own comment names. Three
+ * labels differ:
+ *   Parameters: request, in place of the stream: place for the handle.
+ *   Blocks: no.
+ *   Stream: none. */
 
 /* Starts koloSendTag. */
 KOLO_API koloResult_t koloIsend(const void* sendbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                 koloComm_t comm, koloRequest_t* request);
-/* Starts koloRecvTag. peer may be KOLO_ANY_SOURCE, tag KOLO_ANY_TAG, status NULL. */
+/* Starts koloRecvTag. */
 KOLO_API koloResult_t koloIrecv(void* recvbuf, size_t count, koloDataType_t datatype, int peer, int tag,
                                 koloRecvStatus_t* status, koloComm_t comm, koloRequest_t* request);
 
@@ -883,8 +907,8 @@ typedef void (*koloNotifyFunction_t)(koloResult_t result, const char* message, v
  * Errors: koloInvalidUsage if the request has such a function already. */
 KOLO_API koloResult_t koloRequestNotify(koloRequest_t request, koloNotifyFunction_t function, void* context);
 /* Gives a request back.
- * Parameters: request: the handle is dead afterwards. An operation that is not done goes on, and needs its buffers
- *   until it is done. */
+ * An operation that is not done goes on, and needs its buffers until it is done.
+ * Parameters: request: the handle is dead afterwards. */
 KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
 
 /* ------------------------------------------------------- lists and axes */
@@ -919,30 +943,36 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *  - Strides may be negative. In sendarray they may be 0. In recvarray no two elements may lie at one place:
  *    each stride is larger than what the dimensions with smaller strides span.
  *
- * Results: as those of single calls, bit for bit, where data is moved, for integers, on a reproducible communicator,
- * and for the same algorithm if that is forced.
- *  - These algorithms may round the floats of a list differently, for they cut it elsewhere: biring (all-reduce,
- *    reduce-scatter), double_tree (reduce), hierarchical and mesh_ring (all-reduce), and on GPUs ring with several
- *    channels (all-reduce).
- *  - These serve no lists, and another algorithm takes their place: line; recursive and hierarchical for a
+ * Results
+ *  - The results are those of single calls, bit for bit, in three cases: where data is only moved, for integers, and on
+ *    a reproducible communicator.
+ *  - The results of reductions of floats are those of single calls if the same algorithm is forced for both. Some
+ *    algorithms are exceptions, because they cut a list at other places: biring (all-reduce, reduce-scatter),
+ *    double_tree (reduce), hierarchical and mesh_ring (all-reduce), and on GPUs ring with several channels
+ *    (all-reduce).
+ *  - Another algorithm takes the place of those that serve no lists: line; recursive and hierarchical for a
  *    reduce-scatter.
- * In place: each item by itself, as its collective says.
- *  - It needs the same sendtype and recvtype, and the same strides; in an all-to-all also the same axes and lengths.
- *  - Any other overlap of buffers without strides, also between items, is refused.
- *  - An array with strides is refused if it begins at the address of the item's other buffer. Other overlaps of such
- *    arrays are not noticed.
+ *
+ * Communicators
+ *  - On GPUs, each item lies in memory of the rank's device (koloInvalidPointer names the item). The list is a launch
+ *    of its own, or a part of its group's, and never goes to a resident kernel. What describes the list lies in the
+ *    device's memory. It is uploaded once, as long as the list is repeated.
+ *  - On host communicators, ranks of one machine use items where they are if all items of a rank lie in windows, or are
+ *    long. src/comm/README.md says when, and what goes through staging memory instead.
+ *
  * Ownership: the items, and the arrays that they point to, are the caller's and are read before the call returns. The
  *   buffers are the caller's again when the operation has ended.
+ * In place: each item by itself, as its collective says.
+ *   - sendtype and recvtype must be the same, and so must the strides. In an all-to-all, the axes and lengths must be
+ *     the same too.
+ *   - Any other overlap of buffers without strides, also between items, is refused.
+ *   - An array with strides is refused if it begins at the address of the item's other buffer. Other overlaps of such
+ *     arrays are not noticed.
  * Blocks, Stream, Threads: as the collective.
  * Errors: those of the collective, which name the item. koloInvalidArgument (shape, axis, counts, overlap).
- *   koloInvalidCount (lengths, strides). koloInvalidDatatype for a conversion that does not exist. Ranks whose lists
- *   differ in the number of items, lengths, axis, transfertype, recvtype or scale get koloMismatch. The message names
- *   the first item that differs, and what two ranks gave there.
- * On GPUs: each item lies in memory of the rank's device (koloInvalidPointer names the item). The list is a launch of
- *   its own, or a part of its group's, and never goes to a resident kernel. What describes it lies in the device's
- *   memory and is uploaded once, as long as the list is repeated.
- * On host communicators: between ranks of one machine, items are used where they are if all items of a rank lie in
- *   windows, or are long. src/comm/README.md says when, and what goes through staging memory instead. */
+ *   koloInvalidCount (lengths, strides). koloInvalidDatatype for a conversion that does not exist. koloMismatch if the
+ *   lists of two ranks differ in the number of items, lengths, axis, transfertype, recvtype or scale. The message names
+ *   the first item that differs, and what two ranks gave there. */
 
 /* Most dimensions of an array. */
 #define KOLO_MAX_DIMS 8
@@ -1011,17 +1041,19 @@ KOLO_API koloResult_t koloScatterList(const koloItem_t* items, size_t count, int
  * Parameters: items: count items; both buffers are divided, along the same axis.
  * Adjoint: koloAllToAllList. */
 KOLO_API koloResult_t koloAllToAllList(const koloItem_t* items, size_t count, koloComm_t comm, koloStream_t stream);
-/* Exchanges one array all to all along two axes: rank r gets the r-th part of every rank's array along splitAxis. What
- * a rank gets is put together along concatAxis, in the order of the ranks. With splitAxis and concatAxis of an array
- * that is distributed along concatAxis, the array is distributed along splitAxis afterwards.
+/* Exchanges one array all to all along two axes.
+ * Rank r gets the r-th part, along splitAxis, of every rank's array. What a rank gets is put together along concatAxis,
+ * in the order of the ranks. So an array that is distributed along concatAxis is distributed along splitAxis
+ * afterwards.
  * Parameters:
  *   item     sendarray is not NULL; recvarray, if not NULL, has the shape of the result. count, counts and axis are not
  *            read.
  *   splits   [n] the ranks' lengths along splitAxis; NULL: the same for all
- *   concats  [n] the lengths along concatAxis that the ranks' arrays have; NULL: the same for all. If both axes are the
- *            same one, a rank gets the length splits[rank] from each rank; concats is NULL, or holds that n times.
+ *   concats  [n] the lengths along concatAxis that the ranks' arrays have; NULL: the same for all
+ *   If both axes are the same one, a rank gets the length splits[rank] from each rank. concats is then NULL, or has
+ *   that length in all n entries.
  * Adjoint: koloAllToAllAxis, with splitAxis and concatAxis, and splits and concats, exchanged. If both axes are the
- *   same one, there is none unless the splits are equal. */
+ *   same one and the splits differ, there is none. */
 KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
                                        const size_t* concats, koloComm_t comm, koloStream_t stream);
 
@@ -1029,9 +1061,10 @@ KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, in
 #define KOLO_ON_ALL (-1)                 /* every rank has the whole array */
 #define KOLO_ON_RANK(rank) (-2 - (rank)) /* one rank has the whole array, the others have nothing */
 /* Reshards: an array that is distributed in one way is distributed in another one afterwards.
- *  - From an axis to another one, or to other parts along the same one, it is an all-to-all; to all ranks it is an
- *    all-gather, and to one rank a gather. From one rank it is a scatter, a broadcast or a gather.
- *  - From KOLO_ON_ALL, and where nothing is to move, each rank copies by itself. Whether the others call the same is
+ *  - From an axis: to another axis, or to other parts along the same one, an all-to-all; to all ranks an all-gather; to
+ *    one rank a gather.
+ *  - From one rank: to an axis a scatter; to all ranks a broadcast; to another rank a gather.
+ *  - From KOLO_ON_ALL, and where nothing is to move: each rank copies by itself. A rank that calls something else is
  *    not noticed then.
  * Parameters:
  *   item       sendbuf: what this rank has of the array; recvbuf: what it is to have. NULL where that is nothing.
@@ -1042,15 +1075,18 @@ KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, in
  *   fromParts  if from is an axis: [n] the lengths of the ranks' parts, 0 allowed; NULL: the ranks divide the axis
  *              evenly
  *   toParts    if to is an axis: as fromParts
- * In place: no, but for a copy of an array onto itself.
- * Errors: as those of lists. koloInvalidArgument for an axis that the ranks do not divide, which names axis, length and
- *   ranks. koloInvalidRank (KOLO_ON_RANK).
- * Adjoint: koloReshard, with from and to, and fromParts and toParts, exchanged, if neither is KOLO_ON_ALL. To
- *   KOLO_ON_ALL: a reduction to where the array was. */
+ * In place: no. The exception is a copy of an array onto itself.
+ * Errors: those of lists. koloInvalidArgument for an axis that the ranks do not divide; the message names axis, length
+ *   and ranks. koloInvalidRank (KOLO_ON_RANK).
+ * Adjoint:
+ *   - Between axes and single ranks: koloReshard, with from and to, and fromParts and toParts, exchanged.
+ *   - To KOLO_ON_ALL: a reduction to where the array was. */
 KOLO_API koloResult_t koloReshard(const koloItem_t* item, const koloArray_t* whole, int from, int to,
                                   const size_t* fromParts, const size_t* toParts, koloComm_t comm, koloStream_t stream);
 
-/* Starts koloAllReduceList. What holds for requests holds here too, and for the following functions. */
+/* The functions from here to koloIreshard start requests; the section "requests" holds for them too. */
+
+/* Starts koloAllReduceList. */
 KOLO_API koloResult_t koloIallReduceList(const koloItem_t* items, size_t count, koloRedOp_t op, koloComm_t comm,
                                          koloRequest_t* request);
 /* Starts koloReduceList. */
@@ -1085,7 +1121,8 @@ KOLO_API koloResult_t koloIreshard(const koloItem_t* item, const koloArray_t* wh
 /* ----------------------------------------------------------------- memory */
 
 /* Allocates page-aligned host memory to which every process on this machine can be given access.
- * Parameters: ptr: place for the address; bytes: any number, 0 makes *ptr NULL. The caller frees it by koloMemFree.
+ * Parameters: ptr: place for the address; the caller frees the memory by koloMemFree. bytes: any number; 0 makes *ptr
+ *   NULL.
  * Errors: koloInvalidCount, koloOutOfMemory. */
 KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes);
 /* Allocates memory of a CUDA device, for communicators on GPUs.
@@ -1121,10 +1158,11 @@ KOLO_API koloResult_t koloMemFree(void* ptr);
  *   failure of comm. */
 KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window);
 
-/* Starts koloWindowRegister as a request. Host communicators only.
- * Parameters: as koloWindowRegister; window: written when the request is done. *window is then NULL if no rank has
- *   given memory (bytes are 0 on all ranks): such a call costs as much as a short all-reduce.
- * Errors: koloUnsupported on GPU communicators; those of koloWindowRegister, as the request's. */
+/* Starts koloWindowRegister as a request ("requests"). Host communicators only.
+ * If bytes are 0 on all ranks, no window is made, and *window is NULL. Such a call costs as much as a short all-reduce.
+ * Parameters: as koloWindowRegister; window: written when the request is done; request: place for the handle.
+ * Blocks: no.
+ * Errors: koloUnsupported on GPU communicators. Those of koloWindowRegister, as the request's. */
 KOLO_API koloResult_t koloIwindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window,
                                           koloRequest_t* request);
 /* Registers host memory that this process has mapped for all ranks itself. Collective over comm.
@@ -1144,9 +1182,11 @@ KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* par
 /* Deregisters a window. Collective over the window's communicator.
  * Parameters: comm: the window's communicator; window: the handle is dead afterwards, unless the call changed nothing.
  * Blocks: as koloWindowRegister. On a communicator that has failed it does not wait.
- * Errors: koloInvalidUsage inside a group, koloInvalidHandle, koloMismatch if ranks give different windows; these
- *   change nothing. The failure of the communicator, which may be that other ranks do not answer: the window is gone
- *   then, and its memory may be freed. */
+ * Errors:
+ *   - Nothing is changed: koloInvalidUsage inside a group, koloInvalidHandle, koloMismatch if ranks give different
+ *     windows.
+ *   - The window is gone, and its memory may be freed: the failure of the communicator. That other ranks do not answer
+ *     may be such a failure. */
 KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window);
 /* Tells whether a window is zero-copy.
  * Parameters: zeroCopy: place for 1 or 0. */
@@ -1237,14 +1277,16 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
  * Communicators: on host memory and on GPUs. On GPUs, data and the memory that allocate gives are memory of the rank's
  *   device.
  * Groups: the calls are refused inside a group (koloInvalidUsage), since the receiver's part has two steps.
- * Blocks, Stream: rule 7; also after koloSetMayWait(0). With a stream of koloStreamCreate, allocate runs on the
- *   thread of the stream, and collectives that other threads call on the communicator wait until the call is done. What
- *   comes later in the stream waits too: of two ranks that exchange arrays in one stream, one must send
- *   first, and the other must receive first.
- *   On GPUs, allocate runs on the calling thread, and the data then moves in the stream. A broadcast or a scatter
- *   blocks until all ranks have called it and have their memory, which the control plane tells them. koloRecvArray
- *   blocks until the sender has called koloSendArray, whose communicator must exist so long. Calls of other threads on
- *   the communicator wait meanwhile.
+ * Blocks, Stream: rule 7; also after koloSetMayWait(0).
+ *   - With a stream of koloStreamCreate, allocate runs on the thread of the stream. Collectives that other threads call
+ *     on the communicator wait until the call is done. What comes later in the stream waits too. So of two ranks that
+ *     exchange arrays in one stream, one must send first, and the other must receive first.
+ *   - On GPUs, allocate runs on the calling thread, and the data then moves in the stream. Calls of other threads on
+ *     the communicator wait meanwhile.
+ *   - On GPUs, a broadcast or a scatter blocks until all ranks have called it and have their memory. The control plane
+ *     tells them.
+ *   - On GPUs, koloRecvArray blocks until the sender has called koloSendArray. The sender's communicator must exist so
+ *     long.
  * Threads: rule 6.
  * Errors: koloInvalidPointer, koloInvalidArgument (array: number of dimensions, strides), koloInvalidCount (elements),
  *   koloInvalidDatatype, koloInvalidRoot (root, peer). koloInvalidUsage after koloCommFinalize. koloOutOfMemory if
@@ -1259,9 +1301,9 @@ typedef void* (*koloAllocateFunction_t)(void* context, koloDataType_t datatype, 
 
 /* Sends an array to one rank, which receives it by koloRecvArray and by no other function.
  * Arrays between two ranks arrive in the order sent. They and other messages do not match each other.
+ * On GPUs the data is one of the messages between the two ranks, which match in their order.
  * Parameters: data: the array's elements, read; array, datatype: what data is; peer: 0..n-1, on GPUs not this rank.
- * Blocks: a send may return before the receiver has called. On GPUs, the data is one of the messages between the two
- *   ranks, which match in their order.
+ * Blocks: rule 7. A send may return before the receiver has called.
  * Adjoint: koloRecvArray from the peer. */
 KOLO_API koloResult_t koloSendArray(const void* data, const koloArray_t* array, koloDataType_t datatype, int peer,
                                     koloComm_t comm, koloStream_t stream);
@@ -1348,7 +1390,9 @@ typedef int (*koloBucketFilterFunction_t)(size_t item, void* context);
  *   launchAt      count entries, of which one for each bucket is written: the index of the item at whose place the
  *                 bucket is launched. NULL is allowed.
  *   bucketCount   NULL, or a place for the number of buckets
- * Blocks: no. The time is linear in items and dependencies, for each class of two items or more.
+ * Blocks: no. The time is proportional to C * (items + dependencies) + items * log(items). C is the number of classes
+ *   with two or more items that may be merged: for each of them, the program is gone through once to fill its buckets,
+ *   and once to order what then depends on these buckets. The logarithm comes from sorting.
  * Errors: koloInvalidArgument for an unknown collective, for mixDatatypes, for a cap that is negative or no number, and
  *   for an index in dependsOn that is not of an earlier item, which excludes cycles. koloInvalidDatatype,
  *   koloInvalidOperation. The message names the item.
@@ -1419,7 +1463,7 @@ KOLO_API koloResult_t koloCommGetPlan(koloComm_t comm, koloCollective_t collecti
  * Parameters:
  *   comm    the communicator; NULL: as for nranks ranks on this machine
  *   nranks  1 or more; read only if comm is NULL
- *   collective, count, datatype, op, registered: as koloCommGetPlan
+ *   collective, count, datatype, op, registered  as koloCommGetPlan
  *   text    place for size bytes, of which the terminator is one; a longer text is cut
  *   needed  NULL, or a place for the full length
  * Errors: as koloCommGetPlan. koloInvalidRankCount. */

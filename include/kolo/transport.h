@@ -210,7 +210,7 @@ typedef struct koloTransport {
   /* ---- posted links only; then all up to registersCheaply are required. Nothing here blocks, except deviceProgress
    * for as long as it is told to. */
 
-  /* Names a memory for peers, who put the key into koloTransportPut.key. Valid until memoryDeregister. */
+  /* Names a memory for peers, which put the key into koloTransportPut.key. Valid until memoryDeregister. */
   int (*memoryKey)(void* device, void* memory, koloTransportKey* key, char* why, size_t whyBytes);
 
   /* Tells the number of rails: 1, 2 or KOLO_TRANSPORT_MAX_RAILS. It is the same for the life of the link, and for the

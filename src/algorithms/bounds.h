@@ -1,4 +1,4 @@
-// Limits of algorithms that their costs, and who chooses among them, have to know.
+// Limits of algorithms that their costs, and the code that chooses among them, have to know.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ KOLO_DEVICE_CALL bool everyBufferIsShared(device::Exchange<Team>& exchange) {
   return true;
 }
 
-// Likewise: whether all that the others have to give can be taken, from windows or not.
+// Whether all that the others have to give can be taken, from windows or not.
 template <class Team>
 KOLO_DEVICE_CALL bool everyInputIsReadable(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();
@@ -52,7 +52,7 @@ KOLO_DEVICE_CALL bool everyInputIsReadable(device::Exchange<Team>& exchange) {
   return true;
 }
 
-// Likewise: whether the results of an all-reduce can be put wherever they are to be.
+// Whether the results of an all-reduce can be put wherever they are to be.
 template <class Team>
 KOLO_DEVICE_CALL bool everyOutputIsWritable(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();

@@ -3,7 +3,7 @@
 //
 // On each directed pair messages match in their order. A message is a header (D4: what it is, and where it may be taken
 // from), then its chunks, through slots of its own, apart from those of collectives. One in a window is taken by the
-// receiver, who then says so.
+// receiver, which then says so.
 //
 // Invariants
 //  - Every message that is not taken directly sends at least one chunk, an empty one if it has no bytes, and a sender

@@ -65,7 +65,7 @@ KOLO_DEVICE_CALL void runTwoShotStaged(device::Exchange<Team>& exchange) {
   meetRest(exchange);  // where there was nothing to fold
 }
 
-// Those who are not the root meet each other. REQUIRES: they have met the root.
+// The ranks other than the root meet each other. REQUIRES: they have met the root.
 template <class Team>
 KOLO_DEVICE_CALL bool meetBesidesRoot(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();

@@ -118,7 +118,7 @@ Status giveRequest(koloRequest_t* place, Start&& start) {
   KOLO_ASSIGN(const NewRequest made, makeRequest());
   Status status = start(*made.request);
   if (status.ok()) {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): likewise
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the handle is a number, not an address
     *place = reinterpret_cast<koloRequest_t>(made.handle);
   } else {  // nothing has begun
     (void)requests.retire(made.handle);

@@ -73,7 +73,7 @@ void Bias::give() {
   };
   if (thisThread == nullptr) thisThread = ofThread<Lease>().thread;
   if (owner_.load(std::memory_order_relaxed) != nullptr) return;
-  last_.store(thisThread, std::memory_order_relaxed);  // visible to who is served after this turn
+  last_.store(thisThread, std::memory_order_relaxed);  // visible to the thread that is served after this turn
   Thread* nobody = nullptr;
   owner_.compare_exchange_strong(nobody, thisThread, std::memory_order_seq_cst);
 }

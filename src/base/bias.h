@@ -23,9 +23,9 @@ class Bias {
     if (self == nullptr || owner_.load(std::memory_order_relaxed) != self) return false;
     if (self->inside.load(std::memory_order_relaxed) != nullptr) return false;
     self->inside.store(this, std::memory_order_relaxed);
-    // Between the store and the load the compiler's order is enough: whoever takes the bias away makes every thread of
-    // the process pass a full barrier after changing owner_. So either the change is seen here, or `inside` is seen
-    // there. [bias]
+    // Between the store and the load the compiler's order is enough: the thread that takes the bias away makes every
+    // thread of the process pass a full barrier after changing owner_. So either the change is seen here, or `inside`
+    // is seen there. [bias]
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (owner_.load(std::memory_order_relaxed) == self) return true;
     leave();
@@ -35,19 +35,19 @@ class Bias {
   // Whether the calling thread, which is inside, still has the bias: nobody has asked for it.
   bool isKept() const { return owner_.load(std::memory_order_relaxed) == thisThread; }
 
-  // Who had the bias last is not inside, and what it did there is visible. REQUIRES: revoke() was called since it was
-  // given, by somebody whose call the caller has seen.
+  // Whether the thread that had the bias last has left, so that what it did inside is visible. REQUIRES: revoke() was
+  // called since the bias was given, and the caller has seen that call.
   bool isLeft() const {
     const Thread* const last = last_.load(std::memory_order_relaxed);
     return last == nullptr || last->inside.load(std::memory_order_acquire) != this;  // [left]
   }
 
   // Gives the bias to the calling thread, unless somebody has it. REQUIRES: nobody else is in what the bias protects,
-  // whoever had it last included; the caller looks afterwards for those who came meanwhile without having seen this
-  // (comm/turn.h).
+  // not even the thread that had it last; the caller looks afterwards for threads that came meanwhile without having
+  // seen this (comm/turn.h).
   void give();
 
-  // Nobody has the bias afterwards. Who had it may still be inside.
+  // Nobody has the bias afterwards. The thread that had it may still be inside.
   void revoke() {
     if (owner_.load(std::memory_order_seq_cst) != nullptr) revokeNow();
   }

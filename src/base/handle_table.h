@@ -1,8 +1,8 @@
 // Opaque handles that can be told from garbage: a handle is a number, not an address, made of a slot and that slot's
 // generation, so that destroyed and foreign ones are recognised without touching memory that may not be there.
 //
-// Who finds an object holds a Pin on it; who takes it out waits until all pins are gone. So a call that has found its
-// object can finish with it, whatever another thread destroys meanwhile.
+// A thread that finds an object holds a Pin on it; a thread that takes the object out waits until all pins are gone. So
+// a call that has found its object can finish with it, whatever another thread destroys meanwhile.
 //
 // Thread safety: all functions.
 // Invariants: a slot's generation is odd while it is in use, and never repeats. A slot is used again only after
@@ -86,8 +86,8 @@ class Inside {
   T& operator*() const { return *object_; }
   explicit operator bool() const { return slot_ != nullptr; }
 
-  // For after leaving, also if the handle is dead by now: who takes the object out waits for this thread to leave, and
-  // counts pins behind that.
+  // For after leaving, also if the handle is dead by now: a thread that takes the object out waits for this thread to
+  // leave, and counts pins behind that.
   Pin<T> pin() const {
     slot_->users.fetch_add(1, std::memory_order_seq_cst);
     return Pin<T>(*slot_, object_);
@@ -123,8 +123,9 @@ class Weak {
     return pin;
   }
 
-  // The object without a pin, for the thread that has its bias. What makes that safe: who takes an object out waits,
-  // before release(), for its turn in it: that revokes the bias, and comes when the thread is out (comm/turn.h).
+  // The object without a pin, for the thread that has its bias. That is safe, because a thread that takes an object out
+  // waits, before release(), for its turn in it. The turn revokes the bias, and comes when the thread is out
+  // (comm/turn.h).
   Inside<T> enter() const {
     if (slot_ == nullptr || !slot_->bias.enter()) return {};
     Inside<T> inside(*slot_, slot_->object.load(std::memory_order_relaxed));
@@ -228,8 +229,8 @@ class HandleTable {
     return encode(static_cast<std::uint32_t>(handle & (kSlots - 1)), generation);
   }
 
-  // Returns when nobody has the object any more. REQUIRES: retire() gave it to this caller, who has no pin on it, and
-  // who has waited for whoever is inside by the bias.
+  // Returns when nobody has the object any more. REQUIRES: retire() gave it to this caller. The caller has no pin on
+  // it, and has waited for the thread that is inside by the bias, if there is one.
   void release(std::uintptr_t handle) {
     Slot& entry = slotOf(handle);
     waitUntilUnused(entry);

@@ -5,9 +5,9 @@
 
 namespace kolo {
 
-// An object that is the thread's own, made when it is first asked for and gone with the thread. Who asks after that,
-// such as the destructor of a global object at the end of the process, gets one that stays. The type is the key: one
-// object of each for each thread.
+// An object that is the thread's own, made when it is first asked for and gone with the thread. Code that asks after
+// that, such as the destructor of a global object at the end of the process, gets one that stays. The type is the key:
+// one object of each for each thread.
 template <class T>
 T& ofThread() {
   static thread_local constinit T* object = nullptr;

@@ -1,7 +1,7 @@
 // What the ranks have to say alike of an operation that has many parts, in words: made only where they have not, to
 // tell in which part, and in what of it, two ranks differ.
 //
-// Thread safety: whoever has one may ask it from any thread.
+// Thread safety: a holder may ask it from any thread.
 #pragma once
 
 #include <cstddef>

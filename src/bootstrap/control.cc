@@ -14,8 +14,8 @@
 namespace kolo::bootstrap {
 namespace {
 
-// The hub answers at the deadline itself, naming who is missing; only if it does not does the waiting end without a
-// name.
+// The hub answers at the deadline itself, and names the ranks that are missing. Only if it does not answer, the waiting
+// ends without a name.
 constexpr auto kAnswerGrace = std::chrono::seconds(2);
 constexpr auto kFarewellLimit = std::chrono::seconds(2);
 // How long a rank in the hub's process stays in a call that failed while ranks were joining, until all know why.

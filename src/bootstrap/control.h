@@ -84,8 +84,8 @@ class Control {
 
   // Tells all ranks subscribed to the key (this one included, through its callback), and ends the key's gathers: those
   // in flight, and those to come. family: that of the subscriptions. Should this process end as soon as this returns,
-  // the news of its end names this failure too. Whoever returns a failure to the program that this control plane has
-  // not told, reports it before. The caller holds no lock that a callback takes.
+  // the news of its end names this failure too. A failure that this control plane has not told is reported by this
+  // call before it is returned to the program. The caller holds no lock that a callback takes.
   virtual void reportFailure(std::uint64_t key, const Failure& failure, std::uint64_t family = 0) = 0;
 
   // Asks a rank of the job, this one included, about a key. Its reactor thread answers, whatever its other threads do:

@@ -43,13 +43,13 @@ struct Attempt {
   Hope hope = Hope::kNone;
   bool isSilent = false;     // a host did not answer, or said that it may not be reached
   bool isForbidden = false;  // to this process, by its own system
-  bool isAnswer = false;     // whoever listens there has answered
+  bool isAnswer = false;     // something listens there, and has answered
 };
 
 // By a filter of this process's own, or of this host's.
 bool isRefusal(int errnum) { return errnum == EACCES || errnum == EPERM; }
 
-// Whoever listens there has answered.
+// Something listens there, and has answered.
 Attempt answered(Status status, Hope hope) { return {std::move(status), hope, false, false, true}; }
 
 Attempt exchangeFailure(int errnum, const std::string& where) {
@@ -116,7 +116,7 @@ bool receiveExactly(int fd, std::size_t bytes, std::string& to, Clock::time_poin
   return true;
 }
 
-// What somebody has answered who does not speak this protocol, fit for a message.
+// The answer of a listener that does not speak this protocol, fit for a message.
 std::string quote(std::string_view answer) {
   std::string text;
   for (const char byte : answer.substr(0, kMostQuoted)) text += byte >= ' ' && byte <= '~' ? byte : '.';
@@ -265,7 +265,7 @@ class Search {
   std::optional<std::vector<Address>> own_;
   Clock::time_point lookedUp_ = begun_;
   Round last_;         // that the deadline did not cut short, if there is one
-  std::string heard_;  // what the last round that had an answer said: who answered may be gone now
+  std::string heard_;  // what the last round that had an answer said: its sender may be gone now
 };
 
 Result<Dialled> Search::run() {
@@ -314,8 +314,8 @@ std::optional<Dialled> Search::tryAll() {
 }
 
 // A root that the user named may come up at any time. Of an ordinary id the hub has been there, and its host may be out
-// of reach for now; but who refuses is there. Several hosts may have one address (of a bridge of containers), so that
-// this one refusing itself says nothing.
+// of reach for now; but a host that refuses is there. Several hosts may have one address (of a bridge of containers),
+// so that this one refusing itself says nothing.
 bool Search::isHopeless() const {
   if (last_.code != koloUnreachable || (!last_.mayComeLater && !last_.isRefused)) return true;
   if (id_.explicitRoot || Clock::now() - begun_ < kRefusedRetry) return false;

@@ -1,7 +1,7 @@
 // The relay of one job: knows its ranks, gathers their blobs, spreads the news of deaths and failures.
 //
 // Work for each event is linear in what has to be sent: deaths noticed together are told together, results and news are
-// one frame shared by all receivers, and who reported a failure first spares the others: later reports for a key are
+// one frame shared by all receivers, and the first reports of a failure spare the others: later reports for a key are
 // dropped beyond kMaxFailuresPerKey.
 //
 // A rank whose call failed may end at once, and its end is noticed by others before that of the rank which was the
@@ -154,7 +154,7 @@ class Hub : public std::enable_shared_from_this<Hub> {
   int gone_ = 0;             // left or dead
   std::string lastDeath_;    // "rank 3 (pid 7 on host)": the rank that died last; empty: none has
   std::string hostKnows_;    // what a rank in this process knows of, as other processes were told last
-  std::string firstClaim_;   // who said first how many ranks there are
+  std::string firstClaim_;   // the process that said first how many ranks there are
   std::vector<Slot> slots_;  // by rank; sized by the first to join
   std::set<MemberPtr> unjoined_;
   std::vector<int> newlyDead_;

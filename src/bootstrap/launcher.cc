@@ -75,7 +75,8 @@ std::string starter(std::string_view command) {
   return fmt::format("pid {} started {}", chosen, startTime(chosen));
 }
 
-// Where the launcher gives no id: KOLO_JOB; over several hosts the root; on one host whoever started the ranks.
+// Where the launcher gives no id: KOLO_JOB; over several hosts the root; on one host the process that started the
+// ranks.
 std::string fallbackName(const std::string& root, std::string_view command) {
   const std::string given = settings::text("KOLO_JOB");
   if (!given.empty()) return given;

@@ -239,7 +239,7 @@ void MemberLink::onClosed(const std::string& why) {
   joined_.finish(unusable_);
   if (welcomed_ && hubRanks_.empty()) log::debug("rank {}: {}", rank_, unusable_.message());
   const std::string after = afterWhat();
-  // Before what waits for an answer of the hub goes on: it then knows who has died.
+  // Before what waits for an answer of the hub goes on: it then knows which ranks have died.
   for (const int rank : std::exchange(hubRanks_, {})) {
     if (welcomed_ && rank != rank_) died(rank, fmt::format("rank {} ({}) died: {}{}", rank, hubProcess_, why, after));
   }

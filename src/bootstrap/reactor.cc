@@ -26,7 +26,7 @@ constexpr auto kBlindPause = std::chrono::milliseconds(5);  // where the kernel 
 
 constinit Reactor* Reactor::instance = nullptr;
 
-// Global objects may own communicators to their end. A library ends after who uses it; what is given to atexit() runs
+// Global objects may own communicators to their end. A library ends after its users; what is given to atexit() runs
 // before all that was made in or before main().
 void Reactor::end() {
   if (instance != nullptr && !inForkedChild()) instance->stop();

@@ -32,7 +32,7 @@ class Source {
   virtual void onWritable() = 0;
   // Has output that an exiting process should still try to send.
   virtual bool hasOutput() const = 0;
-  // Has something to say to others who are about to come, for which an exiting process should stay for some time.
+  // Has something to say to others that are about to come, for which an exiting process should stay for some time.
   virtual bool isAwaited() const { return false; }
   // The process exits, and no event will come any more.
   virtual void onEnd() {}

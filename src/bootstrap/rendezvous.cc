@@ -5,8 +5,8 @@
 // where HASH names the job and how many jobs of that name this process has been in before. Rank 0 removes it when its
 // attempt to join is over; after a failure, when all ranks know of that. A rank 0 that cannot go on, and has no socket
 // to say so by, writes that into the file; another rank writes it into a file that is named by the id, for rank 0 to
-// take. Ranks of different users do not meet there:
-// whoever could read the file could join. Those who waited in vain are told so.
+// take. Ranks of different users do not meet there: a user that could read the file could join. Ranks that waited in
+// vain are told so.
 //
 // Over several hosts the secret is derived, by all ranks, from KOLO_SECRET and the job's name.
 #include "bootstrap/rendezvous.h"

@@ -6,7 +6,7 @@
 // hub, and without the reactor. A report may come before this rank has subscribed to its key; it is kept until then.
 //
 // Thread safety: all functions, from any thread. Callbacks run with the lock held, so none runs when remove() has
-// returned; a callback may call any function here. Whoever calls a function here must hold no lock that a callback
+// returned; a callback may call any function here. The caller of a function here must hold no lock that a callback
 // takes.
 //
 // Invariants: of one key at most kMaxFailuresPerKey reports are kept, and those of at most kMaxFailedKeys keys.

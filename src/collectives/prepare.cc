@@ -101,7 +101,7 @@ bool isInWindows(const Site& site, const device::Segments& list) {
 bool givesList(const Site& site, const Operation& operation, const LaidOut& laidOut, std::uint64_t bytes,
                const device::SharingFacts& sharing) {
   const Collective collective = operation.collective;
-  // In place, what a rank converts for itself would change under those who load it.
+  // In place, what a rank converts for itself would change under ranks that load it.
   const bool isReadWhileWritten =
       operation.list->isInPlace && (collective == Collective::kAllToAll || operation.list->castsOutput);
   const bool isReadBack = sharing.writesPeers && operation.list->castsOutput;

@@ -61,7 +61,7 @@ struct Site {
   const std::vector<int>* order = nullptr;
   const int* members = nullptr;
   const device::Hosts* hosts = nullptr;  // as an executor reads it
-  const device::Mesh* mesh = nullptr;    // likewise, where the communicator is a mesh
+  const device::Mesh* mesh = nullptr;    // as an executor reads it; null: the communicator is no mesh
   bool pairsChooseInGather = false;      // the blocks of a one-shot gather go by the path that fits each
   executor::Context context;             // but for what depends on the operation
   // Where a range of memory lies in the windows; index 0: in none that peers can use.

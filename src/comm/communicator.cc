@@ -278,7 +278,7 @@ Status Communicator::removeWindow(Window** window) {
   backend_->drain();  // kernels use it until they end; those of a failed communicator end soon
   Status status = failed() ? failure() : Windows::agree(membership_, **window);
   if (!failed() && status.code() == koloMismatch) return status;
-  // Others who have not answered still have it, and would name it in headers.
+  // Other ranks, which have not answered, still have it and would name it in headers.
   if (!failed() && !status.ok()) fail({status.code(), membership_.jobRank(rank()), status.message()});
   windows_.drop(**window, [&](std::shared_ptr<const Window> dropped) { backend_->release(std::move(dropped)); });
   *window = nullptr;

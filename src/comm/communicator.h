@@ -53,7 +53,7 @@ class Communicator final {
   const Options& options() const { return options_; }
   Turn& turn() { return turn_; }
   Membership& membership() { return membership_; }
-  // Whoever changes them lets planning() forget what was prepared with the old ones.
+  // After a change, planning() must forget what was prepared with the old ones.
   Windows& windows() { return windows_; }
   // Collective at the first call, for the child of this number. What this communicator has in the pool that its
   // children share; nullptr, on all ranks: they share nothing with it. An error is told to all ranks, and ends the
@@ -69,7 +69,7 @@ class Communicator final {
   Requests& requests() { return requests_; }
   // Threads for its part of groups over several communicators.
   Workers& workers() { return workers_; }
-  // Whoever carries out operations. REQUIRES: the turn, but for what backend.h says.
+  // Carries out operations. REQUIRES: the turn, but for what backend.h says.
   Backend& backend() const { return *backend_; }
   // What they are planned and prepared with.
   Planning& planning() { return planning_; }

@@ -44,8 +44,8 @@ void Messages::aim(Pair& pair) {
   pair.outStream = out.streamSlots;
 }
 
-// Before the first word to a peer. False: it cannot be reached, and nothing more is done; unless it has left, which is
-// found by whoever waits for it: what it sent before is there all the same.
+// Before the first word to a peer. False: it cannot be reached. Nothing more is done then (broken_), unless the peer
+// has left: a wait for it finds that, and what it sent before is there all the same.
 bool Messages::open(Pair& pair) {
   if (isStuck()) return false;
   device::Fault fault = setup_.traffic.open(pair.peer);
@@ -73,7 +73,7 @@ void Messages::activate(int peer) {
   if (std::erase(silent_, peer) != 0) active_.push_back(peer);
 }
 
-// Takes in those who have begun to send.
+// Takes in the peers that have begun to send.
 void Messages::listen() {
   for (std::size_t i = 0; i < silent_.size();) {
     if (device::loadAcquire(calls_[silent_[i]]) != 0) {  // [call]
@@ -246,7 +246,7 @@ bool Messages::progress(bool readsAll) {
     const std::uint64_t before = pair.linesRead;
     moved = progressPair(pair.peer, readsAll) || moved;
     if (pair.linesRead != before)
-      first_ = (at + 1) % count;  // whoever was read last comes last: a receive from any source is fair
+      first_ = (at + 1) % count;  // the peer read last comes last: a receive from any source is fair
   }
   return moved;
 }
@@ -320,7 +320,7 @@ bool Messages::look(executor::WaitState& state) {
   return false;
 }
 
-// A request whose time is over ends the communicator, whoever finds out.
+// A request whose time is over ends the communicator. Any thread may find out.
 void Messages::endOverdue() {
   if (unfinished_ == 0 || setup_.failure.isSet()) return;
   const std::optional<Overdue> late = overdue(nowNs());

@@ -4,7 +4,7 @@
 // either copied by the receiver straight out of the sender's window or streamed through slots.
 //
 // Thread safety: under the communicator's turn. start(), progress(), goOn(), endOverdue() and beginAgain() need the
-// links held (Traffic::hold()); beginAgain() is also called by who looks after the links, without the turn. Functions
+// links held (Traffic::hold()); beginAgain() is also called by the link monitor, without the turn. Functions
 // that say nothing of links hold them themselves.
 // Invariants
 //  - Lines of a pair are read in order, so messages of a pair with one tag match in order.

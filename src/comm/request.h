@@ -1,7 +1,7 @@
 // What becomes of something that was started: a message, a collective, or a group of both.
 //
 // A blocking call has a request on its stack, which nobody else knows (bare). One of the user's is made by make(), and
-// is freed by whoever comes last: the user, the end of its last part, or its notice.
+// is freed by the last of these three: the user, the end of its last part, its notice.
 //
 // Thread safety: end() by those who execute the parts; the other functions from any thread.
 // Invariants: end() is called once for each part. A bare request may be gone as soon as its last part has ended.
@@ -71,7 +71,7 @@ class Request {
   void renew();
 
  private:
-  // What has happened to a request of the user's; whoever completes kDone frees it.
+  // What has happened to a request of the user's. The thread whose add() makes isDone() true frees it.
   static constexpr std::uint32_t kOver = 1, kAsked = 2, kTold = 4, kLetGo = 8, kBare = 16;
   static bool isDone(std::uint32_t state) {
     const bool isTold = (state & kAsked) == 0 || (state & kTold) != 0;

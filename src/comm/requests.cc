@@ -13,7 +13,7 @@ namespace kolo::comm {
 namespace {
 
 constexpr std::size_t kMostSpare = 16;
-// Of who waits for what another thread executes.
+// Of a thread that waits for what another one executes.
 constexpr int kYields = 100;
 constexpr timespec kNap{0, 20'000};
 
@@ -86,7 +86,7 @@ void Requests::startPosted() {
     hasPost_.store(false, std::memory_order_relaxed);
   }
   for (const Posted& each : posted) begin(&each.message, 1, *each.request);
-  // Who takes them may leave the turn without a further look: the own thread is to know.
+  // The thread that takes them may leave the turn without a further look: the own thread is to know.
   needsCare_.store(true, std::memory_order_relaxed);
   watch();
 }
@@ -230,7 +230,7 @@ void Requests::executeFirst(Lock& lock, bool isInside) {
     const InTurn served(turn_, place);
     execute(first);
   }
-  waiting_.fetch_sub(1, std::memory_order_release);  // [in line] it is over: who sees that may go on by its bias
+  waiting_.fetch_sub(1, std::memory_order_release);  // [in line] it is over: a thread that sees it may use its bias
   if (first.messages.empty()) ended(*first.request, std::move(first.status));
   first.clear();
   lock.lock();

@@ -1,9 +1,10 @@
 // The operations of a communicator that were started and not waited for: the order of its collectives, messages that
 // start while others have the turn, and who makes progress.
 //
-// Collectives stand in a queue. Whoever comes to one executes all before it: who waits for it, a blocking operation
-// behind it, or, when nobody comes, this object's own thread. Messages do not stand in line: one that starts while
-// another thread has the turn goes to the post, out of which that thread takes it when it waits (Messages::progress).
+// Collectives stand in a queue. A thread that comes to one executes all before it: a thread that waits for it, a
+// blocking operation behind it, or, when nobody comes, this object's own thread. Messages do not stand in line: one
+// that starts while another thread has the turn goes to the post. That thread takes it out when it waits
+// (Messages::progress).
 //
 // Thread safety: any thread, but for what says otherwise.
 // Invariants

@@ -8,7 +8,7 @@ namespace {
 
 struct ArrayQuestion {
   char subject[8] = {'a', 'r', 'r', 'a', 'y', '?', '?', '?'};  // no other question begins so
-  std::int64_t rank = -1;                                      // who asks
+  std::int64_t rank = -1;                                      // the rank that asks
   std::uint64_t number = 0;
 };
 
@@ -28,7 +28,7 @@ std::optional<std::string> SentArrays::answer(std::string_view question) {
   std::memcpy(static_cast<void*>(&asked), question.data(), sizeof asked);
   const std::lock_guard lock(mutex_);
   Sent& sent = sent_[static_cast<int>(asked.rank)];
-  // Who asks for one has those before it.
+  // A rank that asks for one has those before it.
   for (; sent.first < asked.number && !sent.descriptions.empty(); ++sent.first) sent.descriptions.pop_front();
   if (sent.first != asked.number || sent.descriptions.empty()) return std::string(1, kNotYet);
   return kHere + sent.descriptions.front();

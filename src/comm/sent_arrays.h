@@ -43,7 +43,7 @@ class SentArrays {
 
   std::mutex mutex_;
   std::map<int, Sent> sent_;               // by peer
-  std::map<int, std::uint64_t> received_;  // likewise
+  std::map<int, std::uint64_t> received_;  // by peer
   std::vector<memory::DeviceMemory> dropping_;
 };
 

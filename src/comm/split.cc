@@ -133,7 +133,8 @@ class Split {
   std::unique_ptr<Peers> peers_;
 };
 
-// Who says the same color, and whether a rank of the parent, this one included, has said that it cannot go on.
+// The ranks that give the same color, and whether a rank of the parent, this one included, has said that it cannot go
+// on.
 Status Split::findGroup(const Status& mine) {
   BlobWriter writer;
   writer.put(color_)

@@ -2,9 +2,9 @@
 // stream runs them.
 //
 // A thread that has been alone with the communicator for a while gets the bias (base/bias.h): its operations then need
-// no place in the order, because nobody else is in it. The first one who takes a place ends that.
+// no place in the order, because nobody else is in it. The first thread that takes a place ends that.
 //
-// Whoever has the next place may come for it late: a stream takes places when its operations are enqueued, and its
+// The holder of the next place may come for it late: a stream takes places when its operations are enqueued, and its
 // thread may wait for a message before. Meanwhile the turn is nobody's, and others may *borrow* it, to look after
 // messages: without that, nobody would move the message that the stream waits for.
 //
@@ -66,7 +66,7 @@ class Turn {
   void done(std::uint64_t place) {
     if (bias() != nullptr) lean(place);
     served_.store(place + 1, std::memory_order_release);  // [turn] what the operation wrote is visible to the next
-    // Behind that store: whoever borrows the turn afterwards sees whether the next place has been taken.
+    // Behind that store: a thread that borrows the turn afterwards sees whether the next place has been taken.
     occupied_.store(false, std::memory_order_release);  // [occupied]
     wakeNext();
   }
@@ -94,16 +94,16 @@ class Turn {
     Bias* const given = bias();  // only now: another thread may have got one meanwhile, and be inside by it
     if (given != nullptr) given->revoke();
     if ((given == nullptr || given->isLeft()) && occupy()) return place;
-    serveNext(place);  // who is inside by the bias sees by isWanted() that it is gone
+    serveNext(place);  // a thread that is inside by the bias sees by isWanted() that it is gone
     return std::nullopt;
   }
 
-  // Whether the calling thread now has the turn of one who has the next place and has not come for it. Then giveBack()
-  // must follow soon: that one may have to wait for it.
+  // Whether the calling thread now has the turn, because the holder of the next place has not come for it. Then
+  // giveBack() must follow soon: the holder may have to wait for it.
   bool tryBorrow() {
     if (!isDue() || !occupy()) return false;
-    // From here on nobody enters by a place, and no bias is given, as only who is inside by a place gives one. A bias
-    // that was given before is taken away here; who was inside by it may still be.
+    // From here on nobody enters by a place, and no bias is given, as only a thread that is inside by a place gives
+    // one. A bias that was given before is taken away here; the thread that was inside by it may still be.
     bool isFree = isDue();
     if (Bias* const bias = this->bias(); isFree && bias != nullptr) {
       bias->revoke();
@@ -123,13 +123,13 @@ class Turn {
 
  private:
   static constexpr std::chrono::milliseconds kLook{1};
-  static constexpr int kRoundsBeforeNap = 1000;  // of who comes while the one before leaves
+  static constexpr int kRoundsBeforeNap = 1000;  // of a thread that comes while the one before leaves
   static constexpr std::uint64_t kFirstPatience = 8, kMostPatience = 1 << 20;
 
   Bias* bias() const { return bias_.load(std::memory_order_relaxed); }
   // Whether somebody has the next place.
   bool isDue() const { return issued_.load(std::memory_order_seq_cst) != served_.load(std::memory_order_acquire); }
-  // Whether the turn was neither borrowed nor somebody's who has a place. [occupied] what those have done is visible.
+  // Whether the turn was free: neither borrowed, nor had by a place. [occupied] what was done in it before is visible.
   bool occupy() { return !occupied_.exchange(true, std::memory_order_acquire); }
 
   void serveNext(std::uint64_t place) {
@@ -152,7 +152,7 @@ class Turn {
     waiters_.fetch_sub(1, std::memory_order_relaxed);
   }
 
-  // For the one who had the bias and is still in its last operation.
+  // For the thread that had the bias and is still in its last operation.
   void waitUntilLeft() const {
     while (!bias()->isLeft()) nap();
   }
@@ -180,9 +180,9 @@ class Turn {
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> served_{0};
   std::atomic<std::uint32_t> waiters_{0};
-  std::atomic<bool> occupied_{false};  // by one who has a place, or has borrowed the turn; not by the bias
-  // Null until leanOn(). A thread that finds the communicator by its name may read it meanwhile. Who gives a bias has
-  // read it before his last place; so whoever reads it behind a later place of his own sees it, too.
+  std::atomic<bool> occupied_{false};  // by a place, or by borrowing; not by the bias
+  // Null until leanOn(). A thread that finds the communicator by its name may read it meanwhile. A thread that gives a
+  // bias has read it before its last place; so a thread that reads it behind a later place of its own sees it, too.
   std::atomic<Bias*> bias_{nullptr};
   // Under the turn.
   std::thread::id lastThread_;
@@ -209,7 +209,7 @@ class InTurn {
   const std::uint64_t entered_;
 };
 
-// The time in which the calling thread has the turn without having waited for it, borrowed where the one who has the
+// The time in which the calling thread has the turn without having waited for it, borrowed where the holder of the
 // next place has not come. Empty where others have the turn.
 class Aside {
  public:

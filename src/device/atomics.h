@@ -56,8 +56,8 @@ KOLO_DEVICE void storeRelaxed(Counter& counter, std::uint64_t value) {
   std::atomic_ref<std::uint64_t>(counter.value).store(value, std::memory_order_relaxed);
 }
 
-// What this thread did before, plain memory included, is before what it does after, for whoever has a fence of its own
-// between.
+// What this thread did before, plain memory included, is before what it does after, for a thread that has a fence of
+// its own between.
 KOLO_DEVICE void fence() { std::atomic_thread_fence(std::memory_order_acq_rel); }
 
 #endif

@@ -7,8 +7,8 @@
 //   kPosts                                     whether it serves posted links, by the ring of its channel; if so:
 //   uint64 add(counter)                        adds one; acquires and releases; gives the sum
 //   bool read(peer, to, from, bytes)           as Team's, by the leader; false where it is not possible
-//   kReadsLists; bool readList(...), writeList(...), const Segments* loadableList(...)   likewise
-//   bool write(peer, to, from, bytes)          likewise
+//   kReadsLists; bool readList(...), writeList(...), const Segments* loadableList(...)   as Team's
+//   bool write(peer, to, from, bytes)          as read()
 //   void reduce(index, work, datatype, args)   blockReduce() of the datatype and the work's operation; index: thread()
 //                                              and threads()
 //   kServesLists                               whether buffers may be lists of segments; if so:
@@ -37,7 +37,7 @@ class BlockTeam {
   static constexpr bool kReadsLists = Platform::kReadsLists;
   static constexpr std::uint64_t kFoldBytes = 1 << 21;  // at a time: a call costs more than caches give
 
-  // Who has failed says so; after the barrier all know. The first one's fault counts.
+  // A thread that has failed says so; after the barrier all know. The first one's fault counts.
   KOLO_DEVICE void sync() { failed_ = platform_.syncOr(failed_); }
   KOLO_DEVICE void fail(const Fault& fault) {
     if (!failed_ && platform_.claim(work_.fault->claimed)) {

@@ -25,7 +25,7 @@
 //   void fail(fault)                       by the leader or in such a body, before a sync
 //   void copy(dst, src, bytes, streaming), void reduce(ReduceArgs)   all threads call; no barrier inside
 //   kServesLists                           whether buffers may be lists of segments; if so:
-//   void moveRows(RowMove), void reduceAs(datatype, ReduceArgs)      likewise
+//   void moveRows(RowMove), void reduceAs(datatype, ReduceArgs)      as copy() and reduce()
 //   kReadsLists                            whether the lists of peers may be read and written where they are; if so:
 //   void readList(list, to, place, bytes), void writeList(...)   as read() and write(), of a peer's list
 //   const Segments* loadableList(list)     by one thread: a peer's list that needs neither; nullptr: it does

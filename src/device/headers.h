@@ -121,7 +121,7 @@ KOLO_DEVICE void writeHeader(Exchange<Team>& exchange, int peer, const void* pay
     line.refs = {send.offset, recv.offset, send.index, stagesEarly(work) ? kStagedEarly : recv.index};
   }
   exchange.signal(link, line.number, number, 0, &line,
-                  kHeaderBytesBeforeNumber);  // [header] everything above is visible to whoever reads this number
+                  kHeaderBytesBeforeNumber);  // [header] everything above is visible to a reader of this number
 }
 
 // Opens the operation towards a peer. Waits only if as many headers as may be are owed by it. As often as the peer

@@ -4,7 +4,7 @@
 // KOLO_HD: small ones, always inlined, so that files compiled for different instruction sets do not share a copy.
 // KOLO_DEVICE: the rest, left to the compiler. KOLO_DEVICE_CALL: large ones, which a GPU's code holds once and calls:
 // its assembler takes more time and memory for one huge function than for many. KOLO_ROLLED: before a loop of many
-// rounds, which it would unroll. KOLO_APART: what is not on the way of small operations, kept out of who calls it.
+// rounds, which it would unroll. KOLO_APART: what is not on the way of small operations, kept out of its callers.
 #ifdef __CUDACC__
 #define KOLO_HD __host__ __device__ __forceinline__
 #define KOLO_DEVICE __host__ __device__

@@ -6,10 +6,10 @@
 //  - A pair of ranks numbers the headers it exchanges 1, 2, 3, ... on both sides alike; header k stands in line
 //    k % kHeaderLines.
 //  - A rank that only gives to a peer may leave the peer's header unread ("owed") and go on; it writes header k only
-//    after it has read the peer's header k - kMaxOwed. kHeaderLines = 2 kMaxOwed lines are enough: who writes header k
-//    has read the peer's header k - kMaxOwed; the peer, when it wrote that one, had finished the operations before it
-//    and had read all headers up to k - 2 kMaxOwed. So nobody reads the header k - kHeaderLines any more when its line
-//    is written again, and header k stays readable for the whole operation to which it belongs.
+//    after it has read the peer's header k - kMaxOwed. kHeaderLines = 2 kMaxOwed lines are enough: when the peer wrote
+//    its header k - kMaxOwed, it had finished the operations before that one, and had read all headers up to
+//    k - 2 kMaxOwed. So nobody reads the header k - kHeaderLines any more when its line is written again, and header k
+//    stays readable for the whole operation to which it belongs.
 //    tests/unit/header_model_test.cc tries all interleavings.
 //  - Chunks on a directed pair are numbered 1, 2, 3, ...; chunk k stands in slot k % slots. tail counts chunks put,
 //    head counts chunks taken; a sender keeps tail - head <= slots.
@@ -51,9 +51,8 @@ inline constexpr std::uint32_t kMostWindows = 4096;  // of a communicator
 inline constexpr std::uint32_t kStagedEarly = 0xffffffffu;
 
 struct alignas(64) Header {
-  // First, so that a vector load of the payload does not reach into the next line: that is where the peer writes next,
-  // and to fetch it meanwhile costs a second hop (110 ns of 440 between two cores, although the lanes beyond are
-  // masked).
+  // First, so that a vector load of the payload does not reach into the next line. The peer writes there next. To fetch
+  // that line meanwhile costs a second hop between the cores, although the lanes beyond the payload are masked.
   union {
     struct {
       std::uint64_t sendOffset, recvOffset;  // without a window: the address in its process, or 0
@@ -133,9 +132,9 @@ struct MessageFlow {
 struct Link {
   int peer = -1;
   Mailbox* inbox = nullptr;                // in my memory, written by the peer
-  const unsigned char* inSlots = nullptr;  // likewise
+  const unsigned char* inSlots = nullptr;  // in my memory, written by the peer
   Mailbox* outbox = nullptr;               // in the peer's memory, written by me
-  unsigned char* outSlots = nullptr;       // likewise
+  unsigned char* outSlots = nullptr;       // in the peer's memory, written by me
   const WindowPart* windows = nullptr;     // [kMostWindows] what the peer has registered
   // A posted link's outbox, outSlots and signals are this process's mirror of what it writes into the peer's memory;
   // requests bring over what has changed (Exchange::signal).

@@ -5,7 +5,7 @@
 //  - A lane lies in the memory of its reader and is written by one peer; lines are numbered 1, 2, 3, ...; line k stands
 //    in place k % kLines. The reader counts lines it has read in linesTaken, which lies in the writer's memory; a
 //    writer keeps written - linesTaken <= kLines.
-//  - Slots of eager messages and of streams are numbered and credited likewise (eagerTaken; chunks and chunksTaken).
+//  - Slots of eager messages and of streams are numbered and credited as lines are (eagerTaken; chunks, chunksTaken).
 //    Chunk k of a stream goes by rail k % rails, and is counted there: rails keep no order among each other.
 #pragma once
 

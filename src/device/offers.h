@@ -1,6 +1,6 @@
 // What headers say of buffers: what this rank offers its peers, and what they have offered it. What is called a peer's
 // input or output is the part that concerns this rank: all of a buffer that is not divided, else its own block,
-// wherever that lies. Of its own this rank sees likewise what is for itself.
+// wherever that lies. Of its own buffers, too, this rank sees the part that concerns itself.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,7 @@ template <class Team>
 KOLO_DEVICE bool sendIsReadable(const Exchange<Team>& exchange, int peer) {
   return isGiven(sendRefOf(exchange, peer));
 }
-// Whether something may be put into the peer's output, likewise.
+// Whether something may be put into the peer's output, by whatever way.
 template <class Team>
 KOLO_DEVICE bool recvIsWritable(const Exchange<Team>& exchange, int peer) {
   if (exchange.work().segments != nullptr && !exchange.work().sharing.writesPeers) return false;

@@ -150,8 +150,8 @@ struct CourseFacts {
   bool endsAtRoot = false;         // all data has one end at the root
   bool blocksMayDiffer = false;    // only pairs know how long a block is
   bool rootOffers = false;         // in its header: where a gather goes, where the data of others is
-  bool buffersAreShared = false;   // all ranks'
-  bool inputsAreReadable = false;  // likewise
+  bool buffersAreShared = false;   // those of all ranks
+  bool inputsAreReadable = false;  // those of all ranks
 };
 
 KOLO_DEVICE constexpr Course courseOf(const CourseFacts& facts) {

@@ -11,9 +11,9 @@
 //     its number = k, released [post]
 //
 // [post]: the release has system scope and is cumulative. What the other threads of the block wrote into the mirror
-// before the barrier that precedes the request is visible, like the request itself, to who acquires its number. The
-// transport, which reads the mirror on behalf of the proxy, comes after that. [taken]: the proxy's loads of the place
-// are over before the place is written again.
+// before the barrier that precedes the request is visible, like the request itself, to a thread that acquires its
+// number. The transport, which reads the mirror on behalf of the proxy, comes after that. [taken]: the proxy's loads of
+// the place are over before the place is written again.
 //
 // Threads of a block may write requests side by side (Team::spread), each to a peer of its own; those to one peer are
 // ordered by the barriers between them, and so are their numbers.

@@ -184,7 +184,7 @@ struct Work {
   std::uint64_t word = 0;  // signature.pack()
   // The algorithm to use if all buffers lie in windows: kOneShot or kTwoShot, or kCount for "the same in either case".
   // All ranks read this from all headers, so they decide alike although each knows only its own buffers beforehand; or
-  // those who meet do, each pair for itself.
+  // ranks that meet do, each pair for itself.
   Algorithm direct = Algorithm::kCount;
   ReduceOp op = ReduceOp::kSum;
   std::uint32_t divisor = 1;  // avg: the number of ranks
@@ -216,9 +216,9 @@ struct Work {
   WindowRef sendRef, recvRef;
   bool streaming = false;  // results are too large for the caches
   Sharing sharing;         // whether ordinary memory is read and written; what this rank offers; how this call starts
-  // Not 0: each pair of ranks decides for itself which way a block goes, as where only they know how long it is. One
-  // that is shorter than this does not go directly. More than a header's payload; the same on all ranks that need to
-  // know it. 0: all decide alike, for all blocks.
+  // A value of the policy (CopyPolicy::pairsFromBytes). Not 0: each pair of ranks decides for itself which way a block
+  // goes, as where only they know how long it is. A block that is shorter than this does not go directly. More than a
+  // header's payload; the same on all ranks that need to know it. 0: all decide alike, for all blocks.
   std::uint64_t pairsFromBytes = 0;
 
   std::uint64_t headerCount = 0;             // the count in the header, where it is the same for all peers

@@ -44,7 +44,8 @@ class LinkOwner {
   // Copies from ordinary memory of the peer, by its address there. False: it could not be read; the owner knows why.
   // REQUIRES: work.sharing.readsPeers
   virtual bool read(int peer, void* to, std::uint64_t from, std::uint64_t bytes) = 0;
-  // Likewise into it. REQUIRES: the peer has given the address for that, in this operation
+  // Copies into ordinary memory of the peer; false as for read(). REQUIRES: the peer has given the address for that, in
+  // this operation
   virtual bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) = 0;
   // The same of a peer's list: from the logical address `place` on.
   virtual bool readList(const device::PeerSegments& list, void* to, const unsigned char* place,

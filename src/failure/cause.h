@@ -3,7 +3,7 @@
 // called.
 //
 // Thread safety: plain data; Waiting and CauseFinder::answer() from any thread, the rest by one thread at a time.
-// Invariants: a rank answers whatever its other threads do; who asks waits for a bounded time.
+// Invariants: a rank answers whatever its other threads do; a rank that asks waits for a bounded time.
 #pragma once
 
 #include <cstdint>

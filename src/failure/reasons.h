@@ -1,5 +1,5 @@
 // What a fault leaves unsaid: why a peer's memory could not be read, why a link was lost, and what a peer wrote that it
-// cannot have written. Whoever uses links notes it, for the words of the error.
+// cannot have written. The code that uses links notes it, for the words of the error.
 //
 // Thread safety: under the communicator's turn, and with its links held where some are posted. What is said of lost
 // links and of distrust, by any thread: of a communicator on GPUs the link monitor looks after the host's links, and

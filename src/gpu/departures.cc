@@ -21,8 +21,8 @@ Result<std::unique_ptr<Departures>> Departures::make(links::Membership& membersh
   return departures;
 }
 
-// A rank says by which key its lines are reached with each transport; who writes there takes that of the transport
-// which reaches it.
+// A rank says by which key its lines are reached with each transport. A peer that writes there takes the key of the
+// transport by which it reaches the rank.
 Status Departures::exchangeKeys(links::Membership& membership) {
   const auto give = [this](links::BlobWriter& writer) -> Status {
     KOLO_ASSIGN(memory_, memory::PrivateMemory::create(bytes()));

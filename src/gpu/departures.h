@@ -6,9 +6,9 @@
 //                                                  sets `left`  [gone]                          read `left`  [gone]
 //
 // A goodbye comes behind all that the peer has sent on its rail, out of the same NIC; but it goes to other memory, and
-// nothing orders what a NIC writes to two places. So who has read it waits for a while before kernels are told
-// (gpu/proxy.cc): they then look once more for what they wait for, and fail if it is not there. That is an error of
-// the program's, and may be late.
+// nothing orders what a NIC writes to two places. So a proxy that has read a goodbye waits for a while before it tells
+// the kernels (gpu/proxy.cc): they then look once more for what they wait for, and fail if it is not there. That is an
+// error of the program's, and may be late.
 //
 // Thread safety: made by one thread; then the proxy's alone, but for lefts(), which never changes.
 #pragma once

@@ -37,8 +37,8 @@ class Proxy {
  public:
   struct Setup {
     links::Peers* peers = nullptr;        // outlives the proxy
-    std::span<device::PostRing> rings;    // likewise; by channel
-    Departures* departures = nullptr;     // likewise
+    std::span<device::PostRing> rings;    // by channel; outlive the proxy
+    Departures* departures = nullptr;     // outlives the proxy
     std::function<bool()> kernelsGaveUp;  // cheap, and calls nothing of the driver
     std::function<void()>
         onFault;  // called by the proxy's thread, again and again, when kernels gave up or there is a fault()

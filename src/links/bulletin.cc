@@ -17,7 +17,7 @@ namespace kolo::links {
 namespace {
 
 constexpr std::size_t kWord = sizeof(device::Counter);
-using Code = std::int32_t;  // of a result, before the text of who has given up
+using Code = std::int32_t;  // of a result, before the text: the reason of the rank that has given up
 
 // One order of all such accesses. Of two threads that each store one counter and then load the one that the other has
 // stored, at least one sees the other's store.

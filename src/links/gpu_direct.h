@@ -43,7 +43,7 @@ class GpuDirect {
   Result<std::unique_ptr<transport::Memory>> registerArena(transport::Device& device) const {
     return registerMemory(device, *arena_);
   }
-  // Zeroed memory of the device, registered for this transport to put from. Errors: likewise.
+  // Zeroed memory of the device, registered for this transport to put from. Errors: why it cannot be.
   Result<Mirror> makeMirror(transport::Device& device, std::uint64_t bytes) const;
 
  private:

@@ -217,7 +217,7 @@ class Peers {
   std::vector<Registration> registrations_;  // of the arena
   Status registerArenaWith(transport::Device& device);
   std::vector<Peer> peers_;
-  mutable std::mutex namesMutex_;  // Peer::device, of those who ask for names, beside whom alone it changes
+  mutable std::mutex namesMutex_;  // of Peer::device, for threads that ask for names
   std::string holding_;            // key under which this process's other ranks find the arena
 };
 

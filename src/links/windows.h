@@ -24,7 +24,7 @@ struct Window {
   std::uint64_t allocationId = 0;  // on a GPU: of the memory that was registered
   memory::Hold hold;
   std::vector<std::unique_ptr<transport::Memory>>
-      registrations;  // with those who map it, and with those that Windows::isKnown() was asked of
+      registrations;  // with devices that map it, and with those that Windows::isKnown() was asked of
   std::vector<const transport::Device*> refusedBy;  // of the latter
   std::vector<std::unique_ptr<transport::Link>> links;
   std::vector<std::uint64_t> addresses;  // of each rank's part, in its process
@@ -47,8 +47,8 @@ class Windows {
   Result<Window*> addMapped(Membership& membership, Peers& peers, void* const* parts, const std::size_t* bytes);
   // Collective: an error unless all ranks name the same window. Takes nothing away.
   static Status agree(Membership& membership, const Window& window);
-  // Takes it away, with the links held: devices of posted ones may have registered it. release: who gets it; else it
-  // ends there.
+  // Takes it away, with the links held: devices of posted ones may have registered it. release: takes the
+  // window over; without one it ends there.
   void drop(const Window& window, const std::function<void(std::shared_ptr<const Window>)>& release = {});
   // All of them, when nothing uses this object any more.
   std::vector<std::unique_ptr<Window>> dropAll() { return std::move(windows_); }

@@ -48,7 +48,7 @@ class DeviceMemory {
   // executes.
   ~DeviceMemory();
   Status synchronize() const;
-  // All of it as a dma-buf, which begins where the memory does. Others who have taken hold of it keep the device's
+  // All of it as a dma-buf, which begins where the memory does. Others that have taken hold of it keep the device's
   // pages, not the addresses.
   Result<File> dmaBuf() const;
 

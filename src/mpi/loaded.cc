@@ -42,7 +42,7 @@ std::vector<std::string> loadedFiles() {
   return files;
 }
 
-// The library of an MPI that was loaded such that only those who loaded it see its symbols; empty: there is none.
+// The library of an MPI whose symbols only the library that loaded it sees; empty: there is none.
 std::string hiddenMpi() {
   for (const std::string& file : loadedFiles()) {
     void* const library = dlopen(file.c_str(), RTLD_LAZY | RTLD_NOLOAD);

@@ -24,7 +24,7 @@ class Sessions {
   // Whether the MPI is up, and the sessions with it.
   bool isOpen() { return state_.load(std::memory_order_acquire) == State::kOpen || open(); }  // [open]
   int keyval() const { return keyval_; }
-  // Whoever remembers what he found here has to look again when it has changed.
+  // Code that remembers what it found here has to look again when this number has changed.
   std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }  // [change]
 
   Session* add(std::unique_ptr<Session> session);

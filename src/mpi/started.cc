@@ -129,8 +129,8 @@ class Requests {
     const std::lock_guard lock(mutex_);
     if (!hasEnded_) kept_.push_back(&started);
   }
-  // It is to be declared complete. Whoever remembers what he found here has to look again when `changes` has changed: a
-  // handle may be another request's then. A thread that has such a handle has it from the one that made the change,
+  // It is to be declared complete. Code that remembers what it found here has to look again when `changes` has changed:
+  // a handle may be another request's then. A thread that has such a handle has it from the one that made the change,
   // after this.
   void remove(const Started& started) {
     const std::lock_guard lock(mutex_);

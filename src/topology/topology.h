@@ -59,9 +59,9 @@ struct Machine {
 // Falls back to what the C library knows, with a warning in the log, if hwloc fails.
 const Machine& machine();
 
-// The machine's NICs, in hwloc's order; empty if hwloc fails. Finding them takes as long as all the rest, so who needs
-// them to choose asks first whether there are several: RDMA devices, or interfaces of hardware, by the system mounted
-// at `mount`.
+// The machine's NICs, in hwloc's order; empty if hwloc fails. Finding them takes as long as all the rest. Code that
+// needs them to choose one therefore asks first whether there are several: RDMA devices, or interfaces of hardware, by
+// the system mounted at `mount`.
 const std::vector<Nic>& nics();
 bool hasSeveralNics(const std::string& mount = "/sys");
 

@@ -36,7 +36,7 @@ class Communicator {
   // Collective over the members, which meet by `key` in the store. device: KOLO_HOST, or a CUDA device. A member whose
   // part fails makes all fail.
   static std::shared_ptr<Communicator> meet(const Membership& member, const std::string& key, int device);
-  // The members but `excluded`, who may be dead. Their new ranks are in the old order.
+  // The members but `excluded`, which may be dead. Their new ranks are in the old order.
   std::shared_ptr<Communicator> shrink(const std::vector<int>& excluded, const Membership& member);
 
   Communicator(koloComm_t comm, std::chrono::milliseconds timeout, std::string token)

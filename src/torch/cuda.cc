@@ -46,7 +46,7 @@ class GpuWork final : public c10d::Work {
   std::uint64_t getSequencenumber() const override { return facts_.sequence; }
   std::chrono::milliseconds getTimeout() const override { return facts_.timeout; }
 
-  // Completed from the beginning: who uses its value on a stream makes that wait for the operation.
+  // Completed from the beginning: code that uses its value on a stream makes that wait for the operation.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     const std::lock_guard lock(mutex_);
     if (future_ == nullptr) {

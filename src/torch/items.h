@@ -58,7 +58,7 @@ class Items {
 
   std::vector<koloItem_t> items_;
   std::deque<Layout> layouts_;                   // which stay where they are
-  std::deque<std::vector<std::size_t>> counts_;  // likewise
+  std::deque<std::vector<std::size_t>> counts_;  // which stay, too
 };
 
 }  // namespace kolo::pytorch

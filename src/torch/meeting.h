@@ -21,8 +21,8 @@ struct Meeting {
   std::string token;  // the same on all ranks, and no other meeting's: for keys of the group's own
 };
 
-// Collective over the `size` ranks that meet under this key. Waits for all within the time; the error names who is
-// missing.
+// Collective over the `size` ranks that meet under this key. Waits for all within the time; the error names the
+// ranks that are missing.
 Meeting meetInStore(c10d::Store& store, const std::string& key, int rank, int size, std::chrono::milliseconds timeout,
                     const std::string& group);
 

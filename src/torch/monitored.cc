@@ -1,5 +1,5 @@
-// A barrier that names who does not come. It goes through the store, which works whatever state the communicator is in,
-// and rank 0's verdict is that of all ranks.
+// A barrier that names the ranks that do not come. It goes through the store, which works whatever state the
+// communicator is in, and rank 0's verdict is that of all ranks.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -32,7 +32,7 @@ std::string verdictOn(const std::vector<int>& missing, Milliseconds timeout) {
                   timeout.count(), " ms: Rank 0 timed out in monitoredBarrier");
 }
 
-// Rank 0 may be the one that keeps the store, and may be about to end: it stays until those who came have read its
+// Rank 0 may be the one that keeps the store, and may be about to end: it stays until the ranks that came have read its
 // verdict.
 void awaitReaders(c10d::Store& store, const std::string& key, int readers) {
   const auto until = Clock::now() + kForVerdict;

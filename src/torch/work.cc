@@ -41,9 +41,9 @@ Started::~Started() {
   if (request != nullptr) (void)koloRequestFree(request);
 }
 
-// By whoever sees the end first; others wait until what is left to do is done. Letting a tensor go, or completing a
-// future, may take Python's lock, so nobody waits here who has it: torch asks whether a work is over, and drops it,
-// with the lock held.
+// By the thread that sees the end first; others wait until what is left to do is done. Letting a tensor go, or
+// completing a future, may take Python's lock. So no thread waits here with that lock: torch asks whether a work is
+// over, and drops it, with the lock held.
 void Started::conclude(koloResult_t result, const char* text) {
   const WithoutGil others;
   std::call_once(concluded_, [&] {
@@ -78,7 +78,7 @@ bool Started::awaitEnd(std::chrono::milliseconds timeout) {
   return true;
 }
 
-// Who has waited for the work finds its future completed, whoever does that.
+// A thread that has waited for the work finds its future completed, by itself or by another thread.
 void Started::completeFuture() {
   c10::intrusive_ptr<c10::ivalue::Future> future;
   bool others = false;

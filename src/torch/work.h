@@ -1,6 +1,6 @@
 // c10d's Work: an operation under way as a request of Kolo's.
 //
-// A thread that waits for a work makes progress itself (koloRequestWait). A future is made only for who asks for one:
+// A thread that waits for a work makes progress itself (koloRequestWait). A future is made only when one is asked for:
 // then Kolo's own thread makes progress, and one of callbacks.h completes the future. A work that is dropped before its
 // end goes on, and keeps its tensors until then.
 //
@@ -55,7 +55,7 @@ class Started : public std::enable_shared_from_this<Started> {
   std::once_flag concluded_;
   std::atomic<bool> over_{false};
   std::exception_ptr error_;
-  std::optional<at::ThreadLocalState> locals_;  // for copies that are made by whoever sees the end
+  std::optional<at::ThreadLocalState> locals_;  // for copies, which the thread that sees the end makes
   std::unique_ptr<at::RecordFunction> record_;
   std::mutex mutex_;  // of what follows
   bool notified_ = false;

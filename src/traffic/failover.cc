@@ -59,7 +59,7 @@ Fault Traffic::repeat(int peer) {
   return messages_->beginAgain(peer);
 }
 
-// Between the calls of the communicator's user; who is in one looks for himself.
+// Between the calls of the communicator's user; a thread that is in a call looks after links itself.
 void Traffic::takeCare(const std::stop_token& stop) {
   caller.isLibrarys = true;
   std::mutex mutex;
@@ -76,7 +76,7 @@ void Traffic::takeCare(const std::stop_token& stop) {
       if (peer == rank() || !setup_.peers[peer].canBeRerouted() || setup_.boards.hasLeft(peer)) continue;
       if (Status state = setup_.peers.state(peer); !state.ok()) (void)lost(peer, std::move(state));
     }
-    (void)flush(false);  // what is lost for good is found by who waits for it
+    (void)flush(false);  // a wait finds what is lost for good
     setup_.waiter.end();
   }
 }

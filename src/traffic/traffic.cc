@@ -15,7 +15,8 @@ namespace {
 using device::Fault;
 using device::Work;
 
-// Of two who store each one of two counters and then load the other, one at least sees what the other has stored.
+// Of two ranks that each store one of two counters and then load the other counter, at least one sees what the other
+// has stored.
 void storeInOneOrder(device::Counter& counter, std::uint64_t value) { std::atomic_ref(counter.value).store(value); }
 std::uint64_t loadInOneOrder(const device::Counter& counter) {
   return std::atomic_ref(const_cast<std::uint64_t&>(counter.value)).load();
@@ -83,7 +84,7 @@ Fault Traffic::post(int peer, const device::Post& post, bool isMessage) {
     const Fault fault = setup_.peers[peer].isGone           ? Fault{Fault::kLost, peer, 0, 0}
                         : accepted.code() == koloInProgress ? checkWait(peer, state, isMessage, nowNs())
                                                             : lost(peer, std::move(accepted));
-    // A peer that left may have needed nothing more, so that is no failure here. Whoever waits for it finds out.
+    // A peer that left may have needed nothing more, so that is no failure here. A wait for it finds out.
     if (!isBusy && (setup_.boards.hasLeft(peer) || setup_.peers[peer].isGone)) return {};
     if (fault.kind != Fault::kNone) return fault;
   }
@@ -188,9 +189,9 @@ bool Traffic::offersMemory() {
 
 // ---- the end of reads and writes
 
-// The caller may do with its buffers what it likes, though peers may still read there. Whoever has read looks at this
-// afterwards; whoever writes says so and looks at this before, so that either the writer sees it, or the writer is seen
-// here and waited for.
+// The caller may do with its buffers what it likes, though peers may still read there. A peer that has read looks at
+// this mark afterwards. A peer that writes says so and looks at the mark before, so that either the writer sees the
+// mark, or the writer is seen here and waited for.
 void Traffic::releaseBuffers() {
   storeInOneOrder(setup_.boards.own().gaveUp, 1);  // [gave up] before [writes] is read
   device::fence();                                 // before what the caller writes

@@ -1,5 +1,5 @@
 // The listener's side of one connection, from Hello to Verdict. It is driven by the listener's thread, never blocks,
-// and tells nothing to whom it has not been proven who asks.
+// and tells nothing to a caller that has not proven which rank it is.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -13,7 +13,7 @@ namespace kolo::connect {
 
 using Clock = std::chrono::steady_clock;
 
-// Who may be dialled here.
+// The devices that may be dialled here.
 class Directory {
  public:
   struct Entry {

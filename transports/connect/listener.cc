@@ -34,7 +34,7 @@ std::size_t mostClients() {
                                  kMostClients);
 }
 
-// Who dials is told which limit was reached.
+// The caller that dials is told which limit was reached.
 void tellOfLimit(int client, int errnum) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -285,7 +285,7 @@ bool Listener::dropStranger(int errnum) {
   return true;
 }
 
-// False: pause, for there is no place, or no file descriptor. Those who wait stay in the kernel's queue. REQUIRES:
+// False: pause, for there is no place, or no file descriptor. Callers that wait stay in the kernel's queue. REQUIRES:
 // state_ held
 bool Listener::acceptClients(Clock::time_point now) {
   const std::size_t places = mostClients();

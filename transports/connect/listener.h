@@ -24,7 +24,7 @@ namespace kolo::connect {
 using IdKey = std::array<unsigned char, sizeof(Id)>;
 IdKey keyOf(const Id& id);
 
-// Who has dialled, proven.
+// The rank that has dialled, proven.
 struct Caller {
   IdKey device;
   std::uint32_t rank;
@@ -110,7 +110,7 @@ class Listener : private Directory {
   std::map<IdKey, Set> sets_;
   Clock::time_point pausedUntil_{};
   Socket listener_, wake_;  // wake_: an eventfd, written once, to end the thread
-  Socket spare_;            // given up for a moment to tell those who dial that there are no files
+  Socket spare_;            // given up for a moment to tell callers that there are no files
   std::uint16_t port_ = 0;
   int refusedFor_ = 0;
 };

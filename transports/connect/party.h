@@ -1,5 +1,5 @@
-// One rank of a communicator, as whom the others dial and who dials them: its address blob, and its place in this
-// process's listener.
+// One rank of a communicator, in its part of dialling the others and being dialled by them: its address blob, and its
+// place in this process's listener.
 //
 // Thread safety: as the transport table demands: one party from one thread at a time, different ones concurrently.
 #pragma once

@@ -27,9 +27,10 @@ struct Place {
   std::uint8_t speed = 0;          // speedClass
   std::uint8_t prefix = 0;         // bits of the address that name the network
   unsigned char address[16] = {};  // 4 bytes of it if not isV6
-  std::string interface;           // of an own place; does not travel
-  std::int64_t megabits = 0;       // likewise: a second, one way; 0: unknown
-  std::uint8_t distance = 0;       // likewise: 0, or where the interface stands among those near this rank, best first
+  // Of an own place; these do not travel.
+  std::string interface;
+  std::int64_t megabits = 0;  // a second, one way; 0: unknown
+  std::uint8_t distance = 0;  // 0, or where the interface stands among those near this rank, best first
 };
 
 // Larger is faster: twice the speed is one more. 0: unknown.

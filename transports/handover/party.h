@@ -1,5 +1,5 @@
-// One rank of a communicator, as who gives files to the others and takes theirs: what transports between the processes
-// of one machine have in common.
+// One rank of a communicator, in its part of giving files to the others and taking theirs: what transports between the
+// processes of one machine have in common.
 //
 // Thread safety: as the transport table demands: one party from one thread at a time, different ones concurrently.
 #pragma once

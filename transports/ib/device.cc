@@ -237,7 +237,7 @@ int Device::openLink(const connect::Address& peer, const Link& wanted, const Why
   return KOLO_TRANSPORT_OK;
 }
 
-// What was accepted still goes; who closes a link may free what its requests are read from.
+// What was accepted still goes; the core, which closes a link, may free what its requests are read from.
 void Device::closeLink(Link* link) {
   if (!isOurs()) return;
   drain(&link->load);

@@ -171,7 +171,7 @@ Lane::Polled Lane::poll(Finish finish) {
       const ibv_wc& completion = completions[i];
       const bool isGood = completion.status == IBV_WC_SUCCESS;
       if ((completion.wr_id & Packets::kReceive) != 0) {
-        // What else takes a buffer (a write with immediate data) is of nobody who speaks this protocol.
+        // What else takes a buffer (a write with immediate data) comes from no peer that speaks this protocol.
         if (isGood)
           packets_.arrive(static_cast<std::uint32_t>(completion.wr_id),
                           completion.opcode == IBV_WC_RECV ? completion.byte_len : kNoPacket);

@@ -172,8 +172,8 @@ void Device::lookAfter() {
 }
 
 // What has come is asked of the NIC, and no descriptor tells of it, so that these calls must be short. Yielding leaves
-// the core to whoever has something to do (on a machine with a core for each rank nobody has, and the next look comes
-// at once); after some thousand looks in vain nobody notices a twentieth of a millisecond.
+// the core to threads that have something to do. On a machine with a core for each rank there are none, and the next
+// look comes at once. After some thousand looks in vain nobody notices a nap of a twentieth of a millisecond.
 void Device::rest(int waitUs) {
   {
     const Lock lock(work_);

@@ -1,6 +1,6 @@
 // Memory that the NICs may read and that peers may write: one registration of each range with each NIC, shared by all
-// who register the same range, or a part of it, while it lasts. Registering pins the pages, so nothing is kept longer
-// than that: the range may be unmapped then.
+// users that register the same range, or a part of it, while it lasts. Registering pins the pages, so nothing is kept
+// longer than that: the range may be unmapped then.
 //
 // Thread safety: one thread at a time.
 #pragma once

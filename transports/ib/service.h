@@ -1,4 +1,4 @@
-// The thread that answers peers while this rank is not in a call: greetings of those who dial, what peers say of lanes
+// The thread that answers peers while this rank is not in a call: greetings of callers, what peers say of lanes
 // that failed, and events of the NICs.
 //
 // Thread safety: start() and stop() by the device's thread; the others from any.

@@ -200,7 +200,7 @@ bool Way::carryOut(std::size_t nic, const Packets::Packet& packet) {
     if (record.word != 0) {
       if (record.word % 8 != 0 || !regions_.mayWrite(nic, record.wordKey, record.word, sizeof record.value))
         return false;
-      // Behind these bytes, and all that was carried out or written before: whoever reads it acquires them.
+      // Behind these bytes, and all that was carried out or written before: a reader of the word acquires them.
       __atomic_store_n(reinterpret_cast<std::uint64_t*>(record.word), record.value, __ATOMIC_RELEASE);
     }
     at += Record::room(record.bytes);

@@ -42,11 +42,11 @@ struct PortAddress {
   std::uint8_t unused[1];
 };
 
-// Of one lane: who says it gives its queue pair.
+// Of one lane: the queue pair of the sender of this.
 struct PairAddress {
   std::uint32_t number;
   std::uint32_t sequence;       // of the first packet that it sends
-  std::uint8_t port, peerPort;  // of who says it, and of who hears it
+  std::uint8_t port, peerPort;  // of its sender, and of its receiver
   std::uint16_t room;           // packets that may be sent to it before it tells that some were taken (packets.h)
 };
 
@@ -67,12 +67,12 @@ struct Message {
   std::uint8_t lanes;  // Answer, Start
   std::uint8_t mask;   // Proven: a bit for each lane
   std::uint8_t ports;  // Offer, Answer
-  std::uint8_t rails;  // likewise: what the user wishes; 0: as many as there are
+  std::uint8_t rails;  // Offer, Answer: what the user wishes; 0: as many as there are
   std::uint8_t unused[2];
   PortAddress port[kMostPorts];
   PairAddress pair[kMostLanes];
   Target probe;         // Offer, Answer: where trial writes go, a word for each lane, and one more
-  std::uint64_t nonce;  // likewise: what is written there, plus the lane's number
+  std::uint64_t nonce;  // Offer, Answer: what is written there, plus the lane's number
   Proof proof;
 };
 static_assert(std::has_unique_object_representations_v<Message>);

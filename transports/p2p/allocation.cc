@@ -75,7 +75,7 @@ int describe(const drivers::CudaDriver& driver, CUdeviceptr address, std::uint64
   if (!exports) return KOLO_TRANSPORT_OK;
 
   CUmemGenericAllocationHandle handle = 0;
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): likewise
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver has addresses of devices as numbers
   if (driver.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address)) == CUDA_SUCCESS) {
     result = driver.cuMemExportToShareableHandle(&allocation->fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     (void)driver.cuMemRelease(handle);

@@ -31,7 +31,7 @@ struct Link {
   Mapping mapping;  // empty in the same process
   pid_t pid;        // of the peer, as it sees itself
   int readErrno;    // why its ordinary memory cannot be read; 0: it can
-  int writeErrno;   // likewise written
+  int writeErrno;   // why it cannot be written; 0: it can
 };
 
 int probe(char* text, size_t bytes) {

@@ -1,4 +1,4 @@
-// The GPUs of this machine, for whoever wants to know of them without knowing CUDA.
+// The GPUs of this machine, for code that knows nothing of CUDA.
 //
 // Thread safety: all functions.
 #pragma once

@@ -35,7 +35,7 @@ Result<CudaDriver> load() {
   if (library == nullptr) {
     return error(koloUnsupported, "no CUDA device: the driver's library libcuda.so.1 is not installed");
   }
-  // If this is who initialises the driver: ranks that are threads need more queues than the 8 that there are by
+  // If this call initialises the driver: ranks that are threads need more queues than the 8 that there are by
   // default.
   if (!wasLoaded) (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (const char* const queues = getenv("CUDA_DEVICE_MAX_CONNECTIONS"); queues != nullptr) {
@@ -85,7 +85,7 @@ bool isCudaLoaded() {
   const std::uint64_t changes = changesOfLibraries(), before = known.load(std::memory_order_relaxed);
   if (before >> 1 == changes) return (before & 1) != 0;
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-  if (library != nullptr) dlclose(library);  // the count only: whoever has loaded it keeps it
+  if (library != nullptr) dlclose(library);  // the count only: it stays loaded
   known.store(2 * changes + (library != nullptr ? 1 : 0), std::memory_order_relaxed);
   return library != nullptr;
 }

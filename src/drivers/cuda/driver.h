@@ -44,7 +44,7 @@ struct CudaDriver {
 // once.
 Result<const CudaDriver*> cuda();
 
-// Whether the driver's library is in this process, whoever has loaded it.
+// Whether the driver's library is in this process, loaded by any part of it.
 bool isCudaLoaded();
 
 // How many queues of the hardware the streams of this process have on each device, as far as can be known: of two

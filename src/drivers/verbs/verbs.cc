@@ -17,7 +17,7 @@ int (*plainQueryPort)(ibv_context*, std::uint8_t, void*);
 ibv_mr* (*plainRegMr)(ibv_pd*, void*, std::size_t, int);
 ibv_mr* (*optionalRegMr)(ibv_pd*, void*, std::size_t, std::uint64_t, unsigned);  // null: a library from before it
 
-ibv_mr* (*optionalRegDmabufMr)(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int);  // likewise
+ibv_mr* (*optionalRegDmabufMr)(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int);  // null: as above
 
 // As the header's inline function, which cannot be used without linking the library.
 int queryPort(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {

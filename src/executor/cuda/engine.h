@@ -48,7 +48,7 @@ struct ArenaLayout {
   std::uint64_t mailboxIn(int lane) const { return sizeof(device::Mailbox) * static_cast<std::uint64_t>(lane); }
   std::uint64_t trialIn() const { return mailboxIn(lanes()); }  // 64 bytes, to prove a link by
   std::uint64_t leftIn() const { return trialIn() + 64; }       // a counter that the peer sets when it goes [gone]
-  std::uint64_t gaveUpIn() const { return leftIn() + sizeof(device::Counter); }  // likewise when it gives up [gave up]
+  std::uint64_t gaveUpIn() const { return leftIn() + sizeof(device::Counter); }  // and when it gives up [gave up]
   std::uint64_t slotsIn(int lane) const;
 
   // Makes slots smaller, and then channels fewer, until the arena has at most so many bytes, or nothing is left to

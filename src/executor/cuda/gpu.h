@@ -62,7 +62,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   CUcontext context() const { return context_; }
   // A launch of what `params` describes. REQUIRES: the context.
   Status launch(const LaunchParams& params, unsigned blocks, CUstream stream) const;
-  // Likewise, of operations of which some are over lists of items. REQUIRES: they are apart, or kFewWorks at most.
+  // As launch(), where some operations are over lists of items. REQUIRES: they are apart, or kFewWorks at most.
   Status launchLists(const LaunchParams& params, unsigned blocks, CUstream stream) const;
   // The resident kernel. REQUIRES: the context.
   Status launchResident(const ServeParams& serve, unsigned blocks, CUstream stream) const;
@@ -95,9 +95,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   bool takeResidentStream();
   void giveBackResidentStream() { residentStreams_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // At least so many bytes, not zeroed, for a communicator's own purposes. What comes back is kept for who wants as
-  // much next: the driver frees memory when all kernels have ended, and those of another communicator may wait for what
-  // this thread launches next. Thread-safe.
+  // At least so many bytes, not zeroed, for a communicator's own purposes. Memory that comes back is kept for the next
+  // call that asks for as much: the driver frees memory when all kernels have ended, and those of another communicator
+  // may wait for what this thread launches next. Thread-safe.
   Result<Lent> lend(Lent::Where where, std::uint64_t bytes);
   // Keeps what a kernel may still use as long as the Gpu lives; what came first goes first. Thread-safe.
   void keep(std::shared_ptr<const void> memory);

@@ -23,7 +23,7 @@ struct alignas(64) Control {
       completed;  // by the resident kernel: launches that are done, whose places may be used again [completed]
 };
 
-// One channel of one rank, between launches; in device memory. Its block is the only one who uses it.
+// One channel of one rank, between launches; in device memory. Its block is the only one that uses it.
 struct alignas(64) Channel {
   device::Counter operations;  // done or given up
   device::Counter served;      // launches that it has executed as part of the resident kernel

@@ -20,7 +20,7 @@
 
 namespace kolo::executor::cuda {
 
-// One table. Whoever holds it may launch from it.
+// One table. Its holders may launch from it.
 struct Table {
   unsigned char* begin = nullptr;
   std::uint64_t lastLaunch = 0;              // that reads it and is not captured: its number

@@ -17,13 +17,12 @@ double pauseNs();
 struct Polling {
   int polls = 1;  // in a round, before it lets others run
   // Between two polls. A pause leaves the pipeline to a sibling thread and keeps speculative loads of the polled line
-  // from being in flight when it changes: an exchange of two lines took 48 ns instead of 66 between threads of a core
-  // and 230 instead of 280 between cores (Zen 5). But where a pause is as long as the hop itself (Skylake: 140 cycles),
-  // the message waits for it.
+  // from being in flight when it changes, so that the line comes sooner. But on processors where a pause is as long as
+  // the way of a line between two cores, the message waits for it.
   bool pauses = false;
 
-  // With a core for each rank a wait polls for some tens of microseconds before it lets others run; without, whoever is
-  // waited for may need this very core. polls: the user's wish, or less than 0.
+  // With a core for each rank, a wait polls for a while before it lets others run. Without, the rank that is waited for
+  // may need this very core. polls: the user's wish, or less than 0.
   static Polling make(bool everyRankHasACore, int polls);
 
   // Whether `arrived` became true within a round.

@@ -69,7 +69,8 @@ KOLO_HD void stream(Byte* to, Raw<kBytes> raw) {
 #endif
 }
 
-// Orders the stores past the caches before every later store, so that whoever acquires one of those sees them too.
+// Orders the stores past the caches before every later store, so that a thread that acquires one of those
+// sees them too.
 KOLO_HD void streamFence() {
 #if defined(__x86_64__)
   _mm_sfence();

@@ -30,7 +30,7 @@ class _Plan:
         self.memory = None
 
     def gather(self, outputs):
-        """All-gathers each input into its output. Whoever made the plan has no use for it any more."""
+        """All-gathers each input into its output. The plan cannot be used again."""
         options = AllgatherOptions()
         options.asyncOp = False
         inputs, self.inputs = self.inputs, None
