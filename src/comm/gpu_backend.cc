@@ -156,7 +156,7 @@ Status GpuBackend::addToLaunch(const Operation& operation) {
   Work& work = works_.emplace_back(owner_.planning().operations().current().work);
   counts_.push_back(owner_.planning().operations().current().counts);
   // Before the launch, for its kernels may find at once that the ranks differ.
-  if (operation.list != nullptr) owner_.callTerms().note(owner_.boards().lastNumber() + works_.size(), operation.list);
+  if (operation.list != nullptr) owner_.callTerms().note(owner_.boards().lastNumber() + counts_.size(), operation.list);
   KOLO_TRY(checkWindow("sendbuf", operation.send, work.sendRef));
   KOLO_TRY(checkWindow("recvbuf", operation.recv, work.recvRef));
   // Of each channel's part, and what cutting at multiples of 64 bytes adds for each rank's block.
@@ -185,9 +185,11 @@ Status GpuBackend::addList(collectives::Prepared& prepared, Work& work) {
 // The launch that has been described; scratch memory for it first.
 Status GpuBackend::launch(std::uint32_t messages, void* stream) {
   std::uint64_t scratch = 0;
-  for (Work& work : works_) {
+  for (std::size_t i = 0; i < works_.size(); ++i) {
+    Work& work = works_[i];
     scratch = std::max(scratch, static_cast<std::uint64_t>(work.channels) * work.scratchBytes);
-    work.number = owner_.boards().lastNumber() + static_cast<std::uint64_t>(&work - works_.data()) + 1;
+    // Messages are no operations of all ranks: they have the number of the next one.
+    work.number = owner_.boards().lastNumber() + 1 + (i < messages ? 0 : i - messages);
   }
   KOLO_TRY(rank_->reserveScratch(scratch));
   return rank_->enqueue(works_, messages, tables_, owner_.options().timeoutMs, stream);
@@ -283,7 +285,7 @@ Status GpuBackend::enqueue(std::span<const Message> messages, std::span<const Op
     return status;
   }
   const std::lock_guard lock(mutex_);
-  owner_.boards().takeNumbers(works_.size());
+  owner_.boards().takeNumbers(counts_.size());
   if (!works_.empty()) last_ = works_.back();
   return {};
 }

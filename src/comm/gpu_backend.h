@@ -85,7 +85,8 @@ class GpuBackend final : public Backend {
   Communicator& owner_;
   SentArrays sentArrays_;  // its memory is freed when kernels have ended: with the rank, or before
   std::unique_ptr<GpuRank> rank_;
-  // Of the launch that is being made: messages, then collectives; and the counts and tables that these point to.
+  // Of the launch that is being made: messages, then collectives; and of each collective the counts, and the tables,
+  // that it points to.
   std::vector<device::Work> works_;
   std::vector<std::shared_ptr<const VectorCounts>> counts_;
   std::vector<gpu::Table> tables_;

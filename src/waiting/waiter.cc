@@ -25,10 +25,6 @@ constexpr std::int64_t kAwakeNs = 1'000'000;
 // that they lack.
 constexpr std::int64_t kTurnsNs = 100'000'000, kLibrarysTurnsNs = 5'000;
 
-// A nap is this part of the wait before it, within bounds: what has been waited for so long is noticed a little later,
-// and the longer the wait, the less of a processor it takes.
-constexpr std::int64_t kNapsOfAWait = 2'000, kLeastNapNs = 50'000, kMostNapNs = 1'000'000;
-
 // What comes by posted links comes while this rank makes progress: a look. Where the rank is thought to have a core it
 // looks in vain once more, then lets others run: if nobody else wants the core, that costs little; but hosts may share
 // one, as containers do. Where the last yields found nobody, and looks cost no system call, the core is offered less
@@ -81,7 +77,7 @@ void Waiter::rest(int peer, std::int64_t waitedNs) {
     sharing_.sleeps();
     setup_.peers.progress(peer, isLong ? 2000 : 200);
   } else if (isLong) {
-    const timespec nap{0, std::clamp(waitedNs / kNapsOfAWait, kLeastNapNs, kMostNapNs)};
+    const timespec nap{0, 50'000};  // nobody notices that after a tenth of a second
     nanosleep(&nap, nullptr);
   } else {
     yield();

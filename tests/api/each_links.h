@@ -1,6 +1,7 @@
 // Test cases that hold over every kind of links.
 #pragma once
 
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -8,6 +9,7 @@
 #include "subgroups.h"
 #include "support/settings.h"
 #include "support/text.h"
+#include "support/watchdog.h"
 
 namespace kolo::test {
 
@@ -20,6 +22,7 @@ inline void withToldAndTcp(const std::function<void(const koloConfig_t&)>& body)
 // And, in a process of its own, over mixed links: ranks 2k and 2k + 1 map each other's memory, and the others are
 // reached by posted links. Call from the main thread, once in a test case.
 inline void withEachLinks(const std::function<void(const koloConfig_t&)>& body) {
+  extendDeadline(std::chrono::seconds(60));  // for three kinds of links
   if (!hasSettingsOfItsOwn()) withToldAndTcp(body);
   const char* const plugin = std::getenv("KOLO_TEST_LATE_PLUGIN");
   REQUIRE(plugin != nullptr);

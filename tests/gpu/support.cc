@@ -8,7 +8,6 @@
 #include <mutex>
 #include <thread>
 
-#include "base/settings.h"
 #include "support/deadline.h"
 
 namespace kolo::test {
@@ -31,23 +30,6 @@ MockScene::~MockScene() { CHECK(MockCuda::remove() == ""); }
 
 DeviceScene::DeviceScene(const MockCuda& mock)
     : mocked_(hasRealDevice() ? nullptr : std::make_unique<MockScene>(mock)) {}
-
-SettingsScope::SettingsScope(const std::vector<std::pair<const char*, std::string>>& values) {
-  for (const auto& [name, value] : values) {
-    const char* const before = std::getenv(name);
-    before_.emplace_back(name, before != nullptr ? before : "");
-    ::setenv(name, value.c_str(), 1);
-  }
-  settings::reload();
-}
-
-SettingsScope::~SettingsScope() {
-  for (const auto& [name, before] : before_) {
-    if (before.empty()) ::unsetenv(name.c_str());
-    else ::setenv(name.c_str(), before.c_str(), 1);
-  }
-  settings::reload();
-}
 
 void DeviceInts::write(const std::vector<int>& values, std::size_t at) const {
   if (values.empty()) return;
@@ -150,9 +132,13 @@ std::string writtenBy(const std::function<void()>& body) {
   const int before = ::dup(STDERR_FILENO);
   REQUIRE(file != nullptr);
   REQUIRE(::dup2(::fileno(file.get()), STDERR_FILENO) >= 0);
-  body();
-  REQUIRE(::dup2(before, STDERR_FILENO) >= 0);
-  ::close(before);
+  {
+    const std::shared_ptr<void> restore(nullptr, [before](void*) {
+      (void)::dup2(before, STDERR_FILENO);
+      ::close(before);
+    });
+    body();
+  }
   std::string text(static_cast<std::size_t>(::lseek(::fileno(file.get()), 0, SEEK_END)), '\0');
   REQUIRE(::pread(::fileno(file.get()), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
   return text;

@@ -20,6 +20,7 @@
 #include "mock_cuda/device_memory.h"
 #include "mock_cuda/mock_cuda.h"
 #include "support/ranks.h"
+#include "support/settings_scope.h"
 #include "support/watchdog.h"
 
 namespace kolo::test {
@@ -59,17 +60,6 @@ class DeviceScene {
 
  private:
   std::unique_ptr<MockScene> mocked_;
-};
-
-// Settings that are in force while it lives, for the communicators that are made then.
-class SettingsScope {
- public:
-  explicit SettingsScope(const std::vector<std::pair<const char*, std::string>>& values);
-  ~SettingsScope();
-  SettingsScope(const SettingsScope&) = delete;
-
- private:
-  std::vector<std::pair<std::string, std::string>> before_;  // empty: it was not set
 };
 
 // Ints in a device's memory.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/settings.h"
+#include "support/settings_scope.h"
 
 using nlohmann::json;
 
@@ -24,22 +25,6 @@ json settingOf(const json& info, const std::string& name) {
   FAIL("no setting " << name);
   return {};
 }
-
-// A variable for the length of one test.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    setenv(name, value, 1);
-    kolo::settings::reload();
-  }
-  ~Variable() {
-    unsetenv(name_);
-    kolo::settings::reload();
-  }
-
- private:
-  const char* name_;
-};
 
 }  // namespace
 
@@ -77,27 +62,27 @@ TEST_CASE("transports info says of each transport whether it works or why not", 
 
 TEST_CASE("settings info tells where a value comes from", "[info]") {
   CHECK(settingOf(parsed(kolo::diagnostics::settingsInfo()), "KOLO_STAGING_BYTES").at("source") == "default");
-  const Variable environment("KOLO_STAGING_BYTES", "8M");
+  const kolo::test::SettingsScope environment({{"KOLO_STAGING_BYTES", std::string("8M")}});
   const json row = settingOf(parsed(kolo::diagnostics::settingsInfo()), "KOLO_STAGING_BYTES");
   CHECK(row.at("source") == "environment");
   CHECK(row.at("value") == "8M");
 }
 
 TEST_CASE("settings info does not show the job's secret", "[info]") {
-  const Variable environment("KOLO_SECRET", "sesame");
+  const kolo::test::SettingsScope environment({{"KOLO_SECRET", std::string("sesame")}});
   const auto text = kolo::diagnostics::settingsInfo();
   REQUIRE(text.ok());
   CHECK(text.value().find("sesame") == std::string::npos);
 }
 
 TEST_CASE("settings info names a malformed variable", "[info]") {
-  const Variable environment("KOLO_SPIN", "lots");
+  const kolo::test::SettingsScope environment({{"KOLO_SPIN", std::string("lots")}});
   const json info = parsed(kolo::diagnostics::settingsInfo());
   REQUIRE(info.at("error").is_string());
   CHECK(info.at("error").get<std::string>().find("KOLO_SPIN") != std::string::npos);
 }
 
 TEST_CASE("settings info survives values that are not UTF-8", "[info]") {
-  const Variable environment("KOLO_JOB", "\xff\xfe");
+  const kolo::test::SettingsScope environment({{"KOLO_JOB", std::string("\xff\xfe")}});
   CHECK_FALSE(settingOf(parsed(kolo::diagnostics::settingsInfo()), "KOLO_JOB").at("value").get<std::string>().empty());
 }

@@ -2,7 +2,6 @@
 // read, sent or written outside of what was given for that.
 #include <array>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -11,6 +10,7 @@
 
 #include "base/settings.h"
 #include "comm/factory.h"
+#include "support/settings_scope.h"
 #include "support/text.h"
 
 namespace kolo::comm {
@@ -32,9 +32,8 @@ class Couple {
     options.transports = transport;
     options.timeoutMs = 10000;
     // By default the processor decides whether a long message is read out of its sender's memory: that has other lines.
-    ::setenv("KOLO_SINGLE_COPY_BYTES", std::to_string(2 * kBytes).c_str(), 1);
+    const test::SettingsScope staged({{"KOLO_SINGLE_COPY_BYTES", std::to_string(2 * kBytes)}});
     Result<std::vector<Owned>> created = createAll(2, options);
-    ::unsetenv("KOLO_SINGLE_COPY_BYTES");
     REQUIRE(created.status().message() == "");
     ranks_ = created.take();
   }

@@ -7,10 +7,12 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 
 #include "base/settings.h"
 #include "comm/undertake.h"
 #include "support/one_core.h"
+#include "support/settings_scope.h"
 
 using namespace kolo;
 using namespace kolo::test;
@@ -30,18 +32,14 @@ class Late {
   explicit Late(int mostAtOnce) {
     const char* const path = std::getenv("KOLO_TEST_LATE_PLUGIN");
     REQUIRE(path != nullptr);
-    ::setenv("KOLO_TRANSPORT_PLUGINS", path, 1);
-    ::setenv("KOLO_CONNECT_ALL_RANKS", std::to_string(mostAtOnce).c_str(), 1);
-    settings::reload();
+    settings_.emplace(std::vector<std::pair<const char*, std::string>>{
+        {"KOLO_TRANSPORT_PLUGINS", path}, {"KOLO_CONNECT_ALL_RANKS", std::to_string(mostAtOnce)}});
     library_ = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     REQUIRE(library_ != nullptr);
   }
   ~Late() {
     (void)hasFailed();
     stall(-1);
-    ::unsetenv("KOLO_TRANSPORT_PLUGINS");
-    ::unsetenv("KOLO_CONNECT_ALL_RANKS");
-    settings::reload();
   }
   Late(const Late&) = delete;
 
@@ -53,6 +51,7 @@ class Late {
   bool hasFailed() const { return reinterpret_cast<int (*)()>(dlsym(library_, "koloLateHasFailed"))() != 0; }
 
  private:
+  std::optional<SettingsScope> settings_;
   void* library_;
 };
 
