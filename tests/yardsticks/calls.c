@@ -3,7 +3,8 @@
  * usage: kolo-yardstick-calls OPERATION CALLS        with KOLO_RANK, KOLO_SIZE (2) and KOLO_JOB set
  *
  * A counted rank runs so much slower than its peer that the peer is there first, so no instruction is spent on waiting.
- * What is moved has 8 bytes; each item of a list has 128. */
+ * What is moved has 8 bytes; each item of a list has 128. The gathers have 4 KiB of each rank: as one block, as a list
+ * of one item, and as the columns of an array. */
 #include <kolo/kolo.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,11 @@ static double in, out;
 enum { kItems = 32, kOfItem = 16 };
 static double manyIn[kItems][kOfItem], manyOut[kItems][kOfItem];
 static koloItem_t items[kItems];
+enum { kSide = 32, kShard = kSide * kSide };
+static float shard[kShard], gathered[2 * kShard];
+static const size_t kMine[] = {kSide, kSide}, kOfBoth[] = {kSide, 2 * kSide};
+static const koloArray_t kShardArray = {2, kMine, NULL}, kWholeArray = {2, kOfBoth, NULL};
+static koloItem_t block, columns;
 
 static koloResult_t allReduce(void) { return koloAllReduce(&in, &out, 1, koloFloat64, koloSum, comm, NULL); }
 static koloResult_t broadcastFrom(int root) { return koloBroadcast(&in, &in, 1, koloFloat64, root, comm, NULL); }
@@ -31,7 +37,20 @@ static koloResult_t reduceItems(size_t count) { return koloAllReduceList(items, 
 static koloResult_t listOf1(void) { return reduceItems(1); }
 static koloResult_t listOf32(void) { return reduceItems(kItems); }
 
+static koloResult_t gatherBlock(void) { return koloAllGather(shard, gathered, kShard, koloFloat32, comm, NULL); }
+static koloResult_t gatherList(void) { return koloAllGatherList(&block, 1, comm, NULL); }
+static koloResult_t gatherColumns(void) { return koloAllGatherList(&columns, 1, comm, NULL); }
+
 static void makeItems(void) {
+  block.sendbuf = shard;
+  block.recvbuf = gathered;
+  block.count = kShard;
+  block.sendtype = block.transfertype = block.recvtype = koloFloat32;
+  columns = block;
+  columns.count = 0;
+  columns.sendarray = &kShardArray;
+  columns.recvarray = &kWholeArray;
+  columns.axis = 1;
   for (int i = 0; i < kItems; ++i) {
     items[i].sendbuf = manyIn[i];
     items[i].recvbuf = manyOut[i];
@@ -43,8 +62,11 @@ static void makeItems(void) {
 static const struct {
   const char* name;
   koloResult_t (*call)(void);
-} operations[] = {{"all_reduce", allReduce}, {"broadcast_root", give}, {"broadcast_leaf", take}, {"send", sendOne},
-                  {"receive", receiveOne},   {"list_of_1", listOf1},   {"list_of_32", listOf32}};
+} operations[] = {{"all_reduce", allReduce},   {"broadcast_root", give},
+                  {"broadcast_leaf", take},    {"send", sendOne},
+                  {"receive", receiveOne},     {"list_of_1", listOf1},
+                  {"list_of_32", listOf32},    {"gather_block", gatherBlock},
+                  {"gather_list", gatherList}, {"gather_columns", gatherColumns}};
 
 static int fail(const char* what) {
   fprintf(stderr, "kolo-yardstick-calls: rank %d: %s: %s\n", rank, what, koloGetLastError(NULL));
