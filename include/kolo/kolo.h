@@ -54,8 +54,8 @@
  * "Resources" (what a communicator takes), "Independence" (of one communicator from another), "Source". Labels with the
  * same text stand together.
  *
- * A label is left out where it would say nothing new. The comment of the section may already say it: it has the same
- * labels for what holds for all functions of the section, and further ones for what else these have in common.
+ * A label is left out where it would say nothing new. The section's comment may already say it. That comment has the
+ * same labels, for what holds for all functions of the section, and further labels for what else they have in common.
  * Otherwise a label that is left out means this:
  *
  *     Parameters  the names of the parameters say all
@@ -404,12 +404,12 @@ KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, i
  * Ownership: if the group exists already, the call gives the same handle, which then has one owner more.
  *   - A group exists if all members have one of the same parent, list and name, and if it has neither failed nor been
  *     finalised. If some member has destroyed its handle, the members make a new group.
- *   - Of config, only the name is read then.
+ *   - Of config, only the name counts then.
  *   - Each owner destroys the handle once. The last of these calls ends the group.
  *   - koloCommAbort and koloCommFinalize are for all owners.
  * Blocks: until all members have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS. The call has a place in
  *   the order of operations on parent (rule 6).
- * Errors: none of them is a failure of parent.
+ * Errors: none of them makes parent fail.
  *   - Before anything is sent: koloInvalidCount (nranks), koloInvalidRank, koloDuplicateRank. koloInvalidUsage if the
  *     caller is not in the list, and inside a group of operations.
  *   - On all members: koloMismatch if two members list each other and their lists differ, or if the names differ.
@@ -479,11 +479,11 @@ KOLO_API koloResult_t koloCommFinalize(koloComm_t comm);
  * A group that was made more than once has several owners (koloCommCreateGroup). The call of the last owner finalises
  * and frees it. The calls of the others return at once.
  * Parameters: comm: the handle is dead afterwards, also if the call returns an error. Its windows and reductions go
- *   with it. After koloInvalidUsage the call has changed nothing, and comm goes on.
+ *   with it. The exception is a call that is refused (koloInvalidUsage, see Errors): it changes nothing.
  * Blocks: as koloCommFinalize, and until calls of other threads on comm have returned.
- * Errors: the failure of comm, if it ends an operation that the call waits for. Other failures are not returned:
- *   koloCommGetAsyncError, called before, tells them. koloInvalidUsage inside a group and inside a function of the
- *   caller (rule 11). */
+ * Errors: on a host communicator, the failure of comm if it ends an operation that the call waits for. An earlier
+ *   failure is not returned: koloCommGetAsyncError, called before, tells it. On GPUs, any failure of comm. The call is
+ *   refused with koloInvalidUsage inside a group and inside a function of the caller (rule 11). */
 KOLO_API koloResult_t koloCommDestroy(koloComm_t comm);
 /* Makes every operation of comm, on all ranks, return koloAborted in bounded time; then frees comm.
  * Parameters: comm: the handle is dead afterwards.
@@ -532,11 +532,12 @@ KOLO_API koloResult_t koloCommSetProgress(koloComm_t comm, koloProgressFunction_
  *  - A collective does not wait, and is done at once, if this rank only sends in it (a broadcast's root, say), if there
  *    is room for its data, and if the call may run ahead of the others. The last is so if it repeats one of the
  *    communicator's last calls, or if koloConfig_t.eager is 1.
- *  - koloCommFinalize returns koloInProgress while it would wait for other ranks.
+ *  - koloCommFinalize returns koloInProgress while it would wait for other ranks, and koloVote if there are several
+ *    ranks.
  *  - Groups, operations on streams and all other functions wait as they do with 1.
  *  - An operation still waits behind one that another thread, or a stream, has begun on the communicator.
  * Parameters: mayWait: 1, the initial state, or 0.
- * Stream: on GPUs operations do not wait, and the setting changes nothing.
+ * Stream: on GPUs operations do not wait, and the setting changes nothing but koloVote.
  * Threads: the setting is the calling thread's.
  * Errors: koloInvalidArgument. */
 KOLO_API koloResult_t koloSetMayWait(int mayWait);
@@ -647,7 +648,8 @@ KOLO_API koloResult_t koloBarrier(koloComm_t comm, koloStream_t stream);
  *   mine      the caller's bits
  *   any, all  places for the results, in host memory on every communicator; not NULL
  * Blocks: until all ranks have called it.
- *   - On a host communicator it is an all-reduce of 16 bytes. If another rank calls such an all-reduce, the two meet.
+ *   - On a host communicator it is an all-reduce of two koloUint64 by koloBitOr. If another rank calls that all-reduce,
+ *     the two meet.
  *   - On a GPU communicator it goes through the control plane, and waits for nothing in streams. Each wait for other
  *     ranks ends after KOLO_INIT_TIMEOUT_MS.
  * Stream: none; the results are there when the call returns.
@@ -807,8 +809,8 @@ KOLO_API koloResult_t koloGroupEnd(void);
  * Threads: any thread may call any function below, also several threads for one request at the same time.
  *   koloRequestFree ends after the others.
  *
- * A function that starts a request has the comment of the function without "I", which its own comment names. Three
- * labels differ:
+ * The comment of a function that starts a request names another function. What that function's comment says holds here
+ * too, but for three labels:
  *   Parameters: request, in place of the stream: place for the handle.
  *   Blocks: no.
  *   Stream: none. */
@@ -946,8 +948,8 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  * Results
  *  - The results are those of single calls, bit for bit, in three cases: where data is only moved, for integers, and on
  *    a reproducible communicator.
- *  - The results of reductions of floats are those of single calls if the same algorithm is forced for both. Some
- *    algorithms are exceptions, because they cut a list at other places: biring (all-reduce, reduce-scatter),
+ *  - Reductions of floats also give the results of single calls, bit for bit, if the same algorithm is forced for both.
+ *    Some algorithms are exceptions, because they cut a list at other places: biring (all-reduce, reduce-scatter),
  *    double_tree (reduce), hierarchical and mesh_ring (all-reduce), and on GPUs ring with several channels
  *    (all-reduce).
  *  - Another algorithm takes the place of those that serve no lists: line; recursive and hierarchical for a
@@ -963,8 +965,8 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  * Ownership: the items, and the arrays that they point to, are the caller's and are read before the call returns. The
  *   buffers are the caller's again when the operation has ended.
  * In place: each item by itself, as its collective says.
- *   - sendtype and recvtype must be the same, and so must the strides. In an all-to-all, the axes and lengths must be
- *     the same too.
+ *   - Such an item has the same sendtype and recvtype, and the same strides. In an all-to-all, it also has the same
+ *     axes and lengths.
  *   - Any other overlap of buffers without strides, also between items, is refused.
  *   - An array with strides is refused if it begins at the address of the item's other buffer. Other overlaps of such
  *     arrays are not noticed.
@@ -1053,7 +1055,7 @@ KOLO_API koloResult_t koloAllToAllList(const koloItem_t* items, size_t count, ko
  *   If both axes are the same one, a rank gets the length splits[rank] from each rank. concats is then NULL, or has
  *   that length in all n entries.
  * Adjoint: koloAllToAllAxis, with splitAxis and concatAxis, and splits and concats, exchanged. If both axes are the
- *   same one and the splits differ, there is none. */
+ *   same one and the lengths in splits are not all equal, there is none. */
 KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, int concatAxis, const size_t* splits,
                                        const size_t* concats, koloComm_t comm, koloStream_t stream);
 
@@ -1064,8 +1066,8 @@ KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, in
  *  - From an axis: to another axis, or to other parts along the same one, an all-to-all; to all ranks an all-gather; to
  *    one rank a gather.
  *  - From one rank: to an axis a scatter; to all ranks a broadcast; to another rank a gather.
- *  - From KOLO_ON_ALL, and where nothing is to move: each rank copies by itself. A rank that calls something else is
- *    not noticed then.
+ *  - From KOLO_ON_ALL, and where nothing is to move: each rank copies by itself. It does not notice then what the
+ *    others call.
  * Parameters:
  *   item       sendbuf: what this rank has of the array; recvbuf: what it is to have. NULL where that is nothing.
  *              sendarray, recvarray: for strides; NULL: row-major. Their shape is that of the rank's part.
@@ -1079,7 +1081,7 @@ KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, in
  * Errors: those of lists. koloInvalidArgument for an axis that the ranks do not divide; the message names axis, length
  *   and ranks. koloInvalidRank (KOLO_ON_RANK).
  * Adjoint:
- *   - Between axes and single ranks: koloReshard, with from and to, and fromParts and toParts, exchanged.
+ *   - If neither is KOLO_ON_ALL: koloReshard, with from and to, and fromParts and toParts, exchanged.
  *   - To KOLO_ON_ALL: a reduction to where the array was. */
 KOLO_API koloResult_t koloReshard(const koloItem_t* item, const koloArray_t* whole, int from, int to,
                                   const size_t* fromParts, const size_t* toParts, koloComm_t comm, koloStream_t stream);
@@ -1184,9 +1186,9 @@ KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* par
  * Blocks: as koloWindowRegister. On a communicator that has failed it does not wait.
  * Errors:
  *   - Nothing is changed: koloInvalidUsage inside a group, koloInvalidHandle, koloMismatch if ranks give different
- *     windows.
- *   - The window is gone, and its memory may be freed: the failure of the communicator. That other ranks do not answer
- *     may be such a failure. */
+ *     windows on a communicator that has not failed.
+ *   - The window is gone, and its memory may be freed: the failure of the communicator, for example because other ranks
+ *     do not answer. */
 KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window);
 /* Tells whether a window is zero-copy.
  * Parameters: zeroCopy: place for 1 or 0. */
@@ -1281,12 +1283,12 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
  *   - With a stream of koloStreamCreate, allocate runs on the thread of the stream. Collectives that other threads call
  *     on the communicator wait until the call is done. What comes later in the stream waits too. So of two ranks that
  *     exchange arrays in one stream, one must send first, and the other must receive first.
- *   - On GPUs, allocate runs on the calling thread, and the data then moves in the stream. Calls of other threads on
- *     the communicator wait meanwhile.
+ *   - On GPUs, allocate runs on the calling thread, and the data then moves in the stream.
  *   - On GPUs, a broadcast or a scatter blocks until all ranks have called it and have their memory. The control plane
  *     tells them.
- *   - On GPUs, koloRecvArray blocks until the sender has called koloSendArray. The sender's communicator must exist so
- *     long.
+ *   - On GPUs, koloRecvArray blocks until the sender has called koloSendArray. The sender's communicator must exist
+ *     until the array has been received.
+ *   - On GPUs, calls of other threads on the communicator wait until such a call has returned.
  * Threads: rule 6.
  * Errors: koloInvalidPointer, koloInvalidArgument (array: number of dimensions, strides), koloInvalidCount (elements),
  *   koloInvalidDatatype, koloInvalidRoot (root, peer). koloInvalidUsage after koloCommFinalize. koloOutOfMemory if
@@ -1300,8 +1302,9 @@ KOLO_API koloResult_t koloEventDestroy(koloEvent_t event);
 typedef void* (*koloAllocateFunction_t)(void* context, koloDataType_t datatype, int ndim, const size_t* shape);
 
 /* Sends an array to one rank, which receives it by koloRecvArray and by no other function.
- * Arrays between two ranks arrive in the order sent. They and other messages do not match each other.
- * On GPUs the data is one of the messages between the two ranks, which match in their order.
+ * Arrays between two ranks arrive in the order sent. On host communicators they and other messages do not match each
+ * other. On GPUs the data goes as one of the messages between the two ranks, so both ranks must call arrays and other
+ * messages in one order.
  * Parameters: data: the array's elements, read; array, datatype: what data is; peer: 0..n-1, on GPUs not this rank.
  * Blocks: rule 7. A send may return before the receiver has called.
  * Adjoint: koloRecvArray from the peer. */
@@ -1390,9 +1393,9 @@ typedef int (*koloBucketFilterFunction_t)(size_t item, void* context);
  *   launchAt      count entries, of which one for each bucket is written: the index of the item at whose place the
  *                 bucket is launched. NULL is allowed.
  *   bucketCount   NULL, or a place for the number of buckets
- * Blocks: no. The time is proportional to C * (items + dependencies) + items * log(items). C is the number of classes
- *   with two or more items that may be merged: for each of them, the program is gone through once to fill its buckets,
- *   and once to order what then depends on these buckets. The logarithm comes from sorting.
+ * Blocks: no. The time is at most proportional to (C + 1) * (items + dependencies) + items * log(items). C is the
+ *   number of classes with two or more items that may be merged. For each of them the program is gone through once to
+ *   fill its buckets and, if there are any, once to bring it into order again. The logarithm comes from sorting.
  * Errors: koloInvalidArgument for an unknown collective, for mixDatatypes, for a cap that is negative or no number, and
  *   for an index in dependsOn that is not of an earlier item, which excludes cycles. koloInvalidDatatype,
  *   koloInvalidOperation. The message names the item.

@@ -34,7 +34,7 @@ struct Plan {
 };
 
 // koloInvalidArgument, koloInvalidDatatype, koloInvalidOperation and koloInvalidPointer name the item that is wrong.
-// Time: linear in items and dependencies for each class with two items or more.
+// Time: as koloBucketPlan says.
 Result<Plan> plan(std::span<const koloBucketItem_t> items, const Rules& rules);
 
 }  // namespace kolo::buckets

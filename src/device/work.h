@@ -205,7 +205,9 @@ struct Work {
   Algorithm within = Algorithm::kCount;   // with kHierarchical: for its steps inside a host,
   Algorithm between = Algorithm::kCount;  // and between hosts
   int channels = 1;                       // blocks that share the operation
-  std::uint64_t number = 0;               // on a GPU: of the operation in its communicator, for messages; else 0
+  // On a GPU, for texts of errors: of the operation in its communicator; of a message, that of the next collective. 0:
+  // on the host.
+  std::uint64_t number = 0;
 
   const unsigned char* send = nullptr;
   unsigned char* recv = nullptr;
