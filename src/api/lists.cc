@@ -1,12 +1,12 @@
 // Collectives over lists of items, and along the axes of arrays: arguments checked, then submitted.
 #include "api/submit.h"
-#include "collectives/list.h"
-#include "collectives/reshard.h"
+#include "collectives/list_cache.h"
 
 namespace kolo::api {
 namespace {
 
-using collectives::List;
+using collectives::ListCall;
+using collectives::ListOperation;
 using device::Collective;
 
 // The buffers of an item have to lie where the communicator's do.
@@ -26,13 +26,21 @@ Status checkFold(const comm::Operation& operation, std::size_t number, comm::Com
   return status.ok() ? status : error(status.code(), "item {}: {}", number, status.message());
 }
 
-// A list that is made when the communicator is known. make(communicator, operation): completes the operation by it.
-template <class Make>
+// A list that is found when the communicator is known. find(communicator, call): what the call comes to.
+template <class Find>
 koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, const Where& where,
-                      Make&& make) noexcept {
+                      Find&& find) noexcept {
   call.datatype = collectives::kOfItems;
   const auto check = [&](comm::Communicator& communicator, comm::Operation& o) -> Status {
-    KOLO_TRY(make(communicator, o));
+    if (device::isIn(o.collective, device::kFromRoot | device::kToRoot))
+      KOLO_TRY(checkRoot(o.root, communicator.ranks()));
+    KOLO_ASSIGN(ListOperation found, find(communicator, ListCall{.collective = o.collective,
+                                                                 .rank = communicator.rank(),
+                                                                 .ranks = communicator.ranks(),
+                                                                 .root = o.root}));
+    o.collective = found.collective;
+    o.root = found.root;
+    o.list = std::move(found.list);
     if (o.reduces() && o.op >= koloNumOps) o.custom = communicator.reductions().find(o.op);
     if (o.reduces() && o.list->items.empty())
       KOLO_TRY(checkReduction(o.op, o.custom != nullptr ? o.custom->datatype : koloInt32, communicator));
@@ -51,49 +59,31 @@ koloResult_t overList(const char* function, comm::Call call, koloComm_t comm, co
   });
 }
 
-template <class Make>
-koloResult_t overItems(const char* function, const comm::Call& call, koloComm_t comm, const Where& where,
-                       Make&& make) noexcept {
-  return overList(function, call, comm, where, [&](comm::Communicator& communicator, comm::Operation& o) -> Status {
-    if (device::isIn(o.collective, device::kFromRoot | device::kToRoot))
-      KOLO_TRY(checkRoot(o.root, communicator.ranks()));
-    KOLO_ASSIGN(o.list, make(communicator, collectives::ListCall{.collective = o.collective,
-                                                                 .rank = communicator.rank(),
-                                                                 .ranks = communicator.ranks(),
-                                                                 .root = o.root}));
-    return {};
-  });
-}
-
 koloResult_t overItems(const char* function, const comm::Call& call, const koloItem_t* items, size_t count,
                        koloComm_t comm, const Where& where) noexcept {
-  return overItems(function, call, comm, where,
-                   [&](comm::Communicator& communicator, const collectives::ListCall& given) {
-                     return communicator.planning().lists().find(given, items, count);
-                   });
+  return overList(function, call, comm, where, [&](comm::Communicator& communicator, const ListCall& given) {
+    return communicator.planning().lists().find(given, items, count);
+  });
 }
 
 koloResult_t alongAxes(const char* function, const koloItem_t* item, int splitAxis, int concatAxis,
                        const size_t* splits, const size_t* concats, koloComm_t comm, const Where& where) noexcept {
-  return overItems(function, {.collective = Collective::kAllToAll}, comm, where,
-                   [&](comm::Communicator&, const collectives::ListCall& given) -> Result<std::shared_ptr<const List>> {
-                     if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
-                     return collectives::makeAxisExchange(given, *item, splitAxis, concatAxis, splits, concats);
-                   });
+  return overList(function, {.collective = Collective::kAllToAll}, comm, where,
+                  [&](comm::Communicator& communicator, const ListCall& given) -> Result<ListOperation> {
+                    if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
+                    return communicator.planning().lists().findAxisExchange(given, *item, splitAxis, concatAxis, splits,
+                                                                            concats);
+                  });
 }
 
 koloResult_t reshard(const char* function, const koloItem_t* item, const koloArray_t* whole, int from, int to,
                      const size_t* fromParts, const size_t* toParts, koloComm_t comm, const Where& where) noexcept {
-  return overList(function, {}, comm, where, [&](comm::Communicator& communicator, comm::Operation& o) -> Status {
-    if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
-    KOLO_ASSIGN(const collectives::Reshard made,
-                collectives::makeReshard(communicator.rank(), communicator.ranks(),
-                                         {*item, whole, from, to, fromParts, toParts}));
-    o.collective = made.collective;
-    o.root = made.root;
-    o.list = made.list;
-    return {};
-  });
+  return overList(function, {}, comm, where,
+                  [&](comm::Communicator& communicator, const ListCall& given) -> Result<ListOperation> {
+                    if (item == nullptr) return error(koloInvalidPointer, "item is NULL, expected an item");
+                    return communicator.planning().lists().findReshard(given.rank, given.ranks,
+                                                                       {*item, whole, from, to, fromParts, toParts});
+                  });
 }
 
 }  // namespace

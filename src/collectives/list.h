@@ -115,6 +115,12 @@ struct ListCall {
   int ranks;
   int root;
 };
+// What a call over lists comes to.
+struct ListOperation {
+  device::Collective collective = device::Collective::kAllGather;
+  int root = 0;
+  std::shared_ptr<const List> list;
+};
 // Checks the items and puts them into the one form. An error names the item.
 Result<std::shared_ptr<const List>> makeList(const ListCall& call, const koloItem_t* items, std::size_t count);
 // An all-to-all of one item along two axes: makes blocks of its send array along splitAxis, and gets those of its

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/list.h"
+#include "collectives/reshard.h"
 
 namespace kolo::collectives {
 
@@ -22,8 +23,11 @@ class ListCache {
 
   explicit ListCache(std::uint64_t mostBytes = kMostKeptBytes) : mostBytes_(mostBytes) {}
 
-  // What makeList() gives, and as it.
-  Result<std::shared_ptr<const List>> find(const ListCall& call, const koloItem_t* items, std::size_t count);
+  // What makeList(), makeAxisExchange() and makeReshard() give, with the same arguments and errors.
+  Result<ListOperation> find(const ListCall& call, const koloItem_t* items, std::size_t count);
+  Result<ListOperation> findAxisExchange(const ListCall& call, const koloItem_t& item, int splitAxis, int concatAxis,
+                                         const std::size_t* splits, const std::size_t* concats);
+  Result<ListOperation> findReshard(int rank, int ranks, const ReshardCall& call);
 
  private:
   using Key = std::vector<std::uint64_t>;  // everything that a caller says, word by word
@@ -31,10 +35,12 @@ class ListCache {
     std::size_t operator()(const Key& key) const;
   };
 
-  static void write(Key& key, const ListCall& call, const koloItem_t* items, std::size_t count);
+  // write(key): writes the key. make(): what to remember by it, if it is new.
+  template <class Write, class Make>
+  Result<ListOperation> findOrMake(Write&& write, Make&& make);
 
   std::mutex mutex_;
-  std::unordered_map<Key, std::shared_ptr<const List>, Hash> lists_;
+  std::unordered_map<Key, ListOperation, Hash> lists_;
   const std::uint64_t mostBytes_;
   std::uint64_t bytes_ = 0;  // of lists_
 };

@@ -32,7 +32,7 @@ class Resharder {
   Resharder(int rank, int ranks, const ReshardCall& call)
       : rank_(rank), ranks_(ranks), mine_(static_cast<std::size_t>(rank)), call_(call), item_(call.item) {}
 
-  Result<Reshard> make() {
+  Result<ListOperation> make() {
     KOLO_TRY(readWhole());
     KOLO_ASSIGN(from_, readPlace("from", call_.from, "fromParts", call_.fromParts));
     KOLO_ASSIGN(to_, readPlace("to", call_.to, "toParts", call_.toParts));
@@ -138,19 +138,19 @@ class Resharder {
     return {};
   }
 
-  Result<Reshard> overList(Collective collective, int root, int axis, const Shape& counts) {
+  Result<ListOperation> overList(Collective collective, int root, int axis, const Shape& counts) {
     item_.axis = axis;
     if (!counts.empty()) item_.counts = counts.data();
-    Reshard result{collective, root, nullptr};
+    ListOperation result{collective, root, nullptr};
     KOLO_ASSIGN(result.list, makeList({collective, rank_, ranks_, root}, &item_, 1));
     return result;
   }
 
-  Result<Reshard> fromCut() {
+  Result<ListOperation> fromCut() {
     if (to_.isOnAll()) return overList(Collective::kAllGather, 0, from_.axis, from_.parts);
     if (!to_.isCut()) return overList(Collective::kGather, to_.root, from_.axis, from_.parts);
     const ListCall call{Collective::kAllToAll, rank_, ranks_, 0};
-    Reshard result{Collective::kAllToAll, 0, nullptr};
+    ListOperation result{Collective::kAllToAll, 0, nullptr};
     if (from_.axis == to_.axis) {
       KOLO_ASSIGN(result.list, makeRecut(call, item_, from_.axis, from_.parts, to_.parts));
     } else {
@@ -161,7 +161,7 @@ class Resharder {
   }
 
   // From one rank to another: a gather to which the others give nothing.
-  Result<Reshard> moveWhole() {
+  Result<ListOperation> moveWhole() {
     Shape counts(static_cast<std::size_t>(ranks_), 0);
     counts[static_cast<std::size_t>(from_.root)] = shape_[0];
     if (rank_ != from_.root) send_.shape[0] = 0;
@@ -169,7 +169,7 @@ class Resharder {
   }
 
   // What this rank is to have lies in what it has.
-  Result<Reshard> copyLocally() {
+  Result<ListOperation> copyLocally() {
     const bool isThere = to_.isCut() || to_.isOn(rank_);
     if (from_.isOnAll() && to_.isCut() && item_.sendbuf != nullptr) {
       std::ptrdiff_t before = 0;
@@ -180,7 +180,7 @@ class Resharder {
     if (from_.isOnAll()) send_.shape = recv_.shape;
     send_.array.shape = send_.shape.data();
     item_.axis = 0;
-    Reshard result;
+    ListOperation result;
     KOLO_ASSIGN(result.list, makeLocal(&item_, isThere ? 1 : 0));
     return result;
   }
@@ -200,7 +200,7 @@ class Resharder {
 
 }  // namespace
 
-Result<Reshard> makeReshard(int rank, int ranks, const ReshardCall& call) {
+Result<ListOperation> makeReshard(int rank, int ranks, const ReshardCall& call) {
   return Resharder(rank, ranks, call).make();
 }
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 
 #include "base/status.h"
 #include "collectives/list.h"
@@ -20,12 +19,6 @@ struct ReshardCall {
   const std::size_t *fromParts, *toParts;
 };
 
-struct Reshard {
-  device::Collective collective = device::Collective::kAllGather;
-  int root = 0;
-  std::shared_ptr<const List> list;
-};
-
-Result<Reshard> makeReshard(int rank, int ranks, const ReshardCall& call);
+Result<ListOperation> makeReshard(int rank, int ranks, const ReshardCall& call);
 
 }  // namespace kolo::collectives

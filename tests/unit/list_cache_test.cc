@@ -24,9 +24,9 @@ std::vector<koloItem_t> itemsAt(std::uintptr_t place, std::size_t count) {
 }
 
 const List* foundBy(ListCache& cache, const ListCall& call, const std::vector<koloItem_t>& items) {
-  const Result<std::shared_ptr<const List>> found = cache.find(call, items.data(), items.size());
+  const Result<ListOperation> found = cache.find(call, items.data(), items.size());
   REQUIRE(found.ok());
-  return found.value().get();
+  return found.value().list.get();
 }
 
 TEST_CASE("S1.5 a list of ten thousand items, and a hundred buckets in turn, are read once") {
@@ -60,10 +60,69 @@ TEST_CASE("S1.5 a list of which one word differs is another one") {
   CHECK(foundBy(cache, {device::Collective::kAllToAll, 1, 3, 0}, items) != first);
 }
 
+// An array of 6 x 6 float32 on 3 ranks, of which a rank has 6 x 2 before and 2 x 6 afterwards.
+struct Exchange {
+  std::size_t before[2] = {6, 2}, after[2] = {2, 6}, all[2] = {6, 6}, alike[3] = {2, 2, 2}, uneven[3] = {3, 2, 1};
+  koloArray_t sent{2, before, nullptr}, received{2, after, nullptr}, whole{2, all, nullptr};
+  koloItem_t item = itemsAt(1 << 20, 1).front();
+
+  Exchange() {
+    item.count = 0;
+    item.sendarray = &sent;
+    item.recvarray = &received;
+  }
+};
+
+TEST_CASE("S1.8 an exchange of axes is read once, and one of other lengths is another one") {
+  constexpr ListCall kExchange = {device::Collective::kAllToAll, 1, 3, 0};
+  ListCache cache;
+  Exchange exchange;
+  const auto found = [&](int split, int concat, const std::size_t* splits) {
+    const Result<ListOperation> result =
+        cache.findAxisExchange(kExchange, exchange.item, split, concat, splits, exchange.alike);
+    REQUIRE(result.ok());
+    return result.value().list.get();
+  };
+  const List* const first = found(0, 1, nullptr);
+  CHECK(found(0, 1, nullptr) == first);
+  CHECK(found(0, 1, exchange.alike) != first);  // the same lengths, said in another way
+  const List* const uneven = found(0, 1, exchange.uneven);
+  CHECK(uneven->items[0].send.extents == std::vector<std::uint64_t>{3, 2, 1});
+  exchange.uneven[0] = 2, exchange.uneven[1] = 2, exchange.uneven[2] = 2;
+  CHECK(found(0, 1, exchange.uneven)->items[0].send.extents == std::vector<std::uint64_t>{2, 2, 2});
+  exchange.before[0] = 2, exchange.before[1] = 6, exchange.after[0] = 6, exchange.after[1] = 2;
+  CHECK(found(1, 0, nullptr) != first);
+}
+
+TEST_CASE("S4.4 a reshard is read once, and its collective and root are remembered with it") {
+  ListCache cache;
+  Exchange exchange;
+  const auto found = [&](int from, int to, const std::size_t* parts) {
+    exchange.item.sendarray = exchange.item.recvarray = nullptr;
+    return cache.findReshard(1, 3, {exchange.item, &exchange.whole, from, to, parts, nullptr});
+  };
+  const ListOperation columnsToRows = found(1, 0, nullptr).value();
+  CHECK(columnsToRows.collective == device::Collective::kAllToAll);
+  const ListOperation columnsToOne = found(1, KOLO_ON_RANK(2), nullptr).value();
+  CHECK(columnsToOne.collective == device::Collective::kGather);
+  CHECK(columnsToOne.root == 2);
+  CHECK(found(1, 0, nullptr).value().list == columnsToRows.list);
+  const ListOperation again = found(1, KOLO_ON_RANK(2), nullptr).value();
+  CHECK(again.list == columnsToOne.list);
+  CHECK(again.collective == device::Collective::kGather);
+  CHECK(again.root == 2);
+  CHECK(found(1, KOLO_ON_RANK(2), exchange.uneven).value().list != columnsToOne.list);
+  // Lengths that no place asks for are not read.
+  CHECK(found(KOLO_ON_RANK(0), 0, reinterpret_cast<const std::size_t*>(8)).ok());
+  const koloArray_t refused{1, nullptr, nullptr};
+  CHECK_FALSE(cache.findReshard(1, 3, {exchange.item, &refused, 0, 0, nullptr, nullptr}).ok());
+  CHECK_FALSE(cache.findReshard(1, 3, {exchange.item, nullptr, 0, 0, nullptr, nullptr}).ok());
+}
+
 TEST_CASE("S1.5 lists are remembered up to a number of bytes") {
   const std::vector<koloItem_t> small = itemsAt(1 << 20, 2), large = itemsAt(1 << 30, 100), more = itemsAt(2 << 20, 60);
   ListCache cache(60'000);
-  const std::weak_ptr<const List> made = cache.find(kGather, small.data(), small.size()).value();
+  const std::weak_ptr<const List> made = cache.find(kGather, small.data(), small.size()).value().list;
   const List* const long_ = foundBy(cache, kGather, large);
   REQUIRE(memoryOf(*long_) > 30'000);
   REQUIRE(memoryOf(*long_) < 50'000);

@@ -4,7 +4,8 @@
  *
  * A counted rank runs so much slower than its peer that the peer is there first, so no instruction is spent on waiting.
  * What is moved has 8 bytes; each item of a list has 128. The gathers have 4 KiB of each rank: as one block, as a list
- * of one item, and as the columns of an array. */
+ * of one item, and as the columns of an array. The exchange makes shards of rows of shards of columns, of the same
+ * size. */
 #include <kolo/kolo.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +20,10 @@ static koloItem_t items[kItems];
 enum { kSide = 32, kShard = kSide * kSide };
 static float shard[kShard], gathered[2 * kShard];
 static const size_t kMine[] = {kSide, kSide}, kOfBoth[] = {kSide, 2 * kSide};
-static const koloArray_t kShardArray = {2, kMine, NULL}, kWholeArray = {2, kOfBoth, NULL};
-static koloItem_t block, columns;
+static const size_t kRows[] = {kSide / 2, 2 * kSide};
+static const koloArray_t kShardArray = {2, kMine, NULL}, kWholeArray = {2, kOfBoth, NULL},
+                         kRowsArray = {2, kRows, NULL};
+static koloItem_t block, columns, exchange;
 
 static koloResult_t allReduce(void) { return koloAllReduce(&in, &out, 1, koloFloat64, koloSum, comm, NULL); }
 static koloResult_t broadcastFrom(int root) { return koloBroadcast(&in, &in, 1, koloFloat64, root, comm, NULL); }
@@ -40,6 +43,7 @@ static koloResult_t listOf32(void) { return reduceItems(kItems); }
 static koloResult_t gatherBlock(void) { return koloAllGather(shard, gathered, kShard, koloFloat32, comm, NULL); }
 static koloResult_t gatherList(void) { return koloAllGatherList(&block, 1, comm, NULL); }
 static koloResult_t gatherColumns(void) { return koloAllGatherList(&columns, 1, comm, NULL); }
+static koloResult_t exchangeAxes(void) { return koloAllToAllAxis(&exchange, 0, 1, NULL, NULL, comm, NULL); }
 
 static void makeItems(void) {
   block.sendbuf = shard;
@@ -51,6 +55,9 @@ static void makeItems(void) {
   columns.sendarray = &kShardArray;
   columns.recvarray = &kWholeArray;
   columns.axis = 1;
+  exchange = columns;
+  exchange.axis = 0;
+  exchange.recvarray = &kRowsArray;
   for (int i = 0; i < kItems; ++i) {
     items[i].sendbuf = manyIn[i];
     items[i].recvbuf = manyOut[i];
@@ -62,11 +69,12 @@ static void makeItems(void) {
 static const struct {
   const char* name;
   koloResult_t (*call)(void);
-} operations[] = {{"all_reduce", allReduce},   {"broadcast_root", give},
-                  {"broadcast_leaf", take},    {"send", sendOne},
-                  {"receive", receiveOne},     {"list_of_1", listOf1},
-                  {"list_of_32", listOf32},    {"gather_block", gatherBlock},
-                  {"gather_list", gatherList}, {"gather_columns", gatherColumns}};
+} operations[] = {{"all_reduce", allReduce},      {"broadcast_root", give},
+                  {"broadcast_leaf", take},       {"send", sendOne},
+                  {"receive", receiveOne},        {"list_of_1", listOf1},
+                  {"list_of_32", listOf32},       {"gather_block", gatherBlock},
+                  {"gather_list", gatherList},    {"gather_columns", gatherColumns},
+                  {"exchange_axes", exchangeAxes}};
 
 static int fail(const char* what) {
   fprintf(stderr, "kolo-yardstick-calls: rank %d: %s: %s\n", rank, what, koloGetLastError(NULL));
