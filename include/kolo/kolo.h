@@ -1176,7 +1176,8 @@ KOLO_API koloResult_t koloIwindowRegister(koloComm_t comm, void* buffer, size_t 
  *   parts   an entry for each rank: where this process sees that rank's memory
  *   bytes   an entry for each rank: the length of the memory, as that rank itself states it
  *   window  place for the handle
- *   The arrays are read before the call returns. The memory must stay mapped until the window is deregistered.
+ *   The arrays are read before the call returns. The memory must stay mapped until the window is deregistered, or all
+ *   ranks have abandoned it.
  * Blocks: as koloWindowRegister.
  * Errors: as koloWindowRegister. koloUnsupported on GPUs. */
 KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* parts, const size_t* bytes,
@@ -1190,6 +1191,17 @@ KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* par
  *   - The window is gone, and its memory may be freed: the failure of the communicator, for example because other ranks
  *     do not answer. */
 KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window);
+/* Gives up a window of koloWindowRegisterMapped on this rank, in the place of koloWindowDeregister. Not collective:
+ * each rank calls it when it likes, also while another thread of it is in an operation on comm.
+ *  - This rank's memory may be freed then, and what lies there later is used like any other memory. No operation of
+ *    this rank that has begun may have a buffer there.
+ *  - The other ranks may go on to give their parts, which stay mapped here (koloWindowRegisterMapped).
+ *  - All ranks abandon a window, or all deregister it. Its place is another one's when the next window is registered.
+ * Parameters: comm: the window's communicator; window: the handle is dead afterwards.
+ * Blocks: no.
+ * Threads: any thread, at any time.
+ * Errors: koloInvalidHandle. koloInvalidUsage if the window is not one of koloWindowRegisterMapped. */
+KOLO_API koloResult_t koloWindowAbandon(koloComm_t comm, koloWindow_t window);
 /* Tells whether a window is zero-copy.
  * Parameters: zeroCopy: place for 1 or 0. */
 KOLO_API koloResult_t koloWindowIsZeroCopy(koloWindow_t window, int* zeroCopy);

@@ -43,8 +43,9 @@ koloResult_t guard(const char* function, Body&& body) noexcept {
 
 struct WindowEntry {
   comm::Communicator* communicator;
-  comm::Window* window;   // under the communicator's turn
+  comm::Window* window;   // under the communicator's turn, or for who has taken the entry out of its table
   bool zeroCopy = false;  // the window's
+  bool isMapped = false;  // the window's
 };
 
 // The tables live as long as the process: threads of the library may outlive main().

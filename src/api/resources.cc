@@ -10,13 +10,28 @@
 namespace kolo::api {
 namespace {
 
+Status notAWindow(koloWindow_t window) {
+  return error(koloInvalidHandle, "{} is not a window: it was deregistered, or never came from koloWindowRegister",
+               fmt::ptr(window));
+}
+
 Result<Pin<WindowEntry>> findWindow(koloWindow_t window) {
   Pin<WindowEntry> found = windows.find(reinterpret_cast<std::uintptr_t>(window));
-  if (!found) {
-    return error(koloInvalidHandle, "{} is not a window: it was deregistered, or never came from koloWindowRegister",
-                 fmt::ptr(window));
-  }
+  if (!found) return notAWindow(window);
   return found;
+}
+
+Status checkOwner(const WindowEntry& entry, const comm::Communicator& communicator) {
+  if (entry.communicator == &communicator) return {};
+  return error(koloInvalidHandle, "the window belongs to another communicator");
+}
+
+// The window's end as a handle. nullptr: another thread was faster.
+std::unique_ptr<WindowEntry> retireWindow(koloWindow_t window) {
+  const auto handle = reinterpret_cast<std::uintptr_t>(window);
+  std::unique_ptr<WindowEntry> retired(windows.retire(handle));
+  if (retired != nullptr) windows.release(handle);
+  return retired;
 }
 
 // What a window may lie over.
@@ -37,6 +52,7 @@ Status addWindow(comm::Communicator& communicator, koloWindow_t* window, const A
   entry->communicator = &communicator;
   KOLO_ASSIGN(entry->window, add());
   entry->zeroCopy = entry->window->zeroCopy;
+  entry->isMapped = entry->window->isMapped;
   return giveHandle(window, windows, std::move(entry), "window");
 }
 template <class Add>
@@ -196,17 +212,32 @@ KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window)
     KOLO_TRY(refuseInGroupOrReduction());
     return inTurn(*communicator, [&]() -> Status {
       KOLO_ASSIGN(Pin<WindowEntry> entry, findWindow(window));
-      if (entry->communicator != communicator.get()) {
-        return error(koloInvalidHandle, "the window belongs to another communicator");
-      }
+      KOLO_TRY(checkOwner(*entry, *communicator));
       Status status = communicator->removeWindow(&entry->window);
       if (entry->window != nullptr) return status;
       entry = Pin<WindowEntry>();
-      const auto handle = reinterpret_cast<std::uintptr_t>(window);
-      const std::unique_ptr<WindowEntry> retired(windows.retire(handle));
-      windows.release(handle);
+      retireWindow(window);
       return status;
     });
+  });
+}
+
+KOLO_API koloResult_t koloWindowAbandon(koloComm_t comm, koloWindow_t window) {
+  return guard(__func__, [&]() -> Status {
+    KOLO_ASSIGN(const Pin<comm::Communicator> communicator, find(comm));
+    {
+      KOLO_ASSIGN(const Pin<WindowEntry> entry, findWindow(window));
+      KOLO_TRY(checkOwner(*entry, *communicator));
+      if (!entry->isMapped)
+        return error(koloInvalidUsage,
+                     "the window is not one of koloWindowRegisterMapped; expected koloWindowDeregister");
+    }
+    const std::unique_ptr<WindowEntry> retired = retireWindow(window);
+    if (retired == nullptr) return notAWindow(window);
+    if (retired->window == nullptr) return {};
+    links::Windows::abandon(*retired->window);
+    communicator->planning().outdate();
+    return {};
   });
 }
 

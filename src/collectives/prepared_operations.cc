@@ -67,6 +67,8 @@ bool PreparedOperations::find(const Call& call, const CountArrays& counts) {
 }
 
 Prepared& PreparedOperations::make() {
+  // [outdated] What another thread did before is seen by what is prepared from here on.
+  if (isOutdated() && isOutdated_.exchange(false, std::memory_order_acquire)) forget();
   if (idle_.empty() && known_.size() < kMost) idle_.emplace_front();
   if (idle_.empty()) {
     drop(std::prev(known_.end()));

@@ -1,10 +1,12 @@
 // The operations of a communicator that are ready to run again: programs call the same ones on the same buffers again
 // and again.
 //
-// Thread safety: under the communicator's turn. Invariants: those used last are kept, kMost at most, with lists of
-// mostListBytes at most, or one alone; a Prepared stays where it is in memory, and only make() changes it.
+// Thread safety: under the communicator's turn, outdate() from any thread. Invariants: those used last are kept, kMost
+// at most, with lists of mostListBytes at most, or one alone; a Prepared stays where it is in memory, and only make()
+// changes it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -25,9 +27,9 @@ class PreparedOperations {
   const Prepared& current() const { return *current_; }
 
   // Whether this call is ready; it is then the current one. No operation with a reduction that a user made is.
-  bool recall(const Call& call) { return current_->call == call || find(call); }
+  bool recall(const Call& call) { return !isOutdated() && (current_->call == call || find(call)); }
   bool recall(const Call& call, const CountArrays& counts) {
-    return (current_->call == call && current_->counts->are(counts)) || find(call, counts);
+    return !isOutdated() && ((current_->call == call && current_->counts->are(counts)) || find(call, counts));
   }
 
   bool recall(const Operation& operation) {
@@ -44,6 +46,8 @@ class PreparedOperations {
   void remember(const Operation& operation);
   // None is recalled any more. current() stays.
   void forget();
+  // The same, of what was made before. A call that comes after this is prepared anew.
+  void outdate() { isOutdated_.store(true, std::memory_order_release); }  // [outdated]
 
  private:
   using Place = std::list<Prepared>::iterator;
@@ -54,6 +58,7 @@ class PreparedOperations {
   bool findIf(std::size_t hash, Condition condition);
   std::size_t hash(const Call& call, const CountArrays& counts) const;
   void drop(Place place);
+  bool isOutdated() const { return isOutdated_.load(std::memory_order_relaxed); }
 
   const int rank_;
   const std::size_t ranks_;
@@ -63,6 +68,7 @@ class PreparedOperations {
   std::list<Prepared> idle_;     // no call recalls them; the current one may be among them
   std::unordered_multimap<std::size_t, Place> index_;
   Place current_;
+  std::atomic<bool> isOutdated_{false};  // known_, which make() then forgets
 };
 
 }  // namespace kolo::collectives

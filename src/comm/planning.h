@@ -1,7 +1,7 @@
 // What a communicator's operations are planned and prepared with, and those that are ready to run again.
 //
-// Thread safety: under the communicator's turn, but for describe(), explain() and foldsInOrder(), which any thread may
-// call.
+// Thread safety: under the communicator's turn, but for describe(), explain(), foldsInOrder() and outdate(), which any
+// thread may call.
 // Invariant: an operation that recall() finds was prepared with the windows and the wishes of now.
 #pragma once
 
@@ -44,6 +44,8 @@ class Planning {
   Operation recalled() const { return {operations_.current().call, {}, operations_.current().counts}; }
   // The windows have changed, or nothing runs any more.
   void forget() { operations_.forget(); }
+  // The same for a thread without the turn: from the next operation on that is called after this.
+  void outdate() { operations_.outdate(); }
 
   // The user's overrides.
   Status setWishes(std::string_view text) {

@@ -75,29 +75,57 @@ Status Windows::open(int ranks, HoldLinks holdLinks) {
   return {};
 }
 
-// With an index that is free.
-Result<std::unique_ptr<Window>> Windows::make(void* buffer, std::size_t bytes) const {
-  const auto free = std::find(windows_.begin(), windows_.end(), nullptr);
-  const auto index = static_cast<std::uint32_t>(free - windows_.begin());
-  if (index == kMost) {
-    return error(koloInvalidUsage, "a communicator can have {} windows and they are all in use; deregister some",
-                 kMost);
-  }
+std::unique_ptr<Window> Windows::make(void* buffer, std::size_t bytes) {
   auto window = std::make_unique<Window>();
   window->begin = static_cast<unsigned char*>(buffer);
   window->bytes = bytes;
-  window->index = index;
   window->hold = memory::Hold(buffer);
   return window;
 }
 
+// What all ranks say of their parts of a new window. They also say which windows they have abandoned: those that all
+// have go here, and so on all ranks before the new one.
+Result<std::vector<std::string>> Windows::exchange(Membership& membership, const std::string& mine) {
+  std::vector<std::size_t> votes(windows_.size());
+  BlobWriter abandoned;
+  std::uint32_t count = 0;
+  for (const std::unique_ptr<Window>& window : windows_) {
+    if (window == nullptr || !isAbandoned(*window)) continue;
+    abandoned.put(window->index);
+    ++count;
+  }
+  KOLO_ASSIGN(std::vector<std::string> blobs,
+              membership.allGather(BlobWriter().put(count).text() + abandoned.text() + mine));
+  for (std::string& blob : blobs) {
+    BlobReader reader(blob);
+    for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
+      const auto index = reader.get<std::uint32_t>();
+      if (index < votes.size()) ++votes[index];
+    }
+    blob = std::string(reader.rest());
+  }
+  for (std::size_t index = 0; index < votes.size(); ++index) {
+    if (votes[index] == blobs.size()) drop(*windows_[index]);
+  }
+  return blobs;
+}
+
+// One that is free, on all ranks alike.
+Status Windows::takeIndex(Window& window) const {
+  const auto free = std::find(windows_.begin(), windows_.end(), nullptr);
+  window.index = static_cast<std::uint32_t>(free - windows_.begin());
+  if (window.index != kMost) return {};
+  return error(koloInvalidUsage, "a communicator can have {} windows and they are all in use; deregister some", kMost);
+}
+
 Result<Window*> Windows::add(Membership& membership, Peers& peers, void* buffer, std::size_t bytes) {
-  KOLO_ASSIGN(std::unique_ptr<Window> window, make(buffer, bytes));
+  std::unique_ptr<Window> window = make(buffer, bytes);
   const std::string mine = [&] {
     const auto held = holdLinks_();
     return registerEverywhere(*window, peers);
   }();
-  KOLO_ASSIGN(const std::vector<std::string> blobs, membership.allGather(mine));
+  KOLO_ASSIGN(const std::vector<std::string> blobs, exchange(membership, mine));
+  KOLO_TRY(takeIndex(*window));
   for (const std::string& blob : blobs) window->addresses.push_back(addressIn(blob));
   const std::string why = openParts(*window, membership.rank, peers, blobs);
   return keep(membership, std::move(window), why);
@@ -125,12 +153,14 @@ std::string Windows::openParts(Window& window, int own, Peers& peers, const std:
 
 Result<Window*> Windows::addMapped(Membership& membership, Peers& peers, void* const* parts, const std::size_t* bytes) {
   const auto own = static_cast<std::size_t>(membership.rank);
-  KOLO_ASSIGN(std::unique_ptr<Window> window, make(parts[own], bytes[own]));
-  for (int rank = 0; rank < membership.ranks(); ++rank)
-    table(rank)[window->index] = {static_cast<unsigned char*>(parts[rank]), bytes[rank]};
+  std::unique_ptr<Window> window = make(parts[own], bytes[own]);
+  window->isMapped = true;
   BlobWriter mine;
   mine.put(static_cast<std::uint64_t>(bytes[own])).put(reinterpret_cast<std::uint64_t>(window->begin));
-  KOLO_ASSIGN(const std::vector<std::string> theirs, membership.allGather(mine.text()));
+  KOLO_ASSIGN(const std::vector<std::string> theirs, exchange(membership, mine.text()));
+  KOLO_TRY(takeIndex(*window));
+  for (int rank = 0; rank < membership.ranks(); ++rank)
+    table(rank)[window->index] = {static_cast<unsigned char*>(parts[rank]), bytes[rank]};
   for (const std::string& blob : theirs) window->addresses.push_back(addressIn(blob));
   const std::string why = checkMapped(membership.rank, peers, theirs, parts, bytes);
   return keep(membership, std::move(window), why);
@@ -194,7 +224,7 @@ unsigned char* Windows::placeOf(int rank, std::uint64_t address, std::uint64_t b
 bool Windows::isKnown(const void* buffer, std::uint64_t bytes, transport::Device& device) {
   const auto* const at = static_cast<const unsigned char*>(buffer);
   const auto holds = [&](const std::unique_ptr<Window>& window) {
-    if (window == nullptr) return false;
+    if (window == nullptr || isAbandoned(*window)) return false;
     const auto offset = static_cast<std::uint64_t>(at - window->begin);  // as in find()
     return offset <= window->bytes && bytes <= window->bytes - offset;
   };

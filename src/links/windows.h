@@ -1,8 +1,13 @@
 // The windows of a communicator: memory that all ranks registered together, and where each peer's part lies.
 //
-// Thread safety: under the communicator's turn, isKnown() with its links held. find() is on the hot path.
+// A rank may abandon a window alone: its own buffers are not found in it any more. What other ranks give of theirs it
+// goes on to use, and the index stays taken, until all ranks have abandoned the window; that shows in the next add().
+//
+// Thread safety: under the communicator's turn, isKnown() with its links held; abandon() from any thread. find() is on
+// the hot path.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -19,9 +24,11 @@ namespace kolo::links {
 struct Window {
   unsigned char* begin = nullptr;
   std::size_t bytes = 0;
-  std::uint32_t index = 0;         // the same on all ranks
-  bool zeroCopy = false;           // the same on all ranks
-  std::uint64_t allocationId = 0;  // on a GPU: of the memory that was registered
+  std::uint32_t index = 0;               // the same on all ranks
+  bool zeroCopy = false;                 // the same on all ranks
+  bool isMapped = false;                 // by this process itself
+  std::atomic<bool> isAbandoned{false};  // by this rank
+  std::uint64_t allocationId = 0;        // on a GPU: of the memory that was registered
   memory::Hold hold;
   std::vector<std::unique_ptr<transport::Memory>>
       registrations;  // with devices that map it, and with those that Windows::isKnown() was asked of
@@ -50,6 +57,9 @@ class Windows {
   // Takes it away, with the links held: devices of posted ones may have registered it. release: takes the
   // window over; without one it ends there.
   void drop(const Window& window, const std::function<void(std::shared_ptr<const Window>)>& release = {});
+  // By this rank alone. REQUIRES: none of its operations that have begun have buffers there. The window may be gone
+  // from here on.
+  static void abandon(Window& window) { window.isAbandoned.store(true, std::memory_order_release); }
   // All of them, when nothing uses this object any more.
   std::vector<std::unique_ptr<Window>> dropAll() { return std::move(windows_); }
 
@@ -59,7 +69,8 @@ class Windows {
     for (const Extent& extent : extents_) {
       // One comparison for both ends: an address below begin wraps to a huge offset.
       const std::uint64_t offset = static_cast<std::uint64_t>(at - extent.begin);
-      if (offset <= extent.bytes && bytes <= extent.bytes - offset) return {offset, extent.index + 1};
+      if (offset > extent.bytes || bytes > extent.bytes - offset) continue;
+      if (!isAbandoned(*windows_[extent.index])) return {offset, extent.index + 1};
     }
     return {};
   }
@@ -87,7 +98,10 @@ class Windows {
     std::uint32_t index;
   };
 
-  Result<std::unique_ptr<Window>> make(void* buffer, std::size_t bytes) const;
+  static bool isAbandoned(const Window& window) { return window.isAbandoned.load(std::memory_order_acquire); }
+  static std::unique_ptr<Window> make(void* buffer, std::size_t bytes);
+  Result<std::vector<std::string>> exchange(Membership& membership, const std::string& mine);
+  Status takeIndex(Window& window) const;
   std::string openParts(Window& window, int own, Peers& peers, const std::vector<std::string>& blobs);
   std::string checkMapped(int own, Peers& peers, const std::vector<std::string>& theirs, void* const* parts,
                           const std::size_t* bytes);

@@ -113,20 +113,39 @@ class ErrorsReturned {
   MPI_Errhandler its_ = MPI_ERRHANDLER_NULL;
 };
 
+// The program's hints for a window whose memory Kolo is to know: its end has to be a barrier, behind which no rank
+// gives its part to collectives any more. Without locks the MPI might do without.
+class Hints {
+ public:
+  explicit Hints(MPI_Info given) {
+    if (given == MPI_INFO_NULL) {
+      PMPI_Info_create(&its_);
+    } else {
+      PMPI_Info_dup(given, &its_);
+    }
+    set("no_locks", "false");
+  }
+  ~Hints() { PMPI_Info_free(&its_); }
+  Hints(const Hints&) = delete;
+  Hints& operator=(const Hints&) = delete;
+
+  void set(const char* key, const char* value) {
+    PMPI_Info_set(its_, const_cast<char*>(key), const_cast<char*>(value));
+  }
+  MPI_Info info() const { return its_; }
+
+ private:
+  MPI_Info its_ = MPI_INFO_NULL;
+};
+
 // Collective: a window of shared memory in the place of one that the MPI would allocate as it likes. Whether all ranks
 // have it.
 bool allocateShared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win) {
-  MPI_Info its = MPI_INFO_NULL;
-  if (info == MPI_INFO_NULL) {
-    PMPI_Info_create(&its);
-  } else {
-    PMPI_Info_dup(info, &its);
-  }
-  PMPI_Info_set(its, const_cast<char*>("alloc_shared_noncontig"), const_cast<char*>("true"));
+  Hints hints(info);
+  hints.set("alloc_shared_noncontig", "true");
   const ErrorsReturned returned(comm);
-  int isThere = underneath().Win_allocate_shared(size, unit, its, comm, baseptr, win) == MPI_SUCCESS ? 1 : 0,
+  int isThere = underneath().Win_allocate_shared(size, unit, hints.info(), comm, baseptr, win) == MPI_SUCCESS ? 1 : 0,
       isEverywhere = 0;
-  PMPI_Info_free(&its);
   underneath().Allreduce(&isThere, &isEverywhere, 1, MPI_INT, MPI_MIN, comm);
   return isEverywhere != 0;  // what only some have is not freed, for that would be collective
 }
@@ -145,14 +164,19 @@ int getWin_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, 
 }
 
 int getWin_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win) {
-  const int code = PassedOn::carryOutBy(
-      [&](const Underneath& its) { return its.Win_allocate_shared(size, disp_unit, info, comm, baseptr, win); });
-  Session* const session = code == MPI_SUCCESS && !PassedOn::isUnderWay() ? Session::made(comm) : nullptr;
+  const auto allocate = [&](MPI_Info its) {
+    return PassedOn::carryOutBy(
+        [&](const Underneath& mpi) { return mpi.Win_allocate_shared(size, disp_unit, its, comm, baseptr, win); });
+  };
+  if (PassedOn::isUnderWay() || !Session::mayBe()) return allocate(info);
+  const int code = allocate(Hints(info).info());
+  Session* const session = code == MPI_SUCCESS ? Session::made(comm) : nullptr;
   if (session != nullptr) makeKnown(*win, *session, false);
   return code;
 }
 
-// Only the interposer knows windows that were not passed on.
+// The memory is abandoned before the MPI unmaps it, which it does when all ranks have come. Only the interposer knows
+// windows that were not passed on.
 int getWin_free(MPI_Win* win) {
   const auto known = win != nullptr ? windows().find(*win) : std::nullopt;
   if (known) {

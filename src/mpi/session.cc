@@ -225,7 +225,7 @@ koloWindow_t Session::adopt(void* const* parts, const std::size_t* bytes) {
 void Session::abandon(std::uint64_t number, koloWindow_t window) {
   const koloComm_t kolo = sessions().counterpartOf(number);
   if (kolo == nullptr) return;
-  const koloResult_t result = koloWindowDeregister(kolo, window);
+  const koloResult_t result = koloWindowAbandon(kolo, window);
   const bool hasEnded = result == koloInvalidHandle;  // another thread has just ended the session, and the window
   if (result != koloSuccess && !hasEnded) warn(koloGetLastError(nullptr));
 }

@@ -77,7 +77,9 @@ class Session {
   // Collective. Memory that this process has mapped for all ranks, as koloWindowRegisterMapped takes it. nullptr:
   // collectives use it like any other.
   koloWindow_t adopt(void* const* parts, const std::size_t* bytes);
-  // Collective: the end of that, which may also be the end of the session with this number.
+  // The end of that on this rank, before its memory is freed; the others' may be unmapped when all ranks have called
+  // this. The session with this number may have ended. Waits for nobody, not even for collectives of this session's in
+  // other threads: a window has a communicator of its own. Any thread.
   static void abandon(std::uint64_t number, koloWindow_t window);
   // No other session of the process has, or had, the same.
   std::uint64_t number() const { return number_; }

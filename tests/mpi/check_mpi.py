@@ -365,6 +365,12 @@ class Interposer(unittest.TestCase):
     def test_windows_come_and_go(self):
         self.assertEqual(self.keeps("windows", ranks=3), (20, 20))
 
+    def test_freeing_a_window_waits_for_no_collective_of_its_communicator(self):
+        for ranks in (2, 3):
+            job = self.ok(Job(ranks, [Given.memory, "apart"]), "apart: ok")
+            self.assertEqual(job.memory(), (8, 8))
+            self.assertRegex(job.output, "the same addresses in [1-8] rounds")
+
     def test_windows_where_kolo_cannot_start(self):
         job = self.ok(Job(4, ["/bin/sh", "-c", ODD_RANKS_FAIL, Given.memory, "windows"]), "windows: ok")
         self.assertEqual(job.memory(), (0, 0), job.output)

@@ -1,6 +1,7 @@
 // Memory from the MPI, which the interposer gives: one thing for each run.
 //
-// usage: kolo-mpi-memory-FAMILY before|later|some|nonblocking|rooted|overlapping|blocks|ordinary|window|shared|windows
+// usage: kolo-mpi-memory-FAMILY
+// before|later|some|nonblocking|rooted|overlapping|blocks|ordinary|window|shared|windows|apart
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "expect.h"
@@ -345,11 +347,78 @@ void windows() {
   }
 }
 
+// Whether other memory of this process's now lies, and stays, where a range of memory was freed.
+bool takeAgain(double* begin, int count) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto end = reinterpret_cast<std::uintptr_t>(begin + count);
+  auto* const first = reinterpret_cast<unsigned char*>(reinterpret_cast<std::uintptr_t>(begin) / page * page);
+  const std::size_t bytes = (end - reinterpret_cast<std::uintptr_t>(first) + page - 1) / page * page;
+  void* const taken =
+      mmap(first, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (taken != MAP_FAILED && taken != first) munmap(taken, bytes);
+  return taken == first;
+}
+
+// A window has a communicator of its own: one rank may free it while it is in a collective on the communicator that the
+// window was made of, by another thread or by a request, and the others come to the collective only after they have
+// freed the window. What lies where the window's memory was is used as other memory is.
+void apart() {
+  constexpr int kElements = 100'000;
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  const auto addUpThere = [&](double* buffer, int count) {
+    fill(buffer, count);
+    MPI_Allreduce(MPI_IN_PLACE, buffer, count, MPI_DOUBLE, MPI_SUM, comm);
+    expectSum(buffer, count);
+  };
+  const auto startToAddUpThere = [&](double* buffer, int count) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    fill(buffer, count);
+    MPI_Iallreduce(MPI_IN_PLACE, buffer, count, MPI_DOUBLE, MPI_SUM, comm, &request);
+    return request;
+  };
+  int sameAddresses = 0;
+  for (int round = 0; round < 8; ++round) {
+    const bool isFirst = rank == round % 2;
+    const auto allocateWindow = round / 2 % 2 == 0 ? MPI_Win_allocate : MPI_Win_allocate_shared;
+    const bool isByThread = round / 4 == 0;
+    double* memory = nullptr;
+    MPI_Win win = MPI_WIN_NULL;
+    allocateWindow(sizeof(double) * kElements, sizeof(double), MPI_INFO_NULL, comm, &memory, &win);
+    for (int i = 0; i < 2; ++i) addUpThere(memory, kElements);
+
+    std::vector<double> other(kElements);
+    if (isByThread) {
+      std::thread waiting;
+      if (isFirst) {
+        waiting = std::thread([&] { addUpThere(other.data(), kElements); });
+        usleep(100'000);  // then it is there
+      }
+      MPI_Win_free(&win);
+      if (isFirst) waiting.join();
+      else addUpThere(other.data(), kElements);
+    } else {
+      MPI_Request request = isFirst ? startToAddUpThere(other.data(), kElements) : MPI_REQUEST_NULL;
+      MPI_Win_free(&win);
+      if (!isFirst) request = startToAddUpThere(other.data(), kElements);
+      wait(request);
+      expectSum(other.data(), kElements);
+    }
+
+    const bool isSame = takeAgain(memory, kElements);
+    if (isSame) ++sameAddresses;
+    for (int i = 0; i < 2; ++i) addUpThere(isSame ? memory : other.data(), kElements);
+  }
+  if (rank == 0) std::printf("the same addresses in %d rounds\n", sameAddresses);
+  MPI_Comm_free(&comm);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
-  MPI_Init(&argc, &argv);
+  int level = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, what == "apart" ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   if (what == "before") before();
@@ -363,6 +432,7 @@ int main(int argc, char** argv) {
   else if (what == "window") window();
   else if (what == "shared") shared();
   else if (what == "windows") windows();
+  else if (what == "apart") apart();
   else expect(false, "the first argument says what to do");
   if (rank == 0) std::printf("%s: ok\n", what.c_str());
   MPI_Finalize();

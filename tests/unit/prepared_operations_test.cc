@@ -76,6 +76,20 @@ TEST_CASE("what was forgotten is not recalled, and its place is used again") {
   }
 }
 
+TEST_CASE("what is outdated is not recalled, and what is prepared then is") {
+  PreparedOperations operations(0, 2);
+  add(operations, bucket(1));
+  add(operations, exchange({1, 2}));
+  operations.outdate();
+  CHECK_FALSE(operations.recall(exchange({1, 2})));
+  CHECK_FALSE(operations.recall(bucket(1)));
+  add(operations, bucket(1));
+  add(operations, bucket(2));
+  CHECK(operations.recall(bucket(1)));
+  CHECK(operations.recall(bucket(2)));
+  CHECK_FALSE(operations.recall(exchange({1, 2})));
+}
+
 TEST_CASE("an operation that is not remembered takes no place for long") {
   PreparedOperations operations(0, 2);
   add(operations, bucket(1));
