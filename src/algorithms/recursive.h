@@ -14,7 +14,7 @@
 
 namespace kolo::algorithms {
 
-// Who stands for whom. Pure arithmetic.
+// The members, and the ranks that each of them stands for. Pure arithmetic.
 class Folding {
  public:
   KOLO_DEVICE explicit Folding(int ranks) : ranks_(ranks) {
@@ -86,15 +86,13 @@ class Recursive {
       } else if (result.data != own.data || work_.scaled) {
         contribute(exchange_, result.data, own);
       }
-      eachStep([&](int bit, int partner) {
+      // In the order of halve(): an element's bits do not depend on how many there are.
+      for (int bit = folding_.size() / 2; bit >= 1; bit /= 2) {
+        const int partner = folding_.rankOf(member_ ^ bit);
         forward(exchange_, partner, result);
-        const auto ranksWith = [&](int member) {
-          const int first = member & ~(bit - 1);
-          return folding_.firstRank(first + bit) - folding_.firstRank(first);
-        };
-        const Step step{ranksWith(member_ ^ bit), ranksWith(member_), false, 2 * bit == folding_.size()};
-        reduceInto(partner, result, result, step);
-      });
+        const int theirs = folding_.ranksApart(member_ ^ bit, 2 * bit), mine = folding_.ranksApart(member_, 2 * bit);
+        reduceInto(partner, result, result, {theirs, mine, false, bit == 1});
+      }
       if (folding_.isPaired(work_.rank)) forward(exchange_, work_.rank - 1, result);
     });
   }

@@ -98,13 +98,13 @@ class ManyItems {
   std::vector<koloItem_t> items_;
 };
 
-// Three lists in turn, with other numbers each time.
-std::string callManyItems(World& world, int rank) {
+// Three lists in turn, `rounds` times, with other numbers each time.
+std::string callManyItems(World& world, int rank, int rounds) {
   auto* const window = reinterpret_cast<int*>(world.window(rank));
   const auto ranks = static_cast<std::size_t>(world.ranks());
   const ManyItems gathered(window, ranks), others(gathered.end(), ranks), summed(others.end(), 1);
   if (summed.end() > window + world.windowBytes() / sizeof(int)) return "the window is too short";
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     for (const ManyItems* const list : {&gathered, &others, &summed}) {
       const bool isSum = list == &summed;
       const std::vector<koloItem_t>& items = list->items();
@@ -128,8 +128,35 @@ TEST_CASE("S1.5 ten thousand items in one list, and again in turn with ten thous
       options.ranks = ranks;
       options.registeredBytes = registered;
       World world(options);
-      expectOnEach(world, [&](int rank) { return callManyItems(world, rank); });
+      expectOnEach(world, [&](int rank) { return callManyItems(world, rank, 3); });
     }
+  }
+}
+
+// The items as a hundred lists in turn, twice.
+std::string callBuckets(World& world, int rank) {
+  constexpr std::size_t kBuckets = 100, kEach = ManyItems::kItems / kBuckets;
+  const ManyItems list(reinterpret_cast<int*>(world.window(rank)), 1);
+  for (int round = 0; round < 2; ++round) {
+    list.fill(rank, round);
+    for (std::size_t first = 0; first < ManyItems::kItems; first += kEach) {
+      if (koloAllReduceList(list.items().data() + first, kEach, koloSum, world.comm(rank), nullptr) != koloSuccess)
+        return koloGetLastError(nullptr);
+    }
+    if (std::string fault = list.difference(rank, world.ranks(), round, true); !fault.empty()) return fault;
+  }
+  return {};
+}
+
+TEST_CASE("S1.5 ten thousand items in one list and in a hundred, again: over tcp links and over posted ones") {
+  for (const bool posts : {false, true}) {
+    INFO("over posted links: " << posts);
+    WorldOptions options;
+    if (posts) options.latePerHost = 1;
+    else options.transports = "tcp";
+    World world(options);
+    expectOnEach(world, [&](int rank) { return callManyItems(world, rank, 2); });
+    expectOnEach(world, [&](int rank) { return callBuckets(world, rank); });
   }
 }
 

@@ -1,5 +1,5 @@
 // S2.7: what a list reduces has the bits of the single calls that it stands for, by every algorithm of which kolo.h
-// says so, on the host and on emulated blocks.
+// says so, on the host, on emulated blocks and on a GPU.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -17,6 +17,9 @@
 #include "algorithms/names.h"
 #include "cases.h"
 #include "lists.h"
+#if KOLO_HAVE_CUDA
+#include "gpu_scene.h"
+#endif
 
 namespace kolo::tests {
 namespace {
@@ -26,6 +29,8 @@ struct Reduced {
   koloDataType_t datatype;
   std::size_t count;  // of the result
   std::vector<std::uint8_t> input, single, merged;
+  // What the calls are given: these, or places on a GPU.
+  std::uint8_t *send = input.data(), *alone = single.data(), *together = merged.data();
 };
 
 // One list and the single calls that it stands for.
@@ -37,6 +42,7 @@ struct BitsCase {
   bool isScaled = false;  // a pre-multiplied sum; of one datatype
   bool isTraced = false;  // it is seen that the list goes by the algorithm that is wished for
   std::size_t longest = 100000;
+  bool isInChannels = false;  // several blocks of a GPU may share an operation
 };
 
 // Rough numbers, whose sums depend on the order in which they are folded.
@@ -60,38 +66,63 @@ std::vector<Reduced> roughItems(const BitsCase& bits, int rank, int ranks) {
   return items;
 }
 
-koloResult_t reduceSingly(koloCollective_t collective, Reduced& item, koloRedOp_t op, koloComm_t comm) {
-  void* const out = item.single.data();
-  switch (collective) {
-    case koloCollectiveReduce:
-      return koloReduce(item.input.data(), out, item.count, item.datatype, op, 1, comm, nullptr);
-    case koloCollectiveReduceScatter:
-      return koloReduceScatter(item.input.data(), out, item.count, item.datatype, op, comm, nullptr);
-    default: return koloAllReduce(item.input.data(), out, item.count, item.datatype, op, comm, nullptr);
+// Has the calls use the rank's window on the GPU, one buffer behind the other.
+void placeOnGpu(const World& world, int rank, std::vector<Reduced>& items) {
+  unsigned char* at = world.deviceWindow(rank);
+  const auto take = [&](std::uint8_t*& place, std::size_t bytes) {
+    place = at;
+    at += (bytes + 63) / 64 * 64;
+  };
+  for (Reduced& item : items) {
+    take(item.send, item.input.size());
+    take(item.alone, item.single.size());
+    take(item.together, item.merged.size());
+    test::upload(world.device(), item.send, item.input.data(), item.input.size());
+  }
+  if (at > world.deviceWindow(rank) + world.windowBytes()) std::abort();  // items that are too long for this test
+}
+
+void fetchFromGpu(const World& world, std::vector<Reduced>& items) {
+  for (Reduced& item : items) {
+    test::download(world.device(), item.single.data(), item.alone, item.single.size());
+    test::download(world.device(), item.merged.data(), item.together, item.merged.size());
   }
 }
 
-koloResult_t reduceMerged(koloCollective_t collective, std::vector<Reduced>& all, koloRedOp_t op, koloComm_t comm) {
+koloResult_t reduceSingly(koloCollective_t collective, const Reduced& item, koloRedOp_t op, koloComm_t comm,
+                          koloStream_t stream) {
+  switch (collective) {
+    case koloCollectiveReduce: return koloReduce(item.send, item.alone, item.count, item.datatype, op, 1, comm, stream);
+    case koloCollectiveReduceScatter:
+      return koloReduceScatter(item.send, item.alone, item.count, item.datatype, op, comm, stream);
+    default: return koloAllReduce(item.send, item.alone, item.count, item.datatype, op, comm, stream);
+  }
+}
+
+koloResult_t reduceMerged(koloCollective_t collective, const std::vector<Reduced>& all, koloRedOp_t op, koloComm_t comm,
+                          koloStream_t stream) {
   std::vector<koloItem_t> items;
-  for (Reduced& each : all) {
+  for (const Reduced& each : all) {
     koloItem_t item{};
-    item.sendbuf = each.input.data();
-    item.recvbuf = each.merged.data();
+    item.sendbuf = each.send;
+    item.recvbuf = each.together;
     item.count = each.count;
     item.sendtype = item.transfertype = item.recvtype = each.datatype;
     items.push_back(item);
   }
   switch (collective) {
-    case koloCollectiveReduce: return koloReduceList(items.data(), items.size(), op, 1, comm, nullptr);
-    case koloCollectiveReduceScatter: return koloReduceScatterList(items.data(), items.size(), op, comm, nullptr);
-    default: return koloAllReduceList(items.data(), items.size(), op, comm, nullptr);
+    case koloCollectiveReduce: return koloReduceList(items.data(), items.size(), op, 1, comm, stream);
+    case koloCollectiveReduceScatter: return koloReduceScatterList(items.data(), items.size(), op, comm, stream);
+    default: return koloAllReduceList(items.data(), items.size(), op, comm, stream);
   }
 }
 
 void compareBits(World& world, const BitsCase& bits) {
   world.run([&](int rank) {
     const koloComm_t comm = world.comm(rank);
+    const koloStream_t stream = world.stream(rank);
     std::vector<Reduced> items = roughItems(bits, rank, world.ranks());
+    if (world.isOnGpu()) placeOnGpu(world, rank, items);
     koloRedOp_t op = bits.op;
     bool good = koloCommSetAlgorithm(comm, bits.wishes.c_str()) == koloSuccess;
     if (bits.isScaled) {
@@ -100,8 +131,11 @@ void compareBits(World& world, const BitsCase& bits) {
       good = good && koloRedOpCreatePreMulSum(&op, scalar, bits.datatypes.front(), koloScalarHostImmediate, comm) ==
                          koloSuccess;
     }
-    for (Reduced& item : items) good = good && reduceSingly(bits.collective, item, op, comm) == koloSuccess;
-    good = good && reduceMerged(bits.collective, items, op, comm) == koloSuccess;
+    for (const Reduced& item : items)
+      good = good && reduceSingly(bits.collective, item, op, comm, stream) == koloSuccess;
+    good = good && reduceMerged(bits.collective, items, op, comm, stream) == koloSuccess;
+    world.synchronize(rank);
+    if (world.isOnGpu()) fetchFromGpu(world, items);
     // Of the list.
     const Trace trace = takeTrace();
     if (bits.isTraced)
@@ -123,23 +157,36 @@ void compareBits(World& world, koloCollective_t collective, koloDataType_t datat
 }
 
 // Algorithms that kolo.h excepts: they cut the merged buffer where they do not cut the single ones, or serve no lists.
-bool isExcepted(koloCollective_t collective, const std::string& algorithm) {
+bool isExcepted(koloCollective_t collective, const std::string& algorithm, bool isInChannels = false) {
   const algorithms::Row& row = algorithms::rowOf(algorithmByName(algorithm));
   const auto reduced = static_cast<device::Collective>(collective);
+  if (algorithm == "line") return true;
+  if (isInChannels && collective == koloCollectiveAllReduce && algorithm == "ring") return true;
   return device::isIn(reduced, row.scratch) || device::isIn(reduced, row.cutsLists);
 }
 
-TEST_CASE("S2.7 a list gives the bits of single calls, for the same algorithm") {
-  WorldOptions options;
-  options.ranks = 3;
-  World world(options);
-  for (const koloCollective_t collective :
-       {koloCollectiveAllReduce, koloCollectiveReduce, koloCollectiveReduceScatter}) {
+// By every algorithm that is to give the same bits. REQUIRES: UseExecutor, or a GPU, on which nobody sees by which
+// algorithm a list goes.
+void compareBitsByEach(World& world, BitsCase bits) {
+  for (const koloCollective_t collective : kReducing) {
     for (const std::string& algorithm : algorithmsFor(collective)) {
-      if (isExcepted(collective, algorithm)) continue;
-      for (const koloDataType_t datatype : {koloFloat32, koloBfloat16})
-        compareBits(world, collective, datatype, fmt::format("{}:{}", koloCollectiveName(collective), algorithm));
+      if (isExcepted(collective, algorithm, bits.isInChannels)) continue;
+      bits.collective = collective;
+      bits.wishes = fmt::format("{}:{}", koloCollectiveName(collective), algorithm);
+      bits.isTraced = !world.isOnGpu();
+      compareBits(world, bits);
     }
+  }
+}
+
+TEST_CASE("S2.7 a list gives the bits of single calls, for the same algorithm") {
+  const UseExecutor executor(0);
+  for (const int ranks : {3, 4, 5}) {
+    WorldOptions options;
+    options.ranks = ranks;
+    World world(options);
+    for (const koloDataType_t datatype : {koloFloat32, koloBfloat16})
+      compareBitsByEach(world, {.datatypes = {datatype}, .longest = ranks == 3 ? 100'000u : 20'000u});
   }
 }
 
@@ -161,30 +208,15 @@ TEST_CASE("S2.7 a list gives the bits of single calls on reproducible communicat
   }
 }
 
-// By every algorithm that is to give the same bits. (A list never goes by a line.) REQUIRES: UseExecutor.
-void compareBitsByEach(World& world, BitsCase bits) {
-  for (const koloCollective_t collective : kReducing) {
-    for (const std::string& algorithm : algorithmsFor(collective)) {
-      if (algorithm == "line" || isExcepted(collective, algorithm)) continue;
-      bits.collective = collective;
-      bits.wishes = fmt::format("{}:{}", koloCollectiveName(collective), algorithm);
-      bits.isTraced = true;
-      compareBits(world, bits);
-    }
-  }
-}
-
 TEST_CASE("S2.7 averages and pre-multiplied sums of a list have the bits of single calls, for the same algorithm") {
   const UseExecutor executor(0);
-  for (const bool isScaled : {false, true}) {
+  for (const int ranks : {3, 5}) {
     WorldOptions options;
-    options.ranks = 3;
+    options.ranks = ranks;
     World world(options);
     for (const koloDataType_t datatype : {koloFloat32, koloBfloat16}) {
-      BitsCase bits{.datatypes = {datatype}, .longest = 20000};
-      if (!isScaled) bits.op = koloAvg;
-      bits.isScaled = isScaled;
-      compareBitsByEach(world, bits);
+      compareBitsByEach(world, {.datatypes = {datatype}, .op = koloAvg, .longest = 20000});
+      compareBitsByEach(world, {.datatypes = {datatype}, .isScaled = true, .longest = 20000});
     }
   }
 }
@@ -225,6 +257,35 @@ TEST_CASE("S2.7 a list gives the bits of single calls, for the same algorithm: e
     compareBitsByEach(world, {.datatypes = {koloFloat32, koloBfloat16, koloInt32}, .longest = 3000});
   }
 }
+
+TEST_CASE("S2.7 a list gives the bits of single calls, for the same algorithm: over tcp links and over posted ones") {
+  const UseExecutor executor(0);
+  for (const int perHost : {0, 1, 2}) {
+    WorldOptions options;
+    options.ranks = 4;
+    options.latePerHost = perHost;
+    if (perHost == 0) options.transports = "tcp";
+    World world(options);
+    for (const koloDataType_t datatype : {koloFloat32, koloBfloat16})
+      compareBitsByEach(world, {.datatypes = {datatype}, .longest = 20000});
+  }
+}
+
+#if KOLO_HAVE_CUDA
+TEST_CASE("GPU: S2.7 a list gives the bits of single calls, for the same algorithm", "[gpu]") {
+  constexpr std::size_t kLongest = 100'000;  // for three channels, of which each takes 64 KiB at least
+  const int blocks = GENERATE(1, 3);
+  const Gpu gpu(4, blocks, 1);
+  World world(gpu.options);
+  koloPlan_t plan{};
+  REQUIRE(koloCommGetPlan(world.comm(0), koloCollectiveAllReduce, kLongest, koloBfloat16, koloSum, 0, &plan) ==
+          koloSuccess);
+  if (isMocked()) CHECK(plan.channels == blocks);
+  for (const koloDataType_t datatype : {koloFloat32, koloBfloat16})
+    compareBitsByEach(world, {.datatypes = {datatype}, .longest = kLongest, .isInChannels = plan.channels > 1});
+  compareBitsByEach(world, {.datatypes = {koloFloat32, koloBfloat16, koloInt32}, .longest = 3000});
+}
+#endif
 
 constexpr std::size_t kManyItems = 10'000;
 constexpr std::size_t lengthOfItem(std::size_t number) { return number % 4; }

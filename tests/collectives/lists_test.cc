@@ -563,7 +563,8 @@ ListItem longItem(Random& random, const ListCase& list, int ranks) {
   return item;
 }
 
-// Handles of pre-multiplied sums are of one datatype. The function may be called on the host alone.
+// Handles of pre-multiplied sums are of one datatype, that of the transfer; what an item gives and gets may be another
+// one. The function may be called on the host alone.
 void customise(Random& random, ListCase& list, bool isOnGpu) {
   if (pick(random, 0, 4) != 0) return;
   list.custom = !isOnGpu && pick(random, 0, 1) == 0 ? Custom::kFunction : Custom::kPreMulSum;
@@ -571,9 +572,11 @@ void customise(Random& random, ListCase& list, bool isOnGpu) {
   list.isCommutative = pick(random, 0, 1) == 0;
   if (list.custom == Custom::kFunction) return;
   constexpr koloDataType_t kSummed[] = {koloFloat32, koloBfloat16, koloFloat16, koloInt32, koloInt64};
-  const koloDataType_t datatype = kSummed[pick(random, 0, 4)];
+  constexpr std::size_t kFloats = 3;
+  const std::size_t transfer = pick(random, 0, std::size(kSummed) - 1);
+  const auto around = [&] { return kSummed[transfer < kFloats ? pick(random, 0, kFloats - 1) : transfer]; };
   for (ListItem& item : list.items) {
-    item.types = {datatype, datatype, datatype};
+    item.types = {around(), kSummed[transfer], around()};
     item.scale = 1;
   }
 }

@@ -8,6 +8,7 @@
 
 #include "drivers/cuda/devices.h"
 #include "gpu/support.h"
+#include "support/items.h"
 
 namespace kolo::test {
 
@@ -21,7 +22,7 @@ TEST_CASE("the devices of this machine are listed", "[mock]") {
   CHECK(devices.value()[2].major == 9);
 }
 
-TEST_CASE("S4.2 S4.10 ranks on GPUs make groups alone, and vote", "[mock]") {
+TEST_CASE("S1.9 S2.6 S4.2 S4.10 ranks on GPUs make groups alone, find them by name, and vote", "[mock]") {
   const MockScene scene({.devices = 2, .multiprocessors = 64});
   Ranks ranks({0, 1, 0});
   ranks.run([&](Self& self) {
@@ -35,10 +36,19 @@ TEST_CASE("S4.2 S4.10 ranks on GPUs make groups alone, and vote", "[mock]") {
     EXPECT_OK(self, koloCommCreateGroup(self.comm, list, 2, "g", &group, nullptr));
     EXPECT_OK(self, koloCommCreateGroup(self.comm, list, 2, "g", &same, nullptr));
     EXPECT(self, group == same);
+    koloComm_t found = nullptr;
+    EXPECT_OK(self, koloCommByName("g", &found));
+    EXPECT(self, found == group);
+    int places[] = {-9, -9, -9}, members[] = {-9, -9};
+    const int all3[] = {0, 1, 2}, both[] = {0, 1};
+    EXPECT_OK(self, koloCommTranslateRanks(self.comm, all3, 3, found, places));
+    EXPECT(self, (std::vector(places, places + 3) == std::vector{1, KOLO_RANK_NONE, 0}));
+    EXPECT_OK(self, koloCommTranslateRanks(found, both, 2, self.comm, members));
+    EXPECT(self, (std::vector(members, members + 2) == std::vector{2, 0}));
     DeviceBuffer buffer(10, 0);
     const CudaStream stream(0);
     std::fill(buffer.data(), buffer.data() + 10, self.rank);
-    EXPECT_OK(self, koloBroadcast(buffer.data(), buffer.data(), 10, koloInt32, 0, group, stream.get()));
+    EXPECT_OK(self, koloBroadcast(buffer.data(), buffer.data(), 10, koloInt32, 0, found, stream.get()));
     stream.synchronize();
     EXPECT(self, buffer.data()[9] == 2);
     EXPECT_OK(self, koloVote(self.rank == 0 ? 5 : 4, &any, &all, group));
@@ -47,6 +57,42 @@ TEST_CASE("S4.2 S4.10 ranks on GPUs make groups alone, and vote", "[mock]") {
     EXPECT_OK(self, koloCommDestroy(same));
     EXPECT_OK(self, koloCommDestroy(group));
   });
+}
+
+// An allocate function that notes in its context that it was called, and has no memory.
+void* noteCall(void* context, koloDataType_t, int, const std::size_t*) {
+  *static_cast<bool*>(context) = true;
+  return nullptr;
+}
+
+TEST_CASE("S4.5 an axis that the ranks on GPUs do not divide is an error on all, with axis, length and ranks",
+          "[mock]") {
+  const MockScene scene({.multiprocessors = 6});
+  Ranks ranks({0, 0, 0});
+  const std::uint64_t before = MockCuda::launches();
+  ranks.run([&](Self& self) {
+    const std::size_t shape[] = {4, 3};
+    const koloArray_t array{2, shape, nullptr};
+    const DeviceBuffer data(12), result(12);
+    const CudaStream stream;
+    data->fill(self.rank);
+    result->fill(0);
+    ranks.together();
+    bool isAsked = false;
+    EXPECT_CODE(self, koloInvalidArgument,
+                koloScatterArray(data.data(), &array, koloInt32, noteCall, &isAsked, 1, self.comm, stream.get()));
+    EXPECT(self, messageHas("axis 0 has length 4, which 3 ranks do not divide"));
+    EXPECT(self, !isAsked);
+    koloItem_t items[] = {intItem(data.data(), result.data(), 1), intItem(data.data(), result.data() + 3, 0)};
+    items[1].sendarray = &array;
+    EXPECT_CODE(self, koloInvalidArgument, koloReduceScatterList(items, 2, koloSum, self.comm, stream.get()));
+    EXPECT(self, messageHas("item 1: axis 0 of sendarray has the length 4, which 3 ranks do not divide"));
+    items[1].axis = 1;  // of length 3
+    EXPECT_OK(self, koloReduceScatterList(items, 2, koloSum, self.comm, stream.get()));
+    stream.synchronize();
+    EXPECT(self, result->read(0, 7) == std::vector<int>({3, 0, 0, 3, 3, 3, 3}));
+  });
+  CHECK(MockCuda::launches() - before == 3);
 }
 
 TEST_CASE("ranks on devices of their own, and on one, reduce what their GPUs hold", "[mock]") {

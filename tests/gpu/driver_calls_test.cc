@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "gpu/support.h"
+#include "support/items.h"
 
 namespace kolo::test {
 namespace {
 
 struct Cost {
-  std::uint64_t calls = 0, switches = 0, bytes = 0;
+  std::uint64_t calls = 0, switches = 0, bytes = 0, launches = 0;
   std::string names;
 };
 
@@ -31,6 +32,7 @@ Cost costOf(const std::function<koloResult_t()>& call) {
     if (made == 0) continue;
     cost.calls += made;
     if (name == "cuCtxPushCurrent") cost.switches += made;
+    if (name.starts_with("cuLaunchKernel")) cost.launches += made;
     cost.names += " " + (made > 1 ? std::to_string(made) + " " : std::string()) + name;
   }
   REQUIRE_OK(result);
@@ -158,7 +160,7 @@ TEST_CASE("what a group costs in calls of the driver", "[mock][calls]") {
 }
 
 // A list that has been called before is uploaded no more, and asks the driver about each item's buffers alone.
-TEST_CASE("what a list costs in calls of the driver", "[mock][calls]") {
+TEST_CASE("S1.5 S2.8 what a list costs in calls of the driver: one launch", "[mock][calls]") {
   const MockScene scene(kRoomy);
   const Pair pair;
   const auto item = [&](int rank, std::size_t at) {
@@ -188,10 +190,44 @@ TEST_CASE("what a list costs in calls of the driver", "[mock][calls]") {
       return koloGroupEnd();
     };
   };
-  expectCost("all_reduce over a list of 3 items, in place", pair.costOf(list), 9, 1, 864);
-  expectCost("all_gather over a list, with counts", pair.costOf(gather), 8, 1, 864);
+  const Cost ofList = pair.costOf(list), ofGather = pair.costOf(gather);
+  expectCost("all_reduce over a list of 3 items, in place", ofList, 9, 1, 864);
+  CHECK(ofList.launches == 1);
+  expectCost("all_gather over a list, with counts", ofGather, 8, 1, 864);
+  CHECK(ofGather.launches == 1);
   expectCost("group of 2 all_reduces over lists", pair.costOf(several(2)), 18, 3, 864);
   expectCost("group of 3 all_reduces over lists, a list apart", pair.costOf(several(3)), 28, 4, 864);
+}
+
+TEST_CASE("S1.5 a list of 10,000 items, and 100 lists in turn, are uploaded once", "[mock][calls]") {
+  const std::size_t lists = GENERATE(1u, 100u);
+  const std::size_t each = lists == 1 ? 10'000 : 50;
+  const MockScene scene(kRoomy);
+  const Pair pair;
+  const DeviceBuffer values[2] = {DeviceBuffer(2 * lists * each), DeviceBuffer(2 * lists * each)};
+  for (const DeviceBuffer& value : values) value->fill(1);
+  // Every other int is an item, in place. Returns how many uploads the calls made.
+  const auto callAll = [&] {
+    const std::uint64_t before = MockCuda::calls().at("cuMemcpyHtoDAsync");
+    for (std::size_t i = 0; i < lists; ++i) {
+      for (int rank = 0; rank < 2; ++rank) {
+        std::vector<koloItem_t> items;
+        for (std::size_t at = 2 * i * each; items.size() < each; at += 2)
+          items.push_back(intItem(values[rank].data() + at, values[rank].data() + at, 1));
+        REQUIRE_OK(koloAllReduceList(items.data(), each, koloSum, pair.comm(rank), pair.stream(rank).get()));
+      }
+    }
+    const std::uint64_t uploads = MockCuda::calls().at("cuMemcpyHtoDAsync") - before;
+    pair.synchronize();
+    return uploads;
+  };
+  CHECK(callAll() == 2 * lists);  // each rank's table of each list
+  for (int i = 0; i < 2; ++i) CHECK(callAll() == 0);
+  for (const DeviceBuffer& value : values) {
+    std::vector<int> wanted;
+    while (wanted.size() < 2 * lists * each) wanted.insert(wanted.end(), {8, 1});
+    CHECK(value->read() == wanted);
+  }
 }
 
 TEST_CASE("what an operation that is captured costs in calls of the driver", "[mock][calls]") {
