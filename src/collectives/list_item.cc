@@ -137,31 +137,17 @@ class ItemReader {
     for (int d = 0; d < given->ndim && given->strides != nullptr; ++d) array.strides[d] = given->strides[d];
     return checkReach(array);
   }
-  // From the first element to the last one, in both directions.
   Status checkReach(const Array& array) const {
-    if (std::find(array.shape, array.shape + array.ndim, 0U) != array.shape + array.ndim) return {};
-    std::uint64_t reach = 0;
-    for (int d = 0; d < array.ndim; ++d) {
-      if (array.shape[d] < 2) continue;
-      std::uint64_t along = array.strides[d] < 0 ? 0 - static_cast<std::uint64_t>(array.strides[d])
-                                                 : static_cast<std::uint64_t>(array.strides[d]);
-      if (__builtin_mul_overflow(along, array.shape[d] - 1, &along) || __builtin_add_overflow(reach, along, &reach) ||
-          reach > kMostElements) {
-        return error(koloInvalidCount, "item {}: {}: strides[{}] is {}: the array reaches further than memory", number_,
-                     array.name, d, array.strides[d]);
-      }
-    }
-    return {};
+    const auto dimensions = static_cast<std::size_t>(array.ndim);
+    const int d = dimensionBeyondMemory({array.shape, dimensions}, {array.strides, dimensions});
+    if (d < 0) return {};
+    return error(koloInvalidCount, "item {}: {}: strides[{}] is {}: the array reaches further than memory", number_,
+                 array.name, d, array.strides[d]);
   }
 
   Status checkElements(const char* name, const Array& array) const {
-    std::uint64_t elements = 1;
-    for (int d = 0; d < array.ndim; ++d) {
-      if (__builtin_mul_overflow(elements, std::max<std::uint64_t>(array.shape[d], 1), &elements) ||
-          elements > kMostElements)
-        return error(koloInvalidCount, "item {}: {}: the shape has more elements than memory", number_, name);
-    }
-    return {};
+    if (fitsMemory({array.shape, static_cast<std::size_t>(array.ndim)})) return {};
+    return error(koloInvalidCount, "item {}: {}: the shape has more elements than memory", number_, name);
   }
   Status checkAxis(const char* name, int axis, const Array& array) const {
     if (axis >= 0 && axis < array.ndim) return {};
@@ -372,6 +358,29 @@ Result<Item> readItem(const ListCall& call, const koloItem_t& given, std::size_t
 Result<Item> readItem(const ListCall& call, const koloItem_t& given, int splitAxis, int concatAxis,
                       const std::size_t* splits, const std::size_t* concats) {
   return ItemReader(call, given, 0).read(splitAxis, concatAxis, splits, concats);
+}
+
+bool fitsMemory(std::span<const std::uint64_t> shape) {
+  std::uint64_t elements = 1;
+  return std::ranges::all_of(shape, [&](std::uint64_t length) {
+    return !__builtin_mul_overflow(elements, std::max<std::uint64_t>(length, 1), &elements) &&
+           elements <= kMostElements;
+  });
+}
+
+// Strides may point in both directions.
+int dimensionBeyondMemory(std::span<const std::uint64_t> shape, std::span<const std::int64_t> strides) {
+  if (std::ranges::find(shape, 0U) != shape.end()) return -1;
+  std::uint64_t reach = 0;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] < 2) continue;
+    std::uint64_t along =
+        strides[d] < 0 ? 0 - static_cast<std::uint64_t>(strides[d]) : static_cast<std::uint64_t>(strides[d]);
+    if (__builtin_mul_overflow(along, shape[d] - 1, &along) || __builtin_add_overflow(reach, along, &reach) ||
+        reach > kMostElements)
+      return static_cast<int>(d);
+  }
+  return -1;
 }
 
 }  // namespace kolo::collectives

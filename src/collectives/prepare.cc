@@ -110,6 +110,7 @@ bool givesList(const Site& site, const Operation& operation, const LaidOut& laid
   // Of a gather, a block of this rank's own, which may be shorter than others.
   if (collective == Collective::kGather && !site.copies.sharesLists(laidOut.send.bytes)) return false;
   if (isInWindows(site, *laidOut.segments())) return true;
+  if (site.hasAbandonedWindows()) return false;  // by its address, peers would take the memory for a window's
   const bool isWritten =
       !sharing.writesPeers || (laidOut.recvHasLongRuns && site.copies.writesPeers(collective, bytes));
   return laidOut.sendHasLongRuns && isWritten && site.copies.readsPeers(collective, bytes);

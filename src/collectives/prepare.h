@@ -66,7 +66,8 @@ struct Site {
   executor::Context context;             // but for what depends on the operation
   // Where a range of memory lies in the windows; index 0: in none that peers can use.
   std::function<device::WindowRef(const void* buffer, std::uint64_t bytes)> findWindow;
-  std::function<bool()> hasWindows;  // the same on all ranks
+  std::function<bool()> hasWindows;           // the same on all ranks
+  std::function<bool()> hasAbandonedWindows;  // this rank has windows in which the others may look in vain
 };
 
 // REQUIRES: prepared is new, but for what it holds.

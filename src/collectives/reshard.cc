@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/datatypes.h"
+#include "collectives/list_item.h"
 
 namespace kolo::collectives {
 namespace {
@@ -65,7 +66,8 @@ class Resharder {
       return error(koloInvalidPointer, "whole: shape is NULL, expected {} lengths", whole.ndim);
     shape_.assign(whole.shape, whole.shape + whole.ndim);
     if (whole.ndim == 0) shape_ = {1};
-    return {};
+    if (fitsMemory(shape_)) return {};
+    return error(koloInvalidCount, "whole: the shape has more elements than memory");
   }
 
   Result<Placement> readPlace(const char* name, int place, const char* partsName, const std::size_t* parts) const {
@@ -133,6 +135,10 @@ class Resharder {
       }
       if (given->strides != nullptr && !isScalar)
         std::copy_n(given->strides, local.strides.size(), local.strides.begin());
+    }
+    if (const int d = dimensionBeyondMemory(local.shape, local.strides); d >= 0) {
+      return error(koloInvalidCount, "{}: strides[{}] is {}: the array reaches further than memory", name, d,
+                   local.strides[static_cast<std::size_t>(d)]);
     }
     local.array = {static_cast<int>(local.shape.size()), local.shape.data(), local.strides.data()};
     return {};

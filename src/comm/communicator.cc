@@ -155,6 +155,7 @@ void Communicator::makeSite() {
     return windows_.find(buffer, bytes);
   };
   planning_.site().hasWindows = [this] { return windows_.haveZeroCopy(); };
+  planning_.site().hasAbandonedWindows = [this] { return windows_.hasAbandoned(); };
 }
 
 Status Communicator::connectGpus(const Surroundings& around, const std::string& nics) {

@@ -113,14 +113,14 @@ class Peers {
   Status put(int rank, const device::Post& post);
   // Sets a word of the peer's arena, wherever it is; by either kind of link.
   Status set(int rank, std::uint64_t at, std::uint64_t value);
-  // The same, of any memory of this process into memory of the peer that `key` names, from its begin + `to`;
-  // post.counter may be null. REQUIRES: registersCheaply(), or a few bytes; the data stays as it is until the
-  // link has nothing unfinished.
+  // Accepts a request as the other put() does, from any memory of this process into memory of the peer that `key`
+  // names, from its begin + `to`; post.counter may be null. REQUIRES: registersCheaply(), or a few bytes; the data
+  // stays as it is until the link has nothing unfinished.
   Status put(int rank, const device::Post& post, const koloTransportKey& key, std::uint64_t to);
   // Lets all that is posted move; sleeps up to waitUs if nothing can, with rank -1 for any peer. True if something has
   // moved.
   bool progress(int rank, int waitUs) const;
-  // Those of devices() by which peers are reached with posted links, or may yet be.
+  // The members of devices() by which peers are reached with posted links, or may yet be.
   const std::vector<transport::Device*>& postedDevices() const { return posted_; }
   // Whether all requests go on without this rank's help, and none is refused by reroute().
   bool isFlushed();

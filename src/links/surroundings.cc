@@ -17,9 +17,8 @@ namespace kolo::links {
 namespace {
 
 // From how many bytes on a copy by the kernel out of the peer's ordinary memory is used instead of two through staging.
-// On AMD (Zen 5, 2 ranks) staging is faster, or within a tenth, at every size:
-// perf/results/2026-11-21-single-copy-zen5.txt. On Intel (2 MiB of L2, 2 ranks) it takes as long at 4 KiB, and from 8
-// KiB on a quarter more and soon half as much again: perf/results/2026-11-22-single-copy-intel.txt.
+// On AMD (Zen 5) staging is about as fast, or faster: perf/results/2026-11-21-single-copy-zen5.txt. On Intel a copy by
+// the kernel pays from 8 KiB on: perf/results/2026-11-22-single-copy-intel.txt.
 constexpr std::uint64_t kSingleCopyBytesOnIntel = 8192;
 
 bool readsAll(const Peers& peers) {

@@ -83,8 +83,9 @@ std::unique_ptr<Window> Windows::make(void* buffer, std::size_t bytes) {
   return window;
 }
 
-// What all ranks say of their parts of a new window. They also say which windows they have abandoned: those that all
-// have go here, and so on all ranks before the new one.
+// What all ranks say of their parts of a new window. The ranks also say which windows they have abandoned. A part of a
+// rank that has is used no more: its address may be another window's now. A window that all ranks have abandoned goes
+// here, and so on all ranks before the new one comes.
 Result<std::vector<std::string>> Windows::exchange(Membership& membership, const std::string& mine) {
   std::vector<std::size_t> votes(windows_.size());
   BlobWriter abandoned;
@@ -96,13 +97,15 @@ Result<std::vector<std::string>> Windows::exchange(Membership& membership, const
   }
   KOLO_ASSIGN(std::vector<std::string> blobs,
               membership.allGather(BlobWriter().put(count).text() + abandoned.text() + mine));
-  for (std::string& blob : blobs) {
-    BlobReader reader(blob);
+  for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
+    BlobReader reader(blobs[rank]);
     for (auto left = reader.get<std::uint32_t>(); left > 0 && !reader.truncated(); --left) {
       const auto index = reader.get<std::uint32_t>();
-      if (index < votes.size()) ++votes[index];
+      if (index >= votes.size() || windows_[index] == nullptr) continue;
+      ++votes[index];
+      table(static_cast<int>(rank))[index] = {};
     }
-    blob = std::string(reader.rest());
+    blobs[rank] = std::string(reader.rest());
   }
   for (std::size_t index = 0; index < votes.size(); ++index) {
     if (votes[index] == blobs.size()) drop(*windows_[index]);

@@ -59,7 +59,14 @@ class Windows {
   void drop(const Window& window, const std::function<void(std::shared_ptr<const Window>)>& release = {});
   // By this rank alone. REQUIRES: none of its operations that have begun have buffers there. The window may be gone
   // from here on.
-  static void abandon(Window& window) { window.isAbandoned.store(true, std::memory_order_release); }
+  static void abandon(Window& window) {
+    window.hold = memory::Hold();  // the memory may be freed
+    window.isAbandoned.store(true, std::memory_order_release);
+  }
+  // Whether this rank has abandoned a window in which the others may still look for its memory.
+  bool hasAbandoned() const {
+    return std::ranges::any_of(windows_, [](const auto& window) { return window != nullptr && isAbandoned(*window); });
+  }
   // All of them, when nothing uses this object any more.
   std::vector<std::unique_ptr<Window>> dropAll() { return std::move(windows_); }
 

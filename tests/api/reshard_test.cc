@@ -246,7 +246,16 @@ TEST_CASE("S0.8 S4.5 what cannot be resharded is refused, in words") {
     item.sendarray = &part;
     item.recvarray = &part;
     expect(koloInvalidArgument, "recvarray: expected the shape (6, 3)", &whole, 0, KOLO_ON_ALL, nullptr);
-    item.sendarray = item.recvarray = nullptr;
+    const std::ptrdiff_t far[] = {std::ptrdiff_t{1} << 60, 1};
+    const koloArray_t reaching{2, shape.data(), far};
+    item.sendarray = &reaching;
+    item.recvarray = nullptr;
+    expect(koloInvalidCount, "sendarray: strides[0] is 1152921504606846976: the array reaches further than memory",
+           &whole, KOLO_ON_ALL, 0, nullptr);
+    item.sendarray = nullptr;
+    const size_t huge[] = {size_t{1} << 40, size_t{1} << 40};
+    const koloArray_t more{2, huge, nullptr};
+    expect(koloInvalidCount, "whole: the shape has more elements than memory", &more, 0, KOLO_ON_ALL, nullptr);
     item.recvbuf = send.data();
     const size_t parts[] = {2, 1};
     expect(koloInvalidArgument, "the recvbuf of item 0 overlaps the sendbuf of item 0", &whole, 0, 1, parts);

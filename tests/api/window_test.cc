@@ -1,7 +1,4 @@
 // Memory and windows.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -31,46 +28,6 @@ void sumAndExpect(Self& self, int* send, int* recv, size_t count) {
   EXPECT_OK(self, koloAllReduce(send, recv, count, koloInt32, koloSum, self.comm, nullptr));
   const int sum = self.ranks * (self.ranks + 1) / 2;
   EXPECT(self, std::all_of(recv, recv + count, [&](int value) { return value == sum; }));
-}
-
-// Memory that is mapped twice: by its rank, and by another one.
-class TwoViews {
- public:
-  explicit TwoViews(size_t elements) : bytes_(elements * sizeof(int)) {
-    const int file = memfd_create("kolo-test-views", 0);
-    REQUIRE(ftruncate(file, static_cast<off_t>(bytes_)) == 0);
-    own_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    seen_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
-    REQUIRE((own_ != MAP_FAILED && seen_ != MAP_FAILED));
-  }
-  ~TwoViews() {
-    munmap(own_, bytes_);
-    munmap(seen_, bytes_);
-  }
-  TwoViews(const TwoViews&) = delete;
-
-  int* own() const { return static_cast<int*>(own_); }
-  void* seen() const { return seen_; }
-  size_t bytes() const { return bytes_; }
-  // The other rank sees it no more, and can touch nothing there.
-  bool part() { return mprotect(seen_, bytes_, PROT_NONE) == 0; }
-
- private:
-  size_t bytes_;
-  void *own_ = nullptr, *seen_ = nullptr;
-};
-
-koloWindow_t registerViews(Self& self, const TwoViews* views) {
-  void* parts[2];
-  size_t bytes[2];
-  for (int rank = 0; rank < 2; ++rank) {
-    parts[rank] = rank == self.rank ? views[rank].own() : views[rank].seen();
-    bytes[rank] = views[rank].bytes();
-  }
-  koloWindow_t window = nullptr;
-  EXPECT_OK(self, koloWindowRegisterMapped(self.comm, parts, bytes, &window));
-  return window;
 }
 
 }  // namespace
@@ -157,92 +114,6 @@ TEST_CASE(
       EXPECT_OK(self, koloWindowDeregister(self.comm, window));
     });
   }
-}
-
-TEST_CASE("memory that the ranks have mapped themselves is abandoned while another thread is in a collective") {
-  constexpr size_t kElements = 40000;
-  World world(2);
-  TwoViews views[2] = {TwoViews(kElements), TwoViews(kElements)};
-  std::atomic<bool> isAbandoned{false};
-  std::atomic<int> parted{0};
-  world.run([&](Self& self) {
-    const koloWindow_t window = registerViews(self, views);
-    int* const buffer = views[self.rank].own();
-    sumAndExpect(self, buffer, buffer + kElements / 2, kElements / 2);
-    const int one = 1;
-    int sum = 0;
-    koloResult_t result = koloSuccess;
-    const auto meet = [&] { result = koloAllReduce(&one, &sum, 1, koloInt32, koloSum, self.comm, nullptr); };
-    if (self.rank == 0) {
-      std::thread waiting(meet);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // then it is there
-      EXPECT_OK(self, koloWindowAbandon(self.comm, window));
-      isAbandoned = true;
-      waiting.join();
-    } else {
-      while (!isAbandoned) std::this_thread::yield();
-      EXPECT_OK(self, koloWindowAbandon(self.comm, window));
-      meet();
-    }
-    EXPECT(self, result == koloSuccess && sum == 2);
-    EXPECT(self, views[1 - self.rank].part());
-    ++parted;
-    while (parted != 2) std::this_thread::yield();
-    sumAndExpect(self, buffer, buffer + kElements / 2, kElements / 2);
-    sumAndExpect(self, buffer + 1, buffer + kElements / 2, kElements / 2 - 1);
-  });
-}
-
-TEST_CASE("memory that the ranks have mapped themselves is used for those who have not abandoned it") {
-  constexpr size_t kElements = 40000;
-  World world(2);
-  const TwoViews views[2] = {TwoViews(kElements), TwoViews(kElements)};
-  world.run([&](Self& self) {
-    const koloWindow_t window = registerViews(self, views);
-    if (self.rank == 0) EXPECT_OK(self, koloWindowAbandon(self.comm, window));
-    std::vector<int> other(kElements);
-    int* const buffer = self.rank == 0 ? other.data() : views[1].own();
-    for (int i = 0; i < 3; ++i) sumAndExpect(self, buffer, buffer + kElements / 2, kElements / 2);
-    // A new window does not get the place of one that is in use.
-    const koloWindow_t next = registerViews(self, views);
-    sumAndExpect(self, views[self.rank].own(), views[self.rank].own() + kElements / 2, kElements / 2);
-    sumAndExpect(self, buffer, buffer + kElements / 2, kElements / 2);
-    if (self.rank == 1) EXPECT_OK(self, koloWindowAbandon(self.comm, window));
-    EXPECT_OK(self, koloWindowDeregister(self.comm, next));
-    int zeroCopy = 0;
-    EXPECT_CODE(self, koloInvalidHandle, koloWindowAbandon(self.comm, window));
-    EXPECT_CODE(self, koloInvalidHandle, koloWindowDeregister(self.comm, window));
-    EXPECT_CODE(self, koloInvalidHandle, koloWindowIsZeroCopy(window, &zeroCopy));
-  });
-}
-
-TEST_CASE("windows that all ranks have abandoned make room, in whatever order each of them did it") {
-  World world(2);
-  const TwoViews views[2] = {TwoViews(1000), TwoViews(1000)};
-  world.run([&](Self& self) {
-    for (int i = 0; i < 2100; ++i) {  // a communicator can have 4096
-      koloWindow_t windows[2] = {registerViews(self, views), registerViews(self, views)};
-      if (self.rank == i % 2) std::swap(windows[0], windows[1]);
-      for (koloWindow_t each : windows) EXPECT_OK(self, koloWindowAbandon(self.comm, each));
-      if (!self.faults.empty()) break;
-    }
-    sumAndExpect(self, views[self.rank].own(), views[self.rank].own() + 500, 500);
-  });
-}
-
-TEST_CASE("a window is abandoned on its communicator, and if its memory was mapped by the ranks themselves") {
-  World world(1), other(1);
-  std::vector<int> memory(100);
-  void* const part = memory.data();
-  const size_t bytes = 400;
-  koloWindow_t mapped = nullptr, registered = nullptr;
-  REQUIRE_OK(koloWindowRegisterMapped(world[0], &part, &bytes, &mapped));
-  REQUIRE_OK(koloWindowRegister(world[0], memory.data(), 400, &registered));
-  CHECK_CODE(koloInvalidHandle, koloWindowAbandon(other[0], mapped));
-  CHECK_CODE(koloInvalidHandle, koloWindowAbandon(nullptr, mapped));
-  CHECK_CODE(koloInvalidUsage, koloWindowAbandon(world[0], registered));
-  CHECK_CODE(koloSuccess, koloWindowAbandon(world[0], mapped));
-  CHECK_CODE(koloSuccess, koloWindowDeregister(world[0], registered));
 }
 
 TEST_CASE("parts of a window may differ in size, and be empty") {
