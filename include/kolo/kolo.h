@@ -39,9 +39,10 @@
  *     when a rank aborts. Operations in progress and all later ones then return the error on all ranks, and the message
  *     names the rank, the operation and the reason. A failed communicator stays failed: koloCommShrink makes a new one
  *     of the survivors, koloCommAbort ends it. The content of an interrupted operation's receive buffer is undefined.
- * 11. Functions of the caller. A reduction function, a progress function and a notify function run inside the library.
- *     They may not call operations, groups or the end of a communicator (koloInvalidUsage), except where the comment of
- *     the function type allows it.
+ * 11. Functions of the caller. Reduction, progress, allocate and notify functions run inside the library. The first
+ *     three may not call operations, groups or the end of a communicator (koloInvalidUsage), except where the comment
+ *     of the function type allows it. A notify function may start requests. It may not end a communicator
+ *     (koloInvalidUsage), and should call nothing that waits.
  * 12. Groups. Between koloGroupStart and koloGroupEnd, operations are collected and not started. A call that is refused
  *     inside a group makes koloGroupEnd return the same error and run nothing.
  *
@@ -386,8 +387,8 @@ KOLO_API koloResult_t koloCommSplit(koloComm_t comm, int color, int key, koloCom
  *   newcomm       place for the handle; the caller destroys it
  *   config        options; NULL: those of comm
  * Blocks: until all remaining ranks have called it. Each wait for them ends after KOLO_INIT_TIMEOUT_MS.
- * Errors: koloInvalidCount, koloInvalidRank. koloInvalidUsage if a rank excludes itself, and inside a group. Those of
- *   koloCommInitRank. */
+ * Errors: koloInvalidCount, koloInvalidRank. koloInvalidUsage if a rank excludes itself, and inside a group. The
+ *   errors of koloCommInitRank. */
 KOLO_API koloResult_t koloCommShrink(koloComm_t comm, const int* excludeRanks, int excludeCount, koloComm_t* newcomm,
                                      const koloConfig_t* config);
 /* Makes a group: a communicator of listed ranks of parent. Collective over the listed ranks alone.
@@ -450,9 +451,8 @@ KOLO_API koloResult_t koloMeshComm(koloComm_t comm, const int* dims, int ndim, c
 KOLO_API koloResult_t koloMeshNeighbors(koloComm_t comm, const int* dims, int ndim, const int* axes, int naxes,
                                         int* before, int* after);
 /* Finds a communicator of this process by its name.
- * Several communicators may have the name. Those that have not failed come first. Among these, those that the calling
- * thread has made come first (ranks may be threads of one process).
- * Parameters:
+ * Several communicators may have the name. Communicators that have not failed come first. Among these, those that the
+ * calling thread has made come first (ranks may be threads of one process). Parameters:
  *   name  the name: koloConfig_t.name, or the argument of koloCommCreateGroup
  *   comm  place for the handle, which stays its owner's: the caller does not destroy it
  * Threads: any thread.
@@ -761,7 +761,7 @@ KOLO_API koloResult_t koloRecvTag(void* recvbuf, size_t count, koloDataType_t da
 
 /* Opens a group of the calling thread: operations are collected until koloGroupEnd. Groups nest.
  * Threads: a group is the calling thread's.
- * Errors: koloInvalidUsage inside a reduction function. */
+ * Errors: koloInvalidUsage inside a reduction, progress or allocate function. */
 KOLO_API koloResult_t koloGroupStart(void);
 /* Closes a group. The end of the outermost group starts all its operations together.
  * No order inside the group can deadlock, on one or on several communicators. For each communicator, all of a rank's
@@ -795,8 +795,9 @@ KOLO_API koloResult_t koloGroupEnd(void);
  *    koloRequestNotify at once.
  *  - This thread is started with the first request that is not done when its call returns. It sleeps while there are no
  *    requests.
- *  - There is no progress while another thread of this rank is in koloCommSplit, koloCommShrink, koloWindowRegister or
- *    koloWindowDeregister.
+ *  - There is no progress while another thread of this rank is in koloCommSplit, koloCommShrink, koloCommCreateGroup,
+ *    koloMeshComm, koloWindowRegister, koloWindowRegisterMapped or koloWindowDeregister, or while the library carries
+ *    out a koloIwindowRegister.
  *
  * Failure
  *  - Arguments are checked by the call. A refused call makes no request.
@@ -882,7 +883,8 @@ KOLO_API koloResult_t koloRequestTest(koloRequest_t request);
 /* Waits for a request and returns the operation's result.
  * Parameters: timeoutMs: milliseconds, or -1 for no limit.
  * Blocks: until the operation is done. After timeoutMs it returns koloInProgress, and the operation goes on.
- * Errors: the operation's. koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction function. */
+ * Errors: the operation's. koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction, progress or allocate
+ *   function. */
 KOLO_API koloResult_t koloRequestWait(koloRequest_t request, int timeoutMs);
 /* Waits until one of several requests is done.
  * Parameters:
@@ -891,8 +893,8 @@ KOLO_API koloResult_t koloRequestWait(koloRequest_t request, int timeoutMs);
  *   timeoutMs  milliseconds, or -1 for no limit
  *   index      place for the index of the request that is done; -1 if all entries are NULL
  * Blocks: until one is done. After timeoutMs it returns koloInProgress.
- * Errors: koloInvalidCount, koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction function. The
- *   result of the operation is not returned here: a request that is done gives koloSuccess. */
+ * Errors: koloInvalidCount, koloInvalidArgument (timeoutMs). koloInvalidUsage inside a reduction, progress or allocate
+ *   function. The result of the operation is not returned here: a request that is done gives koloSuccess. */
 KOLO_API koloResult_t koloRequestWaitAny(int count, const koloRequest_t* requests, int timeoutMs, int* index);
 /* A notify function: called once, when a request's operation is done.
  * The caller of the function is a thread of the library that does nothing else, or koloRequestNotify itself if the
@@ -927,14 +929,16 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *  - A NULL buffer is legal where the rank has none by the rules of the collective, and where it has no elements.
  *
  * Datatypes
- *  - The items of a list may have different datatypes, but for a pre-multiplied sum, whose handle has one.
+ *  - The items of a list may have different datatypes. With a pre-multiplied sum, the transfertype of all is that of
+ *    its handle.
  *  - Elements are converted from sendtype to transfertype on the way out, and from transfertype to recvtype on the way
  *    in. Reductions fold in transfertype. Conversions are among koloFloat32, koloFloat16, koloBfloat16 and both float8,
  *    and between koloFloat32 and koloFloat64. They round to nearest, ties to even.
  *  - scale, if not NULL, points to a number that elements are multiplied by when they are converted on the way out. On
  *    the way in, they are multiplied by 1 / scale, rounded to float32. float8 needs it where values leave the range of
  *    the type. The scale of an item is the same on all ranks.
- *  - A narrow transfertype rounds each partial result of a reduction. koloExplain tells the algorithm.
+ *  - A narrow transfertype rounds each partial result of a reduction. With KOLO_DEBUG=debug in the environment, a line
+ *    for each call tells the algorithm.
  *
  * Arrays
  *  - sendarray and recvarray, if not NULL, describe the buffers as arrays, and count is not read. Elements are
@@ -953,12 +957,14 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *    double_tree (reduce), hierarchical and mesh_ring (all-reduce), and on GPUs ring with several channels
  *    (all-reduce).
  *  - Another algorithm takes the place of those that serve no lists: line; recursive and hierarchical for a
- *    reduce-scatter.
+ *    reduce-scatter. If the recvtype of an item is not its transfertype, another one also takes the place of recursive,
+ *    tree, double_tree, hierarchical and mesh_ring, of two_shot for a broadcast, and of bruck for an all-gather.
  *
  * Communicators
  *  - On GPUs, each item lies in memory of the rank's device (koloInvalidPointer names the item). The list is a launch
  *    of its own, or a part of its group's, and never goes to a resident kernel. What describes the list lies in the
- *    device's memory. It is uploaded once, as long as the list is repeated.
+ *    device's memory. It is uploaded once, as long as the list is repeated. With a reduction that the caller has made
+ *    (a pre-multiplied sum), it is uploaded in each call.
  *  - On host communicators, ranks of one machine use items where they are if all items of a rank lie in windows, or are
  *    long. src/comm/README.md says when, and what goes through staging memory instead.
  *
@@ -1066,7 +1072,7 @@ KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, in
  *  - From an axis: to another axis, or to other parts along the same one, an all-to-all; to all ranks an all-gather; to
  *    one rank a gather.
  *  - From one rank: to an axis a scatter; to all ranks a broadcast; to another rank a gather.
- *  - From KOLO_ON_ALL, and where nothing is to move: each rank copies by itself. It does not notice then what the
+ *  - From KOLO_ON_ALL, and where nothing is to move: each rank copies by itself. Such a call does not notice what the
  *    others call.
  * Parameters:
  *   item       sendbuf: what this rank has of the array; recvbuf: what it is to have. NULL where that is nothing.
@@ -1082,7 +1088,9 @@ KOLO_API koloResult_t koloAllToAllAxis(const koloItem_t* item, int splitAxis, in
  *   and ranks. koloInvalidRank (KOLO_ON_RANK).
  * Adjoint:
  *   - If neither is KOLO_ON_ALL: koloReshard, with from and to, and fromParts and toParts, exchanged.
- *   - To KOLO_ON_ALL: a reduction to where the array was. */
+ *   - To KOLO_ON_ALL: a reduction to where the array was.
+ *   - From KOLO_ON_ALL, where the copies stand for one array: to an axis or to a rank, koloReshard with from and to,
+ *     and fromParts and toParts, exchanged; to KOLO_ON_ALL, koloAllReduce. */
 KOLO_API koloResult_t koloReshard(const koloItem_t* item, const koloArray_t* whole, int from, int to,
                                   const size_t* fromParts, const size_t* toParts, koloComm_t comm, koloStream_t stream);
 
@@ -1136,7 +1144,7 @@ KOLO_API koloResult_t koloMemAlloc(void** ptr, size_t bytes);
  * Errors: koloInvalidCount, koloInvalidArgument (device), koloOutOfMemory. koloUnsupported in a build without CUDA. */
 KOLO_API koloResult_t koloMemAllocOn(void** ptr, size_t bytes, int device);
 /* Frees memory of koloMemAlloc or koloMemAllocOn.
- * Parameters: ptr: NULL is allowed. Windows over the memory must be deregistered before.
+ * Parameters: ptr: NULL is allowed. Before, this rank deregisters windows over the memory, or abandons them.
  * Blocks: for memory of a device, until the kernels that may use it have ended, as cudaFree does.
  * Errors: koloInvalidPointer for memory of another origin. koloInvalidUsage while windows lie over it. */
 KOLO_API koloResult_t koloMemFree(void* ptr);
@@ -1164,7 +1172,7 @@ KOLO_API koloResult_t koloWindowRegister(koloComm_t comm, void* buffer, size_t b
  * If bytes are 0 on all ranks, no window is made, and *window is NULL. Such a call costs as much as a short all-reduce.
  * Parameters: as koloWindowRegister; window: written when the request is done; request: place for the handle.
  * Blocks: no.
- * Errors: koloUnsupported on GPU communicators. Those of koloWindowRegister, as the request's. */
+ * Errors: koloUnsupported on GPU communicators. The errors of koloWindowRegister are the request's. */
 KOLO_API koloResult_t koloIwindowRegister(koloComm_t comm, void* buffer, size_t bytes, koloWindow_t* window,
                                           koloRequest_t* request);
 /* Registers host memory that this process has mapped for all ranks itself. Collective over comm.
@@ -1177,7 +1185,7 @@ KOLO_API koloResult_t koloIwindowRegister(koloComm_t comm, void* buffer, size_t 
  *   bytes   an entry for each rank: the length of the memory, as that rank itself states it
  *   window  place for the handle
  *   The arrays are read before the call returns. The memory must stay mapped until the window is deregistered, or all
- *   ranks have abandoned it.
+ *   ranks have called koloWindowAbandon.
  * Blocks: as koloWindowRegister.
  * Errors: as koloWindowRegister. koloUnsupported on GPUs. */
 KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* parts, const size_t* bytes,
@@ -1191,15 +1199,16 @@ KOLO_API koloResult_t koloWindowRegisterMapped(koloComm_t comm, void* const* par
  *   - The window is gone, and its memory may be freed: the failure of the communicator, for example because other ranks
  *     do not answer. */
 KOLO_API koloResult_t koloWindowDeregister(koloComm_t comm, koloWindow_t window);
-/* Gives up a window of koloWindowRegisterMapped on this rank, in the place of koloWindowDeregister. Not collective:
- * each rank calls it when it likes, also while another thread of it is in an operation on comm.
- *  - This rank's memory may be freed then, and what lies there later is used like any other memory. No operation of
- *    this rank that has begun may have a buffer there.
- *  - The other ranks may go on to give their parts, which stay mapped here (koloWindowRegisterMapped).
- *  - All ranks abandon a window, or all deregister it. Its place is another one's when the next window is registered.
+/* Gives up a window of koloWindowRegisterMapped on this rank alone, in the place of koloWindowDeregister.
+ *  - Afterwards this rank may free its own memory of the window. No operation of this rank that has begun may have a
+ *    buffer there.
+ *  - Each other rank may use its own memory of the window in operations until it calls koloWindowAbandon too. So that
+ *    memory must stay mapped here until then.
+ *  - Either all ranks abandon a window, or all deregister it. An abandoned window counts as one of the communicator's
+ *    windows until the ranks register another one after all have abandoned it.
  * Parameters: comm: the window's communicator; window: the handle is dead afterwards.
- * Blocks: no.
- * Threads: any thread, at any time.
+ * Blocks: no; in particular, not for an operation on comm that another thread has called.
+ * Threads: any thread.
  * Errors: koloInvalidHandle. koloInvalidUsage if the window is not one of koloWindowRegisterMapped. */
 KOLO_API koloResult_t koloWindowAbandon(koloComm_t comm, koloWindow_t window);
 /* Tells whether a window is zero-copy.
@@ -1245,7 +1254,7 @@ KOLO_API koloResult_t koloRedOpDestroy(koloRedOp_t op, koloComm_t comm);
 KOLO_API koloResult_t koloStreamCreate(koloStream_t* stream);
 /* Waits for a stream.
  * Blocks: until all that was enqueued before is done. The NULL stream does not block.
- * Errors: the first error since the last call. koloInvalidUsage inside a reduction function. */
+ * Errors: the first error since the last call. koloInvalidUsage inside a reduction, progress or allocate function. */
 KOLO_API koloResult_t koloStreamSynchronize(koloStream_t stream);
 /* Tells whether a stream has work left: koloInProgress while it has, else koloSuccess or the first error.
  * Errors: the first error since the last koloStreamSynchronize. */
@@ -1270,7 +1279,7 @@ KOLO_API koloResult_t koloEventRecord(koloEvent_t event, koloStream_t stream);
 KOLO_API koloResult_t koloEventQuery(koloEvent_t event);
 /* Waits for an event.
  * Blocks: until the stream has reached it.
- * Errors: as koloEventQuery; koloInvalidUsage inside a reduction function. */
+ * Errors: as koloEventQuery; koloInvalidUsage inside a reduction, progress or allocate function. */
 KOLO_API koloResult_t koloEventSynchronize(koloEvent_t event);
 /* Makes a stream wait for an event: what is enqueued on the stream from now on begins when the event has been reached.
  * Blocks: no. With a NULL stream it blocks as koloEventSynchronize does. */
@@ -1354,8 +1363,8 @@ KOLO_API koloResult_t koloScatterArray(const void* data, const koloArray_t* arra
                                        koloStream_t stream);
 
 /* ---------------------------------------------------------------- buckets */
-/* Which collectives of a program are merged into one launch. The functions of this section only plan: they exchange
- * nothing, and the communicators in their items serve to tell items apart. */
+/* The functions of this section plan which collectives of a program are merged into one launch. The functions exchange
+ * nothing. The communicators in their items serve to tell items apart. */
 
 /* The bucket of an item that is not merged. */
 #define KOLO_NO_BUCKET (-1)

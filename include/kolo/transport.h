@@ -152,7 +152,8 @@ typedef struct {
 /* The next puts of its rail, up to one that waits for nothing, or deviceProgress. One of these comes soon. linkQueued
  * counts the request until then. */
 #define KOLO_TRANSPORT_SOON 1u
-/* The same, but no rank needs the request before this rank does one of these. linkQueued does not count it. */
+/* The puts and the call of KOLO_TRANSPORT_SOON, but no rank needs the request before this rank does one of these.
+ * linkQueued does not count it. */
 #define KOLO_TRANSPORT_LATER 2u
 #define KOLO_TRANSPORT_NO_SIGNAL UINT64_MAX
 

@@ -43,7 +43,7 @@ koloResult_t guard(const char* function, Body&& body) noexcept {
 
 struct WindowEntry {
   comm::Communicator* communicator;
-  comm::Window* window;   // under the communicator's turn, or for who has taken the entry out of its table
+  comm::Window* window;   // under the communicator's turn, or for the thread that has taken the entry out
   bool zeroCopy = false;  // the window's
   bool isMapped = false;  // the window's
 };

@@ -31,7 +31,7 @@ void barrierEverywhere() {
 
 }  // namespace
 
-// Those whose thread has ended. As the process's handles, they live as long as it does.
+// The objects of threads that have ended. As the process's handles, they live as long as the process does.
 struct Bias::Threads {
   std::mutex mutex;
   std::vector<Thread*> unused;

@@ -236,7 +236,8 @@ class HandleTable {
     waitUntilUnused(entry);
     entry.bias.revoke();  // the next object of the slot begins without
     const std::lock_guard lock(mutex_);
-    // The oldest free slot is used first: generations wrap late. Those that have been used are cut off now and then.
+    // The oldest free slot is used first: generations wrap late. Slots at the begin of free_ that have been used are
+    // cut off now and then.
     if (oldestFree_ >= kMostUsed || oldestFree_ == free_.size()) {
       free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(std::exchange(oldestFree_, 0)));
     }

@@ -190,7 +190,7 @@ void Listener::refuseForFiles() {
   if (!spare_.valid()) spare_ = Socket(::eventfd(0, EFD_CLOEXEC));
 }
 
-// For one that greets. Those that have are ranks, which soon need the place no longer.
+// Makes room for a stranger that greets. Strangers that have greeted are ranks, which soon need the place no longer.
 bool Listener::makeRoom() {
   if (greeted_.size() < kMaxGreeted) return true;
   if (Clock::now() - greeted_.front()->since() < kGreetedGrace) return false;

@@ -88,7 +88,7 @@ class MemberLink : public std::enable_shared_from_this<MemberLink> {
   void leave();
   // No callback runs after this.
   void close();
-  // Whose process the hub is in. REQUIRES: the rank has joined.
+  // The process that the hub is in, as messages name it. REQUIRES: the rank has joined.
   std::string hubOwner() const;
 
  private:

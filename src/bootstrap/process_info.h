@@ -1,4 +1,4 @@
-// Who this process is: names for messages, and identities that tell processes and hosts apart.
+// The identity of this process: names for messages, and identities that tell processes and hosts apart.
 //
 // Thread safety: all functions, from any thread.
 #pragma once

@@ -66,7 +66,7 @@ struct LocalAddresses {
 // Follows KOLO_INTERFACE (interface name or address); otherwise the addresses of the default routes come first.
 Result<LocalAddresses> localAddresses(std::size_t most);
 
-// Those of the interfaces that are up, without loopback.
+// The addresses of the interfaces that are up, without loopback.
 std::vector<Address> ownAddresses();
 
 // The text of an address; false if it is none.
@@ -74,7 +74,7 @@ bool parseAddress(const std::string& text, Address& address);
 // The addresses of a host, at most `most`. koloUnreachable, with the name and the resolver's reason, or that it has not
 // answered by the deadline.
 Result<std::vector<Address>> lookUp(const std::string& host, std::size_t most, Clock::time_point deadline);
-// The same. A name that does not resolve is asked for again until the deadline, for it may come late.
+// The result of lookUp(). A name that does not resolve is asked for again until the deadline, for it may come late.
 Result<std::vector<Address>> resolve(const std::string& host, std::size_t most, Clock::time_point deadline);
 
 // Port 0: one of KOLO_PORT_RANGE, or the kernel chooses. Dual-stack where IPv6 exists.

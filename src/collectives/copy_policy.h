@@ -12,14 +12,14 @@ namespace kolo::collectives {
 
 struct CopyPolicy {
   int ranks = 1;
-  // Blocks of ordinary memory are read by the peer from this many bytes on. The same on all ranks.
+  // Blocks of ordinary memory are read by the peer from this many bytes on. The value is equal on all ranks.
   std::uint64_t singleCopyBytes = UINT64_MAX;
-  // Ordinary memory of all peers can be read, whether that pays or not. The same on all ranks.
+  // Ordinary memory of all peers can be read, whether that pays or not. The value is equal on all ranks.
   bool canReadPeers = false;
-  // Ordinary memory of a peer may be written too. The same on all ranks.
+  // Ordinary memory of a peer may be written too. The value is equal on all ranks.
   bool canWritePeers = false;
   // Ranks share cores, so that waiting for each other costs more than another copy of what is not long; and the user
-  // has not asked for single copies. The same on all ranks.
+  // has not asked for single copies. The value is equal on all ranks.
   bool ranksShareCores = false;
 
   // Whether ordinary inputs of a collective are read by the peers. bytes: of the longest block.

@@ -44,9 +44,10 @@ class PreparedOperations {
   Prepared& make();
   // The current one is recalled by this call from now on.
   void remember(const Operation& operation);
-  // None is recalled any more. current() stays.
+  // No operation is recalled any more. current() stays.
   void forget();
-  // The same, of what was made before. A call that comes after this is prepared anew.
+  // From any thread: no operation that was made before is recalled any more. A call that comes after this is prepared
+  // anew.
   void outdate() { isOutdated_.store(true, std::memory_order_release); }  // [outdated]
 
  private:

@@ -218,8 +218,8 @@ Work& GpuBackend::add(const Message& message) {
   return work;
 }
 
-// Those of a rank to itself become one work each: the k-th send is the k-th receive's. The others are chained, peer by
-// peer, in order.
+// The k-th send of a rank to itself and its k-th receive from itself become one work. The other messages are chained,
+// peer by peer, in order.
 Status GpuBackend::addToLaunch(std::span<const Message> messages) {
   std::vector<std::size_t> ownSends, ownReceives;
   for (std::size_t i = 0; i < messages.size(); ++i) {

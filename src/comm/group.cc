@@ -248,7 +248,7 @@ Status submitEither(Held<Communicator>& communicator, const Target& target, cons
                      [what](Communicator& its, std::uint64_t place) { return runAt(its, place, what); });
 }
 
-// Those of one stream together, the NULL stream last and here.
+// The batches of one stream run together. The batches of the NULL stream come last, and run here.
 Status runInParts(std::vector<Batch>& batches) {
   for (Batch& batch : batches) KOLO_TRY(pin(batch));
   for (Batch& batch : batches) {

@@ -19,7 +19,7 @@ Status submit(Held<Communicator>& communicator, const Target& target, const Mess
 void groupStart();
 // Of the outermost group: runs everything. Without an open group: koloInvalidUsage.
 Status groupEnd();
-// The same without waiting. An error: nothing has begun.
+// Of the outermost group alone: starts everything, without waiting. An error: nothing has begun.
 Status groupEnd(Request& request);
 // A call inside the open group was refused: groupEnd() will return its error and run nothing.
 void groupRefuse(const Status& status);

@@ -21,7 +21,7 @@ using device::Fault;
 using device::Signature;
 using device::Work;
 
-// Chunks of a long message stay in the caches of both cores (measured on a Skylake server with 1 MiB of L2).
+// Chunks of a long message are to stay in the caches of both cores. No file of perf/results compares sizes.
 constexpr std::uint64_t kMostChunkBytes = 65536;
 
 std::atomic<executor::Executor*> testExecutor{nullptr};

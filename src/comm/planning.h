@@ -44,7 +44,7 @@ class Planning {
   Operation recalled() const { return {operations_.current().call, {}, operations_.current().counts}; }
   // The windows have changed, or nothing runs any more.
   void forget() { operations_.forget(); }
-  // The same for a thread without the turn: from the next operation on that is called after this.
+  // Does what forget() does, for a thread without the turn: from the next operation on that is called after this.
   void outdate() { operations_.outdate(); }
 
   // The user's overrides.

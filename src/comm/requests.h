@@ -58,15 +58,15 @@ class Requests {
   // A collective, or several one after the other, which are one part of the request.
   void start(const Operation& operation, Request& request);
   void start(std::vector<Operation>&& operations, Request& request);
-  // The same of something else that is collective, and is done in the communicator's turn.
+  // A step that is collective, too, and is done in the communicator's turn. It is one part of the request.
   void start(std::function<Status()> step, Request& request);
 
   // ---- waited for
 
   // Messages that a call waits for. May leave the turn that the handle has by its bias.
   static Status run(Held<Communicator>& communicator, const Message* messages, std::size_t count);
-  // The same of messages that belong to one that has been done, and so do not stand in line behind what was called
-  // after that one. REQUIRES: the calling thread is not inside by its bias.
+  // Messages that a call waits for, and that belong to a message that has been done: they do not stand in line behind
+  // what was called after that message. REQUIRES: the calling thread is not inside by its bias.
   Status runBegun(const Message* messages, std::size_t count) {
     Request request(static_cast<std::uint32_t>(count));
     post(messages, count, request);

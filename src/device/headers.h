@@ -133,7 +133,7 @@ KOLO_DEVICE_CALL void announce(Exchange<Team>& exchange, int peer, const void* p
   if (link.owed == kMaxOwed && !settle(exchange, peer, kMaxOwed - 1)) return;
   if (exchange.team().leader()) writeHeader(exchange, peer, payload, payloadBytes);
 }
-// The same by one thread, in spread(); after settleAll(kMaxOwed - 1).
+// Opens the operation as announce() does, by one thread, in spread(); after settleAll(kMaxOwed - 1).
 template <class Team>
 KOLO_DEVICE void announceAlone(Exchange<Team>& exchange, int peer, const void* payload = nullptr,
                                std::uint32_t payloadBytes = 0) {
@@ -161,7 +161,7 @@ KOLO_DEVICE_CALL bool meet(Exchange<Team>& exchange, int peer) {
   return !exchange.failed();
 }
 
-// The same by one thread, in spread(); after settleAll(0).
+// Waits as meet() does, by one thread, in spread(); after settleAll(0).
 template <class Team>
 KOLO_DEVICE void meetAlone(Exchange<Team>& exchange, int peer) {
   const Link& link = exchange.linkTo(peer);

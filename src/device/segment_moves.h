@@ -30,7 +30,7 @@ class SegmentMoves {
   KOLO_DEVICE void copy(unsigned char* dst, const unsigned char* src, std::uint64_t bytes, bool streaming) {
     copy(all_, dst, all_, src, bytes, streaming);
   }
-  // The same where each logical address is one of the list before it.
+  // Copies between two lists: each logical address is one of the list before it.
   KOLO_DEVICE_CALL void copy(const Segments& ofDst, unsigned char* dst, const Segments& ofSrc, const unsigned char* src,
                              std::uint64_t bytes, bool streaming) {
     std::uint32_t lastTo = 0, lastFrom = 0;

@@ -2,9 +2,9 @@
 //
 // Such a buffer is a logical buffer: the bytes that it would have if its segments were packed one behind the other,
 // each from a multiple of kSegmentGrain on, in the datatypes in which they are transferred. Algorithms speak of it as
-// of any buffer, by an address and a number of bytes; its addresses are logical ones, which no memory has. All data
-// goes through Exchange's copies and folds. They alone ask where a logical byte is (device/segment_moves.h), so that an
-// algorithm has one text for both kinds of buffer.
+// of any buffer, by an address and a number of bytes; its addresses are logical ones, which no memory has. Data goes
+// through the copies and folds of device/folds.h; data in a peer's buffer goes through device/peer_memory.h. No
+// algorithm asks where a logical byte is (device/segment_moves.h), so that it has one text for both kinds of buffer.
 //
 // Thread safety: pure functions.
 #pragma once

@@ -47,7 +47,7 @@ class LinkOwner {
   // Copies into ordinary memory of the peer; false as for read(). REQUIRES: the peer has given the address for that, in
   // this operation
   virtual bool write(int peer, std::uint64_t to, const void* from, std::uint64_t bytes) = 0;
-  // The same of a peer's list: from the logical address `place` on.
+  // Copies out of and into a peer's list, from the logical address `place` on; otherwise as read() and write().
   virtual bool readList(const device::PeerSegments& list, void* to, const unsigned char* place,
                         std::uint64_t bytes) = 0;
   virtual bool writeList(const device::PeerSegments& list, const unsigned char* place, const void* from,

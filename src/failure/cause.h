@@ -1,6 +1,6 @@
-// Who waits for whom: what ranks tell each other through the control plane when waiting takes too long. So a rank whose
-// time is over finds the wait from which the others follow, and a peer whose board cannot be read is asked what it has
-// called.
+// The waits of ranks for each other: what ranks tell each other through the control plane when waiting takes too long.
+// So a rank whose time is over finds the wait from which the others follow, and a peer whose board cannot be read is
+// asked what it has called.
 //
 // Thread safety: plain data; Waiting and CauseFinder::answer() from any thread, the rest by one thread at a time.
 // Invariants: a rank answers whatever its other threads do; a rank that asks waits for a bounded time.

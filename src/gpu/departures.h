@@ -10,7 +10,7 @@
 // the kernels (gpu/proxy.cc): they then look once more for what they wait for, and fail if it is not there. That is an
 // error of the program's, and may be late.
 //
-// Thread safety: made by one thread; then the proxy's alone, but for lefts(), which never changes.
+// Thread safety: made by one thread; then the proxy's alone, but for lines() and bytes(), which never change.
 #pragma once
 
 #include <cstdint>

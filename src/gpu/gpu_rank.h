@@ -57,7 +57,7 @@ class GpuRank {
   // hosts().
   virtual Status setHosts(const device::Hosts& hosts) = 0;
   virtual const device::Hosts* hosts() const = 0;
-  // The same for operations along the axes of a mesh.
+  // The shape of a mesh, for operations along its axes. Before the first of them, whose descriptions are given mesh().
   virtual Status setMesh(const device::Mesh& mesh) = 0;
   virtual const device::Mesh* mesh() const = 0;
   // The transports in use: "p2p", "p2p+tcp", or "self" with one rank.

@@ -21,8 +21,8 @@ class SharedMemory {
   // name shows in /proc/PID/maps. A file-size limit (RLIMIT_FSIZE) or memory that is not there is koloOutOfMemory with
   // a message.
   static Result<SharedMemory> create(std::size_t bytes, const char* name);
-  // The same, but of address space that may be larger than the machine's memory, for parts that are cut from it and
-  // given back by discard(). Core dumps do not have it.
+  // Reserves address space that may be larger than the machine's memory, for parts that are cut from it and given back
+  // by discard(); otherwise as create(). Core dumps do not have it.
   static Result<SharedMemory> reserve(std::size_t bytes, const char* name);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;

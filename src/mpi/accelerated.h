@@ -106,7 +106,7 @@ class Accelerated {
     if (result == koloSuccess) to.store();
     return result;
   }
-  // The same of run(call), for operations whose data are where they belong.
+  // Does run(call), at once or in a task, for operations whose data are where they belong.
   template <class Run>
   Outcome carryOut(Run&& run, bool onlyGives = false) {
     return carryOut(

@@ -91,8 +91,8 @@ template <class Attempt, class Pass, class Measure>
   }
 }
 
-// The same for nonblocking forms. They may not wait for other ranks, and so make no counterpart. buffers: nullptr, or
-// what the arguments are copies of.
+// Does what call() does, for nonblocking forms. They may not wait for other ranks, and so make no counterpart. buffers:
+// nullptr, or what the arguments are copies of.
 template <class Attempt, class Pass, class Measure>
 int start(Hook hook, MPI_Comm comm, MPI_Request* request, const Attempt& attempt, const Pass& pass,
           const Measure& volume, std::unique_ptr<OnHost> buffers) noexcept {

@@ -71,7 +71,8 @@ class Gathering {
     }
     pieces_.push_back({offset, run.bytes, run.bytes, 1});
   }
-  // The same of so many elements. They may lie in any order, but not within each other.
+  // Adds the run of each of so many elements, which lie `distance` apart. The elements may lie in any order, but not
+  // within each other.
   void addRows(const Run& run, std::ptrdiff_t distance, std::size_t count) {
     const std::ptrdiff_t first =
         distance < 0 ? run.begin + distance * static_cast<std::ptrdiff_t>(count - 1) : run.begin;

@@ -127,12 +127,13 @@ class OnHost {
 // OnHost::store, of one that is already.
 int storeWhenComplete(MPI_Request request, std::unique_ptr<OnHost> buffers);
 
-// Those among some requests that a function may complete.
+// The requests with buffers to be stored, among some that a function may complete.
 class Arrivals {
  public:
   Arrivals(int count, const MPI_Request* requests);
   // After the function, which returned `code`, in any case: stores what came with the requests that it took from the
-  // program; areComplete: all, though it has not taken them. The same code, or that of an error, which has been raised.
+  // program; areComplete: all, though it has not taken them. Returns `code`, or the code of an error, which has been
+  // raised.
   int store(int code, bool areComplete = false);
 
  private:

@@ -48,8 +48,8 @@ void Region::store() const {
   if (copy_ && isStored_) elements_.unpack(copy_.get(), bytes(), elements_.buffer);
 }
 
-// Kolo's displacements are not negative: they begin at the block that lies first. Those of empty blocks may be
-// anything.
+// Kolo's displacements are not negative: they begin at the block that lies first. The displacements of empty blocks may
+// be anything.
 Blocks::Blocks(const Elements& elements, int ranks, const Numbers& counts, const Numbers& displs, Placing placing)
     : elements_(elements), ranks_(ranks) {
   place(counts, displs, placing);

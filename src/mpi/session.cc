@@ -252,8 +252,8 @@ void Session::retire() {
   kolo_ = nullptr;
 }
 
-// The same, but nothing happens if it would have to wait. REQUIRES: the communicator has been freed. So only requests
-// that the program has still to complete can lead another thread here meanwhile.
+// Retires if that needs no waiting; otherwise nothing happens. REQUIRES: the communicator has been freed. So only
+// requests that the program has still to complete can lead another thread here meanwhile.
 bool Session::retiresAtOnce() {
   if (areRequestsOf(*this)) return false;
   if (kolo_ != nullptr) {

@@ -36,10 +36,10 @@ class Session {
   // blocking collectives: those on MPI_COMM_WORLD make its counterpart, where MPI_Init has not, and so do the first
   // ones on other communicators if these are to have it at once. young: becomes the session if it is young.
   static Session* of(MPI_Comm comm, Session** young = nullptr);
-  // The same, but never young. Collective, for calls that cost as much as a counterpart.
+  // The session as of() finds it, but never young. Collective, for calls that cost as much as a counterpart.
   static Session* made(MPI_Comm comm);
-  // The same as of(), for calls that may not wait for other ranks: they make no counterpart. As ranks have called the
-  // same blocking collectives before, all of them find it or none does.
+  // The session as of() finds it, for calls that may not wait for other ranks: they make no counterpart. As ranks have
+  // called the same blocking collectives before, all of them find it or none does.
   static Session* existing(MPI_Comm comm, Session** young = nullptr);
 
   bool isYoung() const { return counterpart_ == Counterpart::kNotYet; }
@@ -97,7 +97,7 @@ class Session {
     }
     return count(run());
   }
-  // The same of a nonblocking one, which run() starts.
+  // A nonblocking collective, which run() starts; otherwise as carryOut().
   template <class Run>
   koloResult_t start(bool waitsForAll, const Run& run) {
     if (isLookDue(waitsForAll)) {

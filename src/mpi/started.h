@@ -35,11 +35,12 @@ int tasksUnderWay();
 // The following are for requests of any kind, MPI_REQUEST_NULL included.
 
 // Waits for those that are of tasks, and takes them: they are MPI_REQUEST_NULL then, whose status is what theirs is.
-// Only those of tasks that failed are declared complete, and left. How many were taken.
+// Requests of tasks that failed are only declared complete, and left. How many were taken.
 int takeAll(int count, MPI_Request* requests);
-// The same without waiting, if all are of tasks that are over, or none: whether it was so, and was done.
+// Calls takeAll(), without waiting, if each request is of a task that is over, or MPI_REQUEST_NULL. True: this was so,
+// and takeAll() was called.
 bool takeIfAllAreOver(int count, MPI_Request* requests);
-// Those of tasks that are over are declared complete.
+// Requests of tasks that are over are declared complete.
 void declareWhatIsOver(int count, const MPI_Request* requests);
 // Whether any is of a task.
 bool hasTasks(int count, const MPI_Request* requests);

@@ -35,7 +35,7 @@ const Wish* findForce(const Query& query, const Machine& machine, const std::vec
   return found;
 }
 
-// The same, if the operation can be carried out so.
+// The wish that findForce() finds, if the operation can be carried out so; else nullptr.
 const Wish* findForceThatFits(const Query& query, const Machine& machine, const std::vector<Wish>& wishes,
                               bool registered) {
   const Wish* found = findForce(query, machine, wishes, registered);

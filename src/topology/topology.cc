@@ -55,7 +55,7 @@ Affinity affinityOf(pid_t thread) {
   return {};
 }
 
-// The same as the kernel writes it: "Cpus_allowed_list: 0-3,8".
+// The affinity in a status file, as the kernel writes it: "Cpus_allowed_list: 0-3,8".
 std::vector<int> affinityInProc(const char* path) {
   constexpr int kMost = 1 << 20;
   const std::string name = "Cpus_allowed_list:";

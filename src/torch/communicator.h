@@ -49,7 +49,7 @@ class Communicator {
   int rank() const;
   int size() const;
   std::chrono::milliseconds timeout() const { return timeout_; }
-  // The same on all ranks, and no other communicator's: for keys in the store.
+  // A text that all ranks share, and that no other communicator has: for keys in the store.
   const std::string& token() const { return token_; }
   koloResult_t failure() const;
 

@@ -62,8 +62,8 @@ bool isSpread(const std::vector<at::Tensor>& tensors, const Range& range) {
   });
 }
 
-// The same for both buffers of an operation at once: memory that one of them needed would lie anywhere, perhaps between
-// the tensors of the other.
+// Whether the tensors of both buffers of an operation can be used where they lie: memory that one of them needed would
+// lie anywhere, perhaps between the tensors of the other.
 bool areSpread(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& other) {
   const Range range = rangeOf(tensors), others = rangeOf(other);
   const bool separate = range.end <= others.begin || others.end <= range.begin;

@@ -122,8 +122,9 @@ class Link {
   const Status& reads() const { return reads_; }
   // Copies from ordinary memory of the peer, by its address there. REQUIRES: reads().
   Status read(void* to, std::uint64_t from, std::uint64_t bytes) const;
-  // The same the other way, where this is so: copies into ordinary memory of the peer.
+  // Whether write() works: proven when the link was opened.
   bool writes() const { return writes_; }
+  // Copies into ordinary memory of the peer, by its address there. REQUIRES: writes().
   Status write(std::uint64_t to, const void* from, std::uint64_t bytes) const;
 
  private:

@@ -84,8 +84,8 @@ void Waiter::rest(int peer, std::int64_t waitedNs) {
   }
 }
 
-// Where ranks are is said as often as they wait, so that others know; who reads it a little too early or late is put
-// right the next time.
+// A rank says where it is as often as it waits, so that others know. A rank that reads this a little too early or late
+// is put right the next time.
 void Waiter::spread(std::int64_t nowNs) {
   if (const int thread = sched_getcpu(); thread != thread_) {
     thread_ = thread;
@@ -104,7 +104,7 @@ void Waiter::spread(std::int64_t nowNs) {
 }
 
 void Waiter::yield() {
-  if (!setup_.posts) {  // who shares memory with all looks at it as often as it likes
+  if (!setup_.posts) {  // a rank that shares memory with all looks at it as often as it likes
     sched_yield();
     return;
   }
@@ -125,8 +125,8 @@ int Waiter::looks() const {
 }
 
 // A rank that waits, has sent, and shares its core lets the others run before it looks: they find all that it sent, and
-// send what it waits for. Else each turn but the last of them ends with a look in vain, and that rank goes on into the
-// next operation while the others are still in this one.
+// send what it waits for. Without this each turn but the last of them ends with a look in vain, and that rank goes on
+// into the next operation while the others are still in this one.
 bool Waiter::progress(int peer) {
   const bool sends = sharing_.isLikely() && !setup_.peers.isFlushed();
   const bool moved = setup_.peers.progress(peer, 0);

@@ -55,9 +55,9 @@ class Waiter {
   // After a look in vain: kNone, or why to give up. Leaves the core to others for a moment. peer -1: the rank waits for
   // nobody in particular.
   device::Fault keepWaiting(int peer, executor::WaitState& state, bool isMessage, std::int64_t nowNs);
-  // The same of a thread that does not wait, and has something better to do.
+  // The answer of keepWaiting(), for a thread that does not wait, and has something better to do.
   device::Fault check(int peer, executor::WaitState& state, bool isMessage, std::int64_t nowNs);
-  // For those who ask why nothing goes on.
+  // For ranks that ask why nothing goes on.
   void say(int peer, bool isMessage, std::int64_t sinceNs, std::int64_t nowNs);
   // The wait that this rank was in is over, and was not in vain.
   void end();

@@ -21,7 +21,7 @@ constexpr std::size_t kFewestClients = 8;
 constexpr std::size_t kShareOfFiles = 8;  // of this process's descriptors clients have one of so many
 // From connecting to the verdict. A dialler answers at once, if its process runs.
 constexpr milliseconds kClientTime{10000};
-// The same while all places are taken and others wait.
+// From connecting to the verdict, while all places are taken and others wait.
 constexpr milliseconds kPressedTime{500};
 // How long nobody is accepted after the process ran out of file descriptors: polling the listener would spin.
 constexpr milliseconds kPause{20};

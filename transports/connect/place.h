@@ -53,7 +53,7 @@ bool parseAddress(std::string_view text, Place* place);
 socklen_t toSocketAddress(const Place& place, std::uint16_t port, sockaddr_storage* to);
 Place fromSocketAddress(const sockaddr_storage& from);
 
-// Those to be told to the peers, best first. setting: as KOLO_TCP_INTERFACES: interfaces or addresses in order of
+// The places to be told to the peers, best first. setting: as KOLO_TCP_INTERFACES: interfaces or addresses in order of
 // preference, separated by commas; ^ before the first: all but these; empty: hardware before others, then the faster,
 // then the nearer. If a name is not found: empty, and *problem says so.
 std::vector<Place> choosePlaces(const std::vector<Place>& own, std::string_view setting, std::string* problem);

@@ -18,7 +18,7 @@ using namespace common;
 
 inline constexpr std::size_t kSocketNameBytes = 48;
 
-// Of a device. Who the process is, and what explains why another one cannot reach it.
+// Of a device. The identity of the process, and what explains why another one cannot reach it.
 struct Address {
   static constexpr char kMagic[9] = "KOLOshmA";
   char magic[8];

@@ -98,7 +98,7 @@ void Device::greeted(const connect::Caller& peer, std::unique_ptr<Way> way) {
   changed_.notify_all();
 }
 
-// While the core calls, the thread keeps its tick: to wake it for each message cost a third of what the message did.
+// While the core calls, the thread keeps its tick: to wake it for each message would cost a system call.
 bool Device::hasWork() {
   const Lock lock(work_);
   return !active_.empty() || wasCalled_ || seenCalls_ != calls_;
@@ -277,8 +277,8 @@ Target Device::relax(Region& region) {
   return region.relaxedTarget();
 }
 
-// The last to use it waits for all: which requests read it is not worth knowing. Those that read a part of what stays
-// registered may go on.
+// The last to use it waits for all: which requests read it is not worth knowing. Requests that read a part of what
+// stays registered may go on.
 void Device::deregister(Region* region) {
   if (!isOurs()) return;
   if (region->users == 1 && region->whole == nullptr) drain(nullptr);

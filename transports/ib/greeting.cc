@@ -251,7 +251,7 @@ void Greeting::sayProven() {
   say(&proven);
 }
 
-// Those of the lanes by which the peer's trial value has come.
+// The lanes of `mask` by which the peer's trial value has come.
 std::uint8_t Greeting::checkProbes(std::uint8_t mask) const {
   auto* const words = reinterpret_cast<std::uint64_t*>(home_.probes + kProbeBytes * peer_.rank);
   std::uint8_t found = 0;

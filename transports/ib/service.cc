@@ -14,7 +14,7 @@ namespace {
 
 // Between looks whether the core works by itself.
 constexpr int kTickMs = 50;
-// The same while it has nothing under way: a peer may say by a write that a lane is closed.
+// Between looks while the core has nothing under way: a peer may say by a write that a lane is closed.
 constexpr int kSlowTickMs = 500;
 
 }  // namespace

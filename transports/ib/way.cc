@@ -136,7 +136,7 @@ bool Way::pump(Rail& rail) {
 
 // ---- what has come
 
-// Carries out the packets that have come. Those of lanes that are closed go first, in the order in which they were
+// Carries out the packets that have come. Packets of lanes that are closed go first, in the order in which they were
 // closed: what the peer repeats by another lane says that what came by this one is in place, and its signals are newer.
 // The peer repeats nothing before it has heard that the lane is closed, which is said after closing() is set [closing];
 // so if a packet that was repeated has been taken from the NIC, as it has by poll(), before this is asked, then the
@@ -430,7 +430,7 @@ Way::Heard Way::hear() {
   }
 }
 
-// The same by writes, if a lane is left.
+// Says by writes, too, which lanes are closed, if a lane is left.
 void Way::sayClosedByWrite() {
   std::uint64_t mask = 0;
   for (std::size_t i = 0; i < lanes.size(); ++i) mask |= lanes[i]->isOpen ? 0 : std::uint64_t{1} << i;

@@ -11,7 +11,7 @@ namespace kolo::tcp {
 // Of bytes that follow others: `before` is the checksum of those, 0 at the beginning.
 std::uint32_t crc32c(std::uint32_t before, const void* bytes, std::size_t count);
 
-// The same by tables, for machines without the instructions and for tests.
+// The checksum by tables, for machines without the instructions and for tests.
 std::uint32_t crc32cByTable(std::uint32_t before, const void* bytes, std::size_t count);
 
 }  // namespace kolo::tcp

@@ -1,5 +1,5 @@
-// What a block of the persistent kernel does: its channel's part of every operation of the launch. The same text for a
-// CUDA block and for one that host threads play.
+// What a block of the persistent kernel does: its channel's part of every operation of the launch. One text serves CUDA
+// blocks and blocks that host threads play.
 #pragma once
 
 #include "algorithms/execute.h"

@@ -98,7 +98,7 @@ class Engine {
   // hosts().
   Status setHosts(const device::Hosts& hosts);
   const device::Hosts* hosts() const { return hosts_.as<device::Hosts>(); }
-  // The same for operations along the axes of a mesh.
+  // The shape of a mesh. Before the first launch of an operation along its axes, whose description is given mesh().
   Status setMesh(const device::Mesh& mesh);
   const device::Mesh* mesh() const { return mesh_.as<device::Mesh>(); }
   Status setOrder(const std::vector<int>& ranks);

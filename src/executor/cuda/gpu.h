@@ -82,8 +82,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
   // Blocks of the kernels that are resident at once when nothing else runs.
   int residentBlocks() const { return residentBlocks_; }
-  // Those that no communicator has taken. All blocks that wait for each other must be resident together, also those of
-  // several communicators: so each takes some when it is made. Thread-safe.
+  // The resident blocks that no communicator has taken. All blocks that wait for each other must be resident together,
+  // also those of several communicators: so each communicator takes some when it is made. Thread-safe.
   int freeBlocks() const { return residentBlocks_ - taken_.load(std::memory_order_relaxed); }
   // Takes up to `wanted`; how many it got.
   int take(int wanted);
@@ -123,7 +123,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     const Gpu& gpu_;
     const Gpu* const before_;
   };
-  // The same in two halves: leave() is given what enter() returned.
+  // A visit in two halves: leave() is given what enter() returned.
   const Gpu* enter() const;
   void leave(const Gpu* before) const;
 

@@ -25,8 +25,8 @@ __device__ __noinline__ void reduceAs(const device::BlockIndex& index, const dev
 
 using ReduceFunction = void (*)(const device::BlockIndex& index, const device::ReduceArgs& args);
 
-// Called through a table: as direct calls of one kernel the assembler looked at all together, and had not ended after
-// ten minutes and 18 GiB.
+// Called through a table: of direct calls in one kernel the assembler would look at all together, for which it takes
+// too much time and memory.
 struct ReduceTable {
   ReduceFunction function[koloNumDatatypes][static_cast<int>(device::ReduceOp::kUser)];
 };
@@ -106,7 +106,7 @@ class CudaPlatform {
   std::uint64_t timeoutNs_ = 0;
 };
 
-// The same for casts.
+// Casts have one instantiation for each pair of datatypes, each a function of its own, too.
 template <class To, class From>
 __device__ __noinline__ void castAs(const device::BlockIndex& index, const device::RowMove& move) {
   device::castRows<To, From>(index, move);

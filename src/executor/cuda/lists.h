@@ -48,7 +48,8 @@ class Lists {
   void setMayStayInUse();
 
  private:
-  // Those of one length. They are used in turn, and launches end in their order: so the next is free before the others.
+  // The lists of one length. They are used in turn, and launches end in their order: so the next is free before the
+  // others.
   struct Shelf {
     std::vector<std::unique_ptr<List>> lists;
     std::size_t next = 0;

@@ -42,7 +42,8 @@ struct HostIsa {
   void (*streamCopy)(void* dst, const void* src, std::size_t bytes);
 };
 
-// Those compiled in that this processor can execute, best last; the first is "generic". *count gets how many.
+// The instruction sets compiled in that this processor can execute, best last; the first is "generic". *count gets how
+// many.
 const HostIsa* const* availableIsas(int* count);
 
 }  // namespace kolo::executor

@@ -156,8 +156,8 @@ class Fold {
     for (int k = 0; k < kVectors; ++k) out[k] = L::narrow(finish(acc[k]));
     for (int d = 0; d < args_.dstCount; ++d) {
       Byte* const to = static_cast<Byte*>(args_.dst[d]) + at;
-      // A destination that is aligned otherwise than the first is written through the caches: going through a buffer in
-      // order to stream it too was slower.
+      // A destination that is aligned otherwise than the first is written through the caches: to stream it, too, its
+      // bytes would have to go through a buffer, which is a copy more.
       if (streaming && reinterpret_cast<std::uintptr_t>(to) % L::kBytes == 0) {
         for (int k = 0; k < kVectors; ++k) stream<L::kBytes>(to + k * L::kBytes, out[k]);
       } else {
