@@ -72,12 +72,12 @@ CUresult mayCopyNow(CUdeviceptr address, std::size_t bytes) {
 void addCopies(drivers::CudaDriver& d) {
   d.cuMemcpyHtoD = [](CUdeviceptr to, const void* from, std::size_t bytes) {
     const CUresult result = mayCopyNow(to, bytes);
-    if (result == CUDA_SUCCESS) std::memcpy(at(to), from, bytes);
+    if (result == CUDA_SUCCESS && bytes != 0) std::memcpy(at(to), from, bytes);
     return result;
   };
   d.cuMemcpyDtoH = [](void* to, CUdeviceptr from, std::size_t bytes) {
     const CUresult result = mayCopyNow(from, bytes);
-    if (result == CUDA_SUCCESS) std::memcpy(to, at(from), bytes);
+    if (result == CUDA_SUCCESS && bytes != 0) std::memcpy(to, at(from), bytes);
     return result;
   };
   d.cuMemcpyHtoDAsync = [](CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
