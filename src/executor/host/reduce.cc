@@ -85,7 +85,7 @@ void copy(void* dst, const void* src, std::size_t bytes, bool streaming) {
 void moveRows(const device::RowMove& move) {
   const std::uint64_t rowBytes = move.rowElements * move.dstBytes;
   const bool casts = move.dstDatatype != move.srcDatatype;
-  constexpr std::uint64_t kShort = 64;  // a call takes longer than the bytes of such a row
+  constexpr std::uint64_t kShort = 31;  // a call takes longer: perf/results/2026-11-28-special-cases.txt
   const CastKernel cast = casts ? chosen().casts[move.dstDatatype][move.srcDatatype] : nullptr;
   for (std::uint64_t row = 0; row < move.rows; ++row) {
     unsigned char* const to = move.dst + static_cast<std::int64_t>(row) * move.dstStride;
