@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Runs kolo-perf --list or --axis several times, and prints the medians: the ranks of one run keep their places in the caches, so that a run
-repeats itself better than the machine does.
+"""Runs kolo-perf --list or --axis several times, and prints the medians: the calls of one run are more alike than several runs are.
 
 usage: median_of_runs.py RUNS KOLO-PERF --list FILE|--axis AXES [OPTION...]
 

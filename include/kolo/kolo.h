@@ -452,7 +452,8 @@ KOLO_API koloResult_t koloMeshNeighbors(koloComm_t comm, const int* dims, int nd
                                         int* before, int* after);
 /* Finds a communicator of this process by its name.
  * Several communicators may have the name. Communicators that have not failed come first. Among these, those that the
- * calling thread has made come first (ranks may be threads of one process). Parameters:
+ * calling thread has made come first (ranks may be threads of one process).
+ * Parameters:
  *   name  the name: koloConfig_t.name, or the argument of koloCommCreateGroup
  *   comm  place for the handle, which stays its owner's: the caller does not destroy it
  * Threads: any thread.
@@ -938,7 +939,7 @@ KOLO_API koloResult_t koloRequestFree(koloRequest_t request);
  *    the way in, they are multiplied by 1 / scale, rounded to float32. float8 needs it where values leave the range of
  *    the type. The scale of an item is the same on all ranks.
  *  - A narrow transfertype rounds each partial result of a reduction. With KOLO_DEBUG=debug in the environment, a line
- *    for each call tells the algorithm.
+ *    for each collective tells the algorithm.
  *
  * Arrays
  *  - sendarray and recvarray, if not NULL, describe the buffers as arrays, and count is not read. Elements are

@@ -86,7 +86,7 @@ class Recursive {
       } else if (result.data != own.data || work_.scaled) {
         contribute(exchange_, result.data, own);
       }
-      // In the order of halve(): an element's bits do not depend on how many there are.
+      // The partners come in the order of halve(), so that an element's bits do not depend on the vector's length.
       for (int bit = folding_.size() / 2; bit >= 1; bit /= 2) {
         const int partner = folding_.rankOf(member_ ^ bit);
         forward(exchange_, partner, result);

@@ -26,7 +26,7 @@ Status checkOwner(const WindowEntry& entry, const comm::Communicator& communicat
   return error(koloInvalidHandle, "the window belongs to another communicator");
 }
 
-// The window's end as a handle. nullptr: another thread was faster.
+// Ends the handle. nullptr: another thread has ended it.
 std::unique_ptr<WindowEntry> retireWindow(koloWindow_t window) {
   const auto handle = reinterpret_cast<std::uintptr_t>(window);
   std::unique_ptr<WindowEntry> retired(windows.retire(handle));

@@ -38,7 +38,7 @@ void writeShape(std::vector<std::uint64_t>& key, const koloArray_t* array) {
     key.push_back(static_cast<std::uint64_t>(array->strides[d]));
 }
 
-// Of each rank a length; null: no lengths.
+// A length for each rank; null: none are given.
 void writeLengths(std::vector<std::uint64_t>& key, const std::size_t* lengths, int ranks) {
   key.push_back(lengths != nullptr);
   if (lengths != nullptr) key.insert(key.end(), lengths, lengths + ranks);

@@ -110,7 +110,8 @@ bool givesList(const Site& site, const Operation& operation, const LaidOut& laid
   // Of a gather, a block of this rank's own, which may be shorter than others.
   if (collective == Collective::kGather && !site.copies.sharesLists(laidOut.send.bytes)) return false;
   if (isInWindows(site, *laidOut.segments())) return true;
-  if (site.hasAbandonedWindows()) return false;  // by its address, peers would take the memory for a window's
+  // By its address, peers would take the memory for that of the abandoned window.
+  if (site.hasAbandonedWindows()) return false;
   const bool isWritten =
       !sharing.writesPeers || (laidOut.recvHasLongRuns && site.copies.writesPeers(collective, bytes));
   return laidOut.sendHasLongRuns && isWritten && site.copies.readsPeers(collective, bytes);

@@ -83,9 +83,9 @@ std::unique_ptr<Window> Windows::make(void* buffer, std::size_t bytes) {
   return window;
 }
 
-// What all ranks say of their parts of a new window. The ranks also say which windows they have abandoned. A part of a
-// rank that has is used no more: its address may be another window's now. A window that all ranks have abandoned goes
-// here, and so on all ranks before the new one comes.
+// What all ranks say of their parts of a new window. The ranks also say which windows they have abandoned. The part
+// of a rank that has abandoned a window is used no more: its address may be another window's now. A window that all
+// ranks have abandoned ends here, on all ranks before the new one is added.
 Result<std::vector<std::string>> Windows::exchange(Membership& membership, const std::string& mine) {
   std::vector<std::size_t> votes(windows_.size());
   BlobWriter abandoned;
@@ -113,7 +113,7 @@ Result<std::vector<std::string>> Windows::exchange(Membership& membership, const
   return blobs;
 }
 
-// One that is free, on all ranks alike.
+// Gives the window the first index that is free, which is the same on all ranks.
 Status Windows::takeIndex(Window& window) const {
   const auto free = std::find(windows_.begin(), windows_.end(), nullptr);
   window.index = static_cast<std::uint32_t>(free - windows_.begin());

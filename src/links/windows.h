@@ -1,7 +1,8 @@
 // The windows of a communicator: memory that all ranks registered together, and where each peer's part lies.
 //
-// A rank may abandon a window alone: its own buffers are not found in it any more. What other ranks give of theirs it
-// goes on to use, and the index stays taken, until all ranks have abandoned the window; that shows in the next add().
+// A rank may abandon a window alone. Its own buffers are not found in the window any more. It goes on to use the parts
+// of ranks that have not abandoned the window. The index stays taken until all ranks have. The ranks tell each other in
+// the next add().
 //
 // Thread safety: under the communicator's turn, isKnown() with its links held; abandon() from any thread. find() is on
 // the hot path.
@@ -57,8 +58,8 @@ class Windows {
   // Takes it away, with the links held: devices of posted ones may have registered it. release: takes the
   // window over; without one it ends there.
   void drop(const Window& window, const std::function<void(std::shared_ptr<const Window>)>& release = {});
-  // By this rank alone. REQUIRES: none of its operations that have begun have buffers there. The window may be gone
-  // from here on.
+  // Abandons the window on this rank alone. REQUIRES: no operation of this rank that has begun has a buffer there.
+  // Another thread may end the window as soon as this is done.
   static void abandon(Window& window) {
     window.hold = memory::Hold();  // the memory may be freed
     window.isAbandoned.store(true, std::memory_order_release);

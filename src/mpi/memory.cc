@@ -113,8 +113,8 @@ class ErrorsReturned {
   MPI_Errhandler its_ = MPI_ERRHANDLER_NULL;
 };
 
-// The program's hints for a window whose memory Kolo is to know: its end has to be a barrier, behind which no rank
-// gives its part to collectives any more. Without locks the MPI might do without.
+// The program's hints for a window whose memory Kolo uses. MPI_Win_free has to be a barrier, after which no rank uses
+// its part of the window in collectives. With no_locks the MPI may leave the barrier out, so no_locks is not passed on.
 class Hints {
  public:
   explicit Hints(MPI_Info given) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "sums.h"
 #include "support/ranks.h"
 #include "support/settings.h"
 
@@ -16,13 +17,6 @@ using namespace kolo::test;
 
 namespace abandoning {
 namespace {
-
-void sumAndExpect(Self& self, int* send, int* recv, size_t count) {
-  std::fill(send, send + count, self.rank + 1);
-  if (send != recv) std::fill(recv, recv + count, -1);
-  EXPECT_OK(self, koloAllReduce(send, recv, count, koloInt32, koloSum, self.comm, nullptr));
-  EXPECT(self, std::all_of(recv, recv + count, [](int value) { return value == 3; }));
-}
 
 // The first half of the memory is summed into the second, as a list of one item.
 void sumListAndExpect(Self& self, int* memory, size_t elements) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives_table.h"
+#include "sums.h"
 #include "support/ranks.h"
 #include "support/settings.h"
 
@@ -20,14 +21,6 @@ int* allocate(Self& self, size_t elements) {
   void* memory = nullptr;
   EXPECT_OK(self, koloMemAlloc(&memory, elements * sizeof(int)));
   return static_cast<int*>(memory);
-}
-
-void sumAndExpect(Self& self, int* send, int* recv, size_t count) {
-  std::fill(send, send + count, self.rank + 1);
-  if (send != recv) std::fill(recv, recv + count, -1);
-  EXPECT_OK(self, koloAllReduce(send, recv, count, koloInt32, koloSum, self.comm, nullptr));
-  const int sum = self.ranks * (self.ranks + 1) / 2;
-  EXPECT(self, std::all_of(recv, recv + count, [&](int value) { return value == sum; }));
 }
 
 }  // namespace
