@@ -230,11 +230,6 @@ constexpr Setting kTable[] = {
      .meaning = "polls before a waiting rank yields its core; -1: by whether the machine has a core for each rank",
      .low = -1,
      .high = 1000000000},
-    {.name = "KOLO_SPREAD",
-     .kind = Kind::kBool,
-     .fallback = "1",
-     .meaning =
-         "ranks that share cores, and wait on a core where more are than on another that they may run on, go there"},
     {.name = "KOLO_ISA",
      .kind = Kind::kText,
      .fallback = "auto",

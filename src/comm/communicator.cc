@@ -97,17 +97,13 @@ void Communicator::arrange(const Surroundings& around, bool wasDumpable) {
 // What waits, and what puts into words why a wait was in vain.
 void Communicator::makeWaiter(const Surroundings& around) {
   boards_ = std::make_unique<Boards>(*peers_, layout_, rank());
-  const bool spreads = settings::integer("KOLO_SPREAD") != 0 && options_.device < 0;
   const int spin = static_cast<int>(settings::integer("KOLO_SPIN"));
   waiter_ = std::make_unique<Waiter>(Waiter::Setup{.failure = failure_,
                                                    .peers = *peers_,
-                                                   .boards = *boards_,
                                                    .waiting = waiting_,
-                                                   .rank = rank(),
                                                    .timeoutMs = options_.timeoutMs,
                                                    .cores = around.cores,
                                                    .posts = !allMapped_,
-                                                   .spreads = spreads && around.allMapped && ranks() > around.cores,
                                                    .polling = executor::Polling::make(ranks() <= around.cores, spin)});
   causes_ = std::make_unique<CauseFinder>(CauseFinder::Setup{.membership = membership_,
                                                              .name = options_.name,

@@ -33,7 +33,6 @@ struct alignas(64) Board {
   device::Counter left;    // 1: the rank has destroyed its communicator
   device::Counter gaveUp;  // 1: it has left an operation with an error, and its buffers are the caller's again
   device::Counter writes;  // peer + 1 while the rank writes in a peer's ordinary memory; 0: it does not
-  device::Counter thread;  // the hardware thread it was on when it last waited, + 1; 0: it is not said
 };
 
 // What is sent of a board to a peer by a posted link, when its writer has waited for a while.

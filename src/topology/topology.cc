@@ -265,20 +265,6 @@ const std::vector<Nic>& nics() {
   return found;
 }
 
-void moveTo(int thread) {
-  const Affinity before = affinityOf(0);
-  if (!before.has(thread)) return;
-  Affinity one;
-  one.set.reset(CPU_ALLOC(8 * before.bytes));
-  if (one.set == nullptr) return;
-  CPU_ZERO_S(before.bytes, one.set.get());
-  CPU_SET_S(static_cast<std::size_t>(thread), before.bytes, one.set.get());
-  if (sched_setaffinity(0, before.bytes, one.set.get()) != 0) return;
-  if (sched_setaffinity(0, before.bytes, before.set.get()) != 0) {
-    log::warn("a thread that was moved to hardware thread {} has to stay there: {}", thread, std::strerror(errno));
-  }
-}
-
 int availableCores() { return basics().available; }
 
 Result<Described> describe(const std::string& xml, const std::vector<int>& threads) {

@@ -77,9 +77,6 @@ double cpuQuota(const std::string& membership, const std::string& mount);
 // the operating system's numbers, ascending.
 std::vector<int> allowedThreads();
 
-// Moves the calling thread to a hardware thread, if it may run there, and leaves it free to run where it might before.
-void moveTo(int thread);
-
 // The place that this process's affinity, as found at the first call, binds it to.
 Place placeOfProcess(int host);
 

@@ -9,7 +9,6 @@
 
 #include "base/caller.h"
 #include "base/clock.h"
-#include "topology/topology.h"
 
 namespace kolo::waiting {
 namespace {
@@ -55,7 +54,6 @@ Fault Waiter::check(int peer, executor::WaitState& state, bool isMessage, std::i
 
 Fault Waiter::keepWaiting(int peer, executor::WaitState& state, bool isMessage, std::int64_t now) {
   if (const Fault fault = check(peer, state, isMessage, now); fault.kind != Fault::kNone) return fault;
-  if (setup_.spreads) spread(now);
   // One or the other: the function may let others run itself, as Open MPI's does where ranks are more than cores, and
   // what was waited for may have come meanwhile.
   if (++state.rounds % 2 != 0 || !userProgress_.make()) {
@@ -82,25 +80,6 @@ void Waiter::rest(int peer, std::int64_t waitedNs) {
   } else {
     yield();
   }
-}
-
-// A rank says where it is as often as it waits, so that others know. A rank that reads this a little too early or late
-// is put right the next time.
-void Waiter::spread(std::int64_t nowNs) {
-  if (const int thread = sched_getcpu(); thread != thread_) {
-    thread_ = thread;
-    device::storeRelaxed(setup_.boards.own().thread, static_cast<std::uint64_t>(thread + 1));
-  }
-  if (!spreading_.isDue(nowNs)) return;
-  std::vector<int> threadOf(static_cast<std::size_t>(setup_.peers.ranks()), -1);
-  threadOf[static_cast<std::size_t>(setup_.rank)] = thread_;
-  for (int peer = 0; peer < setup_.peers.ranks(); ++peer) {
-    if (peer == setup_.rank || !setup_.peers.isOpen(peer) || setup_.peers[peer].isPosted())
-      continue;  // whose board cannot be read
-    threadOf[static_cast<std::size_t>(peer)] = static_cast<int>(device::loadRelaxed(setup_.boards.of(peer).thread)) - 1;
-  }
-  const int target = Spreading::target(threadOf, setup_.rank, topology::machine().allowedThreads);
-  if (target >= 0) topology::moveTo(target);
 }
 
 void Waiter::yield() {

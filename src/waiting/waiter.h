@@ -2,8 +2,7 @@
 //
 // A wait is a loop of looks at what it waits for. Between two looks it calls keepWaiting(), which says whether to give
 // up. The rank polls for a while where it has a core, and yields. After a long time it naps, or sleeps in a transport
-// that can wake it. Where ranks share cores it may move to a core that fewer of them use
-// (waiting/spreading.h).
+// that can wake it.
 //
 // Thread safety: under the communicator's turn, and with its links held where some are posted, but for polling(),
 // userProgress(), cores() and sharesCores(), which any thread may call.
@@ -19,10 +18,8 @@
 #include "executor/context.h"
 #include "failure/cause.h"
 #include "failure/failure_state.h"
-#include "links/boards.h"
 #include "links/peers.h"
 #include "waiting/core_sharing.h"
-#include "waiting/spreading.h"
 #include "waiting/user_progress.h"
 
 namespace kolo::waiting {
@@ -36,13 +33,10 @@ class Waiter {
   struct Setup {
     const failure::FailureState& failure;
     links::Peers& peers;
-    links::Boards& boards;
     failure::Waiting& waiting;
-    int rank = 0;
-    int timeoutMs = 0;     // the communicator's
-    int cores = 1;         // that the ranks may use, all together
-    bool posts = false;    // some links are posted
-    bool spreads = false;  // ranks share cores, and each sees the boards of all
+    int timeoutMs = 0;   // the communicator's
+    int cores = 1;       // that the ranks may use, all together
+    bool posts = false;  // some links are posted
     executor::Polling polling;
   };
   explicit Waiter(const Setup& setup) : setup_(setup) {}
@@ -71,13 +65,10 @@ class Waiter {
 
  private:
   void rest(int peer, std::int64_t waitedNs);
-  void spread(std::int64_t nowNs);
 
   const Setup setup_;
   UserProgress userProgress_;
   CoreSharing sharing_;
-  Spreading spreading_;
-  int thread_ = -1;        // what this rank's board says
   bool saysWait_ = false;  // Setup::waiting has been told, in this operation
 };
 

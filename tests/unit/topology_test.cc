@@ -179,25 +179,3 @@ TEST_CASE("the place of a process names the host that was given", "[topology]") 
   CHECK(place.package < kolo::topology::machine().packages);
   CHECK(place.core < kolo::topology::machine().cores);
 }
-
-TEST_CASE("a thread that is moved may go wherever it might before") {
-  cpu_set_t before, after, one;
-  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
-  for (const int thread : kolo::topology::machine().allowedThreads) {
-    bool wasThere = false;
-    for (int i = 0; i < 1000 && !wasThere; ++i) {  // the scheduler may be as quick
-      kolo::topology::moveTo(thread);
-      wasThere = sched_getcpu() == thread;
-    }
-    CHECK(wasThere);
-    REQUIRE(sched_getaffinity(0, sizeof after, &after) == 0);
-    CHECK(CPU_EQUAL(&before, &after));
-  }
-  CPU_ZERO(&one);
-  CPU_SET(static_cast<size_t>(kolo::topology::machine().allowedThreads.front()), &one);
-  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
-  kolo::topology::moveTo(
-      kolo::topology::machine().allowedThreads.back());  // it may not run there, unless it is the only one
-  CHECK(sched_getcpu() == kolo::topology::machine().allowedThreads.front());
-  CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
-}
