@@ -1,6 +1,7 @@
 // Ranks that are threads and share a GPU, real or mocked: streams, captured graphs, the resident kernel, messages,
 // windows, and what becomes of kernels that wait when something fails. tests/collectives has the collectives
 // themselves.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
@@ -882,6 +883,45 @@ TEST_CASE("windows between two devices; memory of a pool is staged", "[mock]") {
 #endif
       useWindow(ranks, self, kind, self.rank, kind != Memory::kPool);
     }
+  });
+}
+
+// The kernels of its neighbours run, and could write: the buffers of the rank that is late are in a window.
+TEST_CASE("S3.3 on GPUs nobody writes into a rank's buffer before that rank has called", "[device][windows]") {
+  constexpr std::size_t kCount = 20'000;
+  const std::string algorithm = GENERATE("biring", "ring", "one_shot");
+  INFO(algorithm);
+  const DeviceScene scene(mockFor(3));
+  Ranks ranks(oneDevice(3));
+  std::atomic<int> entered{0};
+  ranks.run([&](Self& self) {
+    EXPECT_OK(self, koloCommSetAlgorithm(self.comm, ("all_gather:" + algorithm).c_str()));
+    void* const memory = allocate(Memory::kOwn, 4 * kCount * sizeof(int), testDevice());
+    koloWindow_t window = nullptr;
+    EXPECT_OK(self, koloWindowRegister(self.comm, memory, 4 * kCount * sizeof(int), &window));
+    const DeviceInts mine(testDevice(), memory, kCount);
+    const DeviceInts all(testDevice(), mine.data() + kCount, 3 * kCount);
+    const CudaStream stream;
+    mine.write(counting(self.rank, kCount));
+    all.fill(-1);
+    ranks.together();
+    if (self.rank == 2) {
+      while (entered < 2) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      EXPECT(self, all.read() == std::vector<int>(3 * kCount, -1));
+    }
+    EXPECT_OK(self, koloAllGather(mine.data(), all.data(), kCount, koloInt32, self.comm, stream.get()));
+    ++entered;
+    stream.synchronize();
+    std::vector<int> expected;
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::vector<int> block = counting(rank, kCount);
+      expected.insert(expected.end(), block.begin(), block.end());
+    }
+    EXPECT(self, all.read() == expected);
+    ranks.together();
+    EXPECT_OK(self, koloWindowDeregister(self.comm, window));
+    EXPECT_OK(self, koloMemFree(memory));
   });
 }
 

@@ -116,7 +116,7 @@ TEST_CASE("S0.1 on GPUs an algorithm is forbidden by ranks, elements and reducti
   CHECK(linesOf(said, "all_reduce: ", "2 x 5000 int32, max") == 2);
 }
 
-TEST_CASE("S0.1 on GPUs an algorithm is forced for registered buffers alone", "[device][windows][knobs]") {
+TEST_CASE("S0.1 S1.1 on GPUs an algorithm is forced for registered buffers alone", "[device][windows][knobs]") {
   constexpr std::size_t kCount = 5000;
   const DeviceScene scene(mockFor(2));
   Ranks ranks(oneDevice(2));
