@@ -21,7 +21,7 @@ void expectMismatch(int ranks, const koloConfig_t& config, const std::function<k
     place(KOLO_HERE ": the mismatched operation", self.rank);
     koloResult_t result = call(self);
     // Bounded: the news is out of band, so a rank may get through some operations before it arrives.
-    for (int i = 0; i < 200 && result == koloSuccess; ++i) {
+    for (int i = 0; i < 2000 && result == koloSuccess; ++i) {
       place(KOLO_HERE ": waiting for the news", self.rank);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       koloResult_t async = koloSuccess;
@@ -39,6 +39,20 @@ void expectMismatch(int ranks, const koloConfig_t& config, const std::function<k
   });
   CHECK(entered == ranks);
 }
+
+// As a progress function: that the rank waits, and has said so to those who ask why nothing goes on.
+struct KnownWait {
+  std::atomic<bool> isSaid{false};
+  std::chrono::steady_clock::time_point begun{};
+  int calls = 0;  // after some time; between two of them the rank has said that it waits
+
+  static void look(void* context) {
+    auto& its = *static_cast<KnownWait*>(context);
+    const auto now = std::chrono::steady_clock::now();
+    if (its.begun == std::chrono::steady_clock::time_point{}) its.begun = now;
+    if (now - its.begun > std::chrono::milliseconds(100) && ++its.calls == 2) its.isSaid = true;
+  }
+};
 
 std::string labelled(const char* what, const std::string& algorithm, int ranks) {
   return std::string(what) + ", " + algorithm + ", " + std::to_string(ranks) + " ranks";
@@ -316,22 +330,30 @@ TEST_CASE("a wait in vain ends with a timeout that names the rank waited for") {
   koloConfig_t config = defaultConfig();
   config.timeoutMs = 200;
   config.name = "patience";
-  World world(3, config);
-  world.run([](Self& self) {
-    if (self.rank == 2) {
-      for (int i = 0; i < 300; ++i) {
-        koloResult_t async = koloSuccess;
-        EXPECT_OK(self, koloCommGetAsyncError(self.comm, &async));
-        if (async != koloSuccess) break;
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (const int hasty : {0, 1}) {  // its time begins when the other one waits, who has all the time there is
+    KnownWait other;
+    World world(3, config);
+    world.run([&](Self& self) {
+      if (self.rank == 1 - hasty) {
+        EXPECT_OK(self, koloSetTimeout(0));
+        EXPECT_OK(self, koloCommSetProgress(self.comm, KnownWait::look, &other));
       }
-    }
-    EXPECT_CODE(self, koloTimeout, koloBarrier(self.comm, nullptr));
-    const std::string text = koloGetLastError(nullptr);
-    if (text.find(" ms for rank 2") == std::string::npos || text.find("patience") == std::string::npos) {
-      self.fault(KOLO_HERE, "the message is: " + text);
-    }
-  });
+      while (self.rank == hasty && !other.isSaid) std::this_thread::yield();
+      if (self.rank == 2) {
+        for (int i = 0; i < 2000; ++i) {
+          koloResult_t async = koloSuccess;
+          EXPECT_OK(self, koloCommGetAsyncError(self.comm, &async));
+          if (async != koloSuccess) break;
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+      }
+      EXPECT_CODE(self, koloTimeout, koloBarrier(self.comm, nullptr));
+      const std::string text = koloGetLastError(nullptr);
+      if (text.find(" ms for rank 2") == std::string::npos || text.find("patience") == std::string::npos) {
+        self.fault(KOLO_HERE, "the message is: " + text);
+      }
+    });
+  }
 }
 
 TEST_CASE("waiting for a message that nobody sends ends with a timeout") {

@@ -420,16 +420,18 @@ TEST_CASE("messages of one thread keep their order while others look") {
 
 TEST_CASE("a call that may not wait executes no request") {
   World world(2);
-  world.run([](Self& self) {
+  std::atomic<bool> asked{false};
+  world.run([&](Self& self) {
     koloRequest_t request = nullptr;
     int value = 1;
-    if (self.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    while (self.rank == 1 && !asked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_OK(self, koloIbarrier(self.comm, &request));
     EXPECT_OK(self, koloSetMayWait(0));
     if (self.rank == 0)
       EXPECT_CODE(self, koloInProgress, koloBroadcast(&value, &value, 1, koloInt32, 0, self.comm, nullptr));
     EXPECT_OK(self, koloSetMayWait(1));
     if (self.rank == 0) EXPECT_CODE(self, koloInProgress, koloRequestTest(request));
+    asked = true;
     EXPECT_OK(self, finish(request));
     EXPECT_OK(self, koloBroadcast(&value, &value, 1, koloInt32, 0, self.comm, nullptr));
   });
@@ -655,6 +657,7 @@ TEST_CASE("the end of a communicator waits for its requests, but not for message
 
 TEST_CASE("an abort ends requests that nobody waits for, and those that threads wait for") {
   World world(2);
+  std::atomic<int> started{0};
   world.run([&](Self& self) {
     int in = 0, other = 0, sum = 0;
     koloRequest_t receive = nullptr, waited = nullptr, collective = nullptr;
@@ -662,6 +665,7 @@ TEST_CASE("an abort ends requests that nobody waits for, and those that threads 
     EXPECT_OK(self, koloIrecv(&other, 1, koloInt32, 1 - self.rank, 1, nullptr, self.comm, &waited));
     if (self.rank == 0) EXPECT_OK(self, koloIallReduce(&in, &sum, 1, koloInt32, koloSum, self.comm, &collective));
     std::thread waiter([&] { (void)koloRequestWait(waited, -1); });
+    for (++started; started < 2;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     if (self.rank == 1) {
       EXPECT_OK(self, koloCommAbort(self.comm));
@@ -755,7 +759,8 @@ TEST_CASE("an operation's own deadline") {
 
 TEST_CASE("events mark places in streams") {
   World world(2);
-  world.run([](Self& self) {
+  std::atomic<bool> asked{false};
+  world.run([&](Self& self) {
     std::array<koloStream_t, 2> streams{};
     koloEvent_t event = nullptr;
     for (koloStream_t& stream : streams) EXPECT_OK(self, koloStreamCreate(&stream));
@@ -763,10 +768,11 @@ TEST_CASE("events mark places in streams") {
     EXPECT_OK(self, koloEventQuery(event));  // never recorded
     EXPECT_OK(self, koloEventSynchronize(event));
     int mine = self.rank + 1, sum = 0, most = 0;
-    if (self.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    while (self.rank == 1 && !asked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_OK(self, koloAllReduce(&mine, &sum, 1, koloInt32, koloSum, self.comm, streams[0]));
     EXPECT_OK(self, koloEventRecord(event, streams[0]));
     if (self.rank == 0) EXPECT_CODE(self, koloInProgress, koloEventQuery(event));
+    asked = true;
     EXPECT_OK(self, koloStreamWaitEvent(streams[1], event));
     EXPECT_OK(self,
               koloAllReduce(&sum, &most, 1, koloInt32, koloMax, self.comm, streams[1]));  // of what the first one gives

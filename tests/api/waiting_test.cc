@@ -14,10 +14,6 @@ using namespace std::chrono_literals;
 namespace {
 
 // Until the communicator has failed.
-// A rank has begun to wait, and says so, before the next one's time is over: also where sanitizers share a busy
-// machine.
-constexpr int kPace = kSanitized ? 3 : 1;
-
 koloResult_t awaitFailure(Self& self) {
   koloResult_t async = koloSuccess;
   for (int i = 0; i < 2000 && async == koloSuccess; ++i) {
@@ -33,18 +29,47 @@ void expectWords(Self& self, const std::string& text, const std::vector<std::str
   }
 }
 
-// Each rank but the idle ones receives what nobody sends from the rank after it; those of higher places in `order`
-// begin first.
-void expectBlame(const std::vector<int>& order, int idle, const std::string& begin, const std::string& more) {
-  koloConfig_t config = defaultConfig();
-  config.timeoutMs = 1000 * kPace;
-  const World world(static_cast<int>(order.size()), config);
+// The ranks that wait, one after the other.
+struct Queue {
+  std::atomic<int> waiting{0};  // so many have waited for some time, and have said that they wait
+  int all = 0;
+};
+struct Place {
+  Queue& queue;
+  int number;        // in the queue
+  bool isFirstOver;  // this rank's time is over when all wait
+  std::chrono::steady_clock::time_point begun{};
+  int calls = 0;  // of the progress function after some time; between two of them the rank has said that it waits
+};
+
+// The progress function of a rank that waits.
+void waitInTurn(void* context) {
+  Place& place = *static_cast<Place*>(context);
+  const auto now = std::chrono::steady_clock::now();
+  if (place.begun == std::chrono::steady_clock::time_point{}) place.begun = now;
+  if (now - place.begun > 100ms && ++place.calls == 2) ++place.queue.waiting;
+  if (place.isFirstOver && place.queue.waiting == place.queue.all) koloSetTimeout(1);
+}
+
+// Each rank but the idle one receives what nobody sends from the rank after it. They begin in turn, by their places in
+// `order`, and have no limit but for one rank, whose time is over when all wait.
+void expectBlame(const std::vector<int>& order, int idle, int firstOver, const std::string& begin,
+                 const std::string& more) {
+  Queue queue;
+  queue.all = static_cast<int>(order.size()) - (idle < 0 ? 0 : 1);
+  std::vector<Place> places;
+  for (std::size_t rank = 0; rank < order.size(); ++rank)
+    places.push_back({queue, order[rank], static_cast<int>(rank) == firstOver});
+  const World world(static_cast<int>(order.size()));
   world.run([&](Self& self) {
     int value = 0;
     if (self.rank == idle) {
       EXPECT(self, awaitFailure(self) == koloTimeout);
     } else {
-      std::this_thread::sleep_for(200ms * kPace * order[static_cast<std::size_t>(self.rank)]);
+      Place& place = places[static_cast<std::size_t>(self.rank)];
+      EXPECT_OK(self, koloSetTimeout(0));
+      EXPECT_OK(self, koloCommSetProgress(self.comm, waitInTurn, &place));
+      while (queue.waiting < place.number) std::this_thread::sleep_for(1ms);
       EXPECT_CODE(self, koloTimeout, koloRecv(&value, 1, koloInt32, (self.rank + 1) % self.ranks, self.comm, nullptr));
       expectWords(self, koloGetLastError(nullptr), {begin, more});
     }
@@ -57,15 +82,17 @@ void expectBlame(const std::vector<int>& order, int idle, const std::string& beg
 }  // namespace
 
 TEST_CASE("a timeout names the wait from which the others follow") {
-  // Rank 0 begins first, and its time is over first; but it waits for 1, which waits for 2, which waits for 3, which
-  // waits for nobody.
-  expectBlame({0, 1, 2, 3}, 3, "rank 2 waited ",
-              "for a message from rank 3 on communicator world; rank 3 waits for nobody");
+  // Rank 0 waits for 1, which waits for 2, which waits for 3, which waits for nobody.
+  for (const int firstOver : {0, 1, 2}) {
+    expectBlame({0, 1, 2, 3}, 3, firstOver, "rank 2 waited ",
+                "for a message from rank 3 on communicator world; rank 3 waits for nobody");
+  }
 }
 
 TEST_CASE("of waits in a circle the oldest is named first, and then the others") {
-  expectBlame({1, 0, 2}, -1, "rank 1 waited ", "for a message from rank 2 on communicator world; and ");
-  expectBlame({1, 0}, -1, "rank 1 waited ", "rank 0 for rank 1");
+  for (const int firstOver : {0, 1, 2})
+    expectBlame({1, 0, 2}, -1, firstOver, "rank 1 waited ", "for a message from rank 2 on communicator world; and ");
+  for (const int firstOver : {0, 1}) expectBlame({1, 0}, -1, firstOver, "rank 1 waited ", "rank 0 for rank 1");
 }
 
 TEST_CASE("a timeout says how far the rank has come that is waited for") {

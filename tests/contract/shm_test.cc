@@ -182,11 +182,14 @@ TEST_CASE("files that a stranger sends are not kept", "[shm]") {
   REQUIRE(recv(socket.fd, &first, sizeof first, 0) == sizeof first);
   char rest;
   CHECK(recv(socket.fd, &rest, 1, 0) <= 0);  // closed without an answer
+  // The file may be closed just after the socket.
+  const auto before = Clock::now();
+  while (scene.peer.value(Op::kOpenFiles) > files && Clock::now() - before < 10s) std::this_thread::sleep_for(1ms);
   CHECK(scene.peer.value(Op::kOpenFiles) == files);
 }
 
 TEST_CASE("a stopped process is an error when the time is over", "[shm]") {
-  Scene scene({.timeoutMs = 1000});
+  Scene scene({.timeoutMs = 2000});
   scene.peer.pause();
   const auto before = Clock::now();
   const auto link = scene.link();
@@ -194,8 +197,8 @@ TEST_CASE("a stopped process is an error when the time is over", "[shm]") {
   scene.peer.resume();
   CHECK(link.status().code() == koloSystemError);
   CHECK(link.status().message().find("does not answer") != std::string::npos);
-  CHECK(took >= 950ms);
-  CHECK(took < 5s);
+  CHECK(took >= 1950ms);
+  CHECK(took < 6s);
   CHECK(scene.link().ok());
 }
 
@@ -218,7 +221,7 @@ TEST_CASE("an importer without file descriptors is told so, and works when it ha
 }
 
 TEST_CASE("an exporter without file descriptors says so, and serves when it has some again", "[shm]") {
-  Scene scene({.timeoutMs = 1000});
+  Scene scene({.timeoutMs = 3000});
   scene.peer.value(Op::kLimitFiles, 0);
   const auto link = scene.link();
   INFO(link.status().message());

@@ -452,8 +452,8 @@ KOLO_ROLE(twoThreads);
 
 // ---- failure
 
-// Longer than ranks that share a real GPU in turns wait for each other.
-const int kShortTimeoutMs = hasRealDevice() ? 3000 : 500 * kSlowness;
+// Longer than ranks that share a real GPU in turns, or a busy machine, wait for each other.
+const int kShortTimeoutMs = hasRealDevice() ? 3000 : 1500 * kSlowness;
 
 // Those who are left go on without the last one.
 void goOn(const Member& me, const Area& area, const CudaStream& stream) {

@@ -70,7 +70,9 @@ KOLO_ROLE(abortAndEnd);
 
 // Kills one of four ranks at any moment, again and again, each rank in its turn.
 void killOneOf4(const std::string& what, const std::string& how, const std::string& transports, int kills) {
-  const std::string patienceMs = std::to_string(2000 * kSlowness);  // for a rank that is killed before it has joined
+  // For a rank that is killed before it has joined. Else nobody waits so long; a quarter of it is what a link may take,
+  // for which a busy machine may need a while.
+  const std::string patienceMs = std::to_string((what == "init" ? 2000 : 5000) * kSlowness);
   for (int kill = 0; kill < kills; ++kill) {
     const int victim = 3 - kill % 4;
     INFO(what << " by " << transports << ", " << how << ", rank " << victim << " is killed");

@@ -24,6 +24,16 @@ def kolo_group(seconds=60.0, **how):
         dist.destroy_process_group()
 
 
+def say(word):
+    """To all ranks, through the default group's store, which rank 0 keeps: not by Kolo."""
+    dist.distributed_c10d._get_default_store().set(word, "said")
+
+
+def hear(word, seconds=60.0):
+    """Waits until a rank has said the word."""
+    dist.distributed_c10d._get_default_store().wait([word], datetime.timedelta(seconds=seconds))
+
+
 def expect_equal(got, wanted, what=""):
     wanted = torch.as_tensor(wanted, dtype=got.dtype)
     if not torch.equal(got, wanted.expand_as(got)):

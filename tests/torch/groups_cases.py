@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import ranks
-from group import expect_equal, expect_error, kolo_group
+from group import expect_equal, expect_error, hear, kolo_group, say
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -59,9 +59,9 @@ def monitored(rank, count):
             dist.monitored_barrier()
         import datetime  # pylint: disable=import-outside-toplevel
 
-        short = datetime.timedelta(seconds=0.5)
+        short = datetime.timedelta(seconds=2)  # in which those who come are there, on a busy machine too
         if rank in (1, 2):
-            time.sleep(3)
+            time.sleep(5)
             return
         words = ["Ranks 1, 2 failed to pass monitoredBarrier" if count > 3 else "Rank 1"]
         expect_error(lambda: dist.monitored_barrier(timeout=short, wait_all_ranks=True), *words)
@@ -72,16 +72,29 @@ def abort(rank, _):
     import threading  # pylint: disable=import-outside-toplevel
 
     with kolo_group() as group:
+
+        def give_up():
+            group._get_backend(torch.device("cpu")).abort()
+            say("aborted")
+
         dist.barrier()
+        giving_up = threading.Timer(0.5, give_up)
         if rank == 0:
-            threading.Timer(0.5, lambda: group._get_backend(torch.device("cpu")).abort()).start()
+            giving_up.start()
         if rank != 1:
             expect_error(lambda: dist.all_reduce(torch.zeros(100)))
             expect_error(lambda: dist.all_reduce(torch.zeros(100)))
-            time.sleep(3)
+            if rank == 0:
+                giving_up.join()  # the store serves one thread at a time
+            hear("told")
+            if rank == 2:
+                say("2 leaves")
+            else:
+                hear("2 leaves")  # rank 0 keeps the store
         else:
-            time.sleep(1.5)
+            hear("aborted")
             expect_error(lambda: dist.all_reduce(torch.zeros(100)), "rank 0 called koloCommAbort")
+            say("told")
 
 
 def dies_in_the_middle(rank, _, asynchronous):

@@ -52,11 +52,12 @@ TEST_CASE("strangers do not disturb a job", "[bootstrap]") {
     for (int i = 0; i < 200; ++i) (void)knock(contents);
   }
   SECTION("silence is ended after five seconds") {
+    const auto since = Clock::now();
     const Socket silent = knock(contents);
     const Socket half = knock(contents);
     push(half, ClientHello().encode().substr(0, 20));
-    CHECK_FALSE(closedWithin(silent, 4000ms));
-    CHECK(closedWithin(silent, 3000ms));
+    CHECK(closedWithin(silent, 7000ms));
+    CHECK(Clock::now() - since > 4000ms);
     CHECK(closedWithin(half, 2000ms));
   }
   SECTION("a wrong secret is refused") {
@@ -209,6 +210,9 @@ TEST_CASE("a rank that has named its job keeps its place while strangers come", 
   hello.tag = tagOf(contents.secret);
   push(slow, hello.encode());
   std::string answer;
+  for (const auto deadline = Clock::now() + 4s; answer.size() < ServerHello::kBytes && Clock::now() < deadline;) {
+    CHECK_FALSE(closedWithin(slow, 5ms, &answer));
+  }
   CHECK_FALSE(closedWithin(slow, 100ms, &answer));
   CHECK(answer.size() == ServerHello::kBytes);
   const std::vector<Socket> strangers = strangersOf(400);
@@ -236,7 +240,7 @@ TEST_CASE("a rank for which the hub's process has no descriptor is told so, and 
   leaveAll(joinAll(newId(), 1));  // what is opened once is there
   const Status told = withTheLastDescriptor([](const koloUniqueId& id) {
     const Files files(limitThatLeaves(1));  // for the rank's own end
-    return join(id, 0, 1, 500).status();
+    return join(id, 0, 1, 2000).status();   // in which the hub has answered
   });
   INFO(told.message());
   CHECK(told.code() == koloUnreachable);

@@ -177,7 +177,7 @@ TEST_CASE("a rank whose links take as long as they may says so while the others 
     const comm::Membership& job = whole.membership();
     return comm::undertake(job.control, 2, job.rank, 0, [&] {
       comm::Membership membership{
-          .control = job.control, .key = 2, .members = job.members, .rank = job.rank, .initTimeoutMs = 2000};
+          .control = job.control, .key = 2, .members = job.members, .rank = job.rank, .initTimeoutMs = 4000};
       return comm::Communicator::create(std::move(membership), options);
     });
   });
