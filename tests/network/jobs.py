@@ -133,10 +133,10 @@ class Case(unittest.TestCase):
         """Likewise for arrays: rows shorter than a cache line, and long ones."""
         return [Programs.perf, "--axis", "0,1", "--shape", shapes, "--buffers", "plain", "-n", "1", "-w", "0"]
 
-    def expect_right(self, ranks):
+    def expect_right(self, ranks, seconds=PATIENCE):
         """kolo-perf compared values on all ranks, and all were right. ranks: with rank 0."""
         for rank in ranks:
-            self.assertEqual(rank.ended(), 0, self.story(ranks))
+            self.assertEqual(rank.ended(seconds), 0, self.story(ranks))
         self.assertIn("# Wrong values: 0 OK", ranks[0].output())
         self.assertNotIn("# Not verified", ranks[0].output())
 
