@@ -63,25 +63,39 @@ KOLO_DEVICE_CALL bool everyOutputIsWritable(device::Exchange<Team>& exchange) {
   return true;
 }
 
+// Where all inputs lie in memory from byte `begin` on, and how far all follow there, `most` bytes at most; 0: some have
+// to be read first, or it is so little that it is better to copy more at a time. All threads call.
+template <class Team>
+KOLO_DEVICE_CALL std::uint64_t inputsInMemory(device::Exchange<Team>& exchange, std::uint64_t begin, std::uint64_t most,
+                                              const void** inputs) {
+  constexpr std::uint64_t kWorthwhile = 1 << 12;
+  std::uint64_t bytes = most;
+  for (int rank = 0; rank < exchange.work().ranks && bytes != 0; ++rank)
+    inputs[rank] = inMemory(exchange, rank, begin, bytes);
+  return bytes < kWorthwhile && bytes < most ? 0 : bytes;
+}
+
 // Folds elements [range) of all ranks' inputs, in rank order, into the outputs of ranks [first, last); `own`: this
-// rank's, or what is put there later. What is in no window is brought here before, or put there after.
+// rank's, or what is put there later. What is not in memory that can be loaded from is brought here before, or put
+// there after.
 template <class Team>
 KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range range, int first, int last,
                                  const device::Elements& own) {
   const device::Work& work = exchange.work();
   const void* inputs[kMaxDirectRanks];
   void* outputs[kMaxDirectRanks];
+  const auto least = [](std::uint64_t a, std::uint64_t b) { return a < b ? a : b; };
   // Long ranges go in blocks, so that the inputs of many ranks are not all streamed through a host's cache at once.
-  const std::uint64_t bytes = work.sharing.readsPeers ? readAtOnce(work.ranks) : Team::kFoldBytes;
-  const std::uint64_t step = bytes / work.elementBytes;
-  for (std::uint64_t at = 0; at < range.count && !exchange.failed(); at += step) {
-    const std::uint64_t count = range.count - at < step ? range.count - at : step;
+  for (std::uint64_t at = 0, count = 0; at < range.count && !exchange.failed(); at += count) {
+    const std::uint64_t place = exchange.bytesOf(range.begin + at), left = exchange.bytesOf(range.count - at);
+    const std::uint64_t there = inputsInMemory(exchange, place, least(left, Team::kFoldBytes), inputs);
+    const std::uint64_t room = readAtOnce(work.ranks);  // for each peer's input in scratch
+    count = (there != 0 ? there : least(left, room)) / work.elementBytes;
     const device::Piece result = own.at({range.begin + at, count});
-    const std::uint64_t place = exchange.bytesOf(range.begin + at);
-    std::uint64_t inScratch = 0;  // which may be null where no peer is read
-    for (int rank = 0; rank < work.ranks; ++rank) {
+    std::uint64_t inScratch = 0;
+    for (int rank = 0; rank < work.ranks && there == 0; ++rank) {
       inputs[rank] = bring(exchange, work.scratchAt(inScratch, result.bytes), rank, place);
-      if (work.sharing.readsPeers && rank != work.rank) inScratch += bytes;
+      if (rank != work.rank) inScratch += room;
     }
     int outputCount = 0;
     bool isPut[kMaxDirectRanks] = {};  // then own is one of the outputs

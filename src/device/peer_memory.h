@@ -62,30 +62,50 @@ KOLO_DEVICE const Segments* loadableList(const Exchange<Team>& exchange, int pee
   }
   return nullptr;
 }
-// Where bytes from logical address `place` on lie in memory, if they follow each other there as they are transferred.
-KOLO_DEVICE unsigned char* plainPlace(const Segments& list, const unsigned char* place, std::uint64_t bytes) {
+// Where logical address `place` lies in memory, and how far bytes follow each other there as they are transferred,
+// `bytes` at most: 0, or all, or up to where the next segment may begin, so that no element is cut.
+KOLO_DEVICE unsigned char* plainRun(const Segments& list, const unsigned char* place, std::uint64_t& bytes) {
   std::uint32_t found = 0;
   const Run run = runAt(list, place, bytes, found);
-  return run.isPlain() && run.bytes == bytes ? run.data : nullptr;
+  const bool endsSegment = run.segment != nullptr && byteOf(place) + run.bytes == endOf(*run.segment);
+  const std::uint64_t follow = endsSegment ? behindGap(*run.segment) - byteOf(place) : run.bytes;
+  if (!run.isPlain() || (follow < bytes && !endsSegment)) bytes = 0;
+  else if (follow < bytes) bytes = follow;
+  return run.data;
 }
 
+// Where a rank's input lies in memory from byte `begin` on, as it is transferred. bytes: how much of it is asked for;
+// becomes how much of that follows there; 0: it has to be read first. REQUIRES: readable. All threads call.
+template <class Team>
+KOLO_DEVICE_CALL const unsigned char* inMemory(const Exchange<Team>& exchange, int peer, std::uint64_t begin,
+                                               std::uint64_t& bytes) {
+  if (peer == exchange.work().rank || sendIsShared(exchange, peer)) return sendOf(exchange, peer, begin, bytes);
+  if constexpr (Team::kReadsLists) {
+    if (isListOf(exchange, peer) && bytes != 0) {
+      if (const Segments* const list = loadableList(exchange, peer)) {
+        return plainRun(*list, exchange.pieceTo(exchange.work().rank).after(begin).data, bytes);
+      }
+    }
+  }
+  bytes = 0;
+  return nullptr;
+}
 // Where a rank's input lies from byte `begin` on, as much of it as `scratch` has room for: in place, or in `scratch`,
 // where it has been read to. REQUIRES: readable. After a barrier since `scratch` was used; another must follow.
 template <class Team>
 KOLO_DEVICE_CALL const unsigned char* bring(const Exchange<Team>& exchange, Piece scratch, int peer,
                                             std::uint64_t begin) {
-  if (peer == exchange.work().rank || sendIsShared(exchange, peer)) return sendOf(exchange, peer, begin, scratch.bytes);
-  if (scratch.bytes == 0 || exchange.failed()) return scratch.data;
+  std::uint64_t bytes = scratch.bytes;
+  const unsigned char* const place = inMemory(exchange, peer, begin, bytes);
+  if (bytes == scratch.bytes) return place;
+  if (exchange.failed()) return scratch.data;
   if constexpr (Team::kReadsLists) {
     if (isListOf(exchange, peer)) {
-      const unsigned char* const place = exchange.pieceTo(exchange.work().rank).after(begin).data;
-      const Segments* const list = loadableList(exchange, peer);
-      if (list == nullptr) {
-        exchange.team().readList(theirSegments(exchange, peer), scratch.data, place, scratch.bytes);
-      } else if (const unsigned char* const inMemory = plainPlace(*list, place, scratch.bytes)) {
-        return inMemory;
+      const unsigned char* const logical = exchange.pieceTo(exchange.work().rank).after(begin).data;
+      if (const Segments* const list = loadableList(exchange, peer)) {
+        SegmentMoves<Team>(exchange.team(), exchange.work()).load(scratch, *list, logical);
       } else {
-        SegmentMoves<Team>(exchange.team(), exchange.work()).load(scratch, *list, place);
+        exchange.team().readList(theirSegments(exchange, peer), scratch.data, logical, scratch.bytes);
       }
       return scratch.data;
     }
@@ -117,7 +137,11 @@ KOLO_DEVICE_CALL unsigned char* storesAt(const Exchange<Team>& exchange, int pee
   if constexpr (Team::kReadsLists) {
     if (isListOf(exchange, peer)) {
       const unsigned char* const place = exchange.pieceFrom(exchange.work().rank).after(begin).data;
-      if (const Segments* const list = loadableList(exchange, peer)) return plainPlace(*list, place, bytes);
+      if (const Segments* const list = loadableList(exchange, peer)) {
+        std::uint64_t follow = bytes;
+        unsigned char* const inMemory = plainRun(*list, place, follow);
+        return follow == bytes ? inMemory : nullptr;
+      }
     }
   }
   return nullptr;

@@ -134,6 +134,10 @@ struct Run {
 };
 
 KOLO_DEVICE std::uint64_t endOf(const Segment& segment) { return segment.begin + segment.bytes; }
+// Where the next one may begin: a gap of less than kSegmentGrain may lie between, of which nothing is transferred.
+KOLO_DEVICE std::uint64_t behindGap(const Segment& segment) {
+  return (endOf(segment) + kSegmentGrain - 1) / kSegmentGrain * kSegmentGrain;
+}
 
 // The segment that a byte lies in, or the next one behind it: the first that ends behind it. count: there is none.
 // near: any number. Runs follow each other, so that it is mostly segment `near` or the next, if `near` was found last.
