@@ -82,7 +82,6 @@ void Communicator::arrange(const Surroundings& around, bool wasDumpable) {
                              .canReadPeers = around.readsPeers,
                              .canWritePeers = around.writesPeers,
                              .ranksShareCores = around.waitsLonger && options_.device < 0};
-  if (planning_.site().copies.ranksShareCores) planning_.machine().takenFromBytes = around.singleCopyBytes;
   allMapped_ = planning_.machine().mapped = around.allMapped;
   if (options_.device < 0) {
     planning_.hosts().arrange(around.places, rank(), planning_.machine());

@@ -91,13 +91,6 @@ Algorithm bestDirectForm(const Query& query, const Machine& machine, const std::
   return best;
 }
 
-// Whether the others take a broadcast's data themselves. Then nobody relays, and a root that does not want to wait for
-// them may give to all at once instead.
-bool isTaken(const Choice& choice, const Query& query, const Machine& machine) {
-  return query.collective == Collective::kBroadcast && choice.direct != Algorithm::kCount &&
-         query.bytes >= machine.takenFromBytes;
-}
-
 // The best through staging. isBesideDirect: a form between windows has been asked for beside it, which a line rules
 // out.
 Algorithm bestStaged(const Query& query, const Machine& machine, const std::vector<Wish>& wishes, bool isBesideDirect) {
@@ -192,7 +185,6 @@ Choice choose(const Query& query, const Machine& machine, const std::vector<Wish
         !isForbidden(Algorithm::kTwoShot, query, machine, wishes, false)) {
       choice.behindRoot = Algorithm::kTwoShot;
     }
-    if (isTaken(choice, query, machine)) choice.algorithm = Algorithm::kOneShot;
   }
   if (choice.algorithm == Algorithm::kHierarchical) {
     const Steps steps = stepsOf(query, machine);
@@ -266,9 +258,7 @@ std::string explain(const Query& asked, const Machine& machine, const std::vecto
             ? fmt::format("{} was asked for\n", name(force->algorithm))
             : fmt::format("{} was asked for but does not fit; the least predicted time won\n", name(force->algorithm));
   } else {
-    text += isTaken(choice, query, machine)
-                ? fmt::format("{}, for the others take the data from where they are", name(choice.algorithm))
-                : fmt::format("{} has the least predicted time", name(choice.algorithm));
+    text += fmt::format("{} has the least predicted time", name(choice.algorithm));
     if (moves) {
       text += fmt::format(" through staging; zero-copy when all buffers lie in windows: {}", name(choice.direct));
     }

@@ -22,12 +22,10 @@ struct Machine {
   };
 
   int ranks = 1;
-  bool mapped = true;     // all ranks reach each other's memory: zero-copy forms exist
-  int cores = 1;          // that these ranks may use
-  double hopUs = 0.12;    // one cache line from core to core
-  double switchUs = 1.5;  // one rank's turn when there are more ranks than cores
-  std::uint64_t takenFromBytes =
-      UINT64_MAX;  // then: from how many bytes on the others take a broadcast's data from where the root has them
+  bool mapped = true;           // all ranks reach each other's memory: zero-copy forms exist
+  int cores = 1;                // that these ranks may use
+  double hopUs = 0.12;          // one cache line from core to core
+  double switchUs = 1.5;        // one rank's turn when there are more ranks than cores
   double cacheGBps = 12.0;      // a core's copy out of caches
   double memoryGBps = 6.0;      // a core's copy out of memory
   double cacheBytes = 8 << 20;  // beyond that, memory

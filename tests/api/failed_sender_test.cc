@@ -29,8 +29,10 @@ struct Gate {
   std::atomic<bool> isOpen{true}, isWaiting{false};
   static void pass(void* self) {
     auto* const gate = static_cast<Gate*>(self);
-    gate->isWaiting = true;
-    await([&] { return gate->isOpen.load(); });
+    await([&] {
+      gate->isWaiting = true;  // in each look: another thread may have closed the gate, and asks who came after that
+      return gate->isOpen.load();
+    });
   }
 };
 
@@ -108,7 +110,8 @@ TEST_CASE("a message is not put out of a buffer that its sender may write again"
                               await([&] {
                                 return straightBytes() == kBytes;
                               });  // rank 1 has put all of the message, and none has gone
-                              receiver.isOpen = receiver.isWaiting = false;
+                              receiver.isOpen = false;
+                              receiver.isWaiting = false;
                               await([&] { return receiver.isWaiting.load(); });
                             },
                         .afterFailing = [&] { carryOut(1); }});

@@ -94,20 +94,6 @@ TEST_CASE(
   CHECK(behindRoot(Collective::kBarrier, apart, "") == Algorithm::kCount);
 }
 
-TEST_CASE("planner: what the others take from a broadcast's root is not relayed, unless somebody wishes it") {
-  Machine machine = machineOf(4, 2);
-  const Query query{.collective = Collective::kBroadcast, .bytes = 1 << 20};
-  const Algorithm usual = planner::choose(query, machine, {}).algorithm;
-  REQUIRE(usual != Algorithm::kOneShot);
-  machine.takenFromBytes = query.bytes + 1;
-  CHECK(planner::choose(query, machine, {}).algorithm == usual);
-  machine.takenFromBytes = query.bytes;
-  CHECK(planner::choose(query, machine, {}).algorithm == Algorithm::kOneShot);
-  CHECK(planner::explain(query, machine, {}).find("one_shot, for the others take the data") != std::string::npos);
-  CHECK(planner::choose(query, machine, wishes("broadcast:tree")).algorithm == Algorithm::kTree);
-  CHECK(planner::choose(query, machine, wishes("broadcast:^one_shot")).algorithm != Algorithm::kOneShot);
-}
-
 // Everybody's work counts there, not that of the busiest: two shots and trees only make more of it, and more turns.
 TEST_CASE("planner: where ranks share cores, data of some kilobytes comes from a root, or goes to it, in one step") {
   for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
