@@ -59,7 +59,7 @@ KOLO_DEVICE_CALL device::Course courseOf(device::Exchange<Team>& exchange, devic
           collective == Collective::kGather ? recvIsShared(exchange, work.root) : sendIsReadable(exchange, work.root);
     } else {
       facts.buffersAreShared = everyBufferIsShared(exchange);
-      facts.inputsAreReadable = facts.buffersAreShared || everyInputIsReadable(exchange);
+      facts.inputsAreReadable = facts.buffersAreShared || goesByAddress(exchange);
     }
   }
   return device::courseOf(facts);

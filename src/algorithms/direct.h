@@ -69,10 +69,21 @@ template <class Team>
 KOLO_DEVICE_CALL std::uint64_t inputsInMemory(device::Exchange<Team>& exchange, std::uint64_t begin, std::uint64_t most,
                                               const void** inputs) {
   constexpr std::uint64_t kWorthwhile = 1 << 12;
+  const std::uint64_t least = kWorthwhile < most ? kWorthwhile : most;
   std::uint64_t bytes = most;
-  for (int rank = 0; rank < exchange.work().ranks && bytes != 0; ++rank)
+  for (int rank = 0; rank < exchange.work().ranks && bytes >= least; ++rank)
     inputs[rank] = inMemory(exchange, rank, begin, bytes);
-  return bytes < kWorthwhile && bytes < most ? 0 : bytes;
+  return bytes >= least ? bytes : 0;
+}
+
+// Whether the data can go straight between buffers that are not all in windows. A two-shot that may write to peers has
+// no scratch memory for the result of a one-shot (collectives/prepare.cc), which would have to take its place.
+template <class Team>
+KOLO_DEVICE_CALL bool goesByAddress(device::Exchange<Team>& exchange) {
+  const device::Work& work = exchange.work();
+  const bool mustWrite = work.signature.collective == device::Collective::kAllReduce && work.sharing.writesPeers &&
+                         work.direct == device::Algorithm::kTwoShot;
+  return everyInputIsReadable(exchange) && (!mustWrite || everyOutputIsWritable(exchange));
 }
 
 // Folds elements [range) of all ranks' inputs, in rank order, into the outputs of ranks [first, last); `own`: this
@@ -111,6 +122,7 @@ KOLO_DEVICE_CALL void directFold(device::Exchange<Team>& exchange, device::Range
     for (int rank = first; rank < last && puts; ++rank) {
       if (isPut[rank]) put(exchange, rank, place, result);
     }
+    if (puts) exchange.team().sync();  // all know alike whether that has failed
   }
 }
 

@@ -119,7 +119,9 @@ class BlockTeam {
   KOLO_DEVICE void readList(const PeerSegments& list, void* to, const unsigned char* place, std::uint64_t bytes) {
     if (leader() && !platform_.readList(list, to, place, bytes)) fail({.kind = Fault::kUnreadable, .peer = list.peer});
   }
-  KOLO_DEVICE const Segments* loadableList(const PeerSegments& list) { return platform_.loadableList(list); }
+  KOLO_DEVICE const Segments* loadableList(const PeerSegments& list) {
+    return failed_ ? nullptr : platform_.loadableList(list);
+  }
   KOLO_DEVICE void writeList(const PeerSegments& list, const unsigned char* place, const void* from,
                              std::uint64_t bytes) {
     if (leader() && !platform_.writeList(list, place, from, bytes))

@@ -148,7 +148,10 @@ class SegmentMoves {
                     .factor = (isCast(from) ? from.segment->scale : 1) / (isCast(to) ? to.segment->scale : 1)});
   }
   KOLO_DEVICE void takeRun(const Run& to, const PeerSegments& theirs, const unsigned char* place) {
-    if (to.isPlain()) return team_.readList(theirs, to.data, place, to.bytes);
+    if (to.isPlain()) {
+      team_.readList(theirs, to.data, place, to.bytes);
+      return team_.sync();  // all know alike whether that has failed
+    }
     Run edge;
     edge.data = edgeOf(0);
     edge.bytes = edge.rowBytes = to.bytes;
@@ -158,7 +161,10 @@ class SegmentMoves {
     team_.sync();
   }
   KOLO_DEVICE void putRun(const PeerSegments& theirs, const unsigned char* place, const Run& from) {
-    if (from.isPlain()) return team_.writeList(theirs, place, from.data, from.bytes);
+    if (from.isPlain()) {
+      team_.writeList(theirs, place, from.data, from.bytes);
+      return team_.sync();  // as above
+    }
     Run edge;
     edge.data = edgeOf(0);
     edge.bytes = edge.rowBytes = from.bytes;

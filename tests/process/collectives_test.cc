@@ -148,6 +148,35 @@ int closeMemory(const std::vector<std::string>& arguments) {
 }
 KOLO_ROLE(closeMemory);
 
+// Rank 1's input is in a window, and its output is kept from the others: rank 0, which works in place, must not fold
+// into scratch memory that is made for no whole result.
+int closeOutput(const std::vector<std::string>&) {
+  if (geteuid() == 0) {  // root may read everything
+    becomeNobody();
+    MUST(prctl(PR_SET_DUMPABLE, 1) == 0);
+  }
+  const Member me = join();
+  constexpr size_t kCount = 1 << 20;
+  void* memory = nullptr;
+  koloWindow_t window = nullptr;
+  MUST_OK(koloMemAlloc(&memory, kCount * sizeof(int)));
+  MUST_OK(koloWindowRegister(me.comm, memory, kCount * sizeof(int), &window));
+  if (me.rank == 1) MUST(prctl(PR_SET_DUMPABLE, 0) == 0);
+  std::vector<int> ordinary(kCount, me.rank + 1);
+  int* const send = me.rank == 1 ? static_cast<int*>(memory) : ordinary.data();
+  std::fill_n(send, kCount, me.rank + 1);
+  for (const char* const algorithm : {"", "all_reduce:two_shot", "all_reduce:one_shot"}) {
+    MUST_OK(koloCommSetAlgorithm(me.comm, algorithm));
+    MUST_OK(koloAllReduce(send, ordinary.data(), kCount, koloInt32, koloMax, me.comm, nullptr));
+    MUST(all(ordinary.data(), kCount, me.ranks));
+  }
+  MUST_OK(koloWindowDeregister(me.comm, window));
+  MUST_OK(koloMemFree(memory));
+  MUST_OK(koloCommDestroy(me.comm));
+  return 0;
+}
+KOLO_ROLE(closeOutput);
+
 int crowd(const std::vector<std::string>&) {
   const Member me = join();
   std::vector<int> send(static_cast<size_t>(me.ranks) * 64), recv(send.size());
@@ -256,6 +285,10 @@ TEST_CASE("processes whose memory the others may no longer read go on by staging
       Job(ranks, "closeMemory", {how, when}, {{"KOLO_SINGLE_COPY_BYTES", "0"}}).expectSuccess();
     }
   }
+}
+
+TEST_CASE("an all-reduce in place of a rank that cannot write where the others receive") {
+  for (const int ranks : {2, 3}) Job(ranks, "closeOutput", {}, {{"KOLO_SINGLE_COPY_BYTES", "0"}}).expectSuccess();
 }
 
 TEST_CASE("processes whose global objects call when all else of theirs has been destroyed") {
