@@ -85,11 +85,19 @@ class Case(jobs.Case):
 
     @contextlib.contextmanager
     def deleted(self, nic):
-        """The RDMA device is being deleted meanwhile, and can be made again afterwards."""
-        deletion = subprocess.Popen(["rdma", "link", "delete", f"rxe{nic}"])
-        yield
-        self.assertEqual(deletion.wait(jobs.PATIENCE), 0)
-        subprocess.run(["rdma", "link", "add", f"rxe{nic}", "type", "rxe", "netdev", f"eth{nic}"], check=True)
+        """The RDMA device is being deleted meanwhile, and is made again afterwards. While another one goes, too, the command may fail to
+        find this one: it is repeated as long as the device is there."""
+        name = f"rxe{nic}"
+        device = f"/sys/class/infiniband/{name}"
+        repeatedly = f"for i in 1 2 3 4 5; do rdma link delete {name} && exit 0; [ -e {device} ] || exit 0; sleep 0.5; done; exit 1"
+        with subprocess.Popen(["sh", "-c", repeatedly], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as deletion:
+            try:
+                yield
+            finally:  # else the cases behind this one would lack it
+                said, _ = deletion.communicate(timeout=jobs.PATIENCE)
+                if not os.path.exists(device):
+                    subprocess.run(["rdma", "link", "add", name, "type", "rxe", "netdev", f"eth{nic}"], check=True)
+        self.assertEqual(deletion.returncode, 0, said)
 
     def await_traffic(self, nic, packets):
         """Until this machine has sent so many more."""
