@@ -2,6 +2,8 @@
 // blocks and blocks that host threads play.
 #pragma once
 
+#include <cstddef>
+
 #include "algorithms/execute.h"
 #include "algorithms/messages.h"
 #include "device/block_team.h"
@@ -34,7 +36,7 @@ KOLO_DEVICE void takeChannel(device::Work& work, int channel) {
   const device::Collective collective = work.signature.collective;
   work.send += part(work.sendLayout, device::isIn(collective, device::kSendsBlocks), work.sendRef);
   work.recv += part(work.recvLayout, device::isIn(collective, device::kReceivesBlocks), work.recvRef);
-  work.links += channel * work.ranks;
+  work.links += static_cast<std::ptrdiff_t>(channel) * work.ranks;
   work.scratch += static_cast<std::uint64_t>(channel) * work.scratchBytes;
 }
 
@@ -82,7 +84,7 @@ KOLO_DEVICE bool runMessages(Platform& platform, const LaunchHead& params, const
   device::Work& work = state.work;
   if (platform.thread() == 0) {
     work = list[0];
-    work.links += channel * work.ranks;
+    work.links += static_cast<std::ptrdiff_t>(channel) * work.ranks;
     state.fault = {};
     work.fault = &state.fault;
     work.posts = postsOf(params, channel);

@@ -7,7 +7,7 @@
 namespace kolo::executor::cuda {
 
 Status Engine::setHosts(const device::Hosts& hosts) {
-  const auto all = static_cast<std::size_t>(hosts.count * hosts.perHost),
+  const auto all = static_cast<std::size_t>(hosts.count) * static_cast<std::size_t>(hosts.perHost),
              across = static_cast<std::size_t>(hosts.count);
   KOLO_ASSIGN(hosts_, gpu_->lend(Lent::Where::kDevice, sizeof hosts + (all + across) * sizeof(int)));
   int* const ranks = reinterpret_cast<int*>(hosts_.as() + sizeof hosts);
