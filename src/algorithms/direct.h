@@ -63,8 +63,9 @@ KOLO_DEVICE_CALL bool everyOutputIsWritable(device::Exchange<Team>& exchange) {
   return true;
 }
 
-// Where all inputs lie in memory from byte `begin` on, and how far all follow there, `most` bytes at most; 0: some have
-// to be read first, or it is so little that it is better to copy more at a time. All threads call.
+// Where all inputs lie in memory from byte `begin` on. The result is how many bytes of each follow there, `most` at
+// most. 0: some inputs have to be read first, or so few bytes follow that more of them should be copied at a time. All
+// threads call.
 template <class Team>
 KOLO_DEVICE_CALL std::uint64_t inputsInMemory(device::Exchange<Team>& exchange, std::uint64_t begin, std::uint64_t most,
                                               const void** inputs) {
@@ -76,8 +77,9 @@ KOLO_DEVICE_CALL std::uint64_t inputsInMemory(device::Exchange<Team>& exchange, 
   return bytes >= least ? bytes : 0;
 }
 
-// Whether the data can go straight between buffers that are not all in windows. A two-shot that may write to peers has
-// no scratch memory for the result of a one-shot (collectives/prepare.cc), which would have to take its place.
+// Whether the data can go straight between buffers that are not all in windows. Where a two-shot cannot write all
+// outputs, the data is staged: a one-shot in place puts its result aside, in scratch memory that is made only if a
+// one-shot was planned, or no rank can write to peers (collectives/prepare.cc).
 template <class Team>
 KOLO_DEVICE_CALL bool goesByAddress(device::Exchange<Team>& exchange) {
   const device::Work& work = exchange.work();

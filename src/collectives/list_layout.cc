@@ -18,10 +18,6 @@ using device::Strides;
 // On average. To read or write a run of a peer costs a system call, as much as copying a quarter of this.
 constexpr std::uint64_t kLongRun = 16 << 10;
 
-std::uint64_t inGrains(std::uint64_t bytes) {
-  return (bytes + device::kSegmentGrain - 1) / device::kSegmentGrain * device::kSegmentGrain;
-}
-
 const Side& sideOf(const Item& item, Buffer buffer) { return buffer == Buffer::kSend ? item.send : item.recv; }
 
 // The dimensions of an array, without those that have one element, and with those in one that follow each other in
@@ -58,7 +54,7 @@ class Layouter {
         if (elements.count == 0) continue;
         if (makesSegments_ && sideOf(item, buffer).data != nullptr)
           addSegment(item, buffer, block, elements, blocks.bytes);
-        blocks.bytes = inGrains(blocks.bytes + elements.count * elementBytes(item.transferType));
+        blocks.bytes = device::inGrains(blocks.bytes + elements.count * elementBytes(item.transferType));
       }
       const std::uint64_t bytes = blocks.bytes - begin;
       blocks.areAlike = blocks.areAlike && (block == 0 || bytes == blocks.counts.front());

@@ -121,8 +121,7 @@ bool givesList(const Site& site, const Operation& operation, const LaidOut& laid
 void layOutList(const Site& site, const Operation& operation, std::uint64_t bytes, Prepared& prepared) {
   Work& work = prepared.work;
   const bool inParts = device::isIn(operation.collective, algorithms::rowOf(work.signature.algorithm).cutsItems);
-  const std::uint64_t edgesAt =
-      (prepared.scratchBytes + device::kSegmentGrain - 1) / device::kSegmentGrain * device::kSegmentGrain;
+  const std::uint64_t edgesAt = device::inGrains(prepared.scratchBytes);
   prepared.laidOut = std::make_shared<const LaidOut>(layOut(*operation.list, inParts ? work.ranks : 1, edgesAt));
   const LaidOut& laidOut = *prepared.laidOut;
   prepared.scratchBytes = edgesAt + device::kEdges * device::kEdgeBytes;

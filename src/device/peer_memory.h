@@ -62,15 +62,18 @@ KOLO_DEVICE const Segments* loadableList(const Exchange<Team>& exchange, int pee
   }
   return nullptr;
 }
-// Where logical address `place` lies in memory, and how far bytes follow each other there as they are transferred,
-// `bytes` at most: 0, or all, or up to where the next segment may begin, so that no element is cut.
+// Where logical address `place` lies in memory. bytes: how much is asked for; becomes how much of that follows there as
+// it is transferred: all of it, what there is of the segment with the gap behind it, or 0. So no element is cut.
 KOLO_DEVICE unsigned char* plainRun(const Segments& list, const unsigned char* place, std::uint64_t& bytes) {
   std::uint32_t found = 0;
   const Run run = runAt(list, place, bytes, found);
-  const bool endsSegment = run.segment != nullptr && byteOf(place) + run.bytes == endOf(*run.segment);
-  const std::uint64_t follow = endsSegment ? behindGap(*run.segment) - byteOf(place) : run.bytes;
-  if (!run.isPlain() || (follow < bytes && !endsSegment)) bytes = 0;
-  else if (follow < bytes) bytes = follow;
+  std::uint64_t follow = run.isPlain() ? run.bytes : 0;
+  if (run.segment != nullptr && byteOf(place) + follow == endOf(*run.segment)) {
+    follow = inGrains(endOf(*run.segment)) - byteOf(place);
+  } else if (follow < bytes) {
+    follow = 0;
+  }
+  if (follow < bytes) bytes = follow;
   return run.data;
 }
 

@@ -18,6 +18,10 @@ namespace kolo::device {
 // Segments begin at multiples of these bytes in the logical buffer. Data is cut at such multiples, so that no element
 // is.
 inline constexpr std::uint64_t kSegmentGrain = 64;
+// The next such multiple. Between the end of a segment and the next one is a gap, of which nothing is transferred.
+KOLO_DEVICE constexpr std::uint64_t inGrains(std::uint64_t bytes) {
+  return (bytes + kSegmentGrain - 1) / kSegmentGrain * kSegmentGrain;
+}
 inline constexpr int kMostDimensions = 8;
 
 // Of a table of segments that peers are given.
@@ -134,10 +138,6 @@ struct Run {
 };
 
 KOLO_DEVICE std::uint64_t endOf(const Segment& segment) { return segment.begin + segment.bytes; }
-// Where the next one may begin: a gap of less than kSegmentGrain may lie between, of which nothing is transferred.
-KOLO_DEVICE std::uint64_t behindGap(const Segment& segment) {
-  return (endOf(segment) + kSegmentGrain - 1) / kSegmentGrain * kSegmentGrain;
-}
 
 // The segment that a byte lies in, or the next one behind it: the first that ends behind it. count: there is none.
 // near: any number. Runs follow each other, so that it is mostly segment `near` or the next, if `near` was found last.

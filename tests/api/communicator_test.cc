@@ -488,10 +488,7 @@ TEST_CASE("abort from another thread ends every rank's wait within a second") {
   constexpr Clock::duration kMost = std::chrono::seconds(kSlowness);
   for (const char* what : {"all_reduce", "barrier", "recv", "stream", "any source"}) {
     INFO(what);
-    // A busy machine may hold a thread up for so long now and then; a library that is late is late each time.
-    Clock::duration late = abortUnder(what);
-    for (int again = 0; again < 2 && late >= kMost; ++again) late = abortUnder(what);
-    CHECK(late < kMost);
+    CHECK(abortUnder(what) < kMost);
   }
 }
 

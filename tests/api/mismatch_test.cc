@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "collectives_table.h"
+#include "support/known_wait.h"
 #include "support/ranks.h"
 #include "support/text.h"
 
@@ -39,20 +40,6 @@ void expectMismatch(int ranks, const koloConfig_t& config, const std::function<k
   });
   CHECK(entered == ranks);
 }
-
-// As a progress function: that the rank waits, and has said so to those who ask why nothing goes on.
-struct KnownWait {
-  std::atomic<bool> isSaid{false};
-  std::chrono::steady_clock::time_point begun{};
-  int calls = 0;  // after some time; between two of them the rank has said that it waits
-
-  static void look(void* context) {
-    auto& its = *static_cast<KnownWait*>(context);
-    const auto now = std::chrono::steady_clock::now();
-    if (its.begun == std::chrono::steady_clock::time_point{}) its.begun = now;
-    if (now - its.begun > std::chrono::milliseconds(100) && ++its.calls == 2) its.isSaid = true;
-  }
-};
 
 std::string labelled(const char* what, const std::string& algorithm, int ranks) {
   return std::string(what) + ", " + algorithm + ", " + std::to_string(ranks) + " ranks";
@@ -331,14 +318,21 @@ TEST_CASE("a wait in vain ends with a timeout that names the rank waited for") {
   config.timeoutMs = 200;
   config.name = "patience";
   for (const int hasty : {0, 1}) {  // its time begins when the other one waits, who has all the time there is
-    KnownWait other;
+    struct Other {
+      KnownWait wait;
+      std::atomic<bool> isKnown{false};
+    } other;
+    const auto look = [](void* context) {
+      auto& its = *static_cast<Other*>(context);
+      if (its.wait.becomesKnown()) its.isKnown = true;
+    };
     World world(3, config);
     world.run([&](Self& self) {
       if (self.rank == 1 - hasty) {
         EXPECT_OK(self, koloSetTimeout(0));
-        EXPECT_OK(self, koloCommSetProgress(self.comm, KnownWait::look, &other));
+        EXPECT_OK(self, koloCommSetProgress(self.comm, look, &other));
       }
-      while (self.rank == hasty && !other.isSaid) std::this_thread::yield();
+      while (self.rank == hasty && !other.isKnown) std::this_thread::yield();
       if (self.rank == 2) {
         for (int i = 0; i < 2000; ++i) {
           koloResult_t async = koloSuccess;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "support/known_wait.h"
 #include "support/one_core.h"
 #include "support/ranks.h"
 #include "support/text.h"
@@ -31,23 +32,20 @@ void expectWords(Self& self, const std::string& text, const std::vector<std::str
 
 // The ranks that wait, one after the other.
 struct Queue {
-  std::atomic<int> waiting{0};  // so many have waited for some time, and have said that they wait
+  std::atomic<int> waiting{0};  // so many waits are known
   int all = 0;
 };
 struct Place {
   Queue& queue;
   int number;        // in the queue
   bool isFirstOver;  // this rank's time is over when all wait
-  std::chrono::steady_clock::time_point begun{};
-  int calls = 0;  // of the progress function after some time; between two of them the rank has said that it waits
+  KnownWait wait{};
 };
 
 // The progress function of a rank that waits.
 void waitInTurn(void* context) {
   Place& place = *static_cast<Place*>(context);
-  const auto now = std::chrono::steady_clock::now();
-  if (place.begun == std::chrono::steady_clock::time_point{}) place.begun = now;
-  if (now - place.begun > 100ms && ++place.calls == 2) ++place.queue.waiting;
+  if (place.wait.becomesKnown()) ++place.queue.waiting;
   if (place.isFirstOver && place.queue.waiting == place.queue.all) koloSetTimeout(1);
 }
 

@@ -215,7 +215,7 @@ void expectWorkOrLimit(int files, const Environment& more) {
   for (int rank = 0; rank < 3; ++rank) ended.push_back(job.wait(rank));
   INFO(files << " files, statuses " << ended[0].status << " " << ended[1].status << " " << ended[2].status << "\n"
              << ended[0].output << ended[1].output << ended[2].output);
-  CHECK(std::chrono::steady_clock::now() - since < 15s * kSlowness);
+  CHECK(std::chrono::steady_clock::now() - since < 14s * kSlowness);
   for (int rank = 0; rank < 3; ++rank) {
     const std::string& output = ended[static_cast<size_t>(rank)].output;
     CHECK(ended[static_cast<size_t>(rank)].exitedWith(0));

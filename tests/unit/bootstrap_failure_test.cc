@@ -60,7 +60,7 @@ TEST_CASE("a rank in a process of its own", "[.child]") {
     return;
   }
   if (role == "rank that forks" && ::fork() == 0) {
-    std::this_thread::sleep_for(8s);  // keeps copies of all descriptors that fork copies
+    std::this_thread::sleep_for(3s);  // keeps copies of all descriptors that fork copies
     ::_exit(0);
   }
   say("ready");
@@ -383,7 +383,7 @@ TEST_CASE("the death of a process is told at once with its rank and pid", "[boot
   child.kill();
   REQUIRE(inboxes[0].waitFor(1));
   REQUIRE(inboxes[1].waitFor(1));
-  CHECK(Clock::now() - start < 5s);  // long before the fork ends
+  CHECK(Clock::now() - start < 1s);
   CHECK(inboxes[1].all()[0].rank == 2);
   CHECK(contains(inboxes[1].all()[0].message, fmt::format("rank 2 (pid {} on", pid)));
   leaveAll(controls);
