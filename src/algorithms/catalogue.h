@@ -126,8 +126,8 @@ inline Cost exchangeAll(Collective collective, double n, double size, double ste
   }
   // The root has most of the work, and the others need not wait for each other.
   if (hasBlocksAtRoot(collective)) return {1, size * 2 * n, size * (4 * (n - 1) + 2)};
-  // The root has most of the work here, too. Reading n - 1 streams at a time is a little dearer than reading one
-  // (perf/results/2026-11-23-mpi-with-barrier-openmpi-8ranks.txt, and -before.txt).
+  // The root has most of the work here, too. Reading n - 1 streams at a time is a little dearer than reading one:
+  // perf/results/2026-11-23-mpi-with-barrier-openmpi-8ranks.txt, with this cost and before it.
   if (collective == Collective::kBroadcast) return {1, size * (2 * n - 1), size * 4 * (n - 1)};
   if (collective == Collective::kReduce) return {1, size * (n + 1), size * (3 * n - 1) * 1.15};
   return {steps, size * (4 * (n - 1) + 2)};
