@@ -13,6 +13,10 @@ import subprocess
 import sys
 import tempfile
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
+from comparing import head, typed
+
 
 def measured(command):
     """By collective, ranks and buffers, what was measured, and its way, the median time."""
@@ -33,6 +37,7 @@ def main():
     if len(sys.argv) < 4 or not sys.argv[1].isdigit() or int(sys.argv[1]) < 1 or not os.access(sys.argv[2], os.X_OK):
         sys.exit(__doc__)
     runs = [measured(sys.argv[2:]) for _ in range(int(sys.argv[1]))]
+    print(head(f"medians of {len(runs)} runs, the least and the most behind them", typed()))
     ways = list(next(iter(runs[0].values())))
     others = ways[1:]
     ratios = "".join(f"{f'{other}/{ways[0]}':>24}" for other in others)

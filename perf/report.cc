@@ -114,7 +114,7 @@ Reporter::Reporter(const Run& run) : run_(run), showBar_(isatty(STDERR_FILENO) =
   fmt::print("# kolo-perf, Kolo {}: {} rank{} ({}{}), {} buffers{}, transport {}\n", run_.version, run_.ranks,
              run_.ranks == 1 ? "" : "s", kind, run_.bound ? ", each bound to a core" : "", run_.buffers,
              run_.inPlace ? " in place" : "", run_.transport);
-  fmt::print("# {}, {} cores, {} memory, {}\n", machine.cpu, machine.cores, formatBytes(machine.memoryBytes),
+  fmt::print("# machine: {}, {} cores, {} memory, {}\n", machine.cpu, machine.cores, formatBytes(machine.memoryBytes),
              machine.kernel);
   if (!run_.gpus.empty())
     fmt::print("# GPUs and their ranks: {}{}\n", run_.gpus, run_.resident ? "; resident kernels" : "");

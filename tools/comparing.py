@@ -1,10 +1,13 @@
 """What the comparisons with other libraries have in common: compare-peers, compare-network, compare-mpi."""
 import os
 import pathlib
+import platform
 import shlex
 import shutil
 import subprocess
 import sys
+
+from gpu_checks.source import commit
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 MOST_ATTEMPTS = 6  # for a pair of runs on a machine that changes
@@ -66,6 +69,29 @@ def cores():
         siblings = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
         found.add(siblings.read_text().strip() if siblings.exists() else str(cpu))
     return found
+
+
+def processor():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def kernel():
+    return platform.release().partition("-")[0]
+
+
+def typed():
+    """The command that was typed, with DIR for a folder, and for a file its name alone."""
+    words = ["DIR" if os.path.isdir(word) else os.path.basename(word) if os.path.isfile(word) else word for word in sys.argv[1:]]
+    return shlex.join([str(pathlib.Path(sys.argv[0]).resolve().relative_to(TOP)), *words])
+
+
+def head(title, command, machine=None):
+    """The first lines of a table, in the form that tests/style/check_results.py asks of those that are kept."""
+    machine = machine or f"{processor()}, {len(cores())} cores, Linux {kernel()}"
+    return f"# {title}\n# command: {command}\n# machine: {machine}\n# commit: {commit()}"
 
 
 def launcher(peer, ranks):

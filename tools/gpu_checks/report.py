@@ -215,10 +215,13 @@ def waits_table(figures):
 
 def text_report(document):
     mocked = " (mocked: the times mean nothing)" if document["mocked"] else ""
+    device = document.get("device", "mocked" if document["mocked"] else "unknown").replace("\n", "; ")
     figures = document["figures"]
     lines = [
-        f"Kolo {document['commit']}, sources {document['sources']}, on a GPU{mocked}, {document['date']}",
-        f"device: {document.get('device', 'mocked' if document['mocked'] else 'unknown')}",
+        f"# Kolo on a GPU{mocked}, {document['date']}",
+        f"# command: {document['command']}",
+        f"# machine: {device}",
+        f"# commit: {document['commit']}, sources {document['sources']}",
         f"{document['unused']:.0f} s of {document['seconds']:.0f} s unused",
     ]
     held = {True: "yes", False: "NO", None: "-"}
