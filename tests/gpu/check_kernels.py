@@ -6,8 +6,8 @@ usage: check_kernels.py [--renew] --resources FILE --table FILE --nvcc NVCC --pa
 IMAGE and --resources are what the build has made. Main loops are those that load or store 16 bytes at once; each function that copies or reduces
 must have one that loads and one that stores, and these must access nothing narrower than 4 bytes, nor registers that were put into memory. That
 holds for every compiler. The table keeps for each function what the compiler that is named in it has made of it: none of the numbers may grow,
-and no main loop may have fewer accesses under way. Another compiler's numbers are printed beside the table's and not judged. A function that is
-not in the table is judged by what its main loops do, and by the sums of all. Architectures that are not in both are passed over.
+and no main loop may have fewer accesses under way. The functions are those of the table, and each is there once. Another compiler's numbers are
+printed beside the table's and not judged. Architectures that are not in both are passed over.
 
 --renew writes the table, after a look at what has changed and why; rows of other architectures stay if they are of the same compiler. The disassemblers come from PATH, from beside NVCC, or, into FOLDER, from the
 Python package index; exit status 77 where they cannot be had.
@@ -38,9 +38,9 @@ MOVERS = re.compile(r"\b(blockCopy|copyShifted|reduceAs|foldShifted)<")   # the 
 COLUMNS = ["registers", "stack", "saved", "narrow", "loads", "stores"]
 MAY_NOT_GROW, MAY_NOT_SHRINK = COLUMNS[:4], COLUMNS[4:]
 HEAD = """\
-# The kernels' machine code: of each function the registers (of a kernel; those that it calls share them), the bytes of stack, the bytes that it
-# spills or saves for its caller (a function that moves data is called once for a chunk of it), its loads and stores of 1 or 2 bytes, and the loads
-# and stores of 16 bytes that its best main loop has under way at once.
+# The kernels' machine code: of each function the registers (of a kernel, with all that it calls), the bytes of stack (of a kernel likewise), the
+# bytes that it spills or saves for its caller (a function that moves data is called once for a chunk of it), its loads and stores of 1 or 2 bytes,
+# and the loads and stores of 16 bytes that its best main loop has under way at once.
 # tests/gpu/check_kernels.py --renew writes this, by the build's arguments (see tests/gpu/meson.build).
 """
 
@@ -101,7 +101,8 @@ def measure(image, resources, cuobjdump, nvdisasm):
     used = build_image.read_report(Path(resources).read_text())
     rows, faults = {}, []
     for architecture, functions in disassembled(image, cuobjdump, nvdisasm).items():
-        names = build_image.short_names([symbol.split("$")[-1] if symbol.startswith("$") else symbol for symbol in functions])
+        names = build_image.short_names(re.sub(r"\$\d+$", "", symbol) for symbol in functions)  # numbers of the module's local functions
+        faults += [f"{architecture}: {name} is there {times} times" for name, times in Counter(names).items() if times > 1]
         rows[architecture] = {}
         for name, function in zip(names, functions.values()):
             measured = Measured(function)
@@ -155,11 +156,11 @@ def read_table(file):
 
 
 def compare(rows, kept):
-    """What is worse than in the table, as text."""
-    worse = []
-    for name, row in rows.items():
-        if name not in kept:
-            continue
+    """What is worse than in the table, or not in both, as text."""
+    worse = [f"{name}: is not in the table" for name in rows if name not in kept]
+    worse += [f"{name}: is in the table alone" for name in kept if name not in rows]
+    for name in rows.keys() & kept.keys():
+        row = rows[name]
         for column in MAY_NOT_GROW + MAY_NOT_SHRINK:
             was, now = kept[name][column], row[column]
             if now > was if column in MAY_NOT_GROW else now < was:
@@ -188,9 +189,6 @@ def judge(rows, options, version):
         if architecture not in kept:
             print(f"{architecture} is not in the table")
             continue
-        fresh = sorted(set(functions) - set(kept[architecture]))
-        if fresh:
-            print(f"{architecture}: not in the table: {', '.join(fresh)}")
         worse = [f"{architecture}: {line}" for line in compare(functions, kept[architecture])]
         if version == of:
             faults += worse
@@ -222,7 +220,7 @@ def main():
         write_table(options.table, dict(sorted({**others, **rows}.items(), key=lambda item: int(re.sub(r"\D", "", item[0])))), version)
     elif worse := judge(rows, options, version):
         faults += worse[:MOST_LINES] + [f"and {len(worse) - MOST_LINES} more"] * (len(worse) > MOST_LINES)
-        faults.append(f"worse than in {options.table}, which --renew writes anew if that is as it should be")
+        faults.append(f"other than in {options.table}, which --renew writes anew if that is as it should be")
     if faults:
         sys.exit("\n".join(faults))
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compiles the kernels to one image for all architectures, and says what registers, shared memory and stack each function takes.
 
-Called by the build. With --check it compiles to PTX alone, for one architecture, and keeps nothing: that takes a small part of the time.
+Called by the build. The code is relocatable (-rdc=true) and linked on the device's side, so that each function exists
+once. Without that the assembler makes a copy of every function for each kernel, which takes it ten times as long.
 
 ptxas counts as spills also what a called function saves of its caller's registers, once at its beginning and end;
 reductions are called functions, so for them the number means that.
@@ -10,8 +11,14 @@ import argparse
 import re
 import subprocess
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+# 445 warns of what withCast() does: lambdas whose template parameters only a call names.
+FLAGS = ["-std=c++20", "-O3", "--expt-relaxed-constexpr", "-fmad=false", "-rdc=true", "-diag-suppress=445"]
+REGISTERS = 128  # of a thread: a multiprocessor has 65,536 for the 512 threads of a block (kBlockThreads)
+AT_ONCE = 2  # architectures; each takes half a gigabyte
 
 ASSEMBLY = """\
     .section .rodata
@@ -27,19 +34,16 @@ koloKernels:
 
 
 def resources(log):
-    """{(architecture, function): numbers}, out of what `ptxas -v` prints."""
+    """{function: numbers}, out of what ptxas and nvlink print. Only nvlink knows what a kernel takes with all that it calls."""
     found = {}
-    where = None
+    use = None
     for line in log.splitlines():
-        if match := re.search(r"(?:Function properties for|Compiling entry function) '?([\w$]+)'?(?: for '(\w+)')?", line):
-            architecture = match[2] or (where[0] if where else "?")
-            where = (architecture, match[1])
-            found.setdefault(where, {})
-        elif where and (match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)):
-            found[where].update(stack=int(match[1]), saved=int(match[2]) + int(match[3]))
-        elif where and (match := re.search(r"Used (\d+) registers", line)):
-            shared = re.search(r"(\d+) bytes smem", line)
-            found[where].update(registers=int(match[1]), shared=int(shared[1]) if shared else 0)
+        if match := re.search(r"Function properties for '?([\w$]+)", line):
+            use = found.setdefault(match[1], {})
+        elif match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            use.update(stack=int(match[1]), saved=int(match[2]) + int(match[3]))
+        elif match := re.search(r"nvlink info .*: used (\d+) registers, .*?(\d+) stack, (\d+) bytes smem", line):
+            use.update(registers=int(match[1]), stack=int(match[2]), shared=int(match[3]))
     return found
 
 
@@ -53,13 +57,13 @@ COLUMNS = {"registers": 10, "shared": 8, "stack": 7, "saved": 8}   # and their w
 
 
 def report(found):
-    names = short_names([function for _, function in found])
-    lines = ["# What each function takes, by ptxas -v: registers, and bytes of shared memory, of stack, and of registers saved or spilled",
-             "# (of a called function: saved for its caller, once for each call, which is a chunk of data).",
+    """found: {architecture: {function: numbers}}"""
+    lines = ["# What each function takes: registers (of a kernel, with all that it calls), and bytes of shared memory, of stack (of a kernel",
+             "# likewise), and of registers saved or spilled (of a called function: saved for its caller, once for each chunk of data).",
              f"{'arch':8}" + "".join(f"{column:>{width}}" for column, width in COLUMNS.items()) + "  function"]
-    for ((architecture, _), use), name in zip(found.items(), names):
-        use = {"stack": 0, "saved": 0, **use}
-        lines.append(f"{architecture:8}" + "".join(f"{use.get(column, '-'):>{width}}" for column, width in COLUMNS.items()) + f"  {name}")
+    for architecture, functions in found.items():
+        for name, use in zip(short_names(functions), functions.values()):
+            lines.append(f"{architecture:8}" + "".join(f"{use.get(column, '-'):>{width}}" for column, width in COLUMNS.items()) + f"  {name}")
     return "\n".join(lines) + "\n"
 
 
@@ -72,35 +76,56 @@ def read_report(text):
     return found
 
 
+def run(*command):
+    """What the command says."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: exit status {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def compile_for(architecture, options, folder):
+    """Leaves ARCHITECTURE.ptx and ARCHITECTURE.cubin in the folder; what the compiler says, and what the assembler and the linker say."""
+    ptx, relocatable, linked = (folder / f"{architecture}.{kind}" for kind in ("ptx", "relocatable.cubin", "cubin"))
+    includes = [f"-I{include}" for include in options.include]
+    depends = ["-MD", "-MF", options.depfile, "-MT", options.image] if architecture == options.architectures[0] else []
+    said = run(options.nvcc, *FLAGS, *includes, *depends, f"-arch=compute_{architecture}", "-ptx", "-o", ptx, options.source)
+    target = f"-arch=sm_{architecture}"
+    log = run(options.nvcc, *FLAGS, target, f"-maxrregcount={REGISTERS}", "-Xptxas", "-v", "-cubin", "-o", relocatable, ptx)
+    return said, log + run(options.nvcc, target, "-dlink", "-cudadevrt=none", "-Xnvlink", "-v", "-cubin", "-o", linked, relocatable)
+
+
+def put_together(options, folder):
+    """The image: the machine code, and the last architecture's PTX for GPUs that are newer than all of it, whose driver assembles it.
+
+    The PTX is the text that was assembled above, though it is relocatable. The driver assembles PTX as a whole program,
+    in which nothing may be missing; the link above has found that nothing is. The image is not made by that link: nvcc
+    would then mark the PTX as --compile-only, and nothing says what a driver makes of that outside of a link.
+    """
+    last = options.architectures[-1]
+    parts = [f"--image3=kind=elf,sm={architecture},file={folder / architecture}.cubin" for architecture in options.architectures]
+    arguments = folder / "arguments"
+    arguments.write_text("\n".join([*parts, "--compress-all"]))  # nvcc would divide them at their commas
+    code = ["-fmad=false", "-gencode", f"arch=compute_{last},code=compute_{last}"]
+    run(options.nvcc, *code, "-fatbin", "-Xfatbin", f"-optf={arguments}", "-o", options.image, folder / f"{last}.ptx")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nvcc", required=True)
-    parser.add_argument("--architectures", required=True, help="by commas; PTX for the last too")
+    parser.add_argument("--architectures", required=True, type=lambda text: text.split(","), help="by commas; PTX for the last too")
     parser.add_argument("--include", action="append", default=[])
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--depfile")
-    parser.add_argument("--image")
-    parser.add_argument("--resources")
-    parser.add_argument("--assembly", help="source file that holds the image as data")
+    parser.add_argument("--depfile", required=True)
+    parser.add_argument("--image", required=True)
+    parser.add_argument("--resources", required=True)
+    parser.add_argument("--assembly", required=True, help="source file that holds the image as data")
     parser.add_argument("source")
     options = parser.parse_args()
-    architectures = options.architectures.split(",")
-    command = [options.nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-fmad=false"]
-    command += [f"-I{folder}" for folder in options.include]
-    if options.check:
-        sys.exit(subprocess.run([*command, f"-arch=compute_{architectures[-1]}", "-ptx", "-o", "/dev/null", options.source]).returncode)
-    command += ["-fatbin", "--threads", "2", "-Xptxas", "-v", "-MD", "-MF", options.depfile, "-MT", options.image, "-o", options.image]
-    for architecture in architectures:
-        command += ["-gencode", f"arch=compute_{architecture},code=sm_{architecture}"]
-    command += ["-gencode", f"arch=compute_{architectures[-1]},code=compute_{architectures[-1]}", options.source]
-    done = subprocess.run(command, capture_output=True, text=True)
-    sys.stdout.write(done.stdout)
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    found = resources(done.stderr)
-    for line in done.stderr.splitlines():
-        if "warning" in line and "Registers are spilled" not in line:
-            print(line, file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
+        done = list(pool.map(lambda architecture: compile_for(architecture, options, Path(folder)), options.architectures))
+        put_together(options, Path(folder))
+    sys.stdout.write(done[0][0])  # warnings, which are the same for all
+    found = {f"sm_{architecture}": resources(log) for architecture, (_, log) in zip(options.architectures, done)}
     Path(options.resources).write_text(report(found))
     # Written anew with each image, so that it is assembled again.
     Path(options.assembly).write_text(ASSEMBLY.format(image=Path(options.image).resolve()))
