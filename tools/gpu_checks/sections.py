@@ -1,6 +1,5 @@
 """What is run, in order of worth: three commands of ten minutes, and each of them as far as its time goes."""
 
-import os
 import shutil
 import sys
 import tempfile
@@ -101,28 +100,6 @@ def measure(section, *more, quick=False):
     return command
 
 
-IMAGE = "src/executor/cuda/kolo_kernels"
-
-
-def nvcc(place):
-    return shutil.which("nvcc", path=place.env["PATH"]) or "/usr/local/cuda/bin/nvcc"
-
-
-def machine_code(place):
-    """What this machine's compiler has made of the kernels' main loops."""
-    where = ["--resources", place.program(IMAGE + "_resources.txt"), "--table", ROOT / "perf/results/gpu/kernels.txt"]
-    how = ["--nvcc", nvcc(place), "--packages", place.build / "packages"]
-    return [sys.executable, ROOT / "tests/gpu/check_kernels.py", *where, *how, place.program(IMAGE + ".fatbin")]
-
-
-def no_machine_code(place):
-    if not place.program(IMAGE + ".fatbin").exists():
-        return "the kernels were compiled elsewhere"
-    path = os.pathsep.join([place.env["PATH"], os.path.dirname(os.path.realpath(nvcc(place)))])
-    missing = [name for name in ("cuobjdump", "nvdisasm") if shutil.which(name, path=path) is None]
-    return f"{' and '.join(missing)} not there" if missing else None
-
-
 def kolo_perf(*more):
     """Every collective, as users measure them."""
 
@@ -220,7 +197,6 @@ FIRST = [
     Section("driver waits", 1, 4, 15, measure("waits"), changes={"CUDA_MODULE_LOADING": "LAZY"}),
     Section("smoke latency", 1, 6, 15, measure("latency", "--ranks", "2", quick=True), mark={"section": "smoke"}),
     Section("smoke bandwidth", 1, 6, 15, measure("bandwidth", "--ranks", "2", quick=True), mark={"section": "smoke"}),
-    Section("smoke machine code", 1, 6, 20, machine_code, device=True, without=no_machine_code),
     Section("smoke sums", 1, 6, 15, of_collectives("GPU: sums of what each rank scales")),
     Section("figures latency", 1, 40, 60, measure("latency", "--ranks", "4,2")),
     Section("figures bandwidth", 1, 50, 60, measure("bandwidth", "--ranks", "4,2")),
