@@ -48,9 +48,10 @@ std::string verbsNote() {
 // In one line: what kernels there are, and the GPUs, or why there are none.
 std::string cudaNote() {
   const auto devices = drivers::cudaDevices();
-  const std::string kernels = hasKernels() ? fmt::format("for {}; ", KOLO_GPU_ARCHITECTURES) : "";
-  if (!devices.ok()) return kernels + devices.status().message();
-  std::string text = kernels;
+  std::string text = hasKernels()     ? fmt::format("for {}; ", KOLO_GPU_ARCHITECTURES)
+                     : KOLO_HAVE_CUDA ? fmt::format("{}; ", drivers::kHowToHaveKernels)
+                                      : "";
+  if (!devices.ok()) return text + devices.status().message();
   const char* between = "";
   for (const drivers::CudaDevice& device : devices.value()) {
     text += fmt::format("{}{}: {} ({}, compute capability {}.{})", between, device.ordinal, device.name,

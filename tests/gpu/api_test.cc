@@ -238,6 +238,18 @@ TEST_CASE("each driver call that fails is an error with its name, and everything
   }
 }
 
+TEST_CASE("a device for which there are no kernels: the error says what to build with", "[mock]") {
+  const MockScene scene;
+  MockCuda::failFrom("cuModuleLoadData", CUDA_ERROR_NO_BINARY_FOR_GPU);
+  const Ranks ranks({0, 0}, {.mayFail = true});
+  MockCuda::failFrom("");
+  for (const std::string& message : ranks.messages) {
+    INFO(message);
+    CHECK(message.find("no kernels for device 0: build Kolo") != std::string::npos);
+    CHECK(message.find("-Dgpu_architectures=80,90,100 (cuModuleLoadData") != std::string::npos);
+  }
+}
+
 TEST_CASE("links are proven by kernels alone, and so are the kernels", "[mock]") {
   const MockScene scene({.devices = 2});
   MockCuda::failFrom("cuMemcpyDtoHAsync");

@@ -29,8 +29,6 @@ TARGETS = [
     "tools/kolo-info",
     LATE_PLUGIN,
 ]
-ARCHITECTURE = "90"  # of the GPU that is there, if it cannot be asked
-ARCHITECTURE_ON_MOCK = ""
 
 
 def prepare(folder):
@@ -69,20 +67,6 @@ def add_libraries(env, folder):
     env["LD_LIBRARY_PATH"] = f"{folder}:{env.get('LD_LIBRARY_PATH', '')}"
 
 
-def architecture():
-    try:
-        asked = subprocess.run(
-            ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ARCHITECTURE
-    first = asked.stdout.split("\n")[0].replace(".", "").strip()
-    return first if first.isdigit() else ARCHITECTURE
-
-
 def programs(mock):
     return [*TARGETS, PERF_ON_MOCK if mock else PERF]
 
@@ -92,7 +76,7 @@ def configure_command(build, mock):
         "-Dtests=enabled",
         "-Dperf=enabled",
         "-Dcuda=enabled",
-        f"-Dgpu_architectures={ARCHITECTURE_ON_MOCK if mock else architecture()}",
+        f"-Dgpu_architectures={'' if mock else 'auto'}",
     ]
     if (build / "build.ninja").exists():
         return ["meson", "configure", build, *options]

@@ -90,8 +90,17 @@ class Pieces(io.RawIOBase):
         super().close()
 
 
+def has_kernels(build, env):
+    info = subprocess.run([build / "tools/kolo-info", "--json"], env=env, capture_output=True, text=True, check=True)
+    features = json.loads(info.stdout)["build"]["features"]
+    return any(feature["built"] for feature in features if feature["name"] == "CUDA kernels")
+
+
 def pack(build, folder, env, mock):
     """What of the build is there; says what is not. Whether anything is."""
+    if not mock and (build / "tools/kolo-info").is_file() and not has_kernels(build, env):
+        print(f"{build} has no kernels: configure it with -Dgpu_architectures=80,90,100")
+        return False
     folder.mkdir(parents=True, exist_ok=True)
     for old in pieces(folder):
         old.unlink()

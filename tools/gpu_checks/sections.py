@@ -302,8 +302,8 @@ def plan(total):
     lines = [
         f"Each command ends within {total:.0f} s: a section is cut to the time that is left. The first one builds, and exports",
         "what it has built; its files, carried to the next machine as the folder BUILD, save the next ones the compiler.",
-        "The kernels alone take nvcc two minutes. A build of before, for the same processor and -Dgpu_architectures=90,",
-        "saves the first command that too: pack it by --build MESON_FOLDER --export BUILD, where no GPU is needed.",
+        "A build of before, for the same processor and with -Dgpu_architectures=80,90,100, saves the first command that",
+        "too: pack it by --build MESON_FOLDER --export BUILD, where no GPU is needed.",
     ]
     for part, command in COMMANDS.items():
         sections = [section for section in SECTIONS if section.part == part]

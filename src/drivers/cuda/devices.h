@@ -20,6 +20,9 @@ struct CudaDevice {
   std::uint64_t memoryBytes = 0;
 };
 
+// For libraries that have none for a device, or none at all.
+inline constexpr char kHowToHaveKernels[] = "build Kolo where the GPU is, or with -Dgpu_architectures=80,90,100";
+
 // Whether this process uses CUDA already, so that pointers may be a device's. Asked when a communicator is made.
 bool usesCuda();
 // Whether the range is memory of the host's; if it is a device's, an error in the words of the caller's argument.

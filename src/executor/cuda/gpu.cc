@@ -5,6 +5,8 @@
 #include <bit>
 #include <optional>
 
+#include "drivers/cuda/devices.h"
+
 extern "C" const unsigned char koloKernels[];
 
 namespace kolo::executor::cuda {
@@ -85,9 +87,9 @@ Status Gpu::load() {
   // Loaded now, not by the first launch: loading may wait for kernels that run, and those may wait for the launch.
   if (const CUresult code = driver_.cuModuleLoadData(&module_, koloKernels); code != CUDA_SUCCESS) {
     const Status why = drivers::cudaError(driver_, code, "cuModuleLoadData");
-    if (koloKernels[0] != 0) return why;
-    return error(koloUnsupported, "this library was built without kernels (the option gpu_architectures is empty): {}",
-                 why.message());
+    if (koloKernels[0] != 0 && code != CUDA_ERROR_NO_BINARY_FOR_GPU) return why;
+    return error(koloUnsupported, "this library has no kernels for device {}: {} ({})", ordinal_,
+                 drivers::kHowToHaveKernels, why.message());
   }
   KOLO_CUDA(driver_, cuModuleGetFunction, (&runFew_, module_, "koloRunFew"));
   KOLO_CUDA(driver_, cuModuleGetFunction, (&runBlocks_, module_, "koloRunBlocks"));
