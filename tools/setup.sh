@@ -163,13 +163,12 @@ kolo_prepare() {
     kolo_build=${2:?--build-dir needs a folder}
     shift 2
   fi
-  kolo_install_packages || return 1
-  kolo_install_extras
+  kolo_install_packages "$@" || return 1
+  kolo_install_extras "$@"
   kolo_configure "$kolo_build" "$@" || return 1
 }
 
 kolo_setup() {
   kolo_prepare "$@" || return 1
-  echo "building $kolo_build"
-  ninja -C "$kolo_build" --quiet || return 1
+  python3 "$kolo_top/tools/building.py" "$kolo_build" || return 1
 }
