@@ -7,22 +7,24 @@
 
 kolo_top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Prints the Debian packages of what is missing here, one a line.
+# Prints the Debian packages of what is missing here for a build with these Meson options, one a line.
 kolo_missing_packages() {
-  local pair
+  local pair libraries=(fmt:libfmt-dev libsodium:libsodium-dev hwloc:libhwloc-dev nlohmann_json:nlohmann-json3-dev
+    CLI11:libcli11-dev)
+  [[ " $* " == *" -Dtests=disabled "* ]] || libraries+=(catch2:catch2)
   for pair in c++:g++ meson:meson ninja:ninja-build pkg-config:pkg-config python3:python3; do
     command -v "${pair%%:*}" >/dev/null || echo "${pair#*:}"
   done
-  for pair in fmt:libfmt-dev libsodium:libsodium-dev hwloc:libhwloc-dev nlohmann_json:nlohmann-json3-dev \
-    CLI11:libcli11-dev catch2:catch2; do
+  for pair in "${libraries[@]}"; do
     pkg-config --exists "${pair%%:*}" 2>/dev/null || echo "${pair#*:}"
   done
 }
 
 # The same of what a build can do without: the transport over InfiniBand steps aside, and the interposer for each MPI.
 kolo_missing_optional_packages() {
-  local pair
-  for pair in libibverbs:libibverbs-dev ompi-c:libopenmpi-dev mpich:libmpich-dev; do
+  local pair libraries=(libibverbs:libibverbs-dev)
+  [[ " $* " == *" -Dmpi=disabled "* ]] || libraries+=(ompi-c:libopenmpi-dev mpich:libmpich-dev)
+  for pair in "${libraries[@]}"; do
     pkg-config --exists "${pair%%:*}" 2>/dev/null || echo "${pair#*:}"
   done
 }
@@ -49,7 +51,7 @@ kolo_can_install() {
 
 kolo_install_packages() {
   local missing
-  mapfile -t missing < <(kolo_missing_packages)
+  mapfile -t missing < <(kolo_missing_packages "$@")
   [[ ${#missing[@]} -gt 0 ]] || return 0
 
   if ! command -v apt-get >/dev/null; then
@@ -66,7 +68,7 @@ kolo_install_packages() {
   # A stale or unreachable index must not stop an installation for which the present one suffices.
   kolo_apt_get update || echo "apt-get update failed; trying with the package lists that are here" >&2
   kolo_apt_get install --no-install-recommends "${missing[@]}" || return 1
-  mapfile -t missing < <(kolo_missing_packages)
+  mapfile -t missing < <(kolo_missing_packages "$@")
   if [[ ${#missing[@]} -gt 0 ]]; then
     echo "Installed, yet still not usable: ${missing[*]}" >&2
     return 1
@@ -88,10 +90,10 @@ kolo_try_packages() {
 # What the build can do without.
 kolo_install_extras() {
   local missing
-  mapfile -t missing < <(kolo_missing_optional_packages)
+  mapfile -t missing < <(kolo_missing_optional_packages "$@")
   [[ ${#missing[@]} -gt 0 ]] || return 0
   kolo_try_packages "${missing[@]}"
-  mapfile -t missing < <(kolo_missing_optional_packages)
+  mapfile -t missing < <(kolo_missing_optional_packages "$@")
   [[ ${#missing[@]} -eq 0 ]] || echo "not installed, and done without: ${missing[*]}"
 }
 
