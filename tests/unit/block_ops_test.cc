@@ -71,7 +71,7 @@ void forAll(SetupFor&& setupFor) {
   forOperation<ReduceOp::kBitXor>(setupFor);
 }
 
-TEST_CASE("a block folds every datatype and operation as the host does", "[block]") {
+TEST_CASE("a block folds every datatype and operation as the host does", "[block][optimised]") {
   forAll([](std::size_t size) {
     const std::size_t shifted = size % 16;
     return std::vector<Setup>{
@@ -86,7 +86,7 @@ TEST_CASE("a block folds every datatype and operation as the host does", "[block
   });
 }
 
-TEST_CASE("a block scales and divides as the host does", "[block]") {
+TEST_CASE("a block scales and divides as the host does", "[block][optimised]") {
   forOperation<ReduceOp::kSum>([](std::size_t size) {
     std::vector<Setup> setups = {{.count = 700, .scaledSource = 1},
                                  {.count = 77, .sources = {size}, .scaledSource = 0}};

@@ -67,7 +67,8 @@ TEST_CASE("a rank in a process of its own", "[.child]") {
   std::this_thread::sleep_for(60s);
 }
 
-TEST_CASE("a reported failure reaches all subscribers once, later ones too, until they unsubscribe", "[bootstrap]") {
+TEST_CASE("a reported failure reaches all subscribers once, later ones too, until they unsubscribe",
+          "[bootstrap][threads]") {
   const std::vector<ControlPtr> controls = joinAll(newId(), 4);
   Inbox inboxes[4];
   for (std::size_t i = 0; i < 3; ++i) controls[i]->subscribe(77, upTo(4), inboxes[i].callback());
@@ -90,7 +91,8 @@ TEST_CASE("a reported failure reaches all subscribers once, later ones too, unti
   leaveAll(controls);
 }
 
-TEST_CASE("a failure of one key of a family reaches those who subscribe to it, before or after", "[bootstrap]") {
+TEST_CASE("a failure of one key of a family reaches those who subscribe to it, before or after",
+          "[bootstrap][threads]") {
   const std::vector<ControlPtr> controls = joinAll(newId(), 4);
   Inbox parents[4], children[4];
   const auto everybodyIsThere = [&](std::uint64_t sequence) {  // and what they said before is with the hub
@@ -124,7 +126,7 @@ TEST_CASE("a failure of one key of a family reaches those who subscribe to it, b
   leaveAll(controls);
 }
 
-TEST_CASE("a reported failure ends the gathers of its key", "[bootstrap]") {
+TEST_CASE("a reported failure ends the gathers of its key", "[bootstrap][threads]") {
   const std::vector<ControlPtr> controls = joinAll(newId(), 3);
   Blobs waiting[2] = {Status(), Status()};
   onThreads(3, [&](int rank) {
@@ -182,7 +184,7 @@ TEST_CASE("a gather that misses several ranks names the one that died, not those
   leaveAll({controls[1], controls[2]});
 }
 
-TEST_CASE("the news of a rank's end names the failure that it reported or heard of before", "[bootstrap]") {
+TEST_CASE("the news of a rank's end names the failure that it reported or heard of before", "[bootstrap][threads]") {
   std::vector<ControlPtr> controls = joinAll(newId(), 4);
   Inbox inbox;
   controls[3]->subscribe(1, upTo(4), inbox.callback());
@@ -207,7 +209,7 @@ TEST_CASE("the news of a rank's end names the failure that it reported or heard 
   leaveAll({controls[3]});
 }
 
-TEST_CASE("a gather times out with the names of those missing, and can be done over", "[bootstrap]") {
+TEST_CASE("a gather times out with the names of those missing, and can be done over", "[bootstrap][threads]") {
   const std::vector<ControlPtr> controls = joinAll(newId(), 4);
   const Status late = controls[0]->allGather(5, 1, upTo(4), 0, "x", 200).status();
   CHECK(late.code() == koloTimeout);
@@ -238,7 +240,7 @@ TEST_CASE("ranks that disagree on the members of a gather are both told", "[boot
 }
 
 TEST_CASE("exchanges of some of a key's ranks do not disturb each other, unless two ranks wait for each other in vain",
-          "[bootstrap]") {
+          "[bootstrap][threads]") {
   const std::vector<ControlPtr> controls = joinAll(newId(), 5);
   Status statuses[5];
   const auto meet = [&](int rank, std::uint64_t sequence, const std::vector<int>& members) {
@@ -286,7 +288,7 @@ TEST_CASE("exchanges of some of a key's ranks do not disturb each other, unless 
   leaveAll(controls);
 }
 
-TEST_CASE("a question is answered by the rank asked, and empty where nobody can answer", "[bootstrap]") {
+TEST_CASE("a question is answered by the rank asked, and empty where nobody can answer", "[bootstrap][threads]") {
   const std::vector<ControlPtr> controls = joinAll(newId(), 4);
   const auto nothing = [](const Failure&) {};
   for (std::size_t i = 0; i < 4; ++i) {
@@ -336,7 +338,7 @@ TEST_CASE("leaving is no failure, but nothing more can be gathered from one who 
   controls[1]->leave();
 }
 
-TEST_CASE("destruction without leaving is a death, told to those concerned", "[bootstrap]") {
+TEST_CASE("destruction without leaving is a death, told to those concerned", "[bootstrap][threads]") {
   std::vector<ControlPtr> controls = joinAll(newId(), 4);
   Inbox concerned;
   Inbox unconcerned;
@@ -416,7 +418,8 @@ TEST_CASE("the death of the hub's process is the death of the rank in it", "[boo
   leaveAll({controls[1], controls[2]});
 }
 
-TEST_CASE("a rank that asks while the hub dies has heard of its death when the question is over", "[bootstrap]") {
+TEST_CASE("a rank that asks while the hub dies has heard of its death when the question is over",
+          "[bootstrap][threads]") {
   Child child("hub", 0, 2, "");
   const koloUniqueId id = unhex(child.line());
   std::vector<ControlPtr> controls = joinAll(id, 2, 1);
@@ -531,7 +534,7 @@ TEST_CASE("a rank that declines ends the wait of those who wait and of those who
   }
 }
 
-TEST_CASE("a rank that cannot dial the hub of its own process ends the wait of all", "[bootstrap]") {
+TEST_CASE("a rank that cannot dial the hub of its own process ends the wait of all", "[bootstrap][threads]") {
   const koloUniqueId id = newId();
   Status waiting;
   std::thread rank([&] { waiting = join(id, 1, 3, kPatienceMs).status(); });

@@ -320,7 +320,7 @@ void requireAllOk(const std::vector<Status>& statuses) {
 
 }  // namespace
 
-TEST_CASE("ranks of one host meet through a private file, several times over", "[bootstrap]") {
+TEST_CASE("ranks of one host meet through a private file, several times over", "[bootstrap][threads]") {
   const TemporaryDirectory directory;
   const Environment environment(Variables{{"XDG_RUNTIME_DIR", directory.path}});
   LauncherJob job;
@@ -373,7 +373,7 @@ TEST_CASE("a rendezvous directory of others is refused", "[bootstrap]") {
   CHECK(contains(status.message(), where));
 }
 
-TEST_CASE("ranks of several hosts meet at the root, several times over", "[bootstrap]") {
+TEST_CASE("ranks of several hosts meet at the root, several times over", "[bootstrap][threads]") {
   std::uint16_t port = 0;
   { Result<Socket> probe = listenOn({}, 0, port); }
   const Environment environment(Variables{{"KOLO_SECRET", "correct horse battery staple"}});

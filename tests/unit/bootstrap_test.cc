@@ -103,7 +103,7 @@ TEST_CASE("one rank is a job", "[bootstrap]") {
   leaveAll(controls);
 }
 
-TEST_CASE("64 ranks join at once, gather, and derive equal secrets", "[bootstrap]") {
+TEST_CASE("64 ranks join at once, gather, and derive equal secrets", "[bootstrap][threads]") {
   constexpr int kRanks = 64;
   const std::vector<ControlPtr> controls = joinAll(newId(), kRanks);
   std::atomic<int> right{0};
@@ -142,7 +142,7 @@ TEST_CASE("blobs of the largest size are gathered, larger ones refused", "[boots
   leaveAll(controls);
 }
 
-TEST_CASE("several gathers of several jobs are in flight at once", "[bootstrap]") {
+TEST_CASE("several gathers of several jobs are in flight at once", "[bootstrap][threads]") {
   const std::vector<ControlPtr> first = joinAll(newId(), 3);
   const std::vector<ControlPtr> second = joinAll(newId(), 3);
   std::atomic<int> right{0};
@@ -166,7 +166,7 @@ TEST_CASE("several gathers of several jobs are in flight at once", "[bootstrap]"
   leaveAll(second);
 }
 
-TEST_CASE("the second claimant of a rank is refused, the first goes on", "[bootstrap]") {
+TEST_CASE("the second claimant of a rank is refused, the first goes on", "[bootstrap][threads]") {
   const koloUniqueId id = newId();
   std::vector<Status> statuses(2);
   std::vector<ControlPtr> controls(2);

@@ -40,7 +40,7 @@ std::string textOf(int rank, std::uint64_t number) {
 
 }  // namespace
 
-TEST_CASE("ranks get each other's texts of each exchange, whoever comes first") {
+TEST_CASE("ranks get each other's texts of each exchange, whoever comes first", "[threads]") {
   constexpr int kRanks = 4, kExchanges = 400;
   Board board(kRanks);
   std::atomic<int> wrong{0};
@@ -80,7 +80,7 @@ TEST_CASE("a rank that waits in an exchange in vain goes on, and finds the other
   CHECK(texts.value() == std::vector<std::string>{"three", "in time"});
 }
 
-TEST_CASE("a rank that gives up on a number says why to those who wait for it, asleep or awake") {
+TEST_CASE("a rank that gives up on a number says why to those who wait for it, asleep or awake", "[threads]") {
   Board board(3);
   CHECK_FALSE(board.tell(0, 1, "one", atOnce()).ok());
   Status sleeper;

@@ -110,7 +110,7 @@ TEST_CASE("a rank that fails or dies at any exchange of making a communicator is
   for (const Way& way : {bySplit(), byShrink(), byGroup()}) failAtEachExchange(way, optionsFor(transports), 3, 1);
 }
 
-TEST_CASE("a rank that does not hear how the ranks agreed on sharing memory ends that for all, at once") {
+TEST_CASE("a rank that does not hear how the ranks agreed on sharing memory ends that for all, at once", "[threads]") {
   constexpr int kExchanges = 4;  // what room there is, what the ranks offer, by what they go, whether all are linked
   for (int step = 1; step <= kExchanges; ++step) {
     INFO("step " << step);
@@ -126,7 +126,8 @@ TEST_CASE("a rank that does not hear how the ranks agreed on sharing memory ends
   }
 }
 
-TEST_CASE("a rank that fails behind the exchanges of a split over shared memory is named by those who have made it") {
+TEST_CASE("a rank that fails behind the exchanges of a split over shared memory is named by those who have made it",
+          "[threads]") {
   Makers makers(3, optionsFor("shm"));
   Worker worker(3);
   expectAllMade(makers.make(std::ref(worker)));
@@ -137,7 +138,8 @@ TEST_CASE("a rank that fails behind the exchanges of a split over shared memory 
   expectAllMade(makers.make(std::ref(worker)));
 }
 
-TEST_CASE("a transport that fails in any call on one rank is left by both ends of the pair, or all ranks say why") {
+TEST_CASE("a transport that fails in any call on one rank is left by both ends of the pair, or all ranks say why",
+          "[threads]") {
   const Late late(8);
   const int code = GENERATE(as<int>(), KOLO_TRANSPORT_ERROR, KOLO_TRANSPORT_UNREACHABLE);
   INFO("code " << code);
@@ -228,7 +230,8 @@ TEST_CASE("ranks that prefer different transports go by one") {
   worker.expectAlike();
 }
 
-TEST_CASE("a link that is made at first use and should have worked fails with the reason, for its peer may go by it") {
+TEST_CASE("a link that is made at first use and should have worked fails with the reason, for its peer may go by it",
+          "[threads]") {
   const Late late(1);
   Makers makers(3, optionsFor("late,shm"));
   const auto links = [](comm::Communicator& whole, Worker& worker) { return worker(whole); };

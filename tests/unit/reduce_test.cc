@@ -68,7 +68,7 @@ TEST_CASE("a kernel exists exactly where the operation is defined", "[reduce]") 
   CHECK(device::isAverageDefined(koloComplex64));
 }
 
-TEST_CASE("the instruction set in use is one of those available, generic the first", "[reduce]") {
+TEST_CASE("the instruction set in use is one of those available, generic the first", "[reduce][optimised]") {
   const std::vector<const HostIsa*> all = isas();
   REQUIRE_FALSE(all.empty());
   CHECK(std::string(all.front()->name) == "generic");
@@ -77,7 +77,7 @@ TEST_CASE("the instruction set in use is one of those available, generic the fir
   CHECK(found);
 }
 
-TEST_CASE("every kernel folds two and three sources as the oracle does, for any count", "[reduce]") {
+TEST_CASE("every kernel folds two and three sources as the oracle does, for any count", "[reduce][optimised]") {
   forEachKernel([](auto tag, executor::ReduceKernel kernel, ReduceOp op) {
     using T = typename decltype(tag)::type;
     for (const std::uint64_t count : {0, 1, 2, 3, 5, 7, 8, 13, 16, 31, 33, 64, 127, 257, 509, 1031}) {
@@ -87,7 +87,7 @@ TEST_CASE("every kernel folds two and three sources as the oracle does, for any 
   });
 }
 
-TEST_CASE("one to nine sources go to one to three destinations", "[reduce]") {
+TEST_CASE("one to nine sources go to one to three destinations", "[reduce][optimised]") {
   forEachSum([](auto tag, executor::ReduceKernel kernel, koloDataType_t) {
     using T = typename decltype(tag)::type;
     for (std::size_t sources = 1; sources <= 9; ++sources) {
@@ -104,7 +104,7 @@ TEST_CASE("one to nine sources go to one to three destinations", "[reduce]") {
   });
 }
 
-TEST_CASE("a destination may be any of the sources", "[reduce]") {
+TEST_CASE("a destination may be any of the sources", "[reduce][optimised]") {
   forEachKernel([](auto tag, executor::ReduceKernel kernel, ReduceOp op) {
     using T = typename decltype(tag)::type;
     for (int inPlace = 0; inPlace < 4; ++inPlace) {
@@ -123,7 +123,7 @@ TEST_CASE("a destination may be any of the sources", "[reduce]") {
   });
 }
 
-TEST_CASE("pointers may be misaligned to any degree, each its own", "[reduce]") {
+TEST_CASE("pointers may be misaligned to any degree, each its own", "[reduce][optimised]") {
   forEachSum([](auto tag, executor::ReduceKernel kernel, koloDataType_t) {
     using T = typename decltype(tag)::type;
     for (std::size_t offset = 0; offset < 64; ++offset) {
@@ -142,7 +142,7 @@ TEST_CASE("pointers may be misaligned to any degree, each its own", "[reduce]") 
   });
 }
 
-TEST_CASE("a scale is multiplied into its source only, and a divisor applies once", "[reduce]") {
+TEST_CASE("a scale is multiplied into its source only, and a divisor applies once", "[reduce][optimised]") {
   forEachSum([](auto tag, executor::ReduceKernel kernel, koloDataType_t datatype) {
     using T = typename decltype(tag)::type;
     for (std::size_t sources = 1; sources <= 3; ++sources) {
@@ -167,7 +167,7 @@ TEST_CASE("a scale is multiplied into its source only, and a divisor applies onc
   });
 }
 
-TEST_CASE("an average of shares counts each by its weight", "[reduce]") {
+TEST_CASE("an average of shares counts each by its weight", "[reduce][optimised]") {
   forEachSum([](auto tag, executor::ReduceKernel kernel, koloDataType_t) {
     using T = typename decltype(tag)::type;
     if constexpr (device::kIsNarrowFloat<T>) {
@@ -187,7 +187,8 @@ TEST_CASE("an average of shares counts each by its weight", "[reduce]") {
   });
 }
 
-TEST_CASE("an average of the largest values is the largest, and one of the smallest the smallest", "[reduce]") {
+TEST_CASE("an average of the largest values is the largest, and one of the smallest the smallest",
+          "[reduce][optimised]") {
   forEachSum([](auto tag, executor::ReduceKernel kernel, koloDataType_t datatype) {
     using T = typename decltype(tag)::type;
     if constexpr (device::kIsNarrowFloat<T> || device::kIsSmallInteger<T>) {
@@ -214,7 +215,7 @@ TEST_CASE("an average of the largest values is the largest, and one of the small
   });
 }
 
-TEST_CASE("large ranges are whole, streamed or not", "[reduce]") {
+TEST_CASE("large ranges are whole, streamed or not", "[reduce][optimised]") {
   for (const HostIsa* isa : isas()) {
     INFO(isa->name);
     for (const bool streaming : {false, true}) {
@@ -225,7 +226,7 @@ TEST_CASE("large ranges are whole, streamed or not", "[reduce]") {
   }
 }
 
-TEST_CASE("all instruction sets give the same bits", "[reduce]") {
+TEST_CASE("all instruction sets give the same bits", "[reduce][optimised]") {
   forEachDatatype([](auto tag, koloDataType_t datatype) {
     using T = typename decltype(tag)::type;
     for (const ReduceOp op : kOperations) {
@@ -274,7 +275,8 @@ void checkOrderIndependence(koloDataType_t datatype, const std::vector<Bits>& pa
   }
 }
 
-TEST_CASE("min and max of signed zeros, infinities and NaNs do not depend on the order, to the bit", "[reduce]") {
+TEST_CASE("min and max of signed zeros, infinities and NaNs do not depend on the order, to the bit",
+          "[reduce][optimised]") {
   checkOrderIndependence<float, std::uint32_t>(koloFloat32,
                                                {0, 0x80000000, 1, 0x80000001, 0x3f800000, 0xbf800000, 0x7f800000,
                                                 0xff800000, 0x7f800001, 0xffc12345, 0x7fc00000},
@@ -286,7 +288,7 @@ TEST_CASE("min and max of signed zeros, infinities and NaNs do not depend on the
       0x7ff8000000000000);
 }
 
-TEST_CASE("a copy is whole at any size and misalignment, and writes nothing else", "[reduce]") {
+TEST_CASE("a copy is whole at any size and misalignment, and writes nothing else", "[reduce][optimised]") {
   const auto check = [](std::size_t bytes, std::size_t to, std::size_t from, auto&& copy) {
     Buffer src(bytes, from), dst(bytes, to);
     for (std::size_t i = 0; i < bytes; ++i) src.data()[i] = static_cast<unsigned char>(i * 131 + i / 251);

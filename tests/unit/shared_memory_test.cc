@@ -171,7 +171,7 @@ TEST_CASE("releasing what was not allocated is refused", "[memory]") {
   CHECK(kolo::memory::allocate(0).value() == nullptr);
 }
 
-TEST_CASE("blocks are allocated, found and released by many threads", "[memory]") {
+TEST_CASE("blocks are allocated, found and released by many threads", "[memory][threads]") {
   const std::size_t files = openFiles();
   std::vector<int> bad(4, 0);
   std::vector<std::thread> threads;

@@ -165,7 +165,7 @@ TEST_CASE("the threads that affinity allows are found", "[topology]") {
   CHECK(kolo::topology::machine().allowedThreads == expected);
 }
 
-TEST_CASE("the topology may be asked from several threads at once", "[topology]") {
+TEST_CASE("the topology may be asked from several threads at once", "[topology][threads]") {
   std::vector<const kolo::topology::Machine*> seen(4);
   std::vector<std::thread> threads;
   for (auto& slot : seen) threads.emplace_back([&slot] { slot = &kolo::topology::machine(); });

@@ -32,7 +32,7 @@ bool hasBias(Bias& bias) {
 
 }  // namespace
 
-TEST_CASE("A thread that is alone gets the bias, and loses it when another takes a place", "[turn]") {
+TEST_CASE("A thread that is alone gets the bias, and loses it when another takes a place", "[turn][threads]") {
   Bias bias;
   Turn turn;
   turn.leanOn(bias);
@@ -59,7 +59,7 @@ TEST_CASE("A turn without a bias never leans", "[turn]") {
   REQUIRE_FALSE(hasBias(bias));
 }
 
-TEST_CASE("A place taken while the owner is inside is served after it has left", "[turn]") {
+TEST_CASE("A place taken while the owner is inside is served after it has left", "[turn][threads]") {
   if (!Bias::isPossible()) return;
   Bias bias;
   Turn turn;
@@ -82,7 +82,8 @@ TEST_CASE("A place taken while the owner is inside is served after it has left",
   other.join();
 }
 
-TEST_CASE("One is in the turn at a time, whoever has the bias, and places are served in order", "[turn]") {
+TEST_CASE("One is in the turn at a time, whoever has the bias, and places are served in order",
+          "[turn][threads][optimised]") {
   Bias bias;
   Turn turn;
   turn.leanOn(bias);
