@@ -505,7 +505,7 @@ TEST_CASE("no device is opened without file descriptors, and none are lost", "[c
   accepted(peer.open("tcp"));
 }
 
-TEST_CASE("the listener ends with the last device that needs it", "[connect]") {
+TEST_CASE("the listener ends with the last device that needs it", "[connect][threads]") {
   const std::size_t files = openFiles();
   Rank one, other, alone;
   REQUIRE_OK(alone.open("tcp", {.ranks = 1}));
@@ -521,7 +521,7 @@ TEST_CASE("the listener ends with the last device that needs it", "[connect]") {
   CHECK(openFiles() == files);
 }
 
-TEST_CASE("dials that cross make one connection", "[connect]") {
+TEST_CASE("dials that cross make one connection", "[connect][threads]") {
   for (int round = 0; round < 30; ++round) {
     Pair pair("tcp");
     const Reply theirs = accepted(pair.peer.registerMemory(kBytes));

@@ -33,7 +33,8 @@ TEST_CASE("short requests go together, those that may wait with the next call", 
 }
 
 // The mock takes it for a mistake if a message comes and there is no buffer for it.
-TEST_CASE("a rank in no call is sent no more packets than it has room for, and the rest when it calls", "[ib]") {
+TEST_CASE("a rank in no call is sent no more packets than it has room for, and the rest when it calls",
+          "[ib][threads]") {
   if (isReal()) return;
   for (const unsigned requests : {4u, 4096u}) {
     DYNAMIC_SECTION("queues of " << requests) {

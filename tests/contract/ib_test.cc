@@ -146,7 +146,7 @@ TEST_CASE("short queues, late completions and any order among queue pairs change
   }
 }
 
-TEST_CASE("a port that goes down in the middle is left for another one", "[ib]") {
+TEST_CASE("a port that goes down in the middle is left for another one", "[ib][threads]") {
   if (isReal()) return;
   for (const bool isSilent : {false, true}) {
     for (const int nics : {2, 4}) {
@@ -186,7 +186,7 @@ TEST_CASE("a port that fails together with the connection is left for another on
 }
 
 // The same where one of both ranks is in no call when it happens.
-TEST_CASE("a rank in no call leaves a lane that its peer has closed", "[ib]") {
+TEST_CASE("a rank in no call leaves a lane that its peer has closed", "[ib][threads]") {
   if (isReal()) return;
   const World world;
   Two two;
@@ -200,7 +200,7 @@ TEST_CASE("a rank in no call leaves a lane that its peer has closed", "[ib]") {
   CHECK(isRight(two.ranks[1].data(0) + kSignals, 1));
 }
 
-TEST_CASE("a rank that has left the operation still carries on what it put", "[ib]") {
+TEST_CASE("a rank that has left the operation still carries on what it put", "[ib][threads]") {
   if (isReal()) return;
   const World world;
   Two two;
@@ -238,7 +238,7 @@ TEST_CASE("messages wake no thread, which keeps its tick while they come", "[ib]
   CHECK(sleeps <= 4 + 2 * (ticks + 2));
 }
 
-TEST_CASE("without any way left the link is lost, and says what happened to each", "[ib]") {
+TEST_CASE("without any way left the link is lost, and says what happened to each", "[ib][threads]") {
   if (isReal()) return;
   for (const bool isSilent : {false, true}) {
     DYNAMIC_SECTION((isSilent ? "nobody is told" : "ports are down")) {

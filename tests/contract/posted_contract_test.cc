@@ -71,7 +71,7 @@ std::string exchangeWithAll(std::vector<Rank>& ranks, int i, std::uint64_t round
 
 }  // namespace
 
-TEST_CASE("payloads and signals pass in order between processes", "[posted]") {
+TEST_CASE("payloads and signals pass in order between processes", "[posted][optimised]") {
   for (const std::string& name : working(koloLinkPosted)) {
     for (const auto& [rounds, most] : {std::pair<std::uint64_t, std::size_t>{10000, 2048}, {200, kMostPayload}}) {
       DYNAMIC_SECTION(name << " up to " << most << " bytes") {
@@ -84,7 +84,7 @@ TEST_CASE("payloads and signals pass in order between processes", "[posted]") {
   }
 }
 
-TEST_CASE("payloads and signals pass in order between threads", "[posted]") {
+TEST_CASE("payloads and signals pass in order between threads", "[posted][threads]") {
   for (const std::string& name : working(koloLinkPosted)) {
     DYNAMIC_SECTION(name) {
       Rank ranks[2];
@@ -293,7 +293,7 @@ TEST_CASE("what is queued is bounded, and goes on when the peer does", "[posted]
   }
 }
 
-TEST_CASE("ranks that all write to each other at once do not hold each other up", "[posted]") {
+TEST_CASE("ranks that all write to each other at once do not hold each other up", "[posted][threads]") {
   for (const std::string& name : working(koloLinkPosted)) {
     DYNAMIC_SECTION(name) {
       constexpr int kRanks = 4;
@@ -388,7 +388,7 @@ TEST_CASE("devices open and close in any order while others post", "[posted]") {
   }
 }
 
-TEST_CASE("what was accepted reaches the peer, also when the device is closed at once", "[posted]") {
+TEST_CASE("what was accepted reaches the peer, also when the device is closed at once", "[posted][threads]") {
   for (const std::string& name : working(koloLinkPosted)) {
     DYNAMIC_SECTION(name) {
       PostedPair pair(name);

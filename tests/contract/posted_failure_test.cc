@@ -122,7 +122,8 @@ TEST_CASE("after a failure closing waits for nobody, where the transport knows o
   }
 }
 
-TEST_CASE("after a failure nothing of what was put is read any more, where the transport knows of that", "[posted]") {
+TEST_CASE("after a failure nothing of what was put is read any more, where the transport knows of that",
+          "[posted][threads]") {
   for (const std::string& name : working(koloLinkPosted)) {
     for (const char* const settings :
          {"", "KOLO_TCP_ZEROCOPY_BYTES=1000"}) {  // the kernel reads what it was lent, when it likes
@@ -282,7 +283,7 @@ TEST_CASE("a peer without any way to it is unreachable, and what was tried is li
   }
 }
 
-TEST_CASE("a link that is closed while bytes are under way does not disturb the others", "[posted]") {
+TEST_CASE("a link that is closed while bytes are under way does not disturb the others", "[posted][threads]") {
   for (const std::string& name : working(koloLinkPosted)) {
     DYNAMIC_SECTION(name) {
       PostedPair pair(name);

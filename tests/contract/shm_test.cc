@@ -333,7 +333,7 @@ TEST_CASE("a process may exit while its memories are registered", "[shm]") {
   CHECK(scene.peer.exitStatus() == 0);
 }
 
-TEST_CASE("the exporter's thread and socket end with the last device that needs them", "[shm]") {
+TEST_CASE("the exporter's thread and socket end with the last device that needs them", "[shm][threads]") {
   const std::size_t files = openFiles();
   Rank one, other;
   REQUIRE(one.open("shm", {}).ok());

@@ -88,7 +88,7 @@ std::vector<unsigned char> drain(int fd) {
 
 }  // namespace
 
-TEST_CASE("checksums are CRC-32C, by instruction and by table, in pieces and at once", "[tcp]") {
+TEST_CASE("checksums are CRC-32C, by instruction and by table, in pieces and at once", "[tcp][optimised]") {
   CHECK(tcp::crc32c(0, "123456789", 9) == 0xe3069283u);
   const unsigned char zeros[32] = {};
   CHECK(tcp::crc32c(0, zeros, 32) == 0x8a9136aau);

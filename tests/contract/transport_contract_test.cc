@@ -32,7 +32,7 @@ TEST_CASE("two ranks of one process share a range by its own pointer", "[transpo
   }
 }
 
-TEST_CASE("counters and payloads pass in order between threads", "[transport]") {
+TEST_CASE("counters and payloads pass in order between threads", "[transport][threads]") {
   for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {
       Rank one, other;
@@ -71,7 +71,7 @@ TEST_CASE("loads and stores through a link are seen in both processes", "[transp
   }
 }
 
-TEST_CASE("counters and payloads pass in order between processes", "[transport]") {
+TEST_CASE("counters and payloads pass in order between processes", "[transport][optimised]") {
   for (const std::string& name : working(koloLinkMapped)) {
     DYNAMIC_SECTION(name) {
       Pair pair(name);
@@ -407,7 +407,7 @@ TEST_CASE("devices open and close in any order while others work", "[transport]"
   }
 }
 
-TEST_CASE("many devices work concurrently", "[transport]") {
+TEST_CASE("many devices work concurrently", "[transport][threads]") {
   for (const std::string& name : working()) {
     DYNAMIC_SECTION(name) {
       Peer peer;
