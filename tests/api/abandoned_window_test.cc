@@ -80,7 +80,8 @@ koloWindow_t registerViews(Self& self, const TwoViews* const (&views)[2], int* o
 
 }  // namespace
 
-TEST_CASE("memory that the ranks have mapped themselves is abandoned while another thread is in a collective") {
+TEST_CASE("memory that the ranks have mapped themselves is abandoned while another thread is in a collective",
+          "[threads]") {
   constexpr size_t kElements = 40000;
   World world(2);
   TwoViews views[2] = {TwoViews(kElements), TwoViews(kElements)};
@@ -114,7 +115,7 @@ TEST_CASE("memory that the ranks have mapped themselves is abandoned while anoth
   });
 }
 
-TEST_CASE("memory that the ranks have mapped themselves is used for those who have not abandoned it") {
+TEST_CASE("memory that the ranks have mapped themselves is used for those who have not abandoned it", "[threads]") {
   constexpr size_t kElements = 40000;
   World world(2);
   const TwoViews views[2] = {TwoViews(kElements), TwoViews(kElements)};

@@ -78,7 +78,7 @@ const std::vector<Sample>& samples() {
 
 }  // namespace
 
-TEST_CASE("S4.6 S4.7 a receiver learns shape and datatype from the message") {
+TEST_CASE("S4.6 S4.7 a receiver learns shape and datatype from the message", "[links]") {
   runOverEachLinks(3, [](Self& self) {
     const int next = (self.rank + 1) % self.ranks, before = (self.rank + self.ranks - 1) % self.ranks;
     int seed = 0;
@@ -127,7 +127,7 @@ TEST_CASE("S4.6 arrays come in the order sent, and other messages keep apart fro
   });
 }
 
-TEST_CASE("S4.6 several threads receive arrays of one rank, each its own data") {
+TEST_CASE("S4.6 several threads receive arrays of one rank, each its own data", "[threads]") {
   runOverEachLinks(2, [](Self& self) {
     constexpr int kThreads = 3, kEach = 20;
     if (self.rank == 0) {
@@ -157,7 +157,7 @@ TEST_CASE("S4.6 several threads receive arrays of one rank, each its own data") 
   });
 }
 
-TEST_CASE("S4.6 S4.7 a broadcast carries shape and datatype, and a root may keep its own data") {
+TEST_CASE("S4.6 S4.7 a broadcast carries shape and datatype, and a root may keep its own data", "[links]") {
   runOverEachLinks(3, [](Self& self) {
     int seed = 0;
     for (const Sample& sample : samples()) {
@@ -179,7 +179,7 @@ TEST_CASE("S4.6 S4.7 a broadcast carries shape and datatype, and a root may keep
   });
 }
 
-TEST_CASE("S4.6 a scatter divides dimension 0 among the ranks") {
+TEST_CASE("S4.6 a scatter divides dimension 0 among the ranks", "[links]") {
   runOverEachLinks(3, [](Self& self) {
     int seed = 0;
     for (const std::vector<size_t>& shape :
@@ -224,7 +224,7 @@ TEST_CASE("S4.5 S4.6 an axis that the ranks do not divide is an error on all ran
   });
 }
 
-TEST_CASE("S4.6 a receiver without memory drops a sent array, and nobody hangs") {
+TEST_CASE("S4.6 a receiver without memory drops a sent array, and nobody hangs", "[links]") {
   runOverEachLinks(2, [](Self& self) {
     for (const size_t bytes : {size_t{8}, size_t{1000}, size_t{100000}, size_t{3} << 20}) {
       const std::vector<size_t> shape = {bytes};
@@ -308,7 +308,7 @@ TEST_CASE("S4.6 what a root cannot send is an error on all ranks") {
   });
 }
 
-TEST_CASE("S4.6 arrays go to streams, in order, and not into groups") {
+TEST_CASE("S4.6 arrays go to streams, in order, and not into groups", "[threads]") {
   runOverEachLinks(2, [](Self& self) {
     koloStream_t stream = nullptr;
     EXPECT_OK(self, koloStreamCreate(&stream));

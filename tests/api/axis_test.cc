@@ -117,7 +117,8 @@ void expectExchange(Self& self, const Exchange& its, const Types& types, bool is
   EXPECT(self, send == given);
 }
 
-TEST_CASE("S1.8 S1.9 S2.4 S4.4 an array goes from one axis to another without lengths, converted, and as a request") {
+TEST_CASE("S1.8 S1.9 S2.4 S4.4 an array goes from one axis to another without lengths, converted, and as a request",
+          "[links]") {
   for (const int ranks : {1, 2, 3, 4}) {
     const auto n = static_cast<size_t>(ranks);
     const std::vector<Exchange> exchanges = {{{2 * n, 5, 3}, 0, 1},  {{4, 3 * n, 2}, 1, 0}, {{3, 1, n}, 2, 1},
@@ -182,7 +183,7 @@ TEST_CASE("S4.5 a list with an item that the ranks do not divide is refused: its
   });
 }
 
-TEST_CASE("S2.5 S4.5 with counts the ranks need not divide an axis, and a part may be empty") {
+TEST_CASE("S2.5 S4.5 with counts the ranks need not divide an axis, and a part may be empty", "[links]") {
   constexpr size_t kCounts[3] = {2, 0, 5};
   World world(3);
   world.run([&](Self& self) {

@@ -47,7 +47,8 @@ TEST_CASE("S3.1 one rank gets its input, from every collective, and keeps it") {
   }
 }
 
-TEST_CASE("S3.5 S3.7 odd shards stand in the order of the ranks, as one array, and nothing behind it is written") {
+TEST_CASE("S3.5 S3.7 odd shards stand in the order of the ranks, as one array, and nothing behind it is written",
+          "[threads][links]") {
   for (const int ranks : {1, 2, 3, 4, 5}) {
     World world(ranks, configWithAlgorithm("all_gather:biring"));
     for (const size_t shard : {size_t{1}, size_t{3}, size_t{7}, size_t{13}, size_t{4097}, size_t{100003}}) {
@@ -72,7 +73,7 @@ TEST_CASE("S3.5 S3.7 odd shards stand in the order of the ranks, as one array, a
 }
 
 // Its neighbours have called, and could write: the buffers of the rank that is late are in a window.
-TEST_CASE("S3.3 nobody writes into a rank's buffer before that rank has called") {
+TEST_CASE("S3.3 nobody writes into a rank's buffer before that rank has called", "[threads][links]") {
   constexpr size_t kBytes = 50000;
   for (const char* algorithm : {"", "all_gather:biring", "all_gather:ring", "all_gather:one_shot"}) {
     World world(3, configWithAlgorithm(algorithm));

@@ -181,7 +181,8 @@ void expectMixed(Self& self, const BucketPlan& plan, const std::vector<BucketSte
 }  // namespace
 
 // Ranks 0..3 are a mesh of two rows and two columns, both turned round.
-TEST_CASE("S2.8 buckets of several datatypes, each on the group that its items name, give what each step is to give") {
+TEST_CASE("S2.8 buckets of several datatypes, each on the group that its items name, give what each step is to give",
+          "[threads][links]") {
   World world(4);
   world.run([](Self& self) {
     const int r = self.rank;

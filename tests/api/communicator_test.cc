@@ -131,7 +131,7 @@ TEST_CASE("a communicator of one rank does everything by itself") {
   });
 }
 
-TEST_CASE("splits overlap, leave ranks out, and order by key and then by rank") {
+TEST_CASE("splits overlap, leave ranks out, and order by key and then by rank", "[threads][links]") {
   World world(5);
   world.run([](Self& self) {
     koloComm_t reversed = nullptr, same = nullptr, parity = nullptr, none = reinterpret_cast<koloComm_t>(&self);
@@ -161,7 +161,7 @@ TEST_CASE("splits overlap, leave ranks out, and order by key and then by rank") 
   });
 }
 
-TEST_CASE("the failure of a child leaves the parent alone") {
+TEST_CASE("the failure of a child leaves the parent alone", "[links]") {
   World world(3);
   world.run([](Self& self) {
     koloComm_t child = nullptr;
@@ -187,7 +187,8 @@ TEST_CASE("the failure of a child leaves the parent alone") {
   });
 }
 
-TEST_CASE("the abort of one of many children leaves its siblings, its parent and its own children alone") {
+TEST_CASE("the abort of one of many children leaves its siblings, its parent and its own children alone",
+          "[threads][links]") {
   World world(3);
   world.run([](Self& self) {
     koloComm_t child = nullptr, sibling = nullptr, grandchild = nullptr;
@@ -211,7 +212,7 @@ TEST_CASE("the abort of one of many children leaves its siblings, its parent and
   });
 }
 
-TEST_CASE("an abort ends the splits of those who wait for the rank, the first one and a later one") {
+TEST_CASE("an abort ends the splits of those who wait for the rank, the first one and a later one", "[threads]") {
   for (const bool isFirst : {true, false}) {
     World world(3);
     world.run([&](Self& self) {
@@ -231,7 +232,8 @@ TEST_CASE("an abort ends the splits of those who wait for the rank, the first on
   }
 }
 
-TEST_CASE("a split ends for those who wait for a rank that destroys the communicator, and what they share lives on") {
+TEST_CASE("a split ends for those who wait for a rank that destroys the communicator, and what they share lives on",
+          "[threads]") {
   koloConfig_t config = defaultConfig();
   config.transports = "shm";  // over a network nobody hears of that before the time is over
   World world(3, config);
@@ -250,7 +252,7 @@ TEST_CASE("a split ends for those who wait for a rank that destroys the communic
   });
 }
 
-TEST_CASE("a split, and the end of the communicator in another thread, come one after the other") {
+TEST_CASE("a split, and the end of the communicator in another thread, come one after the other", "[threads]") {
   World world(3);
   world.run([](Self& self) {
     for (int round = 0; round < 20; ++round) {
@@ -315,7 +317,7 @@ TEST_CASE("a split that a rank is late for fails with its name and the setting, 
   });
 }
 
-TEST_CASE("memory that a destroyed communicator used is used again, whatever was left in it") {
+TEST_CASE("memory that a destroyed communicator used is used again, whatever was left in it", "[threads]") {
   World world(4);
   world.run([](Self& self) {
     std::vector<int> values(30000), sums(values.size());
@@ -343,7 +345,7 @@ TEST_CASE("memory that a destroyed communicator used is used again, whatever was
   });
 }
 
-TEST_CASE("communicators that share links read by them in several threads at once") {
+TEST_CASE("communicators that share links read by them in several threads at once", "[threads]") {
   withSettings({{"KOLO_SINGLE_COPY_BYTES", "0"}}, [] {
     World world(2);
     world.run([](Self& self) {
@@ -372,7 +374,7 @@ TEST_CASE("communicators that share links read by them in several threads at onc
   });
 }
 
-TEST_CASE("a split may ask for other transports than its parent's, and its windows are its own") {
+TEST_CASE("a split may ask for other transports than its parent's, and its windows are its own", "[links]") {
   World world(2);
   world.run([](Self& self) {
     koloConfig_t config = defaultConfig();
@@ -406,7 +408,7 @@ TEST_CASE("a split may ask for other transports than its parent's, and its windo
   });
 }
 
-TEST_CASE("shrink leaves the excluded out, also of a communicator that has failed") {
+TEST_CASE("shrink leaves the excluded out, also of a communicator that has failed", "[links]") {
   World world(4);
   world.run([](Self& self) {
     koloComm_t rest = nullptr;
@@ -484,7 +486,7 @@ Clock::duration abortUnder(const std::string& what) {
 
 }  // namespace
 
-TEST_CASE("abort from another thread ends every rank's wait within a second") {
+TEST_CASE("abort from another thread ends every rank's wait within a second", "[threads][links][optimised]") {
   constexpr Clock::duration kMost = std::chrono::seconds(kSlowness);
   for (const char* what : {"all_reduce", "barrier", "recv", "stream", "any source"}) {
     INFO(what);
@@ -492,7 +494,7 @@ TEST_CASE("abort from another thread ends every rank's wait within a second") {
   }
 }
 
-TEST_CASE("a rank's own wait ends when another of its threads aborts") {
+TEST_CASE("a rank's own wait ends when another of its threads aborts", "[threads][links]") {
   std::atomic<bool> waiting{false};
   World world(2);
   REQUIRE_OK(koloCommSetProgress(world[0], noteWait, &waiting));
@@ -508,7 +510,8 @@ TEST_CASE("a rank's own wait ends when another of its threads aborts") {
   CHECK_CODE(koloAborted, koloBarrier(world[1], nullptr));
 }
 
-TEST_CASE("a communicator that is taken away under the feet of other threads' calls is refused to them, not freed") {
+TEST_CASE("a communicator that is taken away under the feet of other threads' calls is refused to them, not freed",
+          "[threads][optimised]") {
   for (int round = 0; round < (kSanitized ? 20 : 100); ++round) {
     World world(2);
     const koloComm_t comm = world[0];
@@ -540,7 +543,7 @@ TEST_CASE("a communicator that is taken away under the feet of other threads' ca
 }
 
 // The group has only noted its operations: it must not hold up who takes the communicator away.
-TEST_CASE("a communicator and a stream can be taken away while another thread has them in an open group") {
+TEST_CASE("a communicator and a stream can be taken away while another thread has them in an open group", "[threads]") {
   World world(2);
   koloStream_t stream = nullptr;
   REQUIRE_OK(koloStreamCreate(&stream));
@@ -579,7 +582,7 @@ TEST_CASE("a forked child has none of its parent's communicators, streams and wi
   REQUIRE_OK(koloStreamDestroy(stream));
 }
 
-TEST_CASE("of several threads that destroy one communicator at a time, one does") {
+TEST_CASE("of several threads that destroy one communicator at a time, one does", "[threads]") {
   for (int round = 0; round < 20; ++round) {
     World world(1);
     const koloComm_t comm = world[0];
@@ -640,7 +643,7 @@ TEST_CASE("two worlds of one process know nothing of each other") {
   });
 }
 
-TEST_CASE("communicators come and go many times") {
+TEST_CASE("communicators come and go many times", "[threads][links]") {
   const auto cycle = [] {
     World world(2);
     world.run([](Self& self) {

@@ -88,7 +88,7 @@ void expectNothingLater(const Scene& scene) {
 
 }  // namespace
 
-TEST_CASE("a message is not taken out of a window in which its sender may write again") {
+TEST_CASE("a message is not taken out of a window in which its sender may write again", "[threads][links]") {
   expectNothingLater({.registered = true});
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("a message is not read out of a buffer that its sender may write again
   withSettings({{"KOLO_SINGLE_COPY_BYTES", "0"}, {"KOLO_TRANSPORTS", "shm"}}, [] { expectNothingLater({}); });
 }
 
-TEST_CASE("a message is not put out of a buffer that its sender may write again") {
+TEST_CASE("a message is not put out of a buffer that its sender may write again", "[threads]") {
   withSettings({{"KOLO_TRANSPORT_PLUGINS", std::getenv("KOLO_TEST_LATE_PLUGIN")}, {"KOLO_TRANSPORTS", "late"}}, [] {
     void* const late = dlopen(std::getenv("KOLO_TEST_LATE_PLUGIN"), RTLD_NOW);
     REQUIRE(late != nullptr);

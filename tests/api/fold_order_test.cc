@@ -98,7 +98,7 @@ int before(int rank, int ranks) { return (rank + ranks - 1) % ranks; }
 
 }  // namespace
 
-TEST_CASE("S0.2 one-shot folds the ranks in order 0, 1, ..., so all results are the same bits") {
+TEST_CASE("S0.2 one-shot folds the ranks in order 0, 1, ..., so all results are the same bits", "[optimised]") {
   for (const int ranks : {2, 3, 5}) {
     const Expect inOrder = [](koloRedOp_t op, const std::vector<Floats>& inputs, Floats& result) {
       fold(op, inputs, 0, 1, {0, result.size()}, result);
@@ -111,7 +111,8 @@ TEST_CASE("S0.2 one-shot folds the ranks in order 0, 1, ..., so all results are 
 }
 
 // 1 element is fewer than ranks; 32 are one chunk, and the others are empty; 48 by four ranks leave the last one empty.
-TEST_CASE("S0.3 S0.4 the ring folds chunk i in the order i, i+1, ..., chunks as tinygrad cuts them, empty ones too") {
+TEST_CASE("S0.3 S0.4 the ring folds chunk i in the order i, i+1, ..., chunks as tinygrad cuts them, empty ones too",
+          "[threads][links][optimised]") {
   for (const int ranks : {2, 3, 4, 5}) {
     expectBits("all_reduce:ring", ranks, kFoldedCounts, false,
                [&](koloRedOp_t op, const std::vector<Floats>& inputs, Floats& result) {
@@ -122,7 +123,7 @@ TEST_CASE("S0.3 S0.4 the ring folds chunk i in the order i, i+1, ..., chunks as 
 }
 
 // Block b of a reduce-scatter ends at its own rank, so its fold begins behind it.
-TEST_CASE("S3.2 S3.8 the bidirectional ring folds the halves of each block in opposite directions") {
+TEST_CASE("S3.2 S3.8 the bidirectional ring folds the halves of each block in opposite directions", "[optimised]") {
   for (const int ranks : {2, 3, 4, 5}) {
     expectBits("all_reduce:biring", ranks, kFoldedCounts, false,
                [&](koloRedOp_t op, const std::vector<Floats>& inputs, Floats& result) {

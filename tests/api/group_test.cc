@@ -8,7 +8,7 @@
 
 using namespace kolo::test;
 
-TEST_CASE("one thread drives all ranks of koloCommInitAll in one group") {
+TEST_CASE("one thread drives all ranks of koloCommInitAll in one group", "[threads]") {
   for (const int ranks : {1, 2, 3, 5, 8}) {
     World world(ranks);
     for (const size_t count : {size_t{1}, size_t{1000}, size_t{100000}}) {
@@ -30,7 +30,7 @@ TEST_CASE("one thread drives all ranks of koloCommInitAll in one group") {
   }
 }
 
-TEST_CASE("one thread drives all ranks through streams, one for each rank") {
+TEST_CASE("one thread drives all ranks through streams, one for each rank", "[threads]") {
   constexpr int kRanks = 3;
   World world(kRanks);
   std::vector<koloStream_t> streams(kRanks);
@@ -50,7 +50,7 @@ TEST_CASE("one thread drives all ranks through streams, one for each rank") {
   for (koloStream_t stream : streams) REQUIRE_OK(koloStreamDestroy(stream));
 }
 
-TEST_CASE("all collectives and messages in one group, in another order on each rank") {
+TEST_CASE("all collectives and messages in one group, in another order on each rank", "[threads][links]") {
   for (const int ranks : {2, 3, 5}) {
     World world(ranks);
     world.run([](Self& self) {
@@ -109,7 +109,7 @@ TEST_CASE("many equal operations in one group keep their order") {
   });
 }
 
-TEST_CASE("a group over overlapping communicators runs, whatever order each rank names them in") {
+TEST_CASE("a group over overlapping communicators runs, whatever order each rank names them in", "[threads]") {
   World world(3);
   std::vector<std::array<koloComm_t, 3>> pairs(3);  // by rank: communicators without rank 0, 1, 2
   world.run([&](Self& self) {
@@ -163,7 +163,7 @@ TEST_CASE("an empty group does nothing") {
   REQUIRE_OK(koloGroupEnd());
 }
 
-TEST_CASE("sends and receives in a group meet in every order") {
+TEST_CASE("sends and receives in a group meet in every order", "[threads][links]") {
   World world(2);
   std::vector<int> order = {0, 1, 2, 3};
   do {
@@ -224,7 +224,7 @@ TEST_CASE("two streams for one communicator in one group are refused") {
   });
 }
 
-TEST_CASE("initialisations in a group happen at its end, side by side") {
+TEST_CASE("initialisations in a group happen at its end, side by side", "[threads]") {
   koloUniqueId id;
   REQUIRE_OK(koloGetUniqueId(&id));
   std::array<koloComm_t, 3> comms{};

@@ -108,7 +108,8 @@ class ExpertCalls {
 
 }  // namespace
 
-TEST_CASE("S1.9 calls on a group that its name finds give handles at once, which are waited for in any order") {
+TEST_CASE("S1.9 calls on a group that its name finds give handles at once, which are waited for in any order",
+          "[threads][links]") {
   World world(4);
   std::atomic<bool> hasFirstStarted{false};
   world.run([&](Self& self) {
@@ -131,7 +132,7 @@ TEST_CASE("S1.9 calls on a group that its name finds give handles at once, which
 }
 
 // Neither the other rank, which does nothing meanwhile, nor the communicator, in which another thread waits.
-TEST_CASE("S1.9 a wait for a handle that is done waits for nothing, however often") {
+TEST_CASE("S1.9 a wait for a handle that is done waits for nothing, however often", "[threads]") {
   World world(2);
   std::atomic<bool> isOver{false};
   world.run([&](Self& self) {

@@ -52,7 +52,7 @@ TEST_CASE("S0.1 koloCommSetAlgorithm forces an algorithm by ranks, elements and 
   CHECK(planned(world[0], 5001, koloMax, 0) == "one_shot");
 }
 
-TEST_CASE("S1.1 an override for registered buffers changes nothing for others") {
+TEST_CASE("S1.1 an override for registered buffers changes nothing for others", "[links]") {
   World world(2);
   const std::string usual = planned(world[0], 1 << 18, koloSum, 0);
   world.run([](Self& self) {
@@ -155,7 +155,8 @@ TEST_CASE("S4.8 a device string chooses device and stream") {
 
 // An operation on the stream that one string chooses does not wait for what another string's stream has to do first.
 TEST_CASE(
-    "S4.8 a device string chooses the memory of a communicator, and which of a program's streams an operation takes") {
+    "S4.8 a device string chooses the memory of a communicator, and which of a program's streams an operation takes",
+    "[threads]") {
   koloConfig_t config = defaultConfig();
   std::array<int, 2> numbers{-1, -1};
   REQUIRE_OK(koloDeviceParse("cpu0", &config.device, &numbers[0]));

@@ -40,7 +40,7 @@ class Pages {
 
 }  // namespace
 
-TEST_CASE("more than 2^31 elements are reduced and broadcast whole") {
+TEST_CASE("more than 2^31 elements are reduced and broadcast whole", "[optimised]") {
   if (kSanitized || !hasMemory()) {
     WARN("skipped: 12 GiB of memory and a plain build are needed");
     return;

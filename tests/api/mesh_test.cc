@@ -118,7 +118,8 @@ TEST_CASE("S3.6 a communicator along an axis that is made twice is the same one"
   });
 }
 
-TEST_CASE("S3.6 a communicator along several axes has their lengths as its shape, and what is made of it has none") {
+TEST_CASE("S3.6 a communicator along several axes has their lengths as its shape, and what is made of it has none",
+          "[links]") {
   World world(6, configWithAlgorithm("all_reduce:mesh_ring"));
   world.run([](Self& self) {
     EXPECT(self, !goesAlongAxes(self, self.comm));

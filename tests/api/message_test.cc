@@ -53,7 +53,7 @@ class Buffer {
 
 }  // namespace
 
-TEST_CASE("messages of every size arrive whole, from and into windows or ordinary memory") {
+TEST_CASE("messages of every size arrive whole, from and into windows or ordinary memory", "[links]") {
   for (const int mode : {0, 1, 2, 3}) {
     const bool sendRegistered = (mode & 1) != 0, recvRegistered = (mode & 2) != 0;
     INFO("send registered " << sendRegistered << ", receive registered " << recvRegistered);
@@ -82,7 +82,7 @@ TEST_CASE("messages of every size arrive whole, from and into windows or ordinar
   }
 }
 
-TEST_CASE("messages with one tag arrive in the order sent") {
+TEST_CASE("messages with one tag arrive in the order sent", "[links]") {
   World world(2);
   world.run([](Self& self) {
     for (int i = 0; i < 300; ++i) {
@@ -116,7 +116,7 @@ TEST_CASE("a receive takes the message with its tag, whatever came before") {
   });
 }
 
-TEST_CASE("any-source and any-tag receives tell where each message came from") {
+TEST_CASE("any-source and any-tag receives tell where each message came from", "[threads][links]") {
   for (const int ranks : {2, 4, 8}) {
     World world(ranks);
     world.run([](Self& self) {
@@ -141,7 +141,7 @@ TEST_CASE("any-source and any-tag receives tell where each message came from") {
   }
 }
 
-TEST_CASE("a shorter message says its length, a longer one is truncated and the rest is lost") {
+TEST_CASE("a shorter message says its length, a longer one is truncated and the rest is lost", "[links]") {
   World world(2);
   for (const size_t sent : {size_t{3}, size_t{900}, size_t{300000}}) {
     world.run([&](Self& self) {
@@ -207,7 +207,7 @@ TEST_CASE("a rank sends to itself, before or after it receives, at every size") 
   }
 }
 
-TEST_CASE("two hundred unexpected messages wait for their receives") {
+TEST_CASE("two hundred unexpected messages wait for their receives", "[threads][links]") {
   for (const size_t count : {size_t{1}, size_t{2000}}) {
     World world(2);
     world.run([&](Self& self) {
@@ -233,7 +233,7 @@ TEST_CASE("two hundred unexpected messages wait for their receives") {
   }
 }
 
-TEST_CASE("messages both ways at once do not deadlock in a group") {
+TEST_CASE("messages both ways at once do not deadlock in a group", "[threads][links]") {
   for (const int ranks : {2, 3, 8}) {
     World world(ranks);
     world.run([](Self& self) {
@@ -253,7 +253,7 @@ TEST_CASE("messages both ways at once do not deadlock in a group") {
   }
 }
 
-TEST_CASE("messages and collectives mix without disturbing each other") {
+TEST_CASE("messages and collectives mix without disturbing each other", "[threads][links]") {
   World world(3);
   world.run([](Self& self) {
     for (int round = 0; round < 30; ++round) {
@@ -274,7 +274,8 @@ TEST_CASE("messages and collectives mix without disturbing each other") {
   });
 }
 
-TEST_CASE("a rank that sends without end does not keep a receive from any source from hearing the others") {
+TEST_CASE("a rank that sends without end does not keep a receive from any source from hearing the others",
+          "[threads][links]") {
   World world(3);
   std::atomic<bool> heard{false};
   world.run([&](Self& self) {
@@ -300,7 +301,8 @@ TEST_CASE("a rank that sends without end does not keep a receive from any source
 
 TEST_CASE(
     "what a rank sent is received though it has destroyed its communicator since; what it did not send is not waited "
-    "for") {
+    "for",
+    "[threads][links]") {
   constexpr size_t kBytes = 3000;
   World world(3);
   for (const int rank : {0, 2}) {
@@ -323,7 +325,8 @@ TEST_CASE(
                                : "every other rank destroyed its communicator"));
 }
 
-TEST_CASE("a long message to a rank that has destroyed its communicator is an error, not a wait without end") {
+TEST_CASE("a long message to a rank that has destroyed its communicator is an error, not a wait without end",
+          "[links]") {
   World world(2);
   std::thread([&] { koloCommDestroy(std::exchange(world[1], nullptr)); }).join();
   const std::vector<unsigned char> data(1 << 20);

@@ -109,7 +109,7 @@ TEST_CASE("counts that differ are a mismatch on all ranks, for every algorithm")
       "count", ranks, 5000, [](Arguments& a) { a.count = 4999; }, {"5000", "4999", "rank"}, always);
 }
 
-TEST_CASE("datatypes that differ are a mismatch on all ranks, for every algorithm") {
+TEST_CASE("datatypes that differ are a mismatch on all ranks, for every algorithm", "[links]") {
   spoilEach(
       "datatype", {3}, 5000, [](Arguments& a) { a.datatype = koloFloat32; }, {"int32", "float32"}, always);
 }
@@ -199,7 +199,7 @@ TEST_CASE("a barrier against a collective is a mismatch") {
   }
 }
 
-TEST_CASE("an operation that one rank calls once more than the others is a mismatch") {
+TEST_CASE("an operation that one rank calls once more than the others is a mismatch", "[threads][links]") {
   expectMismatch(3, defaultConfig(),
                  [](Self& self) {
                    std::vector<int> send(1000), recv(1000);
@@ -255,7 +255,7 @@ TEST_CASE("counts of v-variants that differ between ranks are a mismatch on all 
   }
 }
 
-TEST_CASE("an all-to-all block that is sent and expected in different lengths is a mismatch on all ranks") {
+TEST_CASE("an all-to-all block that is sent and expected in different lengths is a mismatch on all ranks", "[links]") {
   for (const int ranks : {2, 3, 5}) {
     INFO(ranks << " ranks");
     expectMismatch(ranks, defaultConfig(),
@@ -270,7 +270,8 @@ TEST_CASE("an all-to-all block that is sent and expected in different lengths is
   }
 }
 
-TEST_CASE("a gatherv or scatterv block whose length root and rank see differently is a mismatch on all ranks") {
+TEST_CASE("a gatherv or scatterv block whose length root and rank see differently is a mismatch on all ranks",
+          "[threads][links]") {
   for (const bool gather : {true, false}) {
     for (const int ranks : {2, 3, 5}) {
       INFO((gather ? "gatherv, " : "scatterv, ") << ranks << " ranks");
@@ -289,7 +290,7 @@ TEST_CASE("a gatherv or scatterv block whose length root and rank see differentl
   }
 }
 
-TEST_CASE("a mismatch in a group or on a stream is reported by the group's end or the stream") {
+TEST_CASE("a mismatch in a group or on a stream is reported by the group's end or the stream", "[threads]") {
   for (const bool onStream : {false, true}) {
     INFO((onStream ? "stream" : "group"));
     expectMismatch(3, defaultConfig(),
@@ -365,7 +366,7 @@ TEST_CASE("waiting for a message that nobody sends ends with a timeout") {
   }
 }
 
-TEST_CASE("a rank that destroys its communicator while others wait for it is named") {
+TEST_CASE("a rank that destroys its communicator while others wait for it is named", "[threads][links]") {
   World world(3);
   std::thread third([&] {
     koloCommDestroy(world[2]);
@@ -383,7 +384,7 @@ TEST_CASE("a rank that destroys its communicator while others wait for it is nam
 
 // A rank that only gives does not wait for the others when it repeats a call: it runs ahead, and still learns of a
 // mismatch.
-TEST_CASE("a giver that repeats itself runs ahead of a receiver that does nothing yet") {
+TEST_CASE("a giver that repeats itself runs ahead of a receiver that does nothing yet", "[threads][links]") {
   constexpr int kAhead = 32;
   // In the line, and in a slot, of which there are four; by a posted link the credit for the first call's comes with
   // the receiver's next header.
@@ -411,7 +412,8 @@ TEST_CASE("a giver that repeats itself runs ahead of a receiver that does nothin
 
 // The same with counts of each rank's own: what is remembered is the call and all its numbers, not where the arrays
 // lie.
-TEST_CASE("a giver that repeats a call with counts runs ahead, as long as the numbers are the same") {
+TEST_CASE("a giver that repeats a call with counts runs ahead, as long as the numbers are the same",
+          "[threads][links]") {
   constexpr int kAhead = 3;  // slots
   World world(2);
   std::atomic<int> given{0};
@@ -490,7 +492,7 @@ TEST_CASE("a giver that repeats some calls in turn runs ahead, and each brings i
   });
 }
 
-TEST_CASE("a mismatch after many repeats reaches the giver by its next calls") {
+TEST_CASE("a mismatch after many repeats reaches the giver by its next calls", "[links]") {
   for (const int ranks : {2, 3}) {
     INFO(ranks << " ranks");
     expectMismatch(ranks, KOLO_CONFIG_INITIALIZER,
@@ -507,7 +509,8 @@ TEST_CASE("a mismatch after many repeats reaches the giver by its next calls") {
   }
 }
 
-TEST_CASE("a giver that learns of a mismatch only when it leaves is told by koloCommFinalize or koloCommDestroy") {
+TEST_CASE("a giver that learns of a mismatch only when it leaves is told by koloCommFinalize or koloCommDestroy",
+          "[threads][links]") {
   for (const bool finalizes : {false, true}) {
     World world(2);
     std::atomic<bool> given{false};
@@ -601,7 +604,7 @@ TEST_CASE("S1.5 lists that differ are a mismatch on all ranks, which names the i
   }
 }
 
-TEST_CASE("S0.6 ranks that cut an array along different axes get an error that says so") {
+TEST_CASE("S0.6 ranks that cut an array along different axes get an error that says so", "[links]") {
   expectMismatch(3, defaultConfig(),
                  [&](Self& self) {
                    Items its(3);

@@ -120,7 +120,7 @@ TEST_CASE("a pre-multiplied sum uses each rank's own scalar, for every collectiv
   }
 }
 
-TEST_CASE("a pre-multiplied sum is there for the narrow floating-point types, and works in windows") {
+TEST_CASE("a pre-multiplied sum is there for the narrow floating-point types, and works in windows", "[optimised]") {
   World world(3);
   world.run([](Self& self) {
     // 1.0 and 2.0 in each format; the scalar is 2, so the sum of three ones is 6.
@@ -281,7 +281,7 @@ TEST_CASE("calls from inside a reduction that would wait for it are refused, que
 }
 
 // The refused calls leave the operation what it is: a turn that others wait for.
-TEST_CASE("what a reduction function is refused does not let another thread into the communicator") {
+TEST_CASE("what a reduction function is refused does not let another thread into the communicator", "[threads]") {
   World world(2);
   world.run([](Self& self) {
     struct Context {

@@ -36,7 +36,7 @@ constexpr std::array<size_t, 6> kCounts{0, 1, 9, 1000, 30'011, 400'003};
 
 }  // namespace
 
-TEST_CASE("both ranks receive, then send, then wait") {
+TEST_CASE("both ranks receive, then send, then wait", "[links]") {
   const size_t count = GENERATE(from_range(kCounts));
   World world(2);
   world.run([&](Self& self) {
@@ -54,7 +54,7 @@ TEST_CASE("both ranks receive, then send, then wait") {
   });
 }
 
-TEST_CASE("hundreds of messages under way, waited for in any order") {
+TEST_CASE("hundreds of messages under way, waited for in any order", "[threads][links]") {
   const int ranks = GENERATE(2, 3);
   World world(ranks);
   world.run([](Self& self) {
@@ -110,7 +110,7 @@ TEST_CASE("messages of one tag are matched in the order in which they were sent 
   });
 }
 
-TEST_CASE("wait any gives those that are done, and passes over NULL") {
+TEST_CASE("wait any gives those that are done, and passes over NULL", "[threads]") {
   World world(2);
   world.run([](Self& self) {
     int value = 9, index = 7;
@@ -142,7 +142,7 @@ TEST_CASE("wait any gives those that are done, and passes over NULL") {
   });
 }
 
-TEST_CASE("messages go on while nobody waits") {
+TEST_CASE("messages go on while nobody waits", "[threads][links]") {
   // The sender does nothing more; the receiver only asks. Each has its own thread move the data.
   const size_t count = GENERATE(size_t{1}, size_t{400'003});
   World world(2);
@@ -171,7 +171,7 @@ TEST_CASE("messages go on while nobody waits") {
   });
 }
 
-TEST_CASE("a collective goes on while nobody waits") {
+TEST_CASE("a collective goes on while nobody waits", "[threads][links]") {
   World world(3);
   world.run([](Self& self) {
     int mine = self.rank + 1, sum = 0;
@@ -183,7 +183,7 @@ TEST_CASE("a collective goes on while nobody waits") {
   });
 }
 
-TEST_CASE("every collective has a form that gives a request") {
+TEST_CASE("every collective has a form that gives a request", "[threads]") {
   const int ranks = GENERATE(1, 2, 3);
   World world(ranks);
   world.run([](Self& self) {
@@ -225,7 +225,7 @@ TEST_CASE("every collective has a form that gives a request") {
   });
 }
 
-TEST_CASE("requests, blocking calls and streams keep the order of their calls") {
+TEST_CASE("requests, blocking calls and streams keep the order of their calls", "[threads][links]") {
   const int ranks = GENERATE(2, 3);
   World world(ranks);
   world.run([](Self& self) {
@@ -258,7 +258,7 @@ TEST_CASE("requests, blocking calls and streams keep the order of their calls") 
   });
 }
 
-TEST_CASE("a collective that waits keeps no message of its communicator from going") {
+TEST_CASE("a collective that waits keeps no message of its communicator from going", "[threads][links]") {
   // Rank 0's all-reduce is waited for by its own thread when the message is sent; rank 1 takes that before it joins.
   World world(2);
   world.run([](Self& self) {
@@ -279,7 +279,7 @@ TEST_CASE("a collective that waits keeps no message of its communicator from goi
   });
 }
 
-TEST_CASE("a receive that waits keeps no other thread's call from going") {
+TEST_CASE("a receive that waits keeps no other thread's call from going", "[threads][links]") {
   World world(2);
   world.run([](Self& self) {
     int answer = -1;
@@ -305,7 +305,7 @@ TEST_CASE("a receive that waits keeps no other thread's call from going") {
   });
 }
 
-TEST_CASE("a message that starts while a collective waits goes on when that has ended") {
+TEST_CASE("a message that starts while a collective waits goes on when that has ended", "[threads]") {
   // The collective's thread takes it over, and then leaves it.
   World world(2);
   world.run([](Self& self) {
@@ -337,7 +337,7 @@ TEST_CASE("a message that starts while a collective waits goes on when that has 
   });
 }
 
-TEST_CASE("a notice comes while the communicator's own thread is in a collective") {
+TEST_CASE("a notice comes while the communicator's own thread is in a collective", "[threads]") {
   World world(2);
   world.run([](Self& self) {
     int value = 5;
@@ -372,7 +372,7 @@ TEST_CASE("a notice comes while the communicator's own thread is in a collective
   });
 }
 
-TEST_CASE("a blocking collective does not overtake a request of its thread that another thread begins") {
+TEST_CASE("a blocking collective does not overtake a request of its thread that another thread begins", "[threads]") {
   World world(2);
   world.run([](Self& self) {
     const auto ignore = [](koloResult_t, const char*, void*) {};
@@ -389,7 +389,7 @@ TEST_CASE("a blocking collective does not overtake a request of its thread that 
   });
 }
 
-TEST_CASE("messages of one thread keep their order while others look") {
+TEST_CASE("messages of one thread keep their order while others look", "[threads]") {
   World world(2);
   world.run([](Self& self) {
     constexpr int kMessages = 3000;
@@ -418,7 +418,7 @@ TEST_CASE("messages of one thread keep their order while others look") {
   });
 }
 
-TEST_CASE("a call that may not wait executes no request") {
+TEST_CASE("a call that may not wait executes no request", "[threads]") {
   World world(2);
   std::atomic<bool> asked{false};
   world.run([&](Self& self) {
@@ -437,7 +437,7 @@ TEST_CASE("a call that may not wait executes no request") {
   });
 }
 
-TEST_CASE("an abort does not wait for who waits for a group's part on another communicator") {
+TEST_CASE("an abort does not wait for who waits for a group's part on another communicator", "[threads]") {
   World one(2), other(2);
   one.run([&](Self& self) {
     if (self.rank == 1) return;
@@ -458,7 +458,7 @@ TEST_CASE("an abort does not wait for who waits for a group's part on another co
   });
 }
 
-TEST_CASE("two communicators, waited for in opposite orders") {
+TEST_CASE("two communicators, waited for in opposite orders", "[threads][links]") {
   World one(2), other(2);
   one.run([&](Self& self) {
     std::array<koloComm_t, 2> comms{self.comm, other[self.rank]};
@@ -473,7 +473,7 @@ TEST_CASE("two communicators, waited for in opposite orders") {
   });
 }
 
-TEST_CASE("a group as one request") {
+TEST_CASE("a group as one request", "[threads][links]") {
   World one(2), other(2);
   one.run([&](Self& self) {
     const int peer = 1 - self.rank;
@@ -523,7 +523,7 @@ TEST_CASE("requests are told apart from what cannot be started or waited for") {
   CHECK(messageHas("is not a request"));
 }
 
-TEST_CASE("a request's function is called once, with the result, and may free the request") {
+TEST_CASE("a request's function is called once, with the result, and may free the request", "[threads]") {
   World world(2);
   world.run([](Self& self) {
     struct Told {
@@ -583,7 +583,8 @@ TEST_CASE("a request's function is called once, with the result, and may free th
   });
 }
 
-TEST_CASE("a window is registered by a request, in the order of the calls, if some rank has memory for it") {
+TEST_CASE("a window is registered by a request, in the order of the calls, if some rank has memory for it",
+          "[threads][links]") {
   constexpr size_t kBytes = 1 << 20;
   World world(3);
   world.run([](Self& self) {
@@ -623,7 +624,7 @@ TEST_CASE("a window is registered by a request, in the order of the calls, if so
   });
 }
 
-TEST_CASE("freed requests go on") {
+TEST_CASE("freed requests go on", "[threads][links]") {
   World world(2);
   world.run([](Self& self) {
     const std::vector<int> sent = numbers(400'003, 1);
@@ -640,7 +641,8 @@ TEST_CASE("freed requests go on") {
   });
 }
 
-TEST_CASE("the end of a communicator waits for its requests, but not for messages that nobody sent") {
+TEST_CASE("the end of a communicator waits for its requests, but not for messages that nobody sent",
+          "[threads][links]") {
   World world(2);
   world.run([&](Self& self) {
     int mine = 1, sum = 0, never = 0;
@@ -655,7 +657,7 @@ TEST_CASE("the end of a communicator waits for its requests, but not for message
   });
 }
 
-TEST_CASE("an abort ends requests that nobody waits for, and those that threads wait for") {
+TEST_CASE("an abort ends requests that nobody waits for, and those that threads wait for", "[threads][links]") {
   World world(2);
   std::atomic<int> started{0};
   world.run([&](Self& self) {
@@ -757,7 +759,7 @@ TEST_CASE("an operation's own deadline") {
   CHECK_CODE(koloInvalidArgument, koloSetTimeout(-2));
 }
 
-TEST_CASE("events mark places in streams") {
+TEST_CASE("events mark places in streams", "[threads]") {
   World world(2);
   std::atomic<bool> asked{false};
   world.run([&](Self& self) {
@@ -787,7 +789,7 @@ TEST_CASE("events mark places in streams") {
   });
 }
 
-TEST_CASE("threads start and wait for requests on one communicator") {
+TEST_CASE("threads start and wait for requests on one communicator", "[threads][links]") {
   World world(2);
   world.run([](Self& self) {
     constexpr int kThreads = 4, kRounds = 50;

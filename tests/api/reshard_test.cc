@@ -158,7 +158,7 @@ std::string describe(const Case& its) {
          std::to_string(its.strides);
 }
 
-TEST_CASE("S0.8 an array goes from an axis, a rank or all ranks to another axis, to one rank, to all") {
+TEST_CASE("S0.8 an array goes from an axis, a rank or all ranks to another axis, to one rank, to all", "[links]") {
   constexpr int kCases = kSanitized ? 40 : 250;
   for (const int ranks : {1, 2, 3, 4}) {
     World world(ranks);
@@ -181,7 +181,7 @@ TEST_CASE("S0.8 an array goes from an axis, a rank or all ranks to another axis,
 }
 
 // Rank 0 has the same part before and after in both calls; what the others exchange differs.
-TEST_CASE("S0.8 a rank that keeps its part sees that the others' parts have changed") {
+TEST_CASE("S0.8 a rank that keeps its part sees that the others' parts have changed", "[threads][links]") {
   World world(3);
   world.run([](Self& self) {
     const Shape shape{6}, from{2, 2, 2};
@@ -201,7 +201,7 @@ TEST_CASE("S0.8 a rank that keeps its part sees that the others' parts have chan
   });
 }
 
-TEST_CASE("S0.8 a scalar goes from one rank to another and to all, with a cast") {
+TEST_CASE("S0.8 a scalar goes from one rank to another and to all, with a cast", "[links]") {
   World world(3);
   world.run([](Self& self) {
     const koloArray_t scalar{0, nullptr, nullptr};

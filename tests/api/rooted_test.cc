@@ -173,7 +173,8 @@ void callAgainAndAgain(int ranks, unsigned seed) {
 
 }  // namespace
 
-TEST_CASE("collectives with a root, repeated and mixed, move what the root had when it called") {
+TEST_CASE("collectives with a root, repeated and mixed, move what the root had when it called",
+          "[threads][links][optimised]") {
   for (const unsigned seed : {1u, 2u, 3u}) {
     callAgainAndAgain(2, seed);
     const OneCore one;
@@ -183,7 +184,8 @@ TEST_CASE("collectives with a root, repeated and mixed, move what the root had w
 }
 
 // By every algorithm, and over lists: a rank that is not the root gives NULL, or a buffer that stays as it is.
-TEST_CASE("S4.3 of a reduce and of a gather, ranks that are not the root get nothing, and need no receive buffer") {
+TEST_CASE("S4.3 of a reduce and of a gather, ranks that are not the root get nothing, and need no receive buffer",
+          "[links]") {
   const std::vector<std::string> algorithms = {
       "", "reduce:one_shot", "reduce:two_shot", "reduce:ring", "reduce:tree", "gather:one_shot", "gather:tree"};
   constexpr int kRanks = 4, kRoot = 2;

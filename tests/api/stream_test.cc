@@ -8,7 +8,7 @@
 
 using namespace kolo::test;
 
-TEST_CASE("operations of a stream run in their order") {
+TEST_CASE("operations of a stream run in their order", "[threads][links]") {
   World world(3);
   world.run([](Self& self) {
     koloStream_t stream = nullptr;
@@ -47,7 +47,7 @@ TEST_CASE("a stream is in progress until the last rank has called") {
   });
 }
 
-TEST_CASE("several streams on one communicator, issued in the same order on all ranks") {
+TEST_CASE("several streams on one communicator, issued in the same order on all ranks", "[threads]") {
   World world(3);
   world.run([](Self& self) {
     std::array<koloStream_t, 3> streams{};
@@ -64,7 +64,7 @@ TEST_CASE("several streams on one communicator, issued in the same order on all 
   });
 }
 
-TEST_CASE("destroying a stream or a communicator waits for what was issued") {
+TEST_CASE("destroying a stream or a communicator waits for what was issued", "[threads]") {
   for (const bool streamFirst : {true, false}) {
     World world(2);
     world.run([&](Self& self) {
@@ -87,7 +87,7 @@ TEST_CASE("destroying a stream or a communicator waits for what was issued") {
   }
 }
 
-TEST_CASE("overlapping communicators driven from different threads at the same time") {
+TEST_CASE("overlapping communicators driven from different threads at the same time", "[threads][links]") {
   World world(4);
   world.run([](Self& self) {
     koloComm_t twin = nullptr, half = nullptr;
@@ -114,7 +114,7 @@ TEST_CASE("overlapping communicators driven from different threads at the same t
   });
 }
 
-TEST_CASE("a stream shared by several communicators runs their operations in its order") {
+TEST_CASE("a stream shared by several communicators runs their operations in its order", "[threads]") {
   World one(2), two(2);
   one.run([&](Self& self) {
     koloStream_t stream = nullptr;
@@ -130,7 +130,7 @@ TEST_CASE("a stream shared by several communicators runs their operations in its
   });
 }
 
-TEST_CASE("a reduction handle destroyed while its operation waits on a stream still serves it") {
+TEST_CASE("a reduction handle destroyed while its operation waits on a stream still serves it", "[threads]") {
   World world(2);
   std::atomic<bool> destroyed{false};
   world.run([&](Self& self) {
@@ -152,7 +152,7 @@ TEST_CASE("a reduction handle destroyed while its operation waits on a stream st
   });
 }
 
-TEST_CASE("threads that share one communicator of one rank take turns") {
+TEST_CASE("threads that share one communicator of one rank take turns", "[threads]") {
   World world(1);
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
@@ -196,7 +196,8 @@ void groupsFromThreads(World& world, Body body) {
 
 // Each communicator executes the groups' parts in the order in which it got them, which differs between communicators:
 // a group that is first in one may be last in another.
-TEST_CASE("threads that end groups of collectives over the same communicators do not wait for each other in a circle") {
+TEST_CASE("threads that end groups of collectives over the same communicators do not wait for each other in a circle",
+          "[threads]") {
   World world(2);
   groupsFromThreads(world, [](int, int, int, const std::array<koloComm_t, 3>& comms) {
     std::array<int, 3> sums{};
@@ -211,7 +212,8 @@ TEST_CASE("threads that end groups of collectives over the same communicators do
 }
 
 // The threads of one rank come to a communicator in another order than those of the other rank.
-TEST_CASE("threads that end groups of messages over the same communicators do not hold up each other's messages") {
+TEST_CASE("threads that end groups of messages over the same communicators do not hold up each other's messages",
+          "[threads][links]") {
   World world(2);
   groupsFromThreads(world, [](int rank, int thread, int round, const std::array<koloComm_t, 3>& comms) {
     std::array<int, 3> received{};
@@ -227,7 +229,8 @@ TEST_CASE("threads that end groups of messages over the same communicators do no
   });
 }
 
-TEST_CASE("a stream waits for a message, and what stands behind it keeps nobody from moving the message") {
+TEST_CASE("a stream waits for a message, and what stands behind it keeps nobody from moving the message",
+          "[threads][links]") {
   World world(2);
   world.run([](Self& self) {
     koloStream_t stream = nullptr;

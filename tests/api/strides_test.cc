@@ -117,7 +117,7 @@ float sumOf(int ranks, size_t number) {
   return sum;
 }
 
-TEST_CASE("S0.5 results go to reversed and turned arrays, and nothing beside their elements is written") {
+TEST_CASE("S0.5 results go to reversed and turned arrays, and nothing beside their elements is written", "[links]") {
   const std::vector<Layout> layouts = {
       {{2, 3}, {-3, 1}, 3},  {{2, 3}, {3, -1}, 2}, {{2, 3}, {-3, -1}, 5}, {{2, 3}, {-1, 2}, 1},
       {{2, 3}, {-8, 2}, 8},  {{2, 3}, {1, -4}, 8}, {{1, 6}, {0, -1}, 5},  {{6, 1, 1}, {-2, 0, 0}, 10},
@@ -139,7 +139,7 @@ TEST_CASE("S0.5 results go to reversed and turned arrays, and nothing beside the
   });
 }
 
-TEST_CASE("S0.5 a sendarray may have strides of 0, by which one element stands for many") {
+TEST_CASE("S0.5 a sendarray may have strides of 0, by which one element stands for many", "[links]") {
   const std::vector<Layout> layouts = {{{2, 3}, {0, 1}}, {{2, 3}, {1, 0}}, {{2, 3}, {0, 0}}, {{2, 3}, {0, -1}, 2}};
   const size_t elements[] = {3, 2, 1, 3};  // in memory
   World world(3);

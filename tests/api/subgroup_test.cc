@@ -46,7 +46,7 @@ void expectOrderDefinesRanks(const World& world, const std::vector<int>& ranks) 
 
 }  // namespace
 
-TEST_CASE("S4.2 the order of a group's list defines its ranks, and roots and gathers follow it") {
+TEST_CASE("S4.2 the order of a group's list defines its ranks, and roots and gathers follow it", "[links]") {
   withEachLinks([](const koloConfig_t& config) {
     expectOrderDefinesRanks(World(2, config), {1, 0});
     expectOrderDefinesRanks(World(4, config), {3, 0, 2});  // over mixed links, rank 3 maps the memory of rank 2 alone
@@ -98,7 +98,7 @@ TEST_CASE("S2.6 ranks are translated between communicators, and those that are n
   CHECK(out == -9);
 }
 
-TEST_CASE("S2.6 groups of groups, of splits and of more ranks than cores") {
+TEST_CASE("S2.6 groups of groups, of splits and of more ranks than cores", "[threads]") {
   World world(12);
   world.run([](Self& self) {
     koloComm_t half = nullptr, part = nullptr;
@@ -156,7 +156,7 @@ TEST_CASE("S4.2 the same group made twice is the same one, until its last owner 
   });
 }
 
-TEST_CASE("S4.2 a group that one member has destroyed, or that has failed, is made anew") {
+TEST_CASE("S4.2 a group that one member has destroyed, or that has failed, is made anew", "[threads][links]") {
   World world(2);
   world.run([](Self& self) {
     koloComm_t old = nullptr, fresh = nullptr, last = nullptr;
@@ -179,7 +179,7 @@ TEST_CASE("S4.2 a group that one member has destroyed, or that has failed, is ma
   });
 }
 
-TEST_CASE("S4.2 owners of one group come and go in several threads") {
+TEST_CASE("S4.2 owners of one group come and go in several threads", "[threads]") {
   World world(2);
   world.run([](Self& self) {
     koloComm_t kept = nullptr;
@@ -333,7 +333,7 @@ TEST_CASE("S4.2 a member that never comes ends the others' wait in time, and a l
   });
 }
 
-TEST_CASE("S4.2 the abort of the parent ends the wait for a member") {
+TEST_CASE("S4.2 the abort of the parent ends the wait for a member", "[threads]") {
   World world(3);
   world.run([](Self& self) {
     koloComm_t group = nullptr;

@@ -178,7 +178,7 @@ TEST_CASE("S4.10 one vote tells of 64 gradients, and one list holds those that s
   });
 }
 
-TEST_CASE("S4.10 a vote goes on the header line, and keeps the order of operations") {
+TEST_CASE("S4.10 a vote goes on the header line, and keeps the order of operations", "[threads][links]") {
   World world(3);
   koloPlan_t plan{};
   REQUIRE_OK(koloCommGetPlan(world[0], koloCollectiveAllReduce, 2, koloUint64, koloBitOr, 0, &plan));

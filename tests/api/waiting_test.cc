@@ -79,7 +79,7 @@ void expectBlame(const std::vector<int>& order, int idle, int firstOver, const s
 
 }  // namespace
 
-TEST_CASE("a timeout names the wait from which the others follow") {
+TEST_CASE("a timeout names the wait from which the others follow", "[threads][links]") {
   // Rank 0 waits for 1, which waits for 2, which waits for 3, which waits for nobody.
   for (const int firstOver : {0, 1, 2}) {
     expectBlame({0, 1, 2, 3}, 3, firstOver, "rank 2 waited ",
@@ -118,7 +118,7 @@ TEST_CASE("a timeout says how far the rank has come that is waited for") {
 }
 
 // Each way to wait for a rank that never comes.
-TEST_CASE("every wait of an operation that is over names the setting for how long it may be") {
+TEST_CASE("every wait of an operation that is over names the setting for how long it may be", "[links]") {
   constexpr size_t kLarge = 200'000;  // far beyond what goes without the peer
   std::vector<int> out(2 * kLarge, 1), in(2 * kLarge);
   const auto inStream = [&](koloComm_t comm) {
@@ -175,7 +175,8 @@ TEST_CASE("every wait of an operation that is over names the setting for how lon
 }
 
 // By a mapped link the board of the rank in no call is read; by a posted one the rank is asked.
-TEST_CASE("a rank that has called something else, and is in no call, is found out by who waits for it") {
+TEST_CASE("a rank that has called something else, and is in no call, is found out by who waits for it",
+          "[threads][links]") {
   const World world(3);
   std::atomic<bool> given{false};
   world.run([&](Self& self) {
@@ -198,7 +199,7 @@ TEST_CASE("a rank that has called something else, and is in no call, is found ou
   });
 }
 
-TEST_CASE("a rank that may not wait does what it can do alone, and the rest when it may") {
+TEST_CASE("a rank that may not wait does what it can do alone, and the rest when it may", "[threads]") {
   for (const size_t count : {size_t{2}, size_t{500}}) {  // in the header, and in one of four slots
     const int atOnce = count == 2 ? 32 : 4;
     const World world(2);
@@ -253,7 +254,7 @@ TEST_CASE("a rank that may not wait does what it can do alone, and the rest when
   }
 }
 
-TEST_CASE("a rank that may not wait learns that others have still to come before it can finalise") {
+TEST_CASE("a rank that may not wait learns that others have still to come before it can finalise", "[threads]") {
   const World world(3);
   std::atomic<bool> tried{false};
   world.run([&](Self& self) {
@@ -345,7 +346,7 @@ TEST_CASE("a rank that may not wait gives the others what they take later, and h
 }
 
 // Then it does not offer the segments of a list, for the peers would read them after it has its buffer back.
-TEST_CASE("a root that may not wait does not wait for those that would read its list") {
+TEST_CASE("a root that may not wait does not wait for those that would read its list", "[threads]") {
   const OneCore one;
   const World world(3);
   constexpr size_t kBytes = 40000;
@@ -380,7 +381,7 @@ TEST_CASE("a root that may not wait does not wait for those that would read its 
 
 // All ranks of a reduce meet, though only one gets something: so there must be room for a header with those, too, whom
 // it gives nothing.
-TEST_CASE("a rank that may not wait does not wait for ranks that it only meets") {
+TEST_CASE("a rank that may not wait does not wait for ranks that it only meets", "[threads]") {
   constexpr size_t kCount = 500;
   const World world(3);
   std::atomic<bool> tried{false};
@@ -425,7 +426,7 @@ struct Progress {
 }  // namespace
 
 // The peer comes only when it has seen the call, so that without one the ranks would wait for ever.
-TEST_CASE("a rank that waits calls the function for progress, in collectives and for messages") {
+TEST_CASE("a rank that waits calls the function for progress, in collectives and for messages", "[threads][links]") {
   const World world(2);
   Progress progress;
   world.run([&](Self& self) {
@@ -459,7 +460,7 @@ TEST_CASE("a rank that waits calls the function for progress, in collectives and
 }
 
 // As above, but the rank waits for what its communicator's own thread executes: for a request, and in a call behind it.
-TEST_CASE("a rank that waits for another thread's execution calls the function for progress") {
+TEST_CASE("a rank that waits for another thread's execution calls the function for progress", "[threads]") {
   const World world(2);
   Progress progress;
   world.run([&](Self& self) {

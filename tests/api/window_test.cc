@@ -25,7 +25,7 @@ int* allocate(Self& self, size_t elements) {
 
 }  // namespace
 
-TEST_CASE("registered buffers work at any offsets, different on each rank") {
+TEST_CASE("registered buffers work at any offsets, different on each rank", "[threads]") {
   for (const int ranks : {1, 2, 3, 5}) {
     World world(ranks);
     world.run([](Self& self) {
@@ -50,7 +50,8 @@ TEST_CASE("registered buffers work at any offsets, different on each rank") {
   }
 }
 
-TEST_CASE("S1.2 S1.3 an operation whose buffer leaves the window, or is registered on some ranks only, still works") {
+TEST_CASE("S1.2 S1.3 an operation whose buffer leaves the window, or is registered on some ranks only, still works",
+          "[threads][links]") {
   World world(3);
   world.run([](Self& self) {
     constexpr size_t kElements = 50000;
@@ -109,7 +110,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("parts of a window may differ in size, and be empty") {
+TEST_CASE("parts of a window may differ in size, and be empty", "[links]") {
   World world(3);
   world.run([](Self& self) {
     const size_t elements = self.rank == 1 ? 0 : 1000 + static_cast<size_t>(self.rank) * 5000;
@@ -125,7 +126,7 @@ TEST_CASE("parts of a window may differ in size, and be empty") {
   });
 }
 
-TEST_CASE("S1.3 memory registered twice, and on two communicators, works until its last window is gone") {
+TEST_CASE("S1.3 memory registered twice, and on two communicators, works until its last window is gone", "[links]") {
   World world(2);
   world.run([](Self& self) {
     constexpr size_t kElements = 20000;
@@ -150,7 +151,7 @@ TEST_CASE("S1.3 memory registered twice, and on two communicators, works until i
   });
 }
 
-TEST_CASE("windows come and go while others stay") {
+TEST_CASE("windows come and go while others stay", "[threads][links]") {
   World world(2);
   world.run([](Self& self) {
     int* memory = allocate(self, 8192);
@@ -201,7 +202,7 @@ TEST_CASE("a window whose communicator is gone is a dead handle") {
 }
 
 // The sanitizers see whether a question touches what another thread is just freeing.
-TEST_CASE("a thread asks about a window that another one deregisters") {
+TEST_CASE("a thread asks about a window that another one deregisters", "[threads]") {
   World world(1);
   std::vector<int> memory(100);
   std::atomic<koloWindow_t> current{nullptr};
@@ -238,7 +239,7 @@ TEST_CASE("a NULL buffer with bytes is no window") {
   CHECK(window == nullptr);
 }
 
-TEST_CASE("S1.4 every collective works on windows, plainly and in place") {
+TEST_CASE("S1.4 every collective works on windows, plainly and in place", "[threads][links]") {
   for (const int ranks : {2, 3, 5}) {
     World world(ranks);
     world.run([](Self& self) {
@@ -337,7 +338,7 @@ TEST_CASE("a window larger than the address space is refused") {
 
 // The root gives up, because rank 2 has called something else, and uses its buffer for other things while rank 1 still
 // reads there. Rank 1 must not take what it finds for the root's data.
-TEST_CASE("data of a rank that has given up meanwhile are not taken for those of the operation") {
+TEST_CASE("data of a rank that has given up meanwhile are not taken for those of the operation", "[optimised]") {
   if (kSanitized) return;  // it is a race, outside Kolo
   static constexpr int kValue = 1234567;
   constexpr size_t kCount = 6'000'000;
@@ -391,7 +392,8 @@ TEST_CASE("data of a rank that has given up meanwhile are not taken for those of
 // Rank 1 gives up while rank 2 is late; the root finds out while it writes the beginning of everybody's buffer. What it
 // has not written, it must not say to be there.
 TEST_CASE(
-    "the root of a broadcast that fails while it writes into others' buffers does not say that it has written there") {
+    "the root of a broadcast that fails while it writes into others' buffers does not say that it has written there",
+    "[optimised]") {
   using namespace std::chrono_literals;
   constexpr size_t kCount = 600'000;
   for (int trial = 0; trial < 3; ++trial) {
@@ -422,7 +424,7 @@ TEST_CASE(
 
 // The root of a gather gives up, for the last rank calls something else, while another writes a long block into its
 // buffer, which is the caller's again then: of each page it changes a number.
-TEST_CASE("nobody writes into ordinary memory of a root that has given up") {
+TEST_CASE("nobody writes into ordinary memory of a root that has given up", "[optimised]") {
   constexpr size_t kPage = 4096 / sizeof(int), kPages = 8000;
   withSettings({{"KOLO_SINGLE_COPY_BYTES", "4096"}}, [] {
     for (int trial = 0; trial < 20; ++trial) {
@@ -474,7 +476,8 @@ TEST_CASE("a rank that deregisters a window alone gets an error and may free its
 
 // Whether the root's data are in a window, read where they are, or staged is decided from the headers, of which ranks
 // with ordinary buffers read the root's alone; nobody may wait for one that has gone.
-TEST_CASE("broadcasts of which any of the ranks have registered their buffers, read where they are and staged") {
+TEST_CASE("broadcasts of which any of the ranks have registered their buffers, read where they are and staged",
+          "[threads][optimised]") {
   constexpr size_t kCount = 10'000;  // long enough for the root to write a part itself
   for (const char* from : {"0", "9223372036854775807"}) {
     withSettings({{"KOLO_SINGLE_COPY_BYTES", from}}, [] {
@@ -510,7 +513,8 @@ TEST_CASE("broadcasts of which any of the ranks have registered their buffers, r
 // not.
 TEST_CASE(
     "all-reduces of two ranks of which any have registered their buffers, in place or not, written where they are and "
-    "staged") {
+    "staged",
+    "[threads][optimised]") {
   for (const char* from : {"0", "9223372036854775807"}) {
     withSettings({{"KOLO_SINGLE_COPY_BYTES", from}}, [] {
       World world(2);
