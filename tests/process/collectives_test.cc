@@ -259,7 +259,7 @@ KOLO_ROLE(callLate);
 
 }  // namespace
 
-TEST_CASE("S4.1 processes run every collective and message, in windows and outside") {
+TEST_CASE("S4.1 processes run every collective and message, in windows and outside", "[optimised]") {
   for (const int ranks : {1, 2, 3, 5}) {
     INFO(ranks << " ranks");
     Job(ranks, "everything", {kSanitized ? "20000" : "300000"}).expectSuccess();
@@ -267,7 +267,8 @@ TEST_CASE("S4.1 processes run every collective and message, in windows and outsi
 }
 
 // By default it depends on the processor whether large ordinary buffers are staged or read where they are.
-TEST_CASE("processes run every collective and message by reading each other's ordinary memory, and without") {
+TEST_CASE("processes run every collective and message by reading each other's ordinary memory, and without",
+          "[optimised]") {
   for (const char* from : {"0", "9223372036854775807"}) {
     for (const int ranks : {2, 3}) {
       INFO(ranks << " ranks, KOLO_SINGLE_COPY_BYTES=" << from);
@@ -317,7 +318,7 @@ TEST_CASE("processes whose global objects make and end what needs all ranks, unt
 
 TEST_CASE("16 processes on few cores") { Job(16, "crowd").expectSuccess(); }
 
-TEST_CASE("64 processes on few cores") {
+TEST_CASE("64 processes on few cores", "[optimised]") {
   if (kSanitized) return;
   Job(64, "crowd").expectSuccess();
 }

@@ -173,13 +173,14 @@ void killOne(const char* role, int ranks, int victim) {
 
 }  // namespace
 
-TEST_CASE("a rank killed in the middle of large all-reduces is named by every survivor within a second") {
+TEST_CASE("a rank killed in the middle of large all-reduces is named by every survivor within a second",
+          "[optimised]") {
   for (const int victim : {1, 3, 0}) killOne("loopUntilFailure", 4, victim);
   killOne("loopUntilFailure", 2, 0);
   killOne("loopUntilFailure", 2, 1);
 }
 
-TEST_CASE("a rank killed while all are idle is named by every survivor within a second") {
+TEST_CASE("a rank killed while all are idle is named by every survivor within a second", "[optimised]") {
   for (const int victim : {0, 1, 2}) killOne("idleUntilFailure", 3, victim);
 }
 

@@ -230,7 +230,7 @@ void expectWorkOrLimit(int files, const Environment& more) {
 
 }  // namespace
 
-TEST_CASE("a rank with few file descriptors works, or says its limit, and the others name it") {
+TEST_CASE("a rank with few file descriptors works, or says its limit, and the others name it", "[optimised]") {
   if (kSanitized) return;  // the sanitizers open files of their own
   extendDeadline(60s);
   for (const char* transport : {"shm", "tcp"}) {
@@ -240,7 +240,7 @@ TEST_CASE("a rank with few file descriptors works, or says its limit, and the ot
 
 // What one rank cannot have of shared memory the other end of the pair may have: both go by TCP then, or the reason is
 // told.
-TEST_CASE("a rank with few file descriptors goes by the transport that its peers go by") {
+TEST_CASE("a rank with few file descriptors goes by the transport that its peers go by", "[optimised]") {
   if (kSanitized) return;  // as above
   extendDeadline(60s);
   for (int files = 12; files <= 22; ++files) expectWorkOrLimit(files, {{"KOLO_TRANSPORTS", "shm,tcp"}});
@@ -278,7 +278,8 @@ TEST_CASE(
   CHECK(std::chrono::steady_clock::now() - since < 15s * kSlowness);
 }
 
-TEST_CASE("a group for which there are no threads is an error, runs nothing, and keeps nobody from going on") {
+TEST_CASE("a group for which there are no threads is an error, runs nothing, and keeps nobody from going on",
+          "[optimised]") {
   if (kSanitized) return;  // the sanitizers need more memory than there is here
   Job job(2, "groupWithoutThreads");
   for (int rank = 0; rank < 2; ++rank) {
@@ -290,7 +291,7 @@ TEST_CASE("a group for which there are no threads is an error, runs nothing, and
   }
 }
 
-TEST_CASE("ranks of one process for which there are not enough threads are an error") {
+TEST_CASE("ranks of one process for which there are not enough threads are an error", "[optimised]") {
   if (kSanitized) return;  // the sanitizers need more memory than there is here
   Job job("fewThreads", {Environment{}});
   const Ended ended = job.wait(0);
@@ -300,7 +301,7 @@ TEST_CASE("ranks of one process for which there are not enough threads are an er
   CHECK(contains(ended.output, "of 6 has no thread"));
 }
 
-TEST_CASE("what a rank keeps for each other rank is little") {
+TEST_CASE("what a rank keeps for each other rank is little", "[optimised]") {
   if (kSanitized) return;
   const auto [rootOfFew, oneOfFew] = weights(4);
   const auto [rootOfMany, oneOfMany] = weights(64);

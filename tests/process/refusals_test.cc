@@ -199,7 +199,7 @@ TEST_CASE("a process that is refused epoll_wait after it has joined serves its c
 }
 
 // Neither is needed to join: a process without them knows less of the machine, or takes its random numbers elsewhere.
-TEST_CASE("ranks that are refused sched_getaffinity or getrandom join all the same") {
+TEST_CASE("ranks that are refused sched_getaffinity or getrandom join all the same", "[optimised]") {
   for (const std::vector<long>& calls : {std::vector<long>{SYS_sched_getaffinity}, std::vector<long>{SYS_getrandom}}) {
     if (kSanitized && calls.front() == SYS_sched_getaffinity)
       continue;  // the address sanitizer ends a process that has not got it

@@ -252,7 +252,7 @@ TEST_CASE("the death of a rank is told to all communicators that share links, wh
   }
 }
 
-TEST_CASE("a rank that is killed while all split is named by the others, at whatever moment") {
+TEST_CASE("a rank that is killed while all split is named by the others, at whatever moment", "[optimised]") {
   for (int moment = 0; moment < 8; ++moment) {
     Job job(3, "splitUntilTold", {}, {{"KOLO_TRANSPORTS", "shm"}});
     job.waitForLine("ready");
@@ -269,6 +269,6 @@ TEST_CASE("a rank that is killed while all split is named by the others, at what
   }
 }
 
-TEST_CASE("a split takes no memory that is not used, also of a rank whose memory is locked") {
+TEST_CASE("a split takes no memory that is not used, also of a rank whose memory is locked", "[optimised]") {
   Job(2, "splitInLockedMemory", {}, {{"KOLO_TRANSPORTS", "shm"}, {"KOLO_INIT_TIMEOUT_MS", "5000"}}).expectSuccess();
 }

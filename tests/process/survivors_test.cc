@@ -94,17 +94,17 @@ void killOneOf4(const std::string& what, const std::string& how, const std::stri
 
 }  // namespace
 
-TEST_CASE("a rank killed while all split is named by survivors that end at the first error") {
+TEST_CASE("a rank killed while all split is named by survivors that end at the first error", "[optimised]") {
   killOneOf4("split", "_exit", "tcp", 5);
   killOneOf4("split", "exit", "tcp", 4);
 }
 
-TEST_CASE("a rank killed while all register windows is named by survivors that end at the first error") {
+TEST_CASE("a rank killed while all register windows is named by survivors that end at the first error", "[optimised]") {
   killOneOf4("window", "_exit", "shm", 12);
   killOneOf4("window", "exit", "shm,tcp", 12);
 }
 
-TEST_CASE("a rank killed while all join is named by survivors that end at the first error") {
+TEST_CASE("a rank killed while all join is named by survivors that end at the first error", "[optimised]") {
   killOneOf4("init", "_exit", "shm", 4);
 }
 

@@ -70,7 +70,7 @@ int countOf(const std::string& text, const std::string& what) {
 
 }  // namespace
 
-TEST_CASE("kolo-perf refuses what makes no sense, in one line, before it starts ranks") {
+TEST_CASE("kolo-perf refuses what makes no sense, in one line, before it starts ranks", "[optimised]") {
   const Program perf("KOLO_TEST_PERF");
   if (!perf) return;
   const auto refuses = [&](const std::vector<std::string>& arguments, const std::vector<const char*>& words) {
@@ -101,7 +101,7 @@ TEST_CASE("kolo-perf refuses what makes no sense, in one line, before it starts 
   unlink(path.c_str());
 }
 
-TEST_CASE("kolo-perf takes what it need not refuse, and notes an algorithm that does not fit once") {
+TEST_CASE("kolo-perf takes what it need not refuse, and notes an algorithm that does not fit once", "[optimised]") {
   const Program perf("KOLO_TEST_PERF");
   if (!perf) return;
   const Ended fits = perf.run({"all_reduce", "barrier", "--ranks", "2", "-r", "99", "-c", "3", "-n", "5", "--sizes",
@@ -138,7 +138,7 @@ class TextFile {
 
 }  // namespace
 
-TEST_CASE("kolo-perf measures and verifies lists of tensors, in buckets") {
+TEST_CASE("kolo-perf measures and verifies lists of tensors, in buckets", "[optimised]") {
   const Program perf("KOLO_TEST_PERF");
   if (!perf) return;
   const TextFile tensors("7 float32\n\n1000 float32\n20000 bfloat16\n1 int8\n30011 float64\n"), csv("");
@@ -161,7 +161,7 @@ TEST_CASE("kolo-perf measures and verifies lists of tensors, in buckets") {
   CHECK(countOf(threads.output, "  all_gather ") == 3);  // the caps
 }
 
-TEST_CASE("kolo-perf measures and verifies arrays along their axes") {
+TEST_CASE("kolo-perf measures and verifies arrays along their axes", "[optimised]") {
   const Program perf("KOLO_TEST_PERF");
   if (!perf) return;
   for (const char* const ranks : {"1", "2", "3"}) {
@@ -177,7 +177,7 @@ TEST_CASE("kolo-perf measures and verifies arrays along their axes") {
   }
 }
 
-TEST_CASE("kolo-perf refuses lists and axes that cannot be measured") {
+TEST_CASE("kolo-perf refuses lists and axes that cannot be measured", "[optimised]") {
   const Program perf("KOLO_TEST_PERF");
   if (!perf) return;
   const TextFile good("8 float32\n"), empty(""), wrong("8 float32\n9 floaty 3\n"), unsummed("8 float31\n"),
@@ -202,7 +202,7 @@ TEST_CASE("kolo-perf refuses lists and axes that cannot be measured") {
   perf.expectRefusal(2, {"barrier", "--axis", "0"}, {"--axis", "barrier"});
 }
 
-TEST_CASE("kolo-perf measures and verifies what lies in the memory of GPUs") {
+TEST_CASE("kolo-perf measures and verifies what lies in the memory of GPUs", "[optimised]") {
   const Program perf("KOLO_TEST_PERF_ON_MOCK");  // two devices
   if (!perf) return;
   const auto run = [&](std::vector<std::string> arguments, const std::vector<const char*>& words,
@@ -234,7 +234,7 @@ TEST_CASE("kolo-perf measures and verifies what lies in the memory of GPUs") {
       {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
 }
 
-TEST_CASE("kolo-perf finds wrong values in the memory of GPUs") {
+TEST_CASE("kolo-perf finds wrong values in the memory of GPUs", "[optimised]") {
   const Program perf("KOLO_TEST_PERF_ON_MOCK");
   if (!perf) return;
   for (const char* inPlace : {"", "--in-place"}) {
@@ -247,7 +247,7 @@ TEST_CASE("kolo-perf finds wrong values in the memory of GPUs") {
   }
 }
 
-TEST_CASE("kolo-perf refuses GPUs that there are not") {
+TEST_CASE("kolo-perf refuses GPUs that there are not", "[optimised]") {
   const Program mocked("KOLO_TEST_PERF_ON_MOCK"), perf("KOLO_TEST_PERF");
   if (mocked) {
     mocked.expectRefusal(2, {"--gpus", "0,2"}, {"no device 2", "0 to 1"});
@@ -260,7 +260,7 @@ TEST_CASE("kolo-perf refuses GPUs that there are not") {
   perf.expectRefusal(2, {"--gpus", ""}, {"--gpus", "empty"});
 }
 
-TEST_CASE("kolo-perf ends all ranks at once when it is interrupted, also while it starts them") {
+TEST_CASE("kolo-perf ends all ranks at once when it is interrupted, also while it starts them", "[optimised]") {
   const Program perf("KOLO_TEST_PERF");
   if (!perf) return;
   for (const int ms : {5, 15, -1}) {  // -1: when all ranks are there
@@ -276,7 +276,7 @@ TEST_CASE("kolo-perf ends all ranks at once when it is interrupted, also while i
   }
 }
 
-TEST_CASE("kolo-perf says which rank died, and not what the others make of it") {
+TEST_CASE("kolo-perf says which rank died, and not what the others make of it", "[optimised]") {
   const Program perf("KOLO_TEST_PERF");
   if (!perf) return;
   Process process = perf.start({"all_reduce", "--ranks", "3", "--sizes", "8", "-n", "1000000000"});
@@ -296,7 +296,7 @@ TEST_CASE("kolo-perf says which rank died, and not what the others make of it") 
   CHECK(countOf(ended.output, "kolo-perf: rank") == 1);
 }
 
-TEST_CASE("kolo-info refuses what makes no sense with 2, and says when its output is lost") {
+TEST_CASE("kolo-info refuses what makes no sense with 2, and says when its output is lost", "[optimised]") {
   const Program info("KOLO_TEST_INFO");
   if (!info) return;
   info.expectRefusal(2, {"--bogus"}, {"--bogus"});

@@ -63,7 +63,7 @@ void expectRefusal(const std::string& role, Environment common, int ranks, int o
 
 }  // namespace
 
-TEST_CASE("a rank of another version of the library is refused on all ranks, with both versions") {
+TEST_CASE("a rank of another version of the library is refused on all ranks, with both versions", "[optimised]") {
   for (const int other : {0, 1, 2}) {
     expectRefusal("tryToJoin", {{"KOLO_JOB", newJobName()}}, 3, other);
     expectRefusal("tryToJoin",
